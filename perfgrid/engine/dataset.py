@@ -1,0 +1,157 @@
+"""Results as an xarray Dataset: every variable on its own axes, with CF attributes, readable without this package."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import json
+from collections.abc import Mapping
+from importlib.metadata import version
+from typing import Any
+
+import jax
+import numpy as np
+import xarray as xr
+
+from .errors import PerfgridError
+from .plan import Plan
+from .space import Axis, Space
+
+SPACE_ATTRIBUTE = "perfgrid_space"
+
+
+def attributes(plan: Plan, name: str, references: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """CF attributes of one wanted quantity: units, long_name, references; flags for constraints and choices."""
+    node = plan.quantities[name].node
+    if node is None:
+        return {"units": "1", "long_name": name.replace("_", " ")}
+    found: dict[str, Any] = {"units": node.unit, "long_name": node.meaning.rstrip(".")}
+    cited = [(references or {}).get(key.strip(), key.strip()) for key in node.source.split(",")]
+    found["references"] = "; ".join(cited)
+    if node.constraint is not None:
+        found |= {
+            "flag_values": np.array([0, 1], np.int8),
+            "flag_meanings": "violated satisfied",
+            "constraint": node.constraint.kind,
+            "reason": node.constraint.reason,
+        }
+    elif node.flags:
+        found |= {"flag_values": np.arange(len(node.flags), dtype=np.int8), "flag_meanings": " ".join(node.flags)}
+    elif plan.constraints:
+        found["ancillary_variables"] = " ".join(plan.constraints)
+    return found
+
+
+def to_dataset(
+    plan: Plan, results: Mapping[str, np.ndarray], references: Mapping[str, str] | None = None, **extra: str
+) -> xr.Dataset:
+    """Label the results of an evaluation (arrays in evaluation order of axes); axes come out in the study's order."""
+    inner = plan.registry.inner
+    study = plan.study_space
+    variables: dict[str, Any] = {}
+    for name in plan.wanted:
+        quantity, array = plan.quantities[name], results[name]
+        if name in study_axes(study):
+            raise PerfgridError(f"output {name!r} is also an axis of the study: it is its coordinate already")
+        dims, where = [], []
+        for axis in (*study.axes, *inner.names):
+            if isinstance(axis, Axis):
+                position = plan.order.index(study.axes.index(axis))
+                used, label = axis.name in quantity.columns, axis.name
+            else:
+                position = len(study.axes) + inner.names.index(axis)
+                used, label = array.shape[position] > 1, axis
+            if used:
+                dims.append(label)
+                where.append(position)
+        array = np.transpose(array, (*where, *(i for i in range(array.ndim) if i not in where)))
+        array = array.reshape(array.shape[: len(dims)])
+        if quantity.flag or (quantity.node is not None and quantity.node.flags):
+            array = array.astype(np.int8)
+        variables[name] = (dims, array, attributes(plan, name, references))
+    coordinates: dict[str, Any] = {}
+    for axis in study.axes:
+        scaled = ", ".join(axis.scales)
+        coordinates[axis.name] = (axis.name, axis.labels, {"long_name": f"factor on {scaled}"} if scaled else {})
+        for column in axis.shown:
+            if column != axis.name:
+                coordinates[column] = (axis.name, np.asarray(axis.columns[column]))
+    used = {d for dims, *_ in variables.values() for d in dims}
+    for name in inner.names:
+        if name in used:
+            coordinates[name] = (name, np.array(inner.labels[name]))
+    sources = {key.strip() for n in plan.graph.nodes.values() for key in n.source.split(",")}
+    cited = sorted((references or {}).get(s, s) for s in sources if s)
+    attrs = {
+        "Conventions": "CF-1.12",
+        "source": f"perfgrid {version('perfgrid')}, jax {jax.__version__}",
+        "references": "\n".join(cited),
+        "formula_hash": formula_hash(plan),
+        "study_axes": " ".join(study_axes(study)),
+        SPACE_ATTRIBUTE: json.dumps(space_to_json(study) | {"outputs": plan.outputs, "choices": plan.choices}),
+        **extra,
+    }
+    return xr.Dataset(variables, coordinates, attrs)
+
+
+def study_axes(space: Space) -> tuple[str, ...]:
+    """The names of a space's axes."""
+    return tuple(a.name for a in space.axes)
+
+
+def formula_hash(plan: Plan) -> str:
+    """A hash of the source text of every formula that the plan uses."""
+    digest = hashlib.sha256()
+    for node in plan.graph.nodes.values():
+        digest.update(node.name.encode())
+        try:
+            digest.update(inspect.getsource(node.function).encode())
+        except (OSError, TypeError):
+            digest.update(repr(node.function).encode())
+    return digest.hexdigest()[:16]
+
+
+def space_to_json(space: Space) -> dict[str, Any]:
+    """A space as plain data, so that a result can be explained and evaluated again without the catalog."""
+
+    def plain(value: Any) -> Any:
+        return np.asarray(value).tolist()
+
+    return {
+        "axes": [
+            {
+                "name": a.name,
+                "labels": plain(a.labels),
+                "columns": {k: plain(v) for k, v in a.columns.items()},
+                "scales": {k: plain(v) for k, v in a.scales.items()},
+                "shown": list(a.shown),
+            }
+            for a in space.axes
+        ],
+        "constants": {k: plain(v) for k, v in space.constants.items()},
+    }
+
+
+def space_from_json(data: Mapping[str, Any]) -> Space:
+    """The space that `space_to_json` wrote."""
+    axes = tuple(
+        Axis(
+            a["name"],
+            np.array(a["labels"]),
+            {k: np.array(v) for k, v in a["columns"].items()},
+            {k: np.array(v) for k, v in a["scales"].items()},
+            tuple(a["shown"]),
+        )
+        for a in data["axes"]
+    )
+    constants = {k: np.array(v) if isinstance(v, list) else v for k, v in data["constants"].items()}
+    return Space(axes, constants)
+
+
+def feasible(dataset: xr.Dataset, kinds: tuple[str, ...] = ("illegal", "exceeds")) -> xr.DataArray:
+    """True where every constraint of the given kinds holds, broadcast over their axes."""
+    result = xr.DataArray(True)
+    for name, variable in dataset.data_vars.items():
+        if variable.attrs.get("constraint") in kinds:
+            result = result & (dataset[name] != 0)
+    return result

@@ -1,0 +1,21 @@
+"""The one exception that a user's mistake raises, and the search for the name that was meant."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class PerfgridError(ValueError):
+    """A mistake in a study, a catalog or a formula, told in one sentence that names the place and the remedy."""
+
+
+def nearest(name: str, legal: Iterable[str], count: int = 3) -> str:
+    """The legal names closest to ``name`` as the tail of a sentence; empty where nothing is near and the list is long."""
+    legal = sorted(set(legal))
+    close = difflib.get_close_matches(name, legal, n=count, cutoff=0.5)
+    if close:
+        return "; did you mean " + " or ".join(repr(c) for c in close) + "?"
+    if 0 < len(legal) <= 12:
+        return "; legal names: " + ", ".join(legal)
+    return ""

@@ -1,0 +1,133 @@
+"""The derivation of one number: every formula below it with value, unit, source and how strongly it depends on what."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from .errors import PerfgridError, nearest
+from .registry import Registry
+from .resolver import Graph, Node, replay, resolve
+from .space import Space
+
+
+@dataclass
+class Derivation:
+    """One quantity of a derivation tree."""
+
+    name: str
+    value: Any
+    unit: str
+    source: str
+    meaning: str
+    elasticity: float | None = None  # d ln(reader) / d ln(this)
+    repeated: bool = False  # its own derivation is printed further up
+    below: list[Derivation] = field(default_factory=list)
+
+
+@dataclass
+class Explanation:
+    """A derivation and the constraints that its point violates."""
+
+    point: dict[str, Any]
+    derivation: Derivation
+    violated: list[tuple[str, str, str, list[Derivation]]]  # name, kind, reason, the quantities compared
+
+    @property
+    def illegal(self) -> bool:
+        """Whether the value means nothing at this point."""
+        return any(kind == "illegal" for _, kind, _, _ in self.violated)
+
+
+def explain_point(
+    registry: Registry,
+    space: Space,
+    quantity: str,
+    at: Mapping[str, Any],
+    choices: Mapping[str, str] | None = None,
+    units: Mapping[str, tuple[str, str, str]] | None = None,
+) -> Explanation:
+    """Replay one point and derive one quantity.
+
+    ``at`` names a label of every axis that has more than one. ``units`` tells unit, meaning and source of given
+    quantities. PerfgridError for an unknown quantity, axis or label, or an axis left open.
+    """
+    index = index_of(space, at)
+    constraints = [c.name for c in registry.constraints()]
+    graph = resolve(registry, (quantity, *constraints), space.names(), choices, space.label_quantities())
+    leaves = {name: space.at(name, index) for name in graph.leaves}
+    values = replay(graph, leaves)
+    shown: set[str] = set()
+    labels = space.label_quantities()
+    units = units or {}
+
+    def derive(name: str, elasticity: float | None) -> Derivation:
+        node = graph.nodes.get(name)
+        if node is None:
+            unit, meaning, source = units.get(name, ("", "", ""))
+            value = labels[name][int(values[name])] if name in labels else values[name]
+            return Derivation(name, value, unit, source, meaning, elasticity)
+        found = Derivation(name, values[name], node.unit, node.source, node.meaning, elasticity, name in shown)
+        if not found.repeated:
+            shown.add(name)
+            strengths = elasticities(node, values)
+            below = sorted(dict.fromkeys(node.arguments), key=lambda a: -abs(strengths.get(a) or 0.0))
+            found.below = [derive(a, strengths.get(a)) for a in below]
+        return found
+
+    root = derive(quantity, None)
+    violated = []
+    for node in graph.constraints:
+        if not bool(np.all(values[node.name])):
+            assert node.constraint is not None
+            sides = [_single(graph, a, values, units) for a in node.arguments]
+            violated.append((node.name, node.constraint.kind, node.constraint.reason, sides))
+    point = {a.name: a.labels[i].item() for a, i in zip(space.axes, index, strict=True)}
+    return Explanation(point, root, violated)
+
+
+def _single(
+    graph: Graph, name: str, values: Mapping[str, Any], units: Mapping[str, tuple[str, str, str]]
+) -> Derivation:
+    node = graph.nodes.get(name)
+    unit, meaning, source = (node.unit, node.meaning, node.source) if node else units.get(name, ("", "", ""))
+    return Derivation(name, values[name], unit, source, meaning)
+
+
+def index_of(space: Space, at: Mapping[str, Any]) -> tuple[int, ...]:
+    """The rows that ``at`` names; an axis of one row need not be named."""
+    names = [a.name for a in space.axes]
+    for name in at:
+        if name not in names:
+            raise PerfgridError(f"the study has no axis {name!r}{nearest(name, names)}")
+    open_axes = [a for a in space.axes if a.name not in at and len(a) > 1]
+    if open_axes:
+        hints = ", ".join(f"{a.name} (such as {a.labels[0]!s})" for a in open_axes)
+        raise PerfgridError(f"a single point needs a label of every axis; not given: {hints}")
+    return tuple(a.index(at[a.name]) if a.name in at else 0 for a in space.axes)
+
+
+def elasticities(node: Node, values: Mapping[str, Any]) -> dict[str, float]:
+    """d ln(quantity) / d ln(argument) of one formula at one point, exactly (forward mode, float64)."""
+    with jax.enable_x64(True):
+        arguments = [jnp.asarray(values[a]) for a in node.arguments]
+        found: dict[str, float] = {}
+        for number, name in enumerate(node.arguments):
+            if arguments[number].dtype == bool:
+                continue
+
+            def along(x: Any, number: int = number) -> Any:
+                return jnp.asarray(node.function(*arguments[:number], x, *arguments[number + 1 :]))
+
+            value, change = jax.jvp(along, (arguments[number],), (arguments[number],))
+            if value.dtype == bool:
+                return {}
+            total = float(jnp.sum(jnp.abs(value)))
+            if total > 0:
+                found[name] = float(jnp.sum(change * jnp.sign(value))) / total
+    return found

@@ -1,0 +1,211 @@
+"""The plan of an evaluation: for every quantity its columns, its distinct rows, its shape and the stage that makes it.
+
+Nothing is computed here; a plan takes milliseconds and tells what a run will cost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+
+from .errors import PerfgridError
+from .registry import Registry
+from .resolver import Graph, Node, resolve
+from .space import Key, Partition, Partitions, Space
+
+SMALL_FRACTION = 1 / 32  # of the grid: what is smaller is evaluated once, in float64
+SMALL_POINTS = 2**14  # always small, so that little studies need no compilation
+SMALL_LIMIT = 2**18  # never small, so that a grid of any size keeps the small stage in memory
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """One quantity of a plan."""
+
+    name: str
+    node: Node | None  # None for a given quantity
+    columns: dict[str, tuple[str, ...]]  # axis -> the columns that it depends on
+    key: Key
+    inner: tuple[int, ...]
+    flag: bool  # boolean rather than a number
+    small: bool
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Distinct rows along each study axis."""
+        return tuple(1 if p is None else p.size for p in self.key)
+
+    @property
+    def points(self) -> int:
+        """Distinct study points, inner axes not counted."""
+        return int(np.prod(self.sizes, dtype=np.int64))
+
+    @property
+    def values(self) -> int:
+        """Numbers that it holds."""
+        return self.points * int(np.prod(self.inner, dtype=np.int64))
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (*self.sizes, *self.inner)
+
+    @property
+    def bytes(self) -> int:
+        """Bytes that it takes where it is evaluated (float64 in the small stage, float32 on the grid)."""
+        return self.values * (1 if self.flag else 8 if self.small else 4)
+
+
+class Plan:
+    """What an evaluation will do. Axes are held in evaluation order: factored ones outside, the longest dense one last."""
+
+    def __init__(
+        self,
+        registry: Registry,
+        space: Space,
+        outputs: Iterable[str],
+        choices: Mapping[str, str] | None = None,
+        small_points: int | None = None,
+        constraints: bool = True,
+    ):
+        """Resolve and size every quantity.
+
+        ``small_points`` sets the size up to which a quantity is evaluated in the small stage (default: a fraction of
+        the grid). Raises PerfgridError for unknown, missing or cyclic quantities and wrong broadcasts, by name.
+        """
+        self.registry, self.study_space, self.outputs = registry, space, tuple(dict.fromkeys(outputs))
+        self.choices = dict(choices or {})
+        checked = [c.name for c in registry.constraints()] if constraints else []
+        self.graph: Graph = resolve(
+            registry, (*self.outputs, *checked), space.names(), self.choices, space.label_quantities()
+        )
+        self.constraints = tuple(n.name for n in self.graph.constraints)
+        self.wanted = tuple(dict.fromkeys((*self.outputs, *self.constraints)))
+        self.order = self._evaluation_order(space)
+        self.space = space.permuted(self.order)
+        self.partitions = tuple(Partitions(len(a)) for a in self.space.axes)
+        limit = small_points
+        if limit is None:
+            limit = int(min(max(space.points * SMALL_FRACTION, SMALL_POINTS), SMALL_LIMIT))
+        self.small_points = limit
+        self.quantities: dict[str, Quantity] = {}
+        for name in self.graph.leaves:
+            self.quantities[name] = self._leaf(name)
+        for node in self.graph.nodes.values():
+            self.quantities[node.name] = self._computed(node)
+
+    def _evaluation_order(self, space: Space) -> tuple[int, ...]:
+        """Plain axes by length, then axes of several used columns, the longest plain axis last (gathers stay outside)."""
+        used = set(self.graph.leaves)
+        factored = [len(used & set(a.columns)) > 1 and len(a) > 1 for a in space.axes]
+        plain = sorted((i for i, f in enumerate(factored) if not f), key=lambda i: len(space.axes[i]))
+        return (*plain[:-1], *(i for i, f in enumerate(factored) if f), *plain[-1:])
+
+    # -- quantities -----------------------------------------------------------------------------------------------
+
+    def _is_small(self, key: Key) -> bool:
+        return int(np.prod([1 if p is None else p.size for p in key], dtype=np.int64)) <= self.small_points
+
+    def _leaf(self, name: str) -> Quantity:
+        key: list[Partition | None] = [None] * len(self.space.axes)
+        columns: dict[str, tuple[str, ...]] = {}
+        inner, flag = (1,) * len(self.registry.inner), False
+        for axis, values in self.space.parts(name):
+            trailing = (1,) * (len(inner) - values.ndim + 1) + values.shape[1:]
+            if len(trailing) != len(inner):
+                raise PerfgridError(f"quantity {name!r} has shape {values.shape[1:]}, which fits no inner axes")
+            inner = tuple(max(a, b) for a, b in zip(inner, trailing, strict=True))
+            flag = flag or values.dtype == bool
+            if axis is not None:
+                table = self.partitions[axis]
+                key[axis] = table.join(key[axis], table.by_values(values))
+                columns[self.space.axes[axis].name] = (name,)
+        return Quantity(name, None, columns, tuple(key), inner, flag, small=True)
+
+    def _computed(self, node: Node) -> Quantity:
+        arguments = [self.quantities[a] for a in node.arguments]
+        key = list[Partition | None]([None] * len(self.space.axes))
+        columns: dict[str, tuple[str, ...]] = {}
+        for argument in arguments:
+            for i, (table, partition) in enumerate(zip(self.partitions, argument.key, strict=True)):
+                key[i] = table.join(key[i], partition)
+            for axis, names in argument.columns.items():
+                columns[axis] = tuple(dict.fromkeys((*columns.get(axis, ()), *names)))
+        full = tuple(key)
+        sizes = tuple(1 if p is None else p.size for p in full)
+        inner, flag = self._inner_shape(node, arguments, sizes)
+        return Quantity(node.name, node, columns, full, inner, flag, self._is_small(full))
+
+    def _inner_shape(
+        self, node: Node, arguments: list[Quantity], sizes: tuple[int, ...]
+    ) -> tuple[tuple[int, ...], bool]:
+        """Trace one formula on shapes: a wrong broadcast or reduction fails here, by the formula's name."""
+
+        def on_key(argument: Quantity) -> Any:
+            grid = tuple(1 if p is None else size for p, size in zip(argument.key, sizes, strict=True))
+            return jax.ShapeDtypeStruct(grid + argument.inner, bool if argument.flag else np.float32)
+
+        try:
+            traced = jax.eval_shape(node.function, *map(on_key, arguments))
+            shape, kind = tuple(traced.shape), traced.dtype
+        except PerfgridError:
+            raise
+        except Exception as error:
+            shapes = ", ".join(f"{a.name} {a.inner}" for a in arguments)
+            raise PerfgridError(f"formula {node.name!r} fails on inner shapes ({shapes}): {error}") from error
+        rank = len(sizes) + len(self.registry.inner)
+        shape = (1,) * (rank - len(shape)) + shape
+        inner = shape[len(sizes) :]
+        legal = [{1, len(labels)} for labels in self.registry.inner.labels.values()]
+        if (
+            len(shape) != rank
+            or shape[: len(sizes)] != sizes
+            or any(s not in allowed for s, allowed in zip(inner, legal, strict=True))
+        ):
+            raise PerfgridError(
+                f"formula {node.name!r} returns shape {shape} on a grid of {sizes} with inner axes "
+                f"{self.registry.inner.names}: it must keep the study axes and fill inner axes whole"
+            )
+        flag = kind == bool
+        if node.constraint is not None and not flag:
+            raise PerfgridError(f"constraint {node.name!r} must return true or false, found {kind}")
+        return inner, flag
+
+    # -- what users see -------------------------------------------------------------------------------------------
+
+    @property
+    def result_bytes(self) -> int:
+        """Bytes of all wanted quantities on their own axes (zipped axes expanded)."""
+        return sum(
+            int(np.prod(self.result_shape(name), dtype=np.int64)) * (1 if self.quantities[name].flag else 4)
+            for name in self.wanted
+        )
+
+    def result_shape(self, name: str) -> tuple[int, ...]:
+        """The shape of a wanted quantity with every axis that it depends on at full length (evaluation order)."""
+        quantity = self.quantities[name]
+        return (*(len(a) if a.name in quantity.columns else 1 for a in self.space.axes), *quantity.inner)
+
+    def describe(self) -> list[dict[str, Any]]:
+        """One row per quantity: name, unit, stage, columns by axis, inner axes, points, bytes, formula source."""
+        rows = []
+        for q in self.quantities.values():
+            inner = [n for n, size in zip(self.registry.inner.names, q.inner, strict=True) if size > 1]
+            rows.append(
+                {
+                    "quantity": q.name,
+                    "stage": "given" if q.node is None else "once" if q.small else "grid",
+                    "columns": {axis: list(names) for axis, names in q.columns.items()},
+                    "inner": inner,
+                    "points": q.points,
+                    "values": q.values,
+                    "bytes": q.bytes,
+                    "unit": "" if q.node is None else q.node.unit,
+                    "source": "" if q.node is None else q.node.source,
+                    "wanted": q.name in self.wanted,
+                }
+            )
+        return rows

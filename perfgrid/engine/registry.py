@@ -1,0 +1,247 @@
+"""Formulas, constraints and alternatives: what a decorator notes on a function, and the registry that collects them.
+
+A formula is a pure function named after the quantity it returns whose arguments are named after the quantities it
+needs. Nothing else declares the wiring.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import product
+from types import ModuleType
+from typing import Any, Literal, TypeVar
+
+from .errors import PerfgridError, nearest
+from .inner import InnerAxes
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+Family = Mapping[str, Sequence[str]]
+_MARK = "__perfgrid__"
+
+
+@dataclass(frozen=True)
+class Formula:
+    """One quantity: its function, what it needs, its unit, its meaning and where the formula comes from."""
+
+    name: str
+    function: Callable[..., Any]
+    arguments: tuple[str, ...]
+    unit: str
+    source: str
+    meaning: str
+    of: str | None = None  # the quantity that this is an alternative of
+    label: str | None = None  # the alternative's name in studies
+    by: str | None = None  # the label quantity that selects among the alternatives
+
+
+@dataclass(frozen=True)
+class Constraint(Formula):
+    """A formula that is true where a design is possible."""
+
+    kind: Literal["illegal", "exceeds"] = "illegal"
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A quantity with alternatives: the best of them, one fixed by the study, or one per label of a quantity."""
+
+    name: str
+    alternatives: tuple[Formula, ...]
+    by: str | None
+
+    @property
+    def unit(self) -> str:
+        return self.alternatives[0].unit
+
+    @property
+    def source(self) -> str:
+        return ", ".join(dict.fromkeys(a.source for a in self.alternatives))
+
+    @property
+    def meaning(self) -> str:
+        labels = ", ".join(str(a.label) for a in self.alternatives)
+        return (
+            f"{self.name.replace('_', ' ').capitalize()} by {self.by.replace('_', ' ')}: {labels}."
+            if self.by
+            else (f"{self.name.replace('_', ' ').capitalize()}, the least of: {labels}.")
+        )
+
+
+@dataclass
+class _Mark:
+    """What a decorator leaves on a function until a registry collects it."""
+
+    formulas: list[Formula] = field(default_factory=list)
+
+
+def _mark(function: Callable[..., Any], family: Family | None, build: Callable[[Formula], Formula]) -> None:
+    name = function.__name__
+    parameters = inspect.signature(function).parameters.values()
+    for p in parameters:
+        if p.kind not in (p.POSITIONAL_OR_KEYWORD, p.POSITIONAL_ONLY) or p.default is not p.empty:
+            raise PerfgridError(
+                f"formula {name!r}: argument {p.name!r} must be a plain quantity name without a default"
+            )
+    document = inspect.getdoc(function)
+    if not document:
+        raise PerfgridError(f"formula {name!r} needs a docstring whose first line says what the quantity means")
+    bare = build(Formula(name, function, tuple(p.name for p in parameters), "", "", document.splitlines()[0]))
+    for what in ("unit", "source"):
+        if not getattr(bare, what):
+            raise PerfgridError(f"formula {name!r} needs a {what}")
+    members = [bare]
+    for placeholder, names in (family or {}).items():
+        if placeholder not in name:
+            raise PerfgridError(f"formula {name!r} belongs to a family but its name lacks {placeholder!r}")
+    if family:
+        members = []
+        for combination in product(*family.values()):
+            swap = dict(zip(family, combination, strict=True))
+
+            def named(text: Any, swap: dict[str, str] = swap) -> Any:
+                for placeholder, member in swap.items():
+                    text = text.replace(placeholder, member) if isinstance(text, str) else text
+                return text
+
+            changed = {k: named(getattr(bare, k)) for k in ("name", "meaning", "of", "by")}
+            if isinstance(bare, Constraint):
+                changed["reason"] = named(bare.reason)
+            members.append(replace(bare, arguments=tuple(map(named, bare.arguments)), **changed))
+    setattr(function, _MARK, _Mark(members))
+
+
+def formula(*, unit: str = "", source: str = "", family: Family | None = None) -> Callable[[Function], Function]:
+    """Mark a function as the formula of the quantity it is named after.
+
+    ``unit`` is an SI unit string ("1" for pure numbers), ``source`` a key of the bibliography. With ``family``
+    (``{"GROUP": ("tp", "dp")}``) the function is a template: one quantity per member, the placeholder replaced in its
+    name, arguments and meaning. Raises PerfgridError for a missing unit, source or docstring.
+    """
+
+    def decorate(function: Function) -> Function:
+        _mark(function, family, lambda f: replace(f, unit=unit, source=source))
+        return function
+
+    return decorate
+
+
+def alternative(
+    *, of: str, label: str, by: str | None = None, unit: str = "", source: str = "", family: Family | None = None
+) -> Callable[[Function], Function]:
+    """Mark a function as one way to obtain the quantity ``of``.
+
+    Without ``by`` the least of all alternatives is taken unless a study fixes one by its label; with ``by`` the named
+    label quantity (say ``precision``) selects. Raises PerfgridError like `formula`.
+    """
+
+    def decorate(function: Function) -> Function:
+        _mark(function, family, lambda f: replace(f, unit=unit, source=source, of=of, label=label, by=by))
+        return function
+
+    return decorate
+
+
+def constraint(
+    *, kind: Literal["illegal", "exceeds"], reason: str, source: str = "", family: Family | None = None
+) -> Callable[[Function], Function]:
+    """Mark a function as a constraint: true where a design is possible.
+
+    ``illegal``: other values mean nothing where it is false; ``exceeds``: they are kept, the design is out of bounds.
+    ``reason`` is the sentence shown for a violated point. Raises PerfgridError like `formula`.
+    """
+    if kind not in ("illegal", "exceeds"):
+        raise PerfgridError(f"constraint kind must be 'illegal' or 'exceeds', found {kind!r}")
+
+    def decorate(function: Function) -> Function:
+        def build(f: Formula) -> Formula:
+            return Constraint(
+                f.name, f.function, f.arguments, "1", source, f.meaning, kind=kind, reason=reason or f.meaning
+            )
+
+        _mark(function, family, build)
+        return function
+
+    return decorate
+
+
+class Registry:
+    """All formulas of a subject, by name, with the inner axes that they may use."""
+
+    def __init__(self, inner: InnerAxes | None = None):
+        self.inner = inner or InnerAxes({})
+        self.formulas: dict[str, Formula] = {}
+        self.choices: dict[str, Choice] = {}
+
+    @classmethod
+    def collect(cls, parts: Iterable[ModuleType | Callable[..., Any]], inner: InnerAxes | None = None) -> Registry:
+        """Gather every marked function of the given modules (or single functions).
+
+        Raises PerfgridError for a name defined twice and for alternatives that disagree in unit or selector.
+        """
+        registry = cls(inner)
+        for part in parts:
+            functions = vars(part).values() if isinstance(part, ModuleType) else [part]
+            found = [f for f in functions if callable(f) and isinstance(getattr(f, _MARK, None), _Mark)]
+            if isinstance(part, ModuleType):  # what a module imports from another belongs to the other
+                found = [f for f in found if f.__module__ == part.__name__]
+            elif not found:
+                raise PerfgridError(
+                    f"{getattr(part, '__name__', part)!r} carries no @formula, @constraint or @alternative"
+                )
+            for function in found:
+                for member in getattr(function, _MARK).formulas:
+                    registry.add(member)
+        return registry
+
+    def add(self, member: Formula) -> None:
+        """Enter one formula; PerfgridError if its name is taken or its siblings disagree with it."""
+        if member.name in self.formulas or member.name in self.choices:
+            raise PerfgridError(f"quantity {member.name!r} is defined twice")
+        self.formulas[member.name] = member
+        if member.of is None:
+            return
+        if member.of in self.formulas:
+            raise PerfgridError(f"quantity {member.of!r} is defined by a formula and by alternative {member.name!r}")
+        siblings = self.choices[member.of].alternatives if member.of in self.choices else ()
+        for sibling in siblings:
+            for what in ("unit", "by"):
+                if getattr(sibling, what) != getattr(member, what):
+                    raise PerfgridError(
+                        f"alternatives of {member.of!r} disagree in {what}: {sibling.name!r} has "
+                        f"{getattr(sibling, what)!r}, {member.name!r} has {getattr(member, what)!r}"
+                    )
+            if sibling.label == member.label:
+                raise PerfgridError(
+                    f"alternatives {sibling.name!r} and {member.name!r} share the label {member.label!r}"
+                )
+        self.choices[member.of] = Choice(member.of, (*siblings, member), member.by)
+
+    def extended(self, functions: Iterable[Callable[..., Any]]) -> Registry:
+        """A copy in which the given marked functions replace or join the registered ones (a user's own formulas)."""
+        added = Registry.collect(functions)
+        copy = Registry(self.inner)
+        for member in self.formulas.values():
+            replaced = member.name in added.formulas or member.of in added.formulas
+            if not replaced:
+                copy.add(member)
+        for member in added.formulas.values():
+            copy.add(member)
+        return copy
+
+    def constraints(self) -> tuple[Constraint, ...]:
+        """All constraints, in the order of their definition."""
+        return tuple(f for f in self.formulas.values() if isinstance(f, Constraint))
+
+    def names(self) -> tuple[str, ...]:
+        """Every quantity that a formula or a choice provides."""
+        return (*self.formulas, *self.choices)
+
+    def get(self, name: str) -> Formula | Choice:
+        """The formula or choice of a quantity; PerfgridError with the nearest names if there is none."""
+        found = self.choices.get(name) or self.formulas.get(name)
+        if found is None:
+            raise PerfgridError(f"unknown quantity {name!r}{nearest(name, self.names())}")
+        return found

@@ -1,0 +1,415 @@
+"""The evaluation of a plan: small quantities once in NumPy, then tile by tile one compiled function per large one.
+
+A quantity of the tile stage is materialised by a compiled function of its own if it is wanted, if two materialised
+quantities read it, or if it is smaller than its reader (so that it is not computed again for every reader's point);
+everything else is fused into its one reader. One function for everything would make XLA repeat shared producers in each
+output. Two sets of output buffers are donated in turn, which spares the page faults of fresh memory.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from .errors import PerfgridError
+from .plan import Plan, Quantity
+from .space import Key, Partition
+
+TILE_POINTS = 2**21
+Progress = Callable[[str, int, int], None]  # ("compile" | "evaluate", done, total)
+
+
+class Rows:
+    """Stands for the rows of the current tile on an axis that the tiles cut."""
+
+
+ROWS = Rows()
+TileKey = tuple["Partition | Rows | None", ...]
+
+
+@dataclass(frozen=True)
+class Tiles:
+    """How the grid is cut: axes before ``axis`` one row at a time, ``axis`` in chunks of one padded size."""
+
+    sizes: tuple[int, ...]
+    axis: int  # -1: not cut
+    chunk: int
+
+    @classmethod
+    def cut(cls, sizes: tuple[int, ...], points: int) -> Tiles:
+        """The largest tiles of at most ``points`` points (at least one row of the last axis)."""
+        if int(np.prod(sizes, dtype=np.int64)) <= points:
+            return cls(sizes, -1, 1)
+        for axis in range(len(sizes)):
+            inside = int(np.prod(sizes[axis + 1 :], dtype=np.int64))
+            if inside <= points or axis == len(sizes) - 1:
+                chunks = -(-sizes[axis] // max(1, min(sizes[axis], points // inside)))
+                return cls(sizes, axis, -(-sizes[axis] // chunks))
+        return cls(sizes, -1, 1)
+
+    @property
+    def count(self) -> int:
+        """How many tiles cover the grid."""
+        if self.axis < 0:
+            return 1
+        outer = int(np.prod(self.sizes[: self.axis], dtype=np.int64))
+        return outer * -(-self.sizes[self.axis] // self.chunk)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Points of a tile along each axis."""
+        return tuple(1 if i < self.axis else self.chunk if i == self.axis else n for i, n in enumerate(self.sizes))
+
+    def rows(self) -> Iterator[tuple[np.ndarray, ...]]:
+        """For every tile the row numbers on the axes that are cut, the last ones repeated to fill a ragged edge."""
+        if self.axis < 0:
+            yield ()
+            return
+        starts = range(0, self.sizes[self.axis], self.chunk)
+        for outer in product(*(range(n) for n in self.sizes[: self.axis])):
+            for start in starts:
+                chunk = np.minimum(np.arange(start, start + self.chunk), self.sizes[self.axis] - 1)
+                yield (*(np.array([i]) for i in outer), chunk)
+
+
+@dataclass
+class Kernel:
+    """One materialised quantity of the tile stage: what it reads, what is fused into it, its compiled function."""
+
+    quantity: Quantity
+    inputs: list[tuple[str, TileKey | None]]  # (name, key it is brought to on the host; None: as it is)
+    fused: list[str]
+    function: Callable[..., Any]
+    shape: tuple[int, ...]
+    compiled: Any = None
+    equations: int = 0
+
+
+@dataclass
+class Tile:
+    """The values of one tile; they live until the next but one tile is evaluated."""
+
+    number: int
+    rows: tuple[np.ndarray, ...]
+    values: dict[str, jax.Array]
+
+
+def enable_compilation_cache(folder: str | None = None) -> None:
+    """Keep compiled functions on disk, in ``PERFGRID_CACHE`` or the user's cache folder, unless JAX has a place already."""
+    if jax.config.jax_compilation_cache_dir:
+        return
+    base = folder or os.environ.get("PERFGRID_CACHE")
+    if base is None:
+        home = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+        base = os.path.join(home, "perfgrid")
+    try:
+        os.makedirs(base, exist_ok=True)
+    except OSError:
+        return  # no cache is slower, not wrong
+    jax.config.update("jax_compilation_cache_dir", base)
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
+    jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+
+
+def bring(value: np.ndarray, source: Key, target: Key) -> np.ndarray:
+    """Gather an array from the distinct rows of one key to those of a finer one."""
+    for axis, (have, want) in enumerate(zip(source, target, strict=True)):
+        if have is not None and have is not want:
+            assert want is not None  # a reader tells apart at least what its arguments do
+            value = np.take(value, have.inverse[want.rows], axis=axis)
+    return value
+
+
+class Evaluation:
+    """A plan made ready to run."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        dtype: str = "float32",
+        tile_points: int = TILE_POINTS,
+        progress: Progress | None = None,
+    ):
+        """``dtype`` is that of the tile stage: float32, or float64 for an audit. PerfgridError for any other."""
+        if dtype not in ("float32", "float64"):
+            raise PerfgridError(f"precision of the grid must be float32 or float64, found {dtype!r}")
+        self.plan, self.dtype, self.progress = plan, np.dtype(dtype), progress or (lambda *_: None)
+        self.tiles = Tiles.cut(plan.space.shape, tile_points)
+        self.seconds: dict[str, float] = {}
+        self._prepared: dict[tuple[str, TileKey], tuple[tuple[int, ...], Any]] = {}
+        self._buffers: list[dict[str, Any]] = [{}, {}]
+        self.small = self._evaluate_small()
+        self.kernels = self._kernels()
+        self._compile()
+
+    # -- small stage ----------------------------------------------------------------------------------------------
+
+    def _given(self, name: str) -> np.ndarray:
+        quantity, space = self.plan.quantities[name], self.plan.space
+        rank = len(space.axes)
+        result: Any = None
+        for axis, values in space.parts(name):
+            trailing = (1,) * (len(quantity.inner) - values.ndim + 1) + values.shape[1:]
+            if axis is None:
+                part = values.reshape((1,) * rank + trailing)
+            else:
+                partition = quantity.key[axis]
+                rows = values if partition is None else values[partition.rows]
+                rows = rows[:1] if partition is None else rows
+                part = rows.reshape(tuple(len(rows) if i == axis else 1 for i in range(rank)) + trailing)
+            result = part if result is None else result * part
+        return np.asarray(result)
+
+    def _evaluate_small(self) -> dict[str, np.ndarray]:
+        """All small quantities on their distinct rows, each freed when its last small reader is done."""
+        start, plan = time.perf_counter(), self.plan
+        readers = plan.graph.readers()
+        small = {name for name, q in plan.quantities.items() if q.small}
+        kept = {n for n in small if n in plan.wanted or any(r not in small for r in readers[n])}
+        left = {n: sum(r in small for r in readers[n]) for n in small}
+        values = {name: self._given(name) for name in plan.graph.leaves}
+        with np.errstate(all="ignore"):
+            for node in plan.graph.nodes.values():
+                quantity = plan.quantities[node.name]
+                if not quantity.small:
+                    continue
+                arguments = [bring(values[a], plan.quantities[a].key, quantity.key) for a in node.arguments]
+                result = np.asarray(node.function(*arguments))
+                if result.dtype != bool:
+                    result = result.astype(np.float64, copy=False)
+                result = result.reshape((1,) * (len(quantity.shape) - result.ndim) + result.shape)
+                values[node.name] = np.broadcast_to(result, quantity.shape)
+                for argument in set(node.arguments):
+                    left[argument] -= 1
+                    if left[argument] == 0 and argument not in kept:
+                        del values[argument]
+        self.seconds["small"] = time.perf_counter() - start
+        return {name: value for name, value in values.items() if name in kept}
+
+    # -- tile stage: what is materialised, what is fused ----------------------------------------------------------
+
+    def _tile_key(self, quantity: Quantity) -> TileKey:
+        return tuple(
+            ROWS if partition is not None and axis <= self.tiles.axis else partition
+            for axis, partition in enumerate(quantity.key)
+        )
+
+    def _tile_sizes(self, key: TileKey) -> tuple[int, ...]:
+        return tuple(
+            1 if k is None else self.tiles.shape[i] if isinstance(k, Rows) else k.size for i, k in enumerate(key)
+        )
+
+    def _materialised(self) -> set[str]:
+        plan, readers = self.plan, self.plan.graph.readers()
+        chosen: set[str] = set()
+        roots: dict[str, set[str]] = {}
+        for node in reversed(plan.graph.nodes.values()):
+            quantity = plan.quantities[node.name]
+            if quantity.small:
+                continue
+            mine: set[str] = set()
+            for reader in readers[node.name]:
+                mine |= {reader} if reader in chosen else roots[reader]
+            size = np.prod(self._tile_sizes(self._tile_key(quantity)))
+            smaller = any(
+                size < np.prod(self._tile_sizes(self._tile_key(plan.quantities[r]))) for r in readers[node.name]
+            )
+            if node.name in plan.wanted or len(mine) > 1 or smaller:
+                chosen.add(node.name)
+            roots[node.name] = mine
+        return chosen
+
+    def _kernels(self) -> list[Kernel]:
+        chosen = self._materialised()
+        return [self._kernel(name, chosen) for name in self.plan.graph.nodes if name in chosen]
+
+    def _kernel(self, name: str, chosen: set[str]) -> Kernel:
+        plan = self.plan
+        nodes, quantities = plan.graph.nodes, plan.quantities
+        fused: dict[str, None] = {}
+
+        def visit(current: str) -> None:
+            for argument in nodes[current].arguments:
+                if not quantities[argument].small and argument not in chosen and argument not in fused:
+                    visit(argument)
+            fused[current] = None
+
+        visit(name)
+        keys = {n: self._tile_key(quantities[n]) for n in fused}
+        inputs: dict[tuple[str, TileKey | None], int] = {}
+        plans: list[tuple[str, list[tuple[str, int | None, list[tuple[int, np.ndarray]]]]]] = []
+        for current in fused:
+            sources = []
+            for argument in nodes[current].arguments:
+                quantity = quantities[argument]
+                if argument in fused:
+                    sources.append((argument, None, self._takes(keys[argument], keys[current])))
+                    continue
+                own = self._tile_key(quantity)
+                target = self._host_key(own, keys[current]) if quantity.small else own
+                number = inputs.setdefault((argument, target if quantity.small else None), len(inputs))
+                sources.append((argument, number, self._takes(target, keys[current])))
+            plans.append((current, sources))
+        quantity = quantities[name]
+        shape = self._tile_sizes(keys[name]) + quantity.inner
+        dtype = np.dtype(bool) if quantity.flag else self.dtype
+
+        def function(_buffer: Any, *given: Any) -> Any:
+            made: dict[str, Any] = {}
+            for current, sources in plans:
+                arguments = []
+                for argument, number, takes in sources:
+                    value = made[argument] if number is None else given[number]
+                    for axis, index in takes:
+                        value = jnp.take(value, index, axis=axis, mode="clip")
+                    arguments.append(value)
+                result = jnp.asarray(nodes[current].function(*arguments))
+                if result.dtype != bool and result.dtype != self.dtype:
+                    raise PerfgridError(
+                        f"formula {current!r} returns {result.dtype} on a {self.dtype} grid; "
+                        "write constants as Python literals"
+                    )
+                made[current] = result
+            return jnp.broadcast_to(made[name], shape).astype(dtype)
+
+        return Kernel(quantity, list(inputs), list(fused), function, shape)
+
+    def _host_key(self, own: TileKey, reader: TileKey) -> TileKey:
+        """The key that a small quantity is brought to before it is handed over: the reader's, unless that is large."""
+        target = tuple(None if mine is None else theirs for mine, theirs in zip(own, reader, strict=True))
+        if np.prod(self._tile_sizes(target)) <= max(np.prod(self.tiles.shape) / 32, 4096):
+            return target
+        return own
+
+    @staticmethod
+    def _takes(source: TileKey, target: TileKey) -> list[tuple[int, np.ndarray]]:
+        takes = []
+        for axis, (have, want) in enumerate(zip(source, target, strict=True)):
+            if isinstance(have, Partition) and have is not want:
+                assert isinstance(want, Partition)
+                takes.append((axis, have.inverse[want.rows].astype(np.int32)))
+        return takes
+
+    # -- compiling and running ------------------------------------------------------------------------------------
+
+    def _input_shape(self, name: str, key: TileKey | None) -> jax.ShapeDtypeStruct:
+        quantity = self.plan.quantities[name]
+        sizes = self._tile_sizes(self._tile_key(quantity) if key is None else key)
+        return jax.ShapeDtypeStruct(sizes + quantity.inner, bool if quantity.flag else self.dtype)
+
+    def _compile(self) -> None:
+        """Compile every kernel for the one tile shape (XLA releases the interpreter lock, so two at a time)."""
+        start = time.perf_counter()
+        if not self.kernels:
+            self.seconds["compile"] = 0.0
+            return
+
+        def lower(kernel: Kernel) -> Any:
+            buffer = jax.ShapeDtypeStruct(kernel.shape, bool if kernel.quantity.flag else self.dtype)
+            given = [self._input_shape(*i) for i in kernel.inputs]
+            traced = jax.jit(kernel.function, donate_argnums=0, keep_unused=True).trace(buffer, *given)
+            kernel.equations = len(traced.jaxpr.jaxpr.eqns)
+            return traced.lower()
+
+        def compiled(kernel: Kernel, lowered: Any) -> None:
+            with jax.enable_x64(self.dtype == np.float64):
+                kernel.compiled = lowered.compile()
+
+        with ThreadPoolExecutor(max_workers=2) as pool:
+            waiting = []
+            for kernel in self.kernels:
+                with jax.enable_x64(self.dtype == np.float64):
+                    lowered = lower(kernel)
+                waiting.append(pool.submit(compiled, kernel, lowered))
+            for done, future in enumerate(waiting, 1):
+                future.result()
+                self.progress("compile", done, len(waiting))
+        self.seconds["compile"] = time.perf_counter() - start
+
+    def _hand_over(self, name: str, key: TileKey, rows: tuple[np.ndarray, ...]) -> Any:
+        """A small quantity for one tile, cast once; kept while the tiles do not move along its axes."""
+        quantity, value = self.plan.quantities[name], self.small[name]
+        place = tuple(int(rows[axis][0]) for axis, k in enumerate(key) if isinstance(k, Rows))
+        known = self._prepared.get((name, key))
+        if known is not None and known[0] == place:
+            return known[1]
+        for axis, (have, want) in enumerate(zip(quantity.key, key, strict=True)):
+            if have is None or have is want:
+                continue
+            index = have.inverse[rows[axis]] if isinstance(want, Rows) else have.inverse[want.rows]  # type: ignore[union-attr]
+            value = np.take(value, index, axis=axis)
+        array = jnp.asarray(value if quantity.flag else np.asarray(value, dtype=self.dtype))
+        self._prepared[(name, key)] = (place, array)
+        return array
+
+    def run(self) -> Iterator[Tile]:
+        """Evaluate tile after tile. What a tile holds is dead two tiles later: copy or reduce it."""
+        if not self.kernels:
+            return
+        count, start = self.tiles.count, time.perf_counter()
+        for number, rows in enumerate(self.tiles.rows()):
+            buffers = self._buffers[number % 2]
+            values: dict[str, Any] = {}
+            with jax.enable_x64(self.dtype == np.float64):
+                for kernel in self.kernels:
+                    name = kernel.quantity.name
+                    given = [values[n] if key is None else self._hand_over(n, key, rows) for n, key in kernel.inputs]
+                    buffer = buffers.pop(name, None)
+                    if buffer is None:
+                        buffer = jnp.zeros(kernel.shape, bool if kernel.quantity.flag else self.dtype)
+                    values[name] = kernel.compiled(buffer, *given)
+            self._buffers[number % 2] = values
+            yield Tile(number, rows, {n: v for n, v in values.items() if n in self.plan.wanted})
+            self.progress("evaluate", number + 1, count)
+        self.seconds["evaluate"] = time.perf_counter() - start
+
+    # -- results --------------------------------------------------------------------------------------------------
+
+    def placed(self, tile: Tile, name: str) -> tuple[tuple[slice, ...], np.ndarray]:
+        """Where in a result array the tile's values of a wanted quantity belong, and these values on full rows."""
+        quantity = self.plan.quantities[name]
+        value = np.asarray(tile.values[name])
+        where: list[slice] = []
+        for axis, (partition, study_axis) in enumerate(zip(quantity.key, self.plan.space.axes, strict=True)):
+            if study_axis.name in quantity.columns and axis <= self.tiles.axis:
+                first, last = int(tile.rows[axis][0]), int(tile.rows[axis][-1])
+                where.append(slice(first, last + 1))
+                value = value[(slice(None),) * axis + (slice(last + 1 - first),)]  # a ragged edge repeats its last row
+            else:
+                where.append(slice(None))
+                if partition is not None and partition.size < len(study_axis):
+                    value = np.take(value, partition.inverse, axis=axis)
+        return (*where, *(slice(None) for _ in quantity.inner)), value
+
+    def small_result(self, name: str) -> np.ndarray:
+        """A wanted quantity of the small stage on full rows."""
+        quantity, value = self.plan.quantities[name], self.small[name]
+        for axis, partition in enumerate(quantity.key):
+            if partition is not None and partition.size < len(self.plan.space.axes[axis]):
+                value = np.take(value, partition.inverse, axis=axis)
+        value = np.broadcast_to(value, self.plan.result_shape(name))
+        return value if quantity.flag else np.asarray(value, dtype=self.dtype)
+
+    def collect(self) -> dict[str, np.ndarray]:
+        """All wanted quantities, each on its own axes at full length (evaluation order of axes)."""
+        plan = self.plan
+        results = {n: self.small_result(n) for n in plan.wanted if plan.quantities[n].small}
+        for name in plan.wanted:
+            if name not in results:
+                kind = bool if plan.quantities[name].flag else self.dtype
+                results[name] = np.empty(plan.result_shape(name), dtype=kind)
+        for tile in self.run():
+            for name in tile.values:
+                where, value = self.placed(tile, name)
+                results[name][where] = value
+                del value
+        return results

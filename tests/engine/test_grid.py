@@ -1,0 +1,137 @@
+"""The grid equals a replay of the same formulas point by point, however it is ordered, staged and tiled."""
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from perfgrid.engine import replay, resolve
+from perfgrid.engine.plan import Plan
+from perfgrid.engine.space import Axis, Space
+from perfgrid.engine.stages import Evaluation, Tiles
+
+from . import toys
+
+TOLERANCE = {"float32": 1e-5, "float64": 1e-12}
+
+
+def random_points(space: Space, count: int, seed: int = 0):
+    generator = np.random.default_rng(seed)
+    return [tuple(int(generator.integers(n)) for n in space.shape) for _ in range(count)]
+
+
+def assert_equals_replay(registry, space, outputs, dtype, count=20, **options):
+    tile_points = options.pop("tile_points", 2**21)
+    plan = Plan(registry, space, outputs, **options)
+    results = Evaluation(plan, dtype, tile_points).collect()
+    graph = resolve(registry, plan.wanted, space.names(), plan.choices, space.label_quantities())
+    for index in random_points(space, count):
+        values = replay(graph, {name: space.at(name, index) for name in graph.leaves})
+        for name in plan.wanted:
+            array = results[name]
+            row = tuple(index[i] if array.shape[p] > 1 else 0 for p, i in enumerate(plan.order))
+            found, expected = np.asarray(array[row], float), np.asarray(values[name], float)
+            operands = [np.max(np.abs(np.asarray(values[a], float))) for a in graph.nodes[name].arguments]
+            if graph.nodes[name].constraint is not None or graph.nodes[name].flags:
+                assert (found == expected).all(), name
+            else:
+                scale = max([float(np.max(np.abs(expected))), *(operands if name == "slack" else [])])
+                assert np.max(np.abs(found - expected)) <= TOLERANCE[dtype] * scale, (name, index)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(
+    ("small_points", "tile_points"), [(None, 2**21), (0, 2**21), (0, 700), (40, 61), (2000, 4000), (0, 1)]
+)
+def test_grid_equals_replay(dtype, small_points, tile_points):
+    space = toys.space(product=2, rate=3, distance=2) if tile_points < 100 else toys.space()
+    assert_equals_replay(
+        toys.registry(), space, toys.OUTPUTS, dtype, small_points=small_points, tile_points=tile_points
+    )
+
+
+@settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
+@given(data=st.data())
+def test_randomly_drawn_studies(data):
+    """Random sizes, axes orders, outputs, thresholds and tiles."""
+    space = toys.space(*(data.draw(st.integers(1, 6)) for _ in range(3)))
+    order = data.draw(st.permutations(range(len(space.axes))))
+    outputs = data.draw(st.lists(st.sampled_from(toys.OUTPUTS), min_size=1, unique=True))
+    assert_equals_replay(
+        toys.registry(),
+        space.permuted(tuple(order)),
+        outputs,
+        data.draw(st.sampled_from(["float32", "float64"])),
+        count=6,
+        small_points=data.draw(st.sampled_from([None, 0, 30, 10**6])),
+        tile_points=data.draw(st.sampled_from([50, 1000, 2**21])),
+        choices=data.draw(st.sampled_from([{}, {"transport": "rail"}])) if "transport_choice" not in outputs else {},
+    )
+
+
+def test_axes_order_and_tiles_change_nothing():
+    registry, space = toys.registry(), toys.space()
+    reference = None
+    for order in [(0, 1, 2, 3, 4), (4, 3, 2, 1, 0), (2, 4, 0, 3, 1)]:
+        for tile_points in (2**21, 900):
+            plan = Plan(registry, space.permuted(order), ("order_time",), small_points=0)
+            array = Evaluation(plan, "float64", tile_points).collect()["order_time"]
+            names = [a.name for a in plan.space.axes]
+            array = array.transpose([names.index(a.name) for a in space.axes] + [5, 6])
+            reference = array if reference is None else reference
+            np.testing.assert_allclose(array, reference, rtol=1e-14)
+
+
+@given(sizes=st.lists(st.integers(1, 9), min_size=1, max_size=5), points=st.integers(1, 400))
+def test_tiles_cover_every_point_once(sizes, points):
+    tiles = Tiles.cut(tuple(sizes), points)
+    seen = np.zeros(sizes, int)
+    count = 0
+    for rows in tiles.rows():
+        count += 1
+        assert all(len(r) == n for r, n in zip(rows, tiles.shape, strict=False))  # one padded shape
+        seen[np.ix_(*(np.unique(r) for r in rows), *(range(n) for n in sizes[len(rows) :]))] += 1
+    assert (seen == 1).all()
+    assert count == tiles.count
+    assert np.prod(tiles.shape) <= max(points, 1)
+
+
+def test_a_quantity_is_evaluated_on_the_distinct_rows_of_its_columns():
+    plan = Plan(toys.registry(), toys.space(), toys.OUTPUTS)
+    tool, order = plan.quantities["tool_time"], plan.quantities["order_time"]
+    assert tool.columns["layout"] == ("lanes",)
+    assert tool.points == 3 * 4 * 2 * 7  # products x distinct lanes x materials x rates; not 18 layouts, no distances
+    assert tool.values == tool.points * 6
+    assert order.points == np.prod(toys.space().shape)
+
+
+def test_two_axes_can_state_one_quantity_as_value_and_scale():
+    space = Space(
+        (
+            Axis("machine", np.array(["a", "b"]), {"machine_rate": np.array([10.0, 30.0])}),
+            Axis("machine_rate", np.array([1.0, 2.0, 4.0]), {}, {"machine_rate": np.array([1.0, 2.0, 4.0])}),
+        ),
+        {"size": 5.0, "lanes": 2.0, "material": "soft"},
+    )
+    plan = Plan(toys.registry(), space, ("piece_time",), constraints=False)
+    assert plan.quantities["machine_rate"].points == 6
+    result = Evaluation(plan, "float64").collect()["piece_time"]
+    expected = [[(10 / r / s * 1.5 + 1) * 2.25 for s in (1, 2, 4)] for r in (10, 30)]
+    order = [a.name for a in plan.space.axes]
+    grid = result.reshape(result.shape[:2])
+    np.testing.assert_allclose(grid if order[0] == "machine" else grid.T, expected, rtol=1e-15)
+
+
+def test_small_stage_integers_are_exact():
+    """ceil(x / 96) goes wrong in float32 beyond 2^24; small quantities are float64."""
+    from perfgrid.engine import Registry, formula, xp
+
+    @formula(unit="1", source="toy")
+    def blocks(count):
+        """Blocks of 96."""
+        return xp.ceil(count / 96.0)
+
+    counts = 96.0 * np.arange(2**25, 2**25 + 50)
+    space = Space((Axis("count", counts, {"count": counts}),))
+    result = Evaluation(Plan(Registry.collect([blocks]), space, ("blocks",)), "float64").collect()["blocks"]
+    np.testing.assert_array_equal(result, np.arange(2**25, 2**25 + 50))

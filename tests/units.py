@@ -1,0 +1,148 @@
+"""Dimensional analysis of a whole graph: every formula is traced and its dimensions followed through the jaxpr.
+
+FLOP, tokens and other counts are pure numbers; bytes, seconds, watts and dollars are dimensions. The literals 0 and 1e30
+(an unavailable alternative) fit any dimension.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+import jax
+import numpy as np
+import pint
+from jax.extend import core as jex
+
+from perfgrid.engine.plan import Plan
+
+Dimension = dict[str, Fraction] | None  # None fits anything
+
+_REGISTRY = pint.UnitRegistry()
+for definition in ("USD = [money]", "FLOP = count", "token = count", "octet = [information] = byte_"):
+    _REGISTRY.define(definition)
+_KEEP = {
+    "broadcast_in_dim", "reshape", "squeeze", "slice", "transpose", "convert_element_type", "copy", "copy_p", "gather",
+    "reduce_sum", "reduce_max", "reduce_min", "neg", "abs", "stop_gradient", "expand_dims", "dynamic_slice", "rev",
+}  # fmt: skip
+_JOIN = {"add", "sub", "max", "min", "concatenate", "rem", "clamp", "nextafter", "add_any"}
+_COMPARE = {"eq", "ne", "lt", "le", "gt", "ge"}
+_PURE = {"exp", "exp2", "log", "log1p", "expm1", "tanh", "logistic", "ceil", "floor", "round", "erf", "sin", "cos"}
+_LOGIC = {"and", "or", "not", "xor", "is_finite", "reduce_and", "reduce_or", "iota", "sign"}
+
+
+class UnitError(AssertionError):
+    """A formula combines what cannot be combined."""
+
+
+def dimension(unit: str) -> dict[str, Fraction]:
+    """The dimension of a unit text; bytes are a dimension of their own."""
+    text = unit.replace("byte", "octet") if unit else "1"
+    parsed = _REGISTRY.parse_units(text) if text != "1" else _REGISTRY.dimensionless
+    found = {}
+    for base, power in _REGISTRY.get_dimensionality(parsed).items():
+        found[str(base)] = Fraction(power).limit_denominator(12)
+    return found
+
+
+def _join(parts: list[Dimension], what: str) -> Dimension:
+    known = [p for p in parts if p is not None]
+    for other in known[1:]:
+        if other != known[0]:
+            raise UnitError(f"{what} combines {_text(known[0])} with {_text(other)}")
+    return known[0] if known else None
+
+
+def _text(found: Dimension) -> str:
+    return "anything" if found is None else " ".join(f"{b}^{p}" for b, p in sorted(found.items())) or "a pure number"
+
+
+def _times(a: Dimension, b: Dimension, sign: int = 1) -> Dimension:
+    if a is None or b is None:
+        return None
+    powers = {base: a.get(base, Fraction(0)) + sign * b.get(base, Fraction(0)) for base in {*a, *b}}
+    return {base: power for base, power in powers.items() if power}
+
+
+def _power(a: Dimension, exponent: Fraction) -> Dimension:
+    return None if a is None else {base: power * exponent for base, power in a.items() if power * exponent}
+
+
+def _constant(value: Any) -> Dimension:
+    array = np.asarray(value)
+    return None if array.size and np.isin(array, (0, 1e30)).all() else {}
+
+
+def follow(jaxpr: Any, consts: list[Any], arguments: list[Dimension], values: dict[Any, Any] | None = None) -> list[Dimension]:
+    """The dimensions of a jaxpr's outputs, given those of its inputs. UnitError where unlike things are combined."""
+    known: dict[Any, Dimension] = dict(zip(jaxpr.constvars, map(_constant, consts), strict=True))
+    known |= dict(zip(jaxpr.invars, arguments, strict=True))
+
+    def read(variable: Any) -> Dimension:
+        return _constant(variable.val) if isinstance(variable, jex.Literal) else known[variable]
+
+    for equation in jaxpr.eqns:
+        name, given = equation.primitive.name, [read(v) for v in equation.invars]
+        inner = equation.params.get("jaxpr") or equation.params.get("call_jaxpr")
+        if inner is not None:
+            closed = inner if hasattr(inner, "consts") else None
+            results = follow(inner.jaxpr if closed else inner, closed.consts if closed else [], given)
+        elif name in _KEEP:
+            results = [given[0]]
+        elif name in _JOIN:
+            results = [_join(given, name)]
+        elif name == "select_n":
+            results = [_join(given[1:], "where")]
+        elif name in _COMPARE:
+            _join(given, f"comparison {name}")
+            results = [{}]
+        elif name in _LOGIC:
+            results = [{}]
+        elif name == "mul":
+            results = [_times(*given)]
+        elif name == "div":
+            results = [_times(given[0], given[1], -1)]
+        elif name == "integer_pow":
+            results = [_power(given[0], Fraction(equation.params["y"]))]
+        elif name == "sqrt":
+            results = [_power(given[0], Fraction(1, 2))]
+        elif name == "rsqrt":
+            results = [_power(given[0], Fraction(-1, 2))]
+        elif name == "square":
+            results = [_power(given[0], Fraction(2))]
+        elif name == "pow":
+            exponent = equation.invars[1]
+            if isinstance(exponent, jex.Literal):
+                results = [_power(given[0], Fraction(float(exponent.val)).limit_denominator(12))]
+            else:
+                _join([given[0], given[1], {}], "power")
+                results = [{}]
+        elif name in _PURE:
+            _join([given[0], {}], name)
+            results = [{}]
+        else:
+            raise UnitError(f"primitive {name!r} is not known to the unit check")
+        for variable, result in zip(equation.outvars, results, strict=True):
+            known[variable] = result
+    return [read(v) for v in jaxpr.outvars]
+
+
+def check(plan: Plan, units: dict[str, str]) -> list[str]:
+    """The sentences of every formula of a plan that mistreats units; ``units`` are those of the given quantities."""
+    problems = []
+    declared = {**units, **{n.name: n.unit for n in plan.graph.nodes.values()}}
+    for node in plan.graph.nodes.values():
+        shapes = []
+        for argument in node.arguments:
+            quantity = plan.quantities[argument]
+            shapes.append(jax.ShapeDtypeStruct((1,) * len(quantity.key) + quantity.inner, bool if quantity.flag else np.float32))
+        closed = jax.make_jaxpr(lambda *a, f=node.function: jax.numpy.asarray(f(*a)))(*shapes)
+        try:
+            (found,) = follow(closed.jaxpr, closed.consts, [dimension(declared[a]) for a in node.arguments])
+        except UnitError as error:
+            problems.append(f"{node.name}: {error}")
+            continue
+        constant = not node.arguments  # a formula without arguments is a constant and carries its own unit
+        if not constant and found is not None and found != dimension(node.unit):
+            problems.append(f"{node.name}: is {_text(found)}, declared {node.unit!r}")
+    return problems
