@@ -73,7 +73,9 @@ def _constant(value: Any) -> Dimension:
     return None if array.size and np.isin(array, (0, 1e30)).all() else {}
 
 
-def follow(jaxpr: Any, consts: list[Any], arguments: list[Dimension], values: dict[Any, Any] | None = None) -> list[Dimension]:
+def follow(
+    jaxpr: Any, consts: list[Any], arguments: list[Dimension], values: dict[Any, Any] | None = None
+) -> list[Dimension]:
     """The dimensions of a jaxpr's outputs, given those of its inputs. UnitError where unlike things are combined."""
     known: dict[Any, Dimension] = dict(zip(jaxpr.constvars, map(_constant, consts), strict=True))
     known |= dict(zip(jaxpr.invars, arguments, strict=True))
@@ -135,7 +137,9 @@ def check(plan: Plan, units: dict[str, str]) -> list[str]:
         shapes = []
         for argument in node.arguments:
             quantity = plan.quantities[argument]
-            shapes.append(jax.ShapeDtypeStruct((1,) * len(quantity.key) + quantity.inner, bool if quantity.flag else np.float32))
+            shapes.append(
+                jax.ShapeDtypeStruct((1,) * len(quantity.key) + quantity.inner, bool if quantity.flag else np.float32)
+            )
         closed = jax.make_jaxpr(lambda *a, f=node.function: jax.numpy.asarray(f(*a)))(*shapes)
         try:
             (found,) = follow(closed.jaxpr, closed.consts, [dimension(declared[a]) for a in node.arguments])

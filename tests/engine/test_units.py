@@ -8,7 +8,9 @@ from perfgrid.engine.space import Axis, Space
 from tests.units import check, dimension
 
 UNITS = {"work": "byte", "rate": "byte/s", "delay": "s", "count": "1"}
-SPACE = Space((Axis("work", np.array([1.0, 2.0]), {"work": np.array([1.0, 2.0])}),), {"rate": 2.0, "delay": 1.0, "count": 3.0})
+SPACE = Space(
+    (Axis("work", np.array([1.0, 2.0]), {"work": np.array([1.0, 2.0])}),), {"rate": 2.0, "delay": 1.0, "count": 3.0}
+)
 
 
 @formula(unit="s", source="toy")

@@ -139,7 +139,7 @@ def space(product: int = 3, rate: int = 7, distance: int = 5) -> Space:
             Axis(
                 "product",
                 np.array([f"p{i}" for i in range(product)]),
-                {"size": sizes, "pieces": 16.0 + 16 * np.arange(product)},
+                {"size": sizes, "pieces": 12.0 + 16 * np.arange(product)},
             ),
             Axis(
                 "layout",

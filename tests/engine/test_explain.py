@@ -1,0 +1,62 @@
+"""Derivations: values, elasticities, shared branches, violated constraints."""
+
+import math
+
+import pytest
+
+from perfgrid.engine import PerfgridError, replay, resolve
+from perfgrid.engine.explain import elasticities, explain_point
+
+from . import toys
+
+AT = {"product": "p1", "layout": "lanes2.lines4", "material": "soft", "machine_rate": 0.5, "distance": 1.0}
+
+
+def test_the_tree_holds_every_formula_below_a_number():
+    space = toys.space()
+    found = explain_point(toys.registry(), space, "order_time", AT, units={"orders": ("1", "Orders", "given")})
+    root = found.derivation
+    assert root.name == "order_time"
+    names = {child.name: child for child in root.below}
+    assert set(names) == {"line_time", "lines", "orders", "transport"}
+    assert names["orders"].meaning == "Orders"
+    assert names["orders"].value == 12.0
+    assert root.unit == "s"
+    assert root.source == "toy"
+    graph = resolve(toys.registry(), ["order_time"], space.names(), labels=space.label_quantities())
+    index = tuple(a.index(AT[a.name]) for a in space.axes)
+    values = replay(graph, {n: space.at(n, index) for n in graph.leaves})
+    assert root.value == values["order_time"]
+
+
+def test_elasticities_are_exact():
+    space = toys.space()
+    graph = resolve(toys.registry(), ["order_time"], space.names(), labels=space.label_quantities())
+    index = tuple(a.index(AT[a.name]) for a in space.axes)
+    values = replay(graph, {n: space.at(n, index) for n in graph.leaves})
+    strengths = elasticities(graph.nodes["order_time"], values)
+    line, transport = values["line_time"] * (12 + 4 - 1), values["transport"]
+    assert math.isclose(strengths["transport"], float(transport / (line + transport)), rel_tol=1e-12)
+    assert math.isclose(strengths["line_time"], float(line / (line + transport)), rel_tol=1e-12)
+
+
+def test_violated_constraints_are_told():
+    space = toys.space()
+    found = explain_point(toys.registry(), space, "order_time", {**AT, "product": "p0", "layout": "lanes1.lines16"})
+    assert [v[0] for v in found.violated] in ([], ["in_time"])
+    fewer = toys.Space(space.axes, {**space.constants, "deadline": 1.0})
+    found = explain_point(toys.registry(), fewer, "order_time", AT)
+    name, kind, reason, sides = found.violated[0]
+    assert (name, kind, reason) == ("in_time", "exceeds", "later than the deadline")
+    assert {s.name: s.value for s in sides}["deadline"] == 1.0
+    assert not found.illegal
+
+
+def test_points_must_be_named_in_full():
+    space = toys.space()
+    with pytest.raises(PerfgridError, match="not given: distance"):
+        explain_point(toys.registry(), space, "order_time", {k: v for k, v in AT.items() if k != "distance"})
+    with pytest.raises(PerfgridError, match="no axis 'lyout'; did you mean 'layout'"):
+        explain_point(toys.registry(), space, "order_time", {**AT, "lyout": 1})
+    with pytest.raises(PerfgridError, match="axis 'material' has no label 'sft'; did you mean 'soft'"):
+        explain_point(toys.registry(), space, "order_time", {**AT, "material": "sft"})
