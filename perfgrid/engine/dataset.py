@@ -154,4 +154,4 @@ def feasible(dataset: xr.Dataset, kinds: tuple[str, ...] = ("illegal", "exceeds"
     for name, variable in dataset.data_vars.items():
         if variable.attrs.get("constraint") in kinds:
             result = result & (dataset[name] != 0)
-    return result
+    return result.drop_attrs().rename("feasible")

@@ -190,5 +190,6 @@ def replay(graph: Graph, values: Mapping[str, Any]) -> dict[str, Any]:
         results[name] = value if isinstance(value, (bool, np.ndarray)) else float(value)
     with np.errstate(all="ignore"):
         for node in graph.nodes.values():
-            results[node.name] = node.function(*(results[a] for a in node.arguments))
+            value = np.asarray(node.function(*(results[a] for a in node.arguments)))
+            results[node.name] = value.item() if value.size == 1 else value
     return results
