@@ -1,0 +1,1 @@
+"""How fast a grid is evaluated: ``python -m benchmarks``."""

@@ -1,0 +1,46 @@
+"""How many designs of a result are infeasible, and why."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import xarray as xr
+
+from perfgrid.engine.dataset import feasible
+
+
+@dataclass(frozen=True)
+class Violation:
+    """One constraint and the number of design points that violate it."""
+
+    name: str
+    kind: str
+    reason: str
+    points: int
+
+
+def violations(dataset: xr.Dataset) -> tuple[int, int, list[Violation]]:
+    """(points of the grid, infeasible points, violations by decreasing count). A point may violate several.
+
+    The grid is the product of the study's axes; constraints are counted on their own axes and multiplied out.
+    """
+    inner = {d for v in dataset.data_vars.values() for d in v.dims} - set(study_dims(dataset))
+    points = int(np.prod([n for d, n in dataset.sizes.items() if d not in inner], dtype=np.int64))
+
+    def count(flags: xr.DataArray) -> int:
+        return int((~flags.astype(bool)).sum()) * (points // max(1, flags.size))
+
+    found = []
+    for name, variable in dataset.data_vars.items():
+        if "constraint" in variable.attrs:
+            violated = count(variable != 0)
+            if violated:
+                found.append(Violation(str(name), variable.attrs["constraint"], variable.attrs["reason"], violated))
+    total = count(feasible(dataset)) if found else 0
+    return points, total, sorted(found, key=lambda v: -v.points)
+
+
+def study_dims(dataset: xr.Dataset) -> list[str]:
+    """The dimensions that are study axes (inner axes of single variables left out)."""
+    return [str(d) for d in dataset.attrs.get("study_axes", "").split()] or [str(d) for d in dataset.dims]

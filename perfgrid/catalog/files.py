@@ -1,0 +1,73 @@
+"""From files to definitions: what each TOML and BibTeX file states, unchecked but for its form."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from perfgrid.engine.errors import PerfgridError
+
+from .references import read_references
+from .schema import KINDS, Kind
+
+
+@dataclass(frozen=True)
+class Definition:
+    """An entry as its file states it."""
+
+    file: str
+    stated: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Layer:
+    """What one set of files states; a later layer replaces entries of an earlier one."""
+
+    definitions: Mapping[Kind, Mapping[str, Definition]]
+    references: Mapping[str, str]
+
+
+def files_of(path: Path) -> list[Path]:
+    """The file itself, or every catalog file of a folder; PerfgridError for a folder without any."""
+    if path.is_dir():
+        found = sorted(p for p in path.iterdir() if p.suffix in (".toml", ".bib"))
+        if not found:
+            raise PerfgridError(f"catalog folder {path} holds no .toml or .bib file")
+        return found
+    return [path]
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """A TOML document; PerfgridError where the file cannot be read or parsed."""
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except tomllib.TOMLDecodeError as error:
+        raise PerfgridError(f"{path}: not valid TOML: {error}") from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise PerfgridError(f"{path}: cannot be read: {error}") from error
+
+
+def read_layer(paths: Iterable[Path]) -> Layer:
+    """What the files state, by kind and name; PerfgridError for a missing kind and for an entry defined twice."""
+    definitions: dict[Kind, dict[str, Definition]] = {kind: {} for kind in KINDS}
+    references: dict[str, str] = {}
+    for path in paths:
+        if path.suffix == ".bib":
+            if not path.is_file():
+                raise PerfgridError(f"{path}: cannot be read: there is no such file")
+            references.update(read_references(path))
+            continue
+        document = read_toml(path)
+        kind = document.pop("kind", None)
+        if kind not in KINDS:
+            raise PerfgridError(f"{path}: kind at the top must be one of {', '.join(KINDS)}, found {kind!r}")
+        for name, stated in document.items():
+            if not isinstance(stated, dict):
+                raise PerfgridError(f"{path}: {name!r} stands outside any entry; an entry is a table [{name}]")
+            if name in definitions[kind]:
+                raise PerfgridError(f"{path}: {kind} {name!r} is already defined in {definitions[kind][name].file}")
+            definitions[kind][name] = Definition(str(path), stated)
+    return Layer(definitions, references)

@@ -1,0 +1,133 @@
+"""The catalog: loading it, looking things up in it, replacing single values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from perfgrid.engine.errors import PerfgridError, nearest
+
+from .files import Layer, files_of, read_layer, read_toml
+from .join import Join, near, variable_of
+from .schema import KINDS, Entry, Variable, convert
+
+_HERE = Path(__file__).parent
+_BUILT_IN = ("models.toml", "models_refused.toml", "devices.toml", "topologies.toml", "software.toml", "references.bib")
+OVERRIDE = "override"  # the source key of a value that the user set
+
+
+@dataclass(frozen=True)
+class Catalog:
+    """Every given quantity and every known model, device, topology and software stack, with the bibliography."""
+
+    variables: Mapping[str, Variable]
+    tables: Mapping[str, Mapping[str, Entry]]
+    references: Mapping[str, str]
+
+    def entry(self, kind: str, name: str) -> Entry:
+        """An entry by table and name; PerfgridError with the nearest legal names if there is none."""
+        if kind not in self.tables:
+            raise PerfgridError(f"the catalog has no table {kind!r}{nearest(kind, self.tables)}")
+        if name not in self.tables[kind]:
+            raise PerfgridError(f"the catalog has no {kind} {name!r}{near(name, self.tables[kind])}")
+        return self.tables[kind][name]
+
+    def with_values(self, settings: Mapping[str, Any]) -> Catalog:
+        """A copy with single values replaced: ``{"device.b200.hbm_bandwidth": "10 TB/s"}``, a trailing label for one
+        row of a vector (``topology.rail-optimized.tier_hops.scale_out``).
+
+        Raises PerfgridError for an unknown table, entry or quantity and for a value of wrong type, unit or size.
+        """
+        tables = {kind: dict(entries) for kind, entries in self.tables.items()}
+        for key, value in settings.items():
+            kind, _, rest = key.partition(".")
+            if kind not in tables:
+                raise PerfgridError(f"{key}: the catalog has no table {kind!r}{nearest(kind, tables)}")
+            name, _, quantity = rest.rpartition(".")
+            label = None
+            holder, _, vector = name.rpartition(".")
+            if vector in self.variables and self.variables[vector].axis and name not in tables[kind]:
+                name, quantity, label = holder, vector, quantity
+            if name not in tables[kind]:
+                raise PerfgridError(f"{key}: the catalog has no {kind} {name!r}{near(name, tables[kind])}")
+            variable = variable_of(self.variables, kind, quantity, key)
+            if isinstance(value, str):
+                value = _plain(value)
+            entry = tables[kind][name]
+            if label is not None:
+                value = {label: value}
+            if isinstance(value, Mapping) and isinstance(old := entry.values.get(quantity), dict):
+                value = {**old, **value}
+            tables[kind][name] = entry.with_value(quantity, convert(variable, value, key), OVERRIDE)
+        return replace(
+            self, tables=tables, references={**self.references, OVERRIDE: "Value set by the user of this study"}
+        )
+
+
+def load_catalog(*extra_paths: str | Path) -> Catalog:
+    """The built-in catalog joined with the user's own files, which add entries, extend them or replace them by name.
+
+    A TOML file states its ``kind`` ("model", "device", "topology" or "software") at the top and one table per entry; a
+    .bib file adds references; a folder stands for all such files in it. Raises PerfgridError for any mistake in them.
+    """
+    if not extra_paths:
+        return _built_in()
+    layers = _built_in_layer(), read_layer([f for p in extra_paths for f in files_of(Path(p))])
+    return _assemble(load_variables(), layers)
+
+
+@cache
+def load_variables() -> dict[str, Variable]:
+    """Every given quantity by name, from the glossary."""
+    path = _HERE / "variables.toml"
+    variables = {}
+    for name, stated in read_toml(path).items():
+        try:
+            variables[name] = Variable(name=name, **stated)
+        except (ValidationError, TypeError) as error:
+            raise PerfgridError(f"{path.name}, {name}: {_first_problem(error)}") from error
+    return variables
+
+
+@cache
+def _built_in() -> Catalog:
+    return _assemble(load_variables(), (_built_in_layer(),))
+
+
+@cache
+def _built_in_layer() -> Layer:
+    return read_layer([_HERE / name for name in _BUILT_IN])
+
+
+def _assemble(variables: dict[str, Variable], layers: tuple[Layer, ...]) -> Catalog:
+    references: dict[str, str] = {}
+    for layer in layers:
+        references.update(layer.references)
+    tables: dict[str, dict[str, Entry]] = {}
+    for kind in KINDS:
+        join = Join(kind, variables, references, [layer.definitions[kind] for layer in layers])
+        names = dict.fromkeys(name for layer in layers for name in layer.definitions[kind])
+        tables[kind] = {name: join.entry(name) for name in names}
+    return Catalog(variables, tables, references)
+
+
+def _plain(text: str) -> Any:
+    """Text from a command line as the number or flag that it spells."""
+    if text.lower() in ("true", "false"):
+        return text.lower() == "true"
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+def _first_problem(error: Exception) -> str:
+    if isinstance(error, ValidationError):
+        problem = error.errors()[0]
+        return f"{'.'.join(map(str, problem['loc']))} {problem['msg']}".strip()
+    return str(error)

@@ -1,0 +1,186 @@
+"""What a catalog holds: variables with unit and bounds, entries with sources, and the conversion of stated values."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, model_validator
+
+from perfgrid.engine.errors import PerfgridError, nearest
+
+from .units import in_unit
+
+Value = float | bool | str | dict[str, float]
+Kind = Literal["model", "device", "topology", "software"]
+
+KINDS: tuple[Kind, ...] = ("model", "device", "topology", "software")
+BLOCKS = ("moe", "mla")  # groups of model quantities that a file states as a table of their own
+AXIS_LABELS = {  # of the inner axes along which given quantities are vectors
+    "link": ("nvlink", "infinity_fabric", "ici", "pcie"),
+    "tier": ("scale_up", "scale_out"),
+}
+CONFIDENCES = ("measured", "datasheet", "estimate")
+
+
+class Variable(BaseModel):
+    """A given quantity: its one legal name, unit, meaning, bounds and who states it."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: str
+    unit: str
+    meaning: str
+    of: Literal["model", "device", "topology", "software", "parallelism", "workload"]
+    kind: Literal["number", "integer", "flag", "label"] = "number"
+    axis: str | None = None
+    block: str | None = None  # the table of a model file that states it; absent where the block is
+    minimum: float | None = None
+    maximum: float | None = None
+    above: float | None = None
+    optional: bool = False
+    default: bool | float | str | None = None
+    differentiable: bool = False
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Variable:
+        if self.axis is not None and self.axis not in AXIS_LABELS:
+            raise ValueError(f"axis {self.axis!r} is unknown{nearest(self.axis, AXIS_LABELS)}")
+        if self.block is not None and self.block not in BLOCKS:
+            raise ValueError(f"block {self.block!r} is unknown{nearest(self.block, BLOCKS)}")
+        if self.minimum is not None and self.above is not None:
+            raise ValueError("states both minimum and above")
+        if (self.optional or self.block) and self.default is None:
+            raise ValueError("may be absent and needs a default")
+        return self
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The labels of its inner axis; empty for a single number."""
+        return AXIS_LABELS[self.axis] if self.axis else ()
+
+    @property
+    def bounds(self) -> str:
+        """Its legal range in words."""
+        low = f">= {self.minimum:g}" if self.minimum is not None else f"> {self.above or 0:g}"
+        return low if self.maximum is None else f"{low} and <= {self.maximum:g}"
+
+
+@dataclass(frozen=True)
+class Detail:
+    """What else an entry says of one value: its range, year, how it is known and a remark."""
+
+    low: float | None = None
+    high: float | None = None
+    year: int | None = None
+    confidence: str | None = None
+    note: str | None = None
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One model, device, topology or software stack: values in SI, each with the bibliography key of its source."""
+
+    name: str
+    kind: Kind
+    title: str
+    values: Mapping[str, Value]
+    sources: Mapping[str, str]
+    details: Mapping[str, Detail] = field(default_factory=dict)
+
+    @property
+    def refusals(self) -> tuple[str, ...]:
+        """Sentences why dense decoder-only training physics cannot express this entry; empty where it can."""
+        if self.kind != "model":
+            return ()
+        found = []
+        value = self.values
+        if experts := value.get("experts", 0):
+            found.append(
+                f"{self.name} is a mixture of experts with {experts:g} experts; only dense models are expressed"
+            )
+        if rank := value.get("kv_lora_rank", 0):
+            found.append(
+                f"{self.name} uses multi-head latent attention of rank {rank:g}; only full heads are expressed"
+            )
+        if window := value.get("window", 0):
+            layers = value.get("window_layers") or value.get("layers", 0)
+            found.append(
+                f"{self.name} attends in a sliding window of {window:g} tokens in {layers:g} layers; "
+                "only attention over the whole sequence is expressed"
+            )
+        if value.get("parallel_block", False):
+            found.append(
+                f"{self.name} runs attention and feed-forward in parallel; only one after the other is expressed"
+            )
+        if depth := value.get("mtp_layers", 0):
+            found.append(f"{self.name} predicts {depth:g} further tokens in training; only the next one is expressed")
+        return tuple(found)
+
+    def with_value(self, quantity: str, value: Value, source: str) -> Entry:
+        """A copy with one value replaced; what was said of the old value is dropped."""
+        details = {q: d for q, d in self.details.items() if q != quantity}
+        return replace(
+            self,
+            values={**self.values, quantity: value},
+            sources={**self.sources, quantity: source},
+            details=details,
+        )
+
+
+def convert(variable: Variable, value: Any, where: str) -> Value:
+    """A stated value in SI: its type, unit and bounds checked. ``where`` names file and key in the error.
+
+    Numbers may be text with a unit; along an inner axis a table of labels is expected. Raises PerfgridError.
+    """
+    if variable.axis is not None:
+        return _along_axis(variable, value, where)
+    if variable.kind == "flag":
+        if not isinstance(value, bool):
+            raise PerfgridError(f"{where} must be true or false, found {value!r}")
+        return value
+    if variable.kind == "label":
+        if not isinstance(value, str) or not value:
+            raise PerfgridError(f"{where} must be a name in quotes, found {value!r}")
+        return value
+    return _number(variable, value, where)
+
+
+def _along_axis(variable: Variable, value: Any, where: str) -> dict[str, float]:
+    labels = variable.labels
+    if not isinstance(value, Mapping):
+        raise PerfgridError(
+            f"{where} must be a table with the labels {', '.join(labels)} of axis {variable.axis!r}, found {value!r}"
+        )
+    for label in value:
+        if label not in labels:
+            raise PerfgridError(f"{where} has the unknown label {label!r}{nearest(label, labels)}")
+    lacking = [label for label in labels if label not in value]
+    if lacking and (variable.default is None or not value):
+        raise PerfgridError(f"{where} lacks the label {', '.join(lacking)} of axis {variable.axis!r}")
+    stated = {label: _number(variable, v, f"{where}.{label}") for label, v in value.items()}
+    return {label: stated.get(label, float(variable.default or 0)) for label in labels}
+
+
+def _number(variable: Variable, value: Any, where: str) -> float:
+    if isinstance(value, str):
+        try:
+            number = in_unit(value, variable.unit)
+        except ValueError as error:
+            raise PerfgridError(f"{where}: {error}") from error
+    elif isinstance(value, bool) or not isinstance(value, (int, float)):
+        unit = "" if variable.unit == "1" else f" ({variable.unit})"
+        raise PerfgridError(f"{where} must be a number{unit}, found {value!r}")
+    else:
+        number = float(value)
+    if not math.isfinite(number):
+        raise PerfgridError(f"{where} must be finite, found {value!r}")
+    least = variable.minimum
+    too_low = number < least if least is not None else number <= (variable.above or 0)
+    if too_low or (variable.maximum is not None and number > variable.maximum):
+        raise PerfgridError(f"{where} must be {variable.bounds}, found {value!r}")
+    if variable.kind == "integer" and number != round(number):
+        raise PerfgridError(f"{where} must be a whole number, found {value!r}")
+    return number

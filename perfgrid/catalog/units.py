@@ -1,0 +1,30 @@
+"""Units at the border: text such as ``"3.35 TB/s"`` becomes a number in SI; formulas never see any other unit.
+
+Bytes, operations and money are dimensions of their own, so a bandwidth is never taken for a rate of arithmetic.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+import pint
+
+UNITS = pint.UnitRegistry(str(Path(__file__).with_name("units.txt")))
+
+
+@cache
+def in_unit(text: str, unit: str) -> float:
+    """The number that ``text`` states, in ``unit``.
+
+    Raises ValueError with half a sentence that says what is wrong with the text.
+    """
+    expected = UNITS.parse_units("" if unit == "1" else unit)
+    try:
+        found = UNITS.Quantity(text.replace("%", " percent"))
+    except Exception as error:  # pint's parser raises whatever its tokenizer and evaluator meet
+        raise ValueError(f"{text!r} is not a number with a unit") from error
+    if not found.is_compatible_with(expected):
+        stated = "no unit" if found.unitless else f"the unit {found.units:~}"
+        raise ValueError(f"{text!r} has {stated}, expected {'a pure number' if unit == '1' else unit}")
+    return float(f"{found.to(expected).magnitude:.15g}")  # 2.5 us is 2.5e-6 and nothing else

@@ -1,0 +1,340 @@
+"""The command line: data on standard output, progress on standard error, exit status 2 and one sentence for bad input."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+import xarray as xr
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Table
+
+from perfgrid.analysis import best as best_designs
+from perfgrid.analysis import violations
+from perfgrid.engine.dataset import study_axes
+from perfgrid.engine.errors import PerfgridError
+from perfgrid.engine.registry import Constraint, Registry
+from perfgrid.formulas import INNER, WORKLOADS
+from perfgrid.report.text import explanation_lines, number
+from perfgrid.report.winners import bound_by
+from perfgrid.run import check_output, evaluate, explain, formulas_changed, save, stream
+from perfgrid.study import Study, load_study
+
+app = typer.Typer(
+    name="perfgrid",
+    help="Time, memory and cost of LLM training for millions of design points at once.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+out = Console(highlight=False, soft_wrap=not sys.stdout.isatty())
+err = Console(stderr=True, highlight=False)
+
+StudyArgument = Annotated[Path, typer.Argument(help="A study file (TOML).")]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--set", help="Override, such as device.b200.hbm_bandwidth=10e12 or axes.microbatch=[1,2]."),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")]
+
+
+class Reporter:
+    """Progress on standard error: a bar on a terminal, a line every ten seconds otherwise."""
+
+    def __init__(self, points: int):
+        self.points, self.last, self.start = points, time.monotonic(), time.monotonic()
+        self.phase = ""
+        self.bar = Progress(
+            TextColumn("{task.description:<10}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[rate]}"),
+            TimeElapsedColumn(),
+            TextColumn("ETA"),
+            TimeRemainingColumn(),
+            console=err,
+            transient=False,
+        )
+        self.tasks: dict[str, Any] = {}
+
+    def __enter__(self) -> Reporter:
+        if err.is_terminal:
+            self.bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if err.is_terminal:
+            self.bar.stop()
+
+    def __call__(self, phase: str, done: int, total: int) -> None:
+        if phase != self.phase:
+            self.phase, self.start = phase, time.monotonic()
+        names = {"compile": "compiling", "evaluate": "evaluating"}
+        rate, scale = "", 1.0
+        if phase == "evaluate":
+            scale = self.points / total
+            seconds = max(time.monotonic() - self.start, 1e-9)
+            if done > 1:
+                rate = f"{number((done - 1) * scale / seconds, 'points/s')}"
+        if err.is_terminal:
+            if phase not in self.tasks:
+                self.tasks[phase] = self.bar.add_task(names[phase], total=round(total * scale), rate="")
+            self.bar.update(self.tasks[phase], completed=round(done * scale), rate=rate)
+        elif time.monotonic() - self.last > 10:
+            self.last = time.monotonic()
+            err.print(f"{names[phase]} {done * scale:,.0f} of {total * scale:,.0f} {rate}")
+
+
+@app.command()
+def run(
+    study: StudyArgument,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Result file (.nc).")] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing result file.")] = False,
+    streaming: Annotated[bool, typer.Option("--stream", help="Write tile by tile, for grids beyond memory.")] = False,
+    settings: Settings = None,
+    dtype: Annotated[str | None, typer.Option(help="float32 or float64 on the grid.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Evaluate every design of a study, print the best ones and save the result."""
+    loaded = load_study(study, settings or ())
+    if streaming and output is None:
+        raise PerfgridError("--stream needs -o FILE.nc to write to")
+    if output is not None:
+        check_output(output, overwrite)
+    start = time.perf_counter()
+    with Reporter(loaded.space.points) as reporter:
+        if streaming:
+            assert output is not None
+            stream(loaded, output, dtype, overwrite, progress=reporter)
+            result = xr.open_dataset(output)
+        else:
+            result = evaluate(loaded, dtype, progress=reporter)
+    seconds = time.perf_counter() - start
+    winners = None
+    if loaded.file.best is not None and not streaming:
+        choice = loaded.file.best
+        winners = best_designs(result, choice.over, choice.minimize, choice.maximize, choice.at)
+    points, infeasible, reasons = violations(result)
+    if output is not None and not streaming:
+        save(result, output, overwrite)
+    if as_json:
+        data: dict[str, Any] = {
+            "points": points,
+            "infeasible": infeasible,
+            "seconds": seconds,
+            "violations": [vars(v) for v in reasons],
+            "best": [] if winners is None else winner_rows(loaded, winners),
+        }
+        print(json.dumps(data, default=_plain))
+        return
+    if winners is not None:
+        print_winners(loaded, winners)
+    out.print(f"{points:,} points in {seconds:.1f} s; {infeasible:,} infeasible ({infeasible / points:.1%})")
+    for violation in reasons:
+        out.print(f"  {violation.points:>13,} ({violation.points / points:.1%})  {violation.reason} [{violation.name}]", markup=False)
+    if output is not None:
+        out.print(f"saved {output} ({output.stat().st_size / 1e6:.1f} MB)")
+
+
+def winner_rows(study: Study, winners: xr.Dataset) -> list[dict[str, Any]]:
+    """One row per group: its labels, the chosen labels, the outputs, what bounds it."""
+    choice = study.file.best
+    assert choice is not None
+    axes = study_axes(study.space)
+    rows = []
+    groups = winners["found"].dims
+    for place in np.ndindex(*(winners.sizes[d] for d in groups)):
+        row = winners.isel(dict(zip(groups, place, strict=True)))
+        labels = {str(d): row[d].item() for d in groups}
+        if not bool(row["found"]):
+            rows.append({"group": labels, "feasible": False})
+            continue
+        at = {a: row[a].item() for a in axes if a in row.coords}
+        chosen = {a: at[a] for a in axes if a not in labels and a not in choice.at and a in at}
+        values = {name: row[name].item() for name in study.outputs if row[name].ndim == 0}
+        rows.append(
+            {"group": labels, "feasible": True, "chosen": chosen, "outputs": values, "bound_by": bound_by(study, at)}
+        )
+    return rows
+
+
+def print_winners(study: Study, winners: xr.Dataset) -> None:
+    """The best design of each group as a table."""
+    choice = study.file.best
+    assert choice is not None
+    rows = winner_rows(study, winners)
+    objective = choice.minimize or choice.maximize or ""
+    shown = list(dict.fromkeys([objective, *study.outputs]))
+    first = next((r for r in rows if r["feasible"]), None)
+    caption = "".join(f", {axis} = {label}" for axis, label in choice.at.items())
+    out.print(f"{study.file.title}: best by {'least' if choice.minimize else 'largest'} {objective}{caption}")
+    if first is None:
+        out.print("no group has a feasible design")
+        return
+    shown = [name for name in shown if name in first["outputs"]][:5]
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for name in first["group"]:
+        table.add_column(name, no_wrap=True)
+    for name in first["chosen"]:
+        table.add_column(name, no_wrap=True)
+    units = {name: winners[name].attrs.get("units", "1") for name in shown}
+    for name in shown:
+        table.add_column(name, justify="right", no_wrap=not out.is_terminal)
+    table.add_column("bound by", no_wrap=True)
+    for row in rows:
+        labels = [str(v) for v in row["group"].values()]
+        if not row["feasible"]:
+            table.add_row(*labels, "no feasible design")
+            continue
+        values = [number(row["outputs"][name], units[name]) for name in shown]
+        table.add_row(*labels, *(str(v) for v in row["chosen"].values()), *values, row["bound_by"])
+    (out if out.is_terminal else Console(highlight=False, width=240)).print(table)
+
+
+@app.command()
+def plan(study: StudyArgument, settings: Settings = None, as_json: Json = False) -> None:
+    """Show what a study will evaluate: quantity, columns, points, bytes. Nothing is computed."""
+    loaded = load_study(study, settings or ())
+    found = loaded.plan()
+    rows = found.describe()
+    if as_json:
+        data = {"points": found.space.points, "result_bytes": found.result_bytes, "quantities": rows}
+        print(json.dumps(data, default=_plain))
+        return
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for name in ("quantity", "stage", "unit", "columns", "inner axes"):
+        table.add_column(name, no_wrap=not out.is_terminal)
+    for name in ("points", "values", "bytes"):
+        table.add_column(name, justify="right")
+    for row in sorted(rows, key=lambda r: (r["stage"] != "given", r["points"])):
+        columns = "; ".join(f"{axis}: {_some(names)}" for axis, names in row["columns"].items())
+        table.add_row(
+            ("* " if row["wanted"] else "  ") + row["quantity"],
+            row["stage"],
+            row["unit"],
+            columns,
+            " x ".join(row["inner"]),
+            f"{row['points']:,}",
+            f"{row['values']:,}",
+            f"{row['bytes']:,}",
+        )
+    (out if out.is_terminal else Console(highlight=False, width=400)).print(table)
+    grid = " x ".join(f"{a.name} {len(a)}" for a in loaded.space.axes)
+    out.print(
+        f"{found.space.points:,} points ({grid}); {len(rows)} quantities, {sum(r['stage'] == 'grid' for r in rows)} on "
+        f"the grid; results (*) take {number(found.result_bytes, 'byte')}"
+    )
+
+
+@app.command("explain")
+def explain_command(
+    what: Annotated[Path, typer.Argument(help="A study (.toml) or a result (.nc).")],
+    quantity: Annotated[str, typer.Argument(help="The quantity to derive.")],
+    at: Annotated[list[str] | None, typer.Option("--at", help="axis=label[,axis=label...]")] = None,
+    settings: Settings = None,
+    depth: Annotated[int | None, typer.Option(help="Levels of the tree to print.")] = None,
+) -> None:
+    """Derive one number: every formula, value, unit and source below it, or why its point is infeasible."""
+    labels: dict[str, str] = {}
+    for item in ",".join(at or []).split(","):
+        if item:
+            axis, equals, label = item.partition("=")
+            if not equals:
+                raise PerfgridError(f"--at {item!r} must read axis=label")
+            labels[axis.strip()] = label.strip()
+    if what.suffix == ".toml":
+        found = explain(load_study(what, settings or ()), quantity, labels)
+    else:
+        if settings:
+            raise PerfgridError("--set applies to a study, not to a finished result")
+        try:
+            dataset = xr.open_dataset(what)
+        except (OSError, ValueError) as error:
+            raise PerfgridError(f"cannot read {str(what)!r} as a study (.toml) or a result (.nc): {error}") from None
+        found = explain(dataset, quantity, labels)
+        if formulas_changed(dataset):
+            err.print(f"note: {what} was made with other formulas than those installed; the derivation uses the latter")
+    for line in explanation_lines(found, INNER, depth):
+        out.print(line, markup=False)
+
+
+@app.command()
+def formulas(
+    graph: Annotated[bool, typer.Option("--graph", help="The dependency graph in Graphviz DOT.")] = False,
+    workload: Annotated[str, typer.Option(help="The workload whose formulas to list.")] = "training",
+    as_json: Json = False,
+) -> None:
+    """List every formula: quantity, unit, arguments, source."""
+    if workload not in WORKLOADS:
+        raise PerfgridError(f"unknown workload {workload!r}; legal names: {', '.join(WORKLOADS)}")
+    registry = Registry.collect(WORKLOADS[workload], INNER)
+    rows = [
+        {
+            "quantity": f.name,
+            "kind": f"constraint ({f.kind})" if isinstance(f, Constraint) else "formula",
+            "of": f.of or "",
+            "unit": f.unit,
+            "arguments": list(f.arguments),
+            "source": f.source,
+            "meaning": f.meaning,
+        }
+        for f in registry.formulas.values()
+    ]
+    if graph:
+        out.print("digraph perfgrid {\n  rankdir=LR;", markup=False)
+        for row in rows:
+            for argument in row["arguments"]:
+                out.print(f'  "{argument}" -> "{row["quantity"]}";', markup=False)
+            if row["of"]:
+                out.print(f'  "{row["quantity"]}" -> "{row["of"]}" [style=dashed];', markup=False)
+        out.print("}")
+    elif as_json:
+        print(json.dumps(rows))
+    else:
+        table = Table(box=None, header_style="bold", pad_edge=False)
+        for name in ("quantity", "unit", "arguments", "source", "meaning"):
+            table.add_column(name, no_wrap=not out.is_terminal)
+        for row in rows:
+            table.add_row(row["quantity"], row["unit"], ", ".join(row["arguments"]), row["source"], row["meaning"])
+        (out if out.is_terminal else Console(highlight=False, width=400)).print(table)
+        out.print(f"{len(rows)} formulas, {len(registry.choices)} quantities with alternatives")
+
+
+@app.callback(invoke_without_command=True)
+def common(version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False) -> None:
+    """Time, memory and cost of LLM training for millions of design points at once."""
+    if version:
+        from importlib.metadata import version as installed
+
+        print(f"perfgrid {installed('perfgrid')}")
+        raise typer.Exit
+
+
+def _some(names: list[str], most: int = 4) -> str:
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+
+
+def _plain(value: Any) -> Any:
+    return value.item() if isinstance(value, np.generic) else str(value)
+
+
+def main() -> None:
+    """Entry point: a PerfgridError ends with exit status 2 and its sentence on standard error."""
+    try:
+        app()
+    except PerfgridError as error:
+        print(f"perfgrid: {error}", file=sys.stderr)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        print("perfgrid: interrupted; nothing was written", file=sys.stderr)
+        sys.exit(130)
+
+
+if __name__ == "__main__":
+    main()

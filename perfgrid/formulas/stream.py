@@ -1,0 +1,181 @@
+"""Streaming kernels (norms, element-wise operations, softmax, look-ups, loss): limited by memory or by vector units.
+
+Each kernel processes a number of elements at so many bytes and vector operations each. Their backward pass stands in
+the phase ``input_gradient``; what it does for the gradients of norms and biases is in ``weight_gradient``: a second
+pass over what the first one read.
+"""
+
+from perfgrid.engine import xp
+from perfgrid.engine.registry import formula
+
+from .axes import only, table
+from .roofline import roofline_shares
+
+
+@formula(unit="1", source="korthikanti2022")
+def stream_elements(
+    sharded_tokens,
+    microbatch_tokens,
+    microbatch,
+    hidden_size,
+    rank_query_width,
+    rank_key_value_width,
+    rank_ffn_size,
+    head_dim,
+    sequence_length,
+    rank_vocab_size,
+    ffn_input_matrices,
+):
+    """Elements that each streaming kernel processes on one rank, by stream_kernel.
+
+    Rotary: queries and keys. Bias: the results of all matrices of a layer.
+    """
+    return table(
+        "stream_kernel",
+        norm=sharded_tokens * hidden_size,
+        residual=sharded_tokens * hidden_size,
+        activation=microbatch_tokens * rank_ffn_size,
+        rotary=microbatch_tokens * (rank_query_width + rank_key_value_width),
+        softmax=microbatch * (rank_query_width / head_dim) * sequence_length * sequence_length,
+        embedding=microbatch_tokens * hidden_size,
+        loss=microbatch_tokens * rank_vocab_size,
+        bias=microbatch_tokens
+        * (rank_query_width + 2 * rank_key_value_width + rank_ffn_size * ffn_input_matrices + 2 * hidden_size),
+    )
+
+
+@formula(unit="byte", source="shoeybi2019megatron")
+def stream_forward_size(activation_size, mask_size, float32_size, ffn_input_matrices, dropout):
+    """Bytes read and written per element in the forward pass, by stream_kernel.
+
+    Softmax with scale and mask is one kernel and its dropout another (Megatron-LM); bias, dropout and residual addition
+    are fused, as are the two factors of a gated activation; the loss works in single precision.
+    """
+    a = activation_size
+    mask = xp.where(dropout, mask_size, 0.0)
+    return table(
+        "stream_kernel",
+        norm=2 * a,
+        residual=3 * a + mask,
+        activation=(ffn_input_matrices + 1) * a,
+        rotary=2 * a,
+        softmax=2 * a + xp.where(dropout, 2 * a + mask_size, 0.0),
+        embedding=2 * a,
+        loss=a + 9 * float32_size,
+        bias=0.0,
+    )
+
+
+@formula(unit="byte", source="shoeybi2019megatron")
+def stream_backward_size(activation_size, mask_size, float32_size, gradient_size, ffn_input_matrices, dropout):
+    """Bytes read and written per element in the backward pass, by stream_kernel.
+
+    The residual adds the gradients of its two branches; the embedding accumulates into its table.
+    """
+    a = activation_size
+    dropped = xp.where(dropout, 2 * a + mask_size, 0.0)
+    return table(
+        "stream_kernel",
+        norm=3 * a,
+        residual=3 * a + dropped,
+        activation=(2 * ffn_input_matrices + 1) * a,
+        rotary=2 * a,
+        softmax=3 * a + dropped,
+        embedding=a + 2 * gradient_size,
+        loss=a + 3 * float32_size,
+        bias=0.0,
+    )
+
+
+@formula(unit="byte", source="shoeybi2019megatron")
+def stream_weight_gradient_size(activation_size):
+    """Bytes read per element for gradients of gains and biases, by stream_kernel.
+
+    A norm reads its input and output gradient again; the gradient of a bias sums an output gradient over the tokens.
+    """
+    a = activation_size
+    return 2 * a * only("stream_kernel", "norm") + a * only("stream_kernel", "bias")
+
+
+@formula(unit="byte", source="shoeybi2019megatron")
+def stream_traffic(stream_elements, stream_forward_size, stream_backward_size, stream_weight_gradient_size):
+    """Memory traffic of each streaming kernel, by phase and stream_kernel."""
+    return stream_elements * table(
+        "phase",
+        forward=stream_forward_size,
+        input_gradient=stream_backward_size,
+        weight_gradient=stream_weight_gradient_size,
+    )
+
+
+@formula(unit="1", source="ivanov2021data")
+def stream_operations():
+    """Vector operations per element (an exponential or tanh counted as its polynomial), by phase and stream_kernel."""
+    forward = table(
+        "stream_kernel",
+        norm=7.0,
+        residual=3.0,
+        activation=10.0,
+        rotary=3.0,
+        softmax=8.0,
+        embedding=1.0,
+        loss=8.0,
+        bias=0.0,
+    )
+    backward = table(
+        "stream_kernel",
+        norm=10.0,
+        residual=3.0,
+        activation=20.0,
+        rotary=3.0,
+        softmax=6.0,
+        embedding=1.0,
+        loss=2.0,
+        bias=0.0,
+    )
+    gradients = 4 * only("stream_kernel", "norm") + only("stream_kernel", "bias")
+    return table("phase", forward=forward, input_gradient=backward, weight_gradient=gradients)
+
+
+@formula(unit="1", source="shoeybi2019megatron")
+def stream_launches():
+    """Kernels started per run of each streaming kernel, by phase and stream_kernel."""
+    passes = only("phase", "forward", "input_gradient")
+    gradients = only("phase", "weight_gradient") * only("stream_kernel", "norm", "bias")
+    return passes * (1 - only("stream_kernel", "bias")) + gradients
+
+
+@formula(unit="s", source="williams2009roofline")
+def stream_time(
+    stream_elements,
+    stream_operations,
+    stream_traffic,
+    stream_launches,
+    vector_rate,
+    achieved_hbm_bandwidth,
+    launch_overhead,
+):
+    """Time of each streaming kernel by the resource it waits for, by resource, phase and stream_kernel."""
+    return roofline_shares(
+        stream_elements * stream_operations / vector_rate,
+        stream_traffic / achieved_hbm_bandwidth,
+        0.0,
+        launch_overhead * stream_launches,
+    )
+
+
+@formula(unit="1", source="shoeybi2019megatron")
+def layer_streams(learned_positions, biases):
+    """How often each streaming kernel runs in one layer apart from the attention core, by stream_kernel."""
+    rotary = xp.where(learned_positions > 0, 0.0, 1.0)
+    return table(
+        "stream_kernel",
+        norm=2.0,
+        residual=2.0,
+        activation=1.0,
+        rotary=rotary,
+        softmax=0.0,
+        embedding=0.0,
+        loss=0.0,
+        bias=xp.where(biases, 1.0, 0.0),
+    )

@@ -1,0 +1,1 @@
+"""Results made readable: numbers with units, tables, derivation trees, figures."""

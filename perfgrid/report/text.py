@@ -1,0 +1,75 @@
+"""Numbers, derivations and constraints as text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from perfgrid.engine.explain import Derivation, Explanation
+from perfgrid.engine.inner import InnerAxes
+
+_DECIMAL = [(1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")]
+_BINARY = [(2.0**40, "Ti"), (2.0**30, "Gi"), (2.0**20, "Mi"), (2.0**10, "Ki")]
+_DURATIONS = [(86400.0, "d"), (3600.0, "h"), (1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns")]
+
+
+def number(value: float, unit: str = "1") -> str:
+    """A value with four significant digits and a fitting prefix: 3.35 TB/s, 79.1 GiB, 12.4 ms."""
+    if not np.isfinite(value):
+        return "-" if np.isnan(value) else str(value)
+    if value == 0:
+        return "0" if unit in ("1", "") else f"0 {unit}"
+    size = abs(value)
+    if unit == "s":
+        for scale, name in _DURATIONS:
+            if size >= scale and not (name in ("d", "h") and size < 3 * scale):
+                return f"{value / scale:.4g} {name}"
+        return f"{value:.3g} s"
+    if unit in ("1", ""):
+        return f"{value:,.0f}" if size >= 1000 and value == round(value) and size < 1e15 else f"{value:.4g}"
+    name = {"byte": "B", "byte/s": "B/s", "1/s": "/s"}.get(unit, unit)
+    for scale, prefix in _BINARY if unit == "byte" else _DECIMAL:
+        if size >= scale:
+            return f"{value / scale:.4g} {prefix}{name}"
+    return f"{value:.4g} {name}"
+
+
+def quantity_value(value: Any, unit: str, inner: InnerAxes) -> str:
+    """A replayed value: a number, true or false, or a short table over its inner axes."""
+    if isinstance(value, str):
+        return value
+    array = np.asarray(value)
+    if array.dtype == bool:
+        return ", ".join("yes" if v else "no" for v in array.reshape(-1))
+    if array.size == 1:
+        return number(float(array.reshape(-1)[0]), unit)
+    shape = (1,) * (len(inner) - array.ndim) + array.shape
+    axes = [axis for axis, size in zip(inner.names, shape, strict=True) if size > 1]
+    if len(axes) == 1:
+        rows = zip(inner.labels[axes[0]], array.reshape(-1), strict=True)
+        return "{" + ", ".join(f"{label}: {number(float(v), unit)}" for label, v in rows) + "}"
+    return f"[{' x '.join(axes)}] sum {number(float(array.sum()), unit)}, largest {number(float(array.max()), unit)}"
+
+
+def explanation_lines(found: Explanation, inner: InnerAxes, depth: int | None = None) -> Iterator[str]:
+    """The derivation as an indented tree, preceded by the violated constraints."""
+    yield "at " + ", ".join(f"{axis}={label}" for axis, label in found.point.items())
+    for name, kind, reason, sides in found.violated:
+        values = ", ".join(f"{s.name} = {quantity_value(s.value, s.unit, inner)}" for s in sides)
+        yield f"infeasible ({kind}): {reason} [{name}: {values}]"
+    if found.illegal:
+        yield f"{found.derivation.name} has no meaning at this point; the derivation below only shows what was computed"
+    yield from _tree(found.derivation, inner, 0, depth)
+
+
+def _tree(node: Derivation, inner: InnerAxes, level: int, depth: int | None) -> Iterator[str]:
+    strength = "" if node.elasticity is None else f"  ({node.elasticity:+.2f})"
+    notes = [node.meaning.rstrip(".")] if node.meaning else []
+    notes += [f"[{node.source}]"] if node.source else []
+    tail = "  (derived above)" if node.repeated and node.below == [] else ""
+    yield f"{'  ' * level}{node.name} = {quantity_value(node.value, node.unit, inner)}{strength}  {' '.join(notes)}{tail}"
+    if depth is None or level < depth:
+        for child in node.below:
+            yield from _tree(child, inner, level + 1, depth)

@@ -1,0 +1,40 @@
+"""What bounds a design, in a few words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from perfgrid.engine.explain import index_of
+from perfgrid.engine.resolver import replay, resolve
+from perfgrid.formulas import BREAKDOWN
+from perfgrid.study import Study
+
+WORDS = {
+    "arithmetic_time": "arithmetic",
+    "hbm_time": "HBM bandwidth",
+    "l2_time": "L2 bandwidth",
+    "launch_time": "kernel launches",
+    "exposed_tp_time": "tp communication",
+    "bubble_time": "pipeline bubble",
+    "exposed_pp_time": "pp communication",
+    "exposed_dp_time": "dp communication",
+    "optimizer_time": "optimizer step",
+}
+
+
+def step_parts(study: Study, at: Mapping[str, Any]) -> dict[str, float]:
+    """The parts that add up to the step time at one point, in seconds, largest first."""
+    space = study.space
+    index = index_of(space, at)
+    graph = resolve(study.registry, BREAKDOWN, space.names(), study.file.choices, space.label_quantities())
+    values = replay(graph, {name: space.at(name, index) for name in graph.leaves})
+    return dict(sorted(((n, float(values[n])) for n in BREAKDOWN), key=lambda item: -item[1]))
+
+
+def bound_by(study: Study, at: Mapping[str, Any]) -> str:
+    """The largest part of the step time at one point and its share."""
+    parts = step_parts(study, at)
+    name, value = next(iter(parts.items()))
+    total = sum(parts.values())
+    return f"{WORDS[name]} {value / total:.0%}" if total > 0 else WORDS[name]

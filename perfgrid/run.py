@@ -1,0 +1,252 @@
+"""Run a study: evaluate it in memory, stream it to a file, explain one of its points."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import netCDF4
+import numpy as np
+import xarray as xr
+
+from perfgrid.catalog import Catalog, load_catalog
+from perfgrid.engine.dataset import SPACE_ATTRIBUTE, formula_hash, space_from_json, to_dataset
+from perfgrid.engine.errors import PerfgridError, nearest
+from perfgrid.engine.explain import Explanation, explain_point
+from perfgrid.engine.plan import Plan
+from perfgrid.engine.registry import Registry
+from perfgrid.engine.space import Space
+from perfgrid.engine.stages import TILE_POINTS, Evaluation, Progress, enable_compilation_cache
+from perfgrid.formulas import INNER, WORKLOADS
+from perfgrid.study import Study
+from perfgrid.where import apply_where
+
+
+def evaluate(
+    study: Study,
+    dtype: str | None = None,
+    tile_points: int = TILE_POINTS,
+    small_points: int | None = None,
+    progress: Progress | None = None,
+) -> xr.Dataset:
+    """Evaluate every design of a study in memory; variables lie on their own axes, constraints are flag variables.
+
+    Raises PerfgridError if the result would not fit the memory at hand.
+    """
+    plan = study.plan(small_points=small_points)
+    check_memory(plan, study.name)
+    enable_compilation_cache()
+    evaluation = Evaluation(plan, dtype or study.file.dtype, tile_points, progress)
+    return to_dataset(plan, evaluation.collect(), study.catalog.references, **_attributes(study))
+
+
+def stream(
+    study: Study,
+    path: str | Path,
+    dtype: str | None = None,
+    overwrite: bool = False,
+    tile_points: int = TILE_POINTS,
+    progress: Progress | None = None,
+) -> Path:
+    """Evaluate a study tile by tile into a netCDF file, in the memory of a few tiles whatever the size of the grid.
+
+    The file appears under its name only when it is complete. Raises PerfgridError like `check_output`.
+    """
+    target = check_output(path, overwrite)
+    plan = study.plan()
+    enable_compilation_cache()
+    evaluation = Evaluation(plan, dtype or study.file.dtype, tile_points, progress)
+    stand_ins = {
+        n: np.broadcast_to(np.zeros((), np.int8 if plan.quantities[n].flag else evaluation.dtype), plan.result_shape(n))
+        for n in plan.wanted
+    }
+    template = to_dataset(plan, stand_ins, study.catalog.references, **_attributes(study))
+    with _replacing(target) as temporary, netCDF4.Dataset(temporary, "w") as file:
+        _define(file, template)
+        for name in plan.wanted:
+            if plan.quantities[name].small:
+                _write(file, plan, name, None, evaluation.small_result(name))
+        for tile in evaluation.run():
+            for name in tile.values:
+                where, value = evaluation.placed(tile, name)
+                _write(file, plan, name, where, value)
+                del value
+    return target
+
+
+def save(dataset: xr.Dataset, path: str | Path, overwrite: bool = False) -> Path:
+    """Write a result to one netCDF file, compressed; it appears under its name only when it is complete."""
+    target = check_output(path, overwrite)
+    encoding = {
+        name: _compression()
+        for name, variable in dataset.data_vars.items()
+        if variable.ndim and variable.dtype.kind in "fi"
+    }
+    with _replacing(target) as temporary:
+        dataset.to_netcdf(temporary, engine="netcdf4", encoding=encoding)
+    return target
+
+
+def explain(
+    what: Study | xr.Dataset, quantity: str, at: Mapping[str, Any], catalog: Catalog | None = None
+) -> Explanation:
+    """Derive one number of a study or of a result: every formula below it, and each constraint that its point violates.
+
+    ``at`` names a label of every axis. Raises PerfgridError for an unknown quantity, axis or label.
+    """
+    if isinstance(what, Study):
+        space, registry, choices, catalog = what.space, what.registry, what.file.choices, what.catalog
+    else:
+        space, registry, choices = restore(what)
+        catalog = catalog or load_catalog()
+    units = {v.name: (v.unit, v.meaning, f"given by {v.of}") for v in catalog.variables.values()}
+    return explain_point(registry, space, quantity, at, choices, units)
+
+
+def restore(dataset: xr.Dataset) -> tuple[Space, Registry, dict[str, str]]:
+    """The design space, formulas and choices that a result was made with. PerfgridError if it holds none."""
+    if SPACE_ATTRIBUTE not in dataset.attrs:
+        raise PerfgridError("the file is not a perfgrid result: it stores no design space")
+    data = json.loads(dataset.attrs[SPACE_ATTRIBUTE])
+    space = space_from_json(data)
+    registry = Registry.collect(WORKLOADS[dataset.attrs.get("perfgrid_workload", "training")], INNER)
+    if where := dataset.attrs.get("perfgrid_where"):
+        space, constraint = apply_where(space, where, "where")
+        if constraint is not None:
+            registry.add(constraint)
+    return space, registry, dict(data["choices"])
+
+
+def formulas_changed(dataset: xr.Dataset) -> bool:
+    """Whether the formulas of this installation differ from those that a result was made with."""
+    space, registry, choices = restore(dataset)
+    outputs = json.loads(dataset.attrs[SPACE_ATTRIBUTE])["outputs"]
+    return formula_hash(Plan(registry, space, outputs, choices)) != dataset.attrs.get("formula_hash")
+
+
+# -- memory and files -------------------------------------------------------------------------------------------------
+
+
+def available_memory() -> int:
+    """Bytes of memory that a new allocation can have."""
+    try:
+        for line in Path("/proc/meminfo").read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) * 1024
+    except OSError:
+        pass
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def check_memory(plan: Plan, name: str, available: int | None = None) -> None:
+    """PerfgridError, with the size and the command that streams, if the results cannot be held in memory."""
+    limit = available_memory() if available is None else available
+    if plan.result_bytes > 0.8 * limit:
+        raise PerfgridError(
+            f"{name}: the results of {plan.space.points:,} points take {plan.result_bytes / 2**30:,.1f} GiB and "
+            f"{limit / 2**30:,.1f} GiB of memory are free; write them tile by tile with "
+            f"'perfgrid run {name} --stream -o FILE.nc', or ask for fewer outputs or shorter axes"
+        )
+
+
+def check_output(path: str | Path, overwrite: bool) -> Path:
+    """The path of a result if it can be written. PerfgridError for another suffix, a missing folder, an existing file."""
+    target = Path(path)
+    if target.suffix != ".nc":
+        raise PerfgridError(f"cannot write {str(target)!r}: results are netCDF files, whose names end in .nc")
+    if not target.parent.is_dir():
+        raise PerfgridError(f"cannot write {str(target)!r}: there is no folder {str(target.parent)!r}")
+    if target.is_dir():
+        raise PerfgridError(f"cannot write {str(target)!r}: it is a folder")
+    if target.exists() and not overwrite:
+        raise PerfgridError(f"{str(target)!r} exists; give --overwrite to replace it")
+    if not os.access(target.parent, os.W_OK):
+        raise PerfgridError(f"cannot write {str(target)!r}: no permission to write in {str(target.parent)!r}")
+    return target
+
+
+@contextmanager
+def _replacing(target: Path) -> Iterator[str]:
+    """A temporary neighbour that takes the target's name when the block succeeds and vanishes when it fails."""
+    handle, temporary = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".part", dir=target.parent)
+    os.close(handle)
+    try:
+        yield temporary
+        mask = os.umask(0)
+        os.umask(mask)
+        os.chmod(temporary, 0o666 & ~mask)
+        os.replace(temporary, target)
+    except OSError as error:
+        raise PerfgridError(f"cannot write {str(target)!r}: {error.strerror or error}") from error
+    finally:
+        if os.path.exists(temporary):
+            os.unlink(temporary)
+
+
+def _compression() -> dict[str, Any]:
+    return {"compression": "zstd", "complevel": 1, "shuffle": True} if _has_zstd() else {"zlib": True, "complevel": 1}
+
+
+def _has_zstd() -> bool:
+    with netCDF4.Dataset("probe", "w", diskless=True) as probe:
+        return bool(probe.has_zstd_filter())
+
+
+def _define(file: netCDF4.Dataset, template: xr.Dataset) -> None:
+    """Dimensions, coordinates, empty variables and attributes of a result."""
+    for dim, size in template.sizes.items():
+        file.createDimension(str(dim), size)
+    file.setncatts({k: v if isinstance(v, str) else str(v) for k, v in template.attrs.items()})
+    for name, coordinate in template.coords.items():
+        kind = str if coordinate.dtype.kind in "US" else coordinate.dtype
+        variable = file.createVariable(str(name), kind, coordinate.dims)
+        variable[:] = coordinate.values.astype(object) if kind is str else coordinate.values
+        variable.setncatts(coordinate.attrs)
+    for name, array in template.data_vars.items():
+        options = _compression() if array.ndim else {}
+        variable = file.createVariable(str(name), array.dtype, array.dims, **options)
+        variable.setncatts({**array.attrs, "coordinates": " ".join(_extra_coordinates(template, array))})
+
+
+def _extra_coordinates(template: xr.Dataset, array: xr.DataArray) -> list[str]:
+    return [str(c) for c, v in template.coords.items() if c not in template.dims and set(v.dims) <= set(array.dims)]
+
+
+def _write(file: netCDF4.Dataset, plan: Plan, name: str, where: tuple[slice, ...] | None, value: np.ndarray) -> None:
+    """Put values (evaluation order of axes) into their region of a variable (study order of axes)."""
+    variable, quantity = file[name], plan.quantities[name]
+    axes = [a.name for a in plan.space.axes] + list(plan.registry.inner.names)
+    shape = plan.result_shape(name)
+    region = where or (slice(None),) * len(shape)
+    order = [axes.index(dim) for dim in variable.dimensions]
+    sizes = tuple(len(range(*s.indices(n))) for s, n in zip(region, shape, strict=True))
+    value = np.broadcast_to(value, sizes)
+    value = value.transpose((*order, *(i for i in range(value.ndim) if i not in order)))
+    value = value.reshape(value.shape[: len(order)])
+    variable[tuple(region[i] for i in order)] = value.astype(np.int8) if quantity.flag else value
+
+
+def _attributes(study: Study) -> dict[str, str]:
+    """Global attributes that tell what the study was."""
+    found = {
+        "title": study.file.title,
+        "perfgrid_workload": study.file.workload,
+        "perfgrid_study": study.source or study.file.model_dump_json(exclude_none=True),
+        "history": f"{datetime.now(UTC).strftime('%Y-%m-%dT%H:%M:%SZ')} evaluated from {study.name}",
+    }
+    if study.file.where:
+        found["perfgrid_where"] = study.file.where
+    return found
+
+
+def require(dataset: xr.Dataset, names: tuple[str, ...]) -> None:
+    """PerfgridError with the nearest names unless a result holds every named variable."""
+    for name in names:
+        if name not in dataset:
+            raise PerfgridError(f"the result holds no {name!r}{nearest(name, map(str, dataset.data_vars))}")

@@ -1,0 +1,172 @@
+"""The ``where`` of a study: a safe little expression language over the columns of its axes.
+
+A term on one axis drops rows before anything is evaluated; a term that joins several axes becomes a constraint.
+"""
+
+from __future__ import annotations
+
+import ast
+import operator
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import reduce
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from perfgrid.engine.errors import PerfgridError, nearest
+from perfgrid.engine.namespace import xp
+from perfgrid.engine.registry import Constraint
+from perfgrid.engine.space import Axis, Space
+
+_BINARY: dict[type[ast.AST], Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+    ast.Pow: operator.pow,
+}
+_COMPARE: dict[type[ast.AST], Callable[[Any, Any], Any]] = {
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+    ast.In: lambda a, b: np.isin(a, b),
+    ast.NotIn: lambda a, b: ~np.isin(a, b),
+}
+
+
+@dataclass
+class _Value:
+    """A sub-expression: an array on at most one axis, or an operation over parts on several."""
+
+    axis: int | None  # None: the same everywhere
+    array: Any = None
+    apply: Callable[..., Any] | None = None
+    parts: tuple[_Value, ...] = ()
+
+
+def apply_where(space: Space, text: str, place: str) -> tuple[Space, Constraint | None]:
+    """Drop the rows that single-axis terms exclude; return the constraint of the remaining terms, if any.
+
+    ``place`` is told in errors. Raises PerfgridError for text that is not an expression, unknown names, an unsupported
+    construct, or a condition that leaves an axis empty.
+    """
+    try:
+        tree = ast.parse(text.strip(), mode="eval").body
+    except SyntaxError as error:
+        raise PerfgridError(f"{place}: cannot read {text!r} as a condition: {error.msg}") from None
+    names: dict[str, tuple[int | None, Any]] = {n: (None, v) for n, v in space.constants.items()}
+    for i, axis in enumerate(space.axes):
+        names[axis.name] = (i, axis.labels)
+        for column, values in axis.columns.items():
+            names[column] = (i, values)
+
+    def build(node: ast.AST) -> _Value:
+        match node:
+            case ast.Constant(value=value) if isinstance(value, (int, float, str, bool)):
+                return _Value(None, value)
+            case ast.List(elts=items) | ast.Tuple(elts=items):
+                return _Value(None, [_literal(i, text, place) for i in items])
+            case ast.Name(id=name):
+                if name in ("true", "false"):
+                    return _Value(None, name == "true")
+                if name not in names:
+                    raise PerfgridError(f"{place}: unknown name {name!r} in {text!r}{nearest(name, names)}")
+                return _Value(*names[name])
+            case ast.UnaryOp(op=ast.Not(), operand=operand):
+                return _combine(xp.logical_not, build(operand))
+            case ast.UnaryOp(op=ast.USub(), operand=operand):
+                return _combine(operator.neg, build(operand))
+            case ast.BinOp(left=left, op=op, right=right) if type(op) in _BINARY:
+                return _combine(_BINARY[type(op)], build(left), build(right))
+            case ast.BoolOp(op=op, values=values):
+                join = xp.logical_and if isinstance(op, ast.And) else xp.logical_or
+                return _combine(lambda *parts: reduce(join, parts), *map(build, values))
+            case ast.Compare(left=left, ops=ops, comparators=others) if all(type(o) in _COMPARE for o in ops):
+                operands = [build(left), *map(build, others)]
+                pairs = [_combine(_COMPARE[type(o)], a, b) for o, (a, b) in zip(ops, pairwise(operands), strict=True)]
+                return _combine(lambda *parts: reduce(xp.logical_and, parts), *pairs)
+        raise PerfgridError(
+            f"{place}: {ast.unparse(node)!r} is not allowed in a condition (compare columns and numbers)"
+        )
+
+    terms = tree.values if isinstance(tree, ast.BoolOp) and isinstance(tree.op, ast.And) else [tree]
+    keep = [np.ones(len(a), bool) for a in space.axes]
+    joint: list[_Value] = []
+    for term in terms:
+        value = build(term)
+        if value.apply is not None:
+            joint.append(value)
+            continue
+        if np.asarray(value.array).dtype != bool:
+            raise PerfgridError(f"{place}: {ast.unparse(term)!r} is not a condition (it compares nothing)")
+        if value.axis is None:
+            raise PerfgridError(f"{place}: {ast.unparse(term)!r} concerns no axis of the study")
+        keep[value.axis] &= value.array
+    axes = []
+    for axis, rows in zip(space.axes, keep, strict=True):
+        if not rows.any():
+            raise PerfgridError(f"{place}: {text!r} leaves no row of axis {axis.name!r}")
+        axes.append(filtered(axis, rows))
+    constraint, constants = None, dict(space.constants)
+    if joint:
+        arguments: list[str] = []
+
+        def name_leaves(value: _Value) -> Callable[[Mapping[str, Any]], Any]:
+            if value.apply is not None:
+                parts, apply = [name_leaves(p) for p in value.parts], value.apply
+                return lambda given: apply(*(p(given) for p in parts))
+            name = f"where_{len(arguments)}"
+            if value.axis is None:
+                return lambda given, constant=value.array: constant
+            arguments.append(name)
+            columns = axes[value.axis].columns
+            axes[value.axis] = filtered(axes[value.axis], None, {**columns, name: value.array[keep[value.axis]]})
+            return lambda given: given[name]
+
+        tests = [name_leaves(v) for v in joint]
+
+        def where(*given: Any) -> Any:
+            by_name = dict(zip(arguments, given, strict=True))
+            return reduce(xp.logical_and, (t(by_name) for t in tests))
+
+        constraint = Constraint(
+            "where",
+            where,
+            tuple(arguments),
+            "1",
+            "study",
+            "The design satisfies the study's where.",
+            kind="illegal",
+            reason=f"excluded by the study: where = {text}",
+        )
+    return Space(tuple(axes), constants), constraint
+
+
+def filtered(axis: Axis, rows: np.ndarray | None, columns: Mapping[str, np.ndarray] | None = None) -> Axis:
+    """An axis with only the chosen rows and, if given, other columns."""
+    chosen = slice(None) if rows is None else rows
+    if columns is None:
+        columns = {k: np.asarray(v)[chosen] for k, v in axis.columns.items()}
+    scales = {k: np.asarray(v)[chosen] for k, v in axis.scales.items()}
+    return Axis(axis.name, axis.labels[chosen], columns, scales, axis.shown)
+
+
+def _combine(apply: Callable[..., Any], *parts: _Value) -> _Value:
+    axes = {p.axis for p in parts if p.apply is None and p.axis is not None}
+    if any(p.apply is not None for p in parts) or len(axes) > 1:
+        return _Value(None, None, apply, parts)
+    with np.errstate(all="ignore"):
+        return _Value(next(iter(axes), None), apply(*(p.array for p in parts)))
+
+
+def _literal(node: ast.AST, text: str, place: str) -> Any:
+    if isinstance(node, ast.Constant):
+        return node.value
+    raise PerfgridError(f"{place}: a list in {text!r} may hold only numbers and texts")

@@ -1,0 +1,103 @@
+"""Design points for the tests of the physics: catalog entries and one evaluation in plain NumPy."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from perfgrid.catalog import load_catalog
+from perfgrid.engine import replay, resolve
+from perfgrid.engine.resolver import Graph
+from perfgrid.formulas import training_registry
+from perfgrid.formulas.axes import INNER
+
+LABELS = {"precision": ("bf16", "fp8"), "recompute": ("none", "selective", "full")}
+STUDY: dict[str, Any] = {
+    "devices": 8.0,
+    "tp": 8.0,
+    "pp": 1.0,
+    "dp": 1.0,
+    "chunks": 1.0,
+    "microbatch": 1.0,
+    "global_batch": 8.0,
+    "sequence_length": 2048.0,
+    "training_tokens": 1e12,
+    "precision": "bf16",
+    "recompute": "selective",
+    "sequence_parallel": True,
+    "flash_attention": True,
+    "zero": 0.0,
+}
+
+
+def entry(kind: str, name: str) -> dict[str, Any]:
+    """The given quantities of a catalog entry, vectors on their inner axes and defaults filled in."""
+    catalog = load_catalog()
+    stated = catalog.entry(kind, name).values
+    found = {}
+    for variable in catalog.variables.values():
+        if variable.of != kind:
+            continue
+        value = stated.get(variable.name, variable.default)
+        if value is None:
+            continue
+        if variable.axis:
+            rows = [value.get(label, 0.0) for label in INNER.labels[variable.axis]] if isinstance(value, dict) else value
+            value = INNER.vector(variable.axis, rows)
+        found[variable.name] = value
+    return found
+
+
+def point(model: str = "gpt3-175b", device: str = "a100-sxm-80gb", topology: str = "rail-optimized",
+          software: str = "megatron-lm", **changes: Any) -> dict[str, Any]:  # fmt: skip
+    """Every given quantity of one design."""
+    tables = {"model": model, "device": device, "topology": topology, "software": software}
+    given: dict[str, Any] = {}
+    for kind, name in tables.items():
+        given |= entry(kind, name)
+    given |= STUDY
+    given |= changes
+    if "devices" not in changes:
+        given["devices"] = given["tp"] * given["pp"] * given["dp"]
+    return given
+
+
+@cache
+def graph() -> Graph:
+    """The graph of every quantity of the training physics."""
+    registry = training_registry()
+    return resolve(registry, registry.names(), point(), labels=LABELS)
+
+
+def evaluate(given: dict[str, Any]) -> dict[str, Any]:
+    """Every quantity of one design; scalars as floats."""
+    coded = {k: float(LABELS[k].index(v)) if k in LABELS else v for k, v in given.items()}
+    results = replay(graph(), {name: coded[name] for name in graph().leaves})
+    return {name: value.item() if np.size(value) == 1 else value for name, value in _arrays(results)}
+
+
+def _arrays(results: dict[str, Any]) -> list[tuple[str, np.ndarray]]:
+    return [(name, np.asarray(value)) for name, value in results.items()]
+
+
+def design(*names: str, **changes: Any) -> dict[str, Any]:
+    """Every quantity of the named design (see `point`)."""
+    return evaluate(point(*names, **changes))
+
+
+def rows(value: Any, *axes: str) -> dict[Any, float]:
+    """A quantity on inner axes as a plain dict from labels (a tuple of them for several axes) to numbers."""
+    if len(axes) == 1:
+        position = INNER.position(axes[0])
+        shape = np.shape(value)
+        flat = np.broadcast_to(value, shape).reshape(-1)
+        assert len(shape) >= -position and flat.size == INNER.size(axes[0])
+        return dict(zip(INNER.labels[axes[0]], flat.tolist(), strict=True))
+    sizes = [INNER.size(a) for a in axes]
+    flat = np.asarray(value).reshape(sizes)
+    return {
+        tuple(INNER.labels[a][i] for a, i in zip(axes, index, strict=True)): float(flat[index])
+        for index in np.ndindex(*sizes)
+    }

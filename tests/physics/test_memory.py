@@ -1,0 +1,98 @@
+"""Memory against an enumeration of stored tensors."""
+
+import pytest
+
+from .cases import design
+
+
+def stored_of_a_layer(tokens, t, hidden, heads, kv_heads, head_dim, ffn, sequence, *, gated, dropout, flash, sp, recompute):
+    """(elements, bytes per element) of every tensor of one layer that is kept for the backward pass, on one rank."""
+    replicated = tokens // t if sp else tokens
+    if recompute == "full":
+        return [(replicated * hidden, 2)]
+    local_heads, local_keys = heads // t, max(kv_heads // t, 1)
+    kept = []
+    for _ in range(2):  # norm input, the input of the matrix after it
+        kept += [(replicated * hidden, 2)] * 2
+        if dropout:
+            kept.append((replicated * hidden, 1))
+    kept.append((tokens * local_heads * head_dim, 2))  # queries
+    kept += [(tokens * local_keys * head_dim, 2)] * 2  # keys, values
+    kept.append((tokens * local_heads * head_dim, 2))  # attention output
+    kept += [(tokens * ffn // t, 2)] * (3 if gated else 2)
+    scores = tokens // sequence * local_heads * sequence * sequence
+    if flash:
+        kept.append((tokens * local_heads, 4))
+    elif recompute == "none":
+        kept.append((scores, 2))
+        if dropout:
+            kept += [(scores, 1), (scores, 2)]
+    return kept
+
+
+@pytest.mark.parametrize("recompute", ["none", "selective", "full"])
+@pytest.mark.parametrize("flash", [False, True])
+@pytest.mark.parametrize("sp", [False, True])
+@pytest.mark.parametrize("model", ["gpt3-175b", "llama-3.1-70b"])
+def test_layer_activations_against_stored_tensors(model, recompute, flash, sp):
+    gpt = model == "gpt3-175b"
+    shape = (12288, 96, 96, 128, 49152) if gpt else (8192, 64, 8, 128, 28672)
+    kept = stored_of_a_layer(
+        2 * 4096, 8, *shape, 4096, gated=not gpt, dropout=gpt, flash=flash, sp=sp, recompute=recompute
+    )
+    q = design(
+        model, microbatch=2.0, sequence_length=4096.0, recompute=recompute, flash_attention=flash, sequence_parallel=sp
+    )
+    assert q["layer_activations"] == sum(n * size for n, size in kept)
+
+
+def test_modern_layer_in_closed_form():
+    """h(12 + 4g) + 6f + 4·heads bytes per token for RMSNorm, rotary positions, SwiGLU, GQA and a fused kernel."""
+    q = design("llama-3.1-8b", tp=1.0, sequence_length=4096.0, recompute="none")
+    assert q["layer_activations"] / 4096 == 4096 * (12 + 4 * 8 / 32) + 6 * 14336 + 4 * 32
+
+
+def test_device_memory_against_its_parts():
+    pp, tp, dp, batch, chunks = 4, 2, 4, 64, 1
+    q = design(
+        "llama-3.1-8b", tp=float(tp), pp=float(pp), dp=float(dp), global_batch=float(batch), microbatch=1.0,
+        sequence_length=4096.0, recompute="full", zero=1.0, chunks=float(chunks),
+    )  # fmt: skip
+    h, f, v, tokens, microbatches = 4096, 14336, 128256, 4096, batch // dp
+    layer = (h * (4096 + 2 * 1024) + 4096 * h + 3 * h * f) // tp + 2 * h
+    per_parameter = 2 + 4 + 12 / dp
+    worst = 0.0
+    for stage in range(pp):
+        parameters = 8 * layer + (v * h // tp if stage in (0, pp - 1) else 0)
+        activations = min(pp - stage, microbatches) * 8 * tokens // tp * h * 2
+        if stage == pp - 1:
+            activations += 2 * tokens // tp * h * 2 + tokens * v // tp * 4
+        worst = max(worst, parameters * per_parameter + activations)
+    one_layer = stored_of_a_layer(
+        tokens, tp, h, 32, 8, 128, f, 4096, gated=True, dropout=False, flash=True, sp=True, recompute="none"
+    )
+    working = sum(n * size for n, size in one_layer) + 2 * tokens * h * 2
+    assert q["memory_per_device"] == pytest.approx(worst + working)
+    assert q["state_memory"] + q["activation_memory"] == pytest.approx(worst)
+    assert q["working_memory"] == pytest.approx(working)
+
+
+def test_a_shared_table_is_stored_once_per_stage():
+    alone, split = design("megatron-22b"), design("megatron-22b", pp=2.0)
+    table = (51200 // 8 + 2048) * 6144
+    assert alone["first_stage_parameters"] == 48 * alone["rank_layer_parameters"] + table
+    assert split["last_stage_parameters"] == 24 * split["rank_layer_parameters"] + 51200 // 8 * 6144
+
+
+def test_recomputation_never_needs_more_stored_activations():
+    for flash in (True, False):
+        none, selective, full = (
+            design(recompute=r, flash_attention=flash, pp=8.0, global_batch=64.0)["activation_memory"]
+            for r in ("none", "selective", "full")
+        )
+        assert full < selective <= none
+
+
+def test_too_large_designs_exceed_and_keep_their_value():
+    q = design("llama-3.1-405b", tp=8.0)
+    assert not q["fits_memory"] and q["memory_headroom"] < 0 < q["step_time"]

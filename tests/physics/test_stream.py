@@ -1,0 +1,55 @@
+"""Streaming kernels against a list of the tensors that one layer reads and writes."""
+
+import numpy as np
+import pytest
+
+from .cases import design, rows
+
+
+def tensors_of_a_gpt_layer(tokens, shard, hidden, width, ffn, scores, t):
+    """(kernel, phase, elements, bytes per element) of every tensor that passes through memory."""
+    h, f, w = shard * hidden, tokens * ffn // t, tokens * width // t
+    biased = [3 * w, tokens * hidden, f, tokens * hidden]
+    found = []
+    for _ in range(2):  # norms: x -> y; dy, x -> dx; dy, x for the gains
+        found += [("norm", "forward", h, 2)] * 2 + [("norm", "input_gradient", h, 2)] * 3
+        found += [("norm", "weight_gradient", h, 2)] * 2
+    for _ in range(2):  # bias + dropout + residual: x, residual -> y, mask; dy, mask -> dx; two branches -> dy
+        found += [("residual", "forward", h, 2)] * 3 + [("residual", "forward", h, 1)]
+        found += [("residual", "input_gradient", h, 2)] * 5 + [("residual", "input_gradient", h, 1)]
+    found += [("activation", "forward", f, 2)] * 2 + [("activation", "input_gradient", f, 2)] * 3
+    found += [("softmax", "forward", scores, 2)] * 4 + [("softmax", "forward", scores, 1)]
+    found += [("softmax", "input_gradient", scores, 2)] * 5 + [("softmax", "input_gradient", scores, 1)]
+    found += [("bias", "weight_gradient", elements, 2) for elements in biased]
+    return found
+
+
+@pytest.mark.parametrize("sequence_parallel", [False, True])
+def test_gpt_layer_against_its_tensors(sequence_parallel):
+    q = design(
+        "megatron-22b", microbatch=4.0, flash_attention=False, sequence_parallel=sequence_parallel, biases=True
+    )
+    tokens, t = 4 * 2048, 8
+    shard = tokens // t if sequence_parallel else tokens
+    expected: dict[tuple[str, str], float] = {}
+    for kernel, phase, elements, size in tensors_of_a_gpt_layer(
+        tokens, shard, 6144, 6144, 24576, 4 * 64 // t * 2048 * 2048, t
+    ):
+        expected[phase, kernel] = expected.get((phase, kernel), 0.0) + elements * size
+    counts = {k: a + b for (k, a), b in zip(
+        rows(q["layer_streams"], "stream_kernel").items(), rows(q["core_streams"], "stream_kernel").values(),
+        strict=True,
+    )}  # fmt: skip
+    found = rows(q["stream_traffic"], "phase", "stream_kernel")
+    for (phase, kernel), value in found.items():
+        assert value * counts[kernel] == pytest.approx(expected.get((phase, kernel), 0.0)), (phase, kernel)
+
+
+def test_streaming_is_bound_by_memory_or_vector_units():
+    q = design("llama-3.1-8b", "h100-sxm-80gb")
+    time = rows(np.sum(q["stream_time"], axis=-5), "phase", "stream_kernel")
+    traffic = rows(q["stream_traffic"], "phase", "stream_kernel")
+    for key, value in traffic.items():
+        assert time[key] >= value / 3.35e12
+    assert rows(q["layer_streams"], "stream_kernel")["rotary"] == 1
+    assert rows(q["layer_streams"], "stream_kernel")["bias"] == 0

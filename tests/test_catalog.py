@@ -1,0 +1,507 @@
+"""The catalog: every number has a source, published counts and peak rates agree, and every mistake is told by name."""
+
+import ast
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from perfgrid.catalog import Variable, convert, load_catalog, load_variables
+from perfgrid.catalog.references import read_references
+from perfgrid.catalog.schema import AXIS_LABELS
+from perfgrid.engine.errors import PerfgridError
+from perfgrid.formulas.axes import INNER
+
+CATALOG = load_catalog()
+ENTRIES = [entry for table in CATALOG.tables.values() for entry in table.values()]
+MODELS = list(CATALOG.tables["model"].values())
+DEVICES = list(CATALOG.tables["device"].values())
+DENSE = [m.name for m in MODELS if not m.refusals]
+FORMULA_FILES = sorted((Path(__file__).parent.parent / "perfgrid" / "formulas").glob("*.py"))
+
+
+def identity(entry):
+    return entry.name
+
+
+def values_of(table: str, name: str) -> Any:
+    """The values of an entry, of whatever kind they are."""
+    return CATALOG.entry(table, name).values
+
+
+# ---- the data -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("table", "names"),
+    [
+        (
+            "model",
+            "megatron-22b gpt3-175b megatron-310b megatron-530b megatron-1t opt-175b llama-2-7b llama-2-13b "
+            "llama-2-70b llama-3.1-8b llama-3.1-70b llama-3.1-405b nemotron-4-340b qwen-2.5-72b mistral-7b-v0.1 "
+            "falcon-180b mixtral-8x7b deepseek-v3",
+        ),
+        (
+            "device",
+            "v100-sxm-32gb a100-sxm-40gb a100-sxm-80gb h100-sxm-80gb h800-sxm-80gb h200-sxm-141gb b200 gb200 b300 "
+            "mi300x mi325x",
+        ),
+        ("topology", "rail-optimized fat-tree-2to1 ethernet-400g ici-ring"),
+        ("software", "megatron-lm megatron-lm-2022"),
+    ],
+)
+def test_tables_hold_the_named_entries(table, names):
+    assert set(names.split()) == set(CATALOG.tables[table])
+
+
+@pytest.mark.parametrize("entry", ENTRIES, ids=identity)
+def test_every_value_has_a_source_in_the_bibliography(entry):
+    assert set(entry.values) == set(entry.sources)
+    assert set(entry.sources.values()) <= set(CATALOG.references)
+
+
+@pytest.mark.parametrize("entry", ENTRIES, ids=identity)
+def test_every_entry_states_all_quantities_of_its_table(entry):
+    assert set(entry.values) == {n for n, v in CATALOG.variables.items() if v.of == entry.kind}
+    assert entry.title
+
+
+@pytest.mark.parametrize("entry", ENTRIES, ids=identity)
+def test_estimates_carry_a_range(entry):
+    for quantity, detail in entry.details.items():
+        if detail.confidence == "estimate" and entry.kind in ("device", "software") and "tile" not in quantity:
+            assert (detail.low is not None and detail.high is not None) or detail.note, quantity
+        value = entry.values[quantity]
+        if detail.low is not None and detail.high is not None:
+            assert detail.low <= value <= detail.high
+
+
+def test_every_measured_efficiency_says_where_it_was_measured():
+    for device in DEVICES:
+        for quantity in ("matrix_efficiency", "hbm_efficiency", "scale_up_efficiency", "scale_out_efficiency"):
+            detail = device.details[quantity]
+            assert detail.confidence in ("measured", "estimate"), (device.name, quantity)
+            assert detail.note, (device.name, quantity)
+            assert detail.low is not None, (device.name, quantity)
+
+
+@pytest.mark.parametrize("path", FORMULA_FILES, ids=lambda p: p.stem)
+def test_sources_of_formulas_stand_in_the_bibliography(path):
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for decorator in getattr(node, "decorator_list", ()):
+            for keyword in getattr(decorator, "keywords", ()):
+                if keyword.arg == "source":
+                    keys = [k.strip() for k in ast.literal_eval(keyword.value).split(",")]
+                    assert set(keys) <= {*CATALOG.references, ""}, getattr(node, "name", path)
+
+
+def test_references_have_author_title_year_and_a_link():
+    for key, text in CATALOG.references.items():
+        assert len(text.split(", ")) >= 4, key
+        assert any(link in text for link in ("arXiv:", "doi:", "https://")), key
+
+
+def attention_weights(value):
+    """Weights of the attention of one layer, written out."""
+    hidden, heads = value["hidden_size"], value["heads"]
+    if value["kv_lora_rank"]:
+        nope, rope, wide = value["qk_nope_head_dim"], value["qk_rope_head_dim"], value["v_head_dim"]
+        queries = value["q_lora_rank"] * (hidden + heads * (nope + rope))
+        latents = hidden * (value["kv_lora_rank"] + rope) + value["kv_lora_rank"] * heads * (nope + wide)
+        return queries + latents + heads * wide * hidden
+    return 2 * hidden * value["head_dim"] * (heads + value["kv_heads"])
+
+
+def counted_parameters(value):
+    """Weights of embedding, layers and head, without the norms and biases."""
+    hidden, layers = value["hidden_size"], value["layers"]
+    matrices = 3 if value["gated_ffn"] else 2
+    expert_layers = layers - value["dense_layers"] if value["experts"] else 0
+    experts = value["experts"] + value["shared_experts"]
+    dense = (layers - expert_layers) * matrices * hidden * value["ffn_size"]
+    sparse = expert_layers * hidden * (matrices * experts * value["expert_ffn_size"] + value["experts"])
+    tables = value["vocab_size"] * (1 if value["tied_embeddings"] else 2) + value["learned_positions"]
+    return layers * attention_weights(value) + dense + sparse + hidden * tables
+
+
+@pytest.mark.parametrize("model", MODELS, ids=identity)
+def test_counted_parameters_are_the_published_ones(model):
+    assert counted_parameters(model.values) == pytest.approx(model.values["parameters"], rel=0.01)
+
+
+@pytest.mark.parametrize("device", DEVICES, ids=identity)
+def test_peak_rate_is_cores_times_clock_times_operations(device):
+    v = values_of("device", device.name)
+    rate = v["cores"] * v["clock_frequency"] * v["matrix_operations_per_clock"]
+    assert rate == pytest.approx(v["peak_bf16_rate"], rel=0.02)
+    assert v["peak_fp8_rate"] in (0, pytest.approx(2 * v["peak_bf16_rate"], rel=1e-3))
+
+
+@pytest.mark.parametrize("device", DEVICES, ids=identity)
+def test_exponentials_are_sixteen_or_thirty_two_per_core_and_clock(device):
+    v = values_of("device", device.name)
+    per_clock = v["special_function_rate"] / (v["cores"] * v["clock_frequency"])
+    assert per_clock == pytest.approx(32 if device.name == "b300" else 16, rel=0.07)
+
+
+@pytest.mark.parametrize("device", DEVICES, ids=identity)
+def test_orders_of_magnitude(device):
+    v = values_of("device", device.name)
+    assert 30e9 <= v["hbm_capacity"] <= 400e9
+    assert v["hbm_bandwidth"] < v["l2_bandwidth"] < 20e12
+    assert v["scale_out_bandwidth"] < v["scale_up_bandwidth"] < v["hbm_bandwidth"]
+    assert sum(v["device_link"].values()) == 1
+    tile = (v["gemm_tile_m"] + v["gemm_tile_n"]) * v["gemm_tile_k"] * 2
+    assert 2 * tile <= v["shared_memory_size"] or v["gemm_tile_m"] * v["gemm_tile_n"] == 256 * 256
+
+
+def test_known_figures():
+    h100 = values_of("device", "h100-sxm-80gb")
+    assert h100["hbm_bandwidth"] == 3.35e12
+    assert h100["hbm_capacity"] == 80 * 2**30
+    assert h100["scale_up_bandwidth"] == 450e9
+    assert h100["scale_out_bandwidth"] == 50e9
+    software = values_of("software", "megatron-lm")
+    assert software["weight_size"] + software["gradient_size"] + software["optimizer_state_size"] == 18
+    assert software["launch_overhead"] == 3e-6
+
+
+def test_step_latencies_agree_with_the_library_table():
+    v = values_of("topology", "rail-optimized")
+    for tier, expected in (("scale_up", 3.4e-6), ("scale_out", 14e-6)):
+        total = v["tier_step_latency"][tier] + v["tier_hops"][tier] * v["tier_hop_latency"][tier]
+        assert total == pytest.approx(expected, rel=0.02)
+
+
+def test_every_device_fits_a_fabric_and_one_fabric_fits_none():
+    for name in CATALOG.tables["topology"]:
+        fabric = values_of("topology", name)["topology_link"]
+        fits = [d.name for d in DEVICES if shared(values_of("device", d.name)["device_link"], fabric)]
+        assert fits == ([] if name == "ici-ring" else [d.name for d in DEVICES])
+
+
+def shared(a, b):
+    return any(a[label] * b[label] for label in a)
+
+
+def test_refusals_name_model_and_reason():
+    found = {m.name: " ".join(m.refusals) for m in MODELS if m.refusals}
+    assert "mixture of experts with 8 experts" in found["mixtral-8x7b"]
+    assert "multi-head latent attention" in found["deepseek-v3"]
+    assert "sliding window of 4096 tokens in 32 layers" in found["mistral-7b-v0.1"]
+    assert "in parallel" in found["falcon-180b"]
+    assert set(found) == {"mixtral-8x7b", "deepseek-v3", "mistral-7b-v0.1", "falcon-180b"}
+    assert all(sentence.startswith(name) for name, sentence in found.items())
+
+
+def test_axis_labels_are_those_of_the_formulas():
+    for axis, labels in AXIS_LABELS.items():
+        assert INNER.labels[axis] == labels
+
+
+# ---- the user's own files -------------------------------------------------------------------------------------------
+
+MINE = """
+kind = "device"
+[my-chip]
+extends = "h100-sxm-80gb"
+title = "My chip"
+hbm_bandwidth = { value = "5 TB/s", low = "4 TB/s", high = "6 TB/s", confidence = "estimate", note = "a guess" }
+"""
+
+
+@pytest.fixture
+def load(tmp_path):
+    """A catalog joined with files of the given texts, in order."""
+
+    def written(*texts, suffix=".toml"):
+        paths = []
+        for i, text in enumerate(texts):
+            path = tmp_path / f"mine{i}{suffix}"
+            path.write_text(text, encoding="utf-8")
+            paths.append(path)
+        return load_catalog(*paths)
+
+    return written
+
+
+def test_extends_inherits_values_and_sources(load):
+    catalog = load(MINE)
+    mine, parent = catalog.entry("device", "my-chip"), catalog.entry("device", "h100-sxm-80gb")
+    assert mine.values["hbm_bandwidth"] == 5e12
+    assert mine.values["cores"] == parent.values["cores"]
+    assert mine.sources["cores"] == parent.sources["cores"]
+    assert mine.details["matrix_efficiency"] == parent.details["matrix_efficiency"]
+    detail = mine.details["hbm_bandwidth"]
+    assert (detail.low, detail.high, detail.confidence, detail.note) == (4e12, 6e12, "estimate", "a guess")
+    assert "my-chip" not in CATALOG.tables["device"]
+
+
+def test_an_entry_may_extend_its_own_name_in_the_built_in_catalog(load):
+    catalog = load('kind = "device"\n[b200]\nextends = "b200"\nhbm_capacity = "192 GiB"\n')
+    assert catalog.entry("device", "b200").values["hbm_capacity"] == 192 * 2**30
+    assert catalog.entry("device", "gb200").values["cores"] == 152  # what extends it follows
+    assert catalog.entry("device", "b200").title == CATALOG.entry("device", "b200").title
+
+
+def test_vectors_inherit_the_labels_that_are_not_restated(load):
+    catalog = load('kind = "topology"\n[mine]\nextends = "rail-optimized"\ntier_oversubscription = { scale_out = 4 }\n')
+    assert catalog.entry("topology", "mine").values["tier_oversubscription"] == {"scale_up": 1, "scale_out": 4}
+
+
+def test_a_folder_with_its_own_references(tmp_path):
+    (tmp_path / "mine.toml").write_text(MINE.replace("title =", 'source = "me2026"\ntitle ='), encoding="utf-8")
+    (tmp_path / "mine.bib").write_text(
+        '@misc{me2026,\n author = "Me and You and Others",\n title = {My {Chip}}, year = 2026,\n url={https://example.org}}'
+    )
+    catalog = load_catalog(tmp_path)
+    assert catalog.references["me2026"] == "Me et al., My Chip, 2026, https://example.org"
+    assert catalog.entry("device", "my-chip").sources["hbm_bandwidth"] == "me2026"
+    assert catalog.entry("device", "my-chip").sources["cores"] == "nvidia2022hopper"
+
+
+def test_model_features_default_to_none(load):
+    model = load('kind = "model"\n[mine]\nextends = "llama-2-7b"\ntitle = "Mine"\n').entry("model", "mine")
+    assert [model.values[q] for q in ("window", "experts", "mtp_layers", "parallel_block")] == [0, 0, 0, False]
+    assert model.refusals == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("kind = 'device'\n[a", ["mine0.toml", "not valid TOML"]),
+        ("[a]\ntitle = 'A'", ["mine0.toml", "kind", "model, device, topology, software", "None"]),
+        ("kind = 'gpu'\n", ["mine0.toml", "kind", "'gpu'"]),
+        ("kind = 'device'\ncores = 3\n", ["mine0.toml", "'cores'", "[cores]"]),
+        ("kind = 'device'\n[a]\nextends = 'h100'\n", ["mine0.toml", "[a]", "'h100'", "h100-sxm-80gb"]),
+        ("kind = 'device'\n[a]\nextends = ['b200']\n", ["mine0.toml, [a]", "extends", "['b200']"]),
+        ("kind = 'device'\n[a]\nextends = 'a'\n", ["mine0.toml", "[a]", "unknown device 'a'"]),
+        ("kind = 'device'\n[a]\nextends = 'b'\n[b]\nextends = 'a'\n", ["extends itself", "a -> b -> a"]),
+        (MINE + "hbm_bandwith = 3e12", ["[my-chip]", "'hbm_bandwith'", "hbm_bandwidth"]),
+        (MINE + "layers = 3", ["[my-chip]", "'layers'", "model", "device"]),
+        (MINE + "source = 'nvidia2022'", ["[my-chip]", "'nvidia2022'", "nvidia2022hopper"]),
+        (MINE + "cores = { value = 3, source = 'who' }", ["[my-chip].cores", "'who'", "references"]),
+        (MINE + "cores = { value = 3, unit = 'm' }", ["[my-chip].cores", "'unit'"]),
+        (MINE + "cores = { value = 3, low = 4 }", ["[my-chip].cores", "outside"]),
+        (MINE + "cores = { value = 3, confidence = 'sure' }", ["[my-chip].cores", "'sure'", "measured"]),
+        (MINE + "cores = { value = 3, year = 'now' }", ["[my-chip].cores", "year", "'now'"]),
+        (MINE + "cores = { value = 3, note = 1 }", ["[my-chip].cores", "note", "1"]),
+        (MINE + "device_link = { value = { nvlink = 1 }, low = 0 }", ["[my-chip].device_link", "range"]),
+        (MINE + "cores = 3.5", ["[my-chip].cores", "whole number", "3.5"]),
+        (MINE + "cores = 0", ["[my-chip].cores", "> 0", "0"]),
+        (MINE + "cores = nan", ["[my-chip].cores", "finite", "nan"]),
+        (MINE + "cores = true", ["[my-chip].cores", "number", "True"]),
+        (MINE + "l2_size = 'big'", ["[my-chip].l2_size", "'big'", "number with a unit"]),
+        (MINE + "l2_size = '50 TB/s'", ["[my-chip].l2_size", "byte", "TB/s"]),
+        (MINE + "l2_size = '50'", ["[my-chip].l2_size", "no unit", "byte"]),
+        (MINE + "hbm_efficiency = 1.2", ["[my-chip].hbm_efficiency", "<= 1", "1.2"]),
+        (MINE + "device_link = 'nvlink'", ["[my-chip].device_link", "table", "nvlink, infinity_fabric"]),
+        (MINE + "device_link = { nvlnk = 1 }", ["[my-chip].device_link", "'nvlnk'", "'nvlink'"]),
+        (MINE + "moe = { experts = 8 }", ["[my-chip]", "'moe'"]),
+        ("kind = 'device'\n[a]\ntitle = 'A'\n", ["[a]", "lacks", "peak_bf16_rate", "FLOP/s"]),
+        ("kind = 'device'\n[a]\ntitle = 'A'\ncores = 3\n", ["[a].cores", "no source"]),
+        ("kind = 'device'\n[a]\ntitle = 3\n", ["[a]", "title", "3"]),
+        ("kind = 'model'\n[x.1-8b]\ntitle = 'A'\n", ["[x]", "'1-8b'", '["x.1-8b"]']),
+        ("kind = 'model'\n[a]\nextends = 'llama-2-7b'\nmoe = 3\n", ["[a]", "moe", "table", "3"]),
+        ("kind = 'model'\n[a]\nextends = 'llama-2-7b'\n[a.moe]\nexperts = 8\n", ["[a]", "moe", "experts_per_token"]),
+        ("kind = 'model'\n[a]\nextends = 'llama-2-7b'\nexperts = 8\n", ["[a]", "experts", "block moe"]),
+        ("kind = 'model'\n[a]\nextends = 'llama-2-7b'\n[a.moe]\nlayers = 8\n", ["[a]", "layers", "outside"]),
+        ("kind = 'model'\n[a]\nextends = 'llama-2-7b'\ngated_ffn = 1\n", ["[a].gated_ffn", "true or false", "1"]),
+        (
+            "kind = 'topology'\n[a]\ntitle = 'A'\nsource = 'nccl2026tuning'\ntier_hops = { scale_up = 2 }\n",
+            ["[a].tier_hops", "scale_out"],
+        ),
+    ],
+)
+def test_mistakes_in_files(load, text, parts):
+    with pytest.raises(PerfgridError) as caught:
+        load(text)
+    sentence = str(caught.value)
+    assert "\n" not in sentence.split("TOML:")[0]
+    for part in parts:
+        assert part in sentence, sentence
+
+
+def test_an_entry_defined_twice(load):
+    with pytest.raises(PerfgridError, match=r"mine1\.toml: device 'my-chip' is already defined in .*mine0\.toml"):
+        load(MINE, MINE)
+
+
+def test_files_that_cannot_be_read(tmp_path):
+    for path in (tmp_path / "none.toml", tmp_path / "none.bib"):
+        with pytest.raises(PerfgridError, match=r"none\.\w+: cannot be read"):
+            load_catalog(path)
+    with pytest.raises(PerfgridError, match=r"holds no \.toml or \.bib file"):
+        load_catalog(tmp_path)
+
+
+def test_mistakes_in_a_bibliography(tmp_path):
+    path = tmp_path / "mine.bib"
+    path.write_text("@misc{a, title = {A}}\n@misc{a, title = {B}}")
+    with pytest.raises(PerfgridError, match="'a' is defined twice"):
+        read_references(path)
+    path.write_text("@misc{a, title = {A}")
+    assert read_references(path) == {"a": "A"}
+    path.write_text("@misc{a, title = {A")
+    with pytest.raises(PerfgridError, match="never closed"):
+        read_references(path)
+
+
+# ---- looking up and overriding --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "parts"),
+    [
+        ("device", "h100", ["device", "'h100'", "'h100-sxm-80gb'"]),
+        ("device", "b20", ["'b20'", "'b200'"]),
+        ("model", "llama-3-405b", ["'llama-3-405b'", "'llama-3.1-405b'"]),
+        ("topology", "xyz", ["'xyz'", "rail-optimized", "ici-ring"]),
+        ("devices", "b200", ["'devices'", "'device'"]),
+    ],
+)
+def test_unknown_entries_are_told_with_the_nearest(kind, name, parts):
+    with pytest.raises(PerfgridError) as caught:
+        CATALOG.entry(kind, name)
+    for part in parts:
+        assert part in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "expected"),
+    [
+        ("device.b200.hbm_bandwidth", 10e12, 10e12),
+        ("device.b200.hbm_bandwidth", "10e12", 10e12),
+        ("device.b200.hbm_bandwidth", "10 TB/s", 10e12),
+        ("model.llama-3.1-405b.layers", "128", 128),
+        ("model.llama-3.1-405b.tied_embeddings", "true", True),
+        ("topology.fat-tree-2to1.tier_oversubscription.scale_out", 3, {"scale_up": 1, "scale_out": 3}),
+        ("topology.fat-tree-2to1.tier_hop_latency.scale_out", "1 us", {"scale_up": 468e-9, "scale_out": 1e-6}),
+        ("topology.rail-optimized.tier_hops", {"scale_out": 6}, {"scale_up": 2, "scale_out": 6}),
+    ],
+)
+def test_single_values_are_replaced(key, value, expected):
+    kind, _, rest = key.partition(".")
+    changed = CATALOG.with_values({key: value})
+    name = next(n for n in CATALOG.tables[kind] if rest.startswith(n + "."))
+    quantity = rest.removeprefix(name + ".").split(".")[0]
+    assert changed.entry(kind, name).values[quantity] == expected
+    assert changed.entry(kind, name).sources[quantity] in changed.references
+    assert CATALOG.entry(kind, name).values[quantity] != expected  # the original is untouched
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "parts"),
+    [
+        ("gpu.b200.hbm_bandwidth", 1, ["gpu.b200.hbm_bandwidth", "'gpu'", "device"]),
+        ("device.b20.hbm_bandwidth", 1, ["'b20'", "'b200'"]),
+        ("device.b200.hbm_bandwith", 1, ["'hbm_bandwith'", "'hbm_bandwidth'"]),
+        ("device.b200.layers", 1, ["'layers'", "model"]),
+        ("device.b200.hbm_bandwidth", "10 TFLOP/s", ["10 TFLOP/s", "byte/s"]),
+        ("device.b200.hbm_bandwidth", "-1", ["> 0", "-1"]),
+        ("device.b200.hbm_bandwidth", "inf", ["finite"]),
+        ("device.b200.hbm_bandwidth", "nan", ["finite"]),
+        ("model.gpt3-175b.gated_ffn", 1, ["true or false", "1"]),
+        ("topology.rail-optimized.tier_hops.scale_ot", 1, ["'scale_ot'", "'scale_out'"]),
+        ("device", 1, ["device"]),
+    ],
+)
+def test_mistakes_in_overrides(key, value, parts):
+    with pytest.raises(PerfgridError) as caught:
+        CATALOG.with_values({key: value})
+    for part in parts:
+        assert part in str(caught.value)
+
+
+# ---- values and units -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("unit", "text", "expected"),
+    [
+        ("byte/s", "3.35 TB/s", 3.35e12),
+        ("byte/s", "400 Gbit/s", 50e9),
+        ("byte", "80 GiB", 80 * 2**30),
+        ("byte", "80 GB", 80e9),
+        ("FLOP/s", "989.4 TFLOP/s", 989.4e12),
+        ("FLOP/s", "1 PFLOPS", 1e15),
+        ("s", "3 us", 3e-6),
+        ("s", "2.5 µs", 2.5e-6),
+        ("s", "936.25 ns", 936.25e-9),
+        ("s", "2 hours", 7200),
+        ("W", "700 W", 700),
+        ("W", "1.2 kW", 1200),
+        ("Hz", "1.83 GHz", 1.83e9),
+        ("USD", "2 kUSD", 2000),
+        ("1", "80 %", 0.8),
+        ("1", "15e12 tokens", 15e12),
+        ("1", "3", 3),
+    ],
+)
+def test_units(unit, text, expected):
+    variable = Variable(name="x", unit=unit, meaning="x", of="device")
+    assert convert(variable, text, "here") == expected
+
+
+@pytest.mark.parametrize(
+    ("unit", "text"),
+    [
+        ("byte/s", "3 TFLOP/s"),
+        ("FLOP/s", "3 GHz"),
+        ("byte", "3 Gbit/s"),
+        ("1", "3 GB"),
+        ("s", "3"),
+        ("s", "3 parsecs"),
+        ("s", ""),
+        ("s", "3 s +"),
+        ("USD", "3 byte"),
+    ],
+)
+def test_wrong_units(unit, text):
+    variable = Variable(name="x", unit=unit, meaning="x", of="device")
+    with pytest.raises(PerfgridError) as caught:
+        convert(variable, text, "study.toml, x")
+    assert "study.toml, x" in str(caught.value)
+    assert repr(text) in str(caught.value)
+
+
+@pytest.mark.parametrize("value", [0, -1, math.inf, -math.inf, math.nan, True, None, [1], {"a": 1}])
+def test_numbers_are_positive_and_finite_unless_said_otherwise(value):
+    with pytest.raises(PerfgridError, match="here"):
+        convert(Variable(name="x", unit="1", meaning="x", of="device"), value, "here")
+
+
+@pytest.mark.parametrize(
+    ("options", "good", "bad"),
+    [
+        ({"minimum": 0}, [0, 5], [-1e-9]),
+        ({"minimum": 1, "maximum": 2}, [1, 2], [0.9, 2.1]),
+        ({"above": 3}, [3.1], [3]),
+        ({"kind": "integer"}, [1, 2.0, "3"], [1.5, "1.5"]),
+        ({"kind": "flag"}, [True, False], [1, 0, "true", None]),
+        ({"kind": "label"}, ["bf16"], ["", 3, True]),
+    ],
+)
+def test_kinds_and_bounds(options, good, bad):
+    variable = Variable(name="x", unit="1", meaning="x", of="workload", **options)
+    for value in good:
+        assert convert(variable, value, "here") == (float(value) if variable.kind in ("number", "integer") else value)
+    for value in bad:
+        with pytest.raises(PerfgridError, match="here"):
+            convert(variable, value, "here")
+
+
+def test_variables_have_unit_and_meaning_and_a_legal_default():
+    for variable in load_variables().values():
+        assert not variable.meaning[0].islower()
+        assert not variable.meaning.endswith(".")
+        if variable.default is not None and variable.axis is None and variable.block is None:
+            assert convert(variable, variable.default, variable.name) == variable.default
+
+
+def test_only_continuous_hardware_and_software_is_differentiable():
+    for variable in load_variables().values():
+        if variable.differentiable:
+            assert variable.kind == "number"
+            assert variable.of in ("device", "topology", "software")

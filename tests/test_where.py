@@ -1,0 +1,97 @@
+"""The condition language: rows dropped per axis, joint terms as a constraint."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from perfgrid.engine import PerfgridError, Registry, formula
+from perfgrid.engine.plan import Plan
+from perfgrid.engine.space import Axis, Space
+from perfgrid.engine.stages import Evaluation
+from perfgrid.where import apply_where
+
+
+@formula(unit="1", source="toy")
+def area(tp, pp, width):
+    """Area."""
+    return tp * pp * width
+
+
+def space() -> Space:
+    rows = np.array([(t, p) for t in (1.0, 2, 4, 8) for p in (1.0, 2, 4)])
+    labels = np.array([f"tp{t:.0f}.pp{p:.0f}" for t, p in rows])
+    return Space(
+        (
+            Axis("layout", labels, {"tp": rows[:, 0], "pp": rows[:, 1]}),
+            Axis("width", np.array([1.0, 2.0, 3.0]), {"width": np.array([1.0, 2.0, 3.0])}),
+            Axis("mode", np.array(["full", "none"]), {"mode": np.array(["full", "none"])}),
+        )
+    )
+
+
+def kept(text):
+    """The points that a condition keeps, evaluated by the engine, as a set of (tp, pp, width, mode)."""
+    cut, constraint = apply_where(space(), text, "here")
+    registry = Registry.collect([area])
+    if constraint is not None:
+        registry.add(constraint)
+    plan = Plan(registry, cut, ["area"])
+    results = Evaluation(plan).collect()
+    order = [a.name for a in plan.space.axes]
+    mask = np.ones([len(a) for a in plan.space.axes], bool)
+    if constraint is not None:
+        mask = mask & results["where"].reshape(results["where"].shape[: len(order)])
+    found = set()
+    for index in np.argwhere(mask):
+        at = dict(zip(order, index, strict=True))
+        layout, width, mode = (cut.axes[i] for i in range(3))
+        found.add(
+            (
+                layout.columns["tp"][at["layout"]],
+                layout.columns["pp"][at["layout"]],
+                width.columns["width"][at["width"]],
+                str(mode.labels[at["mode"]]),
+            )
+        )
+    return found
+
+
+CONDITIONS = [
+    "tp <= 4",
+    "tp <= 4 and width > 1",
+    "1 < tp <= 4 and mode == 'full'",
+    "tp * pp <= 8 or width == 1",
+    "tp * width <= 8",
+    "mode == 'none' or tp > 2 and width < 3",
+    "not (tp == 8 and width == 3)",
+    "mode in ['full'] and width in [1, 3]",
+    "layout != 'tp1.pp1' and (tp >= width or mode == 'full')",
+    "-tp + 2 * width > 0",
+]
+
+
+@pytest.mark.parametrize("text", CONDITIONS)
+def test_conditions_mean_what_python_means(text):
+    points = {(t, p, w, m) for t in (1.0, 2, 4, 8) for p in (1.0, 2, 4) for w in (1.0, 2, 3) for m in ("full", "none")}
+    expected = {
+        (t, p, w, m)
+        for t, p, w, m in points
+        if eval(text, {}, {"tp": t, "pp": p, "width": w, "mode": m, "layout": f"tp{t:.0f}.pp{p:.0f}"})
+    }
+    assert kept(text) == expected
+
+
+def test_single_axis_terms_drop_rows():
+    cut, constraint = apply_where(space(), "tp <= 2 and width != 2", "here")
+    assert constraint is None
+    assert cut.shape == (6, 2, 2)
+
+
+@settings(max_examples=60)
+@given(text=st.text("abtp<=()&|+-*'1 _.[]", max_size=12))
+def test_any_text_is_a_condition_or_a_sentence(text):
+    try:
+        apply_where(space(), text, "here")
+    except PerfgridError as error:
+        assert str(error).startswith("here: ")
