@@ -72,8 +72,7 @@ assert np.allclose(parts.sum(axis=1), row.step_time, rtol=1e-4)
 feasible = ds.step_time.where(pg.feasible(ds))
 fastest = feasible.min(["parallelism", "topology", "microbatch", "recompute"]).squeeze("model")
 speedup = fastest.sel(hbm_bandwidth=1.0, method="nearest") / fastest
-speedup.plot.line(x="hbm_bandwidth", xscale="log");
-
+speedup.plot.line(x="hbm_bandwidth", xscale="log")
 # %% [markdown]
 # ## Why this number?
 # The derivation of one number, to a depth of one; `perfgrid explain` prints it whole.

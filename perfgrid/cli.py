@@ -1,10 +1,11 @@
-"""The command line: data on standard output, progress on standard error, exit status 2 and one sentence for bad input."""
+"""The command line: data on standard output, progress on standard error; bad input ends with status 2, one sentence."""
 
 from __future__ import annotations
 
 import json
 import sys
 import time
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,8 +13,11 @@ import numpy as np
 import typer
 import xarray as xr
 from rich.console import Console
+from rich.markup import escape
+from rich.measure import Measurement
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
+from rich.text import Text
 
 from perfgrid.analysis import best as best_designs
 from perfgrid.analysis import violations
@@ -35,6 +39,7 @@ app = typer.Typer(
 )
 out = Console(highlight=False, soft_wrap=not sys.stdout.isatty())
 err = Console(stderr=True, highlight=False)
+wide = Console(highlight=False, width=10_000)  # lays tables out; nothing is printed through it
 
 StudyArgument = Annotated[Path, typer.Argument(help="A study file (TOML).")]
 Settings = Annotated[
@@ -73,6 +78,7 @@ class Reporter:
             self.bar.stop()
 
     def __call__(self, phase: str, done: int, total: int) -> None:
+        """Tell how far a phase is."""
         if phase != self.phase:
             self.phase, self.start = phase, time.monotonic()
         names = {"compile": "compiling", "evaluate": "evaluating"}
@@ -137,7 +143,10 @@ def run(
         print_winners(loaded, winners)
     out.print(f"{points:,} points in {seconds:.1f} s; {infeasible:,} infeasible ({infeasible / points:.1%})")
     for violation in reasons:
-        out.print(f"  {violation.points:>13,} ({violation.points / points:.1%})  {violation.reason} [{violation.name}]", markup=False)
+        out.print(
+            f"  {violation.points:>13,} ({violation.points / points:.1%})  {violation.reason} [{violation.name}]",
+            markup=False,
+        )
     if output is not None:
         out.print(f"saved {output} ({output.stat().st_size / 1e6:.1f} MB)")
 
@@ -178,23 +187,40 @@ def print_winners(study: Study, winners: xr.Dataset) -> None:
         out.print("no group has a feasible design")
         return
     shown = [name for name in shown if name in first["outputs"]][:5]
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    for name in first["group"]:
-        table.add_column(name, no_wrap=True)
-    for name in first["chosen"]:
-        table.add_column(name, no_wrap=True)
     units = {name: winners[name].attrs.get("units", "1") for name in shown}
-    for name in shown:
-        table.add_column(name, justify="right", no_wrap=not out.is_terminal)
-    table.add_column("bound by", no_wrap=True)
+    while True:
+        headers = [*first["group"], *first["chosen"], *shown, "bound by"]
+        lines = []
+        for row in rows:
+            labels = [str(v) for v in row["group"].values()]
+            if not row["feasible"]:
+                lines.append([*labels, "no feasible design"])
+                continue
+            values = [number(row["outputs"][name], units[name]) for name in shown]
+            lines.append([*labels, *(str(v) for v in row["chosen"].values()), *values, row["bound_by"]])
+        table = text_table(headers, lines, right=shown)
+        if len(shown) <= 3 or not out.is_terminal or Measurement.get(wide, wide.options, table).maximum <= out.width:
+            break
+        shown.pop()  # a narrow terminal shows fewer outputs rather than broken ones
+    show(table)
+
+
+def text_table(headers: Iterable[str], rows: Iterable[Sequence[str]], right: Collection[str] = ()) -> Table:
+    """A plain table whose cells are never wrapped; the columns in ``right`` are numbers."""
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for name in headers:
+        table.add_column(name, justify="right" if name in right else "left", no_wrap=True)
     for row in rows:
-        labels = [str(v) for v in row["group"].values()]
-        if not row["feasible"]:
-            table.add_row(*labels, "no feasible design")
-            continue
-        values = [number(row["outputs"][name], units[name]) for name in shown]
-        table.add_row(*labels, *(str(v) for v in row["chosen"].values()), *values, row["bound_by"])
-    (out if out.is_terminal else Console(highlight=False, width=240)).print(table)
+        table.add_row(*map(escape, row))
+    return table
+
+
+def show(table: Table) -> None:
+    """Print a table at its full width."""
+    with wide.capture() as capture:
+        wide.print(table)
+    for line in capture.get().splitlines():
+        out.print(Text.from_ansi(line.rstrip()), soft_wrap=True)
 
 
 @app.command()
@@ -207,24 +233,15 @@ def plan(study: StudyArgument, settings: Settings = None, as_json: Json = False)
         data = {"points": found.space.points, "result_bytes": found.result_bytes, "quantities": rows}
         print(json.dumps(data, default=_plain))
         return
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    for name in ("quantity", "stage", "unit", "columns", "inner axes"):
-        table.add_column(name, no_wrap=not out.is_terminal)
-    for name in ("points", "values", "bytes"):
-        table.add_column(name, justify="right")
+    lines = []
     for row in sorted(rows, key=lambda r: (r["stage"] != "given", r["points"])):
         columns = "; ".join(f"{axis}: {_some(names)}" for axis, names in row["columns"].items())
-        table.add_row(
-            ("* " if row["wanted"] else "  ") + row["quantity"],
-            row["stage"],
-            row["unit"],
-            columns,
-            " x ".join(row["inner"]),
-            f"{row['points']:,}",
-            f"{row['values']:,}",
-            f"{row['bytes']:,}",
-        )
-    (out if out.is_terminal else Console(highlight=False, width=400)).print(table)
+        counts = (f"{row[name]:,}" for name in ("points", "values", "bytes"))
+        mark = "* " if row["wanted"] else "  "
+        unit = row["unit"] or loaded.catalog.variables[row["quantity"]].unit
+        lines.append([mark + row["quantity"], row["stage"], unit, *counts, " x ".join(row["inner"]), columns])
+    headers = ["  quantity", "stage", "unit", "points", "values", "bytes", "inner axes", "columns"]
+    show(text_table(headers, lines, right=("points", "values", "bytes")))
     grid = " x ".join(f"{a.name} {len(a)}" for a in loaded.space.axes)
     out.print(
         f"{found.space.points:,} points ({grid}); {len(rows)} quantities, {sum(r['stage'] == 'grid' for r in rows)} on "
@@ -297,12 +314,9 @@ def formulas(
     elif as_json:
         print(json.dumps(rows))
     else:
-        table = Table(box=None, header_style="bold", pad_edge=False)
-        for name in ("quantity", "unit", "arguments", "source", "meaning"):
-            table.add_column(name, no_wrap=not out.is_terminal)
-        for row in rows:
-            table.add_row(row["quantity"], row["unit"], ", ".join(row["arguments"]), row["source"], row["meaning"])
-        (out if out.is_terminal else Console(highlight=False, width=400)).print(table)
+        headers = ["quantity", "unit", "arguments", "source", "meaning"]
+        lines = [[r["quantity"], r["unit"], ", ".join(r["arguments"]), r["source"], r["meaning"]] for r in rows]
+        show(text_table(headers, lines))
         out.print(f"{len(rows)} formulas, {len(registry.choices)} quantities with alternatives")
 
 

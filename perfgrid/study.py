@@ -256,7 +256,7 @@ class _Builder:
         if key not in self.registry.names():
             raise PerfgridError(f"{place}: unknown quantity{nearest(key, legal)}")
         found = self.registry.get(key)
-        stand_in = Variable(name=key, unit=found.unit, meaning=found.meaning, of="override", minimum=-np.inf)
+        stand_in = Variable(name=key, unit=found.unit, meaning=found.meaning, of="workload", minimum=-np.inf)
         return convert(stand_in, value, place)
 
     # -- axes -----------------------------------------------------------------------------------------------------

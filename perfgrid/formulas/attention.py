@@ -185,6 +185,7 @@ def core_time(
     gemm_tile_m,
     gemm_tile_n,
     gemm_tile_k,
+    gemm_cluster,
     cores,
     activation_size,
     l2_size,
@@ -198,7 +199,7 @@ def core_time(
     tile = (gemm_tile_m, gemm_tile_n)
     utilisation = best_tile_utilisation(*shape, *tile, gemm_tile_k, cores)
     hbm = gemm_hbm_bytes(*shape, *tile, cores, activation_size, activation_size, l2_size)
-    l2 = gemm_l2_bytes(*shape, *tile, activation_size, activation_size)
+    l2 = gemm_l2_bytes(*shape, *tile, gemm_cluster, activation_size, activation_size)
     return roofline_shares(
         gemm_arithmetic_time(*shape, utilisation, attention_matrix_rate),
         hbm / achieved_hbm_bandwidth,

@@ -49,7 +49,7 @@ def flat_ring_time(message, ranks, latency, overhead, bandwidth):
     """
     (inside, domains), n = ranks, ranks[0] * ranks[1]
     steps = (n - domains, domains - 1)
-    slowest = xp.minimum(bandwidth[0], inside * bandwidth[1])
+    slowest = xp.where(domains > 1, xp.minimum(bandwidth[0], inside * bandwidth[1]), bandwidth[0])
     return sliced_pipeline_time(
         steps[0] * latency[0] + steps[1] * latency[1],
         gathered_share(n) * message / slowest,

@@ -56,9 +56,9 @@ def gemm_hbm_bytes(m, n, k, batch, tile_m, tile_n, cores, operand_size, output_s
     return batch * (xp.where(once <= l2_size, once, loads) + m * n * output_size)
 
 
-def gemm_l2_bytes(m, n, k, batch, tile_m, tile_n, operand_size, output_size):
-    """Traffic between cache and cores: every tile reads its own operands."""
-    loads = operand_loads(m, n, k, xp.ceil(m / tile_m), xp.ceil(n / tile_n))
+def gemm_l2_bytes(m, n, k, batch, tile_m, tile_n, cluster, operand_size, output_size):
+    """Traffic between cache and cores: a cluster of tiles, one above the other, reads its operands once."""
+    loads = operand_loads(m, n, k, xp.ceil(m / (tile_m * cluster)), xp.ceil(n / tile_n))
     return batch * (loads * operand_size + m * n * output_size)
 
 
@@ -152,11 +152,12 @@ def gemm_hbm_traffic(
 
 
 @formula(unit="byte", source="hong1981pebble")
-def gemm_l2_traffic(gemm_rows, gemm_columns, gemm_depth, gemm_tile_m, gemm_tile_n, operand_size, gemm_result_size):
+def gemm_l2_traffic(
+    gemm_rows, gemm_columns, gemm_depth, gemm_tile_m, gemm_tile_n, gemm_cluster, operand_size, gemm_result_size
+):
     """Cache traffic of each product, by phase and gemm_kernel."""
-    return gemm_l2_bytes(
-        gemm_rows, gemm_columns, gemm_depth, 1.0, gemm_tile_m, gemm_tile_n, operand_size, gemm_result_size
-    )
+    shape = (gemm_rows, gemm_columns, gemm_depth, 1.0)
+    return gemm_l2_bytes(*shape, gemm_tile_m, gemm_tile_n, gemm_cluster, operand_size, gemm_result_size)
 
 
 @formula(unit="s", source="shoeybi2019megatron")

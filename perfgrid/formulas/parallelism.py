@@ -74,7 +74,7 @@ def GROUP_tier_ranks(GROUP, GROUP_stride, tier_size):
     kind="illegal",
     reason="the GROUP ranks do not fill scale-up domains evenly",
     source="narayanan2021",
-    family=GROUPS,
+    family={"GROUP": ("tp", "dp")},
 )
 def GROUP_fills_tiers(GROUP_tier_ranks):
     """The GROUP group has a whole number of ranks in each scale-up domain that it touches."""
@@ -230,9 +230,3 @@ def pp_transfer_time(pp_message, pp_tier_ranks, tier_latency, tier_bandwidth):
 def pp_handover_time(pp_transfer_time, tp_gather_time, sequence_parallel):
     """Time of one hand-over; without sequence parallelism the receiving ranks gather the parts."""
     return pp_transfer_time + xp.where(sequence_parallel, 0.0, tp_gather_time)
-
-
-@formula(unit="1", source="rajbhandari2020zero")
-def model_copies(dp, shard):
-    """Copies of the optimizer state in the cluster."""
-    return dp / shard

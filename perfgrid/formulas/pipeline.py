@@ -23,7 +23,7 @@ def bubble(all_stages, slowest, chunks):
     """Idle time of the slowest stage while the pipeline fills and drains: the others' passes, by chunks if interleaved.
 
     With equal stages (p - 1)·(F + B)/v (Narayanan 2021, section 2.2). Exact too where the last stage is the slowest;
-    an earlier slowest stage waits less, at most by p - 1 times what it takes longer than the others.
+    an earlier slowest stage waits less, in plain 1F1B at most by p - 1 times what it takes longer than the others.
     """
     return (all_stages - slowest) / chunks
 

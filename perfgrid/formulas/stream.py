@@ -6,7 +6,7 @@ pass over what the first one read.
 """
 
 from perfgrid.engine import xp
-from perfgrid.engine.registry import formula
+from perfgrid.engine.registry import alternative, formula
 
 from .axes import only, table
 from .roofline import roofline_shares
@@ -178,4 +178,47 @@ def layer_streams(learned_positions, biases):
         embedding=0.0,
         loss=0.0,
         bias=xp.where(biases, 1.0, 0.0),
+    )
+
+
+# ---- conversion to 8 bits -------------------------------------------------------------------------------------------
+
+
+@alternative(of="cast_size", by="precision", label="bf16", unit="byte", source="micikevicius2022fp8")
+def bf16_cast_size():
+    """Bytes per element of a conversion of operands: none is needed for 16-bit products."""
+    return 0.0
+
+
+@alternative(of="cast_size", by="precision", label="fp8", unit="byte", source="micikevicius2022fp8")
+def fp8_cast_size(activation_size, operand_size):
+    """Bytes per element of a conversion of operands: read, and written in the layouts of two products."""
+    return activation_size + 2 * operand_size
+
+
+@formula(unit="1", source="micikevicius2022fp8")
+def cast_elements(microbatch_tokens, hidden_size, rank_query_width, rank_key_value_width):
+    """Operand elements of one layer that a kernel of its own converts, by phase.
+
+    Forward the attention output; backward the output gradients of both projections and of queries, keys and values.
+    Norms and activation functions convert what they write.
+    """
+    return microbatch_tokens * table(
+        "phase",
+        forward=rank_query_width,
+        input_gradient=2 * hidden_size + rank_query_width + 2 * rank_key_value_width,
+        weight_gradient=0.0,
+    )
+
+
+@formula(unit="s", source="williams2009roofline")
+def cast_time(cast_elements, cast_size, achieved_hbm_bandwidth, launch_overhead):
+    """Time of conversions to 8 bits in one layer, by resource and phase."""
+    kernels = xp.where(cast_size > 0, 1.0, 0.0) * table("phase", forward=1.0, input_gradient=3.0, weight_gradient=0.0)
+    return table(
+        "resource",
+        arithmetic=0.0,
+        hbm=cast_elements * cast_size / achieved_hbm_bandwidth,
+        l2=0.0,
+        launch=launch_overhead * kernels,
     )

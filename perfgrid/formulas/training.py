@@ -27,11 +27,12 @@ def core_busy_time(core_time, core_kernels, stream_time, core_streams):
 
 
 @formula(unit="s", source="guo2025")
-def rest_busy_time(gemm_time, layer_gemms, stream_time, layer_streams, flash_time, unfused):
+def rest_busy_time(gemm_time, layer_gemms, stream_time, layer_streams, cast_time, flash_time, unfused):
     """Time of one layer without an unfused attention core, by resource and phase."""
     return (
         total(gemm_time * layer_gemms, "gemm_kernel")
         + total(stream_time * layer_streams, "stream_kernel")
+        + cast_time
         + (1 - unfused) * flash_time
     )
 
@@ -166,7 +167,7 @@ def kernel_time(arithmetic_time, hbm_time, l2_time, launch_time):
 @formula(
     unit="1",
     source="guo2025",
-    family={"SHARE": ("arithmetic", "hbm", "communication", "bubble", "optimizer")},
+    family={"SHARE": ("arithmetic", "hbm", "l2", "launch", "communication", "bubble", "optimizer")},
 )
 def SHARE_fraction(SHARE_time, step_time):
     """SHARE part of the step time."""

@@ -29,15 +29,27 @@ def test_the_tree_holds_every_formula_below_a_number():
     assert root.value == values["order_time"]
 
 
-def test_elasticities_are_exact():
+def test_elasticities_are_logarithmic_derivatives():
     space = toys.space()
     graph = resolve(toys.registry(), ["order_time"], space.names(), labels=space.label_quantities())
     index = tuple(a.index(AT[a.name]) for a in space.axes)
     values = replay(graph, {n: space.at(n, index) for n in graph.leaves})
     strengths = elasticities(graph.nodes["order_time"], values)
     line, transport = values["line_time"] * (12 + 4 - 1), values["transport"]
-    assert math.isclose(strengths["transport"], float(transport / (line + transport)), rel_tol=1e-12)
-    assert math.isclose(strengths["line_time"], float(line / (line + transport)), rel_tol=1e-12)
+    assert math.isclose(strengths["transport"], float(transport / (line + transport)), rel_tol=1e-8)
+    assert math.isclose(strengths["line_time"], float(line / (line + transport)), rel_tol=1e-8)
+
+
+def test_elasticities_at_jumps_and_kinks_are_those_of_the_branch_that_holds():
+    space = toys.space()
+    graph = resolve(toys.registry(), ["line_time", "slack"], space.names(), labels=space.label_quantities())
+    values = {"piece_time": 3.0, "pieces": 16.0, "lines": 4.0}  # 16 / 4 is whole: the next ceiling is a jump away
+    assert elasticities(graph.nodes["line_time"], values) == {
+        "piece_time": pytest.approx(1.0),
+        "pieces": pytest.approx(0.0),
+        "lines": pytest.approx(0.0),
+    }
+    assert elasticities(graph.nodes["slack"], {"order_time": 3.0, "deadline": 1.0}) == {}  # zero has no logarithm
 
 
 def test_violated_constraints_are_told():

@@ -44,7 +44,9 @@ def entry(kind: str, name: str) -> dict[str, Any]:
         if value is None:
             continue
         if variable.axis:
-            rows = [value.get(label, 0.0) for label in INNER.labels[variable.axis]] if isinstance(value, dict) else value
+            rows = (
+                [value.get(label, 0.0) for label in INNER.labels[variable.axis]] if isinstance(value, dict) else value
+            )
             value = INNER.vector(variable.axis, rows)
         found[variable.name] = value
     return found
@@ -93,7 +95,8 @@ def rows(value: Any, *axes: str) -> dict[Any, float]:
         position = INNER.position(axes[0])
         shape = np.shape(value)
         flat = np.broadcast_to(value, shape).reshape(-1)
-        assert len(shape) >= -position and flat.size == INNER.size(axes[0])
+        assert len(shape) >= -position
+        assert flat.size == INNER.size(axes[0])
         return dict(zip(INNER.labels[axes[0]], flat.tolist(), strict=True))
     sizes = [INNER.size(a) for a in axes]
     flat = np.asarray(value).reshape(sizes)

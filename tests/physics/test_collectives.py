@@ -65,9 +65,9 @@ def test_flat_ring_against_its_links(inside, domains):
             carried[link] = carried.get(link, 0.0) + (n - 1) / n * message / inside
     slowest = max(volume / (inner if link[0] == "inner" else outer) for link, volume in carried.items())
     found = collectives.flat_ring_time(message, (inside, domains), (0.0, 0.0), (0.0, 0.0), (inner, outer))
-    if domains == 1 or inner / inside * (inside - 1) >= inside * outer:
-        assert found == pytest.approx(slowest, rel=1 / inside)  # one member's inner link is spared by its own ring
-    assert found >= slowest * (1 - 1e-12)
+    assert slowest * (1 - 1e-12) <= found
+    if domains > 1 and inside * outer < inner:  # the outer links limit
+        assert found == pytest.approx(slowest)
     steps_inside = sum(1 for i in range(n - 1) if (i + 1) % inside)
     latency = collectives.flat_ring_time(0.0, (inside, domains), (3e-6, 14e-6), (0.0, 0.0), (inner, outer))
     assert latency == pytest.approx(steps_inside * 3e-6 + (n - 1 - steps_inside) * 14e-6)
@@ -105,7 +105,7 @@ def test_placement_against_counting_ranks(size, stride, domain):
 
 def test_uneven_domains_are_flagged():
     assert design(tp=8.0, dp=4.0)["tp_fills_tiers"]
-    assert not design(tp=20.0)["tp_fills_tiers"] or 20 % 8 == 0 or design(tp=20.0)["tp_tier_ranks"].flat[0] == 5
+    assert rows(design(tp=20.0)["tp_tier_ranks"], "tier") == {"scale_up": 5, "scale_out": 4}
     assert not design("gpt3-175b", tp=9.0)["tp_fills_tiers"]
     assert design("llama-3.1-70b", "gb200", tp=64.0)["tp_fills_tiers"]
 
@@ -137,4 +137,5 @@ def test_groups_of_one_cost_nothing():
     q = design("llama-3.1-8b", tp=1.0, zero=1.0)
     for name in ("tp_gather_time", "dp_gather_time", "shard_gather_time", "exposed_tp_time", "exposed_dp_time"):
         assert q[name] == 0, name
-    assert q["exposed_pp_time"] == 0 and q["bubble_time"] == 0
+    assert q["exposed_pp_time"] == 0
+    assert q["bubble_time"] == 0

@@ -37,7 +37,9 @@ def test_utilisation_and_cache_traffic_against_loops(shape):
         best = max(best, m * n * k / (time * cores))
     assert gemm.best_tile_utilisation(m, n, k, 1, 128, 256, tile_k, cores) == pytest.approx(best, rel=1e-12)
     read = loop_over_tiles(m, n, k, 128, 256, tile_k, cores)[3]
-    assert gemm.gemm_l2_bytes(m, n, k, 3, 128, 256, 2, 4) == pytest.approx(3 * (2 * read + 4 * m * n))
+    assert gemm.gemm_l2_bytes(m, n, k, 3, 128, 256, 1, 2, 4) == pytest.approx(3 * (2 * read + 4 * m * n))
+    shared = loop_over_tiles(m, n, k, 2 * 128, 256, tile_k, cores)[3]  # two tiles, one above the other, read as one
+    assert gemm.gemm_l2_bytes(m, n, k, 3, 128, 256, 2, 2, 4) == pytest.approx(3 * (2 * shared + 4 * m * n))
 
 
 def test_memory_traffic_against_a_loop_over_waves():
@@ -82,7 +84,7 @@ def test_products_of_a_layer_against_a_loop():
             arithmetic = 2 * math.prod(shape) / (989.4e12 * 0.803) / utilisation
             result = 0 if phase == "weight_gradient" else 2
             hbm = gemm.gemm_hbm_bytes(*shape, 1, 128, 256, 132, 2, result, 50 * 2**20) / (3.35e12 * 0.887)
-            l2 = gemm.gemm_l2_bytes(*shape, 1, 128, 256, 2, result) / 9.7e12
+            l2 = gemm.gemm_l2_bytes(*shape, 1, 128, 256, 2, 2, result) / 9.7e12
             accumulate = 8 * inputs * outputs / (3.35e12 * 0.887) if phase == "weight_gradient" else 0.0
             times[key] = max(arithmetic, hbm, l2) + accumulate + 3e-6
     assert flops == 6 * tokens * sum(a * b for a, b in weights.values())

@@ -5,7 +5,9 @@ import pytest
 from .cases import design
 
 
-def stored_of_a_layer(tokens, t, hidden, heads, kv_heads, head_dim, ffn, sequence, *, gated, dropout, flash, sp, recompute):
+def stored_of_a_layer(
+    tokens, t, hidden, heads, kv_heads, head_dim, ffn, sequence, *, gated, dropout, flash, sp, recompute
+):
     """(elements, bytes per element) of every tensor of one layer that is kept for the backward pass, on one rank."""
     replicated = tokens // t if sp else tokens
     if recompute == "full":
@@ -95,4 +97,5 @@ def test_recomputation_never_needs_more_stored_activations():
 
 def test_too_large_designs_exceed_and_keep_their_value():
     q = design("llama-3.1-405b", tp=8.0)
-    assert not q["fits_memory"] and q["memory_headroom"] < 0 < q["step_time"]
+    assert not q["fits_memory"]
+    assert q["memory_headroom"] < 0 < q["step_time"]

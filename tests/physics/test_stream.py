@@ -26,9 +26,7 @@ def tensors_of_a_gpt_layer(tokens, shard, hidden, width, ffn, scores, t):
 
 @pytest.mark.parametrize("sequence_parallel", [False, True])
 def test_gpt_layer_against_its_tensors(sequence_parallel):
-    q = design(
-        "megatron-22b", microbatch=4.0, flash_attention=False, sequence_parallel=sequence_parallel, biases=True
-    )
+    q = design("megatron-22b", microbatch=4.0, flash_attention=False, sequence_parallel=sequence_parallel, biases=True)
     tokens, t = 4 * 2048, 8
     shard = tokens // t if sequence_parallel else tokens
     expected: dict[tuple[str, str], float] = {}

@@ -1,0 +1,133 @@
+"""Properties over randomly drawn designs: monotone in every resource, finite, never faster than a roofline."""
+
+from itertools import pairwise
+
+import numpy as np
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from .cases import design, evaluate, point, rows
+
+MODELS = (
+    "megatron-22b",
+    "gpt3-175b",
+    "llama-2-7b",
+    "llama-3.1-8b",
+    "llama-3.1-405b",
+    "qwen-2.5-72b",
+    "nemotron-4-340b",
+)
+DEVICES = ("v100-sxm-32gb", "a100-sxm-80gb", "h100-sxm-80gb", "b200", "gb200", "mi300x")
+MORE_IS_FASTER = (
+    "peak_bf16_rate", "vector_rate", "special_function_rate", "l2_bandwidth", "hbm_bandwidth", "scale_up_bandwidth",
+    "scale_out_bandwidth", "matrix_efficiency", "hbm_efficiency", "scale_up_efficiency", "scale_out_efficiency",
+    "tp_overlap", "dp_overlap",
+)  # fmt: skip
+MORE_IS_SLOWER = ("launch_overhead", "tier_hop_latency", "tier_step_latency", "optimizer_traffic", "gradient_size")
+
+degree = st.sampled_from([1.0, 2.0, 3.0, 4.0, 8.0, 16.0, 64.0])
+designs = st.fixed_dictionaries(
+    {
+        "model": st.sampled_from(MODELS),
+        "device": st.sampled_from(DEVICES),
+        "topology": st.sampled_from(["rail-optimized", "fat-tree-2to1", "ethernet-400g", "ici-ring"]),
+        "tp": degree,
+        "pp": degree,
+        "dp": degree,
+        "chunks": st.sampled_from([1.0, 2.0, 3.0]),
+        "microbatch": st.sampled_from([1.0, 2.0, 5.0]),
+        "global_batch": st.sampled_from([1.0, 48.0, 1024.0]),
+        "sequence_length": st.sampled_from([512.0, 2048.0, 3000.0, 131072.0]),
+        "precision": st.sampled_from(["bf16", "fp8"]),
+        "recompute": st.sampled_from(["none", "selective", "full"]),
+        "sequence_parallel": st.booleans(),
+        "flash_attention": st.booleans(),
+        "direct_collectives": st.booleans(),
+        "zero": st.sampled_from([0.0, 1.0]),
+    }
+)
+quick = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+
+@quick
+@given(designs, st.sampled_from(MORE_IS_FASTER + MORE_IS_SLOWER), st.sampled_from([1.01, 1.5, 4.0]))
+def test_step_time_is_monotone_in_every_resource(drawn, name, factor):
+    before = point(**drawn)
+    factor = min(factor, 1 / before[name]) if name.endswith(("efficiency", "overlap")) else factor
+    after = {**before, name: before[name] * factor}
+    slower, faster = (before, after) if name in MORE_IS_FASTER else (after, before)
+    assert evaluate(faster)["step_time"] <= evaluate(slower)["step_time"] * (1 + 1e-12)
+
+
+@quick
+@given(designs)
+def test_everything_is_finite_and_of_moderate_size(drawn):
+    """Also at impossible points: nothing overflows single precision, nothing is lost in it."""
+    for name, value in design(**drawn).items():
+        array = np.abs(np.asarray(value, dtype=np.float64))
+        assert np.all(np.isfinite(array)), name
+        assert np.all((array == 0) | ((array >= 1e-30) & (array <= 1e30))), name
+
+
+extreme = st.sampled_from([1e-3, 1.0, 1e3])
+
+
+@quick
+@given(designs, extreme, extreme, extreme, extreme)
+def test_extreme_hardware_is_finite(drawn, rate, bandwidth, link, latency):
+    given_ = point(**drawn)
+    for name, factor in (
+        ("peak_bf16_rate", rate), ("hbm_bandwidth", bandwidth), ("l2_bandwidth", bandwidth),
+        ("scale_up_bandwidth", link), ("scale_out_bandwidth", link), ("tier_step_latency", latency),
+    ):  # fmt: skip
+        given_[name] = given_[name] * factor
+    for name, value in evaluate(given_).items():
+        array = np.abs(np.asarray(value, dtype=np.float64))
+        assert np.all((array == 0) | ((array >= 1e-30) & (array <= 1e30))), name  # false for NaN
+
+
+@quick
+@given(designs)
+def test_no_kernel_beats_its_roofline(drawn):
+    given_ = point(**drawn)
+    q = evaluate(given_)
+    peak = given_["peak_fp8_rate"] if drawn["precision"] == "fp8" else given_["peak_bf16_rate"]
+    peak = peak or given_["peak_bf16_rate"]
+    time = rows(np.sum(q["gemm_time"], axis=-5), "phase", "gemm_kernel")
+    m, n, k = (rows(q[f"gemm_{x}"], "phase", "gemm_kernel") for x in ("rows", "columns", "depth"))
+    size = 1 if drawn["precision"] == "fp8" else 2
+    for key, value in time.items():
+        assert value >= 2 * m[key] * n[key] * k[key] / peak
+        assert value >= size * (m[key] * k[key] + k[key] * n[key]) / given_["hbm_bandwidth"]
+    fused = rows(np.sum(q["flash_time"], axis=-5, keepdims=True), "phase")
+    s = drawn["sequence_length"]
+    causal = q["rank_heads"] * s * (s + 1) / 2 * given_["head_dim"]
+    assert fused["forward"] >= 4 * causal / given_["peak_bf16_rate"]
+    assert fused["input_gradient"] >= 10 * causal / given_["peak_bf16_rate"]
+    # the skipped half of the scores is the only work that the convention counts and nobody does
+    assert q["model_flops_utilization"] <= 2 * given_["matrix_efficiency"]
+
+
+@quick
+@given(designs)
+def test_more_recomputation_is_slower_and_smaller(drawn):
+    found = [design(**{**drawn, "recompute": r}) for r in ("none", "selective", "full")]
+    for less, more in pairwise(found):
+        assert less["layer_time"] <= more["layer_time"] * (1 + 1e-12)
+        assert less["layer_activations"] >= more["layer_activations"]
+
+
+@quick
+@given(designs, st.sampled_from([2.0, 8.0]))
+def test_scaling_all_rates_scales_the_time(drawn, factor):
+    """Dimensional scaling: all rates times x and all delays over x make every time shorter by x."""
+    before = point(**drawn)
+    after = dict(before)
+    for name in (
+        "peak_bf16_rate", "peak_fp8_rate", "vector_rate", "special_function_rate", "l2_bandwidth", "hbm_bandwidth",
+        "scale_up_bandwidth", "scale_out_bandwidth", "tier_stated_bandwidth",
+    ):  # fmt: skip
+        after[name] = before[name] * factor
+    for name in ("launch_overhead", "tier_hop_latency", "tier_step_latency"):
+        after[name] = before[name] / factor
+    assert np.isclose(evaluate(after)["step_time"] * factor, evaluate(before)["step_time"], rtol=1e-12)

@@ -1,0 +1,39 @@
+"""Units of every formula, followed through the whole graph; and what every formula must state."""
+
+from perfgrid.catalog import load_catalog
+from perfgrid.engine.plan import Plan
+from perfgrid.engine.space import Space
+from perfgrid.formulas import training_registry
+from tests.units import check
+
+from .cases import point
+
+
+def test_every_formula_keeps_its_units():
+    registry = training_registry()
+    problems = []
+    for labels in (("bf16", "none"), ("fp8", "full"), ("bf16", "selective")):
+        space = Space((), {**point(), "precision": labels[0], "recompute": labels[1]})
+        names = [n for n in registry.names() if registry.get(n).unit != "" and not _other_label(registry, n, labels)]
+        units = {v.name: v.unit for v in load_catalog().variables.values()}
+        problems += check(Plan(registry, space, names), units)
+    assert not problems, "\n".join(sorted(set(problems)))
+
+
+def _other_label(registry, name, labels):
+    """Alternatives of a label that the space does not hold are left out of its plan."""
+    member = registry.formulas.get(name)
+    return member is not None and member.by is not None and member.label not in labels
+
+
+def test_every_source_is_in_the_bibliography():
+    references = load_catalog().references
+    for formula in training_registry().formulas.values():
+        assert formula.source in references, f"{formula.name}: {formula.source}"
+
+
+def test_every_given_quantity_is_in_the_glossary():
+    from .cases import graph
+
+    variables = load_catalog().variables
+    assert set(graph().leaves) <= set(variables)

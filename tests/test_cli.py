@@ -1,0 +1,101 @@
+"""The commands as a user runs them."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import xarray as xr
+
+from tests.test_bad_input import run, write
+
+ROOT = Path(__file__).parents[1]
+
+
+def test_run_prints_best_designs_reasons_and_saves(monkeypatch, capsys, tmp_path):
+    path = write(tmp_path, top='best = { over = "parallelism", minimize = "step_time" }', axes="microbatch = [1, 64]")
+    status, out, _ = run(monkeypatch, capsys, "run", path, "-o", tmp_path / "r.nc")
+    assert status == 0
+    lines = out.splitlines()
+    assert "best by least step_time" in lines[0]
+    header = lines[1].split()
+    assert header[:4] == ["devices", "model", "device", "topology"]
+    assert "bound" in header
+    assert "llama-2-7b" in lines[2]
+    assert "%" in lines[2]  # what bounds it, with its share
+    assert any("infeasible" in line for line in lines)
+    assert any("do not divide the global batch [batch_divides]" in line for line in lines)
+    with xr.open_dataset(tmp_path / "r.nc") as ds:
+        assert ds.sizes["parallelism"] == 6
+
+
+def test_run_as_json(monkeypatch, capsys, tmp_path):
+    path = write(tmp_path, top='best = { over = "parallelism", minimize = "step_time" }')
+    status, out, _ = run(monkeypatch, capsys, "run", path, "--json")
+    data = json.loads(out)
+    assert status == 0
+    assert data["points"] == 6
+    assert data["best"][0]["group"]["devices"] == 16
+    assert data["best"][0]["outputs"]["step_time"] > 0
+    assert "bound_by" in data["best"][0]
+
+
+def test_streaming(monkeypatch, capsys, tmp_path):
+    path = write(tmp_path)
+    status, out, _ = run(monkeypatch, capsys, "run", path, "--stream", "-o", tmp_path / "s.nc")
+    assert status == 0
+    assert "saved" in out
+    status, _, err = run(monkeypatch, capsys, "run", path, "--stream")
+    assert status == 2
+    assert "needs -o FILE.nc" in err
+
+
+def test_plan_shows_columns_before_any_work(monkeypatch, capsys, tmp_path):
+    path = write(tmp_path, axes="microbatch = [1, 2]")
+    status, out, _ = run(monkeypatch, capsys, "plan", path)
+    assert status == 0
+    row = next(line for line in out.splitlines() if line.split()[:1] == ["gemm_rows"])
+    assert re.search(r"parallelism: tp(;|$)", row)  # the distinct tp, not the layouts
+    assert "phase x gemm_kernel" in row
+    assert "12 points (model 1 x device 1 x topology 1 x microbatch 2 x parallelism 6)" in out
+    status, out, _ = run(monkeypatch, capsys, "plan", path, "--json")
+    assert json.loads(out)["points"] == 12
+
+
+def test_explain_from_study_and_file(monkeypatch, capsys, tmp_path):
+    path = write(tmp_path)
+    run(monkeypatch, capsys, "run", path, "-o", tmp_path / "r.nc")
+    at = ("--at", "parallelism=tp2.pp2.dp4")
+    status, from_study, _ = run(monkeypatch, capsys, "explain", path, "step_time", *at)
+    assert status == 0
+    status, from_file, _ = run(monkeypatch, capsys, "explain", tmp_path / "r.nc", "step_time", *at)
+    assert status == 0
+    assert from_file == from_study
+    assert "williams2009roofline" in from_study
+    assert "layer_time" in from_study
+    _, shallow, _ = run(monkeypatch, capsys, "explain", path, "step_time", "--depth", "1", *at)
+    assert len(shallow.splitlines()) < 10
+    replicated = ("--set", "workload_parameters.zero=0", "--at", "parallelism=tp1.pp1.dp16")  # 18 bytes per parameter
+    _, out, _ = run(monkeypatch, capsys, "explain", path, "step_time", *replicated)
+    assert "infeasible (exceeds): weights, optimizer state and activations exceed" in out
+
+
+def test_formulas_and_graph(monkeypatch, capsys):
+    status, out, _ = run(monkeypatch, capsys, "formulas")
+    assert status == 0
+    assert "step_time" in out
+    _, graph, _ = run(monkeypatch, capsys, "formulas", "--graph")
+    assert graph.startswith("digraph perfgrid {")
+    assert '"bubble_time" -> "step_time";' in graph
+    _, listed, _ = run(monkeypatch, capsys, "formulas", "--json")
+    assert {"quantity", "unit", "source", "arguments"} <= set(json.loads(listed)[0])
+
+
+@pytest.mark.slow
+def test_python_m_perfgrid_is_the_same():
+    for command in (["--version"], ["plan", "studies/korthikanti.toml", "--json"]):
+        done = subprocess.run([sys.executable, "-m", "perfgrid", *command], cwd=ROOT, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        assert done.stdout

@@ -1,0 +1,75 @@
+"""What a newcomer relies on: the two install files agree, the README's commands and example run, names are public."""
+
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+CONDA = {"netcdf4": "netCDF4", "matplotlib-base": "matplotlib"}  # conda's name -> the index' name
+
+
+def test_environment_yml_states_what_pyproject_states():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
+    stated = [*project["dependencies"], *extras["plot"], *(r for r in extras["test"] if "perfgrid" not in r)]
+    lines = re.findall(r"^  - ([a-z0-9-]+)(>=[0-9.]+)$", (ROOT / "environment.yml").read_text(), re.M | re.I)
+    conda = {CONDA.get(name, name) + bound for name, bound in lines}
+    assert conda == {*stated, "python" + project["requires-python"]}
+
+
+def test_readme_commands_exist_and_its_example_runs(monkeypatch):
+    text = (ROOT / "README.md").read_text()
+    assert "pip install . && perfgrid run studies/quickstart.toml -o quickstart.nc" in text
+    assert "pip install '.[test]' && pytest" in text
+    example = re.search(r"```python\n(.*?)```", text, re.S)
+    assert example
+    assert len(example[1].strip().splitlines()) <= 12
+    exec(compile(example[1], "README.md", "exec"), {})
+
+
+def test_links_of_the_documentation_lead_somewhere():
+    for page in (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")):
+        for target in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
+            if not target.startswith("http"):
+                assert (page.parent / target).exists(), (page.name, target)
+
+
+@pytest.mark.slow
+def test_the_quickstart_as_the_readme_says(tmp_path):
+    """At least a million points; the file opens without perfgrid."""
+    target = tmp_path / "quickstart.nc"
+    done = subprocess.run(
+        [sys.executable, "-m", "perfgrid", "run", "studies/quickstart.toml", "-o", str(target)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "bound by" in done.stdout
+    assert "infeasible" in done.stdout
+    check = (
+        "import sys, math, xarray as xr; ds = xr.open_dataset(sys.argv[1]); "
+        "n = math.prod(ds.sizes[a] for a in ds.attrs['study_axes'].split()); "
+        "assert 'perfgrid' not in sys.modules; print(n)"
+    )
+    found = subprocess.run([sys.executable, "-c", check, str(target)], capture_output=True, text=True, check=True)
+    assert int(found.stdout) >= 1_000_000
+
+
+def test_the_notebook_is_its_script():
+    """The committed notebook holds the cells of its percent script, without outputs."""
+    import json
+
+    notebook = json.loads((ROOT / "notebooks/01_quickstart.ipynb").read_text())
+    script = (ROOT / "notebooks/01_quickstart.py").read_text()
+    for cell in notebook["cells"]:
+        source = "".join(cell["source"])
+        if cell["cell_type"] == "code":
+            assert cell["outputs"] == []
+            assert source in script
+        else:
+            assert all(line in script for line in source.splitlines())

@@ -1,0 +1,128 @@
+"""What a study file says is what is evaluated."""
+
+import numpy as np
+import pytest
+import xarray as xr
+
+import perfgrid as pg
+from perfgrid.engine import replay, resolve
+from perfgrid.study import Study
+from tests import small
+
+
+def test_layouts_are_all_factorisations_of_each_cluster():
+    made = small.study(axes={**small.CONTENT["axes"], "parallelism": {"devices": [12, 16]}})
+    axis = next(a for a in made.space.axes if a.name == "parallelism")
+    rows = list(zip(*(axis.columns[c].tolist() for c in ("devices", "tp", "pp", "dp")), strict=True))
+    expected = [
+        (n, tp, pp, n // (tp * pp))
+        for n in (12, 16)
+        for tp in range(1, n + 1)
+        for pp in range(1, n + 1)
+        if n % (tp * pp) == 0
+    ]
+    assert rows == expected
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(("small_points", "tile_points"), [(None, 2**21), (0, 2**21), (200, 1500)])
+def test_the_grid_of_the_real_physics_equals_a_replay(dtype, small_points, tile_points):
+    """Every output and constraint, at drawn points; differences are measured against the largest operand."""
+    made = small.study(outputs=[*small.CONTENT["outputs"], *pg.BREAKDOWN, "layer_activation_memory"])
+    ds = pg.evaluate(made, dtype, tile_points, small_points)
+    space = made.space
+    graph = resolve(made.registry, list(ds.data_vars), space.names(), labels=space.label_quantities())
+    generator = np.random.default_rng(1)
+    tolerance = {"float32": 1e-5, "float64": 1e-12}[dtype]
+    for _ in range(40):
+        index = tuple(int(generator.integers(n)) for n in space.shape)
+        values = replay(graph, {n: space.at(n, index) for n in graph.leaves})
+        point = {a.name: i for a, i in zip(space.axes, index, strict=True)}
+        for name, variable in ds.data_vars.items():
+            found = variable.isel({d: point[d] for d in variable.dims}).item()
+            if variable.dtype == np.int8:
+                assert found == values[str(name)], (name, point)
+                continue
+            operands = [np.max(np.abs(values[a])) for a in graph.nodes[str(name)].arguments]
+            same_unit = [
+                o
+                for o, a in zip(operands, graph.nodes[str(name)].arguments, strict=True)
+                if a in graph.nodes and graph.nodes[a].unit == graph.nodes[str(name)].unit
+            ]
+            scale = max([abs(values[str(name)]), *same_unit])
+            assert abs(found - values[str(name)]) <= tolerance * scale, (name, point)
+
+
+def test_axes_can_come_in_any_order():
+    reference = pg.evaluate(small.study())
+    axes = dict(reversed(small.CONTENT["axes"].items()))
+    other = pg.evaluate(small.study(axes=axes), tile_points=3000)
+    for name in reference.data_vars:
+        xr.testing.assert_allclose(other[name].transpose(*reference[name].dims), reference[name], rtol=1e-6)
+
+
+def test_a_swept_value_equals_the_same_value_stated():
+    axes = {**small.CONTENT["axes"], "hbm_bandwidth": ["1 TB/s", 2e12]}
+    swept = pg.evaluate(small.study(axes=axes)).step_time
+    del axes["hbm_bandwidth"]
+    for value in (1e12, 2e12):
+        stated = pg.evaluate(small.study(axes=axes, overrides={"hbm_bandwidth": value})).step_time
+        np.testing.assert_allclose(swept.sel(hbm_bandwidth=value).values, stated.values, rtol=1e-6)
+
+
+def test_computed_quantities_and_formulas_can_be_replaced():
+    fixed = pg.evaluate(small.study(overrides={"exposed_dp_time": "1 ms"}, outputs=["step_time", "exposed_dp_time"]))
+    assert float(fixed.exposed_dp_time) == pytest.approx(1e-3)
+
+    @pg.formula(unit="s", source="mine")
+    def exposed_dp_time(dp):
+        """My own idea of data parallelism."""
+        return dp * 0.25
+
+    made = Study.make(formulas=[exposed_dp_time], **small.content(outputs=["exposed_dp_time"]))
+    found = pg.evaluate(made).exposed_dp_time
+    np.testing.assert_allclose(found.values, found.dp.values * 0.25)
+
+
+def test_choices_fix_an_alternative():
+    best = pg.evaluate(small.study(outputs=["tp_gather_time"])).tp_gather_time
+    for label in ("hierarchical", "flat_ring"):
+        fixed = pg.evaluate(small.study(outputs=["tp_gather_time"], choices={"tp_gather_time": label})).tp_gather_time
+        assert (best.values <= fixed.values * (1 + 1e-6)).all()
+
+
+def test_where_drops_rows_and_joint_terms_flag_points():
+    ds = pg.evaluate(small.study(where="tp <= 4 and microbatch * pp <= 4"))
+    assert ds.tp.max() == 4
+    assert ds["where"].dims == ("microbatch", "parallelism")
+    np.testing.assert_array_equal(ds["where"].values == 1, (ds.microbatch * ds.pp <= 4).values)
+    assert "excluded by the study" in ds["where"].attrs["reason"]
+
+
+def test_settings_change_catalog_and_study(tmp_path):
+    (tmp_path / "s.toml").write_text(
+        'outputs = ["step_time"]\n[axes]\nmodel = ["llama-2-7b"]\ndevice = ["b200"]\ntopology = ["rail-optimized"]\n'
+        "[axes.parallelism]\ndevices = [8]\ntp = [8]\npp = [1]\n"
+        "[workload_parameters]\nsequence_length = 2048\nglobal_batch = 8\n"
+    )
+    plain = pg.load_study(tmp_path / "s.toml")
+    changed = pg.load_study(
+        tmp_path / "s.toml",
+        ["device.b200.hbm_bandwidth=10 TB/s", "workload_parameters.global_batch=16", "axes.microbatch=[1, 2]"],
+    )
+    assert plain.space.at("hbm_bandwidth", (0, 0, 0, 0)) == 8e12
+    assert changed.space.at("hbm_bandwidth", (0, 0, 0, 0, 0)) == 10e12
+    assert changed.space.at("global_batch", (0, 0, 0, 0, 0)) == 16
+    assert changed.space.shape == (1, 1, 1, 1, 2)
+
+
+def test_a_study_brings_its_own_catalog(tmp_path):
+    (tmp_path / "mine.toml").write_text(
+        'kind = "device"\n[my-h100]\nextends = "h100-sxm-80gb"\nhbm_bandwidth = "5 TB/s"\n'
+    )
+    (tmp_path / "s.toml").write_text(
+        'outputs = ["step_time"]\ncatalog = ["mine.toml"]\n[axes]\nmodel = ["llama-2-7b"]\ndevice = ["my-h100"]\n'
+        'topology = ["rail-optimized"]\nparallelism = { devices = [8], tp = [8], pp = [1] }\n'
+        "[workload_parameters]\nsequence_length = 2048\nglobal_batch = 8\n"
+    )
+    assert pg.load_study(tmp_path / "s.toml").space.at("hbm_bandwidth", (0, 0, 0, 0)) == 5e12
