@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import platform
@@ -34,9 +35,8 @@ WITHOUT_LINK = ("axes.scale_up_bandwidth.scale=[1.0]",)
 
 
 def full_grid_outputs(plan: Plan) -> list[str]:
-    """The outputs that depend on every study column."""
-    points = plan.space.points
-    return [n for n in plan.outputs if np.prod(plan.result_shape(n)) == points]
+    """The outputs that depend on every study column: as many distinct values as points."""
+    return [n for n in plan.outputs if plan.quantities[n].points == plan.space.points]
 
 
 def store_bandwidth(arrays: int, values: int, repeats: int = 7) -> float:
@@ -48,6 +48,18 @@ def store_bandwidth(arrays: int, values: int, repeats: int = 7) -> float:
         for buffer in buffers:
             buffer.fill(repeat)
         rates.append(arrays * values * 4 / (time.process_time() - start))
+    return statistics.median(rates)
+
+
+def copy_bandwidth(arrays: int, values: int, repeats: int = 7) -> float:
+    """Bytes per CPU-second that this machine writes when it reads as many: what an element-wise output costs at least."""
+    buffers = [np.zeros(values, np.float32) for _ in range(arrays)]
+    rates = []
+    for _ in range(repeats):
+        start = time.process_time()
+        for source, target in itertools.pairwise(buffers):
+            np.copyto(target, source)
+        rates.append((arrays - 1) * values * 4 / (time.process_time() - start))
     return statistics.median(rates)
 
 
@@ -72,7 +84,8 @@ def measure(study: Study, repeats: int) -> dict:
     seconds = statistics.median(cpu)
     points = plan.space.points
     tile_values = int(np.prod(evaluation.tiles.shape))
-    store = store_bandwidth(len(full), tile_values)
+    arrays = 2 * len(full)  # the two sets of buffers
+    store, copy = store_bandwidth(arrays, tile_values), copy_bandwidth(arrays, tile_values)
     written = (
         sum(int(np.prod(k.shape)) * (1 if k.quantity.flag else 4) for k in evaluation.kernels) * evaluation.tiles.count
     )
@@ -92,6 +105,8 @@ def measure(study: Study, repeats: int) -> dict:
         "points_per_wall_second": points / statistics.median(wall),
         "store_bandwidth": store,
         "fraction_of_store_bandwidth": points * len(full) * 4 / seconds / store,
+        "copy_bandwidth": copy,
+        "fraction_of_copy_bandwidth": points * len(full) * 4 / seconds / copy,
         "bytes_written_per_cpu_second": written / seconds,
         "plan_seconds": planned,
         "prepare_seconds": prepared,

@@ -1,4 +1,4 @@
-"""Draw the README's picture from the result of the quickstart: ``python docs/figure.py quickstart.nc docs/quickstart.png``."""
+"""Draw the README's picture: ``python docs/figure.py quickstart.nc docs/quickstart.png``."""
 
 import sys
 

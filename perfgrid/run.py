@@ -156,7 +156,7 @@ def check_memory(plan: Plan, name: str, available: int | None = None) -> None:
 
 
 def check_output(path: str | Path, overwrite: bool) -> Path:
-    """The path of a result if it can be written. PerfgridError for another suffix, a missing folder, an existing file."""
+    """The path of a result if it can be written; PerfgridError for a wrong suffix, no folder, an existing file."""
     target = Path(path)
     if target.suffix != ".nc":
         raise PerfgridError(f"cannot write {str(target)!r}: results are netCDF files, whose names end in .nc")
@@ -205,12 +205,12 @@ def _define(file: netCDF4.Dataset, template: xr.Dataset) -> None:
     file.setncatts({k: v if isinstance(v, str) else str(v) for k, v in template.attrs.items()})
     for name, coordinate in template.coords.items():
         kind = str if coordinate.dtype.kind in "US" else coordinate.dtype
-        variable = file.createVariable(str(name), kind, coordinate.dims)
+        variable = file.createVariable(str(name), kind, tuple(map(str, coordinate.dims)))
         variable[:] = coordinate.values.astype(object) if kind is str else coordinate.values
         variable.setncatts(coordinate.attrs)
     for name, array in template.data_vars.items():
         options = _compression() if array.ndim else {}
-        variable = file.createVariable(str(name), array.dtype, array.dims, **options)
+        variable = file.createVariable(str(name), array.dtype, tuple(map(str, array.dims)), **options)
         variable.setncatts({**array.attrs, "coordinates": " ".join(_extra_coordinates(template, array))})
 
 

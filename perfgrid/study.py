@@ -291,7 +291,8 @@ class _Builder:
             values = spec
         else:
             raise PerfgridError(
-                f"{place}: needs a list of values, a range {{ start, stop, num, spacing }} or {{ scale = ... }}, found {spec!r}"
+                f"{place}: needs a list of values, a range {{ start, stop, num, spacing }} or {{ scale = ... }}, "
+                f"found {spec!r}"
             )
         converted = [convert(variable, v, place) for v in values]
         self._no_repeats(converted, place)
@@ -402,7 +403,8 @@ class _Builder:
         lists: dict[str, list[int]] = {}
         for key in spec:
             values = spec[key] if isinstance(spec[key], list) else [spec[key]]
-            lists[key] = [int(convert(self.catalog.variables[key], v, f"{place}.{key}")) for v in values]
+            converted = [convert(self.catalog.variables[key], v, f"{place}.{key}") for v in values]
+            lists[key] = [int(v) for v in converted if isinstance(v, float)]
             self._no_repeats(lists[key], f"{place}.{key}")
         rows = []
         for devices in lists["devices"]:

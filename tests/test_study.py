@@ -31,26 +31,27 @@ def test_the_grid_of_the_real_physics_equals_a_replay(dtype, small_points, tile_
     made = small.study(outputs=[*small.CONTENT["outputs"], *pg.BREAKDOWN, "layer_activation_memory"])
     ds = pg.evaluate(made, dtype, tile_points, small_points)
     space = made.space
-    graph = resolve(made.registry, list(ds.data_vars), space.names(), labels=space.label_quantities())
+    graph = resolve(made.registry, map(str, ds.data_vars), space.names(), labels=space.label_quantities())
     generator = np.random.default_rng(1)
     tolerance = {"float32": 1e-5, "float64": 1e-12}[dtype]
     for _ in range(40):
         index = tuple(int(generator.integers(n)) for n in space.shape)
         values = replay(graph, {n: space.at(n, index) for n in graph.leaves})
         point = {a.name: i for a, i in zip(space.axes, index, strict=True)}
-        for name, variable in ds.data_vars.items():
+        for name in map(str, ds.data_vars):
+            variable = ds[name]
             found = variable.isel({d: point[d] for d in variable.dims}).item()
             if variable.dtype == np.int8:
-                assert found == values[str(name)], (name, point)
+                assert found == values[name], (name, point)
                 continue
-            operands = [np.max(np.abs(values[a])) for a in graph.nodes[str(name)].arguments]
+            operands = [np.max(np.abs(values[a])) for a in graph.nodes[name].arguments]
             same_unit = [
                 o
-                for o, a in zip(operands, graph.nodes[str(name)].arguments, strict=True)
-                if a in graph.nodes and graph.nodes[a].unit == graph.nodes[str(name)].unit
+                for o, a in zip(operands, graph.nodes[name].arguments, strict=True)
+                if a in graph.nodes and graph.nodes[a].unit == graph.nodes[name].unit
             ]
-            scale = max([abs(values[str(name)]), *same_unit])
-            assert abs(found - values[str(name)]) <= tolerance * scale, (name, point)
+            scale = max([abs(values[name]), *same_unit])
+            assert abs(found - values[name]) <= tolerance * scale, (name, point)
 
 
 def test_axes_can_come_in_any_order():

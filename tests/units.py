@@ -1,7 +1,7 @@
-"""Dimensional analysis of a whole graph: every formula is traced and its dimensions followed through the jaxpr.
+"""Dimensional analysis of a whole graph: every formula is traced and its dimensions followed.
 
-FLOP, tokens and other counts are pure numbers; bytes, seconds, watts and dollars are dimensions. The literals 0 and 1e30
-(an unavailable alternative) fit any dimension.
+FLOP, tokens and other counts are pure numbers; bytes, seconds, watts and dollars are dimensions. The literals 0 and
+1e30 (an unavailable alternative) fit any dimension.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def dimension(unit: str) -> dict[str, Fraction]:
     parsed = _REGISTRY.parse_units(text) if text != "1" else _REGISTRY.dimensionless
     found = {}
     for base, power in _REGISTRY.get_dimensionality(parsed).items():
-        found[str(base)] = Fraction(power).limit_denominator(12)
+        found[str(base)] = Fraction(float(str(power))).limit_denominator(12)
     return found
 
 
@@ -101,7 +101,7 @@ def follow(
         elif name in _LOGIC:
             results = [{}]
         elif name == "mul":
-            results = [_times(*given)]
+            results = [_times(given[0], given[1])]
         elif name == "div":
             results = [_times(given[0], given[1], -1)]
         elif name == "integer_pow":

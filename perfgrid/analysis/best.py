@@ -48,7 +48,8 @@ def best(
             sizes = np.unique(dataset[ALWAYS_GROUPED].values)
             parts = [dataset.isel({axis: dataset[ALWAYS_GROUPED].values == n}) for n in sizes]
             chosen = [_best(p.drop_vars(ALWAYS_GROUPED), over, objective, minimize is not None) for p in parts]
-            return xr.concat(chosen, dim=xr.Variable(ALWAYS_GROUPED, sizes.astype(np.int64)), join="outer", coords="all")
+            groups = xr.Variable(ALWAYS_GROUPED, sizes.astype(np.int64))
+            return xr.concat(chosen, dim=groups, join="outer", coords="all")
     return _best(dataset, over, objective, minimize is not None)
 
 

@@ -11,7 +11,7 @@ class PerfgridError(ValueError):
 
 
 def nearest(name: str, legal: Iterable[str], count: int = 3) -> str:
-    """The legal names closest to ``name`` as the tail of a sentence; empty where nothing is near and the list is long."""
+    """The legal names closest to ``name`` as the tail of a sentence; empty where none is near and the list is long."""
     legal = sorted(set(legal))
     close = difflib.get_close_matches(name, legal, n=count, cutoff=0.5)
     if close:

@@ -113,7 +113,7 @@ def index_of(space: Space, at: Mapping[str, Any]) -> tuple[int, ...]:
 def elasticities(node: Node, values: Mapping[str, Any], step: float = 1e-6) -> dict[str, float]:
     """d ln(quantity) / d ln(argument) of one formula at one point, by differences in float64.
 
-    Rounding and comparisons jump: where the two sides disagree, the flatter one is that of the branch which holds. Along
+    Rounding and comparisons jump: where the two sides disagree, the flatter one is that of the branch that holds. Along
     inner axes all labels move together and absolute values are summed. (Differences, since compiling hundreds of tiny
     formulas for a printed two-digit number would take seconds.)
     """

@@ -1,4 +1,4 @@
-"""Inner axes: the trailing, labelled axes that belong to the physics (phase, kernel, tier), and the verbs that touch them.
+"""Inner axes: the trailing, labelled axes that belong to a subject (a phase, a kernel), and the verbs that touch them.
 
 A quantity that does not lie on an inner axis has size 1 there, so ordinary broadcasting joins quantities, and axis
 numbers are negative constants that hold on a grid and on a plain NumPy vector alike.
@@ -73,14 +73,13 @@ class InnerAxes:
         position = self.position(axis)
         rank = max(-position, *(np.ndim(v) for v in values))
         raised = [xp.reshape(xp.asarray(v), (1,) * (rank - np.ndim(v)) + np.shape(v)) for v in values]
-        others = np.broadcast_shapes(*(v.shape[:position] + (1,) + v.shape[rank + position + 1 :] for v in raised))
-        full = [
-            xp.broadcast_to(v, others[:position] + (v.shape[position],) + others[rank + position + 1 :]) for v in raised
-        ]
+        behind = rank + position + 1
+        others = np.broadcast_shapes(*((*v.shape[:position], 1, *v.shape[behind:]) for v in raised))
+        full = [xp.broadcast_to(v, (*others[:position], v.shape[position], *others[behind:])) for v in raised]
         return xp.concatenate(full, axis=position)
 
     def total(self, value: Any, axis: str) -> Any:
-        """Sum over all labels of an inner axis, kept with size 1; a value that does not vary along it counts once per label."""
+        """Sum over the labels of an inner axis, kept with size 1; a value that does not vary counts once per label."""
         if self.extent(value, axis) == 1:
             return value * self.size(axis)
         return xp.sum(value, axis=self.position(axis), keepdims=True)

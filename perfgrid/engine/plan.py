@@ -51,6 +51,7 @@ class Quantity:
 
     @property
     def shape(self) -> tuple[int, ...]:
+        """Its shape where it is evaluated: distinct rows, then inner axes."""
         return (*self.sizes, *self.inner)
 
     @property
@@ -60,7 +61,7 @@ class Quantity:
 
 
 class Plan:
-    """What an evaluation will do. Axes are held in evaluation order: factored ones outside, the longest dense one last."""
+    """What an evaluation will do. Axes are held in evaluation order: factored ones outside, a long dense one last."""
 
     def __init__(
         self,
@@ -98,7 +99,7 @@ class Plan:
             self.quantities[node.name] = self._computed(node)
 
     def _evaluation_order(self, space: Space) -> tuple[int, ...]:
-        """Plain axes by length, then axes of several used columns, the longest plain axis last (gathers stay outside)."""
+        """Plain axes by length, then axes of several used columns, the longest plain axis last (gathers outside)."""
         used = set(self.graph.leaves)
         factored = [len(used & set(a.columns)) > 1 and len(a) > 1 for a in space.axes]
         plain = sorted((i for i, f in enumerate(factored) if not f), key=lambda i: len(space.axes[i]))
@@ -169,7 +170,7 @@ class Plan:
                 f"formula {node.name!r} returns shape {shape} on a grid of {sizes} with inner axes "
                 f"{self.registry.inner.names}: it must keep the study axes and fill inner axes whole"
             )
-        flag = kind == bool
+        flag = kind == np.bool_
         if node.constraint is not None and not flag:
             raise PerfgridError(f"constraint {node.name!r} must return true or false, found {kind}")
         return inner, flag

@@ -54,14 +54,17 @@ class Choice:
 
     @property
     def unit(self) -> str:
+        """The unit that all alternatives share."""
         return self.alternatives[0].unit
 
     @property
     def source(self) -> str:
+        """The sources of all alternatives."""
         return ", ".join(dict.fromkeys(a.source for a in self.alternatives))
 
     @property
     def meaning(self) -> str:
+        """What the quantity is, made from its name and the labels of its alternatives."""
         labels = ", ".join(str(a.label) for a in self.alternatives)
         return (
             f"{self.name.replace('_', ' ').capitalize()} by {self.by.replace('_', ' ')}: {labels}."
@@ -93,7 +96,7 @@ def _mark(function: Callable[..., Any], family: Family | None, build: Callable[[
         if not getattr(bare, what):
             raise PerfgridError(f"formula {name!r} needs a {what}")
     members = [bare]
-    for placeholder, names in (family or {}).items():
+    for placeholder in family or {}:
         if placeholder not in name:
             raise PerfgridError(f"formula {name!r} belongs to a family but its name lacks {placeholder!r}")
     if family:

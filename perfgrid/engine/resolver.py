@@ -38,6 +38,7 @@ class Graph:
 
     @property
     def constraints(self) -> tuple[Node, ...]:
+        """The nodes that are constraints."""
         return tuple(n for n in self.nodes.values() if n.constraint is not None)
 
     def readers(self) -> dict[str, tuple[str, ...]]:

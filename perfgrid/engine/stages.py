@@ -104,8 +104,8 @@ class Tile:
 
 
 def enable_compilation_cache(folder: str | None = None) -> None:
-    """Keep compiled functions on disk, in ``PERFGRID_CACHE`` or the user's cache folder, unless JAX has a place already."""
-    if jax.config.jax_compilation_cache_dir:
+    """Keep compiled functions on disk, in ``PERFGRID_CACHE`` or the user's cache, unless JAX has a place already."""
+    if jax.config.values.get("jax_compilation_cache_dir"):
         return
     base = folder or os.environ.get("PERFGRID_CACHE")
     if base is None:
@@ -145,9 +145,10 @@ class Evaluation:
         self.plan, self.dtype, self.progress = plan, np.dtype(dtype), progress or (lambda *_: None)
         self.tiles = Tiles.cut(plan.space.shape, tile_points)
         self.seconds: dict[str, float] = {}
-        self._prepared: dict[tuple[str, TileKey], tuple[tuple[int, ...], Any]] = {}
+        self._prepared: dict[tuple[str, TileKey], tuple[tuple[int, ...], np.ndarray]] = {}
         self._buffers: list[dict[str, Any]] = [{}, {}]
         self.small = self._evaluate_small()
+        self._cast = {n: v if v.dtype == bool else v.astype(self.dtype) for n, v in self.small.items()}
         self.kernels = self._kernels()
         self._compile()
 
@@ -335,21 +336,22 @@ class Evaluation:
                 self.progress("compile", done, len(waiting))
         self.seconds["compile"] = time.perf_counter() - start
 
-    def _hand_over(self, name: str, key: TileKey, rows: tuple[np.ndarray, ...]) -> Any:
-        """A small quantity for one tile, cast once; kept while the tiles do not move along its axes."""
-        quantity, value = self.plan.quantities[name], self.small[name]
-        place = tuple(int(rows[axis][0]) for axis, k in enumerate(key) if isinstance(k, Rows))
+    def _hand_over(self, name: str, key: TileKey, rows: tuple[np.ndarray, ...], place: tuple[int, ...]) -> Any:
+        """A small quantity for one tile; kept while the tiles do not move along its axes."""
+        here = tuple(p for p, k in zip(place, key, strict=False) if k is ROWS)
         known = self._prepared.get((name, key))
-        if known is not None and known[0] == place:
+        if known is not None and known[0] == here:
             return known[1]
-        for axis, (have, want) in enumerate(zip(quantity.key, key, strict=True)):
+        value = self._cast[name]
+        for axis, (have, want) in enumerate(zip(self.plan.quantities[name].key, key, strict=True)):
             if have is None or have is want:
                 continue
-            index = have.inverse[rows[axis]] if isinstance(want, Rows) else have.inverse[want.rows]  # type: ignore[union-attr]
-            value = np.take(value, index, axis=axis)
-        array = jnp.asarray(value if quantity.flag else np.asarray(value, dtype=self.dtype))
-        self._prepared[(name, key)] = (place, array)
-        return array
+            if not isinstance(want, Partition):
+                value = np.take(value, have.inverse[rows[axis]], axis=axis)
+            else:
+                value = np.take(value, have.inverse[want.rows], axis=axis)
+        self._prepared[(name, key)] = (here, value)
+        return value
 
     def run(self) -> Iterator[Tile]:
         """Evaluate tile after tile. What a tile holds is dead two tiles later: copy or reduce it."""
@@ -357,12 +359,14 @@ class Evaluation:
             return
         count, start = self.tiles.count, time.perf_counter()
         for number, rows in enumerate(self.tiles.rows()):
-            buffers = self._buffers[number % 2]
+            buffers, place = self._buffers[number % 2], tuple(int(r[0]) for r in rows)
             values: dict[str, Any] = {}
             with jax.enable_x64(self.dtype == np.float64):
                 for kernel in self.kernels:
                     name = kernel.quantity.name
-                    given = [values[n] if key is None else self._hand_over(n, key, rows) for n, key in kernel.inputs]
+                    given = [
+                        values[n] if key is None else self._hand_over(n, key, rows, place) for n, key in kernel.inputs
+                    ]
                     buffer = buffers.pop(name, None)
                     if buffer is None:
                         buffer = jnp.zeros(kernel.shape, bool if kernel.quantity.flag else self.dtype)

@@ -54,13 +54,14 @@ def quantity_value(value: Any, unit: str, inner: InnerAxes) -> str:
 
 
 def explanation_lines(found: Explanation, inner: InnerAxes, depth: int | None = None) -> Iterator[str]:
-    """The derivation as an indented tree, preceded by the violated constraints."""
+    """The derivation as an indented tree, preceded by the violated constraints; an illegal point has no derivation."""
     yield "at " + ", ".join(f"{axis}={label}" for axis, label in found.point.items())
     for name, kind, reason, sides in found.violated:
         values = ", ".join(f"{s.name} = {quantity_value(s.value, s.unit, inner)}" for s in sides)
         yield f"infeasible ({kind}): {reason} [{name}: {values}]"
     if found.illegal:
-        yield f"{found.derivation.name} has no meaning at this point; the derivation below only shows what was computed"
+        yield f"{found.derivation.name} has no meaning at this point"
+        return
     yield from _tree(found.derivation, inner, 0, depth)
 
 
@@ -69,7 +70,8 @@ def _tree(node: Derivation, inner: InnerAxes, level: int, depth: int | None) -> 
     notes = [node.meaning.rstrip(".")] if node.meaning else []
     notes += [f"[{node.source}]"] if node.source else []
     tail = "  (derived above)" if node.repeated and node.below == [] else ""
-    yield f"{'  ' * level}{node.name} = {quantity_value(node.value, node.unit, inner)}{strength}  {' '.join(notes)}{tail}"
+    value = quantity_value(node.value, node.unit, inner)
+    yield f"{'  ' * level}{node.name} = {value}{strength}  {' '.join(notes)}{tail}"
     if depth is None or level < depth:
         for child in node.below:
             yield from _tree(child, inner, level + 1, depth)

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perfgrid.engine import replay, resolve
@@ -35,7 +35,7 @@ def assert_equals_replay(registry, space, outputs, dtype, count=20, **options):
             if graph.nodes[name].constraint is not None or graph.nodes[name].flags:
                 assert (found == expected).all(), name
             else:
-                scale = max([float(np.max(np.abs(expected))), *(operands if name == "slack" else [])])
+                scale = float(np.max([np.max(np.abs(expected)), *(operands if name == "slack" else [])]))
                 assert np.max(np.abs(found - expected)) <= TOLERANCE[dtype] * scale, (name, index)
 
 
@@ -50,7 +50,7 @@ def test_grid_equals_replay(dtype, small_points, tile_points):
     )
 
 
-@settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=12, deadline=None)
 @given(data=st.data())
 def test_randomly_drawn_studies(data):
     """Random sizes, axes orders, outputs, thresholds and tiles."""
