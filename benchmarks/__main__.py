@@ -52,7 +52,7 @@ def store_bandwidth(arrays: int, values: int, repeats: int = 7) -> float:
 
 
 def copy_bandwidth(arrays: int, values: int, repeats: int = 7) -> float:
-    """Bytes per CPU-second that this machine writes when it reads as many: what an element-wise output costs at least."""
+    """Bytes per CPU-second written where as many are read: what an element-wise output costs at least."""
     buffers = [np.zeros(values, np.float32) for _ in range(arrays)]
     rates = []
     for _ in range(repeats):
