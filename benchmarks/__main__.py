@@ -64,7 +64,7 @@ def copy_bandwidth(arrays: int, values: int, repeats: int = 7) -> float:
 
 
 def measure(study: Study, repeats: int) -> dict:
-    """Rates of the tile stage in the steady state (all tiles, buffers in turn) and of a whole evaluation."""
+    """Rates of the tile stage in the steady state (all tiles, buffers reused) and of a whole evaluation."""
     start = time.perf_counter()
     plan = study.plan()
     planned = time.perf_counter() - start
@@ -84,8 +84,7 @@ def measure(study: Study, repeats: int) -> dict:
     seconds = statistics.median(cpu)
     points = plan.space.points
     tile_values = int(np.prod(evaluation.tiles.shape))
-    arrays = 2 * len(full)  # the two sets of buffers
-    store, copy = store_bandwidth(arrays, tile_values), copy_bandwidth(arrays, tile_values)
+    store, copy = store_bandwidth(len(full), tile_values), copy_bandwidth(len(full), tile_values)
     written = (
         sum(int(np.prod(k.shape)) * (1 if k.quantity.flag else 4) for k in evaluation.kernels) * evaluation.tiles.count
     )

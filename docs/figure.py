@@ -23,9 +23,9 @@ for device in time.device.values:
 left.set(xscale="log", yscale="log", xlabel="HBM bandwidth, times today's", ylabel="step time of the best layout [s]")
 left.set_xticks([0.5, 1, 2, 4], ["0.5", "1", "2", "4"])
 left.minorticks_off()
-left.set_yticks([6, 8, 10, 15, 20, 30], ["6", "8", "10", "15", "20", "30"])
+left.set_yticks([5, 6, 8, 10, 15, 20, 30], ["5", "6", "8", "10", "15", "20", "30"])
 left.axvline(1, color="0.7", linewidth=0.8, zorder=0)
-left.set_ylim(6, 55)
+left.set_ylim(4.5, 55)
 left.legend(fontsize=8, ncols=3)
 left.set_title("What faster memory buys", fontsize=11)
 

@@ -3,7 +3,7 @@
 A quantity of the tile stage is materialised by a compiled function of its own if it is wanted, if two materialised
 quantities read it, or if it is smaller than its reader (so that it is not computed again for every reader's point);
 everything else is fused into its one reader. One function for everything would make XLA repeat shared producers in each
-output. Two sets of output buffers are donated in turn, which spares the page faults of fresh memory.
+output. The buffers of one tile are donated to the next, which spares the page faults of fresh memory.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class Kernel:
 
 @dataclass
 class Tile:
-    """The values of one tile; they live until the next but one tile is evaluated."""
+    """The values of one tile; they live until the next one is evaluated."""
 
     number: int
     rows: tuple[np.ndarray, ...]
@@ -146,7 +146,7 @@ class Evaluation:
         self.tiles = Tiles.cut(plan.space.shape, tile_points)
         self.seconds: dict[str, float] = {}
         self._prepared: dict[tuple[str, TileKey], tuple[tuple[int, ...], np.ndarray]] = {}
-        self._buffers: list[dict[str, Any]] = [{}, {}]
+        self._buffers: dict[str, Any] = {}
         self.small = self._evaluate_small()
         self._cast = {n: v if v.dtype == bool else v.astype(self.dtype) for n, v in self.small.items()}
         self.kernels = self._kernels()
@@ -245,35 +245,25 @@ class Evaluation:
             fused[current] = None
 
         visit(name)
-        keys = {n: self._tile_key(quantities[n]) for n in fused}
-        inputs: dict[tuple[str, TileKey | None], int] = {}
-        plans: list[tuple[str, list[tuple[str, int | None, list[tuple[int, np.ndarray]]]]]] = []
-        for current in fused:
-            sources = []
-            for argument in nodes[current].arguments:
-                quantity = quantities[argument]
-                if argument in fused:
-                    sources.append((argument, None, self._takes(keys[argument], keys[current])))
-                    continue
-                own = self._tile_key(quantity)
-                target = self._host_key(own, keys[current]) if quantity.small else own
-                number = inputs.setdefault((argument, target if quantity.small else None), len(inputs))
-                sources.append((argument, number, self._takes(target, keys[current])))
-            plans.append((current, sources))
-        quantity = quantities[name]
-        shape = self._tile_sizes(keys[name]) + quantity.inner
+        quantity, key = quantities[name], self._tile_key(quantities[name])
+        inputs: list[tuple[str, TileKey | None]] = []
+        takes: list[list[tuple[int, np.ndarray]]] = []
+        for argument in dict.fromkeys(a for n in fused for a in nodes[n].arguments if a not in fused):
+            own = self._tile_key(quantities[argument])
+            target = self._host_key(own, key) if quantities[argument].small else own
+            inputs.append((argument, target if quantities[argument].small else None))
+            takes.append(self._takes(target, key))
+        shape = (*self._tile_sizes(key), *quantity.inner)
         dtype = np.dtype(bool) if quantity.flag else self.dtype
 
         def function(_buffer: Any, *given: Any) -> Any:
             made: dict[str, Any] = {}
-            for current, sources in plans:
-                arguments = []
-                for argument, number, takes in sources:
-                    value = made[argument] if number is None else given[number]
-                    for axis, index in takes:
-                        value = jnp.take(value, index, axis=axis, mode="clip")
-                    arguments.append(value)
-                result = jnp.asarray(nodes[current].function(*arguments))
+            for (argument, _), value, found in zip(inputs, given, takes, strict=True):
+                for axis, index in found:
+                    value = jnp.take(value, index, axis=axis, mode="clip")
+                made[argument] = value
+            for current in fused:
+                result = jnp.asarray(nodes[current].function(*(made[a] for a in nodes[current].arguments)))
                 if result.dtype != bool and result.dtype != self.dtype:
                     raise PerfgridError(
                         f"formula {current!r} returns {result.dtype} on a {self.dtype} grid; "
@@ -282,7 +272,7 @@ class Evaluation:
                 made[current] = result
             return jnp.broadcast_to(made[name], shape).astype(dtype)
 
-        return Kernel(quantity, list(inputs), list(fused), function, shape)
+        return Kernel(quantity, inputs, list(fused), function, shape)
 
     def _host_key(self, own: TileKey, reader: TileKey) -> TileKey:
         """The key that a small quantity is brought to before it is handed over: the reader's, unless that is large."""
@@ -354,12 +344,12 @@ class Evaluation:
         return value
 
     def run(self) -> Iterator[Tile]:
-        """Evaluate tile after tile. What a tile holds is dead two tiles later: copy or reduce it."""
+        """Evaluate tile after tile. What a tile holds is overwritten by the next: copy or reduce it."""
         if not self.kernels:
             return
         count, start = self.tiles.count, time.perf_counter()
         for number, rows in enumerate(self.tiles.rows()):
-            buffers, place = self._buffers[number % 2], tuple(int(r[0]) for r in rows)
+            buffers, place = self._buffers, tuple(int(r[0]) for r in rows)
             values: dict[str, Any] = {}
             with jax.enable_x64(self.dtype == np.float64):
                 for kernel in self.kernels:
@@ -371,7 +361,7 @@ class Evaluation:
                     if buffer is None:
                         buffer = jnp.zeros(kernel.shape, bool if kernel.quantity.flag else self.dtype)
                     values[name] = kernel.compiled(buffer, *given)
-            self._buffers[number % 2] = values
+            self._buffers = values
             yield Tile(number, rows, {n: v for n, v in values.items() if n in self.plan.wanted})
             self.progress("evaluate", number + 1, count)
         self.seconds["evaluate"] = time.perf_counter() - start
