@@ -1,0 +1,274 @@
+"""From the tables of a study file to a design space: catalog entries, value lists, ranges, zipped rows, layouts."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field
+
+from perfgrid.catalog import Catalog, Variable, convert
+from perfgrid.engine.errors import PerfgridError, nearest
+from perfgrid.engine.registry import Registry
+from perfgrid.engine.space import Axis, Space
+from perfgrid.formulas import INNER
+
+TABLES = ("model", "device", "topology", "software")
+DEFAULT_SOFTWARE = "megatron-lm"
+
+
+class Best(BaseModel):
+    """The ``[best]`` table of a study: which axes to choose along, by which quantity, at which labels of others."""
+
+    model_config = ConfigDict(extra="forbid")
+    over: str | list[str]
+    minimize: str | None = None
+    maximize: str | None = None
+    at: dict[str, Any] = Field(default_factory=dict)
+
+
+class StudyFile(BaseModel):
+    """What a study file may hold."""
+
+    model_config = ConfigDict(extra="forbid")
+    title: str = "untitled study"
+    workload: Literal["training"] = "training"
+    outputs: list[str] = Field(min_length=1)
+    where: str | None = None
+    dtype: Literal["float32", "float64"] = "float32"
+    axes: dict[str, Any] = Field(default_factory=dict)
+    workload_parameters: dict[str, Any] = Field(default_factory=dict)
+    overrides: dict[str, Any] = Field(default_factory=dict)
+    choices: dict[str, str] = Field(default_factory=dict)
+    catalog: list[str] = Field(default_factory=list)
+    best: Best | None = None
+
+
+@dataclass
+class SpaceBuilder:
+    """Turns the tables of a study file into a design space."""
+
+    file: StudyFile
+    name: str
+    catalog: Catalog
+    registry: Registry
+    taken: set[str] = field(default_factory=set)  # quantities that a sweep or the study states itself
+
+    def space(self) -> Space:
+        """The design space of the study. Raises PerfgridError with the place of whatever is wrong."""
+        variables, axes = self.catalog.variables, []
+        constants: dict[str, Any] = {
+            v.name: v.default for v in variables.values() if v.optional and v.default is not None and v.of not in TABLES
+        }
+        for key, value in self.file.workload_parameters.items():
+            place = f"{self.name}, workload_parameters.{key}"
+            stated = [v.name for v in variables.values() if v.of not in TABLES]
+            if key not in stated:
+                raise PerfgridError(f"{place}: unknown parameter{nearest(key, stated)}")
+            if key in self.file.axes:
+                raise PerfgridError(f"{place}: {key!r} is also an axis; state it once")
+            constants[key] = self._placed(key, convert(variables[key], value, place))
+        for key, value in self.file.overrides.items():
+            constants[key] = self._override(key, value)
+            self.taken.add(key)
+        for key, spec in self.file.axes.items():
+            if key in variables and not (isinstance(spec, dict) and "scale" in spec):
+                self.taken.add(key)
+        entries_missing = set(TABLES)
+        for key, spec in self.file.axes.items():
+            axis = self._axis(key, spec)
+            entries_missing -= {key} | (set(spec["zip"]) if isinstance(spec, dict) and "zip" in spec else set())
+            axes.append(axis)
+        if "software" in entries_missing:
+            entry = self.catalog.entry("software", DEFAULT_SOFTWARE)
+            for column, values in self._columns("software", [entry.name], f"{self.name}, software").items():
+                constants.setdefault(column, values[0])
+        swept = {c for a in axes for c in a.columns}
+        return Space(tuple(axes), {k: v for k, v in constants.items() if k not in swept})
+
+    def _placed(self, name: str, value: Any) -> Any:
+        """A converted value as the engine wants it: vectors on their inner axis."""
+        axis = self.catalog.variables[name].axis
+        if axis is None:
+            return value
+        return INNER.vector(axis, [float(value[label]) for label in INNER.labels[axis]])
+
+    def _override(self, key: str, value: Any) -> Any:
+        place = f"{self.name}, overrides.{key}"
+        if key in self.catalog.variables:
+            return self._placed(key, convert(self.catalog.variables[key], value, place))
+        legal = (*self.registry.names(), *self.catalog.variables)
+        if key not in self.registry.names():
+            raise PerfgridError(f"{place}: unknown quantity{nearest(key, legal)}")
+        found = self.registry.get(key)
+        stand_in = Variable(name=key, unit=found.unit, meaning=found.meaning, of="workload", minimum=-np.inf)
+        return convert(stand_in, value, place)
+
+    # -- axes -----------------------------------------------------------------------------------------------------
+
+    def _axis(self, key: str, spec: Any) -> Axis:
+        place = f"{self.name}, axes.{key}"
+        if key in TABLES:
+            names = [spec] if isinstance(spec, str) else spec
+            if not isinstance(names, list) or not all(isinstance(n, str) for n in names):
+                raise PerfgridError(f"{place}: needs a list of {key} names, found {spec!r}")
+            self._no_repeats(names, place)
+            return Axis(key, np.array(names), self._columns(key, names, place))
+        if key == "parallelism":
+            return self._parallelism(spec, place)
+        if isinstance(spec, dict) and "zip" in spec:
+            return self._zipped(key, spec, place)
+        if key not in self.catalog.variables:
+            legal = (*TABLES, "parallelism", *self.catalog.variables)
+            raise PerfgridError(f"{place}: unknown axis{nearest(key, legal)}")
+        variable = self.catalog.variables[key]
+        if isinstance(spec, dict) and set(spec) == {"scale"}:
+            if variable.kind != "number":
+                raise PerfgridError(f"{place}: only numbers can be scaled, {key!r} is of kind {variable.kind}")
+            factors = self._numbers(spec["scale"], f"{place}.scale")
+            if min(factors) <= 0:
+                raise PerfgridError(f"{place}.scale: factors must be greater than zero, found {min(factors)}")
+            self._no_repeats(factors, place)
+            return Axis(key, np.array(factors), {}, {key: np.array(factors)})
+        if isinstance(spec, dict) and "start" in spec:
+            values = self._numbers(spec, place)
+        elif isinstance(spec, list):
+            values = spec
+        else:
+            raise PerfgridError(
+                f"{place}: needs a list of values, a range {{ start, stop, num, spacing }} or {{ scale = ... }}, "
+                f"found {spec!r}"
+            )
+        converted = [convert(variable, v, place) for v in values]
+        self._no_repeats(converted, place)
+        if not converted:
+            raise PerfgridError(f"{place}: the list is empty")
+        column = np.array([self._placed(key, v) for v in converted])
+        labels = np.array(converted) if variable.axis is None else np.arange(len(converted))
+        if variable.kind == "integer":
+            labels = labels.astype(np.int64)
+        if variable.kind == "flag":
+            labels = np.array(["true" if v else "false" for v in converted])
+        return Axis(key, labels, {key: column})
+
+    def _numbers(self, spec: Any, place: str) -> list[float]:
+        """Plain numbers from a list or a range."""
+        if isinstance(spec, dict):
+            legal = ("start", "stop", "num", "spacing")
+            for key in spec:
+                if key not in legal:
+                    raise PerfgridError(f"{place}: unknown key {key!r}{nearest(key, legal)}")
+            try:
+                start, stop, num = float(spec["start"]), float(spec["stop"]), int(spec["num"])
+            except KeyError as error:
+                raise PerfgridError(
+                    f"{place}: a range needs start, stop and num; {error.args[0]!r} is missing"
+                ) from None
+            except (TypeError, ValueError):
+                raise PerfgridError(f"{place}: start, stop and num must be numbers, found {spec!r}") from None
+            spacing = spec.get("spacing", "linear")
+            if spacing not in ("linear", "log"):
+                raise PerfgridError(f"{place}: spacing must be 'linear' or 'log', found {spacing!r}")
+            if not (np.isfinite([start, stop]).all() and num >= 1 and num == spec["num"]):
+                raise PerfgridError(f"{place}: start and stop must be finite and num at least 1, found {spec!r}")
+            if spacing == "log" and min(start, stop) <= 0:
+                raise PerfgridError(f"{place}: a logarithmic range needs start and stop above zero, found {spec!r}")
+            return (np.geomspace if spacing == "log" else np.linspace)(start, stop, num).tolist()
+        if not isinstance(spec, list) or not spec:
+            raise PerfgridError(f"{place}: needs a list of numbers or a range, found {spec!r}")
+        for value in spec:
+            if isinstance(value, bool) or not isinstance(value, (int, float)) or not np.isfinite(value):
+                raise PerfgridError(f"{place}: needs finite numbers, found {value!r}")
+        return [float(v) for v in spec]
+
+    def _no_repeats(self, values: Sequence[Any], place: str) -> None:
+        if len(values) == 0:
+            raise PerfgridError(f"{place}: the list is empty")
+        seen: list[Any] = []
+        for value in values:
+            if value in seen:
+                raise PerfgridError(f"{place}: lists {value!r} more than once")
+            seen.append(value)
+
+    def _columns(self, table: str, names: Sequence[str], place: str) -> dict[str, np.ndarray]:
+        """The columns of catalog entries that the study does not state itself."""
+        try:
+            entries = [self.catalog.entry(table, n) for n in names]
+        except PerfgridError as error:
+            raise PerfgridError(f"{place}: {error}") from None
+        for entry in entries:
+            if entry.refusals:
+                raise PerfgridError(f"{place}: {entry.refusals[0]}")
+        found = {}
+        for variable in self.catalog.variables.values():
+            if variable.of == table and variable.name not in self.taken:
+                values = [self._placed(variable.name, e.values[variable.name]) for e in entries]
+                found[variable.name] = np.array(values)
+        return found
+
+    def _zipped(self, key: str, spec: dict[str, Any], place: str) -> Axis:
+        """Rows that state several quantities together; a table name stands for all columns of its entries."""
+        for other in spec:
+            if other not in ("zip", "labels"):
+                raise PerfgridError(f"{place}: unknown key {other!r}{nearest(other, ('zip', 'labels'))}")
+        columns: dict[str, np.ndarray] = {}
+        lengths = {k: len(v) if isinstance(v, list) else -1 for k, v in spec["zip"].items()}
+        if not lengths or len(set(lengths.values())) != 1 or min(lengths.values()) < 1:
+            raise PerfgridError(f"{place}.zip: needs lists of one common length, found {lengths}")
+        count = next(iter(lengths.values()))
+        shown = []
+        stated = set(spec["zip"])
+        self.taken |= stated - set(TABLES)
+        for name, values in spec["zip"].items():
+            where = f"{place}.zip.{name}"
+            if name in TABLES:
+                columns |= self._columns(name, values, where)
+            elif name in self.catalog.variables:
+                variable = self.catalog.variables[name]
+                columns[name] = np.array([self._placed(name, convert(variable, v, where)) for v in values])
+                if variable.kind == "integer":
+                    columns[name] = columns[name].astype(np.int64)
+                if variable.axis is None and name != key:
+                    shown.append(name)
+            else:
+                raise PerfgridError(f"{where}: unknown quantity{nearest(name, (*TABLES, *self.catalog.variables))}")
+        labels = spec.get("labels", [str(i) for i in range(count)])
+        return Axis(key, np.array(labels), columns, {}, tuple(shown))
+
+    def _parallelism(self, spec: Any, place: str) -> Axis:
+        """Every layout tp x pp x dp of every cluster size (and chunks); tp and pp default to all divisors."""
+        legal = ("devices", "tp", "pp", "dp", "chunks")
+        if not isinstance(spec, dict):
+            raise PerfgridError(f"{place}: needs a table with devices, tp, pp, found {spec!r}")
+        for key in spec:
+            if key not in legal:
+                raise PerfgridError(f"{place}: unknown key {key!r}{nearest(key, legal)}")
+        if "devices" not in spec:
+            raise PerfgridError(f"{place}: states no devices (the cluster sizes)")
+        lists: dict[str, list[int]] = {}
+        for key in spec:
+            values = spec[key] if isinstance(spec[key], list) else [spec[key]]
+            converted = [convert(self.catalog.variables[key], v, f"{place}.{key}") for v in values]
+            lists[key] = [int(v) for v in converted if isinstance(v, float)]
+            self._no_repeats(lists[key], f"{place}.{key}")
+        rows = []
+        for devices in lists["devices"]:
+            divisors = [d for d in range(1, devices + 1) if devices % d == 0]
+            for tp, pp, chunks in itertools.product(
+                lists.get("tp", divisors), lists.get("pp", divisors), lists.get("chunks", [1])
+            ):
+                dp, rest = divmod(devices, tp * pp)
+                if rest or dp == 0 or ("dp" in lists and dp not in lists["dp"]) or (chunks > 1 and pp == 1):
+                    continue
+                rows.append((devices, tp, pp, dp, chunks))
+            if not any(r[0] == devices for r in rows):
+                raise PerfgridError(
+                    f"{place}: a cluster of {devices} devices has no layout tp * pp * dp of the given lists"
+                )
+        columns = {k: np.array(v) for k, v in zip(legal, zip(*rows, strict=True), strict=True)}
+        labels = [f"tp{tp}.pp{pp}.dp{dp}" + (f".v{v}" if "chunks" in lists else "") for _, tp, pp, dp, v in rows]
+        shown = legal if "chunks" in lists else legal[:-1]
+        return Axis("parallelism", np.array(labels), {k: columns[k] for k in shown}, {}, shown)
