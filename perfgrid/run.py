@@ -43,7 +43,7 @@ def evaluate(
     check_memory(plan, study.name)
     enable_compilation_cache()
     evaluation = Evaluation(plan, dtype or study.file.dtype, tile_points, progress)
-    return to_dataset(plan, evaluation.collect(), study.catalog.references, **_attributes(study))
+    return to_dataset(plan, evaluation.collect(), study.catalog.references, _given(study), **_attributes(study))
 
 
 def stream(
@@ -66,7 +66,7 @@ def stream(
         n: np.broadcast_to(np.zeros((), np.int8 if plan.quantities[n].flag else evaluation.dtype), plan.result_shape(n))
         for n in plan.wanted
     }
-    template = to_dataset(plan, stand_ins, study.catalog.references, **_attributes(study))
+    template = to_dataset(plan, stand_ins, study.catalog.references, _given(study), **_attributes(study))
     with _replacing(target) as temporary, netCDF4.Dataset(temporary, "w") as file:
         _define(file, template)
         for name in plan.wanted:
@@ -230,6 +230,11 @@ def _write(file: netCDF4.Dataset, plan: Plan, name: str, where: tuple[slice, ...
     value = value.transpose((*order, *(i for i in range(value.ndim) if i not in order)))
     value = value.reshape(value.shape[: len(order)])
     variable[tuple(region[i] for i in order)] = value.astype(np.int8) if quantity.flag else value
+
+
+def _given(study: Study) -> dict[str, tuple[str, str]]:
+    """Unit and meaning of the given quantities."""
+    return {v.name: (v.unit, v.meaning) for v in study.catalog.variables.values()}
 
 
 def _attributes(study: Study) -> dict[str, str]:

@@ -46,6 +46,9 @@ class Study:
 
     def plan(self, extra: Sequence[str] = (), small_points: int | None = None) -> Plan:
         """The plan of this study. Raises PerfgridError for an unknown output or a quantity that nothing states."""
+        for name in self.outputs:
+            if name in {axis.name for axis in self.space.axes} | set(self.space.label_quantities()):
+                raise PerfgridError(f"{self.name}, outputs: {name!r} labels designs; a result has it as a coordinate")
         try:
             return Plan(self.registry, self.space, (*self.outputs, *extra), self.file.choices, small_points)
         except PerfgridError as error:

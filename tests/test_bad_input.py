@@ -99,6 +99,11 @@ def test_unknown_names(refused):
     refused("'best.ovr'", "'over'", top='best = { ovr = "parallelism", over = "model", minimize = "step_time" }')
 
 
+def test_labels_are_no_outputs(refused):
+    for name in ("recompute", "parallelism"):
+        refused("outputs", f"'{name}' labels designs", text=GOOD.format(**PARTS).replace('"step_time"', f'"{name}"'))
+
+
 def test_models_beyond_the_physics_are_refused(refused):
     refused("axes.model", "mixtral-8x7b", "mixture of experts", model='["mixtral-8x7b"]')
     refused("axes.model", "deepseek-v3", model='["deepseek-v3"]')

@@ -124,6 +124,12 @@ def test_explain_agrees_with_the_grid_and_tells_why_a_point_is_infeasible(result
     assert all(unit and source for _, unit, source in sources)
 
 
+def test_given_quantities_can_be_outputs():
+    ds = pg.evaluate(small.study(outputs=["hbm_capacity", "scale_up_size"]))
+    assert ds.hbm_capacity.dims == ("device",)
+    assert ds.hbm_capacity.attrs == {"units": "byte", "long_name": "Device memory"}
+
+
 def test_memory_is_checked_before_work():
     plan = small.study().plan()
     check_memory(plan, "x", plan.result_bytes * 2)

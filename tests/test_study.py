@@ -40,7 +40,7 @@ def test_the_grid_of_the_real_physics_equals_a_replay(dtype, small_points, tile_
         point = {a.name: i for a, i in zip(space.axes, index, strict=True)}
         for name in map(str, ds.data_vars):
             variable = ds[name]
-            found = variable.isel({d: point[d] for d in variable.dims}).item()
+            found = variable.isel({d: point[str(d)] for d in variable.dims}).item()
             if variable.dtype == np.int8:
                 assert found == values[name], (name, point)
                 continue

@@ -13,18 +13,26 @@ import jax
 import numpy as np
 import xarray as xr
 
-from .errors import PerfgridError
 from .plan import Plan
 from .space import Axis, Space
 
 SPACE_ATTRIBUTE = "perfgrid_space"
 
 
-def attributes(plan: Plan, name: str, references: Mapping[str, str] | None = None) -> dict[str, Any]:
-    """CF attributes of one wanted quantity: units, long_name, references; flags for constraints and choices."""
+def attributes(
+    plan: Plan,
+    name: str,
+    references: Mapping[str, str] | None = None,
+    given: Mapping[str, tuple[str, str]] | None = None,
+) -> dict[str, Any]:
+    """CF attributes of one wanted quantity: units, long_name, references; flags for constraints and choices.
+
+    ``given`` tells unit and meaning of given quantities.
+    """
     node = plan.quantities[name].node
     if node is None:
-        return {"units": "1", "long_name": name.replace("_", " ")}
+        unit, meaning = (given or {}).get(name, ("1", name.replace("_", " ")))
+        return {"units": unit, "long_name": meaning}
     found: dict[str, Any] = {"units": node.unit, "long_name": node.meaning.rstrip(".")}
     cited = [(references or {}).get(key.strip(), key.strip()) for key in node.source.split(",")]
     found["references"] = "; ".join(cited)
@@ -43,7 +51,11 @@ def attributes(plan: Plan, name: str, references: Mapping[str, str] | None = Non
 
 
 def to_dataset(
-    plan: Plan, results: Mapping[str, np.ndarray], references: Mapping[str, str] | None = None, **extra: str
+    plan: Plan,
+    results: Mapping[str, np.ndarray],
+    references: Mapping[str, str] | None = None,
+    given: Mapping[str, tuple[str, str]] | None = None,
+    **extra: str,
 ) -> xr.Dataset:
     """Label the results of an evaluation (arrays in evaluation order of axes); axes come out in the study's order."""
     inner = plan.registry.inner
@@ -51,8 +63,6 @@ def to_dataset(
     variables: dict[str, Any] = {}
     for name in plan.wanted:
         quantity, array = plan.quantities[name], results[name]
-        if name in study_axes(study):
-            raise PerfgridError(f"output {name!r} is also an axis of the study: it is its coordinate already")
         dims, where = [], []
         for axis in (*study.axes, *inner.names):
             if isinstance(axis, Axis):
@@ -68,7 +78,7 @@ def to_dataset(
         array = array.reshape(array.shape[: len(dims)])
         if quantity.flag or (quantity.node is not None and quantity.node.flags):
             array = array.astype(np.int8)
-        variables[name] = (dims, array, attributes(plan, name, references))
+        variables[name] = (dims, array, attributes(plan, name, references, given))
     coordinates: dict[str, Any] = {}
     for axis in study.axes:
         scaled = ", ".join(axis.scales)
