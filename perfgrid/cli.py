@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import sys
 import time
 from collections.abc import Collection, Iterable, Sequence
@@ -29,6 +30,7 @@ from perfgrid.report.text import explanation_lines, number
 from perfgrid.report.winners import bound_by
 from perfgrid.run import check_output, evaluate, explain, formulas_changed, save, stream
 from perfgrid.study import Study, load_study
+from perfgrid.study_space import Best
 
 app = typer.Typer(
     name="perfgrid",
@@ -47,6 +49,9 @@ Settings = Annotated[
     typer.Option("--set", help="Override, such as device.b200.hbm_bandwidth=10e12 or axes.microbatch=[1,2]."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")]
+
+
+FEW_POINTS = 64  # that are printed one by one where no best ones are asked for
 
 
 class Reporter:
@@ -114,33 +119,42 @@ def run(
     if output is not None:
         check_output(output, overwrite)
     start = time.perf_counter()
-    with Reporter(loaded.space.points) as reporter:
-        if streaming:
-            assert output is not None
-            stream(loaded, output, dtype, overwrite, progress=reporter)
-            result = xr.open_dataset(output)
-        else:
-            result = evaluate(loaded, dtype, progress=reporter)
+    try:
+        with Reporter(loaded.space.points) as reporter:
+            if streaming and output is not None:
+                stream(loaded, output, dtype, overwrite, progress=reporter)
+                result = xr.open_dataset(output)
+            else:
+                result = evaluate(loaded, dtype, progress=reporter)
+    except KeyboardInterrupt:
+        err.print("perfgrid: interrupted; no result was written")
+        raise typer.Exit(130) from None
     seconds = time.perf_counter() - start
-    winners = None
-    if loaded.file.best is not None and not streaming:
-        choice = loaded.file.best
-        winners = best_designs(result, choice.over, choice.minimize, choice.maximize, choice.at)
-    points, infeasible, reasons = violations(result)
     if output is not None and not streaming:
         save(result, output, overwrite)
+    winners, choice = None, loaded.file.best
+    if choice is None and loaded.space.points <= FEW_POINTS:
+        choice = Best(over=[], minimize=loaded.outputs[0])  # every point is shown
+    if choice is not None and not streaming:
+        at = {axis: loaded.label(axis, label) for axis, label in choice.at.items()}
+        winners = best_designs(result, choice.over, choice.minimize, choice.maximize, at)
+    points, infeasible, reasons = violations(result)
     if as_json:
         data: dict[str, Any] = {
             "points": points,
             "infeasible": infeasible,
             "seconds": seconds,
             "violations": [vars(v) for v in reasons],
-            "best": [] if winners is None else winner_rows(loaded, winners),
+            "best": [] if winners is None or choice is None else winner_rows(loaded, winners, choice),
         }
         print(json.dumps(data, default=_plain))
         return
-    if winners is not None:
-        print_winners(loaded, winners)
+    if winners is not None and choice is not None:
+        print_winners(loaded, winners, choice)
+    elif streaming and choice is not None:
+        out.print("the best designs are not searched in a streamed run")
+    elif output is None:
+        out.print("nothing is kept: give -o FILE.nc to save the result, or [best] in the study for a table")
     out.print(f"{points:,} points in {seconds:.1f} s; {infeasible:,} infeasible ({infeasible / points:.1%})")
     for violation in reasons:
         out.print(
@@ -151,10 +165,8 @@ def run(
         out.print(f"saved {output} ({output.stat().st_size / 1e6:.1f} MB)")
 
 
-def winner_rows(study: Study, winners: xr.Dataset) -> list[dict[str, Any]]:
+def winner_rows(study: Study, winners: xr.Dataset, choice: Best) -> list[dict[str, Any]]:
     """One row per group: its labels, the chosen labels, the outputs, what bounds it."""
-    choice = study.file.best
-    assert choice is not None
     axes = study_axes(study.space)
     rows = []
     groups = winners["found"].dims
@@ -173,16 +185,15 @@ def winner_rows(study: Study, winners: xr.Dataset) -> list[dict[str, Any]]:
     return rows
 
 
-def print_winners(study: Study, winners: xr.Dataset) -> None:
+def print_winners(study: Study, winners: xr.Dataset, choice: Best) -> None:
     """The best design of each group as a table."""
-    choice = study.file.best
-    assert choice is not None
-    rows = winner_rows(study, winners)
+    rows = winner_rows(study, winners, choice)
     objective = choice.minimize or choice.maximize or ""
     shown = list(dict.fromkeys([objective, *study.outputs]))
     first = next((r for r in rows if r["feasible"]), None)
     caption = "".join(f", {axis} = {label}" for axis, label in choice.at.items())
-    out.print(f"{study.file.title}: best by {'least' if choice.minimize else 'largest'} {objective}{caption}")
+    way = f"best by {'least' if choice.minimize else 'largest'} {objective}" if choice.over else "every design"
+    out.print(f"{study.file.title}: {way}{caption}")
     if first is None:
         out.print("no group has a feasible design")
         return
@@ -202,7 +213,7 @@ def print_winners(study: Study, winners: xr.Dataset) -> None:
         if len(shown) <= 3 or not out.is_terminal or Measurement.get(wide, wide.options, table).maximum <= out.width:
             break
         shown.pop()  # a narrow terminal shows fewer outputs rather than broken ones
-    show(table)
+    show(table, whole=True)
 
 
 def text_table(headers: Iterable[str], rows: Iterable[Sequence[str]], right: Collection[str] = ()) -> Table:
@@ -215,12 +226,20 @@ def text_table(headers: Iterable[str], rows: Iterable[Sequence[str]], right: Col
     return table
 
 
-def show(table: Table) -> None:
-    """Print a table at its full width."""
+def show(table: Table, whole: bool = False) -> None:
+    """Print a table line by line; on a terminal lines are cut at its width unless the ``whole`` matters."""
     with wide.capture() as capture:
         wide.print(table)
     for line in capture.get().splitlines():
-        out.print(Text.from_ansi(line.rstrip()), soft_wrap=True)
+        print_line(Text.from_ansi(line.rstrip()), whole)
+
+
+def print_line(line: Text | str, whole: bool = False) -> None:
+    """One line that is never broken: cut at the width of a terminal, whole elsewhere."""
+    if out.is_terminal and not whole:
+        out.print(line, no_wrap=True, overflow="ellipsis", crop=True, markup=False)
+    else:
+        out.print(line, soft_wrap=True, markup=False)
 
 
 @app.command()
@@ -230,7 +249,7 @@ def plan(study: StudyArgument, settings: Settings = None, as_json: Json = False)
     found = loaded.plan()
     rows = found.describe()
     if as_json:
-        data = {"points": found.space.points, "result_bytes": found.result_bytes, "quantities": rows}
+        data = {"points": found.space.points, "result_bytes": found.result_bytes(), "quantities": rows}
         print(json.dumps(data, default=_plain))
         return
     lines = []
@@ -245,7 +264,7 @@ def plan(study: StudyArgument, settings: Settings = None, as_json: Json = False)
     grid = " x ".join(f"{a.name} {len(a)}" for a in loaded.space.axes)
     out.print(
         f"{found.space.points:,} points ({grid}); {len(rows)} quantities, {sum(r['stage'] == 'grid' for r in rows)} on "
-        f"the grid; results (*) take {number(found.result_bytes, 'byte')}"
+        f"the grid; results (*) take {number(found.result_bytes(), 'byte')}"
     )
 
 
@@ -261,10 +280,14 @@ def explain_command(
     labels: dict[str, str] = {}
     for item in ",".join(at or []).split(","):
         if item:
-            axis, equals, label = item.partition("=")
+            axis, equals, label = (part.strip() for part in item.partition("="))
             if not equals:
                 raise PerfgridError(f"--at {item!r} must read axis=label")
-            labels[axis.strip()] = label.strip()
+            if axis in labels:
+                raise PerfgridError(f"--at names axis {axis!r} twice")
+            labels[axis] = label
+    if depth is not None and depth < 0:
+        raise PerfgridError(f"--depth must be 0 or more, found {depth}")
     if what.suffix == ".toml":
         found = explain(load_study(what, settings or ()), quantity, labels)
     else:
@@ -272,13 +295,16 @@ def explain_command(
             raise PerfgridError("--set applies to a study, not to a finished result")
         try:
             dataset = xr.open_dataset(what)
-        except (OSError, ValueError) as error:
-            raise PerfgridError(f"cannot read {str(what)!r} as a study (.toml) or a result (.nc): {error}") from None
-        found = explain(dataset, quantity, labels)
+        except (OSError, ValueError):
+            raise PerfgridError(f"cannot read {str(what)!r} as a study (.toml) or a result (.nc)") from None
+        try:
+            found = explain(dataset, quantity, labels)
+        except PerfgridError as error:
+            raise PerfgridError(f"{what}: {error}") from None
         if formulas_changed(dataset):
             err.print(f"note: {what} was made with other formulas than those installed; the derivation uses the latter")
-    for line in explanation_lines(found, INNER, depth):
-        out.print(line, markup=False)
+    for number_of_line, line in enumerate(explanation_lines(found, INNER, depth)):
+        print_line(line, whole=number_of_line <= len(found.violated))
 
 
 @app.command()
@@ -340,14 +366,17 @@ def _plain(value: Any) -> Any:
 
 def main() -> None:
     """Entry point: a PerfgridError ends with exit status 2 and its sentence on standard error."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that unfinished files are cleaned up
     try:
         app()
     except PerfgridError as error:
         print(f"perfgrid: {error}", file=sys.stderr)
         sys.exit(2)
     except KeyboardInterrupt:
-        print("perfgrid: interrupted; nothing was written", file=sys.stderr)
         sys.exit(130)
+    except MemoryError:
+        print("perfgrid: not enough memory; ask for fewer outputs or shorter axes, or use --stream", file=sys.stderr)
+        sys.exit(2)
 
 
 if __name__ == "__main__":

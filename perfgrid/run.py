@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,17 +15,21 @@ import netCDF4
 import numpy as np
 import xarray as xr
 
-from perfgrid.catalog import Catalog, load_catalog
+from perfgrid.analysis.best import GROUPED
+from perfgrid.catalog import load_variables
 from perfgrid.engine.dataset import SPACE_ATTRIBUTE, formula_hash, space_from_json, to_dataset
-from perfgrid.engine.errors import PerfgridError, nearest
-from perfgrid.engine.explain import Explanation, explain_point
+from perfgrid.engine.errors import PerfgridError
+from perfgrid.engine.explain import Explanation, explain_point, index_of
 from perfgrid.engine.plan import Plan
 from perfgrid.engine.registry import Registry
 from perfgrid.engine.space import Space
 from perfgrid.engine.stages import TILE_POINTS, Evaluation, Progress, enable_compilation_cache
 from perfgrid.formulas import INNER, WORKLOADS
 from perfgrid.study import Study
+from perfgrid.study_space import TABLES
 from perfgrid.where import apply_where
+
+STUDY_ATTRIBUTE = "perfgrid_study"  # global attribute: what is needed beside the design space to explain a result
 
 
 def evaluate(
@@ -39,8 +43,10 @@ def evaluate(
 
     Raises PerfgridError if the result would not fit the memory at hand.
     """
-    plan = study.plan(small_points=small_points)
-    check_memory(plan, study.name)
+    if not isinstance(study, Study):
+        raise PerfgridError(f"evaluate needs a Study, found {study!r}; load_study(path) reads one from a file")
+    plan = study.plan(small_points)
+    check_memory(plan, study.name, dtype or study.file.dtype)
     enable_compilation_cache()
     evaluation = Evaluation(plan, dtype or study.file.dtype, tile_points, progress)
     return to_dataset(plan, evaluation.collect(), study.catalog.references, _given(study), **_attributes(study))
@@ -94,30 +100,65 @@ def save(dataset: xr.Dataset, path: str | Path, overwrite: bool = False) -> Path
 
 
 def explain(
-    what: Study | xr.Dataset, quantity: str, at: Mapping[str, Any], catalog: Catalog | None = None
+    what: Study | xr.Dataset, quantity: str, at: Mapping[str, Any], formulas: Iterable[Callable[..., Any]] = ()
 ) -> Explanation:
     """Derive one number of a study or of a result: every formula below it, and each constraint that its point violates.
 
-    ``at`` names a label of every axis. Raises PerfgridError for an unknown quantity, axis or label.
+    ``at`` names a label of every axis; ``formulas`` are the user's own with which a result was made. Raises
+    PerfgridError for an unknown quantity, axis or label, and for a result whose formulas are not at hand.
     """
     if isinstance(what, Study):
-        space, registry, choices, catalog = what.space, what.registry, what.file.choices, what.catalog
+        space, registry, choices, sources = what.space, what.registry, what.file.choices, what.sources()
+        at, overrides = {axis: what.label(axis, label) for axis, label in at.items()}, what.file.overrides
+        variables = what.catalog.variables
     else:
-        space, registry, choices = restore(what)
-        catalog = catalog or load_catalog()
-    units = {v.name: (v.unit, v.meaning, f"given by {v.of}") for v in catalog.variables.values()}
+        space, registry, choices = restore(what, formulas)
+        stored = json.loads(what.attrs[STUDY_ATTRIBUTE])
+        sources, overrides = stored["sources"], stored["overrides"]
+        variables = load_variables()
+    index = index_of(space, at)
+    entries = {table: _entry(space, index, table, names) for table, names in sources.items()}
+    units = {}
+    for variable in variables.values():
+        source = f"given by {variable.of}"
+        if variable.name in overrides:
+            source = "given by the study's overrides"
+        elif any(
+            variable.name in a.columns and variable.of in TABLES and variable.of not in (a.name, *a.columns)
+            for a in space.axes
+        ):
+            source = "given by the study's axes"
+        elif variable.of in sources and entries[variable.of]:
+            source = sources[variable.of][entries[variable.of]].get(variable.name, source)
+        units[variable.name] = (variable.unit, variable.meaning, source)
     return explain_point(registry, space, quantity, at, choices, units)
 
 
-def restore(dataset: xr.Dataset) -> tuple[Space, Registry, dict[str, str]]:
-    """The design space, formulas and choices that a result was made with. PerfgridError if it holds none."""
-    if SPACE_ATTRIBUTE not in dataset.attrs:
-        raise PerfgridError("the file is not a perfgrid result: it stores no design space")
-    data = json.loads(dataset.attrs[SPACE_ATTRIBUTE])
-    space = space_from_json(data)
-    registry = Registry.collect(WORKLOADS[dataset.attrs.get("perfgrid_workload", "training")], INNER)
-    if where := dataset.attrs.get("perfgrid_where"):
-        space, constraint = apply_where(space, where, "where")
+def _entry(space: Space, index: tuple[int, ...], table: str, names: Mapping[str, Any]) -> str:
+    """The catalog entry of a table at one point; empty if none is known."""
+    for axis, row in zip(space.axes, index, strict=True):
+        if axis.name == table:
+            return str(axis.labels[row])
+        if table in axis.columns:
+            return str(axis.columns[table][row])
+    return next(iter(names)) if len(names) == 1 else ""
+
+
+def restore(dataset: xr.Dataset, formulas: Iterable[Callable[..., Any]] = ()) -> tuple[Space, Registry, dict[str, str]]:
+    """The design space, formulas and choices that a result was made with. PerfgridError if they are not at hand."""
+    if SPACE_ATTRIBUTE not in dataset.attrs or STUDY_ATTRIBUTE not in dataset.attrs:
+        raise PerfgridError("this is no perfgrid result: it stores no design space")
+    data, stored = json.loads(dataset.attrs[SPACE_ATTRIBUTE]), json.loads(dataset.attrs[STUDY_ATTRIBUTE])
+    space, formulas = space_from_json(data), tuple(formulas)
+    registry = Registry.collect(WORKLOADS[stored["workload"]], INNER)
+    if lacking := sorted(set(stored["formulas"]) - {f.__name__ for f in formulas}):
+        raise PerfgridError(
+            f"the result was made with formulas of its user, {', '.join(lacking)}: give them as explain(formulas=[...])"
+        )
+    if formulas:
+        registry = registry.extended(formulas)
+    if stored["where"]:
+        space, constraint = apply_where(space, stored["where"], "where")
         if constraint is not None:
             registry.add(constraint)
     return space, registry, dict(data["choices"])
@@ -144,12 +185,13 @@ def available_memory() -> int:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
-def check_memory(plan: Plan, name: str, available: int | None = None) -> None:
+def check_memory(plan: Plan, name: str, dtype: str = "float32", available: int | None = None) -> None:
     """PerfgridError, with the size and the command that streams, if the results cannot be held in memory."""
     limit = available_memory() if available is None else available
-    if plan.result_bytes > 0.8 * limit:
+    needed = plan.result_bytes(dtype)
+    if needed > 0.8 * limit:
         raise PerfgridError(
-            f"{name}: the results of {plan.space.points:,} points take {plan.result_bytes / 2**30:,.1f} GiB and "
+            f"{name}: the results of {plan.space.points:,} points take {needed / 2**30:,.1f} GiB and "
             f"{limit / 2**30:,.1f} GiB of memory are free; write them tile by tile with "
             f"'perfgrid run {name} --stream -o FILE.nc', or ask for fewer outputs or shorter axes"
         )
@@ -166,9 +208,11 @@ def check_output(path: str | Path, overwrite: bool) -> Path:
         raise PerfgridError(f"cannot write {str(target)!r}: it is a folder")
     if target.exists() and not overwrite:
         raise PerfgridError(f"{str(target)!r} exists; give --overwrite to replace it")
-    if not os.access(target.parent, os.W_OK):
-        raise PerfgridError(f"cannot write {str(target)!r}: no permission to write in {str(target.parent)!r}")
-    return target
+    try:
+        with tempfile.NamedTemporaryFile(prefix=f".{target.name}.", suffix=".part", dir=target.parent):
+            return target
+    except OSError as error:
+        raise PerfgridError(f"cannot write {str(target)!r}: {error.strerror or error}") from None
 
 
 @contextmanager
@@ -182,8 +226,8 @@ def _replacing(target: Path) -> Iterator[str]:
         os.umask(mask)
         os.chmod(temporary, 0o666 & ~mask)
         os.replace(temporary, target)
-    except OSError as error:
-        raise PerfgridError(f"cannot write {str(target)!r}: {error.strerror or error}") from error
+    except (OSError, RuntimeError) as error:  # the netCDF library reports a full disk as a RuntimeError
+        raise PerfgridError(f"cannot write {str(target)!r}: {getattr(error, 'strerror', None) or error}") from error
     finally:
         if os.path.exists(temporary):
             os.unlink(temporary)
@@ -239,19 +283,17 @@ def _given(study: Study) -> dict[str, tuple[str, str]]:
 
 def _attributes(study: Study) -> dict[str, str]:
     """Global attributes that tell what the study was."""
-    found = {
+    stored = {
+        "workload": study.file.workload,
+        "where": study.file.where,
+        "overrides": study.file.overrides,
+        "formulas": [f.__name__ for f in study.formulas],
+        "sources": study.sources(),
+    }
+    return {
         "title": study.file.title,
-        "perfgrid_workload": study.file.workload,
-        "perfgrid_study": study.source or study.file.model_dump_json(exclude_none=True),
+        "study": study.source or study.file.model_dump_json(exclude_none=True),
+        STUDY_ATTRIBUTE: json.dumps(stored),
+        GROUPED: "devices",
         "history": f"{datetime.now(UTC).strftime('%Y-%m-%dT%H:%M:%SZ')} evaluated from {study.name}",
     }
-    if study.file.where:
-        found["perfgrid_where"] = study.file.where
-    return found
-
-
-def require(dataset: xr.Dataset, names: tuple[str, ...]) -> None:
-    """PerfgridError with the nearest names unless a result holds every named variable."""
-    for name in names:
-        if name not in dataset:
-            raise PerfgridError(f"the result holds no {name!r}{nearest(name, map(str, dataset.data_vars))}")

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
-from perfgrid.catalog import Catalog, load_catalog
-from perfgrid.engine.errors import PerfgridError, nearest
+from perfgrid.catalog import Catalog, convert, load_catalog
+from perfgrid.engine.errors import MissingQuantity, PerfgridError, nearest
 from perfgrid.engine.plan import Plan
 from perfgrid.engine.registry import Registry
 from perfgrid.engine.space import Space
 from perfgrid.formulas import INNER, WORKLOADS
-from perfgrid.study_space import TABLES, Best, SpaceBuilder, StudyFile
+from perfgrid.study_space import DEFAULT_SOFTWARE, TABLES, Best, SpaceBuilder, StudyFile
 from perfgrid.where import apply_where
 
 
@@ -30,6 +30,7 @@ class Study:
     catalog: Catalog
     name: str = "study"
     source: str = ""
+    formulas: tuple[Callable[..., Any], ...] = ()  # the user's own
 
     @classmethod
     def make(cls, catalog: Catalog | None = None, formulas: Iterable[Callable[..., Any]] = (), **content: Any) -> Study:
@@ -44,25 +45,57 @@ class Study:
         """The wanted quantities."""
         return tuple(self.file.outputs)
 
-    def plan(self, extra: Sequence[str] = (), small_points: int | None = None) -> Plan:
-        """The plan of this study. Raises PerfgridError for an unknown output or a quantity that nothing states."""
+    def plan(self, small_points: int | None = None) -> Plan:
+        """The plan of this study. Raises PerfgridError for a label as an output and a quantity that nothing states."""
+        coordinates = {c for a in self.space.axes for c in (a.name, *a.shown)} | set(self.space.label_quantities())
         for name in self.outputs:
-            if name in {axis.name for axis in self.space.axes} | set(self.space.label_quantities()):
+            if name in coordinates:
                 raise PerfgridError(f"{self.name}, outputs: {name!r} labels designs; a result has it as a coordinate")
         try:
-            return Plan(self.registry, self.space, (*self.outputs, *extra), self.file.choices, small_points)
+            return Plan(self.registry, self.space, self.outputs, self.file.choices, small_points)
+        except MissingQuantity as missing:
+            variable = self.catalog.variables.get(missing.quantity)
+            if variable is None:
+                raise PerfgridError(f"{self.name}: {missing}") from missing
+            where = f"axes.{variable.of}" if variable.of in TABLES else "[workload_parameters] or [axes]"
+            raise PerfgridError(
+                f"{self.name}: {missing.quantity!r}, needed by {missing.reader!r}, is not stated "
+                f"({variable.meaning}): state it in {where}"
+            ) from missing
         except PerfgridError as error:
-            raise PerfgridError(f"{self.name}: {self._hint(str(error))}") from error
+            raise PerfgridError(f"{self.name}: {error}") from error
 
-    def _hint(self, sentence: str) -> str:
-        """Say where to state a missing quantity if the glossary knows it."""
-        for name, variable in self.catalog.variables.items():
-            if f"quantity {name!r}, needed by" in sentence:
-                where = f"a {variable.of} entry" if variable.of in TABLES else "[workload_parameters] or [axes]"
-                if variable.of in TABLES and name not in self.space.names():
-                    where = f"axes.{variable.of}"
-                return f"{sentence.split(', is neither')[0]}, is not stated ({variable.meaning}): state it in {where}"
-        return sentence
+    def label(self, axis: str, value: Any) -> Any:
+        """A label as a user writes it, with a unit say, as the axis holds it."""
+        variable = self.catalog.variables.get(axis)
+        found = next((a for a in self.space.axes if a.name == axis), None)
+        if found is None or variable is None or not isinstance(value, str) or found.labels.dtype.kind not in "if":
+            return value
+        if axis in found.scales:
+            return value
+        try:
+            number = convert(variable, value, axis)
+            return number if value.strip()[-1:].isalpha() else value
+        except PerfgridError:
+            return value  # the axis says which labels it has
+
+    def sources(self) -> dict[str, dict[str, dict[str, str]]]:
+        """Table -> entry -> quantity -> citation, of the catalog entries that the study uses."""
+        used: dict[str, set[str]] = {table: set() for table in TABLES}
+        for axis in self.space.axes:
+            if axis.name in TABLES:
+                used[axis.name] |= set(map(str, axis.labels))
+            for table in set(TABLES) & set(axis.columns):
+                used[table] |= set(map(str, axis.columns[table]))
+        used["software"] |= set() if used["software"] else {DEFAULT_SOFTWARE}
+        cited = self.catalog.references
+        return {
+            table: {
+                name: {q: cited.get(key, key) for q, key in self.catalog.entry(table, name).sources.items()}
+                for name in sorted(names)
+            }
+            for table, names in used.items()
+        }
 
 
 def load_study(
@@ -78,7 +111,7 @@ def load_study(
     """
     path = Path(path)
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")
     except OSError as error:
         raise PerfgridError(f"cannot read study {str(path)!r}: {error.strerror}") from None
     except UnicodeDecodeError:
@@ -100,6 +133,8 @@ def load_study(
             values[key.strip()] = parsed
             continue
         *folders, last = key.strip().split(".")
+        if not key.strip() or "" in (*folders, last):
+            raise PerfgridError(f"--set {setting!r} must name a key, such as device.b200.hbm_bandwidth=10e12")
         place = content
         for folder in folders:
             place = place.setdefault(folder, {})
@@ -128,7 +163,8 @@ def build_study(
     if catalog_values:
         catalog = catalog.with_values(dict(catalog_values))
     registry = Registry.collect(WORKLOADS[file.workload], INNER)
-    if formulas := tuple(formulas):
+    formulas = tuple(formulas)
+    if formulas:
         registry = registry.extended(formulas)
     space = SpaceBuilder(file, name, catalog, registry).space()
     if file.where:
@@ -136,7 +172,16 @@ def build_study(
         if constraint is not None:
             registry = registry.extended(())
             registry.add(constraint)
-    study = Study(file, space, registry, catalog, name)
+    study = Study(file, space, registry, catalog, name, formulas=formulas)
+    legal = (*registry.names(), *(f"{c}_choice" for c in registry.choices), *space.names())
+    for output in file.outputs:
+        if output not in legal and output not in {axis.name for axis in space.axes}:
+            raise PerfgridError(f"{name}, outputs: unknown quantity {output!r}{nearest(output, legal)}")
+    used = study.sources()
+    for key in catalog_values or {}:
+        table, _, rest = key.partition(".")
+        if not any(rest.startswith(f"{entry}.") for entry in used.get(table, ())):
+            raise PerfgridError(f"{name}, --set {key}: the study uses no such {table}{nearest(rest, used[table])}")
     if file.best is not None:
         _check_best(file.best, study)
     return study
@@ -161,8 +206,13 @@ def _check_best(best: Best, study: Study) -> None:
         for axis in axes:
             if axis not in names:
                 raise PerfgridError(f"{study.name}, best.{key}: unknown axis {axis!r}{nearest(axis, names)}")
+    if both := sorted(set(over) & set(best.at)):
+        raise PerfgridError(f"{study.name}, best: axis {both[0]!r} stands in over and in at")
     for axis, label in best.at.items():
-        study.space.axes[names.index(axis)].index(label)
+        try:
+            study.space.axes[names.index(axis)].index(study.label(axis, label))
+        except PerfgridError as error:
+            raise PerfgridError(f"{study.name}, best.at: {error}") from None
     if (best.minimize is None) == (best.maximize is None):
         raise PerfgridError(f"{study.name}, best: give either minimize or maximize")
     objective = best.minimize or best.maximize

@@ -17,6 +17,7 @@ from perfgrid.engine.space import Axis, Space
 from perfgrid.formulas import INNER
 
 TABLES = ("model", "device", "topology", "software")
+LONGEST_RANGE = 10_000_000
 DEFAULT_SOFTWARE = "megatron-lm"
 
 
@@ -70,13 +71,16 @@ class SpaceBuilder:
                 raise PerfgridError(f"{place}: unknown parameter{nearest(key, stated)}")
             if key in self.file.axes:
                 raise PerfgridError(f"{place}: {key!r} is also an axis; state it once")
-            constants[key] = self._placed(key, convert(variables[key], value, place))
+            constants[key] = self._placed(variables[key], convert(variables[key], value, place))
+        by_axes = self._stated_by_axes()
         for key, value in self.file.overrides.items():
+            if key in by_axes:
+                raise PerfgridError(
+                    f"{self.name}, overrides.{key}: axes.{by_axes[key]} states {key!r} too; state it once"
+                )
             constants[key] = self._override(key, value)
             self.taken.add(key)
-        for key, spec in self.file.axes.items():
-            if key in variables and not (isinstance(spec, dict) and "scale" in spec):
-                self.taken.add(key)
+        self.taken |= set(by_axes) - set(TABLES)
         entries_missing = set(TABLES)
         for key, spec in self.file.axes.items():
             axis = self._axis(key, spec)
@@ -87,47 +91,88 @@ class SpaceBuilder:
             for column, values in self._columns("software", [entry.name], f"{self.name}, software").items():
                 constants.setdefault(column, values[0])
         swept = {c for a in axes for c in a.columns}
-        return Space(tuple(axes), {k: v for k, v in constants.items() if k not in swept})
+        try:
+            space = Space(tuple(axes), {k: v for k, v in constants.items() if k not in swept})
+        except PerfgridError as error:
+            raise PerfgridError(f"{self.name}, axes: {error}") from None
+        self._check_scales(space)
+        return space
 
-    def _placed(self, name: str, value: Any) -> Any:
+    def _stated_by_axes(self) -> dict[str, str]:
+        """The quantities (and tables) that axes state, with the axis."""
+        found: dict[str, str] = {}
+        for key, spec in self.file.axes.items():
+            names = [key]
+            if isinstance(spec, dict):
+                names = [] if "scale" in spec else list(spec) if key == "parallelism" else [key]
+                if key == "parallelism":
+                    names += ["tp", "pp", "dp"]
+                if isinstance(spec.get("zip"), dict):
+                    names = list(spec["zip"])
+            for name in dict.fromkeys(names):
+                if name in found:
+                    raise PerfgridError(f"{self.name}: axes.{found[name]} and axes.{key} both state {name!r}")
+                found[name] = key
+        return found
+
+    def _check_scales(self, space: Space) -> None:
+        """A scaled quantity stays within its bounds."""
+        for name in {n for a in space.axes for n in a.scales}:
+            extremes = [1.0, 1.0]
+            for _, values in space.parts(name):
+                extremes = [extremes[0] * float(values.min()), extremes[1] * float(values.max())]
+            variable = self.catalog.variables[name].model_copy(update={"axis": None})
+            for value in extremes:
+                convert(variable, value, f"{self.name}, axes.{name}.scale: the scaled {name}")
+
+    def _variable(self, key: str, place: str) -> Variable | None:
+        """What the glossary or a formula says of a quantity; None for an unknown one.
+
+        Raises PerfgridError for a quantity that no formula reads: a model with experts, say, is not evaluated as dense.
+        """
+        if key in self.catalog.variables:
+            formulas = self.registry.formulas.values()
+            if not any(key in f.arguments or key == f.by for f in formulas):
+                raise PerfgridError(f"{place}: no formula of this workload depends on {key!r}")
+            return self.catalog.variables[key]
+        if key not in self.registry.names():
+            return None
+        found = self.registry.get(key)
+        return Variable(name=key, unit=found.unit, meaning=found.meaning, of="computed", minimum=-np.inf)
+
+    def _placed(self, variable: Variable, value: Any) -> Any:
         """A converted value as the engine wants it: vectors on their inner axis."""
-        axis = self.catalog.variables[name].axis
-        if axis is None:
+        if variable.axis is None:
             return value
-        return INNER.vector(axis, [float(value[label]) for label in INNER.labels[axis]])
+        return INNER.vector(variable.axis, [float(value[label]) for label in INNER.labels[variable.axis]])
 
     def _override(self, key: str, value: Any) -> Any:
         place = f"{self.name}, overrides.{key}"
-        if key in self.catalog.variables:
-            return self._placed(key, convert(self.catalog.variables[key], value, place))
-        legal = (*self.registry.names(), *self.catalog.variables)
-        if key not in self.registry.names():
+        variable = self._variable(key, place)
+        if variable is None:
+            legal = (*self.registry.names(), *self.catalog.variables)
             raise PerfgridError(f"{place}: unknown quantity{nearest(key, legal)}")
-        found = self.registry.get(key)
-        stand_in = Variable(name=key, unit=found.unit, meaning=found.meaning, of="workload", minimum=-np.inf)
-        return convert(stand_in, value, place)
+        return self._placed(variable, convert(variable, value, place))
 
     # -- axes -----------------------------------------------------------------------------------------------------
 
     def _axis(self, key: str, spec: Any) -> Axis:
         place = f"{self.name}, axes.{key}"
         if key in TABLES:
-            names = [spec] if isinstance(spec, str) else spec
-            if not isinstance(names, list) or not all(isinstance(n, str) for n in names):
-                raise PerfgridError(f"{place}: needs a list of {key} names, found {spec!r}")
+            names = self._names(key, [spec] if isinstance(spec, str) else spec, place)
             self._no_repeats(names, place)
             return Axis(key, np.array(names), self._columns(key, names, place))
         if key == "parallelism":
             return self._parallelism(spec, place)
         if isinstance(spec, dict) and "zip" in spec:
             return self._zipped(key, spec, place)
-        if key not in self.catalog.variables:
-            legal = (*TABLES, "parallelism", *self.catalog.variables)
+        variable = self._variable(key, place)
+        if variable is None:
+            legal = (*TABLES, "parallelism", *self.catalog.variables, *self.registry.names())
             raise PerfgridError(f"{place}: unknown axis{nearest(key, legal)}")
-        variable = self.catalog.variables[key]
         if isinstance(spec, dict) and set(spec) == {"scale"}:
-            if variable.kind != "number":
-                raise PerfgridError(f"{place}: only numbers can be scaled, {key!r} is of kind {variable.kind}")
+            if variable.kind != "number" or variable.of == "computed":
+                raise PerfgridError(f"{place}: only given numbers can be scaled, {key!r} is of kind {variable.kind}")
             factors = self._numbers(spec["scale"], f"{place}.scale")
             if min(factors) <= 0:
                 raise PerfgridError(f"{place}.scale: factors must be greater than zero, found {min(factors)}")
@@ -146,7 +191,7 @@ class SpaceBuilder:
         self._no_repeats(converted, place)
         if not converted:
             raise PerfgridError(f"{place}: the list is empty")
-        column = np.array([self._placed(key, v) for v in converted])
+        column = np.array([self._placed(variable, v) for v in converted])
         labels = np.array(converted) if variable.axis is None else np.arange(len(converted))
         if variable.kind == "integer":
             labels = labels.astype(np.int64)
@@ -167,13 +212,15 @@ class SpaceBuilder:
                 raise PerfgridError(
                     f"{place}: a range needs start, stop and num; {error.args[0]!r} is missing"
                 ) from None
-            except (TypeError, ValueError):
+            except (TypeError, ValueError, OverflowError):
                 raise PerfgridError(f"{place}: start, stop and num must be numbers, found {spec!r}") from None
             spacing = spec.get("spacing", "linear")
             if spacing not in ("linear", "log"):
                 raise PerfgridError(f"{place}: spacing must be 'linear' or 'log', found {spacing!r}")
-            if not (np.isfinite([start, stop]).all() and num >= 1 and num == spec["num"]):
-                raise PerfgridError(f"{place}: start and stop must be finite and num at least 1, found {spec!r}")
+            if not (np.isfinite([start, stop]).all() and 1 <= num <= LONGEST_RANGE and num == spec["num"]):
+                raise PerfgridError(
+                    f"{place}: start and stop must be finite and num between 1 and {LONGEST_RANGE:,}, found {spec!r}"
+                )
             if spacing == "log" and min(start, stop) <= 0:
                 raise PerfgridError(f"{place}: a logarithmic range needs start and stop above zero, found {spec!r}")
             return (np.geomspace if spacing == "log" else np.linspace)(start, stop, num).tolist()
@@ -193,6 +240,11 @@ class SpaceBuilder:
                 raise PerfgridError(f"{place}: lists {value!r} more than once")
             seen.append(value)
 
+    def _names(self, table: str, names: Any, place: str) -> list[str]:
+        if not isinstance(names, list) or not all(isinstance(n, str) for n in names):
+            raise PerfgridError(f"{place}: needs a list of {table} names, found {names!r}")
+        return names
+
     def _columns(self, table: str, names: Sequence[str], place: str) -> dict[str, np.ndarray]:
         """The columns of catalog entries that the study does not state itself."""
         try:
@@ -205,7 +257,7 @@ class SpaceBuilder:
         found = {}
         for variable in self.catalog.variables.values():
             if variable.of == table and variable.name not in self.taken:
-                values = [self._placed(variable.name, e.values[variable.name]) for e in entries]
+                values = [self._placed(variable, e.values[variable.name]) for e in entries]
                 found[variable.name] = np.array(values)
         return found
 
@@ -215,20 +267,21 @@ class SpaceBuilder:
             if other not in ("zip", "labels"):
                 raise PerfgridError(f"{place}: unknown key {other!r}{nearest(other, ('zip', 'labels'))}")
         columns: dict[str, np.ndarray] = {}
+        if not isinstance(spec["zip"], dict):
+            raise PerfgridError(f"{place}.zip: needs a table of lists, found {spec['zip']!r}")
         lengths = {k: len(v) if isinstance(v, list) else -1 for k, v in spec["zip"].items()}
         if not lengths or len(set(lengths.values())) != 1 or min(lengths.values()) < 1:
             raise PerfgridError(f"{place}.zip: needs lists of one common length, found {lengths}")
         count = next(iter(lengths.values()))
         shown = []
-        stated = set(spec["zip"])
-        self.taken |= stated - set(TABLES)
         for name, values in spec["zip"].items():
             where = f"{place}.zip.{name}"
             if name in TABLES:
-                columns |= self._columns(name, values, where)
-            elif name in self.catalog.variables:
-                variable = self.catalog.variables[name]
-                columns[name] = np.array([self._placed(name, convert(variable, v, where)) for v in values])
+                columns |= self._columns(name, self._names(name, values, where), where)
+                columns[name] = np.array(values)  # the entry's name: a label of the row
+                shown.append(name)
+            elif (variable := self._variable(name, where)) is not None:
+                columns[name] = np.array([self._placed(variable, convert(variable, v, where)) for v in values])
                 if variable.kind == "integer":
                     columns[name] = columns[name].astype(np.int64)
                 if variable.axis is None and name != key:
@@ -236,6 +289,8 @@ class SpaceBuilder:
             else:
                 raise PerfgridError(f"{where}: unknown quantity{nearest(name, (*TABLES, *self.catalog.variables))}")
         labels = spec.get("labels", [str(i) for i in range(count)])
+        if not isinstance(labels, list) or len(labels) != count:
+            raise PerfgridError(f"{place}.labels: needs a list of {count} names, found {labels!r}")
         return Axis(key, np.array(labels), columns, {}, tuple(shown))
 
     def _parallelism(self, spec: Any, place: str) -> Axis:
@@ -256,7 +311,8 @@ class SpaceBuilder:
             self._no_repeats(lists[key], f"{place}.{key}")
         rows = []
         for devices in lists["devices"]:
-            divisors = [d for d in range(1, devices + 1) if devices % d == 0]
+            small = [d for d in range(1, int(devices**0.5) + 1) if devices % d == 0]
+            divisors = sorted({*small, *(devices // d for d in small)})
             for tp, pp, chunks in itertools.product(
                 lists.get("tp", divisors), lists.get("pp", divisors), lists.get("chunks", [1])
             ):

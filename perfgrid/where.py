@@ -61,16 +61,39 @@ def apply_where(space: Space, text: str, place: str) -> tuple[Space, Constraint 
         tree = ast.parse(text.strip(), mode="eval").body
     except SyntaxError as error:
         raise PerfgridError(f"{place}: cannot read {text!r} as a condition: {error.msg}") from None
-    names: dict[str, tuple[int | None, Any]] = {n: (None, v) for n, v in space.constants.items()}
+    names: dict[str, tuple[int | None, Any]] = {n: (None, v) for n, v in space.constants.items() if np.ndim(v) == 0}
     for i, axis in enumerate(space.axes):
-        names[axis.name] = (i, axis.labels)
-        for column, values in axis.columns.items():
-            names[column] = (i, values)
+        names[axis.name] = (i, _plain(axis.labels))
+        names |= {column: (i, _plain(v)) for column, v in axis.columns.items() if np.ndim(v) == 1}
+
+    def compute(node: ast.AST, apply: Callable[..., Any], *parts: _Value) -> _Value:
+        """Apply an operation; what cannot be compared or computed is told by its text."""
+        kinds = {_kind(p.array) for p in parts if p.apply is None} - {"list"}
+        if len(kinds) > 1 and "text" in kinds:
+            raise PerfgridError(f"{place}: {ast.unparse(node)!r} compares a text with a number")
+        try:
+            value = _combine(apply, *parts)
+        except (TypeError, ValueError, OverflowError, ArithmeticError) as error:
+            raise PerfgridError(f"{place}: cannot compute {ast.unparse(node)!r}: {error}") from None
+        array = np.asarray(value.array) if value.apply is None else np.zeros(())
+        if array.dtype.kind == "f" and not np.isfinite(array).all():
+            raise PerfgridError(f"{place}: {ast.unparse(node)!r} is not a finite number everywhere")
+        return value
+
+    def known_text(node: ast.Compare, operands: list[_Value]) -> None:
+        """A text that is no label of the column it is compared with is a slip of the pen."""
+        labels = [str(x) for o in operands if o.axis is not None and _kind(o.array) == "text" for x in o.array]
+        for operand in operands if labels else ():
+            for text in np.ravel(operand.array) if operand.axis is None else ():
+                if isinstance(text, str) and str(text) not in labels:
+                    raise PerfgridError(
+                        f"{place}: {str(text)!r} in {ast.unparse(node)!r} is no label{nearest(str(text), labels)}"
+                    )
 
     def build(node: ast.AST) -> _Value:
         match node:
             case ast.Constant(value=value) if isinstance(value, (int, float, str, bool)):
-                return _Value(None, value)
+                return _Value(None, float(value) if type(value) is int else value)
             case ast.List(elts=items) | ast.Tuple(elts=items):
                 return _Value(None, [_literal(i, text, place) for i in items])
             case ast.Name(id=name):
@@ -80,18 +103,21 @@ def apply_where(space: Space, text: str, place: str) -> tuple[Space, Constraint 
                     raise PerfgridError(f"{place}: unknown name {name!r} in {text!r}{nearest(name, names)}")
                 return _Value(*names[name])
             case ast.UnaryOp(op=ast.Not(), operand=operand):
-                return _combine(xp.logical_not, build(operand))
+                return compute(node, xp.logical_not, build(operand))
             case ast.UnaryOp(op=ast.USub(), operand=operand):
-                return _combine(operator.neg, build(operand))
+                return compute(node, operator.neg, build(operand))
             case ast.BinOp(left=left, op=op, right=right) if type(op) in _BINARY:
-                return _combine(_BINARY[type(op)], build(left), build(right))
+                return compute(node, _BINARY[type(op)], build(left), build(right))
             case ast.BoolOp(op=op, values=values):
                 join = xp.logical_and if isinstance(op, ast.And) else xp.logical_or
-                return _combine(lambda *parts: reduce(join, parts), *map(build, values))
+                return compute(node, lambda *parts: reduce(join, parts), *map(build, values))
             case ast.Compare(left=left, ops=ops, comparators=others) if all(type(o) in _COMPARE for o in ops):
                 operands = [build(left), *map(build, others)]
-                pairs = [_combine(_COMPARE[type(o)], a, b) for o, (a, b) in zip(ops, pairwise(operands), strict=True)]
-                return _combine(lambda *parts: reduce(xp.logical_and, parts), *pairs)
+                known_text(node, operands)
+                pairs = [
+                    compute(node, _COMPARE[type(o)], a, b) for o, (a, b) in zip(ops, pairwise(operands), strict=True)
+                ]
+                return compute(node, lambda *parts: reduce(xp.logical_and, parts), *pairs)
         raise PerfgridError(
             f"{place}: {ast.unparse(node)!r} is not allowed in a condition (compare columns and numbers)"
         )
@@ -143,7 +169,7 @@ def apply_where(space: Space, text: str, place: str) -> tuple[Space, Constraint 
             "1",
             "study",
             "The design satisfies the study's where.",
-            kind="illegal",
+            kind="exceeds",  # its values mean what they say; the study does not want it
             reason=f"excluded by the study: where = {text}",
         )
     return Space(tuple(axes), constants), constraint
@@ -164,6 +190,17 @@ def _combine(apply: Callable[..., Any], *parts: _Value) -> _Value:
         return _Value(None, None, apply, parts)
     with np.errstate(all="ignore"):
         return _Value(next(iter(axes), None), apply(*(p.array for p in parts)))
+
+
+def _plain(column: np.ndarray) -> np.ndarray:
+    """Numbers as float64, so that no power of an integer wraps around."""
+    return column.astype(np.float64) if column.dtype.kind in "iu" else column
+
+
+def _kind(value: Any) -> str:
+    if isinstance(value, list):
+        return "list"
+    return "text" if np.asarray(value).dtype.kind in "US" else "number"
 
 
 def _literal(node: ast.AST, text: str, place: str) -> Any:

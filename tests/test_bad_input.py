@@ -109,6 +109,58 @@ def test_models_beyond_the_physics_are_refused(refused):
     refused("axes.model", "deepseek-v3", model='["deepseek-v3"]')
 
 
+def test_what_no_formula_reads_is_refused(refused):
+    refused("axes.window: no formula of this workload depends on 'window'", axes="window = [128, 256]")
+    refused("overrides.experts: no formula", top="overrides = { experts = 8 }")
+
+
+def test_a_quantity_is_stated_once(refused):
+    refused(
+        "overrides.microbatch: axes.microbatch states 'microbatch' too",
+        axes="microbatch = [1]",
+        top="overrides = { microbatch = 4 }",
+    )
+    refused("overrides.tp: axes.parallelism states 'tp' too", top="overrides = { tp = 2 }")
+    refused("axes.model and axes.case both state 'model'", axes='case = { zip = { model = ["llama-2-7b"] } }')
+    refused("--set device.b200.hbm_bandwidth", "uses no such device", extra=("--set", "device.b200.hbm_bandwidth=1e12"))
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["5,0 TB/s", "TB/s", "€5 TB/s", "5 TB/s # x", "2**3 TB/s", "50 GB/s/2", "5 * 2 TB/s", "5 000 GB/s", "∞ TB/s"],
+)
+def test_one_number_and_a_unit(refused, text):
+    refused("axes.hbm_bandwidth", axes=f'hbm_bandwidth = ["{text}"]')
+
+
+def test_scales_and_sizes_stay_within_bounds(refused):
+    refused("matrix_efficiency", "<= 1", axes="matrix_efficiency = { scale = [1, 2] }")
+    refused("hbm_bandwidth", "between", axes="hbm_bandwidth = [1e-300]")
+    refused(
+        "sequence_length",
+        "between",
+        text=GOOD.format(**PARTS).replace("sequence_length = 2048", "sequence_length = 1e30"),
+    )
+    refused(
+        "axes.hbm_bandwidth.scale",
+        "num between 1 and",
+        axes="hbm_bandwidth = { scale = { start = 1, stop = 2, num = 1000000000 } }",
+    )
+
+
+def test_zipped_rows_are_checked(refused):
+    refused("axes.case.zip", "table of lists", axes="case = { zip = 3 }")
+    refused(
+        "axes.case.zip.device",
+        "list of device names",
+        text=GOOD.format(**PARTS | {"axes": "case = { zip = { device = [1] } }"}).replace(
+            'device = ["h100-sxm-80gb"]\n', ""
+        ),
+    )
+    refused("axes.case.labels", "list of 1 names", axes="case = { zip = { microbatch = [1] }, labels = 3 }")
+    refused("'tier' has the name of an inner axis", axes="tier = { zip = { microbatch = [1] } }")
+
+
 def test_wrong_types_and_units(refused):
     refused("axes.microbatch", "'two'", axes='microbatch = ["two"]')
     refused("axes.microbatch", "1.5", axes="microbatch = [1.5]")
@@ -116,7 +168,7 @@ def test_wrong_types_and_units(refused):
     refused("axes.microbatch", "needs a list", axes="microbatch = 3")
     refused("workload_parameters.flash_attention", "true or false", parameters='flash_attention = "yes"')
     refused("outputs", text=GOOD.format(**PARTS).replace('["step_time", "memory_per_device"]', '"step_time"'))
-    refused("axes.recompute: only numbers can be scaled", axes="recompute = { scale = [1, 2] }")
+    refused("axes.recompute: only given numbers can be scaled", axes="recompute = { scale = [1, 2] }")
 
 
 def test_empty_and_repeated_axes(refused):
@@ -145,6 +197,11 @@ def test_conditions_that_cannot_be_read(refused):
     refused("where", "not allowed in a condition", top="where = \"__import__('os').getcwd() == 1\"")
     refused("where", "leaves no row of axis 'parallelism'", top='where = "tp > 64"')
     refused("where", "compares nothing", top='where = "tp + 1"')
+    refused("where", "compares a text with a number", top='where = "model < 3"')
+    refused("where", "is no label", "'llama-2-7b'", top="where = \"model == 'llama-2-7B'\"")
+    refused("where", "compares a text with a number", top="where = \"hbm_capacity > '100 GiB'\"")
+    refused("where", "cannot compute", top='where = "9 ** 9 ** 9 > tp"')
+    refused("where", "not a finite number", top='where = "tp / 0 > 1"')
 
 
 def test_missing_statements(refused):

@@ -132,6 +132,6 @@ def test_given_quantities_can_be_outputs():
 
 def test_memory_is_checked_before_work():
     plan = small.study().plan()
-    check_memory(plan, "x", plan.result_bytes * 2)
+    check_memory(plan, "x", available=plan.result_bytes() * 2)
     with pytest.raises(pg.PerfgridError, match=r"GiB.*--stream"):
-        check_memory(plan, "x", plan.result_bytes)
+        check_memory(plan, "x", available=plan.result_bytes())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,8 +10,9 @@ import xarray as xr
 
 from perfgrid.engine.dataset import feasible
 from perfgrid.engine.errors import PerfgridError, nearest
+from perfgrid.engine.space import Axis
 
-ALWAYS_GROUPED = "devices"  # a cluster of another size is another question, not a better answer
+GROUPED = "always_grouped"  # attribute of a result: the coordinate that is never chosen along (the cluster size)
 
 
 def best(
@@ -23,32 +24,32 @@ def best(
 ) -> xr.Dataset:
     """The best feasible design along the axes ``over``, for every label of the other axes.
 
-    ``at`` first selects labels of other axes. A coordinate ``devices`` along an axis of ``over`` always stays a group.
-    The result holds every variable and the chosen labels as coordinates; groups without a feasible design are NaN.
-    Raises PerfgridError for unknown names or unless exactly one objective is given.
+    ``at`` first selects labels of other axes. A cluster of another size is another question, not a better answer: the
+    coordinate that the result names as always grouped (``devices``) stays a group. The result holds every variable and
+    the chosen labels as coordinates; where ``found`` is false a group has no feasible design: its values are NaN, its
+    labels empty. Raises PerfgridError for unknown names or unless exactly one objective is given.
     """
     if (minimize is None) == (maximize is None):
         raise PerfgridError("give either minimize or maximize")
     objective = minimize or maximize or ""
     if objective not in dataset:
         raise PerfgridError(f"the result holds no {objective!r}{nearest(objective, map(str, dataset.data_vars))}")
-    over = [over] if isinstance(over, str) else list(over)
+    over = [over] if isinstance(over, str) else list(dict.fromkeys(over))
+    if both := sorted(set(over) & set(at or {})):
+        raise PerfgridError(f"axis {both[0]!r} is chosen along and selected at once")
     for axis in (*over, *(at or {})):
         if axis not in dataset.dims:
             raise PerfgridError(f"the result has no axis {axis!r}{nearest(axis, map(str, dataset.dims))}")
     for axis, label in (at or {}).items():
-        labels = dataset[axis].values
-        match = np.flatnonzero(np.isclose(labels, label) if labels.dtype.kind in "fi" else labels == label)
-        if len(match) == 0:
-            raise PerfgridError(f"axis {axis!r} has no label {label!r}{nearest(str(label), map(str, labels))}")
-        dataset = dataset.isel({axis: int(match[0])})
-    if ALWAYS_GROUPED in dataset.coords and ALWAYS_GROUPED not in dataset.dims:
-        axis = next(iter(dataset[ALWAYS_GROUPED].dims), None)
+        dataset = dataset.isel({axis: Axis(axis, dataset[axis].values).index(label)})
+    grouped = dataset.attrs.get(GROUPED)
+    if grouped in dataset.coords and grouped not in dataset.dims:
+        axis = next(iter(dataset[grouped].dims), None)
         if axis in over:
-            sizes = np.unique(dataset[ALWAYS_GROUPED].values)
-            parts = [dataset.isel({axis: dataset[ALWAYS_GROUPED].values == n}) for n in sizes]
-            chosen = [_best(p.drop_vars(ALWAYS_GROUPED), over, objective, minimize is not None) for p in parts]
-            groups = xr.Variable(ALWAYS_GROUPED, sizes.astype(np.int64))
+            sizes = np.unique(dataset[grouped].values)
+            parts = [dataset.isel({axis: dataset[grouped].values == n}) for n in sizes]
+            chosen = [_best(p.drop_vars(str(grouped)), over, objective, minimize is not None) for p in parts]
+            groups = xr.Variable(grouped, sizes.astype(np.int64))
             return xr.concat(chosen, dim=groups, join="outer", coords="all")
     return _best(dataset, over, objective, minimize is not None)
 
@@ -59,14 +60,27 @@ def _best(dataset: xr.Dataset, over: list[str], objective: str, least: bool) -> 
     score = score.expand_dims({d: dataset.sizes[d] for d in over if d not in score.dims})
     groups = [d for d in score.dims if d not in over]
     score = score.transpose(*groups, *over)
+    if not over:  # every point is its own group
+        return _masked(dataset, xr.DataArray(np.isfinite(score.values), dims=groups))
     flat = score.values.reshape(*(score.sizes[d] for d in groups), -1)
     winner = np.argmin(flat, axis=-1)
     found = np.isfinite(np.take_along_axis(flat, winner[..., None], axis=-1)[..., 0])
     rows = np.unravel_index(winner, [score.sizes[d] for d in over])
     index = {d: xr.DataArray(r, dims=groups) for d, r in zip(over, rows, strict=True)}
-    chosen = dataset.isel(index)
-    exists = xr.DataArray(found, dims=groups)
-    for name, variable in chosen.data_vars.items():
-        if "constraint" not in variable.attrs and variable.dtype.kind == "f":
-            chosen[name] = variable.where(exists)
-    return chosen.assign_coords(found=exists)
+    return _masked(dataset.isel(index), xr.DataArray(found, dims=groups), over)
+
+
+def _masked(chosen: xr.Dataset, exists: xr.DataArray, over: Collection[str] = ()) -> xr.Dataset:
+    """Nothing that looks like a design where there is none: NaN, choices -1, labels empty."""
+    masked = {}
+    for name, variable in (*chosen.data_vars.items(), *chosen.coords.items()):
+        if name in chosen.dims or "constraint" in variable.attrs or bool(exists.all()):
+            continue
+        if name in chosen.coords and name not in over and not set(exists.dims) & set(variable.dims):
+            continue
+        empty = {"f": np.nan, "i": -1, "U": ""}.get(variable.dtype.kind)
+        if empty is not None:
+            masked[name] = variable.where(exists, empty)
+    return chosen.assign_coords({n: v for n, v in masked.items() if n in chosen.coords} | {"found": exists}).assign(
+        {n: v for n, v in masked.items() if n not in chosen.coords}
+    )

@@ -22,6 +22,15 @@ AXIS_LABELS = {  # of the inner axes along which given quantities are vectors
     "link": ("nvlink", "infinity_fabric", "ici", "pcie"),
     "tier": ("scale_up", "scale_out"),
 }
+PLAUSIBLE = {  # what no stated number exceeds, far beyond any machine: products of such numbers stay finite
+    "1": (1e-9, 1e18),
+    "s": (1e-15, 1e9),
+    "byte": (1e-3, 1e18),
+    "byte/s": (1e3, 1e18),
+    "FLOP/s": (1e3, 1e24),
+    "W": (1e-3, 1e9),
+}
+LARGEST_COUNT = 1e9  # of anything that is counted
 CONFIDENCES = ("measured", "datasheet", "estimate")
 
 
@@ -33,7 +42,7 @@ class Variable(BaseModel):
     name: str
     unit: str
     meaning: str
-    of: Literal["model", "device", "topology", "software", "parallelism", "workload"]
+    of: Literal["model", "device", "topology", "software", "parallelism", "workload", "computed"]
     kind: Literal["number", "integer", "flag", "label"] = "number"
     axis: str | None = None
     block: str | None = None  # the table of a model file that states it; absent where the block is
@@ -181,6 +190,10 @@ def _number(variable: Variable, value: Any, where: str) -> float:
     too_low = number < least if least is not None else number <= (variable.above or 0)
     if too_low or (variable.maximum is not None and number > variable.maximum):
         raise PerfgridError(f"{where} must be {variable.bounds}, found {value!r}")
+    smallest, largest = PLAUSIBLE.get(variable.unit, (0.0, math.inf))
+    largest = min(largest, LARGEST_COUNT) if variable.kind == "integer" else largest
+    if number > 0 and variable.of != "computed" and not smallest <= number <= largest:
+        raise PerfgridError(f"{where} must lie between {smallest:g} and {largest:g}, found {value!r}")
     if variable.kind == "integer" and number != round(number):
         raise PerfgridError(f"{where} must be a whole number, found {value!r}")
     return number

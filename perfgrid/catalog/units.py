@@ -5,11 +5,16 @@ Bytes, operations and money are dimensions of their own, so a bandwidth is never
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from pathlib import Path
 
 import pint
 
+_NAME = r"[A-Za-z%µ]+(?:(?:\^|\*\*)\d)?"
+_NUMBER_AND_UNIT = re.compile(
+    rf"\s*[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?\s*(?:{_NAME}(?:\s*[/*]\s*{_NAME}|\s+{_NAME})*)?\s*"
+)
 UNITS = pint.UnitRegistry(str(Path(__file__).with_name("units.txt")))
 
 
@@ -20,10 +25,13 @@ def in_unit(text: str, unit: str) -> float:
     Raises ValueError with half a sentence that says what is wrong with the text.
     """
     expected = UNITS.parse_units("" if unit == "1" else unit)
+    if not _NUMBER_AND_UNIT.fullmatch(text):
+        raise ValueError(f"{text!r} is not one number followed by a unit, such as '3.35 TB/s'")
     try:
         found = UNITS.Quantity(text.replace("%", " percent"))
     except Exception as error:  # pint's parser raises whatever its tokenizer and evaluator meet
-        raise ValueError(f"{text!r} is not a number with a unit") from error
+        hint = "; bits are written bit, as in Gbit/s" if re.search(r"[GMTk]b(ps|/s)", text) else ""
+        raise ValueError(f"{text!r} has no unit that is known{hint}") from error
     if not found.is_compatible_with(expected):
         stated = "no unit" if found.unitless else f"the unit {found.units:~}"
         raise ValueError(f"{text!r} has {stated}, expected {'a pure number' if unit == '1' else unit}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import inspect
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib.metadata import version
 from typing import Any
 
@@ -13,6 +13,7 @@ import jax
 import numpy as np
 import xarray as xr
 
+from .errors import PerfgridError
 from .plan import Plan
 from .space import Axis, Space
 
@@ -82,7 +83,11 @@ def to_dataset(
     coordinates: dict[str, Any] = {}
     for axis in study.axes:
         scaled = ", ".join(axis.scales)
-        coordinates[axis.name] = (axis.name, axis.labels, {"long_name": f"factor on {scaled}"} if scaled else {})
+        about = {"long_name": f"factor on {scaled}", "units": "1"} if scaled else {}
+        if axis.name in axis.columns and axis.name in (given or {}) and axis.labels.dtype.kind in "if":
+            unit, meaning = (given or {})[axis.name]
+            about = {"units": unit, "long_name": meaning}
+        coordinates[axis.name] = (axis.name, axis.labels, about)
         for column in axis.shown:
             if column != axis.name:
                 coordinates[column] = (axis.name, np.asarray(axis.columns[column]))
@@ -110,14 +115,30 @@ def study_axes(space: Space) -> tuple[str, ...]:
 
 
 def formula_hash(plan: Plan) -> str:
-    """A hash of the source text of every formula that the plan uses."""
+    """A hash of the source text of every formula that the plan uses and of the equations that they call."""
     digest = hashlib.sha256()
+    seen: set[Callable[..., Any]] = set()
+
+    def add(function: Callable[..., Any]) -> None:
+        """A function's text and that of every function of its module that it names."""
+        if function in seen:
+            return
+        seen.add(function)
+        try:
+            digest.update(inspect.getsource(function).encode())
+        except (OSError, TypeError):
+            digest.update(repr(getattr(function, "__qualname__", "")).encode())
+        code = getattr(function, "__code__", None)
+        for name in code.co_names if code else ():
+            used = function.__globals__.get(name)
+            if inspect.isfunction(used):
+                add(used)
+            elif isinstance(used, (int, float, str, tuple)):
+                digest.update(f"{name} = {used!r}".encode())
+
     for node in plan.graph.nodes.values():
         digest.update(node.name.encode())
-        try:
-            digest.update(inspect.getsource(node.function).encode())
-        except (OSError, TypeError):
-            digest.update(repr(node.function).encode())
+        add(node.function)
     return digest.hexdigest()[:16]
 
 
@@ -159,7 +180,13 @@ def space_from_json(data: Mapping[str, Any]) -> Space:
 
 
 def feasible(dataset: xr.Dataset, kinds: tuple[str, ...] = ("illegal", "exceeds")) -> xr.DataArray:
-    """True where every constraint of the given kinds holds, broadcast over their axes."""
+    """True where every constraint of the given kinds holds, broadcast over their axes.
+
+    Raises PerfgridError where a selection of variables has left constraints behind that apply to them.
+    """
+    needed = {c for v in dataset.data_vars.values() for c in v.attrs.get("ancillary_variables", "").split()}
+    if lacking := sorted(needed - set(map(str, dataset.data_vars))):
+        raise PerfgridError(f"the constraints of the result are not in this selection: {', '.join(lacking)}")
     result = xr.DataArray(True)
     for name, variable in dataset.data_vars.items():
         if variable.attrs.get("constraint") in kinds:

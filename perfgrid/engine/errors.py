@@ -10,6 +10,16 @@ class PerfgridError(ValueError):
     """A mistake in a study, a catalog or a formula, told in one sentence that names the place and the remedy."""
 
 
+class MissingQuantity(PerfgridError):
+    """A quantity that a formula needs and nothing states."""
+
+    def __init__(self, quantity: str, reader: str, hint: str):
+        super().__init__(
+            f"quantity {quantity!r}, needed by {reader!r}, is neither given nor computed by a formula{hint}"
+        )
+        self.quantity, self.reader = quantity, reader
+
+
 def nearest(name: str, legal: Iterable[str], count: int = 3) -> str:
     """The legal names closest to ``name`` as the tail of a sentence; empty where none is near and the list is long."""
     legal = sorted(set(legal))

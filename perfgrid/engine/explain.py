@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -55,6 +55,7 @@ def explain_point(
     ``at`` names a label of every axis that has more than one. ``units`` tells unit, meaning and source of given
     quantities. PerfgridError for an unknown quantity, axis or label, or an axis left open.
     """
+    resolve(registry, (quantity,), space.names(), choices, space.label_quantities())  # an unknown name comes first
     index = index_of(space, at)
     constraints = [c.name for c in registry.constraints()]
     graph = resolve(registry, (quantity, *constraints), space.names(), choices, space.label_quantities())
@@ -73,7 +74,7 @@ def explain_point(
         found = Derivation(name, values[name], node.unit, node.source, node.meaning, elasticity, name in shown)
         if not found.repeated:
             shown.add(name)
-            strengths = elasticities(node, values)
+            strengths = elasticities(node, values, labels)
             below = sorted(dict.fromkeys(node.arguments), key=lambda a: -abs(strengths.get(a) or 0.0))
             found.below = [derive(a, strengths.get(a)) for a in below]
         return found
@@ -110,10 +111,11 @@ def index_of(space: Space, at: Mapping[str, Any]) -> tuple[int, ...]:
     return tuple(a.index(at[a.name]) if a.name in at else 0 for a in space.axes)
 
 
-def elasticities(node: Node, values: Mapping[str, Any], step: float = 1e-6) -> dict[str, float]:
+def elasticities(node: Node, values: Mapping[str, Any], labels: Collection[str] = ()) -> dict[str, float]:
     """d ln(quantity) / d ln(argument) of one formula at one point, by differences in float64.
 
-    Rounding and comparisons jump: where the two sides disagree, the flatter one is that of the branch that holds. Along
+    Rounding and comparisons jump. A slope across a jump grows as the step shrinks and is dropped; the other side then
+    tells that of the branch that holds, and an argument with a jump on both sides is left out, as are ``labels``. Along
     inner axes all labels move together and absolute values are summed. (Differences, since compiling hundreds of tiny
     formulas for a printed two-digit number would take seconds.)
     """
@@ -125,12 +127,18 @@ def elasticities(node: Node, values: Mapping[str, Any], step: float = 1e-6) -> d
 
     found: dict[str, float] = {}
     here = size("", 1.0)
-    if node.constraint is not None or not np.isfinite(here) or here == 0:
+    if node.constraint is not None or node.flags or not np.isfinite(here) or here == 0:
         return found
     for name in dict.fromkeys(node.arguments):
-        if isinstance(values[name], bool) or np.asarray(values[name]).dtype == bool:
+        if name in labels or isinstance(values[name], bool) or np.asarray(values[name]).dtype == bool:
             continue
-        above, below = (size(name, 1 + step) - here) / step / here, (here - size(name, 1 - step)) / step / here
-        agree = abs(above - below) <= 1e-3 * max(abs(above), abs(below), 1e-3)
-        found[name] = (above + below) / 2 if agree else min(above, below, key=abs)
+        slopes = []
+        for side in (1, -1):
+            coarse, fine = ((size(name, 1 + side * step) / here - 1) / (side * step) for step in (1e-5, 1e-6))
+            if abs(fine) <= 2 * abs(coarse) + 1e-3:
+                slopes.append(fine)
+        if len(slopes) == 2 and abs(slopes[0] - slopes[1]) <= 1e-3 * max(*map(abs, slopes), 1.0):
+            found[name] = sum(slopes) / 2
+        elif slopes:
+            found[name] = min(slopes, key=abs)
     return found

@@ -77,6 +77,9 @@ class Plan:
         ``small_points`` sets the size up to which a quantity is evaluated in the small stage (default: a fraction of
         the grid). Raises PerfgridError for unknown, missing or cyclic quantities and wrong broadcasts, by name.
         """
+        for axis in space.axes:
+            if axis.name in registry.inner.names:
+                raise PerfgridError(f"axis {axis.name!r} has the name of an inner axis; call it otherwise")
         self.registry, self.study_space, self.outputs = registry, space, tuple(dict.fromkeys(outputs))
         self.choices = dict(choices or {})
         checked = [c.name for c in registry.constraints()] if constraints else []
@@ -173,17 +176,16 @@ class Plan:
         flag = kind == np.bool_
         if node.constraint is not None and not flag:
             raise PerfgridError(f"constraint {node.name!r} must return true or false, found {kind}")
+        if node.constraint is not None and any(size > 1 for size in inner):
+            raise PerfgridError(f"constraint {node.name!r} must be reduced over its inner axes")
         return inner, flag
 
     # -- what users see -------------------------------------------------------------------------------------------
 
-    @property
-    def result_bytes(self) -> int:
+    def result_bytes(self, dtype: str = "float32") -> int:
         """Bytes of all wanted quantities on their own axes (zipped axes expanded)."""
-        return sum(
-            int(np.prod(self.result_shape(name), dtype=np.int64)) * (1 if self.quantities[name].flag else 4)
-            for name in self.wanted
-        )
+        sizes = {name: int(np.prod(self.result_shape(name), dtype=np.int64)) for name in self.wanted}
+        return sum(n * (1 if self.quantities[name].flag else np.dtype(dtype).itemsize) for name, n in sizes.items())
 
     def result_shape(self, name: str) -> tuple[int, ...]:
         """The shape of a wanted quantity with every axis that it depends on at full length (evaluation order)."""

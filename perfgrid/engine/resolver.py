@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from .errors import PerfgridError, nearest
+from .errors import MissingQuantity, PerfgridError, nearest
 from .namespace import xp
 from .registry import Choice, Constraint, Formula, Registry
 
@@ -156,9 +156,7 @@ def resolve(
             return Node(name, _which_least, names, "1", registry.choices[base].source, meaning, flags=flags)
         if reader is None:
             raise PerfgridError(f"unknown quantity {name!r}{nearest(name, legal)}")
-        raise PerfgridError(
-            f"quantity {name!r}, needed by {reader!r}, is neither given nor computed by a formula{nearest(name, legal)}"
-        )
+        raise MissingQuantity(name, reader, nearest(name, legal))
 
     def visit(name: str, path: tuple[str, ...]) -> None:
         if name in nodes or name in leaves:

@@ -49,16 +49,22 @@ class Axis:
     def index(self, label: Any) -> int:
         """The row of a label; a number matches within rounding. PerfgridError with the nearest labels otherwise."""
         text = [str(known) for known in self.labels.tolist()]
+        label = (
+            str(label).lower() if isinstance(label, (bool, np.bool_)) else label
+        )  # flags are labelled true and false
         if str(label) in text:
             return text.index(str(label))
         if np.issubdtype(self.labels.dtype, np.number):
             try:
-                close = np.isclose(self.labels.astype(float), float(label), rtol=1e-6, atol=0)
+                close = np.isclose(self.labels.astype(float), float(str(label)), rtol=1e-6, atol=0)
             except ValueError:
                 close = np.zeros(len(self), bool)
             if close.any():
                 return int(np.argmax(close))
-        raise PerfgridError(f"axis {self.name!r} has no label {str(label)!r}{nearest(str(label), text)}")
+        hint = nearest(str(label), text)
+        if np.issubdtype(self.labels.dtype, np.number):
+            hint = "; labels: " + ", ".join(text[:8]) + (", ..." if len(text) > 8 else "")
+        raise PerfgridError(f"axis {self.name!r} has no label {str(label)!r}{hint}")
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,7 @@ from perfgrid.engine import xp
 from perfgrid.engine.registry import constraint, formula
 
 from .axes import at, table
-
-GROUPS = {"GROUP": ("tp", "dp", "pp", "shard")}
+from .collectives import PLACED
 
 # ---- equations ------------------------------------------------------------------------------------------------------
 
@@ -63,7 +62,7 @@ def shard_stride(tp):
     return tp
 
 
-@formula(unit="1", source="narayanan2021", family=GROUPS)
+@formula(unit="1", source="narayanan2021", family=PLACED)
 def GROUP_tier_ranks(GROUP, GROUP_stride, tier_size):
     """Ranks of the GROUP group at each tier: inside one scale-up domain, and domains; by tier."""
     inside = ranks_in_domain(GROUP, GROUP_stride, at(tier_size, tier="scale_up"))
@@ -97,72 +96,46 @@ def tp_message(microbatch_tokens, hidden_size, activation_size):
     return microbatch_tokens * hidden_size * activation_size
 
 
-@formula(unit="1", source="korthikanti2022")
-def layer_forward_tp_calls():
-    """Gathers or reduce-scatters in the forward pass of a layer: two of each, or two all-reduces (each worth two)."""
-    return 4.0
-
-
-@formula(unit="1", source="korthikanti2022")
-def layer_regather_tp_calls(sequence_parallel):
-    """Gathers of stored inputs in the backward pass of a layer, which run beside the input-gradient products."""
-    return xp.where(sequence_parallel, 2.0, 0.0)
-
-
-@formula(unit="1", source="korthikanti2022")
-def layer_reduce_tp_calls(sequence_parallel):
-    """Reductions of input gradients in the backward pass of a layer, which run beside the weight-gradient products.
-
-    Two reduce-scatters, or two all-reduces (each worth two).
-    """
-    return xp.where(sequence_parallel, 2.0, 4.0)
-
-
-@formula(unit="1", source="korthikanti2022")
-def layer_open_tp_calls(sequence_parallel):
-    """Gathers of output gradients in the backward pass of a layer, which nothing hides."""
-    return xp.where(sequence_parallel, 2.0, 0.0)
-
-
-@formula(unit="1", source="korthikanti2022")
-def embedding_tp_calls():
-    """Collectives of a vocabulary-parallel embedding: all-reduce (worth two), or reduce-scatter and gather."""
+@formula(unit="1", source="shoeybi2019megatron")
+def layer_tp_blocks():
+    """Blocks of a layer that begin with a matrix split by columns and end with one split by rows: attention, FFN."""
     return 2.0
 
 
-@formula(unit="1", source="korthikanti2022")
-def head_tp_calls(sequence_parallel):
-    """Collectives of a vocabulary-parallel head: gather, gather again and reduce-scatter; or one all-reduce."""
-    return xp.where(sequence_parallel, 3.0, 2.0)
+@formula(unit="s", source="korthikanti2022")
+def tp_reduction_time(tp_gather_time, tp_all_reduce_time, sequence_parallel):
+    """Time to add partial results of the ranks: a reduce-scatter with sequence parallelism, otherwise an all-reduce."""
+    return xp.where(sequence_parallel, tp_gather_time, tp_all_reduce_time)
 
 
 @formula(unit="s", source="korthikanti2022")
-def layer_forward_exposed_tp_time(layer_forward_tp_calls, tp_gather_time):
+def tp_gathering_time(tp_gather_time, sequence_parallel):
+    """Time to gather what sequence parallelism has scattered over the ranks; without it nothing is gathered."""
+    return xp.where(sequence_parallel, tp_gather_time, 0.0)
+
+
+@formula(unit="s", source="korthikanti2022")
+def layer_forward_exposed_tp_time(layer_tp_blocks, tp_gathering_time, tp_reduction_time):
     """Tensor-parallel communication of one layer's forward pass: all of it is waited for."""
-    return layer_forward_tp_calls * tp_gather_time
+    return layer_tp_blocks * (tp_gathering_time + tp_reduction_time)
 
 
 @formula(unit="s", source="korthikanti2022")
 def layer_backward_exposed_tp_time(
-    layer_open_tp_calls,
-    layer_regather_tp_calls,
-    layer_reduce_tp_calls,
-    tp_gather_time,
-    tp_overlap,
-    column_parallel_time,
+    layer_tp_blocks, tp_gathering_time, tp_reduction_time, tp_overlap, column_parallel_time
 ):
     """Tensor-parallel communication of one layer's backward pass that is not hidden.
 
-    Inputs are gathered again beside the input-gradient products of the column-parallel matrices, input gradients are
-    reduced beside their weight-gradient products.
+    Output gradients are gathered before anything else. Inputs are gathered again beside the input-gradient products of
+    the column-parallel matrices, input gradients are reduced beside their weight-gradient products.
     """
-    regather = exposed_time(
-        layer_regather_tp_calls * tp_gather_time, tp_overlap * at(column_parallel_time, phase="input_gradient")
+    gathering, reduction = layer_tp_blocks * tp_gathering_time, layer_tp_blocks * tp_reduction_time
+    beside = tp_overlap * column_parallel_time
+    return (
+        gathering
+        + exposed_time(gathering, at(beside, phase="input_gradient"))
+        + exposed_time(reduction, at(beside, phase="weight_gradient"))
     )
-    reduce = exposed_time(
-        layer_reduce_tp_calls * tp_gather_time, tp_overlap * at(column_parallel_time, phase="weight_gradient")
-    )
-    return layer_open_tp_calls * tp_gather_time + regather + reduce
 
 
 @formula(unit="s", source="korthikanti2022")
@@ -171,10 +144,22 @@ def layer_exposed_tp_time(layer_forward_exposed_tp_time, layer_backward_exposed_
     return layer_forward_exposed_tp_time * (1 + layer_recomputed) + layer_backward_exposed_tp_time
 
 
-@formula(unit="s", source="korthikanti2022", family={"PART": ("embedding", "head")})
-def PART_exposed_tp_time(PART_tp_calls, tp_gather_time):
-    """Exposed tensor-parallel communication of the PART for one microbatch."""
-    return PART_tp_calls * tp_gather_time
+@formula(unit="s", source="korthikanti2022")
+def embedding_exposed_tp_time(tp_gathering_time, tp_reduction_time):
+    """Exposed communication of a vocabulary-parallel embedding for one microbatch: its results are added up.
+
+    With sequence parallelism their gradients are gathered.
+    """
+    return tp_reduction_time + tp_gathering_time
+
+
+@formula(unit="s", source="korthikanti2022")
+def head_exposed_tp_time(tp_gathering_time, tp_reduction_time):
+    """Exposed communication of a vocabulary-parallel head for one microbatch: its input gradients are added up.
+
+    With sequence parallelism its input is gathered, and again in the backward pass.
+    """
+    return tp_reduction_time + 2 * tp_gathering_time
 
 
 # ---- data parallelism -----------------------------------------------------------------------------------------------
@@ -193,9 +178,9 @@ def shard_message(stage_parameters, weight_size):
 
 
 @formula(unit="s", source="rajbhandari2020zero")
-def dp_reduction_time(dp_gather_time, zero):
-    """Time of the gradient reduction: an all-reduce (two gathers) or, for a sharded optimizer, a reduce-scatter."""
-    return xp.where(zero >= 1, 1.0, 2.0) * dp_gather_time
+def dp_reduction_time(dp_gather_time, dp_all_reduce_time, zero):
+    """Time of the gradient reduction: an all-reduce or, for a sharded optimizer, a reduce-scatter."""
+    return xp.where(zero >= 1, dp_gather_time, dp_all_reduce_time)
 
 
 @formula(unit="s", source="narayanan2021")
@@ -218,15 +203,21 @@ def pp_message(tp_message, tp):
 
 
 @formula(unit="s", source="narayanan2021")
-def pp_transfer_time(pp_message, pp_tier_ranks, tier_latency, tier_bandwidth):
+def pp_transfer_time(pp_message, pp_tier_ranks, tier_latency, tier_peer_bandwidth):
     """Time of one hand-over between neighbouring stages across the outermost tier that the pipeline spans."""
-    by_tier = tier_latency + pp_message / tier_bandwidth
+    by_tier = tier_latency + pp_message / tier_peer_bandwidth
     return xp.where(
         at(pp_tier_ranks, tier="scale_out") > 1, at(by_tier, tier="scale_out"), at(by_tier, tier="scale_up")
     )
 
 
 @formula(unit="s", source="narayanan2021")
-def pp_handover_time(pp_transfer_time, tp_gather_time, sequence_parallel):
-    """Time of one hand-over; without sequence parallelism the receiving ranks gather the parts."""
-    return pp_transfer_time + xp.where(sequence_parallel, 0.0, tp_gather_time)
+def pp_gathering_time(tp_gather_time, sequence_parallel, pp):
+    """Time in which the receiving ranks gather the parts handed over; with sequence parallelism they keep them."""
+    return xp.where(sequence_parallel | (pp <= 1), 0.0, tp_gather_time)
+
+
+@formula(unit="s", source="narayanan2021")
+def pp_handover_time(pp_transfer_time, pp_gathering_time):
+    """Time of one hand-over."""
+    return pp_transfer_time + pp_gathering_time

@@ -4,6 +4,7 @@ from perfgrid.engine import xp
 from perfgrid.engine.registry import constraint, formula
 
 from .axes import at, largest, table
+from .collectives import PLACED
 
 
 @formula(unit="1", source="narayanan2021")
@@ -32,6 +33,20 @@ def tier_bandwidth(
     own = table("tier", scale_up=scale_up_bandwidth, scale_out=scale_out_bandwidth)
     efficiency = table("tier", scale_up=scale_up_efficiency, scale_out=scale_out_efficiency)
     return xp.where(tier_stated_bandwidth > 0, tier_stated_bandwidth, own) * efficiency / tier_oversubscription
+
+
+@formula(unit="byte/s", source="amd2023cdna3")
+def tier_peer_bandwidth(tier_bandwidth, scale_up_links, tier_stated_bandwidth):
+    """Payload bandwidth from one device to one other, by tier: all through a switch, one link of a full mesh."""
+    links = table("tier", scale_up=xp.maximum(scale_up_links, 1.0), scale_out=1.0)
+    return tier_bandwidth / xp.where(tier_stated_bandwidth > 0, 1.0, links)
+
+
+@formula(unit="byte/s", source="amd2023cdna3", family=PLACED)
+def GROUP_tier_bandwidth(tier_bandwidth, tier_peer_bandwidth, GROUP_tier_ranks):
+    """Payload bandwidth of one device inside the GROUP group, by tier: only the links to its n - 1 peers carry it."""
+    peers = xp.where(GROUP_tier_ranks > 1, tier_peer_bandwidth * (GROUP_tier_ranks - 1), tier_bandwidth)
+    return xp.minimum(tier_bandwidth, peers)
 
 
 @formula(unit="s", source="thakur2005")

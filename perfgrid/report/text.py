@@ -67,8 +67,8 @@ def explanation_lines(found: Explanation, inner: InnerAxes, depth: int | None = 
 
 def _tree(node: Derivation, inner: InnerAxes, level: int, depth: int | None) -> Iterator[str]:
     strength = "" if node.elasticity is None else f"  ({node.elasticity:+.2f})"
-    notes = [node.meaning.rstrip(".")] if node.meaning else []
-    notes += [f"[{node.source}]"] if node.source else []
+    notes = [f"[{node.source}]"] if node.source else []
+    notes += [node.meaning.rstrip(".")] if node.meaning else []
     tail = "  (derived above)" if node.repeated and node.below == [] else ""
     value = quantity_value(node.value, node.unit, inner)
     yield f"{'  ' * level}{node.name} = {value}{strength}  {' '.join(notes)}{tail}"

@@ -67,16 +67,17 @@ def point(model: str = "gpt3-175b", device: str = "a100-sxm-80gb", topology: str
 
 
 @cache
-def graph() -> Graph:
-    """The graph of every quantity of the training physics."""
+def graph(choices: tuple[tuple[str, str], ...] = ()) -> Graph:
+    """The graph of every quantity of the training physics; ``choices`` are pairs (quantity, fixed alternative)."""
     registry = training_registry()
-    return resolve(registry, registry.names(), point(), labels=LABELS)
+    names = [n for n in registry.names() if n.removesuffix("_choice") not in dict(choices)]
+    return resolve(registry, names, point(), dict(choices), labels=LABELS)
 
 
-def evaluate(given: dict[str, Any]) -> dict[str, Any]:
+def evaluate(given: dict[str, Any], choices: tuple[tuple[str, str], ...] = ()) -> dict[str, Any]:
     """Every quantity of one design; scalars as floats."""
     coded = {k: float(LABELS[k].index(v)) if k in LABELS else v for k, v in given.items()}
-    results = replay(graph(), {name: coded[name] for name in graph().leaves})
+    results = replay(graph(choices), {name: coded[name] for name in graph(choices).leaves})
     return {name: value.item() if np.size(value) == 1 else value for name, value in _arrays(results)}
 
 

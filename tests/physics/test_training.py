@@ -67,7 +67,7 @@ def layer_by_kernels(q, flash, recompute):
 
 def exposed_by_calls(q, recompute, sequence_parallel, overlap):
     """Exposed tensor-parallel time of one layer, call after call: forward, backward."""
-    call = q["tp_gather_time"]
+    call, all_reduce = q["tp_gather_time"], q["tp_all_reduce_time"]
     gemm = rows(np.sum(q["gemm_time"], axis=-5), "phase", "gemm_kernel")
     columns = {p: gemm[p, "qkv"] + gemm[p, "ffn_up"] for p in ("input_gradient", "weight_gradient")}
     if sequence_parallel:
@@ -76,8 +76,8 @@ def exposed_by_calls(q, recompute, sequence_parallel, overlap):
         backward += max(2 * call - overlap * columns["input_gradient"], 0)
         backward += max(2 * call - overlap * columns["weight_gradient"], 0)
     else:
-        forward = sum([2 * call] * 2)  # all-reduces
-        backward = max(4 * call - overlap * columns["weight_gradient"], 0)
+        forward = 2 * all_reduce
+        backward = max(2 * all_reduce - overlap * columns["weight_gradient"], 0)
     if recompute == "full":
         backward += forward
     return forward, backward
@@ -97,11 +97,13 @@ def test_step_against_kernels_calls_and_schedule(given, recompute):
     layers = [int(q["layers"]) // pp + (0 < s <= int(q["layers"]) % pp) for s in range(pp)]
     stage_forward = [n * (forward + exposed_forward) for n in layers]
     stage_backward = [n * (backward + exposed_backward) for n in layers]
-    calls = q["tp_gather_time"] * (3 if sp else 2)
-    stage_forward[0] += (embedding + 2 * q["tp_gather_time"]) / 3
-    stage_backward[0] += (embedding + 2 * q["tp_gather_time"]) * 2 / 3
-    stage_forward[-1] += (head + calls) / 3
-    stage_backward[-1] += (head + calls) * 2 / 3
+    gather, all_reduce = q["tp_gather_time"], q["tp_all_reduce_time"]
+    embedding += 2 * gather if sp else all_reduce  # reduce-scatter, gather of gradients
+    head += 3 * gather if sp else all_reduce  # gather, gather again, reduce-scatter of gradients
+    stage_forward[0] += embedding / 3
+    stage_backward[0] += embedding * 2 / 3
+    stage_forward[-1] += head / 3
+    stage_backward[-1] += head * 2 / 3
     makespan, _ = simulate(pp, microbatches, chunks, stage_forward, stage_backward, handover=0.0)
     found = q["step_time"] - q["exposed_pp_time"] - q["exposed_dp_time"] - q["optimizer_time"]
     assert found == pytest.approx(makespan, rel=0.02)
@@ -116,10 +118,11 @@ def test_data_parallel_exposure_against_its_parts():
     sharded, replicated = design(**given, zero=1.0), design(**given, zero=0.0)
     assert sharded["dp_message"] == parameters * 4
     assert sharded["shard_message"] == parameters * 2
-    for q, calls in ((sharded, 1), (replicated, 2)):
+    assert replicated["dp_all_reduce_time"] < 2 * replicated["dp_gather_time"]
+    for q, reduction in ((sharded, "dp_gather_time"), (replicated, "dp_all_reduce_time")):
         hidden = 0.8 * 32 * q["layer_backward_time"]
         gather = q["shard_gather_time"]
-        assert q["exposed_dp_time"] == pytest.approx(max(calls * q["dp_gather_time"] - hidden, 0) + gather)
+        assert q["exposed_dp_time"] == pytest.approx(max(q[reduction] - hidden, 0) + gather)
     assert replicated["shard_gather_time"] == 0
     assert replicated["optimizer_time"] == pytest.approx(32 * sharded["optimizer_time"])
     assert sharded["optimizer_time"] == pytest.approx(parameters / 32 * 46 / (3.35e12 * 0.887))
