@@ -104,6 +104,19 @@ def test_labels_are_no_outputs(refused):
         refused("outputs", f"'{name}' labels designs", text=GOOD.format(**PARTS).replace('"step_time"', f'"{name}"'))
 
 
+def test_best_is_checked_before_work(refused):
+    def best(**keys):
+        inside = ", ".join(
+            f"{k} = {v}" for k, v in ({"over": '"parallelism"', "minimize": '"step_time"'} | keys).items()
+        )
+        return "best = { " + inside + " }"
+
+    refused("best.at", "no label '3'", top=best(at='{ device = "3" }'))
+    refused("stands in over and in at", top=best(over='"device"', at='{ device = "h100-sxm-80gb" }'))
+    refused("'stp_time' is not among the outputs", "'step_time'", top=best(minimize='"stp_time"'))
+    refused("either minimize or maximize", top=best(maximize='"step_time"'))
+
+
 def test_models_beyond_the_physics_are_refused(refused):
     refused("axes.model", "mixtral-8x7b", "mixture of experts", model='["mixtral-8x7b"]')
     refused("axes.model", "deepseek-v3", model='["deepseek-v3"]')

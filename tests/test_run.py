@@ -8,7 +8,7 @@ import xarray as xr
 
 import perfgrid as pg
 from perfgrid.analysis import violations
-from perfgrid.run import check_memory
+from perfgrid.run import check_memory, formulas_changed
 from tests import small
 
 
@@ -83,6 +83,30 @@ def test_best_maximises_and_refuses_unknown_names(result):
             pg.best(result, "parallelism", **options)
 
 
+def test_best_without_axes_shows_every_point_and_masks_what_is_infeasible(result):
+    every = pg.best(result, over=[], minimize="step_time")
+    np.testing.assert_array_equal(np.isfinite(every.step_time.values), every.found.values)
+    never = result.assign(fits_memory=xr.zeros_like(result.fits_memory).assign_attrs(result.fits_memory.attrs))
+    none = pg.best(never, over=["parallelism", "microbatch"], minimize="step_time")
+    assert not none.found.any()
+    assert set(np.unique(none.parallelism.values)) == {""}
+    assert np.isnan(none.tp.values.astype(float)).all() or (none.tp == -1).all()
+    assert (none.tp_gather_time_choice == -1).all()
+
+
+def test_labels_of_small_numbers_are_told_apart():
+    made = small.study(axes={**small.CONTENT["axes"], "launch_overhead": [1e-9, 5e-9]})
+    best = pg.best(pg.evaluate(made), "parallelism", minimize="step_time", at={"launch_overhead": 5e-9})
+    assert float(best.launch_overhead) == 5e-9
+
+
+def test_a_selection_without_its_constraints_is_no_feasible_result(result):
+    with pytest.raises(pg.PerfgridError, match="constraints of the result are not in this selection: batch_divides"):
+        pg.feasible(result[["step_time"]])
+    with pytest.raises(pg.PerfgridError, match="not in this selection"):
+        pg.best(result[["step_time"]], "parallelism", minimize="step_time")
+
+
 def test_violations_are_counted_over_the_whole_grid(result):
     points, infeasible, reasons = violations(result)
     assert points == np.prod([result.sizes[d] for d in result.attrs["study_axes"].split()])
@@ -122,6 +146,53 @@ def test_explain_agrees_with_the_grid_and_tells_why_a_point_is_infeasible(result
     walk(from_file.derivation)
     assert len({s[0] for s in sources}) > 150  # every formula below the step time
     assert all(unit and source for _, unit, source in sources)
+    cited = {name: source for name, _, source in sources}
+    assert "NVIDIA" in cited["peak_bf16_rate"]  # the data sheet of this device
+    assert "Llama 2" in cited["layers"]
+    assert cited["tp"] == "given by parallelism"
+    from_study_sources = []
+
+    def walk_study(node):
+        from_study_sources.append((node.name, node.unit, node.source))
+        for child in node.below:
+            walk_study(child)
+
+    walk_study(from_study.derivation)
+    assert from_study_sources == sources
+
+
+def test_explain_knows_what_a_study_changed():
+    at = {"parallelism": "tp8.pp1.dp1"}
+    axes = {"model": ["llama-2-7b"], "device": ["b200"], "topology": ["rail-optimized"]}
+    axes["parallelism"] = {"devices": [8], "tp": [8], "pp": [1]}
+    made = small.study(axes=axes, overrides={"hbm_bandwidth": "9 TB/s"}, outputs=["achieved_hbm_bandwidth"])
+    below = {d.name: d for d in pg.explain(made, "achieved_hbm_bandwidth", at).derivation.below}
+    assert below["hbm_bandwidth"].value == 9e12
+    assert below["hbm_bandwidth"].source == "given by the study's overrides"
+    assert "overrides" not in below["hbm_efficiency"].source
+
+
+def test_a_result_made_with_user_formulas_asks_for_them(tmp_path):
+    @pg.formula(unit="s", source="mine")
+    def exposed_dp_time(dp):
+        """My own idea of data parallelism."""
+        return dp * 100.0
+
+    made = pg.Study.make(formulas=[exposed_dp_time], **small.content(outputs=["step_time"]))
+    ds = pg.evaluate(made)
+    at = {a.name: a.labels[0] for a in made.space.axes}
+    with pytest.raises(pg.PerfgridError, match="formulas of its user, exposed_dp_time"):
+        pg.explain(ds, "step_time", at)
+    found = pg.explain(ds, "step_time", at, formulas=[exposed_dp_time])
+    assert found.derivation.value == pytest.approx(float(ds.step_time.sel(at)), rel=1e-6)
+
+
+def test_the_formula_hash_sees_the_equations(monkeypatch, result):
+    from perfgrid.formulas import gemm
+
+    assert not formulas_changed(result)
+    monkeypatch.setattr(gemm, "gemm_arithmetic_time", lambda *given: 1.0)
+    assert formulas_changed(result)
 
 
 def test_given_quantities_can_be_outputs():

@@ -26,7 +26,7 @@ def in_unit(text: str, unit: str) -> float:
     """
     expected = UNITS.parse_units("" if unit == "1" else unit)
     if not _NUMBER_AND_UNIT.fullmatch(text):
-        raise ValueError(f"{text!r} is not one number followed by a unit, such as '3.35 TB/s'")
+        raise ValueError(f"{text!r} is not one number with a unit, such as '3.35 TB/s'")
     try:
         found = UNITS.Quantity(text.replace("%", " percent"))
     except Exception as error:  # pint's parser raises whatever its tokenizer and evaluator meet

@@ -184,10 +184,10 @@ def GROUP_flat_ring_all_reduce_time(
 
 @constraint(
     kind="illegal",
-    reason="the chosen collective algorithm is not offered by this fabric or software (CALL)",
+    reason="the chosen collective algorithm of the GROUP ranks is not offered by this fabric or software",
     source="thakur2005",
-    family={"CALL": ("tp_reduction", "tp_gathering", "pp_gathering", "dp_reduction", "shard_gather")},
+    family=REDUCING,
 )
-def CALL_is_offered(CALL_time, unavailable):
-    """The algorithm that the study fixes for CALL exists; the fastest of those that are offered always does."""
-    return CALL_time < unavailable
+def GROUP_algorithms_offered(GROUP_longest_call_time, unavailable):
+    """The algorithms that the study fixes for the GROUP ranks exist; the fastest of those on offer always does."""
+    return GROUP_longest_call_time < unavailable

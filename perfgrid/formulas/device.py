@@ -28,10 +28,22 @@ def usable_peak_rate(peak_matrix_rate, peak_bf16_rate):
     return xp.where(peak_matrix_rate > 0, peak_matrix_rate, peak_bf16_rate)
 
 
+@alternative(of="reached_fraction", by="precision", label="bf16", unit="1", source="stas2025ml")
+def bf16_reached_fraction(matrix_efficiency):
+    """Fraction of the peak rate that large matrix products reach in 16-bit formats."""
+    return matrix_efficiency
+
+
+@alternative(of="reached_fraction", by="precision", label="fp8", unit="1", source="stas2025ml")
+def fp8_reached_fraction(fp8_matrix_efficiency, matrix_efficiency, peak_fp8_rate):
+    """Fraction of the peak rate that large matrix products reach in 8 bits; as in 16 bits where none is stated."""
+    return xp.where((fp8_matrix_efficiency > 0) & (peak_fp8_rate > 0), fp8_matrix_efficiency, matrix_efficiency)
+
+
 @formula(unit="FLOP/s", source="stas2025ml")
-def matrix_rate(usable_peak_rate, matrix_efficiency):
+def matrix_rate(usable_peak_rate, reached_fraction):
     """Rate that large matrix products reach in the format of the study."""
-    return usable_peak_rate * matrix_efficiency
+    return usable_peak_rate * reached_fraction
 
 
 @formula(unit="FLOP/s", source="stas2025ml")

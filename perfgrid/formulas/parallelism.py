@@ -221,3 +221,18 @@ def pp_gathering_time(tp_gather_time, sequence_parallel, pp):
 def pp_handover_time(pp_transfer_time, pp_gathering_time):
     """Time of one hand-over."""
     return pp_transfer_time + pp_gathering_time
+
+
+# ---- which calls a step makes ---------------------------------------------------------------------------------------
+
+
+@formula(unit="s", source="korthikanti2022")
+def tp_longest_call_time(tp_reduction_time, tp_gathering_time, pp_gathering_time):
+    """Time of the longest collective of the tensor-parallel ranks in a step."""
+    return xp.maximum(tp_reduction_time, xp.maximum(tp_gathering_time, pp_gathering_time))
+
+
+@formula(unit="s", source="rajbhandari2020zero")
+def dp_longest_call_time(dp_reduction_time, shard_gather_time):
+    """Time of the longest collective of the data-parallel ranks in a step."""
+    return xp.maximum(dp_reduction_time, shard_gather_time)

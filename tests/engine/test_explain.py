@@ -52,6 +52,26 @@ def test_elasticities_at_jumps_and_kinks_are_those_of_the_branch_that_holds():
     assert elasticities(graph.nodes["slack"], {"order_time": 3.0, "deadline": 1.0}) == {}  # zero has no logarithm
 
 
+def test_an_argument_with_a_jump_on_both_sides_is_left_out():
+    from perfgrid.engine import Registry, formula, xp
+
+    @formula(unit="1", source="toy")
+    def padded(size, block):
+        """Whole only where the block divides."""
+        return xp.where(size % block == 0, size, 2.0 ** xp.ceil(xp.log2(size)))
+
+    graph = resolve(Registry.collect([padded]), ["padded"], ["size", "block"])
+    assert elasticities(graph.nodes["padded"], {"size": 24.0, "block": 8.0}) == {}
+    assert elasticities(graph.nodes["padded"], {"size": 25.0, "block": 8.0})["size"] == pytest.approx(0.0)
+
+
+def test_labels_have_no_elasticity():
+    space = toys.space()
+    graph = resolve(toys.registry(), ["cut_work"], space.names(), labels=space.label_quantities())
+    values = {"material": 1.0, "soft_work": 5.0, "hard_work": 7.0}
+    assert set(elasticities(graph.nodes["cut_work"], values, ["material"])) == {"soft_work", "hard_work"}
+
+
 def test_violated_constraints_are_told():
     space = toys.space()
     found = explain_point(toys.registry(), space, "order_time", {**AT, "layout": "lanes1.lines8"})

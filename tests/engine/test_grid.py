@@ -122,8 +122,8 @@ def test_two_axes_can_state_one_quantity_as_value_and_scale():
     np.testing.assert_allclose(grid if order[0] == "machine" else grid.T, expected, rtol=1e-15)
 
 
-def test_small_stage_integers_are_exact():
-    """ceil(x / 96) goes wrong in float32 beyond 2^24; small quantities are float64."""
+def test_small_quantities_are_exact_integers_below_a_float32_grid():
+    """ceil(x / 96) goes wrong in float32 beyond 2^24; it is evaluated once in float64 and read by the grid."""
     from perfgrid.engine import Registry, formula, xp
 
     @formula(unit="1", source="toy")
@@ -131,7 +131,30 @@ def test_small_stage_integers_are_exact():
         """Blocks of 96."""
         return xp.ceil(count / 96.0)
 
+    @formula(unit="1", source="toy")
+    def odd(blocks, weight):
+        """Whether the number of blocks is odd, weighted."""
+        return blocks % 2.0 * weight
+
+    @formula(unit="1", source="toy")
+    def parity(blocks):
+        """Whether the number of blocks is odd."""
+        return blocks % 2.0
+
+    @formula(unit="1", source="toy")
+    def weighted(parity, weight):
+        """The same, rounded before it meets the grid."""
+        return parity * weight
+
     counts = 96.0 * np.arange(2**25, 2**25 + 50)
-    space = Space((Axis("count", counts, {"count": counts}),))
-    result = Evaluation(Plan(Registry.collect([blocks]), space, ("blocks",)), "float64").collect()["blocks"]
-    np.testing.assert_array_equal(result, np.arange(2**25, 2**25 + 50))
+    weights = np.linspace(1, 2, 40)
+    space = Space((Axis("count", counts, {"count": counts}), Axis("weight", weights, {"weight": weights})))
+    plan = Plan(Registry.collect([blocks, odd, parity, weighted]), space, ("weighted", "odd"), small_points=50)
+    assert plan.quantities["parity"].small
+    assert not plan.quantities["weighted"].small
+    results = Evaluation(plan, "float32").collect()
+    order = [a.name for a in plan.space.axes]
+    found = results["weighted"] if order == ["count", "weight"] else results["weighted"].T
+    np.testing.assert_array_equal(found > 0, np.broadcast_to((np.arange(50) % 2 == 1)[:, None], found.shape))
+    lost = results["odd"] if order == ["count", "weight"] else results["odd"].T
+    assert (lost == 0).all()  # what a float32 grid makes of it: 2^25 + 1 is no float32

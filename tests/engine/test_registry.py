@@ -166,6 +166,14 @@ def test_formulas_that_break_the_grid_are_named():
         Plan(Registry.collect([summed], inner), space, ["summed"])
     with pytest.raises(PerfgridError, match="'reshaped' returns shape"):
         Plan(Registry.collect([reshaped], inner), space, ["reshaped"])
+
+    @constraint(kind="illegal", reason="no", source="toy")
+    def by_tool(size):
+        """Lies on an inner axis."""
+        return inner.table("tool", saw=size, drill=size, press=size) > 1
+
+    with pytest.raises(PerfgridError, match="'by_tool' must be reduced over its inner axes"):
+        Plan(Registry.collect([by_tool], inner), space, ["by_tool"])
     with pytest.raises(PerfgridError, match="'number' must return true or false"):
         Plan(Registry.collect([number], inner), space, ["number"])
 
