@@ -233,9 +233,10 @@ def KIND_memory(
 
 
 @formula(unit="byte", source="korthikanti2022")
-def memory_per_device(first_stage_memory, middle_stage_memory, last_stage_memory, working_memory):
-    """Memory of one device of the fullest stage."""
-    return xp.maximum(first_stage_memory, xp.maximum(middle_stage_memory, last_stage_memory)) + working_memory
+def memory_per_device(first_stage_memory, middle_stage_memory, last_stage_memory, working_memory, reserved_memory):
+    """Memory of one device of the fullest stage, with working space and what no tensor of the model uses."""
+    fullest = xp.maximum(first_stage_memory, xp.maximum(middle_stage_memory, last_stage_memory))
+    return fullest + working_memory + reserved_memory
 
 
 @constraint(

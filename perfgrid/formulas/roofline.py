@@ -16,12 +16,13 @@ def roofline_shares(arithmetic, hbm, l2, launch):
     Each kernel's roofline time goes to its slowest resource (ties to the first); launches are added. The sum over the
     axis is ``roofline_time + launch``.
     """
-    computes = (arithmetic >= hbm) & (arithmetic >= l2)
-    streams = ~computes & (hbm >= l2)
+    time = roofline_time(arithmetic, hbm, l2)
+    computes = arithmetic >= time
+    streams = ~computes & (hbm >= time)
     return table(
         "resource",
-        arithmetic=xp.where(computes, arithmetic, 0.0),
-        hbm=xp.where(streams, hbm, 0.0),
-        l2=xp.where(computes | streams, 0.0, l2),
+        arithmetic=xp.where(computes, time, 0.0),
+        hbm=xp.where(streams, time, 0.0),
+        l2=xp.where(computes | streams, 0.0, time),
         launch=launch,
     )

@@ -4,7 +4,7 @@ from perfgrid.engine import xp
 from perfgrid.engine.registry import constraint, formula
 
 from .axes import at, largest, table
-from .collectives import PLACED
+from .collectives import GATHERING
 
 
 @formula(unit="1", source="narayanan2021")
@@ -42,7 +42,7 @@ def tier_peer_bandwidth(tier_bandwidth, scale_up_links, tier_stated_bandwidth):
     return tier_bandwidth / xp.where(tier_stated_bandwidth > 0, 1.0, links)
 
 
-@formula(unit="byte/s", source="amd2023cdna3", family=PLACED)
+@formula(unit="byte/s", source="amd2023cdna3", family=GATHERING)
 def GROUP_tier_bandwidth(tier_bandwidth, tier_peer_bandwidth, GROUP_tier_ranks):
     """Payload bandwidth of one device inside the GROUP group, by tier: only the links to its n - 1 peers carry it."""
     peers = xp.where(GROUP_tier_ranks > 1, tier_peer_bandwidth * (GROUP_tier_ranks - 1), tier_bandwidth)

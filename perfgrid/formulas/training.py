@@ -141,9 +141,12 @@ def SHARE_time(
 
 
 @formula(unit="s", source="kingma2015adam")
-def optimizer_time(stage_parameters, shard, optimizer_traffic, achieved_hbm_bandwidth):
-    """Time of the optimizer step on the fullest stage: memory traffic of this rank's part of the state."""
-    return stage_parameters / shard * optimizer_traffic / achieved_hbm_bandwidth
+def optimizer_time(stage_parameters, shard, optimizer_traffic, gradient_size, achieved_hbm_bandwidth):
+    """Time of the optimizer step on the fullest stage.
+
+    Memory traffic of this rank's part of the state, and clearing all gradients, which every rank accumulates in full.
+    """
+    return stage_parameters * (optimizer_traffic / shard + gradient_size) / achieved_hbm_bandwidth
 
 
 @formula(unit="s", source="guo2025")

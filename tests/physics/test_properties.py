@@ -20,10 +20,14 @@ MODELS = (
 DEVICES = ("v100-sxm-32gb", "a100-sxm-80gb", "h100-sxm-80gb", "b200", "gb200", "mi300x")
 MORE_IS_FASTER = (
     "peak_bf16_rate", "vector_rate", "special_function_rate", "l2_bandwidth", "hbm_bandwidth", "scale_up_bandwidth",
-    "scale_out_bandwidth", "matrix_efficiency", "hbm_efficiency", "scale_up_efficiency", "scale_out_efficiency",
+    "scale_out_bandwidth", "matrix_efficiency", "fp8_matrix_efficiency", "hbm_efficiency",
+    "scale_up_efficiency", "scale_out_efficiency",
     "tp_overlap", "dp_overlap",
 )  # fmt: skip
 MORE_IS_SLOWER = ("launch_overhead", "tier_hop_latency", "tier_step_latency", "optimizer_traffic", "gradient_size")
+CALLS = [
+    f"{g}_{c}" for g in ("tp", "dp", "shard") for c in ("gather", "all_reduce") if (g, c) != ("shard", "all_reduce")
+]
 
 degree = st.sampled_from([1.0, 2.0, 3.0, 4.0, 8.0, 16.0, 64.0])
 designs = st.fixed_dictionaries(
@@ -53,7 +57,8 @@ quick = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCh
 @given(designs, st.sampled_from(MORE_IS_FASTER + MORE_IS_SLOWER), st.sampled_from([1.01, 1.5, 4.0]))
 def test_step_time_is_monotone_in_every_resource(drawn, name, factor):
     before = point(**drawn)
-    factor = min(factor, 1 / before[name]) if name.endswith(("efficiency", "overlap")) else factor
+    if name.endswith(("efficiency", "overlap")) and before[name] > 0:
+        factor = min(factor, 1 / before[name])
     after = {**before, name: before[name] * factor}
     slower, faster = (before, after) if name in MORE_IS_FASTER else (after, before)
     assert evaluate(faster)["step_time"] <= evaluate(slower)["step_time"] * (1 + 1e-12)
@@ -106,6 +111,30 @@ def test_no_kernel_beats_its_roofline(drawn):
     assert fused["input_gradient"] >= 10 * causal / given_["peak_bf16_rate"]
     # the skipped half of the scores is the only work that the convention counts and nobody does
     assert q["model_flops_utilization"] <= 2 * given_["matrix_efficiency"]
+
+
+@quick
+@given(designs)
+def test_no_collective_beats_the_links_that_its_group_has(drawn):
+    """What a rank must receive, over the links that lead to it: of a mesh only those from members of its group."""
+    given_ = point(**drawn)
+    q = evaluate(given_)
+    assert q["tp_algorithms_offered"]
+    assert q["dp_algorithms_offered"]
+    stated = rows(given_["tier_stated_bandwidth"], "tier")
+    outer = stated["scale_out"] or given_["scale_out_bandwidth"]
+    for call in CALLS:
+        group = call.partition("_")[0]
+        ranks = rows(q[f"{group}_tier_ranks"], "tier")
+        inside, n = ranks["scale_up"], q[group]
+        links = given_["scale_up_bandwidth"]
+        if given_["scale_up_links"] and inside > 1:
+            links = min(links, (inside - 1) * links / given_["scale_up_links"])
+        passes = 2 if call.endswith("all_reduce") else 1
+        message = passes * q[f"{group}_message"]
+        assert q[f"{call}_time"] >= (n - 1) / n * message / (links + outer), call
+        assert q[f"{call}_time"] >= (inside - 1) / inside * message / links, call
+        assert q[f"{call}_time"] >= (1 - inside / n) * message / (max(inside, 1) * outer) * (1 - 1e-12), call
 
 
 @quick

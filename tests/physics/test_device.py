@@ -1,0 +1,56 @@
+"""What devices achieve, read off the catalog entry by entry, and sizes of number formats as NumPy has them."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from perfgrid.catalog import load_catalog
+
+from .cases import design
+
+DEVICES = load_catalog().tables["device"]
+
+
+@pytest.mark.parametrize("precision", ["bf16", "fp8"])
+@pytest.mark.parametrize("device", DEVICES)
+def test_rates_of_every_device(device, precision):
+    v: Any = DEVICES[device].values
+    q = design("llama-3.1-8b", device, precision=precision)
+    peak, fraction, supported = v["peak_bf16_rate"], v["matrix_efficiency"], True
+    if precision == "fp8":
+        supported = v["peak_fp8_rate"] > 0
+        if supported:
+            peak, fraction = v["peak_fp8_rate"], v["fp8_matrix_efficiency"]
+    assert q["device_supports_precision"] == supported
+    assert q["matrix_rate"] == pytest.approx(peak * fraction)
+    assert q["usable_peak_rate"] == peak
+    assert q["attention_matrix_rate"] == pytest.approx(v["peak_bf16_rate"] * v["matrix_efficiency"])
+    assert q["achieved_hbm_bandwidth"] == pytest.approx(v["hbm_bandwidth"] * v["hbm_efficiency"])
+
+
+@pytest.mark.parametrize(
+    ("device", "measured"),
+    [("h100-sxm-80gb", 1402.6e12), ("h200-sxm-141gb", 1453e12), ("b200", 3432.5e12), ("gb200", 3615.6e12),
+     ("b300", 3353e12), ("mi300x", 1159e12)],
+)  # fmt: skip
+def test_eight_bit_products_reach_what_was_measured(device, measured):
+    """Best of a scan of shapes (Stas Bekman's ml-engineering; MI300X: Azure's guide)."""
+    assert design("llama-3.1-8b", device, precision="fp8")["matrix_rate"] == pytest.approx(measured, rel=2e-3)
+
+
+def test_devices_with_eight_bits_state_what_they_reach():
+    for entry in DEVICES.values():
+        v: Any = entry.values
+        assert (v["fp8_matrix_efficiency"] > 0) == (v["peak_fp8_rate"] > 0), entry.name
+    unknown = design("llama-3.1-8b", "h100-sxm-80gb", precision="fp8", fp8_matrix_efficiency=0.0)
+    assert unknown["matrix_rate"] == pytest.approx(1978.9e12 * 0.803)
+
+
+def test_sizes_of_formats():
+    bf16, fp8 = design("llama-3.1-8b"), design("llama-3.1-8b", precision="fp8")
+    assert bf16["operand_size"] == bf16["activation_size"] == np.dtype(np.float16).itemsize
+    assert fp8["operand_size"] == np.dtype(np.uint8).itemsize
+    assert fp8["activation_size"] == np.dtype(np.float16).itemsize
+    assert bf16["mask_size"] == np.dtype(bool).itemsize
+    assert bf16["float32_size"] == np.dtype(np.float32).itemsize

@@ -1,0 +1,104 @@
+"""The grid that the engine computes equals a replay of its points, over randomly drawn studies of the real physics."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import perfgrid as pg
+from perfgrid.catalog import load_catalog
+from perfgrid.engine import replay, resolve
+
+CATALOG = load_catalog()
+NAMES = {
+    table: sorted(name for name, entry in CATALOG.tables[table].items() if not entry.refusals)
+    for table in ("model", "device", "topology", "software")
+}
+OUTPUTS = [
+    "step_time", *pg.BREAKDOWN, "memory_per_device", "state_memory", "activation_memory", "working_memory",
+    "layer_activation_memory", "model_flops_utilization", "hardware_flops_utilization", "device_time", "step_energy",
+    "tp_gather_time", "dp_reduction_time", "layer_forward_time", "layer_backward_time", "matrix_rate",
+]  # fmt: skip
+SCALED = ("hbm_bandwidth", "scale_up_bandwidth", "peak_bf16_rate", "l2_bandwidth", "launch_overhead", "tp_overlap")
+
+
+def drawn_study(generator):
+    """A study of a few thousand points: entries of the catalog, layouts, flags and scaled quantities, as drawn."""
+
+    def some(values, most=2):
+        count = int(generator.integers(1, most + 1))
+        return [values[int(i)] for i in sorted(generator.choice(len(values), min(count, len(values)), replace=False))]
+
+    axes: dict[str, Any] = {table: some(names) for table, names in NAMES.items()}
+    axes |= {
+        "microbatch": some([1, 2, 4]),
+        "precision": some(["bf16", "fp8"]),
+        "recompute": some(["none", "selective", "full"], 3),
+        "sequence_parallel": some([True, False]),
+        "flash_attention": some([True, False]),
+        "zero": some([0, 1]),
+        "parallelism": {
+            "devices": some([8, 24, 64, 512]),
+            "tp": some([1, 2, 4, 8, 16], 3),
+            "pp": some([1, 2, 3, 4, 8], 2),
+            "chunks": some([1, 2, 3]),
+        },
+    }
+    axes["parallelism"]["tp"] = sorted({1, *axes["parallelism"]["tp"]})
+    axes["parallelism"]["pp"] = sorted({1, *axes["parallelism"]["pp"]})
+    for name in some(SCALED, 2):
+        axes[name] = {"scale": [0.3, 1.0] if name == "tp_overlap" else [0.3, 1.0, 7.0]}
+    order = generator.permutation(list(axes))
+    sizes = {
+        "sequence_length": int(generator.choice([512, 2048, 3000])),
+        "global_batch": int(generator.choice([48, 96])),
+    }
+    axes = {str(name): axes[str(name)] for name in order}
+    return pg.Study.make(CATALOG, outputs=OUTPUTS, axes=axes, workload_parameters=sizes)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_the_grid_equals_a_replay(seed):
+    """Every output and constraint at drawn points; differences are measured against the largest operand of its unit."""
+    generator = np.random.default_rng(seed)
+    made = drawn_study(generator)
+    space = made.space
+    graph = resolve(made.registry, OUTPUTS + [c.name for c in made.registry.constraints()], space.names(),
+                    labels=space.label_quantities())  # fmt: skip
+    dtype, tolerance = [("float32", 1e-5), ("float64", 1e-12)][seed % 2]
+    small_points = [None, 0, 300][int(generator.integers(3))]
+    ds = pg.evaluate(made, dtype, int(generator.choice([700, 5000, 2**21])), small_points)
+    assert set(map(str, ds.data_vars)) == set(graph.wanted)
+    for _ in range(25):
+        index = tuple(int(generator.integers(n)) for n in space.shape)
+        values = replay(graph, {n: space.at(n, index) for n in graph.leaves})
+        point = {a.name: i for a, i in zip(space.axes, index, strict=True)}
+        for name in graph.wanted:
+            variable = ds[name]
+            found = variable.isel({d: point[str(d)] for d in variable.dims}).item()
+            if variable.dtype == np.int8:
+                assert found == values[name], (name, point)
+                continue
+            alike = [a for a in graph.nodes[name].arguments if a in graph.nodes]
+            alike = [a for a in alike if graph.nodes[a].unit == graph.nodes[name].unit]
+            scale = max([abs(values[name]), *(float(np.max(np.abs(values[a]))) for a in alike)])
+            assert abs(found - values[name]) <= tolerance * scale, (name, point)
+
+
+@pytest.mark.parametrize("fabric", ["rail-optimized", "ici-ring"])
+def test_an_algorithm_that_nobody_offers_is_flagged_and_stays_finite(fabric):
+    """NCCL goes round rings and a ring of neighbours has no direct exchange: only groups of one rank remain."""
+    made = pg.Study.make(
+        CATALOG,
+        outputs=["device_time", "step_energy", "step_time"],
+        choices={"tp_tier_time": "direct", "tp_gather_time": "hierarchical", "dp_tier_time": "direct"},
+        axes={
+            "model": ["llama-3.1-405b"], "device": ["h100-sxm-80gb"], "topology": [fabric],
+            "parallelism": {"devices": [512], "tp": [1, 8, 16], "pp": [1, 4], "chunks": [1]},
+        },
+        workload_parameters={"sequence_length": 512, "global_batch": 512},
+    )  # fmt: skip
+    ds = pg.evaluate(made, "float32")
+    assert all(np.all(ds[name].values < 1e30) for name in made.outputs)
+    assert (ds.tp_algorithms_offered.values == (ds.tp.values == 1)).all()
+    assert ds.tp_algorithms_offered.attrs["constraint"] == "illegal"
