@@ -163,7 +163,7 @@ def test_explain_agrees_with_the_grid_and_tells_why_a_point_is_infeasible(result
 
 def test_explain_knows_what_a_study_changed():
     at = {"parallelism": "tp8.pp1.dp1"}
-    axes = {"model": ["llama-2-7b"], "device": ["b200"], "topology": ["rail-optimized"]}
+    axes: dict = {"model": ["llama-2-7b"], "device": ["b200"], "topology": ["rail-optimized"]}
     axes["parallelism"] = {"devices": [8], "tp": [8], "pp": [1]}
     made = small.study(axes=axes, overrides={"hbm_bandwidth": "9 TB/s"}, outputs=["achieved_hbm_bandwidth"])
     below = {d.name: d for d in pg.explain(made, "achieved_hbm_bandwidth", at).derivation.below}
