@@ -37,8 +37,18 @@ def violations(dataset: xr.Dataset) -> tuple[int, int, list[Violation]]:
             violated = count(variable != 0)
             if violated:
                 found.append(Violation(str(name), variable.attrs["constraint"], variable.attrs["reason"], violated))
-    total = count(feasible(dataset)) if found else 0
-    return points, total, sorted(found, key=lambda v: -v.points)
+    return points, _infeasible(dataset, points) if found else 0, sorted(found, key=lambda v: -v.points)
+
+
+def _infeasible(dataset: xr.Dataset, points: int) -> int:
+    """Points that violate any constraint, counted in slices so that a large result need not fit the memory."""
+    flags = dataset[[n for n, v in dataset.data_vars.items() if "constraint" in v.attrs]]
+    longest = max(flags.sizes, key=lambda d: flags.sizes[d], default=None)
+    count = size = 0
+    for row in range(flags.sizes[longest]) if longest is not None else ():
+        part = feasible(flags.isel({longest: row}))
+        count, size = count + int((~part).sum()), size + part.size
+    return count * (points // max(1, size))
 
 
 def study_dims(dataset: xr.Dataset) -> list[str]:

@@ -272,6 +272,7 @@ class Evaluation:
                 made[current] = result
             return jnp.broadcast_to(made[name], shape).astype(dtype)
 
+        function.__name__ = name  # in profiles, and apart from its like in the compilation cache
         return Kernel(quantity, inputs, list(fused), function, shape)
 
     def _host_key(self, own: TileKey, reader: TileKey) -> TileKey:
