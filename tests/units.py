@@ -27,7 +27,22 @@ _KEEP = {
 }  # fmt: skip
 _JOIN = {"add", "sub", "max", "min", "concatenate", "rem", "clamp", "nextafter", "add_any"}
 _COMPARE = {"eq", "ne", "lt", "le", "gt", "ge"}
-_PURE = {"exp", "exp2", "log", "log1p", "expm1", "tanh", "logistic", "ceil", "floor", "round", "erf", "sin", "cos"}
+_PURE = {
+    "exp",
+    "exp2",
+    "log",
+    "log2",
+    "log1p",
+    "expm1",
+    "tanh",
+    "logistic",
+    "ceil",
+    "floor",
+    "round",
+    "erf",
+    "sin",
+    "cos",
+}
 _LOGIC = {"and", "or", "not", "xor", "is_finite", "reduce_and", "reduce_or", "iota", "sign"}
 
 
