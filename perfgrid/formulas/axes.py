@@ -13,5 +13,5 @@ INNER = InnerAxes(
         "stream_kernel": ("norm", "residual", "activation", "rotary", "softmax", "embedding", "loss", "bias"),
     }
 )
-table, join, total, largest, smallest = INNER.table, INNER.join, INNER.total, INNER.largest, INNER.smallest
+table, join, total, largest = INNER.table, INNER.join, INNER.total, INNER.largest
 at, only = INNER.at, INNER.only
