@@ -110,11 +110,11 @@ def explain(
     if isinstance(what, Study):
         space, registry, choices, sources = what.space, what.registry, what.file.choices, what.sources()
         at, overrides = {axis: what.label(axis, label) for axis, label in at.items()}, what.file.overrides
-        variables = what.catalog.variables
+        variables, stated = what.catalog.variables, what.stated
     else:
         space, registry, choices = restore(what, formulas)
         stored = json.loads(what.attrs[STUDY_ATTRIBUTE])
-        sources, overrides = stored["sources"], stored["overrides"]
+        sources, overrides, stated = stored["sources"], stored["overrides"], stored["stated"]
         variables = load_variables()
     index = index_of(space, at)
     entries = {table: _entry(space, index, table, names) for table, names in sources.items()}
@@ -123,13 +123,13 @@ def explain(
         source = f"given by {variable.of}"
         if variable.name in overrides:
             source = "given by the study's overrides"
-        elif any(
-            variable.name in a.columns and variable.of in TABLES and variable.of not in (a.name, *a.columns)
-            for a in space.axes
-        ):
+        elif variable.name in stated and variable.of in TABLES:
             source = "given by the study's axes"
         elif variable.of in sources and entries[variable.of]:
             source = sources[variable.of][entries[variable.of]].get(variable.name, source)
+        for axis, row in zip(space.axes, index, strict=True):
+            if variable.name in axis.scales and axis.scales[variable.name][row] != 1:
+                source += f", times {axis.scales[variable.name][row]:g}"
         units[variable.name] = (variable.unit, variable.meaning, source)
     return explain_point(registry, space, quantity, at, choices, units)
 
@@ -288,6 +288,7 @@ def _attributes(study: Study) -> dict[str, str]:
         "where": study.file.where,
         "overrides": study.file.overrides,
         "formulas": [f.__name__ for f in study.formulas],
+        "stated": sorted(study.stated),
         "sources": study.sources(),
     }
     return {

@@ -31,6 +31,7 @@ class Study:
     name: str = "study"
     source: str = ""
     formulas: tuple[Callable[..., Any], ...] = ()  # the user's own
+    stated: frozenset[str] = frozenset()  # quantities that its axes and overrides state instead of the catalog
 
     @classmethod
     def make(cls, catalog: Catalog | None = None, formulas: Iterable[Callable[..., Any]] = (), **content: Any) -> Study:
@@ -166,13 +167,14 @@ def build_study(
     formulas = tuple(formulas)
     if formulas:
         registry = registry.extended(formulas)
-    space = SpaceBuilder(file, name, catalog, registry).space()
+    builder = SpaceBuilder(file, name, catalog, registry)
+    space = builder.space()
     if file.where:
         space, constraint = apply_where(space, file.where, f"{name}, where")
         if constraint is not None:
             registry = registry.extended(())
             registry.add(constraint)
-    study = Study(file, space, registry, catalog, name, formulas=formulas)
+    study = Study(file, space, registry, catalog, name, formulas=formulas, stated=frozenset(builder.taken))
     legal = (*registry.names(), *(f"{c}_choice" for c in registry.choices), *space.names())
     for output in file.outputs:
         if output not in legal and output not in {axis.name for axis in space.axes}:

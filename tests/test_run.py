@@ -90,7 +90,7 @@ def test_best_without_axes_shows_every_point_and_masks_what_is_infeasible(result
     none = pg.best(never, over=["parallelism", "microbatch"], minimize="step_time")
     assert not none.found.any()
     assert set(np.unique(none.parallelism.values)) == {""}
-    assert np.isnan(none.tp.values.astype(float)).all() or (none.tp == -1).all()
+    assert (none.tp == -1).all()
     assert (none.tp_gather_time_choice == -1).all()
 
 
@@ -170,6 +170,27 @@ def test_explain_knows_what_a_study_changed():
     assert below["hbm_bandwidth"].value == 9e12
     assert below["hbm_bandwidth"].source == "given by the study's overrides"
     assert "overrides" not in below["hbm_efficiency"].source
+
+
+def test_explain_does_not_cite_a_data_sheet_for_what_a_study_states_or_scales(tmp_path):
+    rows = {"zip": {"device": ["h100-sxm-80gb", "b200"], "hbm_bandwidth": ["1 TB/s", "2 TB/s"]}}
+    axes = {
+        "model": ["llama-2-7b"],
+        "case": rows,
+        "topology": ["rail-optimized"],
+        "hbm_efficiency": {"scale": [0.5, 1]},
+    }
+    axes["parallelism"] = {"devices": [8], "tp": [8], "pp": [1]}
+    made = small.study(axes=axes, outputs=["achieved_hbm_bandwidth"])
+    with xr.open_dataset(pg.save(pg.evaluate(made), tmp_path / "r.nc")) as saved:
+        for what in (made, saved):
+            at = {"case": "1", "hbm_efficiency": 0.5}
+            below = {d.name: d for d in pg.explain(what, "achieved_hbm_bandwidth", at).derivation.below}
+            assert below["hbm_bandwidth"].value == 2e12
+            assert below["hbm_bandwidth"].source == "given by the study's axes"
+            assert below["hbm_efficiency"].source.endswith(", times 0.5")
+            full = pg.explain(what, "achieved_hbm_bandwidth", at | {"hbm_efficiency": 1.0}).derivation.below
+            assert "times" not in {d.name: d for d in full}["hbm_efficiency"].source
 
 
 def test_a_result_made_with_user_formulas_asks_for_them(tmp_path):
