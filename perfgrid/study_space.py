@@ -64,15 +64,15 @@ class SpaceBuilder:
         constants: dict[str, Any] = {
             v.name: v.default for v in variables.values() if v.optional and v.default is not None and v.of not in TABLES
         }
+        by_axes = self._stated_by_axes()
         for key, value in self.file.workload_parameters.items():
             place = f"{self.name}, workload_parameters.{key}"
             stated = [v.name for v in variables.values() if v.of not in TABLES]
             if key not in stated:
                 raise PerfgridError(f"{place}: unknown parameter{nearest(key, stated)}")
-            if key in self.file.axes:
-                raise PerfgridError(f"{place}: {key!r} is also an axis; state it once")
+            if key in by_axes:
+                raise PerfgridError(f"{place}: axes.{by_axes[key]} states {key!r} too; state it once")
             constants[key] = self._placed(variables[key], convert(variables[key], value, place))
-        by_axes = self._stated_by_axes()
         for key, value in self.file.overrides.items():
             if key in by_axes:
                 raise PerfgridError(
