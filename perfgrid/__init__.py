@@ -3,6 +3,8 @@
 from .analysis import best as best
 from .catalog import Catalog as Catalog
 from .catalog import load_catalog as load_catalog
+from .compare import Comparison as Comparison
+from .compare import compare as compare
 from .engine import PerfgridError as PerfgridError
 from .engine import Registry as Registry
 from .engine import alternative as alternative

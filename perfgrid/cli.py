@@ -6,28 +6,27 @@ import json
 import signal
 import sys
 import time
-from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
 import typer
 import xarray as xr
-from rich.console import Console
-from rich.markup import escape
 from rich.measure import Measurement
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-from rich.table import Table
-from rich.text import Text
 
 from perfgrid.analysis import best as best_designs
 from perfgrid.analysis import violations
+from perfgrid.cli_catalog import catalog_app
+from perfgrid.cli_validate import validate_command
+from perfgrid.compare import compare
 from perfgrid.engine.dataset import study_axes
 from perfgrid.engine.errors import PerfgridError
 from perfgrid.engine.registry import Constraint, Registry
 from perfgrid.formulas import INNER, WORKLOADS
+from perfgrid.report.console import err, out, print_line, show, text_table, wide
 from perfgrid.report.text import explanation_lines, number
-from perfgrid.report.winners import bound_by
+from perfgrid.report.winners import WORDS, bound_by
 from perfgrid.run import check_output, evaluate, explain, formulas_changed, save, stream
 from perfgrid.study import Study, load_study
 from perfgrid.study_space import Best
@@ -39,9 +38,8 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-out = Console(highlight=False, soft_wrap=not sys.stdout.isatty())
-err = Console(stderr=True, highlight=False)
-wide = Console(highlight=False, width=10_000)  # lays tables out; nothing is printed through it
+app.add_typer(catalog_app, name="catalog")
+app.command("validate")(validate_command)
 
 StudyArgument = Annotated[Path, typer.Argument(help="A study file (TOML).")]
 Settings = Annotated[
@@ -216,32 +214,6 @@ def print_winners(study: Study, winners: xr.Dataset, choice: Best) -> None:
     show(table, whole=True)
 
 
-def text_table(headers: Iterable[str], rows: Iterable[Sequence[str]], right: Collection[str] = ()) -> Table:
-    """A plain table whose cells are never wrapped; the columns in ``right`` are numbers."""
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    for name in headers:
-        table.add_column(name, justify="right" if name in right else "left", no_wrap=True)
-    for row in rows:
-        table.add_row(*map(escape, row))
-    return table
-
-
-def show(table: Table, whole: bool = False) -> None:
-    """Print a table line by line; on a terminal lines are cut at its width unless the ``whole`` matters."""
-    with wide.capture() as capture:
-        wide.print(table)
-    for line in capture.get().splitlines():
-        print_line(Text.from_ansi(line.rstrip()), whole)
-
-
-def print_line(line: Text | str, whole: bool = False) -> None:
-    """One line that is never broken: cut at the width of a terminal, whole elsewhere."""
-    if out.is_terminal and not whole:
-        out.print(line, no_wrap=True, overflow="ellipsis", crop=True, markup=False)
-    else:
-        out.print(line, soft_wrap=True, markup=False)
-
-
 @app.command()
 def plan(study: StudyArgument, settings: Settings = None, as_json: Json = False) -> None:
     """Show what a study will evaluate: quantity, columns, points, bytes. Nothing is computed."""
@@ -277,34 +249,46 @@ def explain_command(
     depth: Annotated[int | None, typer.Option(help="Levels of the tree to print.")] = None,
 ) -> None:
     """Derive one number: every formula, value, unit and source below it, or why its point is infeasible."""
-    labels: dict[str, str] = {}
-    for item in ",".join(at or []).split(","):
-        if item:
-            axis, equals, label = (part.strip() for part in item.partition("="))
-            if not equals:
-                raise PerfgridError(f"--at {item!r} must read axis=label")
-            if axis in labels:
-                raise PerfgridError(f"--at names axis {axis!r} twice")
-            labels[axis] = label
+    labels = labels_of(at, "--at")
     if depth is not None and depth < 0:
         raise PerfgridError(f"--depth must be 0 or more, found {depth}")
-    if what.suffix == ".toml":
-        found = explain(load_study(what, settings or ()), quantity, labels)
-    else:
-        if settings:
-            raise PerfgridError("--set applies to a study, not to a finished result")
-        try:
-            dataset = xr.open_dataset(what)
-        except (OSError, ValueError):
-            raise PerfgridError(f"cannot read {str(what)!r} as a study (.toml) or a result (.nc)") from None
-        try:
-            found = explain(dataset, quantity, labels)
-        except PerfgridError as error:
-            raise PerfgridError(f"{what}: {error}") from None
-        if formulas_changed(dataset):
-            err.print(f"note: {what} was made with other formulas than those installed; the derivation uses the latter")
+    subject = _study_or_result(what, settings)
+    try:
+        found = explain(subject, quantity, labels)
+    except PerfgridError as error:
+        raise PerfgridError(f"{what}: {error}" if isinstance(subject, xr.Dataset) else str(error)) from None
+    if isinstance(subject, xr.Dataset) and formulas_changed(subject):
+        err.print(f"note: {what} was made with other formulas than those installed; the derivation uses the latter")
     for number_of_line, line in enumerate(explanation_lines(found, INNER, depth)):
         print_line(line, whole=number_of_line <= len(found.violated))
+
+
+@app.command("compare")
+def compare_command(
+    what: Annotated[Path, typer.Argument(help="A study (.toml) or a result (.nc).")],
+    a: Annotated[list[str], typer.Option("--a", help="axis=label[,axis=label...] of the first design.")],
+    b: Annotated[list[str], typer.Option("--b", help="axis=label[,axis=label...] of the second design.")],
+    at: Annotated[list[str] | None, typer.Option("--at", help="axis=label[,axis=label...] of both.")] = None,
+    settings: Settings = None,
+    as_json: Json = False,
+) -> None:
+    """Tell why design B is faster than A: the parts of both step times; open axes take the best design of each."""
+    found = compare(_study_or_result(what, settings), labels_of(a, "--a"), labels_of(b, "--b"), labels_of(at, "--at"))
+    before, after = found.step_time
+    if as_json:
+        parts = [{"part": n, "a": x, "b": y} for n, x, y in found.parts]
+        data = {"a": found.a, "b": found.b, "step_time": [before, after], "speedup": found.speedup, "parts": parts}
+        print(json.dumps(data, default=_plain))
+        return
+    for name, point in (("A", found.a), ("B", found.b)):
+        print_line(f"{name}  " + ", ".join(f"{axis} = {label}" for axis, label in point.items()))
+    rows = [["step time", number(before, "s"), number(after, "s"), _signed(after - before), ""]]
+    for part, x, y in found.parts:
+        if max(x, y) > 0:
+            share = f"{(y - x) / (after - before):.0%}" if after != before else ""
+            rows.append([WORDS[part], number(x, "s"), number(y, "s"), _signed(y - x), share])
+    show(text_table(["", "A", "B", "change", "of the change"], rows, right=("A", "B", "change", "of the change")))
+    out.print(f"B takes {after / before:.3g} times as long as A (a step is {found.speedup:.3g} times as fast)")
 
 
 @app.command()
@@ -354,6 +338,35 @@ def common(version: Annotated[bool, typer.Option("--version", help="Print the ve
 
         print(f"perfgrid {installed('perfgrid')}")
         raise typer.Exit
+
+
+def labels_of(items: list[str] | None, option: str) -> dict[str, str]:
+    """Labels of axes from texts ``axis=label[,axis=label...]``. PerfgridError for another form or a repeated axis."""
+    labels: dict[str, str] = {}
+    for item in ",".join(items or []).split(","):
+        if item:
+            axis, equals, label = (part.strip() for part in item.partition("="))
+            if not equals:
+                raise PerfgridError(f"{option} {item!r} must read axis=label")
+            if axis in labels:
+                raise PerfgridError(f"{option} names axis {axis!r} twice")
+            labels[axis] = label
+    return labels
+
+
+def _study_or_result(path: Path, settings: list[str] | None) -> Study | xr.Dataset:
+    if path.suffix == ".toml":
+        return load_study(path, settings or ())
+    if settings:
+        raise PerfgridError("--set applies to a study, not to a finished result")
+    try:
+        return xr.open_dataset(path)
+    except (OSError, ValueError):
+        raise PerfgridError(f"cannot read {str(path)!r} as a study (.toml) or a result (.nc)") from None
+
+
+def _signed(seconds: float) -> str:
+    return ("+" if seconds >= 0 else "-") + number(abs(seconds), "s")
 
 
 def _some(names: list[str], most: int = 4) -> str:

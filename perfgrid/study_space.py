@@ -132,7 +132,8 @@ class SpaceBuilder:
         """
         if key in self.catalog.variables:
             formulas = self.registry.formulas.values()
-            if not any(key in f.arguments or key == f.by for f in formulas):
+            read = any(key in f.arguments or key == f.by for f in formulas)
+            if not read or self.catalog.variables[key].block:  # of experts and latents only parameters are counted
                 raise PerfgridError(f"{place}: no formula of this workload depends on {key!r}")
             return self.catalog.variables[key]
         if key not in self.registry.names():

@@ -123,7 +123,7 @@ def test_models_beyond_the_physics_are_refused(refused):
 
 
 def test_what_no_formula_reads_is_refused(refused):
-    refused("axes.window: no formula of this workload depends on 'window'", axes="window = [128, 256]")
+    refused("axes.mtp_layers: no formula of this workload depends on 'mtp_layers'", axes="mtp_layers = [0, 1]")
     refused("overrides.experts: no formula", top="overrides = { experts = 8 }")
 
 

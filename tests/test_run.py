@@ -212,7 +212,7 @@ def test_the_formula_hash_sees_the_equations(monkeypatch, result):
     from perfgrid.formulas import gemm
 
     assert not formulas_changed(result)
-    monkeypatch.setattr(gemm, "gemm_arithmetic_time", lambda *given: 1.0)
+    monkeypatch.setattr(gemm, "wave_utilisation", lambda *given: 1.0)
     assert formulas_changed(result)
 
 

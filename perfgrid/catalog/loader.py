@@ -17,7 +17,20 @@ from .join import Join, near, variable_of
 from .schema import KINDS, Entry, Variable, convert
 
 _HERE = Path(__file__).parent
-_BUILT_IN = ("models.toml", "models_refused.toml", "devices.toml", "topologies.toml", "software.toml", "references.bib")
+_BUILT_IN = (
+    "models_gpt.toml",
+    "models_llama.toml",
+    "models_dense.toml",
+    "models_moe.toml",
+    "devices_nvidia.toml",
+    "devices_nvidia_hopper.toml",
+    "devices_amd.toml",
+    "devices_google.toml",
+    "devices_other.toml",
+    "topologies.toml",
+    "software.toml",
+    "references.bib",
+)
 OVERRIDE = "override"  # the source key of a value that the user set
 
 
@@ -79,6 +92,11 @@ def load_catalog(*extra_paths: str | Path) -> Catalog:
         return _built_in()
     layers = _built_in_layer(), read_layer([f for p in extra_paths for f in files_of(Path(p))])
     return _assemble(load_variables(), layers)
+
+
+def stated_in(*paths: str | Path) -> Layer:
+    """What the given files and folders state themselves, or the built-in files without any; PerfgridError as above."""
+    return read_layer([f for p in paths for f in files_of(Path(p))]) if paths else _built_in_layer()
 
 
 @cache

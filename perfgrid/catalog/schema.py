@@ -19,7 +19,7 @@ Kind = Literal["model", "device", "topology", "software"]
 KINDS: tuple[Kind, ...] = ("model", "device", "topology", "software")
 BLOCKS = ("moe", "mla")  # groups of model quantities that a file states as a table of their own
 AXIS_LABELS = {  # of the inner axes along which given quantities are vectors
-    "link": ("nvlink", "infinity_fabric", "ici", "pcie"),
+    "link": ("nvlink", "infinity_fabric", "ici", "pcie", "ethernet"),
     "tier": ("scale_up", "scale_out"),
 }
 PLAUSIBLE = {  # what no stated number exceeds, far beyond any machine: products of such numbers stay finite
@@ -31,6 +31,11 @@ PLAUSIBLE = {  # what no stated number exceeds, far beyond any machine: products
     "W": (1e-3, 1e9),
 }
 LARGEST_COUNT = 1e9  # of anything that is counted
+_UNEXPRESSED = {  # where these quantities of a model are not zero, its training is not expressed yet
+    "experts": "a mixture of experts",
+    "kv_lora_rank": "multi-head latent attention",
+    "mtp_layers": "multi-token prediction",
+}
 CONFIDENCES = ("measured", "datasheet", "estimate")
 
 
@@ -101,32 +106,16 @@ class Entry:
 
     @property
     def refusals(self) -> tuple[str, ...]:
-        """Sentences why dense decoder-only training physics cannot express this entry; empty where it can."""
-        if self.kind != "model":
-            return ()
-        found = []
-        value = self.values
-        if experts := value.get("experts", 0):
-            found.append(
-                f"{self.name} is a mixture of experts with {experts:g} experts; only dense models are expressed"
-            )
-        if rank := value.get("kv_lora_rank", 0):
-            found.append(
-                f"{self.name} uses multi-head latent attention of rank {rank:g}; only full heads are expressed"
-            )
-        if window := value.get("window", 0):
-            layers = value.get("window_layers") or value.get("layers", 0)
-            found.append(
-                f"{self.name} attends in a sliding window of {window:g} tokens in {layers:g} layers; "
-                "only attention over the whole sequence is expressed"
-            )
-        if value.get("parallel_block", False):
-            found.append(
-                f"{self.name} runs attention and feed-forward in parallel; only one after the other is expressed"
-            )
-        if depth := value.get("mtp_layers", 0):
-            found.append(f"{self.name} predicts {depth:g} further tokens in training; only the next one is expressed")
-        return tuple(found)
+        """Sentences why the training workload cannot express this entry; empty where it can."""
+        return tuple(
+            f"{self.name} has {quantity} = {self.values[quantity]:g}: training of {what} is not expressed yet"
+            for quantity, what in self.unexpressed.items()
+        )
+
+    @property
+    def unexpressed(self) -> dict[str, str]:
+        """What of this entry the training workload does not express, by the quantity that tells of it."""
+        return {q: what for q, what in _UNEXPRESSED.items() if self.kind == "model" and self.values.get(q)}
 
     def with_value(self, quantity: str, value: Value, source: str) -> Entry:
         """A copy with one value replaced; what was said of the old value is dropped."""

@@ -90,6 +90,12 @@ class InnerAxes:
             return value
         return xp.max(value, axis=self.position(axis), keepdims=True)
 
+    def smallest(self, value: Any, axis: str) -> Any:
+        """Smallest value along an inner axis, kept with size 1."""
+        if self.extent(value, axis) == 1:
+            return value
+        return xp.min(value, axis=self.position(axis), keepdims=True)
+
     def at(self, value: Any, **labels: str) -> Any:
         """The row of one label of each named inner axis, kept with size 1."""
         for axis, label in labels.items():

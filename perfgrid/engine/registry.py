@@ -109,7 +109,7 @@ def _mark(function: Callable[..., Any], family: Family | None, build: Callable[[
                     text = text.replace(placeholder, member) if isinstance(text, str) else text
                 return text
 
-            changed = {k: named(getattr(bare, k)) for k in ("name", "meaning", "of", "by")}
+            changed = {k: named(getattr(bare, k)) for k in ("name", "meaning", "of", "by", "label")}
             if isinstance(bare, Constraint):
                 changed["reason"] = named(bare.reason)
             members.append(replace(bare, arguments=tuple(map(named, bare.arguments)), **changed))

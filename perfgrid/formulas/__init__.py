@@ -6,32 +6,45 @@ from . import (
     architecture,
     attention,
     collectives,
+    data_parallel,
     device,
+    flash,
     gemm,
     memory,
     parallelism,
+    parameters,
     pipeline,
     recompute,
+    stages,
+    step,
     stream,
+    tensor_parallel,
     topology,
     training,
 )
 from .axes import INNER as INNER
-from .training import BREAKDOWN as BREAKDOWN
+from .step import BREAKDOWN as BREAKDOWN
+from .step import PASSES as PASSES
 
 REGISTRY_MODULES = (
+    parameters,
     architecture,
     device,
     gemm,
     attention,
+    flash,
     stream,
     recompute,
     topology,
     collectives,
     parallelism,
+    tensor_parallel,
+    data_parallel,
+    stages,
     pipeline,
     memory,
     training,
+    step,
 )
 
 WORKLOADS = {"training": REGISTRY_MODULES}  # the formulas that each workload of a study is made of

@@ -1,74 +1,31 @@
-"""What a dense decoder-only transformer consists of: parameters and the floating-point work of one token."""
+"""The floating-point work of one token, the part of a layer on one rank, and what divides what."""
 
 from perfgrid.engine import xp
 from perfgrid.engine.registry import constraint, formula
 
 
-@formula(unit="1", source="shoeybi2019megatron")
-def query_width(heads, head_dim):
-    """Width of all query heads of one layer together."""
-    return heads * head_dim
+@formula(unit="1", source="chowdhery2022palm")
+def layer_blocks(parallel_block):
+    """Blocks of a layer that run one after the other: attention and feed-forward, or both as one."""
+    return xp.where(parallel_block, 1.0, 2.0)
 
 
-@formula(unit="1", source="ainslie2023gqa")
-def key_value_width(kv_heads, head_dim):
-    """Width of all key heads (equally: all value heads) of one layer together."""
-    return kv_heads * head_dim
-
-
-@formula(unit="1", source="shazeer2020glu")
-def ffn_input_matrices(gated_ffn):
-    """Matrices that read the feed-forward input: two if gated, otherwise one."""
-    return xp.where(gated_ffn, 2.0, 1.0)
-
-
-@formula(unit="1", source="shoeybi2019megatron")
-def layer_matrix_parameters(hidden_size, query_width, key_value_width, ffn_size, ffn_input_matrices):
-    """Weights of the matrices of one layer."""
-    attention = 2 * hidden_size * (query_width + key_value_width)
-    return attention + hidden_size * ffn_size * (ffn_input_matrices + 1)
-
-
-@formula(unit="1", source="narayanan2021")
-def layer_vector_parameters(hidden_size, query_width, key_value_width, ffn_size, ffn_input_matrices, biases):
-    """Gains of the two norms of one layer and, with biases, those of its norms and matrices."""
-    gains = 2 * hidden_size
-    additive = 4 * hidden_size + query_width + 2 * key_value_width + ffn_size * ffn_input_matrices
-    return gains + xp.where(biases, additive, 0.0)
-
-
-@formula(unit="1", source="narayanan2021")
-def layer_parameters(layer_matrix_parameters, layer_vector_parameters):
-    """Parameters of one layer."""
-    return layer_matrix_parameters + layer_vector_parameters
-
-
-@formula(unit="1", source="narayanan2021")
-def embedding_parameters(vocab_size, learned_positions, hidden_size):
-    """Parameters of the token table and of a learned position table."""
-    return (vocab_size + learned_positions) * hidden_size
-
-
-@formula(unit="1", source="shoeybi2019megatron")
-def output_head_parameters(vocab_size, hidden_size):
-    """Weights of the output head, shared with the embedding or not."""
-    return vocab_size * hidden_size
-
-
-@formula(unit="1", source="narayanan2021")
-def total_parameters(
-    layers, layer_parameters, embedding_parameters, output_head_parameters, tied_embeddings, hidden_size, biases
-):
-    """Parameters of the whole model, a shared table counted once, the final norm included."""
-    head = xp.where(tied_embeddings, 0.0, output_head_parameters)
-    final_norm = hidden_size * xp.where(biases, 2.0, 1.0)
-    return layers * layer_parameters + embedding_parameters + head + final_norm
+@formula(unit="1", source="beltagy2020longformer")
+def attended_length(sequence_length, window, windowed_layers_fraction):
+    """Tokens that one token may attend to without a causal mask, mean of layers with and without a window."""
+    return sequence_length - windowed_layers_fraction * xp.maximum(sequence_length - window, 0.0)
 
 
 @formula(unit="1", source="korthikanti2022")
-def layer_forward_flops(layer_matrix_parameters, sequence_length, query_width):
-    """FLOPs per token of one layer's forward pass: 2 per weight, 4·s·h for scores and context (no mask exploited)."""
-    return 2 * layer_matrix_parameters + 4 * sequence_length * query_width
+def core_forward_flops(attended_length, query_width):
+    """FLOPs per token of scores and context of one layer's forward pass: 4·s·h (no causal mask exploited)."""
+    return 4 * attended_length * query_width
+
+
+@formula(unit="1", source="korthikanti2022")
+def layer_forward_flops(layer_matrix_parameters, core_forward_flops):
+    """FLOPs per token of one layer's forward pass: 2 per weight, and those of scores and context."""
+    return 2 * layer_matrix_parameters + core_forward_flops
 
 
 @formula(unit="1", source="korthikanti2022")
@@ -86,16 +43,14 @@ def hardware_flops_per_token(
     model_flops_per_token,
     layers,
     layer_forward_flops,
-    sequence_length,
-    query_width,
+    core_forward_flops,
     unfused,
     layer_recomputed,
     core_recomputed,
 ):
     """Model FLOPs per token plus the forward FLOPs that recomputation repeats (in the same convention)."""
-    core = 4 * sequence_length * query_width
     core_repeated = unfused * core_recomputed + (1 - unfused) * layer_recomputed
-    repeated = layer_recomputed * (layer_forward_flops - core) + core_repeated * core
+    repeated = layer_recomputed * (layer_forward_flops - core_forward_flops) + core_repeated * core_forward_flops
     return model_flops_per_token + layers * repeated
 
 

@@ -9,9 +9,9 @@ from perfgrid.engine.registry import alternative, constraint, formula
 
 from .axes import at, table, total
 
-PLACED = {"GROUP": ("tp", "dp", "pp", "shard")}  # groups of ranks on the fabric
-GATHERING = {"GROUP": ("tp", "dp", "shard")}  # those that gather or reduce-scatter
-REDUCING = {"GROUP": ("tp", "dp")}  # those that all-reduce
+PLACED = {"GROUP": ("tp", "dp", "pp", "shard", "vocab", "tied")}  # groups of ranks on the fabric
+GATHERING = {"GROUP": ("tp", "dp", "shard", "vocab", "tied")}  # those that gather or reduce-scatter
+REDUCING = {"GROUP": ("tp", "dp", "vocab", "tied")}  # those that all-reduce
 
 # ---- equations: B bytes among n ranks of bandwidth b ----------------------------------------------------------------
 
@@ -187,7 +187,7 @@ def GROUP_flat_ring_all_reduce_time(
     kind="illegal",
     reason="the chosen collective algorithm of the GROUP ranks is not offered by this fabric or software",
     source="thakur2005",
-    family=REDUCING,
+    family={"GROUP": ("tp", "dp")},
 )
 def GROUP_algorithms_offered(GROUP_longest_call_time, unavailable):
     """The algorithms that the study fixes for the GROUP ranks exist; the fastest of those on offer always does."""

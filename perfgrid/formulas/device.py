@@ -3,17 +3,16 @@
 from perfgrid.engine import xp
 from perfgrid.engine.registry import alternative, constraint, formula
 
+FORMATS = {"FORMAT": ("fp32", "tf32", "fp16", "bf16", "fp8")}  # of the operands of matrix products
+UNQUANTISED = {"FORMAT": ("fp32", "tf32", "fp16", "bf16")}
 
-@alternative(of="peak_matrix_rate", by="precision", label="bf16", unit="FLOP/s", source="stas2025ml")
-def bf16_peak_matrix_rate(peak_bf16_rate):
-    """Peak rate of matrix products in 16-bit formats."""
-    return peak_bf16_rate
+# ---- rates ----------------------------------------------------------------------------------------------------------
 
 
-@alternative(of="peak_matrix_rate", by="precision", label="fp8", unit="FLOP/s", source="stas2025ml")
-def fp8_peak_matrix_rate(peak_fp8_rate):
-    """Peak rate of matrix products in 8-bit floating point; 0 where there is none."""
-    return peak_fp8_rate
+@alternative(of="peak_matrix_rate", by="precision", label="FORMAT", unit="FLOP/s", source="stas2025ml", family=FORMATS)
+def FORMAT_peak_matrix_rate(peak_FORMAT_rate):
+    """Peak rate of matrix products in FORMAT; 0 where there is none."""
+    return peak_FORMAT_rate
 
 
 @constraint(kind="illegal", reason="the device has no matrix units for this number format", source="stas2025ml")
@@ -23,14 +22,20 @@ def device_supports_precision(peak_matrix_rate):
 
 
 @formula(unit="FLOP/s", source="stas2025ml")
-def usable_peak_rate(peak_matrix_rate, peak_bf16_rate):
+def half_precision_rate(peak_bf16_rate, peak_fp16_rate):
+    """Peak rate of matrix products in the faster 16-bit format: every device has one."""
+    return xp.maximum(peak_bf16_rate, peak_fp16_rate)
+
+
+@formula(unit="FLOP/s", source="stas2025ml")
+def usable_peak_rate(peak_matrix_rate, half_precision_rate):
     """Peak rate of matrix products; the 16-bit rate stands in where a format is not supported (a flagged point)."""
-    return xp.where(peak_matrix_rate > 0, peak_matrix_rate, peak_bf16_rate)
+    return xp.where(peak_matrix_rate > 0, peak_matrix_rate, half_precision_rate)
 
 
-@alternative(of="reached_fraction", by="precision", label="bf16", unit="1", source="stas2025ml")
-def bf16_reached_fraction(matrix_efficiency):
-    """Fraction of the peak rate that large matrix products reach in 16-bit formats."""
+@alternative(of="reached_fraction", by="precision", label="FORMAT", unit="1", source="stas2025ml", family=UNQUANTISED)
+def FORMAT_reached_fraction(matrix_efficiency):
+    """Fraction of the peak rate that large matrix products reach in FORMAT: as measured in 16 bits."""
     return matrix_efficiency
 
 
@@ -46,10 +51,18 @@ def matrix_rate(usable_peak_rate, reached_fraction):
     return usable_peak_rate * reached_fraction
 
 
-@formula(unit="FLOP/s", source="stas2025ml")
-def attention_matrix_rate(peak_bf16_rate, matrix_efficiency):
-    """Rate that the matrix products of attention reach: they stay in 16-bit formats."""
-    return peak_bf16_rate * matrix_efficiency
+@alternative(
+    of="unquantised_matrix_rate", by="precision", label="FORMAT", unit="FLOP/s", source="stas2025ml", family=UNQUANTISED
+)
+def FORMAT_unquantised_matrix_rate(matrix_rate):
+    """Rate of the products that are never quantised (attention, output head) in FORMAT: that of all products."""
+    return matrix_rate
+
+
+@alternative(of="unquantised_matrix_rate", by="precision", label="fp8", unit="FLOP/s", source="stas2025ml")
+def fp8_unquantised_matrix_rate(half_precision_rate, matrix_efficiency):
+    """Rate of the products that 8-bit training leaves in 16-bit formats: attention and the output head."""
+    return half_precision_rate * matrix_efficiency
 
 
 @formula(unit="byte/s", source="williams2009roofline")
@@ -58,22 +71,67 @@ def achieved_hbm_bandwidth(hbm_bandwidth, hbm_efficiency):
     return hbm_bandwidth * hbm_efficiency
 
 
-@alternative(of="operand_size", by="precision", label="bf16", unit="byte", source="korthikanti2022")
-def bf16_operand_size():
-    """Bytes of one operand element of a 16-bit matrix product."""
+@formula(unit="byte/s", source="ardalani2022deepflow")
+def unlimited_bandwidth():
+    """Bandwidth of a level of which none is known: it never limits."""
+    return 1e18
+
+
+@formula(unit="byte/s", source="ardalani2022deepflow", family={"LEVEL": ("register", "shared_memory")})
+def usable_LEVEL_bandwidth(LEVEL_bandwidth, unlimited_bandwidth):
+    """Bandwidth of the LEVEL level of all cores together; unlimited where it is not known."""
+    return xp.where(LEVEL_bandwidth > 0, LEVEL_bandwidth, unlimited_bandwidth)
+
+
+# ---- sizes ----------------------------------------------------------------------------------------------------------
+
+
+def _operand(label):
+    return alternative(of="operand_size", by="precision", label=label, unit="byte", source="micikevicius2022fp8")
+
+
+@_operand("fp32")
+def fp32_operand_size():
+    """Bytes of one operand element of a product in single precision."""
+    return 4.0
+
+
+@_operand("tf32")
+def tf32_operand_size():
+    """Bytes of one operand element of a product in TF32: stored in single precision."""
+    return 4.0
+
+
+@_operand("fp16")
+def fp16_operand_size():
+    """Bytes of one operand element of a product in float16."""
     return 2.0
 
 
-@alternative(of="operand_size", by="precision", label="fp8", unit="byte", source="micikevicius2022fp8")
+@_operand("bf16")
+def bf16_operand_size():
+    """Bytes of one operand element of a product in bfloat16."""
+    return 2.0
+
+
+@_operand("fp8")
 def fp8_operand_size():
-    """Bytes of one operand element of an 8-bit matrix product."""
+    """Bytes of one operand element of an 8-bit product."""
     return 1.0
 
 
-@formula(unit="byte", source="korthikanti2022")
-def activation_size():
-    """Bytes of one stored activation element (16-bit formats)."""
-    return 2.0
+@alternative(
+    of="activation_size", by="precision", label="FORMAT", unit="byte", source="korthikanti2022", family=UNQUANTISED
+)
+def FORMAT_activation_size(FORMAT_operand_size):
+    """Bytes of one stored activation element in FORMAT training."""
+    return FORMAT_operand_size
+
+
+@alternative(of="activation_size", by="precision", label="fp8", unit="byte", source="korthikanti2022")
+def fp8_activation_size(bf16_operand_size):
+    """Bytes of one stored activation element in 8-bit training: they stay in 16-bit formats."""
+    return bf16_operand_size
 
 
 @formula(unit="byte", source="korthikanti2022")

@@ -1,34 +1,39 @@
-"""Matrix products: tiles, waves, traffic and time, by kernel (`gemm_kernel`) and by `phase`.
+"""Matrix products: tiles, waves, traffic at every level and time, by `phase`, for two families of kernels.
 
-The products of the backward pass are permutations of the forward one: with Y[M,N] = X[M,K]·W[K,N] the input gradient is
-[M,K] = [M,N]·[N,K] and the weight gradient [N,K] = [N,M]·[M,K].
+``gemm`` are the products with weights (`gemm_kernel`), ``core`` the batched products of unfused attention
+(`attention_kernel`, shapes in `attention`). The products of the backward pass are permutations of the forward one: with
+Y[M,N] = X[M,K]·W[K,N] the input gradient is [M,K] = [M,N]·[N,K] and the weight gradient [N,K] = [N,M]·[M,K].
+
+A library has kernels with several output tiles (`tile`): a large one moves fewer bytes, a small one fills the cores
+better. The fastest on chip is taken.
 """
 
 from perfgrid.engine import xp
 from perfgrid.engine.registry import formula
 
-from .axes import only, table
-from .roofline import roofline_shares
+from .axes import only, smallest, table, total
+from .roofline import roofline_shares, roofline_time
+
+PRODUCTS = {"PRODUCT": ("gemm", "core")}
 
 # ---- equations ------------------------------------------------------------------------------------------------------
 
 
-def tile_utilisation(m, n, batch, tile_m, tile_n, cores):
-    """Useful part of the arithmetic of tiled products: padding at the edges times the last, partly filled wave.
-
-    One tile per core at a time (tiles that keep the matrix units busy fill a core).
-    """
-    tiles_m, tiles_n = xp.ceil(m / tile_m), xp.ceil(n / tile_n)
-    edge = (m / (tiles_m * tile_m)) * (n / (tiles_n * tile_n))
-    waves = batch * tiles_m * tiles_n / cores
-    return edge * waves / xp.ceil(waves)
+def whole(extent, step):
+    """An extent padded to whole steps."""
+    return xp.ceil(extent / step) * step
 
 
-def best_tile_utilisation(m, n, k, batch, tile_m, tile_n, tile_k, cores):
-    """Utilisation with the better of the tile's two orientations, and of the padded depth."""
-    upright = tile_utilisation(m, n, batch, tile_m, tile_n, cores)
-    turned = tile_utilisation(m, n, batch, tile_n, tile_m, cores)
-    return xp.maximum(upright, turned) * k / (xp.ceil(k / tile_k) * tile_k)
+def depth_parts(tiles, depth, tile_depth, cores):
+    """Parts into which the depth is cut where the tiles leave cores idle (split-K), each of 16 steps or more."""
+    spare, enough = xp.floor(cores / tiles), xp.floor(depth / (16 * tile_depth))
+    return xp.maximum(xp.minimum(spare, enough), 1.0)
+
+
+def wave_utilisation(items, cores):
+    """Part of the cores that work if equal items are handed out in waves, the last of them partly filled."""
+    waves = items / cores
+    return waves / xp.ceil(waves)
 
 
 def operand_loads(m, n, k, block_rows, block_columns):
@@ -44,25 +49,59 @@ def wave_blocks(m, n, tile_m, tile_n, cores):
     return xp.maximum(m / rows, 1.0), xp.maximum(n / columns, 1.0)
 
 
-def gemm_arithmetic_time(m, n, k, batch, utilisation, rate):
-    """Time of the multiply-adds at the achieved rate, padding and idle cores included."""
-    return 2 * batch * m * n * k / rate / utilisation
-
-
-def gemm_hbm_bytes(m, n, k, batch, tile_m, tile_n, cores, operand_size, output_size, l2_size):
+def hbm_bytes(m, n, k, batch, tile_m, tile_n, cores, operand_size, output_size, l2_size):
     """Memory traffic: the blocks of a wave share operands; operands that fit the cache are read once."""
     once = (m * k + k * n) * operand_size
     loads = operand_loads(m, n, k, *wave_blocks(m, n, tile_m, tile_n, cores)) * operand_size
     return batch * (xp.where(once <= l2_size, once, loads) + m * n * output_size)
 
 
-def gemm_l2_bytes(m, n, k, batch, tile_m, tile_n, cluster, operand_size, output_size):
-    """Traffic between cache and cores: a cluster of tiles, one above the other, reads its operands once."""
-    loads = operand_loads(m, n, k, xp.ceil(m / (tile_m * cluster)), xp.ceil(n / tile_n))
-    return batch * (loads * operand_size + m * n * output_size)
+def l2_loads(m, n, k, batch, tile_m, tile_n, cluster, operand_size):
+    """Traffic from cache to cores: a cluster of tiles, one above the other, reads its operands once."""
+    return batch * operand_size * operand_loads(m, n, k, xp.ceil(m / (tile_m * cluster)), xp.ceil(n / tile_n))
 
 
-# ---- bindings -------------------------------------------------------------------------------------------------------
+def l2_stores(m, n, batch, parts, output_size, partial_size):
+    """Traffic from cores to cache: results, and where the depth is cut the partial results, written and read."""
+    return batch * m * n * (output_size + xp.where(parts > 1, 2 * parts * partial_size, 0.0))
+
+
+def scratchpad_bytes(volume, tile_m, tile_n, register_m, register_n, operand_size):
+    """Traffic between scratchpad and registers of ``volume`` multiply-adds.
+
+    A tile's operands are written once; each group of threads reads those of its part of the tile.
+    """
+    rows, columns = xp.minimum(tile_m, register_m), xp.minimum(tile_n, register_n)
+    return volume * operand_size * (1 / rows + 1 / columns + 1 / tile_m + 1 / tile_n)
+
+
+def register_bytes(volume, depth, accumulator_size):
+    """Traffic between registers and matrix units: accumulators are read and written once per instruction."""
+    return volume * 2 * accumulator_size / depth
+
+
+# ---- tiles ----------------------------------------------------------------------------------------------------------
+
+
+@formula(unit="1", source="cutlass2026")
+def tile_rows(gemm_tile_m, gemm_tile_n):
+    """Rows of each output tile, by tile."""
+    m, n = gemm_tile_m, gemm_tile_n
+    return table(
+        "tile", full=m, turned=n, half=m, tall=n, wide=m / 2, quarter=m / 2, quarter_turned=n / 2, eighth=m / 2
+    )
+
+
+@formula(unit="1", source="cutlass2026")
+def tile_columns(gemm_tile_m, gemm_tile_n):
+    """Columns of each output tile, by tile."""
+    m, n = gemm_tile_m, gemm_tile_n
+    return table(
+        "tile", full=n, turned=m, half=n / 2, tall=m / 2, wide=n, quarter=n / 2, quarter_turned=m / 2, eighth=n / 4
+    )
+
+
+# ---- shapes of the products with weights ----------------------------------------------------------------------------
 
 
 @formula(unit="1", source="shoeybi2019megatron")
@@ -114,50 +153,208 @@ def gemm_depth(microbatch_tokens, gemm_outputs, gemm_inputs):
     return table("phase", forward=k, input_gradient=n, weight_gradient=m)
 
 
-@formula(unit="1", source="nvidia2023matmul")
-def gemm_utilisation(gemm_rows, gemm_columns, gemm_depth, gemm_tile_m, gemm_tile_n, gemm_tile_k, cores):
-    """Useful part of the arithmetic after tile and wave quantisation, by phase and gemm_kernel."""
-    return best_tile_utilisation(gemm_rows, gemm_columns, gemm_depth, 1.0, gemm_tile_m, gemm_tile_n, gemm_tile_k, cores)
-
-
-@formula(unit="s", source="williams2009roofline")
-def gemm_compute_time(gemm_rows, gemm_columns, gemm_depth, gemm_utilisation, matrix_rate):
-    """Arithmetic time of each product, by phase and gemm_kernel."""
-    return gemm_arithmetic_time(gemm_rows, gemm_columns, gemm_depth, 1.0, gemm_utilisation, matrix_rate)
+@formula(unit="1", source="shoeybi2019megatron")
+def gemm_batch():
+    """Products with weights that one kernel computes: one."""
+    return 1.0
 
 
 @formula(unit="byte", source="korthikanti2022")
 def gemm_result_size(activation_size):
-    """Bytes that a product writes per element, by phase: the weight gradient is accumulated apart."""
+    """Bytes that a product with weights writes per element, by phase: the weight gradient is accumulated apart."""
     return activation_size * only("phase", "forward", "input_gradient")
 
 
-@formula(unit="byte", source="hong1981pebble")
-def gemm_hbm_traffic(
-    gemm_rows, gemm_columns, gemm_depth, gemm_tile_m, gemm_tile_n, cores, operand_size, gemm_result_size, l2_size
+@formula(unit="byte", source="micikevicius2022fp8")
+def gemm_operand_size(operand_size, activation_size):
+    """Bytes of one operand element of the products with weights, by gemm_kernel: those of the head stay in 16 bits."""
+    head = only("gemm_kernel", "logits")
+    return operand_size * (1 - head) + activation_size * head
+
+
+@formula(unit="FLOP/s", source="micikevicius2022fp8")
+def gemm_matrix_rate(matrix_rate, unquantised_matrix_rate, library_efficiency):
+    """Rate that large products with weights reach, by gemm_kernel: those of the head stay in 16 bits.
+
+    Less than the best of a scan of shapes, which ``matrix_rate`` is.
+    """
+    head = only("gemm_kernel", "logits")
+    return library_efficiency * (matrix_rate * (1 - head) + unquantised_matrix_rate * head)
+
+
+# ---- time on chip, by tile ------------------------------------------------------------------------------------------
+
+
+@formula(unit="1", source="cutlass2026", family=PRODUCTS)
+def PRODUCT_parts(PRODUCT_rows, PRODUCT_columns, PRODUCT_depth, PRODUCT_batch, tile_rows, tile_columns,
+                  gemm_tile_k, cores):  # fmt: skip
+    """Parts into which the depth of each PRODUCT kernel is cut, by tile and phase."""
+    tiles = PRODUCT_batch * xp.ceil(PRODUCT_rows / tile_rows) * xp.ceil(PRODUCT_columns / tile_columns)
+    return depth_parts(tiles, PRODUCT_depth, gemm_tile_k, cores)
+
+
+@formula(unit="1", source="cutlass2026", family=PRODUCTS)
+def PRODUCT_padded_volume(
+    PRODUCT_rows, PRODUCT_columns, PRODUCT_depth, PRODUCT_batch, tile_rows, tile_columns, gemm_tile_k
 ):
-    """Memory traffic of each product, by phase and gemm_kernel."""
-    return gemm_hbm_bytes(
-        gemm_rows,
-        gemm_columns,
-        gemm_depth,
-        1.0,
-        gemm_tile_m,
-        gemm_tile_n,
-        cores,
-        operand_size,
-        gemm_result_size,
-        l2_size,
+    """Multiply-adds of each PRODUCT kernel in whole tiles, by tile and phase."""
+    padded = whole(PRODUCT_rows, tile_rows) * whole(PRODUCT_columns, tile_columns)
+    return PRODUCT_batch * padded * whole(PRODUCT_depth, gemm_tile_k)
+
+
+@formula(unit="1", source="nvidia2023matmul", family=PRODUCTS)
+def PRODUCT_balance(PRODUCT_rows, PRODUCT_columns, PRODUCT_batch, PRODUCT_parts, tile_rows, tile_columns, cores):
+    """Part of the cores that each PRODUCT kernel keeps busy (one tile per core at a time), by tile and phase."""
+    tiles = PRODUCT_batch * xp.ceil(PRODUCT_rows / tile_rows) * xp.ceil(PRODUCT_columns / tile_columns)
+    return wave_utilisation(tiles * PRODUCT_parts, cores)
+
+
+@formula(unit="1", source="nvidia2023matmul", family=PRODUCTS)
+def PRODUCT_utilisation(
+    PRODUCT_rows, PRODUCT_columns, PRODUCT_depth, PRODUCT_batch, PRODUCT_padded_volume, PRODUCT_balance
+):
+    """Useful part of the arithmetic of each PRODUCT kernel: tile edges times the last wave, by tile and phase."""
+    useful = PRODUCT_batch * PRODUCT_rows * PRODUCT_columns * PRODUCT_depth
+    return useful / PRODUCT_padded_volume * PRODUCT_balance
+
+
+@formula(unit="s", source="williams2009roofline", family=PRODUCTS)
+def PRODUCT_arithmetic_time(
+    PRODUCT_rows, PRODUCT_columns, PRODUCT_depth, PRODUCT_batch, PRODUCT_utilisation, PRODUCT_matrix_rate
+):
+    """Time of the multiply-adds of each PRODUCT kernel, padding and idle cores included, by tile and phase."""
+    flops = 2 * PRODUCT_batch * PRODUCT_rows * PRODUCT_columns * PRODUCT_depth
+    return flops / PRODUCT_matrix_rate / PRODUCT_utilisation
+
+
+@formula(unit="s", source="ardalani2022deepflow", family=PRODUCTS)
+def PRODUCT_register_time(
+    PRODUCT_padded_volume, PRODUCT_balance, matrix_instruction_depth, float32_size, usable_register_bandwidth
+):
+    """Time of the register traffic of each PRODUCT kernel, by tile and phase."""
+    traffic = register_bytes(PRODUCT_padded_volume, matrix_instruction_depth, float32_size)
+    return traffic / usable_register_bandwidth / PRODUCT_balance
+
+
+@formula(unit="s", source="ardalani2022deepflow", family=PRODUCTS)
+def PRODUCT_shared_memory_time(
+    PRODUCT_padded_volume,
+    PRODUCT_balance,
+    tile_rows,
+    tile_columns,
+    register_tile_m,
+    register_tile_n,
+    PRODUCT_operand_size,
+    usable_shared_memory_bandwidth,
+):
+    """Time of the scratchpad traffic of each PRODUCT kernel, by tile and phase."""
+    registers = (register_tile_m, register_tile_n)
+    traffic = scratchpad_bytes(PRODUCT_padded_volume, tile_rows, tile_columns, *registers, PRODUCT_operand_size)
+    return traffic / usable_shared_memory_bandwidth / PRODUCT_balance
+
+
+@formula(unit="s", source="hong1981pebble", family=PRODUCTS)
+def PRODUCT_l2_time(
+    PRODUCT_rows,
+    PRODUCT_columns,
+    PRODUCT_depth,
+    PRODUCT_batch,
+    tile_rows,
+    tile_columns,
+    gemm_cluster,
+    PRODUCT_operand_size,
+    l2_bandwidth,
+):
+    """Time to read the operands of each PRODUCT kernel from the cache, by tile and phase."""
+    shape = (PRODUCT_rows, PRODUCT_columns, PRODUCT_depth, PRODUCT_batch)
+    return l2_loads(*shape, tile_rows, tile_columns, gemm_cluster, PRODUCT_operand_size) / l2_bandwidth
+
+
+@formula(unit="1", source="cutlass2026")
+def tile_alone(tile_rows, tile_columns, float32_size, accumulator_memory_size):
+    """1 where a core has no room for the accumulators of a second tile, which hides the end of the first, by tile."""
+    return xp.where(2 * float32_size * tile_rows * tile_columns > accumulator_memory_size, 1.0, 0.0)
+
+
+@formula(unit="s", source="cutlass2026", family=PRODUCTS)
+def PRODUCT_epilogue_time(
+    PRODUCT_rows,
+    PRODUCT_columns,
+    PRODUCT_batch,
+    PRODUCT_parts,
+    PRODUCT_result_size,
+    float32_size,
+    tile_alone,
+    l2_bandwidth,
+):
+    """Time in which results of each PRODUCT kernel go to the cache and nothing is multiplied, by tile and phase."""
+    shape = (PRODUCT_rows, PRODUCT_columns, PRODUCT_batch, PRODUCT_parts)
+    return tile_alone * l2_stores(*shape, PRODUCT_result_size, float32_size) / l2_bandwidth
+
+
+@formula(unit="1", source="cutlass2026", family=PRODUCTS)
+def PRODUCT_tile_share(
+    PRODUCT_arithmetic_time,
+    PRODUCT_register_time,
+    PRODUCT_shared_memory_time,
+    PRODUCT_l2_time,
+    PRODUCT_epilogue_time,
+):
+    """1 at the tile that each PRODUCT kernel uses, the fastest on chip (shared among equals), by tile and phase."""
+    levels = (PRODUCT_arithmetic_time, PRODUCT_register_time, PRODUCT_shared_memory_time, PRODUCT_l2_time)
+    time = roofline_time(*levels) + PRODUCT_epilogue_time
+    fastest = xp.where(time <= smallest(time, "tile"), 1.0, 0.0)
+    return fastest / total(fastest, "tile")
+
+
+# ---- time -----------------------------------------------------------------------------------------------------------
+
+
+@formula(unit="byte", source="hong1981pebble", family=PRODUCTS)
+def PRODUCT_hbm_traffic(
+    PRODUCT_rows,
+    PRODUCT_columns,
+    PRODUCT_depth,
+    PRODUCT_batch,
+    gemm_tile_m,
+    gemm_tile_n,
+    cores,
+    PRODUCT_operand_size,
+    PRODUCT_result_size,
+    l2_size,
+):
+    """Memory traffic of each PRODUCT kernel, by phase: of small tiles a core holds as many as fill the largest."""
+    shape = (PRODUCT_rows, PRODUCT_columns, PRODUCT_depth, PRODUCT_batch)
+    sizes = (PRODUCT_operand_size, PRODUCT_result_size, l2_size)
+    return hbm_bytes(*shape, gemm_tile_m, gemm_tile_n, cores, *sizes)
+
+
+@formula(unit="s", source="williams2009roofline", family=PRODUCTS)
+def PRODUCT_product_time(
+    PRODUCT_arithmetic_time,
+    PRODUCT_register_time,
+    PRODUCT_shared_memory_time,
+    PRODUCT_l2_time,
+    PRODUCT_epilogue_time,
+    PRODUCT_tile_share,
+    PRODUCT_hbm_traffic,
+    achieved_hbm_bandwidth,
+    launch_overhead,
+):
+    """Time of each PRODUCT kernel with its tile by the resource it waits for, by resource and phase."""
+
+    def used(time):
+        return total(PRODUCT_tile_share * time, "tile")
+
+    return roofline_shares(
+        arithmetic=used(PRODUCT_arithmetic_time),
+        registers=used(PRODUCT_register_time),
+        shared_memory=used(PRODUCT_shared_memory_time),
+        l2=used(PRODUCT_l2_time),
+        epilogue=used(PRODUCT_epilogue_time),
+        hbm=PRODUCT_hbm_traffic / achieved_hbm_bandwidth,
+        launch=launch_overhead,
     )
-
-
-@formula(unit="byte", source="hong1981pebble")
-def gemm_l2_traffic(
-    gemm_rows, gemm_columns, gemm_depth, gemm_tile_m, gemm_tile_n, gemm_cluster, operand_size, gemm_result_size
-):
-    """Cache traffic of each product, by phase and gemm_kernel."""
-    shape = (gemm_rows, gemm_columns, gemm_depth, 1.0)
-    return gemm_l2_bytes(*shape, gemm_tile_m, gemm_tile_n, gemm_cluster, operand_size, gemm_result_size)
 
 
 @formula(unit="s", source="shoeybi2019megatron")
@@ -172,29 +369,12 @@ def gradient_accumulation_time(gemm_rows, gemm_columns, gradient_size, achieved_
 
 
 @formula(unit="s", source="williams2009roofline")
-def gemm_time(
-    gemm_compute_time,
-    gemm_hbm_traffic,
-    gemm_l2_traffic,
-    gradient_accumulation_time,
-    achieved_hbm_bandwidth,
-    l2_bandwidth,
-    launch_overhead,
-):
-    """Time of each product by the resource it waits for, by resource, phase and gemm_kernel."""
-    product = roofline_shares(
-        gemm_compute_time, gemm_hbm_traffic / achieved_hbm_bandwidth, gemm_l2_traffic / l2_bandwidth, launch_overhead
-    )
-    return product + gradient_accumulation_time * only("resource", "hbm")
+def gemm_time(gemm_product_time, gradient_accumulation_time):
+    """Time of each product with weights by the resource it waits for, by resource, phase and gemm_kernel."""
+    return gemm_product_time + gradient_accumulation_time * only("resource", "hbm")
 
 
 @formula(unit="1", source="shoeybi2019megatron")
 def layer_gemms():
     """How often each product runs in one layer, by gemm_kernel."""
     return only("gemm_kernel", "qkv", "attention_output", "ffn_up", "ffn_down")
-
-
-@formula(unit="1", source="korthikanti2022")
-def column_parallel_gemms():
-    """The products of a layer whose weights are split by columns, by gemm_kernel: their inputs are gathered."""
-    return only("gemm_kernel", "qkv", "ffn_up")

@@ -3,21 +3,7 @@
 from perfgrid.engine import xp
 from perfgrid.engine.registry import alternative, constraint, formula
 
-from .pipeline import STAGES, pick_largest
-
-# ---- equations ------------------------------------------------------------------------------------------------------
-
-
-def stages_in_flight(pp, position, chunks, microbatches):
-    """Activations that a stage keeps, in units of one microbatch's on the whole stage (Narayanan 2021, section 2.2).
-
-    1F1B keeps p - i microbatches at stage i. The interleaved schedule starts 2·(p - i - 1) + (v - 1)·p + 1 chunks
-    before the first backward pass, at the first stage p + (p - 1)/v stages' worth. No schedule keeps more than the
-    step has.
-    """
-    interleaved = (2 * (pp - position - 1) + (chunks - 1) * pp + 1) / chunks
-    return xp.minimum(xp.where(chunks > 1, interleaved, pp - position), microbatches)
-
+from .stages import STAGES, pick_largest
 
 # ---- state ----------------------------------------------------------------------------------------------------------
 
@@ -132,30 +118,6 @@ def embedding_activations(sharded_tokens, hidden_size, mask_size, dropout):
 def head_activations(sharded_tokens, microbatch_tokens, hidden_size, rank_vocab_size, activation_size, float32_size):
     """Activations of final norm and output head for one microbatch: 4·s·b·h·(1 + V/h)/t, section 4.3."""
     return 2 * sharded_tokens * hidden_size * activation_size + microbatch_tokens * rank_vocab_size * float32_size
-
-
-@formula(unit="1", source="narayanan2021")
-def first_stage_position():
-    """Number of the first stage."""
-    return 0.0
-
-
-@formula(unit="1", source="narayanan2021")
-def middle_stage_position():
-    """Number of the stage after the first, which keeps most microbatches of those in the middle."""
-    return 1.0
-
-
-@formula(unit="1", source="narayanan2021")
-def last_stage_position(pp):
-    """Number of the last stage."""
-    return pp - 1
-
-
-@formula(unit="1", source="narayanan2021", family=STAGES)
-def STAGE_stage_in_flight(pp, STAGE_stage_position, chunks, microbatches):
-    """Microbatches whose activations the STAGE stage keeps at most, in units of the whole stage."""
-    return stages_in_flight(pp, STAGE_stage_position, chunks, microbatches)
 
 
 @formula(unit="byte", source="korthikanti2022")

@@ -1,7 +1,8 @@
-"""Parallel groups: where their ranks lie on the fabric, what they exchange and how much of it stays exposed.
+"""Parallel groups: where their ranks lie on the fabric; and what pipeline stages hand over.
 
-The groups are a family: ``tp`` innermost, then ``dp``, then ``pp`` (the rank order of Megatron-LM); ``shard`` is the
-part of ``dp`` over which the optimizer state is sharded.
+The groups are a family: ``tp`` innermost, then ``dp``, then ``pp`` (the rank order of Megatron-LM). ``shard`` is the
+part of ``dp`` over which the optimizer state is sharded, ``vocab`` the ranks among which the vocabulary is split (those
+of ``tp``), ``tied`` the two stages that hold a shared embedding table.
 """
 
 from perfgrid.engine import xp
@@ -22,11 +23,6 @@ def ranks_in_domain(size, stride, domain):
     spread = size / most
     domains = xp.where(size % most == 0, spread, 2.0 ** xp.ceil(xp.log2(spread)))
     return size / domains
-
-
-def exposed_time(communication, hidden_behind):
-    """What is left of a communication after the work that it runs beside."""
-    return xp.maximum(communication - hidden_behind, 0.0)
 
 
 # ---- placement ------------------------------------------------------------------------------------------------------
@@ -62,6 +58,30 @@ def shard_stride(tp):
     return tp
 
 
+@formula(unit="1", source="shoeybi2019megatron")
+def vocab(tp):
+    """Ranks among which the vocabulary is split: the tensor-parallel ones."""
+    return tp
+
+
+@formula(unit="1", source="shoeybi2019megatron")
+def vocab_stride():
+    """Distance between neighbouring ranks of a split vocabulary."""
+    return 1.0
+
+
+@formula(unit="1", source="narayanan2021")
+def tied(pp, tied_embeddings):
+    """Stages that hold a copy of a shared embedding table: the first and the last."""
+    return xp.where(tied_embeddings & (pp > 1), 2.0, 1.0)
+
+
+@formula(unit="1", source="narayanan2021")
+def tied_stride(tp, dp, pp):
+    """Distance between the first and the last stage."""
+    return tp * dp * xp.maximum(pp - 1, 1.0)
+
+
 @formula(unit="1", source="narayanan2021", family=PLACED)
 def GROUP_tier_ranks(GROUP, GROUP_stride, tier_size):
     """Ranks of the GROUP group at each tier: inside one scale-up domain, and domains; by tier."""
@@ -85,112 +105,6 @@ def GROUP_fills_tiers(GROUP_tier_ranks):
 def layout_fills_cluster(tp, pp, dp, devices):
     """The parallel ranks are exactly the devices of the cluster."""
     return tp * pp * dp == devices
-
-
-# ---- tensor parallelism ---------------------------------------------------------------------------------------------
-
-
-@formula(unit="byte", source="korthikanti2022")
-def tp_message(microbatch_tokens, hidden_size, activation_size):
-    """Activations of one microbatch that a tensor-parallel collective gathers, scatters or reduces."""
-    return microbatch_tokens * hidden_size * activation_size
-
-
-@formula(unit="1", source="shoeybi2019megatron")
-def layer_tp_blocks():
-    """Blocks of a layer that begin with a matrix split by columns and end with one split by rows: attention, FFN."""
-    return 2.0
-
-
-@formula(unit="s", source="korthikanti2022")
-def tp_reduction_time(tp_gather_time, tp_all_reduce_time, sequence_parallel):
-    """Time to add partial results of the ranks: a reduce-scatter with sequence parallelism, otherwise an all-reduce."""
-    return xp.where(sequence_parallel, tp_gather_time, tp_all_reduce_time)
-
-
-@formula(unit="s", source="korthikanti2022")
-def tp_gathering_time(tp_gather_time, sequence_parallel):
-    """Time to gather what sequence parallelism has scattered over the ranks; without it nothing is gathered."""
-    return xp.where(sequence_parallel, tp_gather_time, 0.0)
-
-
-@formula(unit="s", source="korthikanti2022")
-def layer_forward_exposed_tp_time(layer_tp_blocks, tp_gathering_time, tp_reduction_time):
-    """Tensor-parallel communication of one layer's forward pass: all of it is waited for."""
-    return layer_tp_blocks * (tp_gathering_time + tp_reduction_time)
-
-
-@formula(unit="s", source="korthikanti2022")
-def layer_backward_exposed_tp_time(
-    layer_tp_blocks, tp_gathering_time, tp_reduction_time, tp_overlap, column_parallel_time
-):
-    """Tensor-parallel communication of one layer's backward pass that is not hidden.
-
-    Output gradients are gathered before anything else. Inputs are gathered again beside the input-gradient products of
-    the column-parallel matrices, input gradients are reduced beside their weight-gradient products.
-    """
-    gathering, reduction = layer_tp_blocks * tp_gathering_time, layer_tp_blocks * tp_reduction_time
-    beside = tp_overlap * column_parallel_time
-    return (
-        gathering
-        + exposed_time(gathering, at(beside, phase="input_gradient"))
-        + exposed_time(reduction, at(beside, phase="weight_gradient"))
-    )
-
-
-@formula(unit="s", source="korthikanti2022")
-def layer_exposed_tp_time(layer_forward_exposed_tp_time, layer_backward_exposed_tp_time, layer_recomputed):
-    """Exposed tensor-parallel communication of one layer and microbatch, that of recomputed forward passes included."""
-    return layer_forward_exposed_tp_time * (1 + layer_recomputed) + layer_backward_exposed_tp_time
-
-
-@formula(unit="s", source="korthikanti2022")
-def embedding_exposed_tp_time(tp_gathering_time, tp_reduction_time):
-    """Exposed communication of a vocabulary-parallel embedding for one microbatch: its results are added up.
-
-    With sequence parallelism their gradients are gathered.
-    """
-    return tp_reduction_time + tp_gathering_time
-
-
-@formula(unit="s", source="korthikanti2022")
-def head_exposed_tp_time(tp_gathering_time, tp_reduction_time):
-    """Exposed communication of a vocabulary-parallel head for one microbatch: its input gradients are added up.
-
-    With sequence parallelism its input is gathered, and again in the backward pass.
-    """
-    return tp_reduction_time + 2 * tp_gathering_time
-
-
-# ---- data parallelism -----------------------------------------------------------------------------------------------
-
-
-@formula(unit="byte", source="rajbhandari2020zero")
-def dp_message(stage_parameters, gradient_size):
-    """Gradients of one device that the data-parallel ranks reduce once per step."""
-    return stage_parameters * gradient_size
-
-
-@formula(unit="byte", source="rajbhandari2020zero")
-def shard_message(stage_parameters, weight_size):
-    """Weights of one device that are gathered after a sharded optimizer step."""
-    return stage_parameters * weight_size
-
-
-@formula(unit="s", source="rajbhandari2020zero")
-def dp_reduction_time(dp_gather_time, dp_all_reduce_time, zero):
-    """Time of the gradient reduction: an all-reduce or, for a sharded optimizer, a reduce-scatter."""
-    return xp.where(zero >= 1, dp_gather_time, dp_all_reduce_time)
-
-
-@formula(unit="s", source="narayanan2021")
-def exposed_dp_time(dp_reduction_time, shard_gather_time, dp_overlap, first_stage_backward_time):
-    """Data-parallel communication of one step that is not hidden.
-
-    Gradients are reduced beside the last microbatch's backward pass of the first stage, which ends last; a sharded
-    optimizer's weights are gathered before the next step.
-    """
-    return exposed_time(dp_reduction_time, dp_overlap * first_stage_backward_time) + shard_gather_time
 
 
 # ---- pipeline parallelism -------------------------------------------------------------------------------------------
@@ -223,16 +137,17 @@ def pp_handover_time(pp_transfer_time, pp_gathering_time):
     return pp_transfer_time + pp_gathering_time
 
 
-# ---- which calls a step makes ---------------------------------------------------------------------------------------
+@formula(unit="1", source="narayanan2021")
+def pp_calls(pp, microbatches, chunks):
+    """Hand-overs that one device of the busiest stage sends in one step.
+
+    Activations of every chunk go on and gradients go back; with two stages each is an end of the pipeline.
+    """
+    ends = xp.where(pp > 2, 0.0, 1.0)
+    return xp.where(pp > 1, microbatches * (2 * chunks - ends), 0.0)
 
 
-@formula(unit="s", source="korthikanti2022")
-def tp_longest_call_time(tp_reduction_time, tp_gathering_time, pp_gathering_time):
-    """Time of the longest collective of the tensor-parallel ranks in a step."""
-    return xp.maximum(tp_reduction_time, xp.maximum(tp_gathering_time, pp_gathering_time))
-
-
-@formula(unit="s", source="rajbhandari2020zero")
-def dp_longest_call_time(dp_reduction_time, shard_gather_time):
-    """Time of the longest collective of the data-parallel ranks in a step."""
-    return xp.maximum(dp_reduction_time, shard_gather_time)
+@formula(unit="byte", source="narayanan2021")
+def pp_bytes(pp_calls, pp_message):
+    """Bytes that one device of the busiest stage sends to its neighbours in one step."""
+    return pp_calls * pp_message

@@ -1,158 +1,309 @@
-"""The pipeline: what its stages hold, the slowest of them, and the bubble of 1F1B and interleaved schedules.
+"""Pipeline schedules: GPipe, 1F1B and interleaved 1F1B. Their bubble, hand-overs waited for, microbatches in flight.
 
-The stages are a family: ``first`` (with the embedding), ``middle`` (present from three stages on), ``last`` (with the
-output head). Layers that do not divide are balanced: a stage has the average rounded up or one less, and the last and
-then the first stage have less. A pipeline of one stage is first and last at once.
+A schedule is data: the label ``schedule`` selects among the alternatives below; ``chunks`` > 1 makes 1F1B interleaved.
+The closed forms are longest paths through the dependencies of a schedule (who waits for whom). `tests/physics` executes
+the schedules event by event: GPipe is met exactly, 1F1B with the stages of `stages` too (at most 1.5 % less where the
+head makes up most of the last stage), interleaved 1F1B exactly where layers divide, within 1.5 % where the first or the
+last chunk lacks a layer and there are more than two stages.
 """
 
 from perfgrid.engine import xp
-from perfgrid.engine.registry import constraint, formula
+from perfgrid.engine.registry import alternative, constraint, formula
 
-STAGES = {"STAGE": ("first", "middle", "last")}
-PARTS = {"PART": ("layers", "embeddings", "heads")}
+from .stages import STAGES
+
+EARLY = {"STAGE": ("first", "middle")}  # stages that do forward passes ahead of the last one
 
 # ---- equations ------------------------------------------------------------------------------------------------------
 
 
-def pick_largest(first, middle, last, of_first, of_middle, of_last):
-    """The entry that belongs to the largest of three values (the first of equals)."""
-    return xp.where(first >= xp.maximum(middle, last), of_first, xp.where(middle >= last, of_middle, of_last))
+def idle_while_pacing(before, after, forward, backward, ahead):
+    """Idle time of a stage that sets the pace of 1F1B: a longest path that stays on it as long as possible.
 
-
-def bubble(all_stages, slowest, chunks):
-    """Idle time of the slowest stage while the pipeline fills and drains: the others' passes, by chunks if interleaved.
-
-    With equal stages (p - 1)·(F + B)/v (Narayanan 2021, section 2.2). Exact too where the last stage is the slowest;
-    an earlier slowest stage waits less, in plain 1F1B at most by p - 1 times what it takes longer than the others.
+    It waits until the first microbatch has come down from the stages ``before`` it and the last gradient has gone up
+    again; and twice, for the first and the last microbatch, for the way down ``after`` it and back, unless what it does
+    ahead in the meantime (``ahead`` forward or backward passes) takes longer.
     """
-    return (all_stages - slowest) / chunks
+    return before + xp.maximum(after - ahead * forward, 0.0) + xp.maximum(after - ahead * backward, 0.0)
 
 
-def exposed_handovers(pp, microbatches, chunks):
-    """Hand-overs between stages that the schedule waits for, where receiving runs beside other work.
+def gpipe_bubble(all_stages, slowest, slowest_forward, slowest_backward, microbatches):
+    """Idle time of the slowest stage when all forward passes precede all backward passes (Huang 2019).
 
-    1F1B waits for the way there and back while filling and draining, and once more per p microbatches; the interleaved
-    schedule has other chunks to work on and waits only along the first and the last microbatch.
+    Both halves are flow shops of equal jobs: one job through all stages, the others at the pace of the slowest.
     """
-    plain = 2 * (pp - 1) * (microbatches / pp + 1) - 2
-    return xp.where(chunks > 1, 2 * (pp * chunks - 1), xp.maximum(plain, 0.0))
+    return all_stages - slowest + (microbatches - 1) * (slowest_forward + slowest_backward - slowest)
 
 
-# ---- what a stage holds ---------------------------------------------------------------------------------------------
+def round_trips(pp, microbatches):
+    """How often the longest path of 1F1B goes down all stages and up again: once per pp microbatches."""
+    return xp.floor((microbatches - 1) / pp) + 1
+
+
+def handovers_on_the_way(pp, microbatches):
+    """Hand-overs on the longest path of 1F1B between equal stages: 2(p - 1)(m/p + 1) - 2 if p divides m."""
+    left = (microbatches - 1) % pp
+    return 2 * (round_trips(pp, microbatches) * (pp - 1) + xp.maximum(left - 1, 0.0))
+
+
+def stages_in_flight(pp, position, chunks, microbatches):
+    """Activations that a stage of 1F1B keeps, in units of one microbatch's on the whole stage (Narayanan 2021).
+
+    1F1B keeps p - i microbatches at stage i. The interleaved schedule starts 2·(p - i - 1) + (v - 1)·p + 1 chunks
+    before the first backward pass, at the first stage p + (p - 1)/v stages' worth. No schedule keeps more than the
+    step has.
+    """
+    interleaved = (2 * (pp - position - 1) + (chunks - 1) * pp + 1) / chunks
+    return xp.minimum(xp.where(chunks > 1, interleaved, pp - position), microbatches)
+
+
+# ---- layers on the way ----------------------------------------------------------------------------------------------
 
 
 @formula(unit="1", source="narayanan2021")
-def stage_layers(layers, pp):
-    """Layers of the fullest stage."""
-    return xp.ceil(layers / pp)
-
-
-@formula(unit="1", source="grattafiori2024llama3")
-def missing_layers(stage_layers, layers, pp):
-    """Layers that full stages would have beyond those of the model."""
-    return stage_layers * pp - layers
-
-
-@formula(unit="1", source="grattafiori2024llama3")
-def first_stage_layers(stage_layers, missing_layers):
-    """Layers of the first stage."""
-    return stage_layers - xp.where(missing_layers > 1, 1.0, 0.0)
+def chunk_layers(stage_layers, chunks):
+    """Layers of a full chunk."""
+    return stage_layers / chunks
 
 
 @formula(unit="1", source="narayanan2021")
-def middle_stage_layers(stage_layers, pp):
-    """Layers of the fullest stage between the first and the last; 0 where there is none."""
-    return xp.where(pp > 2, stage_layers, 0.0)
+def filling_layers(pp, chunk_layers, missing_layers):
+    """Layers in the first chunks of all stages but the last."""
+    return (pp - 1) * chunk_layers - xp.maximum(missing_layers - 1, 0.0)
 
 
-@formula(unit="1", source="grattafiori2024llama3")
-def last_stage_layers(stage_layers, missing_layers):
-    """Layers of the last stage."""
-    return stage_layers - xp.where(missing_layers > 0, 1.0, 0.0)
+@formula(unit="1", source="narayanan2021")
+def returning_layers(pp, chunk_layers, missing_layers):
+    """Layers in the last chunks of all stages but the first."""
+    return (pp - 1) * chunk_layers - xp.where(missing_layers > 1, missing_layers - 1, missing_layers)
 
 
-@formula(unit="1", source="shoeybi2019megatron")
-def first_stage_embeddings():
-    """Embeddings of the first stage."""
-    return 1.0
+@formula(unit="1", source="narayanan2021")
+def middle_returning_layers(chunk_layers, missing_layers, short_middle_stages):
+    """Layers in the last chunks of the stages after the latest full middle stage."""
+    return short_middle_stages * (chunk_layers - 1) + chunk_layers - xp.where(missing_layers > 0, 1.0, 0.0)
 
 
-@formula(unit="1", source="shoeybi2019megatron", family={"PART": ("embeddings", "heads")})
-def middle_stage_PART():
-    """The PART of a stage between the first and the last: none."""
-    return 0.0
+@formula(unit="1", source="narayanan2021")
+def middle_following_layers(chunk_layers, short_middle_stages):
+    """Layers in the first chunks of the latest full middle stage and of those after it, but for the last stage."""
+    return chunk_layers + short_middle_stages * (chunk_layers - 1)
 
 
-@formula(unit="1", source="shoeybi2019megatron")
-def last_stage_embeddings(pp):
-    """Embeddings of the last stage: only if it is the first as well."""
-    return xp.where(pp > 1, 0.0, 1.0)
+@formula(unit="1", source="narayanan2021")
+def first_stage_ahead(pp, chunks):
+    """Chunks that the first stage may do ahead of the last one: one per stage, two if interleaved."""
+    return xp.where(chunks > 1, 2.0, 1.0) * (pp - 1)
 
 
-@formula(unit="1", source="shoeybi2019megatron")
-def first_stage_heads(pp):
-    """Output heads of the first stage: only if it is the last as well."""
-    return xp.where(pp > 1, 0.0, 1.0)
+@formula(unit="1", source="narayanan2021")
+def middle_stage_ahead(short_middle_stages, chunks):
+    """Chunks that the latest full middle stage may do ahead of the last one: one per stage, two if interleaved."""
+    return xp.where(chunks > 1, 2.0, 1.0) * (short_middle_stages + 1)
 
 
-@formula(unit="1", source="shoeybi2019megatron")
-def last_stage_heads():
-    """Output heads of the last stage."""
-    return 1.0
+# ---- bubble ---------------------------------------------------------------------------------------------------------
 
 
-# ---- times ----------------------------------------------------------------------------------------------------------
+@formula(unit="s", source="narayanan2021")
+def jam_time(pp, chunks, missing_layers, embedding_time, layer_time):
+    """Time by which an embedding that makes the very first chunk the longest delays an interleaved pipeline."""
+    longer = embedding_time - xp.where(missing_layers > 1, layer_time, 0.0)
+    return xp.where(chunks > 1, (pp - 1) * xp.maximum(longer, 0.0), 0.0)
 
 
-@formula(unit="s", source="narayanan2021", family=STAGES)
-def STAGE_stage_time(
-    STAGE_stage_layers, STAGE_stage_embeddings, STAGE_stage_heads, layer_time, embedding_time, head_time
+@formula(unit="s", source="narayanan2021")
+def last_stage_idle_time(filling_layers, layer_time, embedding_time, jam_time):
+    """Idle time of the last stage if it sets the pace: way down of the first microbatch, way up of the last gradient.
+
+    With equal stages (p - 1)·(F + B)/v (section 2.2).
+    """
+    return filling_layers * layer_time + embedding_time + jam_time
+
+
+@formula(unit="s", source="narayanan2021")
+def middle_stage_idle_time(
+    last_stage_idle_time,
+    middle_following_layers,
+    middle_returning_layers,
+    middle_stage_ahead,
+    chunk_layers,
+    layer_time,
+    layer_forward_time,
+    head_time,
 ):
-    """Forward and backward time of the STAGE stage for one microbatch."""
-    return STAGE_stage_layers * layer_time + STAGE_stage_embeddings * embedding_time + STAGE_stage_heads * head_time
-
-
-@formula(unit="1", source="narayanan2021", family=PARTS)
-def slowest_stage_PART(
-    first_stage_time, middle_stage_time, last_stage_time, first_stage_PART, middle_stage_PART, last_stage_PART
-):
-    """The PART of the slowest stage."""
-    return pick_largest(
-        first_stage_time, middle_stage_time, last_stage_time, first_stage_PART, middle_stage_PART, last_stage_PART
+    """Idle time of the latest full middle stage if it sets the pace of 1F1B."""
+    return idle_while_pacing(
+        last_stage_idle_time - middle_following_layers * layer_time,
+        middle_returning_layers * layer_time + head_time,
+        chunk_layers * layer_forward_time,
+        chunk_layers * (layer_time - layer_forward_time),
+        middle_stage_ahead,
     )
 
 
 @formula(unit="s", source="narayanan2021")
-def slowest_stage_time(first_stage_time, middle_stage_time, last_stage_time):
-    """Forward and backward time of the slowest stage for one microbatch: the pace of the pipeline."""
-    return xp.maximum(first_stage_time, xp.maximum(middle_stage_time, last_stage_time))
+def first_stage_idle_time(
+    returning_layers,
+    first_stage_ahead,
+    first_stage_layers,
+    chunks,
+    layer_time,
+    layer_forward_time,
+    embedding_time,
+    embedding_forward_time,
+    head_time,
+):
+    """Idle time of the first of several stages if it sets the pace of 1F1B."""
+    forward = first_stage_layers * layer_forward_time + embedding_forward_time
+    passes = first_stage_layers * layer_time + embedding_time
+    returning = returning_layers * layer_time + head_time
+    return idle_while_pacing(0.0, returning, forward / chunks, (passes - forward) / chunks, first_stage_ahead)
 
 
-@formula(unit="s", source="narayanan2021")
-def model_pass_time(layers, layer_time, embedding_time, head_time):
-    """Forward and backward time of one microbatch through all stages."""
-    return layers * layer_time + embedding_time + head_time
+@formula(unit="1", source="narayanan2021", family=EARLY)
+def STAGE_stage_alternates(chunks, microbatches, STAGE_stage_ahead):
+    """1 where the step has more microbatches than the STAGE stage of 1F1B does ahead."""
+    return xp.where((chunks > 1) | (microbatches > STAGE_stage_ahead + 1), 1.0, 0.0)
 
 
-@formula(unit="s", source="narayanan2021")
-def bubble_time(model_pass_time, slowest_stage_time, chunks, pp):
-    """Idle time of one step while the pipeline fills and drains."""
-    return xp.where(pp > 1, bubble(model_pass_time, slowest_stage_time, chunks), 0.0)
+@alternative(of="bubble_time", by="schedule", label="1f1b", unit="s", source="narayanan2021")
+def one_forward_one_backward_bubble_time(
+    pp,
+    microbatches,
+    slowest_stage_time,
+    first_stage_time,
+    first_stage_idle_time,
+    first_stage_alternates,
+    middle_stage_time,
+    middle_stage_idle_time,
+    middle_stage_alternates,
+    last_stage_time,
+    last_stage_idle_time,
+):
+    """Idle time of the slowest stage in 1F1B while the pipeline fills and drains.
+
+    The longest path stays on the slowest stage or, if that pays, on another one that idles longer: by what it is faster
+    for every microbatch. That takes more microbatches than the stage does ahead.
+    """
+    first, middle, last = (slowest_stage_time - t for t in (first_stage_time, middle_stage_time, last_stage_time))
+    by_last = last_stage_idle_time - microbatches * last
+    by_first = xp.where(
+        (first_stage_alternates > 0) | (first <= 0), first_stage_idle_time - microbatches * first, by_last
+    )
+    by_middle = xp.where(
+        (pp > 2) & ((middle_stage_alternates > 0) | (middle <= 0)),
+        middle_stage_idle_time - microbatches * middle,
+        by_last,
+    )
+    return xp.where(pp > 1, xp.maximum(by_last, xp.maximum(by_first, by_middle)), 0.0)
+
+
+@formula(unit="s", source="huang2019gpipe", family={"DIRECTION": ("forward", "backward")})
+def slowest_DIRECTION_time(first_stage_DIRECTION_time, middle_stage_DIRECTION_time, last_stage_DIRECTION_time):
+    """Largest DIRECTION time of a stage for one microbatch."""
+    return xp.maximum(first_stage_DIRECTION_time, xp.maximum(middle_stage_DIRECTION_time, last_stage_DIRECTION_time))
+
+
+@alternative(of="bubble_time", by="schedule", label="gpipe", unit="s", source="huang2019gpipe")
+def gpipe_bubble_time(
+    pp, microbatches, model_pass_time, slowest_stage_time, slowest_forward_time, slowest_backward_time
+):
+    """Idle time of the slowest stage in GPipe while the pipeline fills, turns round and drains."""
+    times = (model_pass_time, slowest_stage_time, slowest_forward_time, slowest_backward_time)
+    return xp.where(pp > 1, gpipe_bubble(*times, microbatches), 0.0)
+
+
+# ---- hand-overs -----------------------------------------------------------------------------------------------------
 
 
 @formula(unit="1", source="narayanan2021")
-def microbatches(global_batch, dp, microbatch):
-    """Microbatches that each pipeline processes per step."""
-    return xp.maximum(xp.ceil(global_batch / (dp * microbatch)), 1.0)
+def handovers_waited_for(pp, microbatches, chunks):
+    """Hand-overs on the longest path of 1F1B between equal stages.
+
+    Receiving runs beside other work. The interleaved schedule has other chunks to work on and waits only along the
+    first and the last microbatch.
+    """
+    return xp.where(chunks > 1, 2 * (pp * chunks - 1), handovers_on_the_way(pp, microbatches))
 
 
 @formula(unit="s", source="narayanan2021")
-def exposed_pp_time(pp, microbatches, chunks, pp_handover_time):
-    """Hand-overs between stages that the schedule waits for, per step."""
-    return xp.where(pp > 1, exposed_handovers(pp, microbatches, chunks) * pp_handover_time, 0.0)
+def slack_time(pp, microbatches, chunks, bubble_time, slowest_stage_time, model_pass_time):
+    """Time that uneven stages wait on the way of 1F1B's hand-overs anyway.
+
+    The path through all hand-overs goes down and up once per p microbatches; the slowest stage needs p times its own
+    time meanwhile.
+    """
+    waits = bubble_time - (pp - 1) * slowest_stage_time
+    waits = waits + round_trips(pp, microbatches) * (pp * slowest_stage_time - model_pass_time)
+    return xp.where(chunks > 1, 0.0, xp.maximum(waits, 0.0))
 
 
-# ---- what divides what ----------------------------------------------------------------------------------------------
+@alternative(of="exposed_pp_time", by="schedule", label="1f1b", unit="s", source="narayanan2021")
+def one_forward_one_backward_exposed_pp_time(pp, handovers_waited_for, pp_handover_time, slack_time):
+    """Hand-overs between stages that 1F1B waits for, per step: those of one way there and back at least."""
+    least = 2 * (pp - 1) * pp_handover_time
+    return xp.where(pp > 1, xp.maximum(handovers_waited_for * pp_handover_time - slack_time, least), 0.0)
+
+
+@alternative(of="exposed_pp_time", by="schedule", label="gpipe", unit="s", source="huang2019gpipe")
+def gpipe_exposed_pp_time(pp, pp_handover_time):
+    """Hand-overs between stages that GPipe waits for, per step: one way there and back."""
+    return 2 * (pp - 1) * pp_handover_time
+
+
+# ---- microbatches in flight -----------------------------------------------------------------------------------------
+
+
+@formula(unit="1", source="narayanan2021")
+def first_stage_position():
+    """Number of the first stage."""
+    return 0.0
+
+
+@formula(unit="1", source="narayanan2021")
+def middle_stage_position():
+    """Number of the stage after the first, which keeps most microbatches of those in the middle."""
+    return 1.0
+
+
+@formula(unit="1", source="narayanan2021")
+def last_stage_position(pp):
+    """Number of the last stage."""
+    return pp - 1
+
+
+@alternative(of="STAGE_stage_in_flight", by="schedule", label="1f1b", unit="1", source="narayanan2021", family=STAGES)
+def STAGE_stage_in_flight_of_1f1b(pp, STAGE_stage_position, chunks, microbatches):
+    """Microbatches whose activations the STAGE stage of 1F1B keeps at most, in units of the whole stage."""
+    return stages_in_flight(pp, STAGE_stage_position, chunks, microbatches)
+
+
+@alternative(of="STAGE_stage_in_flight", by="schedule", label="gpipe", unit="1", source="huang2019gpipe", family=STAGES)
+def STAGE_stage_in_flight_of_gpipe(microbatches):
+    """Microbatches whose activations the STAGE stage of GPipe keeps at most: all of the step."""
+    return microbatches
+
+
+# ---- what is possible -----------------------------------------------------------------------------------------------
+
+
+@alternative(of="most_chunks", by="schedule", label="1f1b", unit="1", source="narayanan2021")
+def most_chunks_of_1f1b(stage_layers):
+    """Chunks per device that 1F1B allows: one per layer."""
+    return stage_layers
+
+
+@alternative(of="most_chunks", by="schedule", label="gpipe", unit="1", source="huang2019gpipe")
+def most_chunks_of_gpipe():
+    """Chunks per device that GPipe allows: one."""
+    return 1.0
+
+
+@constraint(kind="illegal", reason="the schedule does not divide stages into so many chunks", source="narayanan2021")
+def schedule_takes_chunks(chunks, most_chunks):
+    """The schedule knows this many virtual stages per device."""
+    return chunks <= most_chunks
 
 
 @constraint(
@@ -172,17 +323,22 @@ def microbatches_interleave(microbatches, pp, chunks):
 
 
 @constraint(
-    kind="illegal", reason="pp x chunks do not divide the layers of an interleaved schedule", source="narayanan2021"
+    kind="illegal",
+    reason="pp x chunks divide neither the layers nor one or two more (the first and the last chunk may lack one)",
+    source="grattafiori2024llama3",
 )
-def layers_interleave(layers, pp, chunks):
-    """Every chunk of an interleaved schedule has the same number of layers."""
-    return (chunks == 1) | (layers % (pp * chunks) == 0)
+def layers_interleave(missing_layers, stage_layers, chunks):
+    """Every chunk of an interleaved schedule has the same number of layers; the first and the last may have one less.
+
+    As in Llama 3.1 405B, whose 126 layers run as 128 chunks: the embedding and the head stand for a layer each.
+    """
+    return (chunks == 1) | ((missing_layers <= 2) & (stage_layers % chunks == 0))
 
 
-@constraint(kind="illegal", reason="there are fewer layers than pp x chunks", source="narayanan2021")
-def layers_suffice(layers, pp, chunks):
-    """Every stage and chunk has at least one layer."""
-    return pp * chunks <= layers
+@constraint(kind="illegal", reason="there are fewer layers than pipeline stages", source="narayanan2021")
+def layers_suffice(layers, pp):
+    """Every stage has at least one layer."""
+    return pp <= layers
 
 
 @constraint(kind="illegal", reason="an interleaved schedule needs more than one stage", source="narayanan2021")

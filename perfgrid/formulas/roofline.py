@@ -1,28 +1,34 @@
-"""The roofline: what a kernel waits for, and the time that each resource accounts for."""
+"""The hierarchical roofline: what a kernel waits for, and the time that each resource accounts for."""
+
+from functools import reduce
 
 from perfgrid.engine import xp
 
-from .axes import table
+from .axes import INNER, table
+
+RESOURCES = INNER.labels["resource"]
 
 
-def roofline_time(arithmetic, hbm, l2):
-    """Time of a kernel that overlaps its arithmetic with its memory traffic: the slowest of them (Williams 2009)."""
-    return xp.maximum(arithmetic, xp.maximum(hbm, l2))
+def roofline_time(*times):
+    """Time of a kernel whose arithmetic and traffic at every level overlap: the slowest (Williams 2009)."""
+    return reduce(lambda a, b: xp.maximum(a, b), times)
 
 
-def roofline_shares(arithmetic, hbm, l2, launch):
+def roofline_shares(*, arithmetic=0.0, registers=0.0, shared_memory=0.0, l2=0.0, epilogue=0.0, hbm=0.0, launch=0.0):
     """Time of kernels split by the resource that they wait for, along the axis ``resource``.
 
-    Each kernel's roofline time goes to its slowest resource (ties to the first); launches are added. The sum over the
-    axis is ``roofline_time + launch``.
+    On chip a kernel takes as long as its slowest level, and then an ``epilogue`` in which results go to the cache; its
+    memory traffic runs beside all of that. The time goes to the slowest resource (on chip the first of equals), the
+    epilogue to the cache; launches are added.
     """
-    time = roofline_time(arithmetic, hbm, l2)
-    computes = arithmetic >= time
-    streams = ~computes & (hbm >= time)
-    return table(
-        "resource",
-        arithmetic=xp.where(computes, time, 0.0),
-        hbm=xp.where(streams, time, 0.0),
-        l2=xp.where(computes | streams, 0.0, time),
-        launch=launch,
-    )
+    levels = (arithmetic, registers, shared_memory, l2)
+    time = roofline_time(*levels)
+    streams = hbm > time + epilogue
+    unclaimed, shares = xp.where(streams, 0.0, 1.0), []
+    for level in levels:
+        claimed = xp.where(level >= time, unclaimed, 0.0)
+        shares.append(claimed * time)
+        unclaimed = unclaimed - claimed
+    shares[-1] = shares[-1] + xp.where(streams, 0.0, epilogue)
+    shares += [xp.where(streams, hbm, 0.0), launch]
+    return table("resource", **dict(zip(RESOURCES, shares, strict=True)))

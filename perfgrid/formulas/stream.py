@@ -9,6 +9,7 @@ from perfgrid.engine import xp
 from perfgrid.engine.registry import alternative, formula
 
 from .axes import only, table
+from .device import UNQUANTISED
 from .roofline import roofline_shares
 
 
@@ -157,21 +158,23 @@ def stream_time(
 ):
     """Time of each streaming kernel by the resource it waits for, by resource, phase and stream_kernel."""
     return roofline_shares(
-        stream_elements * stream_operations / vector_rate,
-        stream_traffic / achieved_hbm_bandwidth,
-        0.0,
-        launch_overhead * stream_launches,
+        arithmetic=stream_elements * stream_operations / vector_rate,
+        hbm=stream_traffic / achieved_hbm_bandwidth,
+        launch=launch_overhead * stream_launches,
     )
 
 
 @formula(unit="1", source="shoeybi2019megatron")
-def layer_streams(learned_positions, biases):
-    """How often each streaming kernel runs in one layer apart from the attention core, by stream_kernel."""
+def layer_streams(learned_positions, biases, layer_blocks):
+    """How often each streaming kernel runs in one layer apart from the attention core, by stream_kernel.
+
+    A block begins with a norm and ends with a residual addition.
+    """
     rotary = xp.where(learned_positions > 0, 0.0, 1.0)
     return table(
         "stream_kernel",
-        norm=2.0,
-        residual=2.0,
+        norm=layer_blocks,
+        residual=layer_blocks,
         activation=1.0,
         rotary=rotary,
         softmax=0.0,
@@ -184,9 +187,11 @@ def layer_streams(learned_positions, biases):
 # ---- conversion to 8 bits -------------------------------------------------------------------------------------------
 
 
-@alternative(of="cast_size", by="precision", label="bf16", unit="byte", source="micikevicius2022fp8")
-def bf16_cast_size():
-    """Bytes per element of a conversion of operands: none is needed for 16-bit products."""
+@alternative(
+    of="cast_size", by="precision", label="FORMAT", unit="byte", source="micikevicius2022fp8", family=UNQUANTISED
+)
+def FORMAT_cast_size():
+    """Bytes per element of a conversion of operands: none is needed for FORMAT products."""
     return 0.0
 
 
@@ -215,10 +220,5 @@ def cast_elements(microbatch_tokens, hidden_size, rank_query_width, rank_key_val
 def cast_time(cast_elements, cast_size, achieved_hbm_bandwidth, launch_overhead):
     """Time of conversions to 8 bits in one layer, by resource and phase."""
     kernels = xp.where(cast_size > 0, 1.0, 0.0) * table("phase", forward=1.0, input_gradient=3.0, weight_gradient=0.0)
-    return table(
-        "resource",
-        arithmetic=0.0,
-        hbm=cast_elements * cast_size / achieved_hbm_bandwidth,
-        l2=0.0,
-        launch=launch_overhead * kernels,
-    )
+    traffic = cast_elements * cast_size / achieved_hbm_bandwidth
+    return traffic * only("resource", "hbm") + launch_overhead * kernels * only("resource", "launch")

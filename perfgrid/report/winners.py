@@ -12,8 +12,10 @@ from perfgrid.study import Study
 
 WORDS = {
     "arithmetic_time": "arithmetic",
-    "hbm_time": "HBM bandwidth",
+    "registers_time": "register bandwidth",
+    "shared_memory_time": "shared memory bandwidth",
     "l2_time": "L2 bandwidth",
+    "hbm_time": "HBM bandwidth",
     "launch_time": "kernel launches",
     "exposed_tp_time": "tp communication",
     "bubble_time": "pipeline bubble",

@@ -13,8 +13,15 @@ from perfgrid.engine.resolver import Graph
 from perfgrid.formulas import training_registry
 from perfgrid.formulas.axes import INNER
 
-LABELS = {"precision": ("bf16", "fp8"), "recompute": ("none", "selective", "full")}
+LABELS = {
+    "precision": ("fp32", "tf32", "fp16", "bf16", "fp8"),
+    "recompute": ("none", "selective", "full"),
+    "schedule": ("1f1b", "gpipe"),
+}
+TABLES = ("model", "device", "topology", "software")
 STUDY: dict[str, Any] = {
+    v.name: v.default for v in load_catalog().variables.values() if v.optional and v.of not in TABLES
+} | {
     "devices": 8.0,
     "tp": 8.0,
     "pp": 1.0,

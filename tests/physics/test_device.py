@@ -12,20 +12,22 @@ from .cases import design
 DEVICES = load_catalog().tables["device"]
 
 
-@pytest.mark.parametrize("precision", ["bf16", "fp8"])
+@pytest.mark.parametrize("precision", ["fp32", "tf32", "fp16", "bf16", "fp8"])
 @pytest.mark.parametrize("device", DEVICES)
 def test_rates_of_every_device(device, precision):
     v: Any = DEVICES[device].values
     q = design("llama-3.1-8b", device, precision=precision)
-    peak, fraction, supported = v["peak_bf16_rate"], v["matrix_efficiency"], True
-    if precision == "fp8":
-        supported = v["peak_fp8_rate"] > 0
-        if supported:
-            peak, fraction = v["peak_fp8_rate"], v["fp8_matrix_efficiency"]
-    assert q["device_supports_precision"] == supported
+    peak, fraction = v[f"peak_{precision}_rate"], v["matrix_efficiency"]
+    half = max(v["peak_bf16_rate"], v["peak_fp16_rate"])
+    assert half > 0
+    assert q["device_supports_precision"] == (peak > 0)
+    if precision == "fp8" and peak > 0:
+        fraction = v["fp8_matrix_efficiency"] or fraction
+    peak = peak or half
     assert q["matrix_rate"] == pytest.approx(peak * fraction)
     assert q["usable_peak_rate"] == peak
-    assert q["attention_matrix_rate"] == pytest.approx(v["peak_bf16_rate"] * v["matrix_efficiency"])
+    attention = half if precision == "fp8" else peak
+    assert q["unquantised_matrix_rate"] == pytest.approx(attention * v["matrix_efficiency"])
     assert q["achieved_hbm_bandwidth"] == pytest.approx(v["hbm_bandwidth"] * v["hbm_efficiency"])
 
 
@@ -48,9 +50,10 @@ def test_devices_with_eight_bits_state_what_they_reach():
 
 
 def test_sizes_of_formats():
-    bf16, fp8 = design("llama-3.1-8b"), design("llama-3.1-8b", precision="fp8")
-    assert bf16["operand_size"] == bf16["activation_size"] == np.dtype(np.float16).itemsize
-    assert fp8["operand_size"] == np.dtype(np.uint8).itemsize
-    assert fp8["activation_size"] == np.dtype(np.float16).itemsize
-    assert bf16["mask_size"] == np.dtype(bool).itemsize
-    assert bf16["float32_size"] == np.dtype(np.float32).itemsize
+    numpy_types = {"fp32": np.float32, "tf32": np.float32, "fp16": np.float16, "bf16": np.float16, "fp8": np.uint8}
+    for precision, stored in numpy_types.items():
+        q = design("llama-3.1-8b", precision=precision)
+        assert q["operand_size"] == np.dtype(stored).itemsize
+        assert q["activation_size"] == (2 if precision == "fp8" else q["operand_size"])
+    assert q["mask_size"] == np.dtype(bool).itemsize
+    assert q["float32_size"] == np.dtype(np.float32).itemsize

@@ -5,28 +5,62 @@ import math
 import numpy as np
 import pytest
 
-from perfgrid.formulas import gemm
+from perfgrid.catalog import load_catalog
+from perfgrid.formulas import INNER, gemm
 
 from . import loops
 from .cases import design, rows
 
+A100, H100 = (load_catalog().entry("device", name).values for name in ("a100-sxm-80gb", "h100-sxm-80gb"))
+RESOURCE = INNER.position("resource")
+
 SHAPES = [(4096, 4096, 4096), (2048, 1536, 96), (1000, 3000, 100), (128, 128, 64), (1, 50, 7), (3000, 200, 5000)]
 
 
+@pytest.mark.parametrize("tile", [(128, 256), (256, 128), (128, 128), (64, 64)])
 @pytest.mark.parametrize("shape", SHAPES)
-def test_utilisation_and_cache_traffic_against_loops(shape: tuple[int, int, int]):
+def test_work_of_a_tile_shape_against_loops(shape: tuple[int, int, int], tile):
+    m, n, k = shape
     for batch in (1, 3):
-        found = gemm.best_tile_utilisation(*shape, batch, 128, 256, 32, 108)
-        assert found == pytest.approx(loops.best_busy_fraction(*shape, batch, 128, 256, 32, 108), rel=1e-12)
-        for cluster in (1, 2):
-            traffic = gemm.gemm_l2_bytes(*shape, batch, 128, 256, cluster, 2, 4)
-            assert traffic == pytest.approx(loops.cache_bytes(*shape, batch, 128, 256, cluster, 2, 4))
+        volume, scratchpad, registers, loads, stores, parts = loops.tile_work(*shape, batch, *tile, A100)
+        tiles = batch * math.ceil(m / tile[0]) * math.ceil(n / tile[1])
+        assert gemm.depth_parts(tiles, k, 32, 108) == parts
+        padded = batch * gemm.whole(m, tile[0]) * gemm.whole(n, tile[1]) * gemm.whole(k, 32)
+        balance = gemm.wave_utilisation(tiles * parts, 108)
+        assert padded / balance == pytest.approx(volume)
+        assert gemm.scratchpad_bytes(padded, *tile, 64, 64, 2) / balance == pytest.approx(2 * scratchpad)
+        assert gemm.register_bytes(padded, 16, 4) / balance == pytest.approx(registers)
+        assert gemm.l2_loads(*shape, batch, *tile, 1, 2) == pytest.approx(2 * loads)
+        assert gemm.l2_stores(m, n, batch, parts, 2, 4) == stores * (2 + (8 * parts if parts > 1 else 0))
+
+
+def test_tiles_are_parts_of_the_largest():
+    q = design()
+    found = set(zip(rows(q["tile_rows"], "tile").values(), rows(q["tile_columns"], "tile").values(), strict=True))
+    assert found == {(128, 256), (256, 128), (128, 128), (256, 64), (64, 256), (64, 128), (128, 64), (64, 64)}
+
+
+def test_small_results_take_small_tiles_and_cut_their_depth():
+    """A result of 256 x 512 fills 4 of 108 cores with the largest tile; cutting its depth of 65536 fills them all."""
+    assert gemm.depth_parts(4, 65536, 32, 108) == 27
+    assert gemm.depth_parts(4, 1024, 32, 108) == 2  # 16 steps each
+    assert gemm.depth_parts(108, 65536, 32, 108) == 1
+    q = design("llama-3.1-8b", "h100-sxm-80gb", sequence_length=128.0)
+    assert rows(q["gemm_tile_share"], "phase", "tile", "gemm_kernel")["forward", "full", "attention_output"] == 0
+
+
+def test_a_product_with_one_row_reads_its_weights_at_memory_speed():
+    """GEMV: no seam between products and streaming, one row costs the bytes of the matrix."""
+    q = design("llama-3.1-8b", "h100-sxm-80gb", tp=1.0, sequence_length=1.0, sequence_parallel=False)
+    time = rows(np.sum(q["gemm_time"], axis=RESOURCE), "phase", "gemm_kernel")["forward", "ffn_up"]
+    weights = 2 * 4096 * 2 * 14336
+    assert time - 3e-6 == pytest.approx(weights / (3.35e12 * 0.887), rel=0.01)
 
 
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("cache", [0, 1e6, 1e9])
 def test_memory_traffic_against_loops_over_blocks(shape: tuple[int, int, int], cache):
-    found = gemm.gemm_hbm_bytes(*shape, 3, 128, 256, 108, 2, 4, cache)
+    found = gemm.hbm_bytes(*shape, 3, 128, 256, 108, 2, 4, cache)
     assert found == pytest.approx(loops.memory_bytes(*shape, 3, 128, 256, 108, 2, 4, cache), rel=1e-9)
 
 
@@ -36,12 +70,12 @@ def test_memory_traffic_against_loops_over_blocks(shape: tuple[int, int, int], c
 )
 def test_memory_traffic_against_waves_of_whole_tiles(shape: tuple[int, int, int], cores):
     """Fractional blocks against a schedule of whole tiles, which wastes a little at the edges of its strips."""
-    read = (gemm.gemm_hbm_bytes(*shape, 1, 128, 128, cores, 2, 2, 0) - 2 * shape[0] * shape[1]) / 2
+    read = (gemm.hbm_bytes(*shape, 1, 128, 128, cores, 2, 2, 0) - 2 * shape[0] * shape[1]) / 2
     assert read == pytest.approx(loops.memory_reads_by_waves(*shape, 128, 128, cores), rel=0.2)
 
 
 def test_a_single_wave_reads_its_operands_once():
-    assert gemm.gemm_hbm_bytes(256, 512, 4096, 1, 128, 256, 108, 2, 2, 0) == 2 * (256 * 4096 + 4096 * 512 + 256 * 512)
+    assert gemm.hbm_bytes(256, 512, 4096, 1, 128, 256, 108, 2, 2, 0) == 2 * (256 * 4096 + 4096 * 512 + 256 * 512)
 
 
 def test_products_of_a_layer_against_a_loop():
@@ -67,14 +101,11 @@ def test_products_of_a_layer_against_a_loop():
             key = phase, kernel
             assert (m[key], n[key], k[key]) == shape
             flops += 2 * math.prod(shape)
-            utilisation = loops.best_busy_fraction(*shape, 1, 128, 256, 64, 132)
-            arithmetic = 2 * math.prod(shape) / (989.4e12 * 0.803) / utilisation
             result = 0 if phase == "weight_gradient" else 2
-            hbm = loops.memory_bytes(*shape, 1, 128, 256, 132, 2, result, 50 * 2**20) / (3.35e12 * 0.887)
-            l2 = loops.cache_bytes(*shape, 1, 128, 256, 2, 2, result) / 9.7e12
+            rate = 989.4e12 * 0.803 * 0.94
             accumulate = 8 * inputs * outputs / (3.35e12 * 0.887) if phase == "weight_gradient" else 0.0
-            times[key] = max(arithmetic, hbm, l2) + accumulate + 3e-6
+            times[key] = loops.product_time(*shape, 1, H100, 2, result, rate, 3.35e12 * 0.887) + accumulate + 3e-6
     assert flops == 6 * tokens * sum(a * b for a, b in weights.values())
-    found = rows(np.sum(q["gemm_time"], axis=-5), "phase", "gemm_kernel")
+    found = rows(np.sum(q["gemm_time"], axis=RESOURCE), "phase", "gemm_kernel")
     for key, value in times.items():
         assert found[key] == pytest.approx(value, rel=1e-9), key

@@ -3,6 +3,7 @@
 import pytest
 
 from .cases import design
+from .schedules import Pipeline, layers_of_chunks
 
 
 def stored_of_a_layer(
@@ -77,6 +78,59 @@ def test_device_memory_against_its_parts():
     assert q["memory_per_device"] == pytest.approx(worst + working + 2.5 * 2**30)
     assert q["state_memory"] + q["activation_memory"] == pytest.approx(worst)
     assert q["working_memory"] == pytest.approx(working)
+
+
+# Korthikanti et al. 2022, figure 7: activations in % of those without any technique, with tensor parallelism of 8
+FIGURE_7 = {  # sequence parallelism, selective recomputation, both, full recomputation
+    "megatron-22b": (66.84, 49.42, 16.18, 7.64),
+    "gpt3-175b": (62.04, 56.53, 18.49, 8.71),
+    "megatron-530b": (58.31, 62.04, 20.27, 9.42),
+    "megatron-1t": (58.31, 62.04, 20.27, 9.42),
+}
+
+
+@pytest.mark.parametrize("model", FIGURE_7)
+def test_relative_activations_of_figure_7(model):
+    """Within 0.15 points, the width of a line in the figure."""
+
+    def activations(recompute, sequence_parallel):
+        q = design(model, recompute=recompute, sequence_parallel=sequence_parallel, flash_attention=False)
+        return q["layer_activation_memory"]
+
+    whole = activations("none", False)
+    techniques = (("none", True), ("selective", False), ("selective", True), ("full", False))
+    for technique, percent in zip(techniques, FIGURE_7[model], strict=True):
+        assert 100 * activations(*technique) / whole == pytest.approx(percent, abs=0.15), technique
+
+
+def fullest_stage(q, held, in_flight, per_parameter):
+    """State and activations of the fullest stage, stage by stage."""
+    worst = 0.0
+    for stage, (layers, microbatches) in enumerate(zip(held, in_flight, strict=True)):
+        first, last = stage == 0, stage == len(held) - 1
+        parameters = layers * q["rank_layer_parameters"]
+        parameters += q["rank_embedding_parameters"] * first + q["rank_head_parameters"] * last
+        activations = microbatches * (layers * q["layer_activations"] + q["embedding_activations"] * first)
+        worst = max(worst, parameters * per_parameter + activations + q["head_activations"] * last)
+    return worst
+
+
+@pytest.mark.parametrize(
+    ("schedule", "pp", "chunks"),
+    [("1f1b", 1, 1), ("1f1b", 2, 1), ("1f1b", 4, 1), ("1f1b", 8, 1), ("1f1b", 16, 1), ("1f1b", 16, 2), ("1f1b", 16, 8),
+     ("gpipe", 1, 1), ("gpipe", 4, 1), ("gpipe", 16, 1)],
+)  # fmt: skip
+@pytest.mark.parametrize("recompute", ["none", "full"])
+def test_fullest_of_uneven_stages(schedule, pp, chunks, recompute):
+    """126 layers on any pipeline; microbatches in flight as the schedule executed event by event keeps them."""
+    microbatches = 2 * pp
+    q = design("llama-3.1-405b", pp=float(pp), chunks=float(chunks), global_batch=float(microbatches),
+               schedule=schedule, recompute=recompute)  # fmt: skip
+    held = [sum(chunk) for chunk in layers_of_chunks(126, pp, chunks)]
+    pipeline = Pipeline([[1.0] * chunks] * pp, [[2.0] * chunks] * pp, schedule=schedule)
+    pipeline.run(microbatches)
+    expected = fullest_stage(q, held, pipeline.kept, 2 + 4 + 12)
+    assert q["state_memory"] + q["activation_memory"] == pytest.approx(expected, rel=1e-12)
 
 
 def test_a_shared_table_is_stored_once_per_stage():

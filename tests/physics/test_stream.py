@@ -3,6 +3,8 @@
 import numpy as np
 import pytest
 
+from perfgrid.formulas import INNER
+
 from .cases import design, rows
 
 
@@ -45,7 +47,7 @@ def test_gpt_layer_against_its_tensors(sequence_parallel):
 
 def test_streaming_is_bound_by_memory_or_vector_units():
     q = design("llama-3.1-8b", "h100-sxm-80gb")
-    time = rows(np.sum(q["stream_time"], axis=-5), "phase", "stream_kernel")
+    time = rows(np.sum(q["stream_time"], axis=INNER.position("resource")), "phase", "stream_kernel")
     traffic = rows(q["stream_traffic"], "phase", "stream_kernel")
     for key, value in traffic.items():
         assert time[key] >= value / 3.35e12

@@ -3,132 +3,252 @@
 import numpy as np
 import pytest
 
-from perfgrid.formulas import roofline
-from perfgrid.formulas.training import BREAKDOWN
+from perfgrid.formulas import BREAKDOWN, PASSES, data_parallel, tensor_parallel
+from perfgrid.formulas.axes import INNER
 
 from .cases import design, rows
-from .schedules import simulate
+from .schedules import Pipeline, layers_of_chunks, stage_times
 
 DESIGNS = [
     {"model": "megatron-22b", "microbatch": 4.0, "flash_attention": False, "sequence_parallel": False},
     {"model": "gpt3-175b", "pp": 8.0, "chunks": 3.0, "global_batch": 64.0, "flash_attention": False},
     {"model": "llama-3.1-8b", "device": "h100-sxm-80gb", "tp": 2.0, "pp": 2.0, "dp": 4.0, "global_batch": 64.0},
     {"model": "llama-3.1-405b", "device": "b200", "tp": 8.0, "pp": 18.0, "dp": 2.0, "global_batch": 72.0, "zero": 1.0},
+    {"model": "llama-3.1-405b", "device": "b200", "pp": 16.0, "chunks": 8.0, "global_batch": 64.0},
     {"model": "qwen-2.5-72b", "device": "h200-sxm-141gb", "pp": 4.0, "global_batch": 16.0, "precision": "fp8"},
     {"model": "llama-2-70b", "device": "mi300x", "tp": 8.0, "pp": 4.0, "dp": 16.0, "global_batch": 512.0},
+    {"model": "falcon-180b", "pp": 8.0, "global_batch": 32.0, "schedule": "gpipe", "tp_ring_overlap": 0.7},
 ]  # fmt: skip
+NAMES = [f"{g['model']}-pp{g.get('pp', 1):g}x{g.get('chunks', 1):g}" for g in DESIGNS]
 
 
 @pytest.mark.parametrize("recompute", ["none", "selective", "full"])
-@pytest.mark.parametrize("given", DESIGNS, ids=lambda g: g["model"])
+@pytest.mark.parametrize("given", DESIGNS, ids=NAMES)
 def test_parts_add_up_to_the_step(given, recompute):
-    q = design(**given, recompute=recompute)
-    assert sum(q[name] for name in BREAKDOWN) == pytest.approx(q["step_time"], rel=1e-12)
-    assert all(q[name] >= 0 for name in BREAKDOWN)
-    assert q["kernel_time"] + q["communication_time"] + q["bubble_time"] + q["optimizer_time"] == pytest.approx(
-        q["step_time"], rel=1e-12
-    )
+    q = design(**given, recompute=recompute, device_variation=0.01)
+    for parts in (BREAKDOWN, PASSES):
+        assert sum(q[name] for name in parts) == pytest.approx(q["step_time"], rel=1e-12)
+        assert all(q[name] >= 0 for name in parts)
+    waits = q["communication_time"] + q["bubble_time"] + q["straggler_time"] + q["optimizer_time"]
+    assert q["kernel_time"] + waits == pytest.approx(q["step_time"], rel=1e-12)
+    assert (q["recompute_time"] > 0) == (recompute == "full" or (recompute == "selective" and q["unfused"] == 1))
 
 
-def layer_by_kernels(q, flash, recompute):
-    """Forward and backward kernel time of one layer, kernel after kernel, and of embedding and head."""
-    gemm = rows(np.sum(q["gemm_time"], axis=-5), "phase", "gemm_kernel")
-    stream = rows(np.sum(q["stream_time"], axis=-5), "phase", "stream_kernel")
-    core = rows(np.sum(q["core_time"], axis=-5), "phase", "attention_kernel")
-    fused = rows(np.sum(q["flash_time"], axis=-5, keepdims=True), "phase")
-    runs = ["norm", "qkv", *([] if q["learned_positions"] else ["rotary"])]
-    runs += ["flash"] if flash else ["score", "softmax", "context"]
-    runs += ["attention_output", "residual", "norm", "ffn_up", "activation", "ffn_down", "residual"]
-    runs += ["bias"] if q["biases"] else []
+def seconds(value, *axes):
+    """A table of times with its resources added up, as a dict of labels."""
+    return rows(np.sum(value, axis=INNER.position("resource"), keepdims=True), *axes)
+
+
+def kernels_of_a_layer(q, flash):
+    """What runs in the forward pass of one layer, in order; a parallel block shares norm and residual."""
+    attention = ["norm", "qkv", *([] if q["learned_positions"] else ["rotary"])]
+    attention += ["flash"] if flash else ["score", "softmax", "context"]
+    attention += ["attention_output"]
+    if not q["parallel_block"]:
+        attention += ["residual", "norm"]
+    return attention + ["ffn_up", "activation", "ffn_down", "residual"] + (["bias"] if q["biases"] else [])
+
+
+def times_by_kernels(q, flash, recompute, precision):
+    """(forward, backward) kernel time of one layer, of the embedding and of the head, kernel after kernel."""
+    gemm = seconds(q["gemm_time"], "phase", "gemm_kernel")
+    stream = seconds(q["stream_time"], "phase", "stream_kernel")
+    core = seconds(q["core_product_time"], "phase", "attention_kernel")
+    fused = seconds(q["flash_time"], "phase")
 
     def time(kernel, phase):
         if kernel == "flash":
             return fused[phase]
         return next(table[phase, kernel] for table in (gemm, stream, core) if (phase, kernel) in table)
 
-    forward = sum(time(kernel, "forward") for kernel in runs)
-    plain = forward
-    backward = sum(time(kernel, phase) for kernel in runs for phase in ("input_gradient", "weight_gradient"))
+    def passes(kernels):
+        forward = sum(time(kernel, "forward") for kernel in kernels)
+        return forward, sum(time(k, phase) for k in kernels for phase in ("input_gradient", "weight_gradient"))
+
+    forward, backward = passes(kernels_of_a_layer(q, flash))
+    if precision == "fp8":  # attention output; output gradients of both projections and of queries, keys and values
+        tokens, h = q["microbatch_tokens"], q["hidden_size"]
+        for width in (h, h, q["rank_query_width"] + 2 * q["rank_key_value_width"]):
+            backward += tokens * width * 4 / q["achieved_hbm_bandwidth"] + q["launch_overhead"]
+        forward += tokens * q["rank_query_width"] * 4 / q["achieved_hbm_bandwidth"] + q["launch_overhead"]
     if recompute == "full":
         backward += forward
     elif recompute == "selective" and not flash:
         backward += sum(time(kernel, "forward") for kernel in ("score", "softmax", "context"))
-    if q["precision"] == 1:  # attention output; output gradients of both projections and of queries, keys and values
-        tokens, h = q["microbatch_tokens"], q["hidden_size"]
-        widths = [q["rank_query_width"]], [h, h, q["rank_query_width"] + 2 * q["rank_key_value_width"]]
-        forward += sum(tokens * w * 4 / q["achieved_hbm_bandwidth"] + q["launch_overhead"] for w in widths[0])
-        backward += sum(tokens * w * 4 / q["achieved_hbm_bandwidth"] + q["launch_overhead"] for w in widths[1])
-        backward += (forward - plain) if recompute == "full" else 0.0
-    phases = ("forward", "input_gradient", "weight_gradient")
-    head = sum(time(kernel, phase) for kernel in ("norm", "logits", "loss") for phase in phases)
-    embedding = sum(time("embedding", phase) for phase in phases)
-    return forward, backward, embedding, head
+    return {
+        "layer": (forward, backward),
+        "embedding": passes(["embedding"]),
+        "head": passes(["norm", "logits", "loss"]),
+    }
 
 
-def exposed_by_calls(q, recompute, sequence_parallel, overlap):
-    """Exposed tensor-parallel time of one layer, call after call: forward, backward."""
-    call, all_reduce = q["tp_gather_time"], q["tp_all_reduce_time"]
-    gemm = rows(np.sum(q["gemm_time"], axis=-5), "phase", "gemm_kernel")
-    columns = {p: gemm[p, "qkv"] + gemm[p, "ffn_up"] for p in ("input_gradient", "weight_gradient")}
-    if sequence_parallel:
-        forward = sum([call, call] * 2)  # gather, reduce-scatter around attention and around feed-forward
-        backward = 2 * call  # gathers of output gradients
-        backward += max(2 * call - overlap * columns["input_gradient"], 0)
-        backward += max(2 * call - overlap * columns["weight_gradient"], 0)
-    else:
-        forward = 2 * all_reduce
-        backward = max(2 * all_reduce - overlap * columns["weight_gradient"], 0)
+def exposed_by_calls(q, recompute, sequence_parallel):
+    """(forward, backward) exposed tensor-parallel time of layer, embedding and head, call after call."""
+    gemm = seconds(q["gemm_time"], "phase", "gemm_kernel")
+    call, t, ring = q["tp_gather_time"], q["tp"], q["tp_ring_overlap"] if sequence_parallel else 0.0
+    reduction = call if sequence_parallel else q["tp_all_reduce_time"]
+    gather = call if sequence_parallel else 0.0
+    blocks = [(("qkv",), ("attention_output",)), (("ffn_up",), ("ffn_down",))]
+    if q["parallel_block"]:
+        blocks = [(("qkv", "ffn_up"), ("attention_output", "ffn_down"))]
+
+    def pieces(communication, products, phase):
+        """A collective cut into t pieces, each but one beside a t-th of the products."""
+        work = ring * sum(gemm[phase, p] for p in products)
+        piece = communication / t
+        return piece + sum(max(piece - work / t, 0.0) for _ in range(int(t) - 1))
+
+    forward = backward = 0.0
+    for columns, output in blocks:
+        beside = {p: q["tp_overlap"] * sum(gemm[p, k] for k in columns) for p in ("input_gradient", "weight_gradient")}
+        forward += pieces(gather, columns, "forward") + pieces(reduction, output, "forward")
+        backward += pieces(gather, output, "input_gradient")
+        backward += max(gather - beside["input_gradient"], 0) + max(reduction - beside["weight_gradient"], 0)
     if recompute == "full":
         backward += forward
-    return forward, backward
+    loss = 3 * q["vocab_all_reduce_time"]
+    return {"layer": (forward, backward), "embedding": (reduction, gather), "head": (gather + loss, gather + reduction)}
 
 
 @pytest.mark.parametrize("recompute", ["none", "selective", "full"])
-@pytest.mark.parametrize("given", DESIGNS, ids=lambda g: g["model"])
+@pytest.mark.parametrize("given", DESIGNS, ids=NAMES)
 def test_step_against_kernels_calls_and_schedule(given, recompute):
     q = design(**given, recompute=recompute)
     flash, sp = given.get("flash_attention", True), given.get("sequence_parallel", True)
-    forward, backward, embedding, head = layer_by_kernels(q, flash, recompute)
-    exposed_forward, exposed_backward = exposed_by_calls(q, recompute, sp, q["tp_overlap"])
-    assert q["layer_forward_time"] == pytest.approx(forward + exposed_forward, rel=1e-12)
-    assert q["layer_backward_time"] == pytest.approx(backward + exposed_backward, rel=1e-9)
+    kernels = times_by_kernels(q, flash, recompute, given.get("precision"))
+    calls = exposed_by_calls(q, recompute, sp)
+    forward, backward = ([kernels[p][i] + calls[p][i] for p in kernels] for i in (0, 1))
+    for part, f, b in zip(kernels, forward, backward, strict=True):
+        assert q[f"{part}_forward_time"] == pytest.approx(f, rel=1e-12), part
+        assert q[f"{part}_backward_time"] == pytest.approx(b, rel=1e-9), part
 
-    pp, chunks, microbatches = int(q["pp"]), int(q["chunks"]), int(q["microbatches"])
-    layers = [int(q["layers"]) // pp + (0 < s <= int(q["layers"]) % pp) for s in range(pp)]
-    stage_forward = [n * (forward + exposed_forward) for n in layers]
-    stage_backward = [n * (backward + exposed_backward) for n in layers]
-    gather, all_reduce = q["tp_gather_time"], q["tp_all_reduce_time"]
-    embedding += 2 * gather if sp else all_reduce  # reduce-scatter, gather of gradients
-    head += 3 * gather if sp else all_reduce  # gather, gather again, reduce-scatter of gradients
-    stage_forward[0] += embedding / 3
-    stage_backward[0] += embedding * 2 / 3
-    stage_forward[-1] += head / 3
-    stage_backward[-1] += head * 2 / 3
-    makespan, _ = simulate(pp, microbatches, chunks, stage_forward, stage_backward, handover=0.0)
-    found = q["step_time"] - q["exposed_pp_time"] - q["exposed_dp_time"] - q["optimizer_time"]
-    assert found == pytest.approx(makespan, rel=0.02)
-    assert found >= makespan * (1 - 1e-9)
-    if pp == 1:
-        assert found == pytest.approx(makespan, rel=1e-12)
+    held = layers_of_chunks(int(q["layers"]), int(q["pp"]), int(q["chunks"]))
+    pipeline = Pipeline(stage_times(held, *forward), stage_times(held, *backward),
+                        schedule=given.get("schedule", "1f1b"))  # fmt: skip
+    found = q["microbatches"] * q["slowest_stage_time"] + q["bubble_time"]
+    assert found == pytest.approx(pipeline.run(int(q["microbatches"])), rel=1e-9)
+
+
+def test_a_ring_hides_all_but_one_piece():
+    """T = max(product, communication) + min(product, communication)/t, as a loop over the pieces."""
+    for communication, work, t in ((1.0, 5.0, 8), (5.0, 1.0, 8), (2.0, 2.0, 4), (3.0, 0.0, 8), (0.0, 1.0, 2)):
+        sent = done = 0.0  # pieces are gathered one after the other; each is multiplied when it has come
+        for _ in range(t):
+            sent += communication / t
+            done = max(done, sent) + work / t
+        found = work + tensor_parallel.exposed_in_parts(communication, t, work)
+        assert found == pytest.approx(done)
+    assert tensor_parallel.exposed_in_parts(3.0, 8.0, 0.0) == 3.0
+
+
+@pytest.mark.parametrize(("pp", "chunks"), [(1, 1), (4, 1), (4, 2), (8, 4)])
+@pytest.mark.parametrize("speed", [0.1, 0.8, 1.5, 30.0])
+def test_buckets_against_a_queue(pp, chunks, speed):
+    """Buckets become ready in equal steps of the last pass through each chunk and are sent one after the other."""
+    buckets, stage_pass = 8 * chunks, 1.0
+    communication = stage_pass * speed
+    clock = sent = 0.0
+    for chunk in range(chunks):
+        if chunk:
+            clock += (pp - 1) * stage_pass / chunks  # the other microbatches' passes through this chunk come first
+        for _ in range(buckets // chunks):
+            clock += stage_pass / buckets
+            sent = max(sent, clock) + communication / buckets
+    found = data_parallel.exposed_in_buckets(communication, buckets, chunks, pp, stage_pass)
+    assert found == pytest.approx(sent - clock)
 
 
 def test_data_parallel_exposure_against_its_parts():
     given = {"model": "llama-3.1-8b", "device": "h100-sxm-80gb", "tp": 2.0, "dp": 32.0, "global_batch": 64.0}
     parameters = (32 * (4096 * (4096 + 2048) + 4096 * 4096 + 3 * 4096 * 14336) + 2 * 128256 * 4096) / 2 + 32 * 2 * 4096
     sharded, replicated = design(**given, zero=1.0), design(**given, zero=0.0)
-    assert sharded["dp_message"] == parameters * 4
-    assert sharded["shard_message"] == parameters * 2
-    assert replicated["dp_all_reduce_time"] < 2 * replicated["dp_gather_time"]
-    for q, reduction in ((sharded, "dp_gather_time"), (replicated, "dp_all_reduce_time")):
+    buckets = parameters * 4 / 160e6  # 40 million gradients, more than a million per rank
+    assert sharded["gradient_message"] == parameters * 4
+    assert sharded["dp_message"] == pytest.approx(160e6)
+    assert sharded["shard_message"] == pytest.approx(80e6)
+    for q, call in ((sharded, "dp_gather_time"), (replicated, "dp_all_reduce_time")):
+        time = q[call] * buckets
         hidden = 0.8 * 32 * q["layer_backward_time"]
-        gather = q["shard_gather_time"]
-        assert q["exposed_dp_time"] == pytest.approx(max(q[reduction] - hidden, 0) + gather)
+        gather = q["shard_gather_time"] * buckets
+        expected = max(time / buckets, time - hidden * (1 - 1 / buckets)) + gather
+        assert q["exposed_dp_time"] == pytest.approx(expected)
     assert replicated["shard_gather_time"] == 0
+    assert sharded["dp_bytes"] == pytest.approx(31 / 32 * parameters * (4 + 2))
+    assert replicated["dp_bytes"] == pytest.approx(2 * 31 / 32 * parameters * 4)
     # gradient, master weight and moments read, all but the gradient and the 16-bit weight written; norm; clipping
     passes = [4, 4, 4, 4, 4, 4, 4, 2, 4, 4, 4]
     clearing = 4  # of the whole buffer, which no rank shares
     assert replicated["optimizer_time"] == pytest.approx(parameters * (sum(passes) + clearing) / (3.35e12 * 0.887))
     assert sharded["optimizer_time"] == pytest.approx(parameters * (sum(passes) / 32 + clearing) / (3.35e12 * 0.887))
+
+
+def test_gradients_may_travel_in_another_format():
+    given = {"model": "llama-3.1-8b", "tp": 2.0, "dp": 32.0, "global_batch": 64.0}
+    single, half = design(**given), design(**given, gradient_communication_size=2.0)
+    assert half["dp_bytes"] == single["dp_bytes"] / 2
+    assert half["state_memory"] == single["state_memory"]  # they are accumulated in single precision all the same
+
+
+def test_weights_return_during_the_forward_pass():
+    given = {"model": "llama-3.1-8b", "tp": 2.0, "dp": 32.0, "global_batch": 64.0, "zero": 1.0}
+    waiting, hidden = design(**given), design(**given, parameter_overlap=1.0)
+    assert waiting["exposed_gathering_time"] == waiting["dp_gathering_time"]
+    beside = 32 * hidden["layer_forward_time"] * (1 - 1 / hidden["gradient_buckets"])  # all but the first bucket
+    assert hidden["exposed_gathering_time"] == pytest.approx(hidden["dp_gathering_time"] - beside)
+    assert hidden["step_time"] < waiting["step_time"]
+    longer = design(**{**given, "sequence_length": 65536.0}, parameter_overlap=1.0)
+    assert longer["exposed_gathering_time"] == pytest.approx(longer["shard_gather_time"])
+
+
+def test_a_shared_table_is_reduced_between_its_stages():
+    given = {"model": "megatron-22b", "pp": 4.0, "dp": 2.0, "global_batch": 16.0}
+    q = design(**given)
+    assert q["tied_message"] == 51200 / 8 * 6144 * 4
+    bandwidth = rows(q["tier_bandwidth"], "tier")["scale_out"]
+    assert q["exposed_tied_time"] >= q["tied_message"] / bandwidth  # a ring of two: each sends half of it twice
+    assert q["exposed_tied_time"] == pytest.approx(q["tied_message"] / bandwidth, rel=0.2)
+    assert design(**{**given, "pp": 1.0})["exposed_tied_time"] == 0
+    assert design("llama-3.1-70b", pp=4.0)["exposed_tied_time"] == 0
+
+
+@pytest.mark.parametrize("sequence_parallel", [True, False])
+def test_wire_bytes_against_counting_calls(sequence_parallel):
+    q = design("gpt3-175b", pp=8.0, dp=2.0, global_batch=32.0, sequence_parallel=sequence_parallel, recompute="full")
+    message, share, microbatches, layers = 2048 * 12288 * 2, 7 / 8, 16, 12
+    one, per_call = (1, 1) if sequence_parallel else (0, 2)
+    forward, backward = 2 * (one + 1), 2 * (2 * one + 1)  # attention and feed-forward: gathers, reductions
+    calls = layers * (2 * forward + backward)
+    head = 2 * one + 1 + 3
+    sent = layers * 2 * (message * share) * ((2 * one + 2 * per_call) + (2 * one + per_call))
+    sent += message * share * (2 * one + per_call) + 3 * 2 * 2048 * 4 * share
+    assert q["slowest_stage_heads"] == 1
+    assert q["tp_calls"] == microbatches * (calls + head)
+    assert q["tp_bytes"] == pytest.approx(microbatches * sent)
+    assert q["pp_calls"] == 2 * microbatches
+    assert q["pp_bytes"] == 2 * microbatches * message / 8
+
+
+def test_expected_largest_against_drawing():
+    generator = np.random.default_rng(0)
+    for n in (1, 2, 3, 8, 64, 1024):
+        drawn = generator.standard_normal((40_000 if n < 100 else 4_000, n)).max(axis=1).mean()
+        assert data_parallel.expected_largest(float(n)) == pytest.approx(drawn, rel=0.05, abs=0.01)
+    assert data_parallel.expected_largest(1.0) == 0.0
+
+
+def test_stragglers_delay_all():
+    given = {"model": "llama-3.1-8b", "tp": 2.0, "dp": 32.0, "global_batch": 64.0}
+    none, some = design(**given), design(**given, device_variation=0.01)
+    assert none["straggler_time"] == 0
+    assert some["straggler_time"] == pytest.approx(0.01 * 2.36 * none["microbatches"] * none["slowest_stage_time"], rel=0.03)
+    assert some["step_time"] - none["step_time"] == pytest.approx(some["straggler_time"])
+
+
+def test_parallel_blocks_communicate_half_as_often():
+    q = design("falcon-180b", pp=4.0, global_batch=16.0)
+    apart = design("falcon-180b", pp=4.0, global_batch=16.0, parallel_block=False)
+    assert q["layer_tp_bytes"] == apart["layer_tp_bytes"] / 2
+    assert q["layer_forward_exposed_tp_time"] == pytest.approx(apart["layer_forward_exposed_tp_time"] / 2)
 
 
 def test_a_run_follows_from_a_step():
@@ -139,13 +259,3 @@ def test_a_run_follows_from_a_step():
     assert q["device_time"] == pytest.approx(8 * q["training_time"])
     flops = 3 * 2 * (32 * (4096 * 6144 + 4096 * 4096 + 3 * 4096 * 14336) + 128256 * 4096) + 12 * 32 * 2048 * 4096
     assert q["model_flops_utilization"] == pytest.approx(flops * tokens / 8 / q["step_time"] / 989.4e12)
-
-
-def test_shares_add_up_to_the_roofline():
-    times = np.random.default_rng(0).uniform(0, 1, (3, 50))
-    times[:, :5] = 0.5  # ties
-    arithmetic, hbm, l2 = times.reshape(3, 50, 1, 1, 1, 1, 1)
-    shares = roofline.roofline_shares(arithmetic, hbm, l2, 0.25)
-    assert np.allclose(shares.sum(axis=-5).reshape(50), times.max(axis=0) + 0.25)
-    assert np.count_nonzero(shares[:, :3]) == 50
-    assert np.allclose(roofline.roofline_time(times[0], times[1], times[2]), times.max(axis=0))

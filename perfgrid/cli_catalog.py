@@ -1,0 +1,244 @@
+"""The commands of the catalog: what it holds, every value with its source, checks, and importing a model."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from perfgrid.analysis.catalog_check import counted_parameters, remarks
+from perfgrid.catalog import Catalog, Entry, Variable, load_catalog
+from perfgrid.catalog.files import Layer, files_of
+from perfgrid.catalog.huggingface import catalog_text, model_values, read_config
+from perfgrid.catalog.join import near
+from perfgrid.catalog.loader import stated_in
+from perfgrid.catalog.references import read_references
+from perfgrid.engine.errors import PerfgridError, nearest
+from perfgrid.report.console import out, print_line, show, text_table
+from perfgrid.report.text import number
+
+catalog_app = typer.Typer(help="List, show, check and import what the catalog holds.", no_args_is_help=True)
+
+Files = Annotated[list[Path] | None, typer.Option("--catalog", help="Your own catalog file or folder, joined in.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")]
+
+KEY_FIGURES = {  # beside the counted parameters of models
+    "device": ("peak_bf16_rate", "hbm_capacity", "hbm_bandwidth"),
+    "topology": ("tier_hops", "tier_oversubscription"),
+    "software": ("launch_overhead",),
+}
+
+
+@catalog_app.command("list")
+def list_command(
+    table: Annotated[str | None, typer.Argument(help="model, device, topology or software; all without it.")] = None,
+    files: Files = None,
+    as_json: Json = False,
+) -> None:
+    """List names, titles and key figures; for models also why a workload refuses them."""
+    catalog = load_catalog(*(files or ()))
+    if table is not None and table not in catalog.tables:
+        raise PerfgridError(f"the catalog has no table {table!r}{nearest(table, catalog.tables)}")
+    tables = [table] if table else list(catalog.tables)
+    rows = {kind: [_row(catalog, entry) for entry in catalog.tables[kind].values()] for kind in tables}
+    if as_json:
+        print(json.dumps(rows))
+        return
+    for position, (kind, listed) in enumerate(rows.items()):
+        if position:
+            out.print()
+        figures = [q for q in (listed[0] if listed else {}) if q not in ("name", "title", "refused")]
+        refusals = any(r["refused"] for r in listed)
+        headers = [kind, *figures, *(["training"] if refusals else []), "title"]
+        lines = []
+        for row in listed:
+            shown = [_text(row[q], _unit(catalog, q)) for q in figures]
+            unexpressed = catalog.entry(kind, row["name"]).unexpressed
+            why = ["no: " + ", ".join(unexpressed.values()) if unexpressed else "yes"] if refusals else []
+            lines.append([row["name"], *shown, *why, row["title"]])
+        show(text_table(headers, lines, right=figures))
+        out.print(f"{len(listed)} {kind} entries")
+
+
+@catalog_app.command("show")
+def show_command(
+    name: Annotated[str, typer.Argument(help="An entry, or table.entry where several tables hold the name.")],
+    files: Files = None,
+    as_json: Json = False,
+) -> None:
+    """Show every value of an entry with unit, range, year, confidence and source."""
+    catalog = load_catalog(*(files or ()))
+    entry = find(catalog, name)
+    counts = counted_parameters(entry.values) if entry.kind == "model" else {}
+    rows = [_value_row(catalog, entry, catalog.variables[q]) for q in entry.values]
+    if as_json:
+        head = {"name": entry.name, "table": entry.kind, "title": entry.title, "refused": list(entry.refusals)}
+        print(json.dumps({**head, "counted": counts, "values": {r.pop("quantity"): r for r in rows}}))
+        return
+    print_line(f"{entry.kind} {entry.name}: {entry.title}", whole=True)
+    for sentence in entry.refusals:
+        print_line(f"refused by the training workload: {sentence}", whole=True)
+    for quantity, value in counts.items():
+        if quantity != "output_head_parameters":
+            print_line(f"counted {quantity} = {number(value)}", whole=True)
+    lines = []
+    for row in rows:
+        low, high = (_text(row[side], row["unit"]) if row[side] is not None else "" for side in ("low", "high"))
+        about = (str(row["year"] or ""), row["confidence"] or "", row["note"] or "")
+        lines.append(
+            [row["quantity"], _text(row["value"], row["unit"]), low, high, *about[:2], row["source"], about[2]]
+        )
+    headers = ["quantity", "value", "low", "high", "year", "confidence", "source", "note"]
+    show(text_table(headers, lines), whole=True)
+    for key in dict.fromkeys(row["source"] for row in rows):
+        print_line(f"[{key}] {catalog.references[key]}", whole=True)
+
+
+@catalog_app.command("check")
+def check_command(
+    files: Annotated[
+        list[Path] | None, typer.Argument(help="Catalog files or folders; the built-in without any.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Check catalog files: an error ends with status 2, whatever else is odd is listed."""
+    catalog = load_catalog(*(files or ()))
+    layer = stated_in(*(files or ()))
+    counts = _per_file(layer, files or ())
+    found = list(remarks(catalog, layer, built_in=not files))
+    if as_json:
+        print(json.dumps({"files": counts, "warnings": [vars(r) for r in found]}))
+        return
+    for path, holds in counts.items():
+        held = ", ".join(f"{count} {kind}" for kind, count in holds.items())
+        print_line(f"{path if files else Path(path).name}: {held}", whole=True)
+    for remark in found:
+        print_line(f"warning: {remark.subject}: {remark.sentence}", whole=True)
+    out.print(f"no errors, {len(found)} warning{'' if len(found) == 1 else 's'}")
+
+
+@catalog_app.command("import")
+def import_command(
+    config: Annotated[Path, typer.Argument(help="A Hugging Face config.json.")],
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Catalog file to write (.toml).")] = None,
+    name: Annotated[str | None, typer.Option(help="Name of the entry; else that of the configuration.")] = None,
+    source: Annotated[str, typer.Option(help="Bibliography key of the numbers.")] = "huggingface2026models",
+    files: Files = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing file.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Turn a Hugging Face config.json into a catalog entry (TOML), printed or written to a file."""
+    catalog = load_catalog(*(files or ()))
+    if source not in catalog.references:
+        raise PerfgridError(f"--source {source!r} is not in the references{near(source, catalog.references)}")
+    if output is not None and output.suffix != ".toml":
+        raise PerfgridError(f"-o {str(output)!r}: a catalog file ends in .toml")
+    if output is not None and output.exists() and not overwrite:
+        raise PerfgridError(f"{output} exists; give --overwrite to replace it")
+    stated = read_config(config)
+    name = name or _name_of(stated, config)
+    values = model_values(stated, catalog.variables, str(config))
+    given = {q: values.get(q, v.default) for q, v in catalog.variables.items() if v.of == "model"}
+    counts = counted_parameters(given)
+    if as_json:
+        text = json.dumps({"name": name, "source": source, "values": values, "counted": counts}) + "\n"
+    else:
+        total, token = counts["total_parameters"], counts["parameters_per_token"]
+        comments = (
+            f"{total:,.0f} parameters, of which a token's forward pass multiplies {token:,.0f}",
+            f"imported from {config.name} of architecture {_text_config(stated)['model_type']}",
+        )
+        text = catalog_text(name, name, source, values, catalog.variables, comments)
+    if output is None:
+        print(text, end="")
+        return
+    try:
+        output.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise PerfgridError(f"{output}: cannot be written: {error}") from None
+    out.print(f"saved {output} ({name})", markup=False)
+
+
+def find(catalog: Catalog, name: str) -> Entry:
+    """The entry of a name, or of ``table.name``; PerfgridError where none or several tables hold it."""
+    kind, _, rest = name.partition(".")
+    if kind in catalog.tables and name not in {n for table in catalog.tables.values() for n in table}:
+        return catalog.entry(kind, rest)
+    holders = [kind for kind, table in catalog.tables.items() if name in table]
+    if not holders:
+        every = [n for table in catalog.tables.values() for n in table]
+        raise PerfgridError(f"the catalog has no entry {name!r}{near(name, every)}")
+    if len(holders) > 1:
+        names = " or ".join(f"{kind}.{name}" for kind in holders)
+        raise PerfgridError(f"several tables hold an entry {name!r}; name one of them as {names}")
+    return catalog.entry(holders[0], name)
+
+
+def _row(catalog: Catalog, entry: Entry) -> dict[str, Any]:
+    figures: dict[str, Any] = {q: entry.values[q] for q in KEY_FIGURES.get(entry.kind, ())}
+    if entry.kind == "model":
+        counts = counted_parameters(entry.values)
+        figures = {q: counts[q] for q in ("total_parameters", "parameters_per_token")}
+    return {"name": entry.name, **figures, "refused": list(entry.refusals), "title": entry.title}
+
+
+def _value_row(catalog: Catalog, entry: Entry, variable: Variable) -> dict[str, Any]:
+    detail = entry.details.get(variable.name)
+    source = entry.sources[variable.name]
+    about = {k: getattr(detail, k, None) for k in ("low", "high", "year", "confidence", "note")}
+    return {
+        "quantity": variable.name,
+        "value": entry.values[variable.name],
+        "unit": variable.unit,
+        "meaning": variable.meaning,
+        **about,
+        "source": source,
+        "citation": catalog.references[source],
+    }
+
+
+def _per_file(layer: Layer, files: Sequence[Path]) -> dict[str, dict[str, int]]:
+    """How many entries of each table, or references, a file states."""
+    counts: dict[str, dict[str, int]] = {}
+    for kind, definitions in layer.definitions.items():
+        for definition in definitions.values():
+            held = counts.setdefault(definition.file, {})
+            held[kind] = held.get(kind, 0) + 1
+    bibliographies = [f for path in files for f in files_of(path) if f.suffix == ".bib"]
+    for path in bibliographies:
+        counts[str(path)] = {"references": len(read_references(path))}
+    if not files:
+        counts["references.bib"] = {"references": len(layer.references)}
+    return counts
+
+
+def _text_config(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    nested = config.get("text_config")
+    return nested if isinstance(nested, Mapping) else config
+
+
+def _name_of(config: Mapping[str, Any], path: Path) -> str:
+    """The name that a configuration gives its model; PerfgridError where it gives none."""
+    stated = config.get("_name_or_path")
+    name = stated.rstrip("/").rpartition("/")[2].lower() if isinstance(stated, str) else ""
+    if not name:
+        raise PerfgridError(f"{path} does not name its model (_name_or_path); give --name")
+    return name
+
+
+def _unit(catalog: Catalog, quantity: str) -> str:
+    return catalog.variables[quantity].unit if quantity in catalog.variables else "1"
+
+
+def _text(value: Any, unit: str) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, Mapping):
+        stated = {label: v for label, v in value.items() if v} or value
+        return ", ".join(f"{label} {number(v, unit)}" for label, v in stated.items())
+    if isinstance(value, float) and unit == "1" and value >= 1e9:
+        return f"{value / 1e9:,.4g} billion" if value < 1e12 else f"{value / 1e12:,.4g} trillion"
+    return value if isinstance(value, str) else number(value, unit)

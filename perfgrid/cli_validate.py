@@ -1,0 +1,69 @@
+"""``perfgrid validate``: predictions beside published measurements, or beside the user's own."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from perfgrid.evidence.figure import draw
+from perfgrid.evidence.report import HEADERS, WORST, error_rows, reason_rows, worst_rows
+from perfgrid.evidence.validation import Validation, validate
+from perfgrid.formulas import INNER
+from perfgrid.report.console import err, out, print_line, show, text_table
+from perfgrid.report.text import explanation_lines
+from perfgrid.run import check_output, save
+
+
+def validate_command(
+    files: Annotated[
+        list[Path] | None, typer.Argument(help="Record files (.jsonl) or folders; none: the shipped.")
+    ] = None,
+    group: Annotated[str | None, typer.Option("--group", help="Only the records of one source.")] = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Result file (.nc), a row per record.")] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing result file.")] = False,
+    bulk: Annotated[bool, typer.Option("--bulk", help="Score rows of tier bulk as well.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", help="List every record that is not predicted.")] = False,
+    derive: Annotated[str | None, typer.Option("--explain", help="Derive the prediction of one record.")] = None,
+    depth: Annotated[int | None, typer.Option(help="Levels of the derivation to print.")] = None,
+    figure: Annotated[Path | None, typer.Option(help="Picture of predicted versus measured (.png, .pdf).")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")] = False,
+) -> None:
+    """Compare predictions with measured systems: error by source, the worst rows, what cannot be predicted and why."""
+    if output is not None:
+        check_output(output, overwrite)
+    found = validate(files or (), group, bulk=bulk)
+    for problem in found.problems:
+        err.print(f"{problem.place}: {problem.sentence}", markup=False, soft_wrap=True)
+    if output is not None:
+        save(found.dataset(), output, overwrite)
+    if figure is not None:
+        draw(found, figure)
+    if as_json:
+        print(json.dumps(found.as_json()))
+    elif derive is not None:
+        for line in explanation_lines(found.explain(derive), INNER, depth):
+            print_line(line)
+    else:
+        _print(found, verbose)
+
+
+def _print(found: Validation, verbose: bool) -> None:
+    summary = found.summary()
+    rows = error_rows({**summary["groups"], **summary["parts"], **summary["totals"]})
+    out.print("error of predictions, |ln(predicted / measured)|, beside one constant per device and beside other tools")
+    show(text_table(HEADERS, rows, right=HEADERS[1:]))
+    if summary["worst"]:
+        out.print("\nfarthest from the measurement")
+        show(text_table(WORST, worst_rows(summary["worst"]), right=WORST[1:4]))
+    left = [p for p in found.predictions if p.reasons]
+    if left:
+        out.print(f"\n{len(left)} of {len(found.predictions)} records are not predicted")
+    if verbose:
+        show(text_table(("record", "reasons"), [[p.record.id, "; ".join(p.reasons)] for p in left]))
+    elif left:
+        show(text_table(("records", "first reason"), reason_rows(summary["reasons"]), right=("records",)))
+    if found.problems:
+        out.print(f"\n{len(found.problems)} lines are not sound records (listed on standard error)")

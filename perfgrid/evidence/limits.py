@@ -1,0 +1,114 @@
+"""What the formulas cannot express yet, in one place: a record that one of these holds for is listed with its reason.
+
+Who teaches the formulas to express a feature deletes its line here; the fields are mapped already.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from perfgrid.catalog import Catalog
+from perfgrid.engine.registry import Registry
+
+from .schema import Layout, Model, Record, Workload
+
+_PLAN: dict[str, Callable[[Layout], bool]] = {
+    "offloading to the host": lambda p: p.offload not in (None, "none"),
+}
+_WORKLOAD: dict[str, Callable[[Workload], bool]] = {
+    "fine-tuning with adapters (LoRA)": lambda w: w.lora,
+    "packed fine-tuning batches": lambda w: w.packed_sft,
+}
+_MODEL: dict[str, Callable[[Model], bool]] = {
+    "mixture of experts": lambda m: m.moe is not None,
+    "multi-head latent attention": lambda m: m.mla is not None,
+    "sliding-window attention": lambda m: m.window is not None,
+    "attention and feed-forward in parallel": lambda m: bool(m.parallel_block),
+    "multi-token prediction": lambda m: bool(m.mtp_layers),
+    "attention without a causal mask in training": lambda m: not m.causal,
+}
+_RECORD: dict[str, Callable[[Record], bool]] = {
+    "inference": lambda r: r.kind == "inference",
+    "collectives on their own": lambda r: r.kind == "collective",
+    "cost and power": lambda r: r.kind == "cost",
+    "grouped matrix products": lambda r: r.kernel is not None and r.kernel.op == "gemm" and (r.kernel.groups or 1) > 1,
+    "expert layers on their own": lambda r: r.kernel is not None and r.kernel.op == "moe_layer",
+    "copies on their own": lambda r: r.kernel is not None and r.kernel.op == "memcpy",
+    "serving attention kernels": lambda r: r.kernel is not None and r.kernel.version == "flashmla",
+}
+_ZERO = {
+    1: "sharded optimizer state (ZeRO stage 1)",
+    2: "sharded gradients (ZeRO stage 2)",
+    3: "sharded parameters (ZeRO stage 3, FSDP)",
+}
+CEILINGS = ("mamf",)  # kernel versions that are maxima over a scan of shapes: an input of the catalog, no evidence
+TARGETS = ("step_time", "kernel_time", "activation_memory", "state_memory", "peak_memory")  # quantities to predict
+SUBSTITUTES = {  # labels that stand for others which have no formulas of their own
+    "precision": {"fp16": "bf16"},
+    "schedule": {"interleaved": "1f1b"},  # told by chunks > 1
+}
+DEFAULTS = {"precision": "bf16", "schedule": "1f1b"}
+
+
+def labels_of(registry: Registry, quantity: str) -> set[str]:
+    """The labels of a label quantity such as ``precision`` that every choice made by it knows."""
+    known = [{str(a.label) for a in c.alternatives} for c in registry.choices.values() if c.by == quantity]
+    return set.intersection(*known) if known else set()
+
+
+def readable(registry: Registry) -> set[str]:
+    """Every quantity that some formula reads."""
+    formulas = registry.formulas.values()
+    return {name for f in formulas for name in (*f.arguments, *([f.by] if f.by else []))}
+
+
+def label_of(name: str, record: Record, catalog: Catalog, registry: Registry) -> str | None:
+    """The label of ``precision`` or ``schedule`` by which a record is evaluated.
+
+    None if no formula knows it, or no unit of the device computes in that format.
+    """
+    block = record.workload if name == "precision" else record.plan
+    stated = getattr(block, name, None) or DEFAULTS[name]
+    known = labels_of(registry, name) or {DEFAULTS[name]}
+    device = catalog.entry("device", record.device).values
+    for label in (stated, SUBSTITUTES[name].get(stated)):
+        if label in known and (name != "precision" or device.get(f"peak_{label}_rate", 0.0)):
+            return label
+    return None
+
+
+def reasons(record: Record, catalog: Catalog, registry: Registry) -> Iterator[str]:
+    """Why a record cannot be predicted: what its source leaves open, and what the formulas do not express."""
+    kernel, plan, read = record.kernel, record.plan, readable(registry)
+    if not record.predictable:
+        yield f"the source leaves open: {', '.join(record.missing)}"
+    if kernel is not None and kernel.version in CEILINGS:
+        yield "a ceiling over a scan of shapes: an input, not evidence"
+    yield from _features(_RECORD, record)
+    yield from _features(_MODEL, record.model)
+    yield from _features(_PLAN, record.plan)
+    yield from _features(_WORKLOAD, record.workload)
+    if record.quantity not in TARGETS and record.kind in ("training", "memory", "kernel"):
+        yield f"not expressed: {record.quantity} as a target"
+    if plan is not None and (plan.cp or 1) > 1 and "cp" not in read:
+        yield "not expressed: context parallelism"
+    if plan is not None and (plan.zero or 0) > (catalog.variables["zero"].maximum or 0) and (plan.dp or 1) > 1:
+        yield f"not expressed: {_ZERO[plan.zero or 0]}"
+    if plan is not None and plan.zero_size not in (None, plan.dp) and "zero_size" not in read:
+        yield "not expressed: sharding over a part of the data-parallel ranks"
+    if kernel is not None and kernel.op == "attention" and kernel.causal is False and "causal" not in read:
+        yield "not expressed: attention kernels without a causal mask"
+    if record.device not in catalog.tables["device"]:
+        yield f"the catalog has no device {record.device!r}"
+        return
+    for name in DEFAULTS:
+        if label_of(name, record, catalog, registry) is None:
+            block = record.workload if name == "precision" else record.plan
+            yield f"not expressed: {name} {getattr(block, name, None)} on {record.device}"
+
+
+def _features(features: Mapping[str, Callable[[Any], bool]], part: Any) -> Iterator[str]:
+    """The features of a part of a record that the formulas do not express."""
+    if part is not None:
+        yield from (f"not expressed: {name}" for name, holds in features.items() if holds(part))

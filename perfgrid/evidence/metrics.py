@@ -1,0 +1,73 @@
+"""How far predictions are from measurements, and what one constant per device would have predicted."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+FEWEST_RANKED = 3  # rows below which a rank correlation says nothing
+
+
+@dataclass(frozen=True)
+class Error:
+    """Statistics of ln(predicted / measured) over some rows; None where there is nothing to tell."""
+
+    rows: int
+    median: float | None = None  # of the magnitudes
+    p90: float | None = None  # of the magnitudes
+    mape: float | None = None  # mean of |predicted / measured - 1|
+    bias: float | None = None  # mean with sign
+    rank: float | None = None  # Spearman's correlation of the throughputs
+
+
+def error_of(predicted: Sequence[float], measured: Sequence[float], rates: Sequence[float] | None = None) -> Error:
+    """The error statistics of some rows.
+
+    ``rates`` are what a row would achieve in one unit of time (work per device, say): ranks are those of rate / time;
+    without them of the values themselves.
+    """
+    if len(predicted) == 0:
+        return Error(0)
+    p, m = np.asarray(predicted, float), np.asarray(measured, float)
+    logs = np.log(p / m)
+    work = np.asarray(rates, float) if rates is not None else None
+    rank = spearman(p, m) if work is None else spearman(work / p, work / m)
+    return Error(
+        rows=len(p),
+        median=float(np.median(np.abs(logs))),
+        p90=float(np.percentile(np.abs(logs), 90)),
+        mape=float(np.mean(np.abs(p / m - 1))),
+        bias=float(np.mean(logs)),
+        rank=rank,
+    )
+
+
+def spearman(a: np.ndarray, b: np.ndarray) -> float | None:
+    """Spearman's rank correlation, equal values sharing their mean rank; None for few or constant values."""
+    if len(a) < FEWEST_RANKED:
+        return None
+    first, second = _ranks(np.asarray(a, float)), _ranks(np.asarray(b, float))
+    if np.ptp(first) == 0 or np.ptp(second) == 0:
+        return None
+    return float(np.corrcoef(first, second)[0, 1])
+
+
+def _ranks(values: np.ndarray) -> np.ndarray:
+    # rounded: what differs in the last bits only is equal
+    _, inverse, counts = np.unique([float(f"{v:.12g}") for v in values], return_inverse=True, return_counts=True)
+    last = np.cumsum(counts)
+    return (last - (counts - 1) / 2)[inverse]
+
+
+def constant_rate(work: Sequence[float], measured: Sequence[float], kinds: Sequence[Hashable]) -> list[float]:
+    """What the trivial baseline predicts: work times one constant for each kind of row, fitted on these rows.
+
+    The constant is the median of measured / work, which makes the median error least.
+    """
+    ratios: dict[Hashable, list[float]] = {}
+    for w, m, kind in zip(work, measured, kinds, strict=True):
+        ratios.setdefault(kind, []).append(m / w)
+    constants = {kind: float(np.median(r)) for kind, r in ratios.items()}
+    return [w * constants[kind] for w, kind in zip(work, kinds, strict=True)]

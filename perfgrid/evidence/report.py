@@ -1,0 +1,126 @@
+"""The validation as tables: rows of text for the command line, and the page docs/accuracy.md."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from perfgrid.report.text import number
+from perfgrid.report.winners import WORDS
+
+from .design import conventions
+from .schema import UNITS
+
+ERRORS = ("median", "p90", "MAPE", "bias", "rank")
+HEADERS = (
+    "group",
+    "n",
+    "predicted",
+    "over memory",
+    *ERRORS,
+    "constant: median",
+    "p90",
+    "rank",
+    "Calculon",
+    "llm-analysis",
+)
+WORST = ("record", "predicted", "measured", "ratio", "bound by")
+
+
+@cache
+def anchors() -> dict[str, dict[str, float]]:
+    """Medians of other tools on the same records, by tool and group."""
+    return tomllib.loads(Path(__file__).with_name("anchors.toml").read_text(encoding="utf-8"))
+
+
+def error_rows(groups: Mapping[str, Mapping[str, Any]]) -> list[list[str]]:
+    """One row per group, as HEADERS says."""
+    rows = []
+    for name, g in groups.items():
+        own, base = [g[e.lower()] for e in ERRORS], [g["baseline"][e] for e in ("median", "p90", "rank")]
+        others = [anchors()[tool].get(name) for tool in ("calculon", "llm-analysis")]
+        signs = [False, False, False, True, *[False] * 6]
+        cells = [_cell(v, s) for v, s in zip([*own, *base, *others], signs, strict=True)]
+        rows.append([name, str(g["n"]), str(g["predicted"]), str(g["over_memory"]), *cells])
+    return rows
+
+
+def _cell(value: float | None, signed: bool) -> str:
+    return "-" if value is None else f"{value:+.3f}" if signed else f"{value:.3f}"
+
+
+def worst_rows(worst: Iterable[Mapping[str, Any]]) -> list[list[str]]:
+    """One row per prediction, as WORST says."""
+    rows = []
+    for w in worst:
+        unit = UNITS[w["quantity"]]
+        what, _, share = w["bound_by"].rpartition(" ")
+        bound = f"{WORDS.get(what, what.replace('_', ' '))} {share}".strip()
+        ratio = w["predicted"] / w["measured"]
+        rows.append([w["id"], number(w["predicted"], unit), number(w["measured"], unit), f"{ratio:.3f}", bound])
+    return rows
+
+
+def reason_rows(reasons: Mapping[str, int]) -> list[list[str]]:
+    """How many records are not predicted, and why."""
+    return [[str(count), reason] for reason, count in reasons.items()]
+
+
+def accuracy_page(summary: Mapping[str, Any]) -> str:
+    """The page that states how far predictions are from measurements, from `Validation.summary`."""
+    kinds = {"training": "Training steps", "kernel": "Kernels", "memory": "Memory"}
+    out = [_HEAD]
+    for kind, title in kinds.items():
+        groups = {n: g for n, g in summary["groups"].items() if g["kind"] == kind}
+        parts = {n: g for n, g in summary["parts"].items() if g["kind"] == kind}
+        total = {n: g for n, g in summary["totals"].items() if g["kind"] == kind}
+        out += [f"## {title}\n", _markdown(HEADERS, error_rows({**groups, **parts, **total})), ""]
+    out += ["## Farthest from the measurement\n", _markdown(WORST, worst_rows(summary["worst"])), ""]
+    out += ["## Not predicted\n", _markdown(("records", "reason"), reason_rows(summary["reasons"])), ""]
+    out += ["## What stands behind each source\n", _CONVENTIONS]
+    lines = [[name, group["software"][0], group["reason"]] for name, group in conventions()["group"].items()]
+    out += [_markdown(("group", "software", "why"), lines), ""]
+    return "\n".join(out)
+
+
+def _markdown(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [headers, ["---"] * len(headers), *rows]
+    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
+
+
+_HEAD = """# Accuracy
+
+<!-- Written by `python -m perfgrid.evidence`; do not edit. -->
+
+Every number below compares perfgrid with published measurements of real systems, the records that it ships
+(`perfgrid/evidence/records`; [records.md](records.md) describes their fields). `perfgrid validate` prints the same
+tables from the formulas and the catalog as they are, `perfgrid validate --explain ID` derives a single prediction.
+
+No constant is fitted to a step time: constants come from data sheets, microbenchmarks of kernels and links, and
+counting. One comes from kernels below: `softmax_overlap`, read off two of the `flashattn` rows of version 3 (head
+dimensions 64 and 128 at 16384 tokens). Where the structure of a formula was found by looking at published kernels and
+steps (what fused attention waits for, float32 gradient accumulation, the scattered hand-over between stages) these rows
+check it in-sample; its docstring or its test says so.
+
+* **n** records, of which so many are **predicted** (why the others are not is told below); **over memory**: of these,
+  rows that ran but do not fit the device memory by perfgrid's formulas.
+* **median, p90** of |ln(predicted / measured)|; **MAPE** is the mean of |predicted / measured - 1|; **bias** the mean
+  of ln(predicted / measured): negative where predictions are too fast or too small.
+* **rank** is Spearman's correlation of throughput per device (tokens per second of a step, FLOP/s of a kernel, the
+  bytes themselves for memory) within the group.
+* **constant** is the trivial predictor, fitted on these very rows: one hardware-FLOP rate for each device and precision
+  times the pipeline bubble; one FLOP rate for each kernel version; bytes for each parameter held.
+* **Calculon** and **llm-analysis**: medians of these tools, run unmodified on the same sources, over the rows that
+  they can express. For kernels aiconfigurator, which looks measurements up, reaches 0.26 (`deepgemm`) and 0.29
+  (`flashattn`).
+* The same configuration measured again with later software differs by 6 % in the median (dense models) and by up to
+  1.8 times (mixtures of experts): no model can honestly stay below that.
+"""
+_CONVENTIONS = """Sources do not state everything. What is taken for a whole source (never for one row) stands in
+`perfgrid/evidence/conventions.toml`; the software that is named is taken as soon as the catalog has it, otherwise the
+nearest Megatron-LM entry. A stated network or scale-up domain replaces the catalog's; where recomputation is not
+stated, the least that fits the memory by perfgrid's own formulas is taken.
+"""

@@ -1,0 +1,314 @@
+"""Records of published measurements: their form, and reading them with the place of every mistake.
+
+A file holds one JSON object per line (docs/records.md describes the fields). A line that is not a sound record is
+reported with file, line and a sentence; the others are read all the same.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from perfgrid.catalog import Catalog, load_catalog
+from perfgrid.catalog.units import in_unit
+from perfgrid.engine.errors import PerfgridError, nearest
+
+SHIPPED = Path(__file__).with_name("records")
+DEVICES = (
+    *("v100-sxm-32gb", "a100-sxm-40gb", "a100-sxm-80gb", "a100-pcie-80gb", "h100-sxm-80gb", "h100-sxm-96gb-500w-hbm2e"),
+    *("h800-sxm-80gb", "h200-sxm-141gb", "gh200", "b200", "b300", "gb200", "gb300", "tpu-v3", "tpu-v4", "tpu-v5e"),
+    *("tpu-v5p", "tpu-v6e", "mi300x", "mi325x", "mi355x", "l40s", "gaudi2", "gaudi3"),
+)  # that records may name beside those of the catalog
+UNITS = {  # of the quantities
+    **dict.fromkeys(("step_time", "time_to_first_token", "time_per_output_token", "request_latency"), "s"),
+    **dict.fromkeys(("kernel_time", "collective_time", "training_time", "device_time"), "s"),
+    **dict.fromkeys(("model_flops", "hardware_flops", "kernel_flops"), "FLOP/s"),
+    **dict.fromkeys(("kernel_bandwidth", "collective_bandwidth"), "byte/s"),
+    **dict.fromkeys(("activation_memory", "state_memory", "peak_memory"), "byte"),
+    **dict.fromkeys(("training_tokens_per_second", "output_tokens_per_second", "input_tokens_per_second"), "1/s"),
+    **{"power": "W", "energy": "J", "cost": "USD", "cost_rate": "USD/s", "revenue_rate": "USD/s"},
+    **{"device_price": "USD/s", "token_price": "USD"},
+}
+PLAIN = ("s", "FLOP/s", "byte/s", "byte", "W")  # units in which printed numbers are checked; tokens have no dimension
+ROUNDING = 0.01  # by which a value may differ from the printed one that it states in SI
+
+Count = Annotated[int, Field(gt=0)]
+Number = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Name = Annotated[str, Field(min_length=1)]
+Precision = Literal["fp32", "tf32", "fp16", "bf16", "fp8", "fp4", "int8", "int4"]
+
+
+class Block(BaseModel):
+    """Part of a record: every field is present (null where nothing is stated), none is unknown, no type is guessed."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+class LatentAttention(Block):
+    """Multi-head latent attention of a model."""
+
+    q_lora_rank: Count | None
+    kv_lora_rank: Count
+    qk_nope_head_dim: Count
+    qk_rope_head_dim: Count
+    v_head_dim: Count
+
+
+class Experts(Block):
+    """Mixture of experts of a model."""
+
+    experts: Count
+    experts_per_token: Count
+    expert_ffn_size: Count
+    shared_experts: Annotated[int, Field(ge=0)] | None
+    dense_layers: Annotated[int, Field(ge=0)] | None
+    groups: Count | None
+    groups_per_token: Count | None
+
+
+class Model(Block):
+    """The architecture that was run."""
+
+    name: Name
+    layers: Count | None
+    hidden_size: Count | None
+    heads: Count | None
+    kv_heads: Count | None
+    head_dim: Count | None
+    ffn_size: Count | None
+    vocab_size: Count | None
+    gated_ffn: bool | None
+    tied_embeddings: bool | None
+    causal: bool
+    attention: Literal["mha", "gqa", "mqa", "mla"] | None
+    mla: LatentAttention | None
+    window: Count | None
+    window_layers: Count | None
+    parallel_block: bool | None
+    mtp_layers: Annotated[int, Field(ge=0)] | None
+    moe: Experts | None
+
+
+class Interconnect(Block):
+    """The network beyond the scale-up domain."""
+
+    scale_out_bandwidth: Number | None
+    note: str | None
+
+
+class Layout(Block):
+    """Parallelism and execution (the field ``plan`` of a record)."""
+
+    tp: Count | None
+    pp: Count | None
+    dp: Count | None
+    cp: Count | None
+    ep: Count | None
+    etp: Count | None
+    chunks: Count | None
+    zero: Annotated[int, Field(ge=0, le=3)] | None
+    zero_size: Count | None
+    sequence_parallel: bool | None
+    recompute: Literal["none", "selective", "full"] | None
+    flash_attention: bool | None
+    schedule: Literal["gpipe", "1f1b", "interleaved", "dualpipe", "zb"] | None
+    offload: Literal["none", "optimizer", "activations"] | None
+    tp_overlap: bool | None
+    dp_overlap: bool | None
+
+
+class Workload(Block):
+    """Batch, lengths and number formats."""
+
+    sequence_length: Count | None
+    global_batch: Count | None
+    microbatch: Count | None
+    precision: Precision | None
+    scaling: Literal["tensor", "row", "block", "mx", "nvfp4"] | None
+    weight_precision: Precision | None
+    kv_precision: Precision | None
+    prompt_tokens: Count | None
+    output_tokens: Annotated[int, Field(ge=0)] | None
+    context_tokens: Count | None
+    batch: Count | None
+    batch_rule: Literal["given", "memory", "rate"] | None
+    requests: Count | None
+    request_rate: Number | None
+    load_balanced: bool | None
+    lora: bool
+    packed_sft: bool
+
+
+class Kernel(Block):
+    """The operator that was timed on its own."""
+
+    op: Literal["gemm", "attention", "moe_layer", "transformer_layer", "memcpy"]
+    m: Count | None
+    n: Count | None
+    k: Count | None
+    groups: Count | None
+    batch: Count | None
+    heads: Count | None
+    kv_heads: Count | None
+    head_dim: Count | None
+    sequence_length: Count | None
+    causal: bool | None
+    direction: Literal["forward", "backward", "forward_backward"] | None
+    version: Name | None
+
+
+class Reported(Block):
+    """The number as its source prints it."""
+
+    quantity: Name
+    value: Annotated[float, Field(allow_inf_nan=False)]
+    unit: Name
+
+
+class Source(Block):
+    """Where the number stands."""
+
+    title: Name
+    where: str | None
+    url: str | None
+
+
+class Record(Block):
+    """One measurement of a real system: what ran on what, one number, and where it was published."""
+
+    id: Annotated[str, Field(pattern=r"^[a-z0-9._-]+$")]
+    group: Name
+    kind: Literal["training", "inference", "kernel", "collective", "memory", "cost"]
+    tier: Literal["core", "bulk"]
+    predictable: bool
+    missing: list[str]
+    assumed: list[str]
+    model: Model | None
+    device: Name
+    devices: Count | None
+    devices_per_node: Count
+    scale_up_size: Count
+    interconnect: Interconnect
+    plan: Layout | None
+    workload: Workload | None
+    kernel: Kernel | None
+    collective: dict[str, Any] | None
+    cost: dict[str, Any] | None
+    quantity: Name
+    value: Number
+    reported: Reported
+    derivation: str | None
+    source: Source
+    certainty: Literal["seen", "recalled"]
+    note: str
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Record:
+        if self.quantity not in UNITS:
+            raise ValueError(f"unknown quantity {self.quantity!r}{nearest(self.quantity, UNITS)}")
+        if self.predictable == bool(self.missing):
+            raise ValueError("predictable must be true exactly where missing is empty")
+        blocks = {"training": ("model", "plan", "workload"), "memory": ("model", "plan", "workload")}
+        for block in (*blocks.get(self.kind, ()), *(["kernel"] if self.kind == "kernel" else [])):
+            if getattr(self, block) is None:
+                raise ValueError(f"a record of kind {self.kind} needs the block {block!r}")
+        if self.reported.quantity == self.quantity and UNITS[self.quantity] in PLAIN:
+            self._same_as_printed(UNITS[self.quantity])
+        return self
+
+    def _same_as_printed(self, unit: str) -> None:
+        """A value that is the printed number itself, in SI, agrees with it; this finds wrong units."""
+        printed = f"{self.reported.value!r} {self.reported.unit.removesuffix('/GPU').removesuffix('/chip')}"
+        try:
+            stated = in_unit(printed, unit)
+        except ValueError as error:
+            raise ValueError(f"reported.unit: {error}") from None
+        if abs(stated - self.value) > ROUNDING * abs(stated):
+            raise ValueError(f"value {self.value:g} {unit} is not the reported {printed}")
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A line that is no sound record."""
+
+    place: str  # file:line
+    sentence: str
+
+
+def record_files(paths: Iterable[str | Path] = ()) -> list[Path]:
+    """The named files, folders standing for their ``*.jsonl``; without names those that perfgrid ships.
+
+    Raises PerfgridError for a path that does not exist and a folder without record files.
+    """
+    found: list[Path] = []
+    for path in [Path(p) for p in paths] or [SHIPPED]:
+        inside = sorted(path.glob("*.jsonl")) if path.is_dir() else [path]
+        if not inside or not path.exists():
+            raise PerfgridError(f"there are no records at {str(path)!r}: give a .jsonl file or a folder of them")
+        found += inside
+    return found
+
+
+def read_records(
+    paths: Iterable[str | Path] = (), catalog: Catalog | None = None
+) -> tuple[list[Record], list[Problem]]:
+    """All sound records of the files, in order, and what is wrong with the other lines.
+
+    Raises PerfgridError for a file that cannot be read.
+    """
+    devices = {*DEVICES, *(catalog or load_catalog()).tables["device"]}
+    records: list[Record] = []
+    problems: list[Problem] = []
+    places: dict[str, str] = {}
+    for path in record_files(paths):
+        try:
+            lines = path.read_text(encoding="utf-8").split("\n")
+        except (OSError, UnicodeDecodeError) as error:
+            raise PerfgridError(f"cannot read records {str(path)!r}: {error}") from None
+        for number, line in enumerate(lines, 1):
+            if not line.strip():
+                continue
+            place = f"{path}:{number}"
+            found = _record(line, devices)
+            if isinstance(found, str):
+                problems.append(Problem(place, found))
+            elif found.id in places:
+                problems.append(Problem(place, f"record {found.id!r} stands at {places[found.id]} already"))
+            else:
+                places[found.id] = place
+                records.append(found)
+    return records, problems
+
+
+def _record(line: str, devices: set[str]) -> Record | str:
+    """The record of a line, or a sentence that says what is wrong with it."""
+    try:
+        stated = json.loads(line)
+    except json.JSONDecodeError as error:
+        return f"not valid JSON: {error}"
+    if not isinstance(stated, dict):
+        return f"a record is a JSON object, found {stated!r:.60}"
+    name = f"record {stated['id']!r}: " if isinstance(stated.get("id"), str) else ""
+    try:
+        record = Record.model_validate(stated)
+    except ValidationError as error:
+        return name + "; ".join(_sentence(problem) for problem in error.errors()[:3])
+    if record.device not in devices:
+        return f"{name}unknown device {record.device!r}{nearest(record.device, devices)}"
+    return record
+
+
+def _sentence(problem: Any) -> str:
+    key = ".".join(str(part) for part in problem["loc"])
+    if problem["type"] == "missing":
+        return f"field {key!r} is missing"
+    if problem["type"] == "extra_forbidden":
+        return f"unknown field {key!r}{nearest(key.rpartition('.')[2], Record.model_fields)}"
+    if problem["type"] == "value_error":
+        return str(problem["ctx"]["error"])
+    return f"{key}: {problem['msg'][0].lower()}{problem['msg'][1:]}, found {problem['input']!r:.60}"

@@ -1,0 +1,295 @@
+"""Validate: every record predicted in one evaluation, or listed with the reason why it cannot be."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from perfgrid.catalog import Catalog, load_catalog
+from perfgrid.engine.errors import PerfgridError, nearest
+from perfgrid.engine.explain import Explanation
+from perfgrid.engine.registry import Registry
+from perfgrid.formulas import BREAKDOWN, INNER, WORKLOADS
+from perfgrid.run import evaluate, explain
+from perfgrid.study import Study
+
+from .baseline import done_by_a_device, kind_of, work_of
+from .design import Designs, Row, designs
+from .metrics import Error, constant_rate, error_of
+from .quantities import FORMULAS, OUTPUTS
+from .schema import UNITS, Problem, Record, read_records
+
+KINDS = ("training", "kernel", "memory")  # in the order of the report
+RECORDED = Path(__file__).with_name("accuracy.json")  # what the formulas reached when it was last written
+WHOLE = 10**9  # rows up to which everything is evaluated in the exact small stage: all of them
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """One record beside what the formulas say of it."""
+
+    record: Record
+    reasons: tuple[str, ...] = ()  # why it is not predicted; empty if it is
+    predicted: float | None = None
+    baseline: float | None = None  # work times one constant per device and precision
+    work: float = 0.0  # what the baseline multiplies by its constant
+    done: float = 1.0  # what one device achieves in the predicted time: tokens, FLOPs
+    bound_by: str = ""  # the largest part of the time, and its share
+    fits: bool | None = None  # whether the formulas say that the design fits the device memory
+    label: str = ""  # its row in the study
+
+    @property
+    def ratio(self) -> float | None:
+        """Predicted over measured."""
+        return None if self.predicted is None else self.predicted / self.record.value
+
+    def stated(self) -> dict[str, Any]:
+        """The comparison as plain data."""
+        names = {"id": self.record.id, "quantity": self.record.quantity, "measured": self.record.value}
+        return {**names, "predicted": self.predicted, "bound_by": self.bound_by, "fits": self.fits}
+
+
+@dataclass(frozen=True)
+class Group:
+    """The error of one source, or of all rows of a kind."""
+
+    name: str
+    kind: str
+    records: int
+    error: Error
+    baseline: Error
+    baseline_constants: int
+    over_memory: int  # rows that ran, but do not fit the device memory by the formulas
+
+    def stated(self) -> dict[str, Any]:
+        """The errors as plain data."""
+        own, baseline = asdict(self.error), asdict(self.baseline)
+        del own["rows"], baseline["rows"]
+        counts = {"kind": self.kind, "n": self.records, "predicted": self.error.rows, "fitted_constants": 0}
+        counts["over_memory"] = self.over_memory
+        return {**counts, **own, "baseline": {**baseline, "fitted_constants": self.baseline_constants}}
+
+
+@dataclass
+class Validation:
+    """Predictions of all records with their errors, and the lines that are no records."""
+
+    predictions: list[Prediction]
+    problems: list[Problem] = field(default_factory=list)
+    study: Study | None = None  # all predicted rows, to explain them
+    rows: list[Row] = field(default_factory=list)  # of the study
+
+    def groups(self) -> list[Group]:
+        """The error of every source; one that states several kinds of numbers has a group for each."""
+        kinds: dict[str, set[str]] = {}
+        for p in self.predictions:
+            kinds.setdefault(p.record.group, set()).add(p.record.kind)
+        members: dict[str, list[Prediction]] = {}
+        for p in sorted(self.predictions, key=lambda p: (_position(p.record.kind), p.record.group)):
+            record = p.record
+            beside = len(kinds[record.group]) > 1 and record.kind != "training"
+            members.setdefault(f"{record.group} {record.kind}" if beside else record.group, []).append(p)
+        return [_group(name, rows) for name, rows in members.items()]
+
+    def parts(self) -> list[Group]:
+        """The error of the kernels of a source by their version, where it has several."""
+        members: dict[str, list[Prediction]] = {}
+        for p in self.predictions:
+            if p.record.kernel is not None and p.record.kernel.version is not None:
+                members.setdefault(f"{p.record.group} {p.record.kernel.version}", []).append(p)
+        groups = Counter(rows[0].record.group for rows in members.values())
+        return [_group(name, rows) for name, rows in members.items() if groups[rows[0].record.group] > 1]
+
+    def totals(self) -> list[Group]:
+        """The error of all rows of a kind."""
+        rows = {kind: [p for p in self.predictions if p.record.kind == kind] for kind in KINDS}
+        return [_group(f"all {kind}", found) for kind, found in rows.items() if found]
+
+    def worst(self, count: int = 10) -> list[Prediction]:
+        """The predictions farthest from the measurement."""
+        predicted = [p for p in self.predictions if p.ratio is not None]
+        return sorted(predicted, key=lambda p: -abs(np.log(p.ratio or 1.0)))[:count]
+
+    def not_predicted(self) -> Counter[str]:
+        """How many records each reason concerns; a record with several counts for the first."""
+        return Counter(p.reasons[0] for p in self.predictions if p.reasons)
+
+    def explain(self, identity: str) -> Explanation:
+        """Derive the prediction of one record. PerfgridError for an unknown or unpredicted one."""
+        known = {p.record.id: p for p in self.predictions}
+        if identity not in known:
+            raise PerfgridError(f"there is no record {identity!r}{nearest(identity, known)}")
+        found = known[identity]
+        if found.reasons or self.study is None:
+            raise PerfgridError(f"record {identity!r} is not predicted: {'; '.join(found.reasons)}")
+        quantity = next(row.quantity for row in self.rows if row.label == found.label)
+        return explain(self.study, quantity, {"row": found.label})
+
+    def summary(self) -> dict[str, Any]:
+        """The errors by group, the worst rows and the reasons, as plain data."""
+        return {
+            "groups": {g.name: g.stated() for g in self.groups()},
+            "parts": {g.name: g.stated() for g in self.parts()},
+            "totals": {g.name: g.stated() for g in self.totals()},
+            "worst": [p.stated() for p in self.worst()],
+            "reasons": dict(self.not_predicted().most_common()),
+        }
+
+    def as_json(self) -> dict[str, Any]:
+        """The summary, and every record with its prediction or the reason why there is none, for programs."""
+        records = [
+            {
+                "id": p.record.id,
+                "predicted": p.predicted,
+                "measured": p.record.value,
+                "reason": "; ".join(p.reasons) or None,
+            }
+            for p in self.predictions
+        ]
+        return {**self.summary(), "records": records, "problems": [asdict(p) for p in self.problems]}
+
+    def dataset(self) -> xr.Dataset:
+        """Every record on one axis: measured, predicted (NaN where it is not), baseline, reason, what bounds it."""
+        rows = self.predictions
+
+        def text(values: Iterable[str]) -> tuple[str, np.ndarray]:
+            return "record", np.array(list(values), dtype=object)
+
+        def numbers(values: Iterable[float | None], name: str) -> tuple[str, np.ndarray, dict[str, str]]:
+            array = np.array([np.nan if v is None else v for v in values], dtype=float)
+            return "record", array, {"long_name": name}
+
+        return xr.Dataset(
+            {
+                "measured": numbers((p.record.value for p in rows), "Measured value in SI"),
+                "predicted": numbers((p.predicted for p in rows), "Predicted value in SI"),
+                "baseline": numbers((p.baseline for p in rows), "Prediction of one constant per device and precision"),
+                "reason": text("; ".join(p.reasons) for p in rows),
+                "bound_by": text(p.bound_by for p in rows),
+            },
+            {
+                "record": text(p.record.id for p in rows),
+                "group": text(p.record.group for p in rows),
+                "kind": text(p.record.kind for p in rows),
+                "quantity": text(p.record.quantity for p in rows),
+                "unit": text(UNITS[p.record.quantity] for p in rows),
+                "device": text(p.record.device for p in rows),
+                "source": text(p.record.source.title for p in rows),
+            },
+            {"title": "perfgrid: predictions beside published measurements"},
+        )
+
+
+def _position(kind: str) -> int:
+    return KINDS.index(kind) if kind in KINDS else len(KINDS)
+
+
+def _group(name: str, rows: list[Prediction]) -> Group:
+    found = [p for p in rows if p.predicted is not None]
+    measured = [p.record.value for p in found]
+    rates = [p.done for p in found] if rows[0].record.kind != "memory" else None
+    errors = [
+        error_of([v for v in values if v is not None], measured, rates)
+        for values in ([p.predicted for p in found], [p.baseline for p in found])
+    ]
+    constants = len({kind_of(p.record) for p in found})
+    over = sum(p.fits is False for p in found)
+    return Group(name, rows[0].record.kind, len(rows), errors[0], errors[1], constants, over)
+
+
+def validate(
+    paths: Iterable[str | Path] | str | Path = (),
+    group: str | None = None,
+    catalog: Catalog | None = None,
+    bulk: bool = False,
+) -> Validation:
+    """Predict every record of the files (the shipped ones without names), all in one evaluation.
+
+    ``group`` keeps one source (the baseline stays that of all); rows of tier bulk are listed but not predicted unless
+    ``bulk``. Raises PerfgridError for files that cannot be read and for an unknown group; a malformed line becomes one
+    of the problems.
+    """
+    catalog = catalog or load_catalog()
+    records, problems = read_records([paths] if isinstance(paths, str | Path) else paths, catalog)
+    if group is not None:
+        known = {r.group for r in records}
+        if group not in known:
+            raise PerfgridError(f"no record belongs to group {group!r}{nearest(group, known)}")
+    unscored = {r.id: ("tier bulk: not scored unless asked for",) for r in records if r.tier == "bulk" and not bulk}
+    registry = Registry.collect(WORKLOADS["training"], INNER)
+    mapped = designs((r for r in records if r.id not in unscored), catalog, registry)
+    mapped.unpredicted |= unscored
+    found, study = _evaluated(mapped)
+    predictions = [found.get(r.id) or Prediction(r, mapped.unpredicted[r.id]) for r in records]
+    compared = [p for p in _with_baseline(predictions) if group in (None, p.record.group)]
+    return Validation(compared, problems, study, mapped.rows)
+
+
+def _evaluated(mapped: Designs) -> tuple[dict[str, Prediction], Study | None]:
+    """The predictions of all rows by record."""
+    if not mapped.rows:
+        return {}, None
+    study = Study.make(
+        mapped.catalog,
+        FORMULAS,
+        title="published measurements",
+        outputs=list(OUTPUTS),
+        dtype="float64",
+        axes={"row": mapped.axis()},
+    )
+    result = evaluate(study, small_points=WHOLE)
+    count = len(mapped.rows)
+    columns = {str(name): _column(array, count) for name, array in result.data_vars.items()}
+    constraints = {str(n): a.attrs for n, a in result.data_vars.items() if a.attrs.get("constraint") == "illegal"}
+    found: dict[str, Prediction] = {}
+    for i, row in enumerate(mapped.rows):
+        earlier = found.get(row.record.id)
+        if earlier is not None and (earlier.fits or earlier.reasons):
+            continue  # less recomputation fits already
+        at = {name: values[i] for name, values in columns.items()}
+        found[row.record.id] = _prediction(row, at, {n: a["reason"] for n, a in constraints.items() if not at[n]})
+    return found, study
+
+
+def _column(array: xr.DataArray, count: int) -> np.ndarray:
+    """Values by row, inner axes behind; what does not vary is repeated."""
+    values = array.values
+    return values if "row" in array.dims else np.broadcast_to(values, (count, *values.shape))
+
+
+def _prediction(row: Row, at: dict[str, Any], violated: dict[str, str]) -> Prediction:
+    record = row.record
+    if violated and record.kind != "kernel":
+        return Prediction(record, tuple(f"not expressed: {reason}" for reason in violated.values()), label=row.label)
+    parts: dict[str, float] = {}
+    if record.quantity == "step_time":
+        parts = {name: float(at[name]) for name in BREAKDOWN}
+    elif np.ndim(at[row.quantity]):
+        parts = dict(zip(INNER.labels["resource"], map(float, at[row.quantity]), strict=True))
+    elif record.quantity == "peak_memory":
+        parts = {name: float(at[name]) for name in ("state_memory", "activation_memory")}
+    largest = max(parts, key=lambda name: parts[name], default="")
+    bound = f"{largest} {parts[largest] / sum(parts.values()):.0%}" if largest else ""
+    return Prediction(
+        record,
+        predicted=float(np.sum(at[row.quantity])),
+        work=work_of(row, at),
+        done=done_by_a_device(row, at),
+        bound_by=bound,
+        fits=bool(at["fits_memory"]) if record.kind != "kernel" else None,
+        label=row.label,
+    )
+
+
+def _with_baseline(predictions: list[Prediction]) -> list[Prediction]:
+    """The same with what the trivial baseline says of the predicted rows, fitted on these rows."""
+    rows = [p for p in predictions if p.predicted is not None]
+    values = constant_rate([p.work for p in rows], [p.record.value for p in rows], [kind_of(p.record) for p in rows])
+    fitted = {p.record.id: value for p, value in zip(rows, values, strict=True)}
+    return [replace(p, baseline=fitted.get(p.record.id)) for p in predictions]

@@ -1,0 +1,189 @@
+"""What a decoder-only transformer consists of: its parameters, those that one token visits, and its key-value cache.
+
+Dense and mixture-of-experts feed-forward blocks, full and latent attention. A parallel block has the matrices of a
+sequential one. Extra prediction layers that are only trained along are not counted, as publishers do not count them.
+"""
+
+from perfgrid.engine import xp
+from perfgrid.engine.registry import formula
+
+
+@formula(unit="1", source="shoeybi2019megatron")
+def query_width(heads, head_dim):
+    """Width of all query heads of one layer together."""
+    return heads * head_dim
+
+
+@formula(unit="1", source="ainslie2023gqa")
+def key_value_width(kv_heads, head_dim):
+    """Width of all key heads (equally: all value heads) of one layer together."""
+    return kv_heads * head_dim
+
+
+@formula(unit="1", source="shazeer2020glu")
+def ffn_input_matrices(gated_ffn):
+    """Matrices that read the feed-forward input: two if gated, otherwise one."""
+    return xp.where(gated_ffn, 2.0, 1.0)
+
+
+# ---- one layer ------------------------------------------------------------------------------------------------------
+
+
+@formula(unit="1", source="ainslie2023gqa")
+def full_attention_parameters(hidden_size, query_width, key_value_width):
+    """Weights of query, key, value and output matrices where every head has its own keys, or shares them in groups."""
+    return 2 * hidden_size * (query_width + key_value_width)
+
+
+@formula(unit="1", source="deepseek2024v2")
+def latent_attention_parameters(
+    hidden_size, heads, q_lora_rank, kv_lora_rank, qk_nope_head_dim, qk_rope_head_dim, v_head_dim
+):
+    """Weights of multi-head latent attention: down to the latents, up to the heads, and the output matrix.
+
+    Queries are compressed only where they have a rank; the rotary part of a key is one for all heads (section 2.1).
+    """
+    queries = heads * (qk_nope_head_dim + qk_rope_head_dim)
+    query_weights = xp.where(q_lora_rank > 0, q_lora_rank * (hidden_size + queries), hidden_size * queries)
+    down = hidden_size * (kv_lora_rank + qk_rope_head_dim)
+    up = kv_lora_rank * heads * (qk_nope_head_dim + v_head_dim)
+    return query_weights + down + up + heads * v_head_dim * hidden_size
+
+
+@formula(unit="1", source="deepseek2024v2")
+def attention_matrix_parameters(kv_lora_rank, latent_attention_parameters, full_attention_parameters):
+    """Weights of the attention matrices of one layer, latent where keys and values have a rank."""
+    return xp.where(kv_lora_rank > 0, latent_attention_parameters, full_attention_parameters)
+
+
+@formula(unit="1", source="shazeer2020glu")
+def ffn_matrix_parameters(hidden_size, ffn_size, ffn_input_matrices):
+    """Weights of the matrices of a dense feed-forward block."""
+    return hidden_size * ffn_size * (ffn_input_matrices + 1)
+
+
+@formula(unit="1", source="shoeybi2019megatron")
+def layer_matrix_parameters(attention_matrix_parameters, ffn_matrix_parameters):
+    """Weights of the matrices of one dense layer."""
+    return attention_matrix_parameters + ffn_matrix_parameters
+
+
+@formula(unit="1", source="narayanan2021")
+def ffn_vector_parameters(hidden_size, ffn_size, ffn_input_matrices, biases):
+    """Biases of a dense feed-forward block."""
+    return xp.where(biases, ffn_size * ffn_input_matrices + hidden_size, 0.0)
+
+
+@formula(unit="1", source="narayanan2021")
+def layer_vector_parameters(
+    hidden_size, query_width, key_value_width, q_lora_rank, kv_lora_rank, ffn_vector_parameters, biases
+):
+    """Gains of the two norms of one dense layer and of its latents and, with biases, those of norms and matrices."""
+    gains = 2 * hidden_size + xp.where(kv_lora_rank > 0, q_lora_rank + kv_lora_rank, 0.0)
+    additive = 3 * hidden_size + query_width + 2 * key_value_width
+    return gains + xp.where(biases, additive, 0.0) + ffn_vector_parameters
+
+
+@formula(unit="1", source="narayanan2021")
+def layer_parameters(layer_matrix_parameters, layer_vector_parameters):
+    """Parameters of one dense layer."""
+    return layer_matrix_parameters + layer_vector_parameters
+
+
+# ---- experts --------------------------------------------------------------------------------------------------------
+
+
+@formula(unit="1", source="fedus2022switch")
+def expert_parameters(hidden_size, expert_ffn_size, ffn_input_matrices, biases):
+    """Parameters of one expert."""
+    matrices = hidden_size * expert_ffn_size * (ffn_input_matrices + 1)
+    return matrices + xp.where(biases, expert_ffn_size * ffn_input_matrices + hidden_size, 0.0)
+
+
+@formula(unit="1", source="fedus2022switch")
+def router_parameters(hidden_size, experts):
+    """Weights of the router of one mixture-of-experts layer: a score per expert."""
+    return hidden_size * experts
+
+
+@formula(unit="1", source="dai2024deepseekmoe")
+def moe_layers(layers, dense_layers, experts):
+    """Layers whose feed-forward block is a mixture of experts: all but the leading dense ones; none without experts."""
+    return xp.where(experts > 0, layers - dense_layers, 0.0)
+
+
+@formula(unit="1", source="dai2024deepseekmoe")
+def moe_layer_parameters(
+    attention_matrix_parameters,
+    layer_vector_parameters,
+    ffn_vector_parameters,
+    router_parameters,
+    experts,
+    shared_experts,
+    expert_parameters,
+):
+    """Parameters of one mixture-of-experts layer: attention, norms, router, routed and shared experts."""
+    vectors = layer_vector_parameters - ffn_vector_parameters
+    every_expert = (experts + shared_experts) * expert_parameters
+    return attention_matrix_parameters + vectors + router_parameters + every_expert
+
+
+# ---- the whole model ------------------------------------------------------------------------------------------------
+
+
+@formula(unit="1", source="narayanan2021")
+def embedding_parameters(vocab_size, learned_positions, hidden_size):
+    """Parameters of the token table and of a learned position table."""
+    return (vocab_size + learned_positions) * hidden_size
+
+
+@formula(unit="1", source="shoeybi2019megatron")
+def output_head_parameters(vocab_size, hidden_size):
+    """Weights of the output head, shared with the embedding or not."""
+    return vocab_size * hidden_size
+
+
+@formula(unit="1", source="narayanan2021")
+def total_parameters(
+    layers,
+    moe_layers,
+    layer_parameters,
+    moe_layer_parameters,
+    embedding_parameters,
+    output_head_parameters,
+    tied_embeddings,
+    hidden_size,
+    biases,
+):
+    """Parameters of the whole model, a shared table counted once, the final norm included."""
+    stack = (layers - moe_layers) * layer_parameters + moe_layers * moe_layer_parameters
+    head = xp.where(tied_embeddings, 0.0, output_head_parameters)
+    final_norm = hidden_size * xp.where(biases, 2.0, 1.0)
+    return stack + embedding_parameters + head + final_norm
+
+
+@formula(unit="1", source="openai2025gptoss")
+def parameters_per_token(
+    total_parameters,
+    moe_layers,
+    experts,
+    experts_per_token,
+    expert_parameters,
+    embedding_parameters,
+    output_head_parameters,
+    tied_embeddings,
+):
+    """Parameters that one token's forward pass multiplies: all but idle experts and tables that are only looked up.
+
+    The output head counts, shared or not. Some publishers add the look-up table of the input to their count of active
+    parameters, others do not.
+    """
+    idle_experts = moe_layers * (experts - experts_per_token) * expert_parameters
+    looked_up = embedding_parameters - xp.where(tied_embeddings, output_head_parameters, 0.0)
+    return total_parameters - idle_experts - looked_up
+
+
+@formula(unit="1", source="deepseek2024v2")
+def key_value_cache_width(key_value_width, kv_lora_rank, qk_rope_head_dim):
+    """Elements that one token leaves in the cache of one layer: keys and values, or their latent and a rotary key."""
+    return xp.where(kv_lora_rank > 0, kv_lora_rank + qk_rope_head_dim, 2 * key_value_width)

@@ -1,0 +1,41 @@
+"""Printing to a terminal or a pipe: plain tables whose lines are never broken."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Collection, Iterable, Sequence
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+from rich.text import Text
+
+out = Console(highlight=False, soft_wrap=not sys.stdout.isatty())
+err = Console(stderr=True, highlight=False)
+wide = Console(highlight=False, width=10_000)  # lays tables out; nothing is printed through it
+
+
+def text_table(headers: Iterable[str], rows: Iterable[Sequence[str]], right: Collection[str] = ()) -> Table:
+    """A plain table whose cells are never wrapped; the columns in ``right`` are numbers."""
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for name in headers:
+        table.add_column(name, justify="right" if name in right else "left", no_wrap=True)
+    for row in rows:
+        table.add_row(*map(escape, row))
+    return table
+
+
+def show(table: Table, whole: bool = False) -> None:
+    """Print a table line by line; on a terminal lines are cut at its width unless the ``whole`` matters."""
+    with wide.capture() as capture:
+        wide.print(table)
+    for line in capture.get().splitlines():
+        print_line(Text.from_ansi(line.rstrip()), whole)
+
+
+def print_line(line: Text | str, whole: bool = False) -> None:
+    """One line that is never broken: cut at the width of a terminal, whole elsewhere."""
+    if out.is_terminal and not whole:
+        out.print(line, no_wrap=True, overflow="ellipsis", crop=True, markup=False)
+    else:
+        out.print(line, soft_wrap=True, markup=False)

@@ -1,0 +1,195 @@
+"""The commands of the catalog as a user runs them: list, show and check."""
+
+import json
+
+import pytest
+
+from perfgrid.catalog import load_catalog
+from tests.test_bad_input import run
+
+CATALOG = load_catalog()
+CHIP = """
+kind = "device"
+[my-chip]
+extends = "h100-sxm-80gb"
+title = "My chip"
+"""
+
+
+@pytest.fixture
+def catalog(monkeypatch, capsys):
+    """Run ``perfgrid catalog ...``: (exit status, standard output, standard error)."""
+
+    def call(*arguments):
+        return run(monkeypatch, capsys, "catalog", *arguments)
+
+    return call
+
+
+def refused(answer, *parts):
+    status, out, err = answer
+    assert status == 2
+    assert out == ""
+    assert err.startswith("perfgrid: ")
+    assert len(err.strip().splitlines()) == 1
+    for part in parts:
+        assert part in err, err
+
+
+# ---- list -----------------------------------------------------------------------------------------------------------
+
+
+def test_list_names_every_entry(catalog):
+    status, out, _ = catalog("list")
+    assert status == 0
+    firsts = {line.split()[0] for line in out.splitlines() if line}
+    for table in CATALOG.tables.values():
+        assert set(table) <= firsts
+        assert all(entry.title in out for entry in table.values())
+
+
+def test_list_of_models_shows_counts_and_why_training_refuses(catalog):
+    _, out, _ = catalog("list", "model")
+    rows = {line.split()[0]: line for line in out.splitlines()}
+    assert rows["model"].split()[1:] == ["total_parameters", "parameters_per_token", "training", "title"]
+    assert "8.03 billion" in rows["llama-3.1-8b"]
+    assert " yes " in rows["llama-3.1-8b"]
+    assert "671 billion" in rows["deepseek-v3"]
+    assert "36.63 billion" in rows["deepseek-v3"]
+    assert "no: a mixture of experts, multi-head latent attention, multi-token prediction" in rows["deepseek-v3"]
+    assert f"{len(CATALOG.tables['model'])} model entries" in out
+    assert "h100-sxm-80gb" not in rows
+
+
+def test_list_of_devices_shows_rate_memory_and_bandwidth(catalog):
+    _, out, _ = catalog("list", "device")
+    row = next(line for line in out.splitlines() if line.startswith("h100-sxm-80gb"))
+    for figure in ("989.4 TFLOP/s", "80 GiB", "3.35 TB/s"):
+        assert figure in row
+    assert "training" not in out.splitlines()[0].split()  # nothing is refused here
+
+
+def test_list_as_json_with_an_own_file(catalog, tmp_path):
+    path = tmp_path / "mine.toml"
+    path.write_text(CHIP)
+    status, out, _ = catalog("list", "device", "--catalog", path, "--json")
+    assert status == 0
+    rows = {row["name"]: row for row in json.loads(out)["device"]}
+    assert rows["my-chip"]["peak_bf16_rate"] == 989.4e12
+    assert rows["my-chip"]["refused"] == []
+    models = {row["name"]: row for row in json.loads(catalog("list", "model", "--json")[1])["model"]}
+    assert models["mixtral-8x7b"]["total_parameters"] == 46_702_792_704
+    assert "training of a mixture of experts is not expressed yet" in models["mixtral-8x7b"]["refused"][0]
+
+
+def test_list_of_an_unknown_table(catalog):
+    refused(catalog("list", "models"), "'models'", "'model'")
+
+
+# ---- show -----------------------------------------------------------------------------------------------------------
+
+
+def test_show_prints_values_units_ranges_and_citations(catalog):
+    status, out, _ = catalog("show", "h100-sxm-80gb")
+    assert status == 0
+    lines = out.splitlines()
+    assert lines[0] == f"device h100-sxm-80gb: {CATALOG.entry('device', 'h100-sxm-80gb').title}"
+    assert any(line.startswith("hbm_bandwidth") and "3.35 TB/s" in line for line in lines)
+    assert any(line.startswith("device_link") and "nvlink" in line for line in lines)
+    shown = next(line for line in lines if line.startswith("matrix_efficiency"))
+    detail = CATALOG.entry("device", "h100-sxm-80gb").details["matrix_efficiency"]
+    for part in (f"{detail.low:.4g}", f"{detail.high:.4g}", detail.confidence or "", detail.note or ""):
+        assert part in shown
+    for key in set(CATALOG.entry("device", "h100-sxm-80gb").sources.values()):
+        assert f"[{key}] {CATALOG.references[key]}" in lines
+
+
+def test_show_a_model_with_its_counts_and_refusals(catalog):
+    _, out, _ = catalog("show", "kimi-k2")
+    assert "counted total_parameters = 1,026,408,209,408" in out
+    assert "counted key_value_cache_width = 576" in out
+    assert "refused by the training workload: kimi-k2 has experts = 384" in out
+    assert "refused" not in catalog("show", "falcon-180b")[1]
+
+
+def test_show_as_json(catalog):
+    _, out, _ = catalog("show", "model.gpt-moe-1.8t", "--json")
+    data = json.loads(out)
+    assert (data["table"], data["name"]) == ("model", "gpt-moe-1.8t")
+    hidden = data["values"]["hidden_size"]
+    assert (hidden["value"], hidden["low"], hidden["high"], hidden["year"]) == (10752, 10240, 12288, 2023)
+    assert hidden["confidence"] == "estimate"
+    assert hidden["unit"] == "1"
+    assert hidden["citation"] == CATALOG.references[hidden["source"]]
+    assert hidden["meaning"] == CATALOG.variables["hidden_size"].meaning
+    assert set(data["values"]) == {n for n, v in CATALOG.variables.items() if v.of == "model"}
+    assert data["counted"]["total_parameters"] == pytest.approx(1.83e12, rel=0.01)
+
+
+def test_show_an_unknown_entry_names_the_nearest(catalog):
+    refused(catalog("show", "b20"), "'b20'", "'b200'")
+    refused(catalog("show", "device.b20"), "no device 'b20'", "'b200'")
+    refused(catalog("show", "model.b200"), "no model 'b200'")
+
+
+def test_show_wants_the_table_where_a_name_is_ambiguous(catalog, tmp_path):
+    path = tmp_path / "mine.toml"
+    path.write_text(CHIP.replace("my-chip", "megatron-lm"))
+    refused(catalog("show", "megatron-lm", "--catalog", path), "device.megatron-lm or software.megatron-lm")
+    status, out, _ = catalog("show", "device.megatron-lm", "--catalog", path)
+    assert status == 0
+    assert out.startswith("device megatron-lm: My chip")
+
+
+# ---- check ----------------------------------------------------------------------------------------------------------
+
+
+def test_check_of_the_built_in_catalog(catalog):
+    status, out, _ = catalog("check", "--json")
+    assert status == 0
+    data = json.loads(out)
+    assert sum(held.get("model", 0) for held in data["files"].values()) == len(CATALOG.tables["model"])
+    assert data["files"]["references.bib"]["references"] == len(CATALOG.references)
+    for warning in data["warnings"]:
+        assert "counted" not in warning["sentence"], warning
+        assert "peak" not in warning["sentence"], warning
+    _, out, _ = catalog("check")
+    assert "models_moe.toml: " in out
+    assert out.splitlines()[-1].startswith("no errors, ")
+
+
+def test_check_warns_of_what_is_no_error(catalog, tmp_path):
+    (tmp_path / "models.toml").write_text(
+        'kind = "model"\n'
+        '[big]\nextends = "llama-2-7b"\ntitle = "Big"\nsource = "mine2026"\nlayers = 64\n'
+        'learned_positions = { value = 0, year = 2020, confidence = "estimate" }\n'
+        '[active]\nextends = "mixtral-8x7b"\ntitle = "Active"\nactive_parameters = 14e9\n'
+        '[range]\nextends = "llama-2-7b"\ntitle = "Range"\nparameters = { value = 7e9, low = 6.5e9, high = 7.5e9 }\n'
+    )
+    (tmp_path / "devices.toml").write_text(CHIP + 'peak_bf16_rate = "2 PFLOP/s"\n')
+    (tmp_path / "own.bib").write_text(
+        "@misc{mine2026, title={Mine}, author={Me}, year={2026}, url={https://example.org}}\n"
+        "@misc{other2026, title={Other}, author={Me}, year={2026}, url={https://example.org}}\n"
+    )
+    status, out, _ = catalog("check", tmp_path)
+    assert status == 0
+    lines = out.splitlines()
+    assert f"{tmp_path / 'models.toml'}: 3 model" in lines
+    assert f"{tmp_path / 'devices.toml'}: 1 device" in lines
+    assert f"{tmp_path / 'own.bib'}: 2 references" in lines
+    warnings = [line.removeprefix("warning: ") for line in lines if line.startswith("warning: ")]
+    assert len(warnings) == 6
+    assert "model big: 6.738 billion parameters are stated and 13.21 billion counted (+96.1%)" in warnings
+    assert "model big: estimates without a range (low, high): learned_positions" in warnings
+    assert "model big: estimates of 2020: learned_positions" in warnings
+    assert "model active: 14 billion active parameters are stated and 12.88 billion counted (-8.0%)" in warnings
+    assert any(w.startswith("device my-chip: the peak 16-bit rate 2000 TFLOP/s differs") for w in warnings)
+    assert "reference other2026: no entry cites it" in warnings
+    assert lines[-1] == "no errors, 6 warnings"
+
+
+def test_check_ends_at_the_first_error(catalog, tmp_path):
+    path = tmp_path / "mine.toml"
+    path.write_text(CHIP + 'hbm_bandwith = "5 TB/s"\n')
+    refused(catalog("check", path), "mine.toml", "[my-chip]", "'hbm_bandwith'", "'hbm_bandwidth'")
+    refused(catalog("check", tmp_path / "none.toml"), "none.toml", "cannot be read")

@@ -1,0 +1,169 @@
+"""The validation of the shipped records: nothing is dropped, nothing has become worse, the page says what is true."""
+
+import json
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import xarray as xr
+
+from perfgrid import PerfgridError, load_catalog
+from perfgrid.evidence import validate
+from perfgrid.evidence.report import accuracy_page
+from perfgrid.evidence.schema import SHIPPED
+from perfgrid.evidence.validation import RECORDED
+from tests.test_bad_input import run
+
+PAGE = Path(__file__).parents[1] / "docs" / "accuracy.md"
+WORSE = 1.1  # times what is recorded: more fails
+RENEW = "if this is meant, run: python -m perfgrid.evidence"
+
+
+@pytest.fixture(scope="module")
+def timed():
+    start = time.perf_counter()
+    return validate(), time.perf_counter() - start
+
+
+@pytest.fixture(scope="module")
+def found(timed):
+    return timed[0]
+
+
+@pytest.fixture(scope="module")
+def recorded():
+    return json.loads(RECORDED.read_text())
+
+
+def test_all_of_it_takes_seconds(timed):
+    assert timed[1] < 30
+
+
+def test_every_record_is_predicted_or_has_a_reason(found):
+    assert found.problems == []
+    for p in found.predictions:
+        assert (p.predicted is None) == bool(p.reasons), p.record.id
+        assert all(reason.strip() for reason in p.reasons)
+        if p.predicted is not None:
+            assert np.isfinite(p.predicted), p.record.id
+            assert p.predicted > 0, p.record.id
+
+
+def test_no_group_is_worse_than_recorded(found, recorded):
+    summary = found.summary()
+    for kind in ("groups", "parts", "totals"):
+        for name, before in recorded[kind].items():
+            now = summary[kind][name]
+            assert now["predicted"] >= before["predicted"], f"{name}: fewer rows are predicted; {RENEW}"
+            if before["median"] is not None:
+                assert now["median"] <= WORSE * before["median"] + 1e-3, f"{name}: the median error grew; {RENEW}"
+
+
+def test_the_page_shows_what_is_recorded(recorded):
+    assert PAGE.read_text(encoding="utf-8") == accuracy_page(recorded), RENEW
+
+
+def test_memory_of_korthikanti_to_the_printed_digit(found):
+    (group,) = [g for g in found.groups() if g.name == "korthikanti memory"]
+    assert group.error.rows == group.records == 9
+    assert group.error.p90 is not None
+    assert group.error.p90 < 1e-3
+
+
+def test_no_kernel_beats_the_peak_of_its_device(found):
+    devices = load_catalog().tables["device"]
+    for op, fewest in (("gemm", 15), ("attention", 40)):
+        kernels = [p for p in found.predictions if p.predicted and p.record.kernel and p.record.kernel.op == op]
+        assert len(kernels) >= fewest
+        for p in kernels:
+            precision = p.record.workload.precision if op == "gemm" else "bf16"
+            peak = devices[p.record.device].values[f"peak_{precision}_rate"]
+            assert p.done / p.predicted <= peak, p.record.id
+
+
+def test_less_recomputation_is_taken_only_where_it_fits(found):
+    open_rows = [p for p in found.predictions if p.label.count("|")]
+    assert open_rows
+    for p in open_rows:
+        assert p.fits or p.label.endswith("|full"), p.record.id
+
+
+def test_throughput_of_a_group_ranks_tokens_per_device(found):
+    p = next(p for p in found.predictions if p.record.id == "korth-t5-175b-full")
+    assert p.done == 64 * 2048 / 64
+
+
+def test_explain_derives_the_number_that_was_predicted(found):
+    p = next(p for p in found.predictions if p.record.id == "korth-t5-22b-full")
+    derivation = found.explain("korth-t5-22b-full").derivation
+    assert derivation.name == "step_time"
+    assert float(derivation.value) == pytest.approx(p.predicted, rel=1e-9)
+    with pytest.raises(PerfgridError, match="no record 'korth-t5-22b-ful'; did you mean"):
+        found.explain("korth-t5-22b-ful")
+    with pytest.raises(PerfgridError, match=r"is not predicted: .*ceiling"):
+        found.explain("mamf-a100-80gb-sxm-bf16")
+
+
+# ---- the command ----------------------------------------------------------------------------------------------------
+
+
+def test_the_command_prints_errors_worst_rows_and_reasons(monkeypatch, capsys, tmp_path):
+    status, out, _ = run(
+        monkeypatch, capsys, "validate", SHIPPED / "korthikanti.jsonl", SHIPPED / "mamf.jsonl", "-o", tmp_path / "v.nc"
+    )
+    assert status == 0
+    assert any(line.split()[:3] == ["korthikanti", "6", "6"] for line in out.splitlines())
+    assert "17 of 42 records are not predicted" in out
+    assert "a ceiling over a scan of shapes" in out
+    assert "farthest from the measurement" in out
+    with xr.open_dataset(tmp_path / "v.nc") as ds:
+        assert ds.sizes["record"] == 42
+        both = ds.where(ds.group == "korthikanti", drop=True)
+        assert float(abs(np.log(both.predicted / both.measured)).max()) < 0.3
+        assert bool(np.isnan(ds.predicted.where(ds.group == "mamf", drop=True)).all())
+
+
+def test_the_command_as_json_with_a_bad_line(monkeypatch, capsys, tmp_path):
+    lines = (SHIPPED / "korthikanti.jsonl").read_text().splitlines()[:2]
+    (tmp_path / "mine.jsonl").write_text(
+        "\n".join([lines[0], lines[1].replace('"step_time","value":', '"step_time","vlue":')])
+    )
+    status, out, err = run(monkeypatch, capsys, "validate", tmp_path / "mine.jsonl", "--json")
+    data = json.loads(out)
+    assert status == 0
+    assert data["groups"]["korthikanti"]["n"] == 1
+    assert data["records"][0]["id"] == "korth-t5-22b-full"
+    assert data["records"][0]["measured"] == 1.42
+    assert data["records"][0]["predicted"] == pytest.approx(1.42, rel=0.2)
+    assert data["records"][0]["reason"] is None
+    assert "mine.jsonl:2" in err.replace("\n", "")
+    assert data["problems"][0]["place"].endswith("mine.jsonl:2")
+
+
+def test_the_command_for_one_group_and_one_record(monkeypatch, capsys):
+    status, out, _ = run(monkeypatch, capsys, "validate", "--group", "sc21", "--verbose")
+    assert status == 0
+    assert "korthikanti" not in out
+    status, out, _ = run(
+        monkeypatch, capsys, "validate", "--group", "korthikanti", "--explain", "korth-t5-22b-full", "--depth", "1"
+    )
+    assert status == 0
+    assert out.splitlines()[0] == "at row=korth-t5-22b-full"
+    assert "step_time =" in out
+    status, _, err = run(monkeypatch, capsys, "validate", "--group", "sc2")
+    assert status == 2
+    assert "no record belongs to group 'sc2'; did you mean 'sc21'" in err
+
+
+def test_the_command_draws_a_picture(monkeypatch, capsys, tmp_path):
+    korthikanti = SHIPPED / "korthikanti.jsonl"
+    status, _, _ = run(monkeypatch, capsys, "validate", korthikanti, "--figure", tmp_path / "v.png")
+    assert status == 0
+    assert (tmp_path / "v.png").read_bytes().startswith(b"\x89PNG")
+    status, _, err = run(monkeypatch, capsys, "validate", korthikanti, "--figure", tmp_path / "v.unknown")
+    assert status == 2
+    assert "cannot write" in err
+    status, _, err = run(monkeypatch, capsys, "validate", SHIPPED / "mamf.jsonl", "--figure", tmp_path / "w.png")
+    assert status == 2
+    assert "no record is predicted" in err

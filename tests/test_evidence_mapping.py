@@ -1,0 +1,113 @@
+"""From records to designs: some mapped by hand, some against the same design entered from the catalog."""
+
+import json
+
+import pytest
+
+from perfgrid.catalog import load_catalog
+from perfgrid.evidence import read_records, validate
+from perfgrid.evidence.design import designs
+from perfgrid.evidence.schema import SHIPPED
+from perfgrid.formulas import training_registry
+from tests.physics.cases import design
+
+
+@pytest.fixture(scope="module")
+def mapped():
+    return designs(read_records()[0], load_catalog(), training_registry())
+
+
+def rows_of(mapped, identity):
+    return [row for row in mapped.rows if row.record.id == identity]
+
+
+def test_a_training_step_as_its_source_states_it(mapped):
+    (row,) = rows_of(mapped, "bloom-preq-l775-181b-tp8pp6dp8mbs4-a64")
+    stated = {
+        "device": "a100-sxm-80gb", "topology": "rail-optimized", "devices": 384, "tp": 8, "pp": 6, "dp": 8, "chunks": 1,
+        "microbatch": 4, "global_batch": 1568, "sequence_length": 2048, "zero": 1, "recompute": "full",
+        "sequence_parallel": False, "flash_attention": False, "scale_up_size": 8, "scale_out_bandwidth": 6.25e9,
+        "tp_overlap": 0.0,
+    }  # fmt: skip
+    assert {name: row.columns[name] for name in stated} == stated
+    assert row.quantity == "step_time"
+    model = mapped.catalog.entry("model", row.columns["model"]).values
+    architecture = {
+        "layers": 72, "hidden_size": 14336, "heads": 64, "kv_heads": 64, "head_dim": 224, "ffn_size": 57344,
+        "vocab_size": 250880, "learned_positions": 0, "gated_ffn": False, "tied_embeddings": True, "dropout": False,
+        "biases": True, "experts": 0, "window": 0,
+    }  # fmt: skip
+    assert {name: model[name] for name in architecture} == architecture
+
+
+def test_what_a_source_leaves_to_the_system_is_tried_in_order(mapped):
+    rows = rows_of(mapped, "nemo-25.02-b200-gpt3-175b-512")
+    assert [row.columns["recompute"] for row in rows] == ["none", "selective", "full"]
+    assert len({row.label for row in rows}) == 3
+    assert {row.columns["precision"] for row in rows} == {"fp8"}
+    model = mapped.catalog.entry("model", rows[0].columns["model"]).values
+    assert (model["learned_positions"], model["dropout"], model["biases"]) == (2048, False, True)
+
+
+def test_a_matrix_product_is_the_first_of_a_feed_forward_block(mapped):
+    (row,) = rows_of(mapped, "deepgemm-m64n2112k7168")
+    model = mapped.catalog.entry("model", row.columns["model"]).values
+    assert row.columns["microbatch"] * row.columns["sequence_length"] == 64
+    assert (model["ffn_size"], model["hidden_size"], model["gated_ffn"]) == (2112, 7168, False)
+    assert (row.columns["precision"], row.quantity) == ("fp8", "product_busy_time")
+
+
+def test_attention_kernels_keep_shape_mask_and_version(mapped):
+    (row,) = rows_of(mapped, "fa2-f-h100-hd128-full-s8192")
+    model = mapped.catalog.entry("model", row.columns["model"]).values
+    assert (model["heads"], model["kv_heads"], model["head_dim"]) == (16, 16, 128)
+    assert row.columns["microbatch"] * row.columns["sequence_length"] == 16384
+    assert (row.columns["causal"], row.columns["flash_limit"], row.columns["flash_attention"]) == (False, 2, True)
+    (torch,) = rows_of(mapped, "std-f-h100-hd128-causal-s2048")
+    assert (torch.columns["causal"], torch.columns["flash_attention"]) == (True, False)
+
+
+def test_a_record_predicts_what_its_catalog_design_does(mapped):
+    """The 22B model of Korthikanti et al. stands in the catalog too: the same numbers by two ways."""
+    found = {p.record.id: p.predicted for p in validate(SHIPPED / "korthikanti.jsonl").predictions}
+    (row,) = rows_of(mapped, "korth-t5-22b-seqsel")
+    own = design(
+        "megatron-22b", tp=8.0, pp=1.0, dp=1.0, microbatch=4.0, global_batch=4.0, flash_attention=False, zero=0.0,
+        precision=row.columns["precision"],
+    )  # fmt: skip
+    assert found["korth-t5-22b-seqsel"] == pytest.approx(own["step_time"], rel=1e-9)
+    assert found["korth-t4-seqsel-forward"] == pytest.approx(own["layer_forward_time"], rel=1e-9)
+    assert found["korth-t4-seqsel-backward"] == pytest.approx(own["layer_backward_time"], rel=1e-9)
+    assert found["korth-f1-22b-act-seqsel"] == pytest.approx(own["layer_activation_memory"], rel=1e-9)
+
+
+def test_what_cannot_be_predicted_is_listed_with_every_reason(mapped):
+    why = mapped.unpredicted
+    assert any("ceiling" in r for r in why["mamf-a100-80gb-sxm-bf16"])
+    assert why["gb200-fp8-azure"][0] == "the source leaves open: kernel.shape"
+    assert why["mcore-h100-strong-96"] == (
+        "the source leaves open: plan, plan.chunks",
+        "not expressed: model_flops as a target",
+    )
+    assert not {row.record.id for row in mapped.rows} & set(why)
+
+
+def test_records_of_other_kinds_are_read_and_listed(tmp_path):
+    line = json.loads((SHIPPED / "korthikanti.jsonl").read_text().splitlines()[0])
+    line |= {"kind": "inference", "quantity": "request_latency"}
+    line["reported"]["quantity"] = "phase_latency"
+    file = tmp_path / "mine.jsonl"
+    file.write_text(json.dumps(line))
+    (prediction,) = validate(file).predictions
+    assert prediction.predicted is None
+    assert prediction.reasons[0] == "not expressed: inference"
+
+
+def test_one_absurd_record_stops_no_other(tmp_path):
+    lines = [json.loads(line) for line in (SHIPPED / "korthikanti.jsonl").read_text().splitlines()[:2]]
+    lines[0]["interconnect"]["scale_out_bandwidth"] = 1e30
+    file = tmp_path / "mine.jsonl"
+    file.write_text("\n".join(map(json.dumps, lines)))
+    absurd, sound = validate(file).predictions
+    assert absurd.reasons == ("field scale_out_bandwidth must lie between 1000 and 1e+18, found 1e+30",)
+    assert sound.predicted is not None

@@ -1,0 +1,448 @@
+"""Configurations of published models become catalog entries: counts, fields, and every mistake told by its key."""
+
+import json
+import tomllib
+
+import pytest
+
+from perfgrid import cli
+from perfgrid.analysis.catalog_check import counted_parameters
+from perfgrid.catalog import load_catalog
+from perfgrid.catalog.architectures import ARCHITECTURES
+from perfgrid.catalog.huggingface import catalog_text, model_values
+from perfgrid.engine.errors import PerfgridError
+from tests.test_bad_input import run
+
+CATALOG = load_catalog()
+
+
+def sizes(layers, hidden, heads, kv_heads, ffn, vocabulary, **more):
+    """The keys that most architectures share."""
+    return {
+        "num_hidden_layers": layers,
+        "hidden_size": hidden,
+        "num_attention_heads": heads,
+        "num_key_value_heads": kv_heads,
+        "intermediate_size": ffn,
+        "vocab_size": vocabulary,
+        **more,
+    }
+
+
+MLA = {"q_lora_rank": 1536, "kv_lora_rank": 512, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128}
+UNTIED = {"tie_word_embeddings": False}
+DEEPSEEK_V3 = {
+    "model_type": "deepseek_v3",
+    **sizes(61, 7168, 128, 128, 18432, 129280, **MLA, **UNTIED),
+    "n_routed_experts": 256,
+    "num_experts_per_tok": 8,
+    "moe_intermediate_size": 2048,
+    "n_shared_experts": 1,
+    "first_k_dense_replace": 3,
+    "moe_layer_freq": 1,
+    "n_group": 8,
+    "topk_group": 4,
+    "num_nextn_predict_layers": 1,
+}
+LLAMA_8B = {"model_type": "llama", **sizes(32, 4096, 32, 8, 14336, 128256, **UNTIED), "attention_dropout": 0.0}
+GPT_OSS = {
+    "model_type": "gpt_oss",
+    **sizes(24, 2880, 64, 8, 2880, 201088, head_dim=64, **UNTIED),
+    "num_local_experts": 32,
+    "num_experts_per_tok": 4,
+    "experts_per_token": 4,
+    "sliding_window": 128,
+    "layer_types": ["sliding_attention", "full_attention"] * 12,
+}
+QWEN3_MOE = {
+    "model_type": "qwen3_moe",
+    **sizes(48, 2048, 32, 4, 6144, 151936, head_dim=128, **UNTIED),
+    "num_experts": 128,
+    "num_experts_per_tok": 8,
+    "moe_intermediate_size": 768,
+    "decoder_sparse_step": 1,
+    "mlp_only_layers": [],
+    "sliding_window": None,
+    "use_sliding_window": False,
+    "max_window_layers": 48,
+}
+FALCON_180B = {
+    "model_type": "falcon",
+    "num_hidden_layers": 80,
+    "hidden_size": 14848,
+    "num_attention_heads": 232,
+    "num_kv_heads": 8,
+    "vocab_size": 65024,
+    "new_decoder_architecture": True,
+    "multi_query": True,
+    "parallel_attn": True,
+    "bias": False,
+    "alibi": False,
+    "hidden_dropout": 0.0,
+}
+MPT_7B = {
+    "model_type": "mpt",
+    "n_layers": 32,
+    "d_model": 4096,
+    "n_heads": 32,
+    "expansion_ratio": 4,
+    "vocab_size": 50432,
+    "max_seq_len": 2048,
+    "learned_pos_emb": True,
+    "no_bias": True,
+    "resid_pdrop": 0,
+    "attn_config": {"alibi": True, "attn_type": "multihead_attention", "attn_pdrop": 0},
+}
+
+CONFIGS = {  # entries of the catalog, as their publishers configure them
+    "llama-3.1-8b": LLAMA_8B,
+    "llama-2-70b": {"model_type": "llama", **sizes(80, 8192, 64, 8, 28672, 32000, **UNTIED)},
+    "mistral-7b-v0.1": {
+        "model_type": "mistral",
+        **sizes(32, 4096, 32, 8, 14336, 32000, **UNTIED),
+        "sliding_window": 4096,
+    },
+    "qwen-2.5-72b": {
+        "model_type": "qwen2",
+        **sizes(80, 8192, 64, 8, 29568, 152064, **UNTIED),
+        "sliding_window": 131072,
+        "use_sliding_window": False,
+        "max_window_layers": 80,
+    },
+    "gemma-2-27b": {
+        "model_type": "gemma2",
+        **sizes(46, 4608, 32, 16, 36864, 256000, head_dim=128),
+        "sliding_window": 4096,
+    },
+    "gemma-3-27b": {  # of several modalities, and silent about what its class takes anyway
+        "model_type": "gemma3",
+        "text_config": {
+            "model_type": "gemma3_text",
+            "num_hidden_layers": 62,
+            "hidden_size": 5376,
+            "num_attention_heads": 32,
+            "num_key_value_heads": 16,
+            "head_dim": 128,
+            "intermediate_size": 21504,
+            "sliding_window": 1024,
+        },
+        "vision_config": {"hidden_size": 1152},
+    },
+    "nemotron-4-340b": {"model_type": "nemotron", **sizes(96, 18432, 96, 8, 73728, 256000, head_dim=192, **UNTIED)},
+    "gpt-neox-20b": {
+        "model_type": "gpt_neox",
+        **{k: v for k, v in sizes(44, 6144, 64, 0, 24576, 50432, **UNTIED).items() if k != "num_key_value_heads"},
+        "use_parallel_residual": True,
+        "hidden_dropout": 0.0,
+    },
+    "opt-175b": {
+        "model_type": "opt",
+        "num_hidden_layers": 96,
+        "hidden_size": 12288,
+        "num_attention_heads": 96,
+        "ffn_dim": 49152,
+        "vocab_size": 50272,
+        "max_position_embeddings": 2048,
+        "word_embed_proj_dim": 12288,
+        "dropout": 0.1,
+    },
+    "bloom-176b": {
+        "model_type": "bloom",
+        "n_layer": 70,
+        "n_embed": 14336,
+        "num_attention_heads": 112,
+        "n_inner": None,
+        "vocab_size": 250880,
+        "hidden_dropout": 0.0,
+    },
+    "mpt-7b": MPT_7B,
+    "falcon-180b": FALCON_180B,
+    "falcon-40b": {
+        "model_type": "RefinedWeb",
+        "n_layer": 60,
+        "hidden_size": 8192,
+        "n_head": 128,
+        "n_head_kv": 8,
+        "vocab_size": 65024,
+        "parallel_attn": True,
+        "bias": False,
+    },
+    "mixtral-8x7b": {
+        "model_type": "mixtral",
+        **sizes(32, 4096, 32, 8, 14336, 32000, **UNTIED),
+        "num_local_experts": 8,
+        "num_experts_per_tok": 2,
+        "sliding_window": None,
+    },
+    "qwen3-30b-a3b": QWEN3_MOE,
+    "gpt-oss-20b": GPT_OSS,
+    "deepseek-v2": {
+        "model_type": "deepseek_v2",
+        **sizes(60, 5120, 128, 128, 12288, 102400, **MLA, **UNTIED),
+        "n_routed_experts": 160,
+        "num_experts_per_tok": 6,
+        "moe_intermediate_size": 1536,
+        "n_shared_experts": 2,
+        "first_k_dense_replace": 1,
+        "moe_layer_freq": 1,
+        "n_group": 8,
+        "topk_group": 3,
+    },
+    "deepseek-v3": DEEPSEEK_V3,
+    "kimi-k2": {
+        **DEEPSEEK_V3,
+        "model_type": "kimi_k2",
+        "num_attention_heads": 64,
+        "num_key_value_heads": 64,
+        "vocab_size": 163840,
+        "n_routed_experts": 384,
+        "first_k_dense_replace": 1,
+        "n_group": 1,
+        "topk_group": 1,
+        "num_nextn_predict_layers": 0,
+    },
+}
+OTHERS = {  # (configuration, published number of parameters)
+    "gpt2-xl": (
+        {"model_type": "gpt2", "n_layer": 48, "n_embd": 1600, "n_head": 25, "n_positions": 1024, "vocab_size": 50257,
+         "resid_pdrop": 0.1},
+        1_557_611_200,
+    ),
+    "phi-3-mini": (
+        {"model_type": "phi3", **sizes(32, 3072, 32, 32, 8192, 32064, **UNTIED), "sliding_window": 2047},
+        3_821_079_552,
+    ),
+    "qwen3-32b": (
+        {"model_type": "qwen3", **sizes(64, 5120, 64, 8, 25600, 151936, head_dim=128, **UNTIED)},
+        32_762_123_264,
+    ),
+    "gemma-7b": ({"model_type": "gemma", **sizes(28, 3072, 16, 16, 24576, 256000, head_dim=256)}, 8_537_680_896),
+    "gemma-3-4b": (
+        {"model_type": "gemma3_text", "num_hidden_layers": 34, "hidden_size": 2560, "intermediate_size": 10240,
+         "sliding_window": 1024},
+        3_880_099_328,
+    ),
+    "falcon-7b": (
+        {"model_type": "falcon", "num_hidden_layers": 32, "hidden_size": 4544, "num_attention_heads": 71,
+         "vocab_size": 65024, "new_decoder_architecture": False, "multi_query": True, "parallel_attn": True},
+        6_921_720_704,
+    ),
+    "deepseek-v2-lite": (  # without compression of queries
+        {"model_type": "deepseek_v2", **sizes(27, 2048, 16, 16, 10944, 102400, **MLA | {"q_lora_rank": None}),
+         "n_routed_experts": 64, "num_experts_per_tok": 6, "moe_intermediate_size": 1408, "n_shared_experts": 2,
+         "first_k_dense_replace": 1, "n_group": 1, "topk_group": 1},
+        15_706_484_224,
+    ),
+}  # fmt: skip
+
+
+def loaded(tmp_path, name, config, source="huggingface2026models"):
+    """The entry after writing and loading the file that an import gives."""
+    path = tmp_path / "imported.toml"
+    values = model_values(config, CATALOG.variables, "config.json")
+    path.write_text(catalog_text(name, name, source, values, CATALOG.variables, ["a comment"]), encoding="utf-8")
+    return load_catalog(path).entry("model", name)
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_an_import_equals_the_entry_of_the_catalog(tmp_path, name):
+    """Field by field; published counts are no part of a configuration."""
+    entry, known = loaded(tmp_path, f"my {name}", CONFIGS[name]), CATALOG.entry("model", name)
+    published = ("parameters", "active_parameters")
+    assert {q: v for q, v in entry.values.items() if q not in published} == {
+        q: v for q, v in known.values.items() if q not in published
+    }
+    assert set(entry.sources.values()) == {"huggingface2026models"}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_an_import_counts_the_published_parameters(tmp_path, name):
+    config, published = OTHERS[name]
+    entry = loaded(tmp_path, name, config)
+    assert counted_parameters(entry.values)["total_parameters"] == pytest.approx(published, rel=0.01)
+
+
+def test_every_architecture_is_tried():
+    tried = [*CONFIGS.values(), *(config for config, _ in OTHERS.values())]
+    kinds = {c.get("text_config", c)["model_type"] for c in tried}
+    assert kinds == set(ARCHITECTURES) - {"RefinedWebModel"}  # an older name of falcon with one key-value head
+
+
+def values(config, **changes):
+    stated = {k: v for k, v in {**config, **changes}.items() if v != "left out"}
+    return model_values(stated, CATALOG.variables, "config.json")
+
+
+def test_windows_and_patterns():
+    qwen = {"model_type": "qwen2", **sizes(28, 3584, 28, 4, 18944, 152064), "sliding_window": 4096}
+    assert values(qwen)["window"] == 0
+    on = values(qwen, use_sliding_window=True, max_window_layers=21)
+    assert (on["window"], on["window_layers"]) == (4096, 7)
+    gemma = CONFIGS["gemma-2-27b"]
+    listed = values(gemma, layer_types=["sliding_attention"] * 40 + ["full_attention"] * 6)
+    assert listed["window_layers"] == 40
+    assert values(gemma, layer_types=["full_attention"] * 46)["window"] == 0
+    gemma3 = CONFIGS["gemma-3-27b"]["text_config"]
+    assert values(gemma3, sliding_window_pattern=2)["window_layers"] == 31
+    assert values(GPT_OSS, layer_types="left out")["window_layers"] == 12
+
+
+def test_keys_of_single_architectures():
+    assert values(FALCON_180B, new_decoder_architecture=False)["kv_heads"] == 1
+    assert values(FALCON_180B, new_decoder_architecture=False, multi_query=False)["kv_heads"] == 232
+    assert values(MPT_7B, attn_config={"alibi": False})["learned_positions"] == 2048
+    assert values(MPT_7B, attn_config={"alibi": True, "attn_type": "multiquery_attention"})["kv_heads"] == 1
+    assert values(MPT_7B, attn_config={"alibi": True, "kv_n_heads": 8})["kv_heads"] == 8
+    assert values(MPT_7B, no_bias=False)["biases"] is True
+    assert values(QWEN3_MOE, mlp_only_layers=[0, 1])["dense_layers"] == 2
+    assert values(LLAMA_8B, num_key_value_heads="left out")["kv_heads"] == 32
+    assert values(LLAMA_8B, attention_dropout=0.1)["dropout"] is True
+
+
+@pytest.mark.parametrize(
+    ("config", "changes", "parts"),
+    [
+        (LLAMA_8B, {"model_type": "left out"}, ["lacks model_type"]),
+        (LLAMA_8B, {"model_type": "lama"}, ["model_type 'lama'", "'llama'"]),
+        (LLAMA_8B, {"model_type": ["llama"]}, ["model_type ['llama']"]),
+        (LLAMA_8B, {"model_type": "t5"}, ["model_type 't5' is unknown"]),
+        (LLAMA_8B, {"hidden_size": "left out"}, ["lacks hidden_size", "llama"]),
+        (LLAMA_8B, {"vocab_size": None}, ["lacks vocab_size"]),
+        (LLAMA_8B, {"hidden_size": "wide"}, ["config.json, hidden_size", "'wide'"]),
+        (LLAMA_8B, {"hidden_size": "4096"}, ["config.json, hidden_size", "number", "'4096'"]),
+        (LLAMA_8B, {"tie_word_embeddings": 1}, ["tie_word_embeddings", "true or false", "1"]),
+        (LLAMA_8B, {"hidden_size": 4096.5}, ["hidden_size", "whole number", "4096.5"]),
+        (LLAMA_8B, {"hidden_size": -1}, ["hidden_size", "> 0", "-1"]),
+        (LLAMA_8B, {"num_hidden_layers": True}, ["num_hidden_layers", "True"]),
+        (LLAMA_8B, {"num_hidden_layers": float("nan")}, ["num_hidden_layers", "finite"]),
+        (LLAMA_8B, {"num_hidden_layers": 1e12}, ["num_hidden_layers", "between"]),
+        (LLAMA_8B, {"tie_word_embeddings": "no"}, ["tie_word_embeddings", "flag", "'no'"]),
+        (LLAMA_8B, {"attention_dropout": "much"}, ["attention_dropout", "'much'"]),
+        (LLAMA_8B, {"num_key_value_heads": 5}, ["contradicts itself", "5 key-value heads", "32 heads"]),
+        (LLAMA_8B, {"num_attention_heads": 24, "num_key_value_heads": 24}, ["head_dim", "24 heads", "4096"]),
+        (LLAMA_8B, {"text_config": {"hidden_size": 3}}, ["config.json, text_config lacks model_type"]),
+        (FALCON_180B, {"n_head": 128}, ["num_attention_heads = 232", "n_head = 128"]),
+        (FALCON_180B, {"multi_query": 1, "new_decoder_architecture": False}, ["multi_query", "true or false"]),
+        (MPT_7B, {"d_model": "left out"}, ["lacks d_model", "mpt"]),
+        (CONFIGS["opt-175b"], {"max_position_embeddings": None}, ["lacks max_position_embeddings", "opt"]),
+        (MPT_7B, {"expansion_ratio": 0.3}, ["ffn_size", "whole number"]),
+        (CONFIGS["opt-175b"], {"word_embed_proj_dim": 512}, ["word_embed_proj_dim = 512", "12288"]),
+        (GPT_OSS, {"layer_types": ["full_attention"]}, ["24 layers", "layer_types lists 1"]),
+        (GPT_OSS, {"layer_types": ["linear_attention"] * 24}, ["'linear_attention'", "not expressed"]),
+        (GPT_OSS, {"sliding_window": None}, ["layer_types has windows", "sliding_window"]),
+        (GPT_OSS, {"experts_per_token": 2}, ["num_experts_per_tok = 4", "experts_per_token = 2"]),
+        (GPT_OSS, {"num_local_experts": "left out"}, ["lacks num_local_experts"]),
+        (GPT_OSS, {"num_local_experts": 2}, ["num_experts_per_tok = 4 exceeds num_local_experts = 2"]),
+        (QWEN3_MOE, {"decoder_sparse_step": 2}, ["decoder_sparse_step = 2", "only 1"]),
+        (QWEN3_MOE, {"mlp_only_layers": 3}, ["mlp_only_layers = 3", "leading"]),
+        (QWEN3_MOE, {"mlp_only_layers": [3]}, ["mlp_only_layers = [3]", "leading"]),
+        (DEEPSEEK_V3, {"kv_lora_rank": "left out"}, ["lacks kv_lora_rank", "deepseek_v3"]),
+        (DEEPSEEK_V3, {"first_k_dense_replace": 62}, ["first_k_dense_replace = 62 exceeds num_hidden_layers = 61"]),
+        (DEEPSEEK_V3, {"topk_group": 9}, ["topk_group = 9 exceeds n_group = 8"]),
+        (DEEPSEEK_V3, {"moe_layer_freq": 2}, ["moe_layer_freq = 2", "only 1"]),
+    ],
+)  # fmt: skip
+def test_mistakes_are_told_by_key(config, changes, parts):
+    with pytest.raises(PerfgridError) as caught:
+        values(config, **changes)
+    sentence = str(caught.value)
+    assert sentence.startswith("config.json")
+    assert "\n" not in sentence
+    for part in parts:
+        assert part in sentence, sentence
+
+
+@pytest.mark.parametrize("name", [*CONFIGS, *OTHERS])
+def test_whatever_a_key_holds_an_entry_or_one_sentence_comes_out(name):
+    whole = CONFIGS.get(name) or OTHERS[name][0]
+    whole = whole.get("text_config", whole)
+    sentences = []
+    for key in whole:
+        for held in (None, "x", "3 GB", -1, 0, 1e30, [], ["x", []], {}, {"a": 1}, True, float("inf")):
+            try:
+                found = values(whole, **{key: held})
+            except PerfgridError as error:
+                sentences.append(str(error))
+            else:
+                text = catalog_text("x", "x", "y", found, CATALOG.variables)
+                assert tomllib.loads(text)["x"]["layers"] == found["layers"]
+    assert all(s.startswith("config.json") and "\n" not in s for s in sentences)
+    assert len(sentences) > len(whole)
+
+
+# ---- the command ----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def importing(monkeypatch, capsys, tmp_path):
+    """Import a configuration by the command: (exit status, standard output, standard error)."""
+    assert cli.app
+
+    def call(config, *arguments):
+        path = tmp_path / "config.json"
+        path.write_text(config if isinstance(config, str) else json.dumps(config), encoding="utf-8")
+        return run(monkeypatch, capsys, "catalog", "import", path, *arguments)
+
+    return call
+
+
+def test_the_printed_entry_is_a_catalog_file(importing, tmp_path):
+    status, text, _ = importing(DEEPSEEK_V3, "--name", "mine-1.0")
+    assert status == 0
+    assert text.splitlines()[0] == (
+        "# 671,026,404,352 parameters, of which a token's forward pass multiplies 36,625,603,584"
+    )
+    path = tmp_path / "mine.toml"
+    path.write_text(text)
+    entry = load_catalog(path).entry("model", "mine-1.0")
+    assert counted_parameters(entry.values)["total_parameters"] == 671_026_404_352
+    assert entry.values["kv_lora_rank"] == 512
+
+
+def test_a_file_is_written_whole_or_not_at_all(importing, tmp_path):
+    target = tmp_path / "mine.toml"
+    status, _, err = importing({**LLAMA_8B, "hidden_size": None}, "--name", "x", "-o", target)
+    assert status == 2
+    assert "lacks hidden_size" in err
+    assert not target.exists()
+    status, out, _ = importing({**LLAMA_8B, "_name_or_path": "meta-llama/Llama-3.1-8B"}, "-o", target)
+    assert status == 0
+    assert out == f"saved {target} (llama-3.1-8b)\n"
+    assert load_catalog(target).entry("model", "llama-3.1-8b").title == "llama-3.1-8b"
+    before = target.read_text()
+    status, _, err = importing(DEEPSEEK_V3, "--name", "x", "-o", target)
+    assert status == 2
+    assert "--overwrite" in err
+    assert target.read_text() == before
+    assert importing(DEEPSEEK_V3, "--name", "x", "-o", target, "--overwrite")[0] == 0
+    assert load_catalog(target).entry("model", "x").values["experts"] == 256
+
+
+@pytest.mark.parametrize(
+    ("config", "arguments", "parts"),
+    [
+        ("{", ["--name", "x"], ["config.json", "not valid JSON"]),
+        ("[]", ["--name", "x"], ["config.json", "one JSON object", "list"]),
+        (LLAMA_8B, [], ["config.json", "--name"]),
+        (LLAMA_8B, ["--name", "x", "--source", "touvron2023lama2"], ["--source", "'touvron2023llama2'"]),
+        (LLAMA_8B, ["--name", "x", "-o", "x.json"], ["x.json", ".toml"]),
+    ],
+)
+def test_bad_imports_end_with_one_sentence(importing, config, arguments, parts):
+    status, out, err = importing(config, *arguments)
+    assert status == 2
+    assert out == ""
+    assert len(err.strip().splitlines()) == 1
+    for part in parts:
+        assert part in err
+
+
+def test_an_import_as_json_and_with_an_own_source(importing, tmp_path):
+    bib = tmp_path / "own.bib"
+    bib.write_text("@misc{own2026, author={Me}, title={My model}, year={2026}, url={https://example.org}}")
+    status, out, _ = importing(LLAMA_8B, "--name", "x", "--source", "own2026", "--catalog", bib, "--json")
+    data = json.loads(out)
+    assert status == 0
+    assert data["source"] == "own2026"
+    assert data["values"]["kv_heads"] == 8
+    assert data["counted"]["total_parameters"] == 8_030_261_248
