@@ -12,7 +12,9 @@ from .engine import constraint as constraint
 from .engine import formula as formula
 from .engine import xp as xp
 from .engine.dataset import feasible as feasible
+from .evidence import validate as validate
 from .formulas import BREAKDOWN as BREAKDOWN
+from .kernels import kernels as kernels
 from .run import evaluate as evaluate
 from .run import explain as explain
 from .run import save as save

@@ -6,6 +6,7 @@ import json
 import signal
 import sys
 import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -24,6 +25,7 @@ from perfgrid.engine.dataset import study_axes
 from perfgrid.engine.errors import PerfgridError
 from perfgrid.engine.registry import Constraint, Registry
 from perfgrid.formulas import INNER, WORKLOADS
+from perfgrid.kernels import PHASES, kernels
 from perfgrid.report.console import err, out, print_line, show, text_table, wide
 from perfgrid.report.text import explanation_lines, number
 from perfgrid.report.winners import WORDS, bound_by
@@ -261,6 +263,26 @@ def explain_command(
         err.print(f"note: {what} was made with other formulas than those installed; the derivation uses the latter")
     for number_of_line, line in enumerate(explanation_lines(found, INNER, depth)):
         print_line(line, whole=number_of_line <= len(found.violated))
+
+
+@app.command("kernels")
+def kernels_command(
+    what: Annotated[Path, typer.Argument(help="A study (.toml) or a result (.nc).")],
+    at: Annotated[list[str] | None, typer.Option("--at", help="axis=label[,axis=label...]")] = None,
+    settings: Settings = None,
+    as_json: Json = False,
+) -> None:
+    """List every kernel of one design: time per run and microbatch by phase, and the resource that bounds it."""
+    found = kernels(_study_or_result(what, settings), labels_of(at, "--at"))
+    if as_json:
+        print(json.dumps([asdict(kernel) for kernel in found]))
+        return
+    headers = ["kernel", "part", "runs", *(phase.replace("_", " ") for phase in PHASES)]
+    lines = []
+    for kernel in found:
+        times = [f"{number(t, 's')} {kernel.bound_by[phase]}" if t else "" for phase, t in kernel.time.items()]
+        lines.append([kernel.name, kernel.part, f"{kernel.runs:g}", *times])
+    show(text_table(headers, lines))
 
 
 @app.command("compare")

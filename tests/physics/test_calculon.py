@@ -1,9 +1,10 @@
 """Whole steps against Calculon (Isaev et al. 2023), a public step-time tool, with flat efficiencies.
 
-The tool was run on an A100 whose matrix and vector units reach half of their peak and whose memory and links reach 80 %,
-for every size. What perfgrid models beyond that is switched off here, and where the tool counts differently its way of
-counting is stated below as formulas of this test; all else is perfgrid's own: products and their shapes, kernels per
-layer, phases, what is recomputed, collectives per layer, stages, microbatches, schedules, buckets, states, activations.
+The tool was run on an A100 whose matrix and vector units reach half of their peak and whose memory and links reach 80 %
+of theirs, for every size. What perfgrid models beyond that is switched off here, and where the tool counts differently
+its way of counting is stated below as formulas of this test; all else is perfgrid's own: products and their shapes,
+kernels per layer, phases, what is recomputed, collectives per layer, stages, microbatches, schedules, buckets, states,
+activations.
 
 Switched off (`OFF`): tile and wave quantisation, caches, launches; embedding, head and loss in time and memory; float32
 accumulation of weight gradients; clearing of gradients; stragglers; hiding of tensor-parallel traffic.
@@ -120,9 +121,8 @@ def conventions(adds, tp_network):
         scores = rank_heads * sequence_length * sequence_length
         size = 2 * (scores + 2 * rank_heads * sequence_length * head_dim)
         flops = 2 * scores * head_dim
-        once = table(
-            "phase", forward=matrix(flops, size), input_gradient=matrix(2 * flops, size), weight_gradient=0.0
-        )
+        twice = matrix(2 * flops, size)
+        once = table("phase", forward=matrix(flops, size), input_gradient=twice, weight_gradient=0.0)
         return once * only("attention_kernel", "score", "context") * only("resource", "arithmetic")
 
     @formula(unit="s", source="guo2025")
@@ -204,8 +204,8 @@ def registry(adds, tp_network):
 WANTED = (
     "step_time", "forward_time", "backward_time", "recompute_time", "bubble_time", "exposed_tp_time",
     "exposed_pp_time", "exposed_dp_time", "dp_reduction_time", "dp_gathering_time", "optimizer_time", "microbatches",
-    "first_stage_layers", "stage_parameters", "state_memory", "layer_activation_memory", "layer_activations", "working_memory",
-    "core_product_time", "tp_message", "pp_handover_time", "layer_blocks", "pp", "chunks", "tp",
+    "first_stage_layers", "stage_parameters", "state_memory", "layer_activation_memory", "layer_activations",
+    "working_memory", "core_product_time", "tp_message", "pp_handover_time", "layer_blocks", "pp", "chunks", "tp",
     "parameter_state_size", "shard", "layer_recomputed", "core_recomputed", "layer_tp_gathers",
 )  # fmt: skip
 

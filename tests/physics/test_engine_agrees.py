@@ -34,6 +34,7 @@ def drawn_study(generator):
         "microbatch": some([1, 2, 4]),
         "precision": some(["bf16", "fp8"]),
         "recompute": some(["none", "selective", "full"], 3),
+        "schedule": some(["1f1b", "gpipe"]),
         "sequence_parallel": some([True, False]),
         "flash_attention": some([True, False]),
         "zero": some([0, 1]),
@@ -44,8 +45,8 @@ def drawn_study(generator):
             "chunks": some([1, 2, 3]),
         },
     }
-    axes["parallelism"]["tp"] = sorted({1, *axes["parallelism"]["tp"]})
-    axes["parallelism"]["pp"] = sorted({1, *axes["parallelism"]["pp"]})
+    for degree in ("tp", "pp", "chunks"):
+        axes["parallelism"][degree] = sorted({1, *axes["parallelism"][degree]})
     for name in some(SCALED, 2):
         axes[name] = {"scale": [0.3, 1.0] if name == "tp_overlap" else [0.3, 1.0, 7.0]}
     order = generator.permutation(list(axes))

@@ -111,16 +111,18 @@ many = settings(max_examples=300, deadline=None, derandomize=True)
 @many
 @given(pipelines(("gpipe",)), st.floats(0.0, 0.5))
 def test_gpipe_is_met_exactly(case, handover):
-    found, expected = both(*case, handover)
+    found, expected = both(*case, handover=handover)
     assert found == pytest.approx(expected, rel=1e-9)
 
 
 @many
 @given(pipelines(("1f1b",)))
 def test_uneven_stages_of_1f1b(case):
-    """Exact in nearly all cases; never above, 1.5 % below at most."""
+    """Never above; at most 0.5 % below with more microbatches than stages, 1.5 % with fewer."""
+    _, _, pp, _, microbatches, *_ = case
     found, expected = both(*case)
-    assert expected * (1 - 0.015) <= found <= expected * (1 + 1e-9)
+    below = 0.005 if microbatches > pp else 0.015
+    assert expected * (1 - below) <= found <= expected * (1 + 1e-9)
 
 
 def test_uneven_stages_of_1f1b_are_met_exactly_in_practice():
@@ -145,9 +147,9 @@ def test_uneven_chunks(case):
 @many
 @given(pipelines(("1f1b", "interleaved")), st.floats(0.001, 0.05))
 def test_exposed_handovers(case, handover):
-    """Up to 5 % of a layer's forward time per hand-over: the step within 2 %."""
-    found, expected = both(*case, handover)
-    assert found == pytest.approx(expected, rel=0.02)
+    """Up to 5 % of a layer's forward time per hand-over: the step within 3 %, never less than without them."""
+    found, expected = both(*case, handover=handover)
+    assert found == pytest.approx(expected, rel=0.03)
     assert found >= both(*case)[0]
 
 

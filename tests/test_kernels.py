@@ -1,0 +1,61 @@
+"""The list of kernels adds up to the times of layer, head and embedding that the step is made of."""
+
+import json
+
+import numpy as np
+import pytest
+
+from perfgrid import PerfgridError, Study, kernels
+from perfgrid.formulas import INNER
+from tests.physics.cases import design
+from tests.test_bad_input import run, write
+
+
+def study(**parameters):
+    return Study.make(
+        outputs=["step_time"],
+        axes={
+            "model": ["megatron-22b"],
+            "device": ["a100-sxm-80gb"],
+            "topology": ["rail-optimized"],
+            "parallelism": {"devices": [8], "tp": [8], "pp": [1]},
+        },
+        workload_parameters={"sequence_length": 2048, "global_batch": 4, "microbatch": 4, "zero": 0} | parameters,
+    )
+
+
+@pytest.mark.parametrize("fused", [True, False])
+def test_kernels_add_up(fused):
+    q = design("megatron-22b", microbatch=4.0, global_batch=4.0, flash_attention=fused, recompute="selective")
+    found = kernels(study(flash_attention=fused, recompute="selective"), {})
+    for part in ("layer", "head", "embedding"):
+        by_phase = np.squeeze(np.sum(q[f"{part}_phase_time"], axis=INNER.position("resource"), keepdims=True))
+        for phase, total in zip(INNER.labels["phase"], np.broadcast_to(by_phase, 3), strict=True):
+            listed = sum(k.runs * k.time[phase] for k in found if k.part == part)
+            if part == "head":  # the final norm is listed with those of the layers
+                listed += next(k.time[phase] for k in found if k.name == "norm")
+            assert listed == pytest.approx(total, rel=1e-9), (part, phase)
+    assert {k.name for k in found} >= {"qkv", "norm", "logits", "loss", "bias"}
+    assert ("flash" in {k.name for k in found}) == fused
+    assert ("softmax" in {k.name for k in found}) != fused
+    bounds = {k.name: k.bound_by["forward"] for k in found}
+    assert bounds["ffn_up"] == "arithmetic"
+    assert bounds["norm"] == "hbm"
+
+
+def test_the_command_lists_them(monkeypatch, capsys, tmp_path):
+    path = write(tmp_path)
+    at = ("--at", "parallelism=tp2.pp2.dp4")
+    status, out, _ = run(monkeypatch, capsys, "kernels", path, *at)
+    assert status == 0
+    assert "ffn_up" in out
+    assert "arithmetic" in out
+    status, out, _ = run(monkeypatch, capsys, "kernels", path, "--json", *at)
+    listed = json.loads(out)
+    assert {"name", "part", "runs", "time", "bound_by"} == set(listed[0])
+    assert run(monkeypatch, capsys, "kernels", path, "--at", "parallelism=tp3.pp1.dp1")[0] == 2
+
+
+def test_every_axis_needs_a_label():
+    with pytest.raises(PerfgridError, match="no axis 'row'"):
+        kernels(study(), {"row": 1})
