@@ -15,6 +15,8 @@ from .engine.dataset import feasible as feasible
 from .evidence import validate as validate
 from .formulas import BREAKDOWN as BREAKDOWN
 from .kernels import kernels as kernels
+from .network import collective_choice as collective_choice
+from .network import collective_time as collective_time
 from .run import evaluate as evaluate
 from .run import explain as explain
 from .run import save as save

@@ -170,18 +170,9 @@ def STAGE_stage_alternates(chunks, microbatches, STAGE_stage_ahead):
 
 
 @formula(unit="s", source="narayanan2021")
-def first_stage_longer_time(
-    first_stage_layers, layer_forward_time, layer_backward_time, embedding_forward_time, embedding_backward_time
-):
-    """The longer of the passes of the first of several stages for one microbatch."""
-    forward = first_stage_layers * layer_forward_time + embedding_forward_time
-    return xp.maximum(forward, first_stage_layers * layer_backward_time + embedding_backward_time)
-
-
-@formula(unit="s", source="narayanan2021")
-def middle_stage_longer_time(middle_stage_layers, layer_forward_time, layer_backward_time):
-    """The longer of a full middle stage's passes for one microbatch."""
-    return middle_stage_layers * xp.maximum(layer_forward_time, layer_backward_time)
+def layer_longer_time(layer_forward_time, layer_backward_time):
+    """The longer of a layer's passes for one microbatch."""
+    return xp.maximum(layer_forward_time, layer_backward_time)
 
 
 @alternative(of="bubble_time", by="schedule", label="1f1b", unit="s", source="narayanan2021")
@@ -193,13 +184,14 @@ def one_forward_one_backward_bubble_time(
     first_stage_alternates,
     first_stage_time,
     first_stage_idle_time,
-    first_stage_longer_time,
+    first_stage_layers,
     middle_stage_alternates,
     middle_stage_time,
     middle_stage_idle_time,
-    middle_stage_longer_time,
+    middle_stage_layers,
     last_stage_time,
     last_stage_idle_time,
+    layer_longer_time,
 ):
     """Idle time of the slowest stage in 1F1B while the pipeline fills and drains: by the longest of three paths.
 
@@ -210,16 +202,12 @@ def one_forward_one_backward_bubble_time(
     def idle(once, repeated):  # of the slowest stage, if the step takes ``once`` + microbatches·``repeated``
         return once - microbatches * (slowest_stage_time - repeated)
 
-    by_first = xp.where(
-        first_stage_alternates > 0,
-        idle(first_stage_idle_time, first_stage_time),
-        idle(model_pass_time - first_stage_longer_time, first_stage_longer_time),
-    )
-    by_middle = xp.where(
-        middle_stage_alternates > 0,
-        idle(middle_stage_idle_time, middle_stage_time),
-        idle(model_pass_time - middle_stage_longer_time, middle_stage_longer_time),
-    )
+    def idle_early(alternates, once, repeated, layers):
+        longer = layers * layer_longer_time
+        return xp.where(alternates > 0, idle(once, repeated), idle(model_pass_time - longer, longer))
+
+    by_first = idle_early(first_stage_alternates, first_stage_idle_time, first_stage_time, first_stage_layers)
+    by_middle = idle_early(middle_stage_alternates, middle_stage_idle_time, middle_stage_time, middle_stage_layers)
     ends = xp.maximum(idle(last_stage_idle_time, last_stage_time), by_first)
     return xp.where(pp > 2, xp.maximum(ends, by_middle), xp.where(pp > 1, ends, 0.0))
 
@@ -328,44 +316,3 @@ def most_chunks_of_gpipe():
 def schedule_takes_chunks(chunks, most_chunks):
     """The schedule knows this many virtual stages per device."""
     return chunks <= most_chunks
-
-
-@constraint(
-    kind="illegal", reason="data-parallel ranks times microbatch do not divide the global batch", source="narayanan2021"
-)
-def batch_divides(global_batch, dp, microbatch):
-    """Every pipeline processes the same number of full microbatches."""
-    return global_batch % (dp * microbatch) == 0
-
-
-@constraint(
-    kind="illegal", reason="an interleaved schedule needs a multiple of pp microbatches", source="narayanan2021"
-)
-def microbatches_interleave(microbatches, pp, chunks):
-    """Interleaved schedules process microbatches in groups of as many as there are stages."""
-    return (chunks == 1) | (microbatches % pp == 0)
-
-
-@constraint(
-    kind="illegal",
-    reason="pp x chunks divide neither the layers nor one or two more (the first and the last chunk may lack one)",
-    source="grattafiori2024llama3",
-)
-def layers_interleave(missing_layers, stage_layers, chunks):
-    """Every chunk of an interleaved schedule has the same number of layers; the first and the last may have one less.
-
-    As in Llama 3.1 405B, whose 126 layers run as 128 chunks: the embedding and the head stand for a layer each.
-    """
-    return (chunks == 1) | ((missing_layers <= 2) & (stage_layers % chunks == 0))
-
-
-@constraint(kind="illegal", reason="there are fewer layers than pipeline stages", source="narayanan2021")
-def layers_suffice(layers, pp):
-    """Every stage has at least one layer."""
-    return pp <= layers
-
-
-@constraint(kind="illegal", reason="an interleaved schedule needs more than one stage", source="narayanan2021")
-def chunks_need_stages(pp, chunks):
-    """Virtual stages exist only in a pipeline."""
-    return (chunks == 1) | (pp > 1)

@@ -8,7 +8,7 @@ in its last chunk.
 """
 
 from perfgrid.engine import xp
-from perfgrid.engine.registry import formula
+from perfgrid.engine.registry import constraint, formula
 
 STAGES = {"STAGE": ("first", "middle", "last")}
 PARTS = {"PART": ("layers", "embeddings", "heads")}
@@ -150,3 +150,47 @@ def model_pass_time(layers, layer_time, embedding_time, head_time):
 def microbatches(global_batch, dp, microbatch):
     """Microbatches that each pipeline processes per step."""
     return xp.maximum(xp.ceil(global_batch / (dp * microbatch)), 1.0)
+
+
+# ---- what divides what ----------------------------------------------------------------------------------------------
+
+
+@constraint(
+    kind="illegal", reason="data-parallel ranks times microbatch do not divide the global batch", source="narayanan2021"
+)
+def batch_divides(global_batch, dp, microbatch):
+    """Every pipeline processes the same number of full microbatches."""
+    return global_batch % (dp * microbatch) == 0
+
+
+@constraint(
+    kind="illegal", reason="an interleaved schedule needs a multiple of pp microbatches", source="narayanan2021"
+)
+def microbatches_interleave(microbatches, pp, chunks):
+    """Interleaved schedules process microbatches in groups of as many as there are stages."""
+    return (chunks == 1) | (microbatches % pp == 0)
+
+
+@constraint(
+    kind="illegal",
+    reason="pp x chunks divide neither the layers nor one or two more (the first and the last chunk may lack one)",
+    source="grattafiori2024llama3",
+)
+def layers_interleave(missing_layers, stage_layers, chunks):
+    """Every chunk of an interleaved schedule has the same number of layers; the first and the last may have one less.
+
+    As in Llama 3.1 405B, whose 126 layers run as 128 chunks: the embedding and the head stand for a layer each.
+    """
+    return (chunks == 1) | ((missing_layers <= 2) & (stage_layers % chunks == 0))
+
+
+@constraint(kind="illegal", reason="there are fewer layers than pipeline stages", source="narayanan2021")
+def layers_suffice(layers, pp):
+    """Every stage has at least one layer."""
+    return pp <= layers
+
+
+@constraint(kind="illegal", reason="an interleaved schedule needs more than one stage", source="narayanan2021")
+def chunks_need_stages(pp, chunks):
+    """Virtual stages exist only in a pipeline."""
+    return (chunks == 1) | (pp > 1)

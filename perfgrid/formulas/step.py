@@ -85,14 +85,16 @@ def step_time(
     slowest_stage_time,
     bubble_time,
     straggler_time,
-    exposed_pp_time,
-    exposed_dp_time,
-    exposed_tied_time,
+    communication_time,
+    exposed_tp_time,
     optimizer_time,
 ):
-    """Time of one training step: all microbatches at the pace of the slowest stage, plus what nothing hides."""
-    pipeline = microbatches * slowest_stage_time + bubble_time + straggler_time + exposed_pp_time
-    return pipeline + exposed_dp_time + exposed_tied_time + optimizer_time
+    """Time of one training step: all microbatches at the pace of the slowest stage, plus what nothing hides.
+
+    The tensor-parallel part of the communication is in the pace already.
+    """
+    pipeline = microbatches * slowest_stage_time + bubble_time + straggler_time
+    return pipeline + (communication_time - exposed_tp_time) + optimizer_time
 
 
 @formula(unit="s", source="guo2025")

@@ -1,0 +1,271 @@
+"""Which algorithms a group has on its tiers: name -> schedule, or the reason why it has none there.
+
+All-reduce is a reduce-scatter and an all-gather by the same algorithm unless it has a schedule of its own. Over several
+tiers an algorithm is a `Route`: what each tier does, and whether one after the other, in chunks, or at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from . import hierarchy, tier_grid, tier_switched
+from .fabric import SWITCHED, Place
+from .schedule import NOTHING, Coefficients, Schedule
+
+Offer = dict[str, Schedule | str]
+COLLECTIVES = ("all_reduce", "reduce_scatter", "all_gather", "all_to_all", "broadcast", "send_recv")
+GATHERING = ("reduce_scatter", "all_gather")
+SYNONYMS = {
+    ("all_reduce", "two_shot"): "direct",
+    ("all_to_all", "minimal"): "direct",
+    ("all_to_all", "shortest_paths"): "direct",
+}
+# what "hierarchical" runs on a tier: the schedule that its kind is built for
+ORDINARY: Mapping[str, str] = {
+    "ring": "ring",
+    "line": "line",
+    "fully_connected": "direct",
+    "switch": "direct",
+    "torus": "rotated",
+    "mesh": "rotated",
+    "twisted_torus": "ring",
+    "hypercube": "rotated_halving_doubling",
+    "hyperx": "direct_per_dimension",
+    "fat_tree": "ring",
+    "dragonfly": "hierarchical",
+    "rail": "ring",
+    "rail_only": "ring",
+}
+
+
+def on_tier(place: Place, collective: str) -> Offer:
+    """Schedules of a collective among the members of a group on one tier."""
+    if place.members == 1:
+        return {"direct": NOTHING}
+    kind = place.tier.kind
+    if kind == "dragonfly":
+        part = {
+            "all_to_all": tier_switched.dragonfly_all_to_all,
+            "broadcast": tier_switched.dragonfly_broadcast,
+            "send_recv": tier_switched.dragonfly_send_recv,
+        }.get(collective, tier_switched.dragonfly_gather)
+        return _all_reduce(part(place), place) if collective == "all_reduce" else part(place)
+    of: Any = tier_switched if kind in (*SWITCHED, "fully_connected") else tier_grid
+    if collective == "all_reduce":
+        return _all_reduce(of.gather(place), place) | of.all_reduce(place)
+    return of.gather(place) if collective in GATHERING else getattr(of, collective)(place)
+
+
+def _all_reduce(gather: Offer, place: Place) -> Offer:
+    """Reduce-scatter and all-gather by each algorithm, and everyone's whole message to everyone at once."""
+    twice: Offer = {name: s if isinstance(s, str) else 2 * s for name, s in gather.items()}
+    direct = gather["direct"]
+    assert isinstance(direct, Schedule)
+    return {**twice, "one_shot": direct.load(place.members)}
+
+
+def ordinary(place: Place, collective: str) -> Schedule:
+    """The schedule that ``hierarchical`` runs on a tier: what its kind is built for, where the group can have it."""
+    legal = {name: s for name, s in on_tier(place, collective).items() if isinstance(s, Schedule)}
+    usual = ORDINARY[place.tier.kind] if collective in GATHERING else "direct"
+    name = next(n for n in (usual, "bucket", "scatter_all_gather", "pipelined_tree", *legal) if n in legal)
+    return legal[name]
+
+
+# ---- several tiers --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Route:
+    """A schedule on every tier and how they follow each other: "in_sequence", "pipelined" or "together"."""
+
+    parts: tuple[Schedule, ...]
+    how: str = "in_sequence"
+
+    def on(self, places: Sequence[Place]) -> Coefficients:
+        """Coefficients on the tiers of a fabric; one set of messages pays one step latency, the largest."""
+        tiers = [p.tier for p in places]
+        if self.how != "together":
+            costs = [s.on(*t.speed) for s, t in zip(self.parts, tiers, strict=True)]
+            return hierarchy.pipelined(costs) if self.how == "pipelined" else hierarchy.in_sequence(costs)
+        software = max(s.steps * t.step_latency for s, t in zip(self.parts, tiers, strict=True))
+        costs = [s.on(0.0, *t.speed[1:]) for s, t in zip(self.parts, tiers, strict=True)]
+        found = hierarchy.together(costs)
+        return replace(found, latency=found.latency + software)
+
+
+Routes = dict[str, Route | str]
+
+
+def tier_schedules(places: Sequence[Place], collective: str) -> list[Offer]:
+    """What each tier offers for its share of the message when a collective goes tier by tier.
+
+    A rank gathers from outside only its part of what its domain needs; the outermost tier of an all-reduce reduces and
+    spreads in one, the others do it before and after. Source: cho2019blueconnect.
+    """
+    outermost = max((i for i, p in enumerate(places) if p.members > 1), default=0)
+    found = []
+    for i, place in enumerate(places):
+        offer = on_tier(place, collective if collective != "all_reduce" or i == outermost else "all_gather")
+        if collective in (*GATHERING, "all_reduce"):
+            factor = 2 if collective == "all_reduce" and i != outermost else 1
+            offer = {name: s if isinstance(s, str) else (factor * s).load(1 / place.inner) for name, s in offer.items()}
+        found.append(offer)
+    return found
+
+
+def across_tiers(places: Sequence[Place], collective: str) -> Routes:
+    """Algorithms of a group on a fabric: those of its one tier, or those that combine several."""
+    active = [p for p in places if p.members > 1]
+    if len(places) == 1:
+        return {name: s if isinstance(s, str) else Route((s,)) for name, s in on_tier(places[0], collective).items()}
+    found: Routes = {}
+    if len(active) <= 1:
+        found |= _alone(places, collective)
+    if collective == "send_recv":
+        return found or {"direct": Route(_farthest(places), "together")}
+    parts = _ordinary_parts(places, collective)
+    found["hierarchical"] = Route(parts)
+    if len(active) > 1:
+        own_links = not any(p.shares_ports for p in active)
+        if own_links and not any(s.chunk_volume for s in parts) and collective != "broadcast":
+            found["hierarchical_pipelined"] = Route(parts, "pipelined")
+        found |= _flat(places, collective)
+    return found
+
+
+def _ordinary_parts(places: Sequence[Place], collective: str) -> tuple[Schedule, ...]:
+    """Every tier's usual schedule for its share of the message; an all-reduce scatters inwards and gathers outwards."""
+    if collective in (*GATHERING, "all_reduce"):
+        passes = 2 if collective == "all_reduce" else 1
+        return tuple((passes * ordinary(p, "all_gather")).load(1 / p.inner) for p in places)
+    return tuple(ordinary(p, collective) for p in places)
+
+
+def _schedule(found: Schedule | str) -> Schedule:
+    assert isinstance(found, Schedule), found
+    return found
+
+
+def _alone(places: Sequence[Place], collective: str) -> Routes:
+    """The algorithms of the only tier on which the group has several members."""
+    index = next((i for i, p in enumerate(places) if p.members > 1), 0)
+    offer = on_tier(places[index], collective)
+    return {
+        name: s if isinstance(s, str) else Route(tuple(s if i == index else NOTHING for i in range(len(places))))
+        for name, s in offer.items()
+    }
+
+
+def _flat(places: Sequence[Place], collective: str) -> Routes:
+    """Algorithms that do not stop between tiers."""
+    found: Routes = {}
+    if collective == "broadcast":
+        return found
+    found |= _all_pairs(places)
+    if collective == "all_to_all":
+        return found
+    n = 1
+    for place in places:
+        n *= place.members
+    pairs = {name: r for name, r in found.items() if name == "direct" and isinstance(r, Route)}
+    found = {name: _twice(r) if collective == "all_reduce" else r for name, r in pairs.items()}
+    if collective == "all_reduce" and "direct" in pairs:
+        found["one_shot"] = Route(tuple(s.load(n) for s in pairs["direct"].parts), "together")
+    active = [i for i, p in enumerate(places) if p.members > 1]
+    if len(active) == 2 and places[active[0]].tier.kind in ("switch", "fully_connected"):
+        found["multi_ring"] = _multi_ring(places, active, 2 if collective == "all_reduce" else 1)
+    return found
+
+
+def _twice(route: Route) -> Route:
+    return Route(tuple(2 * s for s in route.parts), route.how)
+
+
+def _multi_ring(places: Sequence[Place], active: list[int], passes: int) -> Route | str:
+    inner, outer = (places[i] for i in active)
+    if outer.tier.kind not in SWITCHED:
+        return f"needs an outer tier of switches, found {outer.tier.kind}"
+    if inner.members == 2 and outer.members % 2:
+        return f"needs an even number of domains where two ranks share one, found {outer.members}"
+    inside, between = hierarchy.multi_ring(inner.members, outer.members)
+    if inner.tier.kind == "fully_connected":  # each ring has links of its own
+        inside = inside.load(1 / (inner.members - 1))
+    if outer.shares_ports:  # the ring's hops inside leave by the same ports
+        inside = inside.load(inner.members / max(inner.members - 1, 1))
+    most = max(c.scarcity for c in tier_switched.levels(outer))
+    between = Schedule(between.steps, between.hops / 2 * tier_switched.hops(outer), between.volume * most)
+    parts = [NOTHING] * len(places)
+    parts[active[0]], parts[active[1]] = passes * inside, passes * between
+    return Route(tuple(parts), "together")
+
+
+def _all_pairs(places: Sequence[Place]) -> Routes:
+    """All-to-all with all parts under way at once."""
+    kinds = [p.tier.kind for p in places if p.members > 1]
+    along = Route(_dimension_order(places), "together")
+    if "rail" in kinds or "rail_only" in kinds:
+        found: Routes = {"rail_forward": along}
+    elif "fat_tree" in kinds:
+        found = {}
+    else:
+        found = {"dimension_order": along}
+    if "rail_only" in kinds:
+        found["direct"] = "needs a network between the rails, found rail_only"
+    elif kinds[-1] in ("rail", "fat_tree"):
+        found["direct"] = Route(_direct_parts(places), "together")
+    return found
+
+
+def _dimension_order(places: Sequence[Place]) -> tuple[Schedule, ...]:
+    """Every part moves tier by tier to its place; ports also carry what goes on over the uplinks above them."""
+    parts = [_schedule(on_tier(p, "all_to_all")["direct"]) for p in places]
+    reach = 1
+    for i in reversed(range(len(places))):
+        reach *= places[i].members
+        if not places[i].shares_ports:
+            if i + 1 < len(places) and places[i + 1].shares_ports:
+                parts[i] = replace(parts[i], volume=max(parts[i].volume, (reach - 1) / reach))
+            reach = 1
+    return tuple(parts)
+
+
+def _direct_parts(places: Sequence[Place]) -> tuple[Schedule, ...]:
+    """Loads of a direct all-to-all: a port carries all that leaves its domain, uplinks what passes them.
+
+    A tier below the lowest rail carries only the parts for its own domain, as its kind routes them.
+    """
+    n = 1
+    for place in places:
+        n *= place.members
+    first = next(i for i, p in enumerate(places) if p.tier.kind in ("rail", "fat_tree"))
+    parts: list[Schedule] = []
+    for i, place in enumerate(places):
+        beyond = (n - place.inner) / n  # of the message, to ranks outside the domain below
+        if place.members == 1:
+            parts.append(NOTHING)
+        elif i < first:
+            local = places[first].inner  # ranks for which the inner tiers deliver
+            own = _schedule(on_tier(place, "all_to_all")["direct"])
+            shared = places[first].shares_ports and i == first - 1
+            load = (n - 1) / n if shared else own.volume * local / n
+            parts.append(Schedule(own.steps, own.hops if shared else 0.0, load, messages=place.inner * own.messages))
+        elif place.tier.kind == "rail":
+            spine = [*place.tier.oversubscription, 1.0][0]
+            crossing = spine * (beyond - (place.members - 1) / n)
+            messages = place.inner * (place.members - 1.0)
+            parts.append(Schedule(1.0, 4.0, max(beyond, crossing), messages=messages))
+        else:
+            scarce = max(
+                c.scarcity * (n - place.inner * c.inside) / n for c in tier_switched.levels(place) if c.members > 1
+            )
+            hops = 2.0 * sum(c.members > 1 for c in tier_switched.levels(place))
+            parts.append(Schedule(1.0, hops, scarce, messages=place.inner * (place.members - 1.0)))
+    return tuple(parts)
+
+
+def _farthest(places: Sequence[Place]) -> tuple[Schedule, ...]:
+    """A message to the next rank may cross every tier on which the group has several members."""
+    return tuple(_schedule(on_tier(p, "send_recv")["direct"]) for p in places)

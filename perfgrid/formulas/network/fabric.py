@@ -1,0 +1,185 @@
+"""A fabric as data, and where a group of ranks lies on it.
+
+Tiers and the sides of their shapes are listed from the innermost outwards; the first varies fastest in the order of
+ranks. This file and `algorithms` work on single fabrics with plain numbers, once per fabric and group.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from perfgrid.engine.errors import PerfgridError
+
+MOST_SIDES = 4
+# what the numbers of a kind's shape mean, and how many there may be
+KINDS: Mapping[str, tuple[int, int, str]] = {
+    "ring": (1, 1, "ranks"),
+    "line": (1, 1, "ranks"),
+    "fully_connected": (1, 1, "ranks"),
+    "switch": (1, 1, "ports"),
+    "torus": (1, MOST_SIDES, "sides"),
+    "mesh": (1, MOST_SIDES, "sides"),
+    "twisted_torus": (2, MOST_SIDES, "sides"),
+    "hypercube": (1, 20, "a 2 for each dimension"),
+    "hyperx": (1, MOST_SIDES, "sides"),
+    "fat_tree": (1, MOST_SIDES, "children per switch of each level"),
+    "dragonfly": (3, 3, "terminals per router, routers per group, groups"),
+    "rail": (1, 1, "domains"),
+    "rail_only": (1, 1, "domains"),
+}
+OUTER = ("rail", "rail_only")  # they join domains of an inner tier by equal position
+SWITCHED = ("switch", "rail", "rail_only", "fat_tree")
+
+
+@dataclass(frozen=True)
+class Tier:
+    """One tier: kind, shape, byte/s per link (or port) and direction, latencies in s and what its kind adds."""
+
+    kind: str
+    shape: tuple[int, ...]
+    bandwidth: float
+    step_latency: float
+    hop_latency: float
+    message_latency: float = 0.0  # to post one of several messages to different ranks
+    bidirectional: bool = True  # ring
+    wraps: tuple[bool, ...] = ()  # torus: sides that are rings, the others are lines; all by default
+    oversubscription: tuple[float, ...] = ()  # fat_tree: of each level above the leaves; rail: of the spine
+    global_links: int = 0  # dragonfly: per router
+    in_network: bool = False  # the switches add and multicast
+    twist: tuple[tuple[int, tuple[int, ...]], ...] = ()
+
+    @property
+    def size(self) -> int:
+        """Ranks (or inner domains) that the tier joins."""
+        return math.prod(self.shape)
+
+    @property
+    def speed(self) -> tuple[float, float, float, float]:
+        """Step latency, hop latency, bandwidth and message latency, as `Schedule.on` takes them."""
+        return self.step_latency, self.hop_latency, self.bandwidth, self.message_latency
+
+    @property
+    def rings(self) -> tuple[bool, ...]:
+        """Which sides of the shape close to a ring."""
+        return self.wraps or (self.kind in ("ring", "torus"),) * len(self.shape)
+
+
+@dataclass(frozen=True)
+class Fabric:
+    """Tiers from the innermost outwards."""
+
+    tiers: tuple[Tier, ...]
+    library: str | None = None  # a communication library with constants of its own
+
+    @property
+    def size(self) -> int:
+        """Ranks of the whole fabric."""
+        return math.prod(t.size for t in self.tiers)
+
+    @property
+    def name(self) -> str:
+        """Kinds and shapes, for sentences."""
+        return " of ".join(f"{t.kind} {'x'.join(map(str, t.shape))}" for t in reversed(self.tiers))
+
+
+@dataclass(frozen=True)
+class Side:
+    """A group's part of one side: ``members`` of its ``length`` positions, ``stride`` apart."""
+
+    length: int
+    members: int
+    stride: int
+    ring: bool = False  # the side wraps around
+
+    @property
+    def whole(self) -> bool:
+        """The group has all positions of the side."""
+        return self.members == self.length
+
+    @property
+    def closed(self) -> bool:
+        """On a ring, and the last member is as far from the first as any two neighbours."""
+        return self.ring and self.members * self.stride == self.length
+
+    @property
+    def owned(self) -> bool:
+        """No other group shares the links between the members: a whole ring, or a line without gaps."""
+        return self.whole if self.ring else self.stride == 1
+
+
+@dataclass(frozen=True)
+class Place:
+    """A group's part of one tier."""
+
+    tier: Tier
+    sides: tuple[Side, ...]
+    inner: int  # members of the group inside one domain below this tier
+    below: int  # ranks in one domain below this tier
+    ports_below: int = 0  # levels of switches below that this tier's paths pass through the same ports
+    port_load: float = 1.0  # load of a rank's port by what this tier carries, relative to this tier's own bandwidth
+    members: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "members", math.prod(s.members for s in self.sides))
+
+    @property
+    def shares_ports(self) -> bool:
+        """The tier is made of the uplinks of the switches below it."""
+        return self.ports_below > 0
+
+    @property
+    def active(self) -> tuple[Side, ...]:
+        """Sides along which the group extends."""
+        return tuple(s for s in self.sides if s.members > 1)
+
+
+def place(fabric: Fabric, size: int, stride: int) -> tuple[Place, ...]:
+    """Where a group of ``size`` ranks ``stride`` apart lies; PerfgridError if it does not fill whole domains.
+
+    The members inside a domain of S ranks are clamp(S/stride, 1, size); the rule holds for every side of every tier.
+    Source: narayanan2021, section 3.
+    """
+    if size * stride > fabric.size:
+        raise PerfgridError(
+            f"group: {size} ranks {stride} apart span {size * stride} ranks, but the topology has {fabric.size}"
+        )
+    if fabric.size % (size * stride):
+        raise PerfgridError(
+            f"group: {size} ranks {stride} apart do not divide the {fabric.size} ranks of the topology; "
+            f"size times stride must be one of {_divisors(fabric.size)}"
+        )
+    places: list[Place] = []
+    below, inner, ports, port = 1, 1, 0, math.inf
+    for index, tier in enumerate(fabric.tiers):
+        sides, start, inside = [], below, inner
+        for length, ring in zip(tier.shape, tier.rings, strict=True):
+            side = _side(length, below, size, stride, f"tier {index} ({tier.kind})")
+            sides.append(replace(side, ring=ring))
+            below *= length
+            inner *= sides[-1].members
+        if tier.kind != "fat_tree" or not ports:  # a tier with ports of its own
+            ports, port = 0, tier.bandwidth
+        places.append(Place(tier, tuple(sides), inside, start, ports, max(1.0, tier.bandwidth / port)))
+        ports += len(tier.shape) if tier.kind in SWITCHED else 0
+    return tuple(places)
+
+
+def _side(length: int, below: int, size: int, stride: int, where: str) -> Side:
+    """The part of a side whose positions are ``below`` ranks apart."""
+    span, domain = size * stride, length * below
+    if below % span == 0 or stride % domain == 0:  # inside one position, or every member in a domain of its own
+        return Side(length, 1, 1)
+    apart, covered = max(stride, below), min(span, domain)
+    if not (apart % min(stride, below) or domain % apart or domain % covered or span % covered or covered % apart):
+        return Side(length, covered // apart, apart // below)
+    raise PerfgridError(
+        f"group: {size} ranks {stride} apart do not fill whole domains of {where}, which joins {length} domains of "
+        f"{below}; the stride must divide a domain or be a multiple of it, and so must size times stride"
+    )
+
+
+def _divisors(n: int) -> str:
+    found = [d for d in range(1, n + 1) if n % d == 0] if n <= 1 << 20 else [1, n]
+    return ", ".join(map(str, found[:12])) + (" ..." if len(found) > 12 else "")
