@@ -19,8 +19,10 @@ WORDS = {
     "launch_time": "kernel launches",
     "exposed_tp_time": "tp communication",
     "bubble_time": "pipeline bubble",
+    "straggler_time": "stragglers",
     "exposed_pp_time": "pp communication",
     "exposed_dp_time": "dp communication",
+    "exposed_tied_time": "tied-embedding reduction",
     "optimizer_time": "optimizer step",
 }
 
