@@ -1,5 +1,7 @@
 """Attention against loops over heads, blocks and stored tensors."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -9,7 +11,8 @@ from perfgrid.formulas import INNER, flash
 from . import loops
 from .cases import design, rows
 
-A100, H100 = (load_catalog().entry("device", name).values for name in ("a100-sxm-80gb", "h100-sxm-80gb"))
+A100: Any = load_catalog().entry("device", "a100-sxm-80gb").values
+H100: Any = load_catalog().entry("device", "h100-sxm-80gb").values
 RESOURCE = INNER.position("resource")
 
 
@@ -96,8 +99,8 @@ def test_fused_kernel_against_a_loop(phase, version):
         balance = heads / (132 * -(-heads // 132))
     else:
         balance = min(1.0, heads * blocks_by_loop(s, block) / (132 * rows_per_head))
-    products = max(flops / rate, scratchpad / float(H100["shared_memory_bandwidth"] or 1e18))
-    pointwise = exponentials / float(H100["special_function_rate"]) + operations / float(H100["vector_rate"])
+    products = max(flops / rate, scratchpad / H100["shared_memory_bandwidth"])
+    pointwise = exponentials / H100["special_function_rate"] + operations / H100["vector_rate"]
     hidden = 0.65 * min(products, pointwise) if version == 3 else 0.0
     chip = (products + pointwise - hidden) / balance
     prefetched = 2 * query if backward else 2 * key

@@ -1,6 +1,7 @@
 """Matrix products against loops over tiles, waves and blocks."""
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +12,8 @@ from perfgrid.formulas import INNER, gemm
 from . import loops
 from .cases import design, rows
 
-A100, H100 = (load_catalog().entry("device", name).values for name in ("a100-sxm-80gb", "h100-sxm-80gb"))
+A100: Any = load_catalog().entry("device", "a100-sxm-80gb").values
+H100: Any = load_catalog().entry("device", "h100-sxm-80gb").values
 RESOURCE = INNER.position("resource")
 
 SHAPES = [(4096, 4096, 4096), (2048, 1536, 96), (1000, 3000, 100), (128, 128, 64), (1, 50, 7), (3000, 200, 5000)]
@@ -19,7 +21,7 @@ SHAPES = [(4096, 4096, 4096), (2048, 1536, 96), (1000, 3000, 100), (128, 128, 64
 
 @pytest.mark.parametrize("tile", [(128, 256), (256, 128), (128, 128), (64, 64)])
 @pytest.mark.parametrize("shape", SHAPES)
-def test_work_of_a_tile_shape_against_loops(shape: tuple[int, int, int], tile):
+def test_work_of_a_tile_shape_against_loops(shape: tuple[int, int, int], tile: tuple[int, int]):
     m, n, k = shape
     for batch in (1, 3):
         volume, scratchpad, registers, loads, stores, parts = loops.tile_work(*shape, batch, *tile, A100)
