@@ -27,7 +27,7 @@ from perfgrid.engine.registry import Constraint, Registry
 from perfgrid.formulas import INNER, WORKLOADS
 from perfgrid.kernels import PHASES, kernels
 from perfgrid.report.console import err, out, print_line, show, text_table, wide
-from perfgrid.report.text import explanation_lines, number
+from perfgrid.report.text import explanation_lines, number, point_lines
 from perfgrid.report.winners import WORDS, bound_by
 from perfgrid.run import check_output, evaluate, explain, formulas_changed, save, stream
 from perfgrid.study import Study, load_study
@@ -157,10 +157,7 @@ def run(
         out.print("nothing is kept: give -o FILE.nc to save the result, or [best] in the study for a table")
     out.print(f"{points:,} points in {seconds:.1f} s; {infeasible:,} infeasible ({infeasible / points:.1%})")
     for violation in reasons:
-        out.print(
-            f"  {violation.points:>13,} ({violation.points / points:.1%})  {violation.reason} [{violation.name}]",
-            markup=False,
-        )
+        out.print(f"  {violation.points:>13,} ({violation.points / points:.1%})  {violation.reason} [{violation.name}]")
     if output is not None:
         out.print(f"saved {output} ({output.stat().st_size / 1e6:.1f} MB)")
 
@@ -275,11 +272,15 @@ def kernels_command(
     """List every kernel of one design: time per run and microbatch by phase, and the resource that bounds it."""
     found = kernels(_study_or_result(what, settings), labels_of(at, "--at"))
     if as_json:
-        print(json.dumps([asdict(kernel) for kernel in found]))
+        violated = [{"name": v.name, "kind": v.kind, "reason": v.reason} for v in found.violated]
+        rows = [asdict(kernel) for kernel in found.kernels]
+        print(json.dumps({"point": found.point, "violated": violated, "kernels": rows}))
         return
+    for line in point_lines(found.point, found.violated, INNER):
+        print_line(line, whole=True)
     headers = ["kernel", "part", "runs", *(phase.replace("_", " ") for phase in PHASES)]
     lines = []
-    for kernel in found:
+    for kernel in found.kernels:
         times = [f"{number(t, 's')} {kernel.bound_by[phase]}" if t else "" for phase, t in kernel.time.items()]
         lines.append([kernel.name, kernel.part, f"{kernel.runs:g}", *times])
     show(text_table(headers, lines))
@@ -320,6 +321,8 @@ def formulas(
     as_json: Json = False,
 ) -> None:
     """List every formula: quantity, unit, arguments, source."""
+    if graph and as_json:
+        raise PerfgridError("--graph prints Graphviz DOT and --json JSON: give one of them")
     if workload not in WORKLOADS:
         raise PerfgridError(f"unknown workload {workload!r}; legal names: {', '.join(WORKLOADS)}")
     registry = Registry.collect(WORKLOADS[workload], INNER)
@@ -336,12 +339,12 @@ def formulas(
         for f in registry.formulas.values()
     ]
     if graph:
-        out.print("digraph perfgrid {\n  rankdir=LR;", markup=False)
+        out.print("digraph perfgrid {\n  rankdir=LR;")
         for row in rows:
             for argument in row["arguments"]:
-                out.print(f'  "{argument}" -> "{row["quantity"]}";', markup=False)
+                out.print(f'  "{argument}" -> "{row["quantity"]}";')
             if row["of"]:
-                out.print(f'  "{row["quantity"]}" -> "{row["of"]}" [style=dashed];', markup=False)
+                out.print(f'  "{row["quantity"]}" -> "{row["of"]}" [style=dashed];')
         out.print("}")
     elif as_json:
         print(json.dumps(rows))

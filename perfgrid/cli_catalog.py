@@ -11,7 +11,7 @@ import typer
 
 from perfgrid.analysis.catalog_check import counted_parameters, remarks
 from perfgrid.catalog import Catalog, Entry, Variable, load_catalog
-from perfgrid.catalog.files import Layer, files_of
+from perfgrid.catalog.files import Layer, check_name, files_of
 from perfgrid.catalog.huggingface import catalog_text, model_values, read_config
 from perfgrid.catalog.join import near
 from perfgrid.catalog.loader import stated_in
@@ -140,6 +140,7 @@ def import_command(
         raise PerfgridError(f"{output} exists; give --overwrite to replace it")
     stated = read_config(config)
     name = name or _name_of(stated, config)
+    check_name(name, "--name")
     values = model_values(stated, catalog.variables, str(config))
     given = {q: values.get(q, v.default) for q, v in catalog.variables.items() if v.of == "model"}
     counts = counted_parameters(given)
@@ -159,7 +160,7 @@ def import_command(
         output.write_text(text, encoding="utf-8")
     except OSError as error:
         raise PerfgridError(f"{output}: cannot be written: {error}") from None
-    out.print(f"saved {output} ({name})", markup=False)
+    out.print(f"saved {output} ({name})")
 
 
 def find(catalog: Catalog, name: str) -> Entry:

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from perfgrid.engine.errors import PerfgridError
 from perfgrid.evidence.figure import draw
 from perfgrid.evidence.report import HEADERS, WORST, error_rows, reason_rows, worst_rows
 from perfgrid.evidence.validation import Validation, validate
@@ -32,11 +33,19 @@ def validate_command(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")] = False,
 ) -> None:
     """Compare predictions with measured systems: error by source, the worst rows, what cannot be predicted and why."""
+    if derive is not None and (as_json or verbose):
+        raise PerfgridError("--explain prints one derivation: give it without --json and --verbose")
+    if as_json and verbose:
+        raise PerfgridError("--json holds every record: give it without --verbose")
+    if depth is not None and derive is None:
+        raise PerfgridError("--depth belongs to --explain ID")
+    if depth is not None and depth < 0:
+        raise PerfgridError(f"--depth must be 0 or more, found {depth}")
     if output is not None:
         check_output(output, overwrite)
     found = validate(files or (), group, bulk=bulk)
     for problem in found.problems:
-        err.print(f"{problem.place}: {problem.sentence}", markup=False, soft_wrap=True)
+        err.print(f"{problem.place}: {problem.sentence}", soft_wrap=True)
     if output is not None:
         save(found.dataset(), output, overwrite)
     if figure is not None:
@@ -52,7 +61,7 @@ def validate_command(
 
 def _print(found: Validation, verbose: bool) -> None:
     summary = found.summary()
-    rows = error_rows({**summary["groups"], **summary["parts"], **summary["totals"]})
+    rows = error_rows({**summary["groups"], **summary["parts"], **summary["totals"]}, found.whole())
     out.print("error of predictions, |ln(predicted / measured)|, beside one constant per device and beside other tools")
     show(text_table(HEADERS, rows, right=HEADERS[1:]))
     if summary["worst"]:

@@ -6,16 +6,17 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import xarray as xr
 
 from perfgrid.analysis import best
+from perfgrid.analysis.best import GROUPED
 from perfgrid.engine.errors import PerfgridError, nearest
-from perfgrid.engine.explain import index_of
+from perfgrid.engine.explain import point_of, replay_point, violated_at
 from perfgrid.engine.registry import Registry
-from perfgrid.engine.resolver import replay, resolve
-from perfgrid.engine.space import Space
+from perfgrid.engine.space import Axis, Space
 from perfgrid.formulas import BREAKDOWN
-from perfgrid.run import evaluate, restore
+from perfgrid.run import CLUSTER_SIZE, evaluate, restore
 from perfgrid.study import Study
 
 
@@ -50,53 +51,56 @@ def compare(
 
     ``a`` and ``b`` name labels of the axes in which they differ, ``at`` those that they share; a coordinate such as
     devices narrows its axis. Along axes left open each takes its best feasible design, in the study's own sense or by
-    step time; swept hardware stays as it is (factor 1). Raises PerfgridError for unknown axes or labels, a group left
-    open, and a side without a feasible design.
+    step time; swept hardware stays as it is (factor 1). Raises PerfgridError for unknown axes or labels, an axis named
+    twice, several cluster sizes, sides that are the same design, and a side without a feasible design.
     """
+    for name in at or {}:
+        for side, labels in (("a", a), ("b", b)):
+            if name in labels:
+                raise PerfgridError(f"{name!r} is named twice: for both designs (at) and for {side}")
     sides = [{**(at or {}), **side} for side in (a, b)]
     if isinstance(what, Study):
         space, registry, choices = what.space, what.registry, what.file.choices
         sides = [{axis: what.label(axis, label) for axis, label in side.items()} for side in sides]
+        cluster_size = CLUSTER_SIZE
     else:
         space, registry, choices = restore(what, formulas)
-    if sides[0] == sides[1]:
+        cluster_size = what.attrs.get(GROUPED)
+    rows = [_rows(space, side) for side in sides]
+    if all(np.array_equal(rows[0][name], rows[1][name]) for name in rows[0]):
         raise PerfgridError("both sides name the same design: give --a and --b different labels of some axis")
-    chosen = [_complete(what, space, side) for side in sides]
-    found = [_parts(space, registry, choices, point) for point in chosen]
+    for kept in rows:
+        _one_size(space, kept, cluster_size)
+    if any(len(r) > 1 for kept in rows for r in kept.values()):
+        dataset = evaluate(what) if isinstance(what, Study) else what
+        rows = [_best_rows(what, space, dataset, kept, side) for kept, side in zip(rows, sides, strict=True)]
+    chosen = [tuple(int(r[0]) for r in kept.values()) for kept in rows]
+    points = [point_of(space, index) for index in chosen]
+    if chosen[0] == chosen[1]:
+        raise PerfgridError(f"both sides come to the same design: {_told(points[0])}")
+    found = [_parts(space, registry, choices, index) for index in chosen]
     parts = [(name, found[0][name], found[1][name]) for name in BREAKDOWN]
-    return Comparison(chosen[0], chosen[1], tuple(sorted(parts, key=lambda part: -abs(part[2] - part[1]))))
+    return Comparison(points[0], points[1], tuple(sorted(parts, key=lambda part: -abs(part[2] - part[1]))))
 
 
-def _complete(what: Study | xr.Dataset, space: Space, side: Mapping[str, Any]) -> dict[str, Any]:
-    """A label of every axis: those named, and of the others those of the best feasible design."""
-    names = [axis.name for axis in space.axes]
-    shown = {coordinate: axis.name for axis in space.axes for coordinate in axis.shown}
-    for name in side:
-        if name not in names and name not in shown:
-            raise PerfgridError(f"the study has no axis {name!r}{nearest(name, (*names, *shown))}")
-    side = {**_unscaled(space), **side}
-    open_axes = [axis.name for axis in space.axes if len(axis) > 1 and axis.name not in side]
-    if not open_axes:
-        index = index_of(space, {k: v for k, v in side.items() if k in names})
-        return {axis.name: axis.labels[i].item() for axis, i in zip(space.axes, index, strict=True)}
-    dataset = evaluate(what) if isinstance(what, Study) else what
-    objective, least = _objective(what, dataset)
-    for name, label in side.items():
-        if name not in names:  # a coordinate such as devices selects rows of its axis
-            kept = dataset[name].astype(str) == str(label)
-            if not bool(kept.any()):
-                raise PerfgridError(f"no design has {name} = {label!r}")
-            dataset = dataset.isel({shown[name]: kept.values})
-    selected = {name: label for name, label in side.items() if name in names}
-    grouped = best(dataset, open_axes, **{"minimize" if least else "maximize": objective}, at=selected)
-    left = {str(dim): n for dim, n in grouped["found"].sizes.items() if n > 1}
-    if left:
-        hints = ", ".join(f"{dim} ({', '.join(map(str, grouped[dim].values[:4]))})" for dim in left)
-        raise PerfgridError(f"a comparison needs one design on each side; state also: {hints}")
-    winner = grouped.squeeze()
-    if not bool(winner["found"]):
-        raise PerfgridError(f"no feasible design for {', '.join(f'{k}={v}' for k, v in side.items())}")
-    return {axis.name: winner[axis.name].item() for axis in space.axes}
+def _rows(space: Space, side: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    """The rows of every axis that a side leaves: all, those of a label, or those of a coordinate such as devices."""
+    shown = {coordinate: axis for axis in space.axes for coordinate in axis.shown}
+    axes = {axis.name: axis for axis in space.axes}
+    rows = {name: np.arange(len(axis)) for name, axis in axes.items()}
+    for name, label in {**_unscaled(space), **side}.items():
+        if name not in axes and name not in shown:
+            raise PerfgridError(f"the study has no axis {name!r}{nearest(name, (*axes, *shown))}")
+        axis = axes.get(name) or shown[name]
+        if name in axes:
+            kept = np.array([axis.index(label)])
+        else:
+            values = np.unique(axis.columns[name])
+            kept = np.flatnonzero(axis.columns[name] == values[Axis(name, values).index(label)])
+        rows[axis.name] = np.intersect1d(rows[axis.name], kept)
+        if not len(rows[axis.name]):
+            raise PerfgridError(f"no design has {_told(side)}: {name} = {label} contradicts the rest")
+    return rows
 
 
 def _unscaled(space: Space) -> dict[str, Any]:
@@ -108,20 +112,59 @@ def _unscaled(space: Space) -> dict[str, Any]:
     }
 
 
-def _objective(what: Study | xr.Dataset, dataset: xr.Dataset) -> tuple[str, bool]:
+def _one_size(space: Space, rows: Mapping[str, np.ndarray], cluster_size: str | None) -> None:
+    """PerfgridError where a side leaves several models or cluster sizes open: each is a question of its own."""
+    for axis in space.axes:
+        if axis.name == "model" and len(rows["model"]) > 1:
+            raise PerfgridError(
+                f"a comparison needs one design on each side; state also: model ({', '.join(axis.labels[:4])})"
+            )
+        if cluster_size in axis.shown:
+            left = np.unique(axis.columns[str(cluster_size)][rows[axis.name]])
+            if len(left) > 1:
+                hint = ", ".join(map(str, left[:4]))
+                raise PerfgridError(f"a comparison needs one design on each side; state also: {cluster_size} ({hint})")
+
+
+def _best_rows(
+    what: Study | xr.Dataset,
+    space: Space,
+    dataset: xr.Dataset,
+    rows: Mapping[str, np.ndarray],
+    side: Mapping[str, Any],
+) -> dict[str, np.ndarray]:
+    """The row of every axis of the best feasible design among the given ones."""
+    open_axes = [name for name, kept in rows.items() if len(kept) > 1]
+    if not open_axes:
+        return dict(rows)
+    minimize, maximize = _objective(what, dataset)
+    winner = best(dataset.isel(rows), open_axes, minimize, maximize).squeeze()
+    if not bool(winner["found"]):
+        raise PerfgridError(f"no feasible design for {_told(side)}")
+    return {axis.name: np.array([axis.index(winner[axis.name].item())]) for axis in space.axes}
+
+
+def _objective(what: Study | xr.Dataset, dataset: xr.Dataset) -> tuple[str | None, str | None]:
+    """What the best design has least, or most: as the study says, or the step time."""
     wanted = what.file.best if isinstance(what, Study) else None
     if wanted is not None:
-        return str(wanted.minimize or wanted.maximize), wanted.minimize is not None
+        return wanted.minimize, wanted.maximize
     if "step_time" not in dataset:
         raise PerfgridError(
             "step_time is not among the outputs, so the best along the open axes is unknown: "
             f"name a label of each of {', '.join(dataset.attrs['study_axes'].split())}"
         )
-    return "step_time", True
+    return "step_time", None
 
 
-def _parts(space: Space, registry: Registry, choices: Mapping[str, str], point: Mapping[str, Any]) -> dict[str, float]:
-    graph = resolve(registry, BREAKDOWN, space.names(), choices, space.label_quantities())
-    index = index_of(space, point)
-    values = replay(graph, {name: space.at(name, index) for name in graph.leaves})
+def _parts(space: Space, registry: Registry, choices: Mapping[str, str], index: tuple[int, ...]) -> dict[str, float]:
+    """The parts of the step time at one point. PerfgridError, with every reason, where it is infeasible."""
+    graph, values = replay_point(registry, space, BREAKDOWN, index, choices)
+    if violated := violated_at(graph, values):
+        reasons = "; ".join(f"{v.reason} [{v.name}]" for v in violated)
+        raise PerfgridError(f"the design {_told(point_of(space, index))} is infeasible: {reasons}")
     return {name: float(values[name]) for name in BREAKDOWN}
+
+
+def _told(labels: Mapping[str, Any]) -> str:
+    return ", ".join(f"{axis}={label}" for axis, label in labels.items())

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from perfgrid.engine.explain import index_of
-from perfgrid.engine.resolver import replay, resolve
+from perfgrid.engine.explain import Violated, index_of, point_of, replay_point, violated_at
 from perfgrid.formulas import INNER
 from perfgrid.formulas.axes import only
 from perfgrid.run import restore
@@ -25,7 +24,7 @@ TABLES: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("cast_time", "", ()),
     ("stream_time", "stream_kernel", ("layer_streams", "core_streams")),
 )
-ONCE = {"logits": "head", "loss": "head", "embedding": "embedding"}  # kernels outside the layers
+ONCE = {"norm": "head", "logits": "head", "loss": "head", "embedding": "embedding"}  # runs outside the layers
 
 
 @dataclass(frozen=True)
@@ -39,9 +38,16 @@ class Kernel:
     bound_by: Mapping[str, str]
 
 
-def kernels(
-    what: Study | xr.Dataset, at: Mapping[str, Any], formulas: Iterable[Callable[..., Any]] = ()
-) -> tuple[Kernel, ...]:
+@dataclass(frozen=True)
+class KernelList:
+    """The kernels of one design, its labels, and the constraints that it violates."""
+
+    point: Mapping[str, Any]
+    violated: tuple[Violated, ...]
+    kernels: tuple[Kernel, ...]
+
+
+def kernels(what: Study | xr.Dataset, at: Mapping[str, Any], formulas: Iterable[Callable[..., Any]] = ()) -> KernelList:
     """The kernels that one design of a study or result runs for a microbatch, in the order of the glossary.
 
     ``at`` names a label of every axis, as for `explain`; recomputation repeats forward phases. Raises PerfgridError for
@@ -53,29 +59,25 @@ def kernels(
     else:
         space, registry, choices = restore(what, formulas)
     wanted = [name for time, _, counts in TABLES for name in (time, *counts)] + ["unfused"]
-    graph = resolve(registry, wanted, space.names(), choices, space.label_quantities())
     index = index_of(space, at)
-    values = replay(graph, {name: space.at(name, index) for name in graph.leaves})
+    graph, values = replay_point(registry, space, wanted, index, choices)
     found = []
     for table, axis, counts in TABLES:
         runs = sum(values[c] for c in counts) if counts else 1.0
         if table == "flash_time":
             runs = 1.0 - values["unfused"]
         for label in INNER.labels[axis] if axis else (table.removesuffix("_time"),):
-            own = _pick(values[table], axis, label)
-            count = float(np.squeeze(_pick(runs, axis, label)))
-            part = ONCE.get(label, "layer")
-            if part != "layer":
-                count = 1.0
-            if count and own.any():
-                found.append(_kernel(label, part, count, own))
-    return tuple(found)
+            time = _pick(values[table], axis, label)
+            in_layer = float(np.squeeze(_pick(runs, axis, label)))
+            for part, count in (("layer", in_layer), (ONCE.get(label, ""), 1.0)):
+                if part and count and time.any():
+                    found.append(_kernel(label, part, count, time))
+    return KernelList(point_of(space, index), tuple(violated_at(graph, values)), tuple(found))
 
 
 def _pick(value: Any, axis: str, label: str) -> np.ndarray:
     """The row of a label of an inner axis, by resource and phase where it lies on them."""
-    value = np.asarray(value) if not axis else np.asarray(INNER.total(value * only(axis, label), axis))
-    return value
+    return np.asarray(INNER.total(value * only(axis, label), axis) if axis else value)
 
 
 def _kernel(name: str, part: str, runs: float, time: np.ndarray) -> Kernel:

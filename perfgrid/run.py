@@ -22,6 +22,7 @@ from perfgrid.engine.errors import PerfgridError
 from perfgrid.engine.explain import Explanation, explain_point, index_of
 from perfgrid.engine.plan import Plan
 from perfgrid.engine.registry import Registry
+from perfgrid.engine.resolver import resolve
 from perfgrid.engine.space import Space
 from perfgrid.engine.stages import TILE_POINTS, Evaluation, Progress, enable_compilation_cache
 from perfgrid.formulas import INNER, WORKLOADS
@@ -29,6 +30,7 @@ from perfgrid.study import Study
 from perfgrid.study_space import TABLES
 from perfgrid.where import apply_where
 
+CLUSTER_SIZE = "devices"  # designs of different cluster sizes are never weighed against each other
 STUDY_ATTRIBUTE = "perfgrid_study"  # global attribute: what is needed beside the design space to explain a result
 
 
@@ -116,6 +118,7 @@ def explain(
         stored = json.loads(what.attrs[STUDY_ATTRIBUTE])
         sources, overrides, stated = stored["sources"], stored["overrides"], stored["stated"]
         variables = load_variables()
+    resolve(registry, (quantity,), space.names(), choices, space.label_quantities())  # an unknown name comes first
     index = index_of(space, at)
     entries = {table: _entry(space, index, table, names) for table, names in sources.items()}
     units = {}
@@ -295,6 +298,6 @@ def _attributes(study: Study) -> dict[str, str]:
         "title": study.file.title,
         "study": study.source or study.file.model_dump_json(exclude_none=True),
         STUDY_ATTRIBUTE: json.dumps(stored),
-        GROUPED: "devices",
+        GROUPED: CLUSTER_SIZE,
         "history": f"{datetime.now(UTC).strftime('%Y-%m-%dT%H:%M:%SZ')} evaluated from {study.name}",
     }

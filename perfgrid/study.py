@@ -11,6 +11,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from perfgrid.catalog import Catalog, convert, load_catalog
+from perfgrid.catalog.units import is_unit
 from perfgrid.engine.errors import MissingQuantity, PerfgridError, nearest
 from perfgrid.engine.plan import Plan
 from perfgrid.engine.registry import Registry
@@ -167,6 +168,11 @@ def build_study(
     formulas = tuple(formulas)
     if formulas:
         registry = registry.extended(formulas)
+        for member in Registry.collect(formulas).formulas.values():
+            if not is_unit(member.unit):
+                raise PerfgridError(
+                    f"formula {member.name!r}: unknown unit {member.unit!r}; units are SI, such as byte/s"
+                )
     builder = SpaceBuilder(file, name, catalog, registry)
     space = builder.space()
     if file.where:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+import numbers
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from perfgrid.catalog import Catalog, Variable, convert
 from perfgrid.engine.errors import PerfgridError, nearest
@@ -47,6 +48,20 @@ class StudyFile(BaseModel):
     catalog: list[str] = Field(default_factory=list)
     best: Best | None = None
 
+    @field_validator("axes", "workload_parameters", "overrides", mode="before")
+    @classmethod
+    def _as_in_a_file(cls, value: Any) -> Any:
+        """NumPy numbers, arrays, tuples and ranges of a Python study become what a TOML file holds."""
+        return _plain(value)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, (np.generic, np.ndarray)):
+        return value.tolist()
+    if isinstance(value, Mapping):
+        return {key: _plain(inside) for key, inside in value.items()}
+    return [_plain(v) for v in value] if isinstance(value, (list, tuple, range)) else value
+
 
 @dataclass
 class SpaceBuilder:
@@ -77,6 +92,10 @@ class SpaceBuilder:
             if key in by_axes:
                 raise PerfgridError(
                     f"{self.name}, overrides.{key}: axes.{by_axes[key]} states {key!r} too; state it once"
+                )
+            if key in self.file.workload_parameters:
+                raise PerfgridError(
+                    f"{self.name}, overrides.{key}: workload_parameters.{key} states {key!r} too; state it once"
                 )
             constants[key] = self._override(key, value)
             self.taken.add(key)
@@ -228,7 +247,7 @@ class SpaceBuilder:
         if not isinstance(spec, list) or not spec:
             raise PerfgridError(f"{place}: needs a list of numbers or a range, found {spec!r}")
         for value in spec:
-            if isinstance(value, bool) or not isinstance(value, (int, float)) or not np.isfinite(value):
+            if isinstance(value, bool) or not isinstance(value, numbers.Real) or not np.isfinite(float(value)):
                 raise PerfgridError(f"{place}: needs finite numbers, found {value!r}")
         return [float(v) for v in spec]
 

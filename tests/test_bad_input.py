@@ -1,10 +1,13 @@
 """Bad input ends with exit status 2, one sentence that names file, key and nearest legal names, and nothing written."""
 
+import json
 import sys
 
+import numpy as np
 import pytest
 
-from perfgrid import cli
+from perfgrid import PerfgridError, Study, cli, formula, load_catalog
+from tests import small
 
 GOOD = """
 title = "small"
@@ -133,6 +136,11 @@ def test_a_quantity_is_stated_once(refused):
         axes="microbatch = [1]",
         top="overrides = { microbatch = 4 }",
     )
+    refused(
+        "overrides.microbatch: workload_parameters.microbatch states 'microbatch' too; state it once",
+        parameters="microbatch = 2",
+        top="overrides = { microbatch = 4 }",
+    )
     refused("overrides.tp: axes.parallelism states 'tp' too", top="overrides = { tp = 2 }")
     refused("axes.model and axes.case both state 'model'", axes='case = { zip = { model = ["llama-2-7b"] } }')
     refused("--set device.b200.hbm_bandwidth", "uses no such device", extra=("--set", "device.b200.hbm_bandwidth=1e12"))
@@ -194,6 +202,31 @@ def test_empty_and_repeated_axes(refused):
     refused("axes.parallelism states 'chunks' too", layout="chunks = [1, 2]", parameters="chunks = 2")
 
 
+def test_python_studies_take_numbers_of_any_kind():
+    axes = {"microbatch": range(1, 3), "device": ("h100-sxm-80gb",), "hbm_bandwidth": {"scale": np.array([1, 2])}}
+    axes["parallelism"] = {"devices": np.int64(16), "tp": np.array([1, 2]), "pp": [np.int32(1)]}
+    made = small.study(
+        axes=axes | {"model": ["llama-2-7b"], "topology": ["rail-optimized"], "zero": [np.int64(1)]},
+        workload_parameters={"sequence_length": np.int64(2048), "global_batch": np.float32(192)},
+        overrides={"flash_attention": np.True_},
+    )
+    assert [len(axis) for axis in made.space.axes] == [2, 1, 2, 2, 1, 1, 1]
+    json.dumps([made.file.axes, made.file.workload_parameters, made.file.overrides])
+    assert load_catalog().with_values({"device.b200.cores": np.int64(7)}).entry("device", "b200").values["cores"] == 7.0
+    with pytest.raises(PerfgridError, match="must be a number, found True"):
+        small.study(workload_parameters={"sequence_length": np.True_, "global_batch": 192})
+
+
+def test_units_of_own_formulas_are_known():
+    @formula(unit="foo", source="mine")
+    def own_time(step_time):
+        """Something of the user's."""
+        return step_time
+
+    with pytest.raises(PerfgridError, match="formula 'own_time': unknown unit 'foo'"):
+        Study.make(**small.content(), formulas=[own_time])
+
+
 def test_a_cluster_without_a_layout(refused):
     refused("axes.parallelism", "7 devices has no layout", devices="[7]", layout="dp = [2]")
 
@@ -252,6 +285,7 @@ def test_points_and_quantities_of_explain(monkeypatch, capsys, tmp_path):
     for arguments, expected in [
         (("step_time",), "not given: microbatch (such as 1), parallelism"),
         (("step_tme", "--at", "microbatch=1,parallelism=tp1.pp1.dp16"), "did you mean 'step_time'"),
+        (("step_tme", "--at", "microbatch=1"), "did you mean 'step_time'"),
         (("step_time", "--at", "microbach=1"), "no axis 'microbach'; did you mean 'microbatch'"),
         (("step_time", "--at", "microbatch=9,parallelism=tp1.pp1.dp16"), "axis 'microbatch' has no label '9'"),
         (("step_time", "--at", "microbatch"), "must read axis=label"),

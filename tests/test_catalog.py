@@ -13,6 +13,8 @@ from perfgrid.catalog.references import read_references
 from perfgrid.catalog.schema import AXIS_LABELS
 from perfgrid.engine.errors import PerfgridError
 from perfgrid.formulas.axes import INNER
+from perfgrid.run import explain
+from perfgrid.study import Study
 
 CATALOG = load_catalog()
 ENTRIES = [entry for table in CATALOG.tables.values() for entry in table.values()]
@@ -264,6 +266,40 @@ def test_extends_inherits_values_and_sources(load):
     detail = mine.details["hbm_bandwidth"]
     assert (detail.low, detail.high, detail.confidence, detail.note) == (4e12, 6e12, "estimate", "a guess")
     assert "my-chip" not in CATALOG.tables["device"]
+
+
+def test_what_a_user_states_without_a_source_comes_from_the_file(load, tmp_path):
+    stated = 'cores = 3\nclock_frequency = { value = "1 GHz", source = "nvidia2022hopper" }\n'
+    catalog = load(MINE + stated, 'kind = "device"\n[their-chip]\nextends = "my-chip"\ntitle = "T"\nl2_size = "9 MB"\n')
+    mine, theirs = catalog.entry("device", "my-chip"), catalog.entry("device", "their-chip")
+    file = str(tmp_path / "mine0.toml")
+    assert mine.sources["hbm_bandwidth"] == mine.sources["cores"] == theirs.sources["cores"] == file
+    assert mine.sources["clock_frequency"] == mine.sources["hbm_capacity"] == "nvidia2022hopper"
+    assert theirs.sources["l2_size"] == str(tmp_path / "mine1.toml")
+    assert catalog.references[file] == f"stated in {file} without a source"
+    study = Study.make(
+        catalog,
+        outputs=["step_time"],
+        axes={
+            "model": ["llama-2-7b"],
+            "device": ["my-chip"],
+            "topology": ["rail-optimized"],
+            "parallelism": {"devices": [8], "tp": [8], "pp": [1]},
+        },
+        workload_parameters={"sequence_length": 2048, "global_batch": 8},
+    )
+    assert study.sources()["device"]["my-chip"]["hbm_bandwidth"] == catalog.references[file]
+    found: list[Any] = [explain(study, "step_time", {}).derivation]
+    for node in found:
+        found += node.below
+    assert {n.source for n in found if n.name == "hbm_bandwidth"} == {catalog.references[file]}
+
+
+@pytest.mark.parametrize("name", ["a,b", "a b", "a=b", "a'b", "é", ""])
+def test_names_that_no_option_could_hold_are_refused(load, name):
+    with pytest.raises(PerfgridError, match="may hold only letters, digits and the signs"):
+        load(MINE.replace("[my-chip]", f'["{name}"]'))
+    assert "A.b_c+d-1" in load(MINE.replace("[my-chip]", '["A.b_c+d-1"]')).tables["device"]
 
 
 def test_an_entry_may_extend_its_own_name_in_the_built_in_catalog(load):

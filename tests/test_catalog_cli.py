@@ -126,6 +126,14 @@ def test_show_as_json(catalog):
     assert data["counted"]["total_parameters"] == pytest.approx(1.83e12, rel=0.01)
 
 
+def test_show_attributes_what_a_user_states_to_the_file(catalog, tmp_path):
+    path = tmp_path / "mine.toml"
+    path.write_text(CHIP + 'hbm_capacity = "144 GB"\n')
+    _, out, _ = catalog("show", "my-chip", "--catalog", path)
+    assert str(path) in next(line for line in out.splitlines() if line.startswith("hbm_capacity"))
+    assert f"[{path}] stated in {path} without a source" in out.splitlines()
+
+
 def test_show_an_unknown_entry_names_the_nearest(catalog):
     refused(catalog("show", "b20"), "'b20'", "'b200'")
     refused(catalog("show", "device.b20"), "no device 'b20'", "'b200'")
@@ -178,14 +186,17 @@ def test_check_warns_of_what_is_no_error(catalog, tmp_path):
     assert f"{tmp_path / 'devices.toml'}: 1 device" in lines
     assert f"{tmp_path / 'own.bib'}: 2 references" in lines
     warnings = [line.removeprefix("warning: ") for line in lines if line.startswith("warning: ")]
-    assert len(warnings) == 6
+    assert len(warnings) == 9
+    assert "model active: no source is given for active_parameters" in warnings
+    assert "device my-chip: no source is given for peak_bf16_rate" in warnings
+    assert not any(w.startswith("model big: no source") for w in warnings)
     assert "model big: 6.738 billion parameters are stated and 13.21 billion counted (+96.1%)" in warnings
     assert "model big: estimates without a range (low, high): learned_positions" in warnings
     assert "model big: estimates of 2020: learned_positions" in warnings
     assert "model active: 14 billion active parameters are stated and 12.88 billion counted (-8.0%)" in warnings
     assert any(w.startswith("device my-chip: the peak 16-bit rate 2000 TFLOP/s differs") for w in warnings)
     assert "reference other2026: no entry cites it" in warnings
-    assert lines[-1] == "no errors, 6 warnings"
+    assert lines[-1] == "no errors, 9 warnings"
 
 
 def test_check_ends_at_the_first_error(catalog, tmp_path):

@@ -12,6 +12,7 @@ import xarray as xr
 from tests.test_bad_input import run, write
 
 ROOT = Path(__file__).parents[1]
+MANY = [1 + i / 16 for i in range(16)]  # more points than are printed one by one
 
 
 def test_run_prints_best_designs_reasons_and_saves(monkeypatch, capsys, tmp_path):
@@ -91,6 +92,22 @@ def test_formulas_and_graph(monkeypatch, capsys):
     assert '"bubble_time" -> "step_time";' in graph
     _, listed, _ = run(monkeypatch, capsys, "formulas", "--json")
     assert {"quantity", "unit", "source", "arguments"} <= set(json.loads(listed)[0])
+
+
+def test_text_in_square_brackets_is_printed_as_it_is(monkeypatch, capsys, tmp_path):
+    path = write(tmp_path, top='title = "A [bold] study"\nbest = { over = "parallelism", minimize = "step_time" }')
+    path.write_text(path.read_text().replace('title = "small"\n', ""))
+    _, out, _ = run(monkeypatch, capsys, "run", path, "-o", tmp_path / "[red].nc")
+    assert "A [bold] study: best by least step_time" in out
+    assert f"saved {tmp_path / '[red].nc'} (" in out
+    _, out, _ = run(monkeypatch, capsys, "run", write(tmp_path, axes=f"hbm_bandwidth = {{ scale = {MANY} }}"))
+    assert "nothing is kept: give -o FILE.nc to save the result, or [best] in the study" in out
+
+
+def test_options_that_exclude_each_other(monkeypatch, capsys):
+    status, out, err = run(monkeypatch, capsys, "formulas", "--graph", "--json")
+    assert (status, out) == (2, "")
+    assert "--graph prints Graphviz DOT and --json JSON: give one of them" in err
 
 
 @pytest.mark.slow

@@ -1,6 +1,7 @@
 """A comparison: its parts add up to the step times of the designs that it names, from a study and from a file."""
 
 import json
+import sys
 
 import pytest
 
@@ -79,12 +80,65 @@ def test_an_identical_design_differs_in_nothing_but_what_was_swept(study):
         ({"gpu": "h100"}, {}, {}, "no axis 'gpu'"),
         ({"device": "h200-sxm-141gb"}, {"device": "h100-sxm-80gb"}, {"devices": 8}, "no label 'h200-sxm-141gb'"),
         (*SIDES, {}, "state also: devices"),
-        (*SIDES, {"devices": 32}, "no design has devices = 32"),
+        (*SIDES, {"devices": 32}, "axis 'devices' has no label '32'; labels: 8, 16"),
+        (*SIDES, {"device": "h100-sxm-80gb"}, "'device' is named twice: for both designs .at. and for a"),
+        (*SIDES, {"devices": 8, "parallelism": "tp1.pp1.dp16"}, "parallelism = tp1.pp1.dp16 contradicts the rest"),
+        ({"device": "a100-sxm-80gb", "devices": 8}, {"device": "a100-sxm-80gb"}, {}, "state also: devices"),
     ],
 )
 def test_bad_sides_are_told(study, a, b, at, sentence):
     with pytest.raises(PerfgridError, match=sentence):
         compare(study, a, b, at)
+
+
+BOTH = {"device": "a100-sxm-80gb", "hbm_bandwidth": 1}
+
+
+def test_sides_that_come_to_the_same_design_are_told(study):
+    fastest = compare(study, *SIDES, at={"devices": 16}).a["parallelism"]
+    with pytest.raises(PerfgridError, match=r"both sides come to the same design: .*device=a100-sxm-80gb"):
+        compare(study, {"devices": 16}, {"parallelism": fastest}, at={"device": "a100-sxm-80gb"})
+    with pytest.raises(PerfgridError, match="both sides name the same design"):
+        compare(study, {"devices": 8}, {"topology": "rail-optimized"}, at=BOTH | {"parallelism": "tp8.pp1.dp1"})
+
+
+def test_an_infeasible_side_is_refused_with_its_reasons():
+    crowded = Study.make(**STUDY | {"axes": STUDY["axes"] | {"microbatch": [1, 3, 32]}})
+    layouts = {"parallelism": "tp1.pp1.dp8"}, {"parallelism": "tp8.pp1.dp1"}
+    with pytest.raises(PerfgridError, match=r"parallelism=tp1.pp1.dp8.* is infeasible: .*exceed the device memory"):
+        compare(crowded, *layouts, at=BOTH | {"microbatch": 32})
+    with pytest.raises(PerfgridError, match=r"is infeasible: .* \[batch_divides\]"):
+        compare(crowded, *reversed(layouts), at=BOTH | {"microbatch": 3})
+
+
+def test_labels_are_checked_before_anything_is_evaluated(study, monkeypatch):
+    def evaluated(*_):
+        raise AssertionError("an evaluation")
+
+    monkeypatch.setattr(sys.modules["perfgrid.compare"], "evaluate", evaluated)
+    for a, b, sentence in (
+        ({"device": "a100-sxm-80gb", "devices": 8}, {"device": "b200", "devices": 8}, "no label 'b200'"),
+        (*SIDES, "state also: devices .8, 16."),
+    ):
+        with pytest.raises(PerfgridError, match=sentence):
+            compare(study, a, b)
+
+
+def test_both_sides_take_one_evaluation(study, monkeypatch):
+    count = []
+    counted = lambda what: count.append(what) or evaluate(what)  # noqa: E731
+    monkeypatch.setattr(sys.modules["perfgrid.compare"], "evaluate", counted)
+    compare(study, *SIDES, at={"devices": 8})
+    assert len(count) == 1
+
+
+def test_the_best_over_all_axes_for_each_cluster_size(result):
+    chosen = best(result, list(STUDY["axes"]), minimize="step_time")
+    assert chosen["step_time"].dims == ("devices",)
+    for size in (8, 16):
+        one, here = chosen.sel(devices=size), result.isel(parallelism=result["devices"].values == size)
+        assert one["step_time"] == best(here.drop_vars("devices"), list(STUDY["axes"]), "step_time")["step_time"]
+        assert f"tp{one['tp'].item()}.pp{one['pp'].item()}" in one["parallelism"].item()
 
 
 def test_labels_are_read_from_the_command_line():
@@ -93,3 +147,10 @@ def test_labels_are_read_from_the_command_line():
         labels_of(["a"], "--at")
     with pytest.raises(PerfgridError, match="twice"):
         labels_of(["a=1", "a=2"], "--a")
+
+
+def test_models_are_questions_of_their_own():
+    several = Study.make(**{**STUDY, "axes": {**STUDY["axes"], "model": ["llama-3.1-8b", "llama-2-7b"]}})
+    with pytest.raises(PerfgridError, match=r"state also: model \(llama-3.1-8b, llama-2-7b\)"):
+        compare(several, *SIDES, at={"devices": 8})
+    assert compare(several, {"model": "llama-2-7b"}, {"model": "llama-3.1-8b"}, {"devices": 8, **SIDES[0]}).speedup < 1

@@ -10,7 +10,7 @@ import xarray as xr
 
 from perfgrid import PerfgridError, load_catalog
 from perfgrid.evidence import validate
-from perfgrid.evidence.report import accuracy_page
+from perfgrid.evidence.report import accuracy_page, anchors
 from perfgrid.evidence.schema import SHIPPED
 from perfgrid.evidence.validation import RECORDED
 from tests.test_bad_input import run
@@ -154,6 +154,39 @@ def test_the_command_for_one_group_and_one_record(monkeypatch, capsys):
     status, _, err = run(monkeypatch, capsys, "validate", "--group", "sc2")
     assert status == 2
     assert "no record belongs to group 'sc2'; did you mean 'sc21'" in err
+
+
+def test_files_without_a_sound_record(monkeypatch, capsys, tmp_path):
+    for text, told in (("{\n[1]", "mine.jsonl:1: not valid JSON"), ("\n", "mine.jsonl: nothing is there")):
+        (tmp_path / "mine.jsonl").write_text(text)
+        status, out, err = run(monkeypatch, capsys, "validate", tmp_path / "mine.jsonl")
+        assert (status, out) == (2, "")
+        assert "no sound record in" in err
+        assert told in err
+
+
+def test_other_tools_stand_beside_the_rows_that_they_were_run_on(monkeypatch, capsys, found):
+    assert found.whole() == {g.name for g in (*found.groups(), *found.parts(), *found.totals())}
+    _, out, _ = run(monkeypatch, capsys, "validate", "--group", "korthikanti")
+    rows = [line.split() for line in out.splitlines()]
+    (group,) = [row for row in rows if row[:2] == ["korthikanti", "6"]]
+    (total,) = [row for row in rows if row[:2] == ["all", "training"]]
+    assert group[-2:] == [f"{anchors()[tool]['korthikanti']:.3f}" for tool in ("calculon", "llm-analysis")]
+    assert total[-2:] == ["-", "-"]  # their medians over all sources say nothing of these rows
+
+
+def test_options_that_would_be_ignored(monkeypatch, capsys):
+    derive = ("--explain", "korth-t5-22b-full")
+    for options, told in (
+        ((*derive, "--json"), "--explain prints one derivation"),
+        ((*derive, "--verbose"), "--explain prints one derivation"),
+        (("--json", "--verbose"), "--json holds every record"),
+        (("--depth", "1"), "--depth belongs to --explain"),
+        ((*derive, "--depth", "-1"), "--depth must be 0 or more"),
+    ):
+        status, out, err = run(monkeypatch, capsys, "validate", SHIPPED / "korthikanti.jsonl", *options)
+        assert (status, out) == (2, "")
+        assert told in err
 
 
 def test_the_command_draws_a_picture(monkeypatch, capsys, tmp_path):

@@ -81,6 +81,20 @@ def test_a_record_predicts_what_its_catalog_design_does(mapped):
     assert found["korth-f1-22b-act-seqsel"] == pytest.approx(own["layer_activation_memory"], rel=1e-9)
 
 
+def test_windows_and_parallel_blocks_are_predicted(tmp_path):
+    plain = json.loads((SHIPPED / "korthikanti.jsonl").read_text().splitlines()[0])
+    plain["plan"]["flash_attention"] = True  # fused attention skips what lies outside the window
+    windowed, parallel = json.loads(json.dumps([plain | {"id": "windowed"}, plain | {"id": "parallel"}]))
+    windowed["model"] |= {"window": 256, "window_layers": plain["model"]["layers"]}
+    parallel["model"]["parallel_block"] = True
+    file = tmp_path / "mine.jsonl"
+    file.write_text("\n".join(map(json.dumps, (plain, windowed, parallel))))
+    found = {p.record.id: p for p in validate(file).predictions}
+    assert all(p.reasons == () for p in found.values())
+    whole, *less = (found[name].predicted or 0.0 for name in (plain["id"], "windowed", "parallel"))
+    assert all(0.5 * whole < step < whole for step in less)
+
+
 def test_what_cannot_be_predicted_is_listed_with_every_reason(mapped):
     why = mapped.unpredicted
     assert any("ceiling" in r for r in why["mamf-a100-80gb-sxm-bf16"])

@@ -247,7 +247,7 @@ def loaded(tmp_path, name, config, source="huggingface2026models"):
 @pytest.mark.parametrize("name", CONFIGS)
 def test_an_import_equals_the_entry_of_the_catalog(tmp_path, name):
     """Field by field; published counts are no part of a configuration."""
-    entry, known = loaded(tmp_path, f"my {name}", CONFIGS[name]), CATALOG.entry("model", name)
+    entry, known = loaded(tmp_path, f"my-{name}", CONFIGS[name]), CATALOG.entry("model", name)
     published = ("parameters", "active_parameters")
     assert {q: v for q, v in entry.values.items() if q not in published} == {
         q: v for q, v in known.values.items() if q not in published
@@ -425,6 +425,7 @@ def test_a_file_is_written_whole_or_not_at_all(importing, tmp_path):
         ("[]", ["--name", "x"], ["config.json", "one JSON object", "list"]),
         (LLAMA_8B, [], ["config.json", "--name"]),
         (LLAMA_8B, ["--name", "x", "--source", "touvron2023lama2"], ["--source", "'touvron2023llama2'"]),
+        (LLAMA_8B, ["--name", "my, own"], ["--name", "'my, own'", "only letters, digits"]),
         (LLAMA_8B, ["--name", "x", "-o", "x.json"], ["x.json", ".toml"]),
     ],
 )

@@ -27,13 +27,11 @@ def study(**parameters):
 @pytest.mark.parametrize("fused", [True, False])
 def test_kernels_add_up(fused):
     q = design("megatron-22b", microbatch=4.0, global_batch=4.0, flash_attention=fused, recompute="selective")
-    found = kernels(study(flash_attention=fused, recompute="selective"), {})
+    found = kernels(study(flash_attention=fused, recompute="selective"), {}).kernels
     for part in ("layer", "head", "embedding"):
         by_phase = np.squeeze(np.sum(q[f"{part}_phase_time"], axis=INNER.position("resource"), keepdims=True))
         for phase, total in zip(INNER.labels["phase"], np.broadcast_to(by_phase, 3), strict=True):
             listed = sum(k.runs * k.time[phase] for k in found if k.part == part)
-            if part == "head":  # the final norm is listed with those of the layers
-                listed += next(k.time[phase] for k in found if k.name == "norm")
             assert listed == pytest.approx(total, rel=1e-9), (part, phase)
     assert {k.name for k in found} >= {"qkv", "norm", "logits", "loss", "bias"}
     assert ("flash" in {k.name for k in found}) == fused
@@ -48,12 +46,28 @@ def test_the_command_lists_them(monkeypatch, capsys, tmp_path):
     at = ("--at", "parallelism=tp2.pp2.dp4")
     status, out, _ = run(monkeypatch, capsys, "kernels", path, *at)
     assert status == 0
+    first, header, *_ = out.splitlines()
+    assert first == "at model=llama-2-7b, device=h100-sxm-80gb, topology=rail-optimized, parallelism=tp2.pp2.dp4"
+    assert header.split()[:3] == ["kernel", "part", "runs"]
     assert "ffn_up" in out
     assert "arithmetic" in out
     status, out, _ = run(monkeypatch, capsys, "kernels", path, "--json", *at)
     listed = json.loads(out)
-    assert {"name", "part", "runs", "time", "bound_by"} == set(listed[0])
+    assert {"name", "part", "runs", "time", "bound_by"} == set(listed["kernels"][0])
+    assert [k["runs"] for k in listed["kernels"] if (k["name"], k["part"]) == ("norm", "head")] == [1]
+    assert listed["point"]["parallelism"] == "tp2.pp2.dp4"
+    assert listed["violated"] == []
     assert run(monkeypatch, capsys, "kernels", path, "--at", "parallelism=tp3.pp1.dp1")[0] == 2
+
+
+def test_violated_constraints_of_the_design_are_told(monkeypatch, capsys, tmp_path):
+    at = ("--set", "workload_parameters.zero=0", "--at", "parallelism=tp1.pp1.dp16")  # 18 bytes per parameter
+    status, out, _ = run(monkeypatch, capsys, "kernels", write(tmp_path), *at)
+    assert status == 0
+    assert out.splitlines()[1].startswith("infeasible (exceeds): weights, optimizer state and activations exceed")
+    _, out, _ = run(monkeypatch, capsys, "kernels", write(tmp_path), "--json", *at)
+    (violated,) = json.loads(out)["violated"]
+    assert (violated["name"], violated["kind"]) == ("fits_memory", "exceeds")
 
 
 def test_every_axis_needs_a_label():

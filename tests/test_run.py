@@ -134,8 +134,8 @@ def test_explain_agrees_with_the_grid_and_tells_why_a_point_is_infeasible(result
     from_study = pg.explain(small.study(), "step_time", at)
     assert from_file.derivation.value == from_study.derivation.value
     assert float(result.step_time.sel(at)) == pytest.approx(from_file.derivation.value, rel=1e-6)
-    assert [(v[0], v[1]) for v in from_file.violated] == [("fits_memory", "exceeds")]
-    assert "exceed the device memory" in from_file.violated[0][2]
+    assert [(v.name, v.kind) for v in from_file.violated] == [("fits_memory", "exceeds")]
+    assert "exceed the device memory" in from_file.violated[0].reason
     sources = []
 
     def walk(node):

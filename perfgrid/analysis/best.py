@@ -50,7 +50,8 @@ def best(
             parts = [dataset.isel({axis: dataset[grouped].values == n}) for n in sizes]
             chosen = [_best(p.drop_vars(str(grouped)), over, objective, minimize is not None) for p in parts]
             groups = xr.Variable(grouped, sizes.astype(np.int64))
-            varying = [c for c, v in chosen[0].coords.items() if v.ndim and c not in chosen[0].dims]
+            labels = {c for c, v in dataset.coords.items() if set(v.dims) & set(over)} | {"found"}
+            varying = [c for c, v in chosen[0].coords.items() if c not in chosen[0].dims and (v.ndim or c in labels)]
             return xr.concat(chosen, dim=groups, join="outer", coords=varying)
     return _best(dataset, over, objective, minimize is not None)
 

@@ -9,7 +9,7 @@ from functools import cache
 from typing import Any
 
 from perfgrid.catalog import Catalog, Entry
-from perfgrid.catalog.files import Layer
+from perfgrid.catalog.files import Definition, Layer
 from perfgrid.catalog.schema import BLOCKS
 from perfgrid.engine import replay, resolve
 from perfgrid.engine.registry import Registry
@@ -46,15 +46,21 @@ def counted_parameters(values: Mapping[str, Any]) -> dict[str, float]:
 def remarks(catalog: Catalog, layer: Layer, built_in: bool = False) -> Iterator[Remark]:
     """Remarks on the entries and references that one set of files states, in their order.
 
-    Published against counted parameters, peak rate against cores x clock x operations, estimates that are old or
-    without a range, references that nothing cites (``built_in``: formulas may cite them too).
+    Values of a user without a source, published against counted parameters, peak rate against cores x clock x
+    operations, estimates that are old or without a range, references that nothing cites (``built_in``: formulas may
+    cite them too).
     """
     for kind, definitions in layer.definitions.items():
         for name, definition in definitions.items():
             entry = catalog.entry(kind, name)
             blocks = (definition.stated.get(block, {}) for block in BLOCKS)
             stated = {*definition.stated, *(q for block in blocks for q in block)}
-            for sentence in (*_parameters(entry), *_peak(entry), *_estimates(entry, stated)):
+            for sentence in (
+                *_unsourced(entry, definition),
+                *_parameters(entry),
+                *_peak(entry),
+                *_estimates(entry, stated),
+            ):
                 yield Remark(f"{kind} {name}", sentence)
     cited = {source for table in catalog.tables.values() for e in table.values() for source in e.sources.values()}
     if built_in:
@@ -63,6 +69,12 @@ def remarks(catalog: Catalog, layer: Layer, built_in: bool = False) -> Iterator[
     for key in layer.references:
         if key not in cited:
             yield Remark(f"reference {key}", "no entry cites it" if not built_in else "no entry or formula cites it")
+
+
+def _unsourced(entry: Entry, definition: Definition) -> Iterator[str]:
+    bare = [q for q, source in entry.sources.items() if source == definition.file]
+    if bare:
+        yield f"no source is given for {', '.join(bare)}"
 
 
 def _parameters(entry: Entry) -> Iterator[str]:

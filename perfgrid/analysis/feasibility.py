@@ -9,6 +9,8 @@ import xarray as xr
 
 from perfgrid.engine.dataset import feasible
 
+SLICE_POINTS = 2**22  # of the grid that are looked at together
+
 
 @dataclass(frozen=True)
 class Violation:
@@ -44,9 +46,13 @@ def _infeasible(dataset: xr.Dataset, points: int) -> int:
     """Points that violate any constraint, counted in slices so that a large result need not fit the memory."""
     flags = dataset[[n for n, v in dataset.data_vars.items() if "constraint" in v.attrs]]
     longest = max(flags.sizes, key=lambda d: flags.sizes[d], default=None)
+    if longest is None:
+        return 0
+    rows = flags.sizes[longest]
+    step = max(1, SLICE_POINTS * rows // max(points, 1))
     count = size = 0
-    for row in range(flags.sizes[longest]) if longest is not None else ():
-        part = feasible(flags.isel({longest: row}))
+    for first in range(0, rows, step):
+        part = feasible(flags.isel({longest: slice(first, first + step)}))
         count, size = count + int((~part).sum()), size + part.size
     return count * (points // max(1, size))
 

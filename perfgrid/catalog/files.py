@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -28,6 +29,12 @@ class Layer:
 
     definitions: Mapping[Kind, Mapping[str, Definition]]
     references: Mapping[str, str]
+
+
+def check_name(name: str, where: str) -> None:
+    """PerfgridError unless an entry of this name can be written where axes and labels are (``--at axis=label,...``)."""
+    if not re.fullmatch(r"[A-Za-z0-9._+-]+", name):
+        raise PerfgridError(f"{where}: the name {name!r} may hold only letters, digits and the signs . _ + -")
 
 
 def files_of(path: Path) -> list[Path]:
@@ -67,6 +74,7 @@ def read_layer(paths: Iterable[Path]) -> Layer:
         for name, stated in document.items():
             if not isinstance(stated, dict):
                 raise PerfgridError(f"{path}: {name!r} stands outside any entry; an entry is a table [{name}]")
+            check_name(name, str(path))
             if name in definitions[kind]:
                 raise PerfgridError(f"{path}: {kind} {name!r} is already defined in {definitions[kind][name].file}")
             definitions[kind][name] = Definition(str(path), stated)

@@ -20,7 +20,7 @@ class _Draft:
     """An entry while it is put together."""
 
     title: str | None
-    source: str | None
+    source: str | None  # the entry's own or that of what it extends
     values: dict[str, Value]
     sources: dict[str, str]
     details: dict[str, Detail]
@@ -71,6 +71,8 @@ class Join:
                 raise PerfgridError(f"{where}: extends names the unknown {self.kind} {base!r}{near(base, known)}")
             draft = self._draft(base, below, (*path, (name, depth)))
         self._state(draft, definition.stated, where)
+        if depth > 0 and draft.source is not None and "source" not in definition.stated:
+            self._attribute(draft, definition)
         return draft
 
     def _state(self, draft: _Draft, stated: Mapping[str, Any], where: str) -> None:
@@ -89,6 +91,14 @@ class Join:
                 self._state_block(draft, key, value, where)
             else:
                 self._state_value(draft, key, value, where, None)
+
+    def _attribute(self, draft: _Draft, definition: Definition) -> None:
+        """What a user's entry states without a source comes from the user's file, not from what the entry extends."""
+        for key, value in definition.stated.items():
+            inside = value if key in BLOCKS and isinstance(value, Mapping) else {key: value}
+            for name, about in inside.items():
+                if name in draft.sources and not (isinstance(about, Mapping) and "source" in about):
+                    draft.sources[name] = definition.file
 
     def _state_block(self, draft: _Draft, block: str, stated: Any, where: str) -> None:
         if not isinstance(stated, Mapping):

@@ -123,8 +123,10 @@ def _built_in_layer() -> Layer:
 
 
 def _assemble(variables: dict[str, Variable], layers: tuple[Layer, ...]) -> Catalog:
-    references: dict[str, str] = {}
-    for layer in layers:
+    built_in, *own = layers
+    files = [d.file for layer in own for definitions in layer.definitions.values() for d in definitions.values()]
+    references = {file: f"stated in {file} without a source" for file in files}
+    for layer in (built_in, *own):
         references.update(layer.references)
     tables: dict[str, dict[str, Entry]] = {}
     for kind in KINDS:

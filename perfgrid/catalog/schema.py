@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import numbers
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
@@ -168,7 +169,7 @@ def _number(variable: Variable, value: Any, where: str) -> float:
             number = in_unit(value, variable.unit)
         except ValueError as error:
             raise PerfgridError(f"{where}: {error}") from error
-    elif isinstance(value, bool) or not isinstance(value, (int, float)):
+    elif isinstance(value, bool) or not isinstance(value, numbers.Real):
         unit = "" if variable.unit == "1" else f" ({variable.unit})"
         raise PerfgridError(f"{where} must be a number{unit}, found {value!r}")
     else:

@@ -18,6 +18,15 @@ _NUMBER_AND_UNIT = re.compile(
 UNITS = pint.UnitRegistry(str(Path(__file__).with_name("units.txt")))
 
 
+def is_unit(text: str) -> bool:
+    """Whether ``text`` is a unit, "1" for pure numbers."""
+    try:
+        UNITS.parse_units("" if text == "1" else text)
+    except Exception:  # pint's parser raises whatever its tokenizer and evaluator meet
+        return False
+    return True
+
+
 @cache
 def in_unit(text: str, unit: str) -> float:
     """The number that ``text`` states, in ``unit``.

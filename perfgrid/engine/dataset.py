@@ -188,7 +188,7 @@ def feasible(dataset: xr.Dataset, kinds: tuple[str, ...] = ("illegal", "exceeds"
     if lacking := sorted(needed - set(map(str, dataset.data_vars))):
         raise PerfgridError(f"the constraints of the result are not in this selection: {', '.join(lacking)}")
     result = xr.DataArray(True)
-    for name, variable in dataset.data_vars.items():
-        if variable.attrs.get("constraint") in kinds:
-            result = result & (dataset[name] != 0)
+    flags = [v for v in dataset.data_vars.values() if v.attrs.get("constraint") in kinds]
+    for flag in sorted(flags, key=lambda v: v.size):  # small ones first: fewer large results in between
+        result = result & (flag != 0)
     return result.drop_attrs().rename("feasible")

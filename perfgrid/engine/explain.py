@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -29,17 +29,27 @@ class Derivation:
 
 
 @dataclass
+class Violated:
+    """A constraint that a point violates: its kind, its sentence and the quantities that it compares."""
+
+    name: str
+    kind: str
+    reason: str
+    sides: list[Derivation]
+
+
+@dataclass
 class Explanation:
     """A derivation and the constraints that its point violates."""
 
     point: dict[str, Any]
     derivation: Derivation
-    violated: list[tuple[str, str, str, list[Derivation]]]  # name, kind, reason, the quantities compared
+    violated: list[Violated]
 
     @property
     def illegal(self) -> bool:
         """Whether the value means nothing at this point."""
-        return any(kind == "illegal" for _, kind, _, _ in self.violated)
+        return any(v.kind == "illegal" for v in self.violated)
 
 
 def explain_point(
@@ -57,10 +67,7 @@ def explain_point(
     """
     resolve(registry, (quantity,), space.names(), choices, space.label_quantities())  # an unknown name comes first
     index = index_of(space, at)
-    constraints = [c.name for c in registry.constraints()]
-    graph = resolve(registry, (quantity, *constraints), space.names(), choices, space.label_quantities())
-    leaves = {name: space.at(name, index) for name in graph.leaves}
-    values = replay(graph, leaves)
+    graph, values = replay_point(registry, space, (quantity,), index, choices)
     shown: set[str] = set()
     labels = space.label_quantities()
     units = units or {}
@@ -80,22 +87,45 @@ def explain_point(
         return found
 
     root = derive(quantity, None)
-    violated = []
+    return Explanation(point_of(space, index), root, violated_at(graph, values, units))
+
+
+def replay_point(
+    registry: Registry,
+    space: Space,
+    wanted: Iterable[str],
+    index: tuple[int, ...],
+    choices: Mapping[str, str] | None = None,
+) -> tuple[Graph, dict[str, Any]]:
+    """The graph of the wanted quantities and of every constraint, and its values at one point."""
+    constraints = (c.name for c in registry.constraints())
+    graph = resolve(registry, (*wanted, *constraints), space.names(), choices, space.label_quantities())
+    return graph, replay(graph, {name: space.at(name, index) for name in graph.leaves})
+
+
+def violated_at(
+    graph: Graph, values: Mapping[str, Any], units: Mapping[str, tuple[str, str, str]] | None = None
+) -> list[Violated]:
+    """The constraints of a replayed graph that do not hold; ``units`` as for `explain_point`."""
+
+    def single(name: str) -> Derivation:
+        node = graph.nodes.get(name)
+        about = (node.unit, node.meaning, node.source) if node else (units or {}).get(name, ("", "", ""))
+        unit, meaning, source = about
+        return Derivation(name, values[name], unit, source, meaning)
+
+    found = []
     for node in graph.constraints:
         if not bool(np.all(values[node.name])):
             assert node.constraint is not None
-            sides = [_single(graph, a, values, units) for a in node.arguments]
-            violated.append((node.name, node.constraint.kind, node.constraint.reason, sides))
-    point = {a.name: a.labels[i].item() for a, i in zip(space.axes, index, strict=True)}
-    return Explanation(point, root, violated)
+            kind, reason = node.constraint.kind, node.constraint.reason
+            found.append(Violated(node.name, kind, reason, [single(a) for a in node.arguments]))
+    return found
 
 
-def _single(
-    graph: Graph, name: str, values: Mapping[str, Any], units: Mapping[str, tuple[str, str, str]]
-) -> Derivation:
-    node = graph.nodes.get(name)
-    unit, meaning, source = (node.unit, node.meaning, node.source) if node else units.get(name, ("", "", ""))
-    return Derivation(name, values[name], unit, source, meaning)
+def point_of(space: Space, index: tuple[int, ...]) -> dict[str, Any]:
+    """The labels of every axis at the given rows."""
+    return {a.name: a.labels[i].item() for a, i in zip(space.axes, index, strict=True)}
 
 
 def index_of(space: Space, at: Mapping[str, Any]) -> tuple[int, ...]:

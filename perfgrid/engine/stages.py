@@ -24,7 +24,7 @@ from .errors import PerfgridError
 from .plan import Plan, Quantity
 from .space import Key, Partition
 
-TILE_POINTS = 2**21
+TILE_POINTS = 2**22
 Progress = Callable[[str, int, int], None]  # ("compile" | "evaluate", done, total)
 
 

@@ -23,8 +23,6 @@ _WORKLOAD: dict[str, Callable[[Workload], bool]] = {
 _MODEL: dict[str, Callable[[Model], bool]] = {
     "mixture of experts": lambda m: m.moe is not None,
     "multi-head latent attention": lambda m: m.mla is not None,
-    "sliding-window attention": lambda m: m.window is not None,
-    "attention and feed-forward in parallel": lambda m: bool(m.parallel_block),
     "multi-token prediction": lambda m: bool(m.mtp_layers),
     "attention without a causal mask in training": lambda m: not m.causal,
 }
@@ -44,8 +42,8 @@ _ZERO = {
 }
 CEILINGS = ("mamf",)  # kernel versions that are maxima over a scan of shapes: an input of the catalog, no evidence
 TARGETS = ("step_time", "kernel_time", "activation_memory", "state_memory", "peak_memory")  # quantities to predict
-SUBSTITUTES = {  # labels that stand for others which have no formulas of their own
-    "precision": {"fp16": "bf16"},
+SUBSTITUTES = {  # labels by which others are evaluated where these cannot be
+    "precision": {"fp16": "bf16"},  # both 16-bit formats run at one rate, which most devices state of bf16
     "schedule": {"interleaved": "1f1b"},  # told by chunks > 1
 }
 DEFAULTS = {"precision": "bf16", "schedule": "1f1b"}
@@ -99,9 +97,6 @@ def reasons(record: Record, catalog: Catalog, registry: Registry) -> Iterator[st
         yield "not expressed: sharding over a part of the data-parallel ranks"
     if kernel is not None and kernel.op == "attention" and kernel.causal is False and "causal" not in read:
         yield "not expressed: attention kernels without a causal mask"
-    if record.device not in catalog.tables["device"]:
-        yield f"the catalog has no device {record.device!r}"
-        return
     for name in DEFAULTS:
         if label_of(name, record, catalog, registry) is None:
             block = record.workload if name == "precision" else record.plan

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -36,12 +36,12 @@ def anchors() -> dict[str, dict[str, float]]:
     return tomllib.loads(Path(__file__).with_name("anchors.toml").read_text(encoding="utf-8"))
 
 
-def error_rows(groups: Mapping[str, Mapping[str, Any]]) -> list[list[str]]:
-    """One row per group, as HEADERS says."""
+def error_rows(groups: Mapping[str, Mapping[str, Any]], whole: Collection[str]) -> list[list[str]]:
+    """One row per group, as HEADERS says; other tools beside the ``whole`` groups, on which their medians are known."""
     rows = []
     for name, g in groups.items():
         own, base = [g[e.lower()] for e in ERRORS], [g["baseline"][e] for e in ("median", "p90", "rank")]
-        others = [anchors()[tool].get(name) for tool in ("calculon", "llm-analysis")]
+        others = [anchors()[tool].get(name) if name in whole else None for tool in ("calculon", "llm-analysis")]
         signs = [False, False, False, True, *[False] * 6]
         cells = [_cell(v, s) for v, s in zip([*own, *base, *others], signs, strict=True)]
         rows.append([name, str(g["n"]), str(g["predicted"]), str(g["over_memory"]), *cells])
@@ -77,7 +77,8 @@ def accuracy_page(summary: Mapping[str, Any]) -> str:
         groups = {n: g for n, g in summary["groups"].items() if g["kind"] == kind}
         parts = {n: g for n, g in summary["parts"].items() if g["kind"] == kind}
         total = {n: g for n, g in summary["totals"].items() if g["kind"] == kind}
-        out += [f"## {title}\n", _markdown(HEADERS, error_rows({**groups, **parts, **total})), ""]
+        rows = {**groups, **parts, **total}
+        out += [f"## {title}\n", _markdown(HEADERS, error_rows(rows, rows)), ""]
     out += ["## Farthest from the measurement\n", _markdown(WORST, worst_rows(summary["worst"])), ""]
     out += ["## Not predicted\n", _markdown(("records", "reason"), reason_rows(summary["reasons"])), ""]
     out += ["## What stands behind each source\n", _CONVENTIONS]

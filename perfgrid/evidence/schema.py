@@ -19,11 +19,6 @@ from perfgrid.catalog.units import in_unit
 from perfgrid.engine.errors import PerfgridError, nearest
 
 SHIPPED = Path(__file__).with_name("records")
-DEVICES = (
-    *("v100-sxm-32gb", "a100-sxm-40gb", "a100-sxm-80gb", "a100-pcie-80gb", "h100-sxm-80gb", "h100-sxm-96gb-500w-hbm2e"),
-    *("h800-sxm-80gb", "h200-sxm-141gb", "gh200", "b200", "b300", "gb200", "gb300", "tpu-v3", "tpu-v4", "tpu-v5e"),
-    *("tpu-v5p", "tpu-v6e", "mi300x", "mi325x", "mi355x", "l40s", "gaudi2", "gaudi3"),
-)  # that records may name beside those of the catalog
 UNITS = {  # of the quantities
     **dict.fromkeys(("step_time", "time_to_first_token", "time_per_output_token", "request_latency"), "s"),
     **dict.fromkeys(("kernel_time", "collective_time", "training_time", "device_time"), "s"),
@@ -261,7 +256,7 @@ def read_records(
 
     Raises PerfgridError for a file that cannot be read.
     """
-    devices = {*DEVICES, *(catalog or load_catalog()).tables["device"]}
+    devices = set((catalog or load_catalog()).tables["device"])
     records: list[Record] = []
     problems: list[Problem] = []
     places: dict[str, str] = {}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from .baseline import done_by_a_device, kind_of, work_of
 from .design import Designs, Row, designs
 from .metrics import Error, constant_rate, error_of
 from .quantities import FORMULAS, OUTPUTS
-from .schema import UNITS, Problem, Record, read_records
+from .schema import UNITS, Problem, Record, read_records, record_files
 
 KINDS = ("training", "kernel", "memory")  # in the order of the report
 RECORDED = Path(__file__).with_name("accuracy.json")  # what the formulas reached when it was last written
@@ -87,29 +87,27 @@ class Validation:
 
     def groups(self) -> list[Group]:
         """The error of every source; one that states several kinds of numbers has a group for each."""
-        kinds: dict[str, set[str]] = {}
-        for p in self.predictions:
-            kinds.setdefault(p.record.group, set()).add(p.record.kind)
-        members: dict[str, list[Prediction]] = {}
-        for p in sorted(self.predictions, key=lambda p: (_position(p.record.kind), p.record.group)):
-            record = p.record
-            beside = len(kinds[record.group]) > 1 and record.kind != "training"
-            members.setdefault(f"{record.group} {record.kind}" if beside else record.group, []).append(p)
-        return [_group(name, rows) for name, rows in members.items()]
+        return [_group(name, rows) for name, rows in _by_source(self.predictions).items()]
 
     def parts(self) -> list[Group]:
         """The error of the kernels of a source by their version, where it has several."""
-        members: dict[str, list[Prediction]] = {}
-        for p in self.predictions:
-            if p.record.kernel is not None and p.record.kernel.version is not None:
-                members.setdefault(f"{p.record.group} {p.record.kernel.version}", []).append(p)
-        groups = Counter(rows[0].record.group for rows in members.values())
-        return [_group(name, rows) for name, rows in members.items() if groups[rows[0].record.group] > 1]
+        return [_group(name, rows) for name, rows in _by_version(self.predictions).items()]
 
     def totals(self) -> list[Group]:
         """The error of all rows of a kind."""
-        rows = {kind: [p for p in self.predictions if p.record.kind == kind] for kind in KINDS}
-        return [_group(f"all {kind}", found) for kind, found in rows.items() if found]
+        return [_group(name, rows) for name, rows in _by_kind(self.predictions).items()]
+
+    def whole(self) -> set[str]:
+        """The names of those groups, parts and totals that hold every shipped record of theirs and no other."""
+        mine, shipped = (
+            {
+                name: {p.record.id for p in rows}
+                for members in (_by_source, _by_version, _by_kind)
+                for name, rows in members(predictions).items()
+            }
+            for predictions in (self.predictions, [Prediction(record) for record in read_records()[0]])
+        )
+        return {name for name, held in mine.items() if held == shipped.get(name)}
 
     def worst(self, count: int = 10) -> list[Prediction]:
         """The predictions farthest from the measurement."""
@@ -186,6 +184,36 @@ class Validation:
         )
 
 
+def _by_source(predictions: Iterable[Prediction]) -> dict[str, list[Prediction]]:
+    """The rows of every source; of one that states several kinds of numbers those of each kind."""
+    rows = sorted(predictions, key=lambda p: (_position(p.record.kind), p.record.group))
+    kinds: dict[str, set[str]] = {}
+    for p in rows:
+        kinds.setdefault(p.record.group, set()).add(p.record.kind)
+    members: dict[str, list[Prediction]] = {}
+    for p in rows:
+        record = p.record
+        beside = len(kinds[record.group]) > 1 and record.kind != "training"
+        members.setdefault(f"{record.group} {record.kind}" if beside else record.group, []).append(p)
+    return members
+
+
+def _by_version(predictions: Iterable[Prediction]) -> dict[str, list[Prediction]]:
+    """The kernels of every source that has several versions, by version."""
+    members: dict[str, list[Prediction]] = {}
+    for p in predictions:
+        if p.record.kernel is not None and p.record.kernel.version is not None:
+            members.setdefault(f"{p.record.group} {p.record.kernel.version}", []).append(p)
+    groups = Counter(rows[0].record.group for rows in members.values())
+    return {name: rows for name, rows in members.items() if groups[rows[0].record.group] > 1}
+
+
+def _by_kind(predictions: Collection[Prediction]) -> dict[str, list[Prediction]]:
+    """All rows of each kind."""
+    members = {f"all {kind}": [p for p in predictions if p.record.kind == kind] for kind in KINDS}
+    return {name: rows for name, rows in members.items() if rows}
+
+
 def _position(kind: str) -> int:
     return KINDS.index(kind) if kind in KINDS else len(KINDS)
 
@@ -212,11 +240,15 @@ def validate(
     """Predict every record of the files (the shipped ones without names), all in one evaluation.
 
     ``group`` keeps one source (the baseline stays that of all); rows of tier bulk are listed but not predicted unless
-    ``bulk``. Raises PerfgridError for files that cannot be read and for an unknown group; a malformed line becomes one
-    of the problems.
+    ``bulk``. Raises PerfgridError for files that cannot be read or hold no sound record and for an unknown group; a
+    malformed line becomes one of the problems.
     """
     catalog = catalog or load_catalog()
-    records, problems = read_records([paths] if isinstance(paths, str | Path) else paths, catalog)
+    files = record_files([paths] if isinstance(paths, str | Path) else paths)
+    records, problems = read_records(files, catalog)
+    if not records:
+        first = f"{problems[0].place}: {problems[0].sentence}" if problems else "nothing is there"
+        raise PerfgridError(f"no sound record in {', '.join(map(str, files))}: {first}")
     if group is not None:
         known = {r.group for r in records}
         if group not in known:

@@ -11,9 +11,13 @@ def layer_blocks(parallel_block):
 
 
 @formula(unit="1", source="beltagy2020longformer")
-def attended_length(sequence_length, window, windowed_layers_fraction):
-    """Tokens that one token may attend to without a causal mask, mean of layers with and without a window."""
-    return sequence_length - windowed_layers_fraction * xp.maximum(sequence_length - window, 0.0)
+def attended_length(sequence_length, window, windowed_layers_fraction, causal):
+    """Tokens that one token may attend to, mean of layers with and without a window; a causal mask is not exploited.
+
+    A window reaches backwards or, without a causal mask, to both sides.
+    """
+    sides = xp.where(causal, 1.0, 2.0)
+    return sequence_length - windowed_layers_fraction * xp.maximum(sequence_length - sides * window, 0.0)
 
 
 @formula(unit="1", source="korthikanti2022")

@@ -5,7 +5,7 @@ as far as the software overlaps them. One bucket always stays exposed.
 """
 
 from perfgrid.engine import xp
-from perfgrid.engine.registry import formula
+from perfgrid.engine.registry import constraint, formula
 
 from .collectives import gathered_share
 from .tensor_parallel import exposed_in_parts
@@ -64,9 +64,10 @@ def dp_message(gradient_message, gradient_buckets):
 
 
 @formula(unit="byte", source="rajbhandari2020zero")
-def shard_message(stage_parameters, weight_size, gradient_buckets):
+def shard_message(stage_parameters, weight_size, weight_communication_size, gradient_buckets):
     """Weights of one bucket, which are gathered after a sharded optimizer step."""
-    return stage_parameters * weight_size / gradient_buckets
+    size = xp.where(weight_communication_size > 0, weight_communication_size, weight_size)
+    return stage_parameters * size / gradient_buckets
 
 
 # ---- time -----------------------------------------------------------------------------------------------------------
@@ -152,6 +153,14 @@ def dp_bytes(dp, gradient_message, shard_message, gradient_buckets, zero):
 def dp_calls(dp, gradient_buckets, zero):
     """Data-parallel collectives of one device in one step."""
     return xp.where(dp > 1, gradient_buckets * xp.where(zero >= 1, 2.0, 1.0), 0.0)
+
+
+@constraint(
+    kind="illegal", reason="sharded weights (FSDP) are not expressed: choose other software", source="zhao2023fsdp"
+)
+def weights_are_whole(sharded_weights):
+    """Every device holds all weights of its stage."""
+    return xp.logical_not(sharded_weights)
 
 
 # ---- stragglers -----------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ Blocks of the score matrix without any visible score are skipped: above the diag
 from perfgrid.engine import xp
 from perfgrid.engine.registry import formula
 
-from .axes import only, table
+from .axes import only, table, total
 from .gemm import wave_utilisation
 from .roofline import roofline_shares
 
@@ -27,13 +27,17 @@ def flash_block(shared_memory, head_dim, element_size, largest):
 
 
 def visible_blocks(sequence, block, window, causal):
-    """Blocks of the score matrix of one head that hold a visible score.
+    """Blocks of the score matrix of one head that hold a visible score, and those of its longest row.
 
-    Under a causal mask row i of the blocks sees i of them, at most those that a window of earlier tokens touches.
+    Row i of n rows of blocks sees r = window/block + 1 blocks on each side of the diagonal, its own among them, as far
+    as there are any; under a causal mask on one side.
     """
     rows = xp.ceil(sequence / block)
     reach = xp.minimum(xp.ceil(window / block) + 1, rows)
-    return xp.where(causal, reach * (reach + 1) / 2 + (rows - reach) * reach, rows * rows)
+    one_side = reach * (reach + 1) / 2 + (rows - reach) * reach
+    both_sides = rows * (2 * reach - 1) - reach * (reach - 1)
+    blocks = xp.where(causal, one_side, both_sides)
+    return blocks, xp.where(causal, reach, xp.minimum(2 * reach - 1, rows))
 
 
 def longest_first_balance(total, longest, cores):
@@ -56,9 +60,9 @@ def flash_algorithm(flash_version, flash_limit):
 
 
 @formula(unit="1", source="dao2022flash")
-def attention_block(shared_memory_size, head_dim, activation_size, gemm_tile_m):
+def attention_block(shared_memory_size, head_dim, activation_size, flash_block_limit):
     """Rows and columns of the block of scores that one core holds."""
-    return flash_block(shared_memory_size, head_dim, activation_size, gemm_tile_m)
+    return flash_block(shared_memory_size, head_dim, activation_size, flash_block_limit)
 
 
 @formula(unit="1", source="beltagy2020longformer")
@@ -67,30 +71,48 @@ def windowed_layers_fraction(window, window_layers, layers):
     return xp.where(window > 0, xp.where(window_layers > 0, window_layers, layers) / layers, 0.0)
 
 
+@formula(unit="1", source="beltagy2020longformer")
+def mask_share(windowed_layers_fraction):
+    """Part of the layers, by mask."""
+    return table("mask", whole=1 - windowed_layers_fraction, window=windowed_layers_fraction)
+
+
+@formula(unit="1", source="beltagy2020longformer")
+def mask_window(sequence_length, window):
+    """Tokens on one side that a token may attend to, by mask."""
+    return table("mask", whole=sequence_length, window=window)
+
+
 @formula(unit="1", source="dao2023flash2")
-def head_blocks(sequence_length, attention_block, window, windowed_layers_fraction, causal):
-    """Blocks of scores of one head that the fused kernel computes, mean of layers with and without a window."""
-    whole = visible_blocks(sequence_length, attention_block, sequence_length, causal)
-    windowed = visible_blocks(sequence_length, attention_block, window, causal)
-    return whole + windowed_layers_fraction * (windowed - whole)
+def head_blocks(sequence_length, attention_block, mask_window, causal):
+    """Blocks of scores of one head that the fused kernel computes, by mask."""
+    return visible_blocks(sequence_length, attention_block, mask_window, causal)[0]
+
+
+@formula(unit="1", source="dao2023flash2")
+def longest_row_blocks(sequence_length, attention_block, mask_window, causal):
+    """Blocks of scores in the longest row of blocks of one head, by mask."""
+    return visible_blocks(sequence_length, attention_block, mask_window, causal)[1]
 
 
 @formula(unit="1", source="dao2023flash2")
 def attention_blocks(rank_heads, head_blocks):
-    """Blocks of scores that the fused kernel computes on one rank."""
+    """Blocks of scores that the fused kernel computes on one rank, by mask."""
     return rank_heads * head_blocks
 
 
 @formula(unit="1", source="dao2023flash2")
-def attention_balance(attention_blocks, rank_heads, sequence_length, attention_block, causal, flash_algorithm, cores):
-    """Part of the cores that the fused kernel keeps busy.
+def attention_balance(
+    attention_blocks, longest_row_blocks, rank_heads, sequence_length, attention_block, flash_algorithm, cores
+):
+    """Part of the cores that the fused kernel keeps busy, by mask.
 
-    Version 1 hands out heads, later ones rows of blocks: equal ones in waves, those of a causal mask longest first.
+    Version 1 hands out heads, later ones rows of blocks: equal ones in waves, others longest first.
     """
     rows = xp.ceil(sequence_length / attention_block)
-    by_rows = xp.where(
-        causal, longest_first_balance(attention_blocks, rows, cores), wave_utilisation(rank_heads * rows, cores)
-    )
+    equal = attention_blocks >= rank_heads * rows * longest_row_blocks
+    in_waves = wave_utilisation(rank_heads * rows, cores)
+    by_rows = xp.where(equal, in_waves, longest_first_balance(attention_blocks, longest_row_blocks, cores))
     return xp.where(flash_algorithm >= 2, by_rows, wave_utilisation(rank_heads, cores))
 
 
@@ -105,7 +127,7 @@ def flash_products():
 
 @formula(unit="1", source="dao2023flash2")
 def flash_volume(attention_blocks, attention_block, head_dim, flash_products):
-    """Multiply-adds of the tile products of the fused kernel, by phase."""
+    """Multiply-adds of the tile products of the fused kernel, by mask and phase."""
     return attention_blocks * attention_block**2 * head_dim * flash_products
 
 
@@ -262,10 +284,11 @@ def flash_time(
     flash_streamed_traffic,
     flash_exposed_traffic,
     flash_launches,
+    mask_share,
     achieved_hbm_bandwidth,
     launch_overhead,
 ):
-    """Time of the fused kernel by the resource it waits for, by resource and phase."""
+    """Time of the fused kernel by the resource it waits for, mean of all layers, by resource and phase."""
     by_scratchpad = flash_shared_memory_time > flash_arithmetic_time
     block_by_block = roofline_shares(
         arithmetic=xp.where(by_scratchpad, 0.0, flash_compute_time),
@@ -273,9 +296,10 @@ def flash_time(
         l2=flash_cache_time,
         hbm=flash_streamed_traffic / achieved_hbm_bandwidth,
     )
-    return (
+    time = (
         block_by_block
         + flash_added_gradients_time * only("resource", "l2")
         + flash_exposed_traffic / achieved_hbm_bandwidth * only("resource", "hbm")
         + launch_overhead * flash_launches * only("resource", "launch")
     )
+    return total(mask_share * time, "mask")

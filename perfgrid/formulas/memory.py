@@ -60,13 +60,14 @@ def layer_linear_activations(
     activation_size,
     mask_size,
     dropout,
+    layer_blocks,
 ):
     """Activations of one layer and microbatch that grow with the tokens: s·b·h·(10 + 24/t) for GPT, eq. 2.
 
-    Stored are the inputs of both norms and of the matrices after them, two dropout masks; queries, keys, values and the
-    attention output; the inputs of the activation function and of the second feed-forward matrix.
+    Stored are for each block the input of its norm, that of the matrices after it and a dropout mask; queries, keys,
+    values and the attention output; the inputs of the activation function and of the second feed-forward matrix.
     """
-    replicated = hidden_size * (4 * activation_size + xp.where(dropout, 2 * mask_size, 0.0))
+    replicated = hidden_size * layer_blocks * (2 * activation_size + xp.where(dropout, mask_size, 0.0))
     attention = 2 * (rank_query_width + rank_key_value_width)
     feed_forward = rank_ffn_size * (ffn_input_matrices + 1)
     return sharded_tokens * replicated + microbatch_tokens * (attention + feed_forward) * activation_size

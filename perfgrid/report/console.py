@@ -6,13 +6,15 @@ import sys
 from collections.abc import Collection, Iterable, Sequence
 
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-out = Console(highlight=False, soft_wrap=not sys.stdout.isatty())
-err = Console(stderr=True, highlight=False)
-wide = Console(highlight=False, width=10_000)  # lays tables out; nothing is printed through it
+# what is printed is never markup: a name, title or path in square brackets stays as it is
+out = Console(highlight=False, markup=False, emoji=False, soft_wrap=not sys.stdout.isatty())
+err = Console(stderr=True, highlight=False, markup=False, emoji=False)
+wide = Console(
+    highlight=False, markup=False, emoji=False, width=10_000
+)  # lays tables out; nothing is printed through it
 
 
 def text_table(headers: Iterable[str], rows: Iterable[Sequence[str]], right: Collection[str] = ()) -> Table:
@@ -21,7 +23,7 @@ def text_table(headers: Iterable[str], rows: Iterable[Sequence[str]], right: Col
     for name in headers:
         table.add_column(name, justify="right" if name in right else "left", no_wrap=True)
     for row in rows:
-        table.add_row(*map(escape, row))
+        table.add_row(*row)
     return table
 
 
@@ -36,6 +38,6 @@ def show(table: Table, whole: bool = False) -> None:
 def print_line(line: Text | str, whole: bool = False) -> None:
     """One line that is never broken: cut at the width of a terminal, whole elsewhere."""
     if out.is_terminal and not whole:
-        out.print(line, no_wrap=True, overflow="ellipsis", crop=True, markup=False)
+        out.print(line, no_wrap=True, overflow="ellipsis", crop=True)
     else:
-        out.print(line, soft_wrap=True, markup=False)
+        out.print(line, soft_wrap=True)

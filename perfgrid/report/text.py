@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
-from perfgrid.engine.explain import Derivation, Explanation
+from perfgrid.engine.explain import Derivation, Explanation, Violated
 from perfgrid.engine.inner import InnerAxes
 
 _DECIMAL = [(1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")]
@@ -55,14 +55,19 @@ def quantity_value(value: Any, unit: str, inner: InnerAxes) -> str:
 
 def explanation_lines(found: Explanation, inner: InnerAxes, depth: int | None = None) -> Iterator[str]:
     """The derivation as an indented tree, preceded by the violated constraints; an illegal point has no derivation."""
-    yield "at " + ", ".join(f"{axis}={label}" for axis, label in found.point.items())
-    for name, kind, reason, sides in found.violated:
-        values = ", ".join(f"{s.name} = {quantity_value(s.value, s.unit, inner)}" for s in sides)
-        yield f"infeasible ({kind}): {reason} [{name}: {values}]"
+    yield from point_lines(found.point, found.violated, inner)
     if found.illegal:
         yield f"{found.derivation.name} has no meaning at this point"
         return
     yield from _tree(found.derivation, inner, 0, depth)
+
+
+def point_lines(point: Mapping[str, Any], violated: Iterable[Violated], inner: InnerAxes) -> Iterator[str]:
+    """The labels of a point in one line, and a line for each constraint that it violates."""
+    yield "at " + ", ".join(f"{axis}={label}" for axis, label in point.items())
+    for broken in violated:
+        values = ", ".join(f"{s.name} = {quantity_value(s.value, s.unit, inner)}" for s in broken.sides)
+        yield f"infeasible ({broken.kind}): {broken.reason} [{broken.name}: {values}]"
 
 
 def _tree(node: Derivation, inner: InnerAxes, level: int, depth: int | None) -> Iterator[str]:

@@ -75,14 +75,19 @@ def test_labels_have_no_elasticity():
 def test_violated_constraints_are_told():
     space = toys.space()
     found = explain_point(toys.registry(), space, "order_time", {**AT, "layout": "lanes1.lines8"})
-    assert [(v[0], v[1]) for v in found.violated] == [("pieces_divide", "illegal")]  # 28 pieces on 8 lines
+    assert [(v.name, v.kind) for v in found.violated] == [("pieces_divide", "illegal")]  # 28 pieces on 8 lines
     assert found.illegal
     fewer = toys.Space(space.axes, {**space.constants, "deadline": 1.0})
     found = explain_point(toys.registry(), fewer, "order_time", AT)
-    name, kind, reason, sides = found.violated[0]
-    assert (name, kind, reason) == ("in_time", "exceeds", "later than the deadline")
-    assert {s.name: s.value for s in sides}["deadline"] == 1.0
+    (late,) = found.violated
+    assert (late.name, late.kind, late.reason) == ("in_time", "exceeds", "later than the deadline")
+    assert {s.name: s.value for s in late.sides}["deadline"] == 1.0
     assert not found.illegal
+
+
+def test_an_unknown_quantity_comes_before_missing_axes():
+    with pytest.raises(PerfgridError, match="unknown quantity 'oder_time'; did you mean 'order_time'"):
+        explain_point(toys.registry(), toys.space(), "oder_time", {})
 
 
 def test_points_must_be_named_in_full():

@@ -69,7 +69,7 @@ def product_time(m, n, k, batch, device, operand, result, rate, hbm_rate):
             "l2": loads * operand / device["l2_bandwidth"],
         }
         alone = 2 * 4 * tile[0] * tile[1] > device["accumulator_memory_size"]
-        end = stores * (result + (8 * parts if parts > 1 else 0)) / device["l2_bandwidth"] if alone else 0.0
+        end = stores * ((result if alone else 0) + (8 * parts if parts > 1 else 0)) / device["l2_bandwidth"]
         if best is None or max(times.values()) + end < best[0] * (1 - 1e-12):
             hbm = memory_bytes(m, n, k, batch, *full, device["cores"], operand, result, device["l2_size"]) / hbm_rate
             best = max(times.values()) + end, hbm

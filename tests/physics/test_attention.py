@@ -16,28 +16,37 @@ H100: Any = load_catalog().entry("device", "h100-sxm-80gb").values
 RESOURCE = INNER.position("resource")
 
 
-def blocks_by_loop(sequence, block, window=None, causal=True):
-    """Blocks of one head's scores that hold at least one visible pair (query, key).
+def rows_by_loop(sequence, block, window=None, causal=True):
+    """Blocks of one head's scores that hold at least one visible pair (query, key), by row of blocks.
 
-    Under the mask a query sees keys up to its own place, at most those of the window before it.
+    A query sees keys at most a window away and, under the mask, none after its own place.
     """
-    count = 0
+    window = sequence if window is None else window
+    found = []
     for first_query in range(0, sequence, block):
         last_query = min(first_query + block, sequence) - 1
+        count = 0
         for first_key in range(0, sequence, block):
             last_key = min(first_key + block, sequence) - 1
-            near = window is None or first_query - last_key <= window
-            count += not causal or (first_key <= last_query and near)
-    return count
+            behind = first_query - last_key <= window
+            ahead = first_key <= last_query if causal else first_key - last_query <= window
+            count += behind and ahead
+        found.append(count)
+    return found
+
+
+def blocks_by_loop(*given):
+    """The same of all rows together."""
+    return sum(rows_by_loop(*given))
 
 
 @pytest.mark.parametrize(("sequence", "block"), [(2048, 128), (2000, 128), (100, 128), (4096, 80), (1, 16)])
 def test_visible_blocks_against_a_loop(sequence, block):
-    assert flash.visible_blocks(sequence, block, sequence, True) == blocks_by_loop(sequence, block)
-    assert flash.visible_blocks(sequence, block, sequence, False) == blocks_by_loop(sequence, block, causal=False)
-    for window in (block, 4 * block):
-        assert flash.visible_blocks(sequence, block, window, True) == blocks_by_loop(sequence, block, window)
-    uneven = flash.visible_blocks(sequence, block, 1.5 * block, True)  # a block more at most
+    for window in (sequence, block, 4 * block):
+        for causal in (True, False):
+            rows = rows_by_loop(sequence, block, window, causal)
+            assert flash.visible_blocks(sequence, block, window, causal) == (sum(rows), max(rows))
+    uneven = flash.visible_blocks(sequence, block, 1.5 * block, True)[0]  # a block more per row at most
     assert 0 <= uneven - blocks_by_loop(sequence, block, 1.5 * block) <= -(-sequence // block)
 
 
@@ -117,18 +126,32 @@ def test_newer_versions_are_faster_and_never_newer_than_the_device():
     assert design(device="h100-sxm-80gb", flash_limit=3.0)["flash_algorithm"] == 3
 
 
-def test_windows_and_masks_save_blocks():
-    whole = design("llama-3.1-8b", sequence_length=16384.0)
-    every = design("llama-3.1-8b", sequence_length=16384.0, window=1024.0)
-    half = design("llama-3.1-8b", sequence_length=16384.0, window=1024.0, window_layers=16.0)
-    open_ = design("llama-3.1-8b", sequence_length=16384.0, causal=False)
-    assert whole["head_blocks"] == 128 * 129 / 2
-    assert every["head_blocks"] == blocks_by_loop(16384, 128, 1024)
-    assert half["head_blocks"] == (whole["head_blocks"] + every["head_blocks"]) / 2
-    assert open_["head_blocks"] == 128**2
-    wide = design("llama-3.1-8b", sequence_length=16384.0, window=20000.0)
-    assert wide["head_blocks"] == whole["head_blocks"]
+def test_windows_and_masks_save_blocks_and_time():
+    def case(**changes):
+        q = design("llama-3.1-8b", "h100-sxm-80gb", sequence_length=16384.0, tp=1.0, **changes)
+        time = rows(np.sum(q["flash_time"], axis=RESOURCE, keepdims=True), "phase")["forward"]
+        return q, rows(q["head_blocks"], "mask"), time
+
+    whole, blocks, full_time = case()
+    every, windowed_blocks, windowed_time = case(window=1024.0)
+    half, _, half_time = case(window=1024.0, window_layers=16.0)
+    open_, open_blocks, open_time = case(causal=False)
+    assert blocks["whole"] == 128 * 129 / 2
+    assert windowed_blocks["window"] == blocks_by_loop(16384, 128, 1024)
+    assert open_blocks["whole"] == 128**2
+    assert half_time == pytest.approx((full_time + windowed_time) / 2)
+    traffic = np.max(every["flash_exposed_traffic"], axis=INNER.position("mask"), keepdims=True)
+    exposed = rows(traffic, "phase")["forward"] / (3.35e12 * 0.887) + 3e-6
+    saved = (windowed_time - exposed) / (full_time - exposed)
+    assert saved == pytest.approx(windowed_blocks["window"] / blocks["whole"], rel=1e-6)
+    assert (open_time - exposed) / (full_time - exposed) == pytest.approx(2 * 128 / 129, rel=0.05)  # waves
+    wide = case(window=20000.0)
+    assert wide[2] == full_time
     assert every["model_flops_per_token"] < half["model_flops_per_token"] < whole["model_flops_per_token"]
+    both_sides = design("llama-3.1-8b", sequence_length=16384.0, causal=False, window=1024.0)
+    assert both_sides["attended_length"] == 2 * every["attended_length"] == 2048
+    assert rows(both_sides["head_blocks"], "mask")["window"] == blocks_by_loop(16384, 128, 1024, False)
+    assert open_["attended_length"] == 16384
 
 
 # Dao 2023 and Shah et al. 2024: s at constant 16384 tokens, seconds on the device, heads x head dimension = 2048.

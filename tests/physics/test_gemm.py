@@ -10,7 +10,7 @@ from perfgrid.catalog import load_catalog
 from perfgrid.formulas import INNER, gemm
 
 from . import loops
-from .cases import design, rows
+from .cases import design, evaluate, point, rows
 
 A100: Any = load_catalog().entry("device", "a100-sxm-80gb").values
 H100: Any = load_catalog().entry("device", "h100-sxm-80gb").values
@@ -33,7 +33,7 @@ def test_work_of_a_tile_shape_against_loops(shape: tuple[int, int, int], tile: t
         assert gemm.scratchpad_bytes(padded, *tile, 64, 64, 2) / balance == pytest.approx(2 * scratchpad)
         assert gemm.register_bytes(padded, 16, 4) / balance == pytest.approx(registers)
         assert gemm.l2_loads(*shape, batch, *tile, 1, 2) == pytest.approx(2 * loads)
-        assert gemm.l2_stores(m, n, batch, parts, 2, 4) == stores * (2 + (8 * parts if parts > 1 else 0))
+        assert gemm.partial_bytes(m, n, batch, parts, 4) == stores * (8 * parts if parts > 1 else 0)
 
 
 def test_tiles_are_parts_of_the_largest():
@@ -49,6 +49,32 @@ def test_small_results_take_small_tiles_and_cut_their_depth():
     assert gemm.depth_parts(108, 65536, 32, 108) == 1
     q = design("llama-3.1-8b", "h100-sxm-80gb", sequence_length=128.0)
     assert rows(q["gemm_tile_share"], "phase", "tile", "gemm_kernel")["forward", "full", "attention_output"] == 0
+
+
+@pytest.mark.parametrize("device", ["a100-sxm-80gb", "h100-sxm-80gb", "b200"])
+@pytest.mark.parametrize("shape", [(1024, 1024, 4096), (512, 256, 65536), (8192, 4096, 512), (4096, 4096, 4096)])
+def test_ends_of_tiles_and_parts_of_the_depth_take_time(device, shape):
+    """Against the loop, where results are stored with nothing to hide them and where partial results are added up."""
+    given: Any = load_catalog().entry("device", device).values
+    m, n, k = shape
+    q = evaluate(
+        point("llama-3.1-8b", device, tp=1.0, microbatch=1.0, sequence_length=float(m), hidden_size=float(k),
+              ffn_size=float(n), gated_ffn=False, sequence_parallel=False)
+    )  # fmt: skip
+    found = rows(np.sum(q["gemm_time"], axis=RESOURCE), "phase", "gemm_kernel")["forward", "ffn_up"]
+    rate = given["peak_bf16_rate"] * given["matrix_efficiency"] * 0.94
+    hbm = given["hbm_bandwidth"] * given["hbm_efficiency"]
+    assert found - 3e-6 == pytest.approx(loops.product_time(m, n, k, 1, given, 2, 2, rate, hbm), rel=1e-9)
+
+
+def test_a_product_cut_in_depth_pays_for_its_parts():
+    given = {"model": "llama-3.1-8b", "tp": 1.0, "sequence_length": 1024.0, "hidden_size": 4096.0, "ffn_size": 1024.0,
+             "gated_ffn": False, "sequence_parallel": False}  # fmt: skip
+    for device in ("a100-sxm-80gb", "b200"):
+        q = design(device=device, **given)
+        ends = rows(q["gemm_epilogue_time"], "phase", "tile", "gemm_kernel")
+        used = rows(q["gemm_tile_share"], "phase", "tile", "gemm_kernel")
+        assert sum(used[key] * ends[key] for key in used if key[0] == "forward" and key[2] == "ffn_up") > 1e-6
 
 
 def test_a_product_with_one_row_reads_its_weights_at_memory_speed():

@@ -153,3 +153,17 @@ def test_too_large_designs_exceed_and_keep_their_value():
     q = design("llama-3.1-405b", tp=8.0)
     assert not q["fits_memory"]
     assert q["memory_headroom"] < 0 < q["step_time"]
+
+
+def test_a_parallel_block_keeps_one_norm():
+    """PaLM: one input and one output of a norm instead of two, here with sequence parallelism over eight ranks."""
+    serial, parallel = (design("llama-3.1-8b", tp=8.0, dp=1.0, parallel_block=p) for p in (False, True))
+    saved = 2 * 2 * serial["sharded_tokens"] * 4096
+    assert serial["layer_linear_activations"] - parallel["layer_linear_activations"] == saved
+
+
+def test_sharded_weights_are_flagged():
+    assert design("llama-3.1-8b", software="torchtitan")["weights_are_whole"] == 0
+    assert design("llama-3.1-8b")["weights_are_whole"] == 1
+    gathered = design("llama-3.1-8b", software="torchtitan", dp=8.0, global_batch=64.0)
+    assert gathered["shard_message"] * gathered["gradient_buckets"] == pytest.approx(2 * gathered["stage_parameters"])
