@@ -175,11 +175,17 @@ def winner_rows(study: Study, winners: xr.Dataset, choice: Best) -> list[dict[st
             continue
         at = {a: row[a].item() for a in axes if a in row.coords}
         chosen = {a: at[a] for a in axes if a not in labels and a not in choice.at and a in at}
-        values = {name: row[name].item() for name in study.outputs if row[name].ndim == 0}
+        values = {name: _word(row[name]) for name in study.outputs if row[name].ndim == 0}
         rows.append(
             {"group": labels, "feasible": True, "chosen": chosen, "outputs": values, "bound_by": bound_by(study, at)}
         )
     return rows
+
+
+def _word(value: xr.DataArray) -> Any:
+    """A single number, or the word that it stands for."""
+    words = str(value.attrs.get("flag_meanings", "")).split()
+    return words[int(value)] if words and "constraint" not in value.attrs else value.item()
 
 
 def print_winners(study: Study, winners: xr.Dataset, choice: Best) -> None:
@@ -197,15 +203,19 @@ def print_winners(study: Study, winners: xr.Dataset, choice: Best) -> None:
     shown = [name for name in shown if name in first["outputs"]][:5]
     units = {name: winners[name].attrs.get("units", "1") for name in shown}
     while True:
-        headers = [*first["group"], *first["chosen"], *shown, "bound by"]
+        bounds = ["bound by"] if first["bound_by"] else []
+        headers = [*first["group"], *first["chosen"], *shown, *bounds]
         lines = []
         for row in rows:
             labels = [str(v) for v in row["group"].values()]
             if not row["feasible"]:
                 lines.append([*labels, "no feasible design"])
                 continue
-            values = [number(row["outputs"][name], units[name]) for name in shown]
-            lines.append([*labels, *(str(v) for v in row["chosen"].values()), *values, row["bound_by"]])
+            found = {name: row["outputs"][name] for name in shown}
+            values = [v if isinstance(v, str) else number(v, units[name]) for name, v in found.items()]
+            lines.append(
+                [*labels, *(str(v) for v in row["chosen"].values()), *values, *([row["bound_by"]] if bounds else [])]
+            )
         table = text_table(headers, lines, right=shown)
         if len(shown) <= 3 or not out.is_terminal or Measurement.get(wide, wide.options, table).maximum <= out.width:
             break

@@ -27,7 +27,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instea
 
 KEY_FIGURES = {  # beside the counted parameters of models
     "device": ("peak_bf16_rate", "hbm_capacity", "hbm_bandwidth"),
-    "topology": ("tier_hops", "tier_oversubscription"),
+    "topology": ("library", "tier_kind"),
     "software": ("launch_overhead",),
 }
 
@@ -179,7 +179,7 @@ def find(catalog: Catalog, name: str) -> Entry:
 
 
 def _row(catalog: Catalog, entry: Entry) -> dict[str, Any]:
-    figures: dict[str, Any] = {q: entry.values[q] for q in KEY_FIGURES.get(entry.kind, ())}
+    figures: dict[str, Any] = {q: catalog.variables[q].word(entry.values[q]) for q in KEY_FIGURES.get(entry.kind, ())}
     if entry.kind == "model":
         counts = counted_parameters(entry.values)
         figures = {q: counts[q] for q in ("total_parameters", "parameters_per_token")}
@@ -192,7 +192,7 @@ def _value_row(catalog: Catalog, entry: Entry, variable: Variable) -> dict[str, 
     about = {k: getattr(detail, k, None) for k in ("low", "high", "year", "confidence", "note")}
     return {
         "quantity": variable.name,
-        "value": entry.values[variable.name],
+        "value": variable.word(entry.values[variable.name]),
         "unit": variable.unit,
         "meaning": variable.meaning,
         **about,
@@ -239,7 +239,7 @@ def _text(value: Any, unit: str) -> str:
         return "yes" if value else "no"
     if isinstance(value, Mapping):
         stated = {label: v for label, v in value.items() if v} or value
-        return ", ".join(f"{label} {number(v, unit)}" for label, v in stated.items())
+        return ", ".join(f"{label} {v if isinstance(v, str) else number(v, unit)}" for label, v in stated.items())
     if isinstance(value, float) and unit == "1" and value >= 1e9:
         return f"{value / 1e9:,.4g} billion" if value < 1e12 else f"{value / 1e12:,.4g} trillion"
     return value if isinstance(value, str) else number(value, unit)

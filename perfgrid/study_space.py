@@ -37,7 +37,7 @@ class StudyFile(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
     title: str = "untitled study"
-    workload: Literal["training"] = "training"
+    workload: Literal["training", "collectives"] = "training"
     outputs: list[str] = Field(min_length=1)
     where: str | None = None
     dtype: Literal["float32", "float64"] = "float32"
@@ -77,7 +77,9 @@ class SpaceBuilder:
         """The design space of the study. Raises PerfgridError with the place of whatever is wrong."""
         variables, axes = self.catalog.variables, []
         constants: dict[str, Any] = {
-            v.name: v.default for v in variables.values() if v.optional and v.default is not None and v.of not in TABLES
+            v.name: self._placed(v, v.default_value)
+            for v in variables.values()
+            if v.optional and v.default is not None and v.of not in TABLES
         }
         by_axes = self._stated_by_axes()
         for key, value in self.file.workload_parameters.items():
@@ -215,6 +217,8 @@ class SpaceBuilder:
         labels = np.array(converted) if variable.axis is None else np.arange(len(converted))
         if variable.kind == "integer":
             labels = labels.astype(np.int64)
+        if variable.kind == "code" and variable.axis is None:
+            labels = np.array([variable.word(v) for v in converted])
         if variable.kind == "flag":
             labels = np.array(["true" if v else "false" for v in converted])
         return Axis(key, labels, {key: column})

@@ -1,7 +1,7 @@
 """Dimensional analysis of a whole graph: every formula is traced and its dimensions followed.
 
-FLOP, tokens and other counts are pure numbers; bytes, seconds, watts and dollars are dimensions. The literals 0 and
-1e30 (an unavailable alternative) fit any dimension.
+FLOP, tokens and other counts are pure numbers; bytes, seconds, watts and dollars are dimensions. The literals 0, 1e10
+(the time of an unavailable algorithm) and 1e30 fit any dimension; host formulas are taken at their word.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def _power(a: Dimension, exponent: Fraction) -> Dimension:
 
 def _constant(value: Any) -> Dimension:
     array = np.asarray(value)
-    return None if array.size and np.isin(array, (0, 1e30)).all() else {}
+    return None if array.size and np.isin(array, (0, 1e10, 1e30)).all() else {}
 
 
 def follow(
@@ -149,6 +149,8 @@ def check(plan: Plan, units: dict[str, str]) -> list[str]:
     problems = []
     declared = {**units, **{n.name: n.unit for n in plan.graph.nodes.values()}}
     for node in plan.graph.nodes.values():
+        if node.host is not None:  # plain Python: its unit is as declared
+            continue
         shapes = []
         for argument in node.arguments:
             quantity = plan.quantities[argument]

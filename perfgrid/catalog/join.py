@@ -127,7 +127,7 @@ class Join:
                 if what not in _DETAIL_KEYS:
                     raise PerfgridError(f"{key} has the unknown key {what!r}{nearest(what, _DETAIL_KEYS)}")
         if isinstance(value, Mapping) and isinstance(inherited := draft.values.get(name), dict):
-            value = {**inherited, **value}
+            value = {**variable.word(inherited), **value}
         draft.values[name] = convert(variable, value, key)
         source = about.get("source", draft.source)
         if not isinstance(source, str):
@@ -148,7 +148,7 @@ class Join:
         range_ = {}
         for side in ("low", "high"):
             if side in about:
-                if variable.axis or variable.kind in ("flag", "label"):
+                if variable.axis or variable.kind in ("flag", "label", "code"):
                     raise PerfgridError(f"{key}.{side}: a range belongs to a single number")
                 range_[side] = convert(variable, about[side], f"{key}.{side}")
         if isinstance(value, float) and not range_.get("low", value) <= value <= range_.get("high", value):
@@ -171,11 +171,8 @@ class Join:
                 continue
             if not variable.optional and variable.block is None:
                 lacking.append(f"{name} ({variable.unit}: {variable.meaning})")
-            elif (default := variable.default) is not None:
-                if variable.axis:
-                    draft.values[name] = dict.fromkeys(variable.labels, float(default))
-                else:
-                    draft.values[name] = default if isinstance(default, (bool, str)) else float(default)
+            elif (default := variable.default_value) is not None:
+                draft.values[name] = default
                 if draft.source is not None:  # the source says nothing of such a feature
                     draft.sources[name] = draft.source
         if lacking:

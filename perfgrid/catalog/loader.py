@@ -75,7 +75,7 @@ class Catalog:
             if label is not None:
                 value = {label: value}
             if isinstance(value, Mapping) and isinstance(old := entry.values.get(quantity), dict):
-                value = {**old, **value}
+                value = {**variable.word(old), **value}
             tables[kind][name] = entry.with_value(quantity, convert(variable, value, key), OVERRIDE)
         return replace(
             self, tables=tables, references={**self.references, OVERRIDE: "Value set by the user of this study"}

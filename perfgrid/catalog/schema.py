@@ -22,6 +22,7 @@ BLOCKS = ("moe", "mla")  # groups of model quantities that a file states as a ta
 AXIS_LABELS = {  # of the inner axes along which given quantities are vectors
     "link": ("nvlink", "infinity_fabric", "ici", "pcie", "ethernet"),
     "tier": ("scale_up", "scale_out"),
+    "side": ("first", "second", "third", "fourth"),
 }
 PLAUSIBLE = {  # what no stated number exceeds, far beyond any machine: products of such numbers stay finite
     "1": (1e-9, 1e18),
@@ -49,14 +50,15 @@ class Variable(BaseModel):
     unit: str
     meaning: str
     of: Literal["model", "device", "topology", "software", "parallelism", "workload", "computed"]
-    kind: Literal["number", "integer", "flag", "label"] = "number"
+    kind: Literal["number", "integer", "flag", "label", "code"] = "number"
+    codes: tuple[str, ...] = ()  # of a code: the words that stand for 0, 1, ...
     axis: str | None = None
     block: str | None = None  # the table of a model file that states it; absent where the block is
     minimum: float | None = None
     maximum: float | None = None
     above: float | None = None
     optional: bool = False
-    default: bool | float | str | None = None
+    default: bool | float | str | dict[str, str] | None = None  # of a code along an axis: a word for each label
     differentiable: bool = False
 
     @model_validator(mode="after")
@@ -69,12 +71,37 @@ class Variable(BaseModel):
             raise ValueError("states both minimum and above")
         if (self.optional or self.block) and self.default is None:
             raise ValueError("may be absent and needs a default")
+        if (self.kind == "code") != bool(self.codes):
+            raise ValueError("a code, and nothing else, lists its codes")
+        words = self.default.values() if isinstance(self.default, dict) else [self.default]
+        if self.kind == "code" and self.default is not None and not set(words) <= set(self.codes):
+            raise ValueError(f"the default {self.default!r} is none of its codes")
         return self
 
     @property
     def labels(self) -> tuple[str, ...]:
         """The labels of its inner axis; empty for a single number."""
         return AXIS_LABELS[self.axis] if self.axis else ()
+
+    def default_at(self, label: str = "") -> float:
+        """The default as a number, at a label of its inner axis."""
+        found = self.default[label] if isinstance(self.default, dict) else self.default
+        return float(self.codes.index(found)) if isinstance(found, str) else float(found or 0)
+
+    @property
+    def default_value(self) -> Value | None:
+        """The default as a value of an entry: a code as a number, along an inner axis by label."""
+        if self.default is None or (self.kind != "code" and self.axis is None):
+            return self.default if not isinstance(self.default, dict) else None
+        return {label: self.default_at(label) for label in self.labels} if self.axis else self.default_at()
+
+    def word(self, value: Any) -> Any:
+        """A code as its word, by label of its inner axis; any other value as it is."""
+        if self.kind != "code":
+            return value
+        if isinstance(value, Mapping):
+            return {label: self.word(v) for label, v in value.items()}
+        return self.codes[int(value)]
 
     @property
     def bounds(self) -> str:
@@ -132,7 +159,8 @@ class Entry:
 def convert(variable: Variable, value: Any, where: str) -> Value:
     """A stated value in SI: its type, unit and bounds checked. ``where`` names file and key in the error.
 
-    Numbers may be text with a unit; along an inner axis a table of labels is expected. Raises PerfgridError.
+    Numbers may be text with a unit, a code is one of its words; along an inner axis a table of labels is expected.
+    Raises PerfgridError.
     """
     if variable.axis is not None:
         return _along_axis(variable, value, where)
@@ -160,10 +188,15 @@ def _along_axis(variable: Variable, value: Any, where: str) -> dict[str, float]:
     if lacking and (variable.default is None or not value):
         raise PerfgridError(f"{where} lacks the label {', '.join(lacking)} of axis {variable.axis!r}")
     stated = {label: _number(variable, v, f"{where}.{label}") for label, v in value.items()}
-    return {label: stated.get(label, float(variable.default or 0)) for label in labels}
+    return {label: stated[label] if label in stated else variable.default_at(label) for label in labels}
 
 
 def _number(variable: Variable, value: Any, where: str) -> float:
+    if variable.kind == "code":
+        if value not in variable.codes:
+            legal = ", ".join(variable.codes)
+            raise PerfgridError(f"{where} must be one of {legal}, found {value!r}{nearest(str(value), variable.codes)}")
+        return float(variable.codes.index(value))
     if isinstance(value, str):
         try:
             number = in_unit(value, variable.unit)

@@ -138,7 +138,7 @@ def formula_hash(plan: Plan) -> str:
 
     for node in plan.graph.nodes.values():
         digest.update(node.name.encode())
-        add(node.function)
+        add(node.host.function if node.host is not None else node.function)
     return digest.hexdigest()[:16]
 
 

@@ -156,6 +156,8 @@ def elasticities(node: Node, values: Mapping[str, Any], labels: Collection[str] 
             return float(np.sum(np.abs(np.asarray(node.function(*given), dtype=np.float64))))
 
     found: dict[str, float] = {}
+    if node.host is not None:  # counts have no slopes
+        return found
     here = size("", 1.0)
     if node.constraint is not None or node.flags or not np.isfinite(here) or here == 0:
         return found

@@ -96,6 +96,7 @@ class Plan:
             limit = int(min(max(space.points * SMALL_FRACTION, SMALL_POINTS), SMALL_LIMIT))
         self.small_points = limit
         self.quantities: dict[str, Quantity] = {}
+        self._before_host = self.graph.before_host()  # in the small stage, whatever their size
         for name in self.graph.leaves:
             self.quantities[name] = self._leaf(name)
         for node in self.graph.nodes.values():
@@ -141,12 +142,15 @@ class Plan:
         full = tuple(key)
         sizes = tuple(1 if p is None else p.size for p in full)
         inner, flag = self._inner_shape(node, arguments, sizes)
-        return Quantity(node.name, node, columns, full, inner, flag, self._is_small(full))
+        small = node.name in self._before_host or self._is_small(full)
+        return Quantity(node.name, node, columns, full, inner, flag, small)
 
     def _inner_shape(
         self, node: Node, arguments: list[Quantity], sizes: tuple[int, ...]
     ) -> tuple[tuple[int, ...], bool]:
         """Trace one formula on shapes: a wrong broadcast or reduction fails here, by the formula's name."""
+        if node.host is not None:  # it declares its shape
+            return node.host.shape, False
 
         def on_key(argument: Quantity) -> Any:
             grid = tuple(1 if p is None else size for p, size in zip(argument.key, sizes, strict=True))

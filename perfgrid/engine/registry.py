@@ -34,6 +34,8 @@ class Formula:
     of: str | None = None  # the quantity that this is an alternative of
     label: str | None = None  # the alternative's name in studies
     by: str | None = None  # the label quantity that selects among the alternatives
+    host: tuple[str, ...] | None = None  # the inner axes of a host formula
+    flags: tuple[str, ...] = ()  # the words that its values 0, 1, ... stand for
 
 
 @dataclass(frozen=True)
@@ -116,16 +118,29 @@ def _mark(function: Callable[..., Any], family: Family | None, build: Callable[[
     setattr(function, _MARK, _Mark(members))
 
 
-def formula(*, unit: str = "", source: str = "", family: Family | None = None) -> Callable[[Function], Function]:
+def formula(
+    *,
+    unit: str = "",
+    source: str = "",
+    family: Family | None = None,
+    host: bool = False,
+    inner: Sequence[str] = (),
+    flags: Sequence[str] = (),
+) -> Callable[[Function], Function]:
     """Mark a function as the formula of the quantity it is named after.
 
     ``unit`` is an SI unit string ("1" for pure numbers), ``source`` a key of the bibliography. With ``family``
     (``{"GROUP": ("tp", "dp")}``) the function is a template: one quantity per member, the placeholder replaced in its
-    name, arguments and meaning. Raises PerfgridError for a missing unit, source or docstring.
+    name, arguments and meaning. With ``host`` it takes the plain values of one design and returns an array on the axes
+    ``inner`` (see `engine.host`). ``flags`` are the words that the values 0, 1, ... stand for. Raises PerfgridError for
+    a missing unit, source or docstring.
     """
+    axes = tuple(inner) if host else None
 
     def decorate(function: Function) -> Function:
-        _mark(function, family, lambda f: replace(f, unit=unit, source=source))
+        if inner and not host:
+            raise PerfgridError(f"formula {function.__name__!r}: only a host formula declares inner axes")
+        _mark(function, family, lambda f: replace(f, unit=unit, source=source, host=axes, flags=tuple(flags)))
         return function
 
     return decorate

@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 
 from .errors import MissingQuantity, PerfgridError, nearest
+from .host import HostFormula
+from .inner import InnerAxes
 from .namespace import xp
 from .registry import Choice, Constraint, Formula, Registry
 
@@ -25,7 +27,12 @@ class Node:
     source: str
     meaning: str
     constraint: Constraint | None = None
-    flags: tuple[str, ...] = ()  # for a choice index: the labels that its values stand for
+    flags: tuple[str, ...] = ()  # the labels that its values 0, 1, ... stand for
+
+    @property
+    def host(self) -> HostFormula | None:
+        """The host formula that computes it, if one does."""
+        return self.function if isinstance(self.function, HostFormula) else None
 
 
 @dataclass(frozen=True)
@@ -40,6 +47,14 @@ class Graph:
     def constraints(self) -> tuple[Node, ...]:
         """The nodes that are constraints."""
         return tuple(n for n in self.nodes.values() if n.constraint is not None)
+
+    def before_host(self) -> set[str]:
+        """The host formulas and everything that they depend on."""
+        found: set[str] = set()
+        for node in reversed(self.nodes.values()):
+            if node.host is not None or node.name in found:
+                found |= {node.name, *node.arguments}
+        return found
 
     def readers(self) -> dict[str, tuple[str, ...]]:
         """For every quantity the quantities that take it as an argument."""
@@ -107,16 +122,20 @@ def _choice_node(choice: Choice, choices: Mapping[str, str], labels: Mapping[str
     )
 
 
-def _formula_node(formula: Formula) -> Node:
+def _formula_node(formula: Formula, inner: InnerAxes) -> Node:
     constraint = formula if isinstance(formula, Constraint) else None
+    function = formula.function
+    if formula.host is not None:
+        function = HostFormula(formula.name, function, inner, formula.host)
     return Node(
         formula.name,
-        formula.function,
+        function,
         formula.arguments,
         formula.unit,
         formula.source,
         formula.meaning,
         constraint=constraint,
+        flags=formula.flags,
     )
 
 
@@ -146,7 +165,7 @@ def resolve(
         if name in registry.choices:
             return _choice_node(registry.choices[name], choices, labels)
         if name in registry.formulas:
-            return _formula_node(registry.formulas[name])
+            return _formula_node(registry.formulas[name], registry.inner)
         base = name.removesuffix("_choice")
         if base != name and base in registry.choices:
             alternatives = registry.choices[base].alternatives

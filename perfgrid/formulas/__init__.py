@@ -5,9 +5,11 @@ from perfgrid.engine.registry import Registry
 from . import (
     architecture,
     attention,
+    collective_study,
     collectives,
     data_parallel,
     device,
+    fabrics,
     flash,
     gemm,
     memory,
@@ -37,6 +39,7 @@ REGISTRY_MODULES = (
     recompute,
     topology,
     collectives,
+    fabrics,
     parallelism,
     tensor_parallel,
     data_parallel,
@@ -47,7 +50,10 @@ REGISTRY_MODULES = (
     step,
 )
 
-WORKLOADS = {"training": REGISTRY_MODULES}  # the formulas that each workload of a study is made of
+WORKLOADS = {  # the formulas that each workload of a study is made of
+    "training": REGISTRY_MODULES,
+    "collectives": (*collective_study.BORROWED, collective_study),
+}
 
 
 def training_registry() -> Registry:

@@ -83,10 +83,25 @@ def GROUP_direct_offered(GROUP_tier_ranks, tier_direct, direct_collectives):
     return xp.where(((tier_direct > 0) & direct_collectives) | (GROUP_tier_ranks <= 1), 1.0, 0.0)
 
 
+@alternative(
+    of="GROUP_library_offered", by="library", label="nccl", unit="1", source="nccl2026tuning", family=GATHERING
+)
+def GROUP_nccl_offered(GROUP_named_algorithm):
+    """1 where the library's own algorithms run in the GROUP group: the study names no ideal one."""
+    return xp.where(GROUP_named_algorithm > 0, 0.0, 1.0)
+
+
+@alternative(of="GROUP_library_offered", by="library", label="ideal", unit="1", source="thakur2005", family=GATHERING)
+def GROUP_ideal_library_offered():
+    """1 where a library's own algorithms run in the GROUP group: not on an ideal fabric."""
+    return 0.0
+
+
 @formula(unit="1", source="nccl2026device", family=GATHERING)
-def GROUP_flat_ring_offered(GROUP, GROUP_tier_ranks):
+def GROUP_flat_ring_offered(GROUP, GROUP_tier_ranks, GROUP_library_offered):
     """1 where one ring through all ranks of the GROUP group is something else than the rings of its tiers."""
-    return xp.where((at(GROUP_tier_ranks, tier="scale_out") > 1) | (GROUP <= 1), 1.0, 0.0)
+    apart = (at(GROUP_tier_ranks, tier="scale_out") > 1) | (GROUP <= 1)
+    return xp.where(apart & (GROUP_library_offered > 0), 1.0, 0.0)
 
 
 @formula(unit="byte", source="cho2019blueconnect", family=GATHERING)
@@ -115,9 +130,9 @@ def GROUP_direct_time(
 
 
 @alternative(of="GROUP_gather_time", label="hierarchical", unit="s", source="cho2019blueconnect", family=GATHERING)
-def GROUP_hierarchical_time(GROUP_tier_time):
+def GROUP_hierarchical_time(GROUP_tier_time, GROUP_library_offered, unavailable):
     """Time of an all-gather in the GROUP group that goes tier by tier."""
-    return total(GROUP_tier_time, "tier")
+    return xp.where(GROUP_library_offered > 0, total(GROUP_tier_time, "tier"), unavailable)
 
 
 @alternative(of="GROUP_gather_time", label="flat_ring", unit="s", source="nccl2026device", family=GATHERING)
@@ -154,7 +169,9 @@ def GROUP_direct_all_reduce_time(GROUP_direct_time, GROUP_direct_offered, unavai
 
 
 @alternative(of="GROUP_all_reduce_time", label="hierarchical", unit="s", source="cho2019blueconnect", family=REDUCING)
-def GROUP_hierarchical_all_reduce_time(GROUP_tier_time, GROUP_tier_all_reduce_time, GROUP_tier_ranks):
+def GROUP_hierarchical_all_reduce_time(
+    GROUP_tier_time, GROUP_tier_all_reduce_time, GROUP_tier_ranks, GROUP_library_offered, unavailable
+):
     """Time of an all-reduce in the GROUP group that goes tier by tier.
 
     Over several domains a reduce-scatter and an all-gather inside them enclose the all-reduce between them.
@@ -162,7 +179,8 @@ def GROUP_hierarchical_all_reduce_time(GROUP_tier_time, GROUP_tier_all_reduce_ti
     (gather, _), (inside, between), (_, domains) = inside_and_between(
         GROUP_tier_time, GROUP_tier_all_reduce_time, GROUP_tier_ranks
     )
-    return xp.where(domains > 1, 2 * gather, inside) + between
+    time = xp.where(domains > 1, 2 * gather, inside) + between
+    return xp.where(GROUP_library_offered > 0, time, unavailable)
 
 
 @alternative(of="GROUP_all_reduce_time", label="flat_ring", unit="s", source="nccl2026device", family=REDUCING)
@@ -178,6 +196,53 @@ def GROUP_flat_ring_all_reduce_time(
     """Time of one ring all-reduce through all ranks of the GROUP group, where it has several domains."""
     pairs = inside_and_between(GROUP_tier_ranks, tier_latency, tier_step_latency, GROUP_tier_bandwidth)
     return xp.where(GROUP_flat_ring_offered > 0, flat_ring_time(GROUP_message, *pairs, passes=2), unavailable)
+
+
+# ---- bindings: the schedules of ideal fabrics (see `fabrics`) -------------------------------------------------------
+
+
+@alternative(of="GROUP_gather_time", label="ideal", unit="s", source="thakur2005", family=GATHERING)
+def GROUP_schedule_time(GROUP_ideal_gather_time):
+    """Time of the fastest all-gather in the GROUP group that an ideal fabric allows."""
+    return GROUP_ideal_gather_time
+
+
+@alternative(of="GROUP_all_reduce_time", label="ideal", unit="s", source="thakur2005", family=REDUCING)
+def GROUP_schedule_all_reduce_time(GROUP_ideal_all_reduce_time):
+    """Time of the fastest all-reduce in the GROUP group that an ideal fabric allows."""
+    return GROUP_ideal_all_reduce_time
+
+
+@alternative(of="GROUP_ideal_gather_time", by="library", label="nccl", unit="s", source="thakur2005", family=GATHERING)
+def GROUP_no_ideal_gather_time(unavailable):
+    """Time of an ideal all-gather in the GROUP group where a library runs it: unavailable."""
+    return unavailable
+
+
+@alternative(
+    of="GROUP_ideal_all_reduce_time", by="library", label="nccl", unit="s", source="thakur2005", family=REDUCING
+)
+def GROUP_no_ideal_all_reduce_time(unavailable):
+    """Time of an ideal all-reduce in the GROUP group where a library runs it: unavailable."""
+    return unavailable
+
+
+@formula(unit="1", source="thakur2005", family={"GROUP": ("tp", "vocab")})
+def GROUP_named_algorithm(tp_algorithm):
+    """Number of the ideal algorithm that the study names for the GROUP ranks; 0 for the fastest."""
+    return tp_algorithm
+
+
+@formula(unit="1", source="thakur2005", family={"SHARED": ("dp", "shard")})
+def SHARED_named_algorithm(dp_algorithm):
+    """Number of the ideal algorithm that the study names for the SHARED ranks; 0 for the fastest."""
+    return dp_algorithm
+
+
+@formula(unit="1", source="thakur2005", family={"FREE": ("tied", "pp")})
+def FREE_named_algorithm():
+    """Number of the ideal algorithm that the study names for the FREE ranks: none, 0."""
+    return 0.0
 
 
 # ---- what was chosen ------------------------------------------------------------------------------------------------

@@ -6,10 +6,10 @@ of ``tp``), ``tied`` the two stages that hold a shared embedding table.
 """
 
 from perfgrid.engine import xp
-from perfgrid.engine.registry import constraint, formula
+from perfgrid.engine.registry import alternative, constraint, formula
 
 from .axes import at, table
-from .collectives import PLACED
+from .collectives import GATHERING, PLACED
 
 # ---- equations ------------------------------------------------------------------------------------------------------
 
@@ -89,16 +89,36 @@ def GROUP_tier_ranks(GROUP, GROUP_stride, tier_size):
     return table("tier", scale_up=inside, scale_out=GROUP / inside)
 
 
+@alternative(of="GROUP_fills", by="library", label="nccl", unit="1", source="narayanan2021", family=GATHERING)
+def GROUP_fills_domains(GROUP_tier_ranks):
+    """1 where the GROUP group has a whole number of ranks in each scale-up domain that it touches."""
+    inside = at(GROUP_tier_ranks, tier="scale_up")
+    return xp.where(inside == xp.round(inside), 1.0, 0.0)
+
+
 @constraint(
     kind="illegal",
-    reason="the GROUP ranks do not fill scale-up domains evenly",
+    reason="the GROUP ranks do not fill the domains of the fabric evenly",
     source="narayanan2021",
     family={"GROUP": ("tp", "dp")},
 )
-def GROUP_fills_tiers(GROUP_tier_ranks):
-    """The GROUP group has a whole number of ranks in each scale-up domain that it touches."""
-    inside = at(GROUP_tier_ranks, tier="scale_up")
-    return inside == xp.round(inside)
+def GROUP_fills_tiers(GROUP_fills):
+    """The GROUP group fills whole domains of every tier that it touches."""
+    return GROUP_fills > 0
+
+
+@alternative(of="stages_placed", by="library", label="nccl", unit="1", source="narayanan2021")
+def switched_stages():
+    """1 where pipeline stages can be placed: on switches always."""
+    return 1.0
+
+
+@constraint(
+    kind="illegal", reason="the pipeline stages do not fill the domains of the fabric evenly", source="narayanan2021"
+)
+def stages_fill_tiers(stages_placed):
+    """The pipeline stages fill whole domains of every tier that they touch."""
+    return stages_placed > 0
 
 
 @constraint(kind="illegal", reason="tp x pp x dp is not the number of devices", source="narayanan2021")
@@ -116,8 +136,8 @@ def pp_message(tp_message, tp):
     return tp_message / tp
 
 
-@formula(unit="s", source="narayanan2021")
-def pp_transfer_time(pp_message, pp_tier_ranks, tier_latency, tier_peer_bandwidth):
+@alternative(of="pp_transfer_time", by="library", label="nccl", unit="s", source="narayanan2021")
+def pp_library_transfer_time(pp_message, pp_tier_ranks, tier_latency, tier_peer_bandwidth):
     """Time of one hand-over between neighbouring stages across the outermost tier that the pipeline spans."""
     by_tier = tier_latency + pp_message / tier_peer_bandwidth
     return xp.where(

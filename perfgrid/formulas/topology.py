@@ -1,7 +1,7 @@
 """The fabric: sizes, bandwidths and latencies of its tiers, by `tier` (innermost first)."""
 
 from perfgrid.engine import xp
-from perfgrid.engine.registry import constraint, formula
+from perfgrid.engine.registry import alternative, constraint, formula
 
 from .axes import at, largest, table
 from .collectives import GATHERING
@@ -61,7 +61,25 @@ def topology_fits_device(device_link, topology_link):
     return largest(device_link * topology_link, "link") > 0
 
 
-@constraint(kind="illegal", reason="the cluster is larger than the fabric's outermost tier", source="narayanan2021")
-def cluster_fits_topology(devices, tier_size):
-    """The outermost tier joins all devices of the cluster."""
-    return devices <= at(tier_size, tier="scale_out")
+@alternative(of="fabric_size", by="library", label="nccl", unit="1", source="narayanan2021")
+def outermost_size(tier_size):
+    """Devices that the outermost tier joins."""
+    return at(tier_size, tier="scale_out")
+
+
+@alternative(of="fabric_exists", by="library", label="nccl", unit="1", source="narayanan2021")
+def tiers_exist():
+    """1 where the fabric can be built: tiers of switches always can."""
+    return 1.0
+
+
+@constraint(kind="illegal", reason="no fabric has tiers of these kinds and sides", source="dally2004")
+def topology_exists(fabric_exists):
+    """A fabric of the stated kinds and sides can be built."""
+    return fabric_exists > 0
+
+
+@constraint(kind="illegal", reason="the cluster is larger than the fabric", source="narayanan2021")
+def cluster_fits_topology(devices, fabric_size):
+    """The fabric joins all devices of the cluster."""
+    return devices <= fabric_size

@@ -37,7 +37,9 @@ def step_parts(study: Study, at: Mapping[str, Any]) -> dict[str, float]:
 
 
 def bound_by(study: Study, at: Mapping[str, Any]) -> str:
-    """The largest part of the step time at one point and its share."""
+    """The largest part of the step time at one point and its share; empty for another workload than training."""
+    if study.file.workload != "training":
+        return ""
     parts = step_parts(study, at)
     name, value = next(iter(parts.items()))
     total = sum(parts.values())

@@ -9,6 +9,7 @@ import numpy as np
 
 from perfgrid.catalog import load_catalog
 from perfgrid.engine import replay, resolve
+from perfgrid.engine.registry import Formula
 from perfgrid.engine.resolver import Graph
 from perfgrid.formulas import training_registry
 from perfgrid.formulas.axes import INNER
@@ -17,10 +18,11 @@ LABELS = {
     "precision": ("fp32", "tf32", "fp16", "bf16", "fp8"),
     "recompute": ("none", "selective", "full"),
     "schedule": ("1f1b", "gpipe"),
+    "library": ("nccl",),
 }
 TABLES = ("model", "device", "topology", "software")
 STUDY: dict[str, Any] = {
-    v.name: v.default for v in load_catalog().variables.values() if v.optional and v.of not in TABLES
+    v.name: v.default_value for v in load_catalog().variables.values() if v.optional and v.of not in TABLES
 } | {
     "devices": 8.0,
     "tp": 8.0,
@@ -47,7 +49,7 @@ def entry(kind: str, name: str) -> dict[str, Any]:
     for variable in catalog.variables.values():
         if variable.of != kind:
             continue
-        value = stated.get(variable.name, variable.default)
+        value = stated.get(variable.name, variable.default_value)
         if value is None:
             continue
         if variable.axis:
@@ -74,17 +76,28 @@ def point(model: str = "gpt3-175b", device: str = "a100-sxm-80gb", topology: str
 
 
 @cache
-def graph(choices: tuple[tuple[str, str], ...] = ()) -> Graph:
-    """The graph of every quantity of the training physics; ``choices`` are pairs (quantity, fixed alternative)."""
+def graph(choices: tuple[tuple[str, str], ...] = (), library: str = "nccl") -> Graph:
+    """The graph of every quantity of the training physics; ``choices`` are pairs (quantity, fixed alternative).
+
+    What only fabrics of another ``library`` need is left out.
+    """
     registry = training_registry()
     names = [n for n in registry.names() if n.removesuffix("_choice") not in dict(choices)]
-    return resolve(registry, names, point(), dict(choices), labels=LABELS)
+    if library == "nccl":
+        names = [n for n in names if not _of_fabrics(registry.formulas.get(n))]
+    return resolve(registry, names, point(), dict(choices), labels=LABELS | {"library": (library,)})
+
+
+def _of_fabrics(formula: Formula | None) -> bool:
+    """The formula belongs to the ideal schedules."""
+    return formula is not None and formula.function.__module__.rpartition(".")[2] == "fabrics"
 
 
 def evaluate(given: dict[str, Any], choices: tuple[tuple[str, str], ...] = ()) -> dict[str, Any]:
     """Every quantity of one design; scalars as floats."""
-    coded = {k: float(LABELS[k].index(v)) if k in LABELS else v for k, v in given.items()}
-    results = replay(graph(choices), {name: coded[name] for name in graph(choices).leaves})
+    coded = {k: float(LABELS[k].index(v)) if k in LABELS else v for k, v in given.items() if k != "library"}
+    made = graph(choices, given["library"])
+    results = replay(made, {name: 0.0 if name == "library" else coded[name] for name in made.leaves})
     return {name: value.item() if np.size(value) == 1 else value for name, value in _arrays(results)}
 
 

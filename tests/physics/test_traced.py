@@ -15,29 +15,32 @@ POINTS = [
     {"model": "gpt3-175b", "tp": 8.0, "pp": 8.0, "chunks": 3.0, "global_batch": 64.0, "flash_attention": False},
     {"model": "qwen-2.5-72b", "device": "mi300x", "tp": 16.0, "dp": 3.0, "pp": 3.0, "recompute": "full"},
     {"model": "llama-2-7b", "device": "v100-sxm-32gb", "tp": 3.0, "precision": "fp8"},
+    {"model": "llama-2-7b", "device": "h100-sxm-80gb", "topology": "rails", "tp": 4.0, "pp": 2.0, "dp": 4.0},
+    {"model": "gpt3-175b", "device": "tpu-v5p", "topology": "tpu-torus-4x4x4", "tp": 16.0, "pp": 4.0, "dp": 2.0},
 ]  # fmt: skip
 
 
 def leaves_of(given):
-    coded = {k: float(LABELS[k].index(v)) if k in LABELS else v for k, v in given.items()}
-    return {name: jnp.asarray(coded[name]) for name in graph().leaves}
+    coded = {k: float(LABELS[k].index(v)) if k in LABELS and k != "library" else v for k, v in given.items()}
+    coded["library"] = 0.0  # each graph has one
+    return {name: jnp.asarray(coded[name]) for name in graph((), given["library"]).leaves}
 
 
-def everything(leaves):
+def everything(leaves, library):
     results = dict(leaves)
-    for node in graph().nodes.values():
+    for node in graph((), library).nodes.values():
         results[node.name] = node.function(*(results[a] for a in node.arguments))
     return results
 
 
-traced = jax.jit(everything)
+traced = jax.jit(everything, static_argnums=1)
 
 
 @pytest.mark.parametrize("changes", POINTS)
 def test_single_precision_agrees_with_the_replay(changes):
     given = point(**changes)
     exact = evaluate(given)
-    single = traced(leaves_of(given))
+    single = traced(leaves_of(given), given["library"])
     # differences that clip at zero and roundings of counts are not compared: the engine evaluates them in double
     for name in (
         "gemm_time",
@@ -56,12 +59,13 @@ def test_single_precision_agrees_with_the_replay(changes):
 
 @pytest.mark.parametrize("changes", POINTS)
 def test_derivatives_exist_everywhere(changes):
-    leaves = leaves_of(point(**changes))
+    given = point(**changes)
+    leaves = leaves_of(given)
     names = [v.name for v in load_catalog().variables.values() if v.differentiable and v.name in leaves]
     assert len(names) >= 15
 
     def times(hardware):
-        found = everything({**leaves, **hardware})
+        found = everything({**leaves, **hardware}, given["library"])
         return jnp.stack(
             [jnp.reshape(found[n], ()) for n in ("step_time", "model_flops_utilization", "exposed_dp_time")]
         )

@@ -12,8 +12,13 @@ from .cases import point
 def test_every_formula_keeps_its_units():
     registry = training_registry()
     problems = []
-    for labels in (("bf16", "none", "1f1b"), ("fp8", "full", "gpipe"), ("bf16", "selective", "1f1b")):
-        space = Space((), {**point(), **dict(zip(("precision", "recompute", "schedule"), labels, strict=True))})
+    named = ("precision", "recompute", "schedule", "library")
+    for labels in (
+        ("bf16", "none", "1f1b", "nccl"),
+        ("fp8", "full", "gpipe", "ideal"),
+        ("bf16", "selective", "1f1b", "nccl"),
+    ):
+        space = Space((), {**point(), **dict(zip(named, labels, strict=True))})
         names = [n for n in registry.names() if registry.get(n).unit != "" and not _other_label(registry, n, labels)]
         units = {v.name: v.unit for v in load_catalog().variables.values()}
         problems += check(Plan(registry, space, names), units)
