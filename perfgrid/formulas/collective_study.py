@@ -10,7 +10,7 @@ from perfgrid.engine.registry import alternative, constraint, formula
 from . import collectives, fabrics, parallelism, topology
 from .axes import at, largest
 from .fabric_tables import demand, shape_of
-from .fabrics import NAMES, TABLE, coefficients, fastest, schedule_time, which_fastest
+from .fabrics import CHOSEN, TABLE, coefficients, fastest, schedule_time, which_fastest
 from .network.algorithms import COLLECTIVES
 from .network.library import library_time
 from .network.library_constants import LIBRARIES
@@ -173,7 +173,7 @@ def group_fills_domains(dp_fills_domains):
 # ---- what benchmarks print ------------------------------------------------------------------------------------------
 
 
-@formula(unit="1", source="thakur2005", flags=("library", *NAMES[1:]))
+@formula(unit="1", source="thakur2005", flags=CHOSEN)
 def collective_algorithm(schedule_number):
     """Which algorithm is the fastest."""
     return schedule_number

@@ -29,7 +29,8 @@ CALLS = {
 STEPS = ("steps", "hops", "chunk_steps", "chunk_hops", "messages")
 TWO_HALVES = np.array([2.0 if d.removeprefix("tier_") in STEPS else 1.0 for d in INNER.labels["demand"]])
 BEHIND = -INNER.position("tier") - 1  # inner axes after the tiers: nothing here lies on them
-NAMES = ("best", *ALGORITHMS, "tier_by_tier")
+NAMES = ("best", *ALGORITHMS, "tier_by_tier")  # what a study may name
+CHOSEN = ("library", *NAMES[1:])  # what may run
 
 # ---- equations ------------------------------------------------------------------------------------------------------
 
@@ -304,7 +305,7 @@ def pp_fastest_transfer_time(
     return fastest(times, pp_named_algorithm, unavailable)
 
 
-@formula(unit="1", source="thakur2005", family=GATHERING, flags=NAMES)
+@formula(unit="1", source="thakur2005", family=GATHERING, flags=CHOSEN)
 def GROUP_gather_algorithm(
     GROUP_message,
     GROUP_gather_latency,
@@ -312,15 +313,16 @@ def GROUP_gather_algorithm(
     GROUP_gather_chunk_latency,
     GROUP_gather_chunk_inverse_bandwidth,
     GROUP_named_algorithm,
+    GROUP_library_offered,
     unavailable,
 ):
-    """Which algorithm of all-gathers in the GROUP group is the fastest on an ideal fabric."""
+    """Which algorithm runs all-gathers in the GROUP group: the library's own, or the fastest of an ideal fabric."""
     parts = (GROUP_gather_chunk_latency, GROUP_gather_chunk_inverse_bandwidth)
     times = schedule_time(GROUP_message, GROUP_gather_latency, GROUP_gather_inverse_bandwidth, *parts)
-    return which_fastest(times, GROUP_named_algorithm, unavailable)
+    return xp.where(GROUP_library_offered > 0, 0.0, which_fastest(times, GROUP_named_algorithm, unavailable))
 
 
-@formula(unit="1", source="thakur2005", family=REDUCING, flags=NAMES)
+@formula(unit="1", source="thakur2005", family=REDUCING, flags=CHOSEN)
 def GROUP_all_reduce_algorithm(
     GROUP_message,
     GROUP_all_reduce_latency,
@@ -328,12 +330,13 @@ def GROUP_all_reduce_algorithm(
     GROUP_all_reduce_chunk_latency,
     GROUP_all_reduce_chunk_inverse_bandwidth,
     GROUP_named_algorithm,
+    GROUP_library_offered,
     unavailable,
 ):
-    """Which algorithm of all-reduces in the GROUP group is the fastest on an ideal fabric."""
+    """Which algorithm runs all-reduces in the GROUP group: the library's own, or the fastest of an ideal fabric."""
     parts = (GROUP_all_reduce_chunk_latency, GROUP_all_reduce_chunk_inverse_bandwidth)
     times = schedule_time(GROUP_message, GROUP_all_reduce_latency, GROUP_all_reduce_inverse_bandwidth, *parts)
-    return which_fastest(times, GROUP_named_algorithm, unavailable)
+    return xp.where(GROUP_library_offered > 0, 0.0, which_fastest(times, GROUP_named_algorithm, unavailable))
 
 
 @alternative(of="GROUP_fills", by="library", label="ideal", unit="1", source="narayanan2021", family=GATHERING)

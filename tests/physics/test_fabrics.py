@@ -180,6 +180,16 @@ def test_a_named_algorithm_is_taken_or_flagged():
     assert nccl.dp_algorithms_offered.values.tolist() == [1, 0, 0, 0, 0]
 
 
+def test_what_runs_is_told():
+    made = study("h100-sxm-80gb", ["rails", "rail-optimized"], [64])
+    ds = pg.evaluate(made).isel(device=0, model=0, microbatch=0)
+    told = ds.tp_gather_algorithm.attrs["flag_meanings"].split()
+    assert told[0] == "library"
+    assert set(told[1:]) == set(NAMES[1:])
+    assert (ds.tp_gather_algorithm.sel(topology="rail-optimized") == 0).all()
+    assert (ds.tp_gather_algorithm.sel(topology="rails") > 0).all()
+
+
 def test_a_library_is_not_changed_by_ideal_fabrics_beside_it():
     both = pg.evaluate(study("h100-sxm-80gb", ["rail-optimized", "rails", "dragonfly-72"], [64, 576]))
     alone = pg.evaluate(study("h100-sxm-80gb", ["rail-optimized"], [64, 576]))
