@@ -1,4 +1,6 @@
-"""Measure the evaluator on ``grid.toml``; every figure comes from this run, rates are per CPU-second (user + system).
+"""Measure the evaluator on ``grid.toml`` and ``grid_5d.toml``; every figure comes from this run.
+
+Rates are per CPU-second (user + system).
 
 * full-grid output values per CPU-second, outputs materialised in memory, and as a fraction of the store bandwidth
 * the same sweep without the link axis
@@ -30,6 +32,8 @@ from perfgrid.engine.stages import Evaluation, enable_compilation_cache
 from perfgrid.study import Study, load_study
 
 GRID = Path(__file__).with_name("grid.toml")
+GRID_5D = Path(__file__).with_name("grid_5d.toml")
+GRIDS = {"grid": GRID, "5-D grid": GRID_5D}
 QUICKSTART = Path(__file__).parents[1] / "studies" / "quickstart.toml"
 WITHOUT_LINK = ("axes.scale_up_bandwidth.scale=[1.0]",)
 
@@ -76,6 +80,24 @@ def equations_once(plan: Plan) -> int:
     return count
 
 
+def evaluate_all(evaluation: Evaluation) -> float:
+    """CPU-seconds of all tiles. Nothing is taken over from the run before, as the values of a tile that stays would."""
+    evaluation._places.clear()
+    start = time.process_time()
+    for tile in evaluation.run():
+        jax.block_until_ready(tile.values)
+    return time.process_time() - start
+
+
+def temporaries(evaluation: Evaluation) -> dict[str, int]:
+    """Compiled functions with more than 1 MiB of arrays of their own, and these bytes: fresh memory in every tile.
+
+    A quotient or a gather that two expressions of one function read is such an array.
+    """
+    found = {k.quantity.name: k.compiled.memory_analysis().temp_size_in_bytes for k in evaluation.kernels}
+    return {name: size for name, size in found.items() if size > 2**20}
+
+
 def measure(study: Study, repeats: int) -> dict:
     """Rates of the tile stage in the steady state (all tiles, buffers reused) and of a whole evaluation."""
     start = time.perf_counter()
@@ -89,10 +111,8 @@ def measure(study: Study, repeats: int) -> dict:
         pass
     cpu, wall = [], []
     for _ in range(repeats):
-        cpu_start, wall_start = time.process_time(), time.perf_counter()
-        for tile in evaluation.run():
-            jax.block_until_ready(tile.values)
-        cpu.append(time.process_time() - cpu_start)
+        wall_start = time.perf_counter()
+        cpu.append(evaluate_all(evaluation))
         wall.append(time.perf_counter() - wall_start)
     seconds = statistics.median(cpu)
     points = plan.space.points
@@ -120,6 +140,7 @@ def measure(study: Study, repeats: int) -> dict:
         "copy_bandwidth": copy,
         "fraction_of_copy_bandwidth": points * len(full) * 4 / seconds / copy,
         "bytes_written_per_cpu_second": written / seconds,
+        "temporary_bytes": temporaries(evaluation),
         "plan_seconds": planned,
         "prepare_seconds": prepared,
         "small_stage_seconds": evaluation.seconds["small"],
@@ -140,12 +161,7 @@ def numpy_ratio(study: Study, repeats: int) -> dict:
     evaluation = Evaluation(plan)
     for _ in evaluation.run():
         pass
-    compiled = []
-    for _ in range(repeats):
-        start = time.process_time()
-        for tile in evaluation.run():
-            jax.block_until_ready(tile.values)
-        compiled.append(time.process_time() - start)
+    compiled = [evaluate_all(evaluation) for _ in range(repeats)]
     plain = []
     for _ in range(repeats):
         start = time.process_time()
@@ -259,11 +275,13 @@ def main() -> None:
         cache = str(Path(folder) / "cache")
         results["quickstart cold"] = command(QUICKSTART, cache, folder)
         results["quickstart again"] = command(QUICKSTART, cache, folder)
-        cache = str(Path(folder) / "cache2")
-        results["compile cold"] = child(["--compile-once", str(GRID)], cache)
-        results["compile cached"] = child(["--compile-once", str(GRID)], cache)
+        for title, grid in GRIDS.items():
+            cache = str(Path(folder) / title)
+            results[f"{title}: compile cold"] = child(["--compile-once", str(grid)], cache)
+            results[f"{title}: compile cached"] = child(["--compile-once", str(grid)], cache)
     enable_compilation_cache()
-    results["grid"] = measure(load_study(GRID), options.repeats)
+    for title, grid in GRIDS.items():
+        results[title] = measure(load_study(grid), options.repeats)
     results["grid without link axis"] = measure(load_study(GRID, WITHOUT_LINK), options.repeats)
     small = ("axes.hbm_bandwidth.scale=[0.5, 1.0, 2.0, 4.0]", "axes.scale_up_bandwidth.scale=[1.0, 2.0]")
     results["against NumPy"] = numpy_ratio(load_study(GRID, small), max(1, options.repeats // 3))
@@ -273,16 +291,17 @@ def main() -> None:
     for title, figures in results.items():
         print(title)
         for name, value in figures.items():
-            print(f"  {name:34} {_readable(value)}")
+            print(f"  {name:34} {readable(value)}")
 
 
-def _readable(value: object) -> str:
+def readable(value: object) -> str:
+    """A figure of four digits, lists and tables on one line."""
     if isinstance(value, float):
         return f"{value:.4g}"
     if isinstance(value, dict):
-        return ", ".join(f"{k} {_readable(v)}" for k, v in value.items())
+        return ", ".join(f"{k} {readable(v)}" for k, v in value.items())
     if isinstance(value, list):
-        return " .. ".join(_readable(v) for v in value)
+        return " .. ".join(readable(v) for v in value)
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 

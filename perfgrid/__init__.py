@@ -1,8 +1,8 @@
 """Time, memory and cost of LLM training for millions of design points at once, labelled and differentiable."""
 
-from .analysis import best as best
 from .catalog import Catalog as Catalog
 from .catalog import load_catalog as load_catalog
+from .chiplets import chiplet_cost as chiplet_cost
 from .compare import Comparison as Comparison
 from .compare import compare as compare
 from .engine import PerfgridError as PerfgridError
@@ -21,5 +21,9 @@ from .run import evaluate as evaluate
 from .run import explain as explain
 from .run import save as save
 from .run import stream as stream
+from .search import best as best
 from .study import Study as Study
 from .study import load_study as load_study
+from .timeline import timeline as timeline
+from .uncertainty import quantiles as quantiles
+from .uncertainty import tornado as tornado

@@ -13,25 +13,28 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 import xarray as xr
-from rich.measure import Measurement
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from perfgrid.analysis import best as best_designs
 from perfgrid.analysis import violations
+from perfgrid.cli_best import best_command
 from perfgrid.cli_catalog import catalog_app
+from perfgrid.cli_timeline import print_timeline
 from perfgrid.cli_validate import validate_command
 from perfgrid.compare import compare
-from perfgrid.engine.dataset import study_axes
 from perfgrid.engine.errors import PerfgridError
 from perfgrid.engine.registry import Constraint, Registry
 from perfgrid.formulas import INNER, WORKLOADS
 from perfgrid.kernels import PHASES, kernels
-from perfgrid.report.console import err, out, print_line, show, text_table, wide
+from perfgrid.report.best_table import print_winners, winner_rows
+from perfgrid.report.console import err, out, print_line, show, text_table
+from perfgrid.report.progress import Reporter
 from perfgrid.report.text import explanation_lines, number, point_lines
-from perfgrid.report.winners import WORDS, bound_by
+from perfgrid.report.winners import WORDS
 from perfgrid.run import check_output, evaluate, explain, formulas_changed, save, stream
 from perfgrid.study import Study, load_study
-from perfgrid.study_space import Best
+from perfgrid.study_file import Best
+from perfgrid.study_tables import unit_of
+from perfgrid.timeline import timeline
 
 app = typer.Typer(
     name="perfgrid",
@@ -42,6 +45,7 @@ app = typer.Typer(
 )
 app.add_typer(catalog_app, name="catalog")
 app.command("validate")(validate_command)
+app.command("best")(best_command)
 
 StudyArgument = Annotated[Path, typer.Argument(help="A study file (TOML).")]
 Settings = Annotated[
@@ -52,54 +56,6 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instea
 
 
 FEW_POINTS = 64  # that are printed one by one where no best ones are asked for
-
-
-class Reporter:
-    """Progress on standard error: a bar on a terminal, a line every ten seconds otherwise."""
-
-    def __init__(self, points: int):
-        self.points, self.last, self.start = points, time.monotonic(), time.monotonic()
-        self.phase = ""
-        self.bar = Progress(
-            TextColumn("{task.description:<10}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[rate]}"),
-            TimeElapsedColumn(),
-            TextColumn("ETA"),
-            TimeRemainingColumn(),
-            console=err,
-            transient=False,
-        )
-        self.tasks: dict[str, Any] = {}
-
-    def __enter__(self) -> Reporter:
-        if err.is_terminal:
-            self.bar.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if err.is_terminal:
-            self.bar.stop()
-
-    def __call__(self, phase: str, done: int, total: int) -> None:
-        """Tell how far a phase is."""
-        if phase != self.phase:
-            self.phase, self.start = phase, time.monotonic()
-        names = {"compile": "compiling", "evaluate": "evaluating"}
-        rate, scale = "", 1.0
-        if phase == "evaluate":
-            scale = self.points / total
-            seconds = max(time.monotonic() - self.start, 1e-9)
-            if done > 1:
-                rate = f"{number((done - 1) * scale / seconds, 'points/s')}"
-        if err.is_terminal:
-            if phase not in self.tasks:
-                self.tasks[phase] = self.bar.add_task(names[phase], total=round(total * scale), rate="")
-            self.bar.update(self.tasks[phase], completed=round(done * scale), rate=rate)
-        elif time.monotonic() - self.last > 10:
-            self.last = time.monotonic()
-            err.print(f"{names[phase]} {done * scale:,.0f} of {total * scale:,.0f} {rate}")
 
 
 @app.command()
@@ -162,67 +118,6 @@ def run(
         out.print(f"saved {output} ({output.stat().st_size / 1e6:.1f} MB)")
 
 
-def winner_rows(study: Study, winners: xr.Dataset, choice: Best) -> list[dict[str, Any]]:
-    """One row per group: its labels, the chosen labels, the outputs, what bounds it."""
-    axes = study_axes(study.space)
-    rows = []
-    groups = winners["found"].dims
-    for place in np.ndindex(*(winners.sizes[d] for d in groups)):
-        row = winners.isel(dict(zip(groups, place, strict=True)))
-        labels = {str(d): row[d].item() for d in groups}
-        if not bool(row["found"]):
-            rows.append({"group": labels, "feasible": False})
-            continue
-        at = {a: row[a].item() for a in axes if a in row.coords}
-        chosen = {a: at[a] for a in axes if a not in labels and a not in choice.at and a in at}
-        values = {name: _word(row[name]) for name in study.outputs if row[name].ndim == 0}
-        rows.append(
-            {"group": labels, "feasible": True, "chosen": chosen, "outputs": values, "bound_by": bound_by(study, at)}
-        )
-    return rows
-
-
-def _word(value: xr.DataArray) -> Any:
-    """A single number, or the word that it stands for."""
-    words = str(value.attrs.get("flag_meanings", "")).split()
-    return words[int(value)] if words and "constraint" not in value.attrs else value.item()
-
-
-def print_winners(study: Study, winners: xr.Dataset, choice: Best) -> None:
-    """The best design of each group as a table."""
-    rows = winner_rows(study, winners, choice)
-    objective = choice.minimize or choice.maximize or ""
-    shown = list(dict.fromkeys([objective, *study.outputs]))
-    first = next((r for r in rows if r["feasible"]), None)
-    caption = "".join(f", {axis} = {label}" for axis, label in choice.at.items())
-    way = f"best by {'least' if choice.minimize else 'largest'} {objective}" if choice.over else "every design"
-    out.print(f"{study.file.title}: {way}{caption}")
-    if first is None:
-        out.print("no group has a feasible design")
-        return
-    shown = [name for name in shown if name in first["outputs"]][:5]
-    units = {name: winners[name].attrs.get("units", "1") for name in shown}
-    while True:
-        bounds = ["bound by"] if first["bound_by"] else []
-        headers = [*first["group"], *first["chosen"], *shown, *bounds]
-        lines = []
-        for row in rows:
-            labels = [str(v) for v in row["group"].values()]
-            if not row["feasible"]:
-                lines.append([*labels, "no feasible design"])
-                continue
-            found = {name: row["outputs"][name] for name in shown}
-            values = [v if isinstance(v, str) else number(v, units[name]) for name, v in found.items()]
-            lines.append(
-                [*labels, *(str(v) for v in row["chosen"].values()), *values, *([row["bound_by"]] if bounds else [])]
-            )
-        table = text_table(headers, lines, right=shown)
-        if len(shown) <= 3 or not out.is_terminal or Measurement.get(wide, wide.options, table).maximum <= out.width:
-            break
-        shown.pop()  # a narrow terminal shows fewer outputs rather than broken ones
-    show(table, whole=True)
-
-
 @app.command()
 def plan(study: StudyArgument, settings: Settings = None, as_json: Json = False) -> None:
     """Show what a study will evaluate: quantity, columns, points, bytes. Nothing is computed."""
@@ -238,7 +133,7 @@ def plan(study: StudyArgument, settings: Settings = None, as_json: Json = False)
         columns = "; ".join(f"{axis}: {_some(names)}" for axis, names in row["columns"].items())
         counts = (f"{row[name]:,}" for name in ("points", "values", "bytes"))
         mark = "* " if row["wanted"] else "  "
-        unit = row["unit"] or loaded.catalog.variables[row["quantity"]].unit
+        unit = row["unit"] or unit_of(loaded.catalog.variables, row["quantity"])
         lines.append([mark + row["quantity"], row["stage"], unit, *counts, " x ".join(row["inner"]), columns])
     headers = ["  quantity", "stage", "unit", "points", "values", "bytes", "inner axes", "columns"]
     show(text_table(headers, lines, right=("points", "values", "bytes")))
@@ -294,6 +189,20 @@ def kernels_command(
         times = [f"{number(t, 's')} {kernel.bound_by[phase]}" if t else "" for phase, t in kernel.time.items()]
         lines.append([kernel.name, kernel.part, f"{kernel.runs:g}", *times])
     show(text_table(headers, lines))
+
+
+@app.command("timeline")
+def timeline_command(
+    what: Annotated[Path, typer.Argument(help="A study (.toml) or a result (.nc).")],
+    at: Annotated[list[str] | None, typer.Option("--at", help="axis=label[,axis=label...]")] = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="File for the events (.nc).")] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing file.")] = False,
+    settings: Settings = None,
+    as_json: Json = False,
+) -> None:
+    """Execute the pipeline schedule of one design: when each device computes, waits and hands over."""
+    found = timeline(_study_or_result(what, settings), labels_of(at, "--at"))
+    print_timeline(found, output, overwrite, as_json)
 
 
 @app.command("compare")

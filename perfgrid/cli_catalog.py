@@ -29,16 +29,25 @@ KEY_FIGURES = {  # beside the counted parameters of models
     "device": ("peak_bf16_rate", "hbm_capacity", "hbm_bandwidth"),
     "topology": ("library", "tier_kind"),
     "software": ("launch_overhead",),
+    "node": ("wafer_price", "defect_density", "logic_density", "operation_energy"),
+    "package": ("interposer_area_limit", "attach_yield"),
+    "memory": ("memory_bandwidth", "memory_capacity", "memory_byte_energy", "memory_price"),
+    "link": ("link_tier", "link_bandwidth", "link_energy"),
+    "circuit": ("matrix_energy", "static_fraction"),
+    "budget": ("budget_area", "budget_power"),
+    "price": ("electricity_price", "interest_rate", "switch_price"),
 }
 
 
 @catalog_app.command("list")
 def list_command(
-    table: Annotated[str | None, typer.Argument(help="model, device, topology or software; all without it.")] = None,
+    table: Annotated[
+        str | None, typer.Argument(help="model, device, topology, node, price, ...; all without it.")
+    ] = None,
     files: Files = None,
     as_json: Json = False,
 ) -> None:
-    """List names, titles and key figures; for models also why a workload refuses them."""
+    """List names, titles and key figures."""
     catalog = load_catalog(*(files or ()))
     if table is not None and table not in catalog.tables:
         raise PerfgridError(f"the catalog has no table {table!r}{nearest(table, catalog.tables)}")
@@ -50,15 +59,12 @@ def list_command(
     for position, (kind, listed) in enumerate(rows.items()):
         if position:
             out.print()
-        figures = [q for q in (listed[0] if listed else {}) if q not in ("name", "title", "refused")]
-        refusals = any(r["refused"] for r in listed)
-        headers = [kind, *figures, *(["training"] if refusals else []), "title"]
+        figures = [q for q in (listed[0] if listed else {}) if q not in ("name", "title")]
+        headers = [kind, *figures, "title"]
         lines = []
         for row in listed:
             shown = [_text(row[q], _unit(catalog, q)) for q in figures]
-            unexpressed = catalog.entry(kind, row["name"]).unexpressed
-            why = ["no: " + ", ".join(unexpressed.values()) if unexpressed else "yes"] if refusals else []
-            lines.append([row["name"], *shown, *why, row["title"]])
+            lines.append([row["name"], *shown, row["title"]])
         show(text_table(headers, lines, right=figures))
         out.print(f"{len(listed)} {kind} entries")
 
@@ -75,12 +81,10 @@ def show_command(
     counts = counted_parameters(entry.values) if entry.kind == "model" else {}
     rows = [_value_row(catalog, entry, catalog.variables[q]) for q in entry.values]
     if as_json:
-        head = {"name": entry.name, "table": entry.kind, "title": entry.title, "refused": list(entry.refusals)}
+        head = {"name": entry.name, "table": entry.kind, "title": entry.title}
         print(json.dumps({**head, "counted": counts, "values": {r.pop("quantity"): r for r in rows}}))
         return
     print_line(f"{entry.kind} {entry.name}: {entry.title}", whole=True)
-    for sentence in entry.refusals:
-        print_line(f"refused by the training workload: {sentence}", whole=True)
     for quantity, value in counts.items():
         if quantity != "output_head_parameters":
             print_line(f"counted {quantity} = {number(value)}", whole=True)
@@ -183,7 +187,7 @@ def _row(catalog: Catalog, entry: Entry) -> dict[str, Any]:
     if entry.kind == "model":
         counts = counted_parameters(entry.values)
         figures = {q: counts[q] for q in ("total_parameters", "parameters_per_token")}
-    return {"name": entry.name, **figures, "refused": list(entry.refusals), "title": entry.title}
+    return {"name": entry.name, **figures, "title": entry.title}
 
 
 def _value_row(catalog: Catalog, entry: Entry, variable: Variable) -> dict[str, Any]:

@@ -23,6 +23,9 @@ TABLES: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("flash_time", "", ()),
     ("cast_time", "", ()),
     ("stream_time", "stream_kernel", ("layer_streams", "core_streams")),
+    ("grouped_time", "grouped_gemm_kernel", ("layer_grouped_gemms",)),
+    ("expert_stream_time", "expert_stream_kernel", ("layer_expert_streams",)),
+    ("expert_cast_time", "", ("moe_share",)),
 )
 ONCE = {"norm": "head", "logits": "head", "loss": "head", "embedding": "embedding"}  # runs outside the layers
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,11 +9,10 @@ from perfgrid.engine.errors import PerfgridError, nearest
 from perfgrid.formulas.network import alltoall
 from perfgrid.formulas.network.algorithms import SYNONYMS, Offer, Route, Routes, across_tiers, tier_schedules
 from perfgrid.formulas.network.fabric import Fabric, Place
-from perfgrid.formulas.network.library import library_time
-from perfgrid.formulas.network.library_constants import LIBRARIES
 from perfgrid.formulas.network.schedule import Coefficients, Schedule
 
 from .network_input import known, number, placed, read_options
+from .network_library import library_names, library_time
 
 TIER_BY_TIER, LIBRARY = "tier_by_tier", "library"
 _KEYWORDS = ("algorithm", "collective", "devices", "group", "options", "size", "topology")
@@ -30,9 +28,11 @@ def collective_time(**case: Any) -> float:
       direction, and what the kind adds: bidirectional, oversubscription, global_links_per_router, twist, wraps,
       in_network: a switch adds and multicasts unless it says false), ``step_latency``, ``hop_latency`` and
       ``message_latency`` in s (a tier may state its own; the last, 0 by default, is what posting each of several
-      messages to different ranks takes), and perhaps a ``library``
+      messages to different ranks takes), and perhaps a ``library``: a fabric of the catalog
+      whose library constants hold, with a ``device`` of the catalog
     * ``algorithm``: one of `algorithms_for`, or "best" (default): the fastest of them; where the topology names a
-      ``library``, also "library", "library_ring", "library_tree" or "library_nvls": what that library takes
+      ``library``, also "library", "library_ring", "library_tree" or "library_nvls": what that library takes on
+      tiers of the stated bandwidth
     * ``group``: ``size`` and ``stride`` of those that communicate, all such groups at the same time; absent: all ranks
     * ``options``: ``chunks`` of a pipelined schedule (default: the best), ``imbalance`` (most over mean received bytes)
     * ``devices``: checked against the shapes
@@ -123,12 +123,10 @@ def _library_time(algorithm: str, fabric: Fabric, places: Sequence[Place], colle
     """What a named library takes; its nodes are the domains of the innermost tier."""
     if fabric.library is None:
         raise PerfgridError(
-            f"algorithm: {algorithm!r} needs a topology that names its library; legal: {', '.join(LIBRARIES)}"
+            f"algorithm: {algorithm!r} needs a topology that names its library, the catalog's entry whose constants "
+            f"hold; legal: {', '.join(library_names())}"
         )
-    ranks = math.prod(p.members for p in places)
-    pinned = algorithm.partition("_")[2] or None
-    constants = LIBRARIES[fabric.library]
-    return float(library_time(constants, collective, size, ranks, ranks // places[0].members, pinned))
+    return library_time(*fabric.library, places, collective, size, algorithm)
 
 
 def _refusal(algorithm: Any, reason: Any, collective: str, fabric: Fabric, legal: list[str]) -> PerfgridError:

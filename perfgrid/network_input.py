@@ -7,13 +7,15 @@ from collections.abc import Mapping
 from numbers import Real
 from typing import Any
 
+from perfgrid.catalog import load_catalog
 from perfgrid.engine.errors import PerfgridError, nearest
 from perfgrid.formulas.network.algorithms import COLLECTIVES
 from perfgrid.formulas.network.fabric import KINDS, OUTER, Fabric, Place, Tier, place
-from perfgrid.formulas.network.library_constants import LIBRARIES
+
+from .network_library import library_names
 
 OPTIONS = ("approximate", "chunks", "imbalance")
-TOPOLOGY = ("hop_latency", "library", "message_latency", "step_latency", "tiers")
+TOPOLOGY = ("device", "hop_latency", "library", "message_latency", "step_latency", "tiers")
 TIER = ("bandwidth", "hop_latency", "kind", "message_latency", "shape", "step_latency")
 LATENCIES = ("step_latency", "hop_latency", "message_latency")
 OF_KIND = {
@@ -21,7 +23,7 @@ OF_KIND = {
     "switch": ("in_network",),
     "rail": ("in_network", "oversubscription"),
     "rail_only": ("in_network",),
-    "fat_tree": ("in_network", "oversubscription"),
+    "fat_tree": ("in_network", "oversubscription", "own_ports"),
     "dragonfly": ("global_links_per_router",),
     "twisted_torus": ("twist",),
     "torus": ("wraps",),
@@ -44,14 +46,7 @@ def placed(
             f"topology: the shapes of {fabric.name} make {fabric.size} devices, but devices is {devices!r}"
         )
     size, stride = _group(group, fabric)
-    found = place(fabric, size, stride)
-    for p in found:
-        if p.tier.kind == "twisted_torus" and 1 < p.members < p.tier.size:
-            raise PerfgridError(
-                f"group: a twisted torus has no sides that a part of its ranks could own, found a group of "
-                f"{p.members} of {p.tier.size}; legal: all of them, or groups inside or outside of this tier"
-            )
-    return fabric, found
+    return fabric, place(fabric, size, stride)
 
 
 def _group(group: Mapping[str, int] | None, fabric: Fabric) -> tuple[int, int]:
@@ -86,12 +81,24 @@ def read_fabric(topology: Mapping[str, Any]) -> Fabric:
             f"topology.tiers[0].kind: {found[0].kind!r} joins domains of an inner tier and cannot be the innermost; "
             "put a switch, fully_connected or another kind before it"
         )
-    library = topology.get("library")
-    if library is not None and library not in LIBRARIES:
+    return Fabric(tuple(found), _library(topology))
+
+
+def _library(topology: Mapping[str, Any]) -> tuple[str, str] | None:
+    """The catalog's fabric and device whose library constants hold; None where no library is named."""
+    library, device = topology.get("library"), topology.get("device")
+    if library is None:
+        return None
+    if library not in library_names():
         raise PerfgridError(
-            f"topology.library: {library!r} is unknown{nearest(str(library), LIBRARIES)}; legal: {', '.join(LIBRARIES)}"
+            f"topology.library: {library!r} is unknown; legal, entries of the catalog: {', '.join(library_names())}"
         )
-    return Fabric(tuple(found), library)
+    devices = load_catalog().tables["device"]
+    if device not in devices:
+        raise PerfgridError(
+            f"topology.device: a library needs a device of the catalog, found {device!r}{nearest(str(device), devices)}"
+        )
+    return str(library), str(device)
 
 
 def _tier(tier: Mapping[str, Any], where: str, latencies: Mapping[str, float]) -> Tier:
@@ -121,6 +128,7 @@ def _tier(tier: Mapping[str, Any], where: str, latencies: Mapping[str, float]) -
         in_network=_flag(tier.get("in_network", kind == "switch"), f"{where}.in_network"),
         wraps=_wraps(tier["wraps"], shape, f"{where}.wraps") if "wraps" in tier else (),
         twist=_twist(tier["twist"], shape, f"{where}.twist") if kind == "twisted_torus" else (),
+        own_ports=_flag(tier.get("own_ports", False), f"{where}.own_ports"),
     )
 
 

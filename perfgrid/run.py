@@ -28,6 +28,7 @@ from perfgrid.engine.stages import TILE_POINTS, Evaluation, Progress, enable_com
 from perfgrid.formulas import INNER, WORKLOADS
 from perfgrid.study import Study
 from perfgrid.study_space import TABLES
+from perfgrid.study_tables import OWN_PREFIX, STATED
 from perfgrid.where import apply_where
 
 CLUSTER_SIZE = "devices"  # designs of different cluster sizes are never weighed against each other
@@ -51,7 +52,9 @@ def evaluate(
     check_memory(plan, study.name, dtype or study.file.dtype)
     enable_compilation_cache()
     evaluation = Evaluation(plan, dtype or study.file.dtype, tile_points, progress)
-    return to_dataset(plan, evaluation.collect(), study.catalog.references, _given(study), **_attributes(study))
+    return to_dataset(
+        plan, evaluation.collect(), study.catalog.references, given_quantities(study), **global_attributes(study)
+    )
 
 
 def stream(
@@ -74,7 +77,9 @@ def stream(
         n: np.broadcast_to(np.zeros((), np.int8 if plan.quantities[n].flag else evaluation.dtype), plan.result_shape(n))
         for n in plan.wanted
     }
-    template = to_dataset(plan, stand_ins, study.catalog.references, _given(study), **_attributes(study))
+    template = to_dataset(
+        plan, stand_ins, study.catalog.references, given_quantities(study), **global_attributes(study)
+    )
     with _replacing(target) as temporary, netCDF4.Dataset(temporary, "w") as file:
         _define(file, template)
         for name in plan.wanted:
@@ -128,12 +133,15 @@ def explain(
             source = "given by the study's overrides"
         elif variable.name in stated and variable.of in TABLES:
             source = "given by the study's axes"
-        elif variable.of in sources and entries[variable.of]:
-            source = sources[variable.of][entries[variable.of]].get(variable.name, source)
-        for axis, row in zip(space.axes, index, strict=True):
-            if variable.name in axis.scales and axis.scales[variable.name][row] != 1:
-                source += f", times {axis.scales[variable.name][row]:g}"
-        units[variable.name] = (variable.unit, variable.meaning, source)
+        elif variable.of in sources:
+            source = sources[variable.of].get(entries[variable.of], {}).get(variable.name, source)
+        for prefix in ("", STATED, OWN_PREFIX):
+            name = prefix + variable.name
+            about = source if prefix != OWN_PREFIX or variable.of == "device" else f"the device's own {variable.of}"
+            for axis, row in zip(space.axes, index, strict=True):
+                if name in axis.scales and axis.scales[name][row] != 1:
+                    about += f", times {axis.scales[name][row]:g}"
+            units[name] = (variable.unit, variable.meaning, about)
     return explain_point(registry, space, quantity, at, choices, units)
 
 
@@ -279,12 +287,12 @@ def _write(file: netCDF4.Dataset, plan: Plan, name: str, where: tuple[slice, ...
     variable[tuple(region[i] for i in order)] = value.astype(np.int8) if quantity.flag else value
 
 
-def _given(study: Study) -> dict[str, tuple[str, str]]:
+def given_quantities(study: Study) -> dict[str, tuple[str, str]]:
     """Unit and meaning of the given quantities."""
     return {v.name: (v.unit, v.meaning) for v in study.catalog.variables.values()}
 
 
-def _attributes(study: Study) -> dict[str, str]:
+def global_attributes(study: Study) -> dict[str, str]:
     """Global attributes that tell what the study was."""
     stored = {
         "workload": study.file.workload,

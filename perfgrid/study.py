@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,9 @@ from perfgrid.engine.plan import Plan
 from perfgrid.engine.registry import Registry
 from perfgrid.engine.space import Space
 from perfgrid.formulas import INNER, WORKLOADS
-from perfgrid.study_space import DEFAULT_SOFTWARE, TABLES, Best, SpaceBuilder, StudyFile
+from perfgrid.study_file import Best, StudyFile
+from perfgrid.study_space import TABLES, SpaceBuilder
+from perfgrid.study_tables import NATIVE, OWN_PREFIX, STATED
 from perfgrid.where import apply_where
 
 
@@ -33,6 +35,7 @@ class Study:
     source: str = ""
     formulas: tuple[Callable[..., Any], ...] = ()  # the user's own
     stated: frozenset[str] = frozenset()  # quantities that its axes and overrides state instead of the catalog
+    defaults: Mapping[str, str] = field(default_factory=dict)  # table -> the entry taken where none is stated
 
     @classmethod
     def make(cls, catalog: Catalog | None = None, formulas: Iterable[Callable[..., Any]] = (), **content: Any) -> Study:
@@ -86,10 +89,15 @@ class Study:
         used: dict[str, set[str]] = {table: set() for table in TABLES}
         for axis in self.space.axes:
             if axis.name in TABLES:
-                used[axis.name] |= set(map(str, axis.labels))
-            for table in set(TABLES) & set(axis.columns):
-                used[table] |= set(map(str, axis.columns[table]))
-        used["software"] |= set() if used["software"] else {DEFAULT_SOFTWARE}
+                used[axis.name] |= set(map(str, axis.labels)) - {NATIVE}
+            names = {c.removeprefix(STATED).removeprefix(OWN_PREFIX) for c in axis.columns}
+            held = {v.of for v in self.catalog.variables.values() if v.name in names}
+            for table in held & set(TABLES) & set(axis.columns):  # a device also names what the study has no need of
+                used[table] |= set(map(str, axis.columns[table])) - {NATIVE}
+            if "io_wafer_price" in axis.columns:  # the nodes of I/O dies, on an axis of their own or of devices
+                used["node"] |= set(map(str, axis.columns.get("io_process_node", axis.labels))) - {"none"}
+        for table, entry in self.defaults.items():
+            used[table] |= {entry} - {NATIVE}
         cited = self.catalog.references
         return {
             table: {
@@ -97,6 +105,7 @@ class Study:
                 for name in sorted(names)
             }
             for table, names in used.items()
+            if names
         }
 
 
@@ -180,7 +189,8 @@ def build_study(
         if constraint is not None:
             registry = registry.extended(())
             registry.add(constraint)
-    study = Study(file, space, registry, catalog, name, formulas=formulas, stated=frozenset(builder.taken))
+    stated, defaults = frozenset(builder.taken), builder.defaults
+    study = Study(file, space, registry, catalog, name, formulas=formulas, stated=stated, defaults=defaults)
     legal = (*registry.names(), *(f"{c}_choice" for c in registry.choices), *space.names())
     for output in file.outputs:
         if output not in legal and output not in {axis.name for axis in space.axes}:
@@ -189,7 +199,9 @@ def build_study(
     for key in catalog_values or {}:
         table, _, rest = key.partition(".")
         if not any(rest.startswith(f"{entry}.") for entry in used.get(table, ())):
-            raise PerfgridError(f"{name}, --set {key}: the study uses no such {table}{nearest(rest, used[table])}")
+            raise PerfgridError(
+                f"{name}, --set {key}: the study uses no such {table}{nearest(rest, used.get(table, ()))}"
+            )
     if file.best is not None:
         _check_best(file.best, study)
     return study

@@ -6,61 +6,35 @@ import itertools
 import numbers
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from perfgrid.catalog import Catalog, Variable, convert
+from perfgrid.catalog.schema import KINDS
 from perfgrid.engine.errors import PerfgridError, nearest
 from perfgrid.engine.registry import Registry
+from perfgrid.engine.resolver import resolve
 from perfgrid.engine.space import Axis, Space
 from perfgrid.formulas import INNER
+from perfgrid.study_file import StudyFile
+from perfgrid.study_samples import SAMPLE, entries_of, ranges, sample_axis
+from perfgrid.study_tables import (
+    IO_NODE,
+    OWN,
+    OWN_PREFIX,
+    SWITCHABLE,
+    bases,
+    default_entries,
+    io_columns,
+    own_columns,
+    reached,
+    reimplemented,
+    switchable_columns,
+)
 
-TABLES = ("model", "device", "topology", "software")
+TABLES = KINDS
 LONGEST_RANGE = 10_000_000
-DEFAULT_SOFTWARE = "megatron-lm"
-
-
-class Best(BaseModel):
-    """The ``[best]`` table of a study: which axes to choose along, by which quantity, at which labels of others."""
-
-    model_config = ConfigDict(extra="forbid")
-    over: str | list[str]
-    minimize: str | None = None
-    maximize: str | None = None
-    at: dict[str, Any] = Field(default_factory=dict)
-
-
-class StudyFile(BaseModel):
-    """What a study file may hold."""
-
-    model_config = ConfigDict(extra="forbid")
-    title: str = "untitled study"
-    workload: Literal["training", "collectives"] = "training"
-    outputs: list[str] = Field(min_length=1)
-    where: str | None = None
-    dtype: Literal["float32", "float64"] = "float32"
-    axes: dict[str, Any] = Field(default_factory=dict)
-    workload_parameters: dict[str, Any] = Field(default_factory=dict)
-    overrides: dict[str, Any] = Field(default_factory=dict)
-    choices: dict[str, str] = Field(default_factory=dict)
-    catalog: list[str] = Field(default_factory=list)
-    best: Best | None = None
-
-    @field_validator("axes", "workload_parameters", "overrides", mode="before")
-    @classmethod
-    def _as_in_a_file(cls, value: Any) -> Any:
-        """NumPy numbers, arrays, tuples and ranges of a Python study become what a TOML file holds."""
-        return _plain(value)
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, (np.generic, np.ndarray)):
-        return value.tolist()
-    if isinstance(value, Mapping):
-        return {key: _plain(inside) for key, inside in value.items()}
-    return [_plain(v) for v in value] if isinstance(value, (list, tuple, range)) else value
 
 
 @dataclass
@@ -72,16 +46,23 @@ class SpaceBuilder:
     catalog: Catalog
     registry: Registry
     taken: set[str] = field(default_factory=set)  # quantities that a sweep or the study states itself
+    tables: set[str] = field(default_factory=set)  # tables of which the study states entries
+    needed: set[str] = field(default_factory=set)  # quantities that the outputs may rest on
+    defaults: dict[str, str] = field(default_factory=dict)  # entries that it takes without stating them
 
     def space(self) -> Space:
         """The design space of the study. Raises PerfgridError with the place of whatever is wrong."""
         variables, axes = self.catalog.variables, []
+        by_axes = self._stated_by_axes()
+        self.tables = set(by_axes) & set(TABLES)
+        stated_elsewhere = set(TABLES) - ({"device"} - self.tables)  # of a device without a name, what it may lack
         constants: dict[str, Any] = {
             v.name: self._placed(v, v.default_value)
             for v in variables.values()
-            if v.optional and v.default is not None and v.of not in TABLES
+            if v.optional and v.default is not None and v.of not in stated_elsewhere
         }
-        by_axes = self._stated_by_axes()
+        self.needed = reached(self.registry, self.catalog, self.file.outputs, self.tables)
+        constants |= {label: text for label, text in bases(self.tables).items() if label in self.needed}
         for key, value in self.file.workload_parameters.items():
             place = f"{self.name}, workload_parameters.{key}"
             stated = [v.name for v in variables.values() if v.of not in TABLES]
@@ -102,15 +83,13 @@ class SpaceBuilder:
             constants[key] = self._override(key, value)
             self.taken.add(key)
         self.taken |= set(by_axes) - set(TABLES)
-        entries_missing = set(TABLES)
-        for key, spec in self.file.axes.items():
-            axis = self._axis(key, spec)
-            entries_missing -= {key} | (set(spec["zip"]) if isinstance(spec, dict) and "zip" in spec else set())
-            axes.append(axis)
-        if "software" in entries_missing:
-            entry = self.catalog.entry("software", DEFAULT_SOFTWARE)
-            for column, values in self._columns("software", [entry.name], f"{self.name}, software").items():
+        axes += [self._axis(key, spec) for key, spec in self.file.axes.items() if key != SAMPLE]
+        self.defaults = dict(default_entries(self.catalog, set(TABLES) - self.tables, self.needed))
+        for table, entry in self.defaults.items():
+            for column, values in self._columns(table, [entry], f"{self.name}, {table}").items():
                 constants.setdefault(column, values[0])
+        if SAMPLE in self.file.axes:
+            axes.append(self._samples(axes, constants))
         swept = {c for a in axes for c in a.columns}
         try:
             space = Space(tuple(axes), {k: v for k, v in constants.items() if k not in swept})
@@ -118,6 +97,20 @@ class SpaceBuilder:
             raise PerfgridError(f"{self.name}, axes: {error}") from None
         self._check_scales(space)
         return space
+
+    def _samples(self, axes: Sequence[Axis], constants: Mapping[str, Any]) -> Axis:
+        """The axis of samples: factors on the estimates of the catalog that the outputs depend on."""
+        entries = entries_of(axes, self.defaults, self.catalog)
+        swept = {c for a in axes for c in a.columns}
+        space = Space(tuple(axes), {k: v for k, v in constants.items() if k not in swept})
+        try:
+            graph = resolve(
+                self.registry, self.file.outputs, space.names(), self.file.choices, space.label_quantities()
+            )
+        except PerfgridError as error:
+            raise PerfgridError(f"{self.name}: {error}") from None
+        found = ranges(self.catalog, entries, set(graph.leaves) - self.taken)
+        return sample_axis(self.file.axes[SAMPLE], found, f"{self.name}, axes.{SAMPLE}")
 
     def _stated_by_axes(self) -> dict[str, str]:
         """The quantities (and tables) that axes state, with the axis."""
@@ -154,7 +147,7 @@ class SpaceBuilder:
         if key in self.catalog.variables:
             formulas = self.registry.formulas.values()
             read = any(key in f.arguments or key == f.by for f in formulas)
-            if not read or self.catalog.variables[key].block:  # of experts and latents only parameters are counted
+            if not read:
                 raise PerfgridError(f"{place}: no formula of this workload depends on {key!r}")
             return self.catalog.variables[key]
         if key not in self.registry.names():
@@ -184,13 +177,17 @@ class SpaceBuilder:
             names = self._names(key, [spec] if isinstance(spec, str) else spec, place)
             self._no_repeats(names, place)
             return Axis(key, np.array(names), self._columns(key, names, place))
+        if key == IO_NODE:
+            names = self._names(key, [spec] if isinstance(spec, str) else spec, place)
+            self._no_repeats(names, place)
+            return Axis(key, np.array(names), io_columns(self.catalog, names, self.needed, place))
         if key == "parallelism":
             return self._parallelism(spec, place)
         if isinstance(spec, dict) and "zip" in spec:
             return self._zipped(key, spec, place)
         variable = self._variable(key, place)
         if variable is None:
-            legal = (*TABLES, "parallelism", *self.catalog.variables, *self.registry.names())
+            legal = (*TABLES, IO_NODE, "parallelism", *self.catalog.variables, *self.registry.names())
             raise PerfgridError(f"{place}: unknown axis{nearest(key, legal)}")
         if isinstance(spec, dict) and set(spec) == {"scale"}:
             if variable.kind != "number" or variable.of == "computed":
@@ -272,17 +269,22 @@ class SpaceBuilder:
     def _columns(self, table: str, names: Sequence[str], place: str) -> dict[str, np.ndarray]:
         """The columns of catalog entries that the study does not state itself."""
         try:
+            if table in SWITCHABLE and "device" in self.tables:
+                return switchable_columns(self.catalog, table, names, self.needed)
             entries = [self.catalog.entry(table, n) for n in names]
         except PerfgridError as error:
             raise PerfgridError(f"{place}: {error}") from None
-        for entry in entries:
-            if entry.refusals:
-                raise PerfgridError(f"{place}: {entry.refusals[0]}")
-        found = {}
+        found: dict[str, np.ndarray] = {}
+        derived = reimplemented(self.registry, self.tables) if table == "device" else set()
         for variable in self.catalog.variables.values():
-            if variable.of == table and variable.name not in self.taken:
+            if variable.of == table and variable.name not in self.taken | self.tables:
                 values = [self._placed(variable, e.values[variable.name]) for e in entries]
-                found[variable.name] = np.array(values)
+                found[(OWN_PREFIX if variable.name in derived else "") + variable.name] = np.array(values)
+        if table == "device" and IO_NODE not in self.file.axes:
+            found |= io_columns(self.catalog, [str(e.values["io_process_node"]) for e in entries], self.needed, place)
+        for other in OWN if table == "device" else ():
+            prefix = OWN_PREFIX if other in self.tables else ""
+            found |= own_columns(self.catalog, other, names, self.needed - self.taken, prefix, place)
         return found
 
     def _zipped(self, key: str, spec: dict[str, Any], place: str) -> Axis:
@@ -318,8 +320,11 @@ class SpaceBuilder:
         return Axis(key, np.array(labels), columns, {}, tuple(shown))
 
     def _parallelism(self, spec: Any, place: str) -> Axis:
-        """Every layout tp x pp x dp of every cluster size (and chunks); tp and pp default to all divisors."""
-        legal = ("devices", "tp", "pp", "dp", "chunks")
+        """Every layout of every cluster size; tp and pp default to all divisors, the other degrees to 1.
+
+        Those of tp x cp x dp x pp = devices, for whose experts etp x ep divides tp x cp x dp.
+        """
+        legal = ("devices", "tp", "cp", "pp", "dp", "ep", "etp", "chunks")
         if not isinstance(spec, dict):
             raise PerfgridError(f"{place}: needs a table with devices, tp, pp, found {spec!r}")
         for key in spec:
@@ -337,18 +342,21 @@ class SpaceBuilder:
         for devices in lists["devices"]:
             small = [d for d in range(1, int(devices**0.5) + 1) if devices % d == 0]
             divisors = sorted({*small, *(devices // d for d in small)})
-            for tp, pp, chunks in itertools.product(
-                lists.get("tp", divisors), lists.get("pp", divisors), lists.get("chunks", [1])
-            ):
-                dp, rest = divmod(devices, tp * pp)
+            degrees = (lists.get("tp", divisors), lists.get("pp", divisors))
+            optional = (lists.get(key, [1]) for key in ("cp", "ep", "etp", "chunks"))
+            for tp, pp, cp, ep, etp, chunks in itertools.product(*degrees, *optional):
+                dp, rest = divmod(devices, tp * cp * pp)
                 if rest or dp == 0 or ("dp" in lists and dp not in lists["dp"]) or (chunks > 1 and pp == 1):
                     continue
-                rows.append((devices, tp, pp, dp, chunks))
+                if tp * cp * dp % (etp * ep) == 0:
+                    rows.append((devices, tp, cp, pp, dp, ep, etp, chunks))
             if not any(r[0] == devices for r in rows):
                 raise PerfgridError(
-                    f"{place}: a cluster of {devices} devices has no layout tp * pp * dp of the given lists"
+                    f"{place}: a cluster of {devices} devices has no layout of the given lists with "
+                    "tp * cp * dp * pp = devices and etp * ep a divisor of tp * cp * dp"
                 )
         columns = {k: np.array(v) for k, v in zip(legal, zip(*rows, strict=True), strict=True)}
-        labels = [f"tp{tp}.pp{pp}.dp{dp}" + (f".v{v}" if "chunks" in lists else "") for _, tp, pp, dp, v in rows]
-        shown = legal if "chunks" in lists else legal[:-1]
+        shown = tuple(k for k in legal if k in ("devices", "tp", "pp", "dp") or k in lists)
+        parts = [(k, "v" if k == "chunks" else k) for k in shown[1:]]
+        labels = [".".join(f"{short}{row[legal.index(key)]}" for key, short in parts) for row in rows]
         return Axis("parallelism", np.array(labels), {k: columns[k] for k in shown}, {}, shown)

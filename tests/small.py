@@ -4,7 +4,7 @@ from perfgrid.study import Study
 
 CONTENT = {
     "title": "small",
-    "outputs": ["step_time", "model_flops_utilization", "memory_per_device", "tp_gather_time_choice"],
+    "outputs": ["step_time", "model_flops_utilization", "memory_per_device", "tp_gather_algorithm"],
     "axes": {
         "model": ["llama-2-7b", "llama-2-70b"],
         "device": ["a100-sxm-80gb", "h100-sxm-80gb", "mi300x"],

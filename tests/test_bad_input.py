@@ -120,14 +120,9 @@ def test_best_is_checked_before_work(refused):
     refused("either minimize or maximize", top=best(maximize='"step_time"'))
 
 
-def test_models_beyond_the_physics_are_refused(refused):
-    refused("axes.model", "mixtral-8x7b", "mixture of experts", model='["mixtral-8x7b"]')
-    refused("axes.model", "deepseek-v3", model='["deepseek-v3"]')
-
-
 def test_what_no_formula_reads_is_refused(refused):
-    refused("axes.mtp_layers: no formula of this workload depends on 'mtp_layers'", axes="mtp_layers = [0, 1]")
-    refused("overrides.experts: no formula", top="overrides = { experts = 8 }")
+    refused("axes.active_parameters: no formula of this workload depends on", axes="active_parameters = [1e9, 2e9]")
+    refused("overrides.parameters: no formula", top="overrides = { parameters = 7e9 }")
 
 
 def test_a_quantity_is_stated_once(refused):

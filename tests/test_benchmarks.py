@@ -1,8 +1,10 @@
 """The benchmark study is what its page says, and plain broadcasting gives the evaluator's values."""
 
 import numpy as np
+import pytest
 
-from benchmarks.__main__ import GRID, broadcast, full_grid_outputs
+from benchmarks.__main__ import GRID, GRID_5D, broadcast, full_grid_outputs
+from benchmarks.search import EXPONENTS, GRIDS, exactness, sized
 from perfgrid.engine.stages import Evaluation
 from perfgrid.study import load_study
 
@@ -17,16 +19,56 @@ def test_the_benchmark_grid_is_as_large_as_asked():
     assert len(full_grid_outputs(plan)) >= 8
 
 
-def test_plain_broadcasting_agrees_with_the_evaluator():
-    small = (
-        'axes.model=["llama-2-70b"]',
-        'axes.device=["h100-sxm-80gb", "b200"]',
-        "axes.parallelism.devices=[1024]",
-        "axes.hbm_bandwidth.scale=[0.5, 1.0]",
-        "axes.scale_up_bandwidth.scale=[1.0, 2.0]",
-    )
-    plan = load_study(GRID, small).plan(small_points=100)
+def test_the_grid_of_5_d_layouts_is_what_its_file_says():
+    study = load_study(GRID_5D)
+    plan = study.plan()
+    axes = {a.name: a for a in plan.space.axes}
+    assert 10e6 <= plan.space.points <= 30e6
+    for degree in ("devices", "tp", "cp", "pp", "ep", "chunks"):
+        assert len(np.unique(axes["parallelism"].columns[degree])) > 1, degree
+    assert len(axes["hbm_bandwidth"]) == 64
+    assert len(axes["scale_up_bandwidth"]) == 4
+    assert min(axes["model"].columns["experts"]) <= 1 < max(axes["model"].columns["experts"])
+    assert len(plan.outputs) == 20
+    assert {"exposed_ep_time", "exposed_cp_time"} <= set(full_grid_outputs(plan))
+
+
+FEW = {
+    GRID: ('axes.model=["llama-2-70b"]', 'axes.device=["h100-sxm-80gb", "b200"]', "axes.parallelism.devices=[1024]"),
+    GRID_5D: (
+        'axes.model=["mixtral-8x22b", "deepseek-v3"]',
+        'axes.device=["h200-sxm-141gb"]',
+        "axes.parallelism.devices=[512]",
+        "axes.parallelism.tp=[1, 4]",
+        "axes.parallelism.cp=[1, 4]",
+        "axes.parallelism.pp=[1, 4]",
+        "axes.parallelism.ep=[1, 8]",
+    ),
+}
+
+
+@pytest.mark.parametrize("grid", FEW, ids=lambda path: path.stem)
+def test_plain_broadcasting_agrees_with_the_evaluator(grid):
+    bandwidths = ("axes.hbm_bandwidth.scale=[0.5, 1.0]", "axes.scale_up_bandwidth.scale=[1.0, 2.0]")
+    plan = load_study(grid, (*FEW[grid], *bandwidths)).plan(small_points=100)
     evaluated, plain = Evaluation(plan).collect(), broadcast(plan)
     for name in plan.outputs:
         expected = np.broadcast_to(plain[name], plan.result_shape(name))
         np.testing.assert_allclose(evaluated[name], expected, rtol=2e-4 if "exposed" in name else 2e-5, err_msg=name)
+
+
+@pytest.mark.parametrize("grid", GRIDS)
+def test_searches_are_of_the_sizes_that_they_are_called(grid):
+    for exponent in EXPONENTS:
+        assert 0.9 < sized(grid, exponent).space.points / 10**exponent < 1.1
+
+
+@pytest.mark.parametrize("grid", GRIDS)
+def test_a_search_of_a_benchmark_grid_is_exact(grid):
+    few = {"dense": 'axes.model=["llama-3.1-70b"]', "5-D": 'axes.model=["mixtral-8x22b"]'}[grid]
+    settings = (few, *FEW[GRIDS[grid]][2:], 'axes.device=["h200-sxm-141gb"]', "axes.hbm_bandwidth.scale=[0.5, 1.0]")
+    found = exactness(load_study(GRIDS[grid], settings))
+    assert found["groups"] > 0
+    assert 0 < found["feasible_points"] < 1
+    assert found["same_groups_feasible"]
+    assert found["largest_relative_gap"] <= 1e-6

@@ -65,6 +65,13 @@ def test_plan_shows_columns_before_any_work(monkeypatch, capsys, tmp_path):
     assert json.loads(out)["points"] == 12
 
 
+@pytest.mark.parametrize("study", sorted(p.name for p in (ROOT / "studies").glob("*.toml")))
+def test_every_study_can_be_planned(monkeypatch, capsys, study):
+    status, out, _ = run(monkeypatch, capsys, "plan", ROOT / "studies" / study)
+    assert status == 0
+    assert "quantities" in out.splitlines()[-1]
+
+
 def test_explain_from_study_and_file(monkeypatch, capsys, tmp_path):
     path = write(tmp_path)
     run(monkeypatch, capsys, "run", path, "-o", tmp_path / "r.nc")

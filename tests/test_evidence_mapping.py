@@ -40,13 +40,22 @@ def test_a_training_step_as_its_source_states_it(mapped):
     assert {name: model[name] for name in architecture} == architecture
 
 
-def test_what_a_source_leaves_to_the_system_is_tried_in_order(mapped):
-    rows = rows_of(mapped, "nemo-25.02-b200-gpt3-175b-512")
-    assert [row.columns["recompute"] for row in rows] == ["none", "selective", "full"]
-    assert len({row.label for row in rows}) == 3
-    assert {row.columns["precision"] for row in rows} == {"fp8"}
-    model = mapped.catalog.entry("model", rows[0].columns["model"]).values
+def test_what_a_source_leaves_open_is_left_to_the_system(mapped):
+    (row,) = rows_of(mapped, "nemo-25.02-b200-gpt3-175b-512")
+    assert (row.columns["recompute"], row.columns["precision"]) == ("least", "fp8")
+    model = mapped.catalog.entry("model", row.columns["model"]).values
     assert (model["learned_positions"], model["dropout"], model["biases"]) == (2048, False, True)
+
+
+def test_sharding_adapters_and_offloading_are_kept(mapped):
+    (row,) = rows_of(mapped, "maxtext-v5e-128b-2x256")
+    stated = {"zero": 3, "zero_size": 16, "offload": "activations", "recompute": "full", "software": "maxtext"}
+    assert {name: row.columns[name] for name in stated} == stated
+    (row,) = rows_of(mapped, "mbridge-26.06-llama3_70b-lora-gb200-8-mxfp8-gbs32")
+    stated = {"lora_rank": 16, "lora_targets": "qkv", "scaling": "mx", "zero": 1, "recompute": "least"}
+    assert {name: row.columns[name] for name in stated} == stated
+    (row,) = rows_of(mapped, "sc21-t2-zero-3-175b-384")
+    assert (row.columns["software"], row.columns["dp_overlap"], row.columns["lora_rank"]) == ("deepspeed", 0, 0)
 
 
 def test_a_matrix_product_is_the_first_of_a_feed_forward_block(mapped):

@@ -91,7 +91,7 @@ def test_best_without_axes_shows_every_point_and_masks_what_is_infeasible(result
     assert not none.found.any()
     assert set(np.unique(none.parallelism.values)) == {""}
     assert (none.tp == -1).all()
-    assert (none.tp_gather_time_choice == -1).all()
+    assert (none.tp_gather_algorithm == -1).all()
 
 
 def test_labels_of_small_numbers_are_told_apart():

@@ -63,16 +63,16 @@ def _best(dataset: xr.Dataset, over: list[str], objective: str, least: bool) -> 
     groups = [d for d in score.dims if d not in over]
     score = score.transpose(*groups, *over)
     if not over:  # every point is its own group
-        return _masked(dataset, xr.DataArray(np.isfinite(score.values), dims=groups))
+        return masked(dataset, xr.DataArray(np.isfinite(score.values), dims=groups))
     flat = score.values.reshape(*(score.sizes[d] for d in groups), -1)
     winner = np.argmin(flat, axis=-1)
     found = np.isfinite(np.take_along_axis(flat, winner[..., None], axis=-1)[..., 0])
     rows = np.unravel_index(winner, [score.sizes[d] for d in over])
     index = {d: xr.DataArray(r, dims=groups) for d, r in zip(over, rows, strict=True)}
-    return _masked(dataset.isel(index), xr.DataArray(found, dims=groups), over)
+    return masked(dataset.isel(index), xr.DataArray(found, dims=groups), over)
 
 
-def _masked(chosen: xr.Dataset, exists: xr.DataArray, over: Collection[str] = ()) -> xr.Dataset:
+def masked(chosen: xr.Dataset, exists: xr.DataArray, over: Collection[str] = ()) -> xr.Dataset:
     """Nothing that looks like a design where there is none: NaN, choices -1, labels empty."""
     masked = {}
     for name, variable in (*chosen.data_vars.items(), *chosen.coords.items()):

@@ -29,8 +29,19 @@ _BUILT_IN = (
     "devices_other.toml",
     "topologies.toml",
     "software.toml",
+    "nodes.toml",
+    "packages.toml",
+    "memories.toml",
+    "links.toml",
+    "circuits.toml",
+    "budgets.toml",
+    "prices.toml",
     "references.bib",
 )
+OF_IO_DIES = (
+    "wafer_price", "defect_density", "early_defect_ratio", "defect_clustering", "lithography_share", "probe_cost",
+    "design_cost", "mask_cost",
+)  # fmt: skip
 OVERRIDE = "override"  # the source key of a value that the user set
 
 
@@ -109,6 +120,10 @@ def load_variables() -> dict[str, Variable]:
             variables[name] = Variable(name=name, **stated)
         except (ValidationError, TypeError) as error:
             raise PerfgridError(f"{path.name}, {name}: {_first_problem(error)}") from error
+    for name in OF_IO_DIES:  # I/O dies have a node of their own
+        same = variables[name]
+        meaning = f"{same.meaning} (node of the I/O dies)"
+        variables[f"io_{name}"] = same.model_copy(update={"name": f"io_{name}", "of": "io_node", "meaning": meaning})
     return variables
 
 

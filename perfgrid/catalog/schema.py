@@ -6,7 +6,7 @@ import math
 import numbers
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, model_validator
 
@@ -15,15 +15,22 @@ from perfgrid.engine.errors import PerfgridError, nearest
 from .units import in_unit
 
 Value = float | bool | str | dict[str, float]
-Kind = Literal["model", "device", "topology", "software"]
+Kind = Literal[
+    "model", "device", "topology", "software", "node", "package", "memory", "link", "circuit", "budget", "price"
+]  # fmt: skip
 
-KINDS: tuple[Kind, ...] = ("model", "device", "topology", "software")
+KINDS: tuple[Kind, ...] = get_args(Kind)
 BLOCKS = ("moe", "mla")  # groups of model quantities that a file states as a table of their own
 AXIS_LABELS = {  # of the inner axes along which given quantities are vectors
-    "link": ("nvlink", "infinity_fabric", "ici", "pcie", "ethernet"),
+    "link_family": ("nvlink", "infinity_fabric", "ici", "pcie", "ethernet"),
     "tier": ("scale_up", "scale_out"),
     "side": ("first", "second", "third", "fourth"),
-}
+    "protocol": ("ll", "ll128", "simple"),
+    "node_count": ("one", "two", "more"),
+    "component": (
+        "matrix", "vector", "registers", "shared_memory", "l2", "memory", "scale_up", "scale_out", "rest",
+    ),
+}  # fmt: skip
 PLAUSIBLE = {  # what no stated number exceeds, far beyond any machine: products of such numbers stay finite
     "1": (1e-9, 1e18),
     "s": (1e-15, 1e9),
@@ -31,13 +38,12 @@ PLAUSIBLE = {  # what no stated number exceeds, far beyond any machine: products
     "byte/s": (1e3, 1e18),
     "FLOP/s": (1e3, 1e24),
     "W": (1e-3, 1e9),
+    "USD": (1e-9, 1e15),
+    "m^2": (1e-18, 1e3),
+    "J/byte": (1e-18, 1e-3),
+    "J": (1e-18, 1e15),
 }
 LARGEST_COUNT = 1e9  # of anything that is counted
-_UNEXPRESSED = {  # where these quantities of a model are not zero, its training is not expressed yet
-    "experts": "a mixture of experts",
-    "kv_lora_rank": "multi-head latent attention",
-    "mtp_layers": "multi-token prediction",
-}
 CONFIDENCES = ("measured", "datasheet", "estimate")
 
 
@@ -49,7 +55,7 @@ class Variable(BaseModel):
     name: str
     unit: str
     meaning: str
-    of: Literal["model", "device", "topology", "software", "parallelism", "workload", "computed"]
+    of: Kind | Literal["io_node", "parallelism", "workload", "computed"]
     kind: Literal["number", "integer", "flag", "label", "code"] = "number"
     codes: tuple[str, ...] = ()  # of a code: the words that stand for 0, 1, ...
     axis: str | None = None
@@ -131,19 +137,6 @@ class Entry:
     values: Mapping[str, Value]
     sources: Mapping[str, str]
     details: Mapping[str, Detail] = field(default_factory=dict)
-
-    @property
-    def refusals(self) -> tuple[str, ...]:
-        """Sentences why the training workload cannot express this entry; empty where it can."""
-        return tuple(
-            f"{self.name} has {quantity} = {self.values[quantity]:g}: training of {what} is not expressed yet"
-            for quantity, what in self.unexpressed.items()
-        )
-
-    @property
-    def unexpressed(self) -> dict[str, str]:
-        """What of this entry the training workload does not express, by the quantity that tells of it."""
-        return {q: what for q, what in _UNEXPRESSED.items() if self.kind == "model" and self.values.get(q)}
 
     def with_value(self, quantity: str, value: Value, source: str) -> Entry:
         """A copy with one value replaced; what was said of the old value is dropped."""

@@ -10,7 +10,7 @@ import numpy as np
 
 from .errors import PerfgridError, nearest
 from .registry import Registry
-from .resolver import Graph, Node, replay, resolve
+from .resolver import Graph, Node, replay, resolve, resolve_checked
 from .space import Space
 
 
@@ -98,8 +98,7 @@ def replay_point(
     choices: Mapping[str, str] | None = None,
 ) -> tuple[Graph, dict[str, Any]]:
     """The graph of the wanted quantities and of every constraint, and its values at one point."""
-    constraints = (c.name for c in registry.constraints())
-    graph = resolve(registry, (*wanted, *constraints), space.names(), choices, space.label_quantities())
+    graph = resolve_checked(registry, wanted, space.names(), choices, space.label_quantities())
     return graph, replay(graph, {name: space.at(name, index) for name in graph.leaves})
 
 

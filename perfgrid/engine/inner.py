@@ -15,6 +15,14 @@ from .errors import PerfgridError, nearest
 from .namespace import xp
 
 
+def _common_shape(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
+    """The shape that shapes of one rank broadcast to; ValueError if they do not (NumPy's own stops at 32)."""
+    common = tuple(max(sizes) for sizes in zip(*shapes, strict=True))
+    if any(size not in (1, whole) for shape in shapes for size, whole in zip(shape, common, strict=True)):
+        raise ValueError(f"shapes {list(shapes)} cannot be broadcast together")
+    return common
+
+
 class InnerAxes:
     """The registered inner axes, outermost first, with their labels."""
 
@@ -74,7 +82,7 @@ class InnerAxes:
         rank = max(-position, *(np.ndim(v) for v in values))
         raised = [xp.reshape(xp.asarray(v), (1,) * (rank - np.ndim(v)) + np.shape(v)) for v in values]
         behind = rank + position + 1
-        others = np.broadcast_shapes(*((*v.shape[:position], 1, *v.shape[behind:]) for v in raised))
+        others = _common_shape([(*v.shape[:position], 1, *v.shape[behind:]) for v in raised])
         full = [xp.broadcast_to(v, (*others[:position], v.shape[position], *others[behind:])) for v in raised]
         return xp.concatenate(full, axis=position)
 

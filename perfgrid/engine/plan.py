@@ -14,7 +14,7 @@ import numpy as np
 
 from .errors import PerfgridError
 from .registry import Registry
-from .resolver import Graph, Node, resolve
+from .resolver import Graph, Node, resolve, resolve_checked
 from .space import Key, Partition, Partitions, Space
 
 SMALL_FRACTION = 1 / 32  # of the grid: what is smaller is evaluated once, in float64
@@ -82,10 +82,8 @@ class Plan:
                 raise PerfgridError(f"axis {axis.name!r} has the name of an inner axis; call it otherwise")
         self.registry, self.study_space, self.outputs = registry, space, tuple(dict.fromkeys(outputs))
         self.choices = dict(choices or {})
-        checked = [c.name for c in registry.constraints()] if constraints else []
-        self.graph: Graph = resolve(
-            registry, (*self.outputs, *checked), space.names(), self.choices, space.label_quantities()
-        )
+        order = resolve_checked if constraints else resolve
+        self.graph: Graph = order(registry, self.outputs, space.names(), self.choices, space.label_quantities())
         self.constraints = tuple(n.name for n in self.graph.constraints)
         self.wanted = tuple(dict.fromkeys((*self.outputs, *self.constraints)))
         self.order = self._evaluation_order(space)

@@ -7,7 +7,7 @@ needs. Nothing else declares the wiring.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
 from types import ModuleType
@@ -44,6 +44,7 @@ class Constraint(Formula):
 
     kind: Literal["illegal", "exceeds"] = "illegal"
     reason: str = ""
+    about: str | None = None  # checked only where this quantity is evaluated
 
 
 @dataclass(frozen=True)
@@ -114,6 +115,7 @@ def _mark(function: Callable[..., Any], family: Family | None, build: Callable[[
             changed = {k: named(getattr(bare, k)) for k in ("name", "meaning", "of", "by", "label")}
             if isinstance(bare, Constraint):
                 changed["reason"] = named(bare.reason)
+                changed["about"] = named(bare.about)
             members.append(replace(bare, arguments=tuple(map(named, bare.arguments)), **changed))
     setattr(function, _MARK, _Mark(members))
 
@@ -163,21 +165,26 @@ def alternative(
 
 
 def constraint(
-    *, kind: Literal["illegal", "exceeds"], reason: str, source: str = "", family: Family | None = None
+    *,
+    kind: Literal["illegal", "exceeds"],
+    reason: str,
+    source: str = "",
+    family: Family | None = None,
+    about: str | None = None,
 ) -> Callable[[Function], Function]:
     """Mark a function as a constraint: true where a design is possible.
 
     ``illegal``: other values mean nothing where it is false; ``exceeds``: they are kept, the design is out of bounds.
-    ``reason`` is the sentence shown for a violated point. Raises PerfgridError like `formula`.
+    ``reason`` is the sentence shown for a violated point. A constraint ``about`` a quantity is checked only in studies
+    that evaluate this quantity, any other one in all. Raises PerfgridError like `formula`.
     """
     if kind not in ("illegal", "exceeds"):
         raise PerfgridError(f"constraint kind must be 'illegal' or 'exceeds', found {kind!r}")
 
     def decorate(function: Function) -> Function:
         def build(f: Formula) -> Formula:
-            return Constraint(
-                f.name, f.function, f.arguments, "1", source, f.meaning, kind=kind, reason=reason or f.meaning
-            )
+            stated = {"kind": kind, "reason": reason or f.meaning, "about": about}
+            return Constraint(f.name, f.function, f.arguments, "1", source, f.meaning, **stated)
 
         _mark(function, family, build)
         return function
@@ -249,9 +256,30 @@ class Registry:
             copy.add(member)
         return copy
 
-    def constraints(self) -> tuple[Constraint, ...]:
-        """All constraints, in the order of their definition."""
-        return tuple(f for f in self.formulas.values() if isinstance(f, Constraint))
+    def constraints(self, evaluated: Container[str] = ()) -> tuple[Constraint, ...]:
+        """The constraints of every study and those about ``evaluated`` quantities, in the order of their definition."""
+        found = (f for f in self.formulas.values() if isinstance(f, Constraint))
+        return tuple(c for c in found if c.about is None or c.about in evaluated)
+
+    def below(self, names: Iterable[str], given: Container[str] = ()) -> set[str]:
+        """The named quantities and all that they may rest on, whichever alternatives are taken; given ones end it."""
+        found: set[str] = set()
+        waiting = [c.name for c in self.constraints()] + list(names)
+        while waiting:
+            name = waiting.pop()
+            if name in found:
+                continue
+            found.add(name)
+            waiting += [c.name for c in self.constraints({name}) if c.about == name]
+            base = name if name in self.choices else name.removesuffix("_choice")
+            if name in given:
+                continue
+            if base in self.choices:
+                waiting += [a.name for a in self.choices[base].alternatives]
+                waiting += [by] if (by := self.choices[base].by) else []
+            elif name in self.formulas:
+                waiting += self.formulas[name].arguments
+        return found
 
     def names(self) -> tuple[str, ...]:
         """Every quantity that a formula or a choice provides."""

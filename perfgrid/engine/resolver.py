@@ -197,6 +197,23 @@ def resolve(
     return Graph(wanted, tuple(leaves), nodes)
 
 
+def resolve_checked(
+    registry: Registry,
+    wanted: Iterable[str],
+    given: Iterable[str],
+    choices: Mapping[str, str] | None = None,
+    labels: Mapping[str, Sequence[str]] | None = None,
+) -> Graph:
+    """The graph of the wanted quantities with every constraint on them; arguments and errors as `resolve`."""
+    wanted, given, checked = tuple(wanted), tuple(given), registry.constraints()
+    while True:
+        graph = resolve(registry, (*wanted, *(c.name for c in checked)), given, choices, labels)
+        found = registry.constraints({*graph.leaves, *graph.nodes})
+        if found == checked:
+            return graph
+        checked = found
+
+
 def replay(graph: Graph, values: Mapping[str, Any]) -> dict[str, Any]:
     """Evaluate a graph at one point with NumPy in float64: study quantities are scalars, inner axes short vectors.
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import product
@@ -147,6 +147,7 @@ class Evaluation:
         self.seconds: dict[str, float] = {}
         self._prepared: dict[tuple[str, TileKey], tuple[tuple[int, ...], np.ndarray]] = {}
         self._buffers: dict[str, Any] = {}
+        self._places: dict[str, tuple[int, ...]] = {}  # where the tile lay for which a buffer was computed
         self.small = self._evaluate_small()
         self._cast = {n: v if v.dtype == bool else v.astype(self.dtype) for n, v in self.small.items()}
         self.kernels = self._kernels()
@@ -344,17 +345,24 @@ class Evaluation:
         self._prepared[(name, key)] = (here, value)
         return value
 
-    def run(self) -> Iterator[Tile]:
-        """Evaluate tile after tile. What a tile holds is overwritten by the next: copy or reduce it."""
+    def run(self, numbers: Collection[int] | None = None) -> Iterator[Tile]:
+        """Evaluate tile after tile, or some. The next tile overwrites what this one holds: reduce or copy it."""
         if not self.kernels:
             return
         count, start = self.tiles.count, time.perf_counter()
         for number, rows in enumerate(self.tiles.rows()):
+            if numbers is not None and number not in numbers:
+                continue
             buffers, place = self._buffers, tuple(int(r[0]) for r in rows)
             values: dict[str, Any] = {}
             with jax.enable_x64(self.dtype == np.float64):
                 for kernel in self.kernels:
                     name = kernel.quantity.name
+                    here = tuple(p for p, k in zip(place, kernel.quantity.key, strict=False) if k is not None)
+                    if name in buffers and self._places.get(name) == here:
+                        values[name] = buffers.pop(name)  # the tile moved along axes that it does not depend on
+                        continue
+                    self._places[name] = here
                     given = [
                         values[n] if key is None else self._hand_over(n, key, rows, place) for n, key in kernel.inputs
                     ]

@@ -12,13 +12,13 @@ from typing import Any, cast
 from perfgrid.catalog import Catalog, Entry, Variable, convert
 from perfgrid.engine.errors import PerfgridError
 from perfgrid.engine.registry import Registry
-from perfgrid.study_space import DEFAULT_SOFTWARE
+from perfgrid.study_tables import DEFAULTS as DEFAULT_ENTRIES
 
 from .limits import DEFAULTS, label_of, readable, reasons
 from .quantities import answering
 from .schema import Kernel, Model, Record
 
-LEAST_RECOMPUTE = ("none", "selective", "full")  # tried in this order where a source does not state it
+LEAST_RECOMPUTE = "least"  # that fits in memory, where a source does not state it
 FUSED_VERSIONS = {"fa2": 2, "fa3": 3}
 OVERLAPS = {  # flag of a plan -> fractions of the software that it switches off, the first also on
     "tp_overlap": ("tp_overlap", "tp_ring_overlap"),
@@ -102,10 +102,7 @@ class Mapper:
         ]
 
     def rows(self, record: Record) -> list[Row]:
-        """The rows of one record: several where the least recomputation that fits is to be found.
-
-        Raises PerfgridError with the reason why there are none.
-        """
+        """The rows of one record. Raises PerfgridError with the reason why there are none."""
         quantity = answering(record, convention(record, "quantities") or {})
         if quantity is None:
             raise PerfgridError(f"not expressed: {record.quantity} of such a {record.kind}")
@@ -113,21 +110,27 @@ class Mapper:
             "model": self._model(record),
             "device": record.device,
             "topology": self._first("topology", record),
-            "software": self._first("software", record),
+            "software": self._software(record),
         }
         columns |= {v.name: self._study_value(v, record) for v in self.stated}
         columns |= self._hardware(record, columns)
         for name, value in columns.items():
             if name in self.catalog.variables:
                 convert(self.catalog.variables[name], value, f"field {name}")  # one bad record stops no other
-        recompute = record.plan.recompute if record.plan else "none"
-        if recompute is not None or record.kind == "kernel":
-            return [Row(record.id, record, quantity, columns | {"recompute": recompute or "none"})]
-        return [Row(f"{record.id}|{r}", record, quantity, columns | {"recompute": r}) for r in LEAST_RECOMPUTE]
+        stated = record.plan.recompute if record.plan else "none"
+        recompute = stated or ("none" if record.kind == "kernel" else LEAST_RECOMPUTE)
+        return [Row(record.id, record, quantity, columns | {"recompute": recompute})]
+
+    def _software(self, record: Record) -> str:
+        """The software of a source; for sharded gradients and weights it may have another."""
+        sharded = record.plan is not None and (record.plan.zero or 0) >= 2
+        return self._first(
+            "sharded_software" if sharded and convention(record, "sharded_software") else "software", record
+        )
 
     def _first(self, table: str, record: Record) -> str:
-        names = convention(record, table)
-        return next((n for n in names if n in self.catalog.tables[table]), names[-1])
+        names, entries = convention(record, table), self.catalog.tables[table.removeprefix("sharded_")]
+        return next((n for n in names if n in entries), names[-1])
 
     # -- workload and parallelism ---------------------------------------------------------------------------------
 
@@ -151,6 +154,8 @@ class Mapper:
             return record.devices
         if name == "causal":
             return record.model.causal if record.model else None
+        if name in ("lora_rank", "lora_targets"):
+            return convention(record, name) if workload and workload.lora else None
         if name == "zero" and plan and (plan.dp or 1) * (plan.cp or 1) == 1:
             return 0  # nothing to shard over
         if name == "global_batch" and workload and plan and workload.global_batch is None:
@@ -190,7 +195,7 @@ class Mapper:
                 if name in software and name in self.read:
                     found[name] = 0.0 if stated is False else software[name]
             if stated and flag in found and not found[flag]:
-                found[flag] = self.catalog.entry("software", DEFAULT_SOFTWARE).values[flag]
+                found[flag] = self.catalog.entry("software", DEFAULT_ENTRIES["software"]).values[flag]
         fused = FUSED_VERSIONS.get((record.kernel.version or "") if record.kernel else "")
         found["flash_limit"] = fused or software["flash_limit"]
         return found
@@ -221,8 +226,6 @@ class Mapper:
             name = f"{name.partition(' #')[0]} #{alike}"
         source = record.source.url or record.source.title
         self.models[name] = Entry(name, "model", name, values, dict.fromkeys(values, source))
-        if refusals := self.models[name].refusals:
-            raise PerfgridError(f"not expressed: {refusals[0].removeprefix(name).strip()}")
         return name
 
     def _architecture(self, model: Model, record: Record) -> dict[str, Any]:

@@ -11,19 +11,9 @@ from typing import Any
 from perfgrid.catalog import Catalog
 from perfgrid.engine.registry import Registry
 
-from .schema import Layout, Model, Record, Workload
+from .schema import Model, Record
 
-_PLAN: dict[str, Callable[[Layout], bool]] = {
-    "offloading to the host": lambda p: p.offload not in (None, "none"),
-}
-_WORKLOAD: dict[str, Callable[[Workload], bool]] = {
-    "fine-tuning with adapters (LoRA)": lambda w: w.lora,
-    "packed fine-tuning batches": lambda w: w.packed_sft,
-}
 _MODEL: dict[str, Callable[[Model], bool]] = {
-    "mixture of experts": lambda m: m.moe is not None,
-    "multi-head latent attention": lambda m: m.mla is not None,
-    "multi-token prediction": lambda m: bool(m.mtp_layers),
     "attention without a causal mask in training": lambda m: not m.causal,
 }
 _RECORD: dict[str, Callable[[Record], bool]] = {
@@ -44,7 +34,7 @@ CEILINGS = ("mamf",)  # kernel versions that are maxima over a scan of shapes: a
 TARGETS = ("step_time", "kernel_time", "activation_memory", "state_memory", "peak_memory")  # quantities to predict
 SUBSTITUTES = {  # labels by which others are evaluated where these cannot be
     "precision": {"fp16": "bf16"},  # both 16-bit formats run at one rate, which most devices state of bf16
-    "schedule": {"interleaved": "1f1b"},  # told by chunks > 1
+    "schedule": {"interleaved": "1f1b", "zb": "zb_h1"},  # the first is told by chunks > 1
 }
 DEFAULTS = {"precision": "bf16", "schedule": "1f1b"}
 
@@ -85,8 +75,6 @@ def reasons(record: Record, catalog: Catalog, registry: Registry) -> Iterator[st
         yield "a ceiling over a scan of shapes: an input, not evidence"
     yield from _features(_RECORD, record)
     yield from _features(_MODEL, record.model)
-    yield from _features(_PLAN, record.plan)
-    yield from _features(_WORKLOAD, record.workload)
     if record.quantity not in TARGETS and record.kind in ("training", "memory", "kernel"):
         yield f"not expressed: {record.quantity} as a target"
     if plan is not None and (plan.cp or 1) > 1 and "cp" not in read:

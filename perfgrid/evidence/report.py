@@ -12,7 +12,7 @@ from perfgrid.report.text import number
 from perfgrid.report.winners import WORDS
 
 from .design import conventions
-from .schema import UNITS
+from .schema import UNITS, Record
 
 ERRORS = ("median", "p90", "MAPE", "bias", "rank")
 HEADERS = (
@@ -69,8 +69,33 @@ def reason_rows(reasons: Mapping[str, int]) -> list[list[str]]:
     return [[str(count), reason] for reason, count in reasons.items()]
 
 
-def accuracy_page(summary: Mapping[str, Any]) -> str:
-    """The page that states how far predictions are from measurements, from `Validation.summary`."""
+def modelled(records: Iterable[Record]) -> str:
+    """Of what a step consists in these records and in the formulas: parallelism, schedules, formats, modules."""
+    found: dict[str, None] = {}
+    for record in records:
+        model, plan, work = record.model, record.plan, record.workload
+        of_model = {} if model is None else {
+            "experts": model.moe, "latent attention": model.mla, "token prediction": model.mtp_layers,
+            "window": model.window, "grouped key heads": model.attention in ("gqa", "mqa"),
+        }  # fmt: skip
+        of_plan = {} if plan is None else {
+            "tp": (plan.tp or 1) > 1, "cp": (plan.cp or 1) > 1, "ep": (plan.ep or 1) > 1, "pp": (plan.pp or 1) > 1,
+            f"{plan.schedule} schedule": plan.schedule, "dp": (plan.dp or 1) > 1, "ZeRO-1": plan.zero == 1,
+            "ZeRO-2": plan.zero == 2, "ZeRO-3 (FSDP)": plan.zero == 3,
+            "hybrid sharding": plan.zero_size, f"{plan.offload} on the host": plan.offload not in (None, "none"),
+            f"{plan.recompute} recomputation": plan.recompute not in (None, "none"),
+            "least recomputation that fits": plan.recompute is None,
+        }  # fmt: skip
+        of_work = {} if work is None else {
+            work.precision or "": work.precision, f"{work.scaling} scaling": work.scaling, "LoRA": work.lora,
+            "packed sequences": work.packed_sft,
+        }  # fmt: skip
+        found |= {what: None for what, occurs in {**of_model, **of_plan, **of_work}.items() if what and occurs}
+    return ", ".join(found)
+
+
+def accuracy_page(summary: Mapping[str, Any], records: Sequence[Record]) -> str:
+    """The page that states how far predictions are from measurements, from `Validation.summary` and its records."""
     kinds = {"training": "Training steps", "kernel": "Kernels", "memory": "Memory"}
     out = [_HEAD]
     for kind, title in kinds.items():
@@ -82,8 +107,12 @@ def accuracy_page(summary: Mapping[str, Any]) -> str:
     out += ["## Farthest from the measurement\n", _markdown(WORST, worst_rows(summary["worst"])), ""]
     out += ["## Not predicted\n", _markdown(("records", "reason"), reason_rows(summary["reasons"])), ""]
     out += ["## What stands behind each source\n", _CONVENTIONS]
-    lines = [[name, group["software"][0], group["reason"]] for name, group in conventions()["group"].items()]
-    out += [_markdown(("group", "software", "why"), lines), ""]
+    lines = []
+    for name in dict.fromkeys(r.group for r in records if r.kind == "training"):
+        group = {**conventions()["default"], **conventions()["group"].get(name, {})}
+        own = [r for r in records if r.group == name and r.kind == "training"]
+        lines.append([name, group["software"][0], group["reason"], modelled(own), group["left_out"]])
+    out += [_markdown(("group", "software", "why", "modelled", "not modelled"), lines), ""]
     return "\n".join(out)
 
 
@@ -123,5 +152,6 @@ check it in-sample; its docstring or its test says so.
 _CONVENTIONS = """Sources do not state everything. What is taken for a whole source (never for one row) stands in
 `perfgrid/evidence/conventions.toml`; the software that is named is taken as soon as the catalog has it, otherwise the
 nearest Megatron-LM entry. A stated network or scale-up domain replaces the catalog's; where recomputation is not
-stated, the least that fits the memory by perfgrid's own formulas is taken.
+stated, the least that fits the memory by perfgrid's own formulas is taken. No stated field of a predictable training
+record is dropped; the last column names what happens in such a run that no formula and no field tells of.
 """

@@ -281,9 +281,6 @@ def _evaluated(mapped: Designs) -> tuple[dict[str, Prediction], Study | None]:
     constraints = {str(n): a.attrs for n, a in result.data_vars.items() if a.attrs.get("constraint") == "illegal"}
     found: dict[str, Prediction] = {}
     for i, row in enumerate(mapped.rows):
-        earlier = found.get(row.record.id)
-        if earlier is not None and (earlier.fits or earlier.reasons):
-            continue  # less recomputation fits already
         at = {name: values[i] for name, values in columns.items()}
         found[row.record.id] = _prediction(row, at, {n: a["reason"] for n, a in constraints.items() if not at[n]})
     return found, study

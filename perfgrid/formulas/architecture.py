@@ -21,41 +21,64 @@ def attended_length(sequence_length, window, windowed_layers_fraction, causal):
 
 
 @formula(unit="1", source="korthikanti2022")
-def core_forward_flops(attended_length, query_width):
+def core_forward_flops(attended_length, query_width, context_width):
     """FLOPs per token of scores and context of one layer's forward pass: 4·s·h (no causal mask exploited)."""
-    return 4 * attended_length * query_width
+    return 2 * attended_length * (query_width + context_width)
+
+
+@formula(unit="1", source="fedus2022switch")
+def active_ffn_parameters(
+    ffn_matrix_parameters, moe_share, router_parameters, experts_per_token, shared_experts, expert_matrix_parameters
+):
+    """Matrix weights that one token multiplies in the mean feed-forward block: of experts those that it visits."""
+    visited = (experts_per_token + shared_experts) * expert_matrix_parameters
+    return (1 - moe_share) * ffn_matrix_parameters + moe_share * (router_parameters + visited)
 
 
 @formula(unit="1", source="korthikanti2022")
-def layer_forward_flops(layer_matrix_parameters, core_forward_flops):
-    """FLOPs per token of one layer's forward pass: 2 per weight, and those of scores and context."""
-    return 2 * layer_matrix_parameters + core_forward_flops
+def layer_forward_flops(attention_matrix_parameters, active_ffn_parameters, core_forward_flops):
+    """FLOPs per token of the mean layer's forward pass: 2 per weight, and those of scores and context."""
+    return 2 * (attention_matrix_parameters + active_ffn_parameters) + core_forward_flops
 
 
 @formula(unit="1", source="korthikanti2022")
-def model_flops_per_token(layers, layer_forward_flops, output_head_parameters):
+def model_flops_per_token(
+    layers,
+    layer_forward_flops,
+    core_forward_flops,
+    output_head_parameters,
+    mtp_layers,
+    mtp_forward_flops,
+    trains_weights,
+):
     """Model FLOPs per token, backward twice the forward pass: 72·L·h²·(1 + s/6h + V/12hL) for GPT (eq. 7, per token).
 
     The convention of Korthikanti et al. and of Megatron-LM: look-ups cost nothing, causal attention counts in full,
-    recomputation does not count.
+    recomputation does not count. Frozen weights have no gradients: 4 FLOPs per weight instead of 6 (adapters nothing).
     """
-    return 3 * (layers * layer_forward_flops + 2 * output_head_parameters)
+    core = layers * core_forward_flops
+    weights = layers * (layer_forward_flops - core_forward_flops) + 2 * output_head_parameters
+    return (2 + trains_weights) * weights + 3 * (core + mtp_layers * mtp_forward_flops)
 
 
 @formula(unit="1", source="korthikanti2022")
 def hardware_flops_per_token(
     model_flops_per_token,
     layers,
+    mtp_layers,
     layer_forward_flops,
     core_forward_flops,
     unfused,
     layer_recomputed,
     core_recomputed,
+    latents_recomputed,
+    latent_expansion_flops,
 ):
     """Model FLOPs per token plus the forward FLOPs that recomputation repeats (in the same convention)."""
     core_repeated = unfused * core_recomputed + (1 - unfused) * layer_recomputed
     repeated = layer_recomputed * (layer_forward_flops - core_forward_flops) + core_repeated * core_forward_flops
-    return model_flops_per_token + layers * repeated
+    repeated = repeated + latents_recomputed * latent_expansion_flops
+    return model_flops_per_token + (layers + mtp_layers) * repeated
 
 
 @formula(unit="1", source="korthikanti2022")
@@ -80,9 +103,33 @@ def rank_query_width(query_width, tp):
 
 
 @formula(unit="1", source="shoeybi2019megatron")
-def rank_key_value_width(kv_heads, head_dim, tp):
-    """Width of the key heads of one tensor-parallel rank; with fewer key heads than ranks they are replicated."""
-    return xp.maximum(kv_heads / tp, 1.0) * head_dim
+def rank_context_width(context_width, tp):
+    """Width of the results of the heads of one tensor-parallel rank."""
+    return context_width / tp
+
+
+@formula(unit="1", source="deepseek2024v2")
+def key_heads(heads, kv_heads, kv_lora_rank):
+    """Key and value heads of one layer: every head has its own where they are expanded from a latent."""
+    return xp.where(kv_lora_rank > 0, heads, kv_heads)
+
+
+@formula(unit="1", source="shoeybi2019megatron")
+def rank_key_heads(key_heads, tp):
+    """Key heads of one tensor-parallel rank; with fewer key heads than ranks they are replicated."""
+    return xp.maximum(key_heads / tp, 1.0)
+
+
+@formula(unit="1", source="shoeybi2019megatron")
+def rank_key_width(rank_key_heads, query_head_width):
+    """Width of the key heads of one tensor-parallel rank."""
+    return rank_key_heads * query_head_width
+
+
+@formula(unit="1", source="shoeybi2019megatron")
+def rank_value_width(rank_key_heads, value_head_width):
+    """Width of the value heads of one tensor-parallel rank."""
+    return rank_key_heads * value_head_width
 
 
 @formula(unit="1", source="shoeybi2019megatron")
@@ -98,18 +145,58 @@ def rank_vocab_size(vocab_size, tp):
 
 
 @formula(unit="1", source="shoeybi2019megatron")
-def rank_layer_matrix_parameters(
-    hidden_size, rank_query_width, rank_key_value_width, rank_ffn_size, ffn_input_matrices
+def rank_attention_parameters(
+    hidden_size,
+    rank_qkv_width,
+    rank_query_width,
+    rank_expanded_width,
+    rank_context_width,
+    q_lora_rank,
+    kv_lora_rank,
+    compressed_queries,
 ):
-    """Matrix weights of one layer on one tensor-parallel rank."""
-    attention = 2 * hidden_size * (rank_query_width + rank_key_value_width)
-    return attention + hidden_size * rank_ffn_size * (ffn_input_matrices + 1)
+    """Weights of the attention matrices of one layer on one tensor-parallel rank."""
+    up = compressed_queries * q_lora_rank * rank_query_width + kv_lora_rank * rank_expanded_width
+    return hidden_size * (rank_qkv_width + rank_context_width) + up
+
+
+@formula(unit="1", source="shoeybi2019megatron")
+def rank_ffn_parameters(hidden_size, rank_ffn_size, ffn_input_matrices):
+    """Weights of a dense feed-forward block on one tensor-parallel rank."""
+    return hidden_size * rank_ffn_size * (ffn_input_matrices + 1)
+
+
+@formula(unit="1", source="shoeybi2019megatron")
+def rank_layer_matrix_parameters(rank_attention_parameters, rank_ffn_parameters):
+    """Matrix weights of one dense layer on one tensor-parallel rank."""
+    return rank_attention_parameters + rank_ffn_parameters
 
 
 @formula(unit="1", source="shoeybi2019megatron")
 def rank_layer_parameters(rank_layer_matrix_parameters, layer_vector_parameters):
-    """Parameters of one layer on one tensor-parallel rank, norms and biases replicated."""
+    """Parameters of one dense layer on one tensor-parallel rank, norms and biases replicated."""
     return rank_layer_matrix_parameters + layer_vector_parameters
+
+
+@formula(unit="1", source="dai2024deepseekmoe")
+def rank_moe_layer_parameters(
+    rank_attention_parameters,
+    layer_vector_parameters,
+    ffn_vector_parameters,
+    router_parameters,
+    shared_experts,
+    expert_parameters,
+    tp,
+):
+    """Parameters of one layer with experts on one tensor-parallel rank, routed experts apart; the router replicated."""
+    vectors = layer_vector_parameters - ffn_vector_parameters
+    return rank_attention_parameters + vectors + router_parameters + shared_experts * expert_parameters / tp
+
+
+@formula(unit="1", source="lepikhin2021gshard")
+def rank_expert_parameters(experts, expert_parameters, ep, etp):
+    """Parameters of the routed experts of one layer on one rank."""
+    return experts * expert_parameters / (ep * etp)
 
 
 @formula(unit="1", source="shoeybi2019megatron")
@@ -125,9 +212,9 @@ def rank_head_parameters(rank_vocab_size, hidden_size):
 
 
 @formula(unit="1", source="shoeybi2019megatron")
-def microbatch_tokens(microbatch, sequence_length):
-    """Tokens of one microbatch."""
-    return microbatch * sequence_length
+def microbatch_tokens(microbatch, sequence_length, cp):
+    """Tokens of one microbatch on one rank: context-parallel ranks have a part of every sequence."""
+    return microbatch * sequence_length / cp
 
 
 @formula(unit="1", source="korthikanti2022")
@@ -152,9 +239,9 @@ def heads_divide(heads, tp):
     reason="tensor-parallel ranks neither divide the key-value heads nor are a multiple of them",
     source="ainslie2023gqa",
 )
-def kv_heads_divide(kv_heads, tp):
+def kv_heads_divide(key_heads, tp):
     """Key-value heads are split evenly, or replicated evenly where there are fewer than ranks."""
-    return xp.where(tp <= kv_heads, kv_heads % tp == 0, tp % kv_heads == 0)
+    return xp.where(tp <= key_heads, key_heads % tp == 0, tp % key_heads == 0)
 
 
 @constraint(
@@ -176,6 +263,6 @@ def vocabulary_divides(vocab_size, tp):
     reason="with sequence parallelism the tensor-parallel ranks must divide the sequence",
     source="korthikanti2022",
 )
-def sequence_divides(sequence_length, tp, sequence_parallel):
+def sequence_divides(sequence_length, tp, cp, sequence_parallel):
     """Every rank has the same part of the sequence where norms and dropout are sharded."""
-    return xp.where(sequence_parallel, sequence_length % tp == 0, True)
+    return xp.where(sequence_parallel, sequence_length % (tp * cp) == 0, True)

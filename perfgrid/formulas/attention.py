@@ -12,15 +12,53 @@ from .axes import only, table
 
 
 @formula(unit="1", source="shoeybi2019megatron")
-def rank_heads(microbatch, rank_query_width, head_dim):
+def rank_heads(microbatch, rank_query_width, query_head_width):
     """Query heads of one microbatch on one rank, over all its sequences."""
-    return microbatch * rank_query_width / head_dim
+    return microbatch * rank_query_width / query_head_width
 
 
 @formula(unit="1", source="ainslie2023gqa")
-def rank_key_value_heads(microbatch, rank_key_value_width, head_dim):
+def rank_key_value_heads(microbatch, rank_key_heads):
     """Key heads of one microbatch on one rank, over all its sequences."""
-    return microbatch * rank_key_value_width / head_dim
+    return microbatch * rank_key_heads
+
+
+# ---- masks ----------------------------------------------------------------------------------------------------------
+
+
+@formula(unit="1", source="beltagy2020longformer")
+def windowed_layers_fraction(window, window_layers, layers):
+    """Part of the layers that attend in a sliding window: all of them where the model states a window only."""
+    return xp.where(window > 0, xp.where(window_layers > 0, window_layers, layers) / layers, 0.0)
+
+
+@formula(unit="1", source="beltagy2020longformer")
+def mask_share(windowed_layers_fraction):
+    """Part of the layers, by mask."""
+    return table("mask", whole=1 - windowed_layers_fraction, window=windowed_layers_fraction)
+
+
+@formula(unit="1", source="krell2021packing")
+def attended_span(sequence_length, document_length, document_variation):
+    """Length of equal documents that have as many scores as those packed into a sequence; without any the sequence.
+
+    Scores grow with the square of a document's length l: documents of mean length L and coefficient of variation v have
+    as many per token as documents of length E[l²]/E[l] = L·(1 + v²).
+    """
+    span = xp.minimum(document_length * (1 + document_variation**2), sequence_length)
+    return xp.where(document_length > 0, span, sequence_length)
+
+
+@formula(unit="1", source="krell2021packing")
+def attended_documents(sequence_length, attended_span):
+    """Documents of that length in one sequence."""
+    return sequence_length / attended_span
+
+
+@formula(unit="1", source="beltagy2020longformer")
+def mask_window(attended_span, window):
+    """Tokens on one side that a token may attend to, by mask."""
+    return table("mask", whole=attended_span, window=window)
 
 
 # ---- unfused products (`core` in the family of `gemm`) --------------------------------------------------------------
@@ -33,23 +71,23 @@ def core_rows(sequence_length):
 
 
 @formula(unit="1", source="korthikanti2022")
-def core_columns(sequence_length, head_dim):
+def core_columns(sequence_length, query_head_width, value_head_width):
     """Columns of the results of the unfused products of one head, by phase and attention_kernel.
 
     Score: S[s,s] = Q·Kᵀ, dQ[s,d], dK[s,d]. Context: O[s,d] = P·V, dP[s,s], dV[s,d].
     """
-    s, d = sequence_length, head_dim
-    score = table("phase", forward=s, input_gradient=d, weight_gradient=d)
-    context = table("phase", forward=d, input_gradient=s, weight_gradient=d)
+    s, q, v = sequence_length, query_head_width, value_head_width
+    score = table("phase", forward=s, input_gradient=q, weight_gradient=q)
+    context = table("phase", forward=v, input_gradient=s, weight_gradient=v)
     return table("attention_kernel", score=score, context=context)
 
 
 @formula(unit="1", source="korthikanti2022")
-def core_depth(sequence_length, head_dim):
+def core_depth(sequence_length, query_head_width, value_head_width):
     """Summed-over length of the unfused products of one head, by phase and attention_kernel."""
-    s, d = sequence_length, head_dim
-    score = table("phase", forward=d, input_gradient=s, weight_gradient=s)
-    context = table("phase", forward=s, input_gradient=d, weight_gradient=s)
+    s, q, v = sequence_length, query_head_width, value_head_width
+    score = table("phase", forward=q, input_gradient=s, weight_gradient=s)
+    context = table("phase", forward=s, input_gradient=v, weight_gradient=s)
     return table("attention_kernel", score=score, context=context)
 
 

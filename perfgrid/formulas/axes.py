@@ -2,11 +2,13 @@
 
 from perfgrid.engine.inner import InnerAxes
 
+from .network.library import ALGORITHMS as LIBRARY_ALGORITHMS
+from .network.library import PROTOCOLS
 from .network.tables import ALGORITHMS, MEMBERS
 
 INNER = InnerAxes(
     {
-        "link": ("nvlink", "infinity_fabric", "ici", "pcie", "ethernet"),  # families of scale-up links
+        "link_family": ("nvlink", "infinity_fabric", "ici", "pcie", "ethernet"),  # families of scale-up links
         "side": ("first", "second", "third", "fourth"),  # of the shape of a network tier, innermost first
         # the shape of a tier, all that its schedules depend on
         "trait": (
@@ -24,19 +26,60 @@ INNER = InnerAxes(
             "in_network",
             "global_links",
         ),
+        "node_count": ("one", "two", "more"),  # nodes that a group touches
+        "library_algorithm": tuple(LIBRARY_ALGORITHMS),  # of a communication library
+        "protocol": PROTOCOLS,  # of a communication library
         # what a schedule asks of a tier: as part of one schedule of the whole group, and alone on its tier
         "demand": (*MEMBERS, "how", "offered", *(f"tier_{member}" for member in MEMBERS), "tier_offered"),
         "algorithm": ALGORITHMS,  # of collectives
         "span": ("group", "scale_up", "scale_out"),  # one schedule for the whole group, or a tier on its own
         "tier": ("scale_up", "scale_out"),  # network tiers, innermost first
+        # among which the area, power and edge of a device are divided
+        "component": (
+            "matrix",
+            "vector",
+            "registers",
+            "shared_memory",
+            "l2",
+            "memory",
+            "scale_up",
+            "scale_out",
+            "rest",
+        ),
         "resource": ("arithmetic", "registers", "shared_memory", "l2", "hbm", "launch"),  # what a kernel waits for
+        "recompute_mode": ("none", "selective", "full"),  # least first
         "phase": ("forward", "input_gradient", "weight_gradient"),
         "mask": ("whole", "window"),  # layers that attend to the whole sequence, and in a sliding window
         # output tiles of a product, from the device's largest: rows x columns, in parts of that tile's
         "tile": ("full", "turned", "half", "tall", "wide", "quarter", "quarter_turned", "eighth"),
-        "gemm_kernel": ("qkv", "attention_output", "ffn_up", "ffn_down", "logits"),
+        "gemm_kernel": (
+            "qkv",
+            "query_up",
+            "key_value_up",
+            "attention_output",
+            "ffn_up",
+            "ffn_down",
+            "router",
+            "shared_up",
+            "shared_down",
+            "mtp_projection",
+            "logits",
+        ),
         "attention_kernel": ("score", "context"),
-        "stream_kernel": ("norm", "residual", "activation", "rotary", "softmax", "embedding", "loss", "bias"),
+        "grouped_gemm_kernel": ("expert_up", "expert_down"),  # products of all experts of a rank at once
+        "expert_stream_kernel": ("routing", "permute", "sort", "unpermute", "expert_activation"),
+        "stream_kernel": (
+            "norm",
+            "residual",
+            "activation",
+            "shared_activation",
+            "latent_norm",
+            "rotary",
+            "softmax",
+            "embedding",
+            "loss",
+            "bias",
+        ),
     }
 )
 table, join, total = INNER.table, INNER.join, INNER.total

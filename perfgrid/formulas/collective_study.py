@@ -1,55 +1,60 @@
 """The workload "collectives": one group, one message, every collective; bandwidths as benchmarks print them.
 
 On an ideal fabric every collective takes the fastest schedule that the links allow. Where a library runs them (nccl)
-gathers and all-reduces are those of the data-parallel ranks of training, in whose place the group stands.
+the group stands in the place of the data-parallel ranks of training, whose gathers and all-reduces these are.
 """
 
 from perfgrid.engine import xp
 from perfgrid.engine.registry import alternative, constraint, formula
 
-from . import collectives, fabrics, parallelism, topology
-from .axes import at, largest
+from . import collectives, fabrics, library, parallelism, topology
+from .axes import at, largest, table
+from .exchange import equal_parts, exchange_time
 from .fabric_tables import demand, shape_of
 from .fabrics import CHOSEN, TABLE, coefficients, fastest, schedule_time, which_fastest
+from .library import NUMBERS, chosen_time, ring_only
 from .network.algorithms import COLLECTIVES
-from .network.library import library_time
-from .network.library_constants import LIBRARIES
+from .network.schedule import several
+from .network.tables import ALGORITHMS
 
 BORROWED = (  # from training: the fabric, and what a library does for data-parallel ranks
-    topology,
-    parallelism.GROUP_tier_ranks, parallelism.GROUP_fills_domains,
-    collectives.unavailable, collectives.GROUP_direct_offered, collectives.GROUP_nccl_offered,
-    collectives.GROUP_ideal_library_offered, collectives.GROUP_flat_ring_offered, collectives.GROUP_tier_message,
-    collectives.GROUP_ring_time, collectives.GROUP_direct_time, collectives.GROUP_hierarchical_time,
-    collectives.GROUP_flat_ring_time, collectives.GROUP_ring_all_reduce_time, collectives.GROUP_direct_all_reduce_time,
-    collectives.GROUP_hierarchical_all_reduce_time, collectives.GROUP_flat_ring_all_reduce_time,
+    topology, library,
+    parallelism.GROUP_tier_ranks, parallelism.GROUP_fills_domains, collectives.unavailable,
     fabrics.tier_sides, fabrics.shape_size, fabrics.tier_traits, fabrics.tier_links, fabrics.shape_exists,
     fabrics.ideal_exists, fabrics.tier_link_bandwidth,
 )  # fmt: skip
+
+DIRECT = 1.0 + ALGORITHMS.index("direct")  # as a study names it
 
 # ---- the group ------------------------------------------------------------------------------------------------------
 
 
 @formula(unit="1", source="nccltests2024")
-def dp(group_size):
+def replica(group_size):
     """Ranks of the group: it stands in the place of the data-parallel ranks of training."""
     return group_size
 
 
 @formula(unit="1", source="nccltests2024")
-def dp_stride(group_stride):
+def replica_stride(group_stride):
     """Distance between neighbouring ranks of the group."""
     return group_stride
 
 
+@formula(unit="1", source="nccltests2024")
+def replica_domain_ranks(replica, replica_stride, tier_size):
+    """Ranks of the group inside one scale-up domain."""
+    return parallelism.ranks_in_domain(replica, replica_stride, at(tier_size, tier="scale_up"))
+
+
 @formula(unit="byte", source="nccltests2024")
-def dp_message(message_size):
+def replica_message(message_size):
     """Message of the group."""
     return message_size
 
 
 @formula(unit="1", source="thakur2005")
-def dp_named_algorithm(algorithm):
+def replica_named_algorithm(algorithm):
     """Number of the ideal algorithm that the study names; 0 for the fastest."""
     return algorithm
 
@@ -103,15 +108,15 @@ def algorithm_time(
 
 
 @alternative(of="collective_time", by="library", label="ideal", unit="s", source="thakur2005")
-def ideal_collective_time(algorithm_time, dp_named_algorithm, unavailable):
+def ideal_collective_time(algorithm_time, replica_named_algorithm, unavailable):
     """Time of the fastest schedule that the links allow."""
-    return fastest(algorithm_time, dp_named_algorithm, unavailable)
+    return fastest(algorithm_time, replica_named_algorithm, unavailable)
 
 
 @alternative(of="schedule_number", by="library", label="ideal", unit="1", source="thakur2005")
-def ideal_schedule_number(algorithm_time, dp_named_algorithm, unavailable):
+def ideal_schedule_number(algorithm_time, replica_named_algorithm, unavailable):
     """Number of the fastest algorithm."""
-    return which_fastest(algorithm_time, dp_named_algorithm, unavailable)
+    return which_fastest(algorithm_time, replica_named_algorithm, unavailable)
 
 
 @alternative(of="group_fills", by="library", label="ideal", unit="1", source="narayanan2021")
@@ -123,51 +128,96 @@ def group_fills_shape(collective_demand):
 # ---- a library ------------------------------------------------------------------------------------------------------
 
 
-@formula(unit="byte", source="nccltests2024")
-def one_byte():
-    """A byte: the constants of a library are plain numbers in bytes and seconds."""
-    return 1.0
-
-
 @formula(unit="s", source="nccltests2024")
-def one_second():
-    """A second."""
-    return 1.0
+def collective_launch_latency(library_launch_latency):
+    """Latency of a collective until its first step, as benchmarks see it."""
+    return library_launch_latency
 
 
 @formula(unit="s", source="nccl2026tuning")
-def tuned_time(
-    library_constants, collective, message_size, group_size, dp_tier_ranks, one_byte, one_second, unavailable
+def broadcast_time(
+    message_size,
+    replica,
+    replica_ring_pass_latency,
+    replica_ring_rate,
+    ring_base_latency,
+    chunk_share,
+    collective_launch_latency,
+    replica_named_algorithm,
+    unavailable,
 ):
-    """Time of what the library chooses by its own estimates, where the fabric names its constants."""
-    time, nodes = unavailable, at(dp_tier_ranks, tier="scale_out")
-    for number, constants in enumerate(LIBRARIES.values(), 1):
-        for code, name in enumerate(COLLECTIVES[:-1]):  # it has no schedule for send_recv
-            found = library_time(constants, name, message_size / one_byte, group_size, nodes) * one_second
-            time = xp.where((library_constants == number) & (collective == code), found, time)
-    return xp.where(group_size > 1, time, 0.0)
+    """Time of the library's broadcast: chunks down the ring from the root."""
+    latency = several(replica) * (collective_launch_latency + ring_base_latency + replica_ring_pass_latency)
+    latency = ring_only(latency, replica_named_algorithm, unavailable)
+    rate = several(replica) / replica_ring_rate
+    return chosen_time(message_size, latency, rate, chunk_share * replica_ring_pass_latency, rate, unavailable)
 
 
-@alternative(of="collective_time", by="library", label="nccl", unit="s", source="nccl2026device")
+@formula(unit="s", source="nccl2026tuning")
+def messages_time(
+    message_size,
+    replica,
+    replica_tier_ranks,
+    replica_tier_bandwidth,
+    tier_transfer_latency,
+    tier_message_latency,
+    collective_launch_latency,
+):
+    """Time of the library's all-to-all: a message to every other rank, each posted on its own."""
+    inside = at(replica_tier_ranks, tier="scale_up")
+    posting = tier_message_latency * table("tier", scale_up=inside - 1, scale_out=replica - inside)
+    latency = several(replica_tier_ranks) * (collective_launch_latency + tier_transfer_latency + posting)
+    sent = equal_parts(message_size, replica, at(replica_tier_ranks, tier="scale_out"))
+    return exchange_time(sent, latency, 1 / replica_tier_bandwidth, 1.0)
+
+
+@formula(unit="s", source="nccl2026tuning")
+def neighbour_time(
+    message_size, replica, replica_tier_ranks, tier_transfer_latency, tier_peer_bandwidth, collective_launch_latency
+):
+    """Time of the library's message from every rank to the next."""
+    latency = collective_launch_latency + parallelism.outermost(tier_transfer_latency, replica_tier_ranks)
+    return several(replica) * (latency + message_size / parallelism.outermost(tier_peer_bandwidth, replica_tier_ranks))
+
+
+@alternative(of="collective_time", by="library", label="nccl", unit="s", source="nccl2026tuning")
 def library_collective_time(
-    library_constants, collective, tuned_time, dp_gather_time, dp_all_reduce_time, dp_named_algorithm, unavailable
+    collective,
+    replica_library_gather_time,
+    replica_library_all_reduce_time,
+    broadcast_time,
+    messages_time,
+    neighbour_time,
+    replica_named_algorithm,
+    unavailable,
 ):
-    """Time of a collective as the library runs it: by its constants, or all-reduces and gathers as in training."""
-    gather = xp.where(collective <= COLLECTIVES.index("all_gather"), dp_gather_time, unavailable)
-    rings = xp.where(collective == COLLECTIVES.index("all_reduce"), dp_all_reduce_time, gather)
-    return xp.where((library_constants > 0) & (dp_named_algorithm == 0), tuned_time, rings)
+    """Time of a collective as the library runs it."""
+    direct = (replica_named_algorithm == 0) | (replica_named_algorithm == DIRECT)
+    found = {
+        "all_reduce": replica_library_all_reduce_time,
+        "broadcast": broadcast_time,
+        "all_to_all": xp.where(direct, messages_time, unavailable),
+        "send_recv": xp.where(direct, neighbour_time, unavailable),
+    }
+    time = replica_library_gather_time
+    for name, of_it in found.items():
+        time = xp.where(collective == COLLECTIVES.index(name), of_it, time)
+    return time
 
 
-@alternative(of="schedule_number", by="library", label="nccl", unit="1", source="nccl2026device")
-def library_schedule_number():
-    """Number of the fastest algorithm: 0, the library's own."""
-    return 0.0
+@alternative(of="schedule_number", by="library", label="nccl", unit="1", source="nccl2026tuning")
+def library_schedule_number(collective, replica_library_all_reduce_number):
+    """Number of the algorithm that the library runs."""
+    direct = collective == COLLECTIVES.index("all_to_all")
+    direct = direct | (collective == COLLECTIVES.index("send_recv"))
+    found = xp.where(collective == COLLECTIVES.index("all_reduce"), replica_library_all_reduce_number, NUMBERS[0])
+    return xp.where(direct, DIRECT, found)
 
 
 @alternative(of="group_fills", by="library", label="nccl", unit="1", source="narayanan2021")
-def group_fills_domains(dp_fills_domains):
+def group_fills_domains(replica_fills_domains):
     """1 where the group fills whole scale-up domains."""
-    return dp_fills_domains
+    return replica_fills_domains
 
 
 # ---- what benchmarks print ------------------------------------------------------------------------------------------

@@ -1,14 +1,15 @@
-"""Data parallelism: gradients reduced and weights gathered once per step, in buckets; and waiting for the slowest.
+"""Data parallelism: gradients reduced and weights gathered in buckets; and waiting for the slowest.
 
-Gradients leave bucket by bucket during the last backward pass and sharded weights return during the first forward pass,
-as far as the software overlaps them. One bucket always stays exposed.
+Gradients leave bucket by bucket during a backward pass and sharded weights return during a forward pass, as far as the
+software overlaps them. One bucket always stays exposed. Whole weights and gradients do so once per step; how often
+sharded ones do is told in `sharding`, a layer of them is a bucket.
 """
 
 from perfgrid.engine import xp
-from perfgrid.engine.registry import constraint, formula
+from perfgrid.engine.registry import formula
 
 from .collectives import gathered_share
-from .tensor_parallel import exposed_in_parts
+from .tensor_parallel import exposed_in_parts, with_cores_taken
 
 # ---- equations ------------------------------------------------------------------------------------------------------
 
@@ -45,80 +46,177 @@ def reduced_gradient_size(gradient_communication_size, gradient_size):
 
 
 @formula(unit="byte", source="rajbhandari2020zero")
-def gradient_message(stage_parameters, reduced_gradient_size):
-    """Gradients of one device that the data-parallel ranks reduce once per step."""
-    return stage_parameters * reduced_gradient_size
+def gradient_message(stage_trained_parameters, reduced_gradient_size):
+    """Gradients of one device that the data-parallel ranks reduce, routed experts apart."""
+    return stage_trained_parameters * reduced_gradient_size
 
 
 @formula(unit="1", source="li2020ddp")
-def gradient_buckets(gradient_message, gradient_bucket_size, gradient_bucket_rank_size, dp, chunks):
-    """Buckets in which gradients are reduced and weights gathered: one per chunk at least."""
-    size = xp.maximum(gradient_bucket_size, gradient_bucket_rank_size * dp)
-    return xp.maximum(gradient_message / size, chunks)
+def gradient_buckets(
+    gradient_message,
+    gradient_bucket_size,
+    gradient_bucket_rank_size,
+    replica,
+    chunks,
+    zero,
+    weights_sharded,
+    stage_layers,
+    layer_buckets,
+):
+    """Buckets in which gradients are reduced and weights gathered: sharded weights layer by layer; one per chunk at
+    least."""
+    size = xp.maximum(gradient_bucket_size, gradient_bucket_rank_size * replica)
+    by_layer = (zero >= 2) & (weights_sharded > 0)
+    return xp.maximum(xp.where(by_layer, stage_layers * layer_buckets, gradient_message / size), chunks)
 
 
-@formula(unit="byte", source="li2020ddp")
-def dp_message(gradient_message, gradient_buckets):
-    """Gradients of one bucket."""
+@formula(unit="byte", source="li2020ddp", family={"GROUP": ("replica", "scatter")})
+def GROUP_message(gradient_message, gradient_buckets):
+    """Gradients of one bucket in the GROUP group."""
     return gradient_message / gradient_buckets
 
 
+@formula(unit="byte", source="zhao2023fsdp")
+def shard_replica_message(scatter_message, shard):
+    """Reduced gradients of one bucket and shard, which the replicas of the sharding group add up."""
+    return scatter_message / shard
+
+
 @formula(unit="byte", source="rajbhandari2020zero")
-def shard_message(stage_parameters, weight_size, weight_communication_size, gradient_buckets):
-    """Weights of one bucket, which are gathered after a sharded optimizer step."""
-    size = xp.where(weight_communication_size > 0, weight_communication_size, weight_size)
-    return stage_parameters * size / gradient_buckets
+def weight_message(weights_sharded, stage_parameters, stage_trained_parameters, gathered_weight_size):
+    """Weights of one device that a gathering brings together: all if they are sharded, otherwise those that changed."""
+    return xp.where(weights_sharded > 0, stage_parameters, stage_trained_parameters) * gathered_weight_size
+
+
+@formula(unit="byte", source="rajbhandari2020zero")
+def shard_message(weight_message, gradient_buckets):
+    """Weights of one bucket."""
+    return weight_message / gradient_buckets
 
 
 # ---- time -----------------------------------------------------------------------------------------------------------
 
 
 @formula(unit="s", source="rajbhandari2020zero")
-def bucket_reduction_time(dp_gather_time, dp_all_reduce_time, zero):
-    """Time of the reduction of one bucket: an all-reduce or, for a sharded optimizer, a reduce-scatter."""
-    return xp.where(zero >= 1, dp_gather_time, dp_all_reduce_time)
+def dp_scattering_time(scatter_gather_time, scatter, gradient_buckets):
+    """Time of one reduction of all gradients of one device in its sharding group, each rank's shard scattered to it."""
+    return xp.where(scatter > 1, scatter_gather_time, 0.0) * gradient_buckets
+
+
+@formula(unit="s", source="zhao2023fsdp")
+def shard_replica_reduction_time(shard_replica_all_reduce_time, shard_replica, gradient_buckets):
+    """Time to add up the gradients of one device over the replicas of its shard: all of them without sharding."""
+    return xp.where(shard_replica > 1, shard_replica_all_reduce_time, 0.0) * gradient_buckets
 
 
 @formula(unit="s", source="rajbhandari2020zero")
-def dp_reduction_time(bucket_reduction_time, gradient_buckets):
-    """Time of the reduction of all gradients of one device."""
-    return bucket_reduction_time * gradient_buckets
+def dp_reduction_time(dp_scattering_time, shard_replica_reduction_time, expert_reduction_time):
+    """Time of one reduction of all gradients of one device."""
+    return dp_scattering_time + shard_replica_reduction_time + expert_reduction_time
 
 
 @formula(unit="s", source="rajbhandari2020zero")
-def dp_gathering_time(shard_gather_time, gradient_buckets):
-    """Time of the gathering of all weights of one device after a sharded optimizer step."""
-    return shard_gather_time * gradient_buckets
+def dp_gathering_time(shard_gather_time, shard, gradient_buckets, expert_gathering_time):
+    """Time of one gathering of all weights of one device."""
+    return xp.where(shard > 1, shard_gather_time, 0.0) * gradient_buckets + expert_gathering_time
+
+
+@formula(unit="1", source="zhao2023fsdp")
+def overlapping_chunks(chunks, folded, weights_sharded, zero, kept_in_pipeline):
+    """Chunks whose other microbatches hide the communication of one; 1 where every pass has its own communication.
+
+    In a V both chunks of a device end with the last microbatch: neither hides behind the other.
+    """
+    every = (zero >= 2) & (weights_sharded > 0) & (kept_in_pipeline == 0)
+    return xp.where(every | (folded > 0), 1.0, chunks)
 
 
 @formula(unit="s", source="li2020ddp")
 def exposed_reduction_time(
-    dp_reduction_time, gradient_buckets, chunks, pp, dp_overlap, first_stage_layers, layer_backward_time
+    dp_scattering_time,
+    shard_replica_reduction_time,
+    expert_reduction_time,
+    dp_gathering_time,
+    reduction_passes,
+    replica_passes,
+    regathered,
+    dp_buckets,
+    overlapping_chunks,
+    pp,
+    dp_overlap,
+    first_stage_layers,
+    layer_backward_time,
+    reduction_contention,
+    communication_core_share,
 ):
-    """Gradient reduction of one step that is not hidden behind the last backward pass: that of the first stage."""
-    hidden = dp_overlap * first_stage_layers * layer_backward_time
-    return exposed_in_buckets(dp_reduction_time, gradient_buckets, chunks, pp, hidden)
+    """Communication of one step that is not hidden behind the backward passes after which gradients are reduced.
+
+    That of the first stage. Weights that are gathered again share the links and the passes.
+    """
+    hidden = dp_overlap * first_stage_layers * layer_backward_time / reduction_contention
+    inside = dp_scattering_time + expert_reduction_time + regathered * dp_gathering_time
+    pipeline = (dp_buckets, overlapping_chunks, pp, hidden)
+    exposed = exposed_in_buckets(inside, *pipeline)
+    exposed_with_replicas = exposed_in_buckets(inside + shard_replica_reduction_time, *pipeline)
+    waited = (reduction_passes - replica_passes) * exposed + replica_passes * exposed_with_replicas
+    communication = reduction_passes * inside + replica_passes * shard_replica_reduction_time
+    return with_cores_taken(waited, communication, communication_core_share * (dp_overlap > 0))
 
 
 @formula(unit="s", source="zhao2023fsdp")
 def exposed_gathering_time(
-    dp_gathering_time, gradient_buckets, chunks, pp, parameter_overlap, first_stage_layers, layer_forward_time
+    dp_gathering_time,
+    gathering_passes,
+    dp_buckets,
+    overlapping_chunks,
+    pp,
+    parameter_overlap,
+    first_stage_layers,
+    layer_forward_time,
+    gathering_contention,
+    communication_core_share,
 ):
-    """Gathering of sharded weights that is not hidden behind the first forward pass: that of the first stage."""
-    hidden = parameter_overlap * first_stage_layers * layer_forward_time
-    return exposed_in_buckets(dp_gathering_time, gradient_buckets, chunks, pp, hidden)
+    """Gathering of weights that is not hidden behind the forward passes that need it: that of the first stage."""
+    hidden = parameter_overlap * first_stage_layers * layer_forward_time / gathering_contention
+    exposed = exposed_in_buckets(dp_gathering_time, dp_buckets, overlapping_chunks, pp, hidden)
+    taken = communication_core_share * (parameter_overlap > 0)
+    return gathering_passes * with_cores_taken(exposed, dp_gathering_time, taken)
+
+
+@formula(unit="s", source="pytorch2025fsdp2")
+def dp_copy_time(
+    shard,
+    expert_shard,
+    zero,
+    weight_gatherings,
+    reduction_passes,
+    stage_parameters,
+    stage_trained_parameters,
+    stage_expert_parameters,
+    gathering_copy_size,
+    reduction_copy_size,
+    achieved_hbm_bandwidth,
+):
+    """Time of one step to copy weights out of and gradients into the buffers of collectives, while nothing computes."""
+    experts = xp.where(expert_shard > 1, stage_expert_parameters, 0.0)
+    weights = weight_gatherings * (xp.where(shard > 1, stage_parameters, 0.0) + experts) * gathering_copy_size
+    trained = xp.where(shard > 1, stage_trained_parameters, 0.0) + experts
+    return xp.where(zero >= 2, weights + reduction_passes * trained * reduction_copy_size, 0.0) / achieved_hbm_bandwidth
 
 
 @formula(unit="s", source="rajbhandari2020zero")
-def exposed_dp_time(exposed_reduction_time, exposed_gathering_time):
+def exposed_dp_time(exposed_reduction_time, exposed_gathering_time, dp_copy_time):
     """Data-parallel communication of one step that is not hidden."""
-    return exposed_reduction_time + exposed_gathering_time
+    return exposed_reduction_time + exposed_gathering_time + dp_copy_time
 
 
 @formula(unit="s", source="rajbhandari2020zero")
-def dp_longest_call_time(bucket_reduction_time, shard_gather_time):
+def replica_longest_call_time(
+    scatter_gather_time, shard_gather_time, shard, shard_replica_all_reduce_time, shard_replica
+):
     """Time of the longest collective of the data-parallel ranks in a step."""
-    return xp.maximum(bucket_reduction_time, shard_gather_time)
+    inside = xp.where(shard > 1, xp.maximum(scatter_gather_time, shard_gather_time), 0.0)
+    return xp.maximum(inside, xp.where(shard_replica > 1, shard_replica_all_reduce_time, 0.0))
 
 
 # ---- a table shared by the first and the last stage -----------------------------------------------------------------
@@ -140,27 +238,39 @@ def exposed_tied_time(tied_all_reduce_time):
 
 
 @formula(unit="byte", source="rajbhandari2020zero")
-def dp_bytes(dp, gradient_message, shard_message, gradient_buckets, zero):
+def dp_bytes(
+    shard,
+    shard_replica,
+    gradient_message,
+    weight_message,
+    reduction_passes,
+    replica_passes,
+    weight_gatherings,
+    expert_replica_bytes,
+):
     """Bytes that one device sends to data-parallel ranks in one step (rings, as all senders).
 
-    Gradients are scattered; they or, with a sharded optimizer, the weights are gathered.
+    Gradients are scattered in the sharding group and added up over its replicas; weights are gathered in the group.
     """
-    gathered = xp.where(zero >= 1, shard_message * gradient_buckets, gradient_message)
-    return gathered_share(dp) * (gradient_message + gathered)
+    in_group = reduction_passes * gradient_message + weight_gatherings * weight_message
+    across = 2 * replica_passes * gradient_message / shard
+    return gathered_share(shard) * in_group + gathered_share(shard_replica) * across + expert_replica_bytes
 
 
 @formula(unit="1", source="rajbhandari2020zero")
-def dp_calls(dp, gradient_buckets, zero):
+def dp_calls(
+    shard,
+    shard_replica,
+    gradient_buckets,
+    reduction_passes,
+    replica_passes,
+    weight_gatherings,
+    expert_replica_calls,
+):
     """Data-parallel collectives of one device in one step."""
-    return xp.where(dp > 1, gradient_buckets * xp.where(zero >= 1, 2.0, 1.0), 0.0)
-
-
-@constraint(
-    kind="illegal", reason="sharded weights (FSDP) are not expressed: choose other software", source="zhao2023fsdp"
-)
-def weights_are_whole(sharded_weights):
-    """Every device holds all weights of its stage."""
-    return xp.logical_not(sharded_weights)
+    in_group = xp.where(shard > 1, reduction_passes + weight_gatherings, 0.0)
+    across = xp.where(shard_replica > 1, replica_passes, 0.0)
+    return gradient_buckets * (in_group + across) + expert_replica_calls
 
 
 # ---- stragglers -----------------------------------------------------------------------------------------------------

@@ -3,8 +3,9 @@
 from perfgrid.engine import xp
 from perfgrid.engine.registry import alternative, constraint, formula
 
-FORMATS = {"FORMAT": ("fp32", "tf32", "fp16", "bf16", "fp8")}  # of the operands of matrix products
+FORMATS = {"FORMAT": ("fp32", "tf32", "fp16", "bf16", "fp8", "fp4")}  # of the operands of matrix products
 UNQUANTISED = {"FORMAT": ("fp32", "tf32", "fp16", "bf16")}
+QUANTISED = {"FORMAT": ("fp8", "fp4")}  # operands are scaled: the label ``scaling`` says how
 
 # ---- rates ----------------------------------------------------------------------------------------------------------
 
@@ -45,6 +46,12 @@ def fp8_reached_fraction(fp8_matrix_efficiency, matrix_efficiency, peak_fp8_rate
     return xp.where((fp8_matrix_efficiency > 0) & (peak_fp8_rate > 0), fp8_matrix_efficiency, matrix_efficiency)
 
 
+@alternative(of="reached_fraction", by="precision", label="fp4", unit="1", source="stas2025ml")
+def fp4_reached_fraction(fp8_reached_fraction):
+    """Fraction of the peak rate that large matrix products reach in 4 bits: as in 8 bits, of which scans exist."""
+    return fp8_reached_fraction
+
+
 @formula(unit="FLOP/s", source="stas2025ml")
 def matrix_rate(usable_peak_rate, reached_fraction):
     """Rate that large matrix products reach in the format of the study."""
@@ -59,9 +66,11 @@ def FORMAT_unquantised_matrix_rate(matrix_rate):
     return matrix_rate
 
 
-@alternative(of="unquantised_matrix_rate", by="precision", label="fp8", unit="FLOP/s", source="stas2025ml")
-def fp8_unquantised_matrix_rate(half_precision_rate, matrix_efficiency):
-    """Rate of the products that 8-bit training leaves in 16-bit formats: attention and the output head."""
+@alternative(
+    of="unquantised_matrix_rate", by="precision", label="FORMAT", unit="FLOP/s", source="stas2025ml", family=QUANTISED
+)
+def FORMAT_unquantised_matrix_rate_in_16_bits(half_precision_rate, matrix_efficiency):
+    """Rate of the products that FORMAT training leaves in 16-bit formats: attention and the output head."""
     return half_precision_rate * matrix_efficiency
 
 
@@ -84,6 +93,18 @@ def usable_LEVEL_bandwidth(LEVEL_bandwidth, unlimited_bandwidth):
 
 
 # ---- sizes ----------------------------------------------------------------------------------------------------------
+
+
+@formula(unit="byte", source="micikevicius2022fp8")
+def fp8_element_size():
+    """Bytes of one 8-bit number."""
+    return 1.0
+
+
+@formula(unit="byte", source="rouhani2023mx")
+def fp4_element_size():
+    """Bytes of one 4-bit number."""
+    return 0.5
 
 
 def _operand(label):
@@ -115,9 +136,15 @@ def bf16_operand_size():
 
 
 @_operand("fp8")
-def fp8_operand_size():
-    """Bytes of one operand element of an 8-bit product."""
-    return 1.0
+def fp8_operand_size(fp8_element_size, scale_size):
+    """Bytes of one operand element of an 8-bit product, its part of a scale included."""
+    return fp8_element_size + scale_size
+
+
+@_operand("fp4")
+def fp4_operand_size(fp4_element_size, scale_size):
+    """Bytes of one operand element of a 4-bit product, its part of a scale included."""
+    return fp4_element_size + scale_size
 
 
 @alternative(
@@ -128,9 +155,11 @@ def FORMAT_activation_size(FORMAT_operand_size):
     return FORMAT_operand_size
 
 
-@alternative(of="activation_size", by="precision", label="fp8", unit="byte", source="korthikanti2022")
-def fp8_activation_size(bf16_operand_size):
-    """Bytes of one stored activation element in 8-bit training: they stay in 16-bit formats."""
+@alternative(
+    of="activation_size", by="precision", label="FORMAT", unit="byte", source="korthikanti2022", family=QUANTISED
+)
+def FORMAT_activation_size_in_16_bits(bf16_operand_size):
+    """Bytes of one stored activation element in FORMAT training: they stay in 16-bit formats."""
     return bf16_operand_size
 
 

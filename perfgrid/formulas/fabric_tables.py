@@ -14,7 +14,7 @@ import numpy as np
 
 from perfgrid.engine.errors import PerfgridError
 
-from .network.fabric import KINDS, OUTER, SWITCHED, Fabric, Tier, place
+from .network.fabric import KINDS, OUTER, Fabric, Tier
 from .network.tables import ALGORITHMS, MEMBERS, group_table
 
 # the words of the catalog's tier_kind, in its order
@@ -63,6 +63,7 @@ class Shape:
                     global_links=self.global_links[index],
                     in_network=self.in_network[index],
                     twist=short_sides_twist(sides) if kind == "twisted_torus" else (),
+                    own_ports=kind == "fat_tree",
                 )
             )
         return Fabric(tuple(tiers))
@@ -71,14 +72,11 @@ class Shape:
 def shape_of(traits: np.ndarray) -> Shape:
     """A shape from the traits of its tiers, by trait and tier (see `fabrics.tier_traits`)."""
     kinds = tuple(TIER_KINDS[int(kind)] for kind in traits[0])
-    ratios: list[tuple[float, ...]] = [(float(first), float(above), float(above)) for first, above in traits[9:11].T]
-    if kinds[1] == "fat_tree" and kinds[0] in SWITCHED:  # the first of its levels are the leaf switches
-        ratios[1] = (1.0, *ratios[1])
     return Shape(
         kinds,
         tuple(tuple(int(side) for side in sides if side > 0) for sides in traits[1:5].T),
         tuple(bool(wraps) for wraps in traits[5:9, 0]),
-        tuple(ratios),
+        tuple((float(first), float(above), float(above)) for first, above in traits[9:11].T),
         tuple(bool(flag) for flag in traits[11]),
         tuple(int(count) for count in traits[12]),
     )
@@ -116,20 +114,11 @@ def exists(shape: Shape) -> bool:
         return False
 
 
-def placed(fabric: Fabric, size: int, stride: int) -> bool:
-    """Whether a group fills whole domains; a twisted torus has no sides that a part of its ranks could own."""
-    try:
-        places = place(fabric, size, stride)
-    except PerfgridError:
-        return False
-    return not any(p.tier.kind == "twisted_torus" and 1 < p.members < p.tier.size for p in places)
-
-
 @lru_cache(maxsize=2**12)
-def demand(shape: Shape, collective: str, size: int, stride: int) -> np.ndarray:
+def demand(shape: Shape, collective: str, size: int, stride: int, spare: bool = True) -> np.ndarray:
     """What the schedules of a group ask of the tiers, by demand, algorithm and tier; all 0 where there are none.
 
-    The last rows are what each tier offers on its own.
+    The last rows are what each tier offers on its own; ``spare``: the cluster may leave a part of the fabric idle.
     """
     found = np.zeros((2 * len(MEMBERS) + 3, len(ALGORITHMS), len(shape.kinds)))
     alone = Fabric((Tier("switch", (1,), 1.0, 0.0, 0.0),))
@@ -138,9 +127,9 @@ def demand(shape: Shape, collective: str, size: int, stride: int) -> np.ndarray:
     except PerfgridError:
         return found
     stride = stride if size > 1 else 1
-    if not placed(fabric, size, stride):
+    table = group_table(fabric, collective, [(size, stride)], len(shape.kinds), spare)
+    if not table.placed[0]:
         return found
-    table = group_table(fabric, collective, [(size, stride)], tiers=len(shape.kinds))
     for row, member in enumerate(MEMBERS):
         found[row] = getattr(table.schedule, member)[0]
         found[len(MEMBERS) + 2 + row] = getattr(table.by_tier, member)[0]

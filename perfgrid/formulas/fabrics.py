@@ -13,24 +13,25 @@ from perfgrid.engine import xp
 from perfgrid.engine.registry import alternative, formula
 
 from .axes import INNER, at, join, largest, smallest, table, total
-from .collectives import GATHERING, REDUCING
+from .collectives import GATHERING
 from .fabric_tables import demand, exists, links, shape_of
 from .network.schedule import Coefficients, Schedule
 from .network.tables import ALGORITHMS, MEMBERS, table_coefficients, tier_coefficients
 
 TABLE: Any = {"unit": "1", "source": "cho2019blueconnect", "host": True, "inner": ("demand", "algorithm", "tier")}
+EVERY_CALL = {**GATHERING, "CALL": ("gather", "all_reduce")}
 CALLS = {
     "CALL": (
-        *(f"{g}_gather" for g in GATHERING["GROUP"]),
-        *(f"{g}_all_reduce" for g in REDUCING["GROUP"]),
+        *(f"{g}_{call}" for g in GATHERING["GROUP"] for call in EVERY_CALL["CALL"]),
         "pp_transfer",
+        "ring_transfer",
     )
 }
 STEPS = ("steps", "hops", "chunk_steps", "chunk_hops", "messages")
 TWO_HALVES = np.array([2.0 if d.removeprefix("tier_") in STEPS else 1.0 for d in INNER.labels["demand"]])
 BEHIND = -INNER.position("tier") - 1  # inner axes after the tiers: nothing here lies on them
 NAMES = ("best", *ALGORITHMS, "tier_by_tier")  # what a study may name
-CHOSEN = ("library", *NAMES[1:])  # what may run
+CHOSEN = ("none", *NAMES[1:])  # what may run
 
 # ---- equations ------------------------------------------------------------------------------------------------------
 
@@ -202,7 +203,7 @@ def GROUP_gather_demand(tier_traits, GROUP, GROUP_stride):
     return demand(shape_of(tier_traits), "all_gather", int(GROUP), int(GROUP_stride))
 
 
-@formula(family={"GROUP": ("tp", "dp", "vocab")}, **TABLE)
+@formula(family={"GROUP": tuple(g for g in GATHERING["GROUP"] if g != "tied")}, **TABLE)
 def GROUP_all_reduce_demand(tier_traits, GROUP, GROUP_stride):
     """What all-reduces of the GROUP group ask of the tiers, by demand, algorithm and tier."""
     return demand(shape_of(tier_traits), "all_reduce", int(GROUP), int(GROUP_stride))
@@ -216,7 +217,7 @@ def tied_all_reduce_demand(tier_traits, tied, tied_stride, pp_stride, pp):
     """
     shape = shape_of(tier_traits)
     for stride in (tied_stride, pp_stride * (pp // 2)):
-        found = demand(shape, "all_reduce", int(tied), int(stride))
+        found = demand(shape, "all_reduce", int(tied), int(stride), False)
         if found.any():
             return found
     return demand(shape, "send_recv", int(pp), int(pp_stride)) * TWO_HALVES[:, None, None]
@@ -226,6 +227,12 @@ def tied_all_reduce_demand(tier_traits, tied, tied_stride, pp_stride, pp):
 def pp_transfer_demand(tier_traits, pp, pp_stride):
     """What sending from every pipeline stage to the next asks of the tiers, by demand, algorithm and tier."""
     return demand(shape_of(tier_traits), "send_recv", int(pp), int(pp_stride))
+
+
+@formula(**TABLE)
+def ring_transfer_demand(tier_traits, sequence_split, sequence_split_stride):
+    """What handing on from every rank of a ring to the next asks of the tiers, by demand, algorithm and tier."""
+    return demand(shape_of(tier_traits), "send_recv", int(sequence_split), int(sequence_split_stride))
 
 
 @formula(unit="s", source="thakur2005", family=CALLS)
@@ -255,38 +262,36 @@ def CALL_chunk_inverse_bandwidth(CALL_demand, tier_link_bandwidth):
 # ---- the fastest ----------------------------------------------------------------------------------------------------
 
 
-@alternative(of="GROUP_ideal_gather_time", by="library", label="ideal", unit="s", source="thakur2005", family=GATHERING)
-def GROUP_fastest_gather_time(
+@alternative(of="GROUP_CALL_time", by="library", label="ideal", unit="s", source="thakur2005", family=EVERY_CALL)
+def GROUP_CALL_fastest_time(
     GROUP_message,
-    GROUP_gather_latency,
-    GROUP_gather_inverse_bandwidth,
-    GROUP_gather_chunk_latency,
-    GROUP_gather_chunk_inverse_bandwidth,
+    GROUP_CALL_latency,
+    GROUP_CALL_inverse_bandwidth,
+    GROUP_CALL_chunk_latency,
+    GROUP_CALL_chunk_inverse_bandwidth,
     GROUP_named_algorithm,
     unavailable,
 ):
-    """Time of the fastest all-gather in the GROUP group that the links allow."""
-    parts = (GROUP_gather_chunk_latency, GROUP_gather_chunk_inverse_bandwidth)
-    times = schedule_time(GROUP_message, GROUP_gather_latency, GROUP_gather_inverse_bandwidth, *parts)
+    """Time of the fastest CALL in the GROUP group that the links allow."""
+    parts = (GROUP_CALL_chunk_latency, GROUP_CALL_chunk_inverse_bandwidth)
+    times = schedule_time(GROUP_message, GROUP_CALL_latency, GROUP_CALL_inverse_bandwidth, *parts)
     return fastest(times, GROUP_named_algorithm, unavailable)
 
 
-@alternative(
-    of="GROUP_ideal_all_reduce_time", by="library", label="ideal", unit="s", source="thakur2005", family=REDUCING
-)
-def GROUP_fastest_all_reduce_time(
+@alternative(of="GROUP_CALL_number", by="library", label="ideal", unit="1", source="thakur2005", family=EVERY_CALL)
+def GROUP_CALL_fastest_number(
     GROUP_message,
-    GROUP_all_reduce_latency,
-    GROUP_all_reduce_inverse_bandwidth,
-    GROUP_all_reduce_chunk_latency,
-    GROUP_all_reduce_chunk_inverse_bandwidth,
+    GROUP_CALL_latency,
+    GROUP_CALL_inverse_bandwidth,
+    GROUP_CALL_chunk_latency,
+    GROUP_CALL_chunk_inverse_bandwidth,
     GROUP_named_algorithm,
     unavailable,
 ):
-    """Time of the fastest all-reduce in the GROUP group that the links allow."""
-    parts = (GROUP_all_reduce_chunk_latency, GROUP_all_reduce_chunk_inverse_bandwidth)
-    times = schedule_time(GROUP_message, GROUP_all_reduce_latency, GROUP_all_reduce_inverse_bandwidth, *parts)
-    return fastest(times, GROUP_named_algorithm, unavailable)
+    """Number of the fastest CALL in the GROUP group that the links allow."""
+    parts = (GROUP_CALL_chunk_latency, GROUP_CALL_chunk_inverse_bandwidth)
+    times = schedule_time(GROUP_message, GROUP_CALL_latency, GROUP_CALL_inverse_bandwidth, *parts)
+    return which_fastest(times, GROUP_named_algorithm, unavailable)
 
 
 @alternative(of="pp_transfer_time", by="library", label="ideal", unit="s", source="thakur2005")
@@ -305,38 +310,26 @@ def pp_fastest_transfer_time(
     return fastest(times, pp_named_algorithm, unavailable)
 
 
-@formula(unit="1", source="thakur2005", family=GATHERING, flags=CHOSEN)
-def GROUP_gather_algorithm(
-    GROUP_message,
-    GROUP_gather_latency,
-    GROUP_gather_inverse_bandwidth,
-    GROUP_gather_chunk_latency,
-    GROUP_gather_chunk_inverse_bandwidth,
-    GROUP_named_algorithm,
-    GROUP_library_offered,
+@alternative(of="ring_transfer_time", by="library", label="ideal", unit="s", source="liu2023ring")
+def ring_fastest_transfer_time(
+    ring_message,
+    ring_transfer_latency,
+    ring_transfer_inverse_bandwidth,
+    ring_transfer_chunk_latency,
+    ring_transfer_chunk_inverse_bandwidth,
+    cp_named_algorithm,
     unavailable,
 ):
-    """Which algorithm runs all-gathers in the GROUP group: the library's own, or the fastest of an ideal fabric."""
-    parts = (GROUP_gather_chunk_latency, GROUP_gather_chunk_inverse_bandwidth)
-    times = schedule_time(GROUP_message, GROUP_gather_latency, GROUP_gather_inverse_bandwidth, *parts)
-    return xp.where(GROUP_library_offered > 0, 0.0, which_fastest(times, GROUP_named_algorithm, unavailable))
+    """Time of one hand-over to the next rank of a ring, by phase."""
+    parts = (ring_transfer_chunk_latency, ring_transfer_chunk_inverse_bandwidth)
+    times = schedule_time(ring_message, ring_transfer_latency, ring_transfer_inverse_bandwidth, *parts)
+    return fastest(times, cp_named_algorithm, unavailable)
 
 
-@formula(unit="1", source="thakur2005", family=REDUCING, flags=CHOSEN)
-def GROUP_all_reduce_algorithm(
-    GROUP_message,
-    GROUP_all_reduce_latency,
-    GROUP_all_reduce_inverse_bandwidth,
-    GROUP_all_reduce_chunk_latency,
-    GROUP_all_reduce_chunk_inverse_bandwidth,
-    GROUP_named_algorithm,
-    GROUP_library_offered,
-    unavailable,
-):
-    """Which algorithm runs all-reduces in the GROUP group: the library's own, or the fastest of an ideal fabric."""
-    parts = (GROUP_all_reduce_chunk_latency, GROUP_all_reduce_chunk_inverse_bandwidth)
-    times = schedule_time(GROUP_message, GROUP_all_reduce_latency, GROUP_all_reduce_inverse_bandwidth, *parts)
-    return xp.where(GROUP_library_offered > 0, 0.0, which_fastest(times, GROUP_named_algorithm, unavailable))
+@formula(unit="1", source="thakur2005", family=EVERY_CALL, flags=CHOSEN)
+def GROUP_CALL_algorithm(GROUP_CALL_number):
+    """Which algorithm runs a CALL in the GROUP group."""
+    return GROUP_CALL_number
 
 
 @alternative(of="GROUP_fills", by="library", label="ideal", unit="1", source="narayanan2021", family=GATHERING)

@@ -1,7 +1,8 @@
-"""Matrix products: tiles, waves, traffic at every level and time, by `phase`, for two families of kernels.
+"""Matrix products: tiles, waves, traffic at every level and time, by `phase`, for three families of kernels.
 
 ``gemm`` are the products with weights (`gemm_kernel`), ``core`` the batched products of unfused attention
-(`attention_kernel`, shapes in `attention`). The products of the backward pass are permutations of the forward one: with
+(`attention_kernel`, shapes in `attention`), ``grouped`` those of the experts of a rank (`grouped_gemm_kernel`, shapes
+in `moe`). The products of the backward pass are permutations of the forward one: with
 Y[M,N] = X[M,K]·W[K,N] the input gradient is [M,K] = [M,N]·[N,K] and the weight gradient [N,K] = [N,M]·[M,K].
 
 A library has kernels with several output tiles (`tile`): a large one moves fewer bytes, a small one fills the cores
@@ -14,7 +15,8 @@ from perfgrid.engine.registry import formula
 from .axes import only, smallest, table, total
 from .roofline import roofline_shares, roofline_time
 
-PRODUCTS = {"PRODUCT": ("gemm", "core")}
+PRODUCTS = {"PRODUCT": ("gemm", "core", "grouped")}
+WEIGHTED = {"PRODUCT": ("gemm", "grouped")}  # products with weights
 
 # ---- equations ------------------------------------------------------------------------------------------------------
 
@@ -109,50 +111,78 @@ def tile_columns(gemm_tile_m, gemm_tile_n):
 
 @formula(unit="1", source="shoeybi2019megatron")
 def gemm_outputs(
-    hidden_size, rank_query_width, rank_key_value_width, rank_ffn_size, ffn_input_matrices, rank_vocab_size
+    hidden_size,
+    rank_qkv_width,
+    rank_query_width,
+    rank_expanded_width,
+    rank_ffn_size,
+    rank_shared_ffn_size,
+    ffn_input_matrices,
+    experts,
+    rank_vocab_size,
+    tp,
 ):
-    """Output columns of each forward product on one rank, by gemm_kernel."""
+    """Output columns of each forward product on one rank, by gemm_kernel; at least one where a product is absent."""
     return table(
         "gemm_kernel",
-        qkv=rank_query_width + 2 * rank_key_value_width,
+        qkv=rank_qkv_width,
+        query_up=rank_query_width,
+        key_value_up=xp.maximum(rank_expanded_width, 1.0),
         attention_output=hidden_size,
         ffn_up=rank_ffn_size * ffn_input_matrices,
         ffn_down=hidden_size,
+        router=xp.maximum(experts, 1.0),
+        shared_up=xp.maximum(rank_shared_ffn_size, 1.0) * ffn_input_matrices,
+        shared_down=hidden_size,
+        mtp_projection=hidden_size / tp,
         logits=rank_vocab_size,
     )
 
 
 @formula(unit="1", source="shoeybi2019megatron")
-def gemm_inputs(hidden_size, rank_query_width, rank_ffn_size):
-    """Depth of each forward product on one rank, by gemm_kernel."""
+def gemm_inputs(hidden_size, rank_context_width, q_lora_rank, kv_lora_rank, rank_ffn_size, rank_shared_ffn_size):
+    """Depth of each forward product on one rank, by gemm_kernel; at least one where a product is absent."""
     return table(
         "gemm_kernel",
         qkv=hidden_size,
-        attention_output=rank_query_width,
+        query_up=xp.maximum(q_lora_rank, 1.0),
+        key_value_up=xp.maximum(kv_lora_rank, 1.0),
+        attention_output=rank_context_width,
         ffn_up=hidden_size,
         ffn_down=rank_ffn_size,
+        router=hidden_size,
+        shared_up=hidden_size,
+        shared_down=xp.maximum(rank_shared_ffn_size, 1.0),
+        mtp_projection=2 * hidden_size,
         logits=hidden_size,
     )
 
 
 @formula(unit="1", source="shoeybi2019megatron")
-def gemm_rows(microbatch_tokens, gemm_outputs):
-    """Rows of the result of each product, by phase and gemm_kernel."""
-    m, n = microbatch_tokens, gemm_outputs
+def gemm_tokens(microbatch_tokens, qkv_tokens, sharded_tokens):
+    """Tokens that each product sees on one rank, by gemm_kernel: with sequence parallelism it routes its own part."""
+    first, router = only("gemm_kernel", "qkv"), only("gemm_kernel", "router")
+    return qkv_tokens * first + sharded_tokens * router + microbatch_tokens * (1 - first - router)
+
+
+@formula(unit="1", source="shoeybi2019megatron", family=WEIGHTED)
+def PRODUCT_rows(PRODUCT_tokens, PRODUCT_outputs):
+    """Rows of the result of each PRODUCT kernel, by phase."""
+    m, n = PRODUCT_tokens, PRODUCT_outputs
     return table("phase", forward=m, input_gradient=m, weight_gradient=n)
 
 
-@formula(unit="1", source="shoeybi2019megatron")
-def gemm_columns(gemm_outputs, gemm_inputs):
-    """Columns of the result of each product, by phase and gemm_kernel."""
-    n, k = gemm_outputs, gemm_inputs
+@formula(unit="1", source="shoeybi2019megatron", family=WEIGHTED)
+def PRODUCT_columns(PRODUCT_outputs, PRODUCT_inputs):
+    """Columns of the result of each PRODUCT kernel, by phase."""
+    n, k = PRODUCT_outputs, PRODUCT_inputs
     return table("phase", forward=n, input_gradient=k, weight_gradient=k)
 
 
-@formula(unit="1", source="shoeybi2019megatron")
-def gemm_depth(microbatch_tokens, gemm_outputs, gemm_inputs):
-    """Summed-over length of each product, by phase and gemm_kernel."""
-    m, n, k = microbatch_tokens, gemm_outputs, gemm_inputs
+@formula(unit="1", source="shoeybi2019megatron", family=WEIGHTED)
+def PRODUCT_depth(PRODUCT_tokens, PRODUCT_outputs, PRODUCT_inputs):
+    """Summed-over length of each PRODUCT kernel, by phase."""
+    m, n, k = PRODUCT_tokens, PRODUCT_outputs, PRODUCT_inputs
     return table("phase", forward=k, input_gradient=n, weight_gradient=m)
 
 
@@ -162,27 +192,27 @@ def gemm_batch():
     return 1.0
 
 
-@formula(unit="byte", source="korthikanti2022")
-def gemm_result_size(activation_size):
-    """Bytes that a product with weights writes per element, by phase: the weight gradient is accumulated apart."""
+@formula(unit="byte", source="korthikanti2022", family=WEIGHTED)
+def PRODUCT_result_size(activation_size):
+    """Bytes that a PRODUCT kernel writes per element, by phase: the weight gradient is accumulated apart."""
     return activation_size * only("phase", "forward", "input_gradient")
 
 
 @formula(unit="byte", source="micikevicius2022fp8")
 def gemm_operand_size(operand_size, activation_size):
-    """Bytes of one operand element of the products with weights, by gemm_kernel: those of the head stay in 16 bits."""
-    head = only("gemm_kernel", "logits")
-    return operand_size * (1 - head) + activation_size * head
+    """Bytes of one operand element of the products with weights, by gemm_kernel: head and router stay in 16 bits."""
+    unquantised = only("gemm_kernel", "router", "logits")
+    return operand_size * (1 - unquantised) + activation_size * unquantised
 
 
 @formula(unit="FLOP/s", source="micikevicius2022fp8")
 def gemm_matrix_rate(matrix_rate, unquantised_matrix_rate, library_efficiency):
-    """Rate that large products with weights reach, by gemm_kernel: those of the head stay in 16 bits.
+    """Rate that large products with weights reach, by gemm_kernel: head and router stay in 16 bits.
 
     Less than the best of a scan of shapes, which ``matrix_rate`` is.
     """
-    head = only("gemm_kernel", "logits")
-    return library_efficiency * (matrix_rate * (1 - head) + unquantised_matrix_rate * head)
+    unquantised = only("gemm_kernel", "router", "logits")
+    return library_efficiency * (matrix_rate * (1 - unquantised) + unquantised_matrix_rate * unquantised)
 
 
 # ---- time on chip, by tile ------------------------------------------------------------------------------------------
@@ -364,25 +394,31 @@ def PRODUCT_product_time(
     )
 
 
-@formula(unit="s", source="shoeybi2019megatron")
-def gradient_accumulation_time(gemm_rows, gemm_columns, gradient_size, achieved_hbm_bandwidth):
-    """Time to read, add to and write the accumulated weight gradient, by phase and gemm_kernel.
+@formula(unit="s", source="shoeybi2019megatron", family=WEIGHTED)
+def PRODUCT_accumulation_time(PRODUCT_rows, PRODUCT_columns, PRODUCT_batch, gradient_size, achieved_hbm_bandwidth):
+    """Time to read, add to and write the accumulated weight gradient of each PRODUCT kernel, by phase.
 
     The epilogue of the weight-gradient product (Megatron-LM's accumulation fusion): unlike a plain store it waits for
     what it adds to. Measured steps on A100 show it (Korthikanti 2022, table 5); it is taken as exposed on every device,
     also where accumulators are double.
     """
-    accumulated = 2 * gradient_size * gemm_rows * gemm_columns / achieved_hbm_bandwidth
+    accumulated = 2 * gradient_size * PRODUCT_batch * PRODUCT_rows * PRODUCT_columns / achieved_hbm_bandwidth
     return accumulated * only("phase", "weight_gradient")
 
 
-@formula(unit="s", source="williams2009roofline")
-def gemm_time(gemm_product_time, gradient_accumulation_time):
-    """Time of each product with weights by the resource it waits for, by resource, phase and gemm_kernel."""
-    return gemm_product_time + gradient_accumulation_time * only("resource", "hbm")
+@formula(unit="s", source="williams2009roofline", family=WEIGHTED)
+def PRODUCT_time(PRODUCT_product_time, PRODUCT_accumulation_time, computed_phases):
+    """Time of each PRODUCT kernel by the resource it waits for, by resource and phase."""
+    return computed_phases * (PRODUCT_product_time + PRODUCT_accumulation_time * only("resource", "hbm"))
 
 
-@formula(unit="1", source="shoeybi2019megatron")
-def layer_gemms():
-    """How often each product runs in one layer, by gemm_kernel."""
-    return only("gemm_kernel", "qkv", "attention_output", "ffn_up", "ffn_down")
+@formula(unit="1", source="dai2024deepseekmoe")
+def layer_gemms(latent_gemms, moe_share, moe_shared_share):
+    """How often each product runs in the mean layer, by gemm_kernel: a feed-forward block is dense or has experts."""
+    return (
+        latent_gemms
+        + only("gemm_kernel", "qkv", "attention_output")
+        + (1 - moe_share) * only("gemm_kernel", "ffn_up", "ffn_down")
+        + moe_share * only("gemm_kernel", "router")
+        + moe_shared_share * only("gemm_kernel", "shared_up", "shared_down")
+    )

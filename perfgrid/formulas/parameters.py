@@ -8,10 +8,28 @@ from perfgrid.engine import xp
 from perfgrid.engine.registry import formula
 
 
+@formula(unit="1", source="deepseek2024v2")
+def query_head_width(head_dim, kv_lora_rank, qk_nope_head_dim, qk_rope_head_dim):
+    """Width of one query head, equally of one key head; with latent attention its parts without and with rotary."""
+    return xp.where(kv_lora_rank > 0, qk_nope_head_dim + qk_rope_head_dim, head_dim)
+
+
+@formula(unit="1", source="deepseek2024v2")
+def value_head_width(head_dim, kv_lora_rank, v_head_dim):
+    """Width of one value head, equally of one head's result."""
+    return xp.where(kv_lora_rank > 0, v_head_dim, head_dim)
+
+
 @formula(unit="1", source="shoeybi2019megatron")
-def query_width(heads, head_dim):
+def query_width(heads, query_head_width):
     """Width of all query heads of one layer together."""
-    return heads * head_dim
+    return heads * query_head_width
+
+
+@formula(unit="1", source="shoeybi2019megatron")
+def context_width(heads, value_head_width):
+    """Width of the results of all heads of one layer together."""
+    return heads * value_head_width
 
 
 @formula(unit="1", source="ainslie2023gqa")
@@ -94,10 +112,16 @@ def layer_parameters(layer_matrix_parameters, layer_vector_parameters):
 
 
 @formula(unit="1", source="fedus2022switch")
-def expert_parameters(hidden_size, expert_ffn_size, ffn_input_matrices, biases):
+def expert_matrix_parameters(hidden_size, expert_ffn_size, ffn_input_matrices):
+    """Weights of the matrices of one expert."""
+    return hidden_size * expert_ffn_size * (ffn_input_matrices + 1)
+
+
+@formula(unit="1", source="fedus2022switch")
+def expert_parameters(expert_matrix_parameters, hidden_size, expert_ffn_size, ffn_input_matrices, biases):
     """Parameters of one expert."""
-    matrices = hidden_size * expert_ffn_size * (ffn_input_matrices + 1)
-    return matrices + xp.where(biases, expert_ffn_size * ffn_input_matrices + hidden_size, 0.0)
+    additive = expert_ffn_size * ffn_input_matrices + hidden_size
+    return expert_matrix_parameters + xp.where(biases, additive, 0.0)
 
 
 @formula(unit="1", source="fedus2022switch")
@@ -110,6 +134,24 @@ def router_parameters(hidden_size, experts):
 def moe_layers(layers, dense_layers, experts):
     """Layers whose feed-forward block is a mixture of experts: all but the leading dense ones; none without experts."""
     return xp.where(experts > 0, layers - dense_layers, 0.0)
+
+
+@formula(unit="1", source="dai2024deepseekmoe")
+def moe_share(moe_layers, layers):
+    """Part of the layers whose feed-forward block is a mixture of experts."""
+    return moe_layers / layers
+
+
+@formula(unit="1", source="dai2024deepseekmoe")
+def moe_shared_share(moe_share, shared_experts):
+    """Part of the layers that have shared experts beside the routed ones."""
+    return xp.where(shared_experts > 0, moe_share, 0.0)
+
+
+@formula(unit="1", source="dai2024deepseekmoe")
+def dense_ffn_share(moe_share, moe_shared_share):
+    """Part of the layers in which all tokens pass the same feed-forward matrices: dense layers or shared experts."""
+    return 1 - moe_share + moe_shared_share
 
 
 @formula(unit="1", source="dai2024deepseekmoe")

@@ -1,5 +1,7 @@
 """Pipeline schedules: GPipe, 1F1B and interleaved 1F1B. Their bubble, hand-overs waited for, microbatches in flight.
 
+Schedules that put weight gradients off are in `zero_bubble`, those of two ways in `dualpipe`.
+
 A schedule is data: the label ``schedule`` selects among the alternatives below; ``chunks`` > 1 makes 1F1B interleaved.
 The closed forms are longest paths through the dependencies of a schedule (who waits for whom). `tests/physics` executes
 the schedules event by event, with the uneven stages of `stages`. GPipe is met exactly, also with hand-overs. 1F1B is
@@ -12,7 +14,7 @@ up to 5 % of a layer's forward pass add 1.5 % at most to these differences.
 from perfgrid.engine import xp
 from perfgrid.engine.registry import alternative, constraint, formula
 
-from .stages import STAGES
+from .stages import FOLDED, STAGES
 
 EARLY = {"STAGE": ("first", "middle")}  # stages that do forward passes ahead of the last one
 
@@ -63,27 +65,21 @@ def stages_in_flight(pp, position, chunks, microbatches):
 
 
 @formula(unit="1", source="narayanan2021")
-def chunk_layers(stage_layers, chunks):
-    """Layers of a full chunk."""
-    return stage_layers / chunks
-
-
-@formula(unit="1", source="narayanan2021")
-def filling_layers(pp, chunk_layers, missing_layers):
+def filling_layers(pp, chunk_layers, missing_layers, last_missing_layers):
     """Layers in the first chunks of all stages but the last."""
-    return (pp - 1) * chunk_layers - xp.maximum(missing_layers - 1, 0.0)
+    return (pp - 1) * chunk_layers - (missing_layers - last_missing_layers)
 
 
 @formula(unit="1", source="narayanan2021")
-def returning_layers(pp, chunk_layers, missing_layers):
+def returning_layers(pp, chunk_layers, missing_layers, first_missing_layers):
     """Layers in the last chunks of all stages but the first."""
-    return (pp - 1) * chunk_layers - xp.where(missing_layers > 1, missing_layers - 1, missing_layers)
+    return (pp - 1) * chunk_layers - (missing_layers - first_missing_layers)
 
 
 @formula(unit="1", source="narayanan2021")
-def middle_returning_layers(chunk_layers, missing_layers, short_middle_stages):
+def middle_returning_layers(chunk_layers, last_missing_layers, short_middle_stages):
     """Layers in the last chunks of the stages after the latest full middle stage."""
-    return short_middle_stages * (chunk_layers - 1) + chunk_layers - xp.where(missing_layers > 0, 1.0, 0.0)
+    return short_middle_stages * (chunk_layers - 1) + chunk_layers - last_missing_layers
 
 
 @formula(unit="1", source="narayanan2021")
@@ -108,9 +104,9 @@ def middle_stage_ahead(short_middle_stages, chunks):
 
 
 @formula(unit="s", source="narayanan2021")
-def jam_time(pp, chunks, missing_layers, embedding_time, layer_time):
+def jam_time(pp, chunks, first_missing_layers, embedding_time, layer_time):
     """Time by which an embedding that makes the very first chunk the longest delays an interleaved pipeline."""
-    longer = embedding_time - xp.where(missing_layers > 1, layer_time, 0.0)
+    longer = embedding_time - first_missing_layers * layer_time
     return xp.where(chunks > 1, (pp - 1) * xp.maximum(longer, 0.0), 0.0)
 
 
@@ -306,13 +302,38 @@ def most_chunks_of_1f1b(stage_layers):
     return stage_layers
 
 
-@alternative(of="most_chunks", by="schedule", label="gpipe", unit="1", source="huang2019gpipe")
-def most_chunks_of_gpipe():
-    """Chunks per device that GPipe allows: one."""
+@alternative(
+    of="most_chunks",
+    by="schedule",
+    label="SCHEDULE",
+    unit="1",
+    source="huang2019gpipe",
+    family={"SCHEDULE": ("gpipe", "zb_h1", "dualpipe")},
+)
+def most_chunks_of_SCHEDULE():
+    """Chunks per device that SCHEDULE allows: one."""
     return 1.0
+
+
+@alternative(
+    of="most_chunks", by="schedule", label="SCHEDULE", unit="1", source="qi2024zerobubble", family={"SCHEDULE": FOLDED}
+)
+def most_chunks_of_folded_SCHEDULE():
+    """Chunks per device that SCHEDULE allows: two."""
+    return 2.0
 
 
 @constraint(kind="illegal", reason="the schedule does not divide stages into so many chunks", source="narayanan2021")
 def schedule_takes_chunks(chunks, most_chunks):
     """The schedule knows this many virtual stages per device."""
     return chunks <= most_chunks
+
+
+@constraint(
+    kind="illegal",
+    reason="a V schedule holds exactly two chunks on every device: chunks = 2",
+    source="qi2024zerobubble",
+)
+def folded_schedules_hold_two_chunks(chunks, folded):
+    """Chunks run down the devices and back up: one each way."""
+    return (folded == 0) | (chunks == 2)

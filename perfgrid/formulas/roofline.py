@@ -7,6 +7,7 @@ from perfgrid.engine import xp
 from .axes import INNER, table
 
 RESOURCES = INNER.labels["resource"]
+EQUAL = 1e-5  # times that differ by less count as equal, so that rounding does not decide who waits for what
 
 
 def roofline_time(*times):
@@ -23,11 +24,11 @@ def roofline_shares(*, arithmetic=0.0, registers=0.0, shared_memory=0.0, l2=0.0,
     """
     levels = (arithmetic, registers, shared_memory, l2)
     time = roofline_time(*levels)
-    streams = hbm > time + epilogue
+    streams = hbm > (time + epilogue) * (1 + EQUAL)
     unclaimed, shares = xp.where(streams, 0.0, 1.0), []
     for level in levels:
-        claimed = xp.where(level >= time, unclaimed, 0.0)
-        shares.append(claimed * time)
+        claimed = xp.where(level >= time * (1 - EQUAL), unclaimed, 0.0)
+        shares.append(claimed * xp.maximum(time, hbm - epilogue))
         unclaimed = unclaimed - claimed
     shares[-1] = shares[-1] + xp.where(streams, 0.0, epilogue)
     shares += [xp.where(streams, hbm, 0.0), launch]

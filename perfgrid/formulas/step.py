@@ -9,11 +9,14 @@ from .roofline import RESOURCES
 
 WAITS = (
     "exposed_tp_time",
+    "exposed_cp_time",
+    "exposed_ep_time",
     "bubble_time",
     "straggler_time",
     "exposed_pp_time",
     "exposed_dp_time",
     "exposed_tied_time",
+    "exposed_offload_time",
     "optimizer_time",
 )
 BREAKDOWN = (*(f"{resource}_time" for resource in RESOURCES), *WAITS)  # the parts that add up to step_time
@@ -22,7 +25,7 @@ PASSES = ("forward_time", "backward_time", "recompute_time", *WAITS)  # the same
 # ---- the slowest stage ----------------------------------------------------------------------------------------------
 
 
-@formula(unit="s", source="narayanan2021", family={"SHARE": (*RESOURCES, "exposed_tp")})
+@formula(unit="s", source="narayanan2021", family={"SHARE": (*RESOURCES, "exposed_tp", "exposed_cp", "exposed_ep")})
 def SHARE_time(
     microbatches,
     slowest_stage_layers,
@@ -61,16 +64,25 @@ def DIRECTION_time(
 # ---- the step -------------------------------------------------------------------------------------------------------
 
 
+@formula(unit="1", source="rajbhandari2020zero")
+def state_parameters(stage_trained_parameters, shard, stage_expert_parameters, expert_shard, state_copies):
+    """Trained parameters of the fullest stage whose optimizer state one rank has."""
+    return (stage_trained_parameters / shard + stage_expert_parameters / expert_shard) / state_copies
+
+
 @formula(unit="byte", source="shoeybi2019megatron")
-def clearing_traffic(gradient_size):
-    """Bytes per parameter written to clear the accumulated gradients, which every rank holds in full."""
-    return gradient_size
+def clearing_traffic(
+    stage_trained_parameters, shard_gradient_size, stage_expert_parameters, expert_shard_gradient_size
+):
+    """Bytes written to clear the accumulated gradients that one rank holds."""
+    return stage_trained_parameters * shard_gradient_size + stage_expert_parameters * expert_shard_gradient_size
 
 
 @formula(unit="s", source="kingma2015adam")
-def optimizer_time(stage_parameters, shard, optimizer_traffic, clearing_traffic, achieved_hbm_bandwidth):
+def optimizer_time(state_parameters, optimizer_traffic, clearing_traffic, on_device_optimizer, achieved_hbm_bandwidth):
     """Time of the optimizer step on the fullest stage: traffic of this rank's part of the state, and clearing."""
-    return stage_parameters * (optimizer_traffic / shard + clearing_traffic) / achieved_hbm_bandwidth
+    step = on_device_optimizer * state_parameters * optimizer_traffic
+    return (step + clearing_traffic) / achieved_hbm_bandwidth
 
 
 @formula(unit="s", source="sinha2022variability")
@@ -87,20 +99,27 @@ def step_time(
     straggler_time,
     communication_time,
     exposed_tp_time,
+    exposed_cp_time,
+    exposed_ep_time,
+    exposed_offload_time,
     optimizer_time,
 ):
     """Time of one training step: all microbatches at the pace of the slowest stage, plus what nothing hides.
 
-    The tensor-parallel part of the communication is in the pace already.
+    What layers wait for (tensor, context and expert parallelism) is in the pace already.
     """
     pipeline = microbatches * slowest_stage_time + bubble_time + straggler_time
-    return pipeline + (communication_time - exposed_tp_time) + optimizer_time
+    waits = communication_time - exposed_tp_time - exposed_cp_time - exposed_ep_time
+    return pipeline + waits + exposed_offload_time + optimizer_time
 
 
 @formula(unit="s", source="guo2025")
-def communication_time(exposed_tp_time, exposed_pp_time, exposed_dp_time, exposed_tied_time):
+def communication_time(
+    exposed_tp_time, exposed_cp_time, exposed_ep_time, exposed_pp_time, exposed_dp_time, exposed_tied_time
+):
     """Communication of one step that is waited for."""
-    return exposed_tp_time + exposed_pp_time + exposed_dp_time + exposed_tied_time
+    layers = exposed_tp_time + exposed_cp_time + exposed_ep_time
+    return layers + exposed_pp_time + exposed_dp_time + exposed_tied_time
 
 
 @formula(unit="s", source="guo2025")
@@ -174,15 +193,3 @@ def training_time(training_steps, step_time):
 def device_time(training_time, devices):
     """Device-seconds of the whole training run."""
     return training_time * devices
-
-
-@formula(unit="J", source="patterson2021carbon")
-def step_energy(step_time, devices, thermal_design_power):
-    """Energy of one step with all devices at their thermal design power: an upper bound without host and cooling."""
-    return step_time * devices * thermal_design_power
-
-
-@formula(unit="J", source="patterson2021carbon")
-def energy_per_token(step_energy, tokens_per_step):
-    """Energy per trained token, by the same bound."""
-    return step_energy / tokens_per_step

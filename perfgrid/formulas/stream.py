@@ -9,7 +9,7 @@ from perfgrid.engine import xp
 from perfgrid.engine.registry import alternative, formula
 
 from .axes import only, table
-from .device import UNQUANTISED
+from .device import QUANTISED, UNQUANTISED
 from .roofline import roofline_shares
 
 
@@ -17,31 +17,43 @@ from .roofline import roofline_shares
 def stream_elements(
     sharded_tokens,
     microbatch_tokens,
-    microbatch,
+    rank_heads,
     hidden_size,
     rank_query_width,
-    rank_key_value_width,
+    rank_key_width,
+    rank_value_width,
+    rotary_width,
+    latent_width,
     rank_ffn_size,
-    head_dim,
+    rank_shared_ffn_size,
+    moe_share,
     sequence_length,
     rank_vocab_size,
     ffn_input_matrices,
 ):
     """Elements that each streaming kernel processes on one rank, by stream_kernel.
 
-    Rotary: queries and keys. Bias: the results of all matrices of a layer.
+    Rotary: queries and keys. Bias: the results of all matrices of the mean layer but those of experts.
     """
     return table(
         "stream_kernel",
         norm=sharded_tokens * hidden_size,
         residual=sharded_tokens * hidden_size,
         activation=microbatch_tokens * rank_ffn_size,
-        rotary=microbatch_tokens * (rank_query_width + rank_key_value_width),
-        softmax=microbatch * (rank_query_width / head_dim) * sequence_length * sequence_length,
+        shared_activation=microbatch_tokens * rank_shared_ffn_size,
+        latent_norm=sharded_tokens * latent_width,
+        rotary=microbatch_tokens * rotary_width,
+        softmax=rank_heads * sequence_length * sequence_length,
         embedding=microbatch_tokens * hidden_size,
         loss=microbatch_tokens * rank_vocab_size,
         bias=microbatch_tokens
-        * (rank_query_width + 2 * rank_key_value_width + rank_ffn_size * ffn_input_matrices + 2 * hidden_size),
+        * (
+            rank_query_width
+            + rank_key_width
+            + rank_value_width
+            + hidden_size
+            + (1 - moe_share) * (rank_ffn_size * ffn_input_matrices + hidden_size)
+        ),
     )
 
 
@@ -59,6 +71,8 @@ def stream_forward_size(activation_size, mask_size, float32_size, ffn_input_matr
         norm=2 * a,
         residual=3 * a + mask,
         activation=(ffn_input_matrices + 1) * a,
+        shared_activation=(ffn_input_matrices + 1) * a,
+        latent_norm=2 * a,
         rotary=2 * a,
         softmax=2 * a + xp.where(dropout, 2 * a + mask_size, 0.0),
         embedding=2 * a,
@@ -80,6 +94,8 @@ def stream_backward_size(activation_size, mask_size, float32_size, gradient_size
         norm=3 * a,
         residual=3 * a + dropped,
         activation=(2 * ffn_input_matrices + 1) * a,
+        shared_activation=(2 * ffn_input_matrices + 1) * a,
+        latent_norm=3 * a,
         rotary=2 * a,
         softmax=3 * a + dropped,
         embedding=a + 2 * gradient_size,
@@ -95,7 +111,7 @@ def stream_weight_gradient_size(activation_size):
     A norm reads its input and output gradient again; the gradient of a bias sums an output gradient over the tokens.
     """
     a = activation_size
-    return 2 * a * only("stream_kernel", "norm") + a * only("stream_kernel", "bias")
+    return 2 * a * only("stream_kernel", "norm", "latent_norm") + a * only("stream_kernel", "bias")
 
 
 @formula(unit="byte", source="shoeybi2019megatron")
@@ -117,6 +133,8 @@ def stream_operations():
         norm=7.0,
         residual=3.0,
         activation=10.0,
+        shared_activation=10.0,
+        latent_norm=7.0,
         rotary=3.0,
         softmax=8.0,
         embedding=1.0,
@@ -128,13 +146,15 @@ def stream_operations():
         norm=10.0,
         residual=3.0,
         activation=20.0,
+        shared_activation=20.0,
+        latent_norm=10.0,
         rotary=3.0,
         softmax=6.0,
         embedding=1.0,
         loss=2.0,
         bias=0.0,
     )
-    gradients = 4 * only("stream_kernel", "norm") + only("stream_kernel", "bias")
+    gradients = 4 * only("stream_kernel", "norm", "latent_norm") + only("stream_kernel", "bias")
     return table("phase", forward=forward, input_gradient=backward, weight_gradient=gradients)
 
 
@@ -142,7 +162,7 @@ def stream_operations():
 def stream_launches():
     """Kernels started per run of each streaming kernel, by phase and stream_kernel."""
     passes = only("phase", "forward", "input_gradient")
-    gradients = only("phase", "weight_gradient") * only("stream_kernel", "norm", "bias")
+    gradients = only("phase", "weight_gradient") * only("stream_kernel", "norm", "latent_norm", "bias")
     return passes * (1 - only("stream_kernel", "bias")) + gradients
 
 
@@ -152,12 +172,13 @@ def stream_time(
     stream_operations,
     stream_traffic,
     stream_launches,
+    computed_phases,
     vector_rate,
     achieved_hbm_bandwidth,
     launch_overhead,
 ):
     """Time of each streaming kernel by the resource it waits for, by resource, phase and stream_kernel."""
-    return roofline_shares(
+    return computed_phases * roofline_shares(
         arithmetic=stream_elements * stream_operations / vector_rate,
         hbm=stream_traffic / achieved_hbm_bandwidth,
         launch=launch_overhead * stream_launches,
@@ -165,8 +186,10 @@ def stream_time(
 
 
 @formula(unit="1", source="shoeybi2019megatron")
-def layer_streams(learned_positions, biases, layer_blocks):
-    """How often each streaming kernel runs in one layer apart from the attention core, by stream_kernel.
+def layer_streams(
+    learned_positions, biases, layer_blocks, latent_attention, compressed_queries, moe_share, moe_shared_share
+):
+    """How often each streaming kernel runs in the mean layer apart from the attention core, by stream_kernel.
 
     A block begins with a norm and ends with a residual addition.
     """
@@ -175,7 +198,9 @@ def layer_streams(learned_positions, biases, layer_blocks):
         "stream_kernel",
         norm=layer_blocks,
         residual=layer_blocks,
-        activation=1.0,
+        activation=1 - moe_share,
+        shared_activation=moe_shared_share,
+        latent_norm=latent_attention,
         rotary=rotary,
         softmax=0.0,
         embedding=0.0,
@@ -184,7 +209,7 @@ def layer_streams(learned_positions, biases, layer_blocks):
     )
 
 
-# ---- conversion to 8 bits -------------------------------------------------------------------------------------------
+# ---- conversion to 8 and 4 bits -------------------------------------------------------------------------------------
 
 
 @alternative(
@@ -195,30 +220,43 @@ def FORMAT_cast_size():
     return 0.0
 
 
-@alternative(of="cast_size", by="precision", label="fp8", unit="byte", source="micikevicius2022fp8")
-def fp8_cast_size(activation_size, operand_size):
-    """Bytes per element of a conversion of operands: read, and written in the layouts of two products."""
-    return activation_size + 2 * operand_size
+@alternative(
+    of="cast_size", by="precision", label="FORMAT", unit="byte", source="micikevicius2022fp8", family=QUANTISED
+)
+def FORMAT_scaled_cast_size(activation_size, operand_size, scaling_reads):
+    """Bytes per element of a conversion to FORMAT: read as often as the scaling asks, written for two products.
+
+    The products of the two passes sum along different dimensions: operands are stored in two layouts, each with scales.
+    """
+    return scaling_reads * activation_size + 2 * operand_size
 
 
 @formula(unit="1", source="micikevicius2022fp8")
-def cast_elements(microbatch_tokens, hidden_size, rank_query_width, rank_key_value_width):
-    """Operand elements of one layer that a kernel of its own converts, by phase.
+def cast_elements(
+    microbatch_tokens,
+    hidden_size,
+    rank_query_width,
+    rank_key_width,
+    rank_value_width,
+    rank_context_width,
+    dense_ffn_share,
+):
+    """Operand elements of the mean layer that a kernel of its own converts, by phase; those of experts apart.
 
     Forward the attention output; backward the output gradients of both projections and of queries, keys and values.
     Norms and activation functions convert what they write.
     """
     return microbatch_tokens * table(
         "phase",
-        forward=rank_query_width,
-        input_gradient=2 * hidden_size + rank_query_width + 2 * rank_key_value_width,
+        forward=rank_context_width,
+        input_gradient=(1 + dense_ffn_share) * hidden_size + rank_query_width + rank_key_width + rank_value_width,
         weight_gradient=0.0,
     )
 
 
 @formula(unit="s", source="williams2009roofline")
 def cast_time(cast_elements, cast_size, achieved_hbm_bandwidth, launch_overhead):
-    """Time of conversions to 8 bits in one layer, by resource and phase."""
+    """Time of conversions to 8 or 4 bits in one layer, by resource and phase."""
     kernels = xp.where(cast_size > 0, 1.0, 0.0) * table("phase", forward=1.0, input_gradient=3.0, weight_gradient=0.0)
     traffic = cast_elements * cast_size / achieved_hbm_bandwidth
     return traffic * only("resource", "hbm") + launch_overhead * kernels * only("resource", "launch")

@@ -42,7 +42,7 @@ def tier_peer_bandwidth(tier_bandwidth, scale_up_links, tier_stated_bandwidth):
     return tier_bandwidth / xp.where(tier_stated_bandwidth > 0, 1.0, links)
 
 
-@formula(unit="byte/s", source="amd2023cdna3", family=GATHERING)
+@formula(unit="byte/s", source="amd2023cdna3", family={"GROUP": (*GATHERING["GROUP"], "ep", "head_split")})
 def GROUP_tier_bandwidth(tier_bandwidth, tier_peer_bandwidth, GROUP_tier_ranks):
     """Payload bandwidth of one device inside the GROUP group, by tier: only the links to its n - 1 peers carry it."""
     peers = xp.where(GROUP_tier_ranks > 1, tier_peer_bandwidth * (GROUP_tier_ranks - 1), tier_bandwidth)
@@ -50,15 +50,15 @@ def GROUP_tier_bandwidth(tier_bandwidth, tier_peer_bandwidth, GROUP_tier_ranks):
 
 
 @formula(unit="s", source="thakur2005")
-def tier_latency(tier_step_latency, tier_hops, tier_hop_latency):
-    """Latency of one step between two members, by tier: software and protocol plus the links passed."""
-    return tier_step_latency + tier_hops * tier_hop_latency
+def tier_path_latency(tier_hops, tier_hop_latency):
+    """Latency of the links between two members, by tier."""
+    return tier_hops * tier_hop_latency
 
 
 @constraint(kind="illegal", reason="the fabric does not fit the device's scale-up links", source="narayanan2021")
 def topology_fits_device(device_link, topology_link):
     """Device and fabric share a family of scale-up links."""
-    return largest(device_link * topology_link, "link") > 0
+    return largest(device_link * topology_link, "link_family") > 0
 
 
 @alternative(of="fabric_size", by="library", label="nccl", unit="1", source="narayanan2021")

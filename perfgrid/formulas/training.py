@@ -5,6 +5,8 @@ from perfgrid.engine.registry import formula
 from .axes import at, only, total
 
 PARTS = {"PART": ("layer", "embedding", "head")}
+DIRECTIONS = {"DIRECTION": ("forward", "backward")}
+
 # ---- kernels of a layer, by resource (and phase) --------------------------------------------------------------------
 
 
@@ -17,22 +19,33 @@ def core_busy_time(core_product_time, core_kernels, stream_time, core_streams):
 
 
 @formula(unit="s", source="guo2025")
-def rest_busy_time(gemm_time, layer_gemms, stream_time, layer_streams, cast_time, flash_time, unfused):
-    """Time of one layer without an unfused attention core, by resource and phase."""
+def rest_busy_time(
+    gemm_time,
+    layer_gemms,
+    stream_time,
+    layer_streams,
+    cast_time,
+    adapter_time,
+    expert_busy_time,
+    flash_time,
+    unfused,
+):
+    """Time of the mean layer without an unfused attention core, by resource and phase."""
     return (
         total(gemm_time * layer_gemms, "gemm_kernel")
         + total(stream_time * layer_streams, "stream_kernel")
         + cast_time
+        + adapter_time
+        + expert_busy_time
         + (1 - unfused) * flash_time
     )
 
 
 @formula(unit="s", source="korthikanti2022")
-def layer_recompute_time(core_busy_time, rest_busy_time, core_recomputed, layer_recomputed):
+def layer_recompute_time(core_busy_time, rest_busy_time, core_recomputed, layer_recomputed, module_recompute_time):
     """Time to compute discarded activations of one layer again, by resource."""
-    return core_recomputed * at(core_busy_time, phase="forward") + layer_recomputed * at(
-        rest_busy_time, phase="forward"
-    )
+    core, rest = (at(time, phase="forward") for time in (core_busy_time, rest_busy_time))
+    return core_recomputed * core + layer_recomputed * rest + module_recompute_time
 
 
 @formula(unit="s", source="guo2025")
@@ -42,10 +55,14 @@ def layer_phase_time(core_busy_time, rest_busy_time):
 
 
 @formula(unit="s", source="guo2025")
-def head_phase_time(gemm_time, stream_time):
-    """Kernel time of final norm, output head and loss for one microbatch, by resource and phase."""
+def head_phase_time(gemm_time, stream_time, head_passes, mtp_layers, mtp_phase_time):
+    """Kernel time of final norm, output head and loss for one microbatch, by resource and phase.
+
+    With it that of modules which predict further tokens.
+    """
     products = total(gemm_time * only("gemm_kernel", "logits"), "gemm_kernel")
-    return products + total(stream_time * only("stream_kernel", "norm", "loss"), "stream_kernel")
+    own = products + total(stream_time * only("stream_kernel", "norm", "loss"), "stream_kernel")
+    return head_passes * own + mtp_layers * mtp_phase_time
 
 
 @formula(unit="s", source="guo2025")
@@ -60,10 +77,16 @@ def layer_busy_time(layer_phase_time, layer_recompute_time):
     return total(layer_phase_time, "phase") + layer_recompute_time
 
 
-@formula(unit="s", source="guo2025", family={"PART": ("embedding", "head")})
-def PART_busy_time(PART_phase_time):
-    """Kernel time of the PART for one microbatch, forward and backward, by resource."""
-    return total(PART_phase_time, "phase")
+@formula(unit="s", source="guo2025")
+def embedding_busy_time(embedding_phase_time):
+    """Kernel time of the embedding for one microbatch, forward and backward, by resource."""
+    return total(embedding_phase_time, "phase")
+
+
+@formula(unit="s", source="guo2025")
+def head_busy_time(head_phase_time, mtp_layers, layer_recompute_time):
+    """Kernel time of the head for one microbatch, forward, backward and recomputed, by resource."""
+    return total(head_phase_time, "phase") + mtp_layers * layer_recompute_time
 
 
 @formula(unit="s", source="williams2009roofline", family=PARTS)
@@ -103,9 +126,38 @@ def PART_launch_time(PART_busy_time):
 
 
 @formula(unit="s", source="guo2025", family=PARTS)
-def PART_time(PART_busy_time, PART_exposed_tp_time):
+def PART_time(PART_busy_time, PART_exposed_time):
     """Time of the PART for one microbatch, forward and backward."""
-    return total(PART_busy_time, "resource") + PART_exposed_tp_time
+    return total(PART_busy_time, "resource") + PART_exposed_time
+
+
+@formula(unit="s", source="korthikanti2022", family=DIRECTIONS)
+def layer_DIRECTION_exposed_time(
+    layer_DIRECTION_exposed_tp_time, layer_DIRECTION_exposed_cp_time, layer_DIRECTION_exposed_ep_time
+):
+    """Communication that one layer's DIRECTION pass waits for, for one microbatch."""
+    return layer_DIRECTION_exposed_tp_time + layer_DIRECTION_exposed_cp_time + layer_DIRECTION_exposed_ep_time
+
+
+@formula(unit="s", source="korthikanti2022", family=DIRECTIONS)
+def embedding_DIRECTION_exposed_time(embedding_DIRECTION_exposed_tp_time):
+    """Communication that the DIRECTION pass of the embedding waits for, for one microbatch."""
+    return embedding_DIRECTION_exposed_tp_time
+
+
+@formula(unit="s", source="korthikanti2022", family=DIRECTIONS)
+def head_DIRECTION_exposed_time(
+    head_DIRECTION_exposed_tp_time, mtp_layers, layer_DIRECTION_exposed_cp_time, layer_DIRECTION_exposed_ep_time
+):
+    """Communication that the DIRECTION pass of the head waits for, for one microbatch."""
+    modules = layer_DIRECTION_exposed_cp_time + layer_DIRECTION_exposed_ep_time
+    return head_DIRECTION_exposed_tp_time + mtp_layers * modules
+
+
+@formula(unit="s", source="korthikanti2022", family=PARTS)
+def PART_exposed_time(PART_forward_exposed_time, PART_backward_exposed_time):
+    """Communication that the PART waits for, for one microbatch."""
+    return PART_forward_exposed_time + PART_backward_exposed_time
 
 
 @formula(unit="s", source="korthikanti2022", family=PARTS)
@@ -126,19 +178,37 @@ def layer_recompute_kernel_time(layer_recompute_time):
     return total(layer_recompute_time, "resource")
 
 
-@formula(unit="s", source="korthikanti2022", family={"PART": ("embedding", "head")})
-def PART_recompute_kernel_time():
-    """Kernel time of what the PART computes again: nothing."""
+@formula(unit="s", source="korthikanti2022")
+def embedding_recompute_kernel_time():
+    """Kernel time of what the embedding computes again: nothing."""
     return 0.0
 
 
+@formula(unit="s", source="korthikanti2022")
+def head_recompute_kernel_time(mtp_layers, layer_recompute_kernel_time):
+    """Kernel time of what the head computes again for one microbatch: only layers that predict further tokens."""
+    return mtp_layers * layer_recompute_kernel_time
+
+
 @formula(unit="s", source="korthikanti2022", family=PARTS)
-def PART_forward_time(PART_forward_kernel_time, PART_forward_exposed_tp_time):
+def PART_forward_time(PART_forward_kernel_time, PART_forward_exposed_time):
     """Forward time of the PART for one microbatch."""
-    return PART_forward_kernel_time + PART_forward_exposed_tp_time
+    return PART_forward_kernel_time + PART_forward_exposed_time
 
 
 @formula(unit="s", source="korthikanti2022", family=PARTS)
 def PART_backward_time(PART_time, PART_forward_time):
     """Backward time of the PART for one microbatch, recomputation included."""
     return PART_time - PART_forward_time
+
+
+@formula(unit="s", source="qi2024zerobubble", family=PARTS)
+def PART_weight_gradient_time(PART_phase_time):
+    """Time of the weight gradients of the PART for one microbatch: the work that zero-bubble schedules put off."""
+    return total(at(PART_phase_time, phase="weight_gradient"), "resource")
+
+
+@formula(unit="s", source="qi2024zerobubble", family=PARTS)
+def PART_input_gradient_time(PART_backward_time, PART_weight_gradient_time):
+    """Time of the backward pass of the PART for one microbatch that the stage before waits for, with recomputation."""
+    return PART_backward_time - PART_weight_gradient_time

@@ -18,11 +18,14 @@ WORDS = {
     "hbm_time": "HBM bandwidth",
     "launch_time": "kernel launches",
     "exposed_tp_time": "tp communication",
+    "exposed_cp_time": "cp communication",
+    "exposed_ep_time": "exchange with experts",
     "bubble_time": "pipeline bubble",
     "straggler_time": "stragglers",
     "exposed_pp_time": "pp communication",
     "exposed_dp_time": "dp communication",
     "exposed_tied_time": "tied-embedding reduction",
+    "exposed_offload_time": "host link",
     "optimizer_time": "optimizer step",
 }
 

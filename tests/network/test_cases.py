@@ -195,7 +195,7 @@ def test_parts_compose():
 # ---- what users get wrong -------------------------------------------------------------------------------------------
 
 SWITCH = topology(("switch", [8], 4e11), ("rail", [4], 5e10), step=1e-6)
-NAMED = {**SWITCH, "library": "nccl-hopper-infiniband"}
+NAMED = {**SWITCH, "library": "hgx-h100-400g", "device": "h100-sxm-80gb"}
 GOOD = {"collective": "all_reduce", "topology": SWITCH, "size": 1e6}
 
 
@@ -239,10 +239,11 @@ MISTAKES = [
     (changed(options={"chunks": 0}), ["options.chunks", "at least 1"]),
     (changed(options={"imbalance": 0.5}), ["options.imbalance", "at least 1", "0.5"]),
     (changed(topology=[1]), ["topology", "table", "[1]"]),
-    (changed(topology={**SWITCH, "library": "nccl"}), ["topology.library", "'nccl'", "nccl-a100-nvlink"]),
-    (changed(algorithm="library"), ["'library'", "names its library", "nccl-hopper-efa"]),
-    (changed(topology=NAMED, algorithm="library_swing"), ["'swing'", "all_reduce", "nvls"]),
-    (changed(topology=NAMED, algorithm="library", collective="send_recv"), ["send_recv", "broadcast"]),
+    (changed(topology={**SWITCH, "library": "nccl"}), ["topology.library", "'nccl'", "hgx-a100-200g"]),
+    (changed(topology=NAMED | {"device": "h1000"}), ["topology.device", "'h1000'", "'h100-sxm-80gb'"]),
+    (changed(algorithm="library"), ["'library'", "names its library", "hgx-h100-efa-400g"]),
+    (changed(topology=NAMED, algorithm="library_swing"), ["'library_swing'", "all_reduce", "library_nvls"]),
+    (changed(topology=NAMED, algorithm="library_tree", collective="send_recv"), ["'library_tree'", "send_recv"]),
     (changed(topology={}), ["topology", "lacks 'tiers'"]),
     (changed(topology={"tiers": []}), ["topology.tiers", "[]"]),
     (changed(topology={"tiers": [3]}), ["topology.tiers[0]", "3"]),

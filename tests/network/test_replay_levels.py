@@ -4,8 +4,13 @@ import math
 
 import pytest
 
+from perfgrid.engine.errors import PerfgridError
+from perfgrid.formulas.network.algorithms import Route, across_tiers
+from perfgrid.formulas.network.fabric import place
+from perfgrid.network_input import read_fabric
+
 from .replay import around, complete, everyone, pieces, strided
-from .test_replay_tiers import B1, B2, LAM, SIZE, machine, predicted
+from .test_replay_tiers import ALPHA, B1, B2, LAM, SIZE, machine, predicted
 
 # ---- fat trees ------------------------------------------------------------------------------------------------------
 
@@ -60,6 +65,21 @@ def test_all_to_all_on_fat_trees(widths, ratios):
     ]
     for tiers in (one, leaves):
         assert predicted(tiers, "all_to_all", "direct") == pytest.approx(m.time, rel=1e-9)
+
+
+@pytest.mark.parametrize(("widths", "ratios"), TREES)
+@pytest.mark.parametrize("collective", ["all_gather", "all_to_all", "all_reduce", "send_recv"])
+def test_a_fat_tree_with_ports_of_its_own_above_domains(widths, ratios, collective):
+    """One member in each domain: the tree alone, with its paths; uplinks of the domains' switches are longer."""
+    tree = {"kind": "fat_tree", "shape": list(widths), "bandwidth": B2, "oversubscription": list(ratios)}
+    domains = {"kind": "switch", "shape": [8], "bandwidth": B1}
+    group = (math.prod(widths), 8)
+    alone = predicted([tree], collective, "best")
+    assert predicted([domains, tree | {"own_ports": True}], collective, "best", group=group) == pytest.approx(
+        alone, rel=1e-12
+    )
+    uplinks = [domains, tree | {"oversubscription": [1.0, *ratios]}]
+    assert predicted(uplinks, collective, "best", group=group) > alone
 
 
 @pytest.mark.parametrize(("widths", "ratios"), TREES)
@@ -141,6 +161,30 @@ def test_groups_on_a_dragonfly_are_bounded_from_above(size, stride):
     m.phases(lambda: [everyone(m, run, path) for run in runs.values()])
     found = predicted(tiers, "all_to_all", "direct", (size, stride))
     assert m.time * (1 - 1e-9) <= found <= 3 * m.time
+
+
+@pytest.mark.parametrize(("size", "stride"), [(64, 1), (32, 1), (16, 1), (8, 8), (4, 8), (16, 4)])
+def test_a_cluster_on_eight_of_nine_groups_of_a_dragonfly(size, stride):
+    """The ninth group stays idle; all-to-all and all-gather are bounded from above by the replay of 64 ranks."""
+    p, a, h, used = 2, 4, 2, 64
+    path, group = dragonfly_path(p, a, h), strided(size, stride)
+    tiers = [{"kind": "dragonfly", "shape": [p, a, a * h + 1], "bandwidth": B2, "global_links_per_router": h}]
+    fabric = read_fabric({"tiers": tiers, "step_latency": ALPHA, "hop_latency": LAM})
+    with pytest.raises(PerfgridError, match="do not divide the 72 ranks"):
+        place(fabric, size, stride)
+    places = place(fabric, size, stride, spare=True)
+    assert math.prod(found.members for found in places) == size
+    m = machine(SIZE / size, lambda link: B2)
+    pieces(m, range(used))
+    runs = {}
+    for rank in range(used):
+        runs.setdefault(group(rank), []).append(rank)
+    m.phases(lambda: [everyone(m, run, path) for run in runs.values()])
+    for collective in ("all_to_all", "all_gather"):
+        route = across_tiers(places, collective)["direct"]
+        assert isinstance(route, Route)
+        found = route.on(places).time(SIZE)
+        assert m.time * (1 - 1e-9) <= found <= 3 * m.time
 
 
 def test_products_of_tiers_route_in_dimension_order():

@@ -15,10 +15,13 @@ from perfgrid.formulas import training_registry
 from perfgrid.formulas.axes import INNER
 
 LABELS = {
-    "precision": ("fp32", "tf32", "fp16", "bf16", "fp8"),
-    "recompute": ("none", "selective", "full"),
-    "schedule": ("1f1b", "gpipe"),
+    "offload": ("none", "optimizer", "activations"),
+    "precision": ("fp32", "tf32", "fp16", "bf16", "fp8", "fp4"),
+    "recompute": ("none", "selective", "full", "least"),
+    "schedule": ("1f1b", "gpipe", "zb_h1", "zb_v", "dualpipe", "dualpipe_v"),
     "library": ("nccl",),
+    "rank_order": ("tp-cp-dp-pp", "tp-cp-pp-dp"),
+    "cp_method": ("ring", "all_gather", "ulysses", "hybrid"),
 }
 TABLES = ("model", "device", "topology", "software")
 STUDY: dict[str, Any] = {
@@ -71,7 +74,7 @@ def point(model: str = "gpt3-175b", device: str = "a100-sxm-80gb", topology: str
     given |= STUDY
     given |= changes
     if "devices" not in changes:
-        given["devices"] = given["tp"] * given["pp"] * given["dp"]
+        given["devices"] = given["tp"] * given["cp"] * given["pp"] * given["dp"]
     return given
 
 

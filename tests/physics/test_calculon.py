@@ -32,7 +32,7 @@ import pytest
 from perfgrid.engine import replay, resolve, xp
 from perfgrid.engine.registry import formula
 from perfgrid.formulas import training_registry
-from perfgrid.formulas.axes import at, only, table
+from perfgrid.formulas.axes import INNER, at, only, table
 
 from .cases import LABELS, point
 
@@ -52,7 +52,7 @@ NAMES = [f"{c['id']}-{c['model']}" for c in CASES]
 RECOMPUTE = {"none": "none", "attn_only": "selective", "full": "full"}
 
 OFF = {
-    "gradient_accumulation_time": 0.0,
+    "gemm_accumulation_time": 0.0,
     "cast_time": 0.0,
     "flash_time": 0.0,
     "embedding_phase_time": 0.0,
@@ -68,6 +68,7 @@ OFF = {
     "pp_gathering_time": 0.0,
     "achieved_hbm_bandwidth": MEMORY,
     "tp_overlap": 0.0,
+    "communication_cores": 0.0,
     "tp_ring_overlap": 0.0,
     "device_variation": 0.0,
     "weight_size": 2.0,
@@ -135,8 +136,7 @@ def conventions(adds, tp_network):
             return kernel_time(norms * flops, 4 * norms + 4 * hidden_size, VECTOR, adds)
 
         def kernels(**times):
-            names = ("norm", "residual", "activation", "rotary", "softmax", "embedding", "loss", "bias")
-            return table("stream_kernel", **{name: times.get(name, 0.0) for name in names})
+            return table("stream_kernel", **{name: times.get(name, 0.0) for name in INNER.labels["stream_kernel"]})
 
         forward = kernels(
             norm=norm(9),
@@ -169,14 +169,14 @@ def conventions(adds, tp_network):
         return network_time(tp_message, tp, 2.0, inner)
 
     @formula(unit="s", source="guo2025")
-    def dp_gather_time(dp_message, dp):
+    def scatter_gather_time(scatter_message, scatter):
         """Reduce-scatter of gradients."""
-        return network_time(dp_message, dp, 1.0, outer)
+        return network_time(scatter_message, scatter, 1.0, outer)
 
     @formula(unit="s", source="guo2025")
-    def dp_all_reduce_time(dp_message, dp):
+    def shard_replica_all_reduce_time(shard_replica_message, shard_replica):
         """All-reduce of gradients."""
-        return network_time(dp_message, dp, 2.0, outer)
+        return network_time(shard_replica_message, shard_replica, 2.0, outer)
 
     @formula(unit="s", source="guo2025")
     def shard_gather_time(shard_message, shard):

@@ -117,7 +117,7 @@ def test_products_of_a_layer_against_a_loop():
         "logits": (h, v // 2),
     }
     m, n, k = (rows(q[f"gemm_{x}"], "phase", "gemm_kernel") for x in ("rows", "columns", "depth"))
-    times = {key: 0.0 for key in m}
+    times = {}
     flops = 0
     for kernel, (inputs, outputs) in weights.items():
         # forward X·W, input gradient dY·Wᵀ, weight gradient dYᵀ·X

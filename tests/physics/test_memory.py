@@ -140,6 +140,16 @@ def test_a_shared_table_is_stored_once_per_stage():
     assert split["last_stage_parameters"] == 24 * split["rank_layer_parameters"] + 51200 // 8 * 6144
 
 
+@pytest.mark.parametrize("modules", [0.0, 1.0])
+def test_the_fullest_stage_exists(modules):
+    """Dense parameters and those of experts are of one device, the one that holds most of both."""
+    q = design("deepseek-v3", tp=1.0, pp=4.0, dp=8.0, ep=8.0, global_batch=64.0, mtp_layers=modules)
+    held = {(q[f"{s}_stage_parameters"], q[f"{s}_stage_expert_parameters"]) for s in ("first", "middle", "last")}
+    assert (q["stage_parameters"], q["stage_expert_parameters"]) == max(held, key=sum)
+    assert len(held) == 3
+    assert q["stage_parameters"] < max(dense for dense, _ in held) or modules == 0
+
+
 def test_recomputation_never_needs_more_stored_activations():
     for flash in (True, False):
         none, selective, full = (
@@ -162,8 +172,13 @@ def test_a_parallel_block_keeps_one_norm():
     assert serial["layer_linear_activations"] - parallel["layer_linear_activations"] == saved
 
 
-def test_sharded_weights_are_flagged():
-    assert design("llama-3.1-8b", software="torchtitan")["weights_are_whole"] == 0
-    assert design("llama-3.1-8b")["weights_are_whole"] == 1
-    gathered = design("llama-3.1-8b", software="torchtitan", dp=8.0, global_batch=64.0)
-    assert gathered["shard_message"] * gathered["gradient_buckets"] == pytest.approx(2 * gathered["stage_parameters"])
+def test_selective_recomputation_of_a_share_of_the_layer():
+    """torchtitan repeats every second product: half of the layer's activations and of its forward pass."""
+    given = {"model": "llama-3.1-8b", "tp": 1.0, "sequence_length": 4096.0}
+    none, whole, half = (
+        design(**given, recompute=r, selective_share=0.5) for r in ("none", "full", "selective")
+    )  # fmt: skip
+    linear, stored = none["layer_linear_activations"], none["layer_input_activations"]
+    assert half["layer_activations"] == pytest.approx((linear + stored) / 2 + none["layer_score_activations"])
+    assert half["recompute_time"] == pytest.approx(whole["recompute_time"] / 2)
+    assert design(**given, software="torchtitan", zero=3.0)["layer_recomputed"] == 0.5

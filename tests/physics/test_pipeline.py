@@ -6,31 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from .cases import design, graph
+from .cases import design
+from .closed_pipeline import closed
 from .schedules import Pipeline, layers_of_chunks, stage_times
-
-PARTS = ("layer", "embedding", "head")
-
-
-def closed(schedule, layers, pp, chunks, microbatches, forward, backward, handover=0.0):
-    """The physics' pipeline of given layer, embedding and head times: what it says of one step."""
-    given_ = {
-        "layers": float(layers), "pp": float(pp), "chunks": float(chunks), "microbatches": float(microbatches),
-        "schedule": float(schedule == "gpipe"), "pp_handover_time": handover,
-    }  # fmt: skip
-    for part, f, b in zip(PARTS, forward, backward, strict=True):
-        given_ |= {f"{part}_forward_time": f, f"{part}_time": f + b}
-    wanted = ("slowest_stage_time", "bubble_time", "exposed_pp_time", "layers_interleave", "layers_suffice")
-    wanted += tuple(f"{stage}_stage_in_flight" for stage in ("first", "middle", "last"))
-    found = dict(given_)
-
-    def value(name):
-        if name not in found:
-            node = graph().nodes[name]
-            found[name] = node.function(*(value(a) for a in node.arguments))
-        return found[name]
-
-    return {name: float(value(name)) for name in wanted}
 
 
 def executed(schedule, layers, pp, chunks, forward, backward, handover=0.0):

@@ -20,6 +20,7 @@ MODELS = (
     "llama-3.1-405b",
     "qwen-2.5-72b",
     "nemotron-4-340b",
+    "deepseek-v3",
 )
 DEVICES = ("v100-sxm-32gb", "a100-sxm-80gb", "h100-sxm-80gb", "b200", "gb200", "mi300x")
 RATES = (
@@ -28,11 +29,22 @@ RATES = (
 )  # fmt: skip
 MORE_IS_FASTER = (
     *RATES, "matrix_efficiency", "fp8_matrix_efficiency", "hbm_efficiency", "scale_up_efficiency",
-    "scale_out_efficiency", "tp_overlap", "dp_overlap", "softmax_overlap", "library_efficiency",
+    "scale_out_efficiency", "tp_overlap", "cp_overlap", "dp_overlap", "softmax_overlap", "library_efficiency",
 )  # fmt: skip
-MORE_IS_SLOWER = ("launch_overhead", "tier_hop_latency", "tier_step_latency", "optimizer_traffic", "gradient_size")
+LATENCIES = (
+    "launch_overhead", "tier_hop_latency", "ring_base_latency", "tree_base_latency", "ring_step_latency",
+    "tree_step_latency", "network_ring_step_latency", "network_tree_step_latency", "in_switch_step_latency",
+    "network_in_switch_step_latency", "tier_message_latency",
+)  # fmt: skip
+MORE_IS_SLOWER = (*LATENCIES, "optimizer_traffic", "gradient_size")
+NETWORK = (
+    *LATENCIES[1:], "scale_up_bandwidth", "scale_out_bandwidth", "scale_up_efficiency", "scale_out_efficiency",
+)  # fmt: skip
 CALLS = [
-    f"{g}_{c}" for g in ("tp", "dp", "shard") for c in ("gather", "all_reduce") if (g, c) != ("shard", "all_reduce")
+    f"{g}_{c}"
+    for g in ("tp", "replica", "shard")
+    for c in ("gather", "all_reduce")
+    if (g, c) != ("shard", "all_reduce")
 ]
 
 degree = st.sampled_from([1.0, 2.0, 3.0, 4.0, 8.0, 16.0, 64.0])
@@ -42,6 +54,12 @@ designs = st.fixed_dictionaries(
         "device": st.sampled_from(DEVICES),
         "topology": st.sampled_from(["rail-optimized", "fat-tree-2to1", "ethernet-400g", "ici-ring"]),
         "tp": degree,
+        "cp": st.sampled_from([1.0, 1.0, 2.0, 3.0, 16.0]),
+        "cp_method": st.sampled_from(["ring", "all_gather", "ulysses", "hybrid"]),
+        "ulysses_ranks": st.sampled_from([1.0, 2.0]),
+        "document_length": st.sampled_from([0.0, 700.0]),
+        "recompute_latents": st.booleans(),
+        "recompute_norms": st.booleans(),
         "pp": degree,
         "dp": degree,
         "chunks": st.sampled_from([1.0, 2.0, 3.0]),
@@ -52,7 +70,6 @@ designs = st.fixed_dictionaries(
         "recompute": st.sampled_from(["none", "selective", "full"]),
         "sequence_parallel": st.booleans(),
         "flash_attention": st.booleans(),
-        "direct_collectives": st.booleans(),
         "zero": st.sampled_from([0.0, 1.0]),
     }
 )
@@ -67,7 +84,10 @@ def test_step_time_is_monotone_in_every_resource(drawn, name, factor):
         factor = min(factor, 1 / before[name])
     after = {**before, name: before[name] * factor}
     slower, faster = (before, after) if name in MORE_IS_FASTER else (after, before)
-    assert evaluate(faster)["step_time"] <= evaluate(slower)["step_time"] * (1 + 1e-12)
+    # a library chooses by an estimate that leaves out what cutting costs, at most 2·sqrt(0.4·latency·transfer) of their
+    # sum: a change of protocol may cost that much
+    margin = 0.4**0.5 if name in NETWORK else 1e-12
+    assert evaluate(faster)["step_time"] <= evaluate(slower)["step_time"] * (1 + margin)
 
 
 @quick
@@ -89,7 +109,7 @@ def test_extreme_hardware_is_finite(drawn, rate, bandwidth, link, latency):
     given_ = point(**drawn)
     for name, factor in (
         ("peak_bf16_rate", rate), ("hbm_bandwidth", bandwidth), ("l2_bandwidth", bandwidth),
-        ("scale_up_bandwidth", link), ("scale_out_bandwidth", link), ("tier_step_latency", latency),
+        ("scale_up_bandwidth", link), ("scale_out_bandwidth", link), ("ring_step_latency", latency),
     ):  # fmt: skip
         given_[name] = given_[name] * factor
     for name, value in evaluate(given_).items():
@@ -112,12 +132,12 @@ def test_no_kernel_beats_its_roofline(drawn):
         assert value >= 2 * m[key] * n[key] * k[key] / peak
         assert value >= size * (m[key] * k[key] + k[key] * n[key]) / given_["hbm_bandwidth"]
     fused = rows(np.sum(q["flash_time"], axis=RESOURCE, keepdims=True), "phase")
-    s = drawn["sequence_length"]
-    causal = q["rank_heads"] * s * (s + 1) / 2 * given_["head_dim"]
-    assert fused["forward"] >= 4 * causal / half
-    assert fused["input_gradient"] >= 10 * causal / half
-    # the skipped half of the scores is the only work that the convention counts and nobody does
-    assert q["model_flops_utilization"] <= 2 * given_["matrix_efficiency"]
+    scores = q["rank_heads"] / drawn["cp"] * drawn["sequence_length"] * (q["attended_span"] + 1) / 2
+    wide, narrow = q["query_head_width"], q["value_head_width"]
+    assert fused["forward"] >= 2 * scores * (wide + narrow) / half
+    assert fused["input_gradient"] >= 2 * scores * (3 * wide + 2 * narrow) / half
+    if not drawn["document_length"]:  # the skipped half of the scores is the only work that is counted and not done
+        assert q["model_flops_utilization"] <= 2 * given_["matrix_efficiency"]
 
 
 @quick
@@ -127,7 +147,7 @@ def test_no_collective_beats_the_links_that_its_group_has(drawn):
     given_ = point(**drawn)
     q = evaluate(given_)
     assert q["tp_algorithms_offered"]
-    assert q["dp_algorithms_offered"]
+    assert q["replica_algorithms_offered"]
     stated = rows(given_["tier_stated_bandwidth"], "tier")
     outer = stated["scale_out"] or given_["scale_out_bandwidth"]
     for call in CALLS:
@@ -159,8 +179,8 @@ def test_scaling_all_rates_scales_the_time(drawn, factor):
     """Dimensional scaling: all rates times x and all delays over x make every time shorter by x."""
     before = point(**drawn)
     after = dict(before)
-    for name in (*RATES, "tier_stated_bandwidth"):
+    for name in (*RATES, "tier_stated_bandwidth", "low_latency_bandwidth"):
         after[name] = before[name] * factor
-    for name in ("launch_overhead", "tier_hop_latency", "tier_step_latency"):
+    for name in LATENCIES:
         after[name] = before[name] / factor
     assert np.isclose(evaluate(after)["step_time"] * factor, evaluate(before)["step_time"], rtol=1e-12)

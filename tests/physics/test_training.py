@@ -68,7 +68,7 @@ def times_by_kernels(q, flash, recompute, precision):
     forward, backward = passes(kernels_of_a_layer(q, flash))
     if precision == "fp8":  # attention output; output gradients of both projections and of queries, keys and values
         tokens, h = q["microbatch_tokens"], q["hidden_size"]
-        for width in (h, h, q["rank_query_width"] + 2 * q["rank_key_value_width"]):
+        for width in (h, h, q["rank_query_width"] + q["rank_key_width"] + q["rank_value_width"]):
             backward += tokens * width * 4 / q["achieved_hbm_bandwidth"] + q["launch_overhead"]
         forward += tokens * q["rank_query_width"] * 4 / q["achieved_hbm_bandwidth"] + q["launch_overhead"]
     if recompute == "full":
@@ -164,9 +164,9 @@ def test_data_parallel_exposure_against_its_parts():
     sharded, replicated = design(**given, zero=1.0), design(**given, zero=0.0)
     buckets = parameters * 4 / 160e6  # 40 million gradients, more than a million per rank
     assert sharded["gradient_message"] == parameters * 4
-    assert sharded["dp_message"] == pytest.approx(160e6)
+    assert sharded["replica_message"] == pytest.approx(160e6)
     assert sharded["shard_message"] == pytest.approx(80e6)
-    for q, call in ((sharded, "dp_gather_time"), (replicated, "dp_all_reduce_time")):
+    for q, call in ((sharded, "replica_gather_time"), (replicated, "replica_all_reduce_time")):
         time = q[call] * buckets
         hidden = 0.8 * 32 * q["layer_backward_time"]
         gather = q["shard_gather_time"] * buckets

@@ -12,11 +12,13 @@ from .cases import point
 def test_every_formula_keeps_its_units():
     registry = training_registry()
     problems = []
-    named = ("precision", "recompute", "schedule", "library")
+    named = ("precision", "recompute", "schedule", "library", "rank_order", "cp_method")
     for labels in (
-        ("bf16", "none", "1f1b", "nccl"),
-        ("fp8", "full", "gpipe", "ideal"),
-        ("bf16", "selective", "1f1b", "nccl"),
+        ("bf16", "none", "1f1b", "nccl", "tp-cp-dp-pp", "ring"),
+        ("fp8", "full", "gpipe", "ideal", "tp-cp-pp-dp", "all_gather"),
+        ("bf16", "selective", "1f1b", "nccl", "tp-cp-dp-pp", "ulysses"),
+        ("bf16", "none", "zb_h1", "ideal", "tp-cp-dp-pp", "hybrid"),
+        *(("bf16", "selective", s, "nccl", "tp-cp-dp-pp", "ring") for s in ("zb_v", "dualpipe", "dualpipe_v")),
     ):
         space = Space((), {**point(), **dict(zip(named, labels, strict=True))})
         names = [n for n in registry.names() if registry.get(n).unit != "" and not _other_label(registry, n, labels)]

@@ -49,6 +49,7 @@ class Tier:
     global_links: int = 0  # dragonfly: per router
     in_network: bool = False  # the switches add and multicast
     twist: tuple[tuple[int, tuple[int, ...]], ...] = ()
+    own_ports: bool = False  # fat_tree: ranks have ports of their own on it; else it is the uplinks of switches below
 
     @property
     def size(self) -> int:
@@ -71,7 +72,7 @@ class Fabric:
     """Tiers from the innermost outwards."""
 
     tiers: tuple[Tier, ...]
-    library: str | None = None  # a communication library with constants of its own
+    library: tuple[str, str] | None = None  # fabric and device of the catalog that state a library's constants
 
     @property
     def size(self) -> int:
@@ -135,17 +136,18 @@ class Place:
         return tuple(s for s in self.sides if s.members > 1)
 
 
-def place(fabric: Fabric, size: int, stride: int) -> tuple[Place, ...]:
+def place(fabric: Fabric, size: int, stride: int, spare: bool = False) -> tuple[Place, ...]:
     """Where a group of ``size`` ranks ``stride`` apart lies; PerfgridError if it does not fill whole domains.
 
     The members inside a domain of S ranks are clamp(S/stride, 1, size); the rule holds for every side of every tier.
-    Source: narayanan2021, section 3.
+    With ``spare`` the groups need not fill the outermost side: a cluster may leave a part of it idle (eight of the nine
+    groups of a dragonfly). Source: narayanan2021, section 3.
     """
     if size * stride > fabric.size:
         raise PerfgridError(
             f"group: {size} ranks {stride} apart span {size * stride} ranks, but the topology has {fabric.size}"
         )
-    if fabric.size % (size * stride):
+    if fabric.size % (size * stride) and not spare:
         raise PerfgridError(
             f"group: {size} ranks {stride} apart do not divide the {fabric.size} ranks of the topology; "
             f"size times stride must be one of {_divisors(fabric.size)}"
@@ -155,23 +157,31 @@ def place(fabric: Fabric, size: int, stride: int) -> tuple[Place, ...]:
     for index, tier in enumerate(fabric.tiers):
         sides, start, inside = [], below, inner
         for length, ring in zip(tier.shape, tier.rings, strict=True):
-            side = _side(length, below, size, stride, f"tier {index} ({tier.kind})")
+            outermost = spare and length * below == fabric.size
+            side = _side(length, below, size, stride, f"tier {index} ({tier.kind})", outermost)
             sides.append(replace(side, ring=ring))
             below *= length
             inner *= sides[-1].members
-        if tier.kind != "fat_tree" or not ports:  # a tier with ports of its own
+        if tier.kind != "fat_tree" or tier.own_ports or not ports:
             ports, port = 0, tier.bandwidth
         places.append(Place(tier, tuple(sides), inside, start, ports, max(1.0, tier.bandwidth / port)))
+        if tier.kind == "twisted_torus" and 1 < places[-1].members < tier.size:
+            raise PerfgridError(
+                f"group: a twisted torus has no sides that a part of its ranks could own, found a group of "
+                f"{places[-1].members} of {tier.size}; legal: all of them, or groups inside or outside of this tier"
+            )
         ports += len(tier.shape) if tier.kind in SWITCHED else 0
     return tuple(places)
 
 
-def _side(length: int, below: int, size: int, stride: int, where: str) -> Side:
-    """The part of a side whose positions are ``below`` ranks apart."""
+def _side(length: int, below: int, size: int, stride: int, where: str, spare: bool) -> Side:
+    """The part of a side whose positions are ``below`` ranks apart; ``spare`` positions may be left over."""
     span, domain = size * stride, length * below
     if below % span == 0 or stride % domain == 0:  # inside one position, or every member in a domain of its own
         return Side(length, 1, 1)
     apart, covered = max(stride, below), min(span, domain)
+    if spare and span <= domain:
+        domain = covered
     if not (apart % min(stride, below) or domain % apart or domain % covered or span % covered or covered % apart):
         return Side(length, covered // apart, apart // below)
     raise PerfgridError(

@@ -42,10 +42,17 @@ class Table:
     placed: np.ndarray  # [group]: the group fills whole domains
 
 
-def group_table(fabric: Fabric, collective: str, groups: Sequence[tuple[int, int]], tiers: int | None = None) -> Table:
+def group_table(
+    fabric: Fabric,
+    collective: str,
+    groups: Sequence[tuple[int, int]],
+    tiers: int | None = None,
+    spare: bool = False,
+) -> Table:
     """The table of a collective for groups (size, stride); absent tiers up to ``tiers`` ask for nothing.
 
-    A group that does not fill whole domains is marked in ``placed`` and has no algorithm. Source: narayanan2021.
+    A group that does not fill whole domains (see `place`, also for ``spare``) is marked in ``placed`` and has no
+    algorithm. Source: narayanan2021.
     """
     shape = (len(groups), len(ALGORITHMS), tiers or len(fabric.tiers))
     whole, parts = np.zeros((len(MEMBERS), *shape)), np.zeros((len(MEMBERS), *shape))
@@ -54,7 +61,7 @@ def group_table(fabric: Fabric, collective: str, groups: Sequence[tuple[int, int
     on_tier[:, 0, len(fabric.tiers) :] = True  # nothing to do there
     for g, (size, stride) in enumerate(groups):
         try:
-            places = place(fabric, size, stride)
+            places = place(fabric, size, stride, spare)
         except PerfgridError:
             placed[g] = False
             continue

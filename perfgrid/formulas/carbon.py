@@ -1,0 +1,70 @@
+"""Carbon dioxide equivalent: of making the devices (embodied) and of running them (operational).
+
+ACT (Gupta 2022): fabs emit by the area of silicon that they process: by the energy it takes and the grid it comes from,
+by gases and by materials; memory emits by capacity, every package a constant. Operation emits by energy.
+"""
+
+from perfgrid.engine.registry import constraint, formula
+
+
+@formula(unit="kg", source="gupta2022act")
+def package_carbon():
+    """Carbon of one package."""
+    return 0.15
+
+
+@formula(unit="kg/m^2", source="gupta2022act")
+def fab_material_carbon():
+    """Carbon of the materials that fabs use, by area: 0.5 kg/cm^2."""
+    return 5000.0
+
+
+@formula(unit="kg/m^2", source="gupta2022act")
+def area_carbon(fab_carbon, fab_energy, fab_gas_carbon, fab_material_carbon):
+    """Carbon of processed silicon, by area: energy, gases and materials."""
+    return fab_carbon * fab_energy + fab_gas_carbon + fab_material_carbon
+
+
+@formula(unit="kg", source="gupta2022act")
+def die_carbon(area_carbon, fabricated_area, dies, die_yield):
+    """Carbon of the compute dies of one device, those that do not work included."""
+    return area_carbon * fabricated_area * dies / die_yield
+
+
+@formula(unit="kg", source="gupta2022act")
+def memory_carbon(hbm_capacity, memory_carbon_per_byte):
+    """Carbon of the memory of one device."""
+    return hbm_capacity * memory_carbon_per_byte
+
+
+@formula(unit="kg", source="gupta2022act")
+def embodied_carbon(die_carbon, memory_carbon, package_carbon, dies, hbm_stacks):
+    """Carbon of making one device: dies, memory, and the packages of all its parts."""
+    return die_carbon + memory_carbon + package_carbon * (1 + dies + hbm_stacks)
+
+
+@formula(unit="kg/s", source="gupta2022act")
+def operational_carbon_rate(facility_power, grid_carbon):
+    """Carbon per time of running the cluster, by the energy drawn from the grid."""
+    return facility_power * grid_carbon
+
+
+@formula(unit="kg/s", source="gupta2022act")
+def embodied_carbon_rate(embodied_carbon, devices, equipment_life):
+    """Carbon per time of having made the devices, in equal parts over their life; servers and network apart."""
+    return embodied_carbon * devices / equipment_life
+
+
+@formula(unit="kg", source="patterson2021carbon")
+def carbon_per_training_run(operational_carbon_rate, embodied_carbon_rate, training_time, utilization):
+    """Carbon of the whole training run: operation and its share of the devices' life, idle hours included."""
+    return (operational_carbon_rate + embodied_carbon_rate) * training_time / utilization
+
+
+@constraint(
+    kind="illegal", reason="what fabs emit is not known of the node of the device", source="gupta2022act",
+    about="die_carbon",
+)  # fmt: skip
+def node_has_carbon(fab_energy):
+    """The energy that fabs take per area is known of the node."""
+    return fab_energy > 0

@@ -1,0 +1,281 @@
+"""Dies: how many a wafer holds, how many of them work, and what a good one costs.
+
+Areas in m^2, defect densities in 1/m^2, prices in USD. The equations are plain functions; the quantities bind them for
+the compute dies (no prefix), the I/O dies (``io_``) and the interposer (``interposer_``) of a device.
+"""
+
+import math
+
+import numpy as np
+
+from perfgrid.engine import xp
+from perfgrid.engine.registry import alternative, formula
+
+WAFER_PARTS = {"IO_": ("", "io_", "interposer_")}  # what wafers are cut into
+DIES = {"IO_": ("", "io_")}
+FEWEST = 1e-3  # dies per wafer, where a formula gives none: the cost stays finite, the design is flagged
+ROUNDING = 1e-6  # of a ratio that is compared with a whole number
+NO_DIE = 1e30  # stands for the area of a die that does not exist
+
+# ---- dies per wafer -------------------------------------------------------------------------------------------------
+
+
+def _existing(area):
+    """The area, finite in value and derivative where there is no die."""
+    return xp.where(area > 0, area, NO_DIE)
+
+
+def _cell(area, street):
+    """Area of a square die with its share of the streets between dies."""
+    return (xp.sqrt(_existing(area)) + street) ** 2
+
+
+def de_vries(area, diameter, edge, street):
+    """Whole square dies of an area on a wafer: area over area, less an exponential share lost at the rim.
+
+    Source: devries2005dies, its best formula. 1.6 % from exact counts between 25 and 858 mm^2.
+    """
+    usable, cell = diameter - 2 * edge, _cell(area, street)
+    return math.pi * usable**2 / (4 * cell) * xp.exp(-2 * xp.sqrt(cell) / usable)
+
+
+def ferris_prabhu(area, diameter, edge, street):
+    """Whole square dies on a wafer whose radius is shorter by a side of the die. Source: devries2005dies."""
+    usable, cell = diameter - 2 * edge, _cell(area, street)
+    return math.pi * usable**2 / (4 * cell) * xp.maximum(1 - 2 * xp.sqrt(cell) / usable, 0.0) ** 2
+
+
+def perimeter(area, diameter, edge, street):
+    """Whole square dies on a wafer: area over area, less the dies that the rim cuts.
+
+    Source: feng2022actuary; the classic formula where edge and streets are zero. Negative for very large dies.
+    """
+    usable, cell = diameter - 2 * edge, _cell(area, street)
+    return math.pi * usable**2 / (4 * cell) - math.pi * usable / xp.sqrt(2 * cell)
+
+
+# ---- yield ----------------------------------------------------------------------------------------------------------
+
+
+def negative_binomial(defects, clustering):
+    """Share of dies without a defect: their number has mean ``defects`` and a gamma-distributed density.
+
+    Source: cunningham1990yield. Tends to `poisson` for large clustering, is `seeds` for 1.
+    """
+    return xp.exp(-clustering * xp.log1p(defects / clustering))
+
+
+def poisson(defects):
+    """Share of dies without a defect where defects fall independently. Source: cunningham1990yield."""
+    return xp.exp(-defects)
+
+
+def murphy(defects):
+    """Share of dies without a defect where their density has a triangular distribution. Source: cunningham1990yield."""
+    some = defects > 1e-6
+    safe = xp.where(some, defects, 1.0)
+    return xp.where(some, (-xp.expm1(-safe) / safe) ** 2, 1 - defects)
+
+
+def seeds(defects):
+    """Share of dies without a defect where their density has an exponential distribution.
+
+    Source: cunningham1990yield.
+    """
+    return 1 / (1 + defects)
+
+
+def bose_einstein(defects, layers):
+    """Share of dies without a defect where each critical layer has its share of them. Source: cunningham1990yield."""
+    return xp.exp(-layers * xp.log1p(defects / layers))
+
+
+MOST_SPARE = 64  # cores of one die that may be dead; dies with more spares are counted as if they had these
+
+
+def harvested(core_defects, other_defects, cores, needed, clustering):
+    """Share of dies of which ``needed`` of ``cores`` equal cores work, and all that is not a core.
+
+    ``core_defects`` are the mean of one core, ``other_defects`` those of the rest that no spare repairs. Given the
+    density of defects, cores die independently (a binomial sum over dead cores); the density has a gamma distribution,
+    integrated over its logarithm by the trapezoidal rule (within 1e-5 for a clustering of 0.5 and more). A die that
+    needs all its cores has the yield of `negative_binomial`. Source: koren1998defect.
+    """
+
+    def wide(value):
+        return xp.asarray(value)[..., None, None]
+
+    core_defects, other_defects, cores, needed, clustering = map(
+        wide, (core_defects, other_defects, cores, needed, clustering)
+    )
+    dead = np.arange(MOST_SPARE + 1.0)
+    step = np.arange(-18.0, 5.5, 0.6)[:, None] / xp.sqrt(clustering)  # logarithms of the density of defects
+    weight = xp.exp(clustering * (step - xp.expm1(step)))
+    density = xp.exp(step)
+    lives, dies = -density * core_defects, xp.maximum(-xp.expm1(-density * core_defects), 1e-30)  # a core: log, share
+    ways = xp.where((dead > 0) & (cores >= dead), (cores - dead + 1) / xp.maximum(dead, 1.0), 1.0)
+    chosen = xp.cumsum(xp.log(xp.maximum(ways, 1e-30)), axis=-1)
+    likely = xp.exp(chosen + dead * xp.log(dies) + xp.maximum(cores - dead, 0.0) * lives - density * other_defects)
+    enough = xp.sum(xp.where(cores - needed >= dead, likely, 0.0), axis=-1, keepdims=True)
+    return (xp.sum(weight * enough, axis=-2) / xp.sum(weight, axis=-2))[..., 0]
+
+
+def learned(age, before, early_ratio, learning_time):
+    """Defect density over that of the mature process: it falls exponentially from ``before`` volume production on.
+
+    Source: cutress2020n5 (the curves of 10, 7 and 5 nm).
+    """
+    return 1 + (early_ratio - 1) * xp.exp(-(age + before) / learning_time)
+
+
+# ---- cost -----------------------------------------------------------------------------------------------------------
+
+
+def field_use(area, field):
+    """Share of its exposure fields that a die, or as many as fit one field, covers. Source: graening2025catch."""
+    area = _existing(area)
+    together = xp.floor(field / area + ROUNDING) * area / field
+    return xp.where(area <= field * (1 + ROUNDING), together, area / (xp.ceil(area / field - ROUNDING) * field))
+
+
+def raw_cost(wafer_price, dies_per_wafer, lithography_share, use):
+    """Cost of one die, good or bad; exposure is paid by fields. Source: graening2025catch."""
+    return wafer_price / dies_per_wafer * (1 - lithography_share + lithography_share / use)
+
+
+def tested_yield(yield_, coverage):
+    """Share of dies that pass a test which finds ``coverage`` of the dead ones. Source: graening2025catch."""
+    return 1 - (1 - yield_) * coverage
+
+
+# ---- quantities -----------------------------------------------------------------------------------------------------
+
+
+@alternative(
+    of="IO_dies_per_wafer", by="wafer_fill", label="de_vries", unit="1", source="devries2005dies", family=WAFER_PARTS
+)
+def IO_dies_per_wafer_de_vries(IO_fabricated_area, wafer_diameter, edge_exclusion, saw_street):
+    """IO_dies that a wafer holds, by the formula of de Vries."""
+    return xp.maximum(de_vries(IO_fabricated_area, wafer_diameter, edge_exclusion, saw_street), FEWEST)
+
+
+@alternative(
+    of="IO_dies_per_wafer", by="wafer_fill", label="ferris_prabhu", unit="1", source="devries2005dies",
+    family=WAFER_PARTS,
+)  # fmt: skip
+def IO_dies_per_wafer_ferris_prabhu(IO_fabricated_area, wafer_diameter, edge_exclusion, saw_street):
+    """IO_dies that a wafer holds, by the formula of Ferris-Prabhu."""
+    return xp.maximum(ferris_prabhu(IO_fabricated_area, wafer_diameter, edge_exclusion, saw_street), FEWEST)
+
+
+@alternative(
+    of="IO_dies_per_wafer", by="wafer_fill", label="perimeter", unit="1", source="feng2022actuary", family=WAFER_PARTS
+)
+def IO_dies_per_wafer_perimeter(IO_fabricated_area, wafer_diameter, edge_exclusion, saw_street):
+    """IO_dies that a wafer holds, less those that the rim cuts."""
+    return xp.maximum(perimeter(IO_fabricated_area, wafer_diameter, edge_exclusion, saw_street), FEWEST)
+
+
+@formula(unit="s", source="cutress2020n5")
+def learning_time():
+    """Time in which what is left to learn of a process falls to 1/e; it is learned as long before volume production."""
+    return 0.75 * 31_557_600.0
+
+
+@formula(unit="s", source="cutress2020n5")
+def stated_age():
+    """Time after the start of volume production for which the defect densities of new nodes are stated."""
+    return 0.75 * 31_557_600.0
+
+
+@formula(unit="1/m^2", source="cutress2020n5", family=DIES)
+def IO_learned_defect_density(IO_defect_density, IO_early_defect_ratio, process_age, stated_age, learning_time):
+    """Density of killing defects at the age of the process."""
+    now, then = (learned(age, learning_time, IO_early_defect_ratio, learning_time) for age in (process_age, stated_age))
+    return IO_defect_density * now / then
+
+
+@formula(unit="1", source="cunningham1990yield", family=DIES)
+def IO_die_defects(IO_fabricated_area, IO_learned_defect_density):
+    """Mean number of killing defects on one IO_die."""
+    return IO_fabricated_area * IO_learned_defect_density
+
+
+def _yield(label, source="cunningham1990yield"):
+    return alternative(of="IO_die_yield", by="yield_model", label=label, unit="1", source=source, family=DIES)
+
+
+@_yield("negative_binomial")
+def IO_die_yield_negative_binomial(IO_die_defects, IO_defect_clustering):
+    """Share of IO_dies that work, of clustered defects."""
+    return negative_binomial(IO_die_defects, IO_defect_clustering)
+
+
+@_yield("poisson")
+def IO_die_yield_poisson(IO_die_defects):
+    """Share of IO_dies that work, of independent defects."""
+    return poisson(IO_die_defects)
+
+
+@_yield("murphy")
+def IO_die_yield_murphy(IO_die_defects):
+    """Share of IO_dies that work, by Murphy's triangular distribution."""
+    return murphy(IO_die_defects)
+
+
+@_yield("seeds")
+def IO_die_yield_seeds(IO_die_defects):
+    """Share of IO_dies that work, by Seeds' exponential distribution."""
+    return seeds(IO_die_defects)
+
+
+@_yield("bose_einstein")
+def IO_die_yield_bose_einstein(IO_die_defects, critical_layers):
+    """Share of IO_dies that work, where each critical layer has its share of the defects."""
+    return bose_einstein(IO_die_defects, critical_layers)
+
+
+@alternative(of="die_yield", by="yield_model", label="harvested", unit="1", source="koren1998defect")
+def die_yield_harvested(
+    die_defects, defect_clustering, fabricated_cores, cores, dies, core_area_share, repairable_share
+):
+    """Share of compute dies that sell: as many cores work as the device enables, and all else not repaired by spares.
+
+    Replaces the plain yield. Without a number of fabricated cores every defect outside spares kills the die.
+    """
+    known, dies = fabricated_cores > 0, xp.maximum(dies, 1.0)
+    made = xp.where(known, fabricated_cores / dies, 1.0)
+    needed = xp.where(known, xp.minimum(cores, fabricated_cores) / dies, 1.0)
+    core = die_defects * core_area_share / made
+    rest = die_defects * (1 - core_area_share) * (1 - repairable_share)
+    return harvested(core, rest, made, xp.ceil(needed * (1 - ROUNDING)), defect_clustering)
+
+
+@alternative(of="io_die_yield", by="yield_model", label="harvested", unit="1", source="koren1998defect")
+def io_die_yield_harvested(io_die_defects, io_defect_clustering, repairable_share):
+    """Share of I/O dies that work: they hold no cores, spare parts repair a share of their area."""
+    return negative_binomial(io_die_defects * (1 - repairable_share), io_defect_clustering)
+
+
+@formula(unit="1", source="graening2025catch", family=DIES)
+def IO_field_use(IO_fabricated_area, field_area):
+    """Share of the exposure field that IO_dies cover."""
+    return field_use(IO_fabricated_area, field_area)
+
+
+@formula(unit="USD", source="graening2025catch", family=DIES)
+def IO_die_raw_cost(IO_wafer_price, IO_dies_per_wafer, IO_lithography_share, IO_field_use):
+    """Cost of one IO_die, good or bad."""
+    return raw_cost(IO_wafer_price, IO_dies_per_wafer, IO_lithography_share, IO_field_use)
+
+
+@formula(unit="1", source="graening2025catch", family=DIES)
+def IO_die_tested_yield(IO_die_yield, probe_coverage):
+    """Share of IO_dies that pass the test on the wafer."""
+    return tested_yield(IO_die_yield, probe_coverage)
+
+
+@formula(unit="USD", source="graening2025catch", family=DIES)
+def IO_die_cost(IO_die_raw_cost, IO_probe_cost, IO_die_tested_yield):
+    """Cost of one IO_die that passed its test: it bears the dies that did not."""
+    return (IO_die_raw_cost + IO_probe_cost) / IO_die_tested_yield

@@ -1,0 +1,102 @@
+"""Scaled number formats: how many values share a scale, what scales weigh, and how often a conversion reads its input.
+
+A recipe is data: a row of `RECIPES`. The code ``scaling`` names one; ``usual`` is what the format itself suggests: one
+scale per tensor, known from earlier steps, in 8 bits, and blocks of 16 values in 4 bits.
+"""
+
+from perfgrid.engine import xp
+from perfgrid.engine.registry import alternative, constraint, formula
+
+from .device import UNQUANTISED
+
+RECIPES = {  # 8-bit numbers that scales take per element, reads of the input of a conversion
+    "usual": (0.0, 1.0),  # stands for no scaling in 16-bit formats and wider
+    "delayed": (0.0, 1.0),  # one scale per tensor, known from earlier steps (micikevicius2022fp8)
+    "tensor": (0.0, 2.0),  # one scale per tensor, found by reading it first (liang2024torchtitan)
+    "row": (0.0, 2.0),  # a scale per row, along rows for one product and along columns for the other
+    "block": (4 / 128, 1.0),  # a float32 scale for 128 values, which fit in registers (deepseek2024v3)
+    "mx": (1 / 32, 1.0),  # an 8-bit exponent for 32 values (rouhani2023mx)
+    "nvfp4": (1 / 16, 2.0),  # an 8-bit scale for 16 values, below one of the tensor (nvidia2025nvfp4)
+}
+NAMES = tuple(RECIPES)
+
+
+def of_recipe(recipe, column):
+    """The entry of a recipe, given by its number, in a column of `RECIPES`."""
+    return sum(xp.where(recipe == number, row[column], 0.0) for number, row in enumerate(RECIPES.values()))
+
+
+# ---- which recipe ---------------------------------------------------------------------------------------------------
+
+
+def _usual(label):
+    return alternative(of="usual_scaling", by="precision", label=label, unit="1", source="micikevicius2022fp8")
+
+
+@alternative(
+    of="usual_scaling", by="precision", label="FORMAT", unit="1", source="micikevicius2022fp8", family=UNQUANTISED
+)
+def FORMAT_usual_scaling():
+    """Number of the scaling that FORMAT suggests: none."""
+    return float(NAMES.index("usual"))
+
+
+@_usual("fp8")
+def fp8_usual_scaling():
+    """Number of the scaling that 8-bit formats suggest: one scale per tensor, of earlier steps."""
+    return float(NAMES.index("delayed"))
+
+
+@_usual("fp4")
+def fp4_usual_scaling():
+    """Number of the scaling that 4-bit formats suggest: blocks of 16 values."""
+    return float(NAMES.index("nvfp4"))
+
+
+@formula(unit="1", source="micikevicius2022fp8")
+def scaling_recipe(scaling, usual_scaling):
+    """Number of the scaling in use: the study's, or what the format suggests."""
+    return xp.where(scaling > 0, scaling, usual_scaling)
+
+
+# ---- what follows from it -------------------------------------------------------------------------------------------
+
+
+@formula(unit="byte", source="rouhani2023mx")
+def scale_size(scaling_recipe, fp8_element_size):
+    """Bytes of scales per element of a quantised operand."""
+    return of_recipe(scaling_recipe, 0) * fp8_element_size
+
+
+@formula(unit="1", source="nvidia2025nvfp4")
+def scaling_reads(scaling_recipe):
+    """Times that the conversion of an operand reads it."""
+    return of_recipe(scaling_recipe, 1)
+
+
+@alternative(of="scaling_fits", by="precision", label="FORMAT", unit="1", source="rouhani2023mx", family=UNQUANTISED)
+def FORMAT_scaling_fits():
+    """1 where the scaling serves the format: FORMAT takes no notice of it."""
+    return 1.0
+
+
+@alternative(of="scaling_fits", by="precision", label="fp8", unit="1", source="rouhani2023mx")
+def fp8_scaling_fits(scaling_recipe):
+    """1 where the scaling serves the format: all but that of NVFP4 serve 8 bits."""
+    return xp.where(scaling_recipe == NAMES.index("nvfp4"), 0.0, 1.0)
+
+
+@alternative(of="scaling_fits", by="precision", label="fp4", unit="1", source="rouhani2023mx")
+def fp4_scaling_fits(scaling_recipe):
+    """1 where the scaling serves the format: 4 bits need scales for small blocks, MX or NVFP4."""
+    return xp.where(scaling_recipe >= NAMES.index("mx"), 1.0, 0.0)
+
+
+@constraint(
+    kind="illegal",
+    reason="the scaling does not serve the number format (nvfp4 is for fp4; fp4 needs mx or nvfp4)",
+    source="rouhani2023mx",
+)
+def scaling_serves_format(scaling_fits):
+    """The format of the study is scaled in a way that exists for it."""
+    return scaling_fits > 0

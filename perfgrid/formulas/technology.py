@@ -1,0 +1,149 @@
+"""Technology nodes: what the same circuit takes at another node, and three ways to make a device again there.
+
+A node gives less energy per operation at equal speed, *or* more speed at equal power: two points of one curve, never
+both. Two scalings: what the foundry states (``foundry``), and idealised full steps (``ideal``). Ratios are over the
+device's own node (``native_``) and are 1 there.
+"""
+
+from perfgrid.engine import xp
+from perfgrid.engine.registry import alternative, constraint, formula
+
+AREA_STEP, POWER_STEP = 0.67, 0.54  # area and power of a circuit at equal frequency after one idealised step
+
+
+def circuit_area(shares, native_densities, densities):
+    """Area of a circuit over its area at its own node: each kind of circuit (logic, memory, analog) shrinks by its own.
+
+    ``shares`` are of the area at the own node. Source: shilov2024n2sram (mixed density of 50, 30 and 20 %).
+    """
+    return sum(s * n / xp.where(d > 0, d, 1e30) for s, n, d in zip(shares, native_densities, densities, strict=True))
+
+
+# ---- one circuit ----------------------------------------------------------------------------------------------------
+
+
+@alternative(of="circuit_area_ratio", by="node_scaling", label="foundry", unit="1", source="shilov2024n2sram")
+def foundry_circuit_area_ratio(
+    logic_share, sram_share, native_logic_density, logic_density, native_sram_density, sram_density,
+    native_analog_density, analog_density,
+):  # fmt: skip
+    """Area of the same circuit over that at its own node, by the densities of logic, memory and analog circuits."""
+    shares = (logic_share, sram_share, 1 - logic_share - sram_share)
+    native = (native_logic_density, native_sram_density, native_analog_density)
+    return circuit_area(shares, native, (logic_density, sram_density, analog_density))
+
+
+@alternative(of="circuit_area_ratio", by="node_scaling", label="ideal", unit="1", source="ardalani2022deepflow")
+def ideal_circuit_area_ratio(scaling_generation, native_scaling_generation):
+    """Area of the same circuit over that at its own node, by idealised full steps."""
+    return xp.exp((scaling_generation - native_scaling_generation) * xp.log(AREA_STEP))
+
+
+@alternative(of="energy_ratio_at_speed", by="node_scaling", label="foundry", unit="1", source="shilov2024n2sram")
+def foundry_energy_ratio_at_speed(operation_energy, native_operation_energy):
+    """Energy of an operation at equal speed over that at the own node, as the foundry states."""
+    return operation_energy / xp.where(native_operation_energy > 0, native_operation_energy, 1e30)
+
+
+@alternative(of="energy_ratio_at_speed", by="node_scaling", label="ideal", unit="1", source="ardalani2022deepflow")
+def ideal_energy_ratio_at_speed(scaling_generation, native_scaling_generation):
+    """Energy of an operation at equal speed over that at the own node, by idealised full steps."""
+    return xp.exp((scaling_generation - native_scaling_generation) * xp.log(POWER_STEP))
+
+
+@alternative(of="speed_ratio_at_power", by="node_scaling", label="foundry", unit="1", source="shilov2024n2sram")
+def foundry_speed_ratio_at_power(switching_speed, native_switching_speed):
+    """Speed at equal power over that at the own node, as the foundry states."""
+    return switching_speed / xp.where(native_switching_speed > 0, native_switching_speed, 1e30)
+
+
+@alternative(of="speed_ratio_at_power", by="node_scaling", label="ideal", unit="1", source="ardalani2022deepflow")
+def ideal_speed_ratio_at_power(ideal_energy_ratio_at_speed):
+    """Speed at equal power over that at the own node: power grows with the cube of speed (voltage follows it)."""
+    return xp.exp(-xp.log(ideal_energy_ratio_at_speed) / 3)
+
+
+@alternative(of="clock_ratio", by="node_gain", label="power", unit="1", source="shilov2024n2sram")
+def clock_ratio_kept():
+    """Clock over that at the own node where the gain is taken as power: the same."""
+    return 1.0
+
+
+@alternative(of="clock_ratio", by="node_gain", label="speed", unit="1", source="shilov2024n2sram")
+def clock_ratio_raised(speed_ratio_at_power):
+    """Clock over that at the own node where the gain is taken as speed."""
+    return speed_ratio_at_power
+
+
+@alternative(of="operation_energy_ratio", by="node_gain", label="power", unit="1", source="shilov2024n2sram")
+def operation_energy_ratio_lowered(energy_ratio_at_speed):
+    """Energy of an operation over that at the own node where the gain is taken as power."""
+    return energy_ratio_at_speed
+
+
+@alternative(of="operation_energy_ratio", by="node_gain", label="speed", unit="1", source="shilov2024n2sram")
+def operation_energy_ratio_of_speed(speed_ratio_at_power):
+    """Energy of an operation over that at the own node where the gain is taken as speed: power is the same."""
+    return 1 / xp.where(speed_ratio_at_power > 0, speed_ratio_at_power, 1e30)
+
+
+# ---- a device, made again -------------------------------------------------------------------------------------------
+
+
+@alternative(of="unit_ratio", by="implementation", label="same_design", unit="1", source="ardalani2022deepflow")
+def unit_ratio_of_design():
+    """Units of computation over those of the device, where the design is kept and the die shrinks."""
+    return 1.0
+
+
+@alternative(of="unit_ratio", by="implementation", label="same_area", unit="1", source="ardalani2022deepflow")
+def unit_ratio_of_area(circuit_area_ratio):
+    """Units of computation over those of the device, where they fill the same area."""
+    return 1 / circuit_area_ratio
+
+
+@alternative(of="unit_ratio", by="implementation", label="same_power", unit="1", source="ardalani2022deepflow")
+def unit_ratio_of_power(clock_ratio, operation_energy_ratio):
+    """Units of computation over those of the device, where they take the same power."""
+    return 1 / (clock_ratio * operation_energy_ratio)
+
+
+@formula(unit="1", source="ardalani2022deepflow")
+def die_area_ratio(unit_ratio, circuit_area_ratio):
+    """Area of the compute dies over that of the device at its own node."""
+    return unit_ratio * circuit_area_ratio
+
+
+@formula(unit="1", source="ardalani2022deepflow")
+def throughput_ratio(unit_ratio, clock_ratio):
+    """Rate of operations over that of the device at its own node."""
+    return unit_ratio * clock_ratio
+
+
+@formula(unit="1", source="ardalani2022deepflow")
+def compute_power_ratio(throughput_ratio, operation_energy_ratio):
+    """Power of the compute dies at full rate over that of the device at its own node."""
+    return throughput_ratio * operation_energy_ratio
+
+
+@constraint(
+    kind="illegal",
+    reason="of this node, or of the device's own, density, energy or speed are not known",
+    source="shilov2024n2sram",
+    about="circuit_area_ratio",
+)
+def node_scales(logic_density, sram_density, analog_density, operation_energy, switching_speed, native_logic_density):
+    """All that scales a circuit is known of the node."""
+    known = xp.minimum(xp.minimum(analog_density, operation_energy), switching_speed) > 0
+    return known & (logic_density > 0) & (sram_density > 0) & (native_logic_density > 0)
+
+
+@constraint(
+    kind="illegal",
+    reason="the shares of logic and memory in the area of a die are more than the whole",
+    source="shilov2024n2sram",
+    about="circuit_area_ratio",
+)
+def shares_fit(logic_share, sram_share):
+    """Shares of logic, memory and analog circuits add up to one."""
+    return logic_share + sram_share <= 1

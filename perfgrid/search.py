@@ -1,0 +1,152 @@
+"""The best designs of a study whose grid is never kept."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from perfgrid.analysis.best import best as best_of_result
+from perfgrid.analysis.best import masked
+from perfgrid.engine.dataset import to_dataset
+from perfgrid.engine.errors import PerfgridError, nearest
+from perfgrid.engine.plan import Plan
+from perfgrid.engine.search import SEARCH_TILE_POINTS, Search, Winners, listed
+from perfgrid.engine.space import Axis, Space
+from perfgrid.engine.stages import Evaluation, Progress, enable_compilation_cache
+from perfgrid.run import CLUSTER_SIZE, given_quantities, global_attributes
+from perfgrid.study import Study
+
+RANK = "rank"  # dimension of several best designs of one group
+
+
+def best(
+    what: Study | xr.Dataset,
+    over: str | Sequence[str] | None = None,
+    minimize: str | None = None,
+    maximize: str | None = None,
+    at: Mapping[str, Any] | None = None,
+    count: int = 1,
+    tile_points: int = SEARCH_TILE_POINTS,
+    progress: Progress | None = None,
+) -> xr.Dataset:
+    """The best feasible designs along the axes ``over``, for every label of the other axes, of a study or a result.
+
+    Of a study only minima leave each tile, so a billion points need little memory; what is not stated is taken from its
+    ``[best]``, and ``count`` designs per group come along the dimension ``rank``. ``at`` first selects labels of other
+    axes. A cluster of another size is another question, not a better answer: ``devices`` stays a group. The result
+    holds the outputs of the study and the chosen labels as coordinates; where ``found`` is false a group has no (or not
+    so many) feasible designs: its values are NaN, its labels empty. Raises PerfgridError for unknown names or unless
+    exactly one objective is given.
+    """
+    if isinstance(what, xr.Dataset):
+        if count != 1 or over is None:
+            raise PerfgridError("of a result give the axes to choose along; several best designs are found of a study")
+        return best_of_result(what, over, minimize, maximize, at)
+    stated = what.file.best
+    if minimize is None and maximize is None and stated is not None:
+        minimize, maximize = stated.minimize, stated.maximize
+    if over is None:
+        over, at = (stated.over, at or stated.at) if stated is not None else ([], at)
+    if (minimize is None) == (maximize is None):
+        raise PerfgridError("give either minimize or maximize, or [best] in the study")
+    if not isinstance(count, int) or count < 1:
+        raise PerfgridError(f"the number of best designs must be 1 or more, found {count!r}")
+    over = [over] if isinstance(over, str) else list(dict.fromkeys(over))
+    space = _selected(what, over, at or {})
+    plan = replace(what, space=space).plan()  # outputs that nothing can compute are named before any work
+    enable_compilation_cache()
+    search = Search(
+        what.registry,
+        space,
+        minimize or maximize or "",
+        over,
+        maximize is not None,
+        _cluster_sizes(space, over),
+        what.file.choices,
+        what.file.dtype,
+        tile_points,
+        progress,
+    )
+    return _labelled(what, plan, search, search.winners(count), over, at or {})
+
+
+def _selected(study: Study, over: Sequence[str], at: Mapping[str, Any]) -> Space:
+    """The space with one row of every axis in ``at``."""
+    names = [axis.name for axis in study.space.axes]
+    if both := sorted(set(over) & set(at)):
+        raise PerfgridError(f"axis {both[0]!r} is chosen along and selected at once")
+    for axis in (*over, *at):
+        if axis not in names:
+            raise PerfgridError(f"the study has no axis {axis!r}{nearest(axis, names)}")
+    axes = []
+    for axis in study.space.axes:
+        if axis.name in at:
+            row = [axis.index(study.label(axis.name, at[axis.name]))]
+            columns, scales = ({k: v[row] for k, v in table.items()} for table in (axis.columns, axis.scales))
+            axis = Axis(axis.name, axis.labels[row], columns, scales, axis.shown)
+        axes.append(axis)
+    return Space(tuple(axes), study.space.constants)
+
+
+def _cluster_sizes(space: Space, over: Sequence[str]) -> tuple[str, np.ndarray] | None:
+    """The axis that states cluster sizes, if it is chosen along, and a number for the size of each row."""
+    for axis in space.axes:
+        if axis.name in over and axis.name != CLUSTER_SIZE and CLUSTER_SIZE in axis.columns:
+            return axis.name, np.unique(axis.columns[CLUSTER_SIZE], return_inverse=True)[1]
+    return None
+
+
+def _labelled(
+    study: Study, plan: Plan, search: Search, winners: Winners, over: Sequence[str], at: Mapping[str, Any]
+) -> xr.Dataset:
+    """The winners with all outputs of the study, labelled like the best of a result."""
+    space = plan.study_space
+    names = [search.plan.space.axes[i].name for i in search.groups]
+    single_rows = tuple(1 + i for i, name in enumerate(names) if name in at)
+    groups = [name for name in names if name not in at]
+    dims = ("part", *groups, RANK)
+    exists, *index = (np.squeeze(array, axis=single_rows) for array in (winners.found, *winners.index))
+    found = xr.DataArray(exists, dims=dims)
+    points, numbers = np.flatnonzero(exists), np.zeros(exists.size, int)
+    numbers[points] = np.arange(len(points))
+    places = [rows.reshape(-1)[points] if len(points) else np.zeros(1, int) for rows in index]
+    single = Plan(study.registry, listed(space, places), plan.outputs, plan.choices, constraints=False)
+    values = Evaluation(single, study.file.dtype).collect()
+    named = to_dataset(
+        single, values, study.catalog.references, given_quantities(study), **global_attributes(study)
+    ).drop_vars("point")
+    if "point" not in named.dims:  # no output differs from design to design
+        named = named.expand_dims(point=len(places[0]))
+    chosen = named.isel(point=xr.DataArray(numbers.reshape(exists.shape), dims=dims))
+    chosen.attrs["study_axes"] = " ".join(a.name for a in space.axes)
+    coordinates: dict[str, Any] = {}
+    for axis, rows in zip(space.axes, index, strict=True):
+        if axis.name in at:
+            coordinates[axis.name] = axis.labels[0]
+        elif axis.name in groups:
+            coordinates[axis.name] = axis.labels
+        for column in (axis.name, *axis.shown) if axis.name in over else ():
+            labels = axis.labels if column == axis.name else np.asarray(axis.columns[column])
+            if column != CLUSTER_SIZE:
+                coordinates[column] = (dims, labels[rows])
+        for column in axis.shown if axis.name in groups else ():
+            if column != axis.name:
+                coordinates[column] = (axis.name, np.asarray(axis.columns[column]))
+    chosen = chosen.assign_coords(coordinates)
+    sizes = next((np.unique(a.columns[CLUSTER_SIZE]) for a in space.axes if search.parts_axis >= 0 and a.name in over
+                  and CLUSTER_SIZE in a.columns), None)  # fmt: skip
+    if sizes is None:
+        chosen, found = chosen.isel(part=0), found.isel(part=0)
+    else:
+        chosen = chosen.rename(part=CLUSTER_SIZE).assign_coords({CLUSTER_SIZE: sizes.astype(np.int64)})
+        found = found.rename(part=CLUSTER_SIZE)
+    if exists.shape[-1] == 1:
+        chosen, found = chosen.isel({RANK: 0}), found.isel({RANK: 0})
+    else:
+        chosen = chosen.assign_coords({RANK: np.arange(1, exists.shape[-1] + 1)})
+    order = [d for d in (CLUSTER_SIZE, *(a.name for a in space.axes), RANK) if d in found.dims]
+    return masked(chosen.transpose(*order, ...), found.transpose(*order), over)

@@ -1,0 +1,50 @@
+"""What a study file may hold."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+
+class Best(BaseModel):
+    """The ``[best]`` table of a study: which axes to choose along, by which quantity, at which labels of others."""
+
+    model_config = ConfigDict(extra="forbid")
+    over: str | list[str]
+    minimize: str | None = None
+    maximize: str | None = None
+    at: dict[str, Any] = Field(default_factory=dict)
+
+
+class StudyFile(BaseModel):
+    """What a study file may hold."""
+
+    model_config = ConfigDict(extra="forbid")
+    title: str = "untitled study"
+    workload: Literal["training", "collectives", "manufacturing"] = "training"
+    outputs: list[str] = Field(min_length=1)
+    where: str | None = None
+    dtype: Literal["float32", "float64"] = "float32"
+    axes: dict[str, Any] = Field(default_factory=dict)
+    workload_parameters: dict[str, Any] = Field(default_factory=dict)
+    overrides: dict[str, Any] = Field(default_factory=dict)
+    choices: dict[str, str] = Field(default_factory=dict)
+    catalog: list[str] = Field(default_factory=list)
+    best: Best | None = None
+
+    @field_validator("axes", "workload_parameters", "overrides", mode="before")
+    @classmethod
+    def _as_in_a_file(cls, value: Any) -> Any:
+        """NumPy numbers, arrays, tuples and ranges of a Python study become what a TOML file holds."""
+        return _plain(value)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, (np.generic, np.ndarray)):
+        return value.tolist()
+    if isinstance(value, Mapping):
+        return {key: _plain(inside) for key, inside in value.items()}
+    return [_plain(v) for v in value] if isinstance(value, (list, tuple, range)) else value

@@ -1,0 +1,120 @@
+"""The axis ``sample``: estimates of the catalog varied within their ranges.
+
+A row of the axis is a factor on every sampled quantity. Draws are halves below and halves above the stated value, each
+spread evenly to the end of its range, so that the stated value is the median. Where a study uses several entries of a
+table, a quantity varies by the factors that the ranges of all of them allow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
+
+import numpy as np
+from scipy.stats import qmc
+
+from perfgrid.catalog import Catalog
+from perfgrid.engine.errors import PerfgridError, nearest
+from perfgrid.engine.space import Axis
+
+SAMPLE = "sample"
+METHODS = ("sobol", "latin_hypercube", "one_at_a_time")
+LARGEST = 1_000_000
+
+
+def ranges(catalog: Catalog, entries: Mapping[str, Collection[str]], names: Collection[str]) -> dict[str, Any]:
+    """(table, low, high) as factors on the stated value, for each quantity of ``names`` with a range in the entries."""
+    found = {}
+    for variable in catalog.variables.values():
+        stated = [n for n in (variable.name, f"native_{variable.name}", f"stated_{variable.name}") if n in names]
+        if not stated or variable.kind != "number" or variable.axis is not None:
+            continue
+        low, high, known = 0.0, np.inf, False
+        for entry in (catalog.tables[variable.of][e] for e in entries.get(variable.of, ())):
+            value, detail = entry.values.get(variable.name), entry.details.get(variable.name)
+            if isinstance(value, float) and value > 0 and detail is not None and detail.low != detail.high:
+                at_least = value if detail.low is None else detail.low
+                at_most = value if detail.high is None else detail.high
+                low, high, known = max(low, at_least / value), min(high, at_most / value), True
+            else:
+                low = high = 1.0
+        if known and low < high:
+            found |= {name: (variable.of, low, high) for name in stated}
+    return found
+
+
+def chosen(found: Mapping[str, Any], wanted: Any, place: str) -> dict[str, Any]:
+    """The ranges of the tables and quantities that a study names; all of them where it names none."""
+    if wanted is None:
+        return dict(found)
+    tables = {table for table, _, _ in found.values()}
+    legal = sorted(tables | set(found))
+    if not isinstance(wanted, list) or not all(isinstance(w, str) for w in wanted):
+        raise PerfgridError(f"{place}.of: needs a list of tables or quantities, found {wanted!r}")
+    for name in wanted:
+        if name not in legal:
+            raise PerfgridError(f"{place}.of: {name!r} has no range that the outputs depend on{nearest(name, legal)}")
+    return {name: about for name, about in found.items() if name in wanted or about[0] in wanted}
+
+
+def factors(uniform: np.ndarray, low: float, high: float) -> np.ndarray:
+    """Factors of median 1 from uniform numbers: half of them spread over [low, 1], half over [1, high]."""
+    below, above = low + (1 - low) * 2 * uniform, 1 + (high - 1) * (2 * uniform - 1)
+    return np.where(uniform < 0.5, below, above)
+
+
+def sample_axis(spec: Any, found: Mapping[str, Any], place: str) -> Axis:
+    """The axis of a study's ``[axes.sample]``: method, num, seed, of. PerfgridError for anything else."""
+    if not isinstance(spec, Mapping):
+        raise PerfgridError(f"{place}: needs a table with num and method, found {spec!r}")
+    for key in spec:
+        if key not in ("num", "method", "seed", "of"):
+            raise PerfgridError(f"{place}: unknown key {key!r}{nearest(key, ('num', 'method', 'seed', 'of'))}")
+    method, seed = spec.get("method", "sobol"), spec.get("seed", 0)
+    if method not in METHODS:
+        raise PerfgridError(f"{place}.method must be one of {', '.join(METHODS)}, found {method!r}")
+    varied = chosen(found, spec.get("of"), place)
+    if not varied:
+        raise PerfgridError(f"{place}: nothing that the outputs depend on has a range in the catalog")
+    if method == "one_at_a_time":
+        if "num" in spec:
+            raise PerfgridError(f"{place}: one_at_a_time has two rows for each quantity; leave num out")
+        return _one_at_a_time(varied)
+    num = spec.get("num", 256)
+    for key, value, least in (("num", num, 1), ("seed", seed, 0)):
+        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= LARGEST:
+            raise PerfgridError(
+                f"{place}.{key} must be a whole number between {least} and {LARGEST:,}, found {value!r}"
+            )
+    draws = _draws(method, len(varied), num, seed)
+    scales = {name: factors(draws[:, i], low, high) for i, (name, (_, low, high)) in enumerate(varied.items())}
+    return Axis(SAMPLE, np.arange(num), {}, scales)
+
+
+def _draws(method: str, dimensions: int, num: int, seed: int) -> np.ndarray:
+    if method == "latin_hypercube":
+        return qmc.LatinHypercube(dimensions, rng=seed).random(num)
+    return qmc.Sobol(dimensions, rng=seed).random(2 ** int(np.ceil(np.log2(max(num, 2)))))[:num]
+
+
+def _one_at_a_time(varied: Mapping[str, Any]) -> Axis:
+    """The stated values, and each quantity at the ends of its range while all others stay."""
+    labels, rows = ["stated"], [np.ones(len(varied))]
+    for i, (name, (_, low, high)) in enumerate(varied.items()):
+        for end, factor in (("low", low), ("high", high)):
+            labels.append(f"{name}.{end}")
+            rows.append(np.where(np.arange(len(varied)) == i, factor, 1.0))
+    table = np.array(rows)
+    return Axis(SAMPLE, np.array(labels), {}, {name: table[:, i] for i, name in enumerate(varied)})
+
+
+def entries_of(axes: Iterable[Axis], defaults: Mapping[str, str], catalog: Catalog) -> dict[str, set[str]]:
+    """The catalog entries that axes name, by table, with those taken by default."""
+    used: dict[str, set[str]] = {table: set() for table in catalog.tables}
+    for axis in axes:
+        for table, names in {axis.name: axis.labels, **axis.columns}.items():
+            if table in used:
+                used[table] |= set(map(str, np.asarray(names).tolist())) & set(catalog.tables[table])
+    for table, name in defaults.items():
+        used[table] |= {name} & set(catalog.tables[table])
+    return used

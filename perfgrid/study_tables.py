@@ -1,0 +1,112 @@
+"""What a study takes from the catalog without naming it: default entries, and what ``native`` stands for.
+
+A device names its own node, memory and package. Where a study has no axis of such a table, the device's own entry is
+taken; where it has one, the label ``native`` stands for the own entry, and the device's quantities that follow from the
+table are *re-implemented*: the device states them as ``native_<name>``, formulas derive ``<name>`` (`implementation`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+import numpy as np
+
+from perfgrid.catalog import Catalog, Variable
+from perfgrid.engine.errors import PerfgridError
+from perfgrid.engine.registry import Registry
+from perfgrid.formulas import IMPLEMENTED
+
+NATIVE = "native"  # the label of the device as it is
+STATED, OWN_PREFIX = "stated_", "native_"  # of quantities that a study states, and of the device's own
+DEFAULTS = {  # entries taken where a study names none and needs one
+    "software": "megatron-lm",
+    "link": NATIVE,
+    "circuit": "unit-circuits",
+    "price": "market-2025",
+}
+OWN = {"node": "process_node", "memory": "hbm_generation", "package": "package"}  # a device names its own entry as
+IO_NODE = "io_node"  # an axis of nodes for the I/O dies of a device
+SWITCHABLE = (*OWN, "link")  # tables whose axes may hold that label
+
+
+def reimplemented(registry: Registry, stated: Collection[str]) -> set[str]:
+    """The device quantities that formulas derive because the study states these tables."""
+    changed = {quantity for table in stated for quantity in IMPLEMENTED.get(table, ())}
+    return changed & set(registry.choices) if "device" in stated else set()
+
+
+def bases(stated: Collection[str]) -> dict[str, str]:
+    """The labels that say what a device made again follows from."""
+    if "budget" in stated:
+        return {"device_basis": "budget", "circuit_basis": "budget"}
+    return {"device_basis": "device", "circuit_basis": "stated_node" if "node" in stated else "own_node"}
+
+
+def reached(registry: Registry, catalog: Catalog, outputs: Sequence[str], stated: Collection[str]) -> set[str]:
+    """Every quantity that the outputs may rest on, given what the catalog states as it is."""
+    derived = reimplemented(registry, stated)
+    given = {v.name for v in catalog.variables.values() if v.name not in derived}
+    if "device" in stated:
+        given -= {v.name for v in catalog.variables.values() if v.of in SWITCHABLE and v.of in stated}
+    return registry.below(outputs, given)
+
+
+def switchable_columns(
+    catalog: Catalog, table: str, names: Sequence[str], needed: Collection[str]
+) -> dict[str, np.ndarray]:
+    """Columns of an axis that may hold ``native``: ``stated_<name>``, and where the device's own entry is meant."""
+    native = [name == NATIVE for name in names]
+    entries = [None if own else catalog.entry(table, name) for own, name in zip(native, names, strict=True)]
+    columns = {f"{table}_is_native": np.array(native, float)}
+    for variable in catalog.variables.values():
+        if variable.of == table and variable.kind != "label" and STATED + variable.name in needed:
+            values = [1.0 if e is None else e.values[variable.name] for e in entries]  # 1: any number, never read
+            columns[STATED + variable.name] = np.array(values)
+    return columns
+
+
+def own_columns(
+    catalog: Catalog, table: str, devices: Sequence[str], needed: Collection[str], prefix: str, place: str
+) -> dict[str, np.ndarray]:
+    """Columns of a device axis with the entries of a table that its devices name; PerfgridError for one unknown."""
+    wanted = [v for v in catalog.variables.values() if v.of == table and prefix + v.name in needed]
+    if not wanted:
+        return {}
+    entries = []
+    for device in devices:
+        own = catalog.entry("device", device).values[OWN[table]]
+        if own not in catalog.tables[table]:
+            legal = ", ".join(catalog.tables[table])
+            raise PerfgridError(
+                f"{place}: the {table} of {device} ({OWN[table]} = {own!r}) is not in the catalog, and the outputs "
+                f"need {wanted[0].name}; state it (--set device.{device}.{OWN[table]}=...; known are {legal})"
+            )
+        entries.append(catalog.entry(table, str(own)))
+    columns = {prefix + v.name: np.array([e.values[v.name] for e in entries]) for v in wanted}
+    return columns | ({} if prefix else {table: np.array([e.name for e in entries])})
+
+
+def default_entries(catalog: Catalog, missing: Collection[str], needed: Collection[str]) -> Mapping[str, str]:
+    """The default entries of the tables that a study does not state; beside software only where they are needed."""
+    used = {v.of for v in catalog.variables.values() if {v.name, STATED + v.name} & set(needed)} | {"software"}
+    return {table: name for table, name in DEFAULTS.items() if table in missing and table in used}
+
+
+def io_columns(catalog: Catalog, nodes: Sequence[str], needed: Collection[str], place: str) -> dict[str, np.ndarray]:
+    """Columns ``io_<name>`` with the nodes of I/O dies, ``none`` for devices without; PerfgridError if unknown."""
+    variables = [v for v in catalog.variables.values() if v.of == IO_NODE and v.name in needed]
+    try:
+        entries = {name: catalog.entry("node", name).values for name in nodes if name != "none"}
+    except PerfgridError as error:
+        raise PerfgridError(f"{place}: {error}") from None
+
+    def value(node: str, name: str, otherwise: object) -> object:
+        return entries[node][name.removeprefix("io_")] if node in entries else otherwise
+
+    return {v.name: np.array([value(n, v.name, v.default_value) for n in nodes], float) for v in variables}
+
+
+def unit_of(variables: Mapping[str, Variable], quantity: str) -> str:
+    """The unit of a given quantity, also of what a study states or a device has of its own; a pure number otherwise."""
+    names = (quantity, *(quantity.removeprefix(prefix) for prefix in (STATED, OWN_PREFIX)))
+    return next((variables[name].unit for name in names if name in variables), "1")

@@ -1,0 +1,71 @@
+"""What the ranges of the catalog's estimates make of a result: quantiles over samples, and one assumption at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from perfgrid.engine.dataset import feasible
+from perfgrid.engine.errors import PerfgridError, nearest
+from perfgrid.run import evaluate
+from perfgrid.study import Study, build_study
+from perfgrid.study_samples import SAMPLE
+
+
+def quantiles(result: xr.Dataset, levels: Sequence[float] = (0.05, 0.5, 0.95)) -> xr.Dataset:
+    """Quantiles of every variable over the axis ``sample`` of a result, along a new axis ``quantile``.
+
+    Infeasible samples are left out. Raises PerfgridError for a result without samples and levels outside [0, 1].
+    """
+    if SAMPLE not in result.dims:
+        raise PerfgridError("this result has no axis sample: state [axes.sample] in its study")
+    if not levels or not all(0 <= level <= 1 for level in levels):
+        raise PerfgridError(f"quantiles lie between 0 and 1, found {list(levels)}")
+    numbers = [n for n, v in result.data_vars.items() if v.dtype.kind == "f" and SAMPLE in v.dims]
+    kept = result[numbers].where(feasible(result))
+    return kept.quantile(list(levels), dim=SAMPLE, keep_attrs=True)
+
+
+def _only(spec: Any, label: Any) -> Any:
+    """A listed axis without its other labels, so that ranges are those of the entry in question."""
+    kept = [v for v in spec if str(v) == str(label)] if isinstance(spec, list) else []
+    return kept or spec
+
+
+def tornado(
+    study: Study, output: str, at: Mapping[str, Any] | None = None, of: Sequence[str] | None = None
+) -> xr.Dataset:
+    """How far each estimate moves one output if it lies at the ends of its range while all others stay.
+
+    Variables ``low``, ``high`` (the output with the estimate at its low and its high end) and ``stated`` along the axis
+    ``assumption``, the largest swing first. ``at`` names a label of every axis that has several, ``of`` tables or
+    quantities to look at. Raises PerfgridError for an unknown output, axis or label, or an axis left open.
+    """
+    if output not in study.outputs:
+        raise PerfgridError(f"{output!r} is not among the outputs of the study{nearest(output, study.outputs)}")
+    content = study.file.model_dump(exclude_none=True) | {"outputs": [output]}
+    content["axes"] = {k: _only(v, (at or {}).get(k)) for k, v in study.file.axes.items() if k != SAMPLE}
+    content["axes"][SAMPLE] = {"method": "one_at_a_time", **({"of": list(of)} if of is not None else {})}
+    content.pop("best", None)
+    result = evaluate(build_study(content, study.name, study.catalog, study.formulas), "float64")[output]
+    for axis, label in (at or {}).items():
+        if axis not in result.coords:
+            raise PerfgridError(f"{output} has no axis {axis!r}{nearest(axis, map(str, result.dims))}")
+        matches = np.flatnonzero(result[axis].values.astype(str) == str(label))
+        if matches.size != 1:
+            raise PerfgridError(
+                f"axis {axis!r} has no label {label!r}{nearest(str(label), result[axis].values.astype(str))}"
+            )
+        result = result.isel({result[axis].dims[0]: int(matches[0])})
+    several = [str(d) for d in result.dims if d != SAMPLE and result.sizes[d] > 1]
+    if several:
+        raise PerfgridError(f"a tornado needs a single design; name a label of {', '.join(several)} in at")
+    values = dict(zip(result[SAMPLE].values.astype(str).tolist(), np.ravel(result.values).tolist(), strict=True))
+    names = [label.removesuffix(".low") for label in values if label.endswith(".low")]
+    names.sort(key=lambda name: -abs(values[f"{name}.high"] - values[f"{name}.low"]))
+    ends = {end: ("assumption", [values[f"{name}.{end}"] for name in names]) for end in ("low", "high")}
+    attributes = {k: result.attrs[k] for k in ("units", "long_name") if k in result.attrs}
+    return xr.Dataset({**ends, "stated": values["stated"]}, {"assumption": names}, {"output": output, **attributes})

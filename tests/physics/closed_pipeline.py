@@ -1,0 +1,56 @@
+"""The physics' pipeline of given layer, embedding and head times: the closed forms alone, without kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from .cases import LABELS, graph
+
+PARTS = ("layer", "embedding", "head")
+STAGES = ("first", "middle", "last")
+WANTED = (
+    "slowest_stage_time",
+    "bubble_time",
+    "exposed_pp_time",
+    "layers_interleave",
+    "layers_suffice",
+    *(f"{stage}_stage_{what}" for stage in STAGES for what in ("in_flight", "layers", "embeddings", "heads")),
+)
+
+
+def closed(
+    schedule: str,
+    layers: int,
+    pp: int,
+    chunks: int,
+    microbatches: int,
+    forward: Sequence[float],
+    backward: Sequence[float],
+    handover: float = 0.0,
+    weight: Sequence[float] | None = None,
+) -> dict[str, float]:
+    """What the physics says of one step; ``backward`` includes ``weight``, the weight gradients (half if not given)."""
+    found = {
+        "layers": float(layers),
+        "pp": float(pp),
+        "chunks": float(chunks),
+        "microbatches": float(microbatches),
+        "schedule": float(LABELS["schedule"].index(schedule)),
+        "pp_handover_time": handover,
+        "mtp_layers": 0.0,
+    }
+    for part, f, b, w in zip(PARTS, forward, backward, weight or [b / 2 for b in backward], strict=True):
+        found |= {
+            f"{part}_forward_time": f,
+            f"{part}_time": f + b,
+            f"{part}_input_gradient_time": b - w,
+            f"{part}_weight_gradient_time": w,
+        }
+
+    def value(name):
+        if name not in found:
+            node = graph().nodes[name]
+            found[name] = node.function(*(value(a) for a in node.arguments))
+        return found[name]
+
+    return {name: float(value(name)) for name in WANTED}

@@ -1,0 +1,129 @@
+"""Traffic beside a pass that uses the same tier, against a queue served slice by slice; and where it counts."""
+
+import numpy as np
+import pytest
+
+from perfgrid.formulas.contention import slowdown
+
+from .cases import design, rows
+
+
+@pytest.mark.parametrize("busy", [0.0, 0.2, 0.5, 0.9])
+@pytest.mark.parametrize("needed", [0.1, 0.6, 1.0])
+def test_against_a_queue(needed, busy):
+    """Every period the pass takes the tier first; the transfer hands it work at its own pace and waits for the rest."""
+    periods, backlog, sent, time = 1000, 0.0, 0.0, 0
+    while sent < periods * needed * (1 - 1e-9):
+        time += 1
+        backlog += needed if time <= periods else 0.0
+        served = min(1 - busy, backlog)
+        backlog, sent = backlog - served, sent + served
+    assert slowdown(needed, busy) == pytest.approx(time / periods, abs=2e-3)
+
+
+def test_nobody_starves():
+    assert np.isfinite(slowdown(1.0, np.array([1.0, 2.0]))).all()
+
+
+@pytest.mark.parametrize(("tp", "dp", "device"), [(4.0, 64.0, "h100-sxm-80gb"), (8.0, 64.0, "h100-sxm-80gb")])
+def test_groups_on_different_tiers_do_not_meet(tp, dp, device):
+    """Tensor-parallel ranks inside a node, gradients through the network: each has its tier."""
+    q = design("llama-3.1-70b", device, software="megatron-core", tp=tp, dp=dp, zero=1.0, global_batch=512.0)
+    assert rows(q["tier_occupancy"], "tier")["scale_up"] > 0.1
+    assert rows(q["tier_occupancy"], "tier")["scale_out"] == 0
+    assert q["reduction_contention"] == q["gathering_contention"] == 1
+
+
+def test_groups_on_one_tier_do():
+    across = design("llama-3.1-70b", "h100-sxm-80gb", software="megatron-core", tp=16.0, dp=32.0, zero=1.0,
+                    global_batch=512.0)  # fmt: skip
+    busy, need = (rows(across[name], "tier")["scale_out"] for name in ("tier_occupancy", "reduction_tier_need"))
+    assert across["reduction_contention"] == pytest.approx(need / (1 - busy))
+    assert across["reduction_contention"] > 1.1
+    passes = across["layer_tp_reductions"] + across["layer_tp_gathers"]
+    received = passes * across["tp_message"] * (2 - 1) / 2 / 8  # from the other node, over one adapter
+    assert busy == pytest.approx(received / (50e9 * 0.94) / across["layer_time"])
+
+
+@pytest.mark.parametrize("method", ["ring", "all_gather", "ulysses", "hybrid"])
+def test_context_parallel_ranks_use_their_tiers_hidden_or_not(method):
+    """16 ranks in two nodes; of the bytes of a layer what the busiest rank of a method sends inside and out, by hand.
+
+    In a ring the last rank of a node hands on everything to the next node; gathered keys arrive from the other node
+    once and are spread inside; of an all-to-all 7 and 8 of 16 parts stay and leave; of a hybrid only the ring leaves.
+    """
+    q = design("llama-3.1-70b", "h100-sxm-80gb", software="megatron-core", tp=1.0, cp=16.0, dp=8.0, zero=1.0,
+               ulysses_ranks=8.0, cp_method=method, sequence_length=131072.0, global_batch=64.0, heads=64.0,
+               kv_heads=16.0, recompute="full")  # fmt: skip
+    message, exchanged = q["cp_message"], q["exchanged_activations"]
+    inside, outside = {
+        "ring": (4 * message * 15 / 16, 4 * message * 15 / 16),
+        "all_gather": (4 * message * 7 / 8, 4 * message * 1 / 2 / 8),
+        "ulysses": (3 * exchanged * 7 / 16, 3 * exchanged * 8 / 16),
+        "hybrid": (3 * exchanged * 7 / 8, 4 * message * 1 / 2),
+    }[method]
+    bandwidth = rows(q["tier_bandwidth"], "tier")
+    found = rows(q["cp_tier_occupancy"], "tier")
+    assert found["scale_up"] == pytest.approx(inside / bandwidth["scale_up"] / q["layer_time"], rel=1e-9)
+    assert found["scale_out"] == pytest.approx(outside / bandwidth["scale_out"] / q["layer_time"], rel=1e-9)
+    assert outside > 0 < inside
+    if method != "all_gather":
+        assert found["scale_up"] * bandwidth["scale_up"] + found["scale_out"] * bandwidth["scale_out"] >= (
+            q["layer_cp_bytes"] / q["layer_time"] * (1 - 1e-9)
+        )
+    assert q["reduction_contention"] >= rows(q["reduction_tier_need"], "tier")["scale_out"] / (1 - found["scale_out"])
+
+
+def test_a_hidden_ring_slows_gradients():
+    q = design("llama-3.1-8b", "h100-sxm-80gb", software="megatron-core", tp=1.0, cp=16.0, dp=8.0, zero=1.0,
+               cp_method="ring", cp_overlap=1.0, communication_cores=0.0, sequence_length=131072.0,
+               global_batch=64.0)  # fmt: skip
+    assert q["exposed_cp_time"] == 0
+    busy, need = (rows(q[name], "tier")["scale_out"] for name in ("cp_tier_occupancy", "reduction_tier_need"))
+    assert q["reduction_contention"] == pytest.approx(need / (1 - busy))
+    assert q["reduction_contention"] > 1.1
+
+
+@pytest.mark.parametrize("zero", [0.0, 1.0])
+def test_buckets_of_experts_need_their_tier_too(zero):
+    """A copy of all experts fills a node, so their gradients leave it whole; dense ones are added up inside first."""
+    q = design("mixtral-8x7b", "h100-sxm-80gb", software="megatron-core", tp=1.0, dp=32.0, ep=8.0, zero=zero,
+               global_batch=64.0)  # fmt: skip
+    load = q["expert_replica_message"] * 3 / 4 / rows(q["tier_bandwidth"], "tier")["scale_out"] * (2 - zero)
+    need = rows(q["reduction_tier_need"], "tier")["scale_out"]
+    own = load / q["expert_bucket_reduction_time"]
+    scattered, added_up = (rows(q[f"{x}_tier_load"], "tier")["scale_out"] for x in ("scatter", "shard_replica"))
+    dense = q["scatter_message"] * scattered + 2 * q["shard_replica_message"] * added_up
+    assert dense / (q["scatter_gather_time"] + q["shard_replica_all_reduce_time"]) < own < 1
+    assert need == pytest.approx(own, rel=1e-9)
+    gathered = rows(q["gathering_tier_need"], "tier")["scale_out"]
+    assert gathered * q["expert_shard_gather_time"] >= load * zero / 2 * (1 - 1e-9)  # weights of 16, gradients of 32
+
+
+@pytest.mark.parametrize(("model", "narrower"), [("deepseek-v3", True), ("llama-3.1-8b", False)])
+def test_tensor_parallel_occupancy_is_that_of_the_bytes_sent(model, narrower):
+    q = design(model, "h100-sxm-80gb", software="megatron-core", tp=8.0, dp=8.0, global_batch=64.0)
+    assert (q["latent_saved_bytes"] > 0) == narrower
+    busy = rows(q["tp_tier_occupancy"], "tier")
+    inside = rows(q["tier_bandwidth"], "tier")["scale_up"]
+    assert busy["scale_up"] == pytest.approx(q["layer_tp_bytes"] / inside / q["layer_time"], rel=1e-9)
+    assert busy["scale_out"] == 0
+
+
+def test_ranks_that_share_experts_keep_their_tier_busy():
+    q = design("mixtral-8x7b", "h100-sxm-80gb", tp=2.0, dp=8.0, ep=4.0, etp=2.0, global_batch=64.0, recompute="full")
+    busy = rows(q["etp_tier_occupancy"], "tier")
+    sent = 2 * 3 * q["etp_message"] / 2
+    assert q["layer_etp_bytes"] == pytest.approx(sent)
+    one_of_all = rows(q["etp_tier_bandwidth"], "tier")["scale_up"]
+    assert busy["scale_up"] == pytest.approx(sent / one_of_all / q["layer_time"], rel=1e-9)
+    parts = sum(rows(q[f"{group}_tier_occupancy"], "tier")["scale_up"] for group in ("tp", "cp", "ep", "etp"))
+    assert rows(q["tier_occupancy"], "tier")["scale_up"] == pytest.approx(parts, rel=1e-12)
+
+
+@pytest.mark.parametrize("zero", [0.0, 1.0])
+@pytest.mark.parametrize(("tp", "dp"), [(1.0, 8.0), (2.0, 16.0), (8.0, 64.0), (16.0, 4.0)])
+def test_no_tier_is_needed_for_longer_than_the_transfer_takes(tp, dp, zero):
+    q = design("llama-3.1-70b", "h100-sxm-80gb", tp=tp, dp=dp, zero=zero, global_batch=512.0)
+    assert max(rows(q["reduction_tier_need"], "tier").values()) <= 1
+    assert max(rows(q["tp_tier_occupancy"], "tier").values()) < 1 if tp > 1 else q["tp_message"] > 0

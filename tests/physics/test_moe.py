@@ -1,0 +1,499 @@
+"""Mixtures of experts against enumerations, plain loops, published figures and the dense block that they generalise."""
+
+from itertools import combinations, product
+from statistics import mean
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+
+import perfgrid as pg
+from perfgrid.formulas import INNER
+from perfgrid.formulas.expert_parallel import ALL_TO_ALL, DEDUPLICATED, TWO_PHASE, places_reached
+
+from . import loops
+from .cases import design, entry, evaluate, point, rows
+
+RESOURCE = INNER.position("resource")
+H100 = entry("device", "h100-sxm-80gb")
+EXCHANGES = {"all_to_all": ALL_TO_ALL, "two_phase": TWO_PHASE, "deduplicated": DEDUPLICATED}
+ONE_EXPERT = {"experts": 1.0, "experts_per_token": 1.0, "expert_ffn_size": 14336.0}  # Llama 3.1 8B as a mixture
+
+
+def by_phase(time, axis=None):
+    """Seconds by phase (and a kernel axis), all resources together."""
+    summed = np.sum(np.asarray(time), axis=RESOURCE, keepdims=True)
+    return rows(summed, "phase", axis) if axis else rows(summed, "phase")
+
+
+# ---- routing: every choice of experts, one after the other ----------------------------------------------------------
+
+
+def routings(experts, chosen, groups, chosen_groups):
+    """The experts of every token that the router may send, all equally likely."""
+    size = experts // groups
+    for some in combinations(range(groups), chosen_groups):
+        allowed = [e for e in range(experts) if e // size in some]
+        yield from combinations(allowed, chosen)
+
+
+@pytest.mark.parametrize(("groups", "chosen_groups"), [(1, 1), (2, 1), (4, 2), (8, 3)])
+@pytest.mark.parametrize("places", [1, 2, 4, 8])
+def test_places_reached_against_an_enumeration(places, groups, chosen_groups):
+    experts, chosen = 8, 2 if chosen_groups * 8 // groups > 2 else 1
+    found = mean(
+        len({e * places // experts for e in choice}) for choice in routings(experts, chosen, groups, chosen_groups)
+    )
+    assert places_reached(places, experts, chosen, groups, chosen_groups) == pytest.approx(found, rel=1e-12)
+
+
+@pytest.mark.parametrize(("ranks", "reached"), [(8, 5.294652), (16, 6.523280), (32, 7.266800), (64, 7.675750)])
+def test_ranks_reached_by_eight_of_256_experts(ranks, reached):
+    """Monte-Carlo of 8 different experts drawn from 256: 5.302, 6.526, 7.272, 7.678."""
+    assert places_reached(ranks, 256, 8) == pytest.approx(reached, abs=1e-6)
+
+
+def test_node_limited_routing_of_deepseek_v3():
+    """8 of 256 experts in at most 4 of 8 nodes of 8 ranks: fewer nodes than 4, about as many ranks as experts."""
+    assert places_reached(8, 256, 8, 8, 4) == pytest.approx(3.629011, abs=1e-6)
+    assert places_reached(64, 256, 8, 8, 4) == pytest.approx(7.359370, abs=1e-6)
+
+
+def copies(kind, source, choice, per_node, per_rank):
+    """Copies of one token that cross links inside nodes, and network ports, counted link by link."""
+    ranks = [e // per_rank for e in choice]
+    inside = outside = 0
+    if kind == "deduplicated":
+        nodes = {r // per_node for r in ranks}
+        outside = len(nodes - {source // per_node})
+        for rank in set(ranks):  # handed on by the rank with the source's place in that node
+            inside += rank % per_node != source % per_node
+        return inside, outside
+    for rank in ranks:
+        beyond = rank // per_node != source // per_node
+        outside += beyond
+        if kind == "two_phase":
+            inside += rank % per_node != source % per_node
+        else:
+            inside += not beyond and rank != source
+    return inside, outside
+
+
+@pytest.mark.parametrize("kind", EXCHANGES)
+@pytest.mark.parametrize(("groups", "chosen_groups"), [(0, 0), (4, 2)])
+def test_copies_by_tier_against_counting_links(kind, groups, chosen_groups):
+    """16 experts on 8 ranks in nodes of 4, 3 for each token; all sources and all choices."""
+    q = design(
+        "mixtral-8x7b", tp=1.0, dp=8.0, ep=8.0, global_batch=8.0, scale_up_size=4.0, experts=16.0,
+        experts_per_token=3.0, groups=float(groups), groups_per_token=float(chosen_groups),
+        token_dispatch=float(EXCHANGES[kind]),
+    )  # fmt: skip
+    every = list(routings(16, 3, groups or 1, chosen_groups or 1))
+    counted = [copies(kind, source, choice, 4, 2) for source, choice in product(range(8), every)]
+    found = rows(q["ep_copies"], "tier")
+    assert found["scale_up"] == pytest.approx(mean(c[0] for c in counted), rel=1e-12)
+    assert found["scale_out"] == pytest.approx(mean(c[1] for c in counted), rel=1e-12)
+    posted = {"all_to_all": (3, 4), "two_phase": (3, 1), "deduplicated": (3, 1)}[kind]
+    assert tuple(rows(q["ep_messages"], "tier").values()) == posted
+
+
+def test_bytes_of_a_dispatch_by_hand():
+    """DeepSeek-V3 on 8 nodes of 8: 4096 tokens, 8 bits with a scale for 128 values out, 16 bits back."""
+    q = design(
+        "deepseek-v3", "h800-sxm-80gb", tp=1.0, pp=1.0, dp=64.0, ep=64.0, global_batch=64.0, sequence_length=4096.0,
+        token_dispatch=float(DEDUPLICATED), dispatch_size=1 + 4 / 128,
+    )  # fmt: skip
+    sent, back = rows(q["ep_dispatch_tier_bytes"], "tier"), rows(q["ep_combine_tier_bytes"], "tier")
+    assert sent["scale_out"] == pytest.approx(4096 * 3.629011 * 7 / 8 * 7168 * 1.03125, rel=1e-6)
+    assert sent["scale_up"] == pytest.approx(4096 * 7.359370 * 7 / 8 * 7168 * 1.03125, rel=1e-6)
+    assert back["scale_out"] == pytest.approx(sent["scale_out"] * 2 / 1.03125)
+    assert q["expert_exchange_time"] == pytest.approx(q["ep_dispatch_time"] + q["ep_combine_time"])
+
+
+# ---- what one rank computes -----------------------------------------------------------------------------------------
+
+
+def rank_rows(tokens, tp, ep, etp, experts, chosen, load=1.0):
+    """Rows of each local expert of one rank, counted by sending every choice to its expert."""
+    counts = [0.0] * experts
+    for _ in range(ep * etp):  # ranks that share one copy of all experts
+        for token in range(tokens // tp):
+            for choice in range(chosen):
+                counts[(token * chosen + choice) % experts] += load
+    return counts[: experts // ep]
+
+
+@pytest.mark.parametrize(("tp", "ep", "etp"), [(1, 8, 1), (2, 4, 1), (2, 4, 2), (4, 2, 4), (2, 1, 1)])
+def test_grouped_products_against_a_loop(tp, ep, etp):
+    """Rows, shapes and times of the products of experts, with tensor parallelism of attention and of experts apart."""
+    sequence, hidden, wide, experts, chosen = 2048, 4096, 1536, 16, 2
+    q = design(
+        "mixtral-8x7b", "h100-sxm-80gb", tp=float(tp), dp=8.0 * etp / tp, ep=float(ep), etp=float(etp),
+        microbatch=1.0, global_batch=64.0, sequence_length=float(sequence), experts=float(experts),
+        experts_per_token=float(chosen), expert_ffn_size=float(wide), recompute="none",
+    )  # fmt: skip
+    per_expert = rank_rows(sequence, tp, ep, etp, experts, chosen)
+    assert q["rank_expert_rows"] == sum(per_expert)
+    assert set(per_expert) == {q["grouped_tokens"]}
+    local, m = len(per_expert), int(per_expert[0])
+    m_found, n_found, k_found = (
+        rows(q[f"grouped_{x}"], "phase", "grouped_gemm_kernel") for x in ("rows", "columns", "depth")
+    )
+    found = by_phase(q["grouped_time"], "grouped_gemm_kernel")
+    memory, rate = 3.35e12 * 0.887, 989.4e12 * 0.803 * 0.94
+    for kernel, (inputs, outputs) in {
+        "expert_up": (hidden, 2 * wide // etp), "expert_down": (wide // etp, hidden)
+    }.items():  # fmt: skip
+        for phase, rows_, columns, depth in (
+            ("forward", m, outputs, inputs),
+            ("input_gradient", m, inputs, outputs),
+            ("weight_gradient", outputs, inputs, m),
+        ):
+            shape = rows_, columns, depth
+            assert (m_found[phase, kernel], n_found[phase, kernel], k_found[phase, kernel]) == shape
+            result = 0 if phase == "weight_gradient" else 2
+            accumulate = 8 * local * inputs * outputs / memory if phase == "weight_gradient" else 0.0
+            expected = loops.product_time(*shape, local, H100, 2, result, rate, memory) + accumulate + 3e-6
+            assert found[phase, kernel] == pytest.approx(expected, rel=1e-9), (phase, kernel)
+
+
+@pytest.mark.parametrize(
+    ("groups", "m", "n", "k", "measured"),
+    [
+        (4, 8192, 4096, 7168, 1346e12), (4, 8192, 7168, 2048, 1214e12),
+        (8, 4096, 4096, 7168, 1346e12), (8, 4096, 7168, 2048, 1214e12),
+    ],
+)  # fmt: skip
+def test_grouped_products_against_measurements(groups, m, n, k, measured):
+    """Contiguous grouped products in 8 bits on H800 within 10 % of what DeepGEMM states (README of April 2025)."""
+    q = design(
+        "mixtral-8x7b", "h800-sxm-80gb", software="megatron-core", tp=1.0, dp=1.0, global_batch=1.0, precision="fp8",
+        experts=float(groups), experts_per_token=1.0, expert_ffn_size=float(n), hidden_size=float(k), gated_ffn=False,
+        sequence_length=float(m * groups),
+    )  # fmt: skip
+    time = by_phase(q["grouped_time"], "grouped_gemm_kernel")["forward", "expert_up"]
+    assert 2 * groups * m * n * k / time == pytest.approx(measured, rel=0.1)
+
+
+def test_streaming_kernels_against_a_list():
+    """Every array that routing, permutation, sorting and activation read or write in one layer, both ways."""
+    tokens, hidden, wide, experts, chosen, ep = 4096, 2048, 768, 128, 8, 8
+    q = design(
+        "qwen3-30b-a3b", "h100-sxm-80gb", tp=1.0, dp=8.0, ep=8.0, global_batch=64.0, sequence_length=4096.0,
+        recompute="none",
+    )  # fmt: skip
+    received = tokens * chosen  # of eight ranks an eighth of theirs
+    forward = {
+        "routing": tokens * experts * (4 + 4 + 4 + 4 + 1 + 4 + 1),
+        "permute": 2 * 2 * tokens * chosen * hidden,
+        "sort": 2 * 2 * received * hidden,
+        "unpermute": 2 * tokens * chosen * hidden + 2 * tokens * hidden,
+        "expert_activation": 2 * 3 * received * wide,
+    }
+    backward = {
+        "routing": tokens * experts * (4 + 4 + 4),
+        "permute": forward["unpermute"],
+        "sort": forward["sort"],
+        "unpermute": forward["permute"],
+        "expert_activation": 2 * 5 * received * wide,
+    }
+    found = by_phase(q["expert_stream_time"], "expert_stream_kernel")
+    bandwidth = 3.35e12 * 0.887
+    for name in forward:
+        assert found["forward", name] == pytest.approx(forward[name] / bandwidth + 3e-6), name
+        assert found["input_gradient", name] == pytest.approx(backward[name] / bandwidth + 3e-6), name
+        assert found["weight_gradient", name] == 0
+    runs = rows(q["layer_expert_streams"], "expert_stream_kernel")
+    assert runs == {"routing": 1, "permute": 1, "sort": 2, "unpermute": 1, "expert_activation": 1}
+    assert q["rank_experts"] == experts / ep
+
+
+def test_sorting_is_needless_where_the_exchange_sorts_or_nothing_is_exchanged():
+    given_ = {"tp": 1.0, "dp": 8.0, "global_batch": 64.0}
+    for changes in ({"ep": 1.0}, {"ep": 8.0}, {"ep": 4.0, "token_dispatch": float(DEDUPLICATED)}):
+        q = design("mixtral-8x7b", **given_, **changes)
+        assert rows(q["layer_expert_streams"], "expert_stream_kernel")["sort"] == 0, changes
+    assert rows(design("mixtral-8x7b", **given_, ep=4.0)["layer_expert_streams"], "expert_stream_kernel")["sort"] == 2
+
+
+# ---- one expert for all is a dense block ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("precision", ["bf16", "fp8"])
+@pytest.mark.parametrize("tp", [1.0, 4.0])
+def test_one_expert_of_the_full_width_is_the_dense_block(tp, precision):
+    """But for the router, the permutation and, in 8 bits, conversions that a norm does for a dense block."""
+    base = {"tp": tp, "dp": 4.0, "global_batch": 16.0, "recompute": "none", "precision": precision, "zero": 1.0}
+    dense = design("llama-3.1-8b", "h100-sxm-80gb", **base)
+    mixed = design("llama-3.1-8b", "h100-sxm-80gb", **base, etp=tp, **ONE_EXPERT)
+    plain, grouped = by_phase(dense["gemm_time"], "gemm_kernel"), by_phase(mixed["grouped_time"], "grouped_gemm_kernel")
+    streams = by_phase(dense["stream_time"], "stream_kernel")
+    own = by_phase(mixed["expert_stream_time"], "expert_stream_kernel")
+    for phase in INNER.labels["phase"]:
+        assert grouped[phase, "expert_up"] == plain[phase, "ffn_up"]
+        assert grouped[phase, "expert_down"] == plain[phase, "ffn_down"]
+        assert own[phase, "expert_activation"] == streams[phase, "activation"]
+    router = sum(t for (_, kernel), t in by_phase(mixed["gemm_time"], "gemm_kernel").items() if kernel == "router")
+    moved = sum(t for (_, kernel), t in own.items() if kernel in ("routing", "permute", "unpermute"))
+    assert rows(mixed["layer_expert_streams"], "expert_stream_kernel")["sort"] == 0
+    added = router + moved + sum(by_phase(mixed["expert_cast_time"]).values())
+    removed = sum(by_phase(dense["cast_time"]).values()) - sum(by_phase(mixed["cast_time"]).values())
+    kernels = [np.sum(q["layer_phase_time"]) for q in (dense, mixed)]
+    assert kernels[1] - kernels[0] == pytest.approx(added - removed, rel=1e-9)
+    assert mixed["model_flops_per_token"] - dense["model_flops_per_token"] == 6 * 32 * 4096
+    tokens = mixed["sharded_tokens"]
+    kept = mixed["layer_activations"] - dense["layer_activations"]
+    assert kept == pytest.approx(dense["microbatch_tokens"] * 4096 * 2 + tokens * 4)
+    total = [q["stage_parameters"] + q["stage_expert_parameters"] for q in (dense, mixed)]
+    assert total[1] - total[0] == 32 * 4096  # routers
+    assert mixed["state_memory"] == pytest.approx(dense["state_memory"] + 32 * 4096 * dense["parameter_state_size"])
+    assert mixed["dp_bytes"] == pytest.approx(dense["dp_bytes"], rel=1e-4)
+    assert mixed["ep_calls"] == mixed["ep_bytes"] == 0
+
+
+def test_gathered_rows_replace_the_exchange_of_the_dense_block():
+    """With etp = tp each rank gathers and scatters what a dense block's ranks do, and no other exchange is left."""
+    base = {"tp": 4.0, "dp": 4.0, "global_batch": 16.0, "recompute": "none"}
+    dense = design("llama-3.1-8b", **base)
+    mixed = design("llama-3.1-8b", **base, etp=4.0, **ONE_EXPERT)
+    assert mixed["etp_message"] == dense["tp_message"]
+    assert mixed["expert_exchange_time"] == pytest.approx(2 * dense["tp_gather_time"])
+    assert mixed["ffn_forward_exposed_tp_time"] == 0
+    assert mixed["layer_tp_reductions"] == dense["layer_tp_reductions"] / 2
+
+
+# ---- the whole model ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("model", "total", "active", "layers_with_experts"),
+    [
+        ("mixtral-8x7b", 46.7e9, 12.9e9, 32),
+        ("qwen3-235b-a22b", 235e9, 22e9, 94),
+        ("deepseek-v3", 671e9, 37e9, 58),
+    ],
+)
+def test_parameters_on_the_ranks_and_flops_of_a_token(model, total, active, layers_with_experts):
+    """All ranks together hold the published parameters; a token is multiplied by the published active ones."""
+    q = design(model, tp=1.0, pp=1.0, dp=8.0, ep=8.0, global_batch=8.0, mtp_layers=0.0)
+    assert q["moe_layers"] == layers_with_experts
+    routed = 8 * q["stage_expert_parameters"]
+    assert routed == pytest.approx(layers_with_experts * q["experts"] * q["expert_parameters"])
+    attention = q["layers"] * (q["attention_matrix_parameters"] - q["rank_attention_parameters"])
+    assert routed + q["stage_parameters"] + attention == pytest.approx(q["total_parameters"], rel=1e-3)
+    assert q["total_parameters"] == pytest.approx(total, rel=0.01)
+    products = q["model_flops_per_token"] - 3 * q["layers"] * q["core_forward_flops"]
+    assert products / 6 == pytest.approx(q["parameters_per_token"], rel=1e-3)
+    looked_up = q["vocab_size"] * q["hidden_size"]
+    assert products / 6 - 0.01 * active <= active <= products / 6 + looked_up + 0.01 * active
+
+
+def test_dense_layers_come_first():
+    """DeepSeek-V3 has 61 layers, the first three dense: on 16 stages three of the first stage's, none elsewhere."""
+    q = design("deepseek-v3", tp=1.0, pp=16.0, dp=8.0, ep=8.0, global_batch=128.0, mtp_layers=0.0)
+    expert = 256 / 8 * 3 * 7168 * 2048
+    held = {s: q[f"{s}_stage_expert_parameters"] / expert for s in ("first", "middle", "last")}
+    layers = {s: q[f"{s}_stage_layers"] for s in held}
+    assert held == {"first": layers["first"] - 3, "middle": layers["middle"], "last": layers["last"]}
+
+
+def test_gradients_of_experts_are_reduced_over_their_own_ranks():
+    """64 ranks, 8 of them for one copy of all experts: 8 ranks share each expert, 64 everything else."""
+    q = design("mixtral-8x7b", tp=1.0, dp=64.0, ep=8.0, global_batch=64.0, zero=1.0)
+    expert = 32 * 3 * 4096 * 14336
+    rest = 32 * (4096 * (2 * 4096 + 2 * 1024) + 4096 * 8 + 2 * 4096) + 2 * 32000 * 4096
+    sent = expert * (4 + 2) * 7 / 8 + rest * (4 + 2) * 63 / 64
+    assert q["dp_bytes"] == pytest.approx(sent, rel=1e-9)
+    alone = design("mixtral-8x7b", tp=1.0, dp=8.0, ep=8.0, global_batch=64.0, zero=1.0)
+    assert alone["expert_replica"] == 1
+    assert alone["expert_reduction_time"] == alone["expert_gathering_time"] == 0
+    assert alone["dp_buckets"] == alone["gradient_buckets"]
+    per_parameter = 2 + 4 + 12 / 8, 2 + 4 + 12 / 64
+    assert q["state_memory"] == pytest.approx(expert * per_parameter[0] + rest * per_parameter[1])
+
+
+def test_activations_against_stored_tensors():
+    """Tensors that one layer with experts keeps for the backward pass on one rank, listed one by one."""
+    tp, ep, etp, tokens, hidden, wide, experts, chosen = 2, 4, 2, 4096, 7168, 2048, 256, 8
+    q = design(
+        "deepseek-v3", tp=2.0, dp=4.0, ep=4.0, etp=2.0, global_batch=8.0, sequence_length=4096.0, recompute="none",
+    )  # fmt: skip
+    own = tokens // tp
+    received = own * ep * chosen // ep * etp  # a quarter of what four groups of two ranks send
+    kept = [(own * experts, 4)]  # scores
+    kept += [(received * hidden, 2)]  # copies, sorted by expert
+    kept += [(received * wide // etp, 2)] * 3  # gate, input and result of the activation function
+    kept += [(tokens * wide // tp, 2)] * 3  # the same of the shared expert
+    assert q["expert_layer_activations"] == sum(n * size for n, size in kept)
+    dense = tokens * 18432 // tp * 3 * 2
+    assert q["feed_forward_activations"] == pytest.approx(dense * 3 / 61 + q["expert_layer_activations"] * 58 / 61)
+    assert q["expert_buffers"] == (own * chosen + received) * hidden * 2
+
+
+def test_tensor_parallel_exchange_of_a_layer_with_experts():
+    """Routed experts have no part in it; a shared expert has, like a dense block."""
+    base = {"tp": 2.0, "dp": 4.0, "ep": 8.0, "global_batch": 8.0}
+    assert design("qwen3-30b-a3b", **base)["layer_tp_gathers"] == 3
+    q = design("deepseek-v3", **base)
+    assert q["layer_tp_gathers"] == pytest.approx(6)
+    times = by_phase(q["gemm_time"], "gemm_kernel")
+    mixed = 3 / 61 * times["forward", "ffn_up"] + 58 / 61 * times["forward", "shared_up"]
+    assert rows(q["ffn_column_time"], "phase")["forward"] == pytest.approx(mixed)
+
+
+# ---- properties -----------------------------------------------------------------------------------------------------
+
+mixtures = st.fixed_dictionaries(
+    {
+        "model": st.sampled_from(["mixtral-8x7b", "qwen3-30b-a3b", "deepseek-v3", "gpt-oss-20b", "llama-3.1-8b"]),
+        "device": st.sampled_from(["a100-sxm-80gb", "h100-sxm-80gb", "gb200"]),
+        "software": st.sampled_from(["megatron-lm", "megatron-core"]),
+        "tp": st.sampled_from([1.0, 2.0, 3.0]),
+        "pp": st.sampled_from([1.0, 2.0, 8.0]),
+        "dp": st.sampled_from([8.0, 24.0, 64.0]),
+        "ep": st.sampled_from([1.0, 2.0, 8.0, 64.0]),
+        "etp": st.sampled_from([1.0, 2.0]),
+        "global_batch": st.just(192.0),
+        "sequence_length": st.sampled_from([64.0, 2048.0, 16384.0]),
+        "precision": st.sampled_from(["bf16", "fp8"]),
+        "recompute": st.sampled_from(["none", "selective", "full"]),
+        "sequence_parallel": st.booleans(),
+        "zero": st.sampled_from([0.0, 1.0]),
+        "token_dispatch": st.sampled_from([0.0, 1.0, 2.0]),
+        "expert_imbalance": st.sampled_from([1.0, 1.7]),
+        "capacity_factor": st.sampled_from([0.0, 1.25]),
+        "ep_overlap": st.sampled_from([0.0, 0.5]),
+        "shared_expert_overlap": st.sampled_from([0.0, 0.5]),
+    }
+)
+quick = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+
+@quick
+@given(mixtures)
+def test_everything_is_finite_and_adds_up(drawn):
+    q = design(**drawn)
+    for name, value in q.items():
+        array = np.abs(np.asarray(value, dtype=np.float64))
+        assert np.all((array == 0) | ((array >= 1e-30) & (array <= 1e30))), name  # false for NaN
+    assert sum(q[part] for part in pg.BREAKDOWN) == pytest.approx(q["step_time"], rel=1e-9)
+    assert 0 <= q["exposed_ep_time"] <= q["step_time"]
+
+
+@quick
+@given(mixtures, st.sampled_from(["ep_overlap", "shared_expert_overlap", "scale_up_bandwidth", "scale_out_bandwidth"]))
+def test_more_overlap_or_bandwidth_is_never_slower(drawn, name):
+    before = point(**drawn)
+    assume(before["tp"] * before["dp"] % (before["ep"] * before["etp"]) == 0)
+    more = 1.0 if name.endswith("overlap") else before[name] * 1.5
+    assert evaluate({**before, name: more})["step_time"] <= evaluate(before)["step_time"] * (1 + 1e-12)
+
+
+@quick
+@given(mixtures, st.sampled_from([1.01, 2.0, 30.0]))
+def test_imbalance_and_capacity_are_never_faster_and_end_at_the_whole_batch(drawn, factor):
+    before = point(**{**drawn, "capacity_factor": 0.0})
+    after = {**before, "expert_imbalance": before["expert_imbalance"] * factor}
+    old, new = evaluate(before), evaluate(after)
+    assert new["step_time"] >= old["step_time"] * (1 - 1e-12)
+    assert new["activation_memory"] >= old["activation_memory"]
+    most = max(min(before["ep"], before["experts"] / max(before["experts_per_token"], 1)), 1)
+    assert new["expert_load"] == min(before["expert_imbalance"] * factor, most)
+    padded = evaluate({**before, "capacity_factor": before["expert_imbalance"] * factor})
+    assert padded["expert_load"] >= new["expert_load"] or drawn["model"] == "llama-3.1-8b"
+
+
+@quick
+@given(mixtures)
+def test_a_copy_for_each_node_never_sends_more(drawn):
+    sent = [rows(design(**{**drawn, "token_dispatch": float(EXCHANGES[k])})["ep_copies"], "tier") for k in EXCHANGES]
+    direct, two_phase, once = sent
+    assert once["scale_out"] <= direct["scale_out"] * (1 + 1e-12)
+    assert once["scale_up"] <= two_phase["scale_up"] * (1 + 1e-12)
+    assert two_phase["scale_out"] == direct["scale_out"]
+
+
+def test_balanced_ranks_wait_for_nobody():
+    """An imbalance of 1 is the balanced case, and on one rank there is no other."""
+    base = {"tp": 1.0, "dp": 8.0, "global_batch": 64.0}
+    even, uneven = (design("mixtral-8x7b", **base, ep=8.0, expert_imbalance=x) for x in (1.0, 1.5))
+    assert even["rank_expert_rows"] == 2048 * 2
+    assert uneven["rank_expert_rows"] == 2048 * 2 * 1.5
+    alone = [design("mixtral-8x7b", **base, expert_imbalance=x)["step_time"] for x in (1.0, 1.5)]
+    assert alone[0] == alone[1]
+
+
+def test_an_exchange_hides_behind_kernels():
+    """Behind the shared expert at most its time, behind another microbatch everything if kernels take longer."""
+    base = {"tp": 1.0, "dp": 64.0, "ep": 64.0, "global_batch": 640.0, "recompute": "none", "communication_cores": 0.0}
+    exposed = design("deepseek-v3", "h100-sxm-80gb", **base)
+    beside = design("deepseek-v3", "h100-sxm-80gb", **base, shared_expert_overlap=1.0)
+    shared = sum(rows(exposed["shared_expert_time"], "phase").values())
+    saved = exposed["layer_exposed_ep_time"] - beside["layer_exposed_ep_time"]
+    assert saved == pytest.approx(58 / 61 * shared)
+    paired = design("deepseek-v3", "h100-sxm-80gb", **base, ep_overlap=1.0)
+    kernels = float(np.sum(exposed["layer_busy_time"]))
+    assert paired["layer_exposed_ep_time"] == pytest.approx(max(exposed["layer_exposed_ep_time"] - kernels, 0.0))
+    near = design("deepseek-v3", "gb200", **base, ep_overlap=1.0)
+    assert near["exposed_ep_time"] == 0 < near["expert_exchange_time"]
+
+
+@pytest.mark.parametrize(("recompute", "passes"), [("none", 2), ("selective", 2), ("full", 3)])
+def test_exchanges_of_a_step(recompute, passes):
+    """Out and back in every pass of the 58 layers with experts, all waited for where nothing overlaps."""
+    q = design("deepseek-v3", tp=1.0, dp=64.0, ep=64.0, global_batch=256.0, recompute=recompute, mtp_layers=0.0)
+    assert q["ep_calls"] == pytest.approx(4 * 58 * passes * 2)
+    assert q["exposed_ep_time"] == pytest.approx(4 * 58 * passes * (q["ep_dispatch_time"] + q["ep_combine_time"]))
+    sent = sum(rows(q["ep_dispatch_tier_bytes"], "tier").values())
+    assert q["ep_bytes"] == pytest.approx(q["ep_calls"] * sent)
+
+
+@pytest.mark.parametrize(("recompute", "passes"), [("none", 2), ("full", 3)])
+def test_ranks_that_share_experts_send_their_rows(recompute, passes):
+    """Two of four ranks' choices are gathered by each and its parts scattered, in the 32 layers and every pass."""
+    q = design("mixtral-8x7b", tp=4.0, dp=4.0, ep=4.0, etp=4.0, global_batch=16.0, recompute=recompute)
+    received = 2048 / 4 * 2  # two choices of every token, from four ranks for a quarter of the experts
+    other_three = 3 * received * 4096 * 2
+    assert q["layer_etp_bytes"] == pytest.approx(2 * passes * other_three)
+    assert q["etp_bytes"] == pytest.approx(4 * 32 * q["layer_etp_bytes"])
+    assert design("mixtral-8x7b", tp=4.0, dp=4.0, ep=4.0, global_batch=16.0)["etp_bytes"] == 0
+
+
+def test_a_capacity_evens_out():
+    """The fullest rank has more than the mean one unless all are padded to the same capacity."""
+    base = {"tp": 1.0, "dp": 8.0, "ep": 8.0, "global_batch": 64.0, "expert_imbalance": 1.5}
+    assert design("mixtral-8x7b", **base)["uneven_load"] == 1.5
+    assert design("mixtral-8x7b", **base, capacity_factor=2.0)["uneven_load"] == 1
+
+
+# ---- what is impossible ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("flag", "model", "changes"),
+    [
+        ("experts_divide", "mixtral-8x7b", {"dp": 3.0, "ep": 3.0}),
+        ("experts_divide", "mixtral-8x7b", {"dp": 16.0, "ep": 16.0}),
+        ("experts_exist", "llama-3.1-8b", {"dp": 8.0, "ep": 8.0}),
+        ("experts_exist", "llama-3.1-8b", {"dp": 8.0, "etp": 2.0}),
+        ("experts_fill_stage", "mixtral-8x7b", {"dp": 4.0, "ep": 8.0}),
+        ("expert_width_divides", "qwen3-30b-a3b", {"dp": 5.0, "etp": 5.0}),
+        ("shared_width_divides", "deepseek-v3", {"tp": 3.0}),
+        ("experts_need_sequence_parallel", "mixtral-8x7b", {"tp": 2.0, "sequence_parallel": False}),
+        ("choices_suffice", "mixtral-8x7b", {"experts_per_token": 9.0}),
+        ("choices_suffice", "mixtral-8x7b", {"experts_per_token": 0.0}),
+        ("choices_suffice", "deepseek-v3", {"groups_per_token": 1.0, "experts_per_token": 33.0}),
+        ("experts_follow_attention", "mixtral-8x7b", {"parallel_block": True}),
+        ("capacity_suffices", "mixtral-8x7b", {"dp": 8.0, "ep": 8.0, "capacity_factor": 1.0, "expert_imbalance": 1.2}),
+    ],
+)
+def test_impossible_mixtures_are_flagged(flag, model, changes):
+    stages = {"tp": 1.0, "pp": 1.0, "dp": 1.0, "global_batch": 240.0}
+    assert not design(model, **{**stages, **changes})[flag]
+    fine = design(model, **stages)
+    assert fine[flag]
+    assert all(
+        fine[c]
+        for c in ("etp_fills_tiers_of_experts", "ep_fills_tiers_of_experts", "expert_replica_fills_tiers_of_experts")
+    )

@@ -1,0 +1,140 @@
+"""Sharding, offloading, adapters, scaled formats, chosen recomputation on grids: as replayed, in units, with slopes."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import perfgrid as pg
+from perfgrid.catalog import load_catalog
+from perfgrid.engine import replay, resolve
+from perfgrid.engine.plan import Plan
+from perfgrid.engine.space import Space
+from perfgrid.formulas import training_registry
+from tests.units import check
+
+from .cases import LABELS, point
+
+CATALOG = load_catalog()
+OUTPUTS = [
+    "step_time", *pg.BREAKDOWN, "memory_per_device", "state_memory", "activation_memory", "working_memory",
+    "recompute_choice", "dp_bytes", "dp_calls", "checkpoint_time", "goodput", "expected_training_time",
+    "model_flops_utilization", "time_between_failures",
+]  # fmt: skip
+STUDIES = [
+    {
+        "axes": {
+            "software": ["torchtitan", "megatron-core", "deepspeed"],
+            "zero": [0, 1, 2, 3],
+            "zero_size": [0, 4],
+            "offload": ["none", "optimizer", "activations"],
+            "recompute": ["none", "least"],
+            "hbm_capacity": {"scale": [0.2, 0.5, 1.0]},
+            "parallelism": {"devices": [64], "tp": [1, 2, 8], "pp": [1, 2, 4], "chunks": [1, 2]},
+        },
+        "model": "llama-3.1-70b",
+        "device": "h100-sxm-80gb",
+    },
+    {
+        "axes": {
+            "precision": ["bf16", "fp8", "fp4"],
+            "scaling": ["usual", "tensor", "mx", "nvfp4"],
+            "lora_rank": [0, 16],
+            "lora_targets": ["all", "qkv"],
+            "recompute": ["least", "full"],
+            "microbatch": [1, 4],
+            "host_bandwidth": {"scale": [0.1, 1.0]},
+            "parallelism": {"devices": [16], "tp": [1, 4], "pp": [1, 4], "chunks": [1, 2]},
+        },
+        "model": "llama-2-70b",
+        "device": "gb200",
+    },
+]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("content", STUDIES, ids=["sharded", "fine-tuned"])
+def test_the_grid_equals_a_replay(content, dtype):
+    axes = {**content["axes"], "model": [content["model"]], "device": [content["device"]],
+            "topology": ["rail-optimized"]}  # fmt: skip
+    sizes = {"sequence_length": 8192, "global_batch": 64}
+    made = pg.Study.make(CATALOG, outputs=OUTPUTS, axes=axes, workload_parameters=sizes)
+    space, generator = made.space, np.random.default_rng(3)
+    names = OUTPUTS + [c.name for c in made.registry.constraints()]
+    graph = resolve(made.registry, names, space.names(), labels=space.label_quantities())
+    ds = pg.evaluate(made, dtype, 5000, 300)
+    tolerance = {"float32": 2e-5, "float64": 1e-12}[dtype]
+    for _ in range(40):
+        index = tuple(int(generator.integers(n)) for n in space.shape)
+        values = replay(graph, {n: space.at(n, index) for n in graph.leaves})
+        at = {a.name: i for a, i in zip(space.axes, index, strict=True)}
+        for name in graph.wanted:
+            variable = ds[name]
+            found = variable.isel({d: at[str(d)] for d in variable.dims}).item()
+            if variable.dtype == np.int8:
+                assert found == values[name], (name, at)
+                continue
+            alike = [a for a in graph.nodes[name].arguments if a in graph.nodes]
+            alike = [a for a in alike if graph.nodes[a].unit == graph.nodes[name].unit]
+            scale = max([abs(values[name]), *(float(np.max(np.abs(values[a]))) for a in alike)])
+            assert abs(found - values[name]) <= tolerance * scale, (name, at)
+
+
+def test_the_choice_is_told_in_words():
+    made = pg.Study.make(
+        CATALOG,
+        outputs=["recompute_choice", "memory_per_device"],
+        axes={"model": ["llama-2-7b"], "device": ["h100-sxm-80gb"], "topology": ["rail-optimized"],
+              "recompute": ["least"], "microbatch": [1, 2, 4, 8, 16, 32],
+              "parallelism": {"devices": [8], "tp": [2], "pp": [1], "chunks": [1]}},
+        workload_parameters={"sequence_length": 4096, "global_batch": 128},
+    )  # fmt: skip
+    found = pg.evaluate(made).recompute_choice
+    assert found.attrs["flag_meanings"] == "none selective full"
+    numbers = np.ravel(found.values)
+    assert list(numbers) == sorted(numbers)
+    assert {0, 2} <= set(numbers.astype(int))
+
+
+@pytest.mark.parametrize("offload", ["none", "optimizer", "activations"])
+@pytest.mark.parametrize("precision", ["bf16", "fp4"])
+def test_every_formula_keeps_its_units(offload, precision):
+    registry = training_registry()
+    named = {"precision": precision, "recompute": "least", "schedule": "1f1b", "library": "nccl", "offload": offload}
+    units = {v.name: v.unit for v in CATALOG.variables.values()}
+    problems = check(Plan(registry, Space((), {**point(), **named}), OUTPUTS), units)
+    assert not problems, "\n".join(sorted(set(problems)))
+
+
+LEAVES = (
+    "hbm_bandwidth", "hbm_capacity", "host_bandwidth", "scale_up_bandwidth", "scale_out_bandwidth", "peak_bf16_rate",
+    "dp_overlap", "parameter_overlap", "device_failure_rate", "checkpoint_bandwidth", "gathering_copy_size",
+)  # fmt: skip
+POINTS = [
+    {"software": "torchtitan", "zero": 3.0, "dp": 16.0, "tp": 1.0, "recompute": "least"},
+    {"software": "torchtitan", "zero": 3.0, "dp": 16.0, "pp": 2.0, "tp": 2.0, "zero_size": 8.0},
+    {"software": "megatron-core", "zero": 1.0, "dp": 8.0, "offload": "optimizer", "lora_rank": 16.0},
+    {"software": "maxtext", "zero": 3.0, "dp": 1.0, "tp": 1.0, "offload": "activations", "recompute": "full"},
+    {"software": "deepspeed", "zero": 2.0, "dp": 8.0, "precision": "fp4", "offload": "activations"},
+]
+
+
+@pytest.mark.parametrize("changes", POINTS)
+def test_derivatives_are_finite(changes):
+    given = point("llama-3.1-8b", "gb200", **{"global_batch": 64.0, "sequence_length": 4096.0, **changes})
+    wanted = ["step_time", "memory_per_device", "expected_training_time", "dp_bytes"]
+    labels = {name: (given[name],) for name in (*LABELS, "offload")}
+    graph = resolve(training_registry(), wanted, given, labels=labels)
+    fixed = {n: jnp.asarray(0.0 if n in labels else given[n]) for n in graph.leaves}
+
+    def evaluated(free):
+        results = {**fixed, **free}
+        for node in graph.nodes.values():
+            results[node.name] = node.function(*(results[a] for a in node.arguments))
+        return jnp.stack([jnp.ravel(results[name])[0] for name in wanted])
+
+    free = {name: fixed[name] for name in LEAVES if name in fixed}
+    slopes = jax.jit(jax.jacfwd(evaluated))(free)
+    for name, slope in slopes.items():
+        assert np.isfinite(slope).all(), name
+    assert slopes["hbm_bandwidth"][0] < 0

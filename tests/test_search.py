@@ -1,0 +1,127 @@
+"""The best designs of a study without its grid, against the best of the whole result; the command."""
+
+import json
+
+import numpy as np
+import pytest
+
+import perfgrid as pg
+from perfgrid.analysis import best as best_of_result
+from tests.test_bad_input import run
+
+STUDY = """
+title = "Small"
+outputs = ["step_time", "memory_per_device", "bubble_fraction", "layer_phase_time"]
+[axes]
+model = ["llama-2-7b", "llama-2-13b"]
+device = ["a100-sxm-80gb", "h100-sxm-80gb"]
+topology = ["rail-optimized"]
+microbatch = [1, 2, 64]
+recompute = ["none", "full"]
+[axes.parallelism]
+devices = [16, 64]
+tp = [1, 2, 4]
+pp = [1, 2, 4]
+[axes.hbm_bandwidth]
+scale = [0.5, 1, 2]
+[workload_parameters]
+global_batch = 64
+sequence_length = 2048
+[best]
+over = ["parallelism", "microbatch", "recompute"]
+minimize = "step_time"
+at = { hbm_bandwidth = 1 }
+"""
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory):
+    path = tmp_path_factory.mktemp("search") / "small.toml"
+    path.write_text(STUDY, encoding="utf-8")
+    return pg.load_study(path)
+
+
+@pytest.fixture(scope="module")
+def result(study):
+    return pg.evaluate(study)
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"over": ["parallelism", "microbatch", "recompute"], "minimize": "step_time", "at": {"hbm_bandwidth": 1}},
+        {"over": ["parallelism", "hbm_bandwidth"], "maximize": "bubble_fraction"},
+        {"over": ["model", "device"], "minimize": "memory_per_device", "at": {"recompute": "full"}},
+        {"over": [], "minimize": "step_time"},
+    ],
+)
+def test_the_best_of_a_study_is_the_best_of_its_result(study, result, asked):
+    found, expected = pg.best(study, **asked), best_of_result(result, **asked)
+    objective = asked.get("minimize") or asked.get("maximize")
+    assert set(expected[objective].dims) <= set(found[objective].dims)
+    exists = expected.found.broadcast_like(found.found).transpose(*found.found.dims)
+    np.testing.assert_array_equal(found.found, exists)
+    values = expected[objective].broadcast_like(found[objective]).transpose(*found[objective].dims)
+    np.testing.assert_allclose(found[objective], values, rtol=2e-6)
+    for name in ("step_time", "memory_per_device", "layer_phase_time"):
+        assert found[name].attrs["units"] == expected[name].attrs["units"]
+    if asked["over"]:  # the labels are those of a design with these outputs
+        at = {d: found[d].values[0] for d in found.found.dims if d != "devices"} | asked.get("at", {})
+        row = found.sel({d: v for d, v in at.items() if d in found.dims})
+        row = row.isel(devices=0) if "devices" in row.dims else row
+        if bool(row.found):
+            at |= {axis: row[axis].item() for axis in asked["over"]}
+            memory = result["memory_per_device"]
+            memory = memory.sel({d: v for d, v in at.items() if d in memory.dims})
+            assert float(memory) == pytest.approx(float(row.memory_per_device), rel=2e-6)
+
+
+def test_several_best_designs(study, result):
+    at = {"hbm_bandwidth": 1}
+    found = pg.best(study, count=5)
+    possible = result.step_time.where(pg.feasible(result)).sel(at)
+    for size in (16, 64):
+        rows = possible.isel(parallelism=result.devices.values == size)
+        for model in study.space.axes[0].labels:
+            group = {"model": model, "device": "h100-sxm-80gb", "topology": "rail-optimized"}
+            values = np.sort(rows.sel(group).values.reshape(-1))
+            best = found.step_time.sel(devices=size, **group)
+            np.testing.assert_allclose(best, values[:5], rtol=2e-6)
+    assert found["rank"].values.tolist() == [1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize(
+    ("asked", "why"),
+    [
+        ({"over": "parallelism"}, "either minimize or maximize"),
+        ({"over": "layout", "minimize": "step_time"}, "no axis 'layout'"),
+        ({"over": "parallelism", "minimize": "step_tim"}, "did you mean 'step_time'"),
+        ({"over": "parallelism", "minimize": "layer_phase_time"}, "several values"),
+        ({"over": "model", "minimize": "step_time", "at": {"model": "llama-2-7b"}}, "at once"),
+        ({"over": "model", "minimize": "step_time", "count": 0}, "1 or more"),
+    ],
+)
+def test_bad_questions_are_refused(study, asked, why):
+    if "minimize" not in asked:
+        asked["maximize"] = asked["minimize"] = "step_time"
+    with pytest.raises(pg.PerfgridError, match=why):
+        pg.best(study, **asked)
+
+
+def test_the_command(study, monkeypatch, capsys, tmp_path):
+    path = tmp_path / "small.toml"
+    path.write_text(STUDY, encoding="utf-8")
+    status, out, _ = run(monkeypatch, capsys, "best", path, "--top", "2", "--json")
+    assert status == 0
+    data = json.loads(out)
+    assert data["points"] == study.space.points
+    best = pg.best(study, count=2)
+    assert len(data["best"]) == best.found.size
+    first = data["best"][0]
+    assert first["group"]["rank"] == 1
+    assert first["outputs"]["step_time"] == pytest.approx(float(best.step_time.values.reshape(-1)[0]), rel=1e-6)
+    _, out, _ = run(monkeypatch, capsys, "best", path, "--over", "parallelism,microbatch", "--minimize", "step_time")
+    assert "points searched" in out
+    status, out, err = run(monkeypatch, capsys, "best", path, "--minimize", "step_tim")
+    assert (status, out) == (2, "")
+    assert "did you mean 'step_time'" in err
