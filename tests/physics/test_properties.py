@@ -157,7 +157,8 @@ def test_no_collective_beats_the_links_that_its_group_has(drawn):
         links = given_["scale_up_bandwidth"]
         if given_["scale_up_links"] and inside > 1:
             links = min(links, (inside - 1) * links / given_["scale_up_links"])
-        passes = 2 if call.endswith("all_reduce") else 1
+        adds = given_["in_switch_gain"] > 0  # a switch that adds spares every rank the second pass
+        passes = 2 if call.endswith("all_reduce") and not adds else 1
         message = passes * q[f"{group}_message"]
         assert q[f"{call}_time"] >= (n - 1) / n * message / (links + outer), call
         assert q[f"{call}_time"] >= (inside - 1) / inside * message / links, call

@@ -113,7 +113,7 @@ def exposed_by_calls(q, recompute, sequence_parallel):
 @pytest.mark.parametrize("recompute", ["none", "selective", "full"])
 @pytest.mark.parametrize("given", DESIGNS, ids=NAMES)
 def test_step_against_kernels_calls_and_schedule(given, recompute):
-    q = design(**given, recompute=recompute)
+    q = design(**given, recompute=recompute, communication_cores=0.0)
     flash, sp = given.get("flash_attention", True), given.get("sequence_parallel", True)
     kernels = times_by_kernels(q, flash, recompute, given.get("precision"))
     calls = exposed_by_calls(q, recompute, sp)
@@ -159,7 +159,14 @@ def test_buckets_against_a_queue(pp, chunks, speed):
 
 
 def test_data_parallel_exposure_against_its_parts():
-    given = {"model": "llama-3.1-8b", "device": "h100-sxm-80gb", "tp": 2.0, "dp": 32.0, "global_batch": 64.0}
+    given = {
+        "model": "llama-3.1-8b",
+        "device": "h100-sxm-80gb",
+        "tp": 2.0,
+        "dp": 32.0,
+        "communication_cores": 0.0,
+        "global_batch": 64.0,
+    }
     parameters = (32 * (4096 * (4096 + 2048) + 4096 * 4096 + 3 * 4096 * 14336) + 2 * 128256 * 4096) / 2 + 32 * 2 * 4096
     sharded, replicated = design(**given, zero=1.0), design(**given, zero=0.0)
     buckets = parameters * 4 / 160e6  # 40 million gradients, more than a million per rank
@@ -183,14 +190,21 @@ def test_data_parallel_exposure_against_its_parts():
 
 
 def test_gradients_may_travel_in_another_format():
-    given = {"model": "llama-3.1-8b", "tp": 2.0, "dp": 32.0, "global_batch": 64.0}
+    given = {"model": "llama-3.1-8b", "tp": 2.0, "dp": 32.0, "communication_cores": 0.0, "global_batch": 64.0}
     single, half = design(**given), design(**given, gradient_communication_size=2.0)
     assert half["dp_bytes"] == single["dp_bytes"] / 2
     assert half["state_memory"] == single["state_memory"]  # they are accumulated in single precision all the same
 
 
 def test_weights_return_during_the_forward_pass():
-    given = {"model": "llama-3.1-8b", "tp": 2.0, "dp": 32.0, "global_batch": 64.0, "zero": 1.0}
+    given = {
+        "model": "llama-3.1-8b",
+        "tp": 2.0,
+        "dp": 32.0,
+        "communication_cores": 0.0,
+        "global_batch": 64.0,
+        "zero": 1.0,
+    }
     waiting, hidden = design(**given), design(**given, parameter_overlap=1.0)
     assert waiting["exposed_gathering_time"] == waiting["dp_gathering_time"]
     beside = 32 * hidden["layer_forward_time"] * (1 - 1 / hidden["gradient_buckets"])  # all but the first bucket
@@ -237,7 +251,7 @@ def test_expected_largest_against_drawing():
 
 
 def test_stragglers_delay_all():
-    given = {"model": "llama-3.1-8b", "tp": 2.0, "dp": 32.0, "global_batch": 64.0}
+    given = {"model": "llama-3.1-8b", "tp": 2.0, "dp": 32.0, "communication_cores": 0.0, "global_batch": 64.0}
     none, some = design(**given, device_variation=0.0), design(**given, device_variation=0.01)
     work = none["microbatches"] * none["slowest_stage_time"]
     assert none["straggler_time"] == 0
