@@ -1,5 +1,6 @@
 """Time, memory and cost of LLM training for millions of design points at once, labelled and differentiable."""
 
+from .analysis import frontier as frontier
 from .catalog import Catalog as Catalog
 from .catalog import load_catalog as load_catalog
 from .chiplets import chiplet_cost as chiplet_cost

@@ -18,13 +18,14 @@ from perfgrid.analysis import best as best_designs
 from perfgrid.analysis import violations
 from perfgrid.cli_best import best_command
 from perfgrid.cli_catalog import catalog_app
+from perfgrid.cli_frontier import frontier_of, frontier_rows, print_frontier
 from perfgrid.cli_timeline import print_timeline
 from perfgrid.cli_validate import validate_command
 from perfgrid.compare import compare
 from perfgrid.engine.errors import PerfgridError
 from perfgrid.engine.registry import Constraint, Registry
 from perfgrid.formulas import INNER, WORKLOADS
-from perfgrid.kernels import PHASES, kernels
+from perfgrid.kernels import kernels
 from perfgrid.report.best_table import print_winners, winner_rows
 from perfgrid.report.console import err, out, print_line, show, text_table
 from perfgrid.report.progress import Reporter
@@ -95,6 +96,7 @@ def run(
         at = {axis: loaded.label(axis, label) for axis, label in choice.at.items()}
         winners = best_designs(result, choice.over, choice.minimize, choice.maximize, at)
     points, infeasible, reasons = violations(result)
+    edge = None if loaded.file.frontier is None or streaming else frontier_of(loaded, result, loaded.file.frontier)
     if as_json:
         data: dict[str, Any] = {
             "points": points,
@@ -103,6 +105,8 @@ def run(
             "violations": [vars(v) for v in reasons],
             "best": [] if winners is None or choice is None else winner_rows(loaded, winners, choice),
         }
+        if edge is not None:
+            data["frontier"] = frontier_rows(loaded, edge)
         print(json.dumps(data, default=_plain))
         return
     if winners is not None and choice is not None:
@@ -111,6 +115,8 @@ def run(
         out.print("the best designs are not searched in a streamed run")
     elif output is None:
         out.print("nothing is kept: give -o FILE.nc to save the result, or [best] in the study for a table")
+    if edge is not None and loaded.file.frontier is not None:
+        print_frontier(loaded, edge, loaded.file.frontier)
     out.print(f"{points:,} points in {seconds:.1f} s; {infeasible:,} infeasible ({infeasible / points:.1%})")
     for violation in reasons:
         out.print(f"  {violation.points:>13,} ({violation.points / points:.1%})  {violation.reason} [{violation.name}]")
@@ -183,7 +189,8 @@ def kernels_command(
         return
     for line in point_lines(found.point, found.violated, INNER):
         print_line(line, whole=True)
-    headers = ["kernel", "part", "runs", *(phase.replace("_", " ") for phase in PHASES)]
+    phases = found.kernels[0].time if found.kernels else ()
+    headers = ["kernel", "part", "runs", *(phase.replace("_", " ") for phase in phases)]
     lines = []
     for kernel in found.kernels:
         times = [f"{number(t, 's')} {kernel.bound_by[phase]}" if t else "" for phase, t in kernel.time.items()]

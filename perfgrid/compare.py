@@ -54,6 +54,8 @@ def compare(
     step time; swept hardware stays as it is (factor 1). Raises PerfgridError for unknown axes or labels, an axis named
     twice, several cluster sizes, sides that are the same design, and a side without a feasible design.
     """
+    if isinstance(what, Study) and what.file.workload != "training":
+        raise PerfgridError(f"{what.name}: designs are compared by the parts of a training step")
     for name in at or {}:
         for side, labels in (("a", a), ("b", b)):
             if name in labels:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +16,7 @@ from perfgrid.run import restore
 from perfgrid.study import Study
 
 PHASES = INNER.labels["phase"]
+PASSES = INNER.labels["pass"]
 # where a kernel's time lies, the inner axis that tells kernels apart, and how often each runs in a layer
 TABLES: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("gemm_time", "gemm_kernel", ("layer_gemms",)),
@@ -26,6 +27,12 @@ TABLES: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("grouped_time", "grouped_gemm_kernel", ("layer_grouped_gemms",)),
     ("expert_stream_time", "expert_stream_kernel", ("layer_expert_streams",)),
     ("expert_cast_time", "", ("moe_share",)),
+)
+PASS_TABLES: tuple[tuple[str, str, str], ...] = (  # the same of inference: time, axis, runs in a pass
+    ("gemm_product_time", "product", "product_count"),
+    ("expert_product_time", "expert_product", "moe_layers"),
+    ("attention_time", "", ""),
+    ("serving_stream_time", "serving_stream", "stream_count"),
 )
 ONCE = {"norm": "head", "logits": "head", "loss": "head", "embedding": "embedding"}  # runs outside the layers
 
@@ -51,7 +58,7 @@ class KernelList:
 
 
 def kernels(what: Study | xr.Dataset, at: Mapping[str, Any], formulas: Iterable[Callable[..., Any]] = ()) -> KernelList:
-    """The kernels that one design of a study or result runs for a microbatch, in the order of the glossary.
+    """The kernels that one design of a study or result runs for a microbatch, or for a pass of inference.
 
     ``at`` names a label of every axis, as for `explain`; recomputation repeats forward phases. Raises PerfgridError for
     unknown axes or labels.
@@ -63,6 +70,9 @@ def kernels(what: Study | xr.Dataset, at: Mapping[str, Any], formulas: Iterable[
         space, registry, choices = restore(what, formulas)
     wanted = [name for time, _, counts in TABLES for name in (time, *counts)] + ["unfused"]
     index = index_of(space, at)
+    if "pass_time" in registry.formulas:
+        graph, values = replay_point(registry, space, _of_passes(), index, choices)
+        return KernelList(point_of(space, index), tuple(violated_at(graph, values)), tuple(_passes(values)))
     graph, values = replay_point(registry, space, wanted, index, choices)
     found = []
     for table, axis, counts in TABLES:
@@ -78,18 +88,36 @@ def kernels(what: Study | xr.Dataset, at: Mapping[str, Any], formulas: Iterable[
     return KernelList(point_of(space, index), tuple(violated_at(graph, values)), tuple(found))
 
 
+def _of_passes() -> list[str]:
+    """What the kernels of inference are made of."""
+    return [name for time, _, count in PASS_TABLES for name in (time, count) if name] + ["load_weight"]
+
+
+def _passes(values: Mapping[str, Any]) -> Iterator[Kernel]:
+    """The kernels of a pass through all layers: a prefill, a decoding step."""
+    for table, axis, count in PASS_TABLES:
+        for label in INNER.labels[axis] if axis else (table.removesuffix("_time"),):
+            every = INNER.total(values[table] * values["load_weight"], "load")
+            runs = np.ravel(_pick(values[count], axis, label)) if count else np.ones(1)
+            counts = np.broadcast_to(runs, 2)
+            time = _pick(every, axis, label) * INNER.table("pass", **dict(zip(PASSES, counts > 0, strict=True)))
+            if counts.any() and time.any():
+                name = f"expert_{label}" if axis == "expert_product" else label
+                yield _kernel(name, "pass", float(counts.max()), time, PASSES)
+
+
 def _pick(value: Any, axis: str, label: str) -> np.ndarray:
     """The row of a label of an inner axis, by resource and phase where it lies on them."""
     return np.asarray(INNER.total(value * only(axis, label), axis) if axis else value)
 
 
-def _kernel(name: str, part: str, runs: float, time: np.ndarray) -> Kernel:
+def _kernel(name: str, part: str, runs: float, time: np.ndarray, phases: tuple[str, ...] = PHASES) -> Kernel:
     resources = INNER.labels["resource"]
-    table = np.broadcast_to(np.squeeze(time), (len(resources), len(PHASES)))
+    table = np.broadcast_to(np.squeeze(time), (len(resources), len(phases)))
     return Kernel(
         name,
         part,
         runs,
-        {phase: float(t) for phase, t in zip(PHASES, table.sum(axis=0), strict=True)},
-        {phase: resources[int(np.argmax(column))] for phase, column in zip(PHASES, table.T, strict=True)},
+        {phase: float(t) for phase, t in zip(phases, table.sum(axis=0), strict=True)},
+        {phase: resources[int(np.argmax(column))] for phase, column in zip(phases, table.T, strict=True)},
     )

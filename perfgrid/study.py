@@ -17,7 +17,7 @@ from perfgrid.engine.plan import Plan
 from perfgrid.engine.registry import Registry
 from perfgrid.engine.space import Space
 from perfgrid.formulas import INNER, WORKLOADS
-from perfgrid.study_file import Best, StudyFile
+from perfgrid.study_file import Best, Frontier, StudyFile
 from perfgrid.study_space import TABLES, SpaceBuilder
 from perfgrid.study_tables import NATIVE, OWN_PREFIX, STATED
 from perfgrid.where import apply_where
@@ -204,6 +204,8 @@ def build_study(
             )
     if file.best is not None:
         _check_best(file.best, study)
+    if file.frontier is not None:
+        _check_frontier(file.frontier, study)
     return study
 
 
@@ -212,27 +214,42 @@ def _sentence(error: ValidationError) -> str:
     first = error.errors()[0]
     key = ".".join(str(part) for part in first["loc"])
     if first["type"] == "extra_forbidden":
-        legal = Best.model_fields if first["loc"][0] == "best" else StudyFile.model_fields
+        tables = {"best": Best, "frontier": Frontier}
+        legal = tables.get(str(first["loc"][0]), StudyFile).model_fields
         return f"unknown key {key!r}{nearest(str(first['loc'][-1]), legal)}"
     if first["type"] == "missing":
         return f"key {key!r} is missing"
     return f"{key}: {first['msg'][0].lower()}{first['msg'][1:]}, found {first['input']!r}"
 
 
-def _check_best(best: Best, study: Study) -> None:
+def _check_frontier(frontier: Frontier, study: Study) -> None:
+    _check_axes("frontier", frontier.over, frontier.at, study)
+    for objective in frontier.maximize:
+        if objective not in study.outputs:
+            raise PerfgridError(
+                f"{study.name}, frontier: {objective!r} is not among the outputs{nearest(objective, study.outputs)}"
+            )
+
+
+def _check_axes(table: str, over: str | list[str], at: Mapping[str, Any], study: Study) -> None:
+    """The axes and labels that a table of the study names exist."""
     names = [a.name for a in study.space.axes]
-    over = [best.over] if isinstance(best.over, str) else best.over
-    for key, axes in (("over", over), ("at", best.at)):
+    over = [over] if isinstance(over, str) else over
+    for key, axes in (("over", over), ("at", at)):
         for axis in axes:
             if axis not in names:
-                raise PerfgridError(f"{study.name}, best.{key}: unknown axis {axis!r}{nearest(axis, names)}")
-    if both := sorted(set(over) & set(best.at)):
-        raise PerfgridError(f"{study.name}, best: axis {both[0]!r} stands in over and in at")
-    for axis, label in best.at.items():
+                raise PerfgridError(f"{study.name}, {table}.{key}: unknown axis {axis!r}{nearest(axis, names)}")
+    if both := sorted(set(over) & set(at)):
+        raise PerfgridError(f"{study.name}, {table}: axis {both[0]!r} stands in over and in at")
+    for axis, label in at.items():
         try:
             study.space.axes[names.index(axis)].index(study.label(axis, label))
         except PerfgridError as error:
-            raise PerfgridError(f"{study.name}, best.at: {error}") from None
+            raise PerfgridError(f"{study.name}, {table}.at: {error}") from None
+
+
+def _check_best(best: Best, study: Study) -> None:
+    _check_axes("best", best.over, best.at, study)
     if (best.minimize is None) == (best.maximize is None):
         raise PerfgridError(f"{study.name}, best: give either minimize or maximize")
     objective = best.minimize or best.maximize

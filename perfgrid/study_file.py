@@ -19,12 +19,21 @@ class Best(BaseModel):
     at: dict[str, Any] = Field(default_factory=dict)
 
 
+class Frontier(BaseModel):
+    """The ``[frontier]`` table of a study: which axes to choose along, and two quantities to be large."""
+
+    model_config = ConfigDict(extra="forbid")
+    over: str | list[str]
+    maximize: list[str] = Field(min_length=2, max_length=2)
+    at: dict[str, Any] = Field(default_factory=dict)
+
+
 class StudyFile(BaseModel):
     """What a study file may hold."""
 
     model_config = ConfigDict(extra="forbid")
     title: str = "untitled study"
-    workload: Literal["training", "collectives", "manufacturing"] = "training"
+    workload: Literal["training", "inference", "collectives", "manufacturing"] = "training"
     outputs: list[str] = Field(min_length=1)
     where: str | None = None
     dtype: Literal["float32", "float64"] = "float32"
@@ -34,6 +43,7 @@ class StudyFile(BaseModel):
     choices: dict[str, str] = Field(default_factory=dict)
     catalog: list[str] = Field(default_factory=list)
     best: Best | None = None
+    frontier: Frontier | None = None
 
     @field_validator("axes", "workload_parameters", "overrides", mode="before")
     @classmethod

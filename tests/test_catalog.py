@@ -62,7 +62,8 @@ def values_of(table: str, name: str) -> Any:
         (
             "software",
             "megatron-lm megatron-lm-2020 megatron-lm-2022 megatron-core nemo megatron-bridge hai-llm "
-            "megatron-deepspeed deepspeed nanotron torchtitan llm-foundry maxtext",
+            "megatron-deepspeed deepspeed nanotron torchtitan llm-foundry maxtext "
+            "fastertransformer tensorrt-llm-2023 tensorrt-llm vllm sglang deepseek-serving",
         ),
     ],
 )

@@ -117,13 +117,13 @@ def test_what_cannot_be_predicted_is_listed_with_every_reason(mapped):
 
 def test_records_of_other_kinds_are_read_and_listed(tmp_path):
     line = json.loads((SHIPPED / "korthikanti.jsonl").read_text().splitlines()[0])
-    line |= {"kind": "inference", "quantity": "request_latency"}
+    line |= {"kind": "collective", "quantity": "collective_time"}
     line["reported"]["quantity"] = "phase_latency"
     file = tmp_path / "mine.jsonl"
     file.write_text(json.dumps(line))
     (prediction,) = validate(file).predictions
     assert prediction.predicted is None
-    assert prediction.reasons[0] == "not expressed: inference"
+    assert prediction.reasons[0] == "not expressed: collectives on their own"
 
 
 def test_one_absurd_record_stops_no_other(tmp_path):

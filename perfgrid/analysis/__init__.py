@@ -3,3 +3,4 @@
 from .best import best as best
 from .feasibility import Violation as Violation
 from .feasibility import violations as violations
+from .frontier import frontier as frontier

@@ -10,7 +10,7 @@ import inspect
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import Any, Literal, TypeVar
 
 from .errors import PerfgridError, nearest
@@ -146,6 +146,14 @@ def formula(
         return function
 
     return decorate
+
+
+def instantiated(template: Callable[..., Any], family: Family) -> Callable[..., Any]:
+    """A copy of a family's template for other members, marked as a formula: another workload's kernels, say."""
+    first: Formula = getattr(template, _MARK).formulas[0]
+    copy = FunctionType(template.__code__, template.__globals__, template.__name__)
+    copy.__doc__, copy.__module__ = template.__doc__, template.__module__
+    return formula(unit=first.unit, source=first.source, family=family)(copy)
 
 
 def alternative(

@@ -49,6 +49,9 @@ def work_of(row: Row, at: Mapping[str, Any]) -> float:
         return kernel_flops(record, columns, at)
     if record.kind == "memory":
         return float(at["total_parameters"]) / columns["tp"] / columns["pp"]
+    if record.kind == "inference":
+        bound = float(at["request_bound_time"])
+        return 1 / bound if record.quantity.endswith("per_second") else bound
     flops = float(at["hardware_flops_per_token"]) * columns["global_batch"] * columns["sequence_length"]
     return flops / columns["devices"] * (1 + bubble_share(columns))
 
@@ -57,6 +60,6 @@ def done_by_a_device(row: Row, at: Mapping[str, Any]) -> float:
     """What one device achieves in the predicted time: tokens of a step, FLOPs of a kernel; 1 for memory."""
     if row.record.kind == "kernel":
         return kernel_flops(row.record, row.columns, at)
-    if row.record.kind == "memory":
+    if row.record.kind in ("memory", "inference"):
         return 1.0
     return row.columns["global_batch"] * row.columns["sequence_length"] / row.columns["devices"]

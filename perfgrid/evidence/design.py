@@ -73,9 +73,11 @@ def of_family(model: str) -> dict[str, Any]:
     return families[max((f for f in families if model.startswith(f)), key=len)]
 
 
-def designs(records: Iterable[Record], catalog: Catalog, registry: Registry) -> Designs:
+def designs(
+    records: Iterable[Record], catalog: Catalog, registry: Registry, mapper: type[Mapper] | None = None
+) -> Designs:
     """Rows for all records that the formulas express; the others with every reason."""
-    mapping = Mapper(catalog, registry)
+    mapping = (mapper or Mapper)(catalog, registry)
     found = Designs(catalog)
     for record in records:
         why = list(reasons(record, catalog, registry))
@@ -98,7 +100,9 @@ class Mapper:
         self.read = readable(registry)
         self.models: dict[str, Entry] = {}
         self.stated = [
-            v for v in catalog.variables.values() if v.of in ("parallelism", "workload") and v.name in self.read
+            v
+            for v in catalog.variables.values()
+            if v.of in ("parallelism", "workload") and v.name in self.read and v.name not in registry.formulas
         ]
 
     def rows(self, record: Record) -> list[Row]:
@@ -106,7 +110,14 @@ class Mapper:
         quantity = answering(record, convention(record, "quantities") or {})
         if quantity is None:
             raise PerfgridError(f"not expressed: {record.quantity} of such a {record.kind}")
-        columns = {
+        columns = self.columns(record)
+        stated = record.plan.recompute if record.plan else "none"
+        recompute = stated or ("none" if record.kind == "kernel" else LEAST_RECOMPUTE)
+        return [Row(record.id, record, quantity, columns | {"recompute": recompute})]
+
+    def columns(self, record: Record) -> dict[str, Any]:
+        """What a record states or its source's conventions add: entries, quantities of the study, its machine."""
+        columns: dict[str, Any] = {
             "model": self._model(record),
             "device": record.device,
             "topology": self._first("topology", record),
@@ -117,9 +128,7 @@ class Mapper:
         for name, value in columns.items():
             if name in self.catalog.variables:
                 convert(self.catalog.variables[name], value, f"field {name}")  # one bad record stops no other
-        stated = record.plan.recompute if record.plan else "none"
-        recompute = stated or ("none" if record.kind == "kernel" else LEAST_RECOMPUTE)
-        return [Row(record.id, record, quantity, columns | {"recompute": recompute})]
+        return columns
 
     def _software(self, record: Record) -> str:
         """The software of a source; for sharded gradients and weights it may have another."""
@@ -129,7 +138,7 @@ class Mapper:
         )
 
     def _first(self, table: str, record: Record) -> str:
-        names, entries = convention(record, table), self.catalog.tables[table.removeprefix("sharded_")]
+        names, entries = convention(record, table), self.catalog.tables[table.rpartition("_")[2]]
         return next((n for n in names if n in entries), names[-1])
 
     # -- workload and parallelism ---------------------------------------------------------------------------------

@@ -17,7 +17,6 @@ _MODEL: dict[str, Callable[[Model], bool]] = {
     "attention without a causal mask in training": lambda m: not m.causal,
 }
 _RECORD: dict[str, Callable[[Record], bool]] = {
-    "inference": lambda r: r.kind == "inference",
     "collectives on their own": lambda r: r.kind == "collective",
     "cost and power": lambda r: r.kind == "cost",
     "grouped matrix products": lambda r: r.kernel is not None and r.kernel.op == "gemm" and (r.kernel.groups or 1) > 1,
@@ -74,7 +73,7 @@ def reasons(record: Record, catalog: Catalog, registry: Registry) -> Iterator[st
     if kernel is not None and kernel.version in CEILINGS:
         yield "a ceiling over a scan of shapes: an input, not evidence"
     yield from _features(_RECORD, record)
-    yield from _features(_MODEL, record.model)
+    yield from _features(_MODEL if record.kind != "inference" else {}, record.model)
     if record.quantity not in TARGETS and record.kind in ("training", "memory", "kernel"):
         yield f"not expressed: {record.quantity} as a target"
     if plan is not None and (plan.cp or 1) > 1 and "cp" not in read:

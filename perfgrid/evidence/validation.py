@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -16,16 +16,18 @@ from perfgrid.engine.errors import PerfgridError, nearest
 from perfgrid.engine.explain import Explanation
 from perfgrid.engine.registry import Registry
 from perfgrid.formulas import BREAKDOWN, INNER, WORKLOADS
+from perfgrid.formulas.inference.anatomy import request_parts
 from perfgrid.run import evaluate, explain
 from perfgrid.study import Study
 
+from . import inference
 from .baseline import done_by_a_device, kind_of, work_of
-from .design import Designs, Row, designs
+from .design import Designs, Mapper, Row, designs
 from .metrics import Error, constant_rate, error_of
 from .quantities import FORMULAS, OUTPUTS
 from .schema import UNITS, Problem, Record, read_records, record_files
 
-KINDS = ("training", "kernel", "memory")  # in the order of the report
+KINDS = ("training", "inference", "kernel", "memory")  # in the order of the report
 RECORDED = Path(__file__).with_name("accuracy.json")  # what the formulas reached when it was last written
 WHOLE = 10**9  # rows up to which everything is evaluated in the exact small stage: all of them
 
@@ -82,8 +84,7 @@ class Validation:
 
     predictions: list[Prediction]
     problems: list[Problem] = field(default_factory=list)
-    study: Study | None = None  # all predicted rows, to explain them
-    rows: list[Row] = field(default_factory=list)  # of the study
+    studies: list[tuple[Study, list[Row]]] = field(default_factory=list)  # of all predicted rows, to explain them
 
     def groups(self) -> list[Group]:
         """The error of every source; one that states several kinds of numbers has a group for each."""
@@ -124,10 +125,11 @@ class Validation:
         if identity not in known:
             raise PerfgridError(f"there is no record {identity!r}{nearest(identity, known)}")
         found = known[identity]
-        if found.reasons or self.study is None:
-            raise PerfgridError(f"record {identity!r} is not predicted: {'; '.join(found.reasons)}")
-        quantity = next(row.quantity for row in self.rows if row.label == found.label)
-        return explain(self.study, quantity, {"row": found.label})
+        for study, rows in self.studies:
+            for row in rows:
+                if row.label == found.label and not found.reasons:
+                    return explain(study, row.quantity, {"row": found.label})
+        raise PerfgridError(f"record {identity!r} is not predicted: {'; '.join(found.reasons)}")
 
     def summary(self) -> dict[str, Any]:
         """The errors by group, the worst rows and the reasons, as plain data."""
@@ -254,24 +256,37 @@ def validate(
         if group not in known:
             raise PerfgridError(f"no record belongs to group {group!r}{nearest(group, known)}")
     unscored = {r.id: ("tier bulk: not scored unless asked for",) for r in records if r.tier == "bulk" and not bulk}
-    registry = Registry.collect(WORKLOADS["training"], INNER)
-    mapped = designs((r for r in records if r.id not in unscored), catalog, registry)
-    mapped.unpredicted |= unscored
-    found, study = _evaluated(mapped)
-    predictions = [found.get(r.id) or Prediction(r, mapped.unpredicted[r.id]) for r in records]
+    scored = [r for r in records if r.id not in unscored]
+    found, studies = {}, []
+    for workload, (mapper, _, _) in WORKLOAD_ROWS.items():
+        mine = [r for r in scored if (r.kind == "inference") == (workload == "inference")]
+        mapped = designs(mine, catalog, Registry.collect(WORKLOADS[workload], INNER), mapper)
+        unscored |= mapped.unpredicted
+        predicted, study = _evaluated(mapped, workload)
+        found |= predicted
+        studies += [(study, mapped.rows)] if study is not None else []
+    predictions = [found.get(r.id) or Prediction(r, unscored[r.id]) for r in records]
     compared = [p for p in _with_baseline(predictions) if group in (None, p.record.group)]
-    return Validation(compared, problems, study, mapped.rows)
+    return Validation(compared, problems, studies)
 
 
-def _evaluated(mapped: Designs) -> tuple[dict[str, Prediction], Study | None]:
+WORKLOAD_ROWS: dict[str, tuple[type[Mapper], tuple[Callable[..., Any], ...], tuple[str, ...]]] = {
+    "training": (Mapper, FORMULAS, OUTPUTS),
+    "inference": (inference.InferenceMapper, (), inference.OUTPUTS),
+}
+
+
+def _evaluated(mapped: Designs, workload: str) -> tuple[dict[str, Prediction], Study | None]:
     """The predictions of all rows by record."""
     if not mapped.rows:
         return {}, None
+    _, formulas, outputs = WORKLOAD_ROWS[workload]
     study = Study.make(
         mapped.catalog,
-        FORMULAS,
+        formulas,
         title="published measurements",
-        outputs=list(OUTPUTS),
+        workload=workload,
+        outputs=list(outputs),
         dtype="float64",
         axes={"row": mapped.axis()},
     )
@@ -297,7 +312,9 @@ def _prediction(row: Row, at: dict[str, Any], violated: dict[str, str]) -> Predi
     if violated and record.kind != "kernel":
         return Prediction(record, tuple(f"not expressed: {reason}" for reason in violated.values()), label=row.label)
     parts: dict[str, float] = {}
-    if record.quantity == "step_time":
+    if record.kind == "inference":
+        parts = request_parts(at, 0.0 if record.quantity == "time_to_first_token" else None)
+    elif record.quantity == "step_time":
         parts = {name: float(at[name]) for name in BREAKDOWN}
     elif np.ndim(at[row.quantity]):
         parts = dict(zip(INNER.labels["resource"], map(float, at[row.quantity]), strict=True))

@@ -24,6 +24,7 @@ from . import (
     flash,
     gemm,
     implementation,
+    inference,
     latent_attention,
     library,
     manufacturing,
@@ -102,6 +103,7 @@ WORKLOADS = {  # the formulas that each workload of a study is made of
     "training": (*REGISTRY_MODULES, *MANUFACTURING_MODULES, *SYSTEM_MODULES),
     "manufacturing": MANUFACTURING_MODULES,
     "collectives": (*collective_study.BORROWED, collective_study),
+    "inference": inference.MODULES,
 }
 
 

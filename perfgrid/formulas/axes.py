@@ -8,6 +8,10 @@ from .network.tables import ALGORITHMS, MEMBERS
 
 INNER = InnerAxes(
     {
+        # batches at which serving is tabulated, from one sequence to as many as fit
+        "load": tuple(f"node_{i}" for i in range(1, 17)),
+        # where decoding is evaluated: four nodes before a sliding window is full and four after
+        "position": tuple(f"{part}_{i}" for part in ("filling", "full") for i in range(1, 5)),
         "link_family": ("nvlink", "infinity_fabric", "ici", "pcie", "ethernet"),  # families of scale-up links
         "side": ("first", "second", "third", "fourth"),  # of the shape of a network tier, innermost first
         # the shape of a tier, all that its schedules depend on
@@ -48,10 +52,27 @@ INNER = InnerAxes(
         ),
         "resource": ("arithmetic", "registers", "shared_memory", "l2", "hbm", "launch"),  # what a kernel waits for
         "recompute_mode": ("none", "selective", "full"),  # least first
+        "pass": ("prefill", "decode"),  # of inference: the whole prompt, and one step
         "phase": ("forward", "input_gradient", "weight_gradient"),
         "mask": ("whole", "window"),  # layers that attend to the whole sequence, and in a sliding window
         # output tiles of a product, from the device's largest: rows x columns, in parts of that tile's
         "tile": ("full", "turned", "half", "tall", "wide", "quarter", "quarter_turned", "eighth"),
+        # products of inference, latent attention and shared experts among them
+        "product": (
+            "qkv",
+            "query_up",
+            "key_up",
+            "value_up",
+            "attention_output",
+            "ffn_up",
+            "ffn_down",
+            "shared_up",
+            "shared_down",
+            "router",
+            "logits",
+        ),
+        "expert_product": ("up", "down"),  # products of routed experts
+        "serving_stream": ("norm", "rotary", "activation", "routing", "embedding", "sampling"),
         "gemm_kernel": (
             "qkv",
             "query_up",

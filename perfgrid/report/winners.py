@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from perfgrid.engine.explain import index_of
 from perfgrid.engine.resolver import replay, resolve
 from perfgrid.formulas import BREAKDOWN
+from perfgrid.formulas.inference import anatomy
+from perfgrid.formulas.inference.anatomy import request_parts
 from perfgrid.study import Study
 
 WORDS = {
@@ -27,23 +29,33 @@ WORDS = {
     "exposed_tied_time": "tied-embedding reduction",
     "exposed_offload_time": "host link",
     "optimizer_time": "optimizer step",
+    "communication_time": "communication",
+    "host_time": "the host",
 }
 
 
 def step_parts(study: Study, at: Mapping[str, Any]) -> dict[str, float]:
     """The parts that add up to the step time at one point, in seconds, largest first."""
-    space = study.space
-    index = index_of(space, at)
-    graph = resolve(study.registry, BREAKDOWN, space.names(), study.file.choices, space.label_quantities())
-    values = replay(graph, {name: space.at(name, index) for name in graph.leaves})
+    values = _values(study, at, BREAKDOWN)
     return dict(sorted(((n, float(values[n])) for n in BREAKDOWN), key=lambda item: -item[1]))
 
 
+def _values(study: Study, at: Mapping[str, Any], quantities: Sequence[str]) -> dict[str, Any]:
+    """Quantities at one point."""
+    space = study.space
+    index = index_of(space, at)
+    graph = resolve(study.registry, quantities, space.names(), study.file.choices, space.label_quantities())
+    return replay(graph, {name: space.at(name, index) for name in graph.leaves})
+
+
 def bound_by(study: Study, at: Mapping[str, Any]) -> str:
-    """The largest part of the step time at one point and its share; empty for another workload than training."""
-    if study.file.workload != "training":
+    """The largest part of a step, or of an inference request, at one point and its share; empty for collectives."""
+    if study.file.workload == "collectives":
         return ""
-    parts = step_parts(study, at)
-    name, value = next(iter(parts.items()))
+    if study.file.workload == "training":
+        parts = step_parts(study, at)
+    else:
+        parts = request_parts(_values(study, at, anatomy.QUANTITIES))
+    name, value = max(parts.items(), key=lambda item: item[1])
     total = sum(parts.values())
     return f"{WORDS[name]} {value / total:.0%}" if total > 0 else WORDS[name]

@@ -10,7 +10,10 @@ from perfgrid.catalog import load_catalog
 from perfgrid.engine import replay, resolve
 
 CATALOG = load_catalog()
-NAMES = {table: sorted(CATALOG.tables[table]) for table in ("model", "device", "topology", "software")}
+SERVING = {"fastertransformer", "tensorrt-llm-2023", "tensorrt-llm", "vllm", "sglang", "deepseek-serving"}
+NAMES = {  # what trains
+    table: sorted(set(CATALOG.tables[table]) - SERVING) for table in ("model", "device", "topology", "software")
+}
 MIXTURES = [name for name in NAMES["model"] if CATALOG.entry("model", name).values["experts"]]
 OUTPUTS = [
     "step_time", *pg.BREAKDOWN, "memory_per_device", "state_memory", "activation_memory", "working_memory",

@@ -1,0 +1,69 @@
+"""Inference records as designs of the workload "inference": prompts, batches and who decides them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from perfgrid.engine.errors import PerfgridError
+from perfgrid.formulas.inference import anatomy
+
+from .design import Mapper, Row, convention, conventions
+from .schema import Record
+
+QUANTITIES = {
+    name: name
+    for name in ("time_to_first_token", "time_per_output_token", "request_latency", "output_tokens_per_second")
+}
+OTHER_CONVENTIONS = ("decode_tokens_per_second", "prefill_tokens_per_second")  # that a source may mean
+OUTPUTS = (*QUANTITIES, *OTHER_CONVENTIONS, *anatomy.QUANTITIES, "request_bound_time")
+UNSTATED = {"batch": 1, "request_rate": 1.0, "ep": 1, "cp": 1, "etp": 1}  # without effect where the rule says otherwise
+
+
+class InferenceMapper(Mapper):
+    """Maps inference records one by one."""
+
+    def rows(self, record: Record) -> list[Row]:
+        """The row of one record. Raises PerfgridError with the reason why there is none."""
+        quantity = (convention(record, "quantities") or {}).get(record.quantity, QUANTITIES.get(record.quantity))
+        if quantity is None:
+            raise PerfgridError(f"not expressed: {record.quantity} of such a {record.kind}")
+        return [Row(record.id, record, quantity, self.columns(record))]
+
+    def _stated(self, name: str, record: Record) -> Any:
+        workload = record.workload
+        if workload is not None and name in ("prompt_tokens", "output_tokens"):
+            return self._tokens(name, record)
+        if name == "requests":
+            return self._requests(record) or 1
+        if name == "batch_rule" and workload is not None and workload.batch_rule == "memory":
+            return "run" if self._requests(record) else "memory"
+        value = super()._stated(name, record)
+        return UNSTATED.get(name) if value is None else value
+
+    def _software(self, record: Record) -> str:
+        """The serving stack of a source: of one that also trains its own."""
+        return self._first("serving_software" if convention(record, "serving_software") else "software", record)
+
+    def _requests(self, record: Record) -> int | None:
+        """Requests of a run: as stated, or by the source's own table of lengths."""
+        workload = record.workload
+        if workload is None or workload.requests is not None:
+            return workload.requests if workload else None
+        lengths = [workload.prompt_tokens, workload.output_tokens]
+        return next((t["requests"] for t in convention(record, "requests") or () if t["lengths"] == lengths), None)
+
+    def _first(self, table: str, record: Record) -> str:
+        """The catalog entry that stands behind a record; the fabric follows from the device where it is known."""
+        if table == "topology":
+            families = [f for f in conventions()["device"] if record.device.startswith(f)]
+            if families:
+                return conventions()["device"][max(families, key=len)]["topology"][0]
+        return super()._first(table, record)
+
+    def _tokens(self, name: str, record: Record) -> int | None:
+        """Prompt and output; where only the mean context of steps is stated, a prompt of that length and one step."""
+        workload = record.workload
+        assert workload is not None
+        if workload.prompt_tokens is None and workload.context_tokens is not None:
+            return {"prompt_tokens": workload.context_tokens, "output_tokens": 2}[name]
+        return getattr(workload, name)

@@ -1,0 +1,48 @@
+"""The workload "inference": prefill, decoding and serving of decoder-only models.
+
+Kernels, devices, fabrics and parameters are those of training, borrowed formula by formula; what differs (shapes by
+`pass` instead of `phase`, small messages, the cache, requests) is here.
+"""
+
+from .. import architecture, attention, context_parallel, device, flash, latent_attention, parameters, scaling
+from . import batching, bounds, capacity, experts, formats, kernels, latency, parallel, products, requests, serving
+
+MODULES = (
+    parameters,
+    device,
+    scaling,
+    flash,
+    attention.windowed_layers_fraction,
+    attention.mask_share,
+    attention.mask_window,
+    context_parallel.flash_calls,
+    context_parallel.rank_sequence,
+    latent_attention.latent_attention,
+    latent_attention.rank_expanded_width,
+    architecture.layer_blocks,
+    architecture.rank_query_width,
+    architecture.rank_context_width,
+    architecture.key_heads,
+    architecture.rank_key_heads,
+    architecture.rank_key_width,
+    architecture.rank_value_width,
+    architecture.rank_ffn_size,
+    architecture.rank_vocab_size,
+    architecture.rank_expert_parameters,
+    architecture.heads_divide,
+    architecture.kv_heads_divide,
+    architecture.ffn_divides,
+    *products.BORROWED,
+    *parallel.BORROWED,
+    requests,
+    formats,
+    products,
+    experts,
+    kernels,
+    parallel,
+    capacity,
+    latency,
+    batching,
+    serving,
+    bounds,
+)

@@ -1,0 +1,84 @@
+"""Latencies of a replica: one pass of the prefill and of decoding, and what a request makes of them."""
+
+from perfgrid.engine import xp
+from perfgrid.engine.registry import formula
+
+from ..axes import at, table, total
+
+
+def in_pass(value, which):
+    """The value of one pass."""
+    return at(value, **{"pass": which})
+
+
+@formula(unit="s", source="pope2022inference")
+def kernels_time(products_time, experts_time, attention_time, streams_time, remaining_cores):
+    """Time of all kernels of one pass through all layers by the resource they wait for, by resource and pass."""
+    return (products_time + experts_time + attention_time + streams_time) / remaining_cores
+
+
+@formula(unit="s", source="pope2022inference", family={"KIND": ("products", "experts", "attention", "streams")})
+def KIND_busy_time(KIND_time):
+    """Time of the KIND of one pass through all layers, whatever they wait for, by pass."""
+    return total(KIND_time, "resource")
+
+
+@formula(unit="s", source="pope2022inference")
+def busy_time(products_busy_time, experts_busy_time, attention_busy_time, streams_busy_time, remaining_cores):
+    """Time of all kernels of one pass through all layers, by pass."""
+    return (products_busy_time + experts_busy_time + attention_busy_time + streams_busy_time) / remaining_cores
+
+
+@formula(unit="1", source="deepseek2024v3")
+def remaining_cores(exchange_core_share, batch_parts):
+    """Part of the cores that is left for kernels, by pass: a hidden exchange of many tokens takes the others."""
+    return table("pass", prefill=xp.where(batch_parts > 1, 1 - exchange_core_share, 1.0), decode=1.0)
+
+
+@formula(unit="s", source="deepseek2024v3")
+def exposed_exchange_time(exchange_time, busy_time, batch_parts, exchange_overlap):
+    """Time of the exchange with experts that no kernels of another part of the batch hide, by pass."""
+    hidden = xp.where(batch_parts > 1, exchange_overlap, 0.0)
+    return exchange_time - hidden * xp.minimum(exchange_time, busy_time)
+
+
+@formula(unit="s", source="pope2022inference")
+def communication_time(tp_time, exposed_exchange_time, handover_time, context_exchange_time):
+    """Time in which a pass waits for other ranks, by pass."""
+    return tp_time + exposed_exchange_time + handover_time + context_exchange_time
+
+
+@formula(unit="s", source="pope2022inference")
+def host_time(pass_sequences, step_overhead, sequence_overhead):
+    """Time between two passes in which the devices wait for the host, by pass."""
+    return step_overhead + sequence_overhead * pass_sequences
+
+
+@formula(unit="s", source="pope2022inference")
+def pass_time(busy_time, communication_time, host_time):
+    """Time of one pass through all stages, by pass: kernels, other ranks, and the host's work between passes."""
+    return busy_time + communication_time + host_time
+
+
+@formula(unit="1", source="narayanan2021")
+def prefill_rounds(prefill_passes, prefill_groups, pp):
+    """Times that the pipeline is traversed until all prompts of a replica's batch are computed."""
+    return (prefill_groups * prefill_passes + pp - 1) / pp
+
+
+@formula(unit="s", source="narayanan2021")
+def prefill_time(pass_time, prefill_rounds):
+    """Time until all prompts of a replica's batch are computed: passes of its groups through the pipeline."""
+    return in_pass(pass_time, "prefill") * prefill_rounds
+
+
+@formula(unit="s", source="leviathan2023speculative")
+def decode_step_time(pass_time, batch_parts, draft_tokens, draft_cost):
+    """Time of one decoding step of a batch, all its parts and drafting included."""
+    return batch_parts * in_pass(pass_time, "decode") * (1 + draft_tokens * draft_cost)
+
+
+@formula(unit="s", source="yu2022orca")
+def request_decode_time(decode_step_time, decode_steps, replica_batch):
+    """Time of a replica that the decoding of one request takes: its share of the steps of its batch."""
+    return decode_step_time * decode_steps / replica_batch

@@ -1,0 +1,170 @@
+"""Serving: what requests wait for, tokens per second, goodput, and disaggregated pools, in steady state."""
+
+from perfgrid.engine import xp
+from perfgrid.engine.registry import alternative, constraint, formula
+
+from ..axes import at, largest, total
+from .batching import FIXED, NODES, mean_wait
+from .latency import in_pass
+
+# ---- latencies ------------------------------------------------------------------------------------------------------
+
+
+@formula(unit="s", source="pope2022inference")
+def loaded_step_time(decode_step_time, load_weight, interference):
+    """Time from step to step of a running sequence, prefills of others in between included."""
+    return total(decode_step_time * load_weight, "load") / (1 - interference)
+
+
+@formula(unit="s", source="leviathan2023speculative")
+def time_per_output_token(loaded_step_time, accepted_tokens):
+    """Mean time between the tokens of one sequence."""
+    return loaded_step_time / accepted_tokens
+
+
+@alternative(of="queueing_time", by="batch_rule", label="RULE", unit="s", source="pope2022inference", family=FIXED)
+def RULE_queueing_time():
+    """Wait of a request before its prefill: none is counted where a batch starts together or the queue never ends."""
+    return 0.0
+
+
+@alternative(of="queueing_time", by="batch_rule", label="rate", unit="s", source="kleinrock1975queueing")
+def rate_queueing_time(
+    request_rate, dp, request_prefill_time, prompt_variation, load_weight, loaded_step_time, occupied_share
+):
+    """Mean wait of a request before its prefill: for earlier prompts (M/G/1), and for the end of a step.
+
+    Valid while a place in the batch is free on arrival: far from saturation, with independent random arrivals.
+    """
+    service = total(request_prefill_time * load_weight, "load")
+    return mean_wait(request_rate / dp, service, prompt_variation) + occupied_share * loaded_step_time / 2
+
+
+@formula(unit="1", source="little1961")
+def occupied_share(request_rate, request_capacity):
+    """Part of the time in which a replica has a sequence to decode: at low rates one after the other."""
+    return xp.minimum(request_rate / at(request_capacity, load=NODES[0]), 1.0)
+
+
+@alternative(of="cache_transfer_time", by="pools", label="shared", unit="s", source="zhong2024distserve")
+def shared_cache_transfer_time():
+    """Time in which the cache of a prompt moves to the decoding devices: it stays where it is."""
+    return 0.0
+
+
+@alternative(of="cache_transfer_time", by="pools", label="separate", unit="s", source="zhong2024distserve")
+def separate_cache_transfer_time(
+    prompt_tokens, key_value_size_per_token, tp, pp, tier_bandwidth, tier_transfer_latency
+):
+    """Time in which the cache of a prompt moves to the decoding devices, all adapters of a replica side by side."""
+    bandwidth = at(tier_bandwidth, tier="scale_out") * tp * pp
+    return prompt_tokens * key_value_size_per_token / bandwidth + at(tier_transfer_latency, tier="scale_out")
+
+
+@formula(unit="s", source="pope2022inference")
+def time_to_first_token(prefill_time, load_weight, queueing_time, cache_transfer_time):
+    """Time from the arrival of a request to its first token, mean."""
+    return queueing_time + total(prefill_time * load_weight, "load") + cache_transfer_time
+
+
+@formula(unit="s", source="pope2022inference")
+def request_latency(time_to_first_token, loaded_step_time, decode_steps):
+    """Time from the arrival of a request to its last token, mean."""
+    return time_to_first_token + decode_steps * loaded_step_time
+
+
+# ---- what a request waits for ---------------------------------------------------------------------------------------
+
+
+@formula(unit="s", source="williams2009roofline", family={"PART": ("kernels", "communication", "host")})
+def prefill_PART_time(PART_time, prefill_rounds, load_weight):
+    """PART part of the time of a prefill (kernels: by the resource that they wait for, by resource)."""
+    return total(in_pass(PART_time, "prefill") * prefill_rounds * load_weight, "load")
+
+
+@formula(unit="s", source="williams2009roofline", family={"PART": ("kernels", "communication", "host")})
+def decode_PART_time(PART_time, batch_parts, load_weight):
+    """PART part of the time of one decoding step (kernels: by the resource that they wait for, by resource)."""
+    return total(batch_parts * in_pass(PART_time, "decode") * load_weight, "load")
+
+
+# ---- rates ----------------------------------------------------------------------------------------------------------
+
+
+@formula(unit="1/s", source="yu2022orca")
+def output_tokens_per_second(served_rate, output_tokens):
+    """Output tokens of the whole system per second, prefills included."""
+    return served_rate * output_tokens
+
+
+@formula(unit="1/s", source="yu2022orca")
+def output_tokens_per_second_per_device(output_tokens_per_second, devices):
+    """Output tokens per second and device, prefills included."""
+    return output_tokens_per_second / devices
+
+
+@formula(unit="1/s", source="yu2022orca")
+def output_tokens_per_second_per_user(time_per_output_token):
+    """Output tokens of one sequence per second while it is decoded."""
+    return 1 / time_per_output_token
+
+
+@formula(unit="1/s", source="zhong2024distserve")
+def decode_tokens_per_second(tabulated_batch, accepted_tokens, decode_step_time, load_weight):
+    """Output tokens per second of devices that decode only, with the same batch."""
+    return total(tabulated_batch * accepted_tokens / decode_step_time * load_weight, "load")
+
+
+@formula(unit="1/s", source="zhong2024distserve")
+def prefill_tokens_per_second(prompt_tokens, request_prefill_time, load_weight, dp):
+    """Prompt tokens per second of devices that compute prefills only, cached ones included."""
+    return dp * prompt_tokens / total(request_prefill_time * load_weight, "load")
+
+
+@formula(unit="1", source="zhong2024distserve")
+def prefill_device_share(request_prefill_time, request_decode_time, load_weight):
+    """Part of the devices that should compute prefills where others decode, so that neither waits (equal layouts)."""
+    prefill = total(request_prefill_time * load_weight, "load")
+    return prefill / (prefill + total(request_decode_time * load_weight, "load"))
+
+
+@formula(unit="1/s", source="zhong2024distserve")
+def goodput(
+    output_tokens_per_second,
+    time_to_first_token,
+    time_per_output_token,
+    time_to_first_token_limit,
+    time_per_output_token_limit,
+):
+    """Output tokens per second where both latencies keep their limits, otherwise 0."""
+    kept = (time_to_first_token <= time_to_first_token_limit) & (time_per_output_token <= time_per_output_token_limit)
+    return xp.where(kept, output_tokens_per_second, 0.0)
+
+
+@formula(unit="J", source="patterson2021carbon")
+def energy_per_output_token(devices, thermal_design_power, output_tokens_per_second):
+    """Energy of the devices at their design power per output token."""
+    return devices * thermal_design_power / output_tokens_per_second
+
+
+# ---- constraints ----------------------------------------------------------------------------------------------------
+
+
+@constraint(
+    kind="exceeds", reason="requests arrive faster than the largest batch that fits serves them", source="little1961"
+)
+def arrivals_are_served(request_capacity, served_rate):
+    """The arrival rate stays below the capacity of the largest batch."""
+    return served_rate <= largest(request_capacity, "load") * (1 + 1e-6)
+
+
+@constraint(kind="exceeds", reason="the time to the first token exceeds its limit", source="zhong2024distserve")
+def first_token_in_time(time_to_first_token, time_to_first_token_limit):
+    """The first token comes within its limit."""
+    return time_to_first_token <= time_to_first_token_limit
+
+
+@constraint(kind="exceeds", reason="the time per output token exceeds its limit", source="zhong2024distserve")
+def output_tokens_in_time(time_per_output_token, time_per_output_token_limit):
+    """Later tokens come within their limit."""
+    return time_per_output_token <= time_per_output_token_limit

@@ -1,0 +1,152 @@
+"""Every formula of inference: units, sources, glossary, finite values and derivatives; the grid against a replay."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import perfgrid as pg
+from perfgrid.catalog import load_catalog
+from perfgrid.engine import replay, resolve
+from perfgrid.engine.plan import Plan
+from perfgrid.engine.space import Space
+from tests.units import check
+
+from .designs import LABELS, point, registry
+
+RULES = ("given", "memory", "run", "rate")
+OUTPUTS = (
+    "time_to_first_token", "time_per_output_token", "request_latency", "output_tokens_per_second",
+    "output_tokens_per_second_per_device", "memory_per_device", "largest_batch", "running_batch", "goodput",
+    "decode_tokens_per_second", "prefill_tokens_per_second", "prefill_device_share", "energy_per_output_token",
+    "decode_kernels_time", "prefill_kernels_time", "decode_communication_time", "prefill_communication_time",
+    "request_bound_time", "decode_bandwidth_utilization", "prefill_flops_utilization",
+)  # fmt: skip
+
+
+def of_labels(labels):
+    """The quantities that exist for these labels."""
+    formulas = registry().formulas
+    other = {n for n, f in formulas.items() if f.by is not None and f.label != labels.get(f.by)}
+    return [n for n in registry().names() if n not in other]
+
+
+@pytest.mark.parametrize(
+    ("rule", "precision", "stored", "pools"),
+    [("given", "bf16", "fp16", "shared"), ("memory", "fp8", "fp8", "separate"), ("run", "int8", "int4", "shared"),
+     ("rate", "tf32", "fp4", "separate"), ("rate", "fp32", "fp32", "shared"), ("given", "fp16", "int8", "shared"),
+     ("given", "fp16", "bf16", "shared")],
+)  # fmt: skip
+def test_every_formula_keeps_its_units(rule, precision, stored, pools):
+    stated = {"batch_rule": rule, "precision": precision, "weight_precision": stored, "kv_precision": stored}
+    labels = {**stated, "pools": pools, "library": "nccl"}
+    space = Space((), {**point(), **labels})
+    names = [n for n in of_labels(labels) if "ideal" not in n and not n.startswith("shape")]
+    units = {v.name: v.unit for v in load_catalog().variables.values()}
+    problems = check(Plan(registry(), space, names), units)
+    assert not problems, "\n".join(sorted(set(problems)))
+
+
+def test_every_source_is_in_the_bibliography_and_every_given_quantity_in_the_glossary():
+    catalog = load_catalog()
+    for formula in registry().formulas.values():
+        assert formula.source in catalog.references, f"{formula.name}: {formula.source}"
+    labels = {"batch_rule": RULES, "precision": ("bf16",), "weight_precision": ("bf16",), "kv_precision": ("fp8",),
+              "pools": ("shared", "separate"), "library": ("nccl",)}  # fmt: skip
+    assert set(resolve(registry(), OUTPUTS, point(), labels=labels).leaves) <= set(catalog.variables)
+
+
+def drawn_study(generator: np.random.Generator) -> pg.Study:
+    """A study of a few thousand points: models, devices, layouts, formats, batches and rules, as drawn."""
+
+    def some(values, most=2):
+        count = int(generator.integers(1, most + 1))
+        return [values[int(i)] for i in sorted(generator.choice(len(values), min(count, len(values)), replace=False))]
+
+    axes: dict[str, Any] = {
+        "model": some(
+            ["llama-2-7b", "llama-3.1-70b", "mixtral-8x7b", "deepseek-v3", "gpt-oss-120b", "mistral-7b-v0.1"], 3
+        ),
+        "device": some(["a100-sxm-80gb", "h100-sxm-80gb", "b200", "mi300x", "tpu-v5p"]),
+        "topology": some(["rail-optimized", "hgx-h100-400g", "fat-tree-2to1"]),
+        "software": some(["tensorrt-llm", "vllm", "deepseek-serving", "fastertransformer"]),
+        "batch_rule": some(list(RULES), 3),
+        "weight_precision": some(["bf16", "fp8", "int4"]),
+        "kv_precision": some(["bf16", "fp8"]),
+        "prefix_hit_rate": some([0.0, 0.4, 1.0]),
+        "pools": some(["shared", "separate"]),
+        "draft_tokens": some([0, 3]),
+        "parallelism": {"devices": some([8, 16]), "tp": [1, 2, 8], "pp": [1, 2], "ep": some([1, 8])},
+        "hbm_bandwidth": {"scale": [0.5, 1.0, 3.0]},
+    }
+    order = generator.permutation(list(axes))
+    sizes = {
+        "prompt_tokens": int(generator.choice([100, 2048, 30000])),
+        "output_tokens": int(generator.choice([1, 2, 400])),
+        "batch": int(generator.choice([8, 64])),
+        "request_rate": float(generator.choice([0.1, 5.0])),
+        "requests": 300,
+        "draft_acceptance": 0.7,
+    }
+    axes = {str(name): axes[str(name)] for name in order}
+    return pg.Study.make(workload="inference", outputs=list(OUTPUTS), axes=axes, workload_parameters=sizes)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(4))
+def test_the_grid_equals_a_replay(seed):
+    """Every output and constraint at drawn points; float32 is compared with the largest value of its unit."""
+    generator = np.random.default_rng(seed)
+    made = drawn_study(generator)
+    space = made.space
+    graph = resolve(made.registry, [*OUTPUTS, *(c.name for c in made.registry.constraints())], space.names(),
+                    labels=space.label_quantities())  # fmt: skip
+    dtype, tolerance = [("float32", 2e-5), ("float64", 1e-11)][seed % 2]
+    ds = pg.evaluate(made, dtype, 3000, [None, 0][seed // 2 % 2])
+    for _ in range(12):
+        index = tuple(int(generator.integers(n)) for n in space.shape)
+        values = replay(graph, {n: space.at(n, index) for n in graph.leaves})
+        at = {a.name: i for a, i in zip(space.axes, index, strict=True)}
+        for name in OUTPUTS:
+            variable = ds[name]
+            found = np.squeeze(variable.isel({d: at[str(d)] for d in variable.dims if d in at}).values)
+            expected = np.squeeze(np.asarray(values[name]))
+            assert np.all(np.isfinite(expected)), name
+            scale = np.abs(expected).max() + 1e-12
+            assert np.abs(found - expected).max() <= tolerance * scale, (name, found, expected)
+
+
+DIFFERENTIATED = (
+    "hbm_bandwidth", "peak_bf16_rate", "l2_bandwidth", "vector_rate", "launch_overhead", "step_overhead",
+    "collective_overhead", "request_rate", "draft_acceptance", "prefix_hit_rate", "hbm_efficiency",
+)  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("model", "rule"), [("gpt-oss-120b", "run"), ("deepseek-v3", "rate")])
+def test_derivatives_are_finite_and_agree_with_differences(model, rule):
+    given = point(model, software="deepseek-serving", tp=2.0, dp=4.0, ep=8.0, batch=64.0, batch_rule=rule,
+                  draft_tokens=2.0, draft_acceptance=0.6, prefix_hit_rate=0.3, devices=8.0)  # fmt: skip
+    labels = {name: (str(given[name]),) for name in LABELS if name in given}
+    graph = resolve(registry(), ("request_latency", "output_tokens_per_second"), point(), labels=labels)
+    leaves = {n: 0.0 if n in LABELS else given[n] for n in graph.leaves}
+    names = [n for n in DIFFERENTIATED if n in leaves]
+    at = np.array([float(leaves[n]) for n in names])
+
+    def latency(numbers):
+        values = {**leaves, **{n: numbers[i] for i, n in enumerate(names)}}
+        for node in graph.nodes.values():
+            values[node.name] = node.function(*(values[a] for a in node.arguments))
+        return (jnp if isinstance(numbers, jax.Array) else np).squeeze(values["request_latency"])
+
+    with jax.enable_x64(True):
+        slopes = np.asarray(jax.jacfwd(latency)(jnp.asarray(at)))
+    assert np.isfinite(slopes).all(), dict(zip(names, slopes, strict=True))
+    for i, name in enumerate(names):
+        step = 1e-6 * max(at[i], 1e-9)
+        low, high = (float(latency(at + d * (np.arange(len(at)) == i))) for d in (-step, step))
+        difference = (high - low) / (2 * step)
+        noise = 1e-12 * abs(high) / step
+        assert abs(slopes[i] - difference) <= 1e-3 * abs(difference) + noise, (name, slopes[i], difference)

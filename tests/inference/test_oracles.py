@@ -1,0 +1,233 @@
+"""Inference against loops, simulations and published counts that use no formula of perfgrid."""
+
+import heapq
+import math
+
+import numpy as np
+import pytest
+
+import perfgrid as pg
+from perfgrid.formulas.inference.batching import hat_weights, mean_wait
+from perfgrid.formulas.inference.experts import touched_experts
+from perfgrid.formulas.inference.parallel import expected_distinct
+from perfgrid.formulas.inference.requests import contexts, expected_accepted
+
+from .designs import IDEAL, evaluate, value
+
+# ---- the cache ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("model", "bytes_per_token"), [("deepseek-v3", 70_272), ("llama-3.1-405b", 516_096), ("qwen-2.5-72b", 327_680)]
+)
+def test_published_sizes_of_the_cache(model, bytes_per_token):
+    """16-bit cache of one token: 61·576·2, 126·2·8·128·2 and 80·2·8·128·2 bytes."""
+    assert value("key_value_size_per_token", model=model) == bytes_per_token
+
+
+@pytest.mark.parametrize(
+    ("model", "kv_precision", "tp", "expected"),
+    [
+        ("llama-3.1-70b", "bf16", 1.0, 80 * 2 * 8 * 128 * 2 * 640),
+        ("llama-3.1-70b", "fp8", 4.0, 80 * 2 * 2 * 128 * 640),
+        ("llama-3.1-70b", "fp8", 16.0, 80 * 2 * 1 * 128 * 640),  # eight key heads on sixteen ranks: held twice
+        ("deepseek-v3", "bf16", 8.0, 61 * 576 * 2 * 640),  # a latent is held by every rank
+        ("gpt-oss-120b", "bf16", 1.0, 2 * 8 * 64 * 2 * (18 * 640 + 18 * 128)),  # half of the layers keep a window
+    ],
+)
+def test_cache_of_a_sequence_on_one_device(model, kv_precision, tp, expected):
+    found = value("sequence_cache_memory", model=model, kv_precision=kv_precision, tp=tp, page_tokens=1.0)
+    assert found == pytest.approx(expected)
+
+
+def test_pages_are_whole():
+    """513 + 128 tokens in pages of 64: 11 pages."""
+    found = value("sequence_cache_memory", page_tokens=64.0, prompt_tokens=513.0)
+    assert found == pytest.approx(32 * 2 * 32 * 128 * 2 * 11 * 64)
+
+
+@pytest.mark.parametrize("model", ["llama-2-7b", "llama-3.1-405b", "mixtral-8x7b", "deepseek-v3", "gpt-oss-120b"])
+def test_weights_in_memory_are_the_parameters(model):
+    """All matrices in 16 bits; norms (and biases) are not counted: within 0.1 %."""
+    found = evaluate("weight_memory", "total_parameters", model=model)
+    assert found["weight_memory"] == pytest.approx(2 * found["total_parameters"], rel=1e-3)
+
+
+def test_the_largest_batch_fills_the_memory():
+    """Llama 2 7B on 80 GiB: what weights, working space and reserve leave, nine tenths of it, in whole sequences."""
+    names = ("largest_batch", "weight_memory", "workspace_memory")
+    found = evaluate(*names, batch_rule="memory", reserved_memory=2.0**30, cache_fraction=0.9, page_tokens=1.0)
+    left = 80 * 2**30 - 2**30 - found["weight_memory"] - found["workspace_memory"]
+    assert found["largest_batch"] == math.floor(0.9 * left / (640 * 524_288))
+
+
+# ---- the sum over positions -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("model", ["llama-3.1-70b", "mistral-7b-v0.1", "gpt-oss-120b", "deepseek-v3"])
+@pytest.mark.parametrize(("prompt", "output", "batch"), [(3900, 400, 1), (100, 300, 64), (1, 2, 8), (20, 1500, 256)])
+def test_decoding_equals_the_loop_over_positions(model, prompt, output, batch):
+    """The steps of every single context, added up: within 1e-4."""
+    common = {"model": model, "batch": float(batch), "launch_overhead": 1e-6}
+    whole = evaluate(
+        "decode_step_time", "decode_steps", prompt_tokens=float(prompt), output_tokens=float(output), **common
+    )
+    study = pg.Study.make(
+        workload="inference", outputs=["decode_step_time"], dtype="float64",
+        axes={"model": [model], "device": ["h100-sxm-80gb"], "topology": ["rail-optimized"],
+              "software": ["tensorrt-llm"], "prompt_tokens": list(range(prompt, prompt + output - 1))},
+        workload_parameters={"tp": 1, "pp": 1, "dp": 1, "devices": 1, "output_tokens": 2, "batch": batch},
+        overrides={"launch_overhead": 1e-6},
+    )  # fmt: skip
+    looped = float(pg.evaluate(study).decode_step_time.sum())
+    assert whole["decode_step_time"] * whole["decode_steps"] == pytest.approx(looped, rel=1e-4)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 10, 1000])
+def test_the_nodes_add_up_what_is_a_parabola(count):
+    weights = np.polynomial.legendre.leggauss(4)[1] / 2
+    nodes = np.array(contexts(101.0, float(count)))
+    places = np.arange(101, 101 + count)
+    assert count * float(weights @ nodes) == pytest.approx(places.sum(), rel=1e-9)
+    assert count * float(weights @ nodes**2) == pytest.approx((places**2).sum(), rel=1e-8)
+
+
+# ---- loops for the parts of a step ----------------------------------------------------------------------------------
+
+
+def test_a_step_of_a_small_batch_reads_weights_and_cache_once():
+    """Llama 3.1 70B on four ideal devices, batch 2, without collectives: bytes over bandwidth, written out."""
+    h, layers, ffn, vocabulary, tp = 8192, 80, 28672, 128256, 4
+    weights = 2 * (layers * (h * (8192 + 2 * 1024) + 8192 * h + 3 * h * ffn) + h * vocabulary) / tp
+    operands = 0.0  # activations in and out of the products, batch of two
+    for rows, columns in [(h, (8192 + 2048) / tp), (8192 / tp, h), (h, 2 * ffn / tp), (ffn / tp, h)]:
+        operands += layers * 2 * 2 * (rows + columns)
+    operands += 2 * 2 * (h + vocabulary / tp)
+    cache = sum(2 * layers * 2 * (1024 / tp) * 2 * context for context in range(513, 640)) / 127
+    streams = 2 * (
+        (2 * layers + 1) * h * 8
+        + layers * (8192 + 2048) / tp * 4
+        + layers * ffn / tp * 6
+        + h * 4
+        + vocabulary / tp * 10
+    )
+    found = evaluate("decode_kernels_time", model="llama-3.1-70b", tp=4.0, batch=2.0, **IDEAL)["decode_kernels_time"]
+    assert np.sum(found) == pytest.approx((weights + operands + cache + streams) / 3.35e12, rel=1e-3)
+
+
+def test_touched_experts_are_those_of_a_simulation():
+    generator = np.random.default_rng(1)
+    for experts, share, tokens in [(256, 8 / 256, 20), (8, 2 / 8, 3), (128, 4 / 128, 500)]:
+        chosen = [
+            len(
+                {
+                    int(e)
+                    for _ in range(tokens)
+                    for e in generator.choice(experts, round(share * experts), replace=False)
+                }
+            )
+            for _ in range(400)
+        ]
+        assert touched_experts(experts, share, tokens) == pytest.approx(np.mean(chosen), rel=0.02)
+
+
+def test_distinct_domains_are_those_of_a_simulation():
+    generator = np.random.default_rng(2)
+    drawn = np.mean([len(set(generator.integers(0, 18, 8).tolist())) for _ in range(4000)])
+    assert expected_distinct(18.0, 8.0) == pytest.approx(drawn, rel=0.01)
+
+
+def test_accepted_tokens_are_those_of_a_simulation():
+    generator = np.random.default_rng(3)
+    for drafted, acceptance in [(4, 0.7), (1, 0.9), (0, 0.5), (6, 0.0), (3, 1.0)]:
+        runs = [
+            next((i for i in range(drafted) if generator.random() >= acceptance), drafted) + 1 for _ in range(20000)
+        ]
+        assert expected_accepted(float(drafted), acceptance) == pytest.approx(np.mean(runs), rel=0.02)
+
+
+# ---- queues ---------------------------------------------------------------------------------------------------------
+
+
+def test_the_wait_is_that_of_a_simulated_queue():
+    """One server, random arrivals; services constant, and exponential (variation 1)."""
+    generator = np.random.default_rng(4)
+    for rate, variation in [(0.5, 0.0), (0.8, 0.0), (0.5, 1.0)]:
+        gaps = generator.exponential(1 / rate, 300_000)
+        services = np.ones(300_000) if variation == 0 else generator.exponential(1.0, 300_000)
+        waited, wait = 0.0, 0.0
+        for gap, service in zip(gaps[1:], services[:-1], strict=True):
+            wait = max(wait + service - gap, 0.0)
+            waited += wait
+        assert mean_wait(rate, 1.0, variation) == pytest.approx(waited / len(gaps), rel=0.05)
+
+
+def test_hat_weights_invert_a_table():
+    rising, values = [1.0, 2.0, 4.0, 8.0], np.array([10.0, 20.0, 25.0, 30.0])
+    for target in (0.5, 1.0, 1.5, 3.0, 7.9, 8.0, 100.0):
+        weights = np.array([float(w) for w in hat_weights(rising, target)])
+        assert weights.sum() == pytest.approx(1.0)
+        assert weights @ values == pytest.approx(np.interp(target, rising, values))
+
+
+def simulate(rate, prefill, step_of, steps, requests, seed):
+    """Continuous batching, one replica: prefills come first, one at a time; then a step of all running sequences.
+
+    Returns mean time per token, mean time to the first token and mean number of running sequences.
+    """
+    generator = np.random.default_rng(seed)
+    arrivals = list(np.cumsum(generator.exponential(1 / rate, requests)))
+    clock, waiting, running, held = 0.0, [], [], 0.0
+    gaps, firsts, done = [], [], 0
+    while done < requests:
+        while arrivals and arrivals[0] <= clock:
+            waiting.append(arrivals.pop(0))
+        if waiting:
+            arrived = waiting.pop(0)
+            held += prefill * len(running)
+            clock += prefill
+            firsts.append(clock - arrived)
+            heapq.heappush(running, (steps, clock, len(firsts)))
+        elif running:
+            time = step_of(len(running))
+            held += time * len(running)
+            clock += time
+            left = []
+            for remaining, started, name in running:
+                if remaining == 1:
+                    gaps.append((clock - started) / steps)
+                    done += 1
+                else:
+                    left.append((remaining - 1, started, name))
+            running = left
+        else:
+            clock = arrivals[0]
+    return np.mean(gaps), np.mean(firsts), held / clock
+
+
+@pytest.mark.parametrize("rate", [1.0, 6.0, 14.0])
+def test_continuous_batching_is_that_of_a_simulation(rate):
+    """Times per token, first tokens and running sequences at three loads (24 requests/s saturate this system)."""
+    common = {"model": "llama-3.1-8b", "prompt_tokens": 1000.0, "output_tokens": 200.0, "batch_limit": 256.0}
+    table = {b: value("decode_step_time", batch=float(b), **common) for b in (1, 2, 4, 8, 16, 32, 64, 128, 256)}
+    prefill = value("prefill_time", batch=1.0, **common)
+    found = evaluate(
+        "time_per_output_token", "time_to_first_token", "running_batch", batch_rule="rate", request_rate=rate, **common
+    )
+    step_of = lambda running: np.interp(running, list(table), list(table.values()))  # noqa: E731
+    token, first, running = simulate(rate, prefill, step_of, 199, 1500, seed=5)
+    assert found["time_per_output_token"] == pytest.approx(token, rel=0.05)
+    assert found["running_batch"] == pytest.approx(running, rel=0.15)
+    assert found["time_to_first_token"] == pytest.approx(first, rel=0.15)
+
+
+def test_a_run_is_its_rounds():
+    """3000 requests, 1000 at a time at most: three equal rounds; 2500: two and a half."""
+    common = {"batch_rule": "run", "batch_limit": 100.0, "model": "llama-3.1-8b", "output_tokens": 500.0}
+    one = value("output_tokens_per_second", requests=100.0, **common)
+    assert value("output_tokens_per_second", requests=300.0, **common) == pytest.approx(one)
+    last = value("decode_step_time", batch=50.0, **{k: v for k, v in common.items() if k != "batch_rule"})
+    full = value("decode_step_time", batch=100.0, **{k: v for k, v in common.items() if k != "batch_rule"})
+    prefill = value("prefill_time", batch=100.0, **{k: v for k, v in common.items() if k != "batch_rule"})
+    expected = 250 * 500 / (2.5 * prefill + 499 * (2 * full + last))
+    assert value("output_tokens_per_second", requests=250.0, **common) == pytest.approx(expected, rel=2e-3)
