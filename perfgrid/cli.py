@@ -103,14 +103,14 @@ def run(
             "infeasible": infeasible,
             "seconds": seconds,
             "violations": [vars(v) for v in reasons],
-            "best": [] if winners is None or choice is None else winner_rows(loaded, winners, choice),
+            "best": [] if winners is None or choice is None else winner_rows(loaded, winners, choice, result),
         }
         if edge is not None:
             data["frontier"] = frontier_rows(loaded, edge)
         print(json.dumps(data, default=_plain))
         return
     if winners is not None and choice is not None:
-        print_winners(loaded, winners, choice)
+        print_winners(loaded, winners, choice, result)
     elif streaming and choice is not None:
         out.print("the best designs are not searched in a streamed run")
     elif output is None:

@@ -36,6 +36,11 @@ def number(value: float, unit: str = "1") -> str:
     return f"{value:.4g} {name}"
 
 
+def label_text(label: Any) -> str:
+    """A label as it is written: 8 and not 8.0."""
+    return f"{label:g}" if isinstance(label, float) else str(label)
+
+
 def quantity_value(value: Any, unit: str, inner: InnerAxes) -> str:
     """A replayed value: a number, true or false, or a short table over its inner axes."""
     if isinstance(value, str):
