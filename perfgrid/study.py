@@ -63,7 +63,9 @@ class Study:
             variable = self.catalog.variables.get(missing.quantity)
             if variable is None:
                 raise PerfgridError(f"{self.name}: {missing}") from missing
-            where = f"axes.{variable.of}" if variable.of in TABLES else "[workload_parameters] or [axes]"
+            where = "[workload_parameters] or [axes]"
+            if variable.of in (*TABLES, "parallelism"):
+                where = f"[axes], as {variable.of}"
             raise PerfgridError(
                 f"{self.name}: {missing.quantity!r}, needed by {missing.reader!r}, is not stated "
                 f"({variable.meaning}): state it in {where}"

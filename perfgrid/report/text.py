@@ -29,7 +29,7 @@ def number(value: float, unit: str = "1") -> str:
         return f"{value:.3g} s"
     if unit in ("1", ""):
         return f"{value:,.0f}" if size >= 1000 and value == round(value) and size < 1e15 else f"{value:.4g}"
-    name = {"byte": "B", "byte/s": "B/s", "1/s": "/s"}.get(unit, unit)
+    name = {"byte": "B", "byte/s": "B/s"}.get(unit, unit.removeprefix("1") if unit.startswith("1/") else unit)
     for scale, prefix in _BINARY if unit == "byte" else _DECIMAL:
         if size >= scale:
             return f"{value / scale:.4g} {prefix}{name}"
