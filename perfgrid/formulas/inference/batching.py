@@ -1,24 +1,28 @@
 """Batching: who decides how many sequences run together, and the requests that are served.
 
-``batch_rule``: ``given``, a batch that starts and ends together; ``memory``, as many sequences as fit, replaced one by
-one as they end (continuous batching of an endless queue); ``run``, the same until ``requests`` of them have ended, as
-benchmarks do; ``rate``, requests that arrive at random at
+``batch_rule``: ``given``, a batch that starts and ends together; ``concurrency``, as many sequences as stated, each
+replaced by the next as it ends (continuous batching of an endless queue); ``memory``, the same with as many as fit;
+``run``, the same until ``requests`` of them have ended, as benchmarks do; ``rate``, requests that arrive at random at
 ``request_rate``. In continuous batching a replica shares its time between prefills and steps: with P the time that one
 prefill takes and n·T/b the share of a request in n steps of a batch b, it serves 1/(P + n·T(b)/b) requests per second
-(Little's law). That capacity grows with b. For ``rate`` everything is tabulated at batches between one sequence per
-replica and the largest (axis `load`), and the batch is where capacity meets the arrivals.
+(Little's law). For ``rate`` everything is tabulated at batches between one sequence per replica and the largest (axis
+`load`), and the batch is where capacity meets the arrivals. Separate pools divide the replicas: some compute prefills,
+the others steps, and the slower pool sets the pace.
 """
 
 from itertools import pairwise
 
 from perfgrid.engine import xp
-from perfgrid.engine.registry import alternative, formula
+from perfgrid.engine.registry import alternative, constraint, formula
 
 from ..axes import INNER, at, only, table, total
 from .latency import in_pass
 
 NODES = INNER.labels["load"]
-FIXED = {"RULE": ("given", "memory", "run")}
+FIXED = {"RULE": ("given", "concurrency", "memory", "run")}
+STATED = {"RULE": ("given", "concurrency")}  # the study states the batch
+ENDLESS = {"RULE": ("given", "concurrency", "memory")}  # one batch that stays
+REPLACED = {"RULE": ("concurrency", "memory", "run", "rate")}  # continuous batching
 
 # ---- equations ------------------------------------------------------------------------------------------------------
 
@@ -26,12 +30,16 @@ FIXED = {"RULE": ("given", "memory", "run")}
 def hat_weights(rising, target):
     """Weights by which values at successive nodes add up to the value where ``rising`` meets the target (linear).
 
-    Outside the nodes the value of the nearest one.
+    Outside the nodes the value of the nearest one; where the table falls it counts as level.
     """
+    level = [rising[0]]
+    for value in rising[1:]:
+        level.append(xp.maximum(level[-1], value))
     steps = []
-    for low, high in pairwise(rising):
-        gap = xp.maximum(high - low, 1e-30)
-        steps.append(xp.minimum(xp.maximum((target - low) / gap, 0.0), 1.0))
+    for low, high in pairwise(level):
+        rises = high > low * (1 + 1e-6)
+        part = (target - low) / xp.where(rises, high - low, 1.0)
+        steps.append(xp.where(rises, xp.minimum(xp.maximum(part, 0.0), 1.0), xp.where(target > low, 1.0, 0.0)))
     return [1 - steps[0], *(a - b for a, b in pairwise(steps)), steps[-1]]
 
 
@@ -44,11 +52,21 @@ def mean_wait(rate, service, variation):
     return load * service * (1 + variation**2) / (2 * (1 - load))
 
 
+def place_wait(load, places, service, variation):
+    """Mean wait for one of several places (M/G/c after Sakasegawa): u^(√(2(c + 1)) - 1)/(c·(1 - u))·S·(1 + v²)/2.
+
+    u is the load, c the places, S the time that a request holds one, v its coefficient of variation. As in `mean_wait`.
+    """
+    u = xp.minimum(load, 0.99)
+    exponent = xp.sqrt(2 * (places + 1)) - 1
+    return u**exponent / (places * (1 - u)) * service * (1 + variation**2) / 2
+
+
 # ---- who decides ----------------------------------------------------------------------------------------------------
 
 
-@alternative(of="tabulated_batch", by="batch_rule", label="given", unit="1", source="pope2022inference")
-def given_tabulated_batch(batch):
+@alternative(of="tabulated_batch", by="batch_rule", label="RULE", unit="1", source="pope2022inference", family=STATED)
+def RULE_tabulated_batch(batch):
     """Sequences of a batch that the study states."""
     return batch
 
@@ -116,33 +134,21 @@ def given_request_prefill_time(prefill_time, replica_batch):
     return prefill_time / replica_batch
 
 
-@alternative(of="request_prefill_time", by="batch_rule", label="RULE", unit="s", source="yu2022orca",
-             family={"RULE": ("memory", "run", "rate")})  # fmt: skip
-def RULE_request_prefill_time(pass_time, prefill_passes, prefill_sequences, pp):
-    """Time of a replica that the prefill of one request takes, others following it through the pipeline."""
-    return in_pass(pass_time, "prefill") * prefill_passes / (prefill_sequences * pp)
+@alternative(of="request_prefill_time", by="batch_rule", label="RULE", unit="s", source="yu2022orca", family=REPLACED)
+def RULE_request_prefill_time(pass_time, prefill_passes, prefill_sequences, stage_share):
+    """Time of a replica that the prefill of one request takes: of its fullest stage, others follow at once."""
+    return in_pass(pass_time, "prefill") * prefill_passes / prefill_sequences * stage_share
 
 
-@alternative(of="batch_is_given", by="batch_rule", label="given", unit="1", source="pope2022inference")
-def given_batch_is_given():
+@alternative(of="batch_is_given", by="batch_rule", label="RULE", unit="1", source="pope2022inference", family=STATED)
+def RULE_batch_is_given():
     """1 where the study states the batch."""
     return 1.0
 
 
-@alternative(of="batch_is_given", by="batch_rule", label="memory", unit="1", source="pope2022inference")
-def memory_batch_is_given():
-    """0 where the system chooses the batch."""
-    return 0.0
-
-
-@alternative(of="batch_is_given", by="batch_rule", label="run", unit="1", source="pope2022inference")
-def run_batch_is_given():
-    """0 where the system chooses the batch."""
-    return 0.0
-
-
-@alternative(of="batch_is_given", by="batch_rule", label="rate", unit="1", source="pope2022inference")
-def rate_batch_is_given():
+@alternative(of="batch_is_given", by="batch_rule", label="RULE", unit="1", source="pope2022inference",
+             family={"RULE": ("memory", "run", "rate")})  # fmt: skip
+def RULE_batch_is_chosen():
     """0 where the system chooses the batch."""
     return 0.0
 
@@ -150,10 +156,72 @@ def rate_batch_is_given():
 # ---- capacity and load ----------------------------------------------------------------------------------------------
 
 
-@formula(unit="1/s", source="little1961")
-def request_capacity(request_prefill_time, request_decode_time, dp):
+@alternative(of="full_batch_decode_time", by="batch_rule", label="RULE", unit="s", source="zhong2024distserve",
+             family=FIXED)  # fmt: skip
+def RULE_full_batch_decode_time(request_decode_time):
+    """Time of a replica that decoding one request takes in the batch that pools are sized for: the only one."""
+    return at(request_decode_time, load=NODES[0])
+
+
+@alternative(of="full_batch_decode_time", by="batch_rule", label="rate", unit="s", source="zhong2024distserve")
+def rate_full_batch_decode_time(request_decode_time):
+    """Time of a replica that decoding one request takes in the batch that pools are sized for: the largest."""
+    return at(request_decode_time, load=NODES[-1])
+
+
+@formula(unit="1", source="zhong2024distserve")
+def balanced_prefill_share(request_prefill_time, full_batch_decode_time):
+    """Part of the replicas that computes prefills so that neither pool waits for the other, whole or not."""
+    prefill = at(request_prefill_time, load=NODES[0])
+    return prefill / (prefill + full_batch_decode_time)
+
+
+@alternative(of="prefill_device_share", by="pools", label="shared", unit="1", source="zhong2024distserve")
+def shared_prefill_device_share(balanced_prefill_share):
+    """Part of the devices that separate pools would give to prefills (equal layouts)."""
+    return balanced_prefill_share
+
+
+@alternative(of="prefill_device_share", by="pools", label="separate", unit="1", source="zhong2024distserve")
+def separate_prefill_device_share(balanced_prefill_share, prefill_replicas, dp):
+    """Part of the devices that computes prefills: as stated, or so that neither pool waits."""
+    return xp.where(prefill_replicas > 0, xp.minimum(prefill_replicas / dp, 1.0), balanced_prefill_share)
+
+
+@alternative(of="decoding_replicas", by="pools", label="shared", unit="1", source="zhong2024distserve")
+def shared_decoding_replicas(dp):
+    """Replicas that decode: all."""
+    return dp
+
+
+@alternative(of="decoding_replicas", by="pools", label="separate", unit="1", source="zhong2024distserve")
+def separate_decoding_replicas(dp, separate_prefill_device_share):
+    """Replicas that decode: those that compute no prefills."""
+    return dp * (1 - separate_prefill_device_share)
+
+
+@alternative(of="request_capacity", by="pools", label="shared", unit="1/s", source="little1961")
+def shared_request_capacity(request_prefill_time, request_decode_time, dp):
     """Requests per second that all replicas serve with batches of the tabulated size, by load."""
     return dp / (request_prefill_time + request_decode_time)
+
+
+@alternative(of="request_capacity", by="pools", label="separate", unit="1/s", source="zhong2024distserve")
+def separate_request_capacity(
+    request_prefill_time, request_decode_time, dp, separate_prefill_device_share, separate_decoding_replicas
+):
+    """Requests per second that the slower pool serves with batches of the tabulated size, by load."""
+    prefills = dp * separate_prefill_device_share / request_prefill_time
+    return xp.minimum(prefills, separate_decoding_replicas / request_decode_time)
+
+
+@constraint(
+    kind="illegal", reason="separate pools need a replica for prefills and one that decodes",
+    source="zhong2024distserve", about="separate_request_capacity",
+)  # fmt: skip
+def pools_have_replicas(dp, prefill_replicas):
+    """Each pool has a replica."""
+    return (dp >= 2) & (prefill_replicas < dp)
 
 
 @alternative(of="load_weight", by="batch_rule", label="RULE", unit="1", source="little1961", family=FIXED)
@@ -179,7 +247,7 @@ def run_served_rate(request_prefill_time, request_decode_time, full_batch, last_
 
 
 @alternative(of="served_rate", by="batch_rule", label="RULE", unit="1/s", source="little1961",
-             family={"RULE": ("given", "memory")})  # fmt: skip
+             family=ENDLESS)  # fmt: skip
 def RULE_served_rate(request_capacity):
     """Requests per second that end."""
     return at(request_capacity, load="node_1")
@@ -198,16 +266,16 @@ def run_running_batch(full_batch):
 
 
 @alternative(of="running_batch", by="batch_rule", label="RULE", unit="1", source="little1961",
-             family={"RULE": ("given", "memory")})  # fmt: skip
-def RULE_running_batch(RULE_tabulated_batch):
-    """Sequences that run at the same time, over all replicas."""
-    return RULE_tabulated_batch
+             family=ENDLESS)  # fmt: skip
+def RULE_running_batch(RULE_tabulated_batch, dp, decoding_replicas):
+    """Sequences that run at the same time, over all replicas that decode."""
+    return RULE_tabulated_batch * decoding_replicas / dp
 
 
 @alternative(of="running_batch", by="batch_rule", label="rate", unit="1", source="little1961")
-def rate_running_batch(rate_tabulated_batch, rate_load_weight, occupied_share):
+def rate_running_batch(rate_tabulated_batch, rate_load_weight, occupied_share, dp, decoding_replicas):
     """Sequences that run at the same time, over all replicas, on average; at low rates fewer than one per replica."""
-    return total(rate_tabulated_batch * rate_load_weight, "load") * occupied_share
+    return total(rate_tabulated_batch * rate_load_weight, "load") * occupied_share * decoding_replicas / dp
 
 
 @alternative(of="interference", by="batch_rule", label="given", unit="1", source="pope2022inference")
@@ -217,7 +285,7 @@ def given_interference():
 
 
 @alternative(of="interference", by="batch_rule", label="RULE", unit="1", source="agrawal2024sarathi",
-             family={"RULE": ("memory", "run", "rate")})  # fmt: skip
+             family=REPLACED)  # fmt: skip
 def RULE_interference(busy_share):
     """Part of the time of a replica in which prefills hold up its steps."""
     return busy_share

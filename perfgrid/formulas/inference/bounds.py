@@ -51,9 +51,12 @@ def step_bound_time(
 
 
 @formula(unit="s", source="pope2022inference")
-def prefill_bound_time(pass_flops, usable_peak_rate, prefill_passes, prefill_groups, pp):
-    """Least time of the prefill of a batch: its products at the peak rate."""
-    return in_pass(pass_flops, "prefill") * prefill_passes * prefill_groups / pp / usable_peak_rate
+def prefill_bound_time(
+    pass_flops, usable_peak_rate, prefix_traffic, layers, hbm_bandwidth, prefill_passes, prefill_groups, pp
+):
+    """Least time of the prefill of a batch: its products at the peak rate, or the cache of earlier prompts read."""
+    products = in_pass(pass_flops, "prefill") * prefill_passes / usable_peak_rate
+    return xp.maximum(products, layers * prefix_traffic / hbm_bandwidth) * prefill_groups / pp
 
 
 @formula(unit="s", source="pope2022inference")

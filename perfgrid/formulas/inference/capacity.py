@@ -4,6 +4,7 @@ from perfgrid.engine import xp
 from perfgrid.engine.registry import alternative, constraint, formula
 
 from ..axes import only, table, total
+from .batching import STATED
 from .latency import in_pass
 
 # ---- weights --------------------------------------------------------------------------------------------------------
@@ -62,6 +63,13 @@ def cached_tokens(longest_context, window, page_tokens):
 
 
 @formula(unit="byte", source="kwon2023vllm")
+def prompt_cache_memory(prompt_tokens, window, mask_share, key_value_cache_width, kv_element_size, layers):
+    """Cache of one prompt in all layers of the model, windows counted."""
+    kept = table("mask", whole=prompt_tokens, window=xp.minimum(prompt_tokens, xp.maximum(window, 1.0)))
+    return layers * total(kept * mask_share, "mask") * key_value_cache_width * kv_element_size
+
+
+@formula(unit="byte", source="kwon2023vllm")
 def sequence_cache_memory(cached_tokens, mask_share, rank_cache_width, kv_element_size, layers, stage_share, cp):
     """Cache of one sequence on one device of the fullest stage when it ends."""
     per_layer = total(cached_tokens * mask_share, "mask") * rank_cache_width * kv_element_size
@@ -71,15 +79,16 @@ def sequence_cache_memory(cached_tokens, mask_share, rank_cache_width, kv_elemen
 # ---- working space --------------------------------------------------------------------------------------------------
 
 
-@alternative(of="largest_pass_tokens", by="batch_rule", label="given", unit="1", source="agrawal2024sarathi")
-def given_largest_pass_tokens(prefill_chunk_tokens, computed_prompt_tokens, batch, dp, cp):
+@alternative(of="largest_pass_tokens", by="batch_rule", label="RULE", unit="1", source="agrawal2024sarathi",
+             family=STATED)  # fmt: skip
+def RULE_largest_pass_tokens(prefill_chunk_tokens, computed_prompt_tokens, batch, dp, cp):
     """Tokens of the largest pass that working space is kept for: that of the prefill of the stated batch."""
     return xp.minimum(prefill_chunk_tokens, computed_prompt_tokens * xp.maximum(batch / dp, 1.0) / cp)
 
 
 @alternative(of="largest_pass_tokens", by="batch_rule", label="RULE", unit="1", source="agrawal2024sarathi",
              family={"RULE": ("memory", "run", "rate")})  # fmt: skip
-def RULE_largest_pass_tokens(prefill_chunk_tokens, computed_prompt_tokens, batch_limit, cp):
+def RULE_limit_pass_tokens(prefill_chunk_tokens, computed_prompt_tokens, batch_limit, cp):
     """Tokens of the largest pass that working space is kept for."""
     return xp.minimum(prefill_chunk_tokens, computed_prompt_tokens * batch_limit / cp)
 

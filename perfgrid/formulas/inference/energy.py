@@ -10,6 +10,8 @@ from perfgrid.engine.registry import alternative, formula, instantiated
 from .. import energy, step_energy
 from ..axes import at, only, table, total
 from ..collectives import gathered_share
+from .batching import NODES
+from .experts import touched_experts
 from .products import PRODUCTS, product_traffic
 
 DENSE = {"PRODUCT": ("gemm",)}
@@ -68,29 +70,33 @@ def expert_uneven_load(busiest_load):
 
 @formula(unit="byte", source="hong1981pebble")
 def expert_mean_traffic(
-    expert_rows, expert_columns, expert_depth, expert_batch, busiest_load, gemm_tile_m, gemm_tile_n, cores,
-    expert_operand_size, expert_weight_size, expert_result_size, l2_size,
+    experts, experts_per_token, ep, expert_tokens, routed_share, expert_columns, expert_depth, gemm_tile_m, gemm_tile_n,
+    cores, expert_operand_size, expert_weight_size, expert_result_size, l2_size,
 ):  # fmt: skip
-    """Memory traffic of the experts' products on the mean rank, by pass: fewer rows of as many experts."""
-    shape = (expert_rows / busiest_load, expert_columns, expert_depth, expert_batch)
+    """Memory traffic of the experts' products on the mean rank, by pass: of the experts that its tokens visit."""
+    visited = touched_experts(xp.maximum(experts, 1.0) / ep, routed_share, expert_tokens)
+    rows = expert_tokens * xp.maximum(experts_per_token, 1.0) / ep / visited
+    shape = (rows, expert_columns, expert_depth, visited)
     sizes = (expert_operand_size, expert_weight_size, expert_result_size, l2_size)
     return product_traffic(*shape, gemm_tile_m, gemm_tile_n, cores, *sizes)
 
 
 @formula(unit="J", source="hong2010power")
-def prefill_attention_energy(flash_energy, layers, uncached_share):
-    """Energy of the attention of the prompts of one group in all layers, by resource."""
-    return layers * uncached_share * at(flash_energy, phase="forward")
+def prefill_attention_energy(flash_energy, layers, uncached_share, prefix_traffic, memory_byte_energy):
+    """Energy of the attention of the prompts of one group in all layers, by resource: cached keys are read at least."""
+    computed, memory = uncached_share * at(flash_energy, phase="forward"), only("resource", "hbm")
+    read = xp.maximum(prefix_traffic * memory_byte_energy - at(computed, resource="hbm"), 0.0)
+    return layers * (computed + read * memory)
 
 
 @formula(unit="J", source="hong2010power")
 def decode_attention_energy(
-    decode_attention_flops, decode_cache_traffic, cache_reads, group_batch, attended_context, rank_query_heads,
+    decode_attention_flops, decode_cache_traffic, cache_reads, group_batch, rank_context, rank_query_heads,
     step_tokens, flash_operations, mask_share, position_weight, layers, unquantised_format_energy,
     half_precision_operation_energy, vector_operation_energy, l2_byte_energy, memory_byte_energy,
 ):  # fmt: skip
     """Energy of the attention of one decoding step in all layers, mean over the positions, by resource."""
-    scores = group_batch * attended_context * rank_query_heads * step_tokens
+    scores = group_batch * rank_context * rank_query_heads * step_tokens
     traffic = decode_cache_traffic * cache_reads
     spent = energy.by_consumer(
         arithmetic=decode_attention_flops * unquantised_format_energy * half_precision_operation_energy
@@ -122,28 +128,23 @@ def pass_energy(
 # ---- links ----------------------------------------------------------------------------------------------------------
 
 
-@formula(unit="1", source="narayanan2021")
-def handover_crosses(tp, cp, pp, tier_size):
-    """1 where the stages of a pipeline span several scale-up domains."""
-    return xp.where(tp * cp * pp > at(tier_size, tier="scale_up"), 1.0, 0.0)
-
-
 @formula(unit="byte", source="shoeybi2019megatron")
 def pass_link_bytes(
     tp, cp, pp, tp_message, tp_all_reduces, tp_crossing_share, pass_tokens, hidden_size, operand_size, activation_size,
-    expert_exchange, moe_layers, tier_copies, handover_crosses, rank_cache_width, layers,
+    expert_exchange, moe_layers, tier_copies, handover_crosses, context_message, context_crosses, layers,
 ):  # fmt: skip
     """Bytes that one rank of every stage sends in a pass, by pass and tier.
 
-    All-reduces in two gathering halves, tokens to experts and back, hand-overs of a pipeline, prompts' keys and values.
+    All-reduces in two gathering halves, tokens to experts and back, hand-overs of a pipeline, and what context-parallel
+    ranks pass round.
     """
     sums = 2 * gathered_share(tp) * tp_message * tp_all_reduces
     token = hidden_size * activation_size
     experts = tier_copies * pass_tokens / tp * hidden_size * (operand_size + activation_size)
     handed = (pp - 1) * pass_tokens * token / tp
-    keys = layers * (cp - 1) * pass_tokens * rank_cache_width * activation_size * only("pass", "prefill")
-    leaving = sums * tp_crossing_share + (handed + keys) * handover_crosses
-    tiers = table("tier", scale_up=sums + handed + keys - leaving, scale_out=leaving)
+    passed_round = layers * (cp - 1) * context_message
+    leaving = sums * tp_crossing_share + handed * handover_crosses + passed_round * context_crosses
+    tiers = table("tier", scale_up=sums + handed + passed_round - leaving, scale_out=leaving)
     return tiers + expert_exchange * moe_layers * experts
 
 
@@ -154,9 +155,9 @@ def shared_moved_cache():
 
 
 @alternative(of="moved_cache", by="pools", label="separate", unit="byte", source="zhong2024distserve")
-def separate_moved_cache(prompt_tokens, key_value_size_per_token):
+def separate_moved_cache(prompt_cache_memory):
     """Cache of a prompt that moves to the devices that decode."""
-    return prompt_tokens * key_value_size_per_token
+    return prompt_cache_memory
 
 
 # ---- a request ------------------------------------------------------------------------------------------------------
@@ -172,16 +173,30 @@ def request_passes(tp, cp, prefill_passes, prefill_sequences, group_batch, decod
     return tp * cp * table("pass", prefill=prefill_passes / prefill_sequences, decode=steps)
 
 
+@alternative(of="request_weight", by="batch_rule", label="RULE", unit="1", source="little1961",
+             family={"RULE": ("given", "concurrency", "memory", "rate")})  # fmt: skip
+def RULE_request_weight(load_weight):
+    """Part of the requests that are served in each tabulated batch, by load."""
+    return load_weight
+
+
+@alternative(of="request_weight", by="batch_rule", label="run", unit="1", source="little1961")
+def run_request_weight(last_batch, requests):
+    """Part of the requests of a run that are served in full rounds, and in its last one, by load."""
+    ending = xp.minimum(last_batch / requests, 1.0)
+    return (1 - ending) * only("load", NODES[0]) + ending * only("load", NODES[1])
+
+
 @formula(unit="J", source="hong2010power")
-def request_kernel_energy(pass_energy, request_passes, load_weight):
+def request_kernel_energy(pass_energy, request_passes, request_weight):
     """Energy of all kernels of one request, by resource."""
-    return total(total(pass_energy * request_passes, "pass") * load_weight, "load")
+    return total(total(pass_energy * request_passes, "pass") * request_weight, "load")
 
 
 @formula(unit="byte", source="shoeybi2019megatron")
-def request_link_bytes(pass_link_bytes, request_passes, load_weight, moved_cache):
+def request_link_bytes(pass_link_bytes, request_passes, request_weight, moved_cache):
     """Bytes that devices send for one request, by tier."""
-    sent = total(total(pass_link_bytes * request_passes, "pass") * load_weight, "load")
+    sent = total(total(pass_link_bytes * request_passes, "pass") * request_weight, "load")
     return sent + moved_cache * only("tier", "scale_out")
 
 

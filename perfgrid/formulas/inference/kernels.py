@@ -65,10 +65,24 @@ def uncached_share(prompt_tokens, computed_prompt_tokens):
     return 1 - cached**2
 
 
+@formula(unit="byte", source="zheng2024sglang")
+def prefix_traffic(
+    prompt_tokens, computed_prompt_tokens, window, mask_share, rank_cache_width, kv_element_size, prefill_sequences,
+    prefill_passes, cp,
+):  # fmt: skip
+    """Cache of earlier prompts that the prompts of one group read in one layer on one rank: once in every pass."""
+    cached = xp.maximum(prompt_tokens - computed_prompt_tokens, 0.0)
+    seen = table("mask", whole=cached, window=xp.minimum(cached, xp.maximum(window, 1.0)))
+    reads = xp.maximum(prefill_passes, prefill_sequences)
+    return reads * total(seen * mask_share, "mask") * rank_cache_width * kv_element_size / cp
+
+
 @formula(unit="s", source="dao2023flash2")
-def prefill_attention_time(flash_time, layers, uncached_share):
-    """Time of the attention of the prompts of one group in all layers, by resource."""
-    return layers * uncached_share * at(flash_time, phase="forward")
+def prefill_attention_time(flash_time, layers, uncached_share, prefix_traffic, achieved_hbm_bandwidth):
+    """Time of the attention of the prompts of one group in all layers, by resource: not less than cached keys take."""
+    computed = uncached_share * at(flash_time, phase="forward")
+    waits = xp.maximum(prefix_traffic / achieved_hbm_bandwidth - total(computed, "resource"), 0.0)
+    return layers * (computed + waits * only("resource", "hbm"))
 
 
 # ---- decoding -------------------------------------------------------------------------------------------------------
@@ -86,10 +100,16 @@ def attended_context(decode_context, window):
     return table("mask", whole=decode_context, window=xp.minimum(decode_context, xp.maximum(window, 1.0)))
 
 
+@formula(unit="1", source="pope2022inference")
+def rank_context(attended_context, cp):
+    """Tokens of these that one rank holds: context-parallel ranks share out the cache, by mask and position."""
+    return attended_context / cp
+
+
 @formula(unit="byte", source="pope2022inference")
-def decode_cache_traffic(group_batch, attended_context, rank_cache_width, kv_element_size):
-    """Cache of one layer that a decoding step of one group holds on one rank, by mask and position."""
-    return group_batch * attended_context * rank_cache_width * kv_element_size
+def decode_cache_traffic(group_batch, rank_context, rank_cache_width, kv_element_size):
+    """Cache of one layer that a decoding step of one group reads on one rank, by mask and position."""
+    return group_batch * rank_context * rank_cache_width * kv_element_size
 
 
 @formula(unit="1", source="ainslie2023gqa")
@@ -113,11 +133,11 @@ def padded_queries(shared_queries):
 
 @formula(unit="FLOP", source="deepseek2024v2")
 def decode_attention_flops(
-    group_batch, attended_context, padded_queries, latent_attention, rank_cache_width, kv_lora_rank, one_flop
+    group_batch, rank_context, shared_queries, latent_attention, rank_cache_width, kv_lora_rank, one_flop
 ):
     """Floating-point work of one layer's attention in a decoding step of one group, by mask and position."""
     width = rank_cache_width + xp.where(latent_attention > 0, kv_lora_rank, 0.0)
-    return 2 * group_batch * attended_context * padded_queries * width * one_flop
+    return 2 * group_batch * rank_context * shared_queries * width * one_flop
 
 
 @formula(unit="FLOP", source="williams2009roofline")
@@ -128,17 +148,19 @@ def one_flop():
 
 @formula(unit="s", source="guo2025")
 def decode_softmax_time(
-    group_batch, attended_context, rank_query_heads, step_tokens, flash_operations, vector_rate, special_function_rate
+    group_batch, rank_context, rank_query_heads, step_tokens, flash_operations, vector_rate, special_function_rate
 ):
     """Time of exponentials, scaling and reductions of one layer's attention in a step, by mask and position."""
     operations = at(flash_operations, phase="forward")
-    scores = group_batch * attended_context * rank_query_heads * step_tokens
+    scores = group_batch * rank_context * rank_query_heads * step_tokens
     return scores * (1 / special_function_rate + operations / vector_rate)
 
 
 @formula(unit="s", source="williams2009roofline")
 def decode_attention_time(
     decode_attention_flops,
+    padded_queries,
+    shared_queries,
     decode_softmax_time,
     softmax_overlap,
     flash_algorithm,
@@ -153,8 +175,9 @@ def decode_attention_time(
 ):
     """Time of the attention of one decoding step in all layers, mean over the positions, by resource."""
     hidden = xp.where(flash_algorithm >= 3, softmax_overlap, 0.0)
+    padded = decode_attention_flops * padded_queries / shared_queries
     kernel = roofline_shares(
-        arithmetic=side_by_side(decode_attention_flops / unquantised_matrix_rate, decode_softmax_time, hidden),
+        arithmetic=side_by_side(padded / unquantised_matrix_rate, decode_softmax_time, hidden),
         hbm=decode_cache_traffic * cache_reads / achieved_hbm_bandwidth,
         launch=launch_overhead,
     )

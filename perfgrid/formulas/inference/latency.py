@@ -1,7 +1,7 @@
 """Latencies of a replica: one pass of the prefill and of decoding, and what a request makes of them."""
 
 from perfgrid.engine import xp
-from perfgrid.engine.registry import formula
+from perfgrid.engine.registry import alternative, formula
 
 from ..axes import at, table, total
 
@@ -61,21 +61,43 @@ def pass_time(busy_time, communication_time, host_time):
 
 
 @formula(unit="1", source="narayanan2021")
-def prefill_rounds(prefill_passes, prefill_groups, pp):
-    """Times that the pipeline is traversed until all prompts of a replica's batch are computed."""
-    return (prefill_groups * prefill_passes + pp - 1) / pp
+def batch_prefill_rounds(prefill_passes, prefill_groups, stage_share):
+    """Times that the pipeline is traversed until all prompts of a replica's batch are computed.
+
+    One pass through all stages, the others behind it at the pace of the fullest stage.
+    """
+    return 1 + (prefill_groups * prefill_passes - 1) * stage_share
+
+
+@alternative(of="prefill_rounds", by="batch_rule", label="RULE", unit="1", source="narayanan2021",
+             family={"RULE": ("given", "run", "rate")})  # fmt: skip
+def RULE_prefill_rounds(batch_prefill_rounds):
+    """Times that the pipeline is traversed for a prefill: of all that starts together (rate: one prompt)."""
+    return batch_prefill_rounds
+
+
+@alternative(of="prefill_rounds", by="batch_rule", label="RULE", unit="1", source="yu2022orca",
+             family={"RULE": ("concurrency", "memory")})  # fmt: skip
+def RULE_own_prefill_rounds(prefill_passes, prefill_sequences, stage_share):
+    """Times that the pipeline is traversed for a prefill where sequences are replaced one by one: its own passes."""
+    own = xp.maximum(prefill_passes / prefill_sequences, 1.0)
+    return 1 + (own - 1) * stage_share
 
 
 @formula(unit="s", source="narayanan2021")
 def prefill_time(pass_time, prefill_rounds):
-    """Time until all prompts of a replica's batch are computed: passes of its groups through the pipeline."""
+    """Time until the prompts that a request waits for are computed: its own, or those of the batch that starts."""
     return in_pass(pass_time, "prefill") * prefill_rounds
 
 
 @formula(unit="s", source="leviathan2023speculative")
-def decode_step_time(pass_time, batch_parts, draft_tokens, draft_cost):
-    """Time of one decoding step of a batch, all its parts and drafting included."""
-    return batch_parts * in_pass(pass_time, "decode") * (1 + draft_tokens * draft_cost)
+def decode_step_time(pass_time, batch_parts, draft_tokens, draft_cost, batch_groups, stage_share):
+    """Time of one decoding step of a batch, all its parts and drafting included.
+
+    A group is back at the first stage when it has passed all of them, or when the fullest has computed every group.
+    """
+    paced = in_pass(pass_time, "decode") * xp.maximum(batch_groups * stage_share, 1.0)
+    return batch_parts * paced * (1 + draft_tokens * draft_cost)
 
 
 @formula(unit="s", source="yu2022orca")

@@ -247,33 +247,53 @@ def exchange_time(dispatch_time, expert_exchange, moe_layers):
 # ---- pipeline -------------------------------------------------------------------------------------------------------
 
 
+@formula(unit="1", source="narayanan2021")
+def handover_crosses(tp, cp, pp, tier_size):
+    """1 where the stages of a pipeline span several scale-up domains."""
+    return xp.where(tp * cp * pp > at(tier_size, tier="scale_up"), 1.0, 0.0)
+
+
 @formula(unit="s", source="narayanan2021")
 def handover_time(
     pass_tokens,
     hidden_size,
     activation_size,
     tp,
-    cp,
     pp,
-    tier_size,
+    handover_crosses,
     tier_transfer_latency,
     tier_bandwidth,
     collective_overhead,
 ):
     """Time of all hand-overs between the stages of one pass, by pass: across the outermost tier that they span."""
     by_tier = tier_transfer_latency + pass_tokens * hidden_size * activation_size / tp / tier_bandwidth
-    outside = tp * cp * pp > at(tier_size, tier="scale_up")
-    one = xp.where(outside, at(by_tier, tier="scale_out"), at(by_tier, tier="scale_up"))
+    one = xp.where(handover_crosses > 0, at(by_tier, tier="scale_out"), at(by_tier, tier="scale_up"))
     return (pp - 1) * (one + collective_overhead)
+
+
+@formula(unit="1", source="liu2023ring")
+def context_crosses(tp, cp, tier_size):
+    """1 where context-parallel ranks span several scale-up domains."""
+    return xp.where(tp * cp > at(tier_size, tier="scale_up"), 1.0, 0.0)
+
+
+@formula(unit="byte", source="liu2023ring, dao2023flash2")
+def context_message(pass_tokens, rank_cache_width, rank_query_width, activation_size, cp):
+    """What a context-parallel rank sends to the next at a time, by pass.
+
+    Prefill: keys and values of its part of the prompt. Decoding: its part of the results over its part of the cache.
+    """
+    result = pass_tokens * rank_query_width * activation_size / cp
+    keys = pass_tokens * rank_cache_width * activation_size
+    return keys * only("pass", "prefill") + result * only("pass", "decode")
 
 
 @formula(unit="s", source="liu2023ring")
 def context_exchange_time(
-    pass_tokens, rank_cache_width, activation_size, cp, layers, tier_bandwidth, tier_transfer_latency, tp, tier_size
+    context_message, context_crosses, cp, layers, tier_bandwidth, tier_transfer_latency, collective_overhead
 ):
-    """Time of the keys and values of a prompt passed round the context-parallel ranks, in all layers, by pass."""
-    outside = tp * cp > at(tier_size, tier="scale_up")
-    message = pass_tokens * rank_cache_width * activation_size
-    by_tier = tier_transfer_latency + message / tier_bandwidth
-    step = xp.where(outside, at(by_tier, tier="scale_out"), at(by_tier, tier="scale_up"))
-    return layers * (cp - 1) * step * only("pass", "prefill")
+    """Time of what context-parallel ranks pass round in all layers, by pass."""
+    by_tier = tier_transfer_latency + context_message / tier_bandwidth
+    step = xp.where(context_crosses > 0, at(by_tier, tier="scale_out"), at(by_tier, tier="scale_up"))
+    started = xp.where(cp > 1, collective_overhead, 0.0) * only("pass", "decode")
+    return layers * ((cp - 1) * step + started)

@@ -61,10 +61,22 @@ def absorbed_heads(latent_attention, rank_query_heads):
 
 
 @formula(unit="1", source="shoeybi2019megatron")
-def gemm_rows(pass_tokens, pass_sequences):
+def expanded_tokens(prompt_tokens, computed_prompt_tokens, prefill_sequences, prefill_passes, cp):
+    """Latents that a pass of the prefill multiplies up on one rank: all that its tokens attend to, cached ones too.
+
+    A prompt in n passes attends to its first i parts of n in the i-th.
+    """
+    passes = xp.maximum(prefill_passes / prefill_sequences, 1.0)
+    cached = xp.maximum(prompt_tokens - computed_prompt_tokens, 0.0)
+    each = passes * cached + computed_prompt_tokens * (passes + 1) / 2
+    return prefill_sequences * each / prefill_passes / cp
+
+
+@formula(unit="1", source="shoeybi2019megatron")
+def gemm_rows(pass_tokens, pass_sequences, expanded_tokens):
     """Rows of each product, by pass and product: the tokens of a pass, for the head those whose next one is wanted."""
-    head = only("product", "logits")
-    return pass_tokens * (1 - head) + pass_sequences * head
+    head, key_up = only("product", "logits"), only("product", "key_up") * only("pass", "prefill")
+    return pass_tokens * (1 - head - key_up) + pass_sequences * head + expanded_tokens * key_up
 
 
 @formula(unit="1", source="shoeybi2019megatron")

@@ -41,7 +41,7 @@ def expected_accepted(drafted, acceptance):
 
 @formula(unit="1", source="yu2022orca")
 def replica_batch(tabulated_batch, dp):
-    """Sequences that run together on one replica."""
+    """Sequences that run together on one replica, on average over time where they are no whole number."""
     return tabulated_batch / dp
 
 

@@ -4,7 +4,7 @@ from perfgrid.engine import xp
 from perfgrid.engine.registry import alternative, constraint, formula
 
 from ..axes import at, largest, total
-from .batching import FIXED, NODES, mean_wait
+from .batching import NODES, mean_wait, place_wait
 from .latency import in_pass
 
 # ---- latencies ------------------------------------------------------------------------------------------------------
@@ -22,22 +22,59 @@ def time_per_output_token(loaded_step_time, accepted_tokens):
     return loaded_step_time / accepted_tokens
 
 
-@alternative(of="queueing_time", by="batch_rule", label="RULE", unit="s", source="pope2022inference", family=FIXED)
+@alternative(of="queueing_time", by="batch_rule", label="RULE", unit="s", source="pope2022inference",
+             family={"RULE": ("given", "run")})  # fmt: skip
 def RULE_queueing_time():
-    """Wait of a request before its prefill: none is counted where a batch starts together or the queue never ends."""
+    """Wait of a request before its prefill: none is counted where a batch starts together."""
     return 0.0
+
+
+@alternative(of="queueing_time", by="batch_rule", label="RULE", unit="s", source="yu2022orca",
+             family={"RULE": ("concurrency", "memory")})  # fmt: skip
+def RULE_step_queueing_time(step_wait):
+    """Wait of a request before its prefill, from the moment that a place is free: for the end of a step."""
+    return step_wait
 
 
 @alternative(of="queueing_time", by="batch_rule", label="rate", unit="s", source="kleinrock1975queueing")
 def rate_queueing_time(
-    request_rate, dp, request_prefill_time, prompt_variation, load_weight, loaded_step_time, occupied_share
-):
-    """Mean wait of a request before its prefill: for earlier prompts (M/G/1), and for the end of a step.
+    request_rate, prefilling_replicas, request_prefill_time, prompt_variation, occupied_share, step_wait,
+    request_capacity, largest_batch, dp, decoding_replicas,
+):  # fmt: skip
+    """Mean wait of a request before its prefill, with independent random arrivals.
 
-    Valid while a place in the batch is free on arrival: far from saturation, with independent random arrivals.
+    For earlier prompts (M/G/1), for the end of a step, and for a place in the batch (M/G/c: requests hold one for as
+    long as the largest batch holds them, by Little's law).
     """
-    service = total(request_prefill_time * load_weight, "load")
-    return mean_wait(request_rate / dp, service, prompt_variation) + occupied_share * loaded_step_time / 2
+    service, most = at(request_prefill_time, load=NODES[0]), largest(request_capacity, "load")
+    prompts = mean_wait(request_rate / prefilling_replicas, service, prompt_variation)
+    places = xp.maximum(largest_batch / dp, 1.0)
+    place = place_wait(request_rate / most, places, places * decoding_replicas / most, prompt_variation)
+    return prompts + occupied_share * step_wait + place
+
+
+@alternative(of="step_wait", by="pools", label="shared", unit="s", source="yu2022orca")
+def shared_step_wait(loaded_step_time):
+    """Mean time until the step ends that is under way when a request arrives."""
+    return loaded_step_time / 2
+
+
+@alternative(of="step_wait", by="pools", label="separate", unit="s", source="zhong2024distserve")
+def separate_step_wait():
+    """Mean time until the step ends that is under way when a request arrives: prefills run on other devices."""
+    return 0.0
+
+
+@alternative(of="prefilling_replicas", by="pools", label="shared", unit="1", source="zhong2024distserve")
+def shared_prefilling_replicas(dp):
+    """Replicas that compute prefills: all."""
+    return dp
+
+
+@alternative(of="prefilling_replicas", by="pools", label="separate", unit="1", source="zhong2024distserve")
+def separate_prefilling_replicas(dp, separate_prefill_device_share):
+    """Replicas that compute prefills: those of their pool."""
+    return dp * separate_prefill_device_share
 
 
 @formula(unit="1", source="little1961")
@@ -53,12 +90,10 @@ def shared_cache_transfer_time():
 
 
 @alternative(of="cache_transfer_time", by="pools", label="separate", unit="s", source="zhong2024distserve")
-def separate_cache_transfer_time(
-    prompt_tokens, key_value_size_per_token, tp, pp, tier_bandwidth, tier_transfer_latency
-):
+def separate_cache_transfer_time(prompt_cache_memory, tp, cp, pp, tier_bandwidth, tier_transfer_latency):
     """Time in which the cache of a prompt moves to the decoding devices, all adapters of a replica side by side."""
-    bandwidth = at(tier_bandwidth, tier="scale_out") * tp * pp
-    return prompt_tokens * key_value_size_per_token / bandwidth + at(tier_transfer_latency, tier="scale_out")
+    bandwidth = at(tier_bandwidth, tier="scale_out") * tp * cp * pp
+    return prompt_cache_memory / bandwidth + at(tier_transfer_latency, tier="scale_out")
 
 
 @formula(unit="s", source="pope2022inference")
@@ -121,13 +156,6 @@ def prefill_tokens_per_second(prompt_tokens, request_prefill_time, load_weight, 
     return dp * prompt_tokens / total(request_prefill_time * load_weight, "load")
 
 
-@formula(unit="1", source="zhong2024distserve")
-def prefill_device_share(request_prefill_time, request_decode_time, load_weight):
-    """Part of the devices that should compute prefills where others decode, so that neither waits (equal layouts)."""
-    prefill = total(request_prefill_time * load_weight, "load")
-    return prefill / (prefill + total(request_decode_time * load_weight, "load"))
-
-
 @formula(unit="1/s", source="zhong2024distserve")
 def goodput(
     output_tokens_per_second,
@@ -135,10 +163,11 @@ def goodput(
     time_per_output_token,
     time_to_first_token_limit,
     time_per_output_token_limit,
+    decode_steps,
 ):
     """Output tokens per second where both latencies keep their limits, otherwise 0."""
-    kept = (time_to_first_token <= time_to_first_token_limit) & (time_per_output_token <= time_per_output_token_limit)
-    return xp.where(kept, output_tokens_per_second, 0.0)
+    later = (time_per_output_token <= time_per_output_token_limit) | (decode_steps == 0)
+    return xp.where((time_to_first_token <= time_to_first_token_limit) & later, output_tokens_per_second, 0.0)
 
 
 @formula(unit="1/s", source="yu2022orca")
@@ -171,6 +200,6 @@ def first_token_in_time(time_to_first_token, time_to_first_token_limit):
 
 
 @constraint(kind="exceeds", reason="the time per output token exceeds its limit", source="zhong2024distserve")
-def output_tokens_in_time(time_per_output_token, time_per_output_token_limit):
-    """Later tokens come within their limit."""
-    return time_per_output_token <= time_per_output_token_limit
+def output_tokens_in_time(time_per_output_token, time_per_output_token_limit, decode_steps):
+    """Later tokens come within their limit, where there are any."""
+    return (time_per_output_token <= time_per_output_token_limit) | (decode_steps == 0)
