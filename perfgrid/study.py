@@ -66,9 +66,11 @@ class Study:
             where = "[workload_parameters] or [axes]"
             if variable.of in (*TABLES, "parallelism"):
                 where = f"[axes], as {variable.of}"
+            reader = self.registry.formulas.get(missing.reader)
+            choice = f", or another {reader.by}" if reader is not None and reader.by is not None else ""
             raise PerfgridError(
                 f"{self.name}: {missing.quantity!r}, needed by {missing.reader!r}, is not stated "
-                f"({variable.meaning}): state it in {where}"
+                f"({variable.meaning}): state it in {where}{choice}"
             ) from missing
         except PerfgridError as error:
             raise PerfgridError(f"{self.name}: {error}") from error

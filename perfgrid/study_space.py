@@ -63,6 +63,7 @@ class SpaceBuilder:
         }
         self.needed = reached(self.registry, self.catalog, self.file.outputs, self.tables)
         constants |= {label: text for label, text in bases(self.tables).items() if label in self.needed}
+        computed = {name for name, found in self.registry.formulas.items() if found.of is None}
         for key, value in self.file.workload_parameters.items():
             place = f"{self.name}, workload_parameters.{key}"
             stated = [v.name for v in variables.values() if v.of not in TABLES]
@@ -73,6 +74,13 @@ class SpaceBuilder:
                         f"with [axes.{key}]"
                     )
                 raise PerfgridError(f"{place}: unknown parameter{nearest(key, stated)}")
+            if key in computed:
+                meaning = self.registry.formulas[key].meaning.rstrip(".")
+                raise PerfgridError(
+                    f"{place}: the workload {self.file.workload} computes {key!r} ({meaning}); state what it follows "
+                    "from, or replace it in [overrides]"
+                )
+            self._variable(key, place)  # refuses what no formula of the workload reads
             if key in by_axes:
                 raise PerfgridError(f"{place}: axes.{by_axes[key]} states {key!r} too; state it once")
             constants[key] = self._placed(variables[key], convert(variables[key], value, place))
@@ -89,7 +97,7 @@ class SpaceBuilder:
             self.taken.add(key)
         self.taken |= set(by_axes) - set(TABLES)
         axes += [self._axis(key, spec) for key, spec in self.file.axes.items() if key != SAMPLE]
-        self.defaults = dict(default_entries(self.catalog, set(TABLES) - self.tables, self.needed))
+        self.defaults = dict(default_entries(self.catalog, set(TABLES) - self.tables, self.needed, self.file.workload))
         for table, entry in self.defaults.items():
             for column, values in self._columns(table, [entry], f"{self.name}, {table}").items():
                 constants.setdefault(column, values[0])

@@ -19,11 +19,12 @@ from perfgrid.formulas import IMPLEMENTED
 NATIVE = "native"  # the label of the device as it is
 STATED, OWN_PREFIX = "stated_", "native_"  # of quantities that a study states, and of the device's own
 DEFAULTS = {  # entries taken where a study names none and needs one
-    "software": "megatron-lm",
+    "software": "megatron-lm",  # of inference: SERVING_SOFTWARE
     "link": NATIVE,
     "circuit": "unit-circuits",
     "price": "market-2025",
 }
+SERVING_SOFTWARE = "vllm"
 OWN = {"node": "process_node", "memory": "hbm_generation", "package": "package"}  # a device names its own entry as
 IO_NODE = "io_node"  # an axis of nodes for the I/O dies of a device
 SWITCHABLE = (*OWN, "link")  # tables whose axes may hold that label
@@ -86,10 +87,13 @@ def own_columns(
     return columns | ({} if prefix else {table: np.array([e.name for e in entries])})
 
 
-def default_entries(catalog: Catalog, missing: Collection[str], needed: Collection[str]) -> Mapping[str, str]:
+def default_entries(
+    catalog: Catalog, missing: Collection[str], needed: Collection[str], workload: str
+) -> Mapping[str, str]:
     """The default entries of the tables that a study does not state; beside software only where they are needed."""
     used = {v.of for v in catalog.variables.values() if {v.name, STATED + v.name} & set(needed)} | {"software"}
-    return {table: name for table, name in DEFAULTS.items() if table in missing and table in used}
+    entries = DEFAULTS | ({"software": SERVING_SOFTWARE} if workload == "inference" else {})
+    return {table: name for table, name in entries.items() if table in missing and table in used}
 
 
 def io_columns(catalog: Catalog, nodes: Sequence[str], needed: Collection[str], place: str) -> dict[str, np.ndarray]:

@@ -15,6 +15,7 @@ _NAME = r"[A-Za-z%µ]+(?:(?:\^|\*\*)\d)?"
 _NUMBER_AND_UNIT = re.compile(
     rf"\s*[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?\s*(?:{_NAME}(?:\s*[/*]\s*{_NAME}|\s+{_NAME})*)?\s*"
 )
+_PER_UNIT = re.compile(rf"\s*([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*(?:\b1)?\s*/\s*({_NAME})\s*")
 UNITS = pint.UnitRegistry(str(Path(__file__).with_name("units.txt")))
 
 
@@ -34,10 +35,13 @@ def in_unit(text: str, unit: str) -> float:
     Raises ValueError with half a sentence that says what is wrong with the text.
     """
     expected = UNITS.parse_units("" if unit == "1" else unit)
-    if not _NUMBER_AND_UNIT.fullmatch(text):
+    read = text.replace("%", " percent")
+    if per := _PER_UNIT.fullmatch(text):  # "50 /s" and "50 1/s" as well as "50 Hz"
+        read = f"{per[1]} 1/{per[2]}"
+    elif not _NUMBER_AND_UNIT.fullmatch(text):
         raise ValueError(f"{text!r} is not one number with a unit, such as '3.35 TB/s'")
     try:
-        found = UNITS.Quantity(text.replace("%", " percent"))
+        found = UNITS.Quantity(read)
     except Exception as error:  # pint's parser raises whatever its tokenizer and evaluator meet
         hint = "; bits are written bit, as in Gbit/s" if re.search(r"[GMTk]b(ps|/s)", text) else ""
         raise ValueError(f"{text!r} has no unit that is known{hint}") from error

@@ -11,7 +11,7 @@ from rich.measure import Measurement
 from perfgrid.analysis.feasibility import nearest_reason
 from perfgrid.engine.dataset import study_axes
 from perfgrid.study import Study
-from perfgrid.study_file import Best
+from perfgrid.study_file import CLUSTER_SIZE, Best
 
 from .console import out, show, text_table, wide
 from .text import label_text, number
@@ -37,6 +37,8 @@ def winner_rows(
             continue
         at = {a: row[a].item() for a in axes if a in row.coords}
         chosen = {a: at[a] for a in axes if a not in labels and a not in choice.at and a in at}
+        if CLUSTER_SIZE in choice.over and CLUSTER_SIZE in row.coords:
+            chosen[CLUSTER_SIZE] = row[CLUSTER_SIZE].item()
         values = {name: _word(row[name]) for name in study.outputs if row[name].ndim == 0}
         rows.append(
             {"group": labels, "feasible": True, "chosen": chosen, "outputs": values, "bound_by": bound_by(study, at)}

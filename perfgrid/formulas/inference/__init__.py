@@ -59,7 +59,6 @@ MODULES = (
     parallelism.layout_fills_cluster,
     parallelism.experts_fill_stage,
     parallelism.experts_exist,
-    moe.experts_divide,
     moe.expert_width_divides,
     moe.shared_width_divides,
     moe.choices_suffice,

@@ -15,7 +15,7 @@ from itertools import pairwise
 from perfgrid.engine import xp
 from perfgrid.engine.registry import alternative, constraint, formula
 
-from ..axes import INNER, at, only, table, total
+from ..axes import INNER, at, largest, only, table, total
 from .latency import in_pass
 
 NODES = INNER.labels["load"]
@@ -254,9 +254,27 @@ def RULE_served_rate(request_capacity):
 
 
 @alternative(of="served_rate", by="batch_rule", label="rate", unit="1/s", source="little1961")
-def rate_served_rate(request_rate):
-    """Requests per second that end: as many as arrive."""
-    return request_rate
+def rate_served_rate(request_rate, largest_request_rate):
+    """Requests per second that end: as many as arrive, at most as many as the largest batch serves."""
+    return xp.minimum(request_rate, largest_request_rate)
+
+
+@formula(unit="1/s", source="little1961")
+def largest_request_rate(request_capacity):
+    """Requests per second that the tabulated batches serve at most."""
+    return largest(request_capacity, "load")
+
+
+@alternative(of="load_fraction", by="batch_rule", label="RULE", unit="1", source="little1961", family=FIXED)
+def RULE_load_fraction():
+    """Arrivals over what is served at most: the queue never ends."""
+    return 1.0
+
+
+@alternative(of="load_fraction", by="batch_rule", label="rate", unit="1", source="little1961")
+def rate_load_fraction(request_rate, largest_request_rate):
+    """Arrivals over what is served at most; beyond 1 the queue grows without end."""
+    return request_rate / largest_request_rate
 
 
 @alternative(of="running_batch", by="batch_rule", label="run", unit="1", source="kwon2023vllm")

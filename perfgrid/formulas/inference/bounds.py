@@ -52,16 +52,16 @@ def step_bound_time(
 
 @formula(unit="s", source="pope2022inference")
 def prefill_bound_time(
-    pass_flops, usable_peak_rate, prefix_traffic, layers, hbm_bandwidth, prefill_passes, prefill_groups, pp
+    pass_flops, usable_peak_rate, prefix_traffic, layers, hbm_bandwidth, prefill_passes, awaited_passes, pp
 ):
-    """Least time of the prefill of a batch: its products at the peak rate, or the cache of earlier prompts read."""
-    products = in_pass(pass_flops, "prefill") * prefill_passes / usable_peak_rate
-    return xp.maximum(products, layers * prefix_traffic / hbm_bandwidth) * prefill_groups / pp
+    """Least time to the first token of a request: products at the peak rate, or the cache of earlier prompts read."""
+    cache = layers * prefix_traffic / prefill_passes / hbm_bandwidth
+    return xp.maximum(in_pass(pass_flops, "prefill") / usable_peak_rate, cache) * awaited_passes / pp
 
 
 @formula(unit="s", source="pope2022inference")
 def request_bound_time(prefill_bound_time, step_bound_time, decode_steps, load_weight):
-    """Least time of a request whose batch starts and ends together."""
+    """Least time of a request."""
     return total((prefill_bound_time + decode_steps * step_bound_time) * load_weight, "load")
 
 

@@ -22,9 +22,9 @@ def stack_weight_memory(gemm_depth, gemm_columns, gemm_batch, gemm_weight_size, 
 
 
 @formula(unit="byte", source="lepikhin2021gshard")
-def expert_weight_memory(rank_expert_parameters, moe_layers, expert_weight_size):
+def expert_weight_memory(rank_expert_parameters, moe_layers, expert_weight_size, redundancy):
     """Weights of the routed experts of all layers on the ranks of one pipeline."""
-    return moe_layers * rank_expert_parameters * expert_weight_size
+    return moe_layers * rank_expert_parameters * redundancy * expert_weight_size
 
 
 @formula(unit="byte", source="shoeybi2019megatron")

@@ -5,7 +5,7 @@ more than the mean. The weights of visited experts are read once.
 """
 
 from perfgrid.engine import xp
-from perfgrid.engine.registry import formula
+from perfgrid.engine.registry import constraint, formula
 
 from ..axes import table, total
 
@@ -28,6 +28,21 @@ def expert_tokens(pass_tokens, tp, ep, etp):
 def routed_share(experts, experts_per_token):
     """Part of the experts that one token visits; 1 without experts."""
     return xp.where(experts > 0, experts_per_token / xp.maximum(experts, 1.0), 1.0)
+
+
+@formula(unit="1", source="deepseek2024v3")
+def redundancy(experts, ep):
+    """Experts that all ranks hold over those that there are: where ep does not divide them some have a second copy."""
+    each = xp.maximum(experts, 1.0) / ep
+    return xp.where(experts > 0, xp.ceil(each * (1 - 1e-9)) / each, 1.0)
+
+
+@constraint(
+    kind="illegal", reason="there are more expert-parallel ranks than experts", source="lepikhin2021gshard"
+)  # fmt: skip
+def ranks_have_experts(experts, ep):
+    """Every expert-parallel rank has an expert."""
+    return (experts == 0) | (ep <= experts)
 
 
 @formula(unit="1", source="raab1998balls")

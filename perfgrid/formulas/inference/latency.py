@@ -60,28 +60,24 @@ def pass_time(busy_time, communication_time, host_time):
     return busy_time + communication_time + host_time
 
 
-@formula(unit="1", source="narayanan2021")
-def batch_prefill_rounds(prefill_passes, prefill_groups, stage_share):
-    """Times that the pipeline is traversed until all prompts of a replica's batch are computed.
-
-    One pass through all stages, the others behind it at the pace of the fullest stage.
-    """
-    return 1 + (prefill_groups * prefill_passes - 1) * stage_share
-
-
-@alternative(of="prefill_rounds", by="batch_rule", label="RULE", unit="1", source="narayanan2021",
+@alternative(of="awaited_passes", by="batch_rule", label="RULE", unit="1", source="narayanan2021",
              family={"RULE": ("given", "run", "rate")})  # fmt: skip
-def RULE_prefill_rounds(batch_prefill_rounds):
-    """Times that the pipeline is traversed for a prefill: of all that starts together (rate: one prompt)."""
-    return batch_prefill_rounds
+def RULE_awaited_passes(prefill_passes, prefill_groups):
+    """Passes of the prefill until a request has its first token: of all prompts that start together (rate: one)."""
+    return prefill_groups * prefill_passes
 
 
-@alternative(of="prefill_rounds", by="batch_rule", label="RULE", unit="1", source="yu2022orca",
+@alternative(of="awaited_passes", by="batch_rule", label="RULE", unit="1", source="yu2022orca",
              family={"RULE": ("concurrency", "memory")})  # fmt: skip
-def RULE_own_prefill_rounds(prefill_passes, prefill_sequences, stage_share):
-    """Times that the pipeline is traversed for a prefill where sequences are replaced one by one: its own passes."""
-    own = xp.maximum(prefill_passes / prefill_sequences, 1.0)
-    return 1 + (own - 1) * stage_share
+def RULE_own_passes(prefill_passes, prefill_sequences):
+    """Passes of the prefill until a request has its first token: its own, where sequences are replaced one by one."""
+    return xp.maximum(prefill_passes / prefill_sequences, 1.0)
+
+
+@formula(unit="1", source="narayanan2021")
+def prefill_rounds(awaited_passes, stage_share):
+    """Times that the pipeline is traversed in a prefill: by one pass, others follow at the fullest stage's pace."""
+    return 1 + (awaited_passes - 1) * stage_share
 
 
 @formula(unit="s", source="narayanan2021")

@@ -19,7 +19,7 @@ TIMES = tuple(
     for template in (
         gemm.PRODUCT_parts, gemm.PRODUCT_padded_volume, gemm.PRODUCT_balance, gemm.PRODUCT_utilisation,
         gemm.PRODUCT_arithmetic_time, gemm.PRODUCT_register_time, gemm.PRODUCT_shared_memory_time,
-        gemm.PRODUCT_l2_time, gemm.PRODUCT_epilogue_time, gemm.PRODUCT_tile_share, gemm.PRODUCT_product_time,
+        gemm.PRODUCT_epilogue_time, gemm.PRODUCT_tile_share, gemm.PRODUCT_product_time,
     )
 )  # fmt: skip
 BORROWED = (gemm.tile_rows, gemm.tile_columns, gemm.tile_alone, *TIMES)
@@ -34,6 +34,13 @@ def product_traffic(m, n, k, batch, tile_m, tile_n, cores, operand_size, weight_
     rows = operand_loads(m, 0, k, *blocks) * operand_size
     columns = operand_loads(0, n, k, *blocks) * weight_size
     return batch * (xp.where(once <= l2_size, once, rows + columns) + m * n * result_size)
+
+
+def stored_l2_loads(m, n, k, batch, tile_m, tile_n, cluster, operand_size, weight_size):
+    """Traffic from cache to cores where the second operand is stored in a format of its own (see `gemm.l2_loads`)."""
+    blocks = (xp.ceil(m / (tile_m * cluster)), xp.ceil(n / tile_n))
+    rows, columns = operand_loads(m, 0, k, *blocks), operand_loads(0, n, k, *blocks)
+    return batch * (rows * operand_size + columns * weight_size)
 
 
 # ---- which attention ------------------------------------------------------------------------------------------------
@@ -223,6 +230,17 @@ def PRODUCT_hbm_traffic(
     shape = (PRODUCT_rows, PRODUCT_columns, PRODUCT_depth, PRODUCT_batch)
     sizes = (PRODUCT_operand_size, PRODUCT_weight_size, PRODUCT_result_size, l2_size)
     return product_traffic(*shape, gemm_tile_m, gemm_tile_n, cores, *sizes)
+
+
+@formula(unit="s", source="hong1981pebble", family=PRODUCTS)
+def PRODUCT_l2_time(
+    PRODUCT_rows, PRODUCT_columns, PRODUCT_depth, PRODUCT_batch, tile_rows, tile_columns, gemm_cluster,
+    PRODUCT_operand_size, PRODUCT_weight_size, l2_bandwidth,
+):  # fmt: skip
+    """Time to read the operands of each PRODUCT kernel from the cache, by tile and pass: weights as they are stored."""
+    shape = (PRODUCT_rows, PRODUCT_columns, PRODUCT_depth, PRODUCT_batch)
+    traffic = stored_l2_loads(*shape, tile_rows, tile_columns, gemm_cluster, PRODUCT_operand_size, PRODUCT_weight_size)
+    return traffic / l2_bandwidth
 
 
 @formula(unit="s", source="williams2009roofline")

@@ -3,7 +3,7 @@
 from perfgrid.engine import xp
 from perfgrid.engine.registry import alternative, constraint, formula
 
-from ..axes import at, largest, total
+from ..axes import at, total
 from .batching import NODES, mean_wait, place_wait
 from .latency import in_pass
 
@@ -39,17 +39,18 @@ def RULE_step_queueing_time(step_wait):
 @alternative(of="queueing_time", by="batch_rule", label="rate", unit="s", source="kleinrock1975queueing")
 def rate_queueing_time(
     request_rate, prefilling_replicas, request_prefill_time, prompt_variation, occupied_share, step_wait,
-    request_capacity, largest_batch, dp, decoding_replicas,
+    largest_request_rate, load_fraction, largest_batch, dp, decoding_replicas,
 ):  # fmt: skip
     """Mean wait of a request before its prefill, with independent random arrivals.
 
     For earlier prompts (M/G/1), for the end of a step, and for a place in the batch (M/G/c: requests hold one for as
     long as the largest batch holds them, by Little's law).
     """
-    service, most = at(request_prefill_time, load=NODES[0]), largest(request_capacity, "load")
+    service = at(request_prefill_time, load=NODES[0])
     prompts = mean_wait(request_rate / prefilling_replicas, service, prompt_variation)
     places = xp.maximum(largest_batch / dp, 1.0)
-    place = place_wait(request_rate / most, places, places * decoding_replicas / most, prompt_variation)
+    held = places * decoding_replicas / largest_request_rate
+    place = place_wait(load_fraction, places, held, prompt_variation)
     return prompts + occupied_share * step_wait + place
 
 
@@ -188,9 +189,9 @@ def cost_per_million_output_tokens(working_charge, output_tokens_per_second):
 @constraint(
     kind="exceeds", reason="requests arrive faster than the largest batch that fits serves them", source="little1961"
 )
-def arrivals_are_served(request_capacity, served_rate):
+def arrivals_are_served(load_fraction):
     """The arrival rate stays below the capacity of the largest batch."""
-    return served_rate <= largest(request_capacity, "load") * (1 + 1e-6)
+    return load_fraction <= 1 + 1e-6
 
 
 @constraint(kind="exceeds", reason="the time to the first token exceeds its limit", source="zhong2024distserve")
