@@ -36,7 +36,9 @@ def RULE_step_queueing_time(step_wait):
     return step_wait
 
 
-@alternative(of="queueing_time", by="batch_rule", label="rate", unit="s", source="kleinrock1975queueing")
+@alternative(
+    of="queueing_time", by="batch_rule", label="rate", unit="s", source="kleinrock1975queueing, sakasegawa1977"
+)
 def rate_queueing_time(
     request_rate, prefilling_replicas, request_prefill_time, prompt_variation, occupied_share, step_wait,
     largest_request_rate, load_fraction, largest_batch, dp, decoding_replicas,
