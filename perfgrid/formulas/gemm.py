@@ -16,15 +16,21 @@ from .axes import only, smallest, table, total
 from .roofline import roofline_shares, roofline_time
 
 PRODUCTS = {"PRODUCT": ("gemm", "core", "grouped")}
+ROUNDING = 1e-6  # of single precision, generously
 INSTRUCTION_ROWS = 16.0  # rows of the smallest matrix instruction (mma.m16n8k16)
 WEIGHTED = {"PRODUCT": ("gemm", "grouped")}  # products with weights
 
 # ---- equations ------------------------------------------------------------------------------------------------------
 
 
+def steps_of(extent, step):
+    """Whole steps that cover an extent; what misses a whole number by rounding is whole (batches of a table)."""
+    return xp.ceil(extent / step * (1 - ROUNDING))
+
+
 def whole(extent, step):
     """An extent padded to whole steps."""
-    return xp.ceil(extent / step) * step
+    return steps_of(extent, step) * step
 
 
 def depth_parts(tiles, depth, tile_depth, cores):
@@ -223,7 +229,7 @@ def gemm_matrix_rate(matrix_rate, unquantised_matrix_rate, library_efficiency):
 def PRODUCT_parts(PRODUCT_rows, PRODUCT_columns, PRODUCT_depth, PRODUCT_batch, tile_rows, tile_columns,
                   gemm_tile_k, cores):  # fmt: skip
     """Parts into which the depth of each PRODUCT kernel is cut, by tile and phase."""
-    tiles = PRODUCT_batch * xp.ceil(PRODUCT_rows / tile_rows) * xp.ceil(PRODUCT_columns / tile_columns)
+    tiles = PRODUCT_batch * steps_of(PRODUCT_rows, tile_rows) * steps_of(PRODUCT_columns, tile_columns)
     return depth_parts(tiles, PRODUCT_depth, gemm_tile_k, cores)
 
 
@@ -243,7 +249,7 @@ def PRODUCT_padded_volume(
 @formula(unit="1", source="nvidia2023matmul", family=PRODUCTS)
 def PRODUCT_balance(PRODUCT_rows, PRODUCT_columns, PRODUCT_batch, PRODUCT_parts, tile_rows, tile_columns, cores):
     """Part of the cores that each PRODUCT kernel keeps busy (one tile per core at a time), by tile and phase."""
-    tiles = PRODUCT_batch * xp.ceil(PRODUCT_rows / tile_rows) * xp.ceil(PRODUCT_columns / tile_columns)
+    tiles = PRODUCT_batch * steps_of(PRODUCT_rows, tile_rows) * steps_of(PRODUCT_columns, tile_columns)
     return wave_utilisation(tiles * PRODUCT_parts, cores)
 
 

@@ -11,7 +11,10 @@ import perfgrid as pg
 from perfgrid.catalog import load_catalog
 from perfgrid.engine import replay, resolve
 from perfgrid.engine.plan import Plan
+from perfgrid.engine.registry import Registry
 from perfgrid.engine.space import Space
+from perfgrid.formulas import INNER, inference
+from perfgrid.study_tables import unit_of
 from tests.units import check
 
 from .designs import LABELS, point, registry
@@ -31,7 +34,13 @@ def of_labels(labels):
     """The quantities that exist for these labels."""
     formulas = registry().formulas
     other = {n for n, f in formulas.items() if f.by is not None and f.label != labels.get(f.by)}
-    return [n for n in registry().names() if n not in other]
+    own = Registry.collect(inference.MODULES, INNER).names()  # those of money and manufacturing: tests/system, tests/cost
+    return [n for n in own if n not in other and n not in of_systems()]
+
+
+def of_systems():
+    """What follows from prices and power of whole systems."""
+    return {"working_charge", "cost_per_million_output_tokens"}
 
 
 @pytest.mark.parametrize(
@@ -45,7 +54,7 @@ def test_every_formula_keeps_its_units(rule, precision, stored, pools):
     labels = {**stated, "pools": pools, "library": "nccl"}
     space = Space((), {**point(), **labels})
     names = [n for n in of_labels(labels) if "ideal" not in n and not n.startswith("shape")]
-    units = {v.name: v.unit for v in load_catalog().variables.values()}
+    units = {name: unit_of(load_catalog().variables, name) for name in space.names()}
     problems = check(Plan(registry(), space, names), units)
     assert not problems, "\n".join(sorted(set(problems)))
 
@@ -57,7 +66,9 @@ def test_every_source_is_in_the_bibliography_and_every_given_quantity_in_the_glo
             assert key in catalog.references, f"{formula.name}: {key}"
     labels = {"batch_rule": RULES, "precision": ("bf16",), "weight_precision": ("bf16",), "kv_precision": ("fp8",),
               "pools": ("shared", "separate"), "library": ("nccl",)}  # fmt: skip
-    assert set(resolve(registry(), OUTPUTS, point(), labels=labels).leaves) <= set(catalog.variables)
+    labels |= {"device_basis": ("device",), "circuit_basis": ("own_node",)}
+    leaves = resolve(registry(), OUTPUTS, point(), labels=labels).leaves
+    assert {name.removeprefix("stated_") for name in leaves} <= {*catalog.variables, *labels, "link_is_native"}
 
 
 def drawn_study(generator: np.random.Generator) -> pg.Study:
@@ -105,7 +116,7 @@ def test_the_grid_equals_a_replay(seed):
     space = made.space
     graph = resolve(made.registry, [*OUTPUTS, *(c.name for c in made.registry.constraints())], space.names(),
                     labels=space.label_quantities())  # fmt: skip
-    dtype, tolerance = [("float32", 2e-5), ("float64", 1e-11)][seed % 2]
+    dtype, tolerance = [("float32", 1e-4), ("float64", 1e-11)][seed % 2]  # inverting a table costs a digit
     ds = pg.evaluate(made, dtype, 3000, [None, 0][seed // 2 % 2])
     for _ in range(12):
         index = tuple(int(generator.integers(n)) for n in space.shape)

@@ -10,7 +10,7 @@ from perfgrid.engine.registry import formula
 
 from ..axes import at, only, table, total
 from ..flash import side_by_side
-from ..gemm import INSTRUCTION_ROWS
+from ..gemm import INSTRUCTION_ROWS, whole
 from ..roofline import roofline_shares
 
 # ---- the fused kernel in the prefill --------------------------------------------------------------------------------
@@ -128,7 +128,7 @@ def shared_queries(latent_attention, rank_query_heads, rank_key_heads, step_toke
 @formula(unit="1", source="dao2023flash2")
 def padded_queries(shared_queries):
     """Queries that read the same elements, padded to whole matrix instructions."""
-    return xp.ceil(shared_queries / INSTRUCTION_ROWS) * INSTRUCTION_ROWS
+    return whole(shared_queries, INSTRUCTION_ROWS)
 
 
 @formula(unit="FLOP", source="deepseek2024v2")
