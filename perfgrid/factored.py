@@ -1,0 +1,232 @@
+"""Factored results: the sub-grids of a study beside the formulas above them, expanded when they are read.
+
+A file ``.pgf`` is a ZIP archive of NumPy arrays (``numpy.load`` opens it) with a header in JSON: coordinates, sub-grids on
+their distinct rows, the rows of every axis that they tell apart, all given quantities, and a hash of the formulas.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import zipfile
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import xarray as xr
+from xarray.backends import BackendArray
+from xarray.core import indexing
+
+from perfgrid.engine.cut import Cut, keys_to_numbers, partitions_from_classes, stored_quantity
+from perfgrid.engine.dataset import SPACE_ATTRIBUTE, graph_hash, to_dataset
+from perfgrid.engine.errors import PerfgridError
+from perfgrid.engine.plan import Plan
+from perfgrid.engine.resolver import resolve_checked
+from perfgrid.engine.stages import TILE_POINTS, Tiles, enable_compilation_cache
+from perfgrid.run import check_output, given_quantities, global_attributes, replacing, restore
+from perfgrid.study import Study
+
+SUFFIX = ".pgf"
+FORMAT = 1
+HEADER = "header.json"
+Formulas = Iterable[Callable[..., Any]]
+
+
+def save_factored(study: Study, path: str | Path, dtype: str | None = None, overwrite: bool = False) -> Path:
+    """Write a study as a factored result: seconds and megabytes whatever the size of its grid.
+
+    Only the small stage is evaluated. The file appears under its name when it is complete. Raises PerfgridError like
+    `perfgrid.stream`.
+    """
+    target = check_output(path, overwrite, SUFFIX)
+    plan, dtype = study.plan(), dtype or study.file.dtype
+    cut = Cut.of(plan, dtype)
+    template = _template(study, plan, dtype)
+    keys, classes = keys_to_numbers(cut.quantities)
+    header = {
+        "format": FORMAT,
+        "perfgrid": version("perfgrid"),
+        "dtype": dtype,
+        "sizes": dict(cut.sizes),
+        "attributes": template.attrs,
+        "variables": {
+            str(n): {"dims": v.dims, "dtype": str(v.dtype), "attributes": _plain(v.attrs)}
+            for n, v in template.data_vars.items()
+        },
+        "coordinates": {str(n): {"dims": v.dims, "attributes": _plain(v.attrs)} for n, v in template.coords.items()},
+        "quantities": {
+            n: {"axes": list(q.columns), "key": keys[n], "inner": q.inner, "flag": q.flag, "stored": n in cut.values}
+            for n, q in cut.quantities.items()
+        },
+    }
+    with replacing(target) as temporary, zipfile.ZipFile(temporary, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as file:
+        file.writestr(HEADER, json.dumps(header))
+        arrays = {f"coordinate/{n}": np.asarray(v.values) for n, v in template.coords.items()}
+        arrays |= {f"rows/{i}": values for i, values in enumerate(classes)}
+        arrays |= {f"value/{n}": values for n, values in cut.values.items()}
+        for name, values in arrays.items():
+            with file.open(f"{name}.npy", "w", force_zip64=True) as member:
+                np.lib.format.write_array(member, np.ascontiguousarray(values), allow_pickle=False)
+    return target
+
+
+def open_factored(path: str | Path, recompute: bool = False, formulas: Formulas = ()) -> xr.Dataset:
+    """A factored result as a Dataset whose variables are evaluated where they are read.
+
+    ``formulas`` are the user's own with which it was made. Raises PerfgridError for a file that is none or is damaged,
+    and where the formulas installed are not those that the sub-grids belong to, unless ``recompute`` is true: then all
+    of it is evaluated with the formulas installed, from the given quantities that the file stores.
+    """
+    archive = Archive(path)
+    header = archive.header
+    stub = xr.Dataset(attrs=header["attributes"])
+    try:
+        space, registry, choices = restore(stub, formulas)
+        outputs = json.loads(stub.attrs[SPACE_ATTRIBUTE])["outputs"]
+        graph = resolve_checked(registry, outputs, space.names(), choices, space.label_quantities())
+        found = graph_hash(graph)
+    except PerfgridError as error:
+        raise PerfgridError(f"{path}: {error}") from None
+    enable_compilation_cache()
+    stored, attributes = stub.attrs["formula_hash"], dict(stub.attrs)
+    if found == stored:
+        cut = _restored_cut(archive, graph, registry)
+    elif recompute:
+        cut = Cut.of(Plan(registry, space, outputs, choices), header["dtype"])
+        attributes["formula_hash"] = found
+    else:
+        raise PerfgridError(
+            f"{str(path)!r} was made by perfgrid {header['perfgrid']} with other formulas (hash {stored}) than those "
+            f"installed (hash {found}), so that its sub-grids cannot be expanded; open it with recompute=True "
+            "(--recompute on the command line) to evaluate it anew from the given quantities that it stores"
+        )
+    order = [*cut.sizes, *registry.inner.names]
+    lock = threading.Lock()
+    variables = {}
+    for name, about in header["variables"].items():
+        shape = tuple(archive.sizes[d] for d in about["dims"])
+        data = Expanded(cut, name, tuple(about["dims"]), order, shape, np.dtype(about["dtype"]), lock)
+        chunks = dict(zip(about["dims"], Tiles.cut(shape, TILE_POINTS).shape, strict=True))
+        lazy = indexing.LazilyIndexedArray(data)
+        variables[name] = xr.Variable(
+            about["dims"], lazy, _attributes(about["attributes"]), {"preferred_chunks": chunks, "source": str(path)}
+        )
+    coordinates = {
+        name: xr.Variable(about["dims"], archive[f"coordinate/{name}"], _attributes(about["attributes"]))
+        for name, about in header["coordinates"].items()
+    }
+    return xr.Dataset(variables, coordinates, attributes)
+
+
+class Archive:
+    """A factored file: its header, and its arrays read when they are asked for. PerfgridError if it is none."""
+
+    def __init__(self, path: str | Path):
+        self.path = str(path)
+        self._known: dict[str, np.ndarray] = {}
+        try:
+            with zipfile.ZipFile(self.path) as file:
+                self.header = json.loads(file.read(HEADER))
+        except (OSError, KeyError, ValueError, zipfile.BadZipFile) as error:
+            reason = getattr(error, "strerror", None) or "it is no complete archive of this kind"
+            raise PerfgridError(f"cannot read {self.path!r} as a factored result: {reason}") from None
+        if self.header["format"] != FORMAT:
+            raise PerfgridError(
+                f"{self.path!r} is a factored result of format {self.header['format']}; this perfgrid reads {FORMAT}"
+            )
+        about = self.header["coordinates"]
+        self.sizes = {name: len(self[f"coordinate/{name}"]) for name, c in about.items() if c["dims"] == [name]}
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        if name not in self._known:
+            try:
+                with zipfile.ZipFile(self.path) as file, file.open(f"{name}.npy") as member:
+                    self._known[name] = np.lib.format.read_array(member, allow_pickle=False)
+            except (OSError, KeyError, ValueError, EOFError, zipfile.BadZipFile, zipfile.zlib.error) as error:
+                raise PerfgridError(f"{self.path!r} is damaged: {name} cannot be read ({error})") from None
+        return self._known[name]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_known": {}}
+
+
+class StoredValues(Mapping[str, np.ndarray]):
+    """The sub-grids of a file by name."""
+
+    def __init__(self, archive: Archive):
+        self.archive = archive
+        self.names = [n for n, about in archive.header["quantities"].items() if about["stored"]]
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        return self.archive[f"value/{name}"]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.names
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.names)
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+
+class Expanded(BackendArray):
+    """A variable of a factored result: indexing evaluates what is asked for and nothing else."""
+
+    def __init__(
+        self, cut: Cut, name: str, dims: tuple[str, ...], order: list[str], shape: tuple[int, ...], dtype: np.dtype,
+        lock: Any,
+    ):  # fmt: skip
+        self.cut, self.name, self.dims, self.order = cut, name, dims, order
+        self.shape, self.dtype, self.lock = shape, dtype, lock
+
+    def __getitem__(self, key: indexing.ExplicitIndexer) -> Any:
+        return indexing.explicit_indexing_adapter(key, self.shape, indexing.IndexingSupport.OUTER, self._evaluated)
+
+    def _evaluated(self, key: tuple[Any, ...]) -> np.ndarray:
+        rows = {d: np.atleast_1d(np.arange(n)[k]) for d, n, k in zip(self.dims, self.shape, key, strict=True)}
+        single = tuple(0 if np.ndim(k) == 0 and not isinstance(k, slice) else slice(None) for k in key)
+        if not all(len(r) for r in rows.values()):
+            return np.empty([len(rows[d]) for d in self.dims], self.dtype)[single]
+        study = {axis: rows.get(axis, np.zeros(1, int)) for axis in self.cut.sizes}
+        with self.lock:  # an evaluation reuses its buffers
+            value = self.cut.evaluate(self.name, study)
+        where = [self.order.index(d) for d in self.dims]
+        value = value.transpose((*where, *(i for i in range(value.ndim) if i not in where)))
+        value = value.reshape(value.shape[: len(where)])
+        for place, dim in enumerate(self.dims):
+            if dim not in study:  # inner axes are evaluated whole
+                value = np.take(value, rows[dim], axis=place)
+        return value.astype(self.dtype, copy=False)[single]
+
+
+def _restored_cut(archive: Archive, graph: Any, registry: Any) -> Cut:
+    """The cut that a file stores, without planning it again."""
+    about = archive.header["quantities"]
+    count = 1 + max((n for q in about.values() for n in q["key"] if n is not None), default=-1)
+    partitions = list(partitions_from_classes([archive[f"rows/{i}"] for i in range(count)]))
+    quantities = {
+        n: stored_quantity(n, dict.fromkeys(q["axes"]), q["key"], partitions, q["inner"], q["flag"], q["stored"], graph)
+        for n, q in about.items()
+    }
+    return Cut(graph, registry, archive.header["sizes"], quantities, StoredValues(archive), archive.header["dtype"])
+
+
+def _template(study: Study, plan: Plan, dtype: str) -> xr.Dataset:
+    """The result of a study with values that take no memory."""
+    stand_ins = {}
+    for name in plan.wanted:
+        quantity = plan.quantities[name]
+        labels = quantity.flag or (quantity.node is not None and quantity.node.flags)
+        stand_ins[name] = np.broadcast_to(np.zeros((), np.int8 if labels else dtype), plan.result_shape(name))
+    return to_dataset(plan, stand_ins, study.catalog.references, given_quantities(study), **global_attributes(study))
+
+
+def _plain(attributes: Mapping[Any, Any]) -> dict[str, Any]:
+    return {str(k): v.tolist() if isinstance(v, np.ndarray) else v for k, v in attributes.items()}
+
+
+def _attributes(stored: Mapping[str, Any]) -> dict[str, Any]:
+    return {k: np.array(v, np.int8) if k == "flag_values" else v for k, v in stored.items()}
