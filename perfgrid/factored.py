@@ -1,14 +1,14 @@
 """Factored results: the sub-grids of a study beside the formulas above them, expanded when they are read.
 
-A file ``.pgf`` is a ZIP archive of NumPy arrays (``numpy.load`` opens it) with a header in JSON: coordinates, sub-grids on
-their distinct rows, the rows of every axis that they tell apart, all given quantities, and a hash of the formulas.
+A file ``.pgf`` is a ZIP archive of NumPy arrays (``numpy.load`` opens it) with a header in JSON: coordinates, sub-grids
+on their distinct rows, the rows of every axis that they tell apart, all given quantities, and a hash of the formulas.
 """
 
 from __future__ import annotations
 
 import json
-import threading
 import zipfile
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from importlib.metadata import version
 from pathlib import Path
@@ -17,15 +17,17 @@ from typing import Any
 import numpy as np
 import xarray as xr
 from xarray.backends import BackendArray
+from xarray.backends.locks import SerializableLock
 from xarray.core import indexing
 
-from perfgrid.engine.cut import Cut, keys_to_numbers, partitions_from_classes, stored_quantity
+from perfgrid.engine.cut import Cut, keys_to_numbers, partitions_from_classes
 from perfgrid.engine.dataset import SPACE_ATTRIBUTE, graph_hash, to_dataset
-from perfgrid.engine.errors import PerfgridError
-from perfgrid.engine.plan import Plan
+from perfgrid.engine.errors import PerfgridError, nearest
+from perfgrid.engine.plan import Plan, Quantity
 from perfgrid.engine.resolver import resolve_checked
+from perfgrid.engine.space import Axis
 from perfgrid.engine.stages import TILE_POINTS, Tiles, enable_compilation_cache
-from perfgrid.run import check_output, given_quantities, global_attributes, replacing, restore
+from perfgrid.run import available_memory, check_output, given_quantities, global_attributes, replacing, restore
 from perfgrid.study import Study
 
 SUFFIX = ".pgf"
@@ -79,45 +81,69 @@ def open_factored(path: str | Path, recompute: bool = False, formulas: Formulas 
     and where the formulas installed are not those that the sub-grids belong to, unless ``recompute`` is true: then all
     of it is evaluated with the formulas installed, from the given quantities that the file stores.
     """
-    archive = Archive(path)
-    header = archive.header
-    stub = xr.Dataset(attrs=header["attributes"])
-    try:
-        space, registry, choices = restore(stub, formulas)
-        outputs = json.loads(stub.attrs[SPACE_ATTRIBUTE])["outputs"]
-        graph = resolve_checked(registry, outputs, space.names(), choices, space.label_quantities())
-        found = graph_hash(graph)
-    except PerfgridError as error:
-        raise PerfgridError(f"{path}: {error}") from None
-    enable_compilation_cache()
-    stored, attributes = stub.attrs["formula_hash"], dict(stub.attrs)
-    if found == stored:
-        cut = _restored_cut(archive, graph, registry)
-    elif recompute:
-        cut = Cut.of(Plan(registry, space, outputs, choices), header["dtype"])
-        attributes["formula_hash"] = found
-    else:
+    source = Source(str(path), recompute, tuple(formulas))
+    archive, lock, variables = source.archive, SerializableLock(), {}
+    for name, about in archive.header["variables"].items():
+        dims = tuple(about["dims"])
+        shape = tuple(archive.sizes[d] for d in dims)
+        lazy = indexing.LazilyIndexedArray(Expanded(source, name, dims, shape, np.dtype(about["dtype"]), lock))
+        chunks = dict(zip(dims, Tiles.cut(shape, TILE_POINTS).shape, strict=True))
+        encoding = {"preferred_chunks": chunks, "source": str(path)}
+        variables[name] = xr.Variable(dims, lazy, _attributes(about["attributes"]), encoding)
+    return xr.Dataset(variables, archive.coordinates(), source.attributes)
+
+
+def expand(
+    path: str | Path, at: Mapping[str, Any] | None = None, recompute: bool = False, formulas: Formulas = ()
+) -> xr.Dataset:
+    """A factored result, or what it holds at some labels of its axes, evaluated in memory.
+
+    Raises PerfgridError like `open_factored`, for unknown axes and labels, and if the values do not fit the memory.
+    """
+    lazy = selected(open_factored(path, recompute, formulas), at or {})
+    if lazy.nbytes > 0.8 * available_memory():
         raise PerfgridError(
-            f"{str(path)!r} was made by perfgrid {header['perfgrid']} with other formulas (hash {stored}) than those "
-            f"installed (hash {found}), so that its sub-grids cannot be expanded; open it with recompute=True "
-            "(--recompute on the command line) to evaluate it anew from the given quantities that it stores"
+            f"{path}: the values of this part take {lazy.nbytes / 2**30:,.1f} GiB and "
+            f"{available_memory() / 2**30:,.1f} GiB of memory are free; choose labels of some axes"
         )
-    order = [*cut.sizes, *registry.inner.names]
-    lock = threading.Lock()
-    variables = {}
-    for name, about in header["variables"].items():
-        shape = tuple(archive.sizes[d] for d in about["dims"])
-        data = Expanded(cut, name, tuple(about["dims"]), order, shape, np.dtype(about["dtype"]), lock)
-        chunks = dict(zip(about["dims"], Tiles.cut(shape, TILE_POINTS).shape, strict=True))
-        lazy = indexing.LazilyIndexedArray(data)
-        variables[name] = xr.Variable(
-            about["dims"], lazy, _attributes(about["attributes"]), {"preferred_chunks": chunks, "source": str(path)}
+    return lazy.load()
+
+
+def selected(result: xr.Dataset, at: Mapping[str, Any]) -> xr.Dataset:
+    """A result at one label of some axes. PerfgridError for unknown axes and labels."""
+    for axis, label in at.items():
+        if axis not in result.dims:
+            raise PerfgridError(f"the result has no axis {axis!r}{nearest(axis, map(str, result.dims))}")
+        result = result.isel({axis: Axis(axis, result[axis].values).index(label)})
+    return result
+
+
+def _cut(archive: Archive, recompute: bool, formulas: Formulas) -> tuple[Cut, dict[str, Any]]:
+    """The sub-grids of a file under the formulas installed, and the attributes of its result."""
+    header, attributes = archive.header, dict(archive.header["attributes"])
+    try:
+        space, registry, choices = restore(xr.Dataset(attrs=attributes), formulas)
+        outputs = json.loads(attributes[SPACE_ATTRIBUTE])["outputs"]
+        graph = resolve_checked(registry, outputs, space.names(), choices, space.label_quantities())
+    except PerfgridError as error:
+        raise PerfgridError(f"{archive.path}: {error}") from None
+    enable_compilation_cache()
+    stored, found = attributes["formula_hash"], graph_hash(graph)
+    if found == stored:
+        return _stored_cut(archive, graph, registry), attributes
+    if not recompute:
+        raise PerfgridError(
+            f"{archive.path!r} was made by perfgrid {header['perfgrid']} with other formulas (hash {stored}) than "
+            f"those installed (hash {found}), so that its sub-grids cannot be expanded; open it with recompute=True, "
+            "or with 'perfgrid expand --recompute', to evaluate it anew from the given quantities that it stores"
         )
-    coordinates = {
-        name: xr.Variable(about["dims"], archive[f"coordinate/{name}"], _attributes(about["attributes"]))
-        for name, about in header["coordinates"].items()
-    }
-    return xr.Dataset(variables, coordinates, attributes)
+    plan = Plan(registry, space, outputs, choices)
+    if lacking := sorted(set(header["variables"]) ^ set(plan.wanted)):
+        raise PerfgridError(
+            f"{archive.path!r} cannot be recomputed: the formulas installed check other constraints, "
+            f"{', '.join(lacking)}; run its study again"
+        )
+    return Cut.of(plan, header["dtype"]), attributes | {"formula_hash": found}
 
 
 class Archive:
@@ -136,20 +162,35 @@ class Archive:
             raise PerfgridError(
                 f"{self.path!r} is a factored result of format {self.header['format']}; this perfgrid reads {FORMAT}"
             )
-        about = self.header["coordinates"]
-        self.sizes = {name: len(self[f"coordinate/{name}"]) for name, c in about.items() if c["dims"] == [name]}
+        self.sizes = {str(d): n for v in self.coordinates().values() for d, n in v.sizes.items()}
+
+    def coordinates(self) -> dict[str, xr.Variable]:
+        """The labels of the result."""
+        return {
+            name: xr.Variable(about["dims"], self[f"coordinate/{name}"], about["attributes"])
+            for name, about in self.header["coordinates"].items()
+        }
 
     def __getitem__(self, name: str) -> np.ndarray:
         if name not in self._known:
             try:
                 with zipfile.ZipFile(self.path) as file, file.open(f"{name}.npy") as member:
                     self._known[name] = np.lib.format.read_array(member, allow_pickle=False)
-            except (OSError, KeyError, ValueError, EOFError, zipfile.BadZipFile, zipfile.zlib.error) as error:
+            except (OSError, KeyError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
                 raise PerfgridError(f"{self.path!r} is damaged: {name} cannot be read ({error})") from None
         return self._known[name]
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_known": {}}
+
+class Source:
+    """A factored file and its sub-grids under the formulas installed; another process opens the file again."""
+
+    def __init__(self, path: str, recompute: bool, formulas: tuple[Callable[..., Any], ...]):
+        self.archive = Archive(path)
+        self.cut, self.attributes = _cut(self.archive, recompute, formulas)
+        self.asked = (path, recompute, formulas)
+
+    def __reduce__(self) -> Any:
+        return Source, self.asked
 
 
 class StoredValues(Mapping[str, np.ndarray]):
@@ -176,11 +217,9 @@ class Expanded(BackendArray):
     """A variable of a factored result: indexing evaluates what is asked for and nothing else."""
 
     def __init__(
-        self, cut: Cut, name: str, dims: tuple[str, ...], order: list[str], shape: tuple[int, ...], dtype: np.dtype,
-        lock: Any,
-    ):  # fmt: skip
-        self.cut, self.name, self.dims, self.order = cut, name, dims, order
-        self.shape, self.dtype, self.lock = shape, dtype, lock
+        self, source: Source, name: str, dims: tuple[str, ...], shape: tuple[int, ...], dtype: np.dtype, lock: Any
+    ):
+        self.source, self.name, self.dims, self.shape, self.dtype, self.lock = source, name, dims, shape, dtype, lock
 
     def __getitem__(self, key: indexing.ExplicitIndexer) -> Any:
         return indexing.explicit_indexing_adapter(key, self.shape, indexing.IndexingSupport.OUTER, self._evaluated)
@@ -190,10 +229,12 @@ class Expanded(BackendArray):
         single = tuple(0 if np.ndim(k) == 0 and not isinstance(k, slice) else slice(None) for k in key)
         if not all(len(r) for r in rows.values()):
             return np.empty([len(rows[d]) for d in self.dims], self.dtype)[single]
-        study = {axis: rows.get(axis, np.zeros(1, int)) for axis in self.cut.sizes}
-        with self.lock:  # an evaluation reuses its buffers
-            value = self.cut.evaluate(self.name, study)
-        where = [self.order.index(d) for d in self.dims]
+        cut = self.source.cut
+        study = {axis: rows.get(axis, np.zeros(1, int)) for axis in cut.sizes}
+        with self.lock:  # one compilation at a time
+            value = cut.evaluate([self.name], study)[self.name]
+        order = [*cut.sizes, *cut.registry.inner.names]
+        where = [order.index(d) for d in self.dims]
         value = value.transpose((*where, *(i for i in range(value.ndim) if i not in where)))
         value = value.reshape(value.shape[: len(where)])
         for place, dim in enumerate(self.dims):
@@ -202,15 +243,16 @@ class Expanded(BackendArray):
         return value.astype(self.dtype, copy=False)[single]
 
 
-def _restored_cut(archive: Archive, graph: Any, registry: Any) -> Cut:
+def _stored_cut(archive: Archive, graph: Any, registry: Any) -> Cut:
     """The cut that a file stores, without planning it again."""
     about = archive.header["quantities"]
     count = 1 + max((n for q in about.values() for n in q["key"] if n is not None), default=-1)
     partitions = list(partitions_from_classes([archive[f"rows/{i}"] for i in range(count)]))
-    quantities = {
-        n: stored_quantity(n, dict.fromkeys(q["axes"]), q["key"], partitions, q["inner"], q["flag"], q["stored"], graph)
-        for n, q in about.items()
-    }
+    quantities = {}
+    for n, q in about.items():
+        key = tuple(None if number is None else partitions[number] for number in q["key"])
+        axes, inner = dict.fromkeys(q["axes"], ()), tuple(q["inner"])
+        quantities[n] = Quantity(n, graph.nodes.get(n), axes, key, inner, q["flag"], small=q["stored"])
     return Cut(graph, registry, archive.header["sizes"], quantities, StoredValues(archive), archive.header["dtype"])
 
 

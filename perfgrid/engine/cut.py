@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
@@ -16,7 +15,7 @@ from .plan import SMALL_LIMIT, Plan, Quantity
 from .registry import Registry
 from .resolver import Graph
 from .space import Axis, Key, Partition, Partitions, Space
-from .stages import Evaluation
+from .stages import TILE_POINTS, Evaluation
 
 
 class SmallStage(Evaluation):
@@ -49,29 +48,30 @@ class Cut:
         sizes = {axis.name: len(axis) for axis in plan.space.axes}
         return cls(plan.graph, plan.registry, sizes, kept, small, dtype)
 
-    def evaluate(self, name: str, rows: Mapping[str, np.ndarray], tile_points: int | None = None) -> np.ndarray:
-        """A quantity on the given rows of every axis: an array of all axes (evaluation order) and inner axes.
+    def evaluate(
+        self, names: Sequence[str], rows: Mapping[str, np.ndarray], tile_points: int = TILE_POINTS
+    ) -> dict[str, np.ndarray]:
+        """Wanted quantities on the given rows of every axis: arrays of all axes (evaluation order) and inner axes.
 
-        Axes that it does not depend on have size 1. Parts of at most 2^18 points are evaluated in NumPy, since
-        compiling would take longer, larger ones tile by tile.
+        Axes that one does not depend on have size 1. What has at most 2^18 values is evaluated in NumPy, since
+        compiling would take longer, the rest tile by tile.
         """
-        evaluation = Part(Selection(self, name, rows), self.dtype, **({"tile_points": tile_points} if tile_points else {}))
-        return evaluation.collect()[name]
+        return Part(Selection(self, names, rows), self.dtype, tile_points).collect()
 
 
 class Selection(Plan):
-    """The plan of one quantity on some rows of every axis, with the sub-grids of a cut as given quantities."""
+    """The plan of quantities on some rows of every axis, with the sub-grids of a cut as given quantities."""
 
-    def __init__(self, cut: Cut, name: str, rows: Mapping[str, np.ndarray]):
+    def __init__(self, cut: Cut, wanted: Sequence[str], rows: Mapping[str, np.ndarray]):
         """Shapes are those of the cut, so nothing is resolved or traced again."""
         taken = [rows[axis] for axis in cut.sizes]
         self.registry, self.choices = cut.registry, {}
         self.space = self.study_space = Space(tuple(Axis(n, np.arange(len(rows[n]))) for n in cut.sizes))
-        self.outputs, self.wanted, self.constraints = (name,), (name,), ()
+        self.outputs, self.wanted, self.constraints = tuple(wanted), tuple(wanted), ()
         self.order = tuple(range(len(taken)))
         self.small_points = SMALL_LIMIT
         self.partitions = tuple(Partitions(len(r)) for r in taken)
-        self.graph = _above(cut, name)
+        self.graph = _above(cut, self.wanted)
         names = (*self.graph.leaves, *self.graph.nodes)
         keys = {n: self._key(cut.quantities[n].key, taken) for n in names}
         self.quantities = {
@@ -93,14 +93,14 @@ class Part(Evaluation):
         return self.plan.given[name]
 
 
-def _above(cut: Cut, name: str) -> Graph:
-    """What a quantity needs down to the sub-grids."""
-    needed, leaves = {name}, set()
+def _above(cut: Cut, wanted: tuple[str, ...]) -> Graph:
+    """What quantities need down to the sub-grids."""
+    needed = set(wanted)
     for node in reversed(cut.graph.nodes.values()):
         if node.name in needed and node.name not in cut.values:
             needed |= set(node.arguments)
     leaves = tuple(sorted(n for n in needed if n in cut.values))
-    return Graph((name,), leaves, {n: node for n, node in cut.graph.nodes.items() if n in needed - set(leaves)})
+    return Graph(wanted, leaves, {n: node for n, node in cut.graph.nodes.items() if n in needed - set(leaves)})
 
 
 def _rows_of(value: np.ndarray, have: Key, want: Key, taken: Sequence[np.ndarray]) -> np.ndarray:
@@ -130,12 +130,3 @@ def partitions_from_classes(classes: Sequence[np.ndarray]) -> Iterator[Partition
     """The partitions that `keys_to_numbers` wrote."""
     for inverse in classes:
         yield Partition(inverse.astype(np.int64), np.unique(inverse, return_index=True)[1])
-
-
-def stored_quantity(
-    name: str, axes: Mapping[str, Any], key: Sequence[int | None], partitions: Sequence[Partition], inner: Sequence[int],
-    flag: bool, small: bool, graph: Graph,
-) -> Quantity:  # fmt: skip
-    """A quantity of a plan made again from what was stored of it."""
-    found = tuple(None if number is None else partitions[number] for number in key)
-    return Quantity(name, graph.nodes.get(name), dict.fromkeys(axes, ()), found, tuple(inner), flag, small)
