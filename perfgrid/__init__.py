@@ -20,6 +20,8 @@ from .formulas import BREAKDOWN as BREAKDOWN
 from .kernels import kernels as kernels
 from .network import collective_choice as collective_choice
 from .network import collective_time as collective_time
+from .reduce import distribution as distribution
+from .reduce import pareto as pareto
 from .results import open_result as open_result
 from .run import evaluate as evaluate
 from .run import explain as explain

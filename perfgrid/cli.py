@@ -19,6 +19,7 @@ from perfgrid.analysis import violations
 from perfgrid.cli_best import best_command
 from perfgrid.cli_catalog import catalog_app
 from perfgrid.cli_frontier import frontier_of, frontier_rows, print_frontier
+from perfgrid.cli_reduce import distribution_command
 from perfgrid.cli_results import diff_command, expand_command, run_factored
 from perfgrid.cli_timeline import print_timeline
 from perfgrid.cli_validate import validate_command
@@ -51,6 +52,7 @@ app.add_typer(catalog_app, name="catalog")
 app.command("validate")(validate_command)
 app.command("best")(best_command)
 app.command("diff")(diff_command)
+app.command("distribution")(distribution_command)
 app.command("expand")(expand_command)
 
 StudyArgument = Annotated[Path, typer.Argument(help="A study file (TOML).")]

@@ -56,7 +56,7 @@ def best(
     if not isinstance(count, int) or count < 1:
         raise PerfgridError(f"the number of best designs must be 1 or more, found {count!r}")
     over = [over] if isinstance(over, str) else list(dict.fromkeys(over))
-    space = _selected(what, over, at or {})
+    space = selected(what, over, at or {})
     plan = replace(what, space=space).plan()  # outputs that nothing can compute are named before any work
     enable_compilation_cache()
     search = Search(
@@ -74,7 +74,7 @@ def best(
     return _labelled(what, plan, search, search.winners(count), over, at or {})
 
 
-def _selected(study: Study, over: Sequence[str], at: Mapping[str, Any]) -> Space:
+def selected(study: Study, over: Sequence[str], at: Mapping[str, Any]) -> Space:
     """The space with one row of every axis in ``at``."""
     names = [axis.name for axis in study.space.axes]
     if both := sorted(set(over) & set(at)):
