@@ -37,10 +37,10 @@ def pareto(
     """The feasible designs along the axes ``over`` that no other beats in every objective, for every other label.
 
     Of every tile only designs stay that none before beats, so a billion points need little memory. Without ``over``
-    all axes are searched that ``at`` does not select a label of. The result has one dimension ``design``, ordered by group
-    and by the first objective, best first; labels of all axes are coordinates. Clusters of all sizes compete: take a
-    cost among the objectives, or an axis of one size. Raises PerfgridError for unknown names, for fewer than two objectives
-    and for quantities with inner axes.
+    all axes are searched that ``at`` does not select a label of. The result has one dimension ``design``, ordered by
+    group and by the first objective, best first; labels of all axes are coordinates. Clusters of all sizes compete:
+    take a cost among the objectives, or an axis of one size. Raises PerfgridError for unknown names, for fewer than two
+    objectives and for quantities with inner axes.
     """
     signs = {name: 1.0 for name in minimize} | {name: -1.0 for name in maximize}
     if len(signs) < 2 or len(signs) < len([*minimize, *maximize]):
@@ -95,10 +95,10 @@ def distribution(
     """Quantiles, and a histogram if asked for, of a quantity at the feasible designs along axes, for every other label.
 
     A quantile is the least value at or below which that share of the designs lies: exact, since the grid is evaluated
-    again for every 16 bits of it (fewer for many groups). ``bins`` are edges, or a number of bins of one width (of one ratio if
-    ``logarithmic``) between the least and the largest value. Variables: the quantity along ``quantile``, ``designs``
-    (how many are feasible) and ``histogram`` along ``bin``. Raises PerfgridError for unknown names and levels outside
-    [0, 1].
+    again for every 16 bits of it (fewer for many groups). ``bins`` are edges, or a number of bins of one width (of one
+    ratio if ``logarithmic``) between the least and the largest value. Variables: the quantity along ``quantile``,
+    ``designs`` (how many are feasible) and ``histogram`` along ``bin``. Raises PerfgridError for unknown names and
+    levels outside [0, 1].
     """
     if not levels or not all(0 <= level <= 1 for level in levels):
         raise PerfgridError(f"quantiles lie between 0 and 1, found {list(levels)}")

@@ -1,7 +1,7 @@
 """Quantiles and histograms of a quantity along axes of a grid that is never kept.
 
-Quantiles are exact: the bits of a floating-point number, put in order, are an integer, and its digits are found one pass
-over the grid after another by counting (two passes for 32 bits and few groups).
+Quantiles are exact: the bits of a floating-point number, put in order, are an integer, and its digits are found by
+counting, one pass over the grid after another (two passes for 32 bits and few groups).
 """
 
 from __future__ import annotations

@@ -46,9 +46,8 @@ def test_they_are_those_of_the_whole_grid(quantity, sign, over, tile, threshold,
     along = tuple(i for i, a in enumerate(space.axes) if a.name in over)
     np.testing.assert_array_equal(count, possible.sum(axis=along))
     every = np.where(possible, sign * full(quantity), np.nan)
-    tolerance = (
-        {"rtol": 1e-5, "atol": 1e-5 * 9e4 if quantity == "slack" else 0.0} if dtype == "float32" else {"rtol": 1e-9}
-    )
+    rounding = 1e-5 if dtype == "float32" else 1e-9
+    absolute = rounding * 9e4 if quantity == "slack" else 0.0  # the deadline of the toys is subtracted
     for i, level in enumerate(levels):
         for place in np.ndindex(count.shape):
             at: list = list(place)
@@ -60,10 +59,10 @@ def test_they_are_those_of_the_whole_grid(quantity, sign, over, tile, threshold,
                 assert np.isnan(found[(*place, i)])
                 continue
             rank_of = max(int(np.ceil(level * len(mine))), 1)  # as NumPy's method "inverted_cdf"
-            np.testing.assert_allclose(found[(*place, i)], np.sort(mine)[rank_of - 1], **tolerance)
+            np.testing.assert_allclose(found[(*place, i)], np.sort(mine)[rank_of - 1], rtol=rounding, atol=absolute)
     least, largest = extent(groups)
     if possible.any():
-        np.testing.assert_allclose([least, largest], [np.nanmin(every), np.nanmax(every)], **tolerance)
+        np.testing.assert_allclose([least, largest], [np.nanmin(every), np.nanmax(every)], rtol=rounding, atol=absolute)
         edges = np.linspace(least, largest, 6) if largest > least else np.array([least, least + 1])
         counts = groups.spread(histogram(groups, edges))
         np.testing.assert_array_equal(counts.sum(axis=-1), count)

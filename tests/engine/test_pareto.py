@@ -28,7 +28,7 @@ def _brute(scores: np.ndarray) -> set[tuple[float, ...]]:
 @settings(max_examples=60)
 @given(data=st.data(), count=st.integers(1, 300), objectives=st.integers(2, 4), groups=st.integers(1, 4))
 def test_unbeaten_is_what_pairwise_comparison_leaves(data, count, objectives, groups):
-    """Few distinct values, so that equal points and ties in single objectives occur; and samples small enough to filter."""
+    """Few distinct values, so that equal points and ties in single objectives occur; samples small enough to filter."""
     draw = np.random.default_rng(data.draw(st.integers(0, 2**16)))
     scores = draw.integers(0, data.draw(st.sampled_from([3, 50])), (count, objectives)).astype(float)
     group = draw.integers(0, groups, count)
@@ -53,7 +53,7 @@ def test_unbeaten_is_what_pairwise_comparison_leaves(data, count, objectives, gr
     threshold=st.sampled_from([1, 64, 10**6]),
 )
 def test_a_front_is_that_of_the_whole_grid(objectives, signs, over, tile, threshold):
-    """No design of a group beats one of its front, and each is as good as none better than one of it, but for rounding."""
+    """No design of a group beats one of its front, and each is beaten by or equal to one of it, but for rounding."""
     space, registry = toys.space(rate=4), toys.registry()
     flags = ("pieces_divide", "in_time")
     wanted = dict(zip(objectives, signs, strict=False))
