@@ -90,7 +90,9 @@ def open_factored(path: str | Path, recompute: bool = False, formulas: Formulas 
         chunks = dict(zip(dims, Tiles.cut(shape, TILE_POINTS).shape, strict=True))
         encoding = {"preferred_chunks": chunks, "source": str(path)}
         variables[name] = xr.Variable(dims, lazy, _attributes(about["attributes"]), encoding)
-    return xr.Dataset(variables, archive.coordinates(), source.attributes)
+    found = xr.Dataset(variables, archive.coordinates(), source.attributes)
+    found.set_close(archive.close)
+    return found
 
 
 def expand(
@@ -153,8 +155,8 @@ class Archive:
         self.path = str(path)
         self._known: dict[str, np.ndarray] = {}
         try:
-            with zipfile.ZipFile(self.path) as file:
-                self.header = json.loads(file.read(HEADER))
+            self._file = zipfile.ZipFile(self.path)
+            self.header = json.loads(self._file.read(HEADER))
         except (OSError, KeyError, ValueError, zipfile.BadZipFile) as error:
             reason = getattr(error, "strerror", None) or "it is no complete archive of this kind"
             raise PerfgridError(f"cannot read {self.path!r} as a factored result: {reason}") from None
@@ -163,6 +165,10 @@ class Archive:
                 f"{self.path!r} is a factored result of format {self.header['format']}; this perfgrid reads {FORMAT}"
             )
         self.sizes = {str(d): n for v in self.coordinates().values() for d, n in v.sizes.items()}
+
+    def close(self) -> None:
+        """Give the file back; reading opens it again."""
+        self._file.close()
 
     def coordinates(self) -> dict[str, xr.Variable]:
         """The labels of the result."""
@@ -174,7 +180,9 @@ class Archive:
     def __getitem__(self, name: str) -> np.ndarray:
         if name not in self._known:
             try:
-                with zipfile.ZipFile(self.path) as file, file.open(f"{name}.npy") as member:
+                if self._file.fp is None:  # closed with an earlier Dataset
+                    self._file = zipfile.ZipFile(self.path)
+                with self._file.open(f"{name}.npy") as member:
                     self._known[name] = np.lib.format.read_array(member, allow_pickle=False)
             except (OSError, KeyError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
                 raise PerfgridError(f"{self.path!r} is damaged: {name} cannot be read ({error})") from None
