@@ -70,6 +70,7 @@ def best(
         what.file.dtype,
         tile_points,
         progress,
+        constraints=plan.constraints,
     )
     return _labelled(what, plan, search, search.winners(count), over, at or {})
 
