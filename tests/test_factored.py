@@ -226,3 +226,20 @@ def test_the_commands(path, result, tmp_path, monkeypatch, capsys):
     status, out, err = run(monkeypatch, capsys, "explain", path, "step_time", "--at", axes)
     assert status == 0, err
     assert "step_time" in out
+
+
+@pg.formula(unit="s", source="study")
+def exposed_dp_time(dp):
+    """A user's own: a microsecond for every data-parallel rank."""
+    return dp * 1e-6
+
+
+def test_conditions_and_own_formulas_are_part_of_it(tmp_path):
+    study = pg.Study.make(formulas=[exposed_dp_time], **small.content(where="tp * microbatch <= 8 and pp < 8"))
+    expected = pg.evaluate(study)
+    target = pg.save_factored(study, tmp_path / "own.pgf")
+    with pytest.raises(pg.PerfgridError, match="formulas of its user, exposed_dp_time"):
+        pg.open_result(target)
+    lazy = pg.open_result(target, formulas=[exposed_dp_time])
+    assert "where" in lazy.data_vars
+    xr.testing.assert_allclose(lazy.compute(), expected, rtol=2e-6)
