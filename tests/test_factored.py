@@ -122,7 +122,7 @@ def test_large_parts_are_compiled_in_tiles(path, result, monkeypatch):
     xr.testing.assert_allclose(lazy.step_time.compute(), result.step_time, rtol=2e-6)
 
 
-def test_other_processes_and_chunks_read_it(lazy, result, path):
+def test_other_processes_read_it(lazy, result, path):
     part = {"model": 0, "device": 1}
     xr.testing.assert_allclose(
         pickle.loads(pickle.dumps(lazy.step_time)).isel(part).compute(), result.step_time.isel(part), rtol=2e-6
@@ -243,3 +243,11 @@ def test_conditions_and_own_formulas_are_part_of_it(tmp_path):
     lazy = pg.open_result(target, formulas=[exposed_dp_time])
     assert "where" in lazy.data_vars
     xr.testing.assert_allclose(lazy.compute(), expected, rtol=2e-6)
+
+
+def test_chunks_are_tiles(path, result, monkeypatch):
+    pytest.importorskip("dask")
+    monkeypatch.setattr("perfgrid.factored.TILE_POINTS", 1000)
+    chunked = xr.open_dataset(path, engine=PerfgridBackendEntrypoint, chunks={})
+    assert chunked.step_time.data.npartitions > 1
+    xr.testing.assert_allclose(chunked.step_time.compute(), result.step_time, rtol=2e-6)
