@@ -1,6 +1,7 @@
 """Time, memory and cost of LLM training for millions of design points at once, labelled and differentiable."""
 
 from .analysis import frontier as frontier
+from .analysis.diff import diff as diff
 from .catalog import Catalog as Catalog
 from .catalog import load_catalog as load_catalog
 from .chiplets import chiplet_cost as chiplet_cost
@@ -14,10 +15,14 @@ from .engine import formula as formula
 from .engine import xp as xp
 from .engine.dataset import feasible as feasible
 from .evidence import validate as validate
+from .factored import save_factored as save_factored
 from .formulas import BREAKDOWN as BREAKDOWN
 from .kernels import kernels as kernels
 from .network import collective_choice as collective_choice
 from .network import collective_time as collective_time
+from .reduce import distribution as distribution
+from .reduce import pareto as pareto
+from .results import open_result as open_result
 from .run import evaluate as evaluate
 from .run import explain as explain
 from .run import save as save

@@ -19,18 +19,22 @@ from perfgrid.analysis import violations
 from perfgrid.cli_best import best_command
 from perfgrid.cli_catalog import catalog_app
 from perfgrid.cli_frontier import frontier_of, frontier_rows, print_frontier
+from perfgrid.cli_reduce import distribution_command
+from perfgrid.cli_results import diff_command, expand_command, run_factored
 from perfgrid.cli_timeline import print_timeline
 from perfgrid.cli_validate import validate_command
 from perfgrid.compare import compare
 from perfgrid.engine.errors import PerfgridError
 from perfgrid.engine.registry import Constraint, Registry
+from perfgrid.factored import SUFFIX
 from perfgrid.formulas import INNER, WORKLOADS
 from perfgrid.kernels import kernels
 from perfgrid.report.best_table import print_winners, winner_rows
 from perfgrid.report.console import err, out, print_line, show, text_table
 from perfgrid.report.progress import Reporter
-from perfgrid.report.text import explanation_lines, number, point_lines
+from perfgrid.report.text import explanation_lines, labels_of, number, point_lines
 from perfgrid.report.winners import WORDS
+from perfgrid.results import open_result
 from perfgrid.run import check_output, evaluate, explain, formulas_changed, save, stream
 from perfgrid.study import Study, load_study
 from perfgrid.study_file import Best
@@ -47,6 +51,9 @@ app = typer.Typer(
 app.add_typer(catalog_app, name="catalog")
 app.command("validate")(validate_command)
 app.command("best")(best_command)
+app.command("diff")(diff_command)
+app.command("distribution")(distribution_command)
+app.command("expand")(expand_command)
 
 StudyArgument = Annotated[Path, typer.Argument(help="A study file (TOML).")]
 Settings = Annotated[
@@ -62,7 +69,7 @@ FEW_POINTS = 64  # that are printed one by one where no best ones are asked for
 @app.command()
 def run(
     study: StudyArgument,
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="Result file (.nc).")] = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Result file (.nc; .pgf: factored).")] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing result file.")] = False,
     streaming: Annotated[bool, typer.Option("--stream", help="Write tile by tile, for grids beyond memory.")] = False,
     settings: Settings = None,
@@ -73,6 +80,10 @@ def run(
     loaded = load_study(study, settings or ())
     if streaming and output is None:
         raise PerfgridError("--stream needs -o FILE.nc to write to")
+    if output is not None and output.suffix == SUFFIX:
+        if streaming:
+            raise PerfgridError(f"a factored result ({SUFFIX}) holds no values to stream: leave out --stream")
+        return run_factored(loaded, output, dtype, overwrite, as_json)
     if output is not None:
         check_output(output, overwrite)
     start = time.perf_counter()
@@ -294,29 +305,17 @@ def common(version: Annotated[bool, typer.Option("--version", help="Print the ve
         raise typer.Exit
 
 
-def labels_of(items: list[str] | None, option: str) -> dict[str, str]:
-    """Labels of axes from texts ``axis=label[,axis=label...]``. PerfgridError for another form or a repeated axis."""
-    labels: dict[str, str] = {}
-    for item in ",".join(items or []).split(","):
-        if item:
-            axis, equals, label = (part.strip() for part in item.partition("="))
-            if not equals:
-                raise PerfgridError(f"{option} {item!r} must read axis=label")
-            if axis in labels:
-                raise PerfgridError(f"{option} names axis {axis!r} twice")
-            labels[axis] = label
-    return labels
-
-
 def _study_or_result(path: Path, settings: list[str] | None) -> Study | xr.Dataset:
     if path.suffix == ".toml":
         return load_study(path, settings or ())
     if settings:
         raise PerfgridError("--set applies to a study, not to a finished result")
     try:
-        return xr.open_dataset(path)
-    except (OSError, ValueError):
-        raise PerfgridError(f"cannot read {str(path)!r} as a study (.toml) or a result (.nc)") from None
+        return open_result(path)
+    except PerfgridError as error:
+        if path.suffix == SUFFIX:
+            raise
+        raise PerfgridError(f"cannot read {str(path)!r} as a study (.toml) or a result (.nc, {SUFFIX})") from error
 
 
 def _signed(seconds: float) -> str:

@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from perfgrid.cli_reduce import names_of, pareto_of
 from perfgrid.engine.errors import PerfgridError
 from perfgrid.report.best_table import print_winners, winner_rows
 from perfgrid.report.console import out
@@ -25,7 +26,10 @@ def best_command(
         str | None, typer.Option(help="Axes to choose along, separated by commas; without it those of [best].")
     ] = None,
     minimize: Annotated[str | None, typer.Option(help="Quantity to minimize.")] = None,
-    maximize: Annotated[str | None, typer.Option(help="Quantity to maximize.")] = None,
+    maximize: Annotated[str | None, typer.Option(help="Quantity to maximize; with --pareto several.")] = None,
+    objectives: Annotated[
+        str | None, typer.Option("--pareto", help="Two or more quantities: the designs that no other beats in all.")
+    ] = None,
     top: Annotated[int, typer.Option(help="So many best designs of every group.")] = 1,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Result file (.nc).")] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing result file.")] = False,
@@ -38,12 +42,18 @@ def best_command(
     loaded = load_study(study, settings or ())
     if output is not None:
         check_output(output, overwrite)
+    axes_given = names_of(over) if over is not None else None
+    if objectives is not None:
+        if minimize is not None or top != 1:
+            raise PerfgridError("--pareto goes with --maximize, --over and -o, not with --minimize or --top")
+        pareto_of(loaded, names_of(objectives), names_of(maximize), axes_given, output, overwrite, as_json)
+        return
     stated = loaded.file.best
     if minimize is None and maximize is None and stated is not None:
         minimize, maximize = stated.minimize, stated.maximize
     if (minimize is None) == (maximize is None):
         raise PerfgridError("give either --minimize or --maximize, or [best] in the study")
-    axes = [name.strip() for name in over.split(",")] if over is not None else stated.over if stated else []
+    axes = axes_given if axes_given is not None else stated.over if stated else []
     at = stated.at if stated and not set(stated.at) & set(axes) else {}
     start = time.perf_counter()
     try:

@@ -32,6 +32,7 @@ from perfgrid.study_space import TABLES
 from perfgrid.study_tables import OWN_PREFIX, STATED
 from perfgrid.where import apply_where
 
+KINDS = {".nc": "results are netCDF files", ".pgf": "this result is a factored one"}  # by the suffix of their names
 STUDY_ATTRIBUTE = "perfgrid_study"  # global attribute: what is needed beside the design space to explain a result
 
 
@@ -80,7 +81,7 @@ def stream(
     template = to_dataset(
         plan, stand_ins, study.catalog.references, given_quantities(study), **global_attributes(study)
     )
-    with _replacing(target) as temporary, netCDF4.Dataset(temporary, "w") as file:
+    with replacing(target) as temporary, netCDF4.Dataset(temporary, "w") as file:
         _define(file, template)
         for name in plan.wanted:
             if plan.quantities[name].small:
@@ -101,7 +102,7 @@ def save(dataset: xr.Dataset, path: str | Path, overwrite: bool = False) -> Path
         for name, variable in dataset.data_vars.items()
         if variable.ndim and variable.dtype.kind in "fi"
     }
-    with _replacing(target) as temporary:
+    with replacing(target) as temporary:
         dataset.to_netcdf(temporary, engine="netcdf4", encoding=encoding)
     return target
 
@@ -204,15 +205,16 @@ def check_memory(plan: Plan, name: str, dtype: str = "float32", available: int |
         raise PerfgridError(
             f"{name}: the results of {plan.space.points:,} points take {needed / 2**30:,.1f} GiB and "
             f"{limit / 2**30:,.1f} GiB of memory are free; write them tile by tile with "
-            f"'perfgrid run {name} --stream -o FILE.nc', or ask for fewer outputs or shorter axes"
+            f"'perfgrid run {name} --stream -o FILE.nc', keep formulas in their place with '-o FILE.pgf', or ask "
+            "for fewer outputs or shorter axes"
         )
 
 
-def check_output(path: str | Path, overwrite: bool) -> Path:
+def check_output(path: str | Path, overwrite: bool, suffix: str = ".nc") -> Path:
     """The path of a result if it can be written; PerfgridError for a wrong suffix, no folder, an existing file."""
     target = Path(path)
-    if target.suffix != ".nc":
-        raise PerfgridError(f"cannot write {str(target)!r}: results are netCDF files, whose names end in .nc")
+    if target.suffix != suffix:
+        raise PerfgridError(f"cannot write {str(target)!r}: {KINDS[suffix]}, whose names end in {suffix}")
     if not target.parent.is_dir():
         raise PerfgridError(f"cannot write {str(target)!r}: there is no folder {str(target.parent)!r}")
     if target.is_dir():
@@ -227,7 +229,7 @@ def check_output(path: str | Path, overwrite: bool) -> Path:
 
 
 @contextmanager
-def _replacing(target: Path) -> Iterator[str]:
+def replacing(target: Path) -> Iterator[str]:
     """A temporary neighbour that takes the target's name when the block succeeds and vanishes when it fails."""
     handle, temporary = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".part", dir=target.parent)
     os.close(handle)

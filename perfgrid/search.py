@@ -57,7 +57,7 @@ def best(
     if not isinstance(count, int) or count < 1:
         raise PerfgridError(f"the number of best designs must be 1 or more, found {count!r}")
     over, weighed = chosen_along(over, CLUSTER_SIZE, [axis.name for axis in what.space.axes])
-    space = _selected(what, over, at or {})
+    space = selected(what, over, at or {})
     plan = replace(what, space=space).plan()  # outputs that nothing can compute are named before any work
     enable_compilation_cache()
     search = Search(
@@ -71,11 +71,12 @@ def best(
         what.file.dtype,
         tile_points,
         progress,
+        constraints=plan.constraints,
     )
     return _labelled(what, plan, search, search.winners(count), over, at or {})
 
 
-def _selected(study: Study, over: Sequence[str], at: Mapping[str, Any]) -> Space:
+def selected(study: Study, over: Sequence[str], at: Mapping[str, Any]) -> Space:
     """The space with one row of every axis in ``at``."""
     names = [axis.name for axis in study.space.axes]
     if both := sorted(set(over) & set(at)):

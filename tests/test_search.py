@@ -7,6 +7,7 @@ import pytest
 
 import perfgrid as pg
 from perfgrid.analysis import best as best_of_result
+from tests import small
 from tests.test_bad_input import run
 
 STUDY = """
@@ -140,3 +141,14 @@ def test_cluster_sizes_are_weighed_against_each_other_where_that_is_asked_for(st
     ):
         assert float(found.memory_per_device.squeeze()) == float(apart.memory_per_device.min())
         assert int(found.devices.squeeze()) == int(apart.devices[least])
+
+
+def test_a_device_without_a_price_is_not_the_cheapest():
+    """Constraints about an evaluated quantity hold in a search as they do in a result."""
+    axes = {**small.CONTENT["axes"], "device": ["h100-sxm-80gb", "a100-pcie-80gb"], "topology": ["rail-optimized"]}
+    study = small.study(axes=axes, outputs=["step_time", "cluster_cost"])
+    over = ["device", "parallelism", "microbatch", "recompute"]
+    asked = {"over": over, "minimize": "cluster_cost", "at": {"hbm_bandwidth": 1, "scale_up_bandwidth": 1}}
+    found, expected = pg.best(study, **asked), best_of_result(pg.evaluate(study), **asked)
+    np.testing.assert_allclose(found.cluster_cost, expected.cluster_cost.broadcast_like(found.cluster_cost), rtol=2e-6)
+    assert set(found.device.values.reshape(-1)) == {"h100-sxm-80gb"}

@@ -8,21 +8,27 @@ from __future__ import annotations
 import re
 from functools import cache
 from pathlib import Path
-
-import pint
+from typing import Any
 
 _NAME = r"[A-Za-z%µ]+(?:(?:\^|\*\*)\d)?"
 _NUMBER_AND_UNIT = re.compile(
     rf"\s*[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?\s*(?:{_NAME}(?:\s*[/*]\s*{_NAME}|\s+{_NAME})*)?\s*"
 )
 _PER_UNIT = re.compile(rf"\s*([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*(?:\b1)?\s*/\s*({_NAME})\s*")
-UNITS = pint.UnitRegistry(str(Path(__file__).with_name("units.txt")))
+
+
+@cache
+def _units() -> Any:
+    """The registry of units; made when a text is read, since importing it takes as long as opening a result."""
+    import pint
+
+    return pint.UnitRegistry(str(Path(__file__).with_name("units.txt")))
 
 
 def is_unit(text: str) -> bool:
     """Whether ``text`` is a unit, "1" for pure numbers."""
     try:
-        UNITS.parse_units("" if text == "1" else text)
+        _units().parse_units("" if text == "1" else text)
     except Exception:  # pint's parser raises whatever its tokenizer and evaluator meet
         return False
     return True
@@ -34,14 +40,14 @@ def in_unit(text: str, unit: str) -> float:
 
     Raises ValueError with half a sentence that says what is wrong with the text.
     """
-    expected = UNITS.parse_units("" if unit == "1" else unit)
+    expected = _units().parse_units("" if unit == "1" else unit)
     read = text.replace("%", " percent")
     if per := _PER_UNIT.fullmatch(text):  # "50 /s" and "50 1/s" as well as "50 Hz"
         read = f"{per[1]} 1/{per[2]}"
     elif not _NUMBER_AND_UNIT.fullmatch(text):
         raise ValueError(f"{text!r} is not one number with a unit, such as '3.35 TB/s'")
     try:
-        found = UNITS.Quantity(read)
+        found = _units().Quantity(read)
     except Exception as error:  # pint's parser raises whatever its tokenizer and evaluator meet
         hint = "; bits are written bit, as in Gbit/s" if re.search(r"[GMTk]b(ps|/s)", text) else ""
         raise ValueError(f"{text!r} has no unit that is known{hint}") from error

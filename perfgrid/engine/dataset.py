@@ -15,6 +15,7 @@ import xarray as xr
 
 from .errors import PerfgridError
 from .plan import Plan
+from .resolver import Graph
 from .space import Axis, Space
 
 SPACE_ATTRIBUTE = "perfgrid_space"
@@ -78,7 +79,7 @@ def to_dataset(
         array = np.transpose(array, (*where, *(i for i in range(array.ndim) if i not in where)))
         array = array.reshape(array.shape[: len(dims)])
         if quantity.flag or (quantity.node is not None and quantity.node.flags):
-            array = array.astype(np.int8)
+            array = array.astype(np.int8, copy=False)
         variables[name] = (dims, array, attributes(plan, name, references, given))
     coordinates: dict[str, Any] = {}
     for axis in study.axes:
@@ -116,6 +117,11 @@ def study_axes(space: Space) -> tuple[str, ...]:
 
 def formula_hash(plan: Plan) -> str:
     """A hash of the source text of every formula that the plan uses and of the equations that they call."""
+    return graph_hash(plan.graph)
+
+
+def graph_hash(graph: Graph) -> str:
+    """The `formula_hash` of a graph without its plan."""
     digest = hashlib.sha256()
     seen: set[Callable[..., Any]] = set()
 
@@ -136,7 +142,7 @@ def formula_hash(plan: Plan) -> str:
             elif isinstance(used, (int, float, str, tuple)):
                 digest.update(f"{name} = {used!r}".encode())
 
-    for node in plan.graph.nodes.values():
+    for node in graph.nodes.values():
         digest.update(node.name.encode())
         add(node.host.function if node.host is not None else node.function)
     return digest.hexdigest()[:16]

@@ -35,9 +35,12 @@ class Winners:
     again: int  # of them evaluated a second time
 
 
-def scored(registry: Registry, objective: str, maximize: bool) -> Registry:
-    """The registry with a quantity to minimise: the objective where every constraint holds, otherwise infinite."""
-    constraints = tuple(c.name for c in registry.constraints())
+def scored(registry: Registry, objective: str, maximize: bool, constraints: Sequence[str] | None = None) -> Registry:
+    """The registry with a quantity to minimise: the objective where the constraints hold, otherwise infinite.
+
+    Without ``constraints`` they are those of every study, none about single quantities.
+    """
+    constraints = tuple(c.name for c in registry.constraints()) if constraints is None else tuple(constraints)
     sign = -1.0 if maximize else 1.0
 
     def score(value: Any, *flags: Any) -> Any:
@@ -71,9 +74,10 @@ class Search:
         tile_points: int = SEARCH_TILE_POINTS,
         progress: Progress | None = None,
         small_points: int | None = None,
+        constraints: Sequence[str] | None = None,
     ):
         self.plan = Plan(
-            scored(registry, objective, maximize), space, [SCORE], choices, small_points, constraints=False
+            scored(registry, objective, maximize, constraints), space, [SCORE], choices, small_points, constraints=False
         )
         quantity = self.plan.quantities[SCORE]
         if any(size > 1 for size in quantity.inner):

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from perfgrid.engine.errors import PerfgridError
 from perfgrid.engine.explain import Derivation, Explanation, Violated
 from perfgrid.engine.inner import InnerAxes
 
@@ -85,3 +86,17 @@ def _tree(node: Derivation, inner: InnerAxes, level: int, depth: int | None) -> 
     if depth is None or level < depth:
         for child in node.below:
             yield from _tree(child, inner, level + 1, depth)
+
+
+def labels_of(items: list[str] | None, option: str) -> dict[str, str]:
+    """Labels of axes from texts ``axis=label[,axis=label...]``. PerfgridError for another form or a repeated axis."""
+    labels: dict[str, str] = {}
+    for item in ",".join(items or []).split(","):
+        if item:
+            axis, equals, label = (part.strip() for part in item.partition("="))
+            if not equals:
+                raise PerfgridError(f"{option} {item!r} must read axis=label")
+            if axis in labels:
+                raise PerfgridError(f"{option} names axis {axis!r} twice")
+            labels[axis] = label
+    return labels

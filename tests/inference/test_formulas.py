@@ -34,7 +34,7 @@ def of_labels(labels):
     """The quantities that exist for these labels."""
     formulas = registry().formulas
     other = {n for n, f in formulas.items() if f.by is not None and f.label != labels.get(f.by)}
-    own = Registry.collect(inference.MODULES, INNER).names()  # those of money and manufacturing: tests/system, tests/cost
+    own = Registry.collect(inference.MODULES, INNER).names()  # systems: tests/system, tests/cost
     return [n for n in own if n not in other and n not in of_systems()]
 
 

@@ -1,0 +1,127 @@
+"""Quantities of a grid that is never kept, tile by tile: their values at possible designs, and which rows these are.
+
+What reduces a grid (a frontier, a distribution) sees *blocks*: values on distinct rows of every axis, and how many rows
+of the study each stands for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any
+
+import jax
+import numpy as np
+
+from .errors import PerfgridError
+from .namespace import xp
+from .plan import Plan
+from .registry import Formula, Registry
+from .space import Space
+from .stages import Evaluation, Progress
+
+SCAN_TILE_POINTS = 2**22
+SCORE = "scan_score_"
+
+
+@dataclass(frozen=True)
+class Block:
+    """Values on some rows of every axis (evaluation order), infinite where a design is not possible."""
+
+    scores: tuple[Any, ...]  # one array per quantity, all of one shape; the next block overwrites them
+    rows: tuple[np.ndarray, ...]  # for every axis the study row that each stands for, the first of its class
+    weights: tuple[np.ndarray, ...]  # how many study rows each stands for
+    place: tuple[int, ...]  # the first row on each axis that tiles cut
+
+
+def _scored(registry: Registry, signs: Mapping[str, float], constraints: Sequence[str]) -> Registry:
+    """The registry with one score per quantity, all on the rows that any of them or of the constraints tells apart."""
+    names = tuple(signs)
+
+    def score_of(place: int, sign: float) -> Callable[..., Any]:
+        def score(*given: Any) -> Any:
+            values, flags = given[: len(names)], given[len(names) :]
+            possible = reduce(lambda a, b: a & b, [*flags, *(xp.isfinite(v) for v in values)])
+            return xp.where(possible, sign * values[place], float("inf"))
+
+        return score
+
+    copy = Registry(registry.inner)
+    for member in registry.formulas.values():
+        copy.add(member)
+    for place, (name, sign) in enumerate(signs.items()):
+        about = f"{name} of possible designs"
+        copy.add(Formula(f"{SCORE}{place}", score_of(place, sign), (*names, *constraints), "1", name, about))
+    return copy
+
+
+class Scan:
+    """Some quantities of a grid block by block.
+
+    ``signs`` names them: 1.0, or -1.0 for a quantity whose negative is wanted. ``constraints`` are those of possible
+    designs. Raises PerfgridError like `Plan`, and for a quantity with inner axes.
+    """
+
+    def __init__(
+        self,
+        registry: Registry,
+        space: Space,
+        signs: Mapping[str, float],
+        constraints: Sequence[str] = (),
+        choices: Mapping[str, str] | None = None,
+        dtype: str = "float32",
+        tile_points: int = SCAN_TILE_POINTS,
+        progress: Progress | None = None,
+        small_points: int | None = None,
+    ):
+        self.names = tuple(f"{SCORE}{i}" for i in range(len(signs)))
+        scored = _scored(registry, signs, constraints)
+        self.plan = Plan(scored, space, self.names, choices, small_points, constraints=False)
+        for name in signs:
+            if any(size > 1 for size in self.plan.quantities[name].inner):
+                raise PerfgridError(f"{name!r} has several values at one design and cannot be ranked")
+        self.evaluation = Evaluation(self.plan, dtype, tile_points, progress)
+        self.key = self.plan.quantities[self.names[0]].key
+        self.axes = tuple(a.name for a in self.plan.space.axes)
+        self.cut = self.evaluation.tiles.axis if self.evaluation.kernels else -1  # the last axis that tiles cut
+        self.points = space.points
+
+    def classes(self, axis: int) -> np.ndarray:
+        """Which row of the blocks each study row of an axis belongs to: rows themselves where tiles cut the axis."""
+        partition, length = self.key[axis], len(self.plan.space.axes[axis])
+        if partition is None:
+            return np.zeros(length, int)
+        return np.arange(length) if axis <= self.cut else partition.inverse
+
+    def shape(self) -> tuple[int, ...]:
+        """How many such rows there are along every axis."""
+        return tuple(int(self.classes(i).max()) + 1 for i in range(len(self.axes)))
+
+    def blocks(self) -> Iterator[Block]:
+        """All blocks. Scores are arrays of the grid's dtype."""
+        if not self.evaluation.kernels:
+            values = tuple(self.evaluation.small[n].astype(self.evaluation.dtype) for n in self.names)
+            yield self._block(values, ())
+            return
+        unlike = [i for i in range(self.cut + 1) if self.key[i] is None]  # tiles along these hold the same values
+        rows = list(self.evaluation.tiles.rows())
+        wanted = {n for n, r in enumerate(rows) if all(r[i][0] == 0 for i in unlike)}
+        for tile in self.evaluation.run(wanted):
+            yield self._block(tuple(tile.values[n] for n in self.names), tile.rows)
+
+    def _block(self, values: tuple[Any, ...], cut_rows: tuple[np.ndarray, ...]) -> Block:
+        rows, weights = [], []
+        for axis, partition in enumerate(self.key):
+            if partition is not None and axis <= self.cut:
+                rows.append(np.unique(cut_rows[axis]))  # a ragged edge repeats its last row
+                weights.append(np.ones(len(rows[-1]), np.int64))
+            else:
+                rows.append(np.zeros(1, int) if partition is None else partition.rows)
+                weights.append(np.bincount(self.classes(axis)))
+        rank, real = len(self.key), tuple(slice(len(r)) for r in rows)
+        with jax.enable_x64(self.evaluation.dtype == np.float64):
+            scores = tuple(v.reshape(v.shape[:rank]) for v in values)
+        if scores[0].shape != tuple(len(r) for r in rows):
+            scores = tuple(np.asarray(v)[real] for v in scores)
+        return Block(scores, tuple(rows), tuple(weights), tuple(int(r[0]) for r in cut_rows))
