@@ -21,8 +21,8 @@ from .network import collective_time as collective_time
 from .run import evaluate as evaluate
 from .run import explain as explain
 from .run import save as save
-from .run import stream as stream
 from .search import best as best
+from .stream import stream as stream
 from .study import Study as Study
 from .study import load_study as load_study
 from .timeline import timeline as timeline

@@ -19,6 +19,9 @@ from perfgrid.analysis import violations
 from perfgrid.cli_best import best_command
 from perfgrid.cli_catalog import catalog_app
 from perfgrid.cli_frontier import frontier_of, frontier_rows, print_frontier
+from perfgrid.cli_stream import (
+    Memory, Resume, Scheduler, TilePoints, Workers, bytes_of, print_violations, run_to_store, verify_command
+)  # fmt: skip
 from perfgrid.cli_timeline import print_timeline
 from perfgrid.cli_validate import validate_command
 from perfgrid.compare import compare
@@ -31,7 +34,8 @@ from perfgrid.report.console import err, out, print_line, show, text_table
 from perfgrid.report.progress import Reporter
 from perfgrid.report.text import explanation_lines, number, point_lines
 from perfgrid.report.winners import WORDS
-from perfgrid.run import check_output, evaluate, explain, formulas_changed, save, stream
+from perfgrid.run import check_output, evaluate, explain, formulas_changed, save
+from perfgrid.stream import STORE, stream
 from perfgrid.study import Study, load_study
 from perfgrid.study_file import Best
 from perfgrid.study_tables import unit_of
@@ -47,6 +51,7 @@ app = typer.Typer(
 app.add_typer(catalog_app, name="catalog")
 app.command("validate")(validate_command)
 app.command("best")(best_command)
+app.command("verify")(verify_command)
 
 StudyArgument = Annotated[Path, typer.Argument(help="A study file (TOML).")]
 Settings = Annotated[
@@ -62,15 +67,27 @@ FEW_POINTS = 64  # that are printed one by one where no best ones are asked for
 @app.command()
 def run(
     study: StudyArgument,
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="Result file (.nc).")] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Result file (.nc), or a store (.zarr) of any size.")
+    ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing result file.")] = False,
     streaming: Annotated[bool, typer.Option("--stream", help="Write tile by tile, for grids beyond memory.")] = False,
     settings: Settings = None,
     dtype: Annotated[str | None, typer.Option(help="float32 or float64 on the grid.")] = None,
+    memory: Memory = None,
+    resume: Resume = False,
+    workers: Workers = None,
+    scheduler: Scheduler = None,
+    tile_points: TilePoints = None,
     as_json: Json = False,
 ) -> None:
     """Evaluate every design of a study, print the best ones and save the result."""
     loaded = load_study(study, settings or ())
+    how = {"resume": resume, "memory": bytes_of(memory), "workers": workers, "scheduler": scheduler}
+    if output is not None and output.suffix == STORE:
+        return run_to_store(loaded, output, dtype, overwrite, as_json, tile_points=tile_points, **how)
+    if not streaming and any((*how.values(), tile_points)):
+        raise PerfgridError("--memory, --resume, --workers, --scheduler and --tile-points need -o STORE.zarr")
     if streaming and output is None:
         raise PerfgridError("--stream needs -o FILE.nc to write to")
     if output is not None:
@@ -79,7 +96,7 @@ def run(
     try:
         with Reporter(loaded.space.points) as reporter:
             if streaming and output is not None:
-                stream(loaded, output, dtype, overwrite, progress=reporter)
+                stream(loaded, output, dtype, overwrite, tile_points, reporter, **how)
                 result = xr.open_dataset(output)
             else:
                 result = evaluate(loaded, dtype, progress=reporter)
@@ -117,9 +134,7 @@ def run(
         out.print("nothing is kept: give -o FILE.nc to save the result, or [best] in the study for a table")
     if edge is not None and loaded.file.frontier is not None:
         print_frontier(loaded, edge, loaded.file.frontier)
-    out.print(f"{points:,} points in {seconds:.1f} s; {infeasible:,} infeasible ({infeasible / points:.1%})")
-    for violation in reasons:
-        out.print(f"  {violation.points:>13,} ({violation.points / points:.1%})  {violation.reason} [{violation.name}]")
+    print_violations(points, infeasible, reasons, seconds)
     if output is not None:
         out.print(f"saved {output} ({output.stat().st_size / 1e6:.1f} MB)")
 

@@ -78,7 +78,7 @@ def to_dataset(
         array = np.transpose(array, (*where, *(i for i in range(array.ndim) if i not in where)))
         array = array.reshape(array.shape[: len(dims)])
         if quantity.flag or (quantity.node is not None and quantity.node.flags):
-            array = array.astype(np.int8)
+            array = array.astype(np.int8, copy=False)
         variables[name] = (dims, array, attributes(plan, name, references, given))
     coordinates: dict[str, Any] = {}
     for axis in study.axes:
@@ -103,7 +103,7 @@ def to_dataset(
         "references": "\n".join(cited),
         "formula_hash": formula_hash(plan),
         "study_axes": " ".join(study_axes(study)),
-        SPACE_ATTRIBUTE: json.dumps(space_to_json(study) | {"outputs": plan.outputs, "choices": plan.choices}),
+        SPACE_ATTRIBUTE: space_text(plan),
         **extra,
     }
     return xr.Dataset(variables, coordinates, attrs)
@@ -140,6 +140,11 @@ def formula_hash(plan: Plan) -> str:
         digest.update(node.name.encode())
         add(node.host.function if node.host is not None else node.function)
     return digest.hexdigest()[:16]
+
+
+def space_text(plan: Plan) -> str:
+    """What a result stores of its design space, outputs and choices (`space_from_json` reads it)."""
+    return json.dumps(space_to_json(plan.study_space) | {"outputs": plan.outputs, "choices": plan.choices})
 
 
 def space_to_json(space: Space) -> dict[str, Any]:
