@@ -14,14 +14,12 @@ import numpy as np
 import typer
 import xarray as xr
 
+from perfgrid import cli_stream
 from perfgrid.analysis import best as best_designs
 from perfgrid.analysis import violations
 from perfgrid.cli_best import best_command
 from perfgrid.cli_catalog import catalog_app
 from perfgrid.cli_frontier import frontier_of, frontier_rows, print_frontier
-from perfgrid.cli_stream import (
-    Memory, Resume, Scheduler, TilePoints, Workers, bytes_of, print_violations, run_to_store, verify_command
-)  # fmt: skip
 from perfgrid.cli_timeline import print_timeline
 from perfgrid.cli_validate import validate_command
 from perfgrid.compare import compare
@@ -51,7 +49,7 @@ app = typer.Typer(
 app.add_typer(catalog_app, name="catalog")
 app.command("validate")(validate_command)
 app.command("best")(best_command)
-app.command("verify")(verify_command)
+app.command("verify")(cli_stream.verify_command)
 
 StudyArgument = Annotated[Path, typer.Argument(help="A study file (TOML).")]
 Settings = Annotated[
@@ -74,18 +72,18 @@ def run(
     streaming: Annotated[bool, typer.Option("--stream", help="Write tile by tile, for grids beyond memory.")] = False,
     settings: Settings = None,
     dtype: Annotated[str | None, typer.Option(help="float32 or float64 on the grid.")] = None,
-    memory: Memory = None,
-    resume: Resume = False,
-    workers: Workers = None,
-    scheduler: Scheduler = None,
-    tile_points: TilePoints = None,
+    memory: cli_stream.Memory = None,
+    resume: cli_stream.Resume = False,
+    workers: cli_stream.Workers = None,
+    scheduler: cli_stream.Scheduler = None,
+    tile_points: cli_stream.TilePoints = None,
     as_json: Json = False,
 ) -> None:
     """Evaluate every design of a study, print the best ones and save the result."""
     loaded = load_study(study, settings or ())
-    how = {"resume": resume, "memory": bytes_of(memory), "workers": workers, "scheduler": scheduler}
+    how = {"resume": resume, "memory": cli_stream.bytes_of(memory), "workers": workers, "scheduler": scheduler}
     if output is not None and output.suffix == STORE:
-        return run_to_store(loaded, output, dtype, overwrite, as_json, tile_points=tile_points, **how)
+        return cli_stream.run_to_store(loaded, output, dtype, overwrite, as_json, tile_points=tile_points, **how)
     if not streaming and any((*how.values(), tile_points)):
         raise PerfgridError("--memory, --resume, --workers, --scheduler and --tile-points need -o STORE.zarr")
     if streaming and output is None:
@@ -134,7 +132,7 @@ def run(
         out.print("nothing is kept: give -o FILE.nc to save the result, or [best] in the study for a table")
     if edge is not None and loaded.file.frontier is not None:
         print_frontier(loaded, edge, loaded.file.frontier)
-    print_violations(points, infeasible, reasons, seconds)
+    cli_stream.print_violations(points, infeasible, reasons, seconds)
     if output is not None:
         out.print(f"saved {output} ({output.stat().st_size / 1e6:.1f} MB)")
 

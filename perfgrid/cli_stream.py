@@ -88,7 +88,8 @@ def verify_command(
         print(json.dumps(vars(found) | {"path": str(found.path), "sound": not found.problems}))
     else:
         for name, (least, most) in found.ranges.items():
-            print_line(f"  {name}: {number(least, '')} to {number(most, '')} at feasible points")
+            low, high = (number(value, found.units[name]) for value in (least, most))
+            print_line(f"  {name}: {low} to {high} at feasible points")
         for note in found.notes:
             print_line(f"note: {note}")
         for problem in found.problems:

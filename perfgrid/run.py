@@ -167,7 +167,7 @@ def check_memory(plan: Plan, name: str, dtype: str = "float32", available: int |
         raise PerfgridError(
             f"{name}: the results of {plan.space.points:,} points take {needed / 2**30:,.1f} GiB and "
             f"{limit / 2**30:,.1f} GiB of memory are free; write them tile by tile with "
-            f"'perfgrid run {name} --stream -o FILE.nc', or ask for fewer outputs or shorter axes"
+            f"'perfgrid run {name} -o FILE.zarr' (or --stream -o FILE.nc), or ask for fewer outputs or shorter axes"
         )
 
 

@@ -38,8 +38,8 @@ def stream(
     A netCDF file (``.nc``) is written by this process and appears when it is complete. A zarr store (``.zarr``) is
     filled region by region: ``resume`` continues it after any interruption, bit for bit; ``workers`` local processes
     or those of a dask ``scheduler`` fill it together. ``memory`` (bytes) bounds the tiles: of all local processes
-    together, of each process of a cluster. Raises PerfgridError with one sentence for a place that cannot be written, a store of
-    another run and work that broke off.
+    together, of each process of a cluster. Raises PerfgridError with one sentence for a place that cannot be written, a
+    store of another run and work that broke off.
     """
     target, dtype = Path(path), dtype or study.file.dtype
 

@@ -10,6 +10,7 @@ import multiprocessing
 import os
 import signal
 import threading
+from asyncio import CancelledError
 from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, ThreadPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -116,7 +117,7 @@ def cluster(task: Task, numbers: Collection[int], scheduler: str) -> Iterator[En
 
         tile_of: dict[Any, int] = {}
         first = [submit(n) for _, n in zip(range(2 * threads), rest, strict=False)]
-        queue = as_completed(first)
+        queue = as_completed(first, loop=client.loop)
         for future in queue:
             number = tile_of.pop(future.key)
             try:
@@ -129,9 +130,9 @@ def cluster(task: Task, numbers: Collection[int], scheduler: str) -> Iterator[En
                     ) from None
                 queue.add(submit(number))
                 continue
-            except (OSError, RuntimeError) as error:
-                if isinstance(error, PerfgridError):
-                    raise
+            except PerfgridError:
+                raise
+            except (Exception, CancelledError) as error:  # the scheduler is gone, a worker failed
                 raise PerfgridError(f"the run at {scheduler!r} broke off: {_first_line(error)}") from error
             deaths = 0
             yield entry

@@ -38,6 +38,7 @@ class Verified:
     problems: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)  # no fault of the store
     ranges: dict[str, tuple[float, float]] = field(default_factory=dict)  # of feasible points
+    units: dict[str, str] = field(default_factory=dict)
 
 
 class Opened:
@@ -86,6 +87,7 @@ def verify(path: str | Path, study: Study | None = None, progress: Progress | No
     """
     store = Opened(path)
     found = Verified(store.path, store.points, store.regions.tiles.count)
+    found.units = {name: about["units"] for name, about in store.attributes.items()}
     if store.path != Path(path):
         found.problems.append(f"{path} is not complete: it still is {store.path.name}, which --resume continues")
     _check_identity(store, study, found)
