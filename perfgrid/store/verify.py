@@ -63,7 +63,16 @@ class Opened:
         self.points = math.prod(self.regions.tiles.sizes)
         about = {name: self.arrays.array(name).attrs.asdict() for name in self.dims}
         self.attributes: dict[str, dict[str, Any]] = about
-        self.constraints = [name for name, found in about.items() if "constraint" in found]
+        self._tables: dict[str, np.ndarray] = {}
+
+    def value(self, name: str, number: int) -> np.ndarray:
+        """A variable at the rows of a tile, whoever wrote it. Tables are kept."""
+        region = self.regions.region(number, self.dims[name])
+        if name not in self.stored["tables"]:
+            return np.asarray(self.arrays.array(name)[region if region else ...])
+        if name not in self._tables:
+            self._tables[name] = np.asarray(self.arrays.array(name)[...])
+        return self._tables[name][region]
 
     def violations(self) -> tuple[int, int, list[Violation]]:
         """(points, infeasible points, violations by decreasing count), as the tiles counted them."""
@@ -164,15 +173,12 @@ def _owned(store: Opened, number: int) -> Iterator[tuple[str, tuple[slice, ...]]
 
 def _check_values(store: Opened, entry: Entry, blocks: Blocks, found: Verified) -> None:
     """Ranges of a tile's values at feasible points, and that these are finite."""
-    flags = {}
-    for name in entry.violated:
-        region = store.regions.region(entry.tile, store.dims[name])
-        flags[name] = np.asarray(store.arrays.array(name)[region if region else ...])
     axes = store.regions.axes
-    possible = feasible_block(flags, store.dims, axes)
+    possible = feasible_block({name: store.value(name, entry.tile) for name in entry.violated}, store.dims, axes)
     if not possible.any():
         return
-    for name, (_, value) in blocks.items():
+    whole = {name: store.value(name, entry.tile) for name in store.stored["tables"]}
+    for name, value in (whole | {name: value for name, (_, value) in blocks.items()}).items():
         if value.dtype.kind != "f":
             continue
         placed = on_axes(value, store.dims[name], axes)

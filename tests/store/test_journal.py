@@ -68,9 +68,7 @@ def test_a_full_disk_leaves_whole_lines(written, monkeypatch):
 
 def test_one_process_writes_a_store(written):
     journal = Journal(written.parent)
-    other = (
-        "import sys, pathlib, perfgrid.store.journal as j; j.Journal(pathlib.Path(sys.argv[1]))"
-    )
+    other = "import sys, pathlib, perfgrid.store.journal as j; j.Journal(pathlib.Path(sys.argv[1]))"
     done = subprocess.run([sys.executable, "-c", other, written.parent], capture_output=True, text=True)
     assert "is being written by another process" in done.stderr
     journal.close()
