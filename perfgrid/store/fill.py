@@ -80,6 +80,9 @@ def fill(
             stored = check_same(part, study, plan, dtype)
             if plan.small_points != stored["small_points"]:
                 plan = study.plan(stored["small_points"])
+            size = Regions.from_json(stored["regions"]).tile_points
+            if fitting_tile(plan, dtype, how.memory, study.name, how.workers or 1, size) < size and how.memory:
+                raise PerfgridError(f"{str(part)!r} has tiles of {size:,} points, which need more memory than is given")
         else:
             stored = _begin(part, journal, study, plan, template(plan), dtype, how)
         _evaluate(part, journal, study, plan, stored, how, progress)

@@ -14,13 +14,15 @@ from perfgrid.engine.regions import Regions, stored_dtype
 from perfgrid.engine.stages import TILE_POINTS
 
 LEAST_TILE = 2**12  # below, handling a tile takes longer than evaluating it
+COMPILED = 250_000_000  # bytes of compiled functions and of what compiled them, as measured
+TEMPORARIES = 10  # arrays that a formula of the small stage makes on its way, as measured
 
 
 def tile_bytes(plan: Plan, regions: Regions, dtype: str) -> int:
     """Bytes that one tile takes while it is evaluated and the one before is written: an upper bound.
 
-    A quantity has a buffer if it is wanted, read twice or smaller than its reader; what is wanted is copied for the
-    writer and once more, variable by variable, where it is compressed.
+    A quantity has a buffer if it is wanted, read twice or smaller than its reader. What is wanted is copied for the
+    writer while it may still hold the copy of the tile before; it compresses one variable after the other.
     """
     readers, shape = plan.graph.readers(), regions.tiles.shape
 
@@ -42,31 +44,55 @@ def tile_bytes(plan: Plan, regions: Regions, dtype: str) -> int:
         if name in plan.wanted:
             copy = values(name, full=True) * stored_dtype(plan, name, dtype).itemsize
             copies, largest = copies + copy, max(largest, copy)
-    return buffers + copies + 3 * largest
+    return buffers + 2 * copies + 3 * largest
+
+
+def small_bytes(plan: Plan) -> tuple[int, int]:
+    """Bytes of the small stage: the most that live at once, and what is kept of it while the tiles are evaluated."""
+    readers = plan.graph.readers()
+    size = {name: q.values * 8 for name, q in plan.quantities.items() if q.small}
+    kept = {n for n in size if n in plan.wanted or any(r not in size for r in readers[n])}
+    left = {name: sum(r in size for r in readers[name]) for name in size}
+    live = most = sum(size[name] for name in plan.graph.leaves)
+    for node in plan.graph.nodes.values():
+        if node.name not in size:
+            continue
+        live += size[node.name]
+        most = max(most, live)
+        for argument in set(node.arguments):
+            left[argument] -= 1
+            if left[argument] == 0 and argument not in kept:
+                live -= size[argument]
+    return most + TEMPORARIES * max(size.values(), default=0), sum(size[name] for name in kept)
 
 
 def fitting_tile(
     plan: Plan, dtype: str, memory: int | None, name: str, processes: int = 1, most: int = TILE_POINTS
 ) -> int:
-    """The most points of a tile for which every one of ``processes`` stays within its share of ``memory`` bytes.
+    """The most points of a tile for which this process, or it and ``processes`` workers, stay within ``memory`` bytes.
 
-    What a process takes before its first tile is measured on this one. Raises PerfgridError where nothing fits.
+    What a process takes before it evaluates anything is measured on this one. Raises PerfgridError where nothing fits.
     """
     points = min(most, plan.space.points)
     if processes > 1:  # so that all of them have something to do
         points = min(points, max(LEAST_TILE, plan.space.points // (4 * processes)))
     if memory is None:
         return points
-    base = resident_memory()
-    room = memory // processes - base
-    while True:
-        needed = tile_bytes(plan, Regions.of(plan, points), dtype)
-        if needed <= room:
-            return points
+    base, (small, kept) = resident_memory(), small_bytes(plan)
+
+    def needed(points: int) -> int:
+        """Bytes of all processes."""
+        one = base + max(small, kept + COMPILED + tile_bytes(plan, Regions.of(plan, points), dtype))
+        return one if processes == 1 else base + processes * one
+
+    while needed(points) > memory:
         if points <= LEAST_TILE:
-            least = (base + needed) * processes / 1e9
-            raise PerfgridError(f"{name}: a memory of {memory / 1e9:.3g} GB is too little; {least:.2g} GB suffice")
+            least = needed(points) / 1e9
+            raise PerfgridError(
+                f"{name}: a memory of {memory / 1e9:.3g} GB is too little; {math.ceil(10 * least) / 10:g} GB suffice"
+            )
         points = max(LEAST_TILE, points // 2)
+    return points
 
 
 def resident_memory() -> int:

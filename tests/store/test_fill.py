@@ -249,6 +249,8 @@ def test_memory_bounds_the_tile(tmp_path, monkeypatch):
     plan = study().plan(64)
     monkeypatch.setattr(memory, "resident_memory", lambda: 10**6)
     monkeypatch.setattr(memory, "LEAST_TILE", 64)
+    monkeypatch.setattr(memory, "COMPILED", 0)
+    monkeypatch.setattr(memory, "small_bytes", lambda plan: (0, 0))
     sizes = []
     for limit in (1.2e6, 1.5e6, 2e6, 1e9):
         points = memory.fitting_tile(plan, "float32", int(limit), "s")
@@ -256,9 +258,12 @@ def test_memory_bounds_the_tile(tmp_path, monkeypatch):
         sizes.append(points)
     assert sizes == sorted(sizes)
     assert sizes[0] < sizes[-1] == 18_056
-    with pytest.raises(pg.PerfgridError, match=r"a memory of 0.001 GB is too little; .* GB suffice"):
+    with pytest.raises(pg.PerfgridError, match=r"a memory of 0.001 GB is too little; 0.1 GB suffice"):
         memory.fitting_tile(plan, "float32", 10**6, "s")
     assert memory.fitting_tile(plan, "float32", None, "s", processes=4) == 18_056 // 16
+    monkeypatch.undo()
+    with pytest.raises(pg.PerfgridError, match=r"a memory of 0.1 GB is too little; [0-9.]+ GB suffice"):
+        memory.fitting_tile(plan, "float32", 10**8, "s")
 
 
 def test_the_header_of_the_journal_ties_it_to_the_store(copy):
