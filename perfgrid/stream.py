@@ -67,7 +67,7 @@ def stream(
     if memory is not None:
         from perfgrid.store.memory import fitting_tile
 
-        tile_points = fitting_tile(plan, dtype, memory, study.name, most=tile_points or TILE_POINTS)
+        tile_points = fitting_tile(plan, dtype, memory, study.name, most=tile_points)
     enable_compilation_cache()
     regions = Regions.of(plan, tile_points or TILE_POINTS)
     evaluation = Evaluation(plan, dtype, regions.tile_points, progress)

@@ -21,14 +21,14 @@ from perfgrid.engine.dataset import SPACE_ATTRIBUTE, space_text
 from perfgrid.engine.errors import PerfgridError
 from perfgrid.engine.plan import Plan
 from perfgrid.engine.regions import Regions
-from perfgrid.engine.stages import TILE_POINTS, Progress
+from perfgrid.engine.stages import Progress
 from perfgrid.study import Study
 
 from .arrays import Arrays, synchronise, write_template
 from .executors import cluster, processes, serial
 from .identity import ATTRIBUTE, differences, identity, seal
-from .journal import NAME, TABLES, Journal
-from .memory import fitting_tile
+from .journal import NAME, TABLES, Journal, read
+from .memory import check_room, fitting_tile
 from .worker import Task, cannot_write
 
 
@@ -80,19 +80,17 @@ def fill(
             stored = check_same(part, study, plan, dtype)
             if plan.small_points != stored["small_points"]:
                 plan = study.plan(stored["small_points"])
-            size = Regions.from_json(stored["regions"]).tile_points
-            if fitting_tile(plan, dtype, how.memory, study.name, how.workers or 1, size) < size and how.memory:
-                raise PerfgridError(f"{str(part)!r} has tiles of {size:,} points, which need more memory than is given")
+            regions = Regions.from_json(stored["regions"])
+            check_room(plan, regions, dtype, how.memory, study.name, how.workers or 1)
         else:
             stored = _begin(part, journal, study, plan, template(plan), dtype, how)
-        _evaluate(part, journal, study, plan, stored, how, progress)
-        _finish(part, target)
-    except OSError as error:
-        raise _told(journal, cannot_write(target, error)) from error
-    except PerfgridError as error:
-        raise _told(journal, error) from error
+        _complete(part, target, journal, study, plan, stored, how, progress)
+    except OSError as error:  # of the template
+        raise cannot_write(target, error) from error
     finally:
         journal.close()
+        if journal.header is None:  # nothing was begun
+            shutil.rmtree(part, ignore_errors=True)
     return target
 
 
@@ -116,7 +114,7 @@ def check_store(target: Path, how: How) -> None:
             raise PerfgridError(f"cannot write {str(target)!r}: {str(path)!r} exists and is no store of perfgrid")
     if target.exists() and not (how.overwrite or how.resume):
         raise PerfgridError(f"{str(target)!r} exists; give --overwrite to replace it")
-    if (part / NAME).exists() and not (how.overwrite or how.resume):
+    if (part / NAME).exists() and not (how.overwrite or how.resume) and read(part / NAME)[0] is not None:
         raise PerfgridError(
             f"{str(part)!r} is an unfinished run; give --resume to continue it or --overwrite to begin anew"
         )
@@ -143,12 +141,11 @@ def _begin(
     part: Path, journal: Journal, study: Study, plan: Plan, template: xr.Dataset, dtype: str, how: How
 ) -> dict[str, Any]:
     """An empty store: all metadata, then the first line of the journal, which tells that they are whole."""
+    points = fitting_tile(plan, dtype, how.memory, study.name, how.workers or 1, how.tile_points)
     journal.reset()
     for path in part.iterdir():
         if path.name != NAME:
             shutil.rmtree(path) if path.is_dir() else path.unlink()
-    most = how.tile_points or TILE_POINTS
-    points = fitting_tile(plan, dtype, how.memory, study.name, how.workers or 1, most)
     regions = Regions.of(plan, points)
     made = identity(study, plan, regions, dtype)
     made["seal"] = seal(made, template.attrs[SPACE_ATTRIBUTE])
@@ -161,6 +158,28 @@ def _begin(
     return made
 
 
+def _complete(
+    part: Path,
+    target: Path,
+    journal: Journal,
+    study: Study,
+    plan: Plan,
+    stored: dict[str, Any],
+    how: How,
+    progress: Progress | None,
+) -> None:
+    """Every tile that is not durable yet, then the name. What breaks off tells how to go on."""
+    for leftover in part.rglob("*.partial"):  # of writers that were killed
+        leftover.unlink(missing_ok=True)
+    try:
+        _evaluate(part, journal, study, plan, stored, how, progress)
+        _finish(part, target)
+    except OSError as error:
+        raise _told(journal, cannot_write(target, error)) from error
+    except PerfgridError as error:
+        raise _told(journal, error) from error
+
+
 def _evaluate(
     part: Path,
     journal: Journal,
@@ -170,9 +189,6 @@ def _evaluate(
     how: How,
     progress: Progress | None,
 ) -> None:
-    """Every tile that is not durable yet."""
-    for leftover in part.rglob("*.partial"):  # of writers that were killed
-        leftover.unlink(missing_ok=True)
     count = Regions.from_json(stored["regions"]).tiles.count
     numbers = [n for n in (TABLES, *range(count)) if n not in journal.entries]
     if not numbers:
@@ -202,10 +218,9 @@ def _finish(part: Path, target: Path) -> None:
 
 
 def _told(journal: Journal, error: PerfgridError) -> PerfgridError:
-    """The error and how to go on, once there is something to go on from."""
-    if journal.header is None:
-        return error
-    done, count = len(journal.entries) - (TABLES in journal.entries), journal.header["tiles"]
+    """The error and how to go on."""
+    done = len(journal.entries) - (TABLES in journal.entries)
+    count = journal.header["tiles"] if journal.header else 0
     return PerfgridError(
         f"{error}; {done:,} of {count:,} tiles are complete and the same command with --resume continues"
     )

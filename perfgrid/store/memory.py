@@ -67,32 +67,42 @@ def small_bytes(plan: Plan) -> tuple[int, int]:
 
 
 def fitting_tile(
-    plan: Plan, dtype: str, memory: int | None, name: str, processes: int = 1, most: int = TILE_POINTS
+    plan: Plan, dtype: str, memory: int | None, name: str, processes: int = 1, most: int | None = None
 ) -> int:
     """The most points of a tile for which this process, or it and ``processes`` workers, stay within ``memory`` bytes.
 
     What a process takes before it evaluates anything is measured on this one. Raises PerfgridError where nothing fits.
     """
-    points = min(most, plan.space.points)
-    if processes > 1:  # so that all of them have something to do
+    points = min(most or TILE_POINTS, plan.space.points)
+    if processes > 1 and most is None:  # so that all of them have something to do
         points = min(points, max(LEAST_TILE, plan.space.points // (4 * processes)))
     if memory is None:
         return points
-    base, (small, kept) = resident_memory(), small_bytes(plan)
-
-    def needed(points: int) -> int:
-        """Bytes of all processes."""
-        one = base + max(small, kept + COMPILED + tile_bytes(plan, Regions.of(plan, points), dtype))
-        return one if processes == 1 else base + processes * one
-
-    while needed(points) > memory:
+    while (least := needed(plan, Regions.of(plan, points), dtype, processes)) > memory:
         if points <= LEAST_TILE:
-            least = needed(points) / 1e9
-            raise PerfgridError(
-                f"{name}: a memory of {memory / 1e9:.3g} GB is too little; {math.ceil(10 * least) / 10:g} GB suffice"
-            )
+            raise too_little(name, memory, least)
         points = max(LEAST_TILE, points // 2)
     return points
+
+
+def needed(plan: Plan, regions: Regions, dtype: str, processes: int) -> int:
+    """Bytes of this process, or of it and several workers."""
+    base, (small, kept) = resident_memory(), small_bytes(plan)
+    one = base + max(small, kept + COMPILED + tile_bytes(plan, regions, dtype))
+    return one if processes == 1 else base + processes * one
+
+
+def check_room(plan: Plan, regions: Regions, dtype: str, memory: int | None, name: str, processes: int) -> None:
+    """PerfgridError where tiles that are cut already do not fit."""
+    least = needed(plan, regions, dtype, processes)
+    if memory is not None and least > memory:
+        raise too_little(f"{name}, tiles of {regions.tile_points:,} points", memory, least)
+
+
+def too_little(name: str, memory: int, least: int) -> PerfgridError:
+    """The sentence with the memory that would do."""
+    suffice = math.ceil(least / 1e8) / 10
+    return PerfgridError(f"{name}: a memory of {memory / 1e9:.3g} GB is too little; {suffice:g} GB suffice")
 
 
 def resident_memory() -> int:

@@ -27,6 +27,8 @@ from .identity import ATTRIBUTE, differences, identity, seal, versions
 from .journal import NAME, TABLES, Entry, read
 from .worker import Blocks, checksum, feasible_block, on_axes
 
+MOST = 10  # tiles that are told one by one
+
 
 @dataclass
 class Verified:
@@ -100,7 +102,13 @@ def verify(path: str | Path, study: Study | None = None, progress: Progress | No
     if store.path != Path(path):
         found.problems.append(f"{path} is not complete: it still is {store.path.name}, which --resume continues")
     _check_identity(store, study, found)
-    for number in (TABLES, *range(found.tiles)):
+    numbers = [TABLES, *range(found.tiles)]
+    if lacking := [number for number in numbers if number not in store.entries]:
+        some = ", ".join("the tables" if n == TABLES else str(n) for n in lacking[:MOST])
+        found.problems.append(
+            f"{len(lacking):,} tiles are not in the journal: {some}{', ...' if len(lacking) > MOST else ''}"
+        )
+    for number in numbers:
         _check_tile(store, number, found)
         if progress is not None and number != TABLES:
             progress("verify", number + 1, found.tiles)
@@ -137,7 +145,6 @@ def _check_tile(store: Opened, number: int, found: Verified) -> None:
     what = "the tables" if number == TABLES else f"tile {number}"
     entry = store.entries.get(number)
     if entry is None:
-        found.problems.append(f"{what} is not in the journal" if number >= 0 else f"{what} are not in the journal")
         return
     blocks: Blocks = {}
     for name, region in _owned(store, number):
