@@ -175,7 +175,9 @@ def check_output(path: str | Path, overwrite: bool) -> Path:
     """The path of a result if it can be written; PerfgridError for a wrong suffix, no folder, an existing file."""
     target = Path(path)
     if target.suffix != ".nc":
-        raise PerfgridError(f"cannot write {str(target)!r}: results are netCDF files, whose names end in .nc")
+        raise PerfgridError(
+            f"cannot write {str(target)!r}: results are netCDF files, whose names end in .nc (or, of run, stores: .zarr)"
+        )
     if not target.parent.is_dir():
         raise PerfgridError(f"cannot write {str(target)!r}: there is no folder {str(target.parent)!r}")
     if target.is_dir():

@@ -24,7 +24,8 @@ from .journal import Entry
 from .worker import Task, Worker, work
 
 DEATHS = 4  # of workers in a row, without a tile in between, after which something else is wrong
-CONNECT_SECONDS = 20
+CONNECT_SECONDS = 20  # for a scheduler to answer
+WORKER_SECONDS = 120  # for its first worker to come
 
 
 def serial(
@@ -104,20 +105,25 @@ def cluster(task: Task, numbers: Collection[int], scheduler: str) -> Iterator[En
     except (OSError, ValueError, TimeoutError) as error:
         raise PerfgridError(f"no dask scheduler answers at {scheduler!r}: {_first_line(error)}") from None
     with client:
-        held: Any = client.nthreads()
-        threads = sum(held.values())
-        if not threads:
-            raise PerfgridError(f"the dask scheduler at {scheduler!r} has no workers")
-        rest, deaths = iter(list(numbers)), 0
+        try:
+            client.wait_for_workers(1, timeout=WORKER_SECONDS)
+        except TimeoutError:
+            raise PerfgridError(f"no worker came to the dask scheduler at {scheduler!r}") from None
+        rest, deaths, tile_of = iter(list(numbers)), 0, dict[Any, int]()
+        queue = as_completed(loop=client.loop)
 
-        def submit(number: int) -> Any:
+        def submit(number: int) -> None:
             future = client.submit(work, task, number, pure=False)
             tile_of[future.key] = number
-            return future
+            queue.add(future)
 
-        tile_of: dict[Any, int] = {}
-        first = [submit(n) for _, n in zip(range(2 * threads), rest, strict=False)]
-        queue = as_completed(first, loop=client.loop)
+        def top_up() -> None:
+            """Two tiles for every thread there is now: workers come and go."""
+            held: Any = client.nthreads()
+            while len(tile_of) < 2 * max(1, sum(held.values())) and (number := next(rest, None)) is not None:
+                submit(number)
+
+        top_up()
         for future in queue:
             number = tile_of.pop(future.key)
             try:
@@ -125,10 +131,9 @@ def cluster(task: Task, numbers: Collection[int], scheduler: str) -> Iterator[En
             except KilledWorker:
                 deaths += 1
                 if deaths >= DEATHS:
-                    raise PerfgridError(
-                        f"workers of {scheduler!r} die before they finish a tile; is memory short?"
-                    ) from None
-                queue.add(submit(number))
+                    sentence = f"workers of {scheduler!r} die before they finish a tile; is memory short?"
+                    raise PerfgridError(sentence) from None
+                submit(number)
                 continue
             except PerfgridError:
                 raise
@@ -136,8 +141,7 @@ def cluster(task: Task, numbers: Collection[int], scheduler: str) -> Iterator[En
                 raise PerfgridError(f"the run at {scheduler!r} broke off: {_first_line(error)}") from error
             deaths = 0
             yield entry
-            if (number := next(rest, None)) is not None:
-                queue.add(submit(number))
+            top_up()
 
 
 def _first_line(error: BaseException) -> str:

@@ -105,9 +105,8 @@ def verify(path: str | Path, study: Study | None = None, progress: Progress | No
     numbers = [TABLES, *range(found.tiles)]
     if lacking := [number for number in numbers if number not in store.entries]:
         some = ", ".join("the tables" if n == TABLES else str(n) for n in lacking[:MOST])
-        found.problems.append(
-            f"{len(lacking):,} tiles are not in the journal: {some}{', ...' if len(lacking) > MOST else ''}"
-        )
+        some += ", ..." if len(lacking) > MOST else ""
+        found.problems.append(f"{len(lacking):,} of {found.tiles:,} tiles not in the journal: {some}")
     for number in numbers:
         _check_tile(store, number, found)
         if progress is not None and number != TABLES:

@@ -113,7 +113,7 @@ def test_errors_of_writing_are_sentences_and_lose_nothing(whole, tmp_path, monke
     lacking = TILES - len([n for n in Opened(path).entries if n >= 0])
     incomplete, missing = verify(path).problems
     assert incomplete.startswith(f"{path} is not complete")
-    assert missing.startswith(f"{lacking} tiles are not in the journal: ")
+    assert missing.startswith(f"{lacking} of {TILES} tiles not in the journal: ")
     assert 0 < len(Opened(path).entries) < TILES
     fill(path, resume=True)
     assert_same_stores(whole, path)
@@ -232,7 +232,9 @@ def test_verify_finds_what_is_wrong(whole, copy):
         "tile 3: its values are not those that were written"
     ]
     assert all("not those that were written" in p for p in problems(lambda t: rewrite(t, "die_cost", 1.0)))
-    assert problems(lambda t: journal(t, '{"tile":5,', '{"tile":4,'))[0].startswith("tile 4: its values are not")
+    lost, other = problems(lambda t: journal(t, '{"tile":5,', '{"tile":4,'))
+    assert lost == f"1 of {TILES} tiles not in the journal: 5"
+    assert other == "tile 4: its values are not those that were written"
     assert "its study or catalog values were changed" in problems(lambda t: attribute(t, "mi300x", "mi301x"))[0]
     assert "differs in key 'outputs'" in problems(lambda t: None, study(outputs=["die_cost"]))[0]
     with pytest.raises(pg.PerfgridError, match="is no store of perfgrid"):
