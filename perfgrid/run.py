@@ -176,7 +176,7 @@ def check_output(path: str | Path, overwrite: bool) -> Path:
     target = Path(path)
     if target.suffix != ".nc":
         raise PerfgridError(
-            f"cannot write {str(target)!r}: results are netCDF files, whose names end in .nc (or, of run, stores: .zarr)"
+            f"cannot write {str(target)!r}: results are netCDF files, whose names end in .nc (stores of run: .zarr)"
         )
     if not target.parent.is_dir():
         raise PerfgridError(f"cannot write {str(target)!r}: there is no folder {str(target.parent)!r}")
