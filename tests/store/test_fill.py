@@ -13,6 +13,9 @@ import xarray as xr
 
 import perfgrid as pg
 from perfgrid.analysis import violations
+from perfgrid.engine.dataset import SPACE_ATTRIBUTE, formula_hash, space_text
+from perfgrid.engine.plan import Plan
+from perfgrid.run import global_attributes, restore
 from perfgrid.store.fill import part_of
 from perfgrid.store.journal import NAME
 from perfgrid.store.verify import Opened, verify
@@ -283,3 +286,24 @@ def test_the_header_of_the_journal_ties_it_to_the_store(copy):
     (copy / NAME).write_text((copy / NAME).read_text().replace(header["seal"], "0" * 64))
     assert "its journal belongs to another store" in verify(copy).problems
     assert np.isclose(Opened(copy).points, 18_056)
+
+
+@pytest.mark.parametrize("workload", ["training", "manufacturing"])
+def test_a_worker_plans_what_the_study_plans(workload):
+    """From the attributes of a store alone: the same order, stages, partitions and values, to the bit."""
+    made = study() if workload == "manufacturing" else small.study(where="tp * pp <= 16 and microbatch * tp < 9")
+    plan = made.plan()
+    attributes = {**global_attributes(made), SPACE_ATTRIBUTE: space_text(plan)}
+    space, registry, choices = restore(xr.Dataset(attrs=attributes))
+    again = Plan(registry, space, json.loads(attributes[SPACE_ATTRIBUTE])["outputs"], choices, plan.small_points)
+    assert (again.order, again.wanted, list(again.quantities)) == (plan.order, plan.wanted, list(plan.quantities))
+    assert formula_hash(again) == formula_hash(plan)
+    for name, quantity in plan.quantities.items():
+        other = again.quantities[name]
+        assert (other.small, other.inner, other.flag) == (quantity.small, quantity.inner, quantity.flag), name
+        for a, b in zip(quantity.key, other.key, strict=True):
+            assert (a is None) == (b is None), name
+            assert a is None or b is None or (a.inverse == b.inverse).all(), name
+    for name in plan.graph.leaves:
+        for (axis, a), (other, b) in zip(plan.space.parts(name), again.space.parts(name), strict=True):
+            assert (axis, a.dtype, a.tobytes()) == (other, b.dtype, b.tobytes()), name
