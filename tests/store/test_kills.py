@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import suppress
 from typing import Any
 
 import psutil
@@ -44,6 +45,16 @@ def wait_until(condition, process=None):
             return False
         time.sleep(0.001)
     return True
+
+
+def workers_of(process):
+    """The living worker processes of a run; one that dies meanwhile is none."""
+    found = []
+    for child in psutil.Process(process.pid).children():
+        with suppress(psutil.Error):
+            if "spawn_main" in " ".join(child.cmdline()):
+                found.append(child)
+    return found
 
 
 def assert_partial_is_sound(store):
@@ -84,8 +95,9 @@ def kill_local_workers(whole, folder, trials, rng):
         goal = lines(store) + rng.choice([1, 2, 4])
         assert wait_until(lambda goal=goal: lines(store) > goal, process)
         time.sleep(rng.uniform(0, 0.02))
-        workers = [c for c in psutil.Process(process.pid).children() if "spawn_main" in " ".join(c.cmdline())]
-        rng.choice(workers).kill()
+        assert wait_until(lambda: workers_of(process), process)  # none lives while they are being replaced
+        with suppress(psutil.NoSuchProcess, IndexError):
+            rng.choice(workers_of(process)).kill()
     assert process.wait() == 0, process.stderr and process.stderr.read()
     assert_same_stores(whole, store)
 
@@ -142,7 +154,7 @@ def test_kill_9_of_workers_at_many_random_moments(whole, tmp_path):
 def test_workers_end_with_the_program_that_started_them(whole, tmp_path):
     process = subprocess.Popen(command(tmp_path, "s.zarr", "--workers", 2), stderr=subprocess.DEVNULL)
     assert wait_until(lambda: lines(tmp_path / "s.zarr") > 2, process)
-    workers = [c for c in psutil.Process(process.pid).children() if "spawn_main" in " ".join(c.cmdline())]
+    workers = workers_of(process)
     assert len(workers) == 2
     process.kill()
     process.wait()
