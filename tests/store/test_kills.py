@@ -57,6 +57,16 @@ def workers_of(process):
     return found
 
 
+def kill_one(process, rng):
+    """Whether a living worker was found and killed."""
+    victims = workers_of(process)
+    with suppress(psutil.NoSuchProcess):
+        if victims:
+            rng.choice(victims).kill()
+            return True
+    return False
+
+
 def assert_partial_is_sound(store):
     """Whatever the journal names is on disk as it was written; nothing else is claimed."""
     header, entries, _ = read(part_of(store) / NAME)
@@ -95,9 +105,7 @@ def kill_local_workers(whole, folder, trials, rng):
         goal = lines(store) + rng.choice([1, 2, 4])
         assert wait_until(lambda goal=goal: lines(store) > goal, process)
         time.sleep(rng.uniform(0, 0.02))
-        assert wait_until(lambda: workers_of(process), process)  # none lives while they are being replaced
-        with suppress(psutil.NoSuchProcess, IndexError):
-            rng.choice(workers_of(process)).kill()
+        assert wait_until(lambda: kill_one(process, rng), process)  # none lives while they are being replaced
     assert process.wait() == 0, process.stderr and process.stderr.read()
     assert_same_stores(whole, store)
 
