@@ -26,8 +26,8 @@ from .results import open_result as open_result
 from .run import evaluate as evaluate
 from .run import explain as explain
 from .run import save as save
-from .run import stream as stream
 from .search import best as best
+from .stream import stream as stream
 from .study import Study as Study
 from .study import load_study as load_study
 from .timeline import timeline as timeline

@@ -14,6 +14,7 @@ import numpy as np
 import typer
 import xarray as xr
 
+from perfgrid import cli_stream
 from perfgrid.analysis import best as best_designs
 from perfgrid.analysis import violations
 from perfgrid.cli_best import best_command
@@ -35,7 +36,8 @@ from perfgrid.report.progress import Reporter
 from perfgrid.report.text import explanation_lines, labels_of, number, point_lines
 from perfgrid.report.winners import WORDS
 from perfgrid.results import open_result
-from perfgrid.run import check_output, evaluate, explain, formulas_changed, save, stream
+from perfgrid.run import check_output, evaluate, explain, formulas_changed, save
+from perfgrid.stream import STORE, stream
 from perfgrid.study import Study, load_study
 from perfgrid.study_file import Best
 from perfgrid.study_tables import unit_of
@@ -54,6 +56,7 @@ app.command("best")(best_command)
 app.command("diff")(diff_command)
 app.command("distribution")(distribution_command)
 app.command("expand")(expand_command)
+app.command("verify")(cli_stream.verify_command)
 
 StudyArgument = Annotated[Path, typer.Argument(help="A study file (TOML).")]
 Settings = Annotated[
@@ -69,15 +72,28 @@ FEW_POINTS = 64  # that are printed one by one where no best ones are asked for
 @app.command()
 def run(
     study: StudyArgument,
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="Result file (.nc; .pgf: factored).")] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="Result file (.nc; .pgf: factored), or a store (.zarr) of any size."),
+    ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing result file.")] = False,
     streaming: Annotated[bool, typer.Option("--stream", help="Write tile by tile, for grids beyond memory.")] = False,
     settings: Settings = None,
     dtype: Annotated[str | None, typer.Option(help="float32 or float64 on the grid.")] = None,
+    memory: cli_stream.Memory = None,
+    resume: cli_stream.Resume = False,
+    workers: cli_stream.Workers = None,
+    scheduler: cli_stream.Scheduler = None,
+    tile_points: cli_stream.TilePoints = None,
     as_json: Json = False,
 ) -> None:
     """Evaluate every design of a study, print the best ones and save the result."""
     loaded = load_study(study, settings or ())
+    how = {"resume": resume, "memory": cli_stream.bytes_of(memory), "workers": workers, "scheduler": scheduler}
+    if output is not None and output.suffix == STORE:
+        return cli_stream.run_to_store(loaded, output, dtype, overwrite, as_json, tile_points=tile_points, **how)
+    if not streaming and any((*how.values(), tile_points)):
+        raise PerfgridError("--memory, --resume, --workers, --scheduler and --tile-points need -o STORE.zarr")
     if streaming and output is None:
         raise PerfgridError("--stream needs -o FILE.nc to write to")
     if output is not None and output.suffix == SUFFIX:
@@ -90,7 +106,7 @@ def run(
     try:
         with Reporter(loaded.space.points) as reporter:
             if streaming and output is not None:
-                stream(loaded, output, dtype, overwrite, progress=reporter)
+                stream(loaded, output, dtype, overwrite, tile_points, reporter, **how)
                 result = xr.open_dataset(output)
             else:
                 result = evaluate(loaded, dtype, progress=reporter)
@@ -128,9 +144,7 @@ def run(
         out.print("nothing is kept: give -o FILE.nc to save the result, or [best] in the study for a table")
     if edge is not None and loaded.file.frontier is not None:
         print_frontier(loaded, edge, loaded.file.frontier)
-    out.print(f"{points:,} points in {seconds:.1f} s; {infeasible:,} infeasible ({infeasible / points:.1%})")
-    for violation in reasons:
-        out.print(f"  {violation.points:>13,} ({violation.points / points:.1%})  {violation.reason} [{violation.name}]")
+    cli_stream.print_violations(points, infeasible, reasons, seconds)
     if output is not None:
         out.print(f"saved {output} ({output.stat().st_size / 1e6:.1f} MB)")
 

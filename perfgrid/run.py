@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import netCDF4
-import numpy as np
 import xarray as xr
 
 from perfgrid.analysis.best import GROUPED
@@ -32,7 +31,10 @@ from perfgrid.study_space import TABLES
 from perfgrid.study_tables import OWN_PREFIX, STATED
 from perfgrid.where import apply_where
 
-KINDS = {".nc": "results are netCDF files", ".pgf": "this result is a factored one"}  # by the suffix of their names
+KINDS = {  # of results, by the suffix of their names
+    ".nc": "results are netCDF files (stores of run: .zarr)",
+    ".pgf": "this result is a factored one",
+}
 STUDY_ATTRIBUTE = "perfgrid_study"  # global attribute: what is needed beside the design space to explain a result
 
 
@@ -58,47 +60,11 @@ def evaluate(
     )
 
 
-def stream(
-    study: Study,
-    path: str | Path,
-    dtype: str | None = None,
-    overwrite: bool = False,
-    tile_points: int = TILE_POINTS,
-    progress: Progress | None = None,
-) -> Path:
-    """Evaluate a study tile by tile into a netCDF file, in the memory of a few tiles whatever the size of the grid.
-
-    The file appears under its name only when it is complete. Raises PerfgridError like `check_output`.
-    """
-    target = check_output(path, overwrite)
-    plan = study.plan()
-    enable_compilation_cache()
-    evaluation = Evaluation(plan, dtype or study.file.dtype, tile_points, progress)
-    stand_ins = {
-        n: np.broadcast_to(np.zeros((), np.int8 if plan.quantities[n].flag else evaluation.dtype), plan.result_shape(n))
-        for n in plan.wanted
-    }
-    template = to_dataset(
-        plan, stand_ins, study.catalog.references, given_quantities(study), **global_attributes(study)
-    )
-    with replacing(target) as temporary, netCDF4.Dataset(temporary, "w") as file:
-        _define(file, template)
-        for name in plan.wanted:
-            if plan.quantities[name].small:
-                _write(file, plan, name, None, evaluation.small_result(name))
-        for tile in evaluation.run():
-            for name in tile.values:
-                where, value = evaluation.placed(tile, name)
-                _write(file, plan, name, where, value)
-                del value
-    return target
-
-
 def save(dataset: xr.Dataset, path: str | Path, overwrite: bool = False) -> Path:
     """Write a result to one netCDF file, compressed; it appears under its name only when it is complete."""
     target = check_output(path, overwrite)
     encoding = {
-        name: _compression()
+        name: compression()
         for name, variable in dataset.data_vars.items()
         if variable.ndim and variable.dtype.kind in "fi"
     }
@@ -205,8 +171,8 @@ def check_memory(plan: Plan, name: str, dtype: str = "float32", available: int |
         raise PerfgridError(
             f"{name}: the results of {plan.space.points:,} points take {needed / 2**30:,.1f} GiB and "
             f"{limit / 2**30:,.1f} GiB of memory are free; write them tile by tile with "
-            f"'perfgrid run {name} --stream -o FILE.nc', keep formulas in their place with '-o FILE.pgf', or ask "
-            "for fewer outputs or shorter axes"
+            f"'perfgrid run {name} -o FILE.zarr' (or --stream -o FILE.nc), keep formulas in their place with "
+            "'-o FILE.pgf', or ask for fewer outputs or shorter axes"
         )
 
 
@@ -246,47 +212,14 @@ def replacing(target: Path) -> Iterator[str]:
             os.unlink(temporary)
 
 
-def _compression() -> dict[str, Any]:
+def compression() -> dict[str, Any]:
+    """Options of a compressed netCDF variable: the fastest compression that the library has."""
     return {"compression": "zstd", "complevel": 1, "shuffle": True} if _has_zstd() else {"zlib": True, "complevel": 1}
 
 
 def _has_zstd() -> bool:
     with netCDF4.Dataset("probe", "w", diskless=True) as probe:
         return bool(probe.has_zstd_filter())
-
-
-def _define(file: netCDF4.Dataset, template: xr.Dataset) -> None:
-    """Dimensions, coordinates, empty variables and attributes of a result."""
-    for dim, size in template.sizes.items():
-        file.createDimension(str(dim), size)
-    file.setncatts({k: v if isinstance(v, str) else str(v) for k, v in template.attrs.items()})
-    for name, coordinate in template.coords.items():
-        kind = str if coordinate.dtype.kind in "US" else coordinate.dtype
-        variable = file.createVariable(str(name), kind, tuple(map(str, coordinate.dims)))
-        variable[:] = coordinate.values.astype(object) if kind is str else coordinate.values
-        variable.setncatts(coordinate.attrs)
-    for name, array in template.data_vars.items():
-        options = _compression() if array.ndim else {}
-        variable = file.createVariable(str(name), array.dtype, tuple(map(str, array.dims)), **options)
-        variable.setncatts({**array.attrs, "coordinates": " ".join(_extra_coordinates(template, array))})
-
-
-def _extra_coordinates(template: xr.Dataset, array: xr.DataArray) -> list[str]:
-    return [str(c) for c, v in template.coords.items() if c not in template.dims and set(v.dims) <= set(array.dims)]
-
-
-def _write(file: netCDF4.Dataset, plan: Plan, name: str, where: tuple[slice, ...] | None, value: np.ndarray) -> None:
-    """Put values (evaluation order of axes) into their region of a variable (study order of axes)."""
-    variable, quantity = file[name], plan.quantities[name]
-    axes = [a.name for a in plan.space.axes] + list(plan.registry.inner.names)
-    shape = plan.result_shape(name)
-    region = where or (slice(None),) * len(shape)
-    order = [axes.index(dim) for dim in variable.dimensions]
-    sizes = tuple(len(range(*s.indices(n))) for s, n in zip(region, shape, strict=True))
-    value = np.broadcast_to(value, sizes)
-    value = value.transpose((*order, *(i for i in range(value.ndim) if i not in order)))
-    value = value.reshape(value.shape[: len(order)])
-    variable[tuple(region[i] for i in order)] = value.astype(np.int8) if quantity.flag else value
 
 
 def given_quantities(study: Study) -> dict[str, tuple[str, str]]:

@@ -104,7 +104,7 @@ def to_dataset(
         "references": "\n".join(cited),
         "formula_hash": formula_hash(plan),
         "study_axes": " ".join(study_axes(study)),
-        SPACE_ATTRIBUTE: json.dumps(space_to_json(study) | {"outputs": plan.outputs, "choices": plan.choices}),
+        SPACE_ATTRIBUTE: space_text(plan),
         **extra,
     }
     return xr.Dataset(variables, coordinates, attrs)
@@ -146,6 +146,11 @@ def graph_hash(graph: Graph) -> str:
         digest.update(node.name.encode())
         add(node.host.function if node.host is not None else node.function)
     return digest.hexdigest()[:16]
+
+
+def space_text(plan: Plan) -> str:
+    """What a result stores of its design space, outputs and choices (`space_from_json` reads it)."""
+    return json.dumps(space_to_json(plan.study_space) | {"outputs": plan.outputs, "choices": plan.choices})
 
 
 def space_to_json(space: Space) -> dict[str, Any]:

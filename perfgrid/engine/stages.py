@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from itertools import product
 from typing import Any
 
 import jax
@@ -69,16 +68,18 @@ class Tiles:
         """Points of a tile along each axis."""
         return tuple(1 if i < self.axis else self.chunk if i == self.axis else n for i, n in enumerate(self.sizes))
 
-    def rows(self) -> Iterator[tuple[np.ndarray, ...]]:
-        """For every tile the row numbers on the axes that are cut, the last ones repeated to fill a ragged edge."""
+    def at(self, number: int) -> tuple[np.ndarray, ...]:
+        """The row numbers of a tile on the axes that are cut, the last ones repeated to fill a ragged edge."""
         if self.axis < 0:
-            yield ()
-            return
-        starts = range(0, self.sizes[self.axis], self.chunk)
-        for outer in product(*(range(n) for n in self.sizes[: self.axis])):
-            for start in starts:
-                chunk = np.minimum(np.arange(start, start + self.chunk), self.sizes[self.axis] - 1)
-                yield (*(np.array([i]) for i in outer), chunk)
+            return ()
+        chunks = -(-self.sizes[self.axis] // self.chunk)
+        *outer, part = np.unravel_index(number, (*self.sizes[: self.axis], chunks))
+        chunk = np.arange(part * self.chunk, (part + 1) * self.chunk)
+        return (*(np.array([i]) for i in outer), np.minimum(chunk, self.sizes[self.axis] - 1))
+
+    def rows(self) -> Iterator[tuple[np.ndarray, ...]]:
+        """The row numbers of every tile."""
+        return map(self.at, range(self.count))
 
 
 @dataclass
@@ -350,9 +351,8 @@ class Evaluation:
         if not self.kernels:
             return
         count, start = self.tiles.count, time.perf_counter()
-        for number, rows in enumerate(self.tiles.rows()):
-            if numbers is not None and number not in numbers:
-                continue
+        for number in range(count) if numbers is None else sorted(numbers):
+            rows = self.tiles.at(number)
             buffers, place = self._buffers, tuple(int(r[0]) for r in rows)
             values: dict[str, Any] = {}
             with jax.enable_x64(self.dtype == np.float64):

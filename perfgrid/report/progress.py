@@ -16,7 +16,7 @@ class Reporter:
 
     def __init__(self, points: int):
         self.points, self.last, self.start = points, time.monotonic(), time.monotonic()
-        self.phase = ""
+        self.phase, self.first = "", 0
         self.bar = Progress(
             TextColumn("{task.description:<10}"),
             BarColumn(),
@@ -42,14 +42,16 @@ class Reporter:
     def __call__(self, phase: str, done: int, total: int) -> None:
         """Tell how far a phase is."""
         if phase != self.phase:
-            self.phase, self.start = phase, time.monotonic()
-        names = {"compile": "compiling", "evaluate": "evaluating"}
+            self.phase, self.start, self.first = phase, time.monotonic(), done  # a resumed run does not begin at 1
+        names = {"compile": "compiling", "evaluate": "evaluating", "verify": "verifying"}
         rate, scale = "", 1.0
         if phase == "evaluate":
             scale = self.points / total
             seconds = max(time.monotonic() - self.start, 1e-9)
-            if done > 1:
-                rate = f"{number((done - 1) * scale / seconds, 'points/s')}"
+            if done > self.first:
+                speed = (done - self.first) / seconds
+                left = "" if err.is_terminal else f", {number((total - done) / speed, 's')} left"
+                rate = f"{number(speed * scale, 'points/s')}{left}"
         if err.is_terminal:
             if phase not in self.tasks:
                 self.tasks[phase] = self.bar.add_task(names[phase], total=round(total * scale), rate="")

@@ -1,0 +1,103 @@
+"""The journal of a store: what is durable. Append-only lines of JSON; one entry after each region that is on disk.
+
+The first line tells that the template of the store is complete. A line that a crash cut short is dropped; a line that
+is damaged anywhere else is an error. One process at a time holds the journal of a store.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from perfgrid.engine.errors import PerfgridError
+
+NAME = "journal.jsonl"
+TABLES = -1  # stands for the tile of what is written whole
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One tile that is durable: a checksum of all that it wrote, and how many of its points are infeasible and why."""
+
+    tile: int
+    checksum: str
+    infeasible: int = 0
+    violated: dict[str, int] = field(default_factory=dict)
+
+
+def read(path: Path) -> tuple[dict[str, Any] | None, dict[int, Entry], int]:
+    """Header (None where there is none), entries by tile, and how many bytes are valid.
+
+    Raises PerfgridError for a journal that cannot be read or is damaged before its last line.
+    """
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise PerfgridError(f"cannot read the journal {str(path)!r}: {error.strerror or error}") from None
+    header, entries, valid = None, {}, 0
+    lines = content.splitlines(keepends=True)
+    for number, line in enumerate(lines, 1):
+        try:
+            if not line.endswith(b"\n"):
+                raise ValueError("cut short")
+            data = json.loads(line)
+            if header is None:
+                header = dict(data)
+            else:
+                entries[int(data["tile"])] = Entry(**data)
+        except (ValueError, TypeError, KeyError):
+            if number < len(lines):
+                raise PerfgridError(f"the journal {str(path)!r} is damaged in line {number}") from None
+            break
+        valid += len(line)
+    return header, entries, valid
+
+
+class Journal:
+    """The journal of a store that is being written. Raises PerfgridError where another process is writing it."""
+
+    def __init__(self, store: Path):
+        self.path = store / NAME
+        self._file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(self._file)
+            raise PerfgridError(f"{str(store)!r} is being written by another process") from None
+        self.header, self.entries, self._size = read(self.path)
+        os.ftruncate(self._file, self._size)
+
+    def reset(self) -> None:
+        """Forget everything: the store is begun anew."""
+        os.ftruncate(self._file, 0)
+        self.header, self.entries, self._size = None, {}, 0
+
+    def begin(self, **header: Any) -> None:
+        """Tell that the template is complete."""
+        self._append(header)
+        self.header = header
+
+    def add(self, entry: Entry) -> None:
+        """Tell that a tile is durable."""
+        self._append(asdict(entry))
+        self.entries[entry.tile] = entry
+
+    def _append(self, data: dict[str, Any]) -> None:
+        line = (json.dumps(data, separators=(",", ":")) + "\n").encode()
+        try:
+            written = os.write(self._file, line)
+            if written < len(line):  # the rest tells why
+                os.write(self._file, line[written:])
+            os.fsync(self._file)
+        except OSError:
+            os.ftruncate(self._file, self._size)  # what stays is whole lines
+            raise
+        self._size += len(line)
+
+    def close(self) -> None:
+        """Release the journal."""
+        os.close(self._file)

@@ -1,0 +1,309 @@
+"""Stores filled, interrupted in this process, resumed, refused and verified."""
+
+import errno
+import json
+import os
+import shutil
+import tomllib
+from pathlib import Path
+
+import numpy as np
+import pytest
+import xarray as xr
+
+import perfgrid as pg
+from perfgrid.analysis import violations
+from perfgrid.engine.dataset import SPACE_ATTRIBUTE, formula_hash, space_text
+from perfgrid.engine.plan import Plan
+from perfgrid.run import global_attributes, restore
+from perfgrid.store.fill import part_of
+from perfgrid.store.journal import NAME
+from perfgrid.store.verify import Opened, verify
+from tests import small
+from tests.store.common import TEXT, assert_same_stores, assert_same_values, study
+
+TILE = 700  # of 18,056 points: the last tile along an axis is ragged
+TILES = 38
+
+
+def fill(path, made=None, **how):
+    return pg.stream(made or study(), path, tile_points=TILE, small_points=64, **how)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    return fill(tmp_path_factory.mktemp("whole") / "whole.zarr")
+
+
+@pytest.fixture
+def copy(whole, tmp_path):
+    return Path(shutil.copytree(whole, tmp_path / "copy.zarr"))
+
+
+def test_a_store_holds_what_evaluating_gives(whole):
+    result = pg.evaluate(study(), small_points=64)
+    with xr.open_dataset(whole) as stored:
+        assert_same_values(stored, result)
+        assert stored.die_cost.attrs == result.die_cost.attrs
+        assert stored.die_fits_field.attrs["reason"] == result.die_fits_field.attrs["reason"]
+        assert {k: v for k, v in result.attrs.items() if k != "history"}.items() <= stored.attrs.items()
+    points, infeasible, reasons = Opened(whole).violations()
+    assert (points, infeasible, reasons) == violations(result)
+    assert infeasible > 0
+
+
+def test_a_store_of_a_training_study_with_inner_axes_and_choices(tmp_path):
+    """Zipped axes, columns told apart coarsely, quantities with inner axes, all small but the largest."""
+    made = small.study(outputs=[*small.CONTENT["outputs"], "layer_streams", "hbm_capacity"])
+    result = pg.evaluate(made, tile_points=2000)
+    with xr.open_dataset(pg.stream(made, tmp_path / "s.zarr", tile_points=2000)) as stored:
+        assert_same_values(stored, result)
+        assert Opened(tmp_path / "s.zarr").violations() == violations(result)
+    assert not verify(tmp_path / "s.zarr", made).problems
+    with xr.open_dataset(pg.stream(made, tmp_path / "s.nc", tile_points=2000)) as stored:
+        assert_same_values(stored, result)
+
+
+def test_every_interruption_is_resumed_bit_for_bit(whole, tmp_path):
+    """Stopped again and again at any place: after an entry, before one, while a variable is written."""
+    path, stops = tmp_path / "s.zarr", iter([1, 2, 5, 3, 8, 1])
+    state = {"left": 0}
+    refusals: list[tuple[dict, str]] = [
+        ({"memory": 10**8}, r"tiles of .* points: a memory of 0.1 GB is too little"),
+        ({"dtype": "float64"}, r"the precision .*; give another name, or --overwrite to begin anew$"),
+    ]
+
+    class Stop(Exception):
+        pass
+
+    def stop(phase, done, total):
+        state["left"] -= 1
+        if phase == "evaluate" and state["left"] <= 0:
+            raise Stop
+
+    rounds = 0
+    while not path.exists():
+        state["left"] = next(stops, 1000)
+        rounds += 1
+        try:
+            fill(path, progress=stop, resume=True)
+        except Stop:
+            assert part_of(path).exists()
+        else:
+            break
+        for options, message in refusals:
+            with pytest.raises(pg.PerfgridError, match=message):
+                fill(path, resume=True, **options)
+    assert rounds > 5
+    assert_same_stores(whole, path)
+    assert not part_of(path).exists()
+
+
+def test_errors_of_writing_are_sentences_and_lose_nothing(whole, tmp_path, monkeypatch):
+    path, calls = tmp_path / "s.zarr", []
+    real = os.fsync
+
+    def full(handle):
+        calls.append(handle)
+        if len(calls) > 120:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return real(handle)
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(pg.PerfgridError, match=r"cannot write .*No space left on device; \d+ of 38 .*--resume"):
+        fill(path)
+    monkeypatch.undo()
+    lacking = TILES - len([n for n in Opened(path).entries if n >= 0])
+    incomplete, missing = verify(path).problems
+    assert incomplete.startswith(f"{path} is not complete")
+    assert missing.startswith(f"{lacking} of {TILES} tiles not in the journal: ")
+    assert 0 < len(Opened(path).entries) < TILES
+    fill(path, resume=True)
+    assert_same_stores(whole, path)
+
+
+def test_places_that_cannot_be_written(tmp_path, monkeypatch):
+    with pytest.raises(pg.PerfgridError, match=r"there is no folder '.*nowhere'"):
+        fill(tmp_path / "nowhere" / "s.zarr")
+    (tmp_path / "file.zarr").write_text("precious")
+    for overwrite in (False, True):
+        with pytest.raises(pg.PerfgridError, match="exists and is no store of perfgrid"):
+            fill(tmp_path / "file.zarr", overwrite=overwrite)
+    (tmp_path / "other.part.zarr").mkdir()
+    (tmp_path / "other.part.zarr" / "thesis.txt").write_text("precious")
+    with pytest.raises(pg.PerfgridError, match="exists and is no store of perfgrid"):
+        fill(tmp_path / "other.zarr", resume=True)
+    assert (tmp_path / "other.part.zarr" / "thesis.txt").exists()
+
+    def forbidden(self, *_, **__):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+    monkeypatch.setattr(Path, "mkdir", forbidden)
+    with pytest.raises(pg.PerfgridError, match=r"cannot write '.*s.zarr': Permission denied$"):
+        fill(tmp_path / "s.zarr")
+
+
+def test_stores_of_other_runs_are_refused_with_what_differs(copy, tmp_path, monkeypatch):
+    other = {**study().file.axes, "yield_model": ["harvested"]}
+    catalog = study().catalog.with_values({"node.n5.defect_density": 1234.0})
+    for made, options, message in [
+        (
+            study(axes=other),
+            {},
+            r"key 'axes.yield_model' of the study \(\[\"negative_binomial\", .*\] there",
+        ),
+        (study(outputs=["die_cost"]), {}, "key 'outputs' of the study"),
+        (study(), {"dtype": "float64"}, r"the precision \(float32 there, float64 here\)"),
+        (study(catalog=catalog), {}, r"catalog value 'defect_density' of device mi300x \(.* there, 1234.0 here\)"),
+    ]:
+        with pytest.raises(pg.PerfgridError, match=message):
+            fill(copy, made, resume=True, **options)
+    monkeypatch.setattr("perfgrid.store.identity.version", lambda name: "9.9")
+    with pytest.raises(pg.PerfgridError, match=r"the version of jax \(.* there, 9.9 here\)"):
+        fill(copy, resume=True)
+    monkeypatch.undo()
+    monkeypatch.setattr("perfgrid.store.identity.formula_hash", lambda plan: "0" * 16)
+    with pytest.raises(pg.PerfgridError, match=r"the formulas \(hash \w+ there, 0{16} here\)"):
+        fill(copy, resume=True)
+    monkeypatch.undo()
+    assert fill(copy, resume=True) == copy  # its own run has nothing to do
+    assert fill(copy, study(title="another title", best={"over": [], "minimize": "die_cost"}), resume=True) == copy
+
+
+def test_finished_and_unfinished_stores_are_protected(copy, tmp_path):
+    with pytest.raises(pg.PerfgridError, match="exists; give --overwrite"):
+        fill(copy)
+    part = part_of(copy)
+    copy.rename(part)
+    with pytest.raises(pg.PerfgridError, match="is an unfinished run; give --resume to continue it or --overwrite"):
+        fill(copy)
+    with pytest.raises(pg.PerfgridError, match="give one of them"):
+        fill(copy, resume=True, overwrite=True)
+    lines = (part / NAME).read_text().splitlines(keepends=True)
+    (part / NAME).write_text("".join(lines[:4]))
+    fill(copy, study(outputs=["die_cost"]), overwrite=True)
+    with xr.open_dataset(copy) as stored:
+        assert "die_yield" not in stored
+    fill(copy, overwrite=True)
+    with xr.open_dataset(copy) as stored:
+        assert "die_yield" in stored
+    assert [p.name for p in tmp_path.iterdir()] == ["copy.zarr"]
+
+
+def test_a_template_that_was_not_finished_is_begun_anew(whole, copy):
+    part = part_of(copy)
+    copy.rename(part)
+    (part / NAME).write_text("")
+    shutil.rmtree(part / "die_cost")
+    assert_same_stores(whole, fill(copy, resume=True))
+
+
+def test_verify_finds_what_is_wrong(whole, copy):
+    assert verify(whole, study()).problems == []
+    ranges = verify(whole).ranges
+    result = pg.evaluate(study())
+    masked = result.die_yield.where(pg.feasible(result))
+    assert ranges["die_yield"] == pytest.approx((float(masked.min()), float(masked.max())))
+
+    def problems(change, made=None):
+        target = Path(shutil.copytree(whole, copy.with_name("changed.zarr")))
+        change(target)
+        found = verify(target, made).problems
+        shutil.rmtree(target)
+        return found
+
+    def rewrite(target, name, value):
+        import zarr
+
+        zarr.open_array(target / name, mode="r+")[0] = value
+
+    def journal(target, old, new):
+        (target / NAME).write_text((target / NAME).read_text().replace(old, new, 1))
+
+    def attribute(target, old, new):
+        text = (target / "zarr.json").read_text()
+        assert old in text
+        (target / "zarr.json").write_text(text.replace(old, new))
+
+    region = Opened(whole).regions.region(3, Opened(whole).dims["die_cost"])
+    chunks = Opened(whole).arrays.array("die_cost").chunks
+    one = "c." + ".".join(str((r.start or 0) // n) for r, n in zip(region, chunks, strict=True))
+    assert problems(lambda t: (t / "die_cost" / one).unlink()) == ["tile 3: the region of die_cost is missing"]
+    assert "cannot be read" in problems(lambda t: (t / "die_cost" / one).write_bytes(b"\x02" * 40))[0]
+    swapped = next(p for p in (whole / "die_cost").glob("c.*") if p.name != one).read_bytes()
+    assert problems(lambda t: (t / "die_cost" / one).write_bytes(swapped)) == [
+        "tile 3: its values are not those that were written"
+    ]
+    assert all("not those that were written" in p for p in problems(lambda t: rewrite(t, "die_cost", 1.0)))
+    lost, other = problems(lambda t: journal(t, '{"tile":5,', '{"tile":4,'))
+    assert lost == f"1 of {TILES} tiles not in the journal: 5"
+    assert other == "tile 4: its values are not those that were written"
+    assert "its study or catalog values were changed" in problems(lambda t: attribute(t, "mi300x", "mi301x"))[0]
+    assert "differs in key 'outputs'" in problems(lambda t: None, study(outputs=["die_cost"]))[0]
+    with pytest.raises(pg.PerfgridError, match="is no store of perfgrid"):
+        verify(copy.parent)
+
+
+def test_values_that_are_not_finite_where_feasible_are_found(tmp_path):
+    @pg.formula(unit="USD", source="mine")
+    def die_cost(die_area):
+        """Nothing for dies of a middling size."""
+        return die_area / (1 - ((die_area > 4e-4) & (die_area < 5e-4)))
+
+    made = pg.Study.make(formulas=[die_cost], **{**tomllib.loads(TEXT), "outputs": ["die_cost", "die_yield"]})
+    found = verify(pg.stream(made, tmp_path / "s.zarr", tile_points=1000))
+    assert any("die_cost is not finite at a feasible point" in p for p in found.problems)
+    assert "formulas of its user, die_cost" in found.notes[0]
+
+
+def test_memory_bounds_the_tile(tmp_path, monkeypatch):
+    from perfgrid.engine.regions import Regions
+    from perfgrid.store import memory
+
+    plan = study().plan(64)
+    monkeypatch.setattr(memory, "resident_memory", lambda: 10**6)
+    monkeypatch.setattr(memory, "LEAST_TILE", 64)
+    monkeypatch.setattr(memory, "COMPILED", 0)
+    monkeypatch.setattr(memory, "small_bytes", lambda plan: (0, 0))
+    sizes = []
+    for limit in (1.2e6, 1.5e6, 2e6, 1e9):
+        points = memory.fitting_tile(plan, "float32", int(limit), "s")
+        assert 10**6 + memory.tile_bytes(plan, Regions.of(plan, points), "float32") <= limit
+        sizes.append(points)
+    assert sizes == sorted(sizes)
+    assert sizes[0] < sizes[-1] == 18_056
+    with pytest.raises(pg.PerfgridError, match=r"a memory of 0.001 GB is too little; 0.1 GB suffice"):
+        memory.fitting_tile(plan, "float32", 10**6, "s")
+    assert memory.fitting_tile(plan, "float32", None, "s", processes=4) == 18_056 // 16
+    monkeypatch.undo()
+    with pytest.raises(pg.PerfgridError, match=r"a memory of 0.1 GB is too little; [0-9.]+ GB suffice"):
+        memory.fitting_tile(plan, "float32", 10**8, "s")
+
+
+def test_the_header_of_the_journal_ties_it_to_the_store(copy):
+    header = json.loads((copy / NAME).read_text().splitlines()[0])
+    assert header["tiles"] == TILES
+    (copy / NAME).write_text((copy / NAME).read_text().replace(header["seal"], "0" * 64))
+    assert "its journal belongs to another store" in verify(copy).problems
+    assert np.isclose(Opened(copy).points, 18_056)
+
+
+@pytest.mark.parametrize("workload", ["training", "manufacturing"])
+def test_a_worker_plans_what_the_study_plans(workload):
+    """From the attributes of a store alone: the same order, stages, partitions and values, to the bit."""
+    made = study() if workload == "manufacturing" else small.study(where="tp * pp <= 16 and microbatch * tp < 9")
+    plan = made.plan()
+    attributes = {**global_attributes(made), SPACE_ATTRIBUTE: space_text(plan)}
+    space, registry, choices = restore(xr.Dataset(attrs=attributes))
+    again = Plan(registry, space, json.loads(attributes[SPACE_ATTRIBUTE])["outputs"], choices, plan.small_points)
+    assert (again.order, again.wanted, list(again.quantities)) == (plan.order, plan.wanted, list(plan.quantities))
+    assert formula_hash(again) == formula_hash(plan)
+    for name, quantity in plan.quantities.items():
+        other = again.quantities[name]
+        assert (other.small, other.inner, other.flag) == (quantity.small, quantity.inner, quantity.flag), name
+        for a, b in zip(quantity.key, other.key, strict=True):
+            assert (a is None) == (b is None), name
+            assert a is None or b is None or (a.inverse == b.inverse).all(), name
+    for name in plan.graph.leaves:
+        for (axis, a), (other, b) in zip(plan.space.parts(name), again.space.parts(name), strict=True):
+            assert (axis, a.dtype, a.tobytes()) == (other, b.dtype, b.tobytes()), name
