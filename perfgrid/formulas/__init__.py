@@ -23,6 +23,7 @@ from . import (
     fabrics,
     flash,
     gemm,
+    host,
     implementation,
     inference,
     latent_attention,
@@ -91,6 +92,7 @@ REGISTRY_MODULES = (
     memory,
     token_prediction,
     training,
+    host,
     step,
     reliability,
 )

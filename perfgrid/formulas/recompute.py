@@ -189,7 +189,7 @@ def full_layers_share(mode_stage_memory, mode_memory, hbm_capacity, stage_layers
     """
     kept, dropped = (at(mode_stage_memory, recompute_mode=mode) for mode in ("selective", "full"))
     room = hbm_capacity - (at(mode_memory, recompute_mode="full") - dropped)
-    share = (kept - room) / xp.maximum(kept - dropped, 1.0)
+    share = (kept - room) / xp.where(kept > dropped, kept - dropped, kept)
     return xp.clip(xp.ceil(share * stage_layers) / stage_layers, 0.0, 1.0)
 
 

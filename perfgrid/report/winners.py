@@ -22,6 +22,7 @@ WORDS = {
     "exposed_tp_time": "tp communication",
     "exposed_cp_time": "cp communication",
     "exposed_ep_time": "exchange with experts",
+    "exposed_host_time": "launches by the host",
     "bubble_time": "pipeline bubble",
     "straggler_time": "stragglers",
     "exposed_pp_time": "pp communication",
