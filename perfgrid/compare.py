@@ -19,6 +19,8 @@ from perfgrid.formulas import BREAKDOWN
 from perfgrid.run import CLUSTER_SIZE, evaluate, restore
 from perfgrid.study import Study
 
+TIE_MARGIN = "tie_margin"
+
 
 @dataclass(frozen=True)
 class Comparison:
@@ -27,6 +29,7 @@ class Comparison:
     a: dict[str, Any]
     b: dict[str, Any]
     parts: tuple[tuple[str, float, float], ...]
+    tie_margin: float = 0.0  # relative difference below which the model's error hides which one is faster
 
     @property
     def step_time(self) -> tuple[float, float]:
@@ -38,6 +41,11 @@ class Comparison:
         """How many times faster b is."""
         before, after = self.step_time
         return before / after
+
+    @property
+    def tied(self) -> bool:
+        """Whether the difference is within the error that the model has in comparing designs."""
+        return max(self.speedup, 1 / self.speedup) <= 1 + self.tie_margin
 
 
 def compare(
@@ -82,7 +90,8 @@ def compare(
         raise PerfgridError(f"both sides come to the same design: {_told(points[0])}")
     found = [_parts(space, registry, choices, index) for index in chosen]
     parts = [(name, found[0][name], found[1][name]) for name in BREAKDOWN]
-    return Comparison(points[0], points[1], tuple(sorted(parts, key=lambda part: -abs(part[2] - part[1]))))
+    margin = max(values[TIE_MARGIN] for values in found)
+    return Comparison(points[0], points[1], tuple(sorted(parts, key=lambda part: -abs(part[2] - part[1]))), margin)
 
 
 def _rows(space: Space, side: Mapping[str, Any]) -> dict[str, np.ndarray]:
@@ -160,12 +169,12 @@ def _objective(what: Study | xr.Dataset, dataset: xr.Dataset) -> tuple[str | Non
 
 
 def _parts(space: Space, registry: Registry, choices: Mapping[str, str], index: tuple[int, ...]) -> dict[str, float]:
-    """The parts of the step time at one point. PerfgridError, with every reason, where it is infeasible."""
-    graph, values = replay_point(registry, space, BREAKDOWN, index, choices)
+    """Parts and margin of ties of a step at one point. PerfgridError, with every reason, where it is infeasible."""
+    graph, values = replay_point(registry, space, (*BREAKDOWN, TIE_MARGIN), index, choices)
     if violated := violated_at(graph, values):
         reasons = "; ".join(f"{v.reason} [{v.name}]" for v in violated)
         raise PerfgridError(f"the design {_told(point_of(space, index))} is infeasible: {reasons}")
-    return {name: float(values[name]) for name in BREAKDOWN}
+    return {name: float(values[name]) for name in (*BREAKDOWN, TIE_MARGIN)}
 
 
 def _told(labels: Mapping[str, Any]) -> str:

@@ -134,9 +134,9 @@ class Model:
     def __init__(self, catalog: Catalog, rows: list[Row], workload: str, constants: Sequence[Constant]):
         self.catalog, self.rows, self.workload, self.constants = catalog, rows, workload, tuple(constants)
         self.measured = np.array([row.record.value for row in rows])
-        self.applies = np.array(
-            [[row.columns[c.table] in c.entries for c in constants] for row in rows], bool
-        ).reshape(len(rows), len(constants))
+        self.applies = np.array([[row.columns[c.table] in c.entries for c in constants] for row in rows], bool).reshape(
+            len(rows), len(constants)
+        )
 
     def logs(self, trials: np.ndarray) -> np.ndarray:
         """ln(predicted / measured) by row and trial; ``trials`` are logarithms of the constants, one row each."""
@@ -190,7 +190,9 @@ def damped(errors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def fit(model: Model, chosen: np.ndarray | None = None, start: np.ndarray | None = None) -> Fit:
     """Fit the constants of a model to the chosen rows (all of them by default)."""
     keep = np.ones(len(model.rows), bool) if chosen is None else chosen
-    used = Model(model.catalog, [r for r, k in zip(model.rows, keep, strict=True) if k], model.workload, model.constants)
+    used = Model(
+        model.catalog, [r for r, k in zip(model.rows, keep, strict=True) if k], model.workload, model.constants
+    )
     centre = np.log([c.start for c in model.constants])
     width = np.array([c.spread for c in model.constants])
     low, high = (np.log([getattr(c, end) for c in model.constants]) for end in ("low", "high"))
@@ -287,7 +289,9 @@ def _rows(
     mine = [
         r
         for r in records
-        if r.tier == "core" and r.kind in ("training", "kernel") and (not group or r.group in group)
+        if r.tier == "core"
+        and r.kind in ("training", "kernel")
+        and (not group or r.group in group)
         and (table != "device" or r.device in entries)
     ]
     mapped = designs(mine, catalog, Registry.collect(WORKLOADS["training"], INNER), WORKLOAD_ROWS["training"][0])

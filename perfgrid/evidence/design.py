@@ -112,6 +112,7 @@ class Mapper:
             raise PerfgridError(f"not expressed: {record.quantity} of such a {record.kind}")
         columns = self.columns(record)
         stated = record.plan.recompute if record.plan else "none"
+        stated = None if convention(record, "recompute_open") else stated
         recompute = stated or ("none" if record.kind == "kernel" else LEAST_RECOMPUTE)
         return [Row(record.id, record, quantity, columns | {"recompute": recompute})]
 
@@ -191,7 +192,7 @@ class Mapper:
         device = self.catalog.entry("device", record.device).values
         software = self.catalog.entry("software", columns["software"]).values
         topology = self.catalog.entry("topology", columns["topology"]).values
-        network = record.interconnect.scale_out_bandwidth
+        network = record.interconnect.scale_out_bandwidth or convention(record, "scale_out_bandwidth")
         own = cast(dict[str, float], topology["tier_stated_bandwidth"])
         found: dict[str, Any] = {
             "scale_up_size": record.scale_up_size,

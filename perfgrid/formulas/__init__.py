@@ -17,6 +17,7 @@ from . import (
     die,
     dualpipe,
     energy,
+    error,
     exchange,
     expert_parallel,
     expert_replicas,
@@ -94,6 +95,7 @@ REGISTRY_MODULES = (
     training,
     host,
     step,
+    error,
     reliability,
 )
 

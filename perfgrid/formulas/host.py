@@ -35,9 +35,7 @@ def layer_forward_launches(layer_phase_time, launch_overhead, expert_launches):
 
 
 @formula(unit="1", source="gray2019cudagraphs")
-def layer_backward_launches(
-    layer_phase_time, layer_recompute_time, launch_overhead, expert_launches, layer_recomputed
-):
+def layer_backward_launches(layer_phase_time, layer_recompute_time, launch_overhead, expert_launches, layer_recomputed):
     """Kernels of the backward pass of the mean layer for one microbatch, those that compute again included."""
     phases = total(layer_phase_time * only("phase", "input_gradient", "weight_gradient"), "phase")
     waiting = at(phases + layer_recompute_time, resource="launch")
@@ -85,5 +83,3 @@ def layer_exposed_host_time(layer_forward_exposed_host_time, layer_backward_expo
 def PART_exposed_host_time():
     """Time of the PART in which the device waits for the host: its few kernels are long."""
     return 0.0
-
-

@@ -104,9 +104,7 @@ def missing_layers(stage_layers, layers, pp):
 
 
 @formula(unit="1", source="grattafiori2024llama3")
-def last_missing_layers(
-    missing_layers, head_passes, stage_layers, chunks, layers, head_layers, pp, stages_end
-):
+def last_missing_layers(missing_layers, head_passes, stage_layers, chunks, layers, head_layers, pp, stages_end):
     """Layers that the last chunk lacks: one for the head and for every module that predicts further ahead.
 
     With several chunks all that are missing but for the one that the first chunk may lack: chunks have equal layers.

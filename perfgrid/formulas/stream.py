@@ -130,11 +130,15 @@ def stream_traffic(
     stream_elements, stream_forward_size, stream_backward_size, stream_weight_gradient_size, stream_passes
 ):
     """Memory traffic of each streaming kernel, by phase and stream_kernel."""
-    return stream_passes * stream_elements * table(
-        "phase",
-        forward=stream_forward_size,
-        input_gradient=stream_backward_size,
-        weight_gradient=stream_weight_gradient_size,
+    return (
+        stream_passes
+        * stream_elements
+        * table(
+            "phase",
+            forward=stream_forward_size,
+            input_gradient=stream_backward_size,
+            weight_gradient=stream_weight_gradient_size,
+        )
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,13 @@ from perfgrid.study_file import Best
 
 from .console import out, show, text_table, wide
 from .text import number
-from .winners import bound_by
+from .winners import bound_by, tie_margin
+
+RANK = "rank"  # dimension of several best designs of one group
+PACES = (  # objectives that are the step time or its inverse
+    "step_time", "training_time", "device_time", "tokens_per_second", "tokens_per_second_per_device",
+    "sequences_per_second", "model_flops_per_second_per_device", "model_flops_utilization",
+)  # fmt: skip
 
 
 def winner_rows(study: Study, winners: xr.Dataset, choice: Best) -> list[dict[str, Any]]:
@@ -34,7 +41,19 @@ def winner_rows(study: Study, winners: xr.Dataset, choice: Best) -> list[dict[st
         rows.append(
             {"group": labels, "feasible": True, "chosen": chosen, "outputs": values, "bound_by": bound_by(study, at)}
         )
+        objective = choice.minimize or choice.maximize or ""
+        if RANK in labels and study.file.workload == "training" and objective in PACES and objective in values:
+            rows[-1]["tied"] = _tied(rows, objective, tie_margin(study, at))
     return rows
+
+
+def _tied(rows: Sequence[Mapping[str, Any]], objective: str, margin: float) -> bool:
+    """Whether the last row lies within the model's error of the best one of its group."""
+    last = rows[-1]
+    place = {**last["group"], RANK: 1}
+    first = next(row for row in rows if row["group"] == place)
+    ratio = last["outputs"][objective] / first["outputs"][objective]
+    return last is not first and max(ratio, 1 / ratio) <= 1 + margin
 
 
 def _word(value: xr.DataArray) -> Any:
@@ -59,7 +78,8 @@ def print_winners(study: Study, winners: xr.Dataset, choice: Best) -> None:
     units = {name: winners[name].attrs.get("units", "1") for name in shown}
     while True:
         bounds = ["bound by"] if first["bound_by"] else []
-        headers = [*first["group"], *first["chosen"], *shown, *bounds]
+        ties = ["tied"] if any(row.get("tied") for row in rows) else []
+        headers = [*first["group"], *first["chosen"], *shown, *bounds, *ties]
         lines = []
         for row in rows:
             labels = [str(v) for v in row["group"].values()]
@@ -68,11 +88,12 @@ def print_winners(study: Study, winners: xr.Dataset, choice: Best) -> None:
                 continue
             found = {name: row["outputs"][name] for name in shown}
             values = [v if isinstance(v, str) else number(v, units[name]) for name, v in found.items()]
-            lines.append(
-                [*labels, *(str(v) for v in row["chosen"].values()), *values, *([row["bound_by"]] if bounds else [])]
-            )
+            about = [*([row["bound_by"]] if bounds else []), *(["yes" if row.get("tied") else ""] if ties else [])]
+            lines.append([*labels, *(str(v) for v in row["chosen"].values()), *values, *about])
         table = text_table(headers, lines, right=shown)
         if len(shown) <= 3 or not out.is_terminal or Measurement.get(wide, wide.options, table).maximum <= out.width:
             break
         shown.pop()  # a narrow terminal shows fewer outputs rather than broken ones
     show(table, whole=True)
+    if ties:
+        out.print("tied: not to be told from the first within the model's error for this software (docs/accuracy.md)")

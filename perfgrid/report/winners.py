@@ -49,6 +49,11 @@ def _values(study: Study, at: Mapping[str, Any], quantities: Sequence[str]) -> d
     return replay(graph, {name: space.at(name, index) for name in graph.leaves})
 
 
+def tie_margin(study: Study, at: Mapping[str, Any]) -> float:
+    """Relative difference of step times below which the model does not tell two designs apart, at one point."""
+    return float(_values(study, at, ("tie_margin",))["tie_margin"])
+
+
 def bound_by(study: Study, at: Mapping[str, Any]) -> str:
     """The largest part of a step, or of an inference request, at one point and its share; empty for collectives."""
     if study.file.workload == "collectives":
