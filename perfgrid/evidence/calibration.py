@@ -101,7 +101,7 @@ class Calibration:
 
 
 def constants_of(catalog: Catalog, table: str, entries: Sequence[str], names: Iterable[str] = ()) -> list[Constant]:
-    """The constants of entries that share them. PerfgridError for an unknown entry or quantity, or one without bounds."""
+    """The constants of entries that share them. PerfgridError for unknown entries and quantities without bounds."""
     if table not in DEFAULTS:
         raise PerfgridError(f"constants belong to software or device, not to {table!r}")
     found = []
@@ -232,8 +232,8 @@ def calibrate(
 ) -> Calibration:
     """Fit constants of ``entries`` (which share them) to the step times and kernels of the records that they concern.
 
-    ``group`` keeps some sources; ``across`` fits again without each source in turn. Raises PerfgridError where no record
-    concerns the entries or none of the constants is informed by ten rows.
+    ``group`` keeps some sources; ``across`` fits again without each source in turn. Raises PerfgridError where no
+    record concerns the entries or none of the constants is informed by ten rows.
     """
     catalog = catalog or load_catalog()
     records, _ = read_records(record_files([paths] if isinstance(paths, str | Path) else paths), catalog)

@@ -24,7 +24,7 @@ def overlay(found: Calibration, catalog: Catalog, today: date) -> str:
     sources = sorted({row.record.group for row in found.rows})
     spread = np.sqrt(np.diag(fit.covariance))
     lines = [
-        f"# Calibrated on {today.isoformat()} by perfgrid calibrate on {len(found.rows)} records of {', '.join(sources)}.",
+        f"# perfgrid calibrate, {today.isoformat()}, on {len(found.rows)} records of {', '.join(sources)}.",
         f"# Median of |ln(predicted / measured)|: {found.before.median:.3f} before, {found.after.median:.3f} after"
         + (f", {found.unseen.median:.3f} without each source in turn." if found.unseen else "; there is one source."),
         "# Correlation of the logarithms of the constants:",
