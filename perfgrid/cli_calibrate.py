@@ -12,7 +12,7 @@ import typer
 from perfgrid.catalog import load_catalog
 from perfgrid.engine.errors import PerfgridError
 from perfgrid.evidence.calibration import calibrate
-from perfgrid.evidence.overlay import CALIBRATED, calibration_rows, overlay, stated
+from perfgrid.evidence.overlay import CONSTANTS, calibration_rows, overlay, stated
 from perfgrid.report.console import out, show, text_table
 
 
@@ -48,7 +48,7 @@ def calibrate_command(
         print(json.dumps(stated(found, today)))
         return
     rows = calibration_rows({"": stated(found, today)})
-    show(text_table(CALIBRATED, rows, right=CALIBRATED[1:]))
+    show(text_table(CONSTANTS, rows, right=CONSTANTS[1:]))
     for source, error in found.left_out.items():
         out.print(f"without {source}: median {error.median:.3f} on its {error.rows} rows, bias {error.bias:+.3f}")
     for label, why in found.dropped.items():

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 from scipy.optimize import least_squares
@@ -34,10 +35,14 @@ FREE = 0.5  # standard deviation of the logarithm of a constant for which the ca
 TO_95 = 1.645  # a stated range is taken as the central 90 %
 STEP = 1e-4  # of a logarithm, for derivatives
 TRIVIAL = 0.005  # change of ln(prediction) over that of ln(constant) below which a row does not inform it
-UNSTATED = {  # value and standard deviation of the logarithm before any measurement, where a catalog entry is neutral
+PRIORS = {  # value and standard deviation of the logarithm where a catalog entry is neutral or itself calibrated
     "host_launch_time": (3e-5, 1.0),  # an operation takes an interpreting host 5 to 30 us; a counted kernel is several
     "pointwise_passes": (1.3, 0.25),  # some operations are fused, some are not
+    "library_efficiency": (0.94, 0.03),  # that of A100 and what lies between it and one
+    "dp_overlap": (0.8, 0.2),
+    "launch_overhead": (3e-6, 0.5),
 }
+CALIBRATED = "calibrated"  # confidence of a value that comes from here
 BOUNDS = {  # physical limits beside those of the glossary
     "library_efficiency": (0.7, 1.0),
     "pointwise_passes": (1.0, 3.0),
@@ -116,12 +121,13 @@ def constants_of(catalog: Catalog, table: str, entries: Sequence[str], names: It
         if name not in BOUNDS:
             raise PerfgridError(f"{name} is no constant to fit; those are {', '.join(sorted(BOUNDS))}")
         entry = catalog.entry(table, entries[0])
-        value, (low, high) = float(entry.values[name]), BOUNDS[name]
+        value, (low, high) = float(cast(float, entry.values[name])), BOUNDS[name]
         detail = entry.details.get(name)
-        if detail is not None and detail.low and detail.high:
+        fitted = detail is not None and detail.confidence == CALIBRATED
+        if name in PRIORS and (fitted or value == variable.default):
+            value, spread = PRIORS[name]
+        elif detail is not None and detail.low and detail.high:
             spread = max(np.log(detail.high / detail.low) / (2 * TO_95), 0.01)
-        elif value == variable.default and name in UNSTATED:
-            value, spread = UNSTATED[name]
         else:
             spread = FREE
         found.append(Constant(table, tuple(entries), name, float(np.clip(value, low, high)), low, high, spread))
@@ -170,7 +176,7 @@ class Model:
             if constant.name == name and self.applies[index, k]:
                 return float(np.exp(trial[k]))
         table = next(c.table for c in self.constants if c.name == name)
-        return float(row.columns.get(name, self.catalog.entry(table, row.columns[table]).values[name]))
+        return float(row.columns.get(name, cast(float, self.catalog.entry(table, row.columns[table]).values[name])))
 
     def derivatives(self, point: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Errors of the rows at a point, and their derivatives by the logarithms of the constants."""
@@ -213,7 +219,7 @@ def fit(model: Model, chosen: np.ndarray | None = None, start: np.ndarray | None
         return np.vstack([damped(errors)[1][:, None] * slopes / DAMPED, np.diag(1 / width)])
 
     first = np.clip(centre + width / 2 if start is None else np.log(start), low + 1e-6, high - 1e-6)
-    found = least_squares(residuals, first, jacobian, (low, high), xtol=1e-4, ftol=1e-4, max_nfev=15)
+    found = least_squares(residuals, first, cast(Any, jacobian), (low, high), xtol=1e-4, ftol=1e-4, max_nfev=15)
     errors = at(found.x)[0]
     scale = (1.4826 * np.median(np.abs(errors)) / DAMPED) ** 2
     normal = found.jac.T @ found.jac
@@ -279,7 +285,7 @@ def calibrate(
 
 
 def _error(logs: np.ndarray, measured: np.ndarray) -> Error:
-    return error_of(measured * np.exp(logs), measured)
+    return error_of((measured * np.exp(logs)).tolist(), measured.tolist())
 
 
 def _rows(

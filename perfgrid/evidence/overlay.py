@@ -11,7 +11,7 @@ import numpy as np
 
 from perfgrid.catalog import Catalog
 
-from .calibration import TO_95, Calibration
+from .calibration import CALIBRATED, TO_95, Calibration
 
 DIGITS = 3  # of fitted values
 AS_STATED = 1e-3  # changes of a value that are none
@@ -44,7 +44,7 @@ def overlay(found: Calibration, catalog: Catalog, today: date) -> str:
             note = f"calibrated on {len(found.rows)} records of {', '.join(sources)}"
             lines.append(
                 f"{constant.name} = {{ value = {stated[0]}, low = {stated[1]}, high = {stated[2]}, "
-                f'year = {today.year}, confidence = "calibrated", note = "{note}" }}'
+                f'year = {today.year}, confidence = "{CALIBRATED}", note = "{note}" }}'
             )
     return "\n".join(lines) + "\n"
 
@@ -70,7 +70,7 @@ def stated(found: Calibration, today: date) -> dict[str, Any]:
 
 
 def calibration_rows(calibrations: Mapping[str, Mapping[str, Any]]) -> list[list[str]]:
-    """One row per calibration and constant, as CALIBRATED says."""
+    """One row per calibration and constant, as CONSTANTS says."""
     rows = []
     for c in calibrations.values():
         for i, (label, k) in enumerate(c["constants"].items()):
@@ -83,7 +83,18 @@ def calibration_rows(calibrations: Mapping[str, Mapping[str, Any]]) -> list[list
     return rows
 
 
-CALIBRATED = (
+def source_rows(calibrations: Mapping[str, Mapping[str, Any]], groups: Mapping[str, Any]) -> list[list[str]]:
+    """One row per source of a stack with several, as SOURCES says; ``groups`` are the errors with all rows fitted."""
+    return [
+        [name, source, str(e["rows"]), f"{groups[source]['median']:.3f}", f"{e['median']:.3f}", f"{e['bias']:+.3f}"]
+        for name, c in calibrations.items()
+        for source, e in c["left_out"].items()
+        if source in groups
+    ]
+
+
+SOURCES = ("software", "source", "rows", "in-sample", "left out", "its bias")
+CONSTANTS = (
     "constant",
     "prior",
     "fitted",

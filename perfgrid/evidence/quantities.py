@@ -66,7 +66,8 @@ WORK = (  # what the trivial baseline counts
     "layer_forward_flops",
     "total_parameters",
 )
-OUTPUTS = tuple(dict.fromkeys((*QUANTITIES.values(), *LAYERS_ONLY, *KERNELS.values(), *BREAKDOWN, *WORK)))
+INTERVAL = ("step_time_low", "step_time_high")
+OUTPUTS = tuple(dict.fromkeys((*QUANTITIES.values(), *LAYERS_ONLY, *KERNELS.values(), *BREAKDOWN, *WORK, *INTERVAL)))
 
 
 def answering(record: Record, of_group: dict[str, str]) -> str | None:

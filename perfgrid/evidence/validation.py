@@ -45,6 +45,12 @@ class Prediction:
     bound_by: str = ""  # the largest part of the time, and its share
     fits: bool | None = None  # whether the formulas say that the design fits the device memory
     label: str = ""  # its row in the study
+    ends: tuple[float, float] | None = None  # of the interval in which 90 of 100 measurements are expected
+
+    @property
+    def covered(self) -> bool | None:
+        """Whether the measurement lies within the interval; None where none is stated."""
+        return None if self.ends is None else self.ends[0] <= self.record.value <= self.ends[1]
 
     @property
     def ratio(self) -> float | None:
@@ -54,7 +60,9 @@ class Prediction:
     def stated(self) -> dict[str, Any]:
         """The comparison as plain data."""
         names = {"id": self.record.id, "quantity": self.record.quantity, "measured": self.record.value}
-        return {**names, "predicted": self.predicted, "bound_by": self.bound_by, "fits": self.fits}
+        return {
+            **names, "predicted": self.predicted, "ends": self.ends, "bound_by": self.bound_by, "fits": self.fits,
+        }  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -68,13 +76,14 @@ class Group:
     baseline: Error
     baseline_constants: int
     over_memory: int  # rows that ran, but do not fit the device memory by the formulas
+    covered: float | None = None  # share of the measurements within the stated intervals
 
     def stated(self) -> dict[str, Any]:
         """The errors as plain data."""
         own, baseline = asdict(self.error), asdict(self.baseline)
         del own["rows"], baseline["rows"]
         counts = {"kind": self.kind, "n": self.records, "predicted": self.error.rows, "fitted_constants": 0}
-        counts["over_memory"] = self.over_memory
+        counts |= {"over_memory": self.over_memory, "covered": self.covered}
         return {**counts, **own, "baseline": {**baseline, "fitted_constants": self.baseline_constants}}
 
 
@@ -230,7 +239,9 @@ def _group(name: str, rows: list[Prediction]) -> Group:
     ]
     constants = len({kind_of(p.record) for p in found})
     over = sum(p.fits is False for p in found)
-    return Group(name, rows[0].record.kind, len(rows), errors[0], errors[1], constants, over)
+    inside = [p.covered for p in found if p.covered is not None]
+    covered = float(np.mean(inside)) if inside else None
+    return Group(name, rows[0].record.kind, len(rows), errors[0], errors[1], constants, over, covered)
 
 
 def validate(
@@ -330,6 +341,7 @@ def _prediction(row: Row, at: dict[str, Any], violated: dict[str, str]) -> Predi
         bound_by=bound,
         fits=bool(at["fits_memory"]) if record.kind != "kernel" else None,
         label=row.label,
+        ends=(float(at["step_time_low"]), float(at["step_time_high"])) if row.quantity == "step_time" else None,
     )
 
 
