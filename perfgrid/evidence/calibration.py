@@ -26,7 +26,7 @@ from perfgrid.study import Study
 from .design import Row, designs
 from .metrics import Error, error_of
 from .schema import Record, read_records, record_files
-from .validation import WHOLE, WORKLOAD_ROWS
+from .validation import CALIBRATED, WHOLE, WORKLOAD_ROWS
 
 ROWS_PER_CONSTANT = 10
 MOST_CONSTANTS = {"software": 4, "device": 6}  # of one entry
@@ -42,7 +42,6 @@ PRIORS = {  # value and standard deviation of the logarithm where a catalog entr
     "dp_overlap": (0.8, 0.2),
     "launch_overhead": (3e-6, 0.5),
 }
-CALIBRATED = "calibrated"  # confidence of a value that comes from here
 BOUNDS = {  # physical limits beside those of the glossary
     "library_efficiency": (0.7, 1.0),
     "pointwise_passes": (1.0, 3.0),

@@ -11,7 +11,8 @@ import numpy as np
 
 from perfgrid.catalog import Catalog
 
-from .calibration import CALIBRATED, TO_95, Calibration
+from .calibration import TO_95, Calibration
+from .validation import CALIBRATED
 
 DIGITS = 3  # of fitted values
 AS_STATED = 1e-3  # changes of a value that are none
