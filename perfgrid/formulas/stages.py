@@ -135,13 +135,16 @@ def first_stage_layers(
 
 
 @formula(unit="1", source="narayanan2021")
-def middle_stage_layers(stage_layers, pp, short_middle_stages, weight_copies):
+def middle_stage_layers(stage_layers, pp, short_middle_stages, weight_copies, stages_end):
     """Layers of the fullest stage between the first and the last; 0 where there is none.
 
-    In DualPipe a full stage shares its device with a short one where half of the stages or more are short.
+    In DualPipe a full stage shares its device with a short one where half of the stages or more are short. Where stages
+    are cut by cost all of them may be short.
     """
+    all_short = (stages_end > 0) & (short_middle_stages >= pp - 2)
     mixed = (weight_copies > 1) & (short_middle_stages >= pp / 2 - 1)
-    return xp.where(pp > 2, stage_layers - xp.where(mixed, other_end(weight_copies), 0.0), 0.0)
+    short = xp.where(all_short, 1.0, xp.where(mixed, other_end(weight_copies), 0.0))
+    return xp.where(pp > 2, xp.maximum(stage_layers - short, 0.0), 0.0)
 
 
 @formula(unit="1", source="grattafiori2024llama3")
