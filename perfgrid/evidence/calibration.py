@@ -31,6 +31,7 @@ from .validation import CALIBRATED, WHOLE, WORKLOAD_ROWS
 ROWS_PER_CONSTANT = 10
 MOST_CONSTANTS = {"software": 4, "device": 6}  # of one entry
 DAMPED = 0.15  # error in logarithms beyond which a row counts less than its square: outliers do not steer
+NOISE = 0.06  # error of a record: the same configuration measured again differs by so much (docs/accuracy.md)
 FREE = 0.5  # standard deviation of the logarithm of a constant for which the catalog states no range
 TO_95 = 1.645  # a stated range is taken as the central 90 %
 STEP = 1e-4  # of a logarithm, for derivatives
@@ -45,7 +46,7 @@ PRIORS = {  # value and standard deviation of the logarithm where a catalog entr
 BOUNDS = {  # physical limits beside those of the glossary
     "library_efficiency": (0.7, 1.0),
     "pointwise_passes": (1.0, 3.0),
-    "host_launch_time": (1e-6, 1e-3),
+    "host_launch_time": (1e-6, 1.5e-4),
     "launch_overhead": (5e-7, 2e-5),
     "dp_overlap": (0.05, 1.0),
     "parameter_overlap": (0.05, 1.0),
@@ -143,6 +144,11 @@ class Model:
             len(rows), len(constants)
         )
 
+    def of(self, keep: np.ndarray) -> Model:
+        """The same for some of the rows."""
+        rows = [row for row, kept in zip(self.rows, keep, strict=True) if kept]
+        return Model(self.catalog, rows, self.workload, self.constants)
+
     def logs(self, trials: np.ndarray) -> np.ndarray:
         """ln(predicted / measured) by row and trial; ``trials`` are logarithms of the constants, one row each."""
         labels, columns = [], {name: [] for name in self.rows[0].columns}
@@ -195,9 +201,7 @@ def damped(errors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def fit(model: Model, chosen: np.ndarray | None = None, start: np.ndarray | None = None) -> Fit:
     """Fit the constants of a model to the chosen rows (all of them by default)."""
     keep = np.ones(len(model.rows), bool) if chosen is None else chosen
-    used = Model(
-        model.catalog, [r for r, k in zip(model.rows, keep, strict=True) if k], model.workload, model.constants
-    )
+    used = model.of(keep)
     centre = np.log([c.start for c in model.constants])
     width = np.array([c.spread for c in model.constants])
     low, high = (np.log([getattr(c, end) for c in model.constants]) for end in ("low", "high"))
@@ -211,18 +215,18 @@ def fit(model: Model, chosen: np.ndarray | None = None, start: np.ndarray | None
         return kept[key]
 
     def residuals(point: np.ndarray) -> np.ndarray:
-        return np.concatenate([damped(at(point)[0])[0] / DAMPED, (point - centre) / width])
+        return np.concatenate([damped(at(point)[0])[0] / NOISE, (point - centre) / width])
 
     def jacobian(point: np.ndarray) -> np.ndarray:
         errors, slopes = at(point)
-        return np.vstack([damped(errors)[1][:, None] * slopes / DAMPED, np.diag(1 / width)])
+        return np.vstack([damped(errors)[1][:, None] * slopes / NOISE, np.diag(1 / width)])
 
     first = np.clip(centre + width / 2 if start is None else np.log(start), low + 1e-6, high - 1e-6)
     found = least_squares(residuals, first, cast(Any, jacobian), (low, high), xtol=1e-4, ftol=1e-4, max_nfev=15)
     errors = at(found.x)[0]
-    scale = (1.4826 * np.median(np.abs(errors)) / DAMPED) ** 2
+    scale = (1.4826 * np.median(np.abs(errors)) / NOISE) ** 2
     normal = found.jac.T @ found.jac
-    covariance = np.linalg.inv(normal) * max(scale, 1e-6)
+    covariance = np.linalg.inv(normal) * max(scale, 1.0)
     return Fit(model.constants, np.exp(found.x), covariance, errors)
 
 

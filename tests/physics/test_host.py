@@ -1,8 +1,7 @@
-"""Kernels that wait for the host; stages cut by cost, against the loop that cuts them; partial recomputation; margins."""
+"""Kernels that wait for the host; stages cut by cost against the loop that cuts them; partial recomputation; margins."""
 
 from math import exp, log
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
