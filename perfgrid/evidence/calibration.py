@@ -120,7 +120,7 @@ def constants_of(catalog: Catalog, table: str, entries: Sequence[str], names: It
             raise PerfgridError(f"{table} has no quantity {name!r}{nearest(name, known)}")
         if name not in BOUNDS:
             raise PerfgridError(f"{name} is no constant to fit; those are {', '.join(sorted(BOUNDS))}")
-        entry = catalog.entry(table, entries[0])
+        entry, *_ = (catalog.entry(table, entry) for entry in entries)
         value, (low, high) = float(cast(float, entry.values[name])), BOUNDS[name]
         detail = entry.details.get(name)
         fitted = detail is not None and detail.confidence == CALIBRATED
@@ -245,9 +245,9 @@ def calibrate(
     record concerns the entries or none of the constants is informed by ten rows.
     """
     catalog = catalog or load_catalog()
+    constants = constants_of(catalog, table, tuple(entries), names)  # a mistake in a name comes first
     records, _ = read_records(record_files([paths] if isinstance(paths, str | Path) else paths), catalog)
     rows, catalog, unpredicted = _rows(records, catalog, table, tuple(entries), group)
-    constants = constants_of(catalog, table, tuple(entries), names)
     model = Model(catalog, rows, "training", constants)
     centre = np.log([c.start for c in constants])
     errors, slopes = model.derivatives(centre)

@@ -1,4 +1,4 @@
-"""Kernels that wait for the host; stages cut by cost against the loop that cuts them; partial recomputation; margins."""
+"""Kernels that wait for the host; stages cut by cost, against the loop that does; partial recomputation; margins."""
 
 from math import exp, log
 
