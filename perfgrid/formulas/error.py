@@ -11,19 +11,19 @@ from perfgrid.engine.registry import formula
 CENTRAL_90 = 1.645  # standard deviations of the ends of the central 90 % of a normal distribution
 
 
-@formula(unit="s", source="perfgrid2026accuracy")
+@formula(unit="s", source="jcgm2008gum")
 def step_time_low(step_time, model_error):
     """Lower end of the interval in which 90 of 100 measured steps are expected."""
     return step_time * xp.exp(-CENTRAL_90 * model_error)
 
 
-@formula(unit="s", source="perfgrid2026accuracy")
+@formula(unit="s", source="jcgm2008gum")
 def step_time_high(step_time, model_error):
     """Upper end of the interval in which 90 of 100 measured steps are expected."""
     return step_time * xp.exp(CENTRAL_90 * model_error)
 
 
-@formula(unit="1", source="perfgrid2026accuracy")
+@formula(unit="1", source="jcgm2008gum")
 def tie_margin(ranking_error):
     """Relative difference of two step times of a stack below which the model does not tell which one is shorter.
 
