@@ -113,6 +113,7 @@ def accuracy_page(
     out += ["## Calibrated software stacks\n", _CALIBRATED, _markdown(CONSTANTS, calibration_rows(calibrations)), ""]
     out += [_LEFT_OUT, _markdown(SOURCES, source_rows(calibrations, summary["groups"])), ""]
     out += ["## Intervals\n", _INTERVALS.format(**_covered(summary)), ""]
+    out += ["## Aims\n", _AIMS, _markdown(AIMS, aim_rows(summary)), ""]
     out += ["## Farthest from the measurement\n", _markdown(WORST, worst_rows(summary["worst"])), ""]
     out += ["## Not predicted\n", _markdown(("records", "reason"), reason_rows(summary["reasons"])), ""]
     out += ["## What stands behind each source\n", _CONVENTIONS]
@@ -130,6 +131,24 @@ def _markdown(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
 
 
+@cache
+def aims() -> dict[str, dict[str, Any]]:
+    """What the error of each group should not exceed."""
+    return tomllib.loads(Path(__file__).with_name("aims.toml").read_text(encoding="utf-8"))
+
+
+def aim_rows(summary: Mapping[str, Any]) -> list[list[str]]:
+    """One row per group with an aim, as AIMS says: those that miss it first."""
+    known = {**summary["groups"], **summary["totals"]}
+    rows = []
+    for name, aim in aims().items():
+        stated = [e for e in ("median", "p90", "rank") if e in aim and known[name][e] is not None]
+        missed = [e for e in stated if (known[name][e] < aim[e] if e == "rank" else known[name][e] > aim[e])]
+        reached, wanted = (", ".join(f"{e} {of[e]:.3g}" for e in stated) for of in (known[name], aim))
+        rows.append([name, wanted, reached, "missed" if missed else "reached", aim.get("cause", "") if missed else ""])
+    return sorted(rows, key=lambda row: row[3])
+
+
 def _covered(summary: Mapping[str, Any]) -> dict[str, Any]:
     """The share of measured steps inside the stated intervals, of all and by source."""
     groups = {n: g for n, g in summary["groups"].items() if g.get("covered") is not None}
@@ -140,6 +159,10 @@ def _covered(summary: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+AIMS = ("group", "aim", "today", "", "why, and what it would take")
+_AIMS = """What the error of each group should be at most, and where it is more the cause, found row by row with
+`perfgrid validate --explain`.
+"""
 _CALIBRATED = """Of a software stack with ten records or more a few constants are fitted to its step times, shared by
 all its devices, models and sources (`perfgrid calibrate --software NAME`; `perfgrid/evidence/calibrations.toml` says
 which). The fit goes through the model, in logarithms, from the priors of the table, and within physical bounds; far
