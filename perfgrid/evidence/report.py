@@ -175,7 +175,8 @@ of the same stack alone. Stacks with one source cannot be checked in this way.
 """
 _INTERVALS = """`step_time_low` and `step_time_high` are outputs like any other: the interval in which 90 of 100
 measured steps are expected, by the spread of errors of the software (`model_error` of the catalog, from these
-records; 0.3 where there are none). {all} of the records here lie inside; least in {worst}. Designs of one stack share
+records; 0.3 where there are none). {all} of the records here lie inside; least in
+{worst}. Designs of one stack share
 most of their error: two step times closer than `tie_margin` (from `ranking_error`, the spread within a source) are
 called tied by `perfgrid compare` and, with `--top`, by `perfgrid best`. Ranges of single assumptions of the catalog
 are propagated by samples ([study.md](study.md)).
