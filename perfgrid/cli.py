@@ -18,6 +18,7 @@ from perfgrid import cli_stream
 from perfgrid.analysis import best as best_designs
 from perfgrid.analysis import violations
 from perfgrid.cli_best import best_command
+from perfgrid.cli_calibrate import calibrate_command
 from perfgrid.cli_catalog import catalog_app
 from perfgrid.cli_frontier import frontier_of, frontier_rows, print_frontier
 from perfgrid.cli_reduce import distribution_command
@@ -52,6 +53,7 @@ app = typer.Typer(
 )
 app.add_typer(catalog_app, name="catalog")
 app.command("validate")(validate_command)
+app.command("calibrate")(calibrate_command)
 app.command("best")(best_command)
 app.command("diff")(diff_command)
 app.command("distribution")(distribution_command)
@@ -255,6 +257,7 @@ def compare_command(
     if as_json:
         parts = [{"part": n, "a": x, "b": y} for n, x, y in found.parts]
         data = {"a": found.a, "b": found.b, "step_time": [before, after], "speedup": found.speedup, "parts": parts}
+        data |= {"tie_margin": found.tie_margin, "tied": found.tied}
         print(json.dumps(data, default=_plain))
         return
     for name, point in (("A", found.a), ("B", found.b)):
@@ -266,6 +269,8 @@ def compare_command(
             rows.append([WORDS[part], number(x, "s"), number(y, "s"), _signed(y - x), share])
     show(text_table(["", "A", "B", "change", "of the change"], rows, right=("A", "B", "change", "of the change")))
     out.print(f"B takes {after / before:.3g} times as long as A (a step is {found.speedup:.3g} times as fast)")
+    if found.tied:
+        out.print(f"a tie: differences below {found.tie_margin:.0%} are within the model's error for this software")
 
 
 @app.command()

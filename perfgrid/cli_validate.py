@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from perfgrid.catalog import load_catalog
 from perfgrid.engine.errors import PerfgridError
 from perfgrid.evidence.figure import draw
 from perfgrid.evidence.report import HEADERS, WORST, error_rows, reason_rows, worst_rows
@@ -25,6 +26,7 @@ def validate_command(
     group: Annotated[str | None, typer.Option("--group", help="Only the records of one source.")] = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Result file (.nc), a row per record.")] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing result file.")] = False,
+    catalog: Annotated[list[Path] | None, typer.Option("--catalog", help="Your own catalog files, joined in.")] = None,
     bulk: Annotated[bool, typer.Option("--bulk", help="Score rows of tier bulk as well.")] = False,
     verbose: Annotated[bool, typer.Option("--verbose", help="List every record that is not predicted.")] = False,
     derive: Annotated[str | None, typer.Option("--explain", help="Derive the prediction of one record.")] = None,
@@ -43,7 +45,7 @@ def validate_command(
         raise PerfgridError(f"--depth must be 0 or more, found {depth}")
     if output is not None:
         check_output(output, overwrite)
-    found = validate(files or (), group, bulk=bulk)
+    found = validate(files or (), group, load_catalog(*(catalog or ())), bulk)
     for problem in found.problems:
         err.print(f"{problem.place}: {problem.sentence}", soft_wrap=True)
     if output is not None:

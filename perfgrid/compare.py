@@ -20,6 +20,8 @@ from perfgrid.run import evaluate, restore
 from perfgrid.study import Study
 from perfgrid.study_file import CLUSTER_SIZE
 
+TIE_MARGIN = "tie_margin"
+
 
 @dataclass(frozen=True)
 class Comparison:
@@ -28,6 +30,7 @@ class Comparison:
     a: dict[str, Any]
     b: dict[str, Any]
     parts: tuple[tuple[str, float, float], ...]
+    tie_margin: float = 0.0  # relative difference below which the model's error hides which one is faster
 
     @property
     def step_time(self) -> tuple[float, float]:
@@ -39,6 +42,11 @@ class Comparison:
         """How many times faster b is."""
         before, after = self.step_time
         return before / after
+
+    @property
+    def tied(self) -> bool:
+        """Whether the difference is within the error that the model has in comparing designs."""
+        return max(self.speedup, 1 / self.speedup) <= 1 + self.tie_margin
 
 
 def compare(
@@ -83,7 +91,8 @@ def compare(
         raise PerfgridError(f"both sides come to the same design: {_told(points[0])}")
     found = [_parts(space, registry, choices, index) for index in chosen]
     parts = [(name, found[0][name], found[1][name]) for name in BREAKDOWN]
-    return Comparison(points[0], points[1], tuple(sorted(parts, key=lambda part: -abs(part[2] - part[1]))))
+    margin = max(values[TIE_MARGIN] for values in found)
+    return Comparison(points[0], points[1], tuple(sorted(parts, key=lambda part: -abs(part[2] - part[1]))), margin)
 
 
 def _rows(space: Space, side: Mapping[str, Any]) -> dict[str, np.ndarray]:
@@ -161,12 +170,12 @@ def _objective(what: Study | xr.Dataset, dataset: xr.Dataset) -> tuple[str | Non
 
 
 def _parts(space: Space, registry: Registry, choices: Mapping[str, str], index: tuple[int, ...]) -> dict[str, float]:
-    """The parts of the step time at one point. PerfgridError, with every reason, where it is infeasible."""
-    graph, values = replay_point(registry, space, BREAKDOWN, index, choices)
+    """Parts and margin of ties of a step at one point. PerfgridError, with every reason, where it is infeasible."""
+    graph, values = replay_point(registry, space, (*BREAKDOWN, TIE_MARGIN), index, choices)
     if violated := violated_at(graph, values):
         reasons = "; ".join(f"{v.reason} [{v.name}]" for v in violated)
         raise PerfgridError(f"the design {_told(point_of(space, index))} is infeasible: {reasons}")
-    return {name: float(values[name]) for name in BREAKDOWN}
+    return {name: float(values[name]) for name in (*BREAKDOWN, TIE_MARGIN)}
 
 
 def _told(labels: Mapping[str, Any]) -> str:

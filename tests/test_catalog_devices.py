@@ -63,6 +63,7 @@ def test_rates_of_formats_are_simple_multiples(device):
 VECTOR_OPERATIONS = {"v100": 128, "a100": 128, "mi250": 128, "tpu-v3": 2048, "tpu-v4": 2048}  # per core and clock
 VECTOR_OPERATIONS |= dict.fromkeys(("l40s", *HOPPER, *BLACKWELL, "mi300", "mi325", "mi35"), 256)
 VECTOR_OPERATIONS |= dict.fromkeys(("tpu-v5e", "tpu-v5p", "tpu-v6e", "tpu-v7"), 4096)
+HELD = {"h100-sxm-96gb-500w-hbm2e": 0.81}  # clock under a power cap over the stated one
 EXPONENTIALS = dict.fromkeys(VECTOR_OPERATIONS, 16)
 EXPONENTIALS |= dict.fromkeys(("b300", "gb300", "mi35"), 32)
 EXPONENTIALS |= dict.fromkeys(("tpu-v3", "tpu-v4", "tpu-v5e", "tpu-v5p", "tpu-v6e", "tpu-v7"), 1024)
@@ -72,7 +73,7 @@ EXPONENTIALS |= dict.fromkeys(("tpu-v3", "tpu-v4", "tpu-v5e", "tpu-v5p", "tpu-v6
 def test_vector_units_and_exponentials_per_core_and_clock(device):
     """Vendors state the vector rate of Hopper and Blackwell at a clock that the matrix units do not hold."""
     v = values_of(device.name)
-    per_clock = v["cores"] * v["clock_frequency"]
+    per_clock = v["cores"] * v["clock_frequency"] * HELD.get(device.name, 1.0)
     vector = v["vector_rate"] / per_clock / VECTOR_OPERATIONS[family(device)]
     assert 0.97 <= vector <= (1.09 if family(device) in (*HOPPER, *BLACKWELL) else 1.01)
     assert v["special_function_rate"] / per_clock == pytest.approx(EXPONENTIALS[family(device)], rel=0.09)
@@ -88,7 +89,7 @@ def test_vectors_of_gaudi_run_on_their_own_cores():
 @pytest.mark.parametrize("device", DEVICES, ids=identity)
 def test_bytes_per_core_and_clock(device):
     v = values_of(device.name)
-    per_clock = v["cores"] * v["clock_frequency"]
+    per_clock = v["cores"] * v["clock_frequency"] * HELD.get(device.name, 1.0)
     loads = {"tpu-v3": 1, "tpu-v4": 2}  # vector registers of 4 KiB that a core fills in a clock; three since v5
     scratchpad = 4096 * loads.get(family(device), 3) if device.name.startswith("tpu") else 128
     scratchpad *= 2 if family(device) in (*BLACKWELL, "mi35") else 1
@@ -178,11 +179,17 @@ MEASURED = {  # TFLOP/s of the largest 16-bit product found (Stas Bekman's scan 
 }  # fmt: skip
 
 
+SUSTAINED = ("b200", "b300", "gb200")
+
+
 @pytest.mark.parametrize("name", MEASURED)
 def test_matrix_efficiency_is_the_measured_rate_over_the_peak(name):
-    v = values_of(name)
-    assert v["matrix_efficiency"] * half_rate(v) == pytest.approx(MEASURED[name] * 1e12, rel=2e-3)
-    assert CATALOG.entry("device", name).details["matrix_efficiency"].confidence == "measured"
+    """Of Blackwell the scan is the upper end: runs of some length are held by the power limit (Azure's guide)."""
+    v, detail = values_of(name), CATALOG.entry("device", name).details["matrix_efficiency"]
+    reached = detail.high if name in SUSTAINED else v["matrix_efficiency"]
+    assert reached * half_rate(v) == pytest.approx(MEASURED[name] * 1e12, rel=2e-3)
+    assert detail.confidence == ("estimate" if name in SUSTAINED else "measured")
+    assert 0.85 < v["matrix_efficiency"] / reached <= 1
 
 
 SYSTEMS = {  # devices in a scale-up domain, watts, Gbit/s of network per device
@@ -205,12 +212,14 @@ def test_systems_of_devices(device):
 
 
 def test_devices_that_differ_in_one_thing_differ_in_nothing_else():
-    """The 500 W part is an H100 with other memory, other reached fractions and no known price."""
+    """The 500 W part is an H100 with other memory, a lower clock under load and no known price."""
     whole, capped = values_of("h100-sxm-80gb"), values_of("h100-sxm-96gb-500w-hbm2e")
     memory = {"hbm_capacity", "hbm_bandwidth", "hbm_generation", "hbm_stacks", "hbm_efficiency"}
-    power = {"thermal_design_power", "matrix_efficiency", "fp8_matrix_efficiency"}
+    clocked = {"peak_fp32_rate", "vector_rate", "special_function_rate", "shared_memory_bandwidth", "l2_bandwidth"}
+    clocked |= {"register_bandwidth"}
+    power = {"thermal_design_power", "matrix_efficiency", "fp8_matrix_efficiency"} | clocked
     assert {q for q in whole if whole[q] != capped[q]} - {"purchase_price"} == memory | power
-    for quantity in ("matrix_efficiency", "fp8_matrix_efficiency"):
+    for quantity in ("matrix_efficiency", "fp8_matrix_efficiency", *clocked):
         assert 0.6 < capped[quantity] / whole[quantity] < 0.9
 
 

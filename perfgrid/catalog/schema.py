@@ -44,7 +44,7 @@ PLAUSIBLE = {  # what no stated number exceeds, far beyond any machine: products
     "J": (1e-18, 1e15),
 }
 LARGEST_COUNT = 1e9  # of anything that is counted
-CONFIDENCES = ("measured", "datasheet", "estimate")
+CONFIDENCES = ("measured", "datasheet", "calibrated", "estimate")
 
 
 class Variable(BaseModel):

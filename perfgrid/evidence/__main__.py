@@ -1,25 +1,41 @@
 """``python -m perfgrid.evidence``: validate the shipped records and write what the present formulas reach.
 
-Writes perfgrid/evidence/accuracy.json, to which the tests hold later changes, and docs/accuracy.md.
+Writes perfgrid/evidence/accuracy.json, to which the tests hold later changes, and docs/accuracy.md. With the names of
+software stacks (``all`` for every one that the catalog calls calibrated) it fits their constants anew first and keeps
+what it finds in perfgrid/evidence/calibrations.json: the catalog is edited by hand, with these values in view.
 """
 
 import json
+import sys
+import tomllib
+from datetime import UTC, datetime
 from pathlib import Path
 
+from .calibration import calibrate
+from .overlay import stated
 from .report import accuracy_page
 from .schema import read_records
 from .validation import RECORDED, validate
 
 PAGE = Path(__file__).parents[2] / "docs" / "accuracy.md"
+CALIBRATIONS = Path(__file__).with_name("calibrations.json")
+FITTED = Path(__file__).with_name("calibrations.toml")
 
 
-def main() -> None:
-    """Write both files."""
+def main(names: list[str]) -> None:
+    """Write all files."""
+    fitted = tomllib.loads(FITTED.read_text(encoding="utf-8"))
+    kept = json.loads(CALIBRATIONS.read_text(encoding="utf-8")) if CALIBRATIONS.exists() else {}
+    for name in fitted if names == ["all"] else names:
+        found = calibrate(table="software", entries=[name], names=fitted[name]["constants"])
+        kept[name] = stated(found, datetime.now(UTC).date())
+        CALIBRATIONS.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
+        print(name, {label: f"{c['value']:.3g}" for label, c in kept[name]["constants"].items()})
     summary = validate().summary()
     RECORDED.write_text(json.dumps(summary, indent=1) + "\n", encoding="utf-8")
-    PAGE.write_text(accuracy_page(summary, read_records()[0]), encoding="utf-8")
+    PAGE.write_text(accuracy_page(summary, read_records()[0], kept), encoding="utf-8")
     print(f"wrote {RECORDED} and {PAGE}")
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

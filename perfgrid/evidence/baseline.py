@@ -32,7 +32,7 @@ def kernel_flops(record: Record, columns: Mapping[str, Any], at: Mapping[str, An
     assert kernel is not None
     tokens, length = columns["microbatch"] * columns["sequence_length"], columns["sequence_length"]
     if kernel.op == "gemm":
-        return 2.0 * (kernel.m or 0) * (kernel.n or 0) * (kernel.k or 0)
+        return 2.0 * (kernel.groups or 1) * (kernel.m or 0) * (kernel.n or 0) * (kernel.k or 0)
     if kernel.op == "attention":
         whole = 4.0 * tokens * length * (kernel.heads or 0) * (kernel.head_dim or 0)
         return whole * (0.5 if kernel.causal else 1.0) * (3.5 if kernel.direction == "forward_backward" else 1.0)

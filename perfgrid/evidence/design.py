@@ -112,6 +112,7 @@ class Mapper:
             raise PerfgridError(f"not expressed: {record.quantity} of such a {record.kind}")
         columns = self.columns(record)
         stated = record.plan.recompute if record.plan else "none"
+        stated = None if convention(record, "recompute_open") else stated
         recompute = stated or ("none" if record.kind == "kernel" else LEAST_RECOMPUTE)
         return [Row(record.id, record, quantity, columns | {"recompute": recompute})]
 
@@ -177,7 +178,7 @@ class Mapper:
         if name in ("microbatch", "global_batch"):
             return kernel.batch or 1
         if name == "sequence_length":
-            return kernel.m if kernel.op == "gemm" else kernel.sequence_length
+            return (kernel.m or 0) * (kernel.groups or 1) if kernel.op == "gemm" else kernel.sequence_length
         if name == "flash_attention":
             return kernel.version not in UNFUSED_VERSIONS
         if name == "causal":
@@ -191,7 +192,7 @@ class Mapper:
         device = self.catalog.entry("device", record.device).values
         software = self.catalog.entry("software", columns["software"]).values
         topology = self.catalog.entry("topology", columns["topology"]).values
-        network = record.interconnect.scale_out_bandwidth
+        network = record.interconnect.scale_out_bandwidth or convention(record, "scale_out_bandwidth")
         own = cast(dict[str, float], topology["tier_stated_bandwidth"])
         found: dict[str, Any] = {
             "scale_up_size": record.scale_up_size,
@@ -253,6 +254,8 @@ def _layer_of(kernel: Kernel) -> dict[str, Any]:
     plain = {"layers": 1, "learned_positions": 0, "dropout": False, "gated_ffn": False, "tied_embeddings": True}
     if kernel.op == "gemm":
         widths = {"hidden_size": kernel.k, "ffn_size": kernel.n, "heads": 1, "kv_heads": 1, "head_dim": 128}
+        if (kernel.groups or 1) > 1:  # every row visits one expert
+            plain |= {"experts": kernel.groups, "experts_per_token": 1, "expert_ffn_size": kernel.n, "dense_layers": 0}
     else:
         hidden = (kernel.heads or 1) * (kernel.head_dim or 1)
         widths = {"hidden_size": hidden, "ffn_size": 4 * hidden, "heads": kernel.heads, "head_dim": kernel.head_dim}

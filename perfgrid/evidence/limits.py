@@ -19,7 +19,6 @@ _MODEL: dict[str, Callable[[Model], bool]] = {
 _RECORD: dict[str, Callable[[Record], bool]] = {
     "collectives on their own": lambda r: r.kind == "collective",
     "cost and power": lambda r: r.kind == "cost",
-    "grouped matrix products": lambda r: r.kernel is not None and r.kernel.op == "gemm" and (r.kernel.groups or 1) > 1,
     "expert layers on their own": lambda r: r.kernel is not None and r.kernel.op == "moe_layer",
     "copies on their own": lambda r: r.kernel is not None and r.kernel.op == "memcpy",
     "serving attention kernels": lambda r: r.kernel is not None and r.kernel.version == "flashmla",

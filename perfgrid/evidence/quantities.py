@@ -1,7 +1,8 @@
 """Which quantity answers a record, and the formulas for those that a step has no single quantity for.
 
 A kernel that was timed on its own is a kernel of a one-layer model: an attention kernel that of a model with its heads,
-a matrix product the first feed-forward product of a model with its widths.
+a matrix product the first feed-forward product of a model with its widths, several products in one kernel those of
+as many experts.
 """
 
 from __future__ import annotations
@@ -20,6 +21,12 @@ from .schema import Record
 def product_busy_time(gemm_time):
     """Time of one matrix product [M,K]·[K,N] as the first feed-forward product of M tokens, by resource."""
     return at(gemm_time, phase="forward", gemm_kernel="ffn_up")
+
+
+@formula(unit="s", source="gale2023megablocks")
+def grouped_product_busy_time(grouped_time):
+    """Time of several products [M,K]·[K,N] in one kernel, as the first products of as many experts, by resource."""
+    return at(grouped_time, phase="forward", grouped_gemm_kernel="expert_up")
 
 
 @formula(unit="s", source="dao2023flash2")
@@ -42,12 +49,14 @@ def attention_training_busy_time(attention_busy_time):
 
 FORMULAS: tuple[Callable[..., Any], ...] = (
     product_busy_time,
+    grouped_product_busy_time,
     attention_busy_time,
     attention_forward_busy_time,
     attention_training_busy_time,
 )
 KERNELS = {  # (operator, direction) -> quantity
     ("gemm", "forward"): "product_busy_time",
+    ("grouped gemm", "forward"): "grouped_product_busy_time",
     ("attention", "forward"): "attention_forward_busy_time",
     ("attention", "forward_backward"): "attention_training_busy_time",
     ("transformer_layer", "forward"): "layer_forward_time",
@@ -66,12 +75,16 @@ WORK = (  # what the trivial baseline counts
     "layer_forward_flops",
     "total_parameters",
 )
-OUTPUTS = tuple(dict.fromkeys((*QUANTITIES.values(), *LAYERS_ONLY, *KERNELS.values(), *BREAKDOWN, *WORK)))
+INTERVAL = ("step_time_low", "step_time_high")
+OUTPUTS = tuple(dict.fromkeys((*QUANTITIES.values(), *LAYERS_ONLY, *KERNELS.values(), *BREAKDOWN, *WORK, *INTERVAL)))
 
 
 def answering(record: Record, of_group: dict[str, str]) -> str | None:
     """The quantity that predicts a record's value; ``of_group`` names those of its source's own convention."""
     if record.kind == "kernel":
         kernel = record.kernel
-        return None if kernel is None else KERNELS.get((kernel.op, kernel.direction or "forward"))
+        if kernel is None:
+            return None
+        operator = f"grouped {kernel.op}" if kernel.op == "gemm" and (kernel.groups or 1) > 1 else kernel.op
+        return KERNELS.get((operator, kernel.direction or "forward"))
     return of_group.get(record.quantity, QUANTITIES.get(record.quantity))

@@ -12,6 +12,7 @@ from perfgrid.report.text import number
 from perfgrid.report.winners import WORDS
 
 from .design import conventions
+from .overlay import CONSTANTS, SOURCES, calibration_rows, source_rows
 from .schema import UNITS, Record
 
 ERRORS = ("median", "p90", "MAPE", "bias", "rank")
@@ -94,8 +95,13 @@ def modelled(records: Iterable[Record]) -> str:
     return ", ".join(found)
 
 
-def accuracy_page(summary: Mapping[str, Any], records: Sequence[Record]) -> str:
-    """The page that states how far predictions are from measurements, from `Validation.summary` and its records."""
+def accuracy_page(
+    summary: Mapping[str, Any], records: Sequence[Record], calibrations: Mapping[str, Mapping[str, Any]]
+) -> str:
+    """The page that states how far predictions are from measurements.
+
+    From `Validation.summary`, its records and the calibrations behind the catalog (`overlay.stated`) by software.
+    """
     kinds = {"training": "Training steps", "inference": "Inference", "kernel": "Kernels", "memory": "Memory"}
     out = [_HEAD]
     for kind, title in kinds.items():
@@ -104,6 +110,10 @@ def accuracy_page(summary: Mapping[str, Any], records: Sequence[Record]) -> str:
         total = {n: g for n, g in summary["totals"].items() if g["kind"] == kind}
         rows = {**groups, **parts, **total}
         out += [f"## {title}\n", _markdown(HEADERS, error_rows(rows, rows)), ""]
+    out += ["## Calibrated software stacks\n", _CALIBRATED, _markdown(CONSTANTS, calibration_rows(calibrations)), ""]
+    out += [_LEFT_OUT, _markdown(SOURCES, source_rows(calibrations, summary["groups"])), ""]
+    out += ["## Intervals\n", _INTERVALS.format(**_covered(summary)), ""]
+    out += ["## Aims\n", _AIMS, _markdown(AIMS, aim_rows(summary)), ""]
     out += ["## Farthest from the measurement\n", _markdown(WORST, worst_rows(summary["worst"])), ""]
     out += ["## Not predicted\n", _markdown(("records", "reason"), reason_rows(summary["reasons"])), ""]
     out += ["## What stands behind each source\n", _CONVENTIONS]
@@ -121,6 +131,56 @@ def _markdown(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
 
 
+@cache
+def aims() -> dict[str, dict[str, Any]]:
+    """What the error of each group should not exceed."""
+    return tomllib.loads(Path(__file__).with_name("aims.toml").read_text(encoding="utf-8"))
+
+
+def aim_rows(summary: Mapping[str, Any]) -> list[list[str]]:
+    """One row per group with an aim, as AIMS says: those that miss it first."""
+    known = {**summary["groups"], **summary["totals"]}
+    rows = []
+    for name, aim in aims().items():
+        stated = [e for e in ("median", "p90", "rank") if e in aim and known[name][e] is not None]
+        missed = [e for e in stated if (known[name][e] < aim[e] if e == "rank" else known[name][e] > aim[e])]
+        reached, wanted = (", ".join(f"{e} {of[e]:.3g}" for e in stated) for of in (known[name], aim))
+        rows.append([name, wanted, reached, "missed" if missed else "reached", aim.get("cause", "") if missed else ""])
+    return sorted(rows, key=lambda row: row[3])
+
+
+def _covered(summary: Mapping[str, Any]) -> dict[str, Any]:
+    """The share of measured steps inside the stated intervals, of all and by source."""
+    groups = {n: g for n, g in summary["groups"].items() if g.get("covered") is not None}
+    worst = sorted(groups, key=lambda n: groups[n]["covered"])[:3]
+    return {
+        "all": f"{summary['totals']['all training']['covered']:.0%}",
+        "worst": ", ".join(f"{n} ({groups[n]['covered']:.0%} of {groups[n]['predicted']})" for n in worst),
+    }
+
+
+AIMS = ("group", "aim", "today", "", "why, and what it would take")
+_AIMS = """What the error of each group should be at most, and where it is more the cause, found row by row with
+`perfgrid validate --explain`.
+"""
+_CALIBRATED = """Of a software stack with ten records or more a few constants are fitted to its step times, shared by
+all its devices, models and sources (`perfgrid calibrate --software NAME`; `perfgrid/evidence/calibrations.toml` says
+which). The fit goes through the model, in logarithms, from the priors of the table, and within physical bounds; far
+rows count less. What the catalog holds is rounded from here. A constant at a bound (`pointwise_passes` of 3) stands
+for more than its name says: what these stacks do beside the counted kernels, reading and writing memory. **Source
+left out** is the error when every source is predicted with constants from the others.
+"""
+_LEFT_OUT = """By source: the error with its own rows among the fitted ones, and with constants from the other sources
+of the same stack alone. Stacks with one source cannot be checked in this way.
+"""
+_INTERVALS = """`step_time_low` and `step_time_high` are outputs like any other: the interval in which 90 of 100
+measured steps are expected, by the spread of errors of the software (`model_error` of the catalog, from these
+records; 0.3 where there are none). {all} of the records here lie inside; least in
+{worst}. Designs of one stack share
+most of their error: two step times closer than `tie_margin` (from `ranking_error`, the spread within a source) are
+called tied by `perfgrid compare` and, with `--top`, by `perfgrid best`. Ranges of single assumptions of the catalog
+are propagated by samples ([study.md](study.md)).
+"""
 _HEAD = """# Accuracy
 
 <!-- Written by `python -m perfgrid.evidence`; do not edit. -->
@@ -129,11 +189,13 @@ Every number below compares perfgrid with published measurements of real systems
 (`perfgrid/evidence/records`; [records.md](records.md) describes their fields). `perfgrid validate` prints the same
 tables from the formulas and the catalog as they are, `perfgrid validate --explain ID` derives a single prediction.
 
-No constant is fitted to a training step: constants come from data sheets, microbenchmarks of kernels and links, and
-counting. One comes from kernels below: `softmax_overlap`, read off two of the `flashattn` rows of version 3 (head
-dimensions 64 and 128 at 16384 tokens). Where the structure of a formula was found by looking at published kernels and
-steps (what fused attention waits for, float32 gradient accumulation, the scattered hand-over between stages) these rows
-check it in-sample; its docstring or its test says so.
+Constants of devices and fabrics come from data sheets, microbenchmarks of kernels and links, and counting: none is
+fitted to a training step. Of seven software stacks two to four constants are (see below); the tables are in-sample
+for them. One comes from kernels: `softmax_overlap`, read off two of the `flashattn` rows of version 3 (head
+dimensions 64 and 128 at 16384 tokens); that the attention of NeMo's recipes up to early 2025 runs at the rates of
+version 2 is inferred from the records of long sequences. Where the structure of a formula was found by looking at
+published kernels and steps (what fused attention waits for, float32 gradient accumulation, the scattered hand-over
+between stages) these rows check it in-sample; its docstring or its test says so.
 
 Of the inference stacks three times in the catalog (`step_overhead`, `sequence_overhead`, `collective_overhead`) and,
 for TensorRT-LLM of 2024, `launch_overhead` are **calibrated on all records of the stack at once**, one set for all

@@ -27,6 +27,7 @@ from .metrics import Error, constant_rate, error_of
 from .quantities import FORMULAS, OUTPUTS
 from .schema import UNITS, Problem, Record, read_records, record_files
 
+CALIBRATED = "calibrated"  # confidence of a value of the catalog that comes from a calibration
 KINDS = ("training", "inference", "kernel", "memory")  # in the order of the report
 RECORDED = Path(__file__).with_name("accuracy.json")  # what the formulas reached when it was last written
 WHOLE = 10**9  # rows up to which everything is evaluated in the exact small stage: all of them
@@ -45,6 +46,13 @@ class Prediction:
     bound_by: str = ""  # the largest part of the time, and its share
     fits: bool | None = None  # whether the formulas say that the design fits the device memory
     label: str = ""  # its row in the study
+    fitted: tuple[str, ...] = ()  # constants behind it that were fitted to step times
+    ends: tuple[float, float] | None = None  # of the interval in which 90 of 100 measurements are expected
+
+    @property
+    def covered(self) -> bool | None:
+        """Whether the measurement lies within the interval; None where none is stated."""
+        return None if self.ends is None else self.ends[0] <= self.record.value <= self.ends[1]
 
     @property
     def ratio(self) -> float | None:
@@ -54,7 +62,9 @@ class Prediction:
     def stated(self) -> dict[str, Any]:
         """The comparison as plain data."""
         names = {"id": self.record.id, "quantity": self.record.quantity, "measured": self.record.value}
-        return {**names, "predicted": self.predicted, "bound_by": self.bound_by, "fits": self.fits}
+        return {
+            **names, "predicted": self.predicted, "ends": self.ends, "bound_by": self.bound_by, "fits": self.fits,
+        }  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -68,13 +78,16 @@ class Group:
     baseline: Error
     baseline_constants: int
     over_memory: int  # rows that ran, but do not fit the device memory by the formulas
+    covered: float | None = None  # share of the measurements within the stated intervals
+    fitted_constants: int = 0  # behind these predictions, shared with other groups of the same software
 
     def stated(self) -> dict[str, Any]:
         """The errors as plain data."""
         own, baseline = asdict(self.error), asdict(self.baseline)
         del own["rows"], baseline["rows"]
-        counts = {"kind": self.kind, "n": self.records, "predicted": self.error.rows, "fitted_constants": 0}
-        counts["over_memory"] = self.over_memory
+        counts = {"kind": self.kind, "n": self.records, "predicted": self.error.rows}
+        counts["fitted_constants"] = self.fitted_constants
+        counts |= {"over_memory": self.over_memory, "covered": self.covered}
         return {**counts, **own, "baseline": {**baseline, "fitted_constants": self.baseline_constants}}
 
 
@@ -230,7 +243,10 @@ def _group(name: str, rows: list[Prediction]) -> Group:
     ]
     constants = len({kind_of(p.record) for p in found})
     over = sum(p.fits is False for p in found)
-    return Group(name, rows[0].record.kind, len(rows), errors[0], errors[1], constants, over)
+    fitted = {constant for p in found for constant in p.fitted}
+    inside = [p.covered for p in found if p.covered is not None]
+    covered = float(np.mean(inside)) if inside else None
+    return Group(name, rows[0].record.kind, len(rows), errors[0], errors[1], constants, over, covered, len(fitted))
 
 
 def validate(
@@ -297,8 +313,16 @@ def _evaluated(mapped: Designs, workload: str) -> tuple[dict[str, Prediction], S
     found: dict[str, Prediction] = {}
     for i, row in enumerate(mapped.rows):
         at = {name: values[i] for name, values in columns.items()}
-        found[row.record.id] = _prediction(row, at, {n: a["reason"] for n, a in constraints.items() if not at[n]})
+        violated = {n: a["reason"] for n, a in constraints.items() if not at[n]}
+        found[row.record.id] = replace(_prediction(row, at, violated), fitted=_fitted(mapped.catalog, row))
     return found, study
+
+
+def _fitted(catalog: Catalog, row: Row) -> tuple[str, ...]:
+    """The constants of a row's software that were fitted to step times."""
+    entry = catalog.entry("software", row.columns["software"])
+    names = [name for name, detail in entry.details.items() if detail.confidence == CALIBRATED]
+    return tuple(f"{entry.name}.{name}" for name in names if row.quantity == "step_time")
 
 
 def _column(array: xr.DataArray, count: int) -> np.ndarray:
@@ -330,6 +354,7 @@ def _prediction(row: Row, at: dict[str, Any], violated: dict[str, str]) -> Predi
         bound_by=bound,
         fits=bool(at["fits_memory"]) if record.kind != "kernel" else None,
         label=row.label,
+        ends=(float(at["step_time_low"]), float(at["step_time_high"])) if row.quantity == "step_time" else None,
     )
 
 

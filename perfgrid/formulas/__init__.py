@@ -17,6 +17,7 @@ from . import (
     die,
     dualpipe,
     energy,
+    error,
     event_energy,
     exchange,
     expert_parallel,
@@ -24,6 +25,7 @@ from . import (
     fabrics,
     flash,
     gemm,
+    host,
     implementation,
     inference,
     latent_attention,
@@ -92,7 +94,9 @@ REGISTRY_MODULES = (
     memory,
     token_prediction,
     training,
+    host,
     step,
+    error,
     reliability,
 )
 

@@ -47,9 +47,9 @@ def fp8_reached_fraction(fp8_matrix_efficiency, matrix_efficiency, peak_fp8_rate
 
 
 @alternative(of="reached_fraction", by="precision", label="fp4", unit="1", source="stas2025ml")
-def fp4_reached_fraction(fp8_reached_fraction):
-    """Fraction of the peak rate that large matrix products reach in 4 bits: as in 8 bits, of which scans exist."""
-    return fp8_reached_fraction
+def fp4_reached_fraction(fp4_matrix_efficiency, fp8_reached_fraction):
+    """Fraction of the peak rate that large matrix products reach in 4 bits; as in 8 bits where none is stated."""
+    return xp.where(fp4_matrix_efficiency > 0, fp4_matrix_efficiency, fp8_reached_fraction)
 
 
 @formula(unit="FLOP/s", source="stas2025ml")

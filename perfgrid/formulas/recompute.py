@@ -2,7 +2,8 @@
 
 Only two counts depend on the mode; every time, call and FLOP that is repeated is a product with one of them. Beside any
 mode but ``full``, which repeats everything, single modules may be computed again, by flags: their outputs are dropped.
-The label ``least`` leaves the mode to the system: the least recomputation that fits the memory of the device.
+The label ``least`` leaves the mode to the system: the least recomputation that fits the memory of the device, of whole
+layers no more than must be.
 """
 
 from perfgrid.engine import xp
@@ -111,7 +112,8 @@ def module_recompute_time(
 
 
 # ---- the least recomputation that fits ------------------------------------------------------------------------------
-# Every mode is tabulated along `recompute_mode`; the first whose memory fits is taken, and full where none fits.
+# Every mode is tabulated along `recompute_mode`; the first whose memory fits is taken, and where neither of the first
+# two does as many layers of each stage are recomputed whole as must be (the block method of Megatron-LM).
 
 
 @formula(unit="byte", source="korthikanti2022")
@@ -152,10 +154,14 @@ def STAGE_stage_mode_memory(
 
 
 @formula(unit="byte", source="korthikanti2022")
+def mode_stage_memory(first_stage_mode_memory, middle_stage_mode_memory, last_stage_mode_memory):
+    """Memory of one device of the fullest stage without working space, by recompute_mode."""
+    return xp.maximum(first_stage_mode_memory, xp.maximum(middle_stage_mode_memory, last_stage_mode_memory))
+
+
+@formula(unit="byte", source="korthikanti2022")
 def mode_memory(
-    first_stage_mode_memory,
-    middle_stage_mode_memory,
-    last_stage_mode_memory,
+    mode_stage_memory,
     layer_linear_activations,
     dropped_activations,
     layer_score_activations,
@@ -170,19 +176,35 @@ def mode_memory(
     reserved_memory,
 ):
     """Memory of one device of the fullest stage, by recompute_mode."""
-    stages = xp.maximum(first_stage_mode_memory, xp.maximum(middle_stage_mode_memory, last_stage_mode_memory))
     parts = (layer_linear_activations + dropped_activations, layer_score_activations, expanded_activations)
     repeated = repeated_activations(*parts, mode_layer_recomputed, mode_core_recomputed, latents_dropped, unfused)
-    return stages + repeated + layers_in_transit * mode_activations + steady_working_memory + reserved_memory
+    return mode_stage_memory + repeated + layers_in_transit * mode_activations + steady_working_memory + reserved_memory
 
 
-@formula(unit="1", source="korthikanti2022")
-def mode_share(mode_memory, hbm_capacity):
-    """1 at the least recomputation whose memory fits the device, by recompute_mode: full where none does."""
+@formula(unit="1", source="nvidia2026recompute")
+def full_layers_share(mode_stage_memory, mode_memory, hbm_capacity, stage_layers):
+    """Part of the layers of a stage that is recomputed whole, the others selectively, so that just all of it fits.
+
+    Whole layers are counted; the space in which one of them is repeated is needed however few there are.
+    """
+    kept, dropped = (at(mode_stage_memory, recompute_mode=mode) for mode in ("selective", "full"))
+    room = hbm_capacity - (at(mode_memory, recompute_mode="full") - dropped)
+    share = (kept - room) / xp.where(kept > dropped, kept - dropped, kept)
+    return xp.clip(xp.ceil(share * stage_layers) / stage_layers, 0.0, 1.0)
+
+
+@formula(unit="1", source="nvidia2026recompute")
+def mode_share(mode_memory, hbm_capacity, full_layers_share):
+    """Part of the layers in each mode with the least recomputation whose memory fits, by recompute_mode.
+
+    Nothing or the attention core of all layers where that fits, otherwise as many whole layers as must be; all where
+    nothing fits.
+    """
     fits = xp.where(mode_memory <= hbm_capacity, 1.0, 0.0)
     none = at(fits, recompute_mode="none")
     selective = (1 - none) * at(fits, recompute_mode="selective")
-    return table("recompute_mode", none=none, selective=selective, full=1 - none - selective)
+    full = (1 - none - selective) * full_layers_share
+    return table("recompute_mode", none=none, selective=1 - none - full, full=full)
 
 
 @alternative(of="layer_activations", by="recompute", label="least", unit="byte", source="korthikanti2022")
@@ -223,8 +245,10 @@ def full_recompute_number():
 
 @_mode("recompute_number", "least")
 def least_recompute_number(mode_share):
-    """Number of the least recomputation mode that fits."""
-    return total(mode_share * table("recompute_mode", none=0.0, selective=1.0, full=2.0), "recompute_mode")
+    """Number of the least recomputation mode that fits; that of the strongest where layers differ."""
+    some = xp.where(mode_share > 0, 1.0, 0.0)
+    full, none = at(some, recompute_mode="full"), at(mode_share, recompute_mode="none")
+    return 2 * full + (1 - full) * (1 - none)
 
 
 @formula(unit="1", source="korthikanti2022", flags=INNER.labels["recompute_mode"])

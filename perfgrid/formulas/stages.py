@@ -75,10 +75,26 @@ def weight_copies_of_dualpipe():
 # ---- what a stage holds ---------------------------------------------------------------------------------------------
 
 
+@formula(unit="1", source="nanotron2024")
+def head_layers(stages_by_cost, hidden_size, vocab_size, layer_matrix_parameters, chunks):
+    """Layers that the output head counts as where a pipeline is cut into stages; 0 where layers alone are counted.
+
+    By the weights of its matrix over those of a layer.
+    """
+    return xp.where(stages_by_cost & (chunks == 1), hidden_size * vocab_size / layer_matrix_parameters, 0.0)
+
+
+@formula(unit="1", source="nanotron2024")
+def stages_end(head_layers, pp):
+    """1 where a stage ends behind the block with which it has its share of the cost, 0 where layers are counted."""
+    return xp.where((head_layers > 0) & (pp > 1), 1.0, 0.0)
+
+
 @formula(unit="1", source="narayanan2021")
-def stage_layers(layers, pp):
-    """Layers of the fullest stage."""
-    return xp.ceil(layers / pp)
+def stage_layers(layers, pp, head_layers, stages_end):
+    """Layers of the fullest stage: even, or as many as it takes to exceed an even share of the cost."""
+    share = (layers + head_layers) / pp
+    return xp.where(stages_end > 0, xp.minimum(xp.floor(share) + 1, layers), xp.ceil(layers / pp))
 
 
 @formula(unit="1", source="grattafiori2024llama3")
@@ -88,19 +104,26 @@ def missing_layers(stage_layers, layers, pp):
 
 
 @formula(unit="1", source="grattafiori2024llama3")
-def last_missing_layers(missing_layers, head_passes, stage_layers, chunks):
+def last_missing_layers(missing_layers, head_passes, stage_layers, chunks, layers, head_layers, pp, stages_end):
     """Layers that the last chunk lacks: one for the head and for every module that predicts further ahead.
 
     With several chunks all that are missing but for the one that the first chunk may lack: chunks have equal layers.
+    Where stages are cut by cost, the last has the layers behind those that exceed the share of all stages before it.
     """
     beside_head = xp.minimum(missing_layers, xp.minimum(head_passes, stage_layers))
-    return xp.where(chunks > 1, xp.maximum(beside_head, missing_layers - 1), beside_head)
+    before = xp.floor((pp - 1) * (layers + head_layers) / pp) + 1
+    behind = stage_layers - xp.maximum(layers - before, 0.0)
+    counted = xp.where(chunks > 1, xp.maximum(beside_head, missing_layers - 1), beside_head)
+    return xp.where(stages_end > 0, behind, counted)
 
 
 @formula(unit="1", source="grattafiori2024llama3")
-def first_missing_layers(missing_layers, last_missing_layers):
-    """Layers that the first chunk lacks: one for the embedding, once the last chunk lacks its own."""
-    return xp.minimum(missing_layers - last_missing_layers, 1.0)
+def first_missing_layers(missing_layers, last_missing_layers, stages_end):
+    """Layers that the first chunk lacks: one for the embedding, once the last chunk lacks its own.
+
+    None where stages are cut by cost: a look-up costs nothing.
+    """
+    return (1 - stages_end) * xp.minimum(missing_layers - last_missing_layers, 1.0)
 
 
 @formula(unit="1", source="grattafiori2024llama3")
@@ -112,13 +135,16 @@ def first_stage_layers(
 
 
 @formula(unit="1", source="narayanan2021")
-def middle_stage_layers(stage_layers, pp, short_middle_stages, weight_copies):
+def middle_stage_layers(stage_layers, pp, short_middle_stages, weight_copies, stages_end):
     """Layers of the fullest stage between the first and the last; 0 where there is none.
 
-    In DualPipe a full stage shares its device with a short one where half of the stages or more are short.
+    In DualPipe a full stage shares its device with a short one where half of the stages or more are short. Where stages
+    are cut by cost all of them may be short.
     """
+    all_short = (stages_end > 0) & (short_middle_stages >= pp - 2)
     mixed = (weight_copies > 1) & (short_middle_stages >= pp / 2 - 1)
-    return xp.where(pp > 2, stage_layers - xp.where(mixed, other_end(weight_copies), 0.0), 0.0)
+    short = xp.where(all_short, 1.0, xp.where(mixed, other_end(weight_copies), 0.0))
+    return xp.where(pp > 2, xp.maximum(stage_layers - short, 0.0), 0.0)
 
 
 @formula(unit="1", source="grattafiori2024llama3")

@@ -11,6 +11,7 @@ WAITS = (
     "exposed_tp_time",
     "exposed_cp_time",
     "exposed_ep_time",
+    "exposed_host_time",
     "bubble_time",
     "straggler_time",
     "exposed_pp_time",
@@ -22,10 +23,12 @@ WAITS = (
 BREAKDOWN = (*(f"{resource}_time" for resource in RESOURCES), *WAITS)  # the parts that add up to step_time
 PASSES = ("forward_time", "backward_time", "recompute_time", *WAITS)  # the same, kernels by pass
 
+LAYER_WAITS = ("exposed_tp", "exposed_cp", "exposed_ep", "exposed_host")  # those of layers, at the pace of the pipeline
+
 # ---- the slowest stage ----------------------------------------------------------------------------------------------
 
 
-@formula(unit="s", source="narayanan2021", family={"SHARE": (*RESOURCES, "exposed_tp", "exposed_cp", "exposed_ep")})
+@formula(unit="s", source="narayanan2021", family={"SHARE": (*RESOURCES, *LAYER_WAITS)})
 def SHARE_time(
     microbatches,
     slowest_stage_layers,

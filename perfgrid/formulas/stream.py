@@ -114,14 +114,31 @@ def stream_weight_gradient_size(activation_size):
     return 2 * a * only("stream_kernel", "norm", "latent_norm") + a * only("stream_kernel", "bias")
 
 
+@formula(unit="1", source="ivanov2021data")
+def stream_passes(pointwise_passes):
+    """Bytes that each streaming kernel moves over those of one fused kernel, by stream_kernel.
+
+    Frameworks that interpret a model run some of them operation by operation; look-ups, loss and sums for biases, which
+    are counted as they run, are not concerned.
+    """
+    counted = only("stream_kernel", "embedding", "loss", "bias")
+    return counted + (1 - counted) * pointwise_passes
+
+
 @formula(unit="byte", source="shoeybi2019megatron")
-def stream_traffic(stream_elements, stream_forward_size, stream_backward_size, stream_weight_gradient_size):
+def stream_traffic(
+    stream_elements, stream_forward_size, stream_backward_size, stream_weight_gradient_size, stream_passes
+):
     """Memory traffic of each streaming kernel, by phase and stream_kernel."""
-    return stream_elements * table(
-        "phase",
-        forward=stream_forward_size,
-        input_gradient=stream_backward_size,
-        weight_gradient=stream_weight_gradient_size,
+    return (
+        stream_passes
+        * stream_elements
+        * table(
+            "phase",
+            forward=stream_forward_size,
+            input_gradient=stream_backward_size,
+            weight_gradient=stream_weight_gradient_size,
+        )
     )
 
 

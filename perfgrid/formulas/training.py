@@ -133,10 +133,14 @@ def PART_time(PART_busy_time, PART_exposed_time):
 
 @formula(unit="s", source="korthikanti2022", family=DIRECTIONS)
 def layer_DIRECTION_exposed_time(
-    layer_DIRECTION_exposed_tp_time, layer_DIRECTION_exposed_cp_time, layer_DIRECTION_exposed_ep_time
+    layer_DIRECTION_exposed_tp_time,
+    layer_DIRECTION_exposed_cp_time,
+    layer_DIRECTION_exposed_ep_time,
+    layer_DIRECTION_exposed_host_time,
 ):
-    """Communication that one layer's DIRECTION pass waits for, for one microbatch."""
-    return layer_DIRECTION_exposed_tp_time + layer_DIRECTION_exposed_cp_time + layer_DIRECTION_exposed_ep_time
+    """Communication and launches that one layer's DIRECTION pass waits for, for one microbatch."""
+    waits = layer_DIRECTION_exposed_tp_time + layer_DIRECTION_exposed_cp_time + layer_DIRECTION_exposed_ep_time
+    return waits + layer_DIRECTION_exposed_host_time
 
 
 @formula(unit="s", source="korthikanti2022", family=DIRECTIONS)
@@ -156,7 +160,7 @@ def head_DIRECTION_exposed_time(
 
 @formula(unit="s", source="korthikanti2022", family=PARTS)
 def PART_exposed_time(PART_forward_exposed_time, PART_backward_exposed_time):
-    """Communication that the PART waits for, for one microbatch."""
+    """Communication and launches that the PART waits for, for one microbatch."""
     return PART_forward_exposed_time + PART_backward_exposed_time
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,13 @@ from perfgrid.study_file import CLUSTER_SIZE, Best
 
 from .console import out, show, text_table, wide
 from .text import label_text, number
-from .winners import bound_by
+from .winners import bound_by, tie_margin
+
+RANK = "rank"  # dimension of several best designs of one group
+PACES = (  # objectives that are the step time or its inverse
+    "step_time", "training_time", "device_time", "tokens_per_second", "tokens_per_second_per_device",
+    "sequences_per_second", "model_flops_per_second_per_device", "model_flops_utilization",
+)  # fmt: skip
 
 
 def winner_rows(
@@ -43,6 +50,9 @@ def winner_rows(
         rows.append(
             {"group": labels, "feasible": True, "chosen": chosen, "outputs": values, "bound_by": bound_by(study, at)}
         )
+        objective = choice.minimize or choice.maximize or ""
+        if RANK in labels and study.file.workload == "training" and objective in PACES and objective in values:
+            rows[-1]["tied"] = _tied(rows, objective, tie_margin(study, at))
     return rows
 
 
@@ -52,6 +62,15 @@ def _group(result: xr.Dataset, labels: dict[str, Any]) -> xr.Dataset:
         rows = np.flatnonzero(result[name].values == label)
         result = result.isel({result[name].dims[0]: rows})
     return result
+
+
+def _tied(rows: Sequence[Mapping[str, Any]], objective: str, margin: float) -> bool:
+    """Whether the last row lies within the model's error of the best one of its group."""
+    last = rows[-1]
+    place = {**last["group"], RANK: 1}
+    first = next(row for row in rows if row["group"] == place)
+    ratio = last["outputs"][objective] / first["outputs"][objective]
+    return last is not first and max(ratio, 1 / ratio) <= 1 + margin
 
 
 def _word(value: xr.DataArray) -> Any:
@@ -79,7 +98,8 @@ def print_winners(study: Study, winners: xr.Dataset, choice: Best, result: xr.Da
     units = {name: winners[name].attrs.get("units", "1") for name in shown}
     while True:
         bounds = ["bound by"] if first["bound_by"] else []
-        headers = [*(name for name in first["group"] if name not in same), *first["chosen"], *shown, *bounds]
+        ties = ["tied"] if any(row.get("tied") for row in rows) else []
+        headers = [*(n for n in first["group"] if n not in same), *first["chosen"], *shown, *bounds, *ties]
         lines = []
         for row in rows:
             labels = [label_text(v) for name, v in row["group"].items() if name not in same]
@@ -88,13 +108,14 @@ def print_winners(study: Study, winners: xr.Dataset, choice: Best, result: xr.Da
                 continue
             found = {name: row["outputs"][name] for name in shown}
             values = [v if isinstance(v, str) else number(v, units[name]) for name, v in found.items()]
-            lines.append(
-                [*labels, *map(label_text, row["chosen"].values()), *values, *([row["bound_by"]] if bounds else [])]
-            )
+            about = [*([row["bound_by"]] if bounds else []), *(["yes" if row.get("tied") else ""] if ties else [])]
+            lines.append([*labels, *map(label_text, row["chosen"].values()), *values, *about])
         table = text_table(headers, lines, right=shown)
         if len(shown) <= 3 or not out.is_terminal or Measurement.get(wide, wide.options, table).maximum <= out.width:
             break
         shown.pop()  # a narrow terminal shows fewer outputs rather than broken ones
     show(table, whole=True)
+    if ties:
+        out.print("tied: not to be told from the first within the model's error for this software (docs/accuracy.md)")
     if left := [name for name in first["outputs"] if name not in shown]:
         out.print(f"not shown: {', '.join(left)} (--json prints them, -o FILE.nc keeps them)")

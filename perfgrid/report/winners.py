@@ -22,6 +22,7 @@ WORDS = {
     "exposed_tp_time": "tp communication",
     "exposed_cp_time": "cp communication",
     "exposed_ep_time": "exchange with experts",
+    "exposed_host_time": "launches by the host",
     "bubble_time": "pipeline bubble",
     "straggler_time": "stragglers",
     "exposed_pp_time": "pp communication",
@@ -46,6 +47,11 @@ def _values(study: Study, at: Mapping[str, Any], quantities: Sequence[str]) -> d
     index = index_of(space, at)
     graph = resolve(study.registry, quantities, space.names(), study.file.choices, space.label_quantities())
     return replay(graph, {name: space.at(name, index) for name in graph.leaves})
+
+
+def tie_margin(study: Study, at: Mapping[str, Any]) -> float:
+    """Relative difference of step times below which the model does not tell two designs apart, at one point."""
+    return float(_values(study, at, ("tie_margin",))["tie_margin"])
 
 
 def bound_by(study: Study, at: Mapping[str, Any]) -> str:

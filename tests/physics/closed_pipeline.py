@@ -38,6 +38,7 @@ def closed(
         "schedule": float(LABELS["schedule"].index(schedule)),
         "pp_handover_time": handover,
         "mtp_layers": 0.0,
+        "head_layers": 0.0,
     }
     for part, f, b, w in zip(PARTS, forward, backward, weight or [b / 2 for b in backward], strict=True):
         found |= {

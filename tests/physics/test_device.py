@@ -37,8 +37,23 @@ def test_rates_of_every_device(device, precision):
      ("b300", 3353e12), ("mi300x", 1159e12)],
 )  # fmt: skip
 def test_eight_bit_products_reach_what_was_measured(device, measured):
-    """Best of a scan of shapes (Stas Bekman's ml-engineering; MI300X: Azure's guide)."""
-    assert design("llama-3.1-8b", device, precision="fp8")["matrix_rate"] == pytest.approx(measured, rel=2e-3)
+    """Best of a scan of shapes (Stas Bekman's ml-engineering; MI300X: Azure's guide); Blackwell holds less for long."""
+    entry = DEVICES[device]
+    reached = design("llama-3.1-8b", device, precision="fp8")["matrix_rate"]
+    if "short scan" in (entry.details["fp8_matrix_efficiency"].note or ""):
+        assert entry.details["fp8_matrix_efficiency"].high * entry.values["peak_fp8_rate"] == pytest.approx(
+            measured, rel=2e-3
+        )
+        assert 0.75 < reached / measured < 0.95
+    else:
+        assert reached == pytest.approx(measured, rel=2e-3)
+
+
+def test_four_bits_reach_what_was_measured_or_as_much_as_eight():
+    """7536 TFLOP/s at 8192 cubed by the vendor's library on GB200, which reaches 0.94 of what large products can."""
+    q = design("llama-3.1-8b", "gb200", precision="fp4")
+    assert q["matrix_rate"] * q["library_efficiency"] == pytest.approx(7536e12, rel=5e-3)
+    assert design("llama-3.1-8b", "b300", precision="fp4")["reached_fraction"] == pytest.approx(0.63)
 
 
 def test_devices_with_eight_bits_state_what_they_reach():

@@ -1,0 +1,57 @@
+"""``perfgrid calibrate``: the constants of a software stack or a device family from measurements, as a catalog file."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from perfgrid.catalog import load_catalog
+from perfgrid.engine.errors import PerfgridError
+from perfgrid.evidence.calibration import calibrate
+from perfgrid.evidence.overlay import CONSTANTS, calibration_rows, overlay, stated
+from perfgrid.report.console import out, show, text_table
+
+
+def calibrate_command(
+    files: Annotated[
+        list[Path] | None, typer.Argument(help="Record files (.jsonl) or folders; none: the shipped.")
+    ] = None,
+    software: Annotated[list[str] | None, typer.Option("--software", help="Stacks that share the constants.")] = None,
+    device: Annotated[list[str] | None, typer.Option("--device", help="Devices that share the constants.")] = None,
+    constant: Annotated[list[str] | None, typer.Option("--constant", help="Quantities to fit; repeatable.")] = None,
+    group: Annotated[list[str] | None, typer.Option("--group", help="Only records of these sources.")] = None,
+    catalog: Annotated[list[Path] | None, typer.Option("--catalog", help="Your own catalog files, joined in.")] = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Catalog file to write (.toml).")] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing file.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")] = False,
+) -> None:
+    """Fit the few constants of a software stack or of devices to measurements, and write them as a catalog file."""
+    if bool(software) == bool(device):
+        raise PerfgridError("say whose constants to fit: either --software NAME or --device NAME")
+    if output is not None and output.suffix != ".toml":
+        raise PerfgridError(f"cannot write {str(output)!r}: catalog files end in .toml")
+    if output is not None and output.exists() and not overwrite:
+        raise PerfgridError(f"{str(output)!r} exists; give --overwrite to replace it")
+    if output is not None and not output.parent.is_dir():
+        raise PerfgridError(f"cannot write {str(output)!r}: there is no folder {str(output.parent)!r}")
+    known = load_catalog(*(catalog or ()))
+    table = "software" if software else "device"
+    found = calibrate(files or (), table, software or device or (), constant or (), known, group or ())
+    today = datetime.now(UTC).date()
+    if output is not None:
+        output.write_text(overlay(found, known, today), encoding="utf-8")
+    if as_json:
+        print(json.dumps(stated(found, today)))
+        return
+    rows = calibration_rows({"": stated(found, today)})
+    show(text_table(CONSTANTS, rows, right=CONSTANTS[1:]))
+    for source, error in found.left_out.items():
+        out.print(f"without {source}: median {error.median:.3f} on its {error.rows} rows, bias {error.bias:+.3f}")
+    for label, why in found.dropped.items():
+        out.print(f"{label} is not fitted: {why}")
+    if output is not None:
+        out.print(f"saved {output}")

@@ -1,0 +1,32 @@
+"""How far a predicted step may be off, by the error that predictions for its software have been found to have.
+
+The errors are those of published measurements (docs/accuracy.md): of a prediction for a system that took no part, and
+of the ratio of two predictions, which share what is wrong with the stack and the machine of one source. Ranges of
+single assumptions are propagated by samples (`perfgrid.uncertainty`), not here.
+"""
+
+from perfgrid.engine import xp
+from perfgrid.engine.registry import formula
+
+CENTRAL_90 = 1.645  # standard deviations of the ends of the central 90 % of a normal distribution
+
+
+@formula(unit="s", source="jcgm2008gum")
+def step_time_low(step_time, model_error):
+    """Lower end of the interval in which 90 of 100 measured steps are expected."""
+    return step_time * xp.exp(-CENTRAL_90 * model_error)
+
+
+@formula(unit="s", source="jcgm2008gum")
+def step_time_high(step_time, model_error):
+    """Upper end of the interval in which 90 of 100 measured steps are expected."""
+    return step_time * xp.exp(CENTRAL_90 * model_error)
+
+
+@formula(unit="1", source="jcgm2008gum")
+def tie_margin(ranking_error):
+    """Relative difference of two step times of a stack below which the model does not tell which one is shorter.
+
+    The errors of both add up in quadrature; beyond it the order is right in 95 of 100 cases.
+    """
+    return xp.exp(CENTRAL_90 * 2**0.5 * ranking_error) - 1
