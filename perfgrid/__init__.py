@@ -23,6 +23,9 @@ from .run import explain as explain
 from .run import save as save
 from .run import stream as stream
 from .search import best as best
+from .sensitivity import cross_elasticities as cross_elasticities
+from .sensitivity import gradient as gradient
+from .sensitivity import sensitivity as sensitivity
 from .study import Study as Study
 from .study import load_study as load_study
 from .timeline import timeline as timeline
