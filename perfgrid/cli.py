@@ -19,7 +19,9 @@ from perfgrid.analysis import violations
 from perfgrid.cli_best import best_command
 from perfgrid.cli_catalog import catalog_app
 from perfgrid.cli_frontier import frontier_of, frontier_rows, print_frontier
+from perfgrid.cli_sensitivity import sensitivity_command
 from perfgrid.cli_timeline import print_timeline
+from perfgrid.cli_uncertainty import uncertainty_command
 from perfgrid.cli_validate import validate_command
 from perfgrid.compare import compare
 from perfgrid.engine.errors import PerfgridError
@@ -47,6 +49,8 @@ app = typer.Typer(
 app.add_typer(catalog_app, name="catalog")
 app.command("validate")(validate_command)
 app.command("best")(best_command)
+app.command("sensitivity")(sensitivity_command)
+app.command("uncertainty")(uncertainty_command)
 
 StudyArgument = Annotated[Path, typer.Argument(help="A study file (TOML).")]
 Settings = Annotated[

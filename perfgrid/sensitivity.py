@@ -37,13 +37,13 @@ def sensitivity(
     tile_points: int = TILE_POINTS,
     progress: Progress | None = None,
 ) -> xr.Dataset:
-    """Elasticities d ln output / d ln parameter at every point: ``<output>_elasticity`` on (parameter, axes of the output).
+    """Elasticities d ln output / d ln parameter everywhere: ``<output>_elasticity`` on (parameter, axes of the output).
 
     ``of`` names quantities (default: the study's outputs), ``wrt`` given quantities, ``name[label]`` one part of a
     vector, "all" every given number on which the outputs rest. ``at`` keeps one label of an axis. ``smooth`` replaces
-    kinks by their smooth companions (see `engine.dual`; a number is the sharpness). The dataset also holds the outputs and
-    their constraints. An output that is 0 has elasticity 0. Raises PerfgridError for an unknown or non-differentiable
-    name, a label as output, and results beyond memory.
+    kinks by their smooth companions (see `engine.dual`; a number is the sharpness). The dataset also holds the outputs
+    and their constraints. An output that is 0 has elasticity 0. Raises PerfgridError for an unknown or
+    non-differentiable name, a label as output, and results beyond memory.
     """
     return _differentiated(study, of, wrt, at, smooth, dtype, tile_points, progress, relative=True)
 
@@ -190,8 +190,8 @@ def _check_memory(
     needed = size * sum(int(np.prod(plan.result_shape(n), dtype=np.int64)) for n in outputs)
     if needed > 0.6 * (limit := available_memory()):
         raise PerfgridError(
-            f"{study.name}: derivatives with respect to {len(parameters)} parameters at {plan.space.points:,} points take "
-            f"{needed / 2**30:,.1f} GiB and {limit / 2**30:,.1f} GiB of memory are free; name fewer parameters or "
+            f"{study.name}: derivatives with respect to {len(parameters)} parameters at {plan.space.points:,} points "
+            f"take {needed / 2**30:,.1f} GiB and {limit / 2**30:,.1f} GiB of memory are free; name fewer parameters or "
             "outputs, or keep one label of an axis"
         )
 
@@ -199,7 +199,7 @@ def _check_memory(
 def cross_elasticities(
     study: Study, output: str, wrt: Sequence[str], at: Mapping[str, Any] | None = None, smooth: bool | int = False
 ) -> xr.Dataset:
-    """Second order: d2 ln output / (d ln parameter d ln other) of one design, on (parameter, other), and the elasticities.
+    """Second order: d2 ln output / (d ln parameter d ln other) of one design, on (parameter, other), and first order.
 
     Differences of exact elasticities over a step of 1e-4 in ln ``other``, float64. ``at`` must leave a single design.
     Raises PerfgridError like `sensitivity`.

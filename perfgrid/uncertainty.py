@@ -29,7 +29,7 @@ def quantiles(result: xr.Dataset, levels: Sequence[float] = (0.05, 0.5, 0.95)) -
     return kept.quantile(list(levels), dim=SAMPLE, keep_attrs=True)
 
 
-def _only(spec: Any, label: Any) -> Any:
+def only(spec: Any, label: Any) -> Any:
     """A listed axis without its other labels, so that ranges are those of the entry in question."""
     kept = [v for v in spec if str(v) == str(label)] if isinstance(spec, list) else []
     return kept or spec
@@ -47,7 +47,7 @@ def tornado(
     if output not in study.outputs:
         raise PerfgridError(f"{output!r} is not among the outputs of the study{nearest(output, study.outputs)}")
     content = study.file.model_dump(exclude_none=True) | {"outputs": [output]}
-    content["axes"] = {k: _only(v, (at or {}).get(k)) for k, v in study.file.axes.items() if k != SAMPLE}
+    content["axes"] = {k: only(v, (at or {}).get(k)) for k, v in study.file.axes.items() if k != SAMPLE}
     content["axes"][SAMPLE] = {"method": "one_at_a_time", **({"of": list(of)} if of is not None else {})}
     content.pop("best", None)
     result = evaluate(build_study(content, study.name, study.catalog, study.formulas), "float64")[output]

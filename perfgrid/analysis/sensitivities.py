@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
+from perfgrid.catalog.units import UNITS
 from perfgrid.engine.dataset import feasible
 from perfgrid.engine.errors import PerfgridError
 
@@ -55,7 +56,7 @@ def ranked(result: xr.Dataset, output: str) -> list[Rank]:
     ranks = []
     for name, unit, row in zip(found.parameter.values, result.parameter_unit.values, rows, strict=True):
         if row.size and row.any():
-            mean, low, high = float(row.mean(dtype=np.float64)), float(row.min()), float(row.max())
+            mean, low, high = (float(f(row)) + 0.0 for f in (np.mean, np.min, np.max))
             ranks.append(
                 (float(np.abs(row).mean()), Rank(str(name), str(unit), mean, low, high, float((row == 0).mean())))
             )
@@ -101,3 +102,27 @@ def binding_shares(result: xr.Dataset, output: str) -> Mapping[str, float]:
     counts: dict[str, Any] = {name: int((codes == i).sum()) for i, name in enumerate(which.flag_meanings.split(" "))}
     counts["none"] = int((codes == -1).sum())
     return {n: c / codes.size for n, c in sorted(counts.items(), key=lambda i: -i[1]) if c}
+
+
+def time_balance(result: xr.Dataset, output: str) -> tuple[float, float, float] | None:
+    """Euler's theorem in units of time: the exponent of seconds in an output, and the least and largest sum it gives.
+
+    If every rate is halved and every fixed time doubled, a time doubles: elasticities with respect to parameters,
+    weighted by the exponent of seconds in their units, add up to that of the output, as far as all are among the
+    parameters. None for an output without seconds in its unit or without feasible designs.
+    """
+    expected = _seconds(result[output].attrs.get("units", "1"))
+    found = elasticities_of(result, output)
+    rows = _feasible_rows(result, found)
+    if expected == 0 or rows.shape[1] == 0:
+        return None
+    total = np.zeros(rows.shape[1])
+    for unit, row in zip(result.parameter_unit.values, rows, strict=True):
+        if (weight := _seconds(str(unit))) != 0:
+            total += weight * row
+    return expected, float(total.min()), float(total.max())
+
+
+def _seconds(unit: str) -> float:
+    """The exponent of time in a unit."""
+    return float(UNITS.parse_units("" if unit == "1" else unit).dimensionality.get("[time]", 0))

@@ -5,8 +5,8 @@ which they do not vary, so the derivative with respect to a price lies on the ax
 
 Derivatives are exact wherever a formula has one. Where it has none:
 
-* `maximum`, `minimum`, `max`, `min`, `clip` and `abs` at a tie: the mean over the tied operands (of two, the mean of the
-  one-sided derivatives);
+* `maximum`, `minimum`, `max`, `min`, `clip` and `abs` at a tie: the mean over the tied operands (of two, the mean of
+  the one-sided derivatives);
 * `ceil`, `floor`, `round`: 0, the slope on either side of the jump; `sqrt`, `log` and powers at 0: 0;
 * `where`, comparisons, sorting: the branch and the order that hold.
 

@@ -9,7 +9,7 @@ parameters of that pattern share. What a parameter does not reach, or reaches wi
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
@@ -21,7 +21,7 @@ import numpy as np
 from .dual import Dual
 from .errors import PerfgridError, nearest
 from .namespace import xp
-from .plan import Plan, Quantity
+from .plan import Plan
 from .space import Key
 from .stages import Evaluation, Kernel, Progress, TileKey, bring
 
@@ -87,9 +87,10 @@ class Sensitivity(Evaluation):
         tile_points: int = TILE_POINTS,
         progress: Progress | None = None,
     ):
-        """``relative``: elasticities d ln output / d ln parameter (0 where the output is 0) instead of derivatives.
+        """``relative``: elasticities d ln output / d ln parameter (0 where the output is 0), else derivatives.
 
-        ``sharpness``: None for exact derivatives, else as in `engine.dual`. PerfgridError for a label or flag as output.
+        ``sharpness``: None for exact derivatives, else as in `engine.dual`. PerfgridError for a label or flag as
+        output.
         """
         for name in outputs:
             quantity = plan.quantities[name]
