@@ -16,9 +16,9 @@ from perfgrid.report.bars import bar, swing
 from perfgrid.report.console import out, show, text_table
 from perfgrid.report.text import number
 from perfgrid.run import check_output, evaluate, save
-from perfgrid.sensitivity import asking, selected
 from perfgrid.study import Study, load_study
 from perfgrid.study_samples import SAMPLE
+from perfgrid.study_selection import asking, selected
 from perfgrid.uncertainty import only, quantiles, tornado
 
 METHODS = ("quantiles", "tornado", "morris", "sobol")

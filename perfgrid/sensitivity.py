@@ -16,9 +16,9 @@ from perfgrid.engine.sensitivity import TILE_POINTS, Parameter, Sensitivity, par
 from perfgrid.engine.space import Axis, Space
 from perfgrid.engine.stages import Progress, enable_compilation_cache
 from perfgrid.run import available_memory, check_memory, given_quantities, global_attributes
-from perfgrid.study import Study, build_study
+from perfgrid.study import Study
+from perfgrid.study_selection import asking, selected
 from perfgrid.study_tables import OWN_PREFIX, STATED, unit_of
-from perfgrid.where import filtered
 
 SHARPNESS = 8  # of the p-norms of smooth derivatives: at operands that differ by a factor 2 the lesser weighs 0.4 %
 EXACT = "exact; at a tie of maximum or minimum the mean, 0 for ceil, floor and round"
@@ -62,27 +62,6 @@ def gradient(
     for `sensitivity`.
     """
     return _differentiated(study, output, wrt, at, smooth, dtype, TILE_POINTS, None, relative=False)
-
-
-def asking(study: Study, outputs: Sequence[str], axes: Mapping[str, Any] | None = None) -> Study:
-    """The same study with other outputs and, if given, other axes. PerfgridError for an unknown quantity."""
-    content = study.file.model_dump(exclude_none=True) | {"outputs": list(outputs)}
-    if axes is not None:
-        content["axes"] = dict(axes)
-    for table in ("best", "frontier"):
-        content.pop(table, None)
-    return build_study(content, study.name, study.catalog, study.formulas)
-
-
-def selected(study: Study, at: Mapping[str, Any] | None) -> Study:
-    """The study with one label left of every axis that ``at`` names. PerfgridError for an unknown axis or label."""
-    axes = {a.name: a for a in study.space.axes}
-    for name, label in (at or {}).items():
-        if name not in axes:
-            raise PerfgridError(f"the study has no axis {name!r}{nearest(name, axes)}")
-        row = np.arange(len(axes[name])) == axes[name].index(study.label(name, label))
-        axes[name] = filtered(axes[name], row)
-    return replace(study, space=Space(tuple(axes.values()), study.space.constants))
 
 
 def numbers_of(study: Study, plan: Plan, whole: bool = False) -> list[str]:

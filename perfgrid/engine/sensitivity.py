@@ -190,14 +190,14 @@ class Sensitivity(Evaluation):
                 continue
             patterns: dict[Any, Any] = {}
             for parameter in self.parameters:
-                if name in asked:
-                    if (made := self._tangent_kernel(kernel, parameter.name, patterns, self.relative)) is not None:
-                        found.append(made)
-                        self.results[name, parameter.name] = made.quantity.name
-                        self.wanted.add(made.quantity.name)
+                made = self._tangent_kernel(kernel, parameter.name, patterns, self.relative) if name in asked else None
+                if made is not None:
+                    found.append(made)
+                    self.results[name, parameter.name] = made.quantity.name
+                    self.wanted.add(made.quantity.name)
                 if name in read and (name not in asked or self.relative):
-                    if (made := self._tangent_kernel(kernel, parameter.name, patterns, False)) is not None:
-                        found.append(made)
+                    made = self._tangent_kernel(kernel, parameter.name, patterns, False)
+                    found += [] if made is None else [made]
         return found
 
     def _tangent_kernel(
