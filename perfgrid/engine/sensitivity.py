@@ -1,16 +1,18 @@
 """Derivatives of outputs with respect to given quantities at every point of a grid, in forward mode through the plan.
 
 A grid is evaluated point by point along its study axes, so one tangent per parameter gives the exact derivative at
-every point. Tangents travel through the same stages as values (`engine.dual`): in the small stage in NumPy, all
-parameters at once; on the grid in one compiled function per materialised quantity and pattern of tangents, which all
-parameters of that pattern share. What a parameter does not reach, or reaches with slope 0 everywhere, costs nothing.
+every point. Tangents travel through the same stages as values (`engine.dual`): in the small stage in NumPy, each on its
+own axes; on the grid side by side along a last axis, in one compiled function per materialised quantity, whose
+innermost loop runs over parameters, so that what they share is computed once per point. What a parameter does not
+reach, or reaches with slope 0 everywhere, costs nothing.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 from itertools import product
 from typing import Any
 
@@ -25,8 +27,8 @@ from .plan import Plan
 from .space import Key
 from .stages import Evaluation, Kernel, Progress, TileKey, bring
 
-TILE_POINTS = 2**19  # a tile holds every tangent at once
-DIRECTION = 0  # the key of the one tangent of a compiled function
+TILE_POINTS = 2**18  # a tile holds the tangents of all parameters of a chunk
+MOST_AT_ONCE = 24  # parameters of a chunk
 
 
 @dataclass(frozen=True)
@@ -97,8 +99,9 @@ class Sensitivity(Evaluation):
             if quantity.flag or (quantity.node is not None and quantity.node.flags):
                 raise PerfgridError(f"{name!r} is a choice or a flag: it has no derivative")
         self.outputs, self.parameters, self.relative, self.sharpness = outputs, parameters, relative, sharpness
-        self.tangents: dict[tuple[str, str], str] = {}  # (quantity, parameter) -> the name of its tangent
-        self.results: dict[tuple[str, str], str] = {}  # (output, parameter) -> the name of what is asked for
+        self.small_tangents: dict[str, dict[str, np.ndarray]] = {}  # quantity -> parameter -> tangent
+        self.results: dict[str, str] = {}  # what the grid makes of what is asked for -> output
+        self._stacks: dict[str, np.ndarray] = {}
         self._relevant = self._reached(plan)
         super().__init__(plan, dtype, tile_points, progress)
 
@@ -147,8 +150,8 @@ class Sensitivity(Evaluation):
         for name in kept:
             value = values[name]
             found[name] = value.value if isinstance(value, Dual) else value
-            for parameter, tangent in value.tangents.items() if isinstance(value, Dual) else ():
-                found[self._entered(name, parameter, tangent.shape)] = tangent
+            if isinstance(value, Dual):
+                self.small_tangents[name] = dict(value.tangents)
         self.seconds["small"] = time.perf_counter() - start
         return found
 
@@ -167,125 +170,148 @@ class Sensitivity(Evaluation):
                 tangents[key] = tangent.reshape((1,) * (len(shape) - tangent.ndim) + tangent.shape)
         return Dual(value, tangents, self.sharpness) if tangents else value
 
-    def _entered(self, name: str, parameter: str, shape: Sequence[int]) -> str:
-        """The name of a tangent, entered among the quantities on the axes on which it varies."""
-        quantity, rank = self.quantities[name], len(self.plan.space.axes)
-        varies = dict(zip((a.name for a in self.plan.space.axes), (size > 1 for size in shape[:rank]), strict=True))
-        key: Key = tuple(p if on else None for p, on in zip(quantity.key, varies.values(), strict=True))
-        columns = {axis: names for axis, names in quantity.columns.items() if varies[axis]}
-        label = f"d {name} / d {parameter}"
-        self.quantities[label] = replace(quantity, name=label, columns=columns, key=key, inner=tuple(shape[rank:]))
-        self.tangents[name, parameter] = label
-        return label
-
     # -- tile stage -----------------------------------------------------------------------------------------------
 
     def _kernels(self) -> list[Kernel]:
         kernels = super()._kernels()
-        found, asked = list(kernels), set(self.outputs)
-        read = {n for kernel in kernels for n, _ in kernel.inputs if kernel.quantity.name in self._relevant}
-        for kernel in kernels:
-            name = kernel.quantity.name
-            if name not in self._relevant:
-                continue
-            patterns: dict[Any, Any] = {}
-            for parameter in self.parameters:
-                made = self._tangent_kernel(kernel, parameter.name, patterns, self.relative) if name in asked else None
-                if made is not None:
-                    found.append(made)
-                    self.results[name, parameter.name] = made.quantity.name
-                    self.wanted.add(made.quantity.name)
-                if name in read and (name not in asked or self.relative):
-                    made = self._tangent_kernel(kernel, parameter.name, patterns, False)
-                    found += [] if made is None else [made]
+        relevant = [k for k in kernels if k.quantity.name in self._relevant]
+        read = {name for kernel in relevant for name, _ in kernel.inputs}
+        self._stack(read)
+        found = list(kernels)
+        for kernel in relevant:
+            name, asked = kernel.quantity.name, kernel.quantity.name in self.outputs
+            made: list[Kernel] = []
+            if name in read or not (asked and self.relative):
+                made += self._tangent_kernels(kernel, False)
+            if asked and self.relative:
+                made += self._over_value(kernel) if name in read else self._tangent_kernels(kernel, True)
+            found += made
+            if asked and made:
+                self.results[made[-1].quantity.name] = name
+        self.wanted |= set(self.results)
         return found
 
-    def _tangent_kernel(
-        self, kernel: Kernel, parameter: str, patterns: dict[Any, Any], relative: bool
-    ) -> Kernel | None:
-        """The function that makes one tangent of a materialised quantity (or its elasticity); None where it is 0."""
-        key = self._tile_key(kernel.quantity)
-        inputs = list(kernel.inputs)
-        sources = []  # which input each tangent belongs to
-        for number, (name, _) in enumerate(kernel.inputs):
-            label = self.tangents.get((name, parameter))
-            if label is not None:
-                own = self._tile_key(self.quantities[label])
-                small = self.plan.quantities[name].small
-                inputs.append((label, self._host_key(own, key) if small else None))
-                sources.append(number)
-        if not sources:
-            return None
-        pattern = (relative, tuple(sources), tuple(self._input_key(*i) for i in inputs[len(kernel.inputs) :]))
-        pattern = (*pattern, tuple(self.quantities[n].inner for n, _ in inputs[len(kernel.inputs) :]))
-        if pattern not in patterns:
-            patterns[pattern] = self._tangent_function(kernel, inputs, sources, relative)
-        if patterns[pattern] is None:
-            return None
-        function, probe = patterns[pattern]
-        name = kernel.quantity.name
-        known = self.tangents.get((name, parameter))
-        label = self._entered(name, parameter, probe)
-        if relative:  # an elasticity is no tangent: others must not read it
-            self.quantities[f"elasticity {label}"] = replace(self.quantities[label], name=f"elasticity {label}")
-            if known is None:
-                del self.tangents[name, parameter]
-            label = f"elasticity {label}"
-        quantity = self.quantities[label]
-        shape = (*self._tile_sizes(self._tile_key(quantity)), *quantity.inner)
-        return Kernel(quantity, inputs, kernel.fused, function, shape)
+    def _stack(self, read: Collection[str]) -> None:
+        """Put the tangents of each small quantity that the grid reads side by side along a last axis, in chunks."""
+        tangents = {name: found for name, found in self.small_tangents.items() if name in read}
+        reaching = {parameter for found in tangents.values() for parameter in found}
+        self.stacked = [p.name for p in self.parameters if p.name in reaching]
+        count = max(len(self.stacked), 1)
+        self.chunks = -(-count // MOST_AT_ONCE)
+        self.width = -(-count // self.chunks)
+        column = {name: i for i, name in enumerate(self.stacked)}
+        for name, found in tangents.items():
+            shape = np.max([t.shape for t in found.values()], axis=0)
+            stack = np.zeros((*shape, self.chunks * self.width), self.dtype)
+            for parameter, tangent in found.items():
+                stack[..., column[parameter]] = tangent
+            self._stacks[self._entered(name, shape)] = stack
+
+    def _entered(self, name: str, shape: Sequence[int], label: str = "d {}") -> str:
+        """The name of a quantity's derivatives, entered among the quantities on the axes on which they vary."""
+        quantity, rank = self.quantities[name], len(self.plan.space.axes)
+        key: Key = tuple(p if size > 1 else None for p, size in zip(quantity.key, shape, strict=False))
+        varies = {a.name for a, size in zip(self.plan.space.axes, shape, strict=False) if size > 1}
+        columns = {axis: names for axis, names in quantity.columns.items() if axis in varies}
+        inner, text = (*map(int, shape[rank:]), self.width), label.format(name)
+        self.quantities[text] = replace(quantity, name=text, columns=columns, key=key, inner=inner)
+        return text
 
     def _input_key(self, name: str, key: TileKey | None) -> TileKey:
         return self._tile_key(self.quantities[name]) if key is None else key
 
-    def _tangent_function(
-        self, kernel: Kernel, inputs: Sequence[tuple[str, TileKey | None]], sources: Sequence[int], relative: bool
-    ) -> tuple[Callable[..., Any], tuple[int, ...]] | None:
-        """A function of values and tangents, and the shape of its result where every axis of the tile has size 2."""
-        nodes, key, name = self.plan.graph.nodes, self._tile_key(kernel.quantity), kernel.quantity.name
-        takes = [self._takes(self._input_key(*i), key) for i in inputs]
-        count, dtype, sharpness = len(kernel.inputs), self.dtype, self.sharpness
+    def _tangent_kernels(self, kernel: Kernel, relative: bool) -> list[Kernel]:
+        """The function that makes the tangents of a materialised quantity, or its elasticities; none if all are 0.
 
-        def tangent(given: Sequence[Any]) -> Any:
+        The chain rule: the slope with respect to each element of each argument, times all its tangents. Slopes do not
+        depend on the parameter, so that the compiler takes them out of the loop over parameters.
+        """
+        nodes, key, name = self.plan.graph.nodes, self._tile_key(kernel.quantity), kernel.quantity.name
+        inputs = list(kernel.inputs)
+        elements = {}
+        for argument, _ in kernel.inputs:
+            if f"d {argument}" in self.quantities:
+                own, small = self._tile_key(self.quantities[f"d {argument}"]), self.plan.quantities[argument].small
+                inputs.append((f"d {argument}", self._host_key(own, key) if small else None))
+                elements[argument] = _elements(self.plan.quantities[argument].inner)
+        takes = [self._takes(self._input_key(*i), key) for i in inputs]
+        count, rank = len(kernel.inputs), len(kernel.quantity.shape)
+
+        def total(*given: Any) -> Any:
             gathered = []
             for value, found in zip(given, takes, strict=True):
                 for axis, index in found:
                     value = jnp.take(value, index, axis=axis, mode="clip")
                 gathered.append(value)
-            made: dict[str, Any] = {n: v for (n, _), v in zip(inputs[:count], gathered, strict=False)}
-            for number, value in zip(sources, gathered[count:], strict=True):
-                made[inputs[number][0]] = Dual(gathered[number], {DIRECTION: value}, sharpness)
+            made = {argument: value for (argument, _), value in zip(kernel.inputs, gathered, strict=False)}
+            tangents = dict(zip(elements, gathered[count:], strict=True))
+            for argument, found in elements.items():
+                seeds = {(argument, i): mask.astype(self.dtype) for i, (_, mask) in enumerate(found)}
+                made[argument] = Dual(made[argument], seeds, self.sharpness)
             for current in kernel.fused:
                 made[current] = nodes[current].function(*(made[a] for a in nodes[current].arguments))
             result = made[name]
-            if not isinstance(result, Dual) or DIRECTION not in result.tangents:
+            if not isinstance(result, Dual):
                 return None
-            found = result.tangents[DIRECTION]
-            if relative:
-                zero = result.value == 0
-                found = xp.where(zero, 0.0, found / xp.where(zero, 1.0, result.value))
-            return jnp.asarray(found)
 
-        probes = []
-        for label, given in inputs:
-            quantity, tile_key = self.quantities[label], self._input_key(label, given)
-            sizes = tuple(1 if k is None else getattr(k, "size", 2) for k in tile_key)
-            probes.append(jax.ShapeDtypeStruct(sizes + quantity.inner, bool if quantity.flag else dtype))
-        with jax.enable_x64(dtype == np.float64):
-            traced = jax.eval_shape(lambda *given: tangent(given), *probes)
+            def raised(array: Any) -> Any:
+                array = jnp.asarray(array)
+                return jnp.reshape(array, (1,) * (rank - array.ndim) + array.shape + (1,))
+
+            slopes = [(raised(slope), tangents[a][elements[a][i][0]]) for (a, i), slope in result.tangents.items()]
+            found = reduce(jnp.add, (slope * tangent for slope, tangent in slopes))
+            return _relative(raised(result.value), found) if relative else found
+
+        with jax.enable_x64(self.dtype == np.float64):
+            traced = jax.eval_shape(total, *(self._probe(*i) for i in inputs)) if elements else None
         if traced is None:
-            return None
-        probe = (1,) * (len(key) + len(kernel.quantity.inner) - len(traced.shape)) + tuple(traced.shape)
-        if traced.dtype != dtype:
-            raise PerfgridError(f"the derivative of {name!r} is {traced.dtype} on a {dtype} grid")
+            return []
+        if traced.dtype != self.dtype:
+            raise PerfgridError(f"the derivative of {name!r} is {traced.dtype} on a {self.dtype} grid")
+        label = self._entered(name, traced.shape[:-1], "elasticity of {}" if relative else "d {}")
+        return [self._made(label, inputs, total, kernel.fused)]
 
-        def function(buffer: Any, *given: Any) -> Any:
-            return jnp.broadcast_to(tangent(given), buffer.shape)
+    def _probe(self, name: str, key: TileKey | None) -> jax.ShapeDtypeStruct:
+        """An input as if every axis that tiles cut had size 2, which shows whether a result varies along it."""
+        quantity = self.quantities[name]
+        sizes = tuple(1 if k is None else getattr(k, "size", 2) for k in self._input_key(name, key))
+        return jax.ShapeDtypeStruct(sizes + quantity.inner, bool if quantity.flag else self.dtype)
 
-        function.__name__ = f"d_{name}"
-        return function, probe
+    def _over_value(self, kernel: Kernel) -> list[Kernel]:
+        """The function that makes elasticities of tangents that are there."""
+        name = kernel.quantity.name
+        if f"d {name}" not in self.quantities:
+            return []
+        tangents = self.quantities[f"d {name}"]
+        shape = [1 if k is None else 2 for k in kernel.quantity.key] + list(kernel.quantity.inner)
+        label = self._entered(name, shape, "elasticity of {}")
+        inputs: list[tuple[str, TileKey | None]] = [(name, None), (tangents.name, None)]
+        return [self._made(label, inputs, lambda value, tangent: _relative(value[..., None], tangent), [])]
+
+    def _made(
+        self, label: str, inputs: list[tuple[str, TileKey | None]], result: Callable[..., Any], fused: list[str]
+    ) -> Kernel:
+        quantity = self.quantities[label]
+        shape = (*self._tile_sizes(self._tile_key(quantity)), *quantity.inner)
+
+        def function(_buffer: Any, *given: Any) -> Any:
+            return jnp.broadcast_to(result(*given), shape)
+
+        function.__name__ = label.replace(" ", "_")
+        return Kernel(quantity, inputs, fused, function, shape)
 
     # -- results --------------------------------------------------------------------------------------------------
+
+    def chunk(self, number: int) -> list[str]:
+        """Make the next `run` about one chunk of the parameters; their names, in the order of the last axis."""
+        first = number * self.width
+        for label, stack in self._stacks.items():
+            self._cast[label] = np.ascontiguousarray(stack[..., first : first + self.width])
+        self._prepared = {k: v for k, v in self._prepared.items() if k[0] not in self._stacks}
+        for kernel in self.kernels:
+            if kernel.quantity.name not in self.plan.quantities:
+                self._places.pop(kernel.quantity.name, None)
+        return self.stacked[first : first + self.width]
 
     def derivatives(self) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
         """All wanted values, as `collect` gives them, and the derivatives of each output behind an axis of parameters.
@@ -300,27 +326,37 @@ class Sensitivity(Evaluation):
                 values[name] = np.empty(shapes[name], bool if plan.quantities[name].flag else self.dtype)
         found = {o: np.zeros((len(rows), *shapes[o]), self.dtype) for o in self.outputs}
         for output in self.outputs:
-            for parameter, row in rows.items():
-                if plan.quantities[output].small and (label := self.tangents.get((output, parameter))) is not None:
-                    found[output][row] = self._small_derivative(output, label)
-        back = {label: pair for pair, label in self.results.items()}
-        for tile in self.run():
-            for name in tile.values:
-                where, value = self.placed(tile, name)
-                if name in back:
-                    output, parameter = back[name]
-                    found[output][rows[parameter]][where] = value
-                else:
-                    values[name][where] = value
-                del value
+            for parameter, tangent in self.small_tangents.get(output, {}).items():
+                tangent = _relative(self.small[output], tangent) if self.relative else tangent
+                found[output][rows[parameter]] = self.expanded(tangent, self.quantities[output].key)
+        for number in range(self.chunks if self.kernels else 0):
+            names = self.chunk(number)
+            for tile in self.run():
+                for name in tile.values:
+                    where, value = self.placed(tile, name)
+                    if name in self.results:
+                        for column, parameter in enumerate(names):
+                            found[self.results[name]][rows[parameter]][where[:-1]] = value[..., column]
+                    elif number == 0:
+                        values[name][where] = value
+                    del value
         return values, found
 
-    def _small_derivative(self, output: str, label: str) -> np.ndarray:
-        value, tangent = self.small[output], self.small[label]
-        if self.relative:
-            zero = value == 0
-            tangent = np.where(zero, 0.0, tangent / np.where(zero, 1.0, value))
-        return self.expanded(tangent, self.quantities[output].key)
+
+def _elements(inner: Sequence[int]) -> list[tuple[Any, np.ndarray]]:
+    """For each element of a quantity's inner axes where to find it in stacked tangents, and 1 there and 0 elsewhere."""
+    found = []
+    for place in product(*(range(size) for size in inner)):
+        mask = np.zeros(tuple(inner))
+        mask[place] = 1.0
+        found.append(((Ellipsis, *(slice(i, i + 1) for i in place), slice(None)), mask))
+    return found
+
+
+def _relative(value: Any, tangent: Any) -> Any:
+    """A tangent over its value; 0 where the value is 0."""
+    zero = value == 0
+    return xp.where(zero, 0.0, tangent / xp.where(zero, 1.0, value))
 
 
 def _brought(value: Any, source: Key, target: Key) -> Any:
