@@ -141,7 +141,8 @@ def _print_cross(found: xr.Dataset) -> None:
     names = [str(n) for n in found.parameter.values]
     out.print(f"cross-elasticities of {found.attrs['output']}: change of the row's elasticity with ln of the column")
     lines = [
-        [n, *(f"{v:+.4f}" for v in row)] for n, row in zip(names, found.cross_elasticity.values.tolist(), strict=True)
+        [n, *("jumps" if v != v else f"{v:+.4f}" for v in row)]
+        for n, row in zip(names, found.cross_elasticity.values.tolist(), strict=True)
     ]
     show(text_table(["", *names], lines, names))
 

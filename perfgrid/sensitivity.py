@@ -23,7 +23,7 @@ from perfgrid.study_tables import OWN_PREFIX, STATED, unit_of
 SHARPNESS = 8  # of the p-norms of smooth derivatives: at operands that differ by a factor 2 the lesser weighs 0.4 %
 EXACT = "exact; at a tie of maximum or minimum the mean, 0 for ceil, floor and round"
 SMOOTH = "smooth companions: p-norm with p = {} for maximum and minimum, straight through ceil, floor and round"
-STEP = 1e-4  # of ln parameter, of the differences of exact elasticities
+STEP = 1e-4  # of ln parameter, of the differences of exact elasticities; checked against a tenth of it
 MOVED = "moved"  # the axis of these differences
 
 
@@ -180,8 +180,9 @@ def cross_elasticities(
 ) -> xr.Dataset:
     """Second order: d2 ln output / (d ln parameter d ln other) of one design, on (parameter, other), and first order.
 
-    Differences of exact elasticities over a step of 1e-4 in ln ``other``, float64. ``at`` must leave a single design.
-    Raises PerfgridError like `sensitivity`.
+    Differences of exact elasticities over a step of 1e-4 in ln ``other``, float64; no number (NaN) where an elasticity
+    jumps within the step, as at a size from which on another tile is chosen. ``at`` must leave a single design. Raises
+    PerfgridError like `sensitivity`.
     """
     study = selected(asking(study, (output,)), at)
     if open_axes := [a.name for a in study.space.axes if len(a) > 1]:
@@ -192,24 +193,26 @@ def cross_elasticities(
     scales: dict[str, np.ndarray] = {}
     for number, parameter in enumerate(parameters):
         inner = plan.quantities[parameter.quantity].inner
-        scale = scales.setdefault(parameter.quantity, np.ones((2 * count + 1, *inner)))
+        scale = scales.setdefault(parameter.quantity, np.ones((4 * count + 1, *inner)))
         mask = parameter.mask(np.ones(inner))
-        for row, step in ((1 + 2 * number, STEP), (2 + 2 * number, -STEP)):
+        for row, step in enumerate((STEP, -STEP, STEP / 10, -STEP / 10), 1 + 4 * number):
             scale[row] *= np.exp(step * mask)
-    moved = Axis(MOVED, np.arange(2 * count + 1), {}, scales)
+    moved = Axis(MOVED, np.arange(4 * count + 1), {}, scales)
     space = Space((*study.space.axes, moved), study.space.constants)
     wide = replace(study, space=space).plan()
     _, found = Sensitivity(wide, (output,), parameters, True, sharpness, "float64").derivatives()
     dims, array = on_study_axes(wide, output, found[output])
     rows = xr.DataArray(array, dims=("parameter", *dims)).squeeze([d for d in dims if d != MOVED])
     if MOVED not in rows.dims:  # nothing moves the output
-        rows = rows.expand_dims({MOVED: 2 * count + 1}, -1)
+        rows = rows.expand_dims({MOVED: 4 * count + 1}, -1)
     e = rows.transpose("parameter", MOVED).values
+    cross, fine = ((e[:, i::4] - e[:, i + 1 :: 4]) / step for i, step in ((1, 2 * STEP), (3, STEP / 5)))
+    cross = np.where(np.abs(cross - fine) > 1e-2 * np.abs(fine) + 1e-5, np.nan, cross)
     names = np.array([p.name for p in parameters], dtype=np.str_)
     return xr.Dataset(
         {
             "elasticity": ("parameter", e[:, 0]),
-            "cross_elasticity": (("parameter", "other"), (e[:, 1::2] - e[:, 2::2]) / (2 * STEP)),
+            "cross_elasticity": (("parameter", "other"), cross),
         },
         {"parameter": names, "other": names},
         {"output": output, "derivatives": EXACT if sharpness is None else SMOOTH.format(sharpness)},

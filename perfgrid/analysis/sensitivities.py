@@ -125,4 +125,5 @@ def time_balance(result: xr.Dataset, output: str) -> tuple[float, float, float] 
 
 def _seconds(unit: str) -> float:
     """The exponent of time in a unit."""
-    return float(UNITS.parse_units("" if unit == "1" else unit).dimensionality.get("[time]", 0))
+    exponent: Any = UNITS.parse_units("" if unit == "1" else unit).dimensionality.get("[time]", 0)
+    return float(exponent)
