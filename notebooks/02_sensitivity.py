@@ -48,8 +48,8 @@ ranks = ranked(ds, "step_time")
 
 # %% [markdown]
 # ## A check that costs nothing
-# If every rate doubles and every fixed time halves, the step takes half as long: the elasticities of all times minus those of
-# all rates are 1 at every design (Euler).
+# If every rate doubles and every fixed time halves, the step takes half as long: the elasticities of all times minus
+# those of all rates are 1 at every design (Euler).
 
 # %%
 exponent, low, high = time_balance(ds, "step_time")
@@ -67,8 +67,8 @@ e.sel(device="h100-sxm-80gb").plot(x="hbm_bandwidth", hue="parallelism", xscale=
 
 # %% [markdown]
 # ## Behind a maximum
-# A resource that is never the slowest has elasticity 0 up to the point where it binds. The smooth companion keeps the value
-# and tells how close it is.
+# A resource that is never the slowest has elasticity 0 up to the point where it binds. The smooth companion keeps the
+# value and tells how close it is.
 
 # %%
 smooth = pg.sensitivity(study, "step_time", ["l2_bandwidth", "shared_memory_bandwidth"], smooth=True)

@@ -40,7 +40,7 @@ def morris(
     Variables ``mean_effect``, ``mean_absolute_effect`` with its 95 % ``mean_absolute_effect_confidence`` and
     ``effect_deviation`` (large against the mean: non-linear or interacting), in the unit of the output, along
     ``parameter``, for every design left. ``trajectories`` x (estimates + 1) evaluations. Raises PerfgridError for an
-    unknown name, nothing with a range, or more than 1000 designs. Source: morris1991.
+    unknown name, nothing with a range, or more than 1000 designs. After Morris, Technometrics 33 (1991) 161.
     """
 
     def draw(problem: dict[str, Any], count: int, seed: int) -> np.ndarray:
@@ -73,7 +73,8 @@ def sobol(
     """Sobol indices of one output: the share of its variance that each estimate makes alone, and with all others.
 
     Variables ``first_order`` and ``total`` with 95 % ``..._confidence`` along ``parameter``, and ``variance``, for
-    every design left. ``samples`` x (estimates + 2) evaluations. Errors as `morris`. Source: saltelli2010.
+    every design left. ``samples`` x (estimates + 2) evaluations. Errors as `morris`. After Saltelli et al., Computer
+    Physics Communications 181 (2010) 259.
     """
 
     def draw(problem: dict[str, Any], count: int, seed: int) -> np.ndarray:

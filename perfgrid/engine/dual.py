@@ -13,7 +13,7 @@ Derivatives are exact wherever a formula has one. Where it has none:
 With a ``sharpness`` p, values stay what they are and two of these rules become smooth: the tangent of `maximum`
 (`minimum`) of non-negative operands is that of their p-norm (-p-norm), scaled to the exact value, so that elasticities
 are weighted means with weights a^p / (a^p + b^p) and every Euler sum is kept; `ceil`, `floor` and `round` let tangents
-pass straight through (Bengio et al. 2013).
+pass straight through (Bengio, Leonard and Courville, arXiv 1308.3432).
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Elasticities of whole studies: against differences, Euler sums, zero and infeasible points, what is refused."""
 
 from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -19,6 +20,11 @@ from tests import small
 
 STUDIES = Path(__file__).parents[2] / "studies"
 STEP = 1e-5
+
+
+def exponent_of(unit, dimension):
+    found: Any = UNITS.parse_units("" if unit == "1" else unit).dimensionality.get(dimension, 0)
+    return float(found)
 
 
 def assert_differences(study, result, output, draws, each, seed=0):
@@ -62,7 +68,8 @@ def trained():
 
 @pytest.mark.parametrize("output", ["step_time", "memory_per_device"])
 def test_a_training_study_against_differences(trained, output):
-    assert_differences(*trained, output, draws=2, each=6 if output == "step_time" else 3)
+    study, result = trained
+    assert_differences(study, result, output, draws=2, each=6 if output == "step_time" else 3)
 
 
 @pytest.mark.parametrize(
@@ -88,11 +95,10 @@ def test_serving_against_differences():
 def test_elasticities_of_rates_and_fixed_times_add_up_to_minus_one(trained):
     """Euler: a step whose rates double and whose fixed times halve takes half the time, feasible or not."""
     _, result = trained
-    units = [UNITS.parse_units("" if u == "1" else u).dimensionality for u in result.parameter_unit.values]
-    exponent = np.array([float(u.get("[time]", 0)) for u in units])
+    exponent = np.array([exponent_of(u, "[time]") for u in result.parameter_unit.values])
     total = np.tensordot(-exponent, result.step_time_elasticity.values, 1)
     np.testing.assert_allclose(total, -1.0, rtol=1e-9)
-    expected, low, high = time_balance(result, "step_time")
+    expected, low, high = cast(tuple, time_balance(result, "step_time"))
     assert (expected, round(low, 9), round(high, 9)) == (1.0, 1.0, 1.0)
     assert time_balance(result, "memory_per_device") is None
 
@@ -100,7 +106,7 @@ def test_elasticities_of_rates_and_fixed_times_add_up_to_minus_one(trained):
 def test_smooth_elasticities_keep_the_sum_and_reach_what_max_hides(trained):
     study, exact = trained
     smooth = pg.sensitivity(study, "step_time", smooth=True, dtype="float64")
-    expected, low, high = time_balance(smooth, "step_time")
+    expected, low, high = cast(tuple, time_balance(smooth, "step_time"))
     assert expected == pytest.approx(low, rel=1e-6) == pytest.approx(high, rel=1e-6)
     np.testing.assert_array_equal(smooth.step_time, exact.step_time)  # values are exact
     hidden = [r for r in ranked(exact, "step_time") if r.zero == 1]
@@ -115,12 +121,9 @@ def test_money_is_of_the_first_order_in_prices():
     """All prices doubled double a cost: their elasticities add up to 1."""
     study = load_study(STUDIES / "bill_of_materials.toml")
     result = pg.sensitivity(study, "manufacturing_cost", dtype="float64")
-    exponent = [
-        UNITS.parse_units("" if u == "1" else u).dimensionality.get("[currency]", 0)
-        for u in result.parameter_unit.values
-    ]
+    exponent = [exponent_of(u, "[currency]") for u in result.parameter_unit.values]
     assert any(exponent)
-    total = np.tensordot(np.array(exponent, float), result.manufacturing_cost_elasticity.values, 1)
+    total = np.tensordot(np.array(exponent), result.manufacturing_cost_elasticity.values, 1)
     np.testing.assert_allclose(total, 1.0, rtol=1e-9)
 
 
@@ -192,8 +195,7 @@ def test_cross_elasticities_are_symmetric_and_sum_to_zero():
 
 
 def _seconds(study, name):
-    unit = study.catalog.variables[name].unit
-    return float(UNITS.parse_units("" if unit == "1" else unit).dimensionality.get("[time]", 0))
+    return exponent_of(study.catalog.variables[name].unit, "[time]")
 
 
 @pytest.mark.parametrize(
@@ -220,7 +222,7 @@ def test_other_wrong_questions_are_told():
         (lambda: pg.sensitivity(study, "step_time", []), "no parameter is named"),
         (lambda: pg.sensitivity(study, "step_time", at={"devise": 1}), "no axis 'devise'; did you mean 'device'"),
         (lambda: pg.sensitivity(study, "step_time", smooth=1), "whole number of at least 2, found 1"),
-        (lambda: pg.sensitivity("study.toml", "step_time"), "derivatives need a Study"),
+        (lambda: pg.sensitivity(cast(pg.Study, "study.toml"), "step_time"), "derivatives need a Study"),
         (lambda: pg.cross_elasticities(study, "step_time", ["hbm_bandwidth"]), "need a single design"),
     ]:
         with pytest.raises(PerfgridError, match=sentence):
@@ -238,7 +240,7 @@ def test_smooth_derivatives_take_whole_numbers_as_continuous():
     [((), 1_000_000, True, None), (("axes.hbm_bandwidth.scale=[0.5, 3.0]",), 100_000, False, 8)],
 )
 def test_no_gradient_of_a_million_points_is_no_number(settings, least, relative, sharpness):
-    """Every given number at every point of the quickstart's grid, feasible or not; smooth derivatives of a part of it."""
+    """Every given number at every point of the quickstart's grid, feasible or not; smooth derivatives of a part."""
     study = asking(load_study(STUDIES / "quickstart.toml", settings), ("step_time", "memory_per_device"))
     plan = study.plan()
     assert plan.space.points > least
