@@ -91,7 +91,7 @@ def sensitivity_command(
         print(json.dumps(_plain(result, ranks, crossed, seconds)))
         return
     for name, rows in ranks.items():
-        _print_ranks(result, name, rows, top)
+        _print_ranks(result, name, rows, top, parameters == "all")
         if (found := crossed.get(name)) is not None:
             _print_cross(found)
     out.print(f"derivatives: {result.attrs['derivatives']}")
@@ -102,7 +102,7 @@ def sensitivity_command(
         out.print(f"saved {output} ({output.stat().st_size / 1e6:.1f} MB)")
 
 
-def _print_ranks(result: xr.Dataset, name: str, rows: list[Rank], top: int) -> None:
+def _print_ranks(result: xr.Dataset, name: str, rows: list[Rank], top: int, whole: bool) -> None:
     strong = [r for r in rows if r.zero < 1]
     shown = strong[: top or None]
     out.print(f"elasticities of {name} over the feasible designs")
@@ -131,10 +131,9 @@ def _print_ranks(result: xr.Dataset, name: str, rows: list[Rank], top: int) -> N
         out.print(f"without effect at any feasible design ({len(none)}): {', '.join(none)}")
     if any(r.unit.endswith("/s") for r in strong) and (shares := binding_shares(result, name)):
         out.print("bound by: " + ", ".join(f"{n} {share:.1%}" for n, share in shares.items()))
-    if (balance := time_balance(result, name)) is not None:
+    if whole and (balance := time_balance(result, name)) is not None:
         expected, low, high = balance
-        out.print(f"fixed times minus rates: {low:.5f} to {high:.5f} where all are named; a quantity in s^{expected:g} "
-                  f"gives {expected:g}")  # fmt: skip
+        out.print(f"fixed times minus rates: {low:.5f} to {high:.5f}, as must be {expected:g}")
 
 
 def _print_cross(found: xr.Dataset) -> None:
