@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 
 from perfgrid import load_study
+from perfgrid.engine import dual
 from perfgrid.engine.dual import Dual
 from perfgrid.engine.resolver import replay, resolve_checked
 
@@ -92,3 +93,53 @@ def test_every_formula_at_drawn_points():
         seen |= set(graph.nodes)
     assert len(checked) > 1000
     assert kinks < 0.15 * len(checked)
+
+
+def test_no_excluded_branch_has_an_infinite_slope(monkeypatch):
+    """In reverse mode 0 times infinity would be no number: what `where` or a maximum leaves out has finite slopes too.
+
+    At drawn designs, feasible or not, with a tangent for every argument; roots, logarithms and quotients meet no zero.
+    """
+    found, current = set(), [""]
+
+    def finite(value):
+        return not isinstance(value, Dual) or all(np.isfinite(t).all() for t in value.tangents.values())
+
+    def watched(name, fine):
+        rule = dual._RULES[name]
+
+        def apply(self, *arguments, **options):
+            if not fine(*arguments):
+                found.add((current[0], name))
+            return rule(self, *arguments, **options)
+
+        monkeypatch.setitem(dual._RULES, name, apply)
+
+    for name in ("maximum", "minimum"):
+        watched(name, lambda a, b: finite(a) and finite(b))
+    watched("where", lambda condition, a, b: finite(a) and finite(b))
+    for name in ("sqrt", "log", "log2"):
+        watched(name, lambda a: (np.asarray(a.value) > 0).all())
+    generator, checked = np.random.default_rng(2), set()
+    for path in STUDIES:
+        study = load_study(path)
+        space, labels = study.space, study.space.label_quantities()
+        graph = resolve_checked(study.registry, study.outputs, space.names(), study.file.choices, labels)
+        for _ in range(2):
+            values = drawn(study, graph, generator)
+            for node in graph.nodes.values():
+                if node.host is not None or node.constraint is not None or node.flags:
+                    continue
+                current[0] = node.name
+                given = []
+                for number, argument in enumerate(node.arguments):
+                    value = np.asarray(values[argument])
+                    fixed = argument in labels or value.dtype == bool
+                    given.append(values[argument] if fixed else Dual(value, {number: np.ones(value.shape)}))
+                with np.errstate(all="ignore"):
+                    result = node.function(*given)
+                if not finite(result):
+                    found.add((node.name, "its own"))
+                checked.add(node.name)
+    assert not found
+    assert len(checked) > 1300
