@@ -3,6 +3,8 @@
 from pathlib import Path
 from typing import Any, cast
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import xarray as xr
@@ -74,7 +76,11 @@ def test_a_training_study_against_differences(trained, output):
 
 @pytest.mark.parametrize(
     ("name", "output"),
-    [("bill_of_materials", "manufacturing_cost"), ("collectives", "collective_time"), ("gpu_generations", "step_time")],
+    [
+        ("bill_of_materials", "manufacturing_cost"),
+        ("collectives", "collective_time"),
+        pytest.param("gpu_generations", "step_time", marks=pytest.mark.slow),
+    ],
 )
 def test_other_studies_against_differences(name, output):
     study = asking(load_study(STUDIES / f"{name}.toml"), (output,))
@@ -104,8 +110,10 @@ def test_elasticities_of_rates_and_fixed_times_add_up_to_minus_one(trained):
 
 
 def test_smooth_elasticities_keep_the_sum_and_reach_what_max_hides(trained):
-    study, exact = trained
-    smooth = pg.sensitivity(study, "step_time", smooth=True, dtype="float64")
+    study, _ = trained
+    at = {"hbm_bandwidth": 1.0, "scale_up_bandwidth": 1.0}
+    exact = pg.sensitivity(study, "step_time", at=at, dtype="float64")
+    smooth = pg.sensitivity(study, "step_time", at=at, smooth=True, dtype="float64")
     expected, low, high = cast(tuple, time_balance(smooth, "step_time"))
     assert expected == pytest.approx(low, rel=1e-6) == pytest.approx(high, rel=1e-6)
     np.testing.assert_array_equal(smooth.step_time, exact.step_time)  # values are exact
@@ -230,7 +238,8 @@ def test_other_wrong_questions_are_told():
 
 
 def test_smooth_derivatives_take_whole_numbers_as_continuous():
-    found = pg.sensitivity(small.study(), "step_time", ["sequence_length"], smooth=True)
+    at = {"hbm_bandwidth": 1.0, "scale_up_bandwidth": 1.0}
+    found = pg.sensitivity(small.study(), "step_time", ["sequence_length"], at, smooth=True)
     assert float(found.step_time_elasticity.mean()) == pytest.approx(1, abs=0.3)  # about linear in the tokens
 
 
@@ -256,3 +265,28 @@ def test_no_gradient_of_a_million_points_is_no_number(settings, least, relative,
                 array = np.asarray(tile.values[name])
                 assert np.isfinite(array).all(), name
                 assert array.any()
+
+
+def test_reverse_mode_of_jax_agrees():
+    """JAX differentiates the same formulas by rules of its own; at a design of the bill of materials."""
+    study = asking(load_study(STUDIES / "bill_of_materials.toml"), ("manufacturing_cost",))
+    space, plan, output = study.space, study.plan(), "manufacturing_cost"
+    graph = resolve(study.registry, (output,), space.names(), study.file.choices, space.label_quantities())
+    index = (2, 1)  # an H100 with harvest
+    leaves = {name: space.at(name, index) for name in graph.leaves}
+    names = [n for n in numbers_of(study, plan) if n in graph.leaves]
+
+    def cost(given):
+        values = leaves | given
+        for node in graph.nodes.values():
+            values[node.name] = node.function(*(values[a] for a in node.arguments))
+        return jnp.reshape(values[output], ())
+
+    with jax.enable_x64(True):
+        value, slopes = jax.jit(jax.value_and_grad(cost))({n: jnp.asarray(leaves[n], jnp.float64) for n in names})
+    found = pg.sensitivity(study, output, names, dtype="float64").manufacturing_cost_elasticity
+    here = found.isel(device=index[0], yield_model=index[1])
+    for name in names:
+        assert float(here.sel(parameter=name)) == pytest.approx(
+            float(slopes[name]) * leaves[name] / float(value), rel=1e-9
+        )
