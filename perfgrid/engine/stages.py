@@ -308,8 +308,6 @@ class Evaluation:
             self.seconds["compile"] = 0.0
             return
 
-        shared = {id(kernel.function): kernel for kernel in reversed(self.kernels)}  # the first with each function
-
         def lower(kernel: Kernel) -> Any:
             buffer = jax.ShapeDtypeStruct(kernel.shape, bool if kernel.quantity.flag else self.dtype)
             given = [self._input_shape(*i) for i in kernel.inputs]
@@ -323,16 +321,13 @@ class Evaluation:
 
         with ThreadPoolExecutor(max_workers=2) as pool:
             waiting = []
-            for kernel in (k for k in self.kernels if shared[id(k.function)] is k):
+            for kernel in self.kernels:
                 with jax.enable_x64(self.dtype == np.float64):
                     lowered = lower(kernel)
                 waiting.append(pool.submit(compiled, kernel, lowered))
             for done, future in enumerate(waiting, 1):
                 future.result()
                 self.progress("compile", done, len(waiting))
-        for kernel in self.kernels:
-            first = shared[id(kernel.function)]
-            kernel.compiled, kernel.equations = first.compiled, first.equations
         self.seconds["compile"] = time.perf_counter() - start
 
     def _hand_over(self, name: str, key: TileKey, rows: tuple[np.ndarray, ...], place: tuple[int, ...]) -> Any:
