@@ -27,6 +27,9 @@ from .run import evaluate as evaluate
 from .run import explain as explain
 from .run import save as save
 from .search import best as best
+from .sensitivity import cross_elasticities as cross_elasticities
+from .sensitivity import gradient as gradient
+from .sensitivity import sensitivity as sensitivity
 from .stream import stream as stream
 from .study import Study as Study
 from .study import load_study as load_study

@@ -23,7 +23,9 @@ from perfgrid.cli_catalog import catalog_app
 from perfgrid.cli_frontier import frontier_of, frontier_rows, print_frontier
 from perfgrid.cli_reduce import distribution_command
 from perfgrid.cli_results import diff_command, expand_command, run_factored
+from perfgrid.cli_sensitivity import sensitivity_command
 from perfgrid.cli_timeline import print_timeline
+from perfgrid.cli_uncertainty import uncertainty_command
 from perfgrid.cli_validate import validate_command
 from perfgrid.compare import compare
 from perfgrid.engine.errors import PerfgridError
@@ -59,6 +61,8 @@ app.command("diff")(diff_command)
 app.command("distribution")(distribution_command)
 app.command("expand")(expand_command)
 app.command("verify")(cli_stream.verify_command)
+app.command("sensitivity")(sensitivity_command)
+app.command("uncertainty")(uncertainty_command)
 
 StudyArgument = Annotated[Path, typer.Argument(help="A study file (TOML).")]
 Settings = Annotated[

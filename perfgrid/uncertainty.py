@@ -11,8 +11,9 @@ import xarray as xr
 from perfgrid.engine.dataset import feasible
 from perfgrid.engine.errors import PerfgridError, nearest
 from perfgrid.run import evaluate
-from perfgrid.study import Study, build_study
+from perfgrid.study import Study
 from perfgrid.study_samples import SAMPLE
+from perfgrid.study_selection import asking, selected
 
 
 def quantiles(result: xr.Dataset, levels: Sequence[float] = (0.05, 0.5, 0.95)) -> xr.Dataset:
@@ -29,7 +30,7 @@ def quantiles(result: xr.Dataset, levels: Sequence[float] = (0.05, 0.5, 0.95)) -
     return kept.quantile(list(levels), dim=SAMPLE, keep_attrs=True)
 
 
-def _only(spec: Any, label: Any) -> Any:
+def only(spec: Any, label: Any) -> Any:
     """A listed axis without its other labels, so that ranges are those of the entry in question."""
     kept = [v for v in spec if str(v) == str(label)] if isinstance(spec, list) else []
     return kept or spec
@@ -46,20 +47,9 @@ def tornado(
     """
     if output not in study.outputs:
         raise PerfgridError(f"{output!r} is not among the outputs of the study{nearest(output, study.outputs)}")
-    content = study.file.model_dump(exclude_none=True) | {"outputs": [output]}
-    content["axes"] = {k: _only(v, (at or {}).get(k)) for k, v in study.file.axes.items() if k != SAMPLE}
-    content["axes"][SAMPLE] = {"method": "one_at_a_time", **({"of": list(of)} if of is not None else {})}
-    content.pop("best", None)
-    result = evaluate(build_study(content, study.name, study.catalog, study.formulas), "float64")[output]
-    for axis, label in (at or {}).items():
-        if axis not in result.coords:
-            raise PerfgridError(f"{output} has no axis {axis!r}{nearest(axis, map(str, result.dims))}")
-        matches = np.flatnonzero(result[axis].values.astype(str) == str(label))
-        if matches.size != 1:
-            raise PerfgridError(
-                f"axis {axis!r} has no label {label!r}{nearest(str(label), result[axis].values.astype(str))}"
-            )
-        result = result.isel({result[axis].dims[0]: int(matches[0])})
+    axes = {k: only(v, (at or {}).get(k)) for k, v in study.file.axes.items() if k != SAMPLE}
+    axes[SAMPLE] = {"method": "one_at_a_time", **({"of": list(of)} if of is not None else {})}
+    result = evaluate(selected(asking(study, (output,), axes), at), "float64")[output]
     several = [str(d) for d in result.dims if d != SAMPLE and result.sizes[d] > 1]
     if several:
         raise PerfgridError(f"a tornado needs a single design; name a label of {', '.join(several)} in at")

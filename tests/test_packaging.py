@@ -61,12 +61,12 @@ def test_the_quickstart_as_the_readme_says(tmp_path):
     assert int(found.stdout) >= 1_000_000
 
 
-def test_the_notebook_is_its_script():
-    """The committed notebook holds the cells of its percent script, without outputs."""
+@pytest.mark.parametrize("script", sorted((ROOT / "notebooks").glob("*.py")), ids=lambda path: path.stem)
+def test_a_notebook_is_its_script(script):
+    """A committed notebook holds the cells of its percent script, without outputs."""
     import json
 
-    notebook = json.loads((ROOT / "notebooks/01_quickstart.ipynb").read_text())
-    script = (ROOT / "notebooks/01_quickstart.py").read_text()
+    notebook, script = json.loads(script.with_suffix(".ipynb").read_text()), script.read_text()
     for cell in notebook["cells"]:
         source = "".join(cell["source"])
         if cell["cell_type"] == "code":

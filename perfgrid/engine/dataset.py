@@ -52,6 +52,28 @@ def attributes(
     return found
 
 
+def on_study_axes(plan: Plan, name: str, array: np.ndarray) -> tuple[list[str], np.ndarray]:
+    """The axes on which a wanted quantity lies, in the study's order, and its values on them.
+
+    ``array`` lies on all axes in evaluation order, and may have other axes before them, which stay in front.
+    """
+    study, quantity, inner = plan.study_space, plan.quantities[name], plan.registry.inner
+    front = array.ndim - len(study.axes) - len(inner)
+    dims: list[str] = []
+    where: list[int] = []
+    for number, axis in enumerate(study.axes):
+        if axis.name in quantity.columns:
+            dims.append(axis.name)
+            where.append(front + plan.order.index(number))
+    for number, axis in enumerate(inner.names):
+        if quantity.inner[number] > 1:
+            dims.append(axis)
+            where.append(front + len(study.axes) + number)
+    first = (*range(front), *where)
+    array = np.transpose(array, (*first, *(i for i in range(array.ndim) if i not in first)))
+    return dims, array.reshape(array.shape[: len(first)])
+
+
 def to_dataset(
     plan: Plan,
     results: Mapping[str, np.ndarray],
@@ -64,20 +86,8 @@ def to_dataset(
     study = plan.study_space
     variables: dict[str, Any] = {}
     for name in plan.wanted:
-        quantity, array = plan.quantities[name], results[name]
-        dims, where = [], []
-        for axis in (*study.axes, *inner.names):
-            if isinstance(axis, Axis):
-                position = plan.order.index(study.axes.index(axis))
-                used, label = axis.name in quantity.columns, axis.name
-            else:
-                position = len(study.axes) + inner.names.index(axis)
-                used, label = array.shape[position] > 1, axis
-            if used:
-                dims.append(label)
-                where.append(position)
-        array = np.transpose(array, (*where, *(i for i in range(array.ndim) if i not in where)))
-        array = array.reshape(array.shape[: len(dims)])
+        quantity = plan.quantities[name]
+        dims, array = on_study_axes(plan, name, results[name])
         if quantity.flag or (quantity.node is not None and quantity.node.flags):
             array = array.astype(np.int8, copy=False)
         variables[name] = (dims, array, attributes(plan, name, references, given))

@@ -146,6 +146,8 @@ class Evaluation:
         self.plan, self.dtype, self.progress = plan, np.dtype(dtype), progress or (lambda *_: None)
         self.tiles = Tiles.cut(plan.space.shape, tile_points)
         self.seconds: dict[str, float] = {}
+        self.quantities = dict(plan.quantities)
+        self.wanted = set(plan.wanted)  # of these, a tile hands out what the tile stage makes
         self._prepared: dict[tuple[str, TileKey], tuple[tuple[int, ...], np.ndarray]] = {}
         self._buffers: dict[str, Any] = {}
         self._places: dict[str, tuple[int, ...]] = {}  # where the tile lay for which a buffer was computed
@@ -237,7 +239,7 @@ class Evaluation:
 
     def _kernel(self, name: str, chosen: set[str]) -> Kernel:
         plan = self.plan
-        nodes, quantities = plan.graph.nodes, plan.quantities
+        nodes, quantities = plan.graph.nodes, self.quantities
         fused: dict[str, None] = {}
 
         def visit(current: str) -> None:
@@ -296,7 +298,7 @@ class Evaluation:
     # -- compiling and running ------------------------------------------------------------------------------------
 
     def _input_shape(self, name: str, key: TileKey | None) -> jax.ShapeDtypeStruct:
-        quantity = self.plan.quantities[name]
+        quantity = self.quantities[name]
         sizes = self._tile_sizes(self._tile_key(quantity) if key is None else key)
         return jax.ShapeDtypeStruct(sizes + quantity.inner, bool if quantity.flag else self.dtype)
 
@@ -336,7 +338,7 @@ class Evaluation:
         if known is not None and known[0] == here:
             return known[1]
         value = self._cast[name]
-        for axis, (have, want) in enumerate(zip(self.plan.quantities[name].key, key, strict=True)):
+        for axis, (have, want) in enumerate(zip(self.quantities[name].key, key, strict=True)):
             if have is None or have is want:
                 continue
             if not isinstance(want, Partition):
@@ -371,7 +373,7 @@ class Evaluation:
                         buffer = jnp.zeros(kernel.shape, bool if kernel.quantity.flag else self.dtype)
                     values[name] = kernel.compiled(buffer, *given)
             self._buffers = values
-            yield Tile(number, rows, {n: v for n, v in values.items() if n in self.plan.wanted})
+            yield Tile(number, rows, {n: v for n, v in values.items() if n in self.wanted})
             self.progress("evaluate", number + 1, count)
         self.seconds["evaluate"] = time.perf_counter() - start
 
@@ -379,7 +381,7 @@ class Evaluation:
 
     def placed(self, tile: Tile, name: str) -> tuple[tuple[slice, ...], np.ndarray]:
         """Where in a result array the tile's values of a wanted quantity belong, and these values on full rows."""
-        quantity = self.plan.quantities[name]
+        quantity = self.quantities[name]
         value = np.asarray(tile.values[name])
         where: list[slice] = []
         for axis, (partition, study_axis) in enumerate(zip(quantity.key, self.plan.space.axes, strict=True)):
@@ -395,12 +397,16 @@ class Evaluation:
 
     def small_result(self, name: str) -> np.ndarray:
         """A wanted quantity of the small stage on full rows."""
-        quantity, value = self.plan.quantities[name], self.small[name]
-        for axis, partition in enumerate(quantity.key):
-            if partition is not None and partition.size < len(self.plan.space.axes[axis]):
-                value = np.take(value, partition.inverse, axis=axis)
-        value = np.broadcast_to(value, self.plan.result_shape(name))
+        quantity = self.quantities[name]
+        value = np.broadcast_to(self.expanded(self.small[name], quantity.key), self.plan.result_shape(name))
         return value if quantity.flag else np.asarray(value, dtype=self.dtype)
+
+    def expanded(self, value: np.ndarray, key: Key) -> np.ndarray:
+        """A value on the distinct rows of a key on full rows; axes of size 1 stay."""
+        for axis, partition in enumerate(key):
+            if partition is not None and value.shape[axis] > 1 and partition.size < len(self.plan.space.axes[axis]):
+                value = np.take(value, partition.inverse, axis=axis)
+        return value
 
     def collect(self) -> dict[str, np.ndarray]:
         """All wanted quantities, each on its own axes at full length (evaluation order of axes)."""

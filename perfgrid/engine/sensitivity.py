@@ -1,0 +1,370 @@
+"""Derivatives of outputs with respect to given quantities at every point of a grid, in forward mode through the plan.
+
+A grid is evaluated point by point along its study axes, so one tangent per parameter gives the exact derivative at
+every point. Tangents travel through the same stages as values (`engine.dual`): in the small stage in NumPy, each on its
+own axes; on the grid side by side along a last axis, in one compiled function per materialised quantity, whose
+innermost loop runs over parameters, so that what they share is computed once per point. What a parameter does not
+reach, or reaches with slope 0 everywhere, costs nothing.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
+from itertools import product
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from .dual import Dual
+from .errors import PerfgridError, nearest
+from .namespace import xp
+from .plan import Plan
+from .space import Key
+from .stages import Evaluation, Kernel, Progress, TileKey, bring
+
+TILE_POINTS = 2**18  # a tile holds the tangents of all parameters of a chunk
+MOST_AT_ONCE = 24  # parameters of a chunk
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One direction of differentiation: a given quantity, or one label of it along each of its inner axes."""
+
+    name: str
+    quantity: str
+    inner: tuple[int, ...]  # the row along each inner axis; -1 where it does not lie on the axis
+
+    def mask(self, value: np.ndarray) -> np.ndarray:
+        """1 where this parameter moves the quantity and 0 elsewhere, in the quantity's inner shape."""
+        sizes = value.shape[value.ndim - len(self.inner) :]
+        result = np.zeros(sizes)
+        result[tuple(slice(None) if row < 0 else slice(row, row + 1) for row in self.inner)] = 1.0
+        return result
+
+
+def parameters_of(plan: Plan, names: Iterable[str]) -> tuple[Parameter, ...]:
+    """The parameters of the named given quantities; a vector along inner axes has one per label, ``name[label]``.
+
+    ``name[label]`` names one of them. Raises PerfgridError for a name that the plan's outputs do not rest on.
+    """
+    inner, found = plan.registry.inner, dict[str, Parameter]()
+    for text in names:
+        name, _, rest = text.partition("[")
+        if name not in plan.graph.leaves:
+            raise PerfgridError(
+                f"the outputs do not rest on a given quantity {name!r}{nearest(name, plan.graph.leaves)}"
+            )
+        shape = plan.quantities[name].inner
+        if all(size == 1 for size in shape):
+            members = {name: Parameter(name, name, (-1,) * len(shape))}
+        else:
+            rows = product(*(range(size) if size > 1 else (-1,) for size in shape))
+            members = {}
+            for row in rows:
+                labels = [inner.labels[axis][r] for axis, r in zip(inner.names, row, strict=True) if r >= 0]
+                label = f"{name}[{','.join(labels)}]"
+                members[label] = Parameter(label, name, row)
+        if rest and text not in members:
+            raise PerfgridError(f"{name!r} has no part {text!r}{nearest(text, members)}")
+        found |= {text: members[text]} if rest else members
+    return tuple(found.values())
+
+
+class Sensitivity(Evaluation):
+    """An evaluation with tangents: `collect` gives values as ever, `derivatives` the derivatives of the outputs."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        outputs: Sequence[str],
+        parameters: Sequence[Parameter],
+        relative: bool = True,
+        sharpness: float | None = None,
+        dtype: str = "float32",
+        tile_points: int = TILE_POINTS,
+        progress: Progress | None = None,
+    ):
+        """``relative``: elasticities d ln output / d ln parameter (0 where the output is 0), else derivatives.
+
+        ``sharpness``: None for exact derivatives, else as in `engine.dual`. PerfgridError for a label or flag as
+        output.
+        """
+        for name in outputs:
+            quantity = plan.quantities[name]
+            if quantity.flag or (quantity.node is not None and quantity.node.flags):
+                raise PerfgridError(f"{name!r} is a choice or a flag: it has no derivative")
+        self.outputs, self.parameters, self.relative, self.sharpness = outputs, parameters, relative, sharpness
+        self.small_tangents: dict[str, dict[str, np.ndarray]] = {}  # quantity -> parameter -> tangent
+        self.results: dict[str, str] = {}  # what the grid makes of what is asked for -> output
+        self._stacks: dict[str, np.ndarray] = {}
+        self._relevant = self._reached(plan)
+        super().__init__(plan, dtype, tile_points, progress)
+
+    def _reached(self, plan: Plan) -> set[str]:
+        """Quantities through which a derivative may pass: numbers between parameters and outputs, no counts."""
+        below: set[str] = set(self.outputs)
+        for node in reversed(plan.graph.nodes.values()):
+            if node.name in below and node.host is None:
+                below |= set(node.arguments)
+        found = {p.quantity for p in self.parameters} & below
+        for node in plan.graph.nodes.values():
+            number = not plan.quantities[node.name].flag and not node.flags and node.host is None
+            if number and node.name in below and found & set(node.arguments):
+                found.add(node.name)
+        return found
+
+    # -- small stage ----------------------------------------------------------------------------------------------
+
+    def _evaluate_small(self) -> dict[str, np.ndarray]:
+        start, plan = time.perf_counter(), self.plan
+        readers = plan.graph.readers()
+        small = {name for name, q in plan.quantities.items() if q.small}
+        kept = {n for n in small if n in plan.wanted or any(r not in small for r in readers[n])}
+        left = {n: sum(r in small for r in readers[n]) for n in small}
+        values: dict[str, Any] = {}
+        for name in plan.graph.leaves:
+            given = self._given(name)
+            seeds = {
+                p.name: (given if self.relative else 1.0) * p.mask(given) for p in self.parameters if p.quantity == name
+            }
+            values[name] = self._settled(name, Dual(given, seeds, self.sharpness)) if seeds else given
+        with np.errstate(all="ignore"):
+            for node in plan.graph.nodes.values():
+                quantity = plan.quantities[node.name]
+                if not quantity.small:
+                    continue
+                arguments = [_brought(values[a], plan.quantities[a].key, quantity.key) for a in node.arguments]
+                if node.name not in self._relevant:
+                    arguments = [a.value if isinstance(a, Dual) else a for a in arguments]
+                values[node.name] = self._settled(node.name, node.function(*arguments))
+                for argument in set(node.arguments):
+                    left[argument] -= 1
+                    if left[argument] == 0 and argument not in kept:
+                        del values[argument]
+        found = {}
+        for name in kept:
+            value = values[name]
+            found[name] = value.value if isinstance(value, Dual) else value
+            if isinstance(value, Dual):
+                self.small_tangents[name] = dict(value.tangents)
+        self.seconds["small"] = time.perf_counter() - start
+        return found
+
+    def _settled(self, name: str, result: Any) -> Any:
+        """A result in the shape of its quantity; tangents that are 0 everywhere are dropped."""
+        shape = self.plan.quantities[name].shape
+        value = np.asarray(result.value if isinstance(result, Dual) else result)
+        value = value if value.dtype == bool else value.astype(np.float64, copy=False)
+        value = np.broadcast_to(value.reshape((1,) * (len(shape) - value.ndim) + value.shape), shape)
+        if not isinstance(result, Dual):
+            return value
+        tangents = {}
+        for key, tangent in result.tangents.items():
+            tangent = np.asarray(tangent)
+            if tangent.any():
+                tangents[key] = tangent.reshape((1,) * (len(shape) - tangent.ndim) + tangent.shape)
+        return Dual(value, tangents, self.sharpness) if tangents else value
+
+    # -- tile stage -----------------------------------------------------------------------------------------------
+
+    def _kernels(self) -> list[Kernel]:
+        kernels = super()._kernels()
+        relevant = [k for k in kernels if k.quantity.name in self._relevant]
+        read = {name for kernel in relevant for name, _ in kernel.inputs}
+        self._stack(read)
+        found = list(kernels)
+        for kernel in relevant:
+            name, asked = kernel.quantity.name, kernel.quantity.name in self.outputs
+            made: list[Kernel] = []
+            if name in read or not (asked and self.relative):
+                made += self._tangent_kernels(kernel, False)
+            if asked and self.relative:
+                made += self._over_value(kernel) if name in read else self._tangent_kernels(kernel, True)
+            found += made
+            if asked and made:
+                self.results[made[-1].quantity.name] = name
+        self.wanted |= set(self.results)
+        return found
+
+    def _stack(self, read: Collection[str]) -> None:
+        """Put the tangents of each small quantity that the grid reads side by side along a last axis, in chunks."""
+        tangents = {name: found for name, found in self.small_tangents.items() if name in read}
+        reaching = {parameter for found in tangents.values() for parameter in found}
+        self.stacked = [p.name for p in self.parameters if p.name in reaching]
+        count = max(len(self.stacked), 1)
+        self.chunks = -(-count // MOST_AT_ONCE)
+        self.width = -(-count // self.chunks)
+        column = {name: i for i, name in enumerate(self.stacked)}
+        for name, found in tangents.items():
+            shape = np.max([t.shape for t in found.values()], axis=0)
+            stack = np.zeros((*shape, self.chunks * self.width), self.dtype)
+            for parameter, tangent in found.items():
+                stack[..., column[parameter]] = tangent
+            self._stacks[self._entered(name, shape)] = stack
+
+    def _entered(self, name: str, shape: Sequence[int], label: str = "d {}") -> str:
+        """The name of a quantity's derivatives, entered among the quantities on the axes on which they vary."""
+        quantity, rank = self.quantities[name], len(self.plan.space.axes)
+        key: Key = tuple(p if size > 1 else None for p, size in zip(quantity.key, shape, strict=False))
+        varies = {a.name for a, size in zip(self.plan.space.axes, shape, strict=False) if size > 1}
+        columns = {axis: names for axis, names in quantity.columns.items() if axis in varies}
+        inner, text = (*map(int, shape[rank:]), self.width), label.format(name)
+        self.quantities[text] = replace(quantity, name=text, columns=columns, key=key, inner=inner)
+        return text
+
+    def _input_key(self, name: str, key: TileKey | None) -> TileKey:
+        return self._tile_key(self.quantities[name]) if key is None else key
+
+    def _tangent_kernels(self, kernel: Kernel, relative: bool) -> list[Kernel]:
+        """The function that makes the tangents of a materialised quantity, or its elasticities; none if all are 0.
+
+        The chain rule: the slope with respect to each element of each argument, times all its tangents. Slopes do not
+        depend on the parameter, so that the compiler takes them out of the loop over parameters.
+        """
+        nodes, key, name = self.plan.graph.nodes, self._tile_key(kernel.quantity), kernel.quantity.name
+        inputs = list(kernel.inputs)
+        elements = {}
+        for argument, _ in kernel.inputs:
+            if f"d {argument}" in self.quantities:
+                own, small = self._tile_key(self.quantities[f"d {argument}"]), self.plan.quantities[argument].small
+                inputs.append((f"d {argument}", self._host_key(own, key) if small else None))
+                elements[argument] = _elements(self.plan.quantities[argument].inner)
+        takes = [self._takes(self._input_key(*i), key) for i in inputs]
+        count, rank = len(kernel.inputs), len(kernel.quantity.shape)
+
+        def total(*given: Any) -> Any:
+            gathered = []
+            for value, found in zip(given, takes, strict=True):
+                for axis, index in found:
+                    value = jnp.take(value, index, axis=axis, mode="clip")
+                gathered.append(value)
+            made = {argument: value for (argument, _), value in zip(kernel.inputs, gathered, strict=False)}
+            tangents = dict(zip(elements, gathered[count:], strict=True))
+            for argument, found in elements.items():
+                seeds = {(argument, i): mask.astype(self.dtype) for i, (_, mask) in enumerate(found)}
+                made[argument] = Dual(made[argument], seeds, self.sharpness)
+            for current in kernel.fused:
+                made[current] = nodes[current].function(*(made[a] for a in nodes[current].arguments))
+            result = made[name]
+            if not isinstance(result, Dual):
+                return None
+
+            def raised(array: Any) -> Any:
+                array = jnp.asarray(array)
+                return jnp.reshape(array, (1,) * (rank - array.ndim) + array.shape + (1,))
+
+            slopes = [(raised(slope), tangents[a][elements[a][i][0]]) for (a, i), slope in result.tangents.items()]
+            found = reduce(jnp.add, (slope * tangent for slope, tangent in slopes))
+            return _relative(raised(result.value), found) if relative else found
+
+        with jax.enable_x64(self.dtype == np.float64):
+            traced = jax.eval_shape(total, *(self._probe(*i) for i in inputs)) if elements else None
+        if traced is None:
+            return []
+        if traced.dtype != self.dtype:
+            raise PerfgridError(f"the derivative of {name!r} is {traced.dtype} on a {self.dtype} grid")
+        label = self._entered(name, traced.shape[:-1], "elasticity of {}" if relative else "d {}")
+        return [self._made(label, inputs, total, kernel.fused)]
+
+    def _probe(self, name: str, key: TileKey | None) -> jax.ShapeDtypeStruct:
+        """An input as if every axis that tiles cut had size 2, which shows whether a result varies along it."""
+        quantity = self.quantities[name]
+        sizes = tuple(1 if k is None else getattr(k, "size", 2) for k in self._input_key(name, key))
+        return jax.ShapeDtypeStruct(sizes + quantity.inner, bool if quantity.flag else self.dtype)
+
+    def _over_value(self, kernel: Kernel) -> list[Kernel]:
+        """The function that makes elasticities of tangents that are there."""
+        name = kernel.quantity.name
+        if f"d {name}" not in self.quantities:
+            return []
+        tangents = self.quantities[f"d {name}"]
+        shape = [1 if k is None else 2 for k in kernel.quantity.key] + list(kernel.quantity.inner)
+        label = self._entered(name, shape, "elasticity of {}")
+        inputs: list[tuple[str, TileKey | None]] = [(name, None), (tangents.name, None)]
+        return [self._made(label, inputs, lambda value, tangent: _relative(value[..., None], tangent), [])]
+
+    def _made(
+        self, label: str, inputs: list[tuple[str, TileKey | None]], result: Callable[..., Any], fused: list[str]
+    ) -> Kernel:
+        quantity = self.quantities[label]
+        shape = (*self._tile_sizes(self._tile_key(quantity)), *quantity.inner)
+
+        def function(_buffer: Any, *given: Any) -> Any:
+            return jnp.broadcast_to(result(*given), shape)
+
+        function.__name__ = label.replace(" ", "_")
+        return Kernel(quantity, inputs, fused, function, shape)
+
+    # -- results --------------------------------------------------------------------------------------------------
+
+    def chunk(self, number: int) -> list[str]:
+        """Make the next `run` about one chunk of the parameters; their names, in the order of the last axis."""
+        first = number * self.width
+        for label, stack in self._stacks.items():
+            self._cast[label] = np.ascontiguousarray(stack[..., first : first + self.width])
+        self._prepared = {k: v for k, v in self._prepared.items() if k[0] not in self._stacks}
+        for kernel in self.kernels:
+            if kernel.quantity.name not in self.plan.quantities:
+                self._places.pop(kernel.quantity.name, None)
+        return self.stacked[first : first + self.width]
+
+    def derivatives(self) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+        """All wanted values, as `collect` gives them, and the derivatives of each output behind an axis of parameters.
+
+        Derivatives are evaluated with the tiles of the values; a parameter that does not matter has zeros.
+        """
+        plan, rows = self.plan, {p.name: i for i, p in enumerate(self.parameters)}
+        values = {n: self.small_result(n) for n in plan.wanted if plan.quantities[n].small}
+        shapes = {n: plan.result_shape(n) for n in plan.wanted}
+        for name in plan.wanted:
+            if name not in values:
+                values[name] = np.empty(shapes[name], bool if plan.quantities[name].flag else self.dtype)
+        found = {o: np.zeros((len(rows), *shapes[o]), self.dtype) for o in self.outputs}
+        for output in self.outputs:
+            for parameter, tangent in self.small_tangents.get(output, {}).items():
+                tangent = _relative(self.small[output], tangent) if self.relative else tangent
+                found[output][rows[parameter]] = self.expanded(tangent, self.quantities[output].key)
+        for number in range(self.chunks if self.kernels else 0):
+            names = self.chunk(number)
+            for tile in self.run():
+                for name in tile.values:
+                    where, value = self.placed(tile, name)
+                    if name in self.results:
+                        for column, parameter in enumerate(names):
+                            found[self.results[name]][rows[parameter]][where[:-1]] = value[..., column]
+                    elif number == 0:
+                        values[name][where] = value
+                    del value
+        return values, found
+
+
+def _elements(inner: Sequence[int]) -> list[tuple[Any, np.ndarray]]:
+    """For each element of a quantity's inner axes where to find it in stacked tangents, and 1 there and 0 elsewhere."""
+    found = []
+    for place in product(*(range(size) for size in inner)):
+        mask = np.zeros(tuple(inner))
+        mask[place] = 1.0
+        found.append(((Ellipsis, *(slice(i, i + 1) for i in place), slice(None)), mask))
+    return found
+
+
+def _relative(value: Any, tangent: Any) -> Any:
+    """A tangent over its value; 0 where the value is 0."""
+    zero = value == 0
+    return xp.where(zero, 0.0, tangent / xp.where(zero, 1.0, value))
+
+
+def _brought(value: Any, source: Key, target: Key) -> Any:
+    """`bring` for values with tangents, which have size 1 along the axes on which they do not vary."""
+    if not isinstance(value, Dual):
+        return bring(value, source, target)
+    tangents = {}
+    for key, tangent in value.tangents.items():
+        own = tuple(p if size > 1 else None for p, size in zip(source, tangent.shape, strict=False))
+        tangents[key] = bring(tangent, own, target)
+    return Dual(bring(value.value, source, target), tangents, value.sharpness)
