@@ -15,9 +15,12 @@ from .engine import xp as xp
 from .engine.dataset import feasible as feasible
 from .evidence import validate as validate
 from .formulas import BREAKDOWN as BREAKDOWN
+from .free import function as function
 from .kernels import kernels as kernels
 from .network import collective_choice as collective_choice
 from .network import collective_time as collective_time
+from .optimize import front as front
+from .optimize import optimize as optimize
 from .run import evaluate as evaluate
 from .run import explain as explain
 from .run import save as save

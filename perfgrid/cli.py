@@ -19,6 +19,7 @@ from perfgrid.analysis import violations
 from perfgrid.cli_best import best_command
 from perfgrid.cli_catalog import catalog_app
 from perfgrid.cli_frontier import frontier_of, frontier_rows, print_frontier
+from perfgrid.cli_optimize import optimize_command
 from perfgrid.cli_timeline import print_timeline
 from perfgrid.cli_validate import validate_command
 from perfgrid.compare import compare
@@ -47,6 +48,7 @@ app = typer.Typer(
 app.add_typer(catalog_app, name="catalog")
 app.command("validate")(validate_command)
 app.command("best")(best_command)
+app.command("optimize")(optimize_command)
 
 StudyArgument = Annotated[Path, typer.Argument(help="A study file (TOML).")]
 Settings = Annotated[

@@ -10,8 +10,8 @@ import jax
 import numpy as np
 
 from perfgrid.catalog import Variable
-from perfgrid.engine.errors import PerfgridError, nearest
 from perfgrid.engine import xp
+from perfgrid.engine.errors import PerfgridError, nearest
 from perfgrid.engine.function import FreeFunction, FreePlan, freed
 from perfgrid.formulas import INNER
 from perfgrid.study import Study
@@ -34,8 +34,8 @@ def leaf(study: Study, name: str) -> Leaf:
     if quantity not in study.space.names() or quantity not in variables:
         if quantity in study.registry.names():
             raise PerfgridError(
-                f"{study.name}: {quantity!r} is computed by a formula and cannot be free; free what it follows from, or "
-                "state it in [overrides]"
+                f"{study.name}: {quantity!r} is computed by a formula and cannot be free; free what it follows from, "
+                "or state it in [overrides]"
             )
         legal = [n for n in study.space.names() if n in variables and variables[n].kind == "number"]
         raise PerfgridError(f"{study.name}: nothing states a quantity {quantity!r}{nearest(quantity, legal)}")
@@ -82,8 +82,8 @@ class StudyFunction:
             base = self._base[item.quantity]
             if item.component is not None and base is None:
                 raise PerfgridError(
-                    f"{study.name}: {item.quantity!r} differs along an axis, so its component {item.name!r} alone cannot "
-                    "be free; keep one entry on that axis"
+                    f"{study.name}: {item.quantity!r} differs along an axis, so its component {item.name!r} alone "
+                    "cannot be free; keep one entry on that axis"
                 )
         space = freed(study.space, names)
         try:

@@ -173,7 +173,7 @@ class PointFunction:
                 ):  # fmt: skip
                     self.counts[node.name] = result.up
                     unrounded[node.name] = result.unrounded
-                    result = result.unrounded if temperature else Dual(result.value, result.slope, result.exact)
+                    result = result.unrounded if temperature else Dual(result.value, result.slope)
                     if node.name in counts:
                         given = np.reshape(counts[node.name], lead + (1,) * inner)
                         result = np.where(np.isnan(given), result, given)

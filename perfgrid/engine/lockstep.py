@@ -15,6 +15,8 @@ import numpy as np
 from scipy.optimize import minimize, nnls
 
 Answer = tuple[float, np.ndarray, np.ndarray, np.ndarray]  # objective, its slopes, constraints >= 0, their slopes
+FAR = 1e6  # stands for a value that is not finite
+PENALTY = 10.0  # of a broken constraint, where points are compared
 Evaluate = Callable[[np.ndarray, np.ndarray], list[Answer]]  # numbers of the problems, points [numbers, variables]
 
 
@@ -25,7 +27,6 @@ class Minimum:
     point: np.ndarray
     answer: Answer
     trace: tuple[float, ...]
-    message: str
 
 
 class _Together:
@@ -68,16 +69,17 @@ class _Together:
                 self.ready.notify_all()
 
 
-def minimize_together(
-    evaluate: Evaluate, starts: np.ndarray, steps: int = 60, tolerance: float = 1e-9
-) -> list[Minimum]:
-    """Minimise from every start [problems, variables] within [0, 1]; errors of ``evaluate`` are raised here."""
+def minimize_together(evaluate: Evaluate, starts: np.ndarray, most: int, tolerance: float) -> list[Minimum]:
+    """Minimise from every start [problems, variables] within [0, 1], with ``most`` evaluations each.
+
+    Errors of ``evaluate`` are raised here.
+    """
     together = _Together(evaluate, len(starts))
     ends: list[Minimum | BaseException | None] = [None] * len(starts)
 
     def one(number: int) -> None:
         try:
-            ends[number] = _minimum(lambda x: together.ask(number, x), starts[number], steps, tolerance)
+            ends[number] = _minimum(lambda x: together.ask(number, x), starts[number], most, tolerance)
         except BaseException as error:
             ends[number] = error
         finally:
@@ -95,34 +97,59 @@ def minimize_together(
     return [end for end in ends if isinstance(end, Minimum)]
 
 
-def _minimum(ask: Callable[[np.ndarray], Answer], start: np.ndarray, steps: int, tolerance: float) -> Minimum:
+def _minimum(ask: Callable[[np.ndarray], Answer], start: np.ndarray, most: int, tolerance: float) -> Minimum:
     known: dict[bytes, Answer] = {}
     trace: list[float] = []
+    least: list[Any] = [np.inf, start, None]  # of all that was seen: score, point, answer
+    asked = 0
 
     def at(x: np.ndarray) -> Answer:
         key = x.tobytes()
         if key not in known:
-            answer = ask(np.clip(x, 0.0, 1.0))
+            nonlocal asked
+            if asked == most:
+                raise _Enough
+            asked += 1
+            value, slope, slack, slopes = ask(np.clip(x, 0.0, 1.0))
+            finite = (_finite(value, FAR), _finite(slope, 0.0), _finite(slack, -FAR), _finite(slopes, 0.0))
+            answer = (float(finite[0]), *finite[1:])
             known.clear()
-            known[key] = tuple(np.nan_to_num(part, nan=1e6, posinf=1e6, neginf=-1e6) for part in answer)  # type: ignore[assignment]
+            known[key] = answer
+            score = answer[0] + PENALTY * float(np.maximum(-answer[2], 0.0).sum())
+            if score < least[0]:
+                least[:] = [score, np.clip(x, 0.0, 1.0), answer]
         return known[key]
 
     constraints = []
     if len(at(start)[2]):
         constraints = [{"type": "ineq", "fun": lambda x: at(x)[2], "jac": lambda x: at(x)[3]}]
     trace.append(float(at(start)[0]))
-    found = minimize(
-        lambda x: float(at(x)[0]),
-        start,
-        jac=lambda x: at(x)[1],
-        method="SLSQP",
-        bounds=[(0.0, 1.0)] * len(start),
-        constraints=constraints,
-        callback=lambda x: trace.append(float(at(x)[0])),
-        options={"maxiter": steps, "ftol": tolerance},
-    )
-    point = np.clip(found.x, 0.0, 1.0)
-    return Minimum(point, at(point), tuple(trace), str(found.message))
+    try:
+        found = minimize(
+            lambda x: at(x)[0],
+            start,
+            jac=lambda x: at(x)[1],
+            method="SLSQP",
+            bounds=[(0.0, 1.0)] * len(start),
+            constraints=constraints,
+            callback=lambda x: trace.append(float(at(x)[0])),
+            options={"maxiter": most, "ftol": tolerance},
+        )
+        point = np.clip(found.x, 0.0, 1.0)
+        answer = at(point)
+        if answer[0] + PENALTY * float(np.maximum(-answer[2], 0.0).sum()) <= least[0] + tolerance:
+            return Minimum(point, answer, tuple(trace))
+    except _Enough:
+        pass
+    return Minimum(least[1], least[2], tuple(trace))
+
+
+def _finite(value: Any, otherwise: float) -> Any:
+    return np.nan_to_num(value, nan=otherwise, posinf=abs(otherwise), neginf=-abs(otherwise))
+
+
+class _Enough(Exception):
+    """All evaluations of a minimisation are used up."""
 
 
 @dataclass(frozen=True)

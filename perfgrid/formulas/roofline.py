@@ -27,8 +27,8 @@ def roofline_shares(*, arithmetic=0.0, registers=0.0, shared_memory=0.0, l2=0.0,
     whole = xp.maximum(time + epilogue, hbm)  # what the shares add up to
     streams = hbm > (time + epilogue) * (1 + EQUAL)
     unclaimed, shares = xp.where(streams, 0.0, 1.0), []
-    for level in levels:
-        claimed = xp.where(level >= time * (1 - EQUAL), unclaimed, 0.0)
+    for number, level in enumerate(levels, 1):  # the last one takes what is left: rounded off, time exceeds all levels
+        claimed = xp.where(level >= time * (1 - EQUAL), unclaimed, 0.0) if number < len(levels) else unclaimed
         shares.append(claimed * (whole - epilogue))
         unclaimed = unclaimed - claimed
     shares[-1] = shares[-1] + xp.where(streams, 0.0, epilogue)

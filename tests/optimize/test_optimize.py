@@ -1,0 +1,158 @@
+"""Optima of textbook problems, of studies against dense grids, of several workloads; what is refused, in words."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from scipy.optimize import brentq
+
+import perfgrid as pg
+from perfgrid.formulas.axes import at
+from perfgrid.optimize import problem_of
+
+
+@pg.formula(unit="s", source="williams2009roofline")
+def balanced_time(area_split, budget_area):
+    """Arithmetic and traffic that overlap, each faster with its share of the area."""
+    arithmetic, traffic = 3.0 / at(area_split, component="matrix"), 1.0 / at(area_split, component="memory")
+    return pg.xp.maximum(arithmetic, traffic) / budget_area
+
+
+@pg.formula(unit="USD", source="feng2022actuary")
+def split_cost(budget_area):
+    """A square metre of silicon in dies: what defects cost grows with their area, what is paid for each falls."""
+    return 1000.0 * pg.xp.exp(20000.0 * budget_area) + 0.05 / budget_area
+
+
+@pg.formula(unit="1", source="feng2022actuary")
+def whole_things(budget_area):
+    """Things of 30 mm^2 that an area holds."""
+    return pg.xp.floor(budget_area / 30e-6)
+
+
+@pg.formula(unit="USD", source="feng2022actuary")
+def area_per_thing(budget_area, whole_things):
+    """What is paid for each of them, and for all."""
+    return (budget_area * 1e6 + 100.0) / whole_things
+
+
+def study(outputs, **content):
+    content = {"axes": {"device": ["h100-sxm-80gb"], "budget": ["h100-budget"]}} | content
+    formulas = [balanced_time, split_cost, whole_things, area_per_thing]
+    return pg.Study.make(workload="manufacturing", formulas=formulas, outputs=outputs, **content)
+
+
+def test_a_roofline_is_balanced():
+    found = pg.optimize(study(["balanced_time"]), "balanced_time", over=["area_split.matrix", "area_split.memory"])
+    together = 0.102 + 0.086
+    assert float(found["area_split.matrix"]) == pytest.approx(together * 3 / 4, rel=2e-3)
+    assert float(found["area_split.matrix"] + found["area_split.memory"]) == pytest.approx(together, rel=1e-12)
+    assert float(found.kkt_residual) < 1e-3
+    assert float(found.objective) == pytest.approx(4.0 / together / 814e-6, rel=2e-3)
+
+
+def test_the_split_of_dies_is_that_of_calculus():
+    area = brentq(lambda a: 1000 * 20000 * np.exp(20000 * a) - 0.05 / a**2, 1e-6, 1e-2)
+    found = pg.optimize(study(["split_cost"]), "split_cost", over={"budget_area": ["5 mm^2", "800 mm^2"]})
+    assert float(found.budget_area) == pytest.approx(area, rel=1e-4)
+    assert float(found.kkt_residual) < 1e-5
+
+
+def test_a_limit_has_its_shadow_price():
+    limited = study(["split_cost"])
+    loose = pg.optimize(limited, "split_cost", over={"budget_area": [5e-6, 8e-4]}, subject_to="budget_area < 30 mm^2")
+    assert float(loose.budget_area) == pytest.approx(30e-6, rel=1e-5)
+    area = 30e-6
+    slope = area * (1000 * 20000 * np.exp(20000 * area) - 0.05 / area**2) / float(loose.objective)
+    assert float(loose.shadow_price.sel(constraint="budget_area < 30 mm^2")) == pytest.approx(slope, rel=1e-3)
+
+
+def test_counts_are_whole_and_paid_for():
+    found = pg.optimize(study(["area_per_thing"]), "area_per_thing", over={"budget_area": [4e-5, 8e-4]})
+    assert float(found.budget_area) == pytest.approx(780e-6, rel=1e-6)  # 26 things, not an unused rest
+    assert float(found.objective) == pytest.approx(880 / 26, rel=1e-6)
+
+
+def test_a_maximum_and_several_discrete_choices():
+    axes = {"device": ["h100-sxm-80gb"], "budget": ["h100-budget"], "node": ["n7", "n5"]}
+    varied = study(["die_yield", "die_cost"], axes=axes)
+    found = pg.optimize(varied, maximize="die_yield", over={"budget_area": [1e-4, 8e-4]}, choose=[])
+    assert found.objective.dims == ("node",)
+    np.testing.assert_allclose(found.budget_area, 1e-4, rtol=1e-9)  # the smallest die
+    assert (found.pull.sel(knob="budget_area") < 0).all()  # a lower bound that presses
+
+
+def test_two_workloads_share_the_design():
+    entries = [{"name": "small", "weight": 3.0}, {"name": "large", "weight": 1.0, "overrides": {"budget_dies": 4}}]
+    both = study(["die_cost"], workloads=entries)
+    problem = problem_of(both, "die_cost", over={"budget_area": [1e-4, 8e-4]})
+    value, _, _ = problem.screen(np.array([[0.3]]))
+    single = problem_of(study(["die_cost"]), "die_cost", over={"budget_area": [1e-4, 8e-4]}).screen(np.array([[0.3]]))[0]
+    found = pg.optimize(both, "die_cost", over={"budget_area": [1e-4, 8e-4]}, subject_to="large.die_cost > 20 USD")
+    assert value[0, 0] != pytest.approx(4 * single[0, 0])
+    assert float(found["large.die_cost"]) == pytest.approx(20, rel=1e-4)
+    assert float(found.objective) == pytest.approx(3 * float(found["small.die_cost"]) + float(found["large.die_cost"]))
+
+
+def test_a_front_runs_from_one_best_to_the_other():
+    found = pg.front(
+        study(["split_cost", "die_cost"]), "die_cost", 5, "split_cost", over={"budget_area": [1e-5, 8e-4]}
+    )
+    cost, other = found.objective.values, found.die_cost.values
+    assert (np.diff(cost) < 1e-6 * cost[:-1]).all()
+    assert (np.diff(other) > 0).all()
+    assert cost[-1] == pytest.approx(float(pg.optimize(study(["split_cost"]), "split_cost",
+                                                       over={"budget_area": [1e-5, 8e-4]}).objective), rel=1e-4)  # fmt: skip
+
+
+AREA = {"budget_area": [1e-4, 8e-4]}
+REFUSED = [
+    ({"minimize": "split_cost", "over": AREA, "subject_to": "split_cost < 1 USD"}, "no design within the bounds keeps"),
+    ({"minimize": "split_cost", "over": AREA, "subject_to": "budget_area < 2e-4, budget_area > 3e-4"}, "keeps every limit"),
+    ({"minimize": "split_cost", "over": ["budget_area"]}, "has no bounds, neither in the study nor in the catalog"),
+    ({"minimize": "split_cost", "over": {"budget_area": [1e-4, float("inf")]}}, "must be finite"),
+    ({"minimize": "split_cost", "over": {"budget_area": [3e-4, 1e-4]}}, "the low end must lie below the high end"),
+    ({"minimize": "split_cost", "over": {"budget_dies": [1, 4]}}, "is a whole number and has no derivative"),
+    ({"minimize": "split_cost", "over": {"budget_aera": [1, 4]}}, "did you mean 'budget_area'"),
+    ({"minimize": "split_cost", "over": {"die_cost": [1, 4]}}, "is computed by a formula and cannot be free"),
+    ({"minimize": "split_cost", "over": {"budget_power": [1, 4]}}, "depends on 'budget_power'"),
+    ({"minimize": "split_csot", "over": AREA}, "did you mean 'split_cost'"),
+    ({"minimize": "split_cost", "over": AREA, "subject_to": "die_area"}, "must read 'quantity < value'"),
+    ({"minimize": "split_cost", "over": AREA, "subject_to": "die_aera < 1"}, "did you mean 'die_area'"),
+    ({"minimize": "split_cost", "over": AREA, "subject_to": "die_area < 1 kg"}, "kg"),
+    ({"minimize": "split_cost", "over": ["area_split.matrix"]}, "a single one cannot vary"),
+    ({"minimize": "split_cost", "over": []}, "name at least one quantity"),
+    ({"over": AREA}, "give either minimize or maximize"),
+    ({"minimize": "split_cost", "over": AREA, "choose": "parallelism"}, "is no axis"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("arguments", "told"), REFUSED)
+def test_what_cannot_be_optimised_is_told_in_a_sentence(arguments, told):
+    with pytest.raises(pg.PerfgridError, match=told):
+        pg.optimize(study(["split_cost"]), **arguments)
+
+
+def test_the_command_prints_the_design_and_what_presses(tmp_path):
+    path = tmp_path / "dies.toml"
+    path.write_text(
+        'workload = "manufacturing"\noutputs = ["die_cost", "die_yield"]\n[axes]\ndevice = ["h100-sxm-80gb"]\n'
+        'budget = ["h100-budget"]\nnode = ["n7", "n5"]\n[optimize]\nmaximize = "die_yield"\n'
+        'subject_to = ["die_cost > 30 USD"]\n[optimize.over]\nbudget_area = ["50 mm^2", "800 mm^2"]\n'
+    )
+    command = [sys.executable, "-m", "perfgrid", "optimize", str(path)]
+    told = json.loads(subprocess.run([*command, "--json"], check=True, capture_output=True, text=True).stdout)
+    assert [d["at"]["node"] for d in told["designs"]] == ["n7", "n5"]
+    for design in told["designs"]:
+        assert design["outputs"]["die_cost"] == pytest.approx(30, rel=1e-4)
+        assert design["pressing"]["die_cost > 30 USD"] < 0
+    table = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    assert "model evaluations" in table
+    assert "die_cost > 30 USD" in table
+    wrong = subprocess.run([*command, "--over", "budget_area=1"], capture_output=True, text=True)
+    assert wrong.returncode == 2
+    assert "name=low:high" in wrong.stderr
