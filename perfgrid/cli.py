@@ -105,14 +105,14 @@ def run(
             "infeasible": infeasible,
             "seconds": seconds,
             "violations": [vars(v) for v in reasons],
-            "best": [] if winners is None or choice is None else winner_rows(loaded, winners, choice),
+            "best": [] if winners is None or choice is None else winner_rows(loaded, winners, choice, result),
         }
         if edge is not None:
             data["frontier"] = frontier_rows(loaded, edge)
         print(json.dumps(data, default=_plain))
         return
     if winners is not None and choice is not None:
-        print_winners(loaded, winners, choice)
+        print_winners(loaded, winners, choice, result)
     elif streaming and choice is not None:
         out.print("the best designs are not searched in a streamed run")
     elif output is None:
@@ -158,11 +158,11 @@ def explain_command(
     quantity: Annotated[str, typer.Argument(help="The quantity to derive.")],
     at: Annotated[list[str] | None, typer.Option("--at", help="axis=label[,axis=label...]")] = None,
     settings: Settings = None,
-    depth: Annotated[int | None, typer.Option(help="Levels of the tree to print.")] = None,
+    depth: Annotated[int, typer.Option(help="Levels of the tree to print.")] = 3,
 ) -> None:
     """Derive one number: every formula, value, unit and source below it, or why its point is infeasible."""
     labels = labels_of(at, "--at")
-    if depth is not None and depth < 0:
+    if depth < 0:
         raise PerfgridError(f"--depth must be 0 or more, found {depth}")
     subject = _study_or_result(what, settings)
     try:
@@ -171,8 +171,11 @@ def explain_command(
         raise PerfgridError(f"{what}: {error}" if isinstance(subject, xr.Dataset) else str(error)) from None
     if isinstance(subject, xr.Dataset) and formulas_changed(subject):
         err.print(f"note: {what} was made with other formulas than those installed; the derivation uses the latter")
+    number_of_line = 0
     for number_of_line, line in enumerate(explanation_lines(found, INNER, depth)):
         print_line(line, whole=number_of_line <= len(found.violated))
+    if below := len(list(explanation_lines(found, INNER))) - number_of_line - 1:
+        out.print(f"{below:,} lines lie deeper: --depth {depth + 1} shows the next level, --depth 99 all")
 
 
 @app.command("kernels")

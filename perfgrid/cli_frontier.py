@@ -10,7 +10,7 @@ from perfgrid.analysis import frontier
 from perfgrid.engine.dataset import study_axes
 from perfgrid.engine.space import Axis
 from perfgrid.report.console import out, show, text_table
-from perfgrid.report.text import number
+from perfgrid.report.text import label_text, number
 from perfgrid.study import Study
 from perfgrid.study_file import Frontier
 
@@ -38,15 +38,18 @@ def frontier_rows(study: Study, edge: xr.Dataset) -> list[dict[str, Any]]:
 
 
 def print_frontier(study: Study, edge: xr.Dataset, wanted: Frontier) -> None:
-    """The designs of a frontier as a table."""
+    """The designs of a frontier as a table; what is the same everywhere stands above it."""
     first, second = wanted.maximize
-    at = "".join(f", {axis} = {label}" for axis, label in wanted.at.items())
+    axes = _axes(study, edge)
+    same = {a: edge[a].values[0] for a in axes if len(set(edge[a].values.tolist())) == 1} if edge.sizes else {}
+    at = "".join(f", {axis} = {label_text(label)}" for axis, label in (wanted.at | same).items())
     out.print(f"{study.file.title}: between {first} and {second}{at}")
     units = {name: edge[name].attrs.get("units", "1") for name in wanted.maximize}
     lines = []
     for row in frontier_rows(study, edge):
-        lines.append([*map(str, row["at"].values()), *(number(row["outputs"][n], units[n]) for n in wanted.maximize)])
+        labels = [label_text(v) for a, v in row["at"].items() if a not in same]
+        lines.append([*labels, *(number(row["outputs"][n], units[n]) for n in wanted.maximize)])
     if not lines:
         out.print("no feasible design")
         return
-    show(text_table([*_axes(study, edge), *wanted.maximize], lines, right=wanted.maximize), whole=True)
+    show(text_table([*(a for a in axes if a not in same), *wanted.maximize], lines, right=wanted.maximize), whole=True)

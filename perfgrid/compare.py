@@ -16,8 +16,9 @@ from perfgrid.engine.explain import point_of, replay_point, violated_at
 from perfgrid.engine.registry import Registry
 from perfgrid.engine.space import Axis, Space
 from perfgrid.formulas import BREAKDOWN
-from perfgrid.run import CLUSTER_SIZE, evaluate, restore
+from perfgrid.run import evaluate, restore
 from perfgrid.study import Study
+from perfgrid.study_file import CLUSTER_SIZE
 
 
 @dataclass(frozen=True)

@@ -27,11 +27,11 @@ from perfgrid.engine.space import Space
 from perfgrid.engine.stages import TILE_POINTS, Evaluation, Progress, enable_compilation_cache
 from perfgrid.formulas import INNER, WORKLOADS
 from perfgrid.study import Study
+from perfgrid.study_file import CLUSTER_SIZE
 from perfgrid.study_space import TABLES
 from perfgrid.study_tables import OWN_PREFIX, STATED
 from perfgrid.where import apply_where
 
-CLUSTER_SIZE = "devices"  # designs of different cluster sizes are never weighed against each other
 STUDY_ATTRIBUTE = "perfgrid_study"  # global attribute: what is needed beside the design space to explain a result
 
 

@@ -10,15 +10,16 @@ import numpy as np
 import xarray as xr
 
 from perfgrid.analysis.best import best as best_of_result
-from perfgrid.analysis.best import masked
+from perfgrid.analysis.best import chosen_along, masked
 from perfgrid.engine.dataset import to_dataset
 from perfgrid.engine.errors import PerfgridError, nearest
 from perfgrid.engine.plan import Plan
 from perfgrid.engine.search import SEARCH_TILE_POINTS, Search, Winners, listed
 from perfgrid.engine.space import Axis, Space
 from perfgrid.engine.stages import Evaluation, Progress, enable_compilation_cache
-from perfgrid.run import CLUSTER_SIZE, given_quantities, global_attributes
+from perfgrid.run import given_quantities, global_attributes
 from perfgrid.study import Study
+from perfgrid.study_file import CLUSTER_SIZE
 
 RANK = "rank"  # dimension of several best designs of one group
 
@@ -37,10 +38,10 @@ def best(
 
     Of a study only minima leave each tile, so a billion points need little memory; what is not stated is taken from its
     ``[best]``, and ``count`` designs per group come along the dimension ``rank``. ``at`` first selects labels of other
-    axes. A cluster of another size is another question, not a better answer: ``devices`` stays a group. The result
-    holds the outputs of the study and the chosen labels as coordinates; where ``found`` is false a group has no (or not
-    so many) feasible designs: its values are NaN, its labels empty. Raises PerfgridError for unknown names or unless
-    exactly one objective is given.
+    axes. A cluster of another size is another question, not a better answer: ``devices`` stays a group unless ``over``
+    names it too. The result holds the outputs of the study and the chosen labels as coordinates; where ``found`` is
+    false a group has no (or not so many) feasible designs: its values are NaN, its labels empty. Raises PerfgridError
+    for unknown names or unless exactly one objective is given.
     """
     if isinstance(what, xr.Dataset):
         if count != 1 or over is None:
@@ -55,7 +56,7 @@ def best(
         raise PerfgridError("give either minimize or maximize, or [best] in the study")
     if not isinstance(count, int) or count < 1:
         raise PerfgridError(f"the number of best designs must be 1 or more, found {count!r}")
-    over = [over] if isinstance(over, str) else list(dict.fromkeys(over))
+    over, weighed = chosen_along(over, CLUSTER_SIZE, [axis.name for axis in what.space.axes])
     space = _selected(what, over, at or {})
     plan = replace(what, space=space).plan()  # outputs that nothing can compute are named before any work
     enable_compilation_cache()
@@ -65,7 +66,7 @@ def best(
         minimize or maximize or "",
         over,
         maximize is not None,
-        _cluster_sizes(space, over),
+        None if weighed else _cluster_sizes(space, over),
         what.file.choices,
         what.file.dtype,
         tile_points,
@@ -131,7 +132,7 @@ def _labelled(
             coordinates[axis.name] = axis.labels
         for column in (axis.name, *axis.shown) if axis.name in over else ():
             labels = axis.labels if column == axis.name else np.asarray(axis.columns[column])
-            if column != CLUSTER_SIZE:
+            if column != CLUSTER_SIZE or search.parts_axis < 0:
                 coordinates[column] = (dims, labels[rows])
         for column in axis.shown if axis.name in groups else ():
             if column != axis.name:

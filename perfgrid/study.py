@@ -10,6 +10,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from perfgrid.analysis.best import chosen_along
 from perfgrid.catalog import Catalog, convert, load_catalog
 from perfgrid.catalog.units import is_unit
 from perfgrid.engine.errors import MissingQuantity, PerfgridError, nearest
@@ -17,7 +18,7 @@ from perfgrid.engine.plan import Plan
 from perfgrid.engine.registry import Registry
 from perfgrid.engine.space import Space
 from perfgrid.formulas import INNER, WORKLOADS
-from perfgrid.study_file import Best, Frontier, Optimize, StudyFile
+from perfgrid.study_file import CLUSTER_SIZE, Best, Frontier, Optimize, StudyFile
 from perfgrid.study_space import TABLES, SpaceBuilder
 from perfgrid.study_tables import NATIVE, OWN_PREFIX, STATED
 from perfgrid.where import apply_where
@@ -62,7 +63,9 @@ class Study:
             variable = self.catalog.variables.get(missing.quantity)
             if variable is None:
                 raise PerfgridError(f"{self.name}: {missing}") from missing
-            where = f"axes.{variable.of}" if variable.of in TABLES else "[workload_parameters] or [axes]"
+            where = "[workload_parameters] or [axes]"
+            if variable.of in (*TABLES, "parallelism"):
+                where = f"[axes], as {variable.of}"
             raise PerfgridError(
                 f"{self.name}: {missing.quantity!r}, needed by {missing.reader!r}, is not stated "
                 f"({variable.meaning}): state it in {where}"
@@ -234,7 +237,7 @@ def _check_frontier(frontier: Frontier, study: Study) -> None:
 def _check_axes(table: str, over: str | list[str], at: Mapping[str, Any], study: Study) -> None:
     """The axes and labels that a table of the study names exist."""
     names = [a.name for a in study.space.axes]
-    over = [over] if isinstance(over, str) else over
+    over, _ = chosen_along(over, CLUSTER_SIZE, names)
     for key, axes in (("over", over), ("at", at)):
         for axis in axes:
             if axis not in names:

@@ -8,6 +8,8 @@ from typing import Any, Literal
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
+CLUSTER_SIZE = "devices"  # clusters of different sizes are weighed against each other only where that is asked for
+
 
 class Best(BaseModel):
     """The ``[best]`` table of a study: which axes to choose along, by which quantity, at which labels of others."""

@@ -67,6 +67,11 @@ class SpaceBuilder:
             place = f"{self.name}, workload_parameters.{key}"
             stated = [v.name for v in variables.values() if v.of not in TABLES]
             if key not in stated:
+                if key in variables:
+                    raise PerfgridError(
+                        f"{place}: {key!r} belongs to the {variables[key].of}; state it in [overrides], or as an axis "
+                        f"with [axes.{key}]"
+                    )
                 raise PerfgridError(f"{place}: unknown parameter{nearest(key, stated)}")
             if key in by_axes:
                 raise PerfgridError(f"{place}: axes.{by_axes[key]} states {key!r} too; state it once")

@@ -125,3 +125,18 @@ def test_the_command(study, monkeypatch, capsys, tmp_path):
     status, out, err = run(monkeypatch, capsys, "best", path, "--minimize", "step_tim")
     assert (status, out) == (2, "")
     assert "did you mean 'step_time'" in err
+
+
+def test_cluster_sizes_are_weighed_against_each_other_where_that_is_asked_for(study):
+    """Of a study and of its result, with the size of the best among the labels."""
+    way = {"minimize": "memory_per_device", "at": {"hbm_bandwidth": 1}}
+    over = ["parallelism", "microbatch", "recompute", "device", "model"]
+    apart = pg.best(study, over, **way)
+    assert apart.sizes["devices"] == 2
+    least = int(apart.memory_per_device.squeeze().argmin())
+    for found in (
+        pg.best(study, [*over, "devices"], **way),
+        best_of_result(pg.evaluate(study), [*over, "devices"], **way),
+    ):
+        assert float(found.memory_per_device.squeeze()) == float(apart.memory_per_device.min())
+        assert int(found.devices.squeeze()) == int(apart.devices[least])

@@ -12,7 +12,7 @@ from perfgrid.engine.dataset import feasible
 from perfgrid.engine.errors import PerfgridError, nearest
 from perfgrid.engine.space import Axis
 
-GROUPED = "always_grouped"  # attribute of a result: the coordinate that is never chosen along (the cluster size)
+GROUPED = "always_grouped"  # attribute of a result: a coordinate; each of its values has a best design of its own
 
 
 def best(
@@ -25,16 +25,18 @@ def best(
     """The best feasible design along the axes ``over``, for every label of the other axes.
 
     ``at`` first selects labels of other axes. A cluster of another size is another question, not a better answer: the
-    coordinate that the result names as always grouped (``devices``) stays a group. The result holds every variable and
-    the chosen labels as coordinates; where ``found`` is false a group has no feasible design: its values are NaN, its
-    labels empty. Raises PerfgridError for unknown names or unless exactly one objective is given.
+    coordinate that the result names as grouped (``devices``) stays a group unless ``over`` names it too. The result
+    holds every variable and the chosen labels as coordinates; where ``found`` is false a group has no feasible design:
+    its values are NaN, its labels empty. Raises PerfgridError for unknown names or unless exactly one objective is
+    given.
     """
     if (minimize is None) == (maximize is None):
         raise PerfgridError("give either minimize or maximize")
     objective = minimize or maximize or ""
     if objective not in dataset:
         raise PerfgridError(f"the result holds no {objective!r}{nearest(objective, map(str, dataset.data_vars))}")
-    over = [over] if isinstance(over, str) else list(dict.fromkeys(over))
+    grouped = dataset.attrs.get(GROUPED)
+    over, weighed = chosen_along(over, grouped, list(map(str, dataset.dims)))
     if both := sorted(set(over) & set(at or {})):
         raise PerfgridError(f"axis {both[0]!r} is chosen along and selected at once")
     for axis in (*over, *(at or {})):
@@ -42,8 +44,7 @@ def best(
             raise PerfgridError(f"the result has no axis {axis!r}{nearest(axis, map(str, dataset.dims))}")
     for axis, label in (at or {}).items():
         dataset = dataset.isel({axis: Axis(axis, dataset[axis].values).index(label)})
-    grouped = dataset.attrs.get(GROUPED)
-    if grouped in dataset.coords and grouped not in dataset.dims:
+    if grouped in dataset.coords and grouped not in dataset.dims and not weighed:
         axis = next(iter(dataset[grouped].dims), None)
         if axis in over:
             sizes = np.unique(dataset[grouped].values)
@@ -54,6 +55,16 @@ def best(
             varying = [c for c, v in chosen[0].coords.items() if c not in chosen[0].dims and (v.ndim or c in labels)]
             return xr.concat(chosen, dim=groups, join="outer", coords=varying)
     return _best(dataset, over, objective, minimize is not None)
+
+
+def chosen_along(over: str | Sequence[str], grouped: str | None, axes: Collection[str]) -> tuple[list[str], bool]:
+    """The axes to choose along, and whether designs of every ``grouped`` size are weighed against each other.
+
+    They are where the size is named in ``over`` though it is no axis of its own but belongs to one (``parallelism``).
+    """
+    named = [over] if isinstance(over, str) else list(dict.fromkeys(over))
+    weighed = grouped in named and grouped not in axes
+    return [axis for axis in named if axis != grouped or not weighed], weighed
 
 
 def _best(dataset: xr.Dataset, over: list[str], objective: str, least: bool) -> xr.Dataset:

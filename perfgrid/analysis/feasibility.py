@@ -42,6 +42,16 @@ def violations(dataset: xr.Dataset) -> tuple[int, int, list[Violation]]:
     return points, _infeasible(dataset, points) if found else 0, sorted(found, key=lambda v: -v.points)
 
 
+def nearest_reason(dataset: xr.Dataset) -> str:
+    """What keeps the designs that come nearest to feasible, those that violate fewest constraints, from being so."""
+    violated = {n: v == 0 for n, v in dataset.data_vars.items() if "constraint" in v.attrs}
+    count = sum(violated.values(), xr.DataArray(0))
+    nearest = count == count.min()
+    points = {name: int((flags & nearest).sum()) for name, flags in violated.items()}
+    often = max(points, key=lambda name: points[name], default=None)
+    return "" if often is None or not points[often] else str(dataset[often].attrs["reason"])
+
+
 def _infeasible(dataset: xr.Dataset, points: int) -> int:
     """Points that violate any constraint, counted in slices so that a large result need not fit the memory."""
     flags = dataset[[n for n, v in dataset.data_vars.items() if "constraint" in v.attrs]]

@@ -162,7 +162,7 @@ UNARY: dict[Any, Callable[[Any, Any], Any]] = {  # derivative from argument and 
     np.log: lambda x, y: 1 / x,
     np.log2: lambda x, y: 1 / (x * np.log(2)),
     np.log1p: lambda x, y: 1 / (1 + x),
-    np.absolute: lambda x, y: np.sign(x),
+    np.absolute: lambda x, y: np.where(x >= 0, 1.0, -1.0),
     np.rint: lambda x, y: 0.0,
     np.sign: lambda x, y: 0.0,
 }

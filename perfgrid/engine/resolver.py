@@ -104,11 +104,12 @@ def _choice_node(choice: Choice, choices: Mapping[str, str], labels: Mapping[str
         arguments = tuple(a.name for a in choice.alternatives)
         return Node(choice.name, _least, arguments, choice.unit, choice.source, choice.meaning)
     if choice.by not in labels:
-        raise PerfgridError(f"{choice.name!r} is selected by {choice.by!r}, which the study does not state")
+        raise MissingQuantity(choice.by, choice.name, "")
     present = labels[choice.by]
     for label in present:
         if label not in by_label:
-            raise PerfgridError(f"{choice.by} = {label!r} is unknown to {choice.name!r}{nearest(label, by_label)}")
+            legal = ", ".join(map(str, by_label))
+            raise PerfgridError(f"{choice.by} = {label!r} is none of {legal}{nearest(label, by_label)}")
     used = [by_label[label] for label in present]
     if len(used) == 1:
         return Node(choice.name, _same, (used[0].name,), choice.unit, used[0].source, used[0].meaning)

@@ -22,7 +22,7 @@ from .space import Axis, Space
 from .stages import Evaluation, Progress, Tile
 
 SEARCH_TILE_POINTS = 2**22
-SCORE = "search_score"
+SCORE = "search score"  # no name that an output can have
 
 
 @dataclass(frozen=True)

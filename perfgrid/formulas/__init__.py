@@ -17,6 +17,7 @@ from . import (
     die,
     dualpipe,
     energy,
+    event_energy,
     exchange,
     expert_parallel,
     expert_replicas,
@@ -97,13 +98,13 @@ REGISTRY_MODULES = (
 
 TECHNOLOGY = (technology, implementation, *native.FORMULAS)  # a device made again
 MANUFACTURING_MODULES = (*TECHNOLOGY, die, package, manufacturing)  # what a device costs to make
-SYSTEM_MODULES = (microarchitecture, energy, step_energy, cluster_network, system_cost, carbon)  # energy, money, carbon
+ECONOMY = (microarchitecture, event_energy, cluster_network, system_cost, carbon)  # budgets, prices, energy of events
 
 WORKLOADS = {  # the formulas that each workload of a study is made of
-    "training": (*REGISTRY_MODULES, *MANUFACTURING_MODULES, *SYSTEM_MODULES),
+    "training": (*REGISTRY_MODULES, energy, step_energy, *MANUFACTURING_MODULES, *ECONOMY),
     "manufacturing": MANUFACTURING_MODULES,
     "collectives": (*collective_study.BORROWED, collective_study),
-    "inference": inference.MODULES,
+    "inference": (*inference.MODULES, *MANUFACTURING_MODULES, *ECONOMY),
 }
 
 

@@ -59,6 +59,11 @@ def dragonfly_links(endpoints, routers, groups, global_links):
     return endpoints + groups * routers * (routers - 1) / 2 + groups * routers * global_links / 2
 
 
+def dragonfly_groups(endpoints, routers, ports):
+    """Groups of routers, each router with so many ports to endpoints, that a dragonfly of this size is built of."""
+    return xp.ceil(endpoints / xp.maximum(routers * ports, 1.0) * (1 - ROUNDING))
+
+
 def _is_one_of(kind, *names):
     return sum(xp.where(kind == CODES[name], 1.0, 0.0) for name in names)
 
@@ -115,9 +120,9 @@ def network_oversubscription(tier_oversubscription):
 @formula(unit="1", source="alfares2008fattree, kim2008dragonfly")
 def network_switches(network_kind, network_planes, network_endpoints, network_radix, network_oversubscription,
                      scale_out_sides):  # fmt: skip
-    """Switches of the scale-out network: of a Clos network, or the routers of a dragonfly."""
-    routers = at(scale_out_sides, side="second") * at(scale_out_sides, side="third")
-    routers = xp.where(network_endpoints > 0, routers, 0.0)
+    """Switches of the scale-out network: of a Clos network, or the routers of as many groups as a dragonfly needs."""
+    first, second = at(scale_out_sides, side="first"), at(scale_out_sides, side="second")
+    routers = second * dragonfly_groups(network_endpoints, second, first)
     clos = clos_switches(network_endpoints, network_radix, network_oversubscription)
     each = _is_one_of(network_kind, *FAT_TREES) * clos + _is_one_of(network_kind, DRAGONFLY) * routers
     return network_planes * each
@@ -128,8 +133,9 @@ def network_links(network_kind, network_planes, network_endpoints, network_radix
                   scale_out_sides, tier_global_links):  # fmt: skip
     """Links of the scale-out network, those to the devices among them; without switches one per endpoint and side."""
     sides = total(xp.where(scale_out_sides > 1, 1.0, 0.0), "side")
-    shape = (at(scale_out_sides, side="second"), at(scale_out_sides, side="third"))
-    dragonfly = dragonfly_links(network_endpoints, *shape, at(tier_global_links, tier="scale_out"))
+    first, second = at(scale_out_sides, side="first"), at(scale_out_sides, side="second")
+    groups = dragonfly_groups(network_endpoints, second, first)
+    dragonfly = dragonfly_links(network_endpoints, second, groups, at(tier_global_links, tier="scale_out"))
     each = (
         _is_one_of(network_kind, *FAT_TREES) * clos_links(network_endpoints, network_radix, network_oversubscription)
         + _is_one_of(network_kind, DRAGONFLY) * dragonfly

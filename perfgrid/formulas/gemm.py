@@ -16,6 +16,7 @@ from .axes import only, smallest, table, total
 from .roofline import roofline_shares, roofline_time
 
 PRODUCTS = {"PRODUCT": ("gemm", "core", "grouped")}
+INSTRUCTION_ROWS = 16.0  # rows of the smallest matrix instruction (mma.m16n8k16)
 WEIGHTED = {"PRODUCT": ("gemm", "grouped")}  # products with weights
 
 # ---- equations ------------------------------------------------------------------------------------------------------
@@ -230,8 +231,12 @@ def PRODUCT_parts(PRODUCT_rows, PRODUCT_columns, PRODUCT_depth, PRODUCT_batch, t
 def PRODUCT_padded_volume(
     PRODUCT_rows, PRODUCT_columns, PRODUCT_depth, PRODUCT_batch, tile_rows, tile_columns, gemm_tile_k
 ):
-    """Multiply-adds of each PRODUCT kernel in whole tiles, by tile and phase."""
-    padded = whole(PRODUCT_rows, tile_rows) * whole(PRODUCT_columns, tile_columns)
+    """Multiply-adds of each PRODUCT kernel in whole tiles, by tile and phase.
+
+    Where there are fewer rows than in a tile, only those of matrix instructions (a tile of fewer rows).
+    """
+    rows = xp.minimum(tile_rows, whole(PRODUCT_rows, INSTRUCTION_ROWS))
+    padded = whole(PRODUCT_rows, rows) * whole(PRODUCT_columns, tile_columns)
     return PRODUCT_batch * padded * whole(PRODUCT_depth, gemm_tile_k)
 
 

@@ -8,17 +8,23 @@ import numpy as np
 import xarray as xr
 from rich.measure import Measurement
 
+from perfgrid.analysis.feasibility import nearest_reason
 from perfgrid.engine.dataset import study_axes
 from perfgrid.study import Study
 from perfgrid.study_file import Best
 
 from .console import out, show, text_table, wide
-from .text import number
+from .text import label_text, number
 from .winners import bound_by
 
 
-def winner_rows(study: Study, winners: xr.Dataset, choice: Best) -> list[dict[str, Any]]:
-    """One row per group: its labels, the chosen labels, the outputs, what bounds it."""
+def winner_rows(
+    study: Study, winners: xr.Dataset, choice: Best, result: xr.Dataset | None = None
+) -> list[dict[str, Any]]:
+    """One row per group: its labels, the chosen labels, the outputs, what bounds it.
+
+    Of a group without feasible designs the reason, where the whole result is at hand.
+    """
     axes = study_axes(study.space)
     rows = []
     groups = winners["found"].dims
@@ -26,7 +32,8 @@ def winner_rows(study: Study, winners: xr.Dataset, choice: Best) -> list[dict[st
         row = winners.isel(dict(zip(groups, place, strict=True)))
         labels = {str(d): row[d].item() for d in groups}
         if not bool(row["found"]):
-            rows.append({"group": labels, "feasible": False})
+            reason = "" if result is None else nearest_reason(_group(result, labels))
+            rows.append({"group": labels, "feasible": False, "reason": reason})
             continue
         at = {a: row[a].item() for a in axes if a in row.coords}
         chosen = {a: at[a] for a in axes if a not in labels and a not in choice.at and a in at}
@@ -37,19 +44,30 @@ def winner_rows(study: Study, winners: xr.Dataset, choice: Best) -> list[dict[st
     return rows
 
 
+def _group(result: xr.Dataset, labels: dict[str, Any]) -> xr.Dataset:
+    """The designs of one group of a result, sizes of clusters among its labels."""
+    for name, label in labels.items():
+        rows = np.flatnonzero(result[name].values == label)
+        result = result.isel({result[name].dims[0]: rows})
+    return result
+
+
 def _word(value: xr.DataArray) -> Any:
     """A single number, or the word that it stands for."""
     words = str(value.attrs.get("flag_meanings", "")).split()
     return words[int(value)] if words and "constraint" not in value.attrs else value.item()
 
 
-def print_winners(study: Study, winners: xr.Dataset, choice: Best) -> None:
-    """The best design of each group as a table."""
-    rows = winner_rows(study, winners, choice)
+def print_winners(study: Study, winners: xr.Dataset, choice: Best, result: xr.Dataset | None = None) -> None:
+    """The best design of each group as a table; what is the same everywhere stands above it."""
+    rows = winner_rows(study, winners, choice, result)
     objective = choice.minimize or choice.maximize or ""
     shown = list(dict.fromkeys([objective, *study.outputs]))
     first = next((r for r in rows if r["feasible"]), None)
-    caption = "".join(f", {axis} = {label}" for axis, label in choice.at.items())
+    same = {str(d): winners[d].values[0] for d in winners["found"].dims if winners.sizes[d] == 1}
+    if len(same) == len(winners["found"].dims):
+        same = {}  # a single row says all
+    caption = "".join(f", {axis} = {label_text(label)}" for axis, label in (choice.at | same).items())
     way = f"best by {'least' if choice.minimize else 'largest'} {objective}" if choice.over else "every design"
     out.print(f"{study.file.title}: {way}{caption}")
     if first is None:
@@ -59,20 +77,22 @@ def print_winners(study: Study, winners: xr.Dataset, choice: Best) -> None:
     units = {name: winners[name].attrs.get("units", "1") for name in shown}
     while True:
         bounds = ["bound by"] if first["bound_by"] else []
-        headers = [*first["group"], *first["chosen"], *shown, *bounds]
+        headers = [*(name for name in first["group"] if name not in same), *first["chosen"], *shown, *bounds]
         lines = []
         for row in rows:
-            labels = [str(v) for v in row["group"].values()]
+            labels = [label_text(v) for name, v in row["group"].items() if name not in same]
             if not row["feasible"]:
-                lines.append([*labels, "no feasible design"])
+                lines.append([*labels, "no feasible design" + (f": {row['reason']}" if row["reason"] else "")])
                 continue
             found = {name: row["outputs"][name] for name in shown}
             values = [v if isinstance(v, str) else number(v, units[name]) for name, v in found.items()]
             lines.append(
-                [*labels, *(str(v) for v in row["chosen"].values()), *values, *([row["bound_by"]] if bounds else [])]
+                [*labels, *map(label_text, row["chosen"].values()), *values, *([row["bound_by"]] if bounds else [])]
             )
         table = text_table(headers, lines, right=shown)
         if len(shown) <= 3 or not out.is_terminal or Measurement.get(wide, wide.options, table).maximum <= out.width:
             break
         shown.pop()  # a narrow terminal shows fewer outputs rather than broken ones
     show(table, whole=True)
+    if left := [name for name in first["outputs"] if name not in shown]:
+        out.print(f"not shown: {', '.join(left)} (--json prints them, -o FILE.nc keeps them)")

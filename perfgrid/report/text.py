@@ -29,11 +29,16 @@ def number(value: float, unit: str = "1") -> str:
         return f"{value:.3g} s"
     if unit in ("1", ""):
         return f"{value:,.0f}" if size >= 1000 and value == round(value) and size < 1e15 else f"{value:.4g}"
-    name = {"byte": "B", "byte/s": "B/s", "1/s": "/s"}.get(unit, unit)
+    name = {"byte": "B", "byte/s": "B/s"}.get(unit, unit.removeprefix("1") if unit.startswith("1/") else unit)
     for scale, prefix in _BINARY if unit == "byte" else _DECIMAL:
         if size >= scale:
             return f"{value / scale:.4g} {prefix}{name}"
     return f"{value:.4g} {name}"
+
+
+def label_text(label: Any) -> str:
+    """A label as it is written: 8 and not 8.0."""
+    return f"{label:g}" if isinstance(label, float) else str(label)
 
 
 def quantity_value(value: Any, unit: str, inner: InnerAxes) -> str:

@@ -111,7 +111,7 @@ def test_alternatives_best_fixed_and_by_label():
     by_label = resolve(registry, ["cut_work"], ["size", "material"], labels={"material": ("hard", "soft")})
     assert replay(by_label, {"size": 9.0, "material": 0})["cut_work"] == 27.0
     assert replay(by_label, {"size": 9.0, "material": 1})["cut_work"] == 18.0
-    with pytest.raises(PerfgridError, match="material = 'sft' is unknown to 'cut_work'; did you mean 'soft'"):
+    with pytest.raises(PerfgridError, match=r"material = 'sft' is none of .*did you mean 'soft'"):
         resolve(registry, ["cut_work"], ["size", "material"], labels={"material": ("sft",)})
     with pytest.raises(PerfgridError, match="'unobtainium', needed by 'exotic_work', is neither given"):
         resolve(registry, ["cut_work"], ["size", "material"], labels={"material": ("exotic",)})

@@ -17,7 +17,11 @@ from tests.physics.cases import TABLES, entry
 DEFAULTS: dict[str, Any] = {
     v.name: v.default_value for v in load_catalog().variables.values() if v.optional and v.of not in TABLES
 }
-LABELS = ("precision", "weight_precision", "kv_precision", "batch_rule", "pools", "library", "rank_order")
+LABELS = ("precision", "weight_precision", "kv_precision", "batch_rule", "pools", "library", "rank_order",
+          "device_basis", "circuit_basis")  # fmt: skip
+OWN = {"node": "process_node", "memory": "hbm_generation"}  # entries that a device names
+NATIVE = {"device_basis": "device", "circuit_basis": "own_node", "link_is_native": 1.0, "stated_link_tier": 0.0,
+          "stated_link_energy": 0.0}  # fmt: skip
 # a device without losses: what is left are bytes over bandwidth and work over peak rate
 IDEAL: dict[str, Any] = {
     "hbm_efficiency": 1.0, "matrix_efficiency": 1.0, "fp8_matrix_efficiency": 1.0, "library_efficiency": 1.0,
@@ -40,7 +44,11 @@ def point(model: str = "llama-2-7b", device: str = "h100-sxm-80gb", topology: st
     for kind, name in zip(TABLES, (model, device, topology, software), strict=True):
         given |= entry(kind, name)
     given |= DEFAULTS | {"tp": 1.0, "pp": 1.0, "dp": 1.0, "batch": 1.0, "prompt_tokens": 512.0, "output_tokens": 128.0}
-    given |= {"request_rate": 1.0, "requests": 1000.0} | changes
+    own = load_catalog().entry("device", device).values
+    entries = {kind: own[label] for kind, label in OWN.items()} | {"circuit": "unit-circuits"}
+    for kind, name in entries.items():
+        given |= entry(kind, str(name))
+    given |= {"request_rate": 1.0, "requests": 1000.0} | NATIVE | changes
     given.setdefault("devices", given["tp"] * given["cp"] * given["pp"] * given["dp"])
     return given
 

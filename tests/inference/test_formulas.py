@@ -21,6 +21,7 @@ OUTPUTS = (
     "time_to_first_token", "time_per_output_token", "request_latency", "output_tokens_per_second",
     "output_tokens_per_second_per_device", "memory_per_device", "largest_batch", "running_batch", "goodput",
     "decode_tokens_per_second", "prefill_tokens_per_second", "prefill_device_share", "energy_per_output_token",
+    "average_power", "tokens_per_second",
     "decode_kernels_time", "prefill_kernels_time", "decode_communication_time", "prefill_communication_time",
     "request_bound_time", "decode_bandwidth_utilization", "prefill_flops_utilization",
 )  # fmt: skip

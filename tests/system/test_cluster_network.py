@@ -148,6 +148,7 @@ def test_kinds_of_networks_in_the_catalog():
     assert counts["rail-optimized"] == counts["rail-only"] == 8 * (3 + 2)  # 72 domains: three leaves, two spines a rail
     assert counts["fat-tree-2to1"] == 8 * (2 + 1)  # 42 ports down, 22 up
     assert counts["dragonfly-72"] == 8 * 4 * 9
+    assert counts["dragonfly-1056"] == 8 * 8 * 3  # of its 33 groups the three that 72 domains need
     assert found["network_is_counted"].all()
 
 

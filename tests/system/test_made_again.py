@@ -104,7 +104,7 @@ def test_a_device_that_does_not_tell_its_node():
 def test_mistakes_are_told():
     with pytest.raises(PerfgridError, match="the catalog has no node 'n33'; did you mean"):
         study(["step_time"], {"node": ["n33"]})
-    with pytest.raises(PerfgridError, match="is unknown to 'unit_ratio'"):
+    with pytest.raises(PerfgridError, match="is none of same_area"):
         study(["peak_bf16_rate"], {"node": ["n3"]}, implementation="same_size").plan()
 
 

@@ -5,7 +5,20 @@ Kernels, devices, fabrics and parameters are those of training, borrowed formula
 """
 
 from .. import architecture, attention, context_parallel, device, flash, latent_attention, parameters, scaling
-from . import batching, bounds, capacity, experts, formats, kernels, latency, parallel, products, requests, serving
+from . import (
+    batching,
+    bounds,
+    capacity,
+    energy,
+    experts,
+    formats,
+    kernels,
+    latency,
+    parallel,
+    products,
+    requests,
+    serving,
+)
 
 MODULES = (
     parameters,
@@ -34,6 +47,7 @@ MODULES = (
     architecture.ffn_divides,
     *products.BORROWED,
     *parallel.BORROWED,
+    *energy.BORROWED,
     requests,
     formats,
     products,
@@ -45,4 +59,5 @@ MODULES = (
     batching,
     serving,
     bounds,
+    energy,
 )

@@ -10,9 +10,8 @@ from perfgrid.engine.registry import formula
 
 from ..axes import at, only, table, total
 from ..flash import side_by_side
+from ..gemm import INSTRUCTION_ROWS
 from ..roofline import roofline_shares
-
-INSTRUCTION_ROWS = 16.0  # rows of the smallest matrix instruction (mma.m16n8k16)
 
 # ---- the fused kernel in the prefill --------------------------------------------------------------------------------
 

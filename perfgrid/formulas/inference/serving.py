@@ -141,10 +141,16 @@ def goodput(
     return xp.where(kept, output_tokens_per_second, 0.0)
 
 
-@formula(unit="J", source="patterson2021carbon")
-def energy_per_output_token(devices, thermal_design_power, output_tokens_per_second):
-    """Energy of the devices at their design power per output token."""
-    return devices * thermal_design_power / output_tokens_per_second
+@formula(unit="1/s", source="yu2022orca")
+def tokens_per_second(served_rate, prompt_tokens, output_tokens):
+    """Tokens of the whole system per second, of prompts (cached ones included) and outputs alike."""
+    return served_rate * (prompt_tokens + output_tokens)
+
+
+@formula(unit="USD", source="epoch2024costs")
+def cost_per_million_output_tokens(working_charge, output_tokens_per_second):
+    """Cost of a million output tokens, that of their prompts included."""
+    return 1e6 * working_charge / output_tokens_per_second
 
 
 # ---- constraints ----------------------------------------------------------------------------------------------------

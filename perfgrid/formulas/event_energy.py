@@ -1,0 +1,109 @@
+"""Energy of one event: an operation in each number format, a byte of each memory level and link (Hong 2010).
+
+Energies of circuits are those at 7 nm times the node's energy per operation.
+"""
+
+from perfgrid.engine import xp
+from perfgrid.engine.registry import alternative, formula
+
+from .device import QUANTISED, UNQUANTISED
+from .implementation import SCALE_OUT, SCALE_UP, replaced
+
+# ---- energy of one operation and of one byte ------------------------------------------------------------------------
+
+
+def _format(label):
+    return alternative(of="format_energy", by="precision", label=label, unit="1", source="jouppi2021lessons")
+
+
+@_format("fp32")
+def fp32_format_energy():
+    """Energy of a multiply-add in float32 over that in 16 bits: 1.31 + 0.38 over 0.34 + 0.16 pJ at 7 nm."""
+    return 3.4
+
+
+@_format("tf32")
+def tf32_format_energy():
+    """Energy of a multiply-add of TF32 operands over that of 16 bits: twice the bytes are moved."""
+    return 2.0
+
+
+@_format("fp16")
+def fp16_format_energy():
+    """Energy of a multiply-add in float16 over that in 16 bits."""
+    return 1.0
+
+
+@_format("bf16")
+def bf16_format_energy():
+    """Energy of a multiply-add in bfloat16 over that in 16 bits."""
+    return 1.0
+
+
+@alternative(of="format_energy", by="precision", label="fp8", unit="1", source="stas2025ml")
+def fp8_format_energy():
+    """Energy of a multiply-add in 8 bits over that in 16: 795 over 1403 TFLOP/s, both at the power limit of H100."""
+    return 0.57
+
+
+@_format("fp4")
+def fp4_format_energy():
+    """Energy of a multiply-add in 4 bits over that in 16: as from 16 to 8 bits once more."""
+    return 0.57**2
+
+
+@alternative(
+    of="unquantised_format_energy", by="precision", label="FORMAT", unit="1", source="jouppi2021lessons",
+    family=UNQUANTISED,
+)  # fmt: skip
+def FORMAT_unquantised_format_energy(format_energy):
+    """Energy of the multiply-adds that are never quantised over that in 16 bits, in FORMAT: that of all."""
+    return format_energy
+
+
+@alternative(
+    of="unquantised_format_energy", by="precision", label="FORMAT", unit="1", source="jouppi2021lessons",
+    family=QUANTISED,
+)  # fmt: skip
+def FORMAT_half_precision_format_energy(bf16_format_energy):
+    """Energy of the multiply-adds that FORMAT training leaves in 16 bits, over that in 16 bits."""
+    return bf16_format_energy
+
+
+@formula(unit="J/FLOP", source="knowles2021colossus")
+def half_precision_operation_energy(matrix_energy, circuit_energy):
+    """Energy of one 16-bit operation of the matrix units, operand delivery included, at the node."""
+    return matrix_energy * circuit_energy
+
+
+@formula(unit="J/FLOP", source="jouppi2021lessons")
+def vector_operation_energy(vector_energy, circuit_energy):
+    """Energy of one operation of the vector units, at the node."""
+    return vector_energy * circuit_energy
+
+
+# ---- bytes ----------------------------------------------------------------------------------------------------------
+
+
+@formula(unit="J/byte", source="jouppi2021lessons")
+def shared_memory_byte_energy(sram_energy, circuit_energy):
+    """Energy of one byte from or to the scratchpad, at the node."""
+    return sram_energy * circuit_energy
+
+
+@formula(unit="J/byte", source="jouppi2021lessons")
+def l2_byte_energy(cache_energy, circuit_energy):
+    """Energy of one byte from or to the last-level cache and across the chip, at the node."""
+    return cache_energy * circuit_energy
+
+
+@formula(unit="J/byte", source="zhang2024llmcompass")
+def scale_up_byte_energy(scale_up_link_energy, stated_link_energy, stated_link_tier, link_is_native):
+    """Energy of one byte at the interfaces of the scale-up links: of the device, or those that the study states."""
+    return xp.where(replaced(SCALE_UP, link_is_native, stated_link_tier), stated_link_energy, scale_up_link_energy)
+
+
+@formula(unit="J/byte", source="zhang2024llmcompass")
+def scale_out_byte_energy(scale_out_link_energy, stated_link_energy, stated_link_tier, link_is_native):
+    """Energy of one byte between a device and the network, by its own links or those that the study states."""
+    return xp.where(replaced(SCALE_OUT, link_is_native, stated_link_tier), stated_link_energy, scale_out_link_energy)
