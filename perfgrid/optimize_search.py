@@ -17,6 +17,7 @@ ROUNDS = 4  # at most, of choosing layouts again and of correcting limits by the
 AT_ONCE = 64  # designs whose slopes are evaluated together
 MOST_COUNTS = 4  # counts of which both neighbours are tried
 NEARBY = (0.03, 0.02, 0.01, 0.005)  # reach of the exact search around an optimum, in parts of the ranges
+NEAR = 1e-4  # slack, and disagreement about it, that matters
 KEPT = 1e-6  # a limit broken by less is kept
 
 
@@ -123,7 +124,7 @@ def _improved(problem: Problem, batch: Batch, points: np.ndarray, temperature: f
         batch = replace(batch, shift=np.zeros((len(points), len(problem.constraint_names()))))
     rough = temperature == ROUGH
     minima = minimize_together(
-        evaluate, np.clip(points, 0.01, 0.99) if rough else points, 30 if rough else 50, 1e-5 if rough else 1e-10
+        evaluate, np.clip(points, 0.01, 0.99) if rough else points, 25 if rough else 40, 1e-5 if rough else 1e-9
     )
     where = np.array([m.point for m in minima])
     score, slack = problem.slack(batch, where, 0.0)
@@ -225,8 +226,8 @@ def _corrected(problem: Problem, found: Found) -> Found:
         _, smooth = problem.slack(found.batch, found.points, FINE)
         shift = np.nan_to_num(exact - smooth)
         shift[:, shift.shape[1] - counts :] = 0.0
-        off = np.abs(shift - found.batch.shift)[np.minimum(exact, smooth) < 0.1] if shift.size else np.zeros(0)
-        if not off.size or off.max() < KEPT:
+        pressing = (exact < -KEPT) | (smooth + found.batch.shift < NEAR)  # elsewhere a difference changes nothing
+        if not (pressing & (np.abs(shift - found.batch.shift) > NEAR)).any():
             break
         found = _better(problem, found, _improved(problem, replace(found.batch, shift=shift), found.points, FINE))
     return found
