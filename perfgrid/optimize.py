@@ -155,7 +155,7 @@ def described(study: Study, problem: Problem, found: Found, points: int = 0) -> 
     shape = problem.group_sizes + ((points,) if points else ())
     groups = first.groups + (("point",) if points else ())
 
-    def on_groups(values: Sequence[Any]) -> tuple[Any, ...]:
+    def on_groups(values: Any) -> tuple[Any, ...]:
         array = np.array(values)
         return (*groups, *extra), array.reshape(shape + array.shape[1:])
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
+from typing import Any
 
 import numpy as np
 
@@ -117,7 +118,7 @@ class Part:
             self._gathered[key] = self.single.gathered(rows)
         return self._gathered[key]
 
-    def labels(self, row: np.ndarray, names: Sequence[str]) -> dict[str, object]:
+    def labels(self, row: np.ndarray, names: Sequence[str]) -> dict[str, Any]:
         """The labels of axes at one design."""
         axes = zip(self.plan.space.axes, row, strict=True)
         return {a.name: a.labels[i].item() if hasattr(a.labels[i], "item") else a.labels[i] for a, i in axes
@@ -200,7 +201,7 @@ class Problem:
             found, wrong = part.exact(values)
             for limit in part.limits:
                 bound, value = bounds[self.limits.index(limit)], found[limit.quantity]
-                wrong = wrong + np.maximum(-self._slack(limit, bound, value), 0.0)
+                wrong = wrong + np.maximum(-np.asarray(self._slack(limit, bound, value)), 0.0)
             value = found[part.objective]
             wrong = np.where(np.isfinite(value), np.nan_to_num(wrong, nan=100.0), 1e3)
             value = np.where(np.isfinite(value), value, 0.0)
@@ -214,14 +215,6 @@ class Problem:
         shape = (TOGETHER, self.groups)
         layouts = [np.broadcast_to(x, shape) for x in layouts]
         return np.broadcast_to(total, shape), np.broadcast_to(missed, shape), np.stack(layouts, axis=-1)
-
-    @staticmethod
-    def _slack(limit: Limit, bound: float, value: object) -> object:
-        """How far a quantity is within its limit: relative, by logarithms where both are positive."""
-        sign = 1.0 if limit.at_most else -1.0
-        if bound > 0 and np.all(value_of(value) > 0):
-            return (np.log(bound) - np.log(value)) * sign  # type: ignore[arg-type]
-        return (bound - value) * (sign / max(abs(bound), 1e-300 if bound else 1.0))  # type: ignore[operator]
 
     def merit(self, value: np.ndarray, broken: np.ndarray) -> np.ndarray:
         """What a design is chosen by: the objective's logarithm and what it pays for broken limits."""
@@ -268,13 +261,11 @@ class Problem:
         """Counts that depend on the knobs, of all parts (a device has one number of stacks for all of them)."""
         return list(dict.fromkeys(name for part in self.parts for name in part.single.counts))
 
-    def _evaluated(
-        self, batch: Batch, coordinates: Sequence[object], temperature: float
-    ) -> tuple[object, list[object]]:
+    def _evaluated(self, batch: Batch, coordinates: Sequence[Any], temperature: float) -> tuple[object, list[Any]]:
         values = self.knobs.values(coordinates)
-        total: object = 0.0
-        slacks: list[object] = []
-        unrounded: dict[str, object] = {}
+        total: Any = 0.0
+        slacks: list[Any] = []
+        unrounded: dict[str, Any] = {}
         for number, part in enumerate(self.parts):
             free = {}
             for name in self.knobs.quantities:
@@ -284,10 +275,10 @@ class Problem:
             gathered = part.gathered(part.rows(batch.group, batch.layout[:, number]))
             counts = batch.counts if temperature else {}
             numbers, margins, rounded = part.single(free, gathered, counts, temperature)
-            total = total + part.weight * numbers[part.objective]  # type: ignore[operator]
+            total = total + part.weight * numbers[part.objective]
             for limit in part.limits:
                 bounds = batch.bounds[:, self.limits.index(limit)]
-                slacks.append(self._slack_of_each(limit, bounds, numbers[limit.quantity]))
+                slacks.append(self._slack(limit, bounds, numbers[limit.quantity]))
             slacks += [margins[flag] for flag in part.single.flags]
             for name, value in rounded.items():
                 unrounded.setdefault(name, value)
@@ -296,20 +287,22 @@ class Problem:
             given = batch.counts.get(name, np.full(len(batch.group), np.nan))
             open_ = np.isnan(given)
             sign = -1.0 if ups[name] else 1.0
-            ratio = np.log(np.maximum(unrounded[name], 1e-9)) - np.log(np.where(open_, 1.0, np.maximum(given, 1.0)))  # type: ignore[operator]
+            ratio = np.log(np.maximum(unrounded[name], 1e-9)) - np.log(np.where(open_, 1.0, np.maximum(given, 1.0)))
             slacks.append(np.where(open_, 1.0, sign * ratio))
         sign = -1.0 if self.maximize else 1.0
-        score = sign * np.log(total) if self.positive else total * (sign / self.scale)  # type: ignore[operator]
+        score = sign * np.log(total) if self.positive else total * (sign / self.scale)
         return score, slacks
 
-    def _slack_of_each(self, limit: Limit, bounds: np.ndarray, value: object) -> object:
+    @staticmethod
+    def _slack(limit: Limit, bounds: Any, value: Any) -> Any:
+        """How far a quantity is within its limit: relative, by logarithms where both are positive."""
         sign = 1.0 if limit.at_most else -1.0
         if np.all(bounds > 0) and np.all(value_of(value) > 0):
-            return (np.log(bounds) - np.log(value)) * sign  # type: ignore[arg-type]
-        return (bounds - value) * (sign / np.maximum(np.abs(bounds), 1e-300))  # type: ignore[operator]
+            return (np.log(bounds) - np.log(value)) * sign
+        return (bounds - value) * (sign / np.maximum(np.abs(bounds), 1e-300))
 
 
-def _slopes(item: object, directions: int, count: int) -> np.ndarray:
+def _slopes(item: Any, directions: int, count: int) -> np.ndarray:
     """Slopes as [points, directions]; zero of what does not depend on the knobs."""
     if not isinstance(item, Dual):
         return np.zeros((count, directions))

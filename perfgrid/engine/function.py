@@ -176,7 +176,7 @@ class PointFunction:
                     result = result.unrounded if temperature else Dual(result.value, result.slope)
                     if node.name in counts:
                         given = np.reshape(counts[node.name], lead + (1,) * inner)
-                        result = np.where(np.isnan(given), result, given)
+                        result = xp.where(np.isnan(given), result, given)
                 if node.name in self.flags:
                     margins[node.name] = margin_of(result)
                 values[node.name] = result

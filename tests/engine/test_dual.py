@@ -1,4 +1,4 @@
-"""Forward derivatives in NumPy: JAX's own are the oracle; smooth companions and margins by their defining properties."""
+"""Forward derivatives in NumPy: JAX's own are the oracle; smooth companions and margins by their properties."""
 
 from __future__ import annotations
 
@@ -17,20 +17,27 @@ NUMBER = st.floats(0.05, 20)
 
 def dual(x, y):
     """Two numbers and the two directions along them."""
-    return Dual(x, np.stack([np.ones_like(x), np.zeros_like(x)])), Dual(y, np.stack([np.zeros_like(y), np.ones_like(y)]))
+    one, none = np.ones_like(x), np.zeros_like(x)
+    return Dual(x, np.stack([one, none])), Dual(y, np.stack([none, one]))
 
 
 FUNCTIONS = {
     "arithmetic": lambda x, y: (x + 2 * y) / (x * y + 1) - (-x) ** 2 + 3.0 / y,
     "powers": lambda x, y: x**y + 2.0**x + y**0.5 + x**3,
-    "transcendental": lambda x, y: xp.exp(-x) * xp.log(y + 1) + xp.sqrt(x * y) + xp.log1p(x) + xp.expm1(-y) + xp.log2(y),
+    "transcendental": lambda x, y: (
+        xp.exp(-x) * xp.log(y + 1) + xp.sqrt(x * y) + xp.log1p(x) + xp.expm1(-y) + xp.log2(y)
+    ),
     "choice": lambda x, y: xp.where(x > y, x * y, x / y) + xp.maximum(x, 2 * y) + xp.minimum(x * x, y) + xp.abs(x - y),
     "rounding": lambda x, y: xp.ceil(x / y) * y + xp.floor(x) + x % y,
     "clip": lambda x, y: xp.clip(x, 1.0, 3.0) * y,
-    "reductions": lambda x, y: xp.sum(xp.concatenate([x * y, y], axis=-1), axis=-1, keepdims=True)
-    * xp.max(xp.concatenate([x, y], axis=-1), axis=-1, keepdims=True)
-    + xp.min(xp.concatenate([x, y + 0.0], axis=-1), axis=-1, keepdims=True),
-    "shapes": lambda x, y: xp.reshape(xp.broadcast_to(x, (2, *np.shape(x))), (-1, 2))[:50] * xp.take(y, np.array([0, 2]), axis=-1),
+    "reductions": lambda x, y: (
+        xp.sum(xp.concatenate([x * y, y], axis=-1), axis=-1, keepdims=True)
+        * xp.max(xp.concatenate([x, y], axis=-1), axis=-1, keepdims=True)
+        + xp.min(xp.concatenate([x, y + 0.0], axis=-1), axis=-1, keepdims=True)
+    ),
+    "shapes": lambda x, y: (
+        xp.reshape(xp.broadcast_to(x, (2, *np.shape(x))), (-1, 2))[:50] * xp.take(y, np.array([0, 2]), axis=-1)
+    ),
     "jax's own": lambda x, y: xp.cumsum(x * y, axis=-1) + xp.arctan(x),
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import numpy as np
@@ -37,7 +38,9 @@ def chip_time(area_split, power_split):
 @pg.formula(unit="s", source="williams2009roofline")
 def overlapped_time(area_split):
     """The slowest of four parts."""
-    times = [w / at(area_split, component=n) for n, w in (("matrix", 4.0), ("l2", 1.0), ("memory", 2.0), ("vector", 3.0))]
+    times = [
+        w / at(area_split, component=n) for n, w in (("matrix", 4.0), ("l2", 1.0), ("memory", 2.0), ("vector", 3.0))
+    ]
     return pg.xp.maximum(pg.xp.maximum(times[0], times[1]), pg.xp.maximum(times[2], times[3]))
 
 
@@ -58,20 +61,20 @@ def training(model: str, device: str, budget: str | None, node: str | None, **pa
     return {"axes": axes, "workload_parameters": given}
 
 
+H100, A100 = "h100-sxm-80gb", "a100-sxm-80gb"
 STUDIES: dict[str, tuple[dict[str, Any], str, Any, str | None]] = {  # content, objective, over, limits
     "parts in sequence": (CHIP, "chip_time", [*SHARES, "power_split.matrix", "power_split.memory"], None),
     "parts that overlap": (CHIP, "overlapped_time", SHARES, None),
-    "8B, area and power, 5 nm": (training("llama-3.1-8b", "h100-sxm-80gb", "h100-budget", "n5"), "step_time", ACROSS, None),
-    "70B, area and power, 3 nm": (training("llama-3.1-70b", "h100-sxm-80gb", "h100-budget", "n3"), "step_time", ACROSS, None),
-    "GPT-3, area and power, 7 nm": (training("gpt3-175b", "a100-sxm-80gb", "a100-budget", "n7"), "step_time", ACROSS, None),
-    "70B, long sequences": (training("llama-3.1-70b", "h100-sxm-80gb", "h100-budget", "n5", sequence_length=32768),
-                            "step_time", ACROSS, None),
-    "8B, rates for a price": (training("llama-3.1-8b", "h100-sxm-80gb", None, None), "price_of_speed", RATES, None),
-    "70B, rates within a price": (training("llama-3.1-70b", "h100-sxm-80gb", None, None), "step_time", RATES,
-                                  "parts_price < 6000 USD"),
-    "8B, least price in time": (training("llama-3.1-8b", "h100-sxm-80gb", None, None), "parts_price", RATES,
-                                "step_time < 2.5 s"),
-    "GPT-3, rates for a price": (training("gpt3-175b", "a100-sxm-80gb", None, None), "price_of_speed", RATES, None),
+    "8B, area and power, 5 nm": (training("llama-3.1-8b", H100, "h100-budget", "n5"), "step_time", ACROSS, None),
+    "70B, area and power, 3 nm": (training("llama-3.1-70b", H100, "h100-budget", "n3"), "step_time", ACROSS, None),
+    "GPT-3, area and power, 7 nm": (training("gpt3-175b", A100, "a100-budget", "n7"), "step_time", ACROSS, None),
+    "70B, long sequences": (
+        training("llama-3.1-70b", H100, "h100-budget", "n5", sequence_length=32768), "step_time", ACROSS, None),
+    "8B, rates for a price": (training("llama-3.1-8b", H100, None, None), "price_of_speed", RATES, None),
+    "70B, rates within a price": (
+        training("llama-3.1-70b", H100, None, None), "step_time", RATES, "parts_price < 6000 USD"),
+    "8B, least price in time": (training("llama-3.1-8b", H100, None, None), "parts_price", RATES, "step_time < 2.5 s"),
+    "GPT-3, rates for a price": (training("gpt3-175b", A100, None, None), "price_of_speed", RATES, None),
 }  # fmt: skip
 
 
@@ -102,13 +105,11 @@ def compared(name: str, per_axis: int = 6) -> dict[str, float]:
         best[0] = min(best[0], kept.min())
         return np.log(value[:, 0]) + 10 * broken[:, 0]
 
-    try:
+    with contextlib.suppress(Spent):
         differential_evolution(
             score, [(0, 1)] * count, popsize=10, maxiter=10**6, tol=0, atol=0, polish=False, rng=0, vectorized=True,
             updating="deferred",
         )  # fmt: skip
-    except Spent:
-        pass
     return {
         "knobs": count, "optimum": found.objective.item(), "grid": float(dense), "points": len(grid),
         "evolution": best[0], "evaluations": found.attrs["evaluations"], "kkt": found.kkt_residual.item(),

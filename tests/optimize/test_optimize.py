@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +13,6 @@ from scipy.optimize import brentq
 
 import perfgrid as pg
 from perfgrid.formulas.axes import at
-from perfgrid.optimize import problem_of
 
 
 @pg.formula(unit="s", source="williams2009roofline")
@@ -86,7 +86,7 @@ def test_counts_are_whole_and_paid_for():
 MODULES = {"module_area": ["1 cm^2", "8 cm^2"]}
 
 
-def dies(outputs, nodes=("n5",), **content):
+def dies(outputs, nodes=("n5",), **content: Any):
     return pg.Study.make(
         overrides={"dies": 1},
         workload="manufacturing", outputs=outputs, axes={"node": list(nodes), "package": ["cowos-s"]}, **content,
@@ -126,7 +126,7 @@ def test_a_front_runs_from_one_best_to_the_other():
 AREA = {"budget_area": [1e-4, 8e-4]}
 REFUSED = [
     ({"minimize": "split_cost", "over": AREA, "subject_to": "split_cost < 1 USD"}, "no design within the bounds keeps"),
-    ({"minimize": "split_cost", "over": AREA, "subject_to": "budget_area < 2e-4, budget_area > 3e-4"}, "keeps every limit"),
+    ({"minimize": "split_cost", "over": AREA, "subject_to": "budget_area < 2e-4, budget_area > 3e-4"}, "keeps every"),
     ({"minimize": "split_cost", "over": ["budget_area"]}, "has no bounds, neither in the study nor in the catalog"),
     ({"minimize": "split_cost", "over": {"budget_area": [1e-4, float("inf")]}}, "must be finite"),
     ({"minimize": "split_cost", "over": {"budget_area": [3e-4, 1e-4]}}, "the low end must lie below the high end"),
@@ -154,9 +154,11 @@ def test_what_cannot_be_optimised_is_told_in_a_sentence(arguments, told):
 def test_the_command_prints_the_design_and_what_presses(tmp_path):
     path = tmp_path / "dies.toml"
     path.write_text(
-        'workload = "manufacturing"\noutputs = ["die_cost", "die_yield"]\n[axes]\npackage = ["cowos-s"]\n'
-        'node = ["n7", "n5"]\n[workload_parameters]\nmodule_area = "8 cm^2"\nmemory_in_package = "none"\n[overrides]\ndies = 1\n[optimize]\nmaximize = "die_yield"\n'
-        'subject_to = ["die_cost > 30 USD"]\n[optimize.over]\nmodule_area = ["50 mm^2", "800 mm^2"]\n'
+        'workload = "manufacturing"\noutputs = ["die_cost", "die_yield"]\n'
+        '[axes]\npackage = ["cowos-s"]\nnode = ["n7", "n5"]\n'
+        '[workload_parameters]\nmodule_area = "8 cm^2"\nmemory_in_package = "none"\n[overrides]\ndies = 1\n'
+        '[optimize]\nmaximize = "die_yield"\nsubject_to = ["die_cost > 30 USD"]\n'
+        '[optimize.over]\nmodule_area = ["50 mm^2", "800 mm^2"]\n'
     )
     command = [sys.executable, "-m", "perfgrid", "optimize", str(path)]
     told = json.loads(subprocess.run([*command, "--json"], check=True, capture_output=True, text=True).stdout)
