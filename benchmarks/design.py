@@ -27,8 +27,8 @@ def main(node: str = "n5", count: int = 10_000) -> None:
     start, start_broken, _ = problem.screen(problem.knobs.start()[None])
     print(f"{node}: optimum {found.objective.item():.4f} USD, KKT residual {found.kkt_residual.item():.1e}, "
           f"{found.attrs['evaluations']:,} evaluations; the best of {count:,} random designs {kept.min():.4f} "
-          f"({np.isfinite(kept).mean():.0%} of them keep all limits); "
-          f"the shares of the real die {start[0, 0]:.4f}{'' if start_broken[0, 0] == 0 else ' (infeasible)'}")  # fmt: skip
+          f"({np.isfinite(kept).mean():.0%} of them keep all limits); the shares of the real die "
+          f"{start[0, 0]:.4f}{'' if start_broken[0, 0] == 0 else ' (infeasible)'}")  # fmt: skip
     for part in problem.parts:
         layout = found.coords[f"{part.name}.parallelism"].item()
         print(part.name, layout, {p: float(f"{found[f'{part.name}.{p}'].item():.4g}") for p in PARTS})
@@ -49,4 +49,4 @@ def main(node: str = "n5", count: int = 10_000) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:2], *map(int, sys.argv[2:3]))
+    main(sys.argv[1] if len(sys.argv) > 1 else "n5", int(sys.argv[2]) if len(sys.argv) > 2 else 10_000)

@@ -16,7 +16,7 @@ ROUGH, FINE = 1e-2, 1e-3  # temperatures: relative widths over which kinks are r
 ROUNDS = 4  # at most, of choosing layouts again and of correcting limits by the exact model
 AT_ONCE = 64  # designs whose slopes are evaluated together
 MOST_COUNTS = 4  # counts of which both neighbours are tried
-NEARBY = (0.03, 0.02, 0.01, 0.005)  # reach of the exact search around an optimum, in parts of the ranges
+NEARBY = (0.05, 0.05, 0.03, 0.03, 0.02, 0.02, 0.01, 0.01, 0.005)  # reach of the exact search around an optimum, in parts of the ranges
 NEAR = 1e-4  # slack, and disagreement about it, that matters
 KEPT = 1e-6  # a limit broken by less is kept
 
@@ -122,10 +122,11 @@ def _improved(problem: Problem, batch: Batch, points: np.ndarray, temperature: f
     problem.slack(batch, points, temperature)  # tells which counts there are
     if batch.shift.shape[1] != len(problem.constraint_names()):
         batch = replace(batch, shift=np.zeros((len(points), len(problem.constraint_names()))))
-    rough = temperature == ROUGH
-    minima = minimize_together(
-        evaluate, np.clip(points, 0.01, 0.99) if rough else points, 25 if rough else 40, 1e-5 if rough else 1e-9
-    )
+    rough, knobs = temperature == ROUGH, len(problem.knobs)
+    if rough:  # away from the bounds, where a search starts with its hands tied
+        minima = minimize_together(evaluate, np.clip(points, 0.01, 0.99), 15 + 2 * knobs, 1e-5)
+    else:
+        minima = minimize_together(evaluate, points, 20 + 4 * knobs, 1e-9)
     where = np.array([m.point for m in minima])
     score, slack = problem.slack(batch, where, 0.0)
     slack = slack[:, : slack.shape[1] - len(problem.count_names())]

@@ -16,6 +16,7 @@ from scipy.optimize import minimize, nnls
 
 Answer = tuple[float, np.ndarray, np.ndarray, np.ndarray]  # objective, its slopes, constraints >= 0, their slopes
 FAR = 1e6  # stands for a value that is not finite
+UNMOVED = 1e-3  # slopes below this are what rounding off leaves of a constant
 PENALTY = 10.0  # of a broken constraint, where points are compared
 Evaluate = Callable[[np.ndarray, np.ndarray], list[Answer]]  # numbers of the problems, points [numbers, variables]
 
@@ -168,7 +169,8 @@ def optimality(point: np.ndarray, answer: Answer, scale: np.ndarray, active: flo
     how far a constraint is broken.
     """
     _, slope, values, slopes = answer
-    binding = np.flatnonzero(values < active)
+    moved = np.abs(slopes).max(axis=1, initial=0.0) > UNMOVED
+    binding = np.flatnonzero((values < active) & moved)
     low, high = np.flatnonzero(point < active), np.flatnonzero(point > 1 - active)
     identity = np.eye(len(point))
     columns = np.concatenate((slopes[binding], identity[low], -identity[high])) / scale
