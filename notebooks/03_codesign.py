@@ -24,7 +24,7 @@ import perfgrid as pg
 
 # %% [markdown]
 # ## A study as a function
-# What a package of dies costs, as a function of its area and of the density of defects: plain JAX, so `jax.grad` applies.
+# What a package of dies costs, as a function of its area and of the density of defects: plain JAX, `jax.grad` applies.
 
 # %%
 content = dict(

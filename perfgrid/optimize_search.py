@@ -16,7 +16,17 @@ ROUGH, FINE = 1e-2, 1e-3  # temperatures: relative widths over which kinks are r
 ROUNDS = 4  # at most, of choosing layouts again and of correcting limits by the exact model
 AT_ONCE = 64  # designs whose slopes are evaluated together
 MOST_COUNTS = 4  # counts of which both neighbours are tried
-NEARBY = (0.05, 0.05, 0.03, 0.03, 0.02, 0.02, 0.01, 0.01, 0.005)  # reach of the exact search around an optimum, in parts of the ranges
+NEARBY = (
+    0.05,
+    0.05,
+    0.03,
+    0.03,
+    0.02,
+    0.02,
+    0.01,
+    0.01,
+    0.005,
+)  # reach of the exact search around an optimum, in parts of the ranges
 NEAR = 1e-4  # slack, and disagreement about it, that matters
 KEPT = 1e-6  # a limit broken by less is kept
 

@@ -60,12 +60,13 @@ def test_the_quickstart_as_the_readme_says(tmp_path):
     assert int(found.stdout) >= 1_000_000
 
 
-def test_the_notebook_is_its_script():
+@pytest.mark.parametrize("name", sorted(p.stem for p in (ROOT / "notebooks").glob("*.py")))
+def test_the_notebook_is_its_script(name):
     """The committed notebook holds the cells of its percent script, without outputs."""
     import json
 
-    notebook = json.loads((ROOT / "notebooks/01_quickstart.ipynb").read_text())
-    script = (ROOT / "notebooks/01_quickstart.py").read_text()
+    notebook = json.loads((ROOT / f"notebooks/{name}.ipynb").read_text())
+    script = (ROOT / f"notebooks/{name}.py").read_text()
     for cell in notebook["cells"]:
         source = "".join(cell["source"])
         if cell["cell_type"] == "code":

@@ -14,6 +14,8 @@ from scipy.optimize import brentq
 import perfgrid as pg
 from perfgrid.formulas.axes import at
 
+from .comparison import STUDIES, compared
+
 
 @pg.formula(unit="s", source="williams2009roofline")
 def balanced_time(area_split, budget_area):
@@ -172,3 +174,20 @@ def test_the_command_prints_the_design_and_what_presses(tmp_path):
     wrong = subprocess.run([*command, "--over", "budget_area=1"], capture_output=True, text=True)
     assert wrong.returncode == 2
     assert "name=low:high" in wrong.stderr
+
+
+@pytest.mark.parametrize("name", ["parts in sequence", "parts that overlap"])
+def test_slopes_beat_grids_and_evolution(name):
+    row = compared(name)
+    assert row["optimum"] <= row["grid"] * 1.01
+    assert row["optimum"] < row["evolution"]
+    assert row["kkt"] < 1e-3
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [n for n in STUDIES if "," in n])
+def test_slopes_keep_up_with_grids_and_evolution_on_whole_models(name):
+    row = compared(name)
+    assert row["optimum"] <= row["grid"] * 1.01
+    assert row["optimum"] < row["evolution"] * 1.02  # trials find lucky steps of the model, a percent or so
+    assert row["kkt"] < 1e-3
