@@ -12,7 +12,7 @@ import typer
 import xarray as xr
 
 from perfgrid.engine.errors import PerfgridError
-from perfgrid.optimize import front, optimize
+from perfgrid.optimize import UNEXPLAINED, front, optimize
 from perfgrid.report.console import out, show, text_table
 from perfgrid.report.text import number
 from perfgrid.run import check_output, save
@@ -138,6 +138,10 @@ def print_designs(found: xr.Dataset, rows: list[dict[str, Any]]) -> None:
     if lines:
         out.print("What presses, and the change of the objective in percent for every percent that it is loosened:")
         show(text_table([*names, "limit", "elasticity"], lines, right=("elasticity",)), whole=True)
+    if unexplained := sum(row["kkt_residual"] >= UNEXPLAINED for row in rows):
+        out.print(
+            f"{unexplained} of {len(rows)} searches ended on a step of the model: what presses there is not told."
+        )
     at_bounds = sorted({w.removeprefix("bound of ") for r in rows for w in r["pressing"] if w.startswith("bound of ")})
     if at_bounds:
         out.print(

@@ -16,6 +16,8 @@ from perfgrid.optimize_problem import Problem
 from perfgrid.optimize_search import KEPT, Found, best_found
 from perfgrid.study import Study
 
+UNEXPLAINED = 1e-2  # residual from which multipliers are not told
+
 
 def optimize(
     study: Study,
@@ -37,7 +39,8 @@ def optimize(
 
     The result lies on the other axes: ``objective``; every free quantity and output by name (``workload.output``); the
     layout; ``slack`` and ``shadow_price`` along ``constraint`` (the elasticity of the objective to loosening a limit),
-    ``pull`` along ``knob`` (the same of the bound at which a quantity ends), ``kkt_residual``, ``feasible``; ``trace``
+    ``pull`` along ``knob`` (the same of the bound at which a quantity ends; both NaN where the search ended on a step of
+    the model, with a residual above 0.01), ``kkt_residual``, ``feasible``; ``trace``
     along ``step``; the number of model evaluations as an attribute, every slope counted as one. Raises PerfgridError
     for unknown names, for quantities without bounds or derivative, and where no design keeps the limits.
     """
@@ -171,18 +174,19 @@ def described(study: Study, problem: Problem, found: Found, points: int = 0) -> 
     scale = np.array([k.span for k in problem.knobs.knobs])
     explained = [optimality(m.point, m.answer, scale) for m in found.minima]
     data["kkt_residual"] = on_groups([e.residual for e in explained])
+    told = [1.0 if e.residual < UNEXPLAINED else np.nan for e in explained]  # multipliers explain nothing there
     names = problem.constraint_names()
     extra = ("constraint",)
     data["slack"] = on_groups([m.answer[2] for m in found.minima])
     sign = -1.0 if problem.maximize else 1.0
-    data["shadow_price"] = on_groups([-sign * e.multipliers for e in explained])
+    data["shadow_price"] = on_groups([-sign * e.multipliers * t for e, t in zip(explained, told, strict=True)])
     extra = ("knob",)
-    data["pull"] = on_groups([-sign * np.abs(e.bounds) for e in explained])
+    data["pull"] = on_groups([-sign * np.abs(e.bounds) * t for e, t in zip(explained, told, strict=True)])
     extra = ("step",)
     steps = max(len(m.trace) for m in found.minima)
     traces = [np.pad(np.array(m.trace), (0, steps - len(m.trace)), mode="edge") for m in found.minima]
-    told = (lambda t: np.exp(sign * t)) if problem.positive else (lambda t: sign * t * problem.scale)
-    data["trace"] = on_groups([told(t) for t in traces])
+    shown = (lambda t: np.exp(sign * t)) if problem.positive else (lambda t: sign * t * problem.scale)
+    data["trace"] = on_groups([shown(t) for t in traces])
     extra = ()
     coordinates: dict[str, Any] = {"constraint": names, "knob": [k.name for k in problem.knobs.knobs]}
     for name in first.groups:

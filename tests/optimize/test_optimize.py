@@ -10,8 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 from scipy.optimize import brentq
+from typer.testing import CliRunner
 
 import perfgrid as pg
+from perfgrid.cli import app
 from perfgrid.formulas.axes import at
 
 from .comparison import STUDIES, compared
@@ -168,12 +170,12 @@ def test_the_command_prints_the_design_and_what_presses(tmp_path):
     for design in told["designs"]:
         assert design["outputs"]["die_cost"] == pytest.approx(30, rel=1e-4)
         assert design["pressing"]["die_cost > 30 USD"] > 0
-    table = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    assert "model evaluations" in table
-    assert "die_cost > 30 USD" in table
-    wrong = subprocess.run([*command, "--over", "budget_area=1"], capture_output=True, text=True)
-    assert wrong.returncode == 2
-    assert "name=low:high" in wrong.stderr
+    table = CliRunner().invoke(app, ["optimize", str(path)])
+    assert "model evaluations" in table.stdout
+    assert "die_cost > 30 USD" in table.stdout
+    wrong = CliRunner().invoke(app, ["optimize", str(path), "--over", "module_area=1"])
+    assert isinstance(wrong.exception, pg.PerfgridError)
+    assert "name=low:high" in str(wrong.exception)
 
 
 @pytest.mark.parametrize("name", ["parts in sequence", "parts that overlap"])
