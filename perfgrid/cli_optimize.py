@@ -140,7 +140,7 @@ def print_designs(found: xr.Dataset, rows: list[dict[str, Any]]) -> None:
         show(text_table([*names, "limit", "elasticity"], lines, right=("elasticity",)), whole=True)
     if unexplained := sum(row["kkt_residual"] >= UNEXPLAINED for row in rows):
         out.print(
-            f"{unexplained} of {len(rows)} searches ended on a step of the model: what presses there is not told."
+            f"{unexplained} of {len(rows)} searches ended on a step of the model, where nothing is said to press."
         )
     at_bounds = sorted({w.removeprefix("bound of ") for r in rows for w in r["pressing"] if w.startswith("bound of ")})
     if at_bounds:

@@ -39,9 +39,9 @@ def optimize(
 
     The result lies on the other axes: ``objective``; every free quantity and output by name (``workload.output``); the
     layout; ``slack`` and ``shadow_price`` along ``constraint`` (the elasticity of the objective to loosening a limit),
-    ``pull`` along ``knob`` (the same of the bound at which a quantity ends; both NaN where the search ended on a step of
-    the model, with a residual above 0.01), ``kkt_residual``, ``feasible``; ``trace``
-    along ``step``; the number of model evaluations as an attribute, every slope counted as one. Raises PerfgridError
+    ``pull`` along ``knob`` (the same of the bound at which a quantity ends; both NaN where the search ended on a step
+    of the model, with a residual above 0.01), ``kkt_residual``, ``feasible``; ``trace`` along ``step``; the number of
+    model evaluations as an attribute, every slope counted as one. Raises PerfgridError
     for unknown names, for quantities without bounds or derivative, and where no design keeps the limits.
     """
     problem = problem_of(study, minimize, maximize, over, subject_to, choose)
@@ -88,6 +88,8 @@ def front(
     bounds[:, last] = limit.reshape(-1, 1)
     found = best_found(problem, np.repeat(groups, points), bounds, starts, seed)
     result = described(study, problem, found, points)
+    names = [str(name).replace("< 1e300", "< limit") for name in result["constraint"].values]
+    result = result.assign_coords(constraint=names)
     return result.assign_coords(
         limit=((*problem.parts[0].groups, "point"), limit.reshape(*problem.group_sizes, points))
     )

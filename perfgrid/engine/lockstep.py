@@ -158,7 +158,7 @@ class Optimality:
     """Multipliers at a point and how far it is from a Karush-Kuhn-Tucker point."""
 
     multipliers: np.ndarray  # of the constraints
-    bounds: np.ndarray  # of the variables: negative at a lower bound that presses, positive at an upper one
+    bounds: np.ndarray  # of the variables, per ``scale``: negative at a lower bound that presses, positive at an upper
     residual: float
 
 
@@ -180,7 +180,7 @@ def optimality(point: np.ndarray, answer: Answer, scale: np.ndarray, active: flo
     left = slope / scale - (columns.T @ weights if len(columns) else 0.0)
     multipliers, bounds = np.zeros(len(values)), np.zeros(len(point))
     multipliers[binding] = weights[: len(binding)]
-    bounds[low] = -weights[len(binding) : len(binding) + len(low)]
-    bounds[high] = weights[len(binding) + len(low) :]
+    bounds[low] = -weights[len(binding) : len(binding) + len(low)] / scale[low]
+    bounds[high] = weights[len(binding) + len(low) :] / scale[high]
     broken = float(np.max(-values, initial=0.0))
     return Optimality(multipliers, bounds, max(float(np.max(np.abs(left), initial=0.0)), broken))

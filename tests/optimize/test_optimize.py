@@ -103,6 +103,8 @@ def test_a_maximum_and_several_discrete_choices():
     assert found.objective.dims == ("node",)
     np.testing.assert_allclose(found.module_area, 1e-4, rtol=1e-9)  # the smallest die
     assert (found.pull.sel(knob="module_area") > 0).all()  # a larger yield by a lower bound
+    spent = pg.optimize(dies(["fabricated_area"]), maximize="fabricated_area", over=MODULES)
+    assert spent.pull.item() == pytest.approx(1, abs=1e-3)  # a percent more area is a percent more area
 
 
 def test_two_workloads_share_the_design():
