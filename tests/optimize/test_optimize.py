@@ -193,5 +193,5 @@ def test_slopes_beat_grids_and_evolution(name):
 def test_slopes_keep_up_with_grids_and_evolution_on_whole_models(name):
     row = compared(name)
     assert row["optimum"] <= row["grid"] * 1.01
-    assert row["optimum"] < row["evolution"] * 1.02  # trials find lucky steps of the model, a percent or so
+    assert row["optimum"] < row["evolution"] * 1.005  # 0.9995 at most where this was measured; trials find lucky steps
     assert row["kkt"] < 1e-3
