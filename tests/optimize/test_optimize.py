@@ -50,8 +50,8 @@ def split_price(die_cost, module_area):
     return (die_cost + 100.0) / module_area
 
 
-def study(outputs, **content):
-    content = {"axes": {"device": ["h100-sxm-80gb"], "budget": ["h100-budget"]}} | content
+def study(outputs, **given: Any):
+    content: dict[str, Any] = {"axes": {"device": ["h100-sxm-80gb"], "budget": ["h100-budget"]}} | given
     formulas = [balanced_time, split_cost, whole_things, area_per_thing]
     return pg.Study.make(workload="manufacturing", formulas=formulas, outputs=outputs, **content)
 
