@@ -17,9 +17,12 @@ from .engine.dataset import feasible as feasible
 from .evidence import validate as validate
 from .factored import save_factored as save_factored
 from .formulas import BREAKDOWN as BREAKDOWN
+from .free import function as function
 from .kernels import kernels as kernels
 from .network import collective_choice as collective_choice
 from .network import collective_time as collective_time
+from .optimize import front as front
+from .optimize import optimize as optimize
 from .reduce import distribution as distribution
 from .reduce import pareto as pareto
 from .results import open_result as open_result

@@ -21,6 +21,7 @@ from perfgrid.cli_best import best_command
 from perfgrid.cli_calibrate import calibrate_command
 from perfgrid.cli_catalog import catalog_app
 from perfgrid.cli_frontier import frontier_of, frontier_rows, print_frontier
+from perfgrid.cli_optimize import optimize_command
 from perfgrid.cli_reduce import distribution_command
 from perfgrid.cli_results import diff_command, expand_command, run_factored
 from perfgrid.cli_sensitivity import sensitivity_command
@@ -63,6 +64,7 @@ app.command("expand")(expand_command)
 app.command("verify")(cli_stream.verify_command)
 app.command("sensitivity")(sensitivity_command)
 app.command("uncertainty")(uncertainty_command)
+app.command("optimize")(optimize_command)
 
 StudyArgument = Annotated[Path, typer.Argument(help="A study file (TOML).")]
 Settings = Annotated[

@@ -18,7 +18,7 @@ from perfgrid.engine.plan import Plan
 from perfgrid.engine.registry import Registry
 from perfgrid.engine.space import Space
 from perfgrid.formulas import INNER, WORKLOADS
-from perfgrid.study_file import CLUSTER_SIZE, Best, Frontier, StudyFile
+from perfgrid.study_file import CLUSTER_SIZE, Best, Frontier, Optimize, StudyFile
 from perfgrid.study_space import TABLES, SpaceBuilder
 from perfgrid.study_tables import NATIVE, OWN_PREFIX, STATED
 from perfgrid.where import apply_where
@@ -219,7 +219,7 @@ def _sentence(error: ValidationError) -> str:
     first = error.errors()[0]
     key = ".".join(str(part) for part in first["loc"])
     if first["type"] == "extra_forbidden":
-        tables = {"best": Best, "frontier": Frontier}
+        tables = {"best": Best, "frontier": Frontier, "optimize": Optimize}
         legal = tables.get(str(first["loc"][0]), StudyFile).model_fields
         return f"unknown key {key!r}{nearest(str(first['loc'][-1]), legal)}"
     if first["type"] == "missing":

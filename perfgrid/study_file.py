@@ -30,6 +30,21 @@ class Frontier(BaseModel):
     at: dict[str, Any] = Field(default_factory=dict)
 
 
+class Optimize(BaseModel):
+    """The ``[optimize]`` table of a study: what to minimise or maximise, over which quantities, within which limits.
+
+    ``over`` names quantities, or tables them with their bounds; ``choose`` names the axes along which the best label is
+    taken (those of ``[best]`` if absent), every label of the others has an optimum of its own.
+    """
+
+    model_config = ConfigDict(extra="forbid")
+    minimize: str | None = None
+    maximize: str | None = None
+    over: list[str] | dict[str, list[Any]] = Field(default_factory=list)
+    subject_to: list[str] = Field(default_factory=list)
+    choose: str | list[str] | None = None
+
+
 class StudyFile(BaseModel):
     """What a study file may hold."""
 
@@ -46,6 +61,8 @@ class StudyFile(BaseModel):
     catalog: list[str] = Field(default_factory=list)
     best: Best | None = None
     frontier: Frontier | None = None
+    optimize: Optimize | None = None
+    workloads: list[dict[str, Any]] = Field(default_factory=list)  # of [optimize]: what differs from this study in each
 
     @field_validator("axes", "workload_parameters", "overrides", mode="before")
     @classmethod

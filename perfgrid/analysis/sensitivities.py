@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from perfgrid.catalog.units import UNITS
+from perfgrid.catalog.units import unit_registry
 from perfgrid.engine.dataset import feasible
 from perfgrid.engine.errors import PerfgridError
 
@@ -125,5 +125,5 @@ def time_balance(result: xr.Dataset, output: str) -> tuple[float, float, float] 
 
 def _seconds(unit: str) -> float:
     """The exponent of time in a unit."""
-    exponent: Any = UNITS.parse_units("" if unit == "1" else unit).dimensionality.get("[time]", 0)
+    exponent: Any = unit_registry().parse_units("" if unit == "1" else unit).dimensionality.get("[time]", 0)
     return float(exponent)

@@ -66,6 +66,7 @@ class Variable(BaseModel):
     optional: bool = False
     default: bool | float | str | dict[str, str] | None = None  # of a code along an axis: a word for each label
     differentiable: bool = False
+    total: float | None = None  # of shares along an axis: what they add up to
 
     @model_validator(mode="after")
     def _consistent(self) -> Variable:

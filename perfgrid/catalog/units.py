@@ -18,7 +18,7 @@ _PER_UNIT = re.compile(rf"\s*([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*(?:\b
 
 
 @cache
-def _units() -> Any:
+def unit_registry() -> Any:
     """The registry of units; made when a text is read, since importing it takes as long as opening a result."""
     import pint
 
@@ -28,7 +28,7 @@ def _units() -> Any:
 def is_unit(text: str) -> bool:
     """Whether ``text`` is a unit, "1" for pure numbers."""
     try:
-        _units().parse_units("" if text == "1" else text)
+        unit_registry().parse_units("" if text == "1" else text)
     except Exception:  # pint's parser raises whatever its tokenizer and evaluator meet
         return False
     return True
@@ -40,14 +40,14 @@ def in_unit(text: str, unit: str) -> float:
 
     Raises ValueError with half a sentence that says what is wrong with the text.
     """
-    expected = _units().parse_units("" if unit == "1" else unit)
+    expected = unit_registry().parse_units("" if unit == "1" else unit)
     read = text.replace("%", " percent")
     if per := _PER_UNIT.fullmatch(text):  # "50 /s" and "50 1/s" as well as "50 Hz"
         read = f"{per[1]} 1/{per[2]}"
     elif not _NUMBER_AND_UNIT.fullmatch(text):
         raise ValueError(f"{text!r} is not one number with a unit, such as '3.35 TB/s'")
     try:
-        found = _units().Quantity(read)
+        found = unit_registry().Quantity(read)
     except Exception as error:  # pint's parser raises whatever its tokenizer and evaluator meet
         hint = "; bits are written bit, as in Gbit/s" if re.search(r"[GMTk]b(ps|/s)", text) else ""
         raise ValueError(f"{text!r} has no unit that is known{hint}") from error

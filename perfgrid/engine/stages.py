@@ -130,6 +130,52 @@ def bring(value: np.ndarray, source: Key, target: Key) -> np.ndarray:
     return value
 
 
+def given_rows(plan: Plan, name: str) -> np.ndarray:
+    """A given quantity on its distinct rows."""
+    quantity, space = plan.quantities[name], plan.space
+    rank = len(space.axes)
+    result: Any = None
+    for axis, values in space.parts(name):
+        trailing = (1,) * (len(quantity.inner) - values.ndim + 1) + values.shape[1:]
+        if axis is None:
+            part = values.reshape((1,) * rank + trailing)
+        else:
+            partition = quantity.key[axis]
+            rows = values if partition is None else values[partition.rows]
+            rows = rows[:1] if partition is None else rows
+            part = rows.reshape(tuple(len(rows) if i == axis else 1 for i in range(rank)) + trailing)
+        result = part if result is None else result * part
+    return np.asarray(result)
+
+
+def small_values(plan: Plan, given: Callable[[Plan, str], np.ndarray] = given_rows) -> dict[str, np.ndarray]:
+    """All small quantities on their distinct rows in NumPy, each freed when its last small reader is done.
+
+    Kept are the wanted ones and those that quantities of the tile stage read.
+    """
+    readers = plan.graph.readers()
+    small = {name for name, q in plan.quantities.items() if q.small}
+    kept = {n for n in small if n in plan.wanted or any(r not in small for r in readers[n])}
+    left = {n: sum(r in small for r in readers[n]) for n in small}
+    values = {name: given(plan, name) for name in plan.graph.leaves if name in small}
+    with np.errstate(all="ignore"):
+        for node in plan.graph.nodes.values():
+            quantity = plan.quantities[node.name]
+            if not quantity.small:
+                continue
+            arguments = [bring(values[a], plan.quantities[a].key, quantity.key) for a in node.arguments]
+            result = np.asarray(node.function(*arguments))
+            if result.dtype != bool:
+                result = result.astype(np.float64, copy=False)
+            result = result.reshape((1,) * (len(quantity.shape) - result.ndim) + result.shape)
+            values[node.name] = np.broadcast_to(result, quantity.shape)
+            for argument in set(node.arguments):
+                left[argument] -= 1
+                if left[argument] == 0 and argument not in kept:
+                    del values[argument]
+    return {name: value for name, value in values.items() if name in kept}
+
+
 class Evaluation:
     """A plan made ready to run."""
 
@@ -159,46 +205,15 @@ class Evaluation:
     # -- small stage ----------------------------------------------------------------------------------------------
 
     def _given(self, name: str) -> np.ndarray:
-        quantity, space = self.plan.quantities[name], self.plan.space
-        rank = len(space.axes)
-        result: Any = None
-        for axis, values in space.parts(name):
-            trailing = (1,) * (len(quantity.inner) - values.ndim + 1) + values.shape[1:]
-            if axis is None:
-                part = values.reshape((1,) * rank + trailing)
-            else:
-                partition = quantity.key[axis]
-                rows = values if partition is None else values[partition.rows]
-                rows = rows[:1] if partition is None else rows
-                part = rows.reshape(tuple(len(rows) if i == axis else 1 for i in range(rank)) + trailing)
-            result = part if result is None else result * part
-        return np.asarray(result)
+        """A given quantity on its distinct rows."""
+        return given_rows(self.plan, name)
 
     def _evaluate_small(self) -> dict[str, np.ndarray]:
-        """All small quantities on their distinct rows, each freed when its last small reader is done."""
-        start, plan = time.perf_counter(), self.plan
-        readers = plan.graph.readers()
-        small = {name for name, q in plan.quantities.items() if q.small}
-        kept = {n for n in small if n in plan.wanted or any(r not in small for r in readers[n])}
-        left = {n: sum(r in small for r in readers[n]) for n in small}
-        values = {name: self._given(name) for name in plan.graph.leaves}
-        with np.errstate(all="ignore"):
-            for node in plan.graph.nodes.values():
-                quantity = plan.quantities[node.name]
-                if not quantity.small:
-                    continue
-                arguments = [bring(values[a], plan.quantities[a].key, quantity.key) for a in node.arguments]
-                result = np.asarray(node.function(*arguments))
-                if result.dtype != bool:
-                    result = result.astype(np.float64, copy=False)
-                result = result.reshape((1,) * (len(quantity.shape) - result.ndim) + result.shape)
-                values[node.name] = np.broadcast_to(result, quantity.shape)
-                for argument in set(node.arguments):
-                    left[argument] -= 1
-                    if left[argument] == 0 and argument not in kept:
-                        del values[argument]
+        """All small quantities on their distinct rows."""
+        start = time.perf_counter()
+        found = small_values(self.plan, lambda _, name: self._given(name))
         self.seconds["small"] = time.perf_counter() - start
-        return {name: value for name, value in values.items() if name in kept}
+        return found
 
     # -- tile stage: what is materialised, what is fused ----------------------------------------------------------
 

@@ -24,12 +24,13 @@ def roofline_shares(*, arithmetic=0.0, registers=0.0, shared_memory=0.0, l2=0.0,
     """
     levels = (arithmetic, registers, shared_memory, l2)
     time = roofline_time(*levels)
+    whole = xp.maximum(time + epilogue, hbm)  # what the shares add up to
     streams = hbm > (time + epilogue) * (1 + EQUAL)
     unclaimed, shares = xp.where(streams, 0.0, 1.0), []
-    for level in levels:
-        claimed = xp.where(level >= time * (1 - EQUAL), unclaimed, 0.0)
-        shares.append(claimed * xp.maximum(time, hbm - epilogue))
+    for number, level in enumerate(levels, 1):  # the last one takes what is left: rounded off, time exceeds all levels
+        claimed = xp.where(level >= time * (1 - EQUAL), unclaimed, 0.0) if number < len(levels) else unclaimed
+        shares.append(claimed * (whole - epilogue))
         unclaimed = unclaimed - claimed
     shares[-1] = shares[-1] + xp.where(streams, 0.0, epilogue)
-    shares += [xp.where(streams, hbm, 0.0), launch]
+    shares += [xp.where(streams, whole, 0.0), launch]
     return table("resource", **dict(zip(RESOURCES, shares, strict=True)))

@@ -12,7 +12,7 @@ import xarray as xr
 import perfgrid as pg
 from perfgrid import PerfgridError
 from perfgrid.analysis.sensitivities import binding, binding_shares, ranked, time_balance
-from perfgrid.catalog.units import UNITS
+from perfgrid.catalog.units import unit_registry
 from perfgrid.engine.resolver import replay, resolve
 from perfgrid.engine.sensitivity import Sensitivity, parameters_of
 from perfgrid.sensitivity import numbers_of
@@ -25,7 +25,7 @@ STEP = 1e-5
 
 
 def exponent_of(unit, dimension):
-    found: Any = UNITS.parse_units("" if unit == "1" else unit).dimensionality.get(dimension, 0)
+    found: Any = unit_registry().parse_units("" if unit == "1" else unit).dimensionality.get(dimension, 0)
     return float(found)
 
 
