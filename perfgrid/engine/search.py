@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
+from math import prod
+from operator import and_
 from typing import Any, cast
 
 import jax
@@ -18,11 +20,12 @@ import numpy as np
 from .errors import PerfgridError
 from .plan import Plan
 from .registry import Formula, Registry
+from .resolver import resolve_checked
 from .space import Axis, Space
 from .stages import Evaluation, Progress, Tile
 
 SEARCH_TILE_POINTS = 2**22
-SCORE = "search_score"
+SCORE, POSSIBLE = "search_score", "search_possible"
 
 
 @dataclass(frozen=True)
@@ -35,19 +38,34 @@ class Winners:
     again: int  # of them evaluated a second time
 
 
-def scored(registry: Registry, objective: str, maximize: bool) -> Registry:
-    """The registry with a quantity to minimise: the objective where every constraint holds, otherwise infinite."""
-    constraints = tuple(c.name for c in registry.constraints())
+def scored(registry: Registry, space: Space, objective: str, maximize: bool, choices: Mapping[str, str] | None) -> Registry:
+    """The registry with a quantity to minimise: the objective where every constraint holds, otherwise infinite.
+
+    Constraints are joined step by step, those of few points first, each step one more quantity: what does not vary along
+    an axis is not looked at for every row of it.
+    """
+    graph = resolve_checked(registry, [objective], space.names(), choices, space.label_quantities())
+    axes = {name: {i for i, _ in space.parts(name) if i is not None} for name in graph.leaves}
+    for node in graph.nodes.values():
+        axes[node.name] = set().union(*(axes[argument] for argument in node.arguments))
     sign = -1.0 if maximize else 1.0
 
     def score(value: Any, *flags: Any) -> Any:
-        possible = reduce(lambda a, b: a & b, flags) if flags else True
-        return jnp.where(possible, sign * value, jnp.inf)
+        return jnp.where(reduce(and_, flags, True), sign * value, jnp.inf)
 
     copy = Registry(registry.inner)
     for member in registry.formulas.values():
         copy.add(member)
-    copy.add(Formula(SCORE, score, (objective, *constraints), "1", objective, f"{objective} of possible designs"))
+    waiting = sorted((c.name for c in graph.constraints), key=lambda n: prod(len(space.axes[i]) for i in axes[n]))
+    joined, known = (), set[int]()
+    while waiting:
+        known |= axes[waiting[0]]
+        now = [name for name in waiting if axes[name] <= known]
+        waiting = [name for name in waiting if name not in now]
+        name = f"{POSSIBLE}_{len(waiting)}"
+        copy.add(Formula(name, lambda *flags: reduce(and_, flags), (*joined, *now), "1", objective, "possible so far"))
+        joined = (name,)
+    copy.add(Formula(SCORE, score, (objective, *joined), "1", objective, f"{objective} of possible designs"))
     return copy
 
 
@@ -73,7 +91,12 @@ class Search:
         small_points: int | None = None,
     ):
         self.plan = Plan(
-            scored(registry, objective, maximize), space, [SCORE], choices, small_points, constraints=False
+            scored(registry, space, objective, maximize, choices),
+            space,
+            [SCORE],
+            choices,
+            small_points,
+            constraints=False,
         )
         quantity = self.plan.quantities[SCORE]
         if any(size > 1 for size in quantity.inner):
