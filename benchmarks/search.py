@@ -81,7 +81,6 @@ def measure(grid: str, exponent: int) -> dict:
         "groups": int(winners.found.size),
         "feasible_groups": int(winners.found.sum()),
         "tiles": winners.tiles,
-        "tiles_again": winners.again,
         "plan_and_compile_seconds": ready,
         "cpu_seconds": statistics.median(cpu),
         "points_per_cpu_second": points / statistics.median(cpu),
