@@ -11,7 +11,6 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 import numpy as np
-from scipy.stats import qmc
 
 from perfgrid.catalog import Catalog
 from perfgrid.engine.errors import PerfgridError, nearest
@@ -92,6 +91,8 @@ def sample_axis(spec: Any, found: Mapping[str, Any], place: str) -> Axis:
 
 
 def _draws(method: str, dimensions: int, num: int, seed: int) -> np.ndarray:
+    from scipy.stats import qmc  # takes as long to import as all the rest: only for studies with samples
+
     if method == "latin_hypercube":
         return qmc.LatinHypercube(dimensions, rng=seed).random(num)
     return qmc.Sobol(dimensions, rng=seed).random(2 ** int(np.ceil(np.log2(max(num, 2)))))[:num]
