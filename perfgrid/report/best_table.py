@@ -14,13 +14,14 @@ from perfgrid.study_file import Best
 
 from .console import out, show, text_table, wide
 from .text import number
-from .winners import bound_by
+from .winners import bounds
 
 
 def winner_rows(study: Study, winners: xr.Dataset, choice: Best) -> list[dict[str, Any]]:
     """One row per group: its labels, the chosen labels, the outputs, what bounds it."""
     axes = study_axes(study.space)
-    rows = []
+    rows: list[dict[str, Any]] = []
+    points: list[dict[str, Any]] = []
     groups = winners["found"].dims
     for place in np.ndindex(*(winners.sizes[d] for d in groups)):
         row = winners.isel(dict(zip(groups, place, strict=True)))
@@ -31,9 +32,10 @@ def winner_rows(study: Study, winners: xr.Dataset, choice: Best) -> list[dict[st
         at = {a: row[a].item() for a in axes if a in row.coords}
         chosen = {a: at[a] for a in axes if a not in labels and a not in choice.at and a in at}
         values = {name: _word(row[name]) for name in study.outputs if row[name].ndim == 0}
-        rows.append(
-            {"group": labels, "feasible": True, "chosen": chosen, "outputs": values, "bound_by": bound_by(study, at)}
-        )
+        rows.append({"group": labels, "feasible": True, "chosen": chosen, "outputs": values})
+        points.append(at)
+    for row, words in zip((row for row in rows if row["feasible"]), bounds(study, points), strict=True):
+        row["bound_by"] = words
     return rows
 
 
