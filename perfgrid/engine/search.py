@@ -1,8 +1,8 @@
 """The best points of a grid that is never kept: minima tile by tile.
 
-A compiled argmin costs ten times as much as a minimum, and NumPy's pass over a tile more than evaluating it. So a compiled
-function takes the minima of blocks of a few rows; NumPy finds the least block of every group, then the row in that block
-while the tile is there. A billion points need the memory of one tile and of the groups.
+A compiled argmin costs ten times as much as a minimum, and NumPy's pass over a tile more than evaluating it. So a
+compiled function takes the minima of blocks of a few rows; NumPy finds the least block of every group, then the row in
+that block while the tile is there. A billion points need the memory of one tile and of the groups.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from .resolver import resolve_checked
 from .space import Axis, Space
 from .stages import Evaluation, Progress, Tile
 
-SEARCH_TILE_POINTS = 2**22
+SEARCH_TILE_POINTS = 2**23
 BLOCK_ROWS = 8  # of which a compiled function takes the least
 SCORE, POSSIBLE = "search_score", "search_possible"
 
@@ -61,11 +61,13 @@ class Blocks:
         return reduce(jnp.minimum, columns)
 
 
-def scored(registry: Registry, space: Space, objective: str, maximize: bool, choices: Mapping[str, str] | None) -> Registry:
+def scored(
+    registry: Registry, space: Space, objective: str, maximize: bool, choices: Mapping[str, str] | None
+) -> Registry:
     """The registry with a quantity to minimise: the objective where every constraint holds, otherwise infinite.
 
-    Constraints are joined step by step, those of few points first, each step one more quantity: what does not vary along
-    an axis is not looked at for every row of it.
+    Constraints are joined step by step, those of few points first, each step one more quantity: what does not vary
+    along an axis is not looked at for every row of it.
     """
     graph = resolve_checked(registry, [objective], space.names(), choices, space.label_quantities())
     axes = {name: {i for i, _ in space.parts(name) if i is not None} for name in graph.leaves}
