@@ -268,7 +268,7 @@ class Evaluation:
         takes: list[list[tuple[int, np.ndarray]]] = []
         for argument in dict.fromkeys(a for n in fused for a in nodes[n].arguments if a not in fused):
             own = self._tile_key(quantities[argument])
-            target = self._host_key(own, key) if quantities[argument].small else own
+            target = self._host_key(quantities[argument], own, key) if quantities[argument].small else own
             inputs.append((argument, target if quantities[argument].small else None))
             takes.append(self._takes(target, key))
         shape = (*self._tile_sizes(key), *quantity.inner)
@@ -293,10 +293,10 @@ class Evaluation:
         function.__name__ = name  # in profiles, and apart from its like in the compilation cache
         return Kernel(quantity, inputs, list(fused), function, shape)
 
-    def _host_key(self, own: TileKey, reader: TileKey) -> TileKey:
+    def _host_key(self, quantity: Quantity, own: TileKey, reader: TileKey) -> TileKey:
         """The key that a small quantity is brought to before it is handed over: the reader's, unless that is large."""
         target = tuple(None if mine is None else theirs for mine, theirs in zip(own, reader, strict=True))
-        if np.prod(self._tile_sizes(target)) <= max(np.prod(self.tiles.shape) / 32, 4096):
+        if np.prod(self._tile_sizes(target)) * np.prod(quantity.inner) <= max(np.prod(self.tiles.shape) / 32, 4096):
             return target
         return own
 
