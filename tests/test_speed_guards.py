@@ -17,7 +17,7 @@ WORK = {"dense": (275, 22, 245, 3), "5-D": (295, 25, 265, 5)}
 
 @pytest.fixture(scope="module", params=GRIDS)
 def measured(request):
-    """A benchmark grid of 10^6 points with 20 outputs and as a search: name, study, plan, traces, evaluation, search."""
+    """A grid of 10^6 points with 20 outputs and as a search: name, study, plan, traces, evaluation, search."""
     study = sized(request.param, 6)
     with mock.patch("jax.eval_shape", wraps=jax.eval_shape) as traced:
         plan = plan_of(study)

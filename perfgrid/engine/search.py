@@ -181,7 +181,7 @@ class Search:
         first[partition.inverse[inside[::-1]]] = inside[::-1]
         return first
 
-    def _spread(self, tile: Tile) -> tuple[np.ndarray, ...]:
+    def _spread(self, tile: Tile) -> tuple[tuple[np.ndarray, np.ndarray], ...]:
         """For every group axis: the group rows that a tile holds, and which row of its score each reads."""
         found = []
         for axis in self.groups:
@@ -261,7 +261,7 @@ class Search:
         whole[self.cut] = slice(len(rows))
         return Tile(tile.number, (*tile.rows[: self.cut], rows), tile.values), tuple(whole)
 
-    def _readers(self, spread: tuple[tuple[np.ndarray, ...], ...], gains: np.ndarray) -> tuple[np.ndarray, ...]:
+    def _readers(self, spread: tuple[tuple[np.ndarray, np.ndarray], ...], gains: np.ndarray) -> tuple[np.ndarray, ...]:
         """Which row of a tile's score each gaining group reads along the axes of the groups."""
         places = np.nonzero(gains) if self.groups else ()
         return tuple(source[place] for (_, source), place in zip(spread, places, strict=True))
