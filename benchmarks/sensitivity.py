@@ -23,8 +23,9 @@ from perfgrid.engine.sensitivity import Sensitivity, parameters_of
 from perfgrid.engine.stages import Evaluation, enable_compilation_cache
 from perfgrid.study_selection import asking
 
-from .__main__ import evaluate_all, readable
-from .search import sized
+from .__main__ import readable
+from .evaluate import evaluate_all
+from .grids import sized
 
 OUTPUTS = ("step_time", "cost_per_training_run", "step_energy")
 PARAMETERS = (

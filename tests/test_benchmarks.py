@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
-from benchmarks.__main__ import GRID, GRID_5D, broadcast, full_grid_outputs
-from benchmarks.search import EXPONENTS, GRIDS, exactness, sized
+from benchmarks.evaluate import broadcast
+from benchmarks.grids import EXPONENTS, GRID, GRID_5D, GRIDS, full_grid_outputs, sized
+from benchmarks.search import exactness
 from perfgrid.engine.stages import Evaluation
 from perfgrid.study import load_study
 

@@ -212,7 +212,8 @@ def test_the_formula_hash_sees_the_equations(monkeypatch, result):
     from perfgrid.formulas import gemm
 
     assert not formulas_changed(result)
-    monkeypatch.setattr(gemm, "wave_utilisation", lambda *given: 1.0)
+    stated = gemm.wave_utilisation
+    monkeypatch.setattr(gemm, "wave_utilisation", lambda *given: 0.99 * stated(*given))
     assert formulas_changed(result)
 
 

@@ -1,14 +1,17 @@
-"""The best points of a grid that is never kept: minima tile by tile, the winning tiles evaluated again.
+"""The best points of a grid that is never kept: minima tile by tile.
 
-Only block minima leave a tile (an argmin of a compiled function costs ten times as much); which point they belong to is
-looked up in the few tiles that win. A billion points need the memory of one tile and of the groups.
+A compiled argmin costs ten times as much as a minimum, and NumPy's pass over a tile more than evaluating it. So a
+compiled function takes the minima of blocks of a few rows; NumPy finds the least block of every group, then the row in
+that block while the tile is there. A billion points need the memory of one tile and of the groups.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
+from math import prod
+from operator import and_
 from typing import Any, cast
 
 import jax
@@ -18,11 +21,13 @@ import numpy as np
 from .errors import PerfgridError
 from .plan import Plan
 from .registry import Formula, Registry
+from .resolver import resolve_checked
 from .space import Axis, Space
 from .stages import Evaluation, Progress, Tile
 
-SEARCH_TILE_POINTS = 2**22
-SCORE = "search score"  # no name that an output can have
+SEARCH_TILE_POINTS = 2**23
+BLOCK_ROWS = 8  # of which a compiled function takes the least
+SCORE, POSSIBLE = "search score", "search possible"  # no names that outputs can have
 
 
 @dataclass(frozen=True)
@@ -31,26 +36,68 @@ class Winners:
 
     index: tuple[np.ndarray, ...]  # one array per axis of the study, of the shape of ``found``
     found: np.ndarray  # [parts, *groups, rank]
-    tiles: int  # evaluated once
-    again: int  # of them evaluated a second time
+    tiles: int  # evaluated
 
 
-def scored(registry: Registry, objective: str, maximize: bool, constraints: Sequence[str] | None = None) -> Registry:
-    """The registry with a quantity to minimise: the objective where the constraints hold, otherwise infinite.
+@dataclass(frozen=True)
+class Blocks:
+    """Rows of a tile's score along one axis in blocks, so that the rows of a part are whole blocks."""
 
-    Without ``constraints`` they are those of every study, none about single quantities.
+    axis: int
+    rows: np.ndarray  # [blocks, width]; -1 fills up the last block of a part
+    parts: tuple[slice, ...]  # the blocks of each part
+
+    @classmethod
+    def of(cls, axis: int, members: Sequence[np.ndarray], width: int) -> Blocks:
+        """Blocks of ``width`` rows of every part's members."""
+        tables = [np.pad(m, (0, -len(m) % width), constant_values=-1).reshape(-1, width) for m in members]
+        ends = np.cumsum([len(table) for table in tables]).tolist()
+        return cls(axis, np.concatenate(tables), tuple(map(slice, [0, *ends[:-1]], ends)))
+
+    def minima(self, score: Any) -> Any:
+        """The least value of every block, traced by JAX."""
+        filled = np.maximum(self.rows, self.rows[:, :1]).astype(np.int32)
+        columns = [jnp.take(score, column, axis=self.axis, mode="clip") for column in filled.T]
+        return reduce(jnp.minimum, columns)
+
+
+def scored(
+    registry: Registry,
+    space: Space,
+    objective: str,
+    maximize: bool,
+    choices: Mapping[str, str] | None,
+    constraints: Sequence[str] = (),
+) -> Registry:
+    """The registry with a quantity to minimise: the objective where every constraint holds, otherwise infinite.
+
+    Those that concern the objective, and ``constraints``: those of other quantities that the study asks for.
+    Constraints are joined step by step, those of few points first, each step one more quantity: what does not vary
+    along an axis is not looked at for every row of it.
     """
-    constraints = tuple(c.name for c in registry.constraints()) if constraints is None else tuple(constraints)
+    graph = resolve_checked(registry, [objective, *constraints], space.names(), choices, space.label_quantities())
+    axes = {name: {i for i, _ in space.parts(name) if i is not None} for name in graph.leaves}
+    for node in graph.nodes.values():
+        axes[node.name] = set().union(*(axes[argument] for argument in node.arguments))
     sign = -1.0 if maximize else 1.0
 
     def score(value: Any, *flags: Any) -> Any:
-        possible = reduce(lambda a, b: a & b, flags) if flags else True
-        return jnp.where(possible, sign * value, jnp.inf)
+        return jnp.where(reduce(and_, flags, True), sign * value, jnp.inf)
 
     copy = Registry(registry.inner)
     for member in registry.formulas.values():
         copy.add(member)
-    copy.add(Formula(SCORE, score, (objective, *constraints), "1", objective, f"{objective} of possible designs"))
+    bound = dict.fromkeys([*(c.name for c in graph.constraints), *constraints])
+    waiting = sorted(bound, key=lambda n: prod(len(space.axes[i]) for i in axes[n]))
+    joined, known = (), set[int]()
+    while waiting:
+        known |= axes[waiting[0]]
+        now = [name for name in waiting if axes[name] <= known]
+        waiting = [name for name in waiting if name not in now]
+        name = f"{POSSIBLE}_{len(waiting)}"
+        copy.add(Formula(name, lambda *flags: reduce(and_, flags), (*joined, *now), "1", objective, "possible so far"))
+        joined = (name,)
+    copy.add(Formula(SCORE, score, (objective, *joined), "1", objective, f"{objective} of possible designs"))
     return copy
 
 
@@ -74,10 +121,15 @@ class Search:
         tile_points: int = SEARCH_TILE_POINTS,
         progress: Progress | None = None,
         small_points: int | None = None,
-        constraints: Sequence[str] | None = None,
+        constraints: Sequence[str] = (),
     ):
         self.plan = Plan(
-            scored(registry, objective, maximize, constraints), space, [SCORE], choices, small_points, constraints=False
+            scored(registry, space, objective, maximize, choices, constraints),
+            space,
+            [SCORE],
+            choices,
+            small_points,
+            constraints=False,
         )
         quantity = self.plan.quantities[SCORE]
         if any(size > 1 for size in quantity.inner):
@@ -90,26 +142,24 @@ class Search:
         self.count_parts = int(self.parts.max()) + 1
         self.evaluation = Evaluation(self.plan, dtype, tile_points, progress)
         self.cut = self.evaluation.tiles.axis if self.evaluation.kernels else -1  # the last axis that tiles cut
-        self._least: Callable[..., Any] = jax.jit(self._minima)
+        self._blocks = self._fixed_blocks()
+        self._minima = jax.jit(self._blocks.minima) if self._blocks else None
+
+    def _fixed_blocks(self) -> Blocks | None:
+        """Blocks along the axis of the parts, or else the longest but the innermost that is searched whole in a tile.
+
+        None where no such axis is long.
+        """
+        key = self.plan.quantities[SCORE].key
+        lengths = {i: p.size for i in self.over if i > self.cut and (p := key[i]) is not None and i < len(key) - 1}
+        axis = self.parts_axis if self.parts_axis >= 0 else max(lengths, key=lengths.__getitem__, default=-1)
+        if not self.evaluation.kernels or lengths.get(axis, 0) < 2 * BLOCK_ROWS:
+            return None
+        tile = Tile(0, (), {})
+        members = [self._members(tile, p) for p in range(self.count_parts)] if axis == self.parts_axis else None
+        return Blocks.of(axis, members or [np.arange(lengths[axis])], BLOCK_ROWS)
 
     # -- one tile ---------------------------------------------------------------------------------------------------
-
-    def _minima(self, score: Any) -> Any:
-        """Minima of a tile along the axes searched, but for that of the parts and the innermost one.
-
-        Along the innermost axis a compiled minimum takes as long as computing the score: NumPy takes it afterwards.
-        """
-        rows = score.reshape(score.shape[: len(self.plan.space.axes)])
-        outer = (i for i in self.over if i not in (self.parts_axis, len(self.plan.space.axes) - 1))
-        return jnp.min(rows, axis=tuple(outer), keepdims=True)
-
-    def _by_part(self, tile: Tile, minima: np.ndarray) -> np.ndarray:
-        """Minima by part and group: [parts, *groups]."""
-        if self.parts_axis >= 0:
-            members = (self._members(tile, part) for part in range(self.count_parts))
-            least = [np.min(np.take(minima, m, axis=self.parts_axis), axis=self.over, initial=np.inf) for m in members]
-            return np.stack(least)
-        return np.min(minima, axis=self.over)[None]
 
     def _members(self, tile: Tile, part: int) -> np.ndarray:
         """Which rows of a tile's score along the axis of the parts belong to a part."""
@@ -139,7 +189,7 @@ class Search:
         first[partition.inverse[inside[::-1]]] = inside[::-1]
         return first
 
-    def _spread(self, tile: Tile) -> tuple[np.ndarray, ...]:
+    def _spread(self, tile: Tile) -> tuple[tuple[np.ndarray, np.ndarray], ...]:
         """For every group axis: the group rows that a tile holds, and which row of its score each reads."""
         found = []
         for axis in self.groups:
@@ -158,102 +208,116 @@ class Search:
     def winners(self, count: int = 1) -> Winners:
         """The ``count`` best points of every group, found exactly."""
         shape = (self.count_parts, *(len(self.plan.space.axes[i]) for i in self.groups))
-        bound = np.full((*shape, count), np.inf)  # the least minima of tiles so far
-        holders: list[tuple[int, np.ndarray]] = []  # tiles and the minima that they contributed
+        best = Best(
+            np.full((prod(shape), count), np.inf), {i: np.zeros((prod(shape), count), np.int32) for i in self.over}
+        )
+        numbers, tiles = np.arange(prod(shape)).reshape(shape), 0
         for tile in self._tiles():
-            with jax.enable_x64(self.evaluation.dtype == np.float64 or not self.evaluation.kernels):
-                minima = np.asarray(self._least(tile.values[SCORE]))
-            least = self._by_part(tile, minima)
-            where, values = self._on_groups(tile, least)
-            both = np.concatenate((bound[where], values[..., None]), axis=-1)
-            both.sort(axis=-1)
-            bound[where] = both[..., :count]
-            holders.append((tile.number, least))
-        bound = bound[..., -1] if count > 1 else bound[..., 0]
-        return self._located(bound, dict(holders), shape, count)
+            tiles += 1
+            self._search(tile, numbers, best)
+        order, found = self.plan.order, np.isfinite(best.values).reshape(*shape, count)
+        index = [np.empty(0, int)] * len(order)
+        for axis, rows in best.rows.items():
+            index[order[axis]] = rows.reshape(*shape, count)
+        for place, axis in enumerate(self.groups, 1):
+            rows = np.arange(shape[place]).reshape(-1, *(1,) * (len(shape) - place))
+            index[order[axis]] = np.broadcast_to(rows, (*shape, count))
+        return Winners(tuple(index), found, tiles)
 
-    def _tiles(self, numbers: set[int] | None = None) -> Any:
+    def _tiles(self) -> Any:
         if self.evaluation.kernels:
-            yield from self.evaluation.run(numbers)
+            yield from self.evaluation.run()
         else:  # everything is small
             yield Tile(0, (), {SCORE: cast(Any, self.evaluation.small[SCORE])})
 
-    def _on_groups(self, tile: Tile, least: np.ndarray) -> tuple[tuple[np.ndarray, ...], np.ndarray]:
-        """Where the minima of a tile belong among all groups, and the minima there."""
+    def _search(self, tile: Tile, numbers: np.ndarray, best: Best) -> None:
+        """Enter the best points of a tile for all groups that gain by it."""
+        axes, minima, blocks = len(self.plan.space.axes), None, self._blocks
+        if self._minima is not None:
+            with jax.enable_x64(self.evaluation.dtype == np.float64):
+                minima = np.asarray(self._minima(tile.values[SCORE]))
+                minima = minima.reshape(minima.shape[:axes])
+        tile, whole = self._trimmed(tile)
+        score = np.asarray(tile.values[SCORE])
+        score = score.reshape(score.shape[:axes])[whole]
         spread = self._spread(tile)
-        parts = np.arange(self.count_parts)
-        where = np.ix_(parts, *(rows for rows, _ in spread))
-        return where, least[np.ix_(parts, *(source for _, source in spread))]
+        for part in range(self.count_parts):
+            if minima is not None and blocks is not None:
+                within = (*whole[: blocks.axis], blocks.parts[part])
+                least, candidates = minima[within], blocks.rows[blocks.parts[part]]
+            elif self.parts_axis >= 0:
+                candidates = self._members(tile, part)[:, None]
+                least = np.take(score, candidates[:, 0], axis=self.parts_axis)
+            else:
+                least, candidates = score, None
+            if least.size == 0:
+                continue
+            groups = np.min(least, axis=self.over)[np.ix_(*(source for _, source in spread))]
+            mine = np.asarray(numbers[part][np.ix_(*(rows for rows, _ in spread))])
+            gains = groups < best.values[mine, -1]
+            if gains.any():
+                wanted = mine[gains]
+                readers = self._readers(spread, gains)
+                self._take(tile, part, score, least, candidates, wanted, readers, best)
 
-    def _located(
-        self, bound: np.ndarray, holders: dict[int, np.ndarray], shape: tuple[int, ...], count: int
-    ) -> Winners:
-        """The points behind the minima: of all tiles that hold one at or below the bound."""
-        total = int(np.prod(shape))
-        values = np.full((total, count), np.inf)
-        index = np.zeros((len(self.plan.space.axes), total, count), int)
-        numbers = np.arange(total).reshape(shape)
-        again, settled = 0, np.zeros(shape, bool)
-        wanted: dict[int, np.ndarray] = {}
-        for tile in self._bare_tiles(holders):
-            where, least = self._on_groups(tile, holders[tile.number])
-            needed = np.isfinite(least) & (least <= bound[where]) & ~settled[where]
-            if count == 1:  # the first of equals
-                settled[where] |= needed
-            if needed.any():
-                wanted[tile.number] = np.unique(numbers[where][needed])
-        for tile in self._tiles(set(wanted)):
-            again += 1
-            self._take(tile, wanted[tile.number], shape, values, index)
-        order = self.plan.order
-        found = np.isfinite(values).reshape(*shape, count)
-        by_axis = {order[i]: index[i].reshape(*shape, count) for i in range(len(order))}
-        return Winners(tuple(by_axis[i] for i in range(len(order))), found, len(holders), again)
+    def _trimmed(self, tile: Tile) -> tuple[Tile, tuple[slice, ...]]:
+        """The tile without the repeated rows of a ragged edge, and where they lie in its arrays."""
+        whole = [slice(None)] * len(self.plan.space.axes)
+        if self.cut < 0 or self.plan.quantities[SCORE].key[self.cut] is None:
+            return tile, tuple(whole)
+        rows = np.unique(tile.rows[self.cut])
+        whole[self.cut] = slice(len(rows))
+        return Tile(tile.number, (*tile.rows[: self.cut], rows), tile.values), tuple(whole)
 
-    def _bare_tiles(self, holders: dict[int, np.ndarray]) -> Any:
-        """The tiles without values, to tell where they lie."""
-        for number, rows in enumerate(self.evaluation.tiles.rows() if self.evaluation.kernels else [()]):
-            if number in holders:
-                yield Tile(number, rows, {})
+    def _readers(self, spread: tuple[tuple[np.ndarray, np.ndarray], ...], gains: np.ndarray) -> tuple[np.ndarray, ...]:
+        """Which row of a tile's score each gaining group reads along the axes of the groups."""
+        places = np.nonzero(gains) if self.groups else ()
+        return tuple(source[place] for (_, source), place in zip(spread, places, strict=True))
 
     def _take(
-        self, tile: Tile, wanted: np.ndarray, shape: tuple[int, ...], values: np.ndarray, index: np.ndarray
+        self,
+        tile: Tile,
+        part: int,
+        score: np.ndarray,
+        least: np.ndarray,
+        candidates: np.ndarray | None,
+        wanted: np.ndarray,
+        readers: tuple[np.ndarray, ...],
+        best: Best,
     ) -> None:
-        """Merge the best points of one tile into those of the wanted groups (numbers of groups)."""
-        axes, count = len(self.plan.space.axes), values.shape[1]
-        score = np.asarray(tile.values[SCORE])
-        score = score.reshape(score.shape[:axes])
-        readers = []
-        for (rows, source), axis in zip(self._spread(tile), self.groups, strict=True):
-            reader = np.zeros(len(self.plan.space.axes[axis]), int)
-            reader[rows] = source
-            readers.append(reader)
-        part_of, *group_rows = np.unravel_index(wanted, shape)
-        for part in np.unique(part_of):
-            here = part_of == part
-            mine, rows_here = wanted[here], [rows[here] for rows in group_rows]
-            study_rows = {axis: self._first_row(axis, self._rows(tile, axis), int(part)) for axis in self.over}
-            block = score
-            if self.parts_axis >= 0:
-                members = self._members(tile, int(part))
-                block = np.take(score, members, axis=self.parts_axis)
-                study_rows[self.parts_axis] = study_rows[self.parts_axis][members]
-            block = block.transpose((*self.groups, *self.over))
-            lengths = block.shape[len(self.groups) :]
-            block = block[tuple(reader[rows] for reader, rows in zip(readers, rows_here, strict=True))]
-            block = block.reshape(len(mine), -1)
-            best = _least_columns(block, count)
-            found = np.take_along_axis(block, best, axis=1)
-            points = np.empty((axes, *best.shape), int)
-            for axis, rows in zip(self.groups, rows_here, strict=True):
-                points[axis] = rows[:, None]
-            for axis, positions in zip(self.over, np.unravel_index(best, lengths or (1,)), strict=False):
-                points[axis] = study_rows[axis][positions]
-            merged = np.concatenate((values[mine], found), axis=1)
-            kept = np.argsort(merged, axis=1, kind="stable")[:, :count]
-            values[mine] = np.take_along_axis(merged, kept, axis=1)
-            both = np.concatenate((index[:, mine], points), axis=2)
-            index[:, mine] = np.take_along_axis(both, np.broadcast_to(kept, (axes, *kept.shape)), axis=2)
+        """Merge the best points of one part of a tile into those of the wanted groups.
+
+        ``least`` are minima of the ``candidates`` (rows of the score along the axis of blocks or parts).
+        """
+        count, blocked = best.values.shape[1], self._blocks.axis if self._blocks else self.parts_axis
+        block = least.transpose((*self.groups, *self.over))
+        lengths = block.shape[len(self.groups) :]
+        chosen = _least_columns(block[readers].reshape(len(wanted), -1), count)
+        positions = dict(zip(self.over, np.unravel_index(chosen, lengths or (1,)), strict=False))
+        index = {axis: rows[:, None, None] for axis, rows in zip(self.groups, readers, strict=True)}
+        index |= {axis: rows[:, :, None] for axis, rows in positions.items()}
+        if candidates is not None:
+            index[blocked] = candidates[positions[blocked]]
+        values = score[tuple(index[axis] for axis in range(score.ndim))]
+        if candidates is not None:
+            values = np.where(index[blocked] < 0, np.inf, values)
+        found = values.reshape(len(wanted), -1)
+        merged = np.concatenate((best.values[wanted], found), axis=1)
+        kept = _least_columns(merged, count)
+        best.values[wanted] = np.take_along_axis(merged, kept, axis=1)
+        for axis in self.over:
+            rows = self._first_row(axis, self._rows(tile, axis), part)[index[axis]]
+            rows = np.broadcast_to(rows, values.shape).reshape(found.shape)
+            both = np.concatenate((best.rows[axis][wanted], rows), axis=1)
+            best.rows[axis][wanted] = np.take_along_axis(both, kept, axis=1)
+
+
+@dataclass
+class Best:
+    """The least values so far of every group, and their study rows along the axes searched: [groups, count]."""
+
+    values: np.ndarray
+    rows: dict[int, np.ndarray]
 
 
 def _least_columns(block: np.ndarray, count: int) -> np.ndarray:

@@ -231,8 +231,9 @@ class Sensitivity(Evaluation):
         elements = {}
         for argument, _ in kernel.inputs:
             if f"d {argument}" in self.quantities:
-                own, small = self._tile_key(self.quantities[f"d {argument}"]), self.plan.quantities[argument].small
-                inputs.append((f"d {argument}", self._host_key(own, key) if small else None))
+                slopes, small = self.quantities[f"d {argument}"], self.plan.quantities[argument].small
+                host_key = self._host_key(slopes, self._tile_key(slopes), key) if small else None
+                inputs.append((f"d {argument}", host_key))
                 elements[argument] = _elements(self.plan.quantities[argument].inner)
         takes = [self._takes(self._input_key(*i), key) for i in inputs]
         count, rank = len(kernel.inputs), len(kernel.quantity.shape)

@@ -21,9 +21,11 @@ import numpy as np
 
 from .errors import PerfgridError
 from .plan import Plan, Quantity
+from .resolver import Node
 from .space import Key, Partition
 
 TILE_POINTS = 2**22
+SLAB_VALUES = 2**20  # of the small stage at once
 Progress = Callable[[str, int, int], None]  # ("compile" | "evaluate", done, total)
 
 
@@ -130,6 +132,22 @@ def bring(value: np.ndarray, source: Key, target: Key) -> np.ndarray:
     return value
 
 
+def applied(node: Node, arguments: list[np.ndarray], quantity: Quantity) -> np.ndarray:
+    """A small quantity from its arguments: large ones slab by slab, so that what a formula holds meanwhile is small."""
+    axis = int(np.argmax(quantity.sizes)) if quantity.sizes else 0
+    slab = SLAB_VALUES * quantity.sizes[axis] // max(1, quantity.values) if quantity.sizes else 0
+    if node.host is not None or not quantity.sizes or slab >= quantity.sizes[axis]:
+        result = np.asarray(node.function(*arguments))
+        if result.dtype != bool:
+            result = result.astype(np.float64, copy=False)
+        return np.broadcast_to(result, quantity.shape)
+    whole = np.empty(quantity.shape, bool if quantity.flag else np.float64)
+    for start in range(0, quantity.sizes[axis], max(1, slab)):
+        here = (slice(None),) * axis + (slice(start, start + max(1, slab)),)
+        whole[here] = node.function(*(a[here] if a.shape[axis] > 1 else a for a in arguments))
+    return whole
+
+
 def given_rows(plan: Plan, name: str) -> np.ndarray:
     """A given quantity on its distinct rows."""
     quantity, space = plan.quantities[name], plan.space
@@ -164,11 +182,7 @@ def small_values(plan: Plan, given: Callable[[Plan, str], np.ndarray] = given_ro
             if not quantity.small:
                 continue
             arguments = [bring(values[a], plan.quantities[a].key, quantity.key) for a in node.arguments]
-            result = np.asarray(node.function(*arguments))
-            if result.dtype != bool:
-                result = result.astype(np.float64, copy=False)
-            result = result.reshape((1,) * (len(quantity.shape) - result.ndim) + result.shape)
-            values[node.name] = np.broadcast_to(result, quantity.shape)
+            values[node.name] = applied(node, arguments, quantity)
             for argument in set(node.arguments):
                 left[argument] -= 1
                 if left[argument] == 0 and argument not in kept:
@@ -198,7 +212,10 @@ class Evaluation:
         self._buffers: dict[str, Any] = {}
         self._places: dict[str, tuple[int, ...]] = {}  # where the tile lay for which a buffer was computed
         self.small = self._evaluate_small()
-        self._cast = {n: v if v.dtype == bool else v.astype(self.dtype) for n, v in self.small.items()}
+        self._cast: dict[str, np.ndarray] = {}  # what the grid reads of it
+        for name in list(self.small):
+            value = self.small[name] if name in plan.wanted else self.small.pop(name)
+            self._cast[name] = value if value.dtype == bool else value.astype(self.dtype)
         self.kernels = self._kernels()
         self._compile()
 
@@ -269,7 +286,7 @@ class Evaluation:
         takes: list[list[tuple[int, np.ndarray]]] = []
         for argument in dict.fromkeys(a for n in fused for a in nodes[n].arguments if a not in fused):
             own = self._tile_key(quantities[argument])
-            target = self._host_key(own, key) if quantities[argument].small else own
+            target = self._host_key(quantities[argument], own, key) if quantities[argument].small else own
             inputs.append((argument, target if quantities[argument].small else None))
             takes.append(self._takes(target, key))
         shape = (*self._tile_sizes(key), *quantity.inner)
@@ -294,10 +311,10 @@ class Evaluation:
         function.__name__ = name  # in profiles, and apart from its like in the compilation cache
         return Kernel(quantity, inputs, list(fused), function, shape)
 
-    def _host_key(self, own: TileKey, reader: TileKey) -> TileKey:
+    def _host_key(self, quantity: Quantity, own: TileKey, reader: TileKey) -> TileKey:
         """The key that a small quantity is brought to before it is handed over: the reader's, unless that is large."""
         target = tuple(None if mine is None else theirs for mine, theirs in zip(own, reader, strict=True))
-        if np.prod(self._tile_sizes(target)) <= max(np.prod(self.tiles.shape) / 32, 4096):
+        if np.prod(self._tile_sizes(target)) * np.prod(quantity.inner) <= max(np.prod(self.tiles.shape) / 32, 4096):
             return target
         return own
 

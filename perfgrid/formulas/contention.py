@@ -9,12 +9,14 @@ as long where that is more than 1. The pass itself is not slowed: its collective
 from perfgrid.engine import xp
 from perfgrid.engine.registry import formula
 
-from .axes import at, largest, table
+from .axes import at, table
 from .collectives import GATHERING
 from .exchange import equal_parts
 from .network.schedule import several
 
 LEAST_LEFT = 0.05  # of a tier, however busy the pass keeps it: nobody starves
+UNUSED = 1e30  # times as fast as needed: a tier that a transfer does not use
+BUCKETS = {"BUCKET": ("reduction", "gathering")}
 
 # ---- equations ------------------------------------------------------------------------------------------------------
 
@@ -24,9 +26,12 @@ def part_of_time(load, time):
     return xp.where(time > 0, load / xp.where(time > 0, time, 1e30), 0.0)
 
 
-def slowdown(needed, busy):
-    """How many times longer a transfer takes that needs a part of a tier of which another keeps a part busy."""
-    return xp.maximum(needed / xp.maximum(1 - busy, LEAST_LEFT), 1.0)
+def pace(speed, left):
+    """Part of its full speed at which a transfer runs where a tier could do its part ``speed`` times as fast.
+
+    Of the tier the part ``left`` is left: it takes 1/pace times as long.
+    """
+    return xp.minimum(speed * left, 1.0)
 
 
 # ---- bindings -------------------------------------------------------------------------------------------------------
@@ -151,7 +156,30 @@ def gathering_tier_need(
     return xp.maximum(dense, of_experts)
 
 
-@formula(unit="1", source="rashidi2020astrasim", family={"BUCKET": ("reduction", "gathering")})
-def BUCKET_contention(BUCKET_tier_need, tier_occupancy):
-    """How many times longer the BUCKET of a bucket takes beside the collectives of a pass."""
-    return largest(slowdown(BUCKET_tier_need, tier_occupancy), "tier")
+# On the grid, tiers are quantities of their own and what is left meets what is needed in a product: an inner axis would
+# be the innermost of the compiled loops, a quotient an array of its own.
+
+
+@formula(unit="1", source="rashidi2020astrasim")
+def scale_up_left(tier_occupancy):
+    """Part of the scale-up tier that the collectives of a pass leave to others."""
+    return xp.maximum(1 - at(tier_occupancy, tier="scale_up"), LEAST_LEFT)
+
+
+@formula(unit="1", source="rashidi2020astrasim")
+def scale_out_left(tier_occupancy):
+    """Part of the scale-out tier that the collectives of a pass leave to others."""
+    return xp.maximum(1 - at(tier_occupancy, tier="scale_out"), LEAST_LEFT)
+
+
+@formula(unit="1", source="rashidi2020astrasim", family=BUCKETS)
+def BUCKET_tier_speed(BUCKET_tier_need):
+    """How many times as fast each tier could do its part of the BUCKET of a bucket if it had no other, by tier."""
+    return xp.where(BUCKET_tier_need > 0, 1 / xp.where(BUCKET_tier_need > 0, BUCKET_tier_need, 1.0), UNUSED)
+
+
+@formula(unit="1", source="rashidi2020astrasim", family=BUCKETS)
+def BUCKET_pace(BUCKET_tier_speed, scale_up_left, scale_out_left):
+    """Part of its full speed at which the BUCKET of a bucket runs beside the collectives of a pass."""
+    inside, outside = (at(BUCKET_tier_speed, tier=tier) for tier in ("scale_up", "scale_out"))
+    return xp.minimum(pace(inside, scale_up_left), pace(outside, scale_out_left))

@@ -146,14 +146,14 @@ def exposed_reduction_time(
     dp_overlap,
     first_stage_layers,
     layer_backward_time,
-    reduction_contention,
+    reduction_pace,
     communication_core_share,
 ):
     """Communication of one step that is not hidden behind the backward passes after which gradients are reduced.
 
     That of the first stage. Weights that are gathered again share the links and the passes.
     """
-    hidden = dp_overlap * first_stage_layers * layer_backward_time / reduction_contention
+    hidden = dp_overlap * first_stage_layers * layer_backward_time * reduction_pace
     inside = dp_scattering_time + expert_reduction_time + regathered * dp_gathering_time
     pipeline = (dp_buckets, overlapping_chunks, pp, hidden)
     exposed = exposed_in_buckets(inside, *pipeline)
@@ -173,11 +173,11 @@ def exposed_gathering_time(
     parameter_overlap,
     first_stage_layers,
     layer_forward_time,
-    gathering_contention,
+    gathering_pace,
     communication_core_share,
 ):
     """Gathering of weights that is not hidden behind the forward passes that need it: that of the first stage."""
-    hidden = parameter_overlap * first_stage_layers * layer_forward_time / gathering_contention
+    hidden = parameter_overlap * first_stage_layers * layer_forward_time * gathering_pace
     exposed = exposed_in_buckets(dp_gathering_time, dp_buckets, overlapping_chunks, pp, hidden)
     taken = communication_core_share * (parameter_overlap > 0)
     return gathering_passes * with_cores_taken(exposed, dp_gathering_time, taken)

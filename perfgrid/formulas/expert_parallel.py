@@ -135,18 +135,30 @@ def shared_hiding_time(shared_expert_time, shared_expert_overlap, shared_experts
 
 
 @formula(unit="s", source="nvidia2026moe")
-def layer_forward_expert_wait(expert_exchange_time, shared_hiding_time, moe_share):
+def shared_forward_hiding_time(shared_hiding_time):
+    """Time of the shared experts of one layer in a forward pass beside which tokens may be exchanged."""
+    return at(shared_hiding_time, phase="forward")
+
+
+@formula(unit="s", source="nvidia2026moe")
+def shared_backward_hiding_time(shared_hiding_time):
+    """Time of the shared experts of one layer in a backward pass beside which tokens may be exchanged."""
+    return total(shared_hiding_time, "phase") - at(shared_hiding_time, phase="forward")
+
+
+@formula(unit="s", source="nvidia2026moe")
+def layer_forward_expert_wait(expert_exchange_time, shared_forward_hiding_time, moe_share):
     """Exchange of the mean layer's forward pass that its shared experts do not hide."""
-    return moe_share * exposed_time(expert_exchange_time, at(shared_hiding_time, phase="forward"))
+    return moe_share * exposed_time(expert_exchange_time, shared_forward_hiding_time)
 
 
 @formula(unit="s", source="nvidia2026moe")
 def layer_backward_expert_wait(
-    expert_exchange_time, shared_hiding_time, moe_share, layer_recomputed, layer_forward_expert_wait
+    expert_exchange_time, shared_backward_hiding_time, moe_share, layer_recomputed, layer_forward_expert_wait
 ):
     """Exchange of the mean layer's backward pass that its shared experts do not hide, recomputed passes included."""
-    beside = total(shared_hiding_time, "phase") - at(shared_hiding_time, phase="forward")
-    return moe_share * exposed_time(expert_exchange_time, beside) + layer_recomputed * layer_forward_expert_wait
+    own = moe_share * exposed_time(expert_exchange_time, shared_backward_hiding_time)
+    return own + layer_recomputed * layer_forward_expert_wait
 
 
 @formula(unit="1", source="deepseek2024v3")
@@ -160,7 +172,8 @@ def exposed_expert_share(
     layer_forward_expert_wait,
     layer_backward_expert_wait,
     layer_busy_time,
-    shared_hiding_time,
+    shared_forward_hiding_time,
+    shared_backward_hiding_time,
     moe_share,
     ep_hiding_share,
     communication_core_share,
@@ -171,7 +184,8 @@ def exposed_expert_share(
     those that already stand beside an exchange of their own.
     """
     waiting = layer_forward_expert_wait + layer_backward_expert_wait
-    free = total(layer_busy_time, "resource") - moe_share * total(shared_hiding_time, "phase")
+    beside_own = shared_forward_hiding_time + shared_backward_hiding_time
+    free = total(layer_busy_time, "resource") - moe_share * beside_own
     left = with_cores_taken(exposed_time(waiting, ep_hiding_share * free), waiting, communication_core_share)
     return left / xp.where(waiting > 0, waiting, 1e10)
 

@@ -16,7 +16,7 @@ from perfgrid.study_file import CLUSTER_SIZE, Best
 
 from .console import out, show, text_table, wide
 from .text import label_text, number
-from .winners import bound_by, tie_margin
+from .winners import tie_margin
 
 RANK = "rank"  # dimension of several best designs of one group
 PACES = (  # objectives that are the step time or its inverse
@@ -33,7 +33,8 @@ def winner_rows(
     Of a group without feasible designs the reason, where the whole result is at hand.
     """
     axes = study_axes(study.space)
-    rows = []
+    rows: list[dict[str, Any]] = []
+    points: list[dict[str, Any]] = []
     groups = winners["found"].dims
     for place in np.ndindex(*(winners.sizes[d] for d in groups)):
         row = winners.isel(dict(zip(groups, place, strict=True)))
@@ -47,9 +48,8 @@ def winner_rows(
         if CLUSTER_SIZE in choice.over and CLUSTER_SIZE in row.coords:
             chosen[CLUSTER_SIZE] = row[CLUSTER_SIZE].item()
         values = {name: _word(row[name]) for name in study.outputs if row[name].ndim == 0}
-        rows.append(
-            {"group": labels, "feasible": True, "chosen": chosen, "outputs": values, "bound_by": bound_by(study, at)}
-        )
+        rows.append({"group": labels, "feasible": True, "chosen": chosen, "outputs": values})
+        points.append(at)
         objective = choice.minimize or choice.maximize or ""
         if RANK in labels and study.file.workload == "training" and objective in PACES and objective in values:
             rows[-1]["tied"] = _tied(rows, objective, tie_margin(study, at))

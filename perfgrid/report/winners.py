@@ -5,8 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from perfgrid.engine.explain import index_of
+from perfgrid.engine.plan import Plan
 from perfgrid.engine.resolver import replay, resolve
+from perfgrid.engine.search import listed
+from perfgrid.engine.stages import Evaluation
 from perfgrid.formulas import BREAKDOWN
 from perfgrid.formulas.inference import anatomy
 from perfgrid.formulas.inference.anatomy import request_parts
@@ -35,33 +40,36 @@ WORDS = {
 }
 
 
-def step_parts(study: Study, at: Mapping[str, Any]) -> dict[str, float]:
-    """The parts that add up to the step time at one point, in seconds, largest first."""
-    values = _values(study, at, BREAKDOWN)
-    return dict(sorted(((n, float(values[n])) for n in BREAKDOWN), key=lambda item: -item[1]))
+def bounds(study: Study, points: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The largest part of a step, or of an inference request, at every point and its share; empty for collectives.
 
-
-def _values(study: Study, at: Mapping[str, Any], quantities: Sequence[str]) -> dict[str, Any]:
-    """Quantities at one point."""
-    space = study.space
-    index = index_of(space, at)
-    graph = resolve(study.registry, quantities, space.names(), study.file.choices, space.label_quantities())
-    return replay(graph, {name: space.at(name, index) for name in graph.leaves})
+    All points are evaluated together: one by one each takes as long as all.
+    """
+    if study.file.workload == "collectives" or not points:
+        return [""] * len(points)
+    training = study.file.workload == "training"
+    rows = np.transpose([index_of(study.space, at) for at in points])
+    plan = Plan(
+        study.registry,
+        listed(study.space, list(rows)),
+        BREAKDOWN if training else anatomy.QUANTITIES,
+        study.file.choices,
+        small_points=len(points),
+        constraints=False,
+    )
+    values = Evaluation(plan, "float64").collect()
+    found = []
+    for row in range(len(points)):
+        here = {name: value[row if len(value) > 1 else 0] for name, value in values.items()}
+        parts = {n: float(np.squeeze(here[n])) for n in BREAKDOWN} if training else request_parts(here)
+        name, value = max(parts.items(), key=lambda item: item[1])
+        total = sum(parts.values())
+        found.append(f"{WORDS[name]} {value / total:.0%}" if total > 0 else WORDS[name])
+    return found
 
 
 def tie_margin(study: Study, at: Mapping[str, Any]) -> float:
     """Relative difference of step times below which the model does not tell two designs apart, at one point."""
-    return float(_values(study, at, ("tie_margin",))["tie_margin"])
-
-
-def bound_by(study: Study, at: Mapping[str, Any]) -> str:
-    """The largest part of a step, or of an inference request, at one point and its share; empty for collectives."""
-    if study.file.workload == "collectives":
-        return ""
-    if study.file.workload == "training":
-        parts = step_parts(study, at)
-    else:
-        parts = request_parts(_values(study, at, anatomy.QUANTITIES))
-    name, value = max(parts.items(), key=lambda item: item[1])
-    total = sum(parts.values())
-    return f"{WORDS[name]} {value / total:.0%}" if total > 0 else WORDS[name]
+    space, index = study.space, index_of(study.space, at)
+    graph = resolve(study.registry, ["tie_margin"], space.names(), study.file.choices, space.label_quantities())
+    return float(replay(graph, {name: space.at(name, index) for name in graph.leaves})["tie_margin"])

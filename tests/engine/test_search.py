@@ -1,6 +1,7 @@
 """The best points of a grid that is never kept are those of the whole grid."""
 
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -30,10 +31,14 @@ def whole_grid(space, objective, maximize):
     return score.transpose(np.argsort(plan.order))
 
 
+@pytest.mark.parametrize("rows", [8, 2])
 @settings(max_examples=10, deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate])
 @given(data=st.data())
-def test_winners_are_those_of_the_whole_grid(data):
-    """Drawn sizes, axes, objectives, parts, thresholds of the small stage, tiles and numbers of winners."""
+def test_winners_are_those_of_the_whole_grid(rows, data):
+    """Drawn sizes, axes, objectives, parts, thresholds of the small stage, tiles and numbers of winners.
+
+    With blocks of 8 rows these axes are too short for blocks, with 2 rows most have some.
+    """
     space = toys.space(*(data.draw(st.integers(1, 5)) for _ in range(3)))
     space = space.permuted(tuple(data.draw(st.permutations(range(len(space.axes))))))
     names = [axis.name for axis in space.axes]
@@ -46,10 +51,11 @@ def test_winners_are_those_of_the_whole_grid(data):
         axis = next(a for a in space.axes if a.name == over[0])
         drawn = data.draw(st.lists(st.integers(0, 2), min_size=len(axis), max_size=len(axis)))
         parts = (axis.name, np.unique(drawn, return_inverse=True)[1])
-    search = Search(
-        REGISTRY, space, objective, over, maximize, parts, dtype="float64",
-        tile_points=data.draw(st.sampled_from([20, 300, 10**6])), small_points=data.draw(st.sampled_from([0, None])),
-    )  # fmt: skip
+    tile_points, small = data.draw(st.sampled_from([20, 300, 10**6])), data.draw(st.sampled_from([0, None]))
+    with mock.patch("perfgrid.engine.search.BLOCK_ROWS", rows):
+        search = Search(
+            REGISTRY, space, objective, over, maximize, parts, None, "float64", tile_points, small_points=small
+        )
     found = search.winners(count)
     score = whole_grid(space, objective, maximize)
     groups = [search.plan.space.axes[i].name for i in search.groups]

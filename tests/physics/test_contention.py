@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from perfgrid.formulas.contention import slowdown
+from perfgrid.formulas.axes import INNER
+from perfgrid.formulas.contention import LEAST_LEFT, pace, scale_out_left, scale_up_left
 
 from .cases import design, rows
 
@@ -18,11 +19,13 @@ def test_against_a_queue(needed, busy):
         backlog += needed if time <= periods else 0.0
         served = min(1 - busy, backlog)
         backlog, sent = backlog - served, sent + served
-    assert slowdown(needed, busy) == pytest.approx(time / periods, abs=2e-3)
+    assert 1 / pace(1 / needed, 1 - busy) == pytest.approx(time / periods, abs=2e-3)
 
 
 def test_nobody_starves():
-    assert np.isfinite(slowdown(1.0, np.array([1.0, 2.0]))).all()
+    occupied = INNER.vector("tier", [[0.5, 1.0], [2.0, 0.9]])
+    assert np.ravel(scale_up_left(occupied)) == pytest.approx([0.5, LEAST_LEFT])
+    assert np.ravel(scale_out_left(occupied)) == pytest.approx([LEAST_LEFT, 0.1])
 
 
 @pytest.mark.parametrize(("tp", "dp", "device"), [(4.0, 64.0, "h100-sxm-80gb"), (8.0, 64.0, "h100-sxm-80gb")])
@@ -31,15 +34,15 @@ def test_groups_on_different_tiers_do_not_meet(tp, dp, device):
     q = design("llama-3.1-70b", device, software="megatron-core", tp=tp, dp=dp, zero=1.0, global_batch=512.0)
     assert rows(q["tier_occupancy"], "tier")["scale_up"] > 0.1
     assert rows(q["tier_occupancy"], "tier")["scale_out"] == 0
-    assert q["reduction_contention"] == q["gathering_contention"] == 1
+    assert q["reduction_pace"] == q["gathering_pace"] == 1
 
 
 def test_groups_on_one_tier_do():
     across = design("llama-3.1-70b", "h100-sxm-80gb", software="megatron-core", tp=16.0, dp=32.0, zero=1.0,
                     global_batch=512.0)  # fmt: skip
     busy, need = (rows(across[name], "tier")["scale_out"] for name in ("tier_occupancy", "reduction_tier_need"))
-    assert across["reduction_contention"] == pytest.approx(need / (1 - busy))
-    assert across["reduction_contention"] > 1.1
+    assert 1 / across["reduction_pace"] == pytest.approx(need / (1 - busy))
+    assert across["reduction_pace"] < 0.9
     passes = across["layer_tp_reductions"] + across["layer_tp_gathers"]
     received = passes * across["tp_message"] * (2 - 1) / 2 / 8  # from the other node, over one adapter
     assert busy == pytest.approx(received / (50e9 * 0.94) / across["layer_time"])
@@ -71,7 +74,7 @@ def test_context_parallel_ranks_use_their_tiers_hidden_or_not(method):
         assert found["scale_up"] * bandwidth["scale_up"] + found["scale_out"] * bandwidth["scale_out"] >= (
             q["layer_cp_bytes"] / q["layer_time"] * (1 - 1e-9)
         )
-    assert q["reduction_contention"] >= rows(q["reduction_tier_need"], "tier")["scale_out"] / (1 - found["scale_out"])
+    assert 1 / q["reduction_pace"] >= rows(q["reduction_tier_need"], "tier")["scale_out"] / (1 - found["scale_out"])
 
 
 def test_a_hidden_ring_slows_gradients():
@@ -80,8 +83,8 @@ def test_a_hidden_ring_slows_gradients():
                global_batch=64.0)  # fmt: skip
     assert q["exposed_cp_time"] == 0
     busy, need = (rows(q[name], "tier")["scale_out"] for name in ("cp_tier_occupancy", "reduction_tier_need"))
-    assert q["reduction_contention"] == pytest.approx(need / (1 - busy))
-    assert q["reduction_contention"] > 1.1
+    assert 1 / q["reduction_pace"] == pytest.approx(need / (1 - busy))
+    assert q["reduction_pace"] < 0.9
 
 
 @pytest.mark.parametrize("zero", [0.0, 1.0])

@@ -6,7 +6,7 @@ import pytest
 
 from perfgrid.catalog import load_catalog
 from perfgrid.engine.registry import Registry
-from perfgrid.formulas import INNER, SYSTEM_MODULES, implementation
+from perfgrid.formulas import ECONOMY, INNER, implementation
 from tests.units import check
 
 from .cases import study
@@ -47,12 +47,12 @@ def test_every_formula_keeps_its_units(plans):
 
 def test_every_formula_is_reached_by_some_study(plans):
     evaluated = {name for plan in plans for name in plan.quantities}
-    stated = Registry.collect((*SYSTEM_MODULES, implementation), INNER)
+    stated = Registry.collect((*ECONOMY, implementation), INNER)
     assert set(stated.formulas) <= evaluated, sorted(set(stated.formulas) - evaluated)
 
 
 def test_every_source_is_in_the_bibliography():
     references = load_catalog().references
-    for formula in Registry.collect((*SYSTEM_MODULES, implementation), INNER).formulas.values():
+    for formula in Registry.collect((*ECONOMY, implementation), INNER).formulas.values():
         for source in formula.source.split(","):
             assert source.strip() in references, f"{formula.name}: {source}"

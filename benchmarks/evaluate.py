@@ -1,0 +1,175 @@
+"""How fast grids are evaluated: every output of every point, tile by tile, in the steady state."""
+
+from __future__ import annotations
+
+import itertools
+import resource
+import statistics
+import time
+
+import jax
+import numpy as np
+
+from perfgrid.engine.plan import Plan
+from perfgrid.engine.stages import Evaluation
+from perfgrid.study import load_study
+
+from .grids import GRID, full_grid_outputs, plan_of, sized
+
+SMALL = ("axes.hbm_bandwidth.scale=[0.5, 1.0, 2.0, 4.0]", "axes.scale_up_bandwidth.scale=[1.0, 2.0]")
+
+
+def store_bandwidth(arrays: int, values: int, repeats: int = 7) -> float:
+    """Bytes per CPU-second that this machine stores into as many arrays as the evaluation writes (one thread)."""
+    buffers = [np.zeros(values, np.float32) for _ in range(max(2, arrays))]
+    rates = []
+    for repeat in range(repeats):
+        start = time.process_time()
+        for buffer in buffers:
+            buffer.fill(repeat)
+        rates.append(len(buffers) * values * 4 / (time.process_time() - start))
+    return statistics.median(rates)
+
+
+def copy_bandwidth(arrays: int, values: int, repeats: int = 7) -> float:
+    """Bytes per CPU-second written where as many are read: what an element-wise output costs at least."""
+    buffers = [np.zeros(values, np.float32) for _ in range(max(2, arrays))]
+    rates = []
+    for _ in range(repeats):
+        start = time.process_time()
+        for source, target in itertools.pairwise(buffers):
+            np.copyto(target, source)
+        rates.append((len(buffers) - 1) * values * 4 / (time.process_time() - start))
+    return statistics.median(rates)
+
+
+def equations_once(plan: Plan) -> int:
+    """Array operations of the small stage, as JAX would count them."""
+    count = 0
+    for quantity in plan.quantities.values():
+        if quantity.small and quantity.node is not None:
+            arguments = [plan.quantities[a] for a in quantity.node.arguments]
+            shapes = [
+                jax.ShapeDtypeStruct((1,) * len(a.key) + a.inner, bool if a.flag else np.float32) for a in arguments
+            ]
+            count += len(jax.make_jaxpr(quantity.node.function)(*shapes).jaxpr.eqns)
+    return count
+
+
+def evaluate_all(evaluation: Evaluation) -> float:
+    """CPU-seconds of all tiles. Nothing is taken over from the run before, as the values of a tile that stays would."""
+    evaluation._places.clear()
+    start = time.process_time()
+    for tile in evaluation.run():
+        jax.block_until_ready(tile.values)
+    return time.process_time() - start
+
+
+def temporaries(evaluation: Evaluation) -> dict[str, int]:
+    """Compiled functions with more than 1 MiB of arrays of their own, and these bytes: fresh memory in every tile.
+
+    A quotient or a gather that two expressions of one function read is such an array.
+    """
+    found = {k.quantity.name: k.compiled.memory_analysis().temp_size_in_bytes for k in evaluation.kernels}
+    return {name: size for name, size in found.items() if size > 2**20}
+
+
+def measure(grid: str, exponent: int, outputs: str = "20", dtype: str = "float32", repeats: int = 7) -> dict:
+    """Rates of the tile stage (all tiles, buffers reused) of a grid with some of its outputs."""
+    study = sized(grid, exponent)
+    start = time.process_time()
+    plan = plan_of(study, outputs)
+    planned = time.process_time() - start
+    start = time.process_time()
+    evaluation = Evaluation(plan, dtype)
+    prepared = time.process_time() - start
+    full, points, size = full_grid_outputs(plan), plan.space.points, np.dtype(dtype).itemsize
+    tile_values = int(np.prod(evaluation.tiles.shape))
+    for _ in evaluation.run():  # touches every buffer once
+        break
+    repeats = max(1, min(repeats, int(5e8 / points)))
+    store, copy = store_bandwidth(len(full), tile_values), copy_bandwidth(len(full), tile_values)
+    wall, cpu = [], []
+    for _ in range(repeats):
+        wall_start = time.perf_counter()
+        cpu.append(evaluate_all(evaluation))
+        wall.append(time.perf_counter() - wall_start)
+    seconds = statistics.median(cpu)
+    written = sum(int(np.prod(k.shape)) * (1 if k.quantity.flag else size) for k in evaluation.kernels)
+    return {
+        "points": points,
+        "outputs": len(plan.outputs),
+        "full_grid_outputs": len(full),
+        "tiles": evaluation.tiles.count,
+        "cpu_seconds": seconds,
+        "cpu_seconds_range": [min(cpu), max(cpu)],
+        "full_grid_values_per_cpu_second": points * len(full) / seconds,
+        "points_per_cpu_second": points / seconds,
+        "points_per_wall_second": points / statistics.median(wall),
+        "store_bandwidth": store,
+        "fraction_of_store_bandwidth": points * len(full) * size / seconds / store,
+        "fraction_of_copy_bandwidth": points * len(full) * size / seconds / copy,
+        "bytes_written_per_cpu_second": written * evaluation.tiles.count / seconds,
+        "plan_cpu_seconds": planned,
+        "prepare_cpu_seconds": prepared,
+        "peak_memory": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        "temporary_bytes": temporaries(evaluation),
+        **counts(plan, evaluation),
+    }
+
+
+def counts(plan: Plan, evaluation: Evaluation) -> dict:
+    """What is evaluated how often: quantities, array operations, values: figures that no other work disturbs."""
+    grid = [q for q in plan.quantities.values() if not q.small]
+    return {
+        "quantities": {
+            "given": len(plan.graph.leaves),
+            "once": sum(q.small and q.node is not None for q in plan.quantities.values()),
+            "on the grid": len(grid),
+            "materialised": len(evaluation.kernels),
+        },
+        "equations": {"once": equations_once(plan), "on the grid": sum(k.equations for k in evaluation.kernels)},
+    }
+
+
+def numpy_ratio(repeats: int = 2) -> dict:
+    """CPU time of plain NumPy broadcasting (no factoring, no stages) over that of the evaluator, same points."""
+    plan = load_study(GRID, SMALL).plan()
+    evaluation = Evaluation(plan)
+    evaluate_all(evaluation)
+    compiled = [evaluate_all(evaluation) for _ in range(repeats)]
+    plain = []
+    for _ in range(repeats):
+        start = time.process_time()
+        broadcast(plan)
+        plain.append(time.process_time() - start)
+    return {
+        "points": plan.space.points,
+        "evaluator_cpu_seconds": statistics.median(compiled),
+        "numpy_cpu_seconds": statistics.median(plain),
+        "ratio": statistics.median(plain) / statistics.median(compiled),
+    }
+
+
+def broadcast(plan: Plan) -> dict[str, np.ndarray]:
+    """Every formula on naturally broadcast float32 arrays: what a user would write without an engine."""
+    space, rank = plan.space, len(plan.space.axes)
+    values: dict[str, np.ndarray] = {}
+    for name in plan.graph.leaves:
+        result: np.ndarray | None = None
+        for axis, array in space.parts(name):
+            trailing = (1,) * (len(plan.registry.inner) - array.ndim + 1) + array.shape[1:]
+            lead = tuple(len(array) if i == axis else 1 for i in range(rank))
+            part = array.astype(array.dtype if array.dtype == bool else np.float32).reshape(lead + trailing)
+            result = part if result is None else result * part
+        assert result is not None
+        values[name] = result
+    readers = {n: len(r) for n, r in plan.graph.readers().items()}
+    with np.errstate(all="ignore"):
+        for node in plan.graph.nodes.values():
+            values[node.name] = np.asarray(node.function(*(values[a] for a in node.arguments)))
+            for argument in set(node.arguments):
+                readers[argument] -= 1
+                if readers[argument] == 0 and argument not in plan.wanted:
+                    del values[argument]
+    return values

@@ -1,0 +1,83 @@
+"""What an evaluation does, counted: regressions of speed that no wall clock need tell."""
+
+from unittest import mock
+
+import jax
+import numpy as np
+import pytest
+
+from benchmarks.grids import GRIDS, plan_of, sized
+from benchmarks.search import search_of
+from perfgrid.engine.search import Blocks
+from perfgrid.engine.stages import Evaluation
+
+# array operations times points that they run over, and values written, per point of the grid: 20 outputs; the search
+WORK = {"dense": (275, 22, 245, 3), "5-D": (295, 25, 265, 5)}
+
+
+@pytest.fixture(scope="module", params=GRIDS)
+def measured(request):
+    """A grid of 10^6 points with 20 outputs and as a search: name, study, plan, traces, evaluation, search."""
+    study = sized(request.param, 6)
+    with mock.patch("jax.eval_shape", wraps=jax.eval_shape) as traced:
+        plan = plan_of(study)
+    return request.param, study, plan, traced.call_count, Evaluation(plan), search_of(study)
+
+
+def per_point(evaluation):
+    tile = np.prod(evaluation.tiles.shape)
+    work = sum(k.equations * np.prod(k.shape) for k in evaluation.kernels) / tile
+    return work, sum(np.prod(k.shape) for k in evaluation.kernels) / tile
+
+
+def test_planning_traces_no_small_formula(measured):
+    plan, traces = measured[2:4]
+    assert traces == sum(not q.small for q in plan.quantities.values()) < 80
+    assert sum(q.small and q.node is not None for q in plan.quantities.values()) > 800
+
+
+def test_a_point_takes_so_many_operations(measured):
+    """What is small or shared is not computed for every point; constraints are joined before they meet the grid."""
+    name, _, _, _, evaluation, search = measured
+    found = (*per_point(evaluation), *per_point(search.evaluation))
+    assert all(count <= limit for count, limit in zip(found, WORK[name], strict=True)), found
+
+
+def test_no_compiled_function_keeps_an_array_of_its_tile(measured):
+    """Such an array costs more than all else in the function: fresh memory in every tile, written and read again."""
+    for evaluation in (measured[4], measured[5].evaluation):
+        tile = np.prod(evaluation.tiles.shape) * 4
+        for kernel in evaluation.kernels:
+            assert kernel.compiled.memory_analysis().temp_size_in_bytes < tile / 4, kernel.quantity.name
+
+
+def test_a_search_evaluates_every_tile_once_and_traces_once():
+    study = sized("dense", 5)
+    with mock.patch.object(Blocks, "minima", autospec=True, side_effect=Blocks.minima) as minima:
+        search = search_of(study, tile_points=2**14)
+        runs = [k.compiled for k in search.evaluation.kernels]
+        with mock.patch.object(search.evaluation, "run", wraps=search.evaluation.run) as run:
+            winners = search.winners()
+    assert minima.call_count == run.call_count == 1
+    assert winners.tiles == search.evaluation.tiles.count > 5
+    assert [k.compiled for k in search.evaluation.kernels] == runs
+
+
+def test_what_stays_while_tiles_move_is_evaluated_once():
+    """The optimizer knows neither links nor microbatches nor recomputation: one evaluation serves all tiles."""
+    evaluation = search_of(sized("dense", 6), tile_points=2**17).evaluation
+    calls = dict.fromkeys((k.quantity.name for k in evaluation.kernels), 0)
+
+    def counted(name, compiled):
+        def call(*arguments):
+            calls[name] += 1
+            return compiled(*arguments)
+
+        return call
+
+    for kernel in evaluation.kernels:
+        kernel.compiled = counted(kernel.quantity.name, kernel.compiled)
+    for _ in evaluation.run():
+        pass
+    assert calls["search_score"] == evaluation.tiles.count > 5
+    assert calls["optimizer_time"] == 1
