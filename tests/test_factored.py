@@ -177,7 +177,8 @@ def test_changed_formulas_are_refused_or_recomputed(path, result, tmp_path, monk
     assert "--recompute" in err
     assert run(monkeypatch, capsys, "expand", other, "--recompute", "-o", tmp_path / "e.nc")[0] == 0
     with monkeypatch.context() as patched:
-        patched.setattr(gemm, "wave_utilisation", lambda *given: 1.0)
+        stated = gemm.wave_utilisation
+        patched.setattr(gemm, "wave_utilisation", lambda *given: stated(*given) ** 0.5)
         with pytest.raises(pg.PerfgridError, match="other formulas"):
             pg.open_result(path)
         changed = pg.open_result(path, recompute=True).compute()

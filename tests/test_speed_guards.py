@@ -79,5 +79,5 @@ def test_what_stays_while_tiles_move_is_evaluated_once():
         kernel.compiled = counted(kernel.quantity.name, kernel.compiled)
     for _ in evaluation.run():
         pass
-    assert calls["search_score"] == evaluation.tiles.count > 5
+    assert calls["search score"] == evaluation.tiles.count > 5
     assert calls["optimizer_time"] == 1

@@ -15,14 +15,7 @@ from .plan import SMALL_LIMIT, Plan, Quantity
 from .registry import Registry
 from .resolver import Graph
 from .space import Axis, Key, Partition, Partitions, Space
-from .stages import TILE_POINTS, Evaluation
-
-
-class SmallStage(Evaluation):
-    """The small stage of a plan alone: nothing is compiled."""
-
-    def _compile(self) -> None:
-        self.seconds["compile"] = 0.0
+from .stages import TILE_POINTS, Evaluation, small_values
 
 
 @dataclass(frozen=True)
@@ -43,7 +36,7 @@ class Cut:
     @classmethod
     def of(cls, plan: Plan, dtype: str = "float32") -> Cut:
         """Cut a plan and evaluate its small stage."""
-        small = SmallStage(plan, dtype).small
+        small = small_values(plan)
         kept = {n: q for n, q in plan.quantities.items() if n in small or not q.small}
         sizes = {axis.name: len(axis) for axis in plan.space.axes}
         return cls(plan.graph, plan.registry, sizes, kept, small, dtype)

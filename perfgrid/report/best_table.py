@@ -16,6 +16,7 @@ from perfgrid.study_file import CLUSTER_SIZE, Best
 
 from .console import out, show, text_table, wide
 from .text import label_text, number
+from .winners import bounds as bounds_of
 from .winners import tie_margin
 
 RANK = "rank"  # dimension of several best designs of one group
@@ -53,6 +54,8 @@ def winner_rows(
         objective = choice.minimize or choice.maximize or ""
         if RANK in labels and study.file.workload == "training" and objective in PACES and objective in values:
             rows[-1]["tied"] = _tied(rows, objective, tie_margin(study, at))
+    for row, words in zip((row for row in rows if row["feasible"]), bounds_of(study, points), strict=True):
+        row["bound_by"] = words
     return rows
 
 

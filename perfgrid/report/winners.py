@@ -41,11 +41,11 @@ WORDS = {
 
 
 def bounds(study: Study, points: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The largest part of a step, or of an inference request, at every point and its share; empty for collectives.
+    """The largest part of a step, or of an inference request, at every point and its share; empty for other workloads.
 
     All points are evaluated together: one by one each takes as long as all.
     """
-    if study.file.workload == "collectives" or not points:
+    if study.file.workload not in ("training", "inference") or not points:
         return [""] * len(points)
     training = study.file.workload == "training"
     rows = np.transpose([index_of(study.space, at) for at in points])
