@@ -74,7 +74,7 @@ def expert_mean_traffic(
     cores, expert_operand_size, expert_weight_size, expert_result_size, l2_size,
 ):  # fmt: skip
     """Memory traffic of the experts' products on the mean rank, by pass: of the experts that its tokens visit."""
-    visited = touched_experts(xp.maximum(experts, 1.0) / ep, routed_share, expert_tokens)
+    visited = xp.where(experts > 0, touched_experts(xp.maximum(experts, 1.0) / ep, routed_share, expert_tokens), 1.0)
     rows = expert_tokens * xp.maximum(experts_per_token, 1.0) / ep / visited
     shape = (rows, expert_columns, expert_depth, visited)
     sizes = (expert_operand_size, expert_weight_size, expert_result_size, l2_size)

@@ -48,13 +48,14 @@ def replica_batch(tabulated_batch, dp):
 @formula(unit="1", source="narayanan2021")
 def batch_groups(replica_batch, pp):
     """Groups of sequences of one replica, each in a stage of its own."""
-    return xp.minimum(pp, xp.maximum(replica_batch, 1.0))
+    return xp.where(pp > 1, xp.minimum(pp, xp.maximum(replica_batch, 1.0)), 1.0)
 
 
 @formula(unit="1", source="deepseek2025inference")
 def batch_parts(replica_batch, batch_groups, interleaved_batches):
     """Parts into which a group is cut so that one computes while the other's tokens travel."""
-    return xp.minimum(interleaved_batches, xp.maximum(replica_batch / batch_groups, 1.0))
+    parts = xp.minimum(interleaved_batches, xp.maximum(replica_batch / batch_groups, 1.0))
+    return xp.where(interleaved_batches > 1, parts, 1.0)
 
 
 @formula(unit="1", source="narayanan2021")
