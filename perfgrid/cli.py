@@ -49,7 +49,7 @@ from perfgrid.timeline import timeline
 
 app = typer.Typer(
     name="perfgrid",
-    help="Time, memory and cost of LLM training for millions of design points at once.",
+    help="Time, memory, energy and cost of LLM training and serving for millions of design points at once.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -322,7 +322,7 @@ def formulas(
 
 @app.callback(invoke_without_command=True)
 def common(version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False) -> None:
-    """Time, memory and cost of LLM training for millions of design points at once."""
+    """Time, memory, energy and cost of LLM training and serving for millions of design points at once."""
     if version:
         from importlib.metadata import version as installed
 
