@@ -250,7 +250,7 @@ def test_conditions_that_cannot_be_read(refused):
 def test_missing_statements(refused):
     text = GOOD.format(**PARTS)
     refused("'global_batch'", "[workload_parameters]", text=text.replace("global_batch = 128", ""))
-    refused("'layers'", "axes.model", text=text.replace('model = ["llama-2-7b"]', ""))
+    refused("'layers'", "[axes], as model", text=text.replace('model = ["llama-2-7b"]', ""))
     refused("states no devices", text=text.replace("devices = [16]", ""))
     refused("key 'outputs' is missing", text=text.replace('outputs = ["step_time", "memory_per_device"]', ""))
 

@@ -15,8 +15,11 @@ CONDA = {"netcdf4": "netCDF4", "matplotlib-base": "matplotlib"}  # conda's name 
 def test_environment_yml_states_what_pyproject_states():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"]
-    wanted = [*project["dependencies"], *(r for e in ("plot", "stream", "distributed", "test") for r in extras[e])]
-    stated = [requirement for requirement in wanted if not requirement.startswith("perfgrid[")]
+    wanted = [
+        *project["dependencies"],
+        *(r for e in ("plot", "stream", "distributed", "sensitivity", "test") for r in extras[e]),
+    ]
+    stated = [requirement.lower() for requirement in wanted if not requirement.startswith("perfgrid[")]
     lines = re.findall(r"^  - ([a-z0-9-]+)(>=[0-9.]+)$", (ROOT / "environment.yml").read_text(), re.M | re.I)
     conda = {CONDA.get(name, name) + bound for name, bound in lines}
     assert conda == {*stated, "python" + project["requires-python"]}

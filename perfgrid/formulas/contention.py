@@ -15,7 +15,7 @@ from .exchange import equal_parts
 from .network.schedule import several
 
 LEAST_LEFT = 0.05  # of a tier, however busy the pass keeps it: nobody starves
-UNUSED = 1e30  # times as fast as needed: a tier that a transfer does not use
+UNUSED = 1e20  # times as fast as needed: a tier that a transfer does not use
 BUCKETS = {"BUCKET": ("reduction", "gathering")}
 
 # ---- equations ------------------------------------------------------------------------------------------------------
