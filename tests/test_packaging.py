@@ -21,7 +21,7 @@ def test_environment_yml_states_what_pyproject_states():
     ]
     stated = [requirement.lower() for requirement in wanted if not requirement.startswith("perfgrid[")]
     lines = re.findall(r"^  - ([a-z0-9-]+)(>=[0-9.]+)$", (ROOT / "environment.yml").read_text(), re.M | re.I)
-    conda = {CONDA.get(name, name).lower() + bound for name, bound in lines}
+    conda = {str(CONDA.get(name, name)).lower() + bound for name, bound in lines}
     assert conda == {*stated, "python" + project["requires-python"]}
 
 
