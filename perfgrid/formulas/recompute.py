@@ -190,7 +190,7 @@ def full_layers_share(mode_stage_memory, mode_memory, hbm_capacity, stage_layers
     kept, dropped = (at(mode_stage_memory, recompute_mode=mode) for mode in ("selective", "full"))
     room = hbm_capacity - (at(mode_memory, recompute_mode="full") - dropped)
     frees = kept > dropped  # not where activations lie in host memory: then all layers or none
-    share = xp.where(frees, (kept - room) / xp.where(frees, kept - dropped, 1.0), 1.0)
+    share = xp.where(frees, (kept - room) / xp.where(frees, kept - dropped, hbm_capacity), 1.0)
     return xp.clip(xp.ceil(share * stage_layers) / stage_layers, 0.0, 1.0)
 
 
