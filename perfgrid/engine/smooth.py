@@ -20,6 +20,8 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
+from .namespace import Ruled
+
 TEMPERATURE: ContextVar[float] = ContextVar("temperature", default=0.0)
 TINY = 1e-300
 
@@ -39,7 +41,17 @@ def value_of(item: Any) -> Any:
     return item.value if isinstance(item, (Sloped, Flag)) else item
 
 
-class Sloped(NDArrayOperatorsMixin):
+class Arraylike(NDArrayOperatorsMixin, Ruled):
+    """What NumPy's own functions take as it is, by `__array_ufunc__` and `__array_function__`."""
+
+    __slots__ = ()
+
+    def apply(self, name: str, arguments: tuple[Any, ...], options: dict[str, Any]) -> Any:
+        """NumPy's function of that name; what is an array already stays one."""
+        return arguments[0] if name == "asarray" else getattr(np, name)(*arguments, **options)
+
+
+class Sloped(Arraylike):
     """A value and its slopes [directions, *value]; NumPy functions and operators keep both."""
 
     __slots__ = ("slope", "unrounded", "up", "value")
@@ -81,7 +93,7 @@ class Sloped(NDArrayOperatorsMixin):
         return _function(function, args, options)
 
 
-class Flag(NDArrayOperatorsMixin):
+class Flag(Arraylike):
     """True or false of dual numbers; ``margin`` is positive where it is true, and worked out when asked for."""
 
     __slots__ = ("_margin", "value")

@@ -116,8 +116,10 @@ def test_the_grid_equals_a_replay(seed):
     space = made.space
     graph = resolve(made.registry, [*OUTPUTS, *(c.name for c in made.registry.constraints())], space.names(),
                     labels=space.label_quantities())  # fmt: skip
-    dtype, tolerance = [("float32", 1e-4), ("float64", 1e-11)][seed % 2]  # inverting a table costs a digit
+    dtype, tolerance = [("float32", 2e-5), ("float64", 1e-11)][seed % 2]
     ds = pg.evaluate(made, dtype, 3000, [None, 0][seed // 2 % 2])
+    place = [a.name for a in space.axes].index("batch_rule")
+    rules = space.axes[place].labels
     for _ in range(12):
         index = tuple(int(generator.integers(n)) for n in space.shape)
         values = replay(graph, {n: space.at(n, index) for n in graph.leaves})
@@ -128,7 +130,10 @@ def test_the_grid_equals_a_replay(seed):
             expected = np.squeeze(np.asarray(values[name]))
             assert np.all(np.isfinite(expected)), name
             scale = np.abs(expected).max() + 1e-12
-            assert np.abs(found - expected).max() <= tolerance * scale, (name, found, expected)
+            inverted = (
+                dtype == "float32" and rules[index[place]] == "rate"
+            )  # a table solved for the batch costs a digit
+            assert np.abs(found - expected).max() <= tolerance * (2 if inverted else 1) * scale, (name, found, expected)
 
 
 DIFFERENTIATED = (
