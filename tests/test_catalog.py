@@ -16,8 +16,9 @@ CATALOG = load_catalog()
 ENTRIES = [entry for table in CATALOG.tables.values() for entry in table.values()]
 MODELS = list(CATALOG.tables["model"].values())
 DEVICES = list(CATALOG.tables["device"].values())
-FORMULA_FILES = sorted((Path(__file__).parent.parent / "perfgrid" / "formulas").glob("*.py"))
-NETWORK_FILES = sorted(FORMULA_FILES[0].parent.glob("network/*.py"))
+FORMULAS = Path(__file__).parent.parent / "perfgrid" / "formulas"
+FORMULA_FILES = sorted(f for f in FORMULAS.rglob("*.py") if f.parent.name != "network")
+NETWORK_FILES = sorted(FORMULAS.glob("network/*.py"))
 
 
 def identity(entry):
@@ -96,7 +97,7 @@ def test_estimates_carry_a_range(entry):
             assert detail.low <= value <= detail.high
 
 
-@pytest.mark.parametrize("path", FORMULA_FILES, ids=lambda p: p.stem)
+@pytest.mark.parametrize("path", FORMULA_FILES, ids=lambda p: f"{p.parent.name}-{p.stem}")
 def test_sources_of_formulas_stand_in_the_bibliography(path):
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         for decorator in getattr(node, "decorator_list", ()):

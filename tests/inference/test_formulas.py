@@ -14,7 +14,7 @@ from perfgrid.engine.plan import Plan
 from perfgrid.engine.registry import Registry
 from perfgrid.engine.space import Space
 from perfgrid.formulas import INNER, inference
-from perfgrid.study_tables import unit_of
+from perfgrid.study.tables import unit_of
 from tests.units import check
 
 from .designs import LABELS, point, registry
@@ -118,22 +118,20 @@ def test_the_grid_equals_a_replay(seed):
                     labels=space.label_quantities())  # fmt: skip
     dtype, tolerance = [("float32", 2e-5), ("float64", 1e-11)][seed % 2]
     ds = pg.evaluate(made, dtype, 3000, [None, 0][seed // 2 % 2])
-    place = [a.name for a in space.axes].index("batch_rule")
-    rules = space.axes[place].labels
     for _ in range(12):
         index = tuple(int(generator.integers(n)) for n in space.shape)
         values = replay(graph, {n: space.at(n, index) for n in graph.leaves})
         at = {a.name: i for a, i in zip(space.axes, index, strict=True)}
+        stated = {str(a.labels[i]) for a, i in zip(space.axes, index, strict=True)}
         for name in OUTPUTS:
             variable = ds[name]
             found = np.squeeze(variable.isel({d: at[str(d)] for d in variable.dims if d in at}).values)
             expected = np.squeeze(np.asarray(values[name]))
             assert np.all(np.isfinite(expected)), name
             scale = np.abs(expected).max() + 1e-12
-            inverted = (
-                dtype == "float32" and rules[index[place]] == "rate"
-            )  # a table solved for the batch costs a digit
-            assert np.abs(found - expected).max() <= tolerance * (2 if inverted else 1) * scale, (name, found, expected)
+            # batches from a table solved backwards, and waits near saturation, cost float32 a digit
+            wide = 2 if {"rate", "separate"} & stated else 1
+            assert np.abs(found - expected).max() <= wide * tolerance * scale, (name, found, expected)
 
 
 DIFFERENTIATED = (
