@@ -97,6 +97,18 @@ def test_a_missing_value_and_a_new_axis_are_differences(result):
         pg.diff(result, result, tolerance=-1)
 
 
+def test_a_part_is_compared_with_its_place_in_the_whole(result):
+    """One label of an axis, taken with ``sel`` or by ``expand --at``, leaves a scalar coordinate behind."""
+    model = str(result.model.values[1])
+    part = result.sel(model=model)
+    for found, side in ((pg.diff(part, result, tolerance=0), "only_b"), (pg.diff(result, part, tolerance=0), "only_a")):
+        assert not any(v.differing for v in found.variables)
+        (axis,) = found.axes
+        assert (axis.axis, getattr(axis, side)) == ("model", [str(result.model.values[0])])
+    with pytest.raises(pg.PerfgridError, match="open_result"):
+        pg.diff("a.nc", result)  # pyright: ignore[reportArgumentType]
+
+
 def test_the_command(result, tmp_path, monkeypatch, capsys):
     """A netCDF file against a factored one: the same of the same study, different where the catalog is."""
     axes = {**small.CONTENT["axes"], "topology": ["rail-optimized"]}

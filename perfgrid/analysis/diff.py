@@ -74,9 +74,13 @@ def diff(
 ) -> Difference:
     """Compare two results, or some of their variables, block by block, so that neither need fit the memory.
 
-    Values are compared on the labels that both have. Raises PerfgridError for an unknown variable, for a negative
+    Values are compared on the labels that both have; a part of a result, of which one label of an axis was taken, is
+    compared with that label of the other. Raises PerfgridError for what is no dataset, an unknown variable, a negative
     tolerance and where no label of some axis is common.
     """
+    for result in (a, b):
+        if not isinstance(result, xr.Dataset):
+            raise PerfgridError(f"diff compares datasets, found {result!r}; open_result(path) opens a result")
     if not tolerance >= 0:
         raise PerfgridError(f"the tolerance is a relative difference of 0 or more, found {tolerance}")
     names_a, names_b = (list(map(str, d.data_vars)) for d in (a, b))
@@ -84,6 +88,7 @@ def diff(
         if name not in names_a and name not in names_b:
             raise PerfgridError(f"neither result holds {name!r}{nearest(name, (*names_a, *names_b))}")
     asked = set(names_a) | set(names_b) if variables is None else set(variables)
+    a, b = _along_axes_of(a, b), _along_axes_of(b, a)
     axes, rows_a, rows_b = _common(a, b)
     a, b = a.isel(rows_a), b.isel(rows_b)
     sizes = {str(d): n for d, n in {**b.sizes, **a.sizes}.items()}
@@ -103,6 +108,12 @@ def diff(
         _given(a, b),
         a.attrs.get("formula_hash") != b.attrs.get("formula_hash"),
     )
+
+
+def _along_axes_of(part: xr.Dataset, other: xr.Dataset) -> xr.Dataset:
+    """A result of which one label was taken along axes of another: with these axes again, of that label."""
+    taken = [d for d in other.dims if d not in part.dims and d in part.coords and part[d].ndim == 0]
+    return part.expand_dims(taken)
 
 
 def _common(a: xr.Dataset, b: xr.Dataset) -> tuple[list[AxisDifference], dict[str, Any], dict[str, Any]]:

@@ -158,7 +158,12 @@ def run(
 
 
 @app.command()
-def plan(study: StudyArgument, settings: Settings = None, as_json: Json = False) -> None:
+def plan(
+    study: StudyArgument,
+    everything: Annotated[bool, typer.Option("--all", help="Every quantity, not only outputs.")] = False,
+    settings: Settings = None,
+    as_json: Json = False,
+) -> None:
     """Show what a study will evaluate: quantity, columns, points, bytes. Nothing is computed."""
     loaded = load_study(study, settings or ())
     found = loaded.plan()
@@ -169,7 +174,9 @@ def plan(study: StudyArgument, settings: Settings = None, as_json: Json = False)
         return
     lines = []
     for row in sorted(rows, key=lambda r: (r["stage"] != "given", r["points"])):
-        columns = "; ".join(f"{axis}: {_some(names)}" for axis, names in row["columns"].items())
+        if not everything and row["quantity"] not in found.outputs:
+            continue
+        columns = "; ".join(_columns(axis, names, everything) for axis, names in row["columns"].items())
         counts = (f"{row[name]:,}" for name in ("points", "values", "bytes"))
         mark = "* " if row["wanted"] else "  "
         unit = row["unit"] or unit_of(loaded.catalog.variables, row["quantity"])
@@ -345,6 +352,13 @@ def _study_or_result(path: Path, settings: list[str] | None) -> Study | xr.Datas
 
 def _signed(seconds: float) -> str:
     return ("+" if seconds >= 0 else "-") + number(abs(seconds), "s")
+
+
+def _columns(axis: str, names: list[str], several: bool) -> str:
+    """What a quantity reads of an axis: its columns, or how many where they would fill the line."""
+    if names == [axis]:
+        return axis
+    return f"{axis}: {_some(names)}" if several or len(names) <= 3 else f"{axis}: {len(names)} columns"
 
 
 def _some(names: list[str], most: int = 4) -> str:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from perfgrid.formulas.axes import INNER
+from perfgrid.formulas.training.recompute import RECOMPUTED
 
 from .cases import design, evaluate, point, rows
 
@@ -93,8 +94,8 @@ def test_the_least_recomputation_that_fits(given, offload):
     fitting = [mode for mode in MODES if found[mode]["fits_memory"]]
     chosen = fitting[0] if fitting else "full"
     q = design(**given, offload=offload, recompute="least")
-    assert q["recompute_choice"] == MODES.index(chosen)
-    assert found[chosen]["recompute_choice"] == MODES.index(chosen)
+    assert q["recompute_choice"] == RECOMPUTED.index(chosen)
+    assert found[chosen]["recompute_choice"] == RECOMPUTED.index(chosen)
     for name in ("step_time", "memory_per_device", "hardware_flops_utilization", "layer_activations", "tp_bytes"):
         assert q[name] == pytest.approx(found[chosen][name], rel=1e-12), name
     tabulated = rows(q["mode_memory"], "recompute_mode")
@@ -108,7 +109,7 @@ def test_less_memory_never_chooses_less_recomputation():
         evaluate({**given, "hbm_capacity": size * 1e9})["recompute_choice"] for size in (400, 200, 100, 70, 50, 20)
     ]
     assert chosen == sorted(chosen)
-    assert len(set(chosen)) == 3
+    assert {0, 1, 3} <= set(chosen)
 
 
 # ---- offloading -----------------------------------------------------------------------------------------------------

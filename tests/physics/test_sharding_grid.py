@@ -90,10 +90,11 @@ def test_the_choice_is_told_in_words():
         workload_parameters={"sequence_length": 4096, "global_batch": 128},
     )  # fmt: skip
     found = pg.evaluate(made).recompute_choice
-    assert found.attrs["flag_meanings"] == "none selective full"
+    assert found.attrs["flag_meanings"] == "none selective full_in_part full"
     numbers = np.ravel(found.values)
     assert list(numbers) == sorted(numbers)
-    assert {0, 2} <= set(numbers.astype(int))
+    assert numbers[0] == 0
+    assert numbers[-1] >= 2
 
 
 @pytest.mark.parametrize("offload", ["none", "optimizer", "activations"])

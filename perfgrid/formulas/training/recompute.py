@@ -9,9 +9,11 @@ layers no more than must be.
 from perfgrid.engine import xp
 from perfgrid.engine.registry import alternative, formula
 
-from ..axes import INNER, at, table, total
+from ..axes import at, table, total
 from ..schedules.stages import STAGES
 from .memory import repeated_activations
+
+RECOMPUTED = ("none", "selective", "full_in_part", "full")  # what is computed again, least first
 
 
 def _mode(of, label):
@@ -241,18 +243,21 @@ def selective_recompute_number():
 @_mode("recompute_number", "full")
 def full_recompute_number():
     """Number of the recomputation mode, with full recomputation."""
-    return 2.0
+    return 3.0
 
 
 @_mode("recompute_number", "least")
 def least_recompute_number(mode_share):
-    """Number of the least recomputation mode that fits; that of the strongest where layers differ."""
-    some = xp.where(mode_share > 0, 1.0, 0.0)
-    full, none = at(some, recompute_mode="full"), at(mode_share, recompute_mode="none")
-    return 2 * full + (1 - full) * (1 - none)
+    """Number of the least recomputation mode that fits."""
+    full, none = at(mode_share, recompute_mode="full"), at(mode_share, recompute_mode="none")
+    some, every = xp.where(full > 0, 1.0, 0.0), xp.where(full >= 1, 1.0, 0.0)
+    return xp.where(some > 0, 2 + every, 1 - none)
 
 
-@formula(unit="1", source="korthikanti2022", flags=INNER.labels["recompute_mode"])
+@formula(unit="1", source="korthikanti2022", flags=RECOMPUTED)
 def recompute_choice(recompute_number):
-    """What is computed again: as the study says or, where it leaves it to the system, the least that fits."""
+    """What is computed again: as the study says or, where it leaves it to the system, the least that fits.
+
+    ``full_in_part``: some layers whole (`layer_recomputed` is their share), the attention core of the others.
+    """
     return recompute_number
