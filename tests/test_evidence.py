@@ -116,9 +116,10 @@ def test_less_recomputation_is_taken_only_where_it_fits(found):
     chosen = dict(zip(axis["labels"], np.ravel(evaluate(made).recompute_choice.values), strict=True))
     rows = {row.label: row.columns["recompute"] for row in mapped}
     open_rows = [p for p in found.predictions if rows.get(p.label) == "least"]
-    assert {0, 3} <= {chosen[p.label] for p in open_rows}
+    assert min(taken := {chosen[p.label] for p in open_rows}) == 0
+    assert max(taken) >= 2
     for p in open_rows:
-        assert p.fits or chosen[p.label] == 3, p.record.id
+        assert p.fits or chosen[p.label] >= 2, p.record.id
 
 
 def test_throughput_of_a_group_ranks_tokens_per_device(found):
