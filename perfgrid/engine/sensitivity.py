@@ -20,12 +20,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .dual import Dual
+from .dual import Dual, value_of
 from .errors import PerfgridError, nearest
 from .namespace import xp
 from .plan import Plan
+from .slopes import smoothing
 from .space import Key
 from .stages import Evaluation, Kernel, Progress, TileKey, bring
+from .tangents import lifted
 
 TILE_POINTS = 2**18  # a tile holds the tangents of all parameters of a chunk
 MOST_AT_ONCE = 24  # parameters of a chunk
@@ -91,7 +93,7 @@ class Sensitivity(Evaluation):
     ):
         """``relative``: elasticities d ln output / d ln parameter (0 where the output is 0), else derivatives.
 
-        ``sharpness``: None for exact derivatives, else as in `engine.dual`. PerfgridError for a label or flag as
+        ``sharpness``: None for exact derivatives, else as in `engine.slopes`. PerfgridError for a label or flag as
         output.
         """
         for name in outputs:
@@ -130,17 +132,19 @@ class Sensitivity(Evaluation):
         for name in plan.graph.leaves:
             given = self._given(name)
             seeds = {
-                p.name: (given if self.relative else 1.0) * p.mask(given) for p in self.parameters if p.quantity == name
+                p.name: ((given if self.relative else 1.0) * p.mask(given))[None]
+                for p in self.parameters
+                if p.quantity == name
             }
-            values[name] = self._settled(name, Dual(given, seeds, self.sharpness)) if seeds else given
-        with np.errstate(all="ignore"):
+            values[name] = self._settled(name, Dual(given, seeds)) if seeds else given
+        with np.errstate(all="ignore"), smoothing(sharpness=self.sharpness):
             for node in plan.graph.nodes.values():
                 quantity = plan.quantities[node.name]
                 if not quantity.small:
                     continue
                 arguments = [_brought(values[a], plan.quantities[a].key, quantity.key) for a in node.arguments]
                 if node.name not in self._relevant:
-                    arguments = [a.value if isinstance(a, Dual) else a for a in arguments]
+                    arguments = [value_of(a) for a in arguments]
                 values[node.name] = self._settled(node.name, node.function(*arguments))
                 for argument in set(node.arguments):
                     left[argument] -= 1
@@ -149,16 +153,16 @@ class Sensitivity(Evaluation):
         found = {}
         for name in kept:
             value = values[name]
-            found[name] = value.value if isinstance(value, Dual) else value
+            found[name] = value_of(value)
             if isinstance(value, Dual):
-                self.small_tangents[name] = dict(value.tangents)
+                self.small_tangents[name] = {k: t[0] for k, t in value.tangents.items()}
         self.seconds["small"] = time.perf_counter() - start
         return found
 
     def _settled(self, name: str, result: Any) -> Any:
         """A result in the shape of its quantity; tangents that are 0 everywhere are dropped."""
         shape = self.plan.quantities[name].shape
-        value = np.asarray(result.value if isinstance(result, Dual) else result)
+        value = np.asarray(value_of(result))
         value = value if value.dtype == bool else value.astype(np.float64, copy=False)
         value = np.broadcast_to(value.reshape((1,) * (len(shape) - value.ndim) + value.shape), shape)
         if not isinstance(result, Dual):
@@ -167,8 +171,8 @@ class Sensitivity(Evaluation):
         for key, tangent in result.tangents.items():
             tangent = np.asarray(tangent)
             if tangent.any():
-                tangents[key] = tangent.reshape((1,) * (len(shape) - tangent.ndim) + tangent.shape)
-        return Dual(value, tangents, self.sharpness) if tangents else value
+                tangents[key] = lifted(tangent, len(shape))
+        return Dual(value, tangents) if tangents else value
 
     # -- tile stage -----------------------------------------------------------------------------------------------
 
@@ -247,19 +251,22 @@ class Sensitivity(Evaluation):
             made = {argument: value for (argument, _), value in zip(kernel.inputs, gathered, strict=False)}
             tangents = dict(zip(elements, gathered[count:], strict=True))
             for argument, found in elements.items():
-                seeds = {(argument, i): mask.astype(self.dtype) for i, (_, mask) in enumerate(found)}
-                made[argument] = Dual(made[argument], seeds, self.sharpness)
-            for current in kernel.fused:
-                made[current] = nodes[current].function(*(made[a] for a in nodes[current].arguments))
+                seeds = {
+                    (argument, i): lifted(mask[None].astype(self.dtype), rank) for i, (_, mask) in enumerate(found)
+                }
+                made[argument] = Dual(made[argument], seeds)
+            with smoothing(sharpness=self.sharpness):
+                for current in kernel.fused:
+                    made[current] = nodes[current].function(*(made[a] for a in nodes[current].arguments))
             result = made[name]
-            if not isinstance(result, Dual):
+            if not isinstance(result, Dual) or not result.tangents:
                 return None
 
             def raised(array: Any) -> Any:
                 array = jnp.asarray(array)
                 return jnp.reshape(array, (1,) * (rank - array.ndim) + array.shape + (1,))
 
-            slopes = [(raised(slope), tangents[a][elements[a][i][0]]) for (a, i), slope in result.tangents.items()]
+            slopes = [(raised(slope[0]), tangents[a][elements[a][i][0]]) for (a, i), slope in result.tangents.items()]
             found = reduce(jnp.add, (slope * tangent for slope, tangent in slopes))
             return _relative(raised(result.value), found) if relative else found
 
@@ -366,6 +373,6 @@ def _brought(value: Any, source: Key, target: Key) -> Any:
         return bring(value, source, target)
     tangents = {}
     for key, tangent in value.tangents.items():
-        own = tuple(p if size > 1 else None for p, size in zip(source, tangent.shape, strict=False))
-        tangents[key] = bring(tangent, own, target)
-    return Dual(bring(value.value, source, target), tangents, value.sharpness)
+        own = tuple(p if size > 1 else None for p, size in zip(source, tangent.shape[1:], strict=False))
+        tangents[key] = bring(tangent[0], own, target)[None]
+    return Dual(bring(value.value, source, target), tangents)

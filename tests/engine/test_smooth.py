@@ -27,7 +27,9 @@ FUNCTIONS = {
     "transcendental": lambda x, y: (
         xp.exp(-x) * xp.log(y + 1) + xp.sqrt(x * y) + xp.log1p(x) + xp.expm1(-y) + xp.log2(y)
     ),
-    "choice": lambda x, y: xp.where(x > y, x * y, x / y) + xp.maximum(x, 2 * y) + xp.minimum(x * x, y) + xp.abs(x - y),
+    "choice": lambda x, y: (
+        xp.where(x > y, x * y, x / y) + xp.maximum(x, 2 * y) + xp.minimum(x * x, y) + xp.abs(x - 1.1 * y)
+    ),
     "rounding": lambda x, y: xp.ceil(x / y) * y + xp.floor(x) + x % y,
     "clip": lambda x, y: xp.clip(x, 1.0, 3.0) * y,
     "reductions": lambda x, y: (
@@ -38,7 +40,13 @@ FUNCTIONS = {
     "shapes": lambda x, y: (
         xp.reshape(xp.broadcast_to(x, (2, *np.shape(x))), (-1, 2))[:50] * xp.take(y, np.array([0, 2]), axis=-1)
     ),
-    "jax's own": lambda x, y: xp.cumsum(x * y, axis=-1) + xp.arctan(x),
+    "along an axis": lambda x, y: (
+        xp.cumsum(x * y, axis=-1)
+        + xp.roll(x, 1, axis=-1) * xp.cumprod(y, axis=-1)
+        + xp.expand_dims(x / y, 0)[0]
+        + xp.expand_dims(xp.prod(x, axis=-1), -1)
+        + xp.take_along_axis(x, xp.argsort(y, axis=-1), axis=-1)
+    ),
 }
 
 
