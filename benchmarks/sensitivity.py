@@ -19,7 +19,8 @@ from collections.abc import Callable
 import jax
 import numpy as np
 
-from perfgrid.engine.sensitivity import Sensitivity, parameters_of
+from perfgrid.engine.parameters import parameters_of
+from perfgrid.engine.sensitivity import Sensitivity
 from perfgrid.engine.stages import Evaluation, enable_compilation_cache
 from perfgrid.study_selection import asking
 

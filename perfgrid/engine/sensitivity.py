@@ -9,20 +9,21 @@ reach, or reaches with slope 0 everywhere, costs nothing.
 
 from __future__ import annotations
 
+import operator
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 from functools import reduce
 from itertools import product
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
 from .dual import Dual, value_of
-from .errors import PerfgridError, nearest
+from .errors import PerfgridError
 from .namespace import xp
+from .parameters import Parameter
 from .plan import Plan
 from .slopes import smoothing
 from .space import Key
@@ -31,50 +32,7 @@ from .tangents import lifted
 
 TILE_POINTS = 2**18  # a tile holds the tangents of all parameters of a chunk
 MOST_AT_ONCE = 24  # parameters of a chunk
-
-
-@dataclass(frozen=True)
-class Parameter:
-    """One direction of differentiation: a given quantity, or one label of it along each of its inner axes."""
-
-    name: str
-    quantity: str
-    inner: tuple[int, ...]  # the row along each inner axis; -1 where it does not lie on the axis
-
-    def mask(self, value: np.ndarray) -> np.ndarray:
-        """1 where this parameter moves the quantity and 0 elsewhere, in the quantity's inner shape."""
-        sizes = value.shape[value.ndim - len(self.inner) :]
-        result = np.zeros(sizes)
-        result[tuple(slice(None) if row < 0 else slice(row, row + 1) for row in self.inner)] = 1.0
-        return result
-
-
-def parameters_of(plan: Plan, names: Iterable[str]) -> tuple[Parameter, ...]:
-    """The parameters of the named given quantities; a vector along inner axes has one per label, ``name[label]``.
-
-    ``name[label]`` names one of them. Raises PerfgridError for a name that the plan's outputs do not rest on.
-    """
-    inner, found = plan.registry.inner, dict[str, Parameter]()
-    for text in names:
-        name, _, rest = text.partition("[")
-        if name not in plan.graph.leaves:
-            raise PerfgridError(
-                f"the outputs do not rest on a given quantity {name!r}{nearest(name, plan.graph.leaves)}"
-            )
-        shape = plan.quantities[name].inner
-        if all(size == 1 for size in shape):
-            members = {name: Parameter(name, name, (-1,) * len(shape))}
-        else:
-            rows = product(*(range(size) if size > 1 else (-1,) for size in shape))
-            members = {}
-            for row in rows:
-                labels = [inner.labels[axis][r] for axis, r in zip(inner.names, row, strict=True) if r >= 0]
-                label = f"{name}[{','.join(labels)}]"
-                members[label] = Parameter(label, name, row)
-        if rest and text not in members:
-            raise PerfgridError(f"{name!r} has no part {text!r}{nearest(text, members)}")
-        found |= {text: members[text]} if rest else members
-    return tuple(found.values())
+BLOCK_VALUES = 2**16  # of a tile, copied at once
 
 
 class Sensitivity(Evaluation):
@@ -104,6 +62,7 @@ class Sensitivity(Evaluation):
         self.small_tangents: dict[str, dict[str, np.ndarray]] = {}  # quantity -> parameter -> tangent
         self.results: dict[str, str] = {}  # what the grid makes of what is asked for -> output
         self._stacks: dict[str, np.ndarray] = {}
+        self.signs: dict[str, float] = {}  # of the parameters that reach the grid, relative to their columns
         self._relevant = self._reached(plan)
         super().__init__(plan, dtype, tile_points, progress)
 
@@ -196,19 +155,28 @@ class Sensitivity(Evaluation):
         return found
 
     def _stack(self, read: Collection[str]) -> None:
-        """Put the tangents of each small quantity that the grid reads side by side along a last axis, in chunks."""
+        """Put the tangents of each small quantity that the grid reads side by side along a last axis, in chunks.
+
+        Parameters that act alike, as a bandwidth and its efficiency do, share a column, up to its sign.
+        """
         tangents = {name: found for name, found in self.small_tangents.items() if name in read}
-        reaching = {parameter for found in tangents.values() for parameter in found}
-        self.stacked = [p.name for p in self.parameters if p.name in reaching]
+        distinct: dict[tuple[Any, ...], list[str]] = {}
+        for parameter in self.parameters:
+            mine = {name: found[parameter.name] for name, found in tangents.items() if parameter.name in found}
+            for first in list(mine.values())[:1]:  # a parameter that does not reach the grid has none
+                self.signs[parameter.name] = sign = float(np.sign(first[first != 0][0]))
+                same = tuple((name, t.shape, (t * sign + 0.0).tobytes()) for name, t in mine.items())
+                distinct.setdefault(same, []).append(parameter.name)
+        self.stacked = list(distinct.values())
         count = max(len(self.stacked), 1)
         self.chunks = -(-count // MOST_AT_ONCE)
         self.width = -(-count // self.chunks)
-        column = {name: i for i, name in enumerate(self.stacked)}
         for name, found in tangents.items():
             shape = np.max([t.shape for t in found.values()], axis=0)
             stack = np.zeros((*shape, self.chunks * self.width), self.dtype)
-            for parameter, tangent in found.items():
-                stack[..., column[parameter]] = tangent
+            for column, (parameter, *_) in enumerate(self.stacked):
+                if parameter in found:
+                    stack[..., column] = found[parameter] * self.signs[parameter]
             self._stacks[self._entered(name, shape)] = stack
 
     def _entered(self, name: str, shape: Sequence[int], label: str = "d {}") -> str:
@@ -242,14 +210,10 @@ class Sensitivity(Evaluation):
         takes = [self._takes(self._input_key(*i), key) for i in inputs]
         count, rank = len(kernel.inputs), len(kernel.quantity.shape)
 
-        def total(*given: Any) -> Any:
-            gathered = []
-            for value, found in zip(given, takes, strict=True):
-                for axis, index in found:
-                    value = jnp.take(value, index, axis=axis, mode="clip")
-                gathered.append(value)
-            made = {argument: value for (argument, _), value in zip(kernel.inputs, gathered, strict=False)}
-            tangents = dict(zip(elements, gathered[count:], strict=True))
+        def chained(given: Sequence[Any]) -> Any:
+            """The tangents from values and tangents that lie on the rows of the result; None if all are 0."""
+            made = {argument: value for (argument, _), value in zip(kernel.inputs, given, strict=False)}
+            tangents = dict(zip(elements, given[count:], strict=True))
             for argument, found in elements.items():
                 seeds = {
                     (argument, i): lifted(mask[None].astype(self.dtype), rank) for i, (_, mask) in enumerate(found)
@@ -262,28 +226,36 @@ class Sensitivity(Evaluation):
             if not isinstance(result, Dual) or not result.tangents:
                 return None
 
-            def raised(array: Any) -> Any:
-                array = jnp.asarray(array)
-                return jnp.reshape(array, (1,) * (rank - array.ndim) + array.shape + (1,))
+            def behind(array: Any) -> Any:
+                return xp.reshape(array, (1,) * (rank - array.ndim) + array.shape + (1,))
 
-            slopes = [(raised(slope[0]), tangents[a][elements[a][i][0]]) for (a, i), slope in result.tangents.items()]
-            found = reduce(jnp.add, (slope * tangent for slope, tangent in slopes))
-            return _relative(raised(result.value), found) if relative else found
+            terms = []
+            for (argument, i), slope in result.tangents.items():
+                place, tangent = elements[argument][i][0], tangents[argument]
+                terms.append(behind(slope[0]) * (tangent if len(elements[argument]) == 1 else tangent[place]))
+            found = reduce(operator.add, terms)
+            return _relative(behind(result.value), found) if relative else found
 
-        with jax.enable_x64(self.dtype == np.float64):
-            traced = jax.eval_shape(total, *(self._probe(*i) for i in inputs)) if elements else None
-        if traced is None:
+        def total(*given: Any) -> Any:
+            gathered = []
+            for value, found in zip(given, takes, strict=True):
+                for axis, index in found:
+                    value = jnp.take(value, index, axis=axis, mode="clip")
+                gathered.append(value)
+            return chained(gathered)
+
+        with np.errstate(all="ignore"):
+            tried = chained([self._probe(*i) for i in inputs]) if elements else None
+        if tried is None:
             return []
-        if traced.dtype != self.dtype:
-            raise PerfgridError(f"the derivative of {name!r} is {traced.dtype} on a {self.dtype} grid")
-        label = self._entered(name, traced.shape[:-1], "elasticity of {}" if relative else "d {}")
+        label = self._entered(name, tried.shape[:-1], "elasticity of {}" if relative else "d {}")
         return [self._made(label, inputs, total, kernel.fused)]
 
-    def _probe(self, name: str, key: TileKey | None) -> jax.ShapeDtypeStruct:
-        """An input as if every axis that tiles cut had size 2, which shows whether a result varies along it."""
+    def _probe(self, name: str, key: TileKey | None) -> np.ndarray:
+        """Ones of size 2 along every axis on which an input lies, which show whether a result varies along it."""
         quantity = self.quantities[name]
-        sizes = tuple(1 if k is None else getattr(k, "size", 2) for k in self._input_key(name, key))
-        return jax.ShapeDtypeStruct(sizes + quantity.inner, bool if quantity.flag else self.dtype)
+        sizes = tuple(1 if k is None else 2 for k in self._input_key(name, key))
+        return np.ones(sizes + quantity.inner, bool if quantity.flag else self.dtype)
 
     def _over_value(self, kernel: Kernel) -> list[Kernel]:
         """The function that makes elasticities of tangents that are there."""
@@ -303,15 +275,18 @@ class Sensitivity(Evaluation):
         shape = (*self._tile_sizes(self._tile_key(quantity)), *quantity.inner)
 
         def function(_buffer: Any, *given: Any) -> Any:
-            return jnp.broadcast_to(result(*given), shape)
+            found = result(*given)
+            if found.dtype != self.dtype:
+                raise PerfgridError(f"the {label} is {found.dtype} on a {self.dtype} grid")
+            return jnp.broadcast_to(found, shape)
 
         function.__name__ = label.replace(" ", "_")
         return Kernel(quantity, inputs, fused, function, shape)
 
     # -- results --------------------------------------------------------------------------------------------------
 
-    def chunk(self, number: int) -> list[str]:
-        """Make the next `run` about one chunk of the parameters; their names, in the order of the last axis."""
+    def chunk(self, number: int) -> list[list[str]]:
+        """Make the next `run` about one chunk of the parameters; their names, alike ones together, by the last axis."""
         first = number * self.width
         for label, stack in self._stacks.items():
             self._cast[label] = np.ascontiguousarray(stack[..., first : first + self.width])
@@ -338,17 +313,31 @@ class Sensitivity(Evaluation):
                 tangent = _relative(self.small[output], tangent) if self.relative else tangent
                 found[output][rows[parameter]] = self.expanded(tangent, self.quantities[output].key)
         for number in range(self.chunks if self.kernels else 0):
-            names = self.chunk(number)
+            columns = [(c, p) for c, alike in enumerate(self.chunk(number)) for p in alike]
             for tile in self.run():
                 for name in tile.values:
                     where, value = self.placed(tile, name)
                     if name in self.results:
-                        for column, parameter in enumerate(names):
-                            found[self.results[name]][rows[parameter]][where[:-1]] = value[..., column]
+                        whole = found[self.results[name]]
+                        targets = [(whole[rows[p]][where[:-1]], c, self.signs[p]) for c, p in columns]
+                        _turn(targets, value)
                     elif number == 0:
                         values[name][where] = value
                     del value
         return values, found
+
+
+def _turn(targets: Sequence[tuple[np.ndarray, int, float]], source: np.ndarray) -> None:
+    """Copy rows of the last axis of an array to arrays, with signs, in blocks that stay in the cache for all of them."""
+    if source.size <= BLOCK_VALUES:
+        for target, column, sign in targets:
+            np.multiply(source[..., column], sign, out=target)
+        return
+    axis = int(np.argmax(source.shape[:-1]))
+    half = source.shape[axis] // 2
+    for part in (slice(None, half), slice(half, None)):
+        here = (slice(None),) * axis + (part,)
+        _turn([(target[here], column, sign) for target, column, sign in targets], source[here])
 
 
 def _elements(inner: Sequence[int]) -> list[tuple[Any, np.ndarray]]:

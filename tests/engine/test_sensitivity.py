@@ -6,8 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perfgrid.engine import InnerAxes, PerfgridError, Registry, formula, replay, resolve, xp
+from perfgrid.engine.parameters import parameters_of
 from perfgrid.engine.plan import Plan
-from perfgrid.engine.sensitivity import Sensitivity, parameters_of
+from perfgrid.engine.sensitivity import Sensitivity
 from perfgrid.engine.space import Axis, Space
 
 from . import toys
