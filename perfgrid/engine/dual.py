@@ -212,15 +212,6 @@ def _along(a: Any, axis: Any) -> list[Any]:
     return [a[(..., slice(i, i + 1), *after)] for i in range(a.shape[place])]
 
 
-def _cumprod(a: Any, axis: int) -> Any:
-    return xp.concatenate(list(accumulate(_along(a, axis), operator.mul)), axis=axis)
-
-
-def _prod(a: Any, axis: int) -> Any:
-    whole = reduce(operator.mul, _along(a, axis))
-    return _shaped(whole, xp.squeeze(whole.value, axis=axis))
-
-
 # -- rules: shapes -----------------------------------------------------------------------------------------------------
 
 
@@ -299,10 +290,6 @@ def _above(a: Any, b: Any) -> Any:
     return (a - b) / (xp.abs(a) + xp.abs(b) + TINY)
 
 
-def _below(a: Any, b: Any) -> Any:
-    return _above(b, a)
-
-
 def _least(a: Any, b: Any) -> Any:
     """The exact smaller number, whatever companion is set."""
     return xp.where(value_of(a) <= value_of(b), a, b)
@@ -330,8 +317,8 @@ _OF_BOTH: dict[str, Callable[..., Any]] = {  # flags keep their margins
     "broadcast_to": _broadcast_to,
     "take": _take,
     "asarray": lambda a: a,
-    "less": _comparison(operator.lt, _below),
-    "less_equal": _comparison(operator.le, _below),
+    "less": _comparison(operator.lt, lambda a, b: _above(b, a)),
+    "less_equal": _comparison(operator.le, lambda a, b: _above(b, a)),
     "greater": _comparison(operator.gt, _above),
     "greater_equal": _comparison(operator.ge, _above),
     "equal": _equality(operator.eq),
@@ -352,8 +339,8 @@ _RULES: dict[str, Callable[..., Any]] = {
     "min": lambda a, axis=None, keepdims=False: _extreme_along(a, axis, keepdims, False),
     "clip": lambda a, low, high: xp.minimum(xp.maximum(a, low), high),
     "sum": _sum,
-    "prod": _prod,
-    "cumprod": _cumprod,
+    "prod": lambda a, axis: xp.squeeze(reduce(operator.mul, _along(a, axis)), axis),
+    "cumprod": lambda a, axis: xp.concatenate(list(accumulate(_along(a, axis), operator.mul)), axis),
     "cumsum": _whole("cumsum"),
     "roll": _whole("roll"),
     "concatenate": _concatenate,

@@ -28,11 +28,10 @@ from .plan import Plan
 from .slopes import smoothing
 from .space import Key
 from .stages import Evaluation, Kernel, Progress, TileKey, bring
-from .tangents import lifted
+from .tangents import elasticity, lifted, turn
 
 TILE_POINTS = 2**18  # a tile holds the tangents of all parameters of a chunk
 MOST_AT_ONCE = 24  # parameters of a chunk
-BLOCK_VALUES = 2**16  # of a tile, copied at once
 
 
 class Sensitivity(Evaluation):
@@ -170,7 +169,7 @@ class Sensitivity(Evaluation):
         self.stacked = list(distinct.values())
         count = max(len(self.stacked), 1)
         self.chunks = -(-count // MOST_AT_ONCE)
-        self.width = -(-count // self.chunks)
+        self.width = 8 * -(-count // self.chunks // 8)  # whole vectors of the processor
         for name, found in tangents.items():
             shape = np.max([t.shape for t in found.values()], axis=0)
             stack = np.zeros((*shape, self.chunks * self.width), self.dtype)
@@ -234,7 +233,7 @@ class Sensitivity(Evaluation):
                 place, tangent = elements[argument][i][0], tangents[argument]
                 terms.append(behind(slope[0]) * (tangent if len(elements[argument]) == 1 else tangent[place]))
             found = reduce(operator.add, terms)
-            return _relative(behind(result.value), found) if relative else found
+            return elasticity(behind(result.value), found) if relative else found
 
         def total(*given: Any) -> Any:
             gathered = []
@@ -266,7 +265,7 @@ class Sensitivity(Evaluation):
         shape = [1 if k is None else 2 for k in kernel.quantity.key] + list(kernel.quantity.inner)
         label = self._entered(name, shape, "elasticity of {}")
         inputs: list[tuple[str, TileKey | None]] = [(name, None), (tangents.name, None)]
-        return [self._made(label, inputs, lambda value, tangent: _relative(value[..., None], tangent), [])]
+        return [self._made(label, inputs, lambda value, tangent: elasticity(value[..., None], tangent), [])]
 
     def _made(
         self, label: str, inputs: list[tuple[str, TileKey | None]], result: Callable[..., Any], fused: list[str]
@@ -310,7 +309,7 @@ class Sensitivity(Evaluation):
         found = {o: np.zeros((len(rows), *shapes[o]), self.dtype) for o in self.outputs}
         for output in self.outputs:
             for parameter, tangent in self.small_tangents.get(output, {}).items():
-                tangent = _relative(self.small[output], tangent) if self.relative else tangent
+                tangent = elasticity(self.small[output], tangent) if self.relative else tangent
                 found[output][rows[parameter]] = self.expanded(tangent, self.quantities[output].key)
         for number in range(self.chunks if self.kernels else 0):
             columns = [(c, p) for c, alike in enumerate(self.chunk(number)) for p in alike]
@@ -320,24 +319,11 @@ class Sensitivity(Evaluation):
                     if name in self.results:
                         whole = found[self.results[name]]
                         targets = [(whole[rows[p]][where[:-1]], c, self.signs[p]) for c, p in columns]
-                        _turn(targets, value)
+                        turn(targets, value)
                     elif number == 0:
                         values[name][where] = value
                     del value
         return values, found
-
-
-def _turn(targets: Sequence[tuple[np.ndarray, int, float]], source: np.ndarray) -> None:
-    """Copy rows of the last axis of an array to arrays, with signs, in blocks that stay in the cache for all of them."""
-    if source.size <= BLOCK_VALUES:
-        for target, column, sign in targets:
-            np.multiply(source[..., column], sign, out=target)
-        return
-    axis = int(np.argmax(source.shape[:-1]))
-    half = source.shape[axis] // 2
-    for part in (slice(None, half), slice(half, None)):
-        here = (slice(None),) * axis + (part,)
-        _turn([(target[here], column, sign) for target, column, sign in targets], source[here])
 
 
 def _elements(inner: Sequence[int]) -> list[tuple[Any, np.ndarray]]:
@@ -348,12 +334,6 @@ def _elements(inner: Sequence[int]) -> list[tuple[Any, np.ndarray]]:
         mask[place] = 1.0
         found.append(((Ellipsis, *(slice(i, i + 1) for i in place), slice(None)), mask))
     return found
-
-
-def _relative(value: Any, tangent: Any) -> Any:
-    """A tangent over its value; 0 where the value is 0."""
-    zero = value == 0
-    return xp.where(zero, 0.0, tangent / xp.where(zero, 1.0, value))
 
 
 def _brought(value: Any, source: Key, target: Key) -> Any:

@@ -9,7 +9,11 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any
 
+import numpy as np
+
 from .namespace import xp
+
+BLOCK_VALUES = 2**16  # copied at once
 
 
 def behind(axis: Any, rank: int) -> tuple[int, ...]:
@@ -67,3 +71,22 @@ def joined(tangents: Sequence[Any], sizes: Sequence[int], place: int, dtype: Any
         for tangent, shape in zip(tangents, shapes, strict=True)
     ]
     return xp.concatenate(full, axis=place)
+
+
+def elasticity(value: Any, tangent: Any) -> Any:
+    """A tangent over its value; 0 where the value is 0."""
+    zero = value == 0
+    return xp.where(zero, 0.0, tangent / xp.where(zero, 1.0, value))
+
+
+def turn(targets: Sequence[tuple[np.ndarray, int, float]], source: np.ndarray) -> None:
+    """Copy rows of the last axis of an array to arrays, with signs, in blocks that the cache holds for all of them."""
+    if source.size <= BLOCK_VALUES:
+        for target, column, sign in targets:
+            np.multiply(source[..., column], sign, out=target)
+        return
+    axis = int(np.argmax(source.shape[:-1]))
+    half = source.shape[axis] // 2
+    for part in (slice(None, half), slice(half, None)):
+        here = (slice(None),) * axis + (part,)
+        turn([(target[here], column, sign) for target, column, sign in targets], source[here])
