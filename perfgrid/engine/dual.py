@@ -126,8 +126,8 @@ def _holds_dual(items: Any) -> bool:
 # -- tangents ----------------------------------------------------------------------------------------------------------
 
 
-def _linear(value: Any, *terms: tuple[Any, Any], chosen: bool = False) -> Any:
-    """``value`` with the sum of slope times tangent over ``terms`` (operand, slope); the plain value without any.
+def _linear(value: Any, *terms: tuple[Any, Any], chosen: bool = False) -> Dual:
+    """``value`` with the sum of slope times tangent over ``terms`` (operand, slope).
 
     ``chosen``: a tangent is dropped, not multiplied, where its slope is 0: it may be no number there.
     """
@@ -143,7 +143,7 @@ def _linear(value: Any, *terms: tuple[Any, Any], chosen: bool = False) -> Any:
             if chosen:
                 term = xp.where(slope == 0, 0.0, term)
             found[key] = found[key] + term if key in found else term
-    return Dual(value, found) if found else value
+    return Dual(value, found)
 
 
 # -- rules: numbers ----------------------------------------------------------------------------------------------------
@@ -180,8 +180,7 @@ def _extreme_along(a: Dual, axis: Any, keepdims: bool, largest: bool) -> Any:
 def _rounded(name: str) -> Callable[..., Any]:
     def apply(a: Any) -> Any:
         value, slope = rounded(name, a.value)
-        result = _linear(value, (a, slope))
-        return Dual(value, result.tangents if isinstance(result, Dual) else {}, a, name == "ceil")
+        return Dual(value, _linear(value, (a, slope)).tangents, a, name == "ceil")
 
     return apply
 
@@ -197,7 +196,7 @@ def _where(condition: Any, a: Any, b: Any) -> Any:
         return lifted(found[key], value.ndim) if key in found else 0.0
 
     found = {k: xp.where(picked, tangent(mine, k), tangent(others, k)) for k in {**mine, **others}}
-    return Dual(value, found) if found else value
+    return Dual(value, found) if isinstance(a, Dual) or isinstance(b, Dual) else value
 
 
 def _sum(a: Dual, axis: Any = None, keepdims: bool = False) -> Any:

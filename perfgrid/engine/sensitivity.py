@@ -14,7 +14,6 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from functools import reduce
-from itertools import product
 from typing import Any
 
 import jax.numpy as jnp
@@ -28,10 +27,11 @@ from .plan import Plan
 from .slopes import smoothing
 from .space import Key
 from .stages import Evaluation, Kernel, Progress, TileKey, bring
-from .tangents import elasticity, lifted, turn
+from .tangents import elasticity, elements_of, lifted, same, turn
 
 TILE_POINTS = 2**18  # a tile holds the tangents of all parameters of a chunk
 MOST_AT_ONCE = 24  # parameters of a chunk
+VECTOR = 8  # what a processor computes at once: chunks are filled up with zeros, which is quicker
 
 
 class Sensitivity(Evaluation):
@@ -159,23 +159,28 @@ class Sensitivity(Evaluation):
         Parameters that act alike, as a bandwidth and its efficiency do, share a column, up to its sign.
         """
         tangents = {name: found for name, found in self.small_tangents.items() if name in read}
-        distinct: dict[tuple[Any, ...], list[str]] = {}
+        self.stacked: list[list[str]] = []
+        distinct: list[dict[str, np.ndarray]] = []
         for parameter in self.parameters:
             mine = {name: found[parameter.name] for name, found in tangents.items() if parameter.name in found}
             for first in list(mine.values())[:1]:  # a parameter that does not reach the grid has none
                 self.signs[parameter.name] = sign = float(np.sign(first[first != 0][0]))
-                same = tuple((name, t.shape, (t * sign + 0.0).tobytes()) for name, t in mine.items())
-                distinct.setdefault(same, []).append(parameter.name)
-        self.stacked = list(distinct.values())
+                mine = {name: tangent * sign for name, tangent in mine.items()}
+                column = next((i for i, other in enumerate(distinct) if same(mine, other)), len(distinct))
+                if column == len(distinct):
+                    distinct.append(mine)
+                    self.stacked.append([])
+                self.stacked[column].append(parameter.name)
         count = max(len(self.stacked), 1)
-        self.chunks = -(-count // MOST_AT_ONCE)
-        self.width = 8 * -(-count // self.chunks // 8)  # whole vectors of the processor
+        even = -(-count // -(-count // MOST_AT_ONCE))
+        self.width = VECTOR * -(-even // VECTOR)
+        self.chunks = -(-count // self.width)
         for name, found in tangents.items():
             shape = np.max([t.shape for t in found.values()], axis=0)
             stack = np.zeros((*shape, self.chunks * self.width), self.dtype)
-            for column, (parameter, *_) in enumerate(self.stacked):
-                if parameter in found:
-                    stack[..., column] = found[parameter] * self.signs[parameter]
+            for column, mine in enumerate(distinct):
+                if name in mine:
+                    stack[..., column] = mine[name]
             self._stacks[self._entered(name, shape)] = stack
 
     def _entered(self, name: str, shape: Sequence[int], label: str = "d {}") -> str:
@@ -205,7 +210,7 @@ class Sensitivity(Evaluation):
                 slopes, small = self.quantities[f"d {argument}"], self.plan.quantities[argument].small
                 host_key = self._host_key(slopes, self._tile_key(slopes), key) if small else None
                 inputs.append((f"d {argument}", host_key))
-                elements[argument] = _elements(self.plan.quantities[argument].inner)
+                elements[argument] = elements_of(self.plan.quantities[argument].inner)
         takes = [self._takes(self._input_key(*i), key) for i in inputs]
         count, rank = len(kernel.inputs), len(kernel.quantity.shape)
 
@@ -324,16 +329,6 @@ class Sensitivity(Evaluation):
                         values[name][where] = value
                     del value
         return values, found
-
-
-def _elements(inner: Sequence[int]) -> list[tuple[Any, np.ndarray]]:
-    """For each element of a quantity's inner axes where to find it in stacked tangents, and 1 there and 0 elsewhere."""
-    found = []
-    for place in product(*(range(size) for size in inner)):
-        mask = np.zeros(tuple(inner))
-        mask[place] = 1.0
-        found.append(((Ellipsis, *(slice(i, i + 1) for i in place), slice(None)), mask))
-    return found
 
 
 def _brought(value: Any, source: Key, target: Key) -> Any:

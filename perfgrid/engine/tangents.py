@@ -5,7 +5,8 @@ A tangent is an array [directions, *axes of the value], of size 1 along axes on 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import product
 from math import prod
 from typing import Any
 
@@ -14,6 +15,7 @@ import numpy as np
 from .namespace import xp
 
 BLOCK_VALUES = 2**16  # copied at once
+ROUNDING = 1e-13  # of float64, relative
 
 
 def behind(axis: Any, rank: int) -> tuple[int, ...]:
@@ -79,6 +81,13 @@ def elasticity(value: Any, tangent: Any) -> Any:
     return xp.where(zero, 0.0, tangent / xp.where(zero, 1.0, value))
 
 
+def same(mine: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Whether two sets of tangents by quantity are the same but for rounding."""
+    if mine.keys() != other.keys() or any(mine[k].shape != other[k].shape for k in mine):
+        return False
+    return all(np.allclose(tangent, other[k], ROUNDING, 0.0) for k, tangent in mine.items())
+
+
 def turn(targets: Sequence[tuple[np.ndarray, int, float]], source: np.ndarray) -> None:
     """Copy rows of the last axis of an array to arrays, with signs, in blocks that the cache holds for all of them."""
     if source.size <= BLOCK_VALUES:
@@ -90,3 +99,13 @@ def turn(targets: Sequence[tuple[np.ndarray, int, float]], source: np.ndarray) -
     for part in (slice(None, half), slice(half, None)):
         here = (slice(None),) * axis + (part,)
         turn([(target[here], column, sign) for target, column, sign in targets], source[here])
+
+
+def elements_of(inner: Sequence[int]) -> list[tuple[Any, np.ndarray]]:
+    """For each element of a quantity's inner axes where to find it in stacked tangents, and 1 there and 0 elsewhere."""
+    found = []
+    for place in product(*(range(size) for size in inner)):
+        mask = np.zeros(tuple(inner))
+        mask[place] = 1.0
+        found.append(((Ellipsis, *(slice(i, i + 1) for i in place), slice(None)), mask))
+    return found

@@ -100,3 +100,20 @@ def test_margins_tell_how_far_a_flag_is_from_turning_over():
         np.testing.assert_allclose(margin.value, [0.5, -0.5])
         np.testing.assert_allclose(margin.slope[0], [1 / 8, 3 / 8])  # d/dx (x - y)/(x + y)
     np.testing.assert_array_equal(margin_of(np.array([True, False])), [1.0, -1.0])
+
+
+def test_a_flag_of_whole_numbers_tells_its_margin_without_slopes():
+    x, _ = dual(np.array([2.2]), np.array([1.0]))
+    margin = margin_of(np.ceil(x) * 2.0 > 4.0)
+    np.testing.assert_allclose(margin.value, [0.2])  # (6 - 4)/(6 + 4)
+    assert not margin.tangents
+
+
+def test_updating_in_place_makes_a_new_number():
+    x, y = dual(np.array([2.0]), np.array([3.0]))
+    before = x
+    x += y
+    x *= 2.0
+    assert before.value == 2.0
+    assert x.value == 10.0
+    np.testing.assert_array_equal(x.slope, [[2.0], [2.0]])
