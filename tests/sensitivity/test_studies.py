@@ -17,8 +17,8 @@ from perfgrid.engine.parameters import parameters_of
 from perfgrid.engine.resolver import replay, resolve
 from perfgrid.engine.sensitivity import Sensitivity
 from perfgrid.sensitivity import numbers_of
-from perfgrid.study import load_study
-from perfgrid.study_selection import asking, selected
+from perfgrid.study.selection import asking, selected
+from perfgrid.study.study import load_study
 from tests import small
 
 STUDIES = Path(__file__).parents[2] / "studies"
