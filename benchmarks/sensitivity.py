@@ -19,7 +19,8 @@ from collections.abc import Callable
 import jax
 import numpy as np
 
-from perfgrid.engine.sensitivity import Sensitivity, parameters_of
+from perfgrid.engine.parameters import parameters_of
+from perfgrid.engine.sensitivity import Sensitivity
 from perfgrid.engine.stages import Evaluation, enable_compilation_cache
 from perfgrid.study.selection import asking
 
@@ -79,6 +80,7 @@ def measure(exponent: int = 6, repeats: int = 7) -> dict:
         "parameters": len(parameters),
         "outputs": len(OUTPUTS),
         "derivatives": count,
+        "distinct columns": len(derivatives.stacked),
         "of them zero": float(np.mean(zero)),
         "prepare_wall_seconds": prepared,
         "compile_wall_seconds": derivatives.seconds["compile"],
@@ -100,10 +102,11 @@ def measure(exponent: int = 6, repeats: int = 7) -> dict:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.sensitivity", description=__doc__)
     parser.add_argument("--repeats", type=int, default=7)
+    parser.add_argument("--exponent", type=int, default=6, help="the grid has ten to this power of points (4 GB at 7)")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     options = parser.parse_args()
     enable_compilation_cache()
-    found = measure(repeats=options.repeats)
+    found = measure(options.exponent, options.repeats)
     if options.json:
         print(json.dumps(found, indent=1))
         return

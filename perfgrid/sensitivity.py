@@ -11,8 +11,9 @@ import xarray as xr
 
 from perfgrid.engine.dataset import on_study_axes, to_dataset
 from perfgrid.engine.errors import PerfgridError, nearest
+from perfgrid.engine.parameters import Parameter, parameters_of
 from perfgrid.engine.plan import Plan
-from perfgrid.engine.sensitivity import TILE_POINTS, Parameter, Sensitivity, parameters_of
+from perfgrid.engine.sensitivity import TILE_POINTS, Sensitivity
 from perfgrid.engine.space import Axis, Space
 from perfgrid.engine.stages import Progress, enable_compilation_cache
 from perfgrid.run import available_memory, check_memory, given_quantities, global_attributes

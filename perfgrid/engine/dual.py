@@ -1,42 +1,39 @@
 """Numbers that carry their derivatives: forward mode through the very text of the formulas, in NumPy and in JAX alike.
 
-A `Dual` is a value and, per direction, its tangent. Tangents have the rank of the value but size 1 along every axis on
-which they do not vary, so the derivative with respect to a price lies on the axes of that price's factor alone.
+A `Dual` is a value and tangents: by a key of the caller's choice an array [directions, *axes of the value], of size 1
+along every axis on which it does not vary, so that the derivative with respect to a price lies on the axes of that
+price's factor alone. A sensitivity gives each parameter a key of its own; a search gives all its directions at one
+place a single one. Derivatives of primitives, exact and smooth, are in `engine.slopes`.
 
-Derivatives are exact wherever a formula has one. Where it has none:
-
-* `maximum`, `minimum`, `max`, `min`, `clip` and `abs` at a tie: the mean over the tied operands (of two, the mean of
-  the one-sided derivatives);
-* `ceil`, `floor`, `round`: 0, the slope on either side of the jump; `sqrt`, `log` and powers at 0: 0;
-* `where`, comparisons, sorting: the branch and the order that hold.
-
-With a ``sharpness`` p, values stay what they are and two of these rules become smooth: the tangent of `maximum`
-(`minimum`) of non-negative operands is that of their p-norm (-p-norm), scaled to the exact value, so that elasticities
-are weighted means with weights a^p / (a^p + b^p) and every Euler sum is kept; `ceil`, `floor` and `round` let tangents
-pass straight through (Bengio, Leonard and Courville, arXiv 1308.3432).
+A comparison of dual numbers is a `Flag`, which can tell its *margin*, how far it is from turning over, so that a
+constraint that says true or false becomes an inequality.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import operator
+from collections.abc import Callable, Mapping
+from functools import reduce
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
 
 from .errors import PerfgridError
-from .namespace import Ruled, xp
+from .namespace import Arraylike, xp
+from .slopes import SLOPES, extreme, extreme_along, rounded
+from .tangents import behind, joined, lifted, part, reshaped, spread, total
 
-Tangents = Mapping[Any, Any]
+TOGETHER = ""  # the key of tangents that are given without one
+TINY = 1e-300
 
 
-class Dual(Ruled):
-    """A value with tangents by direction; ``sharpness`` None for exact derivatives."""
+class _Carrying(Arraylike):
+    """A value that carries something along."""
 
-    __array_ufunc__ = None  # NumPy arrays leave arithmetic with it to this class
+    __slots__ = ("value",)
     __hash__ = None  # type: ignore[assignment]
-
-    def __init__(self, value: Any, tangents: Tangents, sharpness: float | None = None):
-        self.value, self.tangents, self.sharpness = value, tangents, sharpness
+    value: Any
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -50,344 +47,301 @@ class Dual(Ruled):
 
     @property
     def dtype(self) -> Any:
-        """The kind of number."""
+        """The type of the value."""
         return self.value.dtype if hasattr(self.value, "dtype") else np.asarray(self.value).dtype
 
-    def linear(self, value: Any, *terms: tuple[Any, Any]) -> Any:
-        """``value`` with the sum of coefficient times tangent over ``terms`` (operand, coefficient; None stands for 1).
+    def __len__(self) -> int:
+        return self.shape[0]
 
-        Operands without tangents are skipped; without any this is the plain value.
-        """
-        found: dict[Any, Any] = {}
-        for operand, coefficient in terms:
-            if isinstance(operand, Dual):
-                for key, tangent in operand.tangents.items():
-                    part = tangent if coefficient is None else coefficient * tangent
-                    found[key] = found[key] + part if key in found else part
-        return Dual(value, found, self.sharpness) if found else value
+    def __bool__(self) -> bool:
+        return bool(self.value)
+
+    def apply(self, name: str, arguments: tuple[Any, ...], options: dict[str, Any]) -> Any:
+        """A function of ``xp`` by its rule; PerfgridError where a number with tangents meets none."""
+        if name in _OF_VALUES or (name not in _OF_BOTH and not _holds_dual(arguments)):
+            return getattr(xp, name)(*map(value_of, arguments), **options)
+        if name not in _RULES:
+            raise PerfgridError(f"xp.{name} has no rule for derivatives; it is not used by formulas so far")
+        return _RULES[name](*arguments, **options)
+
+
+class Dual(_Carrying):
+    """A value with tangents [directions, *axes] by key, or with one array of them."""
+
+    __slots__ = ("tangents", "unrounded", "up")
+
+    def __init__(self, value: Any, tangents: Any, unrounded: Any = None, up: bool = False):
+        self.value = value
+        self.tangents: dict[Any, Any] = dict(tangents) if isinstance(tangents, Mapping) else {TOGETHER: tangents}
+        self.unrounded = unrounded  # of a result of floor or ceil: what was rounded
+        self.up = up
+
+    @property
+    def slope(self) -> Any:
+        """Tangents that were given without a key, on all axes of the value [directions, *value]; zeros without any."""
+        tangent = self.tangents.get(TOGETHER, np.zeros((1,) * (self.ndim + 1)))
+        return spread(tangent, self.shape)
 
     def mapped(self, value: Any, change: Callable[[Any], Any]) -> Dual:
         """``value`` with every tangent changed by a linear function."""
-        return Dual(value, {k: change(t) for k, t in self.tangents.items()}, self.sharpness)
+        return Dual(value, {k: change(t) for k, t in self.tangents.items()})
 
-    def apply(self, name: str, arguments: tuple[Any, ...], options: dict[str, Any]) -> Any:
-        """A function of ``xp`` by its rule; PerfgridError where there is none."""
-        if name in _OF_VALUES:
-            return getattr(xp, name)(*map(plain, arguments), **options)
-        if name not in _RULES:
-            raise PerfgridError(f"xp.{name} has no rule for derivatives; it is not used by formulas so far")
-        return _RULES[name](self, *arguments, **options)
-
-    # -- operators ------------------------------------------------------------------------------------------------
-
-    def __neg__(self) -> Any:
-        return self.mapped(-self.value, lambda t: -t)
-
-    def __pos__(self) -> Any:
-        return self
-
-    def __abs__(self) -> Any:
-        return _abs(self, self)
-
-    def __add__(self, other: Any) -> Any:
-        return self.linear(self.value + plain(other), (self, None), (other, None))
-
-    __radd__ = __add__
-
-    def __sub__(self, other: Any) -> Any:
-        return self.linear(self.value - plain(other), (self, None), (other, -1.0))
-
-    def __rsub__(self, other: Any) -> Any:
-        return self.mapped(plain(other) - self.value, lambda t: -t)
-
-    def __mul__(self, other: Any) -> Any:
-        value = plain(other)
-        return self.linear(self.value * value, (self, value), (other, self.value))
-
-    __rmul__ = __mul__
-
-    def __truediv__(self, other: Any) -> Any:
-        return _quotient(self, self, other)
-
-    def __rtruediv__(self, other: Any) -> Any:
-        return _quotient(self, other, self)
-
-    def __pow__(self, other: Any) -> Any:
-        return _power(self, self, other)
-
-    def __rpow__(self, other: Any) -> Any:
-        return _power(self, other, self)
-
-    def __mod__(self, other: Any) -> Any:
-        return _remainder(self, self, other)
-
-    def __rmod__(self, other: Any) -> Any:
-        return _remainder(self, other, self)
-
-    def __lt__(self, other: Any) -> Any:
-        return self.value < plain(other)
-
-    def __le__(self, other: Any) -> Any:
-        return self.value <= plain(other)
-
-    def __gt__(self, other: Any) -> Any:
-        return self.value > plain(other)
-
-    def __ge__(self, other: Any) -> Any:
-        return self.value >= plain(other)
-
-    def __eq__(self, other: Any) -> Any:
-        return self.value == plain(other)
-
-    def __ne__(self, other: Any) -> Any:
-        return self.value != plain(other)
-
-    def __getitem__(self, key: Any) -> Any:
-        keys = key if isinstance(key, tuple) else (key,)
-        simple = all(k is Ellipsis or k is None or isinstance(k, (int, slice)) for k in keys)
-        if not simple:
-            return self.mapped(self.value[key], lambda t: xp.broadcast_to(t, self.shape)[key])
-        behind = keys[::-1].index(Ellipsis) if Ellipsis in keys else 0
-        front = keys[: len(keys) - behind - 1] if Ellipsis in keys else keys
-
-        def narrowed(tangent: Any) -> Any:
-            """The key for a tangent: along an axis on which it does not vary its one row stands for all."""
-            sizes = (1,) * (self.ndim - np.ndim(tangent)) + np.shape(tangent)
-
-            def along(part: tuple[Any, ...], axes: Iterable[int]) -> tuple[Any, ...]:
-                axis = iter(axes)
-                found = []
-                for k in part:
-                    one = k is not None and sizes[next(axis)] == 1
-                    found.append(0 if one and isinstance(k, int) else slice(None) if one else k)
-                return tuple(found)
-
-            count = sum(k is not None for k in keys[len(keys) - behind :]) if behind else 0
-            inside = along(front, range(self.ndim))
-            outside = along(keys[len(keys) - behind :], range(self.ndim - count, self.ndim)) if behind else ()
-            middle = (Ellipsis,) if Ellipsis in keys else ()
-            return xp.reshape(tangent, sizes)[(*inside, *middle, *outside)]
-
-        return self.mapped(self.value[key], narrowed)
+    def __getitem__(self, key: Any) -> Dual:
+        return self.mapped(self.value[key], lambda t: part(t, key, self.shape))
 
 
-def plain(value: Any) -> Any:
-    """A value without its tangents; tuples and lists of them too."""
-    if isinstance(value, Dual):
-        return value.value
-    return type(value)(map(plain, value)) if isinstance(value, (list, tuple)) else value
+class Flag(_Carrying):
+    """True or false of dual numbers; ``margin`` is positive where it is true, and worked out when asked for."""
+
+    __slots__ = ("_margin",)
+
+    def __init__(self, value: Any, margin: Callable[[], Any]):
+        self.value, self._margin = value, margin
+
+    @property
+    def margin(self) -> Any:
+        """How far the flag is from turning over, from -1 to 1: a dual number."""
+        return self._margin()
+
+    def __getitem__(self, key: Any) -> Flag:
+        return Flag(self.value[key], lambda: self.margin[key])
 
 
-def _raised(array: Any, rank: int) -> Any:
-    shape = np.shape(array)
-    return array if len(shape) == rank else xp.reshape(xp.asarray(array), (1,) * (rank - len(shape)) + shape)
+def value_of(item: Any) -> Any:
+    """A value without what it carries; tuples and lists of them too."""
+    if isinstance(item, _Carrying):
+        return item.value
+    return type(item)(map(value_of, item)) if isinstance(item, (list, tuple)) else item
 
 
-# -- rules: arithmetic -----------------------------------------------------------------------------------------------
+def margin_of(flag: Any) -> Any:
+    """The margin of a flag, or of a plain true or false: 1 or -1 without slopes."""
+    return flag.margin if isinstance(flag, Flag) else np.where(flag, 1.0, -1.0)
 
 
-def _quotient(self: Dual, a: Any, b: Any) -> Any:
-    over, under = plain(a), plain(b)
-    value, inverse = over / under, 1.0 / under
-    return self.linear(value, (a, inverse), (b, -value * inverse if isinstance(b, Dual) else None))
+def _holds_dual(items: Any) -> bool:
+    return any(isinstance(i, Dual) or (isinstance(i, (list, tuple)) and _holds_dual(i)) for i in items)
 
 
-def _power(self: Dual, a: Any, b: Any) -> Any:
-    base, exponent = plain(a), plain(b)
-    value, terms = base**exponent, []
-    if isinstance(a, Dual):
-        fine = (base != 0) | (exponent >= 1)
-        terms.append((a, exponent * xp.where(fine, base, 1.0) ** (exponent - 1.0) * xp.where(fine, 1.0, 0.0)))
-    if isinstance(b, Dual):
-        terms.append((b, value * xp.log(xp.where(base > 0, base, 1.0))))
-    return self.linear(value, *terms)
+# -- tangents ----------------------------------------------------------------------------------------------------------
 
 
-def _remainder(self: Dual, a: Any, b: Any) -> Any:
-    over, under = plain(a), plain(b)
-    return self.linear(over % under, (a, None), (b, -xp.floor(over / under)))
+def _linear(value: Any, *terms: tuple[Any, Any], chosen: bool = False) -> Dual:
+    """``value`` with the sum of slope times tangent over ``terms`` (operand, slope).
+
+    ``chosen``: a tangent is dropped, not multiplied, where its slope is 0: it may be no number there.
+    """
+    found: dict[Any, Any] = {}
+    rank = np.ndim(value)
+    for operand, slope in terms:
+        if not isinstance(operand, Dual) or (type(slope) is float and slope == 0.0):
+            continue
+        for key, tangent in operand.tangents.items():
+            term = lifted(tangent, rank)
+            if type(slope) is not float or slope != 1.0:
+                term = slope * term
+            if chosen:
+                term = xp.where(slope == 0, 0.0, term)
+            found[key] = found[key] + term if key in found else term
+    return Dual(value, found)
 
 
-def _smooth(name: str, slope: Callable[[Any, Any], Any]) -> Callable[..., Any]:
-    """The rule of a function of one argument from its derivative, given argument and value."""
+# -- rules: numbers ----------------------------------------------------------------------------------------------------
 
-    def apply(self: Dual, a: Any) -> Any:
-        value = getattr(xp, name)(a.value)
-        return self.linear(value, (a, slope(a.value, value)))
+
+def _elementwise(name: str) -> Callable[..., Any]:
+    function, slopes = SLOPES[name]
+
+    def apply(*operands: Any) -> Any:
+        values = [value_of(o) for o in operands]
+        value = function(*values)
+        return _linear(
+            value, *((o, s(*values, value)) for o, s in zip(operands, slopes, strict=True) if isinstance(o, Dual))
+        )
 
     return apply
 
 
-def _guarded(condition: Any, safe: Any, slope: Callable[[Any], Any]) -> Any:
-    """A slope where it exists, 0 elsewhere; never evaluated where it does not."""
-    return xp.where(condition, slope(xp.where(condition, safe, 1.0)), 0.0)
+def _extreme(a: Any, b: Any, largest: bool) -> Any:
+    value, left, right = extreme(value_of(a), value_of(b), largest)
+    return _linear(value, (a, left), (b, right), chosen=True)
 
 
-def _straight(name: str) -> Callable[..., Any]:
-    def apply(self: Dual, a: Any) -> Any:
-        value = getattr(xp, name)(a.value)
-        return value if self.sharpness is None else Dual(value, a.tangents, self.sharpness)
-
-    return apply
-
-
-def _abs(self: Dual, a: Any) -> Any:
-    return self.linear(abs(a.value), (a, xp.sign(a.value)))
-
-
-# -- rules: choices --------------------------------------------------------------------------------------------------
-
-
-def _where(self: Dual, condition: Any, a: Any, b: Any) -> Any:
-    condition, value = plain(condition), xp.where(plain(condition), plain(a), plain(b))
-    mine = a.tangents if isinstance(a, Dual) else {}
-    others = b.tangents if isinstance(b, Dual) else {}
-    found = {k: xp.where(condition, mine.get(k, 0.0), others.get(k, 0.0)) for k in {**mine, **others}}
-    return Dual(value, found, self.sharpness) if found else value
-
-
-def _extreme(name: str, sign: float) -> Callable[..., Any]:
-    """The rule of ``maximum`` and ``minimum``."""
-
-    def apply(self: Dual, a: Any, b: Any) -> Any:
-        left, right = plain(a), plain(b)
-        value = getattr(xp, name)(left, right)
-        share = xp.where(left == right, 0.5, xp.where((left > right) if sign > 0 else (left < right), 1.0, 0.0))
-        of_left, of_right = share, 1.0 - share
-        if self.sharpness is not None:
-            most, least = xp.maximum(left, right), xp.minimum(left, right)
-            smooth = (least > 0) & (most < np.inf)
-            ratio = xp.where(smooth, least, 0.0) / xp.where(smooth, most, 1.0)
-            lesser = ratio**self.sharpness / (1.0 + ratio**self.sharpness)  # weight of the operand that gives way
-            weight = xp.where(smooth, xp.where(share == 0.5, 0.5, share + (1.0 - 2.0 * share) * lesser), share)
-            of_left = weight * xp.where(smooth, value, 1.0) / xp.where(smooth, left, 1.0)
-            of_right = (1.0 - weight) * xp.where(smooth, value, 1.0) / xp.where(smooth, right, 1.0)
-        return self.linear(value, _chosen(a, of_left), _chosen(b, of_right))
-
-    return apply
-
-
-def _chosen(operand: Any, weight: Any) -> tuple[Any, Any]:
-    """An operand whose tangent is dropped, not multiplied, where its weight is 0: it may be no number there."""
-    if isinstance(operand, Dual):
-        operand = operand.mapped(operand.value, lambda t: xp.where(weight == 0, 0.0, t))
-    return operand, weight
-
-
-def _extreme_along(name: str, sign: float) -> Callable[..., Any]:
-    """The rule of ``max`` and ``min`` along axes."""
-
-    def apply(self: Dual, a: Any, axis: Any = None, keepdims: bool = False) -> Any:
-        found = getattr(xp, name)(a.value, axis=axis, keepdims=True)
-        tied = xp.where(a.value == found, 1.0, 0.0)
-        weight = tied / xp.sum(tied, axis=axis, keepdims=True)
-        if self.sharpness is not None:
-            smooth = (xp.min(a.value, axis=axis, keepdims=True) > 0) & (found < np.inf)
-            safe, of = xp.where(smooth, a.value, 1.0), xp.where(smooth, found, 1.0)
-            power = (safe / of if sign > 0 else of / safe) ** self.sharpness
-            soft = power / xp.sum(power, axis=axis, keepdims=True) * of / safe
-            weight = xp.where(smooth, soft, weight)
-        value = found if keepdims else xp.squeeze(found, axis=axis)
-
-        def change(tangent: Any) -> Any:
-            return xp.sum(xp.where(weight == 0, 0.0, weight * tangent), axis=axis, keepdims=keepdims)
-
-        return a.mapped(value, change)
-
-    return apply
-
-
-def _clip(self: Dual, a: Any, low: Any, high: Any) -> Any:
-    return xp.minimum(xp.maximum(a, low), high)
-
-
-# -- rules: shapes ---------------------------------------------------------------------------------------------------
-
-
-def _sum(self: Dual, a: Any, axis: Any = None, keepdims: bool = False) -> Any:
-    axes = range(a.ndim) if axis is None else axis if isinstance(axis, tuple) else (axis,)
+def _extreme_along(a: Dual, axis: Any, keepdims: bool, largest: bool) -> Any:
+    axes = behind(axis, a.ndim)
+    found, weight = extreme_along(a.value, axes, largest)
 
     def change(tangent: Any) -> Any:
-        raised = _raised(tangent, a.ndim)
-        once = int(np.prod([a.shape[i] for i in axes if raised.shape[i] == 1], dtype=np.int64))
-        total = xp.sum(raised, axis=axis, keepdims=keepdims)
-        return total * float(once) if once != 1 else total
+        return xp.sum(xp.where(weight == 0, 0.0, weight * tangent), axis=axes, keepdims=keepdims)
 
-    return a.mapped(xp.sum(a.value, axis=axis, keepdims=keepdims), change)
+    return a.mapped(found if keepdims else xp.squeeze(found, axis=axes), change)
+
+
+def _rounded(name: str) -> Callable[..., Any]:
+    def apply(a: Any) -> Any:
+        value, slope = rounded(name, a.value)
+        return Dual(value, _linear(value, (a, slope)).tangents, a, name == "ceil")
+
+    return apply
+
+
+def _where(condition: Any, a: Any, b: Any) -> Any:
+    picked, left, right = map(value_of, (condition, a, b))
+    value = xp.where(picked, left, right)
+    if value.dtype == bool:
+        return Flag(value, lambda: xp.where(picked, margin_of(a), margin_of(b)))
+    mine, others = (i.tangents if isinstance(i, Dual) else {} for i in (a, b))
+
+    def tangent(found: Mapping[Any, Any], key: Any) -> Any:
+        return lifted(found[key], value.ndim) if key in found else 0.0
+
+    found = {k: xp.where(picked, tangent(mine, k), tangent(others, k)) for k in {**mine, **others}}
+    return Dual(value, found) if isinstance(a, Dual) or isinstance(b, Dual) else value
+
+
+def _sum(a: Dual, axis: Any = None, keepdims: bool = False) -> Any:
+    axes = behind(axis, a.ndim)
+    return a.mapped(xp.sum(a.value, axis=axes, keepdims=keepdims), lambda t: total(t, a.shape, axes, keepdims))
+
+
+def _along(a: Any, axis: Any) -> list[Any]:
+    """The rows of an array along an axis, each with size 1 along it."""
+    (place,) = behind(axis, a.ndim)
+    after = (slice(None),) * (-place - 1)
+    return [a[(..., slice(i, i + 1), *after)] for i in range(a.shape[place])]
+
+
+# -- rules: shapes -----------------------------------------------------------------------------------------------------
 
 
 def _whole(name: str) -> Callable[..., Any]:
-    """The rule of a linear function that needs every row of a tangent."""
+    """The rule of a linear function along an axis that needs every row of a tangent."""
 
-    def apply(self: Dual, a: Any, *arguments: Any, **options: Any) -> Any:
-        function = getattr(xp, name)
-        value = function(a.value, *arguments, **options)
-        return a.mapped(value, lambda t: function(xp.broadcast_to(t, a.shape), *arguments, **options))
+    def apply(a: Any, *arguments: Any, axis: int) -> Any:
+        function, (place,) = getattr(xp, name), behind(axis, a.ndim)
+        value = function(a.value, *arguments, axis=place)
+        return a.mapped(value, lambda t: function(spread(t, a.shape), *arguments, axis=place))
 
     return apply
 
 
-def _reshape(self: Dual, a: Any, shape: tuple[int, ...]) -> Any:
-    value, added = xp.reshape(a.value, shape), len(shape) - a.ndim
-    if added >= 0 and tuple(shape[added:]) == a.shape and set(shape[:added]) <= {1}:
-        return a.mapped(value, lambda t: _raised(t, len(shape)))
-    return a.mapped(value, lambda t: xp.reshape(xp.broadcast_to(t, a.shape), shape))
+def _shaped(a: Any, value: Any) -> Any:
+    """What was reshaped to ``value``: where only axes of size 1 come and go, tangents stay on their own axes."""
+    if isinstance(a, Flag):
+        return Flag(value, lambda: xp.reshape(margin_of(a), value.shape))
+    new = np.shape(value)
+    found = a.mapped(value, lambda t: reshaped(t, a.shape, new))
+    found.unrounded, found.up = None if a.unrounded is None else xp.reshape(a.unrounded, new), a.up
+    return found
 
 
-def _broadcast_to(self: Dual, a: Any, shape: tuple[int, ...]) -> Any:
-    return Dual(xp.broadcast_to(a.value, shape), a.tangents, self.sharpness)
+def _broadcast_to(a: Any, shape: Any) -> Any:
+    value = xp.broadcast_to(a.value, shape)
+    if isinstance(a, Flag):
+        return Flag(value, lambda: xp.broadcast_to(margin_of(a), shape))
+    found = a.mapped(value, lambda t: lifted(t, value.ndim))
+    found.unrounded, found.up = None if a.unrounded is None else xp.broadcast_to(a.unrounded, shape), a.up
+    return found
 
 
-def _asarray(self: Dual, a: Any) -> Any:
-    return Dual(xp.asarray(a.value), a.tangents, self.sharpness)
+def _concatenate(parts: Any, axis: int = 0) -> Any:
+    value = xp.concatenate([xp.asarray(value_of(p)) for p in parts], axis=axis)
+    (place,) = behind(axis, value.ndim)
+    sizes = [np.shape(value_of(p))[place] for p in parts]
+    keys = dict.fromkeys(k for p in parts if isinstance(p, Dual) for k in p.tangents)
+    of = [p.tangents if isinstance(p, Dual) else {} for p in parts]
+    return Dual(value, {k: joined([t.get(k) for t in of], sizes, place, value.dtype) for k in keys})
 
 
-def _concatenate(self: Dual, parts: Any, axis: int = 0) -> Any:
-    value = xp.concatenate([xp.asarray(plain(p)) for p in parts], axis=axis)
-    rank, place = value.ndim, axis % value.ndim
-    sizes = [np.shape(plain(p))[place] for p in parts]
-    found: dict[Any, Any] = {}
-    for key in dict.fromkeys(k for p in parts if isinstance(p, Dual) for k in p.tangents):
-        tangents = [_raised(p.tangents.get(key, 0.0) if isinstance(p, Dual) else 0.0, rank) for p in parts]
-        common = [max(t.shape[i] for t in tangents) for i in range(rank)]
-        shapes = [tuple(size if i == place else n for i, n in enumerate(common)) for size in sizes]
-        found[key] = xp.concatenate(
-            [xp.asarray(xp.broadcast_to(t, s), dtype=value.dtype) for t, s in zip(tangents, shapes, strict=True)],
-            axis=axis,
-        )
-    return Dual(value, found, self.sharpness)
+def _take(a: Any, indices: Any, axis: int) -> Any:
+    value = xp.take(a.value, indices, axis=axis)
+    if isinstance(a, Flag):
+        return Flag(value, lambda: xp.take(margin_of(a), indices, axis=axis))
+    (place,) = behind(axis, a.ndim)
+    return a.mapped(
+        value,
+        lambda t: t if t.shape[place] == 1 and np.ndim(indices) == 1
+        else xp.take(spread(t, a.shape), indices, axis=place),
+    )  # fmt: skip
 
 
-_OF_VALUES = (
-    "logical_not", "logical_and", "logical_or", "zeros_like", "ones_like", "ndim", "shape", "argsort", "argmax",
-    "argmin", "isfinite", "sign",
-)  # fmt: skip
+def _take_along_axis(a: Any, indices: Any, axis: int) -> Any:
+    (place,) = behind(axis, a.ndim)
 
-_SLOPES: dict[str, Callable[[Any, Any], Any]] = {
-    "exp": lambda a, value: value,
-    "expm1": lambda a, value: value + 1.0,
-    "log": lambda a, value: _guarded(a > 0, a, lambda x: 1.0 / x),
-    "log2": lambda a, value: _guarded(a > 0, a, lambda x: 1.4426950408889634 / x),
-    "log1p": lambda a, value: _guarded(a > -1, 1.0 + a, lambda x: 1.0 / x),
-    "sqrt": lambda a, value: _guarded(a > 0, value, lambda root: 0.5 / root),
+    def change(tangent: Any) -> Any:
+        return xp.take_along_axis(spread(tangent, a.shape), spread(indices[None], indices.shape), axis=place)
+
+    return a.mapped(xp.take_along_axis(a.value, indices, axis=place), change)
+
+
+# -- rules: flags ------------------------------------------------------------------------------------------------------
+
+
+def _comparison(function: Callable[[Any, Any], Any], margin: Callable[[Any, Any], Any]) -> Callable[..., Any]:
+    return lambda a, b: Flag(function(value_of(a), value_of(b)), lambda: margin(a, b))
+
+
+def _equality(function: Callable[[Any, Any], Any]) -> Callable[..., Any]:
+    return _comparison(function, lambda a, b: np.where(function(value_of(a), value_of(b)), 1.0, -1.0))
+
+
+def _above(a: Any, b: Any) -> Any:
+    return (a - b) / (xp.abs(a) + xp.abs(b) + TINY)
+
+
+def _least(a: Any, b: Any) -> Any:
+    """The exact smaller number, whatever companion is set."""
+    return xp.where(value_of(a) <= value_of(b), a, b)
+
+
+def _and(a: Any, b: Any) -> Flag:
+    return Flag(xp.logical_and(value_of(a), value_of(b)), lambda: _least(margin_of(a), margin_of(b)))
+
+
+def _or(a: Any, b: Any) -> Flag:
+    return Flag(xp.logical_or(value_of(a), value_of(b)), lambda: -_least(-margin_of(a), -margin_of(b)))
+
+
+def _not(a: Any) -> Flag:
+    return Flag(xp.logical_not(value_of(a)), lambda: -margin_of(a))
+
+
+_OF_VALUES = ("zeros_like", "ones_like", "ndim", "shape", "argsort", "argmax", "argmin", "isfinite", "sign")
+
+_OF_BOTH: dict[str, Callable[..., Any]] = {  # flags keep their margins
+    "where": _where,
+    "reshape": lambda a, shape: _shaped(a, xp.reshape(a.value, shape)),
+    "expand_dims": lambda a, axis: _shaped(a, xp.expand_dims(a.value, axis)),
+    "squeeze": lambda a, axis: _shaped(a, xp.squeeze(a.value, axis)),
+    "broadcast_to": _broadcast_to,
+    "take": _take,
+    "asarray": lambda a: a,
+    "less": _comparison(operator.lt, lambda a, b: _above(b, a)),
+    "less_equal": _comparison(operator.le, lambda a, b: _above(b, a)),
+    "greater": _comparison(operator.gt, _above),
+    "greater_equal": _comparison(operator.ge, _above),
+    "equal": _equality(operator.eq),
+    "not_equal": _equality(operator.ne),
+    **dict.fromkeys(("logical_and", "bitwise_and"), _and),
+    **dict.fromkeys(("logical_or", "bitwise_or"), _or),
+    **dict.fromkeys(("logical_not", "invert"), _not),
 }
 
 _RULES: dict[str, Callable[..., Any]] = {
-    **{name: _smooth(name, slope) for name, slope in _SLOPES.items()},
-    **{name: _straight(name) for name in ("ceil", "floor", "round")},
-    "abs": _abs,
-    "where": _where,
-    "maximum": _extreme("maximum", 1.0),
-    "minimum": _extreme("minimum", -1.0),
-    "max": _extreme_along("max", 1.0),
-    "min": _extreme_along("min", -1.0),
-    "clip": _clip,
+    **_OF_BOTH,
+    **{name: _elementwise(name) for name in SLOPES},
+    **{name: _rounded(name) for name in ("ceil", "floor", "round")},
+    "rint": _rounded("round"),
+    "maximum": lambda a, b: _extreme(a, b, True),
+    "minimum": lambda a, b: _extreme(a, b, False),
+    "max": lambda a, axis=None, keepdims=False: _extreme_along(a, axis, keepdims, True),
+    "min": lambda a, axis=None, keepdims=False: _extreme_along(a, axis, keepdims, False),
+    "clip": lambda a, low, high: xp.minimum(xp.maximum(a, low), high),
     "sum": _sum,
+    "prod": lambda a, axis: xp.squeeze(reduce(operator.mul, _along(a, axis)), axis),
+    "cumprod": lambda a, axis: xp.concatenate(list(accumulate(_along(a, axis), operator.mul)), axis),
     "cumsum": _whole("cumsum"),
-    "expand_dims": _whole("expand_dims"),
     "roll": _whole("roll"),
-    "reshape": _reshape,
-    "broadcast_to": _broadcast_to,
-    "asarray": _asarray,
     "concatenate": _concatenate,
+    "take_along_axis": _take_along_axis,
 }

@@ -13,12 +13,13 @@ from typing import Any
 
 import numpy as np
 
+from .dual import Dual, margin_of, value_of
 from .errors import PerfgridError
 from .namespace import xp
 from .plan import Plan, Quantity
 from .registry import Registry
 from .resolver import Node
-from .smooth import Sloped, margin_of, smoothing, value_of
+from .slopes import smoothing
 from .space import Axis, Key, Partition, Space
 from .stages import small_values
 
@@ -125,7 +126,7 @@ def bring(value: Any, source: Key, target: Key) -> Any:
 
 
 class PointFunction:
-    """Wanted quantities, margins of constraints and counts at listed designs, with their derivatives (`smooth`).
+    """Wanted quantities, margins of constraints and counts at listed designs, with their derivatives (`dual`).
 
     A design is a row of every axis; quantities that do not depend on what is free are gathered for it (`gathered`). A
     count is a quantity below the free ones whose formula ends in a rounding: it is left open, or fixed to a whole
@@ -168,12 +169,12 @@ class PointFunction:
                 if node.host is not None:
                     arguments = [value_of(a) for a in arguments]
                 result = self.function.ranked(node.function(*arguments))
-                if isinstance(result, Sloped) and result.unrounded is not None and not any(
+                if isinstance(result, Dual) and result.unrounded is not None and not any(
                     size > 1 for size in self.plan.quantities[node.name].inner
                 ):  # fmt: skip
                     self.counts[node.name] = result.up
                     unrounded[node.name] = result.unrounded
-                    result = result.unrounded if temperature else Sloped(result.value, result.slope)
+                    result = result.unrounded if temperature else Dual(result.value, result.tangents)
                     if node.name in counts:
                         given = np.reshape(counts[node.name], lead + (1,) * inner)
                         result = xp.where(np.isnan(given), result, given)

@@ -11,6 +11,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from numpy.lib.mixins import NDArrayOperatorsMixin
 
 
 class Ruled:
@@ -19,6 +20,20 @@ class Ruled:
     def apply(self, name: str, arguments: tuple[Any, ...], options: dict[str, Any]) -> Any:
         """The value of the function ``xp.<name>``."""
         raise NotImplementedError
+
+
+class Arraylike(NDArrayOperatorsMixin, Ruled):
+    """A value that NumPy's own operators and functions take too: they mean what ``xp`` of their name means."""
+
+    __slots__ = ()
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
+        if method != "__call__" or options.pop("out", (self,))[0] is not self or options:  # x += y makes a new x
+            return NotImplemented
+        return self.apply(ufunc.__name__, inputs, options)
+
+    def __array_function__(self, function: Any, types: Any, args: Any, options: Any) -> Any:
+        return self.apply(function.__name__, args, options)
 
 
 def _ruled(values: tuple[Any, ...]) -> Ruled | None:

@@ -9,70 +9,29 @@ reach, or reaches with slope 0 everywhere, costs nothing.
 
 from __future__ import annotations
 
+import operator
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 from functools import reduce
-from itertools import product
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .dual import Dual
-from .errors import PerfgridError, nearest
+from .dual import Dual, value_of
+from .errors import PerfgridError
 from .namespace import xp
+from .parameters import Parameter
 from .plan import Plan
+from .slopes import smoothing
 from .space import Key
 from .stages import Evaluation, Kernel, Progress, TileKey, bring
+from .tangents import elasticity, elements_of, lifted, same, turn
 
 TILE_POINTS = 2**18  # a tile holds the tangents of all parameters of a chunk
 MOST_AT_ONCE = 24  # parameters of a chunk
-
-
-@dataclass(frozen=True)
-class Parameter:
-    """One direction of differentiation: a given quantity, or one label of it along each of its inner axes."""
-
-    name: str
-    quantity: str
-    inner: tuple[int, ...]  # the row along each inner axis; -1 where it does not lie on the axis
-
-    def mask(self, value: np.ndarray) -> np.ndarray:
-        """1 where this parameter moves the quantity and 0 elsewhere, in the quantity's inner shape."""
-        sizes = value.shape[value.ndim - len(self.inner) :]
-        result = np.zeros(sizes)
-        result[tuple(slice(None) if row < 0 else slice(row, row + 1) for row in self.inner)] = 1.0
-        return result
-
-
-def parameters_of(plan: Plan, names: Iterable[str]) -> tuple[Parameter, ...]:
-    """The parameters of the named given quantities; a vector along inner axes has one per label, ``name[label]``.
-
-    ``name[label]`` names one of them. Raises PerfgridError for a name that the plan's outputs do not rest on.
-    """
-    inner, found = plan.registry.inner, dict[str, Parameter]()
-    for text in names:
-        name, _, rest = text.partition("[")
-        if name not in plan.graph.leaves:
-            raise PerfgridError(
-                f"the outputs do not rest on a given quantity {name!r}{nearest(name, plan.graph.leaves)}"
-            )
-        shape = plan.quantities[name].inner
-        if all(size == 1 for size in shape):
-            members = {name: Parameter(name, name, (-1,) * len(shape))}
-        else:
-            rows = product(*(range(size) if size > 1 else (-1,) for size in shape))
-            members = {}
-            for row in rows:
-                labels = [inner.labels[axis][r] for axis, r in zip(inner.names, row, strict=True) if r >= 0]
-                label = f"{name}[{','.join(labels)}]"
-                members[label] = Parameter(label, name, row)
-        if rest and text not in members:
-            raise PerfgridError(f"{name!r} has no part {text!r}{nearest(text, members)}")
-        found |= {text: members[text]} if rest else members
-    return tuple(found.values())
+VECTOR = 8  # what a processor computes at once: chunks are filled up with zeros, which is quicker
 
 
 class Sensitivity(Evaluation):
@@ -91,7 +50,7 @@ class Sensitivity(Evaluation):
     ):
         """``relative``: elasticities d ln output / d ln parameter (0 where the output is 0), else derivatives.
 
-        ``sharpness``: None for exact derivatives, else as in `engine.dual`. PerfgridError for a label or flag as
+        ``sharpness``: None for exact derivatives, else as in `engine.slopes`. PerfgridError for a label or flag as
         output.
         """
         for name in outputs:
@@ -102,6 +61,7 @@ class Sensitivity(Evaluation):
         self.small_tangents: dict[str, dict[str, np.ndarray]] = {}  # quantity -> parameter -> tangent
         self.results: dict[str, str] = {}  # what the grid makes of what is asked for -> output
         self._stacks: dict[str, np.ndarray] = {}
+        self.signs: dict[str, float] = {}  # of the parameters that reach the grid, relative to their columns
         self._relevant = self._reached(plan)
         super().__init__(plan, dtype, tile_points, progress)
 
@@ -130,17 +90,19 @@ class Sensitivity(Evaluation):
         for name in plan.graph.leaves:
             given = self._given(name)
             seeds = {
-                p.name: (given if self.relative else 1.0) * p.mask(given) for p in self.parameters if p.quantity == name
+                p.name: ((given if self.relative else 1.0) * p.mask(given))[None]
+                for p in self.parameters
+                if p.quantity == name
             }
-            values[name] = self._settled(name, Dual(given, seeds, self.sharpness)) if seeds else given
-        with np.errstate(all="ignore"):
+            values[name] = self._settled(name, Dual(given, seeds)) if seeds else given
+        with np.errstate(all="ignore"), smoothing(sharpness=self.sharpness):
             for node in plan.graph.nodes.values():
                 quantity = plan.quantities[node.name]
                 if not quantity.small:
                     continue
                 arguments = [_brought(values[a], plan.quantities[a].key, quantity.key) for a in node.arguments]
                 if node.name not in self._relevant:
-                    arguments = [a.value if isinstance(a, Dual) else a for a in arguments]
+                    arguments = [value_of(a) for a in arguments]
                 values[node.name] = self._settled(node.name, node.function(*arguments))
                 for argument in set(node.arguments):
                     left[argument] -= 1
@@ -149,16 +111,16 @@ class Sensitivity(Evaluation):
         found = {}
         for name in kept:
             value = values[name]
-            found[name] = value.value if isinstance(value, Dual) else value
+            found[name] = value_of(value)
             if isinstance(value, Dual):
-                self.small_tangents[name] = dict(value.tangents)
+                self.small_tangents[name] = {k: t[0] for k, t in value.tangents.items()}
         self.seconds["small"] = time.perf_counter() - start
         return found
 
     def _settled(self, name: str, result: Any) -> Any:
         """A result in the shape of its quantity; tangents that are 0 everywhere are dropped."""
         shape = self.plan.quantities[name].shape
-        value = np.asarray(result.value if isinstance(result, Dual) else result)
+        value = np.asarray(value_of(result))
         value = value if value.dtype == bool else value.astype(np.float64, copy=False)
         value = np.broadcast_to(value.reshape((1,) * (len(shape) - value.ndim) + value.shape), shape)
         if not isinstance(result, Dual):
@@ -167,8 +129,8 @@ class Sensitivity(Evaluation):
         for key, tangent in result.tangents.items():
             tangent = np.asarray(tangent)
             if tangent.any():
-                tangents[key] = tangent.reshape((1,) * (len(shape) - tangent.ndim) + tangent.shape)
-        return Dual(value, tangents, self.sharpness) if tangents else value
+                tangents[key] = lifted(tangent, len(shape))
+        return Dual(value, tangents) if tangents else value
 
     # -- tile stage -----------------------------------------------------------------------------------------------
 
@@ -192,19 +154,33 @@ class Sensitivity(Evaluation):
         return found
 
     def _stack(self, read: Collection[str]) -> None:
-        """Put the tangents of each small quantity that the grid reads side by side along a last axis, in chunks."""
+        """Put the tangents of each small quantity that the grid reads side by side along a last axis, in chunks.
+
+        Parameters that act alike, as a bandwidth and its efficiency do, share a column, up to its sign.
+        """
         tangents = {name: found for name, found in self.small_tangents.items() if name in read}
-        reaching = {parameter for found in tangents.values() for parameter in found}
-        self.stacked = [p.name for p in self.parameters if p.name in reaching]
+        self.stacked: list[list[str]] = []
+        distinct: list[dict[str, np.ndarray]] = []
+        for parameter in self.parameters:
+            mine = {name: found[parameter.name] for name, found in tangents.items() if parameter.name in found}
+            for first in list(mine.values())[:1]:  # a parameter that does not reach the grid has none
+                self.signs[parameter.name] = sign = float(np.sign(first[first != 0][0]))
+                mine = {name: tangent * sign for name, tangent in mine.items()}
+                column = next((i for i, other in enumerate(distinct) if same(mine, other)), len(distinct))
+                if column == len(distinct):
+                    distinct.append(mine)
+                    self.stacked.append([])
+                self.stacked[column].append(parameter.name)
         count = max(len(self.stacked), 1)
-        self.chunks = -(-count // MOST_AT_ONCE)
-        self.width = -(-count // self.chunks)
-        column = {name: i for i, name in enumerate(self.stacked)}
+        even = -(-count // -(-count // MOST_AT_ONCE))
+        self.width = VECTOR * -(-even // VECTOR)
+        self.chunks = -(-count // self.width)
         for name, found in tangents.items():
             shape = np.max([t.shape for t in found.values()], axis=0)
             stack = np.zeros((*shape, self.chunks * self.width), self.dtype)
-            for parameter, tangent in found.items():
-                stack[..., column[parameter]] = tangent
+            for column, mine in enumerate(distinct):
+                if name in mine:
+                    stack[..., column] = mine[name]
             self._stacks[self._entered(name, shape)] = stack
 
     def _entered(self, name: str, shape: Sequence[int], label: str = "d {}") -> str:
@@ -234,9 +210,35 @@ class Sensitivity(Evaluation):
                 slopes, small = self.quantities[f"d {argument}"], self.plan.quantities[argument].small
                 host_key = self._host_key(slopes, self._tile_key(slopes), key) if small else None
                 inputs.append((f"d {argument}", host_key))
-                elements[argument] = _elements(self.plan.quantities[argument].inner)
+                elements[argument] = elements_of(self.plan.quantities[argument].inner)
         takes = [self._takes(self._input_key(*i), key) for i in inputs]
         count, rank = len(kernel.inputs), len(kernel.quantity.shape)
+
+        def chained(given: Sequence[Any]) -> Any:
+            """The tangents from values and tangents that lie on the rows of the result; None if all are 0."""
+            made = {argument: value for (argument, _), value in zip(kernel.inputs, given, strict=False)}
+            tangents = dict(zip(elements, given[count:], strict=True))
+            for argument, found in elements.items():
+                seeds = {
+                    (argument, i): lifted(mask[None].astype(self.dtype), rank) for i, (_, mask) in enumerate(found)
+                }
+                made[argument] = Dual(made[argument], seeds)
+            with smoothing(sharpness=self.sharpness):
+                for current in kernel.fused:
+                    made[current] = nodes[current].function(*(made[a] for a in nodes[current].arguments))
+            result = made[name]
+            if not isinstance(result, Dual) or not result.tangents:
+                return None
+
+            def behind(array: Any) -> Any:
+                return xp.reshape(array, (1,) * (rank - array.ndim) + array.shape + (1,))
+
+            terms = []
+            for (argument, i), slope in result.tangents.items():
+                place, tangent = elements[argument][i][0], tangents[argument]
+                terms.append(behind(slope[0]) * (tangent if len(elements[argument]) == 1 else tangent[place]))
+            found = reduce(operator.add, terms)
+            return elasticity(behind(result.value), found) if relative else found
 
         def total(*given: Any) -> Any:
             gathered = []
@@ -244,39 +246,20 @@ class Sensitivity(Evaluation):
                 for axis, index in found:
                     value = jnp.take(value, index, axis=axis, mode="clip")
                 gathered.append(value)
-            made = {argument: value for (argument, _), value in zip(kernel.inputs, gathered, strict=False)}
-            tangents = dict(zip(elements, gathered[count:], strict=True))
-            for argument, found in elements.items():
-                seeds = {(argument, i): mask.astype(self.dtype) for i, (_, mask) in enumerate(found)}
-                made[argument] = Dual(made[argument], seeds, self.sharpness)
-            for current in kernel.fused:
-                made[current] = nodes[current].function(*(made[a] for a in nodes[current].arguments))
-            result = made[name]
-            if not isinstance(result, Dual):
-                return None
+            return chained(gathered)
 
-            def raised(array: Any) -> Any:
-                array = jnp.asarray(array)
-                return jnp.reshape(array, (1,) * (rank - array.ndim) + array.shape + (1,))
-
-            slopes = [(raised(slope), tangents[a][elements[a][i][0]]) for (a, i), slope in result.tangents.items()]
-            found = reduce(jnp.add, (slope * tangent for slope, tangent in slopes))
-            return _relative(raised(result.value), found) if relative else found
-
-        with jax.enable_x64(self.dtype == np.float64):
-            traced = jax.eval_shape(total, *(self._probe(*i) for i in inputs)) if elements else None
-        if traced is None:
+        with np.errstate(all="ignore"):
+            tried = chained([self._probe(*i) for i in inputs]) if elements else None
+        if tried is None:
             return []
-        if traced.dtype != self.dtype:
-            raise PerfgridError(f"the derivative of {name!r} is {traced.dtype} on a {self.dtype} grid")
-        label = self._entered(name, traced.shape[:-1], "elasticity of {}" if relative else "d {}")
+        label = self._entered(name, tried.shape[:-1], "elasticity of {}" if relative else "d {}")
         return [self._made(label, inputs, total, kernel.fused)]
 
-    def _probe(self, name: str, key: TileKey | None) -> jax.ShapeDtypeStruct:
-        """An input as if every axis that tiles cut had size 2, which shows whether a result varies along it."""
+    def _probe(self, name: str, key: TileKey | None) -> np.ndarray:
+        """Ones of size 2 along every axis on which an input lies, which show whether a result varies along it."""
         quantity = self.quantities[name]
-        sizes = tuple(1 if k is None else getattr(k, "size", 2) for k in self._input_key(name, key))
-        return jax.ShapeDtypeStruct(sizes + quantity.inner, bool if quantity.flag else self.dtype)
+        sizes = tuple(1 if k is None else 2 for k in self._input_key(name, key))
+        return np.ones(sizes + quantity.inner, bool if quantity.flag else self.dtype)
 
     def _over_value(self, kernel: Kernel) -> list[Kernel]:
         """The function that makes elasticities of tangents that are there."""
@@ -287,7 +270,7 @@ class Sensitivity(Evaluation):
         shape = [1 if k is None else 2 for k in kernel.quantity.key] + list(kernel.quantity.inner)
         label = self._entered(name, shape, "elasticity of {}")
         inputs: list[tuple[str, TileKey | None]] = [(name, None), (tangents.name, None)]
-        return [self._made(label, inputs, lambda value, tangent: _relative(value[..., None], tangent), [])]
+        return [self._made(label, inputs, lambda value, tangent: elasticity(value[..., None], tangent), [])]
 
     def _made(
         self, label: str, inputs: list[tuple[str, TileKey | None]], result: Callable[..., Any], fused: list[str]
@@ -296,15 +279,18 @@ class Sensitivity(Evaluation):
         shape = (*self._tile_sizes(self._tile_key(quantity)), *quantity.inner)
 
         def function(_buffer: Any, *given: Any) -> Any:
-            return jnp.broadcast_to(result(*given), shape)
+            found = result(*given)
+            if found.dtype != self.dtype:
+                raise PerfgridError(f"the {label} is {found.dtype} on a {self.dtype} grid")
+            return jnp.broadcast_to(found, shape)
 
         function.__name__ = label.replace(" ", "_")
         return Kernel(quantity, inputs, fused, function, shape)
 
     # -- results --------------------------------------------------------------------------------------------------
 
-    def chunk(self, number: int) -> list[str]:
-        """Make the next `run` about one chunk of the parameters; their names, in the order of the last axis."""
+    def chunk(self, number: int) -> list[list[str]]:
+        """Make the next `run` about one chunk of the parameters; their names, alike ones together, by the last axis."""
         first = number * self.width
         for label, stack in self._stacks.items():
             self._cast[label] = np.ascontiguousarray(stack[..., first : first + self.width])
@@ -328,36 +314,21 @@ class Sensitivity(Evaluation):
         found = {o: np.zeros((len(rows), *shapes[o]), self.dtype) for o in self.outputs}
         for output in self.outputs:
             for parameter, tangent in self.small_tangents.get(output, {}).items():
-                tangent = _relative(self.small[output], tangent) if self.relative else tangent
+                tangent = elasticity(self.small[output], tangent) if self.relative else tangent
                 found[output][rows[parameter]] = self.expanded(tangent, self.quantities[output].key)
         for number in range(self.chunks if self.kernels else 0):
-            names = self.chunk(number)
+            columns = [(c, p) for c, alike in enumerate(self.chunk(number)) for p in alike]
             for tile in self.run():
                 for name in tile.values:
                     where, value = self.placed(tile, name)
                     if name in self.results:
-                        for column, parameter in enumerate(names):
-                            found[self.results[name]][rows[parameter]][where[:-1]] = value[..., column]
+                        whole = found[self.results[name]]
+                        targets = [(whole[rows[p]][where[:-1]], c, self.signs[p]) for c, p in columns]
+                        turn(targets, value)
                     elif number == 0:
                         values[name][where] = value
                     del value
         return values, found
-
-
-def _elements(inner: Sequence[int]) -> list[tuple[Any, np.ndarray]]:
-    """For each element of a quantity's inner axes where to find it in stacked tangents, and 1 there and 0 elsewhere."""
-    found = []
-    for place in product(*(range(size) for size in inner)):
-        mask = np.zeros(tuple(inner))
-        mask[place] = 1.0
-        found.append(((Ellipsis, *(slice(i, i + 1) for i in place), slice(None)), mask))
-    return found
-
-
-def _relative(value: Any, tangent: Any) -> Any:
-    """A tangent over its value; 0 where the value is 0."""
-    zero = value == 0
-    return xp.where(zero, 0.0, tangent / xp.where(zero, 1.0, value))
 
 
 def _brought(value: Any, source: Key, target: Key) -> Any:
@@ -366,6 +337,6 @@ def _brought(value: Any, source: Key, target: Key) -> Any:
         return bring(value, source, target)
     tangents = {}
     for key, tangent in value.tangents.items():
-        own = tuple(p if size > 1 else None for p, size in zip(source, tangent.shape, strict=False))
-        tangents[key] = bring(tangent, own, target)
-    return Dual(bring(value.value, source, target), tangents, value.sharpness)
+        own = tuple(p if size > 1 else None for p, size in zip(source, tangent.shape[1:], strict=False))
+        tangents[key] = bring(tangent[0], own, target)[None]
+    return Dual(bring(value.value, source, target), tangents)

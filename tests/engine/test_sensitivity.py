@@ -6,8 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perfgrid.engine import InnerAxes, PerfgridError, Registry, formula, replay, resolve, xp
+from perfgrid.engine.parameters import parameters_of
 from perfgrid.engine.plan import Plan
-from perfgrid.engine.sensitivity import Sensitivity, parameters_of
+from perfgrid.engine.sensitivity import Sensitivity
 from perfgrid.engine.space import Axis, Space
 
 from . import toys
@@ -74,6 +75,7 @@ def test_more_parameters_than_a_chunk_holds(monkeypatch):
     parameters = parameters_of(plan, [n for n in NAMES if n in plan.graph.leaves])
     whole = Sensitivity(plan, ("order_time", "slack"), parameters, dtype="float64")
     monkeypatch.setattr("perfgrid.engine.sensitivity.MOST_AT_ONCE", 2)
+    monkeypatch.setattr("perfgrid.engine.sensitivity.VECTOR", 1)
     parts = Sensitivity(plan, ("order_time", "slack"), parameters, dtype="float64", tile_points=500)
     assert parts.chunks > 1
     for output, array in whole.derivatives()[1].items():
@@ -140,6 +142,31 @@ def test_a_vector_has_one_parameter_for_each_label(small_points):
         np.testing.assert_allclose(np.take(array[0], row, axis=kind), shares[0] * of_near, rtol=1e-14)
         np.testing.assert_allclose(np.take(array[1], row, axis=kind), shares[1] * of_far, rtol=1e-14)
     np.testing.assert_array_equal(array[2], 1.0)
+
+
+@formula(unit="1/s", source="toy")
+def speed(rate, share, delay):
+    """What is left of a rate."""
+    return rate * share / delay
+
+
+@formula(unit="s", source="toy")
+def flight_time(volume, speed):
+    """Time at that speed."""
+    return volume / speed
+
+
+def test_parameters_that_act_alike_are_computed_once():
+    """A rate, its share and, with the other sign, a delay reach the grid through their product alone."""
+    volumes, rates = np.linspace(3.1, 9.7, 9), np.array([4.0, 1.0, 2.0])
+    axes = (Axis("volume", volumes, {"volume": volumes}), Axis("rate", rates, {"rate": rates}))
+    space = Space(axes, {"share": 0.7, "delay": 1.3})
+    plan = Plan(Registry.collect([speed, flight_time]), space, ("flight_time",), small_points=3)
+    parameters = parameters_of(plan, ["rate", "volume", "delay", "share"])
+    evaluation = Sensitivity(plan, ("flight_time",), parameters, dtype="float64")
+    assert evaluation.stacked == [["rate", "delay", "share"], ["volume"]]
+    found = evaluation.derivatives()[1]["flight_time"].reshape(4, 27)
+    np.testing.assert_allclose(found, np.outer([-1.0, 1.0, 1.0, -1.0], np.ones(27)), rtol=1e-14)
 
 
 def test_steps_and_counts_have_no_slope_but_a_smooth_companion():

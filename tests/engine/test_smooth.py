@@ -27,7 +27,9 @@ FUNCTIONS = {
     "transcendental": lambda x, y: (
         xp.exp(-x) * xp.log(y + 1) + xp.sqrt(x * y) + xp.log1p(x) + xp.expm1(-y) + xp.log2(y)
     ),
-    "choice": lambda x, y: xp.where(x > y, x * y, x / y) + xp.maximum(x, 2 * y) + xp.minimum(x * x, y) + xp.abs(x - y),
+    "choice": lambda x, y: (
+        xp.where(x > y, x * y, x / y) + xp.maximum(x, 2 * y) + xp.minimum(x * x, y) + xp.abs(x - 1.1 * y)
+    ),
     "rounding": lambda x, y: xp.ceil(x / y) * y + xp.floor(x) + x % y,
     "clip": lambda x, y: xp.clip(x, 1.0, 3.0) * y,
     "reductions": lambda x, y: (
@@ -38,7 +40,13 @@ FUNCTIONS = {
     "shapes": lambda x, y: (
         xp.reshape(xp.broadcast_to(x, (2, *np.shape(x))), (-1, 2))[:50] * xp.take(y, np.array([0, 2]), axis=-1)
     ),
-    "jax's own": lambda x, y: xp.cumsum(x * y, axis=-1) + xp.arctan(x),
+    "along an axis": lambda x, y: (
+        xp.cumsum(x * y, axis=-1)
+        + xp.roll(x, 1, axis=-1) * xp.cumprod(y, axis=-1)
+        + xp.expand_dims(x / y, 0)[0]
+        + xp.expand_dims(xp.prod(x, axis=-1), -1)
+        + xp.take_along_axis(x, xp.argsort(y, axis=-1), axis=-1)
+    ),
 }
 
 
@@ -92,3 +100,20 @@ def test_margins_tell_how_far_a_flag_is_from_turning_over():
         np.testing.assert_allclose(margin.value, [0.5, -0.5])
         np.testing.assert_allclose(margin.slope[0], [1 / 8, 3 / 8])  # d/dx (x - y)/(x + y)
     np.testing.assert_array_equal(margin_of(np.array([True, False])), [1.0, -1.0])
+
+
+def test_a_flag_of_whole_numbers_tells_its_margin_without_slopes():
+    x, _ = dual(np.array([2.2]), np.array([1.0]))
+    margin = margin_of(np.ceil(x) * 2.0 > 4.0)
+    np.testing.assert_allclose(margin.value, [0.2])  # (6 - 4)/(6 + 4)
+    assert not margin.tangents
+
+
+def test_updating_in_place_makes_a_new_number():
+    x, y = dual(np.array([2.0]), np.array([3.0]))
+    before = x
+    x += y
+    x *= 2.0
+    assert before.value == 2.0
+    assert x.value == 10.0
+    np.testing.assert_array_equal(x.slope, [[2.0], [2.0]])

@@ -13,8 +13,9 @@ import perfgrid as pg
 from perfgrid import PerfgridError
 from perfgrid.analysis.sensitivities import binding, binding_shares, ranked, time_balance
 from perfgrid.catalog.units import unit_registry
+from perfgrid.engine.parameters import parameters_of
 from perfgrid.engine.resolver import replay, resolve
-from perfgrid.engine.sensitivity import Sensitivity, parameters_of
+from perfgrid.engine.sensitivity import Sensitivity
 from perfgrid.sensitivity import numbers_of
 from perfgrid.study.selection import asking, selected
 from perfgrid.study.study import load_study
