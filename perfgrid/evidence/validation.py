@@ -17,6 +17,7 @@ from perfgrid.engine.explain import Explanation
 from perfgrid.engine.registry import Registry
 from perfgrid.formulas import BREAKDOWN, INNER, WORKLOADS
 from perfgrid.formulas.inference.anatomy import request_parts
+from perfgrid.intervals import Interval, intervals
 from perfgrid.run import evaluate, explain
 from perfgrid.study import Study
 
@@ -47,7 +48,12 @@ class Prediction:
     fits: bool | None = None  # whether the formulas say that the design fits the device memory
     label: str = ""  # its row in the study
     fitted: tuple[str, ...] = ()  # constants behind it that were fitted to step times
-    ends: tuple[float, float] | None = None  # of the interval in which 90 of 100 measurements are expected
+    interval: Interval | None = None  # in which 90 of 100 measurements are expected
+
+    @property
+    def ends(self) -> tuple[float, float] | None:
+        """The ends of that interval; None where none is stated or nothing is predicted."""
+        return None if self.interval is None or self.predicted is None else (self.interval.low, self.interval.high)
 
     @property
     def covered(self) -> bool | None:
@@ -308,13 +314,17 @@ def _evaluated(mapped: Designs, workload: str) -> tuple[dict[str, Prediction], S
     )
     result = evaluate(study, small_points=WHOLE)
     count = len(mapped.rows)
+    steps = [i for i, row in enumerate(mapped.rows) if row.quantity == "step_time"]
+    ends = dict(zip(steps, intervals(study, [(i,) for i in steps]), strict=True))
     columns = {str(name): _column(array, count) for name, array in result.data_vars.items()}
     constraints = {str(n): a.attrs for n, a in result.data_vars.items() if a.attrs.get("constraint") == "illegal"}
     found: dict[str, Prediction] = {}
     for i, row in enumerate(mapped.rows):
         at = {name: values[i] for name, values in columns.items()}
         violated = {n: a["reason"] for n, a in constraints.items() if not at[n]}
-        found[row.record.id] = replace(_prediction(row, at, violated), fitted=_fitted(mapped.catalog, row))
+        found[row.record.id] = replace(
+            _prediction(row, at, violated), fitted=_fitted(mapped.catalog, row), interval=ends.get(i)
+        )
     return found, study
 
 
@@ -354,7 +364,6 @@ def _prediction(row: Row, at: dict[str, Any], violated: dict[str, str]) -> Predi
         bound_by=bound,
         fits=bool(at["fits_memory"]) if record.kind != "kernel" else None,
         label=row.label,
-        ends=(float(at["step_time_low"]), float(at["step_time_high"])) if row.quantity == "step_time" else None,
     )
 
 

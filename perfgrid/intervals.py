@@ -1,0 +1,202 @@
+"""Intervals about predictions: what the catalog leaves open, joined with the derivatives of an output.
+
+An assumption is a value of an entry with a range. To first order it moves ln y by its elasticity times the logarithm of
+what its range allows; ranges are the central 90 %, and those of constants that were calibrated together carry their
+correlations. Variances of all assumptions, and of what records show beyond them, add up (JCGM 100:2008, equations 13
+and 16). A range may reach further up than down: each end of an interval has a deviation of its own. In the ratio of two
+predictions the assumptions that both share cancel as far as their elasticities agree.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+import xarray as xr
+
+from perfgrid.catalog import Catalog, load_catalog
+from perfgrid.engine.plan import Plan
+from perfgrid.engine.registry import Registry
+from perfgrid.engine.search import listed
+from perfgrid.engine.sensitivity import Sensitivity, parameters_of
+from perfgrid.engine.space import Space
+from perfgrid.formulas.error import CENTRAL_90
+from perfgrid.run import STUDY_ATTRIBUTE, restore
+from perfgrid.study import Study
+from perfgrid.study_tables import NATIVE, OWN, OWN_PREFIX, STATED
+
+SCATTER = "unexplained_error"  # of software: deviation of ln(predicted / measured) beyond all assumptions
+SHARED_SCATTER = "ranking_error"  # the same between designs of one stack and machine
+LEAST = 1e-3  # of a value: a range from zero has no logarithm
+Assumption = tuple[str, str, str]  # table, entry, quantity
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A prediction, the ends between which 90 of 100 measurements are expected, and what makes them."""
+
+    value: float
+    low: float
+    high: float
+    assumptions: tuple[Assumption, ...]
+    shifts: np.ndarray  # [assumption, end] of ln y where an assumption lies at its low, at its high end
+    correlations: np.ndarray  # [assumption, assumption]
+    scatter: float  # deviation of ln y beyond the assumptions
+    shared_scatter: float  # the same beside another design of the same stack
+
+    def largest(self, count: int = 3) -> list[tuple[str, float]]:
+        """The assumptions that move the prediction most, with half of the distance of ln y between their ends."""
+        sizes = np.abs(self.shifts[:, 1] - self.shifts[:, 0]) / 2
+        return [(".".join(self.assumptions[i]), float(sizes[i])) for i in np.argsort(-sizes)[:count]]
+
+
+def intervals(
+    what: Study | xr.Dataset, points: Sequence[tuple[int, ...]], output: str = "step_time"
+) -> list[Interval]:
+    """The intervals of an output at single points, given as the rows of every axis; all are evaluated together.
+
+    Of a result the ranges are those of the built-in catalog. Raises PerfgridError for an output without derivatives.
+    """
+    if not points:
+        return []
+    setting = _setting(what)
+    catalog, space = setting.catalog, listed(setting.space, list(np.transpose(points)))
+    plan = Plan(setting.registry, space, (output,), setting.choices, small_points=len(points), constraints=False)
+    ranged = _ranged(catalog)
+    parameters = parameters_of(plan, [n for n in plan.graph.leaves if _bare(n) in ranged])
+    values, derivatives = Sensitivity(plan, (output,), parameters, True, None, "float64").derivatives()
+    value = np.broadcast_to(np.ravel(values[output]), len(points))
+    slopes = np.broadcast_to(np.reshape(derivatives[output], (len(parameters), -1)), (len(parameters), len(points)))
+    found = []
+    for i, index in enumerate(points):
+        entries = setting.entries(index)
+        here = {p.quantity: (slopes[k, i], space.at(p.quantity, (i,))) for k, p in enumerate(parameters)}
+        shifts = _shifts(setting, entries, here)
+        names, ends = tuple(shifts), np.array(list(shifts.values())).reshape(-1, 2)
+        correlations = _correlations(catalog, names)
+        scatters = [_scatter(catalog, space, entries, name, i) for name in (SCATTER, SHARED_SCATTER)]
+        below, above = (float(deviation(ends, correlations, side, scatters[0])) for side in (-1, 1))
+        low, high = (float(value[i] * np.exp(s * CENTRAL_90 * d)) for s, d in ((-1, below), (1, above)))
+        found.append(Interval(float(value[i]), low, high, names, ends, correlations, *scatters))
+    return found
+
+
+def deviation(shifts: np.ndarray, correlations: np.ndarray, side: int, scatter: float = 0.0) -> np.ndarray:
+    """Standard deviation of ln y above (side 1) or below (-1) a prediction.
+
+    ``shifts``: [..., assumption, end] of ln y; ``scatter``: the deviation of what no assumption explains.
+    """
+    further = np.maximum(side * shifts, 0.0).max(axis=-1, initial=0.0) * np.sign(shifts[..., 1] - shifts[..., 0])
+    variance = np.einsum("...i,ij,...j->...", further, correlations, further) / CENTRAL_90**2
+    return np.sqrt(np.maximum(variance, 0.0) + scatter**2)
+
+
+def tie_margin(a: Interval, b: Interval) -> float:
+    """Relative difference of two predictions below which the model does not tell which one is less.
+
+    The deviation of their ratio is that of what they do not share; beyond the margin the order is right in 95 of 100
+    cases.
+    """
+    names = tuple(dict.fromkeys((*a.assumptions, *b.assumptions)))
+    shifts, correlations = np.zeros((len(names), 2)), np.eye(len(names))
+    for sign, one in ((1, a), (-1, b)):
+        rows = [names.index(n) for n in one.assumptions]
+        shifts[rows] += sign * one.shifts
+        correlations[np.ix_(rows, rows)] = one.correlations
+    scatter = float(np.hypot(a.shared_scatter, b.shared_scatter))
+    return float(np.exp(CENTRAL_90 * max(deviation(shifts, correlations, side, scatter) for side in (-1, 1))) - 1)
+
+
+# ---- where the assumptions come from --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Setting:
+    """Designs with the catalog behind them."""
+
+    catalog: Catalog
+    registry: Registry
+    space: Space
+    choices: Mapping[str, str]
+    stated: frozenset[str]
+    defaults: Mapping[str, str]
+
+    def entries(self, index: tuple[int, ...]) -> dict[str, str]:
+        """The entry of every table at a point; a device names some of its own."""
+        found = dict(self.defaults)
+        for axis, row in zip(self.space.axes, index, strict=True):
+            for table, labels in {axis.name: axis.labels, **axis.columns}.items():
+                if table in self.catalog.tables:
+                    found[table] = str(labels[row])
+        device = self.catalog.tables["device"].get(found.get("device", ""))
+        own = {} if device is None else {table: str(device.values.get(name, "")) for table, name in OWN.items()}
+        return found | {table: name for table, name in own.items() if found.get(table, NATIVE) == NATIVE}
+
+
+def _setting(what: Study | xr.Dataset) -> _Setting:
+    if isinstance(what, Study):
+        stated = frozenset(what.stated)
+        return _Setting(what.catalog, what.registry, what.space, what.file.choices, stated, what.defaults)
+    space, registry, choices = restore(what)
+    stored = json.loads(what.attrs[STUDY_ATTRIBUTE])
+    single = {table: next(iter(names)) for table, names in stored["sources"].items() if len(names) == 1}
+    stated = frozenset((*stored["stated"], *stored["overrides"]))
+    return _Setting(load_catalog(), registry, space, choices, stated, single)
+
+
+def _ranged(catalog: Catalog) -> set[str]:
+    """Single numbers for which some entry states a range."""
+    single = {v.name for v in catalog.variables.values() if v.kind == "number" and v.axis is None}
+    entries = (entry for table in catalog.tables.values() for entry in table.values())
+    return single & {q for entry in entries for q, d in entry.details.items() if (d.low, d.high) != (None, None)}
+
+
+@cache
+def _bare(name: str) -> str:
+    return name.removeprefix(STATED).removeprefix(OWN_PREFIX)
+
+
+def _scatter(catalog: Catalog, space: Space, entries: Mapping[str, str], name: str, row: int) -> float:
+    """A deviation of the software at a point: as the study has it, else of the entry, else the glossary's default."""
+    if name in space.names():
+        return float(space.at(name, (row,)))
+    entry = catalog.tables["software"].get(entries.get("software", ""))
+    value = entry.values.get(name) if entry is not None else None
+    return float(value) if isinstance(value, float) else catalog.variables[name].default_at()
+
+
+def _correlations(catalog: Catalog, names: Sequence[Assumption]) -> np.ndarray:
+    """Correlations of assumptions as the catalog states them: between constants of one entry."""
+    found, rows = np.eye(len(names)), {name: i for i, name in enumerate(names)}
+    for (table, entry, quantity), i in rows.items():
+        for other, value in catalog.tables[table][entry].details[quantity].correlation.items():
+            k = rows.get((table, entry, other))
+            if k is not None:
+                found[i, k] = found[k, i] = value
+    return found
+
+
+def _shifts(
+    setting: _Setting, entries: Mapping[str, str], here: Mapping[str, tuple[float, float]]
+) -> dict[Assumption, tuple[float, float]]:
+    """How far each assumption moves ln y at the low and at the high end of its range, where it moves it at all.
+
+    ``here``: elasticity and value by quantity. A value that the study states is known, unless it is the catalog's.
+    """
+    found: dict[Assumption, tuple[float, float]] = {}
+    for name, (slope, used) in here.items():
+        quantity = _bare(name)
+        table = str(setting.catalog.variables[quantity].of)
+        entry = setting.catalog.tables.get(table, {}).get(entries.get(table, ""))
+        value, detail = (entry.values.get(quantity), entry.details.get(quantity)) if entry else (None, None)
+        if slope == 0 or entry is None or detail is None or not isinstance(value, float) or value <= 0:
+            continue
+        if quantity in setting.stated and used != value:
+            continue
+        low, high = (value if end is None else max(end, LEAST * value) for end in (detail.low, detail.high))
+        key, former = (table, entry.name, quantity), found.get((table, entry.name, quantity), (0.0, 0.0))
+        found[key] = (former[0] + slope * np.log(low / value), former[1] + slope * np.log(high / value))
+    return found
