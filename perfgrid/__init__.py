@@ -7,6 +7,8 @@ from .catalog import load_catalog as load_catalog
 from .chiplets import chiplet_cost as chiplet_cost
 from .compare import Comparison as Comparison
 from .compare import compare as compare
+from .intervals import Interval as Interval
+from .intervals import interval as interval
 from .engine import PerfgridError as PerfgridError
 from .engine import Registry as Registry
 from .engine import alternative as alternative

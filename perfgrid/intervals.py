@@ -4,25 +4,29 @@ An assumption is a value of an entry with a range. To first order it moves ln y 
 what its range allows; ranges are the central 90 %, and those of constants that were calibrated together carry their
 correlations. Variances of all assumptions, and of what records show beyond them, add up (JCGM 100:2008, equations 13
 and 16). A range may reach further up than down: each end of an interval has a deviation of its own. In the ratio of two
-predictions the assumptions that both share cancel as far as their elasticities agree.
+predictions the assumptions that both share cancel as far as their elasticities agree. A whole number with a range has
+no derivative: the output is evaluated at both ends.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
+from typing import Any
 
 import numpy as np
 import xarray as xr
 
 from perfgrid.catalog import Catalog, load_catalog
+from perfgrid.engine.explain import index_of
 from perfgrid.engine.plan import Plan
 from perfgrid.engine.registry import Registry
 from perfgrid.engine.search import listed
 from perfgrid.engine.sensitivity import Sensitivity, parameters_of
 from perfgrid.engine.space import Space
+from perfgrid.engine.stages import Evaluation
 from perfgrid.formulas.error import CENTRAL_90
 from perfgrid.run import STUDY_ATTRIBUTE, restore
 from perfgrid.study import Study
@@ -65,16 +69,28 @@ def intervals(
     setting = _setting(what)
     catalog, space = setting.catalog, listed(setting.space, list(np.transpose(points)))
     plan = Plan(setting.registry, space, (output,), setting.choices, small_points=len(points), constraints=False)
-    ranged = _ranged(catalog)
-    parameters = parameters_of(plan, [n for n in plan.graph.leaves if _bare(n) in ranged])
+    ranged, leaves = _ranged(catalog), plan.graph.leaves
+    parameters = parameters_of(plan, [n for n in leaves if ranged.get(_bare(n)) == "number"])
     values, derivatives = Sensitivity(plan, (output,), parameters, True, None, "float64").derivatives()
     value = np.broadcast_to(np.ravel(values[output]), len(points))
     slopes = np.broadcast_to(np.reshape(derivatives[output], (len(parameters), -1)), (len(parameters), len(points)))
+    entries_at = [setting.entries(index) for index in points]
+    stepped = {
+        name: _stepped(setting, space, entries_at, name, output)
+        for name in leaves
+        if ranged.get(_bare(name)) == "integer"
+    }
     found = []
-    for i, index in enumerate(points):
-        entries = setting.entries(index)
-        here = {p.quantity: (slopes[k, i], space.at(p.quantity, (i,))) for k, p in enumerate(parameters)}
-        shifts = _shifts(setting, entries, here)
+    for i, entries in enumerate(entries_at):
+        here = {p.quantity: slopes[k, i] for k, p in enumerate(parameters)}
+        shifts: dict[Assumption, tuple[float, float]] = {}
+        for name in (*here, *stepped):
+            if (about := _range(setting, entries, name, space.at(name, (i,)))) is None:
+                continue
+            key, value_here, low, high = about
+            moves = here[name] * np.log([low / value_here, high / value_here]) if name in here else stepped[name][i]
+            if np.any(moves):  # a quantity may be stated under two names
+                shifts[key] = tuple(np.add(shifts.get(key, (0.0, 0.0)), moves))
         names, ends = tuple(shifts), np.array(list(shifts.values())).reshape(-1, 2)
         correlations = _correlations(catalog, names)
         scatters = [_scatter(catalog, space, entries, name, i) for name in (SCATTER, SHARED_SCATTER)]
@@ -82,6 +98,15 @@ def intervals(
         low, high = (float(value[i] * np.exp(s * CENTRAL_90 * d)) for s, d in ((-1, below), (1, above)))
         found.append(Interval(float(value[i]), low, high, names, ends, correlations, *scatters))
     return found
+
+
+def interval(what: Study | xr.Dataset, at: Mapping[str, Any] | None = None, output: str = "step_time") -> Interval:
+    """The interval of an output of one design; ``at`` names a label of every axis that has several.
+
+    Raises PerfgridError for an unknown axis or label, an axis left open, or an output without derivatives.
+    """
+    names = {a: what.label(a, label) for a, label in (at or {}).items()} if isinstance(what, Study) else at or {}
+    return intervals(what, [index_of(_setting(what).space, names)], output)[0]
 
 
 def deviation(shifts: np.ndarray, correlations: np.ndarray, side: int, scatter: float = 0.0) -> np.ndarray:
@@ -94,20 +119,26 @@ def deviation(shifts: np.ndarray, correlations: np.ndarray, side: int, scatter: 
     return np.sqrt(np.maximum(variance, 0.0) + scatter**2)
 
 
+def between(a: Interval, b: Interval, side: int) -> float:
+    """Deviation of ln(a / b) above (side 1) or below (-1), from the assumptions that the two do not share."""
+    names = tuple(dict.fromkeys((*a.assumptions, *b.assumptions)))
+    rows = {name: i for i, name in enumerate(names)}
+    shifts, correlations = np.zeros((len(names), 2)), np.eye(len(names))
+    for sign, one in ((1, a), (-1, b)):
+        own = [rows[n] for n in one.assumptions]
+        shifts[own] += sign * one.shifts
+        correlations[np.ix_(own, own)] = one.correlations
+    return float(deviation(shifts, correlations, side))
+
+
 def tie_margin(a: Interval, b: Interval) -> float:
     """Relative difference of two predictions below which the model does not tell which one is less.
 
-    The deviation of their ratio is that of what they do not share; beyond the margin the order is right in 95 of 100
-    cases.
+    Beyond the margin the order is right in 95 of 100 cases.
     """
-    names = tuple(dict.fromkeys((*a.assumptions, *b.assumptions)))
-    shifts, correlations = np.zeros((len(names), 2)), np.eye(len(names))
-    for sign, one in ((1, a), (-1, b)):
-        rows = [names.index(n) for n in one.assumptions]
-        shifts[rows] += sign * one.shifts
-        correlations[np.ix_(rows, rows)] = one.correlations
-    scatter = float(np.hypot(a.shared_scatter, b.shared_scatter))
-    return float(np.exp(CENTRAL_90 * max(deviation(shifts, correlations, side, scatter) for side in (-1, 1))) - 1)
+    scatter = np.hypot(a.shared_scatter, b.shared_scatter)
+    deviations = (np.hypot(between(a, b, side), scatter) for side in (-1, 1))
+    return float(np.exp(CENTRAL_90 * max(deviations)) - 1)
 
 
 # ---- where the assumptions come from --------------------------------------------------------------------------------
@@ -147,11 +178,12 @@ def _setting(what: Study | xr.Dataset) -> _Setting:
     return _Setting(load_catalog(), registry, space, choices, stated, single)
 
 
-def _ranged(catalog: Catalog) -> set[str]:
-    """Single numbers for which some entry states a range."""
-    single = {v.name for v in catalog.variables.values() if v.kind == "number" and v.axis is None}
-    entries = (entry for table in catalog.tables.values() for entry in table.values())
-    return single & {q for entry in entries for q, d in entry.details.items() if (d.low, d.high) != (None, None)}
+def _ranged(catalog: Catalog) -> dict[str, str]:
+    """Single numbers and whole numbers for which some entry states a range, with their kind."""
+    single = {v.name: v.kind for v in catalog.variables.values() if v.kind in ("number", "integer") and v.axis is None}
+    entries = [entry for table in catalog.tables.values() for entry in table.values()]
+    known = {q for entry in entries for q, d in entry.details.items() if (d.low, d.high) != (None, None)}
+    return {name: kind for name, kind in single.items() if name in known}
 
 
 @cache
@@ -179,24 +211,39 @@ def _correlations(catalog: Catalog, names: Sequence[Assumption]) -> np.ndarray:
     return found
 
 
-def _shifts(
-    setting: _Setting, entries: Mapping[str, str], here: Mapping[str, tuple[float, float]]
-) -> dict[Assumption, tuple[float, float]]:
-    """How far each assumption moves ln y at the low and at the high end of its range, where it moves it at all.
+def _range(
+    setting: _Setting, entries: Mapping[str, str], name: str, used: float
+) -> tuple[Assumption, float, float, float] | None:
+    """The assumption behind a quantity at a point, its value and the ends of its range; None where there is none.
 
-    ``here``: elasticity and value by quantity. A value that the study states is known, unless it is the catalog's.
+    A value that the study states is known, unless it is the catalog's.
     """
-    found: dict[Assumption, tuple[float, float]] = {}
-    for name, (slope, used) in here.items():
-        quantity = _bare(name)
-        table = str(setting.catalog.variables[quantity].of)
-        entry = setting.catalog.tables.get(table, {}).get(entries.get(table, ""))
-        value, detail = (entry.values.get(quantity), entry.details.get(quantity)) if entry else (None, None)
-        if slope == 0 or entry is None or detail is None or not isinstance(value, float) or value <= 0:
-            continue
-        if quantity in setting.stated and used != value:
-            continue
-        low, high = (value if end is None else max(end, LEAST * value) for end in (detail.low, detail.high))
-        key, former = (table, entry.name, quantity), found.get((table, entry.name, quantity), (0.0, 0.0))
-        found[key] = (former[0] + slope * np.log(low / value), former[1] + slope * np.log(high / value))
-    return found
+    quantity = _bare(name)
+    table = str(setting.catalog.variables[quantity].of)
+    entry = setting.catalog.tables.get(table, {}).get(entries.get(table, ""))
+    value, detail = (entry.values.get(quantity), entry.details.get(quantity)) if entry else (None, None)
+    if entry is None or detail is None or not isinstance(value, float) or value <= 0:
+        return None
+    if quantity in setting.stated and used != value:
+        return None
+    low, high = (value if end is None else max(end, LEAST * value) for end in (detail.low, detail.high))
+    return (table, entry.name, quantity), value, low, high
+
+
+def _stepped(
+    setting: _Setting, space: Space, entries: Sequence[Mapping[str, str]], name: str, output: str
+) -> np.ndarray:
+    """[point, end]: how far a whole number moves ln y where it lies at an end of its range; 0 without a range."""
+    used = np.array([space.at(name, (i,)) for i in range(len(entries))])
+    about = [_range(setting, e, name, u) for e, u in zip(entries, used, strict=True)]
+    ends = [[u if a is None else a[end] for a, u in zip(about, used, strict=True)] for end in (2, 3)]
+    values = []
+    for column in (used, *map(np.array, ends)):
+        (axis,) = space.axes
+        moved = replace(axis, columns={**axis.columns, name: column})
+        constants = {k: v for k, v in space.constants.items() if k != name}
+        plan = Plan(
+            setting.registry, Space((moved,), constants), (output,), setting.choices, len(entries), constraints=False
+        )
+        values.append(np.broadcast_to(np.ravel(Evaluation(plan, "float64").collect()[output]), len(entries)))
+    return np.log(np.stack(values[1:], axis=1) / values[0][:, None])

@@ -48,6 +48,7 @@ class Prediction:
     fits: bool | None = None  # whether the formulas say that the design fits the device memory
     label: str = ""  # its row in the study
     fitted: tuple[str, ...] = ()  # constants behind it that were fitted to step times
+    software: str = ""
     interval: Interval | None = None  # in which 90 of 100 measurements are expected
 
     @property
@@ -85,6 +86,7 @@ class Group:
     baseline_constants: int
     over_memory: int  # rows that ran, but do not fit the device memory by the formulas
     covered: float | None = None  # share of the measurements within the stated intervals
+    reach: float | None = None  # median of ln(upper end / prediction)
     fitted_constants: int = 0  # behind these predictions, shared with other groups of the same software
 
     def stated(self) -> dict[str, Any]:
@@ -93,7 +95,7 @@ class Group:
         del own["rows"], baseline["rows"]
         counts = {"kind": self.kind, "n": self.records, "predicted": self.error.rows}
         counts["fitted_constants"] = self.fitted_constants
-        counts |= {"over_memory": self.over_memory, "covered": self.covered}
+        counts |= {"over_memory": self.over_memory, "covered": self.covered, "reach": self.reach}
         return {**counts, **own, "baseline": {**baseline, "fitted_constants": self.baseline_constants}}
 
 
@@ -252,7 +254,9 @@ def _group(name: str, rows: list[Prediction]) -> Group:
     fitted = {constant for p in found for constant in p.fitted}
     inside = [p.covered for p in found if p.covered is not None]
     covered = float(np.mean(inside)) if inside else None
-    return Group(name, rows[0].record.kind, len(rows), errors[0], errors[1], constants, over, covered, len(fitted))
+    reaches = [np.log(p.ends[1] / p.predicted) for p in found if p.ends is not None and p.predicted is not None]
+    reach = float(np.median(reaches)) if reaches else None
+    return Group(name, rows[0].record.kind, len(rows), *errors, constants, over, covered, reach, len(fitted))
 
 
 def validate(
@@ -323,7 +327,10 @@ def _evaluated(mapped: Designs, workload: str) -> tuple[dict[str, Prediction], S
         at = {name: values[i] for name, values in columns.items()}
         violated = {n: a["reason"] for n, a in constraints.items() if not at[n]}
         found[row.record.id] = replace(
-            _prediction(row, at, violated), fitted=_fitted(mapped.catalog, row), interval=ends.get(i)
+            _prediction(row, at, violated),
+            fitted=_fitted(mapped.catalog, row),
+            software=row.columns["software"],
+            interval=ends.get(i),
         )
     return found, study
 
