@@ -76,7 +76,7 @@ def intervals(
     slopes = np.broadcast_to(np.reshape(derivatives[output], (len(parameters), -1)), (len(parameters), len(points)))
     entries_at = [setting.entries(index) for index in points]
     stepped = {
-        name: _stepped(setting, space, entries_at, name, output)
+        name: _stepped(setting, space, entries_at, name, output, value)
         for name in leaves
         if ranged.get(_bare(name)) == "integer"
     }
@@ -231,19 +231,19 @@ def _range(
 
 
 def _stepped(
-    setting: _Setting, space: Space, entries: Sequence[Mapping[str, str]], name: str, output: str
+    setting: _Setting, space: Space, entries: Sequence[Mapping[str, str]], name: str, output: str, value: np.ndarray
 ) -> np.ndarray:
     """[point, end]: how far a whole number moves ln y where it lies at an end of its range; 0 without a range."""
     used = np.array([space.at(name, (i,)) for i in range(len(entries))])
     about = [_range(setting, e, name, u) for e, u in zip(entries, used, strict=True)]
-    ends = [[u if a is None else a[end] for a, u in zip(about, used, strict=True)] for end in (2, 3)]
-    values = []
-    for column in (used, *map(np.array, ends)):
+    found = np.zeros((len(entries), 2))
+    for side in range(2):
+        column = np.array([u if a is None else a[2 + side] for a, u in zip(about, used, strict=True)])
+        if np.array_equal(column, used):
+            continue
         (axis,) = space.axes
         moved = replace(axis, columns={**axis.columns, name: column})
-        constants = {k: v for k, v in space.constants.items() if k != name}
-        plan = Plan(
-            setting.registry, Space((moved,), constants), (output,), setting.choices, len(entries), constraints=False
-        )
-        values.append(np.broadcast_to(np.ravel(Evaluation(plan, "float64").collect()[output]), len(entries)))
-    return np.log(np.stack(values[1:], axis=1) / values[0][:, None])
+        there = Space((moved,), {k: v for k, v in space.constants.items() if k != name})
+        plan = Plan(setting.registry, there, (output,), setting.choices, len(entries), constraints=False)
+        found[:, side] = np.log(np.ravel(Evaluation(plan, "float64").collect()[output]) / value)
+    return found
