@@ -270,7 +270,9 @@ def compare_command(
     for name, point in (("A", found.a), ("B", found.b)):
         print_line(f"{name}  " + ", ".join(f"{axis} = {label}" for axis, label in point.items()))
     rows = [["step time", number(before, "s"), number(after, "s"), _signed(after - before), ""]]
-    rows.append(["90 of 100 within", *(f"{number(i.low, 's')} to {number(i.high, 's')}" for i in found.intervals), "", ""])
+    rows.append(
+        ["90 of 100 within", *(f"{number(i.low, 's')} to {number(i.high, 's')}" for i in found.intervals), "", ""]
+    )
     for part, x, y in found.parts:
         if max(x, y) > 0:
             share = f"{(y - x) / (after - before):.0%}" if after != before else ""

@@ -57,9 +57,7 @@ class Interval:
         return [(".".join(self.assumptions[i]), float(sizes[i])) for i in np.argsort(-sizes)[:count]]
 
 
-def intervals(
-    what: Study | xr.Dataset, points: Sequence[tuple[int, ...]], output: str = "step_time"
-) -> list[Interval]:
+def intervals(what: Study | xr.Dataset, points: Sequence[tuple[int, ...]], output: str = "step_time") -> list[Interval]:
     """The intervals of an output at single points, given as the rows of every axis; all are evaluated together.
 
     Of a result the ranges are those of the built-in catalog. Raises PerfgridError for an output without derivatives.

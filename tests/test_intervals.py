@@ -66,7 +66,9 @@ def test_every_shift_is_that_of_a_study_with_the_value_at_the_end_of_its_range(f
         e = catalog.entry(table, entry)
         for side, end in zip(found.shifts[found.assumptions.index(name)], ("low", "high"), strict=True):
             limit = getattr(e.details[quantity], end)
-            way = log(max(e.values[quantity] if limit is None else limit, LEAST * e.values[quantity]) / e.values[quantity])
+            way = log(
+                max(e.values[quantity] if limit is None else limit, LEAST * e.values[quantity]) / e.values[quantity]
+            )
             moved = catalog.with_values({f"{table}.{entry}.{quantity}": e.values[quantity] * exp(part * way)})
             assert log(step_time(at, moved) / here) == pytest.approx(part * side, rel=0.02, abs=1e-8), name
 
@@ -160,7 +162,7 @@ def test_the_best_and_their_intervals_are_printed(monkeypatch, capsys, tmp_path)
     file.write_text(
         'outputs = ["step_time"]\n[axes]\nmodel = ["llama-3.1-8b"]\ndevice = ["h100-sxm-80gb"]\n'
         'topology = ["rail-optimized"]\nsoftware = ["nemo"]\n[axes.parallelism]\ndevices = [64]\ntp = [1, 2, 4]\n'
-        'pp = [1, 2]\n[workload_parameters]\nsequence_length = 4096\nglobal_batch = 64\n'
+        "pp = [1, 2]\n[workload_parameters]\nsequence_length = 4096\nglobal_batch = 64\n"
         '[best]\nover = ["parallelism"]\nminimize = "step_time"\n'
     )
     status, out, _ = run(monkeypatch, capsys, "best", file, "--top", "4", "--json")

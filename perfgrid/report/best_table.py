@@ -121,7 +121,11 @@ def print_winners(study: Study, winners: xr.Dataset, choice: Best, result: xr.Da
             found = {name: row["outputs"][name] for name in shown}
             values = [v if isinstance(v, str) else number(v, units[name]) for name, v in found.items()]
             between = [" to ".join(number(v, units[objective]) for v in row.get("interval", []))] if ends else []
-            about = [*between, *([row["bound_by"]] if bounds else []), *(["yes" if row.get("tied") else ""] if ties else [])]
+            about = [
+                *between,
+                *([row["bound_by"]] if bounds else []),
+                *(["yes" if row.get("tied") else ""] if ties else []),
+            ]
             lines.append([*labels, *map(label_text, row["chosen"].values()), *values, *about])
         table = text_table(headers, lines, right=shown)
         if len(shown) <= 3 or not out.is_terminal or Measurement.get(wide, wide.options, table).maximum <= out.width:
