@@ -7,8 +7,6 @@ from .catalog import load_catalog as load_catalog
 from .chiplets import chiplet_cost as chiplet_cost
 from .compare import Comparison as Comparison
 from .compare import compare as compare
-from .intervals import Interval as Interval
-from .intervals import interval as interval
 from .engine import PerfgridError as PerfgridError
 from .engine import Registry as Registry
 from .engine import alternative as alternative
@@ -20,6 +18,8 @@ from .evidence import validate as validate
 from .factored import save_factored as save_factored
 from .formulas import BREAKDOWN as BREAKDOWN
 from .free import function as function
+from .intervals import Interval as Interval
+from .intervals import interval as interval
 from .kernels import kernels as kernels
 from .network import collective_choice as collective_choice
 from .network import collective_time as collective_time

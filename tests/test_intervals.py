@@ -2,6 +2,7 @@
 
 import json
 from math import exp, log
+from typing import Any
 
 import numpy as np
 import pytest
@@ -63,7 +64,7 @@ def test_every_shift_is_that_of_a_study_with_the_value_at_the_end_of_its_range(f
     assert len(numbers) > 10
     for name in numbers:
         table, entry, quantity = name
-        e = catalog.entry(table, entry)
+        e: Any = catalog.entry(table, entry)
         for side, end in zip(found.shifts[found.assumptions.index(name)], ("low", "high"), strict=True):
             limit = getattr(e.details[quantity], end)
             way = log(
@@ -121,7 +122,7 @@ def test_constants_calibrated_together_make_up_for_each_other(tmp_path, found, a
 
 
 @pytest.mark.parametrize(
-    "stated, told",
+    ("stated", "told"),
     [
         ("{ pointwise_pases = 0.5 }", "unknown quantity 'pointwise_pases'; did you mean 'pointwise_passes'"),
         ("{ pointwise_passes = 1.5 }", "correlation.pointwise_passes must lie between -1 and 1, found 1.5"),

@@ -256,7 +256,8 @@ def _group(name: str, rows: list[Prediction]) -> Group:
     covered = float(np.mean(inside)) if inside else None
     reaches = [np.log(p.ends[1] / p.predicted) for p in found if p.ends is not None and p.predicted is not None]
     reach = float(np.median(reaches)) if reaches else None
-    return Group(name, rows[0].record.kind, len(rows), *errors, constants, over, covered, reach, len(fitted))
+    own, base = errors
+    return Group(name, rows[0].record.kind, len(rows), own, base, constants, over, covered, reach, len(fitted))
 
 
 def validate(

@@ -1,6 +1,6 @@
 """Kernels that wait for the host; stages cut by cost, against the loop that does; partial recomputation; margins."""
 
-from math import exp, log
+from math import log
 
 import pytest
 from hypothesis import given, settings
