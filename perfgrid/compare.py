@@ -18,8 +18,8 @@ from perfgrid.engine.space import Axis, Space
 from perfgrid.formulas import BREAKDOWN
 from perfgrid.intervals import Interval, intervals, tie_margin
 from perfgrid.run import evaluate, restore
-from perfgrid.study import Study
-from perfgrid.study_file import CLUSTER_SIZE
+from perfgrid.study.file import CLUSTER_SIZE
+from perfgrid.study.study import Study
 
 
 @dataclass(frozen=True)

@@ -27,10 +27,10 @@ from perfgrid.engine.search import listed
 from perfgrid.engine.sensitivity import Sensitivity, parameters_of
 from perfgrid.engine.space import Space
 from perfgrid.engine.stages import Evaluation
-from perfgrid.formulas.error import CENTRAL_90
+from perfgrid.formulas.training.error import CENTRAL_90
 from perfgrid.run import STUDY_ATTRIBUTE, restore
-from perfgrid.study import Study
-from perfgrid.study_tables import NATIVE, OWN, OWN_PREFIX, STATED
+from perfgrid.study.study import Study
+from perfgrid.study.tables import NATIVE, OWN, OWN_PREFIX, STATED
 
 SCATTER = "unexplained_error"  # of software: deviation of ln(predicted / measured) beyond all assumptions
 SHARED_SCATTER = "ranking_error"  # the same between designs of one stack and machine

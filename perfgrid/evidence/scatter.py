@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from perfgrid.formulas.error import CENTRAL_90
+from perfgrid.formulas.training.error import CENTRAL_90
 from perfgrid.intervals import Interval, between, deviation
 
 from .validation import Prediction

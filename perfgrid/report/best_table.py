@@ -13,8 +13,8 @@ from perfgrid.analysis.feasibility import nearest_reason
 from perfgrid.engine.dataset import study_axes
 from perfgrid.engine.explain import index_of
 from perfgrid.intervals import Interval, intervals, tie_margin
-from perfgrid.study import Study
-from perfgrid.study_file import CLUSTER_SIZE, Best
+from perfgrid.study.file import CLUSTER_SIZE, Best
+from perfgrid.study.study import Study
 
 from .console import out, show, text_table, wide
 from .text import label_text, number
