@@ -18,6 +18,8 @@ from .evidence import validate as validate
 from .factored import save_factored as save_factored
 from .formulas import BREAKDOWN as BREAKDOWN
 from .free import function as function
+from .intervals import Interval as Interval
+from .intervals import interval as interval
 from .kernels import kernels as kernels
 from .network import collective_choice as collective_choice
 from .network import collective_time as collective_time

@@ -16,11 +16,10 @@ from perfgrid.engine.explain import point_of, replay_point, violated_at
 from perfgrid.engine.registry import Registry
 from perfgrid.engine.space import Axis, Space
 from perfgrid.formulas import BREAKDOWN
+from perfgrid.intervals import Interval, intervals, tie_margin
 from perfgrid.run import evaluate, restore
 from perfgrid.study.file import CLUSTER_SIZE
 from perfgrid.study.study import Study
-
-TIE_MARGIN = "tie_margin"
 
 
 @dataclass(frozen=True)
@@ -30,7 +29,12 @@ class Comparison:
     a: dict[str, Any]
     b: dict[str, Any]
     parts: tuple[tuple[str, float, float], ...]
-    tie_margin: float = 0.0  # relative difference below which the model's error hides which one is faster
+    intervals: tuple[Interval, Interval]  # of both step times
+
+    @property
+    def tie_margin(self) -> float:
+        """Relative difference below which the model's error hides which one is faster."""
+        return tie_margin(*self.intervals)
 
     @property
     def step_time(self) -> tuple[float, float]:
@@ -91,8 +95,9 @@ def compare(
         raise PerfgridError(f"both sides come to the same design: {_told(points[0])}")
     found = [_parts(space, registry, choices, index) for index in chosen]
     parts = [(name, found[0][name], found[1][name]) for name in BREAKDOWN]
-    margin = max(values[TIE_MARGIN] for values in found)
-    return Comparison(points[0], points[1], tuple(sorted(parts, key=lambda part: -abs(part[2] - part[1]))), margin)
+    ends = intervals(what, chosen)
+    largest = tuple(sorted(parts, key=lambda part: -abs(part[2] - part[1])))
+    return Comparison(points[0], points[1], largest, (ends[0], ends[1]))
 
 
 def _rows(space: Space, side: Mapping[str, Any]) -> dict[str, np.ndarray]:
@@ -170,12 +175,12 @@ def _objective(what: Study | xr.Dataset, dataset: xr.Dataset) -> tuple[str | Non
 
 
 def _parts(space: Space, registry: Registry, choices: Mapping[str, str], index: tuple[int, ...]) -> dict[str, float]:
-    """Parts and margin of ties of a step at one point. PerfgridError, with every reason, where it is infeasible."""
-    graph, values = replay_point(registry, space, (*BREAKDOWN, TIE_MARGIN), index, choices)
+    """Parts of a step at one point. PerfgridError, with every reason, where it is infeasible."""
+    graph, values = replay_point(registry, space, BREAKDOWN, index, choices)
     if violated := violated_at(graph, values):
         reasons = "; ".join(f"{v.reason} [{v.name}]" for v in violated)
         raise PerfgridError(f"the design {_told(point_of(space, index))} is infeasible: {reasons}")
-    return {name: float(values[name]) for name in (*BREAKDOWN, TIE_MARGIN)}
+    return {name: float(values[name]) for name in BREAKDOWN}
 
 
 def _told(labels: Mapping[str, Any]) -> str:

@@ -54,7 +54,8 @@ def values_of(table: str, name: str) -> Any:
         (
             "topology",
             "rail-optimized fat-tree-2to1 ethernet-400g ici-ring hgx-a100-200g hgx-h100-400g hgx-h100-roce-400g "
-            "hgx-h100-efa-400g hgx-b200-400g hgx-b300-800g gb200-nvl72-400g gb300-nvl72-800g rails rails-in-network "
+            "hgx-h100-efa-400g hgx-h100-efa-shared hgx-b200-400g hgx-b300-800g gb200-nvl72-400g gb300-nvl72-800g "
+            "rails rails-in-network "
             "nvl72-rails-64 rail-only rails-spine-2to1 fat-tree-16x8-2to1 dragonfly-72 dragonfly-1056 "
             "mi300x-mesh-400g mi355x-mesh-400g gaudi3-mesh-600g tpu-torus-4x4x4 tpu-torus-8x8x8 "
             "tpu-torus-16x16x16 tpu-torus-8x8x16 tpu-twisted-4x4x8 tpu-torus-16x16 tpu-mesh-8x8 wafer-mesh-5x5 "
@@ -63,7 +64,7 @@ def values_of(table: str, name: str) -> Any:
         (
             "software",
             "megatron-lm megatron-lm-2020 megatron-lm-2022 megatron-core nemo megatron-bridge hai-llm "
-            "megatron-deepspeed deepspeed nanotron torchtitan llm-foundry maxtext "
+            "megatron-deepspeed deepspeed nanotron torchtitan llm-foundry maxtext maxtext-gpu "
             "fastertransformer tensorrt-llm-2023 tensorrt-llm vllm sglang deepseek-serving",
         ),
     ],
@@ -198,7 +199,7 @@ def test_known_figures():
 
 STATE_SIZES = {
     "deepspeed": 16, "nemo": 20, "megatron-bridge": 20, "hai-llm": 14,
-    "nanotron": 20, "torchtitan": 16, "llm-foundry": 16, "maxtext": 16,
+    "nanotron": 20, "torchtitan": 16, "llm-foundry": 16, "maxtext": 16, "maxtext-gpu": 16,
 }  # fmt: skip
 
 

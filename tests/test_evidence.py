@@ -11,9 +11,10 @@ import xarray as xr
 from perfgrid import PerfgridError, evaluate, load_catalog
 from perfgrid.evidence import validate
 from perfgrid.evidence.__main__ import CALIBRATIONS, FITTED
-from perfgrid.evidence.calibration import MOST_CONSTANTS, ROWS_PER_CONSTANT
+from perfgrid.evidence.calibration import BOUNDS, MOST_CONSTANTS, ROWS_PER_CONSTANT
 from perfgrid.evidence.design import Designs
 from perfgrid.evidence.report import accuracy_page, aim_rows, anchors
+from perfgrid.evidence.scatter import held_out_coverage, scatters
 from perfgrid.evidence.schema import SHIPPED, read_records
 from perfgrid.evidence.validation import RECORDED
 from perfgrid.study.study import Study
@@ -72,12 +73,46 @@ def test_the_catalog_holds_what_was_fitted_and_nothing_else_is_called_calibrated
             assert entry.values[quantity] == pytest.approx(constant["value"], rel=0.01), (name, quantity)
         if found:
             assert len(found) <= min(MOST_CONSTANTS["software"], fitted[name]["rows"] / ROWS_PER_CONSTANT)
+            names, covariance = list(found), np.array(fitted[name]["covariance"])
+            deviations = np.sqrt(np.diag(covariance))
+            for i, quantity in enumerate(names):
+                detail, (least, most) = entry.details[quantity], BOUNDS[quantity]
+                for end, side in ((detail.low, -1), (detail.high, 1)):
+                    wanted = found[quantity]["value"] * np.exp(side * 1.645 * deviations[i])
+                    assert end == pytest.approx(np.clip(wanted, least, most), rel=0.02), (name, quantity)
+                for other, correlation in detail.correlation.items():
+                    k = names.index(other)
+                    assert correlation == pytest.approx(covariance[i, k] / (deviations[i] * deviations[k]), abs=0.01)
+
+
+def test_all_calibrations_are_of_one_run():
+    fitted = json.loads(CALIBRATIONS.read_text(encoding="utf-8"))
+    assert len({c["date"] for c in fitted.values()}) == 1
+    for c in fitted.values():
+        assert len(c["unseen_logs"]) == (c["rows"] if len(c["sources"]) > 1 else 0)
+
+
+def test_the_catalog_holds_the_scatter_of_every_stack(found, recorded):
+    """As recorded, rounded up; and what is recorded is what follows from predictions and calibrations today."""
+    fitted = json.loads(CALIBRATIONS.read_text(encoding="utf-8"))
+    today, known = scatters(found.predictions, fitted), load_catalog().tables["software"]
+    assert set(today) == set(recorded["scatter"])
+    for name, scatter in today.items():
+        for quantity in ("model_error", "unexplained_error", "ranking_error"):
+            value, stated = getattr(scatter, quantity), known[name].values[quantity]
+            if value is not None:
+                assert value == pytest.approx(recorded["scatter"][name][quantity], rel=0.05, abs=2e-3), (name, RENEW)
+                assert 0.95 * value - 2e-3 <= stated <= 1.05 * value + 0.011, (name, quantity)
 
 
 def test_measurements_lie_in_the_intervals_as_often_as_they_say(found):
     steps = [p for p in found.predictions if p.record.quantity == "step_time" and p.predicted is not None]
     assert all(p.ends[0] < p.predicted < p.ends[1] for p in steps)
-    assert 0.85 <= np.mean([p.covered for p in steps]) <= 0.97
+    assert 0.88 <= np.mean([p.covered for p in steps]) <= 0.96
+    fitted = json.loads(CALIBRATIONS.read_text(encoding="utf-8"))
+    alone = held_out_coverage(found.predictions, fitted)
+    assert 0.85 <= np.average([share for _, share in alone.values()], weights=[n for n, _ in alone.values()]) <= 0.97
+    assert min(share for _, share in alone.values()) >= 0.6
     (total,) = [g for g in found.totals() if g.name == "all training"]
     assert total.covered == np.mean([p.covered for p in steps])
     assert total.fitted_constants == 14

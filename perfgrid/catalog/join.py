@@ -12,7 +12,7 @@ from perfgrid.engine.errors import PerfgridError, nearest
 from .files import Definition
 from .schema import BLOCKS, CONFIDENCES, Detail, Entry, Kind, Value, Variable, convert
 
-_DETAIL_KEYS = ("value", "source", "low", "high", "year", "confidence", "note")
+_DETAIL_KEYS = ("value", "source", "low", "high", "year", "confidence", "note", "correlation")
 
 
 @dataclass
@@ -160,7 +160,15 @@ class Join:
             raise PerfgridError(f"{key}.year must be a year, found {year!r}")
         if note is not None and not isinstance(note, str):
             raise PerfgridError(f"{key}.note must be text, found {note!r}")
-        detail = Detail(range_.get("low"), range_.get("high"), year, confidence, note)
+        correlation = about.get("correlation", {})
+        if not isinstance(correlation, Mapping):
+            raise PerfgridError(f"{key}.correlation must be a table of other quantities, found {correlation!r}")
+        for other, share in correlation.items():
+            variable_of(self.all_variables, self.kind, other, f"{key}.correlation")
+            if isinstance(share, bool) or not isinstance(share, (int, float)) or not -1 < share < 1:
+                raise PerfgridError(f"{key}.correlation.{other} must lie between -1 and 1, found {share!r}")
+        correlation = {other: float(share) for other, share in correlation.items()}
+        detail = Detail(range_.get("low"), range_.get("high"), year, confidence, note, correlation)
         return None if detail == Detail() else detail
 
     def _complete(self, draft: _Draft, where: str) -> None:

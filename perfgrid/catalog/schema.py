@@ -119,13 +119,17 @@ class Variable(BaseModel):
 
 @dataclass(frozen=True)
 class Detail:
-    """What else an entry says of one value: its range, year, how it is known and a remark."""
+    """What else an entry says of one value: its range, year, how it is known, a remark, and what it goes with.
+
+    ``correlation``: of its logarithm with those of other values of the entry, of constants calibrated together.
+    """
 
     low: float | None = None
     high: float | None = None
     year: int | None = None
     confidence: str | None = None
     note: str | None = None
+    correlation: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

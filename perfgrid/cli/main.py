@@ -271,11 +271,15 @@ def compare_command(
         parts = [{"part": n, "a": x, "b": y} for n, x, y in found.parts]
         data = {"a": found.a, "b": found.b, "step_time": [before, after], "speedup": found.speedup, "parts": parts}
         data |= {"tie_margin": found.tie_margin, "tied": found.tied}
+        data["intervals"] = [[i.low, i.high] for i in found.intervals]
         print(json.dumps(data, default=_plain))
         return
     for name, point in (("A", found.a), ("B", found.b)):
         print_line(f"{name}  " + ", ".join(f"{axis} = {label}" for axis, label in point.items()))
     rows = [["step time", number(before, "s"), number(after, "s"), _signed(after - before), ""]]
+    rows.append(
+        ["90 of 100 within", *(f"{number(i.low, 's')} to {number(i.high, 's')}" for i in found.intervals), "", ""]
+    )
     for part, x, y in found.parts:
         if max(x, y) > 0:
             share = f"{(y - x) / (after - before):.0%}" if after != before else ""
@@ -283,7 +287,7 @@ def compare_command(
     show(text_table(["", "A", "B", "change", "of the change"], rows, right=("A", "B", "change", "of the change")))
     out.print(f"B takes {after / before:.3g} times as long as A (a step is {found.speedup:.3g} times as fast)")
     if found.tied:
-        out.print(f"a tie: differences below {found.tie_margin:.0%} are within the model's error for this software")
+        out.print(f"a tie: differences below {found.tie_margin:.0%} are within the model's error between them")
 
 
 @app.command()

@@ -2,18 +2,24 @@
 
 Writes perfgrid/evidence/accuracy.json, to which the tests hold later changes, and docs/accuracy.md. With the names of
 software stacks (``all`` for every one that the catalog calls calibrated) it fits their constants anew first and keeps
-what it finds in perfgrid/evidence/calibrations.json: the catalog is edited by hand, with these values in view.
+what it finds in perfgrid/evidence/calibrations.json and prints it as a catalog file: values with ranges and
+correlations are taken over by hand, as are the scatters of every stack (`model_error`, `unexplained_error`,
+`ranking_error`), which follow from the whole.
 """
 
 import json
 import sys
 import tomllib
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 
+from perfgrid.catalog import load_catalog
+
 from .calibration import calibrate
-from .overlay import stated
+from .overlay import overlay, stated
 from .report import accuracy_page
+from .scatter import held_out_coverage, scatters
 from .schema import read_records
 from .validation import RECORDED, validate
 
@@ -27,11 +33,14 @@ def main(names: list[str]) -> None:
     fitted = tomllib.loads(FITTED.read_text(encoding="utf-8"))
     kept = json.loads(CALIBRATIONS.read_text(encoding="utf-8")) if CALIBRATIONS.exists() else {}
     for name in fitted if names == ["all"] else names:
-        found = calibrate(table="software", entries=[name], names=fitted[name]["constants"])
-        kept[name] = stated(found, datetime.now(UTC).date())
+        fit = calibrate(table="software", entries=[name], names=fitted[name]["constants"])
+        kept[name] = stated(fit, datetime.now(UTC).date())
         CALIBRATIONS.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
-        print(name, {label: f"{c['value']:.3g}" for label, c in kept[name]["constants"].items()})
-    summary = validate().summary()
+        print(overlay(fit, load_catalog(), datetime.now(UTC).date()))
+    found = validate()
+    scatter = {name: asdict(s) for name, s in scatters(found.predictions, kept).items()}
+    held_out = held_out_coverage(found.predictions, kept)
+    summary = {**found.summary(), "scatter": scatter, "held_out": held_out}
     RECORDED.write_text(json.dumps(summary, indent=1) + "\n", encoding="utf-8")
     PAGE.write_text(accuracy_page(summary, read_records()[0], kept), encoding="utf-8")
     print(f"wrote {RECORDED} and {PAGE}")

@@ -101,6 +101,7 @@ class Calibration:
     after: Error
     left_out: dict[str, Error] = field(default_factory=dict)  # source -> error when fitted without it
     unseen: Error | None = None  # of all rows, each predicted by the fit without its source
+    unseen_logs: np.ndarray | None = None  # ln(predicted / measured) of these
     dropped: dict[str, str] = field(default_factory=dict)  # constant -> why it was not fitted
     unpredicted: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
@@ -283,7 +284,7 @@ def calibrate(
             logs = model.logs(np.log(without.values)[None, :])[:, 0]
             unseen[away] = logs[away]
             result.left_out[source] = _error(logs[away], measured[away])
-        result.unseen = _error(unseen, measured)
+        result.unseen, result.unseen_logs = _error(unseen, measured), unseen
     return result
 
 

@@ -24,17 +24,16 @@ def overlay(found: Calibration, catalog: Catalog, today: date) -> str:
     table = fit.constants[0].table
     sources = sorted({row.record.group for row in found.rows})
     spread = np.sqrt(np.diag(fit.covariance))
+    correlations = fit.covariance / np.outer(spread, spread)
     lines = [
         f"# perfgrid calibrate, {today.isoformat()}, on {len(found.rows)} records of {', '.join(sources)}.",
         f"# Median of |ln(predicted / measured)|: {found.before.median:.3f} before, {found.after.median:.3f} after"
         + (f", {found.unseen.median:.3f} without each source in turn." if found.unseen else "; there is one source."),
-        "# Correlation of the logarithms of the constants:",
-        *(f"#   {' '.join(f'{c:+.2f}' for c in row)}" for row in fit.covariance / np.outer(spread, spread)),
         f'kind = "{table}"',
     ]
     for entry in dict.fromkeys(e for c in fit.constants for e in c.entries):
         lines += ["", f"[{entry}]", f'extends = "{entry}"']
-        for constant, value, deviation in zip(fit.constants, fit.values, spread, strict=True):
+        for k, (constant, value, deviation) in enumerate(zip(fit.constants, fit.values, spread, strict=True)):
             if entry not in constant.entries:
                 continue
             low, high = (
@@ -42,10 +41,13 @@ def overlay(found: Calibration, catalog: Catalog, today: date) -> str:
             )
             unit = catalog.variables[constant.name].unit
             stated = [f"{v:.{DIGITS}g}" if unit == "1" else f'"{v:.{DIGITS}g} {unit}"' for v in (value, low, high)]
+            others = {c.name: correlations[k, i] for i, c in enumerate(fit.constants) if i > k and entry in c.entries}
+            joint = ", ".join(f"{name} = {value:.2f}" for name, value in others.items())
             note = f"calibrated on {len(found.rows)} records of {', '.join(sources)}"
             lines.append(
                 f"{constant.name} = {{ value = {stated[0]}, low = {stated[1]}, high = {stated[2]}, "
-                f'year = {today.year}, confidence = "{CALIBRATED}", note = "{note}" }}'
+                f'year = {today.year}, confidence = "{CALIBRATED}", note = "{note}"'
+                + (f", correlation = {{ {joint} }} }}" if joint else " }")
             )
     return "\n".join(lines) + "\n"
 
@@ -65,6 +67,9 @@ def stated(found: Calibration, today: date) -> dict[str, Any]:
         "before": asdict(found.before),
         "after": asdict(found.after),
         "unseen": asdict(found.unseen) if found.unseen else None,
+        "unseen_logs": {}
+        if found.unseen_logs is None
+        else {row.record.id: round(float(log), 4) for row, log in zip(found.rows, found.unseen_logs, strict=True)},
         "left_out": {name: asdict(error) for name, error in found.left_out.items()},
         "dropped": found.dropped,
     }

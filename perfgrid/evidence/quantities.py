@@ -75,8 +75,7 @@ WORK = (  # what the trivial baseline counts
     "layer_forward_flops",
     "total_parameters",
 )
-INTERVAL = ("step_time_low", "step_time_high")
-OUTPUTS = tuple(dict.fromkeys((*QUANTITIES.values(), *LAYERS_ONLY, *KERNELS.values(), *BREAKDOWN, *WORK, *INTERVAL)))
+OUTPUTS = tuple(dict.fromkeys((*QUANTITIES.values(), *LAYERS_ONLY, *KERNELS.values(), *BREAKDOWN, *WORK)))
 
 
 def answering(record: Record, of_group: dict[str, str]) -> str | None:

@@ -112,7 +112,8 @@ def accuracy_page(
         out += [f"## {title}\n", _markdown(HEADERS, error_rows(rows, rows)), ""]
     out += ["## Calibrated software stacks\n", _CALIBRATED, _markdown(CONSTANTS, calibration_rows(calibrations)), ""]
     out += [_LEFT_OUT, _markdown(SOURCES, source_rows(calibrations, summary["groups"])), ""]
-    out += ["## Intervals\n", _INTERVALS.format(**_covered(summary)), ""]
+    out += ["## Intervals\n", _INTERVALS, _markdown(SCATTER, scatter_rows(summary["scatter"])), ""]
+    out += [_COVERAGE, _markdown(COVERAGE, coverage_rows(summary)), ""]
     out += ["## Aims\n", _AIMS, _markdown(AIMS, aim_rows(summary)), ""]
     out += ["## Farthest from the measurement\n", _markdown(WORST, worst_rows(summary["worst"])), ""]
     out += ["## Not predicted\n", _markdown(("records", "reason"), reason_rows(summary["reasons"])), ""]
@@ -149,16 +150,26 @@ def aim_rows(summary: Mapping[str, Any]) -> list[list[str]]:
     return sorted(rows, key=lambda row: row[3])
 
 
-def _covered(summary: Mapping[str, Any]) -> dict[str, Any]:
-    """The share of measured steps inside the stated intervals, of all and by source."""
-    groups = {n: g for n, g in summary["groups"].items() if g.get("covered") is not None}
-    worst = sorted(groups, key=lambda n: groups[n]["covered"])[:3]
-    return {
-        "all": f"{summary['totals']['all training']['covered']:.0%}",
-        "worst": ", ".join(f"{n} ({groups[n]['covered']:.0%} of {groups[n]['predicted']})" for n in worst),
-    }
+def scatter_rows(scatter: Mapping[str, Mapping[str, Any]]) -> list[list[str]]:
+    """One row per software stack, as SCATTER says."""
+    names = ("model_error", "unexplained_error", "ranking_error")
+    return [[name, str(s["rows"]), *(_cell(s[n], False) for n in names)] for name, s in scatter.items()]
 
 
+def coverage_rows(summary: Mapping[str, Any]) -> list[list[str]]:
+    """One row per source and one of all, as COVERAGE says."""
+    rows, held_out = [], summary["held_out"]
+    unseen = sum(n * share for n, share in held_out.values()) / max(sum(n for n, _ in held_out.values()), 1)
+    for name, g in {**summary["groups"], "all training": summary["totals"]["all training"]}.items():
+        if g.get("covered") is not None:
+            known = held_out.get(name, (0, unseen if name == "all training" else None))[1]
+            shares = ["-" if share is None else f"{share:.0%}" for share in (g["covered"], known)]
+            rows.append([name, str(g["predicted"]), *shares, f"{g['reach']:.2f}"])
+    return rows
+
+
+SCATTER = ("software", "rows", "all of it", "unexplained", "between designs")
+COVERAGE = ("source", "rows", "inside", "inside, source left out", "reach up in ln")
 AIMS = ("group", "aim", "today", "", "why, and what it would take")
 _AIMS = """What the error of each group should be at most, and where it is more the cause, found row by row with
 `perfgrid validate --explain`.
@@ -167,19 +178,35 @@ _CALIBRATED = """Of a software stack with ten records or more a few constants ar
 all its devices, models and sources (`perfgrid calibrate --software NAME`; `perfgrid/evidence/calibrations.toml` says
 which). The fit goes through the model, in logarithms, from the priors of the table, and within physical bounds; far
 rows count less. What the catalog holds is rounded from here. A constant at a bound (`pointwise_passes` of 3) stands
-for more than its name says: what these stacks do beside the counted kernels, reading and writing memory. **Source
-left out** is the error when every source is predicted with constants from the others.
+for more than its name says: what these stacks do beside the counted kernels, reading and writing memory. Known to be
+missing for Megatron-DeepSpeed are passes of unfused attention (`flashattn torch` is 2 times slower than counted); what
+nanotron's stands for is open: no kernel record tells its rotary embeddings and gated units from fused ones. Since the
+network of its cluster is modelled as congested, nanotron's `dp_overlap` has moved from 0.2 to 0.57, near what other
+stacks are taken to have, and its `library_efficiency` from 0.81 to 0.84. All values come from one run,
+`python -m perfgrid.evidence all` (some minutes). **Source left out** is the error when every source is predicted with
+constants from the others.
 """
 _LEFT_OUT = """By source: the error with its own rows among the fitted ones, and with constants from the other sources
 of the same stack alone. Stacks with one source cannot be checked in this way.
 """
-_INTERVALS = """`step_time_low` and `step_time_high` are outputs like any other: the interval in which 90 of 100
-measured steps are expected, by the spread of errors of the software (`model_error` of the catalog, from these
-records; 0.3 where there are none). {all} of the records here lie inside; least in
-{worst}. Designs of one stack share
-most of their error: two step times closer than `tie_margin` (from `ranking_error`, the spread within a source) are
-called tied by `perfgrid compare` and, with `--top`, by `perfgrid best`. Ranges of single assumptions of the catalog
-are propagated by samples ([study.md](study.md)).
+_INTERVALS = """The interval of a prediction is to hold 90 of 100 measurements. With c the constants of the catalog
+that have a range,
+
+    var(ln y) = g' C g + u^2,   g = d ln y / d ln c,   low, high = y exp(-+1.645 sd(ln y))
+
+(JCGM 100:2008, equations 13 and 16; exact derivatives; a whole number such as the version of an attention kernel is
+evaluated at both ends). C holds the ranges as central 90 %, with the covariances of constants that were calibrated
+together, upwards and downwards apart where a range is lopsided. u is what the records of the software show beyond that,
+the least value that contents nine of ten of them (one more than there are is counted: split conformal prediction; the
+largest of fewer than nine), of calibrated stacks with the errors of each source from constants without it.
+`perfgrid run`, `best`, `compare` and `validate` print these intervals (`perfgrid.intervals`). Two designs share most of
+what is wrong: in the ratio of two predictions what both rest on cancels, and u is the scatter between records of one
+source; steps closer than that are called tied by `compare` and, with `--top`, by `best`. The outputs `step_time_low`
+and `step_time_high` of a grid take **all of it** (`model_error`) for every design of a stack.
+"""
+_COVERAGE = """How often measurements lie inside. **Source left out**: constants and scatter come from the other
+sources of the same stack; sources that are alone cannot be checked in this way. **Reach** is the median of
+ln(high / predicted).
 """
 _HEAD = """# Accuracy
 
@@ -192,8 +219,10 @@ tables from the formulas and the catalog as they are, `perfgrid validate --expla
 Constants of devices and fabrics come from data sheets, microbenchmarks of kernels and links, and counting: none is
 fitted to a training step. Of seven software stacks two to four constants are (see below); the tables are in-sample
 for them. One comes from kernels: `softmax_overlap`, read off two of the `flashattn` rows of version 3 (head
-dimensions 64 and 128 at 16384 tokens); that the attention of NeMo's recipes up to early 2025 runs at the rates of
-version 2 is inferred from the records of long sequences. Where the structure of a formula was found by looking at
+dimensions 64 and 128 at 16384 tokens). Which version's rates the attention of NeMo's recipes up to early 2025 reached
+is not documented: predictions take version 2, which the records of long sequences suggest, intervals span 2 and 3. How
+the network of the cluster behind `hfbench` falls off with the number of nodes comes from its operators' own benchmark
+of collectives (`tests/network/test_congestion.py`). Where the structure of a formula was found by looking at
 published kernels and steps (what fused attention waits for, float32 gradient accumulation, the scattered hand-over
 between stages) these rows check it in-sample; its docstring or its test says so.
 

@@ -17,6 +17,7 @@ from perfgrid.engine.explain import Explanation
 from perfgrid.engine.registry import Registry
 from perfgrid.formulas import BREAKDOWN, INNER, WORKLOADS
 from perfgrid.formulas.inference.anatomy import request_parts
+from perfgrid.intervals import Interval, intervals
 from perfgrid.run import evaluate, explain
 from perfgrid.study.study import Study
 
@@ -47,7 +48,13 @@ class Prediction:
     fits: bool | None = None  # whether the formulas say that the design fits the device memory
     label: str = ""  # its row in the study
     fitted: tuple[str, ...] = ()  # constants behind it that were fitted to step times
-    ends: tuple[float, float] | None = None  # of the interval in which 90 of 100 measurements are expected
+    software: str = ""
+    interval: Interval | None = None  # in which 90 of 100 measurements are expected
+
+    @property
+    def ends(self) -> tuple[float, float] | None:
+        """The ends of that interval; None where none is stated or nothing is predicted."""
+        return None if self.interval is None or self.predicted is None else (self.interval.low, self.interval.high)
 
     @property
     def covered(self) -> bool | None:
@@ -79,6 +86,7 @@ class Group:
     baseline_constants: int
     over_memory: int  # rows that ran, but do not fit the device memory by the formulas
     covered: float | None = None  # share of the measurements within the stated intervals
+    reach: float | None = None  # median of ln(upper end / prediction)
     fitted_constants: int = 0  # behind these predictions, shared with other groups of the same software
 
     def stated(self) -> dict[str, Any]:
@@ -87,7 +95,7 @@ class Group:
         del own["rows"], baseline["rows"]
         counts = {"kind": self.kind, "n": self.records, "predicted": self.error.rows}
         counts["fitted_constants"] = self.fitted_constants
-        counts |= {"over_memory": self.over_memory, "covered": self.covered}
+        counts |= {"over_memory": self.over_memory, "covered": self.covered, "reach": self.reach}
         return {**counts, **own, "baseline": {**baseline, "fitted_constants": self.baseline_constants}}
 
 
@@ -246,7 +254,10 @@ def _group(name: str, rows: list[Prediction]) -> Group:
     fitted = {constant for p in found for constant in p.fitted}
     inside = [p.covered for p in found if p.covered is not None]
     covered = float(np.mean(inside)) if inside else None
-    return Group(name, rows[0].record.kind, len(rows), errors[0], errors[1], constants, over, covered, len(fitted))
+    reaches = [np.log(p.ends[1] / p.predicted) for p in found if p.ends is not None and p.predicted is not None]
+    reach = float(np.median(reaches)) if reaches else None
+    own, base = errors
+    return Group(name, rows[0].record.kind, len(rows), own, base, constants, over, covered, reach, len(fitted))
 
 
 def validate(
@@ -308,13 +319,20 @@ def _evaluated(mapped: Designs, workload: str) -> tuple[dict[str, Prediction], S
     )
     result = evaluate(study, small_points=WHOLE)
     count = len(mapped.rows)
+    steps = [i for i, row in enumerate(mapped.rows) if row.quantity == "step_time"]
+    ends = dict(zip(steps, intervals(study, [(i,) for i in steps]), strict=True))
     columns = {str(name): _column(array, count) for name, array in result.data_vars.items()}
     constraints = {str(n): a.attrs for n, a in result.data_vars.items() if a.attrs.get("constraint") == "illegal"}
     found: dict[str, Prediction] = {}
     for i, row in enumerate(mapped.rows):
         at = {name: values[i] for name, values in columns.items()}
         violated = {n: a["reason"] for n, a in constraints.items() if not at[n]}
-        found[row.record.id] = replace(_prediction(row, at, violated), fitted=_fitted(mapped.catalog, row))
+        found[row.record.id] = replace(
+            _prediction(row, at, violated),
+            fitted=_fitted(mapped.catalog, row),
+            software=row.columns["software"],
+            interval=ends.get(i),
+        )
     return found, study
 
 
@@ -354,7 +372,6 @@ def _prediction(row: Row, at: dict[str, Any], violated: dict[str, str]) -> Predi
         bound_by=bound,
         fits=bool(at["fits_memory"]) if record.kind != "kernel" else None,
         label=row.label,
-        ends=(float(at["step_time_low"]), float(at["step_time_high"])) if row.quantity == "step_time" else None,
     )
 
 

@@ -11,13 +11,14 @@ from rich.measure import Measurement
 
 from perfgrid.analysis.feasibility import nearest_reason
 from perfgrid.engine.dataset import study_axes
+from perfgrid.engine.explain import index_of
+from perfgrid.intervals import Interval, intervals, tie_margin
 from perfgrid.study.file import CLUSTER_SIZE, Best
 from perfgrid.study.study import Study
 
 from .console import out, show, text_table, wide
 from .text import label_text, number
 from .winners import bounds as bounds_of
-from .winners import tie_margin
 
 RANK = "rank"  # dimension of several best designs of one group
 PACES = (  # objectives that are the step time or its inverse
@@ -51,11 +52,16 @@ def winner_rows(
         values = {name: _word(row[name]) for name in study.outputs if row[name].ndim == 0}
         rows.append({"group": labels, "feasible": True, "chosen": chosen, "outputs": values})
         points.append(at)
-        objective = choice.minimize or choice.maximize or ""
-        if RANK in labels and study.file.workload == "training" and objective in PACES and objective in values:
-            rows[-1]["tied"] = _tied(rows, objective, tie_margin(study, at))
-    for row, words in zip((row for row in rows if row["feasible"]), bounds_of(study, points), strict=True):
+    feasible = [row for row in rows if row["feasible"]]
+    for row, words in zip(feasible, bounds_of(study, points), strict=True):
         row["bound_by"] = words
+    objective = choice.minimize or choice.maximize or ""
+    if study.file.workload == "training" and objective in PACES and objective in study.outputs:
+        ends = intervals(study, [index_of(study.space, at) for at in points], objective)
+        for row, found in zip(feasible, ends, strict=True):
+            row["interval"] = [found.low, found.high]
+        for row, tied in zip(feasible, _ties(feasible, ends), strict=True):
+            row |= {"tied": tied} if RANK in row["group"] else {}
     return rows
 
 
@@ -67,13 +73,15 @@ def _group(result: xr.Dataset, labels: dict[str, Any]) -> xr.Dataset:
     return result
 
 
-def _tied(rows: Sequence[Mapping[str, Any]], objective: str, margin: float) -> bool:
-    """Whether the last row lies within the model's error of the best one of its group."""
-    last = rows[-1]
-    place = {**last["group"], RANK: 1}
-    first = next(row for row in rows if row["group"] == place)
-    ratio = last["outputs"][objective] / first["outputs"][objective]
-    return last is not first and max(ratio, 1 / ratio) <= 1 + margin
+def _ties(rows: Sequence[Mapping[str, Any]], ends: Sequence[Interval]) -> list[bool]:
+    """Whether each row is another design than the best one of its group and not to be told from it."""
+    found = []
+    for row, own in zip(rows, ends, strict=True):
+        place = {**row["group"], RANK: 1}
+        first = next((e for r, e in zip(rows, ends, strict=True) if r["group"] == place), own)
+        ratio = own.value / first.value
+        found.append(first is not own and max(ratio, 1 / ratio) <= 1 + tie_margin(own, first))
+    return found
 
 
 def _word(value: xr.DataArray) -> Any:
@@ -101,8 +109,9 @@ def print_winners(study: Study, winners: xr.Dataset, choice: Best, result: xr.Da
     units = {name: winners[name].attrs.get("units", "1") for name in shown}
     while True:
         bounds = ["bound by"] if first["bound_by"] else []
+        ends = ["90 of 100 within"] if "interval" in first else []
         ties = ["tied"] if any(row.get("tied") for row in rows) else []
-        headers = [*(n for n in first["group"] if n not in same), *first["chosen"], *shown, *bounds, *ties]
+        headers = [*(n for n in first["group"] if n not in same), *first["chosen"], *shown, *ends, *bounds, *ties]
         lines = []
         for row in rows:
             labels = [label_text(v) for name, v in row["group"].items() if name not in same]
@@ -111,7 +120,12 @@ def print_winners(study: Study, winners: xr.Dataset, choice: Best, result: xr.Da
                 continue
             found = {name: row["outputs"][name] for name in shown}
             values = [v if isinstance(v, str) else number(v, units[name]) for name, v in found.items()]
-            about = [*([row["bound_by"]] if bounds else []), *(["yes" if row.get("tied") else ""] if ties else [])]
+            between = [" to ".join(number(v, units[objective]) for v in row.get("interval", []))] if ends else []
+            about = [
+                *between,
+                *([row["bound_by"]] if bounds else []),
+                *(["yes" if row.get("tied") else ""] if ties else []),
+            ]
             lines.append([*labels, *map(label_text, row["chosen"].values()), *values, *about])
         table = text_table(headers, lines, right=shown)
         if len(shown) <= 3 or not out.is_terminal or Measurement.get(wide, wide.options, table).maximum <= out.width:

@@ -9,7 +9,6 @@ import numpy as np
 
 from perfgrid.engine.explain import index_of
 from perfgrid.engine.plan import Plan
-from perfgrid.engine.resolver import replay, resolve
 from perfgrid.engine.search import listed
 from perfgrid.engine.stages import Evaluation
 from perfgrid.formulas import BREAKDOWN
@@ -66,10 +65,3 @@ def bounds(study: Study, points: Sequence[Mapping[str, Any]]) -> list[str]:
         total = sum(parts.values())
         found.append(f"{WORDS[name]} {value / total:.0%}" if total > 0 else WORDS[name])
     return found
-
-
-def tie_margin(study: Study, at: Mapping[str, Any]) -> float:
-    """Relative difference of step times below which the model does not tell two designs apart, at one point."""
-    space, index = study.space, index_of(study.space, at)
-    graph = resolve(study.registry, ["tie_margin"], space.names(), study.file.choices, space.label_quantities())
-    return float(replay(graph, {name: space.at(name, index) for name in graph.leaves})["tie_margin"])

@@ -43,10 +43,14 @@ def tier_peer_bandwidth(tier_bandwidth, scale_up_links, tier_stated_bandwidth):
 
 
 @formula(unit="byte/s", source="amd2023cdna3", family={"GROUP": (*GATHERING["GROUP"], "ep", "head_split")})
-def GROUP_tier_bandwidth(tier_bandwidth, tier_peer_bandwidth, GROUP_tier_ranks):
-    """Payload bandwidth of one device inside the GROUP group, by tier: only the links to its n - 1 peers carry it."""
+def GROUP_tier_bandwidth(tier_bandwidth, tier_peer_bandwidth, GROUP_tier_ranks, congestion):
+    """Payload bandwidth of one device inside the GROUP group, by tier: only the links to its n - 1 peers carry it.
+
+    In a shared network it falls by a power of the number of domains that the group spans.
+    """
     peers = xp.where(GROUP_tier_ranks > 1, tier_peer_bandwidth * (GROUP_tier_ranks - 1), tier_bandwidth)
-    return xp.minimum(tier_bandwidth, peers)
+    domains = xp.maximum(at(GROUP_tier_ranks, tier="scale_out"), 1.0)
+    return xp.minimum(tier_bandwidth, peers) * table("tier", scale_up=1.0, scale_out=domains**-congestion)
 
 
 @formula(unit="s", source="thakur2005")

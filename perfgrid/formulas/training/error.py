@@ -21,12 +21,3 @@ def step_time_low(step_time, model_error):
 def step_time_high(step_time, model_error):
     """Upper end of the interval in which 90 of 100 measured steps are expected."""
     return step_time * xp.exp(CENTRAL_90 * model_error)
-
-
-@formula(unit="1", source="jcgm2008gum")
-def tie_margin(ranking_error):
-    """Relative difference of two step times of a stack below which the model does not tell which one is shorter.
-
-    The errors of both add up in quadrature; beyond it the order is right in 95 of 100 cases.
-    """
-    return xp.exp(CENTRAL_90 * 2**0.5 * ranking_error) - 1

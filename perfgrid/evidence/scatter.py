@@ -1,0 +1,98 @@
+"""What assumptions leave unexplained: how far measured steps lie from predictions beyond the ranges of the catalog.
+
+Each record asks for the least scatter with which its interval would hold the measurement. That of a software stack is
+such that 9 of 10 records are content, one more than there are counted (split conformal prediction, angelopoulos2023).
+Where a calibration left sources out, errors are those without the record's own source.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from perfgrid.formulas.training.error import CENTRAL_90
+from perfgrid.intervals import Interval, between, deviation
+
+from .validation import Prediction
+
+SHARE = 0.9  # of measurements that intervals are to hold
+
+
+@dataclass(frozen=True)
+class Scatter:
+    """Deviations of ln(predicted / measured) of the steps of a software stack, over its records."""
+
+    rows: int
+    model_error: float  # all of it
+    unexplained_error: float  # beyond the assumptions
+    ranking_error: float | None  # the same between two records of one source; None where no source has two
+
+
+def scatters(predictions: Sequence[Prediction], calibrations: Mapping[str, Mapping[str, Any]]) -> dict[str, Scatter]:
+    """The scatter of every software stack that predicts step times of records."""
+    members: dict[str, list[Prediction]] = defaultdict(list)
+    for p in predictions:
+        if p.interval is not None and p.predicted is not None:
+            members[p.software].append(p)
+    return {software: _of(rows, errors(rows, calibrations)) for software, rows in members.items()}
+
+
+def errors(rows: Sequence[Prediction], calibrations: Mapping[str, Mapping[str, Any]]) -> np.ndarray:
+    """ln(predicted / measured), of rows whose stack was calibrated on several sources without their own source."""
+    unseen = [calibrations.get(p.software, {}).get("unseen_logs", {}).get(p.record.id) for p in rows]
+    return np.array([np.log(p.ratio or 1.0) if u is None else u for p, u in zip(rows, unseen, strict=True)])
+
+
+def asked(logs: np.ndarray, intervals: Sequence[Interval]) -> np.ndarray:
+    """The scatter that each record asks for: 0 where its assumptions alone explain it."""
+    explained = [
+        deviation(i.shifts, i.correlations, 1 if log < 0 else -1) for log, i in zip(logs, intervals, strict=True)
+    ]
+    return np.sqrt(np.maximum((logs / CENTRAL_90) ** 2 - np.array(explained) ** 2, 0.0))
+
+
+def sufficient(wanted: np.ndarray) -> float:
+    """The least value with which the share of further records is content that intervals promise; the largest of few."""
+    ranked = np.sort(wanted)
+    return float(ranked[min(int(np.ceil(SHARE * (len(ranked) + 1))), len(ranked)) - 1])
+
+
+def _of(rows: Sequence[Prediction], logs: np.ndarray) -> Scatter:
+    intervals = [p.interval for p in rows if p.interval is not None]
+    pairs = []
+    for i, a in enumerate(rows):
+        for k in range(i):
+            if a.record.group == rows[k].record.group:
+                distance = logs[i] - logs[k]
+                explained = between(intervals[i], intervals[k], 1 if distance < 0 else -1)
+                pairs.append(np.sqrt(max((distance / CENTRAL_90) ** 2 - explained**2, 0.0) / 2))
+    ranking = sufficient(np.array(pairs)) if pairs else None
+    return Scatter(len(rows), sufficient(np.abs(logs)) / CENTRAL_90, sufficient(asked(logs, intervals)), ranking)
+
+
+def held_out_coverage(
+    predictions: Sequence[Prediction], calibrations: Mapping[str, Mapping[str, Any]]
+) -> dict[str, tuple[int, float]]:
+    """By source: rows, and the share inside intervals that know nothing of the source.
+
+    Of stacks with several sources: constants and scatter come from the others.
+    """
+    members: dict[str, dict[str, list[Prediction]]] = defaultdict(lambda: defaultdict(list))
+    for p in predictions:
+        if p.interval is not None and p.predicted is not None:
+            members[p.software][p.record.group].append(p)
+    found = {}
+    for sources in members.values():
+        for source, rows in sources.items():
+            others = [p for name, more in sources.items() if name != source for p in more]
+            if others:
+                wanted, known = (
+                    asked(errors(part, calibrations), [p.interval for p in part if p.interval is not None])
+                    for part in (rows, others)
+                )
+                found[source] = (len(rows), float(np.mean(wanted <= sufficient(known))))
+    return found

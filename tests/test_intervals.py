@@ -1,0 +1,209 @@
+"""Intervals: the law of propagation against differences of whole studies, correlations, ties, and scatter."""
+
+import json
+from math import exp, log
+from typing import Any
+
+import numpy as np
+import pytest
+
+from perfgrid import PerfgridError, Study, evaluate, interval, load_catalog, save
+from perfgrid.evidence.scatter import asked, sufficient
+from perfgrid.intervals import LEAST, SCATTER, Interval, between, deviation, intervals, tie_margin
+from tests.test_bad_input import run
+
+DESIGN = {
+    "outputs": ["step_time"],
+    "axes": {
+        "model": ["llama-3.1-8b"],
+        "device": ["h100-sxm-80gb", "b200"],
+        "topology": ["hgx-h100-efa-shared"],
+        "software": ["nemo"],
+        "parallelism": {"devices": [64], "tp": [2], "pp": [1, 2]},
+    },
+    "workload_parameters": {"sequence_length": 4096, "global_batch": 64},
+}
+AT = {"device": "h100-sxm-80gb", "parallelism": "tp2 pp1 dp32"}
+CENTRAL_90 = 1.645
+WHOLE = 10**9  # designs up to which nothing is compiled
+
+
+def changed(**axes):
+    return {**DESIGN, "axes": {**DESIGN["axes"], **axes}}
+
+
+@pytest.fixture(scope="module")
+def study():
+    return Study.make(**DESIGN)
+
+
+@pytest.fixture(scope="module")
+def at(study):
+    labels = next(a for a in study.space.axes if a.name == "parallelism").labels
+    return {**AT, "parallelism": str(labels[0])}
+
+
+@pytest.fixture(scope="module")
+def found(study, at):
+    return interval(study, at)
+
+
+def step_time(at, catalog=None):
+    result = evaluate(Study.make(catalog, **DESIGN), "float64", small_points=WHOLE)
+    return float(result.step_time.sel(at).squeeze())
+
+
+# ---- the law of propagation -----------------------------------------------------------------------------------------
+
+
+def test_every_shift_is_that_of_a_study_with_the_value_at_the_end_of_its_range(found, at):
+    """To first order: a small part of the way to each end moves the step by the same part of the shift."""
+    catalog, here, part = load_catalog(), step_time(at), 1e-3
+    assert found.value == pytest.approx(here, rel=1e-9)
+    numbers = [a for a in found.assumptions if catalog.variables[a[2]].kind == "number"]
+    assert len(numbers) > 10
+    for name in numbers:
+        table, entry, quantity = name
+        e: Any = catalog.entry(table, entry)
+        for side, end in zip(found.shifts[found.assumptions.index(name)], ("low", "high"), strict=True):
+            limit = getattr(e.details[quantity], end)
+            way = log(
+                max(e.values[quantity] if limit is None else limit, LEAST * e.values[quantity]) / e.values[quantity]
+            )
+            moved = catalog.with_values({f"{table}.{entry}.{quantity}": e.values[quantity] * exp(part * way)})
+            assert log(step_time(at, moved) / here) == pytest.approx(part * side, rel=0.02, abs=1e-8), name
+
+
+def test_the_ends_are_the_root_of_the_summed_squares(study, found):
+    """Without correlations: each assumption with what it does towards that end, and the scatter."""
+    catalog = load_catalog()
+    assert found.scatter == catalog.entry("software", "nemo").values[SCATTER]
+    alone = np.eye(len(found.assumptions))
+    for side in (-1, 1):
+        pull = np.maximum(side * found.shifts, 0).max(axis=1)
+        wanted = np.sqrt((pull**2).sum() / CENTRAL_90**2 + found.scatter**2)
+        assert deviation(found.shifts, alone, side, found.scatter) == pytest.approx(wanted)
+    both = [deviation(found.shifts, found.correlations, side, found.scatter) for side in (-1, 1)]
+    assert log(found.high / found.value) == pytest.approx(CENTRAL_90 * both[1])
+    assert log(found.value / found.low) == pytest.approx(CENTRAL_90 * both[0])
+
+
+def test_a_whole_number_is_evaluated_at_both_ends(found, at):
+    """Which attention kernel ran is open for this stack: version 2 is taken, version 3 may have been."""
+    place = found.assumptions.index(("software", "nemo", "flash_limit"))
+    faster = step_time(at, load_catalog().with_values({"software.nemo.flash_limit": 3}))
+    assert found.shifts[place] == pytest.approx([0.0, log(faster / found.value)])
+    assert found.shifts[place][1] < 0
+
+
+def test_what_a_study_states_is_known():
+    known = changed(scale_out_bandwidth=["40 GB/s"], dp_overlap=[0.5], device=["h100-sxm-80gb"])
+    names = {q for _, _, q in intervals(Study.make(**known), [(0, 0, 0, 0, 0, 0, 0)])[0].assumptions}
+    assert "dp_overlap" not in names
+    assert "congestion" in names
+
+
+def test_constants_calibrated_together_make_up_for_each_other(tmp_path, found, at):
+    """Both slow the step down: if one was fitted higher the other would have been lower, and the sum is surer."""
+    ends = {}
+    for correlation in (-0.9, 0.0, 0.9):
+        file = tmp_path / f"joint{correlation}.toml"
+        file.write_text(
+            'kind = "software"\n[nemo]\nextends = "nemo"\n'
+            "library_efficiency = { value = 0.9, low = 0.8, high = 1, "
+            f"correlation = {{ pointwise_passes = {correlation} }} }}\n"
+            "pointwise_passes = { value = 2, low = 1.5, high = 2.5 }\n"
+        )
+        one = interval(Study.make(load_catalog(file), **DESIGN), at)
+        a, b = (one.assumptions.index(("software", "nemo", q)) for q in ("library_efficiency", "pointwise_passes"))
+        assert one.correlations[a, b] == one.correlations[b, a] == correlation
+        ends[correlation] = log(one.high / one.value)
+    assert ends[0.9] < ends[0.0] < ends[-0.9]
+
+
+@pytest.mark.parametrize(
+    ("stated", "told"),
+    [
+        ("{ pointwise_pases = 0.5 }", "unknown quantity 'pointwise_pases'; did you mean 'pointwise_passes'"),
+        ("{ pointwise_passes = 1.5 }", "correlation.pointwise_passes must lie between -1 and 1, found 1.5"),
+        ("0.5", "correlation must be a table of other quantities, found 0.5"),
+    ],
+)
+def test_a_correlation_is_checked(tmp_path, stated, told):
+    file = tmp_path / "bad.toml"
+    file.write_text(
+        'kind = "software"\n[nemo]\nextends = "nemo"\n'
+        f"library_efficiency = {{ value = 0.9, low = 0.8, high = 1, correlation = {stated} }}\n"
+    )
+    with pytest.raises(PerfgridError, match=told):
+        load_catalog(file)
+
+
+# ---- two designs ----------------------------------------------------------------------------------------------------
+
+
+def test_what_two_designs_share_cancels(study, found, at):
+    other = interval(study, {**at, "device": "b200"})
+    apart = max(between(found, other, side) for side in (-1, 1))
+    assert between(found, found, 1) == between(found, found, -1) == 0
+    assert 0 < apart < np.hypot(log(found.high / found.value), log(other.high / other.value)) / CENTRAL_90
+    assert tie_margin(found, found) == pytest.approx(exp(CENTRAL_90 * 2**0.5 * found.shared_scatter) - 1)
+    assert tie_margin(found, other) > tie_margin(found, found)
+
+
+def test_a_result_tells_the_same_as_its_study(study, found, at, tmp_path):
+    result = evaluate(study, "float64")
+    save(result, tmp_path / "r.nc")
+    again = interval(result, at)
+    assert (again.low, again.high) == pytest.approx((found.low, found.high))
+
+
+def test_the_best_and_their_intervals_are_printed(monkeypatch, capsys, tmp_path):
+    file = tmp_path / "s.toml"
+    file.write_text(
+        'outputs = ["step_time"]\n[axes]\nmodel = ["llama-3.1-8b"]\ndevice = ["h100-sxm-80gb"]\n'
+        'topology = ["rail-optimized"]\nsoftware = ["nemo"]\n[axes.parallelism]\ndevices = [64]\ntp = [1, 2, 4]\n'
+        "pp = [1, 2]\n[workload_parameters]\nsequence_length = 4096\nglobal_batch = 64\n"
+        '[best]\nover = ["parallelism"]\nminimize = "step_time"\n'
+    )
+    status, out, _ = run(monkeypatch, capsys, "best", file, "--top", "4", "--json")
+    assert status == 0
+    rows = json.loads(out)
+    rows = rows["best"] if isinstance(rows, dict) else rows
+    for row in rows:
+        low, high = row["interval"]
+        assert low < row["outputs"]["step_time"] < high
+    assert not rows[0]["tied"]
+    status, out, _ = run(monkeypatch, capsys, "best", file)
+    assert status == 0
+    assert "90 of 100 within" in out
+
+
+# ---- scatter --------------------------------------------------------------------------------------------------------
+
+
+def plain(deviations, scatter=0.0):
+    """An interval with one assumption of each given deviation."""
+    shifts = np.outer(np.asarray(deviations) * CENTRAL_90, [-1.0, 1.0])
+    names = tuple(("software", "s", f"q{i}") for i in range(len(shifts)))
+    return Interval(1.0, 1.0, 1.0, names, shifts, np.eye(len(shifts)), scatter, scatter)
+
+
+def test_scatter_is_what_assumptions_leave():
+    """Errors of deviation 0.13 of which assumptions explain 0.05: 0.12 is left, and 9 of 10 further ones are held."""
+    rng = np.random.default_rng(2)
+    logs = 0.13 * rng.standard_normal(4000)
+    left = sufficient(asked(logs, [plain([0.03, 0.04])] * len(logs)))
+    assert left == pytest.approx(0.12, rel=0.04)
+    held = np.abs(0.13 * rng.standard_normal(4000)) < CENTRAL_90 * np.hypot(0.05, left)
+    assert held.mean() == pytest.approx(0.9, abs=0.015)
+    assert sufficient(asked(logs / 100, [plain([0.05])] * len(logs))) == 0
+    assert sufficient(np.arange(5.0)) == 4.0  # of few the largest
+
+
+@pytest.mark.parametrize("rows", [9, 20, 101])
+def test_further_records_are_held_as_promised(rows):
+    """Split conformal prediction: of drawn sets of records, the next one is held in 90 of 100 cases or more."""
+    rng = np.random.default_rng(rows)
+    held = [rng.exponential() <= sufficient(rng.exponential(size=rows)) for _ in range(4000)]
+    assert 0.885 <= np.mean(held) <= 0.9 + 1 / (rows + 1) + 0.015
