@@ -228,6 +228,19 @@ class Problem:
 
     scale = 1.0
 
+    def outputs(self, points: np.ndarray, group: np.ndarray, layout: np.ndarray) -> list[tuple[Any, Any]]:
+        """Numbers and counts before rounding of every part, exactly, at designs [designs, knobs] with their layouts.
+
+        Two mappings from names to arrays [designs] for each part.
+        """
+        values, found = self.knobs.values(list(points.T)), []
+        for number, part in enumerate(self.parts):
+            free = {q: _dual(values[q]) for q in self.knobs.quantities if q in part.leaves}
+            numbers, _, counts = part.single(free, part.gathered(part.rows(group, layout[:, number])), {}, 0.0)
+            found.append(tuple({n: np.broadcast_to(value_of(v), (len(points),)) for n, v in of.items()}
+                               for of in (numbers, counts)))  # fmt: skip
+        return found
+
     # -- smooth, single layouts -----------------------------------------------------------------------------------
 
     def answers(self, batch: Batch, points: np.ndarray, temperature: float) -> list[Answer]:
@@ -279,8 +292,7 @@ class Problem:
             free = {}
             for name in self.knobs.quantities:
                 if name in part.leaves:
-                    value = values[name]
-                    free[name] = value if isinstance(value, Sloped) else Sloped(value, np.zeros((0, *np.shape(value))))
+                    free[name] = _dual(values[name])
             gathered = part.gathered(part.rows(batch.group, batch.layout[:, number]))
             numbers, margins, rounded = part.single(free, gathered, batch.counts, temperature)
             total = total + part.weight * numbers[part.objective]
@@ -306,6 +318,11 @@ class Problem:
         if np.all(bounds > 0) and np.all(value_of(value) > 0):
             return (np.log(bounds) - np.log(value)) * sign
         return (bounds - value) * (sign / np.maximum(np.abs(bounds), 1e-300))
+
+
+def _dual(value: Any) -> Sloped:
+    """A number as a dual one, without slopes if it has none."""
+    return value if isinstance(value, Sloped) else Sloped(value, np.zeros((0, *np.shape(value))))
 
 
 def _slopes(item: Any, directions: int, count: int) -> np.ndarray:

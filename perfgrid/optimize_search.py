@@ -282,18 +282,23 @@ def _relaxed(found: Found) -> np.ndarray:
 
 def _corrected(problem: Problem, found: Found) -> Found:
     """Designs whose limits are those of the exact model: the smooth one is shifted to agree where they end."""
+    off = np.arange(len(found.points))
     for _ in range(ROUNDS):
-        _, exact = problem.slack(found.batch, found.points, 0.0)
-        _, smooth = problem.slack(found.batch, found.points, FINE)
+        now = found.of(off)
+        _, exact = problem.slack(now.batch, now.points, 0.0)
+        _, smooth = problem.slack(now.batch, now.points, FINE)
         shift = np.nan_to_num(exact - smooth)
-        moved = np.abs(shift - found.batch.shift)
-        pressing = (exact < -KEPT) | (smooth + found.batch.shift < NEAR)  # elsewhere a difference changes nothing
-        off = np.flatnonzero((pressing & (moved > np.where(exact < -KEPT, KEPT, NEAR))).any(axis=1))
+        moved = np.abs(shift - now.batch.shift)
+        pressing = (exact < -KEPT) | (smooth + now.batch.shift < NEAR)  # elsewhere a difference changes nothing
+        wrong = np.flatnonzero((pressing & (moved > np.where(exact < -KEPT, KEPT, NEAR))).any(axis=1))
+        if not len(wrong):
+            break
+        again = _improved(problem, replace(now.batch.of(wrong), shift=shift[wrong]), now.points[wrong], FINE)
+        kept = np.flatnonzero(_score(problem, again) <= _score(problem, now.of(wrong)) + 1e-4)
+        off = off[wrong[kept]]
         if not len(off):
             break
-        again = _improved(problem, replace(found.batch.of(off), shift=shift[off]), found.points[off], FINE)
-        kept = np.flatnonzero(_score(problem, again) <= _score(problem, found.of(off)) + 1e-4)
-        found = _updated(found, off[kept], again.of(kept))
+        found = _updated(found, off, again.of(kept))
     return found
 
 
