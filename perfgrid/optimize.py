@@ -163,7 +163,7 @@ def described(study: Study, problem: Problem, found: Found, points: int = 0) -> 
     data: dict[str, Any] = {}
     for knob in problem.knobs.knobs:
         unit = knob.leaf.variable.unit
-        data[knob.name] = (*on_groups([n[knob.name] for n in named]), {"units": unit, "bounds": [knob.low, knob.high]})
+        data[knob.name] = (*on_groups([n[knob.name] for n in named]), {"units": unit, "range": [knob.low, knob.high]})
     splits: dict[str, list[Any]] = {}
     for knob in problem.knobs.knobs:
         if knob.share:

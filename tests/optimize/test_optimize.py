@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import xarray as xr
 from scipy.optimize import brentq
 from typer.testing import CliRunner
 
@@ -172,8 +173,10 @@ def test_the_command_prints_the_design_and_what_presses(tmp_path):
     for design in told["designs"]:
         assert design["outputs"]["die_cost"] == pytest.approx(30, rel=1e-4)
         assert design["pressing"]["die_cost > 30 USD"] > 0
-    table = CliRunner().invoke(app, ["optimize", str(path)])
+    table = CliRunner().invoke(app, ["optimize", str(path), "-o", str(tmp_path / "dies.nc")])
     assert "model evaluations" in table.stdout
+    with xr.open_dataset(tmp_path / "dies.nc") as saved:
+        np.testing.assert_allclose(saved.module_area, [d["knobs"]["module_area"] for d in told["designs"]], rtol=1e-6)
     assert "die_cost > 30 USD" in table.stdout
     wrong = CliRunner().invoke(app, ["optimize", str(path), "--over", "module_area=1"])
     assert isinstance(wrong.exception, pg.PerfgridError)
