@@ -11,7 +11,7 @@ import sys
 import numpy as np
 
 from perfgrid import load_study, optimize
-from perfgrid.optimize import problem_of
+from perfgrid.optimizer.optimize import problem_of
 
 STUDY = "studies/design_accelerator.toml"
 DEVICE = ("peak_bf16_rate", "clock_frequency", "hbm_bandwidth", "hbm_capacity", "l2_size", "scale_up_bandwidth",

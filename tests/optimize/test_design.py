@@ -10,9 +10,9 @@ import pytest
 
 import perfgrid as pg
 from perfgrid.formulas import INNER
-from perfgrid.optimize import problem_of
-from perfgrid.optimize_input import parts
-from perfgrid.optimize_search import KEPT
+from perfgrid.optimizer.input import parts
+from perfgrid.optimizer.optimize import problem_of
+from perfgrid.optimizer.search import KEPT
 
 STUDY = Path(__file__).parents[2] / "studies" / "design_accelerator.toml"
 SHARES = [f"area_split.{n}" for n in ("matrix", "vector", "memory", "l2")]
