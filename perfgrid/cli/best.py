@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import time
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from perfgrid.cli.options import AsJson, Minimize, Output, Overwrite, Settings, StudyFile
 from perfgrid.cli.reduce import names_of, pareto_of
 from perfgrid.engine.errors import PerfgridError
 from perfgrid.report.best_table import print_winners, winner_rows
@@ -21,22 +21,20 @@ from perfgrid.study.study import load_study
 
 
 def best_command(
-    study: Annotated[Path, typer.Argument(help="A study file (TOML).")],
+    study: StudyFile,
     over: Annotated[
         str | None, typer.Option(help="Axes to choose along, separated by commas; without it those of [best].")
     ] = None,
-    minimize: Annotated[str | None, typer.Option(help="Quantity to minimize.")] = None,
+    minimize: Minimize = None,
     maximize: Annotated[str | None, typer.Option(help="Quantity to maximize; with --pareto several.")] = None,
     objectives: Annotated[
         str | None, typer.Option("--pareto", help="Two or more quantities: the designs that no other beats in all.")
     ] = None,
     top: Annotated[int, typer.Option(help="So many best designs of every group.")] = 1,
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="Result file (.nc).")] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing result file.")] = False,
-    settings: Annotated[
-        list[str] | None, typer.Option("--set", help="Override, such as axes.microbatch=[1,2].")
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")] = False,
+    output: Output = None,
+    overwrite: Overwrite = False,
+    settings: Settings = None,
+    as_json: AsJson = False,
 ) -> None:
     """Find the best designs of a study, however large: only minima are kept, in the memory of one tile."""
     loaded = load_study(study, settings or ())

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import time
-from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
 import typer
 import xarray as xr
 
+from perfgrid.cli.options import AsJson, Minimize, Output, Overwrite, Settings, StudyFile
 from perfgrid.engine.errors import PerfgridError
 from perfgrid.optimizer.optimize import UNEXPLAINED, front, optimize
 from perfgrid.report.console import out, show, text_table
@@ -22,8 +22,8 @@ PRESSING = 1e-4  # elasticity from which a limit is told
 
 
 def optimize_command(
-    study: Annotated[Path, typer.Argument(help="A study file (TOML).")],
-    minimize: Annotated[str | None, typer.Option(help="Quantity to minimize.")] = None,
+    study: StudyFile,
+    minimize: Minimize = None,
     maximize: Annotated[str | None, typer.Option(help="Quantity to maximize.")] = None,
     over: Annotated[
         str | None, typer.Option(help="Quantities to vary: name or name=low:high, separated by commas.")
@@ -36,12 +36,10 @@ def optimize_command(
     points: Annotated[int, typer.Option(help="Points of the front.", min=2)] = 8,
     starts: Annotated[int, typer.Option(help="Designs from which each search starts.", min=1)] = 4,
     seed: Annotated[int, typer.Option(help="Seed of the samples.", min=0)] = 0,
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="Result file (.nc).")] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing result file.")] = False,
-    settings: Annotated[
-        list[str] | None, typer.Option("--set", help="Override, such as axes.microbatch=[1,2].")
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")] = False,
+    output: Output = None,
+    overwrite: Overwrite = False,
+    settings: Settings = None,
+    as_json: AsJson = False,
 ) -> None:
     """Find the best design over continuous quantities, for every label of the axes that are not chosen along."""
     loaded = load_study(study, settings or ())
@@ -111,6 +109,7 @@ def design_rows(found: xr.Dataset) -> list[dict[str, Any]]:
                 "kkt_residual": float(one["kkt_residual"]),
                 "knobs": {str(k): float(one[k]) for k in found["knob"].values},
                 "pressing": pressing,
+                "moved": {} if "moved" not in one else {str(s): float(v) for s, v in one["moved"].to_series().items()},
                 "outputs": {str(v): float(one[v]) for v in outputs if v not in ("objective", "feasible")},
             }
         )
@@ -138,6 +137,14 @@ def print_designs(found: xr.Dataset, rows: list[dict[str, Any]]) -> None:
     if lines:
         out.print("What presses, and the change of the objective in percent for every percent that it is loosened:")
         show(text_table([*names, "limit", "elasticity"], lines, right=("elasticity",)), whole=True)
+    splits = list(rows[0]["moved"])
+    if splits:
+        out.print(
+            "How much of each split lies elsewhere than in the stated design. Much is a finding about what the model "
+            "leaves out before it is advice:"
+        )
+        lines = [[*(str(row["at"][n]) for n in names), *(f"{row['moved'][s]:.3f}" for s in splits)] for row in rows]
+        show(text_table([*names, *splits], lines, right=splits), whole=True)
     if unexplained := sum(row["kkt_residual"] >= UNEXPLAINED for row in rows):
         out.print(
             f"{unexplained} of {len(rows)} searches ended on a step of the model, where nothing is said to press."

@@ -248,7 +248,8 @@ def parts(study: Study) -> dict[str, tuple[Study, float]]:
     """The workloads of an optimisation, by name: studies with their weights; the study itself where it lists none.
 
     Each of ``[[workloads]]`` states what differs from the study: workload, outputs, axes, workload_parameters, choices,
-    overrides; and its name and weight (1). PerfgridError for anything else.
+    overrides; and its name and weight (1). One of another kind (`workload`) states its parameters and choices anew. An
+    empty list takes an axis or a parameter away. PerfgridError for anything else.
     """
     entries = study.file.workloads
     if not entries:
@@ -268,8 +269,9 @@ def parts(study: Study) -> dict[str, tuple[Study, float]]:
         if isinstance(weight, bool) or not isinstance(weight, (int, float)) or not 0 <= weight < np.inf:
             raise PerfgridError(f"{place}: the weight must be a number of at least zero, found {weight!r}")
         content = {**base, **{k: v for k, v in entry.items() if k not in ("name", "weight", *merged)}}
+        own = ("workload_parameters", "choices") if content.get("workload") != base.get("workload") else ()
         for key in merged:
-            changed = {**base.get(key, {}), **entry.get(key, {})}
+            changed = {**({} if key in own else base.get(key, {})), **entry.get(key, {})}
             content[key] = {k: v for k, v in changed.items() if v != []}  # an empty list takes an axis away
         found[name] = (build_study(content, f"{study.name} ({name})", study.catalog, study.formulas), float(weight))
     return found

@@ -10,7 +10,6 @@ import xarray as xr
 
 from perfgrid.engine.errors import PerfgridError
 from perfgrid.engine.lockstep import optimality
-from perfgrid.engine.smooth import Sloped, value_of
 from perfgrid.optimizer.input import Knobs, limits, parts, unit_of_quantity
 from perfgrid.optimizer.problem import Problem
 from perfgrid.optimizer.search import KEPT, Found, best_found
@@ -97,13 +96,8 @@ def front(
 
 def second_of(problem: Problem, found: Found) -> np.ndarray:
     """The output of the last limit, of all workloads together, at designs."""
-    values, total = problem.knobs.values(list(found.points.T)), 0.0
-    for number, part in enumerate(problem.parts):
-        rows = part.rows(found.batch.group, found.layout[:, number])
-        free = {q: _plain_dual(values[q]) for q in problem.knobs.quantities if q in part.leaves}
-        numbers, _, _ = part.single(free, part.gathered(rows), {}, 0.0)
-        total = total + value_of(numbers[part.limits[-1].quantity]) * np.ones(len(found.points))
-    return np.asarray(total)
+    outputs = problem.outputs(found.points, found.batch.group, found.layout)
+    return np.sum([n[part.limits[-1].quantity] for part, (n, _) in zip(problem.parts, outputs, strict=True)], axis=0)
 
 
 def problem_of(
@@ -156,7 +150,7 @@ def nothing_kept(study: Study, problem: Problem, found: Found) -> str:
 
 def described(study: Study, problem: Problem, found: Found, points: int = 0) -> xr.Dataset:
     """The designs that were found on the axes that are not chosen along, and along ``point`` those of a front."""
-    first, count = problem.parts[0], len(found.points)
+    first = problem.parts[0]
     shape = problem.group_sizes + ((points,) if points else ())
     groups = first.groups + (("point",) if points else ())
 
@@ -169,7 +163,11 @@ def described(study: Study, problem: Problem, found: Found, points: int = 0) -> 
     data: dict[str, Any] = {}
     for knob in problem.knobs.knobs:
         unit = knob.leaf.variable.unit
-        data[knob.name] = (*on_groups([n[knob.name] for n in named]), {"units": unit, "bounds": [knob.low, knob.high]})
+        data[knob.name] = (*on_groups([n[knob.name] for n in named]), {"units": unit, "range": [knob.low, knob.high]})
+    splits: dict[str, list[Any]] = {}
+    for knob in problem.knobs.knobs:
+        if knob.share:
+            splits.setdefault(knob.leaf.quantity, []).append(knob)
     objective = first.objective
     data["objective"] = (*on_groups(found.value), {"units": unit_of_quantity(study_of(problem), objective)})
     data["feasible"] = on_groups(found.broken <= KEPT)
@@ -184,6 +182,10 @@ def described(study: Study, problem: Problem, found: Found, points: int = 0) -> 
     data["shadow_price"] = on_groups([-sign * e.multipliers * t for e, t in zip(explained, told, strict=True)])
     extra = ("knob",)
     data["pull"] = on_groups([-sign * np.abs(e.bounds) * t for e, t in zip(explained, told, strict=True)])
+    if splits:
+        extra = ("split",)
+        apart = [[sum(abs(n[k.name] - k.start) for k in ks) / 2 for ks in splits.values()] for n in named]
+        data["moved"] = (*on_groups(apart), {"units": "1"})
     extra = ("step",)
     steps = max(len(m.trace) for m in found.minima)
     traces = [np.pad(np.array(m.trace), (0, steps - len(m.trace)), mode="edge") for m in found.minima]
@@ -191,23 +193,21 @@ def described(study: Study, problem: Problem, found: Found, points: int = 0) -> 
     data["trace"] = on_groups([shown(t) for t in traces])
     extra = ()
     coordinates: dict[str, Any] = {"constraint": names, "knob": [k.name for k in problem.knobs.knobs]}
+    if splits:
+        coordinates["split"] = list(splits)
     for name in first.groups:
         axis = next(a for a in first.space.axes if a.name == name)
         coordinates[name] = axis.labels
-    values = problem.knobs.values(list(found.points.T))
-    for number, part in enumerate(problem.parts):
+    outputs = problem.outputs(found.points, found.batch.group, found.layout)
+    for number, (part, (numbers, counts)) in enumerate(zip(problem.parts, outputs, strict=True)):
         prefix = f"{part.name}." if part.name else ""
         rows = part.rows(found.batch.group, found.layout[:, number])
-        free = {q: _plain_dual(values[q]) for q in problem.knobs.quantities if q in part.leaves}
-        numbers, _, rounded = part.single(free, part.gathered(rows), {}, 0.0)
         for output, value in numbers.items():
-            array = np.broadcast_to(getattr(value, "value", value), (count,))
             if prefix or output not in data:
-                data[prefix + output] = (*on_groups(array), {"units": unit_of_quantity(part.study, output)})
-        if number == 0:
-            for name, up in part.single.counts.items():
-                exact = np.asarray(getattr(rounded[name], "value", rounded[name]))
-                data.setdefault(name, on_groups(np.ceil(exact - 1e-9) if up else np.floor(exact * (1 + 1e-9))))
+                data[prefix + output] = (*on_groups(value), {"units": unit_of_quantity(part.study, output)})
+        for name, up in part.single.counts.items():
+            exact = np.ceil(counts[name] - 1e-9) if up else np.floor(counts[name] * (1 + 1e-9))
+            data.setdefault(name, on_groups(exact))
         for axis in part.chosen:
             labels = [part.labels(row, [axis])[axis] for row in rows]
             coordinates[prefix + axis] = on_groups(labels)
@@ -223,7 +223,3 @@ def described(study: Study, problem: Problem, found: Found, points: int = 0) -> 
 def study_of(problem: Problem) -> Study:
     """The study of the first workload."""
     return problem.parts[0].study
-
-
-def _plain_dual(value: Any) -> Any:
-    return Sloped(value, np.zeros((0, *np.shape(value))))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import Any
 
@@ -140,6 +140,10 @@ class Batch:
         counts = {name: values[index] for name, values in self.counts.items()}
         return Batch(self.group[index], self.layout[index], counts, self.shift[index], self.bounds[index])
 
+    def unshifted(self, constraints: int) -> Batch:
+        """The problems with so many limits where the smooth model has them."""
+        return replace(self, shift=np.zeros((len(self.group), constraints)))
+
 
 class Problem:
     """The objective and the constraints of an optimisation, and how often they were evaluated."""
@@ -224,6 +228,19 @@ class Problem:
 
     scale = 1.0
 
+    def outputs(self, points: np.ndarray, group: np.ndarray, layout: np.ndarray) -> list[tuple[Any, Any]]:
+        """Numbers and counts before rounding of every part, exactly, at designs [designs, knobs] with their layouts.
+
+        Two mappings from names to arrays [designs] for each part.
+        """
+        values, found = self.knobs.values(list(points.T)), []
+        for number, part in enumerate(self.parts):
+            free = {q: _dual(values[q]) for q in self.knobs.quantities if q in part.leaves}
+            numbers, _, counts = part.single(free, part.gathered(part.rows(group, layout[:, number])), {}, 0.0)
+            found.append(tuple({n: np.broadcast_to(value_of(v), (len(points),)) for n, v in of.items()}
+                               for of in (numbers, counts)))  # fmt: skip
+        return found
+
     # -- smooth, single layouts -----------------------------------------------------------------------------------
 
     def answers(self, batch: Batch, points: np.ndarray, temperature: float) -> list[Answer]:
@@ -237,11 +254,12 @@ class Problem:
             (count, 0))  # fmt: skip
         slopes = np.stack([_slopes(s, directions, count) for s in slacks], axis=1) if slacks else np.zeros(
             (count, 0, directions))  # fmt: skip
-        columns = columns + (batch.shift if batch.shift.shape == columns.shape else 0.0) - CLOSE
+        columns = columns + (batch.shift if batch.shift.shape == columns.shape else 0.0)
+        columns = columns - CLOSE * (np.abs(slopes).max(axis=2, initial=0.0) > 0)  # what nothing moves may be just kept
         return [(float(value[i]), slope[i], columns[i], slopes[i]) for i in range(count)]
 
     def slack(self, batch: Batch, points: np.ndarray, temperature: float) -> tuple[np.ndarray, np.ndarray]:
-        """Objective and slack of every constraint without slopes; at temperature zero exact, counts rounded."""
+        """Objective and slack of every constraint without slopes; at temperature zero exact, but for stated counts."""
         self.evaluations += len(points)
         objective, slacks = self._evaluated(batch, list(points.T), temperature)
         count = len(points)
@@ -261,6 +279,10 @@ class Problem:
         """Counts that depend on the knobs, of all parts (a device has one number of stacks for all of them)."""
         return list(dict.fromkeys(name for part in self.parts for name in part.single.counts))
 
+    def rounded_up(self, name: str) -> bool:
+        """Whether a count is rounded up."""
+        return any(part.single.counts.get(name, False) for part in self.parts)
+
     def _evaluated(self, batch: Batch, coordinates: Sequence[Any], temperature: float) -> tuple[object, list[Any]]:
         values = self.knobs.values(coordinates)
         total: Any = 0.0
@@ -270,11 +292,9 @@ class Problem:
             free = {}
             for name in self.knobs.quantities:
                 if name in part.leaves:
-                    value = values[name]
-                    free[name] = value if isinstance(value, Sloped) else Sloped(value, np.zeros((0, *np.shape(value))))
+                    free[name] = _dual(values[name])
             gathered = part.gathered(part.rows(batch.group, batch.layout[:, number]))
-            counts = batch.counts if temperature else {}
-            numbers, margins, rounded = part.single(free, gathered, counts, temperature)
+            numbers, margins, rounded = part.single(free, gathered, batch.counts, temperature)
             total = total + part.weight * numbers[part.objective]
             for limit in part.limits:
                 bounds = batch.bounds[:, self.limits.index(limit)]
@@ -282,13 +302,11 @@ class Problem:
             slacks += [margins[flag] for flag in part.single.flags]
             for name, value in rounded.items():
                 unrounded.setdefault(name, value)
-        ups = {name: up for part in self.parts for name, up in part.single.counts.items()}
         for name in self.count_names():
             given = batch.counts.get(name, np.full(len(batch.group), np.nan))
-            open_ = np.isnan(given)
-            sign = -1.0 if ups[name] else 1.0
-            ratio = np.log(np.maximum(unrounded[name], 1e-9)) - np.log(np.where(open_, 1.0, np.maximum(given, 1.0)))
-            slacks.append(np.where(open_, 1.0, sign * ratio))
+            limited = given >= 1  # neither open nor none
+            ratio = np.log(np.maximum(unrounded[name], 1e-9)) - np.log(np.where(limited, given, 1.0))
+            slacks.append(np.where(limited, -ratio if self.rounded_up(name) else ratio, 1.0))
         sign = -1.0 if self.maximize else 1.0
         score = sign * np.log(total) if self.positive else total * (sign / self.scale)
         return score, slacks
@@ -300,6 +318,11 @@ class Problem:
         if np.all(bounds > 0) and np.all(value_of(value) > 0):
             return (np.log(bounds) - np.log(value)) * sign
         return (bounds - value) * (sign / np.maximum(np.abs(bounds), 1e-300))
+
+
+def _dual(value: Any) -> Sloped:
+    """A number as a dual one, without slopes if it has none."""
+    return value if isinstance(value, Sloped) else Sloped(value, np.zeros((0, *np.shape(value))))
 
 
 def _slopes(item: Any, directions: int, count: int) -> np.ndarray:

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from itertools import product
 from typing import Any
 
 import numpy as np
 from scipy.stats import qmc
 
-from perfgrid.engine.lockstep import Minimum, minimize_together
-from perfgrid.optimizer.problem import TOGETHER, Batch, Problem
+from perfgrid.engine.lockstep import Minimum, minimize_together, optimality
+from perfgrid.optimizer.problem import BROKEN, CLOSE, TOGETHER, Batch, Problem
 
-ROUGH, FINE = 1e-2, 1e-3  # temperatures: relative widths over which kinks are rounded off
+ROUGH, MIDDLE, FINE = 1e-2, 3e-3, 1e-3  # temperatures: relative widths over which kinks are rounded off
+DIVERS = 4  # designs of each problem that are kept while counts become whole
+FINALISTS = 2  # of the designs with whole counts that are improved on the finest companion
+SETTLED = 1e-5  # residual below which a search is not begun again
 ROUNDS = 4  # at most, of choosing layouts again and of correcting limits by the exact model
 AT_ONCE = 64  # designs whose slopes are evaluated together
-MOST_COUNTS = 4  # counts of which both neighbours are tried
 NEARBY = (
     0.05,
     0.05,
@@ -60,7 +61,11 @@ def sampled(problem: Problem, count: int, seed: int) -> np.ndarray:
 
 
 def best_found(problem: Problem, groups: np.ndarray, bounds: np.ndarray, starts: int, seed: int) -> Found:
-    """The best design of every problem (a group and the bounds of its limits), from several starts each."""
+    """The best design of every problem (a group and the bounds of its limits), from several starts each.
+
+    Layouts are compared only when the counts of each are whole: one that would like 3.5 memory stacks may be the best
+    with three of them, and the second best with three and a half.
+    """
     designs = sampled(problem, max(64, min(16 * len(problem.knobs), 256)), seed)
     value, broken, layout = problem.screen(designs)
     problem.positive = bool((value > 0).all())
@@ -70,29 +75,30 @@ def best_found(problem: Problem, groups: np.ndarray, bounds: np.ndarray, starts:
     found = _improved(problem, batch, points, ROUGH)
     for _ in range(ROUNDS):  # another layout may be better where the design has moved to
         changed = _chosen_again(problem, found)
-        again = _improved(problem, changed, found.points, FINE)
-        same = (changed.layout == found.batch.layout).all()
-        found = _better(problem, found, again)
-        if same:
+        moved = np.flatnonzero((changed.layout != found.batch.layout).any(axis=1))
+        if not len(moved):
             break
-    best = found.of(_best_of(problem, found, owner, len(groups)))
-    best = _with_whole_counts(problem, best)
-    best = _or_sample(problem, _corrected(problem, best), designs, value, broken, layout)
-    return _polished(problem, best, seed)
+        found = _updated(found, moved, _improved(problem, changed.of(moved), found.points[moved], ROUGH))
+    kept = _best_of(problem, found, owner, apart=True, relaxed=True)
+    found, owner = _with_whole_counts(problem, found.of(kept), owner[kept])
+    found = _corrected(problem, found)
+    found = _settled(problem, found.of(_best_of(problem, found, owner)))
+    return _polished(problem, _or_sample(problem, found, designs, value, broken, layout), seed)
 
 
 def _or_sample(
     problem: Problem, found: Found, designs: np.ndarray, value: np.ndarray, broken: np.ndarray, layout: np.ndarray
 ) -> Found:
-    """The best sample of a group where slopes led to nothing better: over steps of the exact model, say."""
-    points, values, missed, chosen = found.points.copy(), found.value.copy(), found.broken.copy(), found.layout.copy()
+    """The designs with what they exactly are; the best sample where slopes led to nothing better: over steps, say."""
+    points, values, missed = found.points.copy(), found.value.copy(), found.broken.copy()
+    chosen = _chosen_again(problem, found, values, missed).layout.copy()
     stated = np.array([x.bound for x in problem.limits])
     for i, group in enumerate(found.batch.group):
         if not np.array_equal(found.batch.bounds[i], stated):  # of a front: samples were weighed by other limits
             continue
-        merit = problem.merit(value[:, group], np.where(broken[:, group] > KEPT, broken[:, group] + 1e-3, 0.0))
+        merit = problem.merit(value[:, group], _missed(broken[:, group]))
         best = int(np.argmin(merit))
-        if merit[best] < problem.merit(values[i], np.where(missed[i] > KEPT, missed[i] + 1e-3, 0.0)):
+        if merit[best] < problem.merit(values[i], _missed(missed[i])):
             points[i], values[i], missed[i] = designs[best], value[best, group], broken[best, group]
             chosen[i] = layout[best, group]
     return replace(found, points=points, value=values, broken=missed, chosen=chosen)
@@ -115,10 +121,10 @@ def _starts(
         chosen += [group] * starts
         points += [designs[i] for i in picked]
         layouts += [layout[i, group] for i in picked]
-    count = len(problem.constraint_names())
     repeated = np.repeat(bounds, starts, axis=0).reshape(len(chosen), len(problem.limits))
-    batch = Batch(np.array(chosen), np.array(layouts), {}, np.zeros((len(chosen), count)), repeated)
-    return batch, np.array(points)
+    batch = Batch(np.array(chosen), np.array(layouts), {}, np.zeros((len(chosen), 0)), repeated)
+    problem.slack(batch, np.array(points), ROUGH)  # tells which counts there are
+    return batch.unshifted(len(problem.constraint_names())), np.array(points)
 
 
 def _improved(problem: Problem, batch: Batch, points: np.ndarray, temperature: float) -> Found:
@@ -129,17 +135,13 @@ def _improved(problem: Problem, batch: Batch, points: np.ndarray, temperature: f
         return [a for i in pieces for a in problem.answers(
             batch.of(numbers[i : i + AT_ONCE]), where[i : i + AT_ONCE], temperature)]  # fmt: skip
 
-    problem.slack(batch, points, temperature)  # tells which counts there are
-    if batch.shift.shape[1] != len(problem.constraint_names()):
-        batch = replace(batch, shift=np.zeros((len(points), len(problem.constraint_names()))))
-    rough, knobs = temperature == ROUGH, len(problem.knobs)
-    if rough:  # away from the bounds, where a search starts with its hands tied
-        minima = minimize_together(evaluate, np.clip(points, 0.01, 0.99), 15 + 2 * knobs, 1e-5)
-    else:
+    knobs = len(problem.knobs)
+    if temperature == FINE:
         minima = minimize_together(evaluate, points, 20 + 4 * knobs, 1e-9)
+    else:  # away from the bounds, where a search starts with its hands tied
+        minima = minimize_together(evaluate, np.clip(points, 0.01, 0.99), 15 + 2 * knobs, 1e-5)
     where = np.array([m.point for m in minima])
     score, slack = problem.slack(batch, where, 0.0)
-    slack = slack[:, : slack.shape[1] - len(problem.count_names())]
     value = np.exp(score) if problem.positive else score * problem.scale
     if problem.maximize:
         value = np.exp(-score) if problem.positive else -score * problem.scale
@@ -148,107 +150,162 @@ def _improved(problem: Problem, batch: Batch, points: np.ndarray, temperature: f
 
 
 def _score(problem: Problem, found: Found) -> np.ndarray:
-    missed = np.where(found.broken > KEPT, found.broken + 1e-3, 0.0)
-    return problem.merit(found.value, missed)
+    return problem.merit(found.value, _missed(found.broken))
 
 
-def _better(problem: Problem, old: Found, new: Found) -> Found:
-    """The better of two designs of every problem; of equals the new one, whose slopes are finer."""
-    keep = _score(problem, old) < _score(problem, new) - 1e-4
-    return _merged(old, new, keep)
+def _missed(broken: Any) -> Any:
+    """What broken limits count for where designs are compared."""
+    return np.where(broken > KEPT, broken + 1e-3, 0.0)
 
 
-def _merged(old: Found, new: Found, keep: np.ndarray) -> Found:
-    def pick(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-        return np.where(keep.reshape((-1,) + (1,) * (a.ndim - 1)), a, b)
-
-    names = set(old.batch.counts) | set(new.batch.counts)
-    nothing = np.full(len(keep), np.nan)
-    counts = {n: pick(old.batch.counts.get(n, nothing), new.batch.counts.get(n, nothing)) for n in names}
-    batch = Batch(
-        new.batch.group, pick(old.batch.layout, new.batch.layout), counts,
-        pick(old.batch.shift, new.batch.shift) if old.batch.shift.shape == new.batch.shift.shape else new.batch.shift,
-        new.batch.bounds,
-    )  # fmt: skip
-    minima = [a if k else b for k, a, b in zip(keep, old.minima, new.minima, strict=True)]
-    return Found(batch, pick(old.points, new.points), pick(old.value, new.value), pick(old.broken, new.broken), minima)
+def _updated(old: Found, index: np.ndarray, new: Found) -> Found:
+    """Designs of which those at ``index`` are replaced by the new ones."""
+    place = np.arange(len(old.points))
+    place[index] = len(place) + np.arange(len(index))
+    rows = {n: np.concatenate((getattr(old, n), getattr(new, n))) for n in ("points", "value", "broken")}
+    return Found(_joined(old.batch, new.batch), minima=[*old.minima, *new.minima], **rows).of(place)
 
 
-def _best_of(problem: Problem, found: Found, owner: np.ndarray, count: int) -> np.ndarray:
-    """The number of the best design of every owner."""
-    score = _score(problem, found)
-    return np.array([np.flatnonzero(owner == i)[np.argmin(score[owner == i])] for i in range(count)])
+def _joined(one: Batch, other: Batch) -> Batch:
+    """The problems of two batches."""
+    names = dict.fromkeys((*one.counts, *other.counts))
+    counts = {n: np.concatenate([x.counts.get(n, np.full(len(x.group), np.nan)) for x in (one, other)]) for n in names}
+    parts = {n: np.concatenate([getattr(x, n) for x in (one, other)]) for n in ("group", "layout", "bounds", "shift")}
+    return Batch(counts=counts, **parts)
 
 
-def _chosen_again(problem: Problem, found: Found) -> Batch:
-    """The batch with the best layout of each design where it stands now."""
+def _best_of(
+    problem: Problem, found: Found, owner: np.ndarray, count: int = 1, apart: bool = False, relaxed: bool = False
+) -> np.ndarray:
+    """The numbers of the best designs of every owner, so many of each; with ``apart`` so many of each of its layouts.
+
+    ``relaxed``: by the smooth companion, where counts are still open, else exactly.
+    """
+    score = _relaxed(found) if relaxed else _score(problem, found)
+    kept: list[int] = []
+    seen: dict[Any, int] = {}
+    for i in np.argsort(score, kind="stable"):
+        key = (owner[i], found.batch.layout[i].tobytes() if apart else b"")
+        seen[key] = seen.get(key, 0) + 1
+        if seen[key] <= count:
+            kept.append(int(i))
+    return np.array(sorted(kept, key=lambda i: owner[i]))
+
+
+def _chosen_again(
+    problem: Problem, found: Found, value: np.ndarray | None = None, broken: np.ndarray | None = None
+) -> Batch:
+    """The batch with the best layout of each design where it stands now; what is exactly known of it, if wanted."""
     layouts = found.batch.layout.copy()
     for bounds in np.unique(found.batch.bounds, axis=0):
         members = np.flatnonzero((found.batch.bounds == bounds).all(axis=1))
         own = found.batch.group[members]
-        _, _, layout = problem.screen(found.points[members], bounds, own)
-        layouts[members] = layout[np.arange(len(members)), np.searchsorted(np.unique(own), own)]
+        place = (np.arange(len(members)), np.searchsorted(np.unique(own), own))
+        values, wrong, layout = problem.screen(found.points[members], bounds, own)
+        layouts[members] = layout[place]
+        if value is not None and broken is not None:
+            value[members], broken[members] = values[place], wrong[place]
     return replace(found.batch, layout=layouts)
 
 
-def _with_whole_counts(problem: Problem, found: Found) -> Found:
-    """The best of designs whose counts are the whole numbers beside the unrounded ones."""
-    names = problem.count_names()[:MOST_COUNTS]
-    if not names:
-        return found
-    total = len(problem.constraint_names())
-    unrounded, moved = unrounded_counts(problem, found)
-    order, counts, owner = [], {name: [] for name in names}, []
-    for i in range(len(found.points)):
-        choices = []
-        for name in names:
-            low = max(np.floor(unrounded[name][i] + 1e-6), 1.0)
-            between = moved[name][i] and unrounded[name][i] - low > 1e-3
-            choices.append((low, low + 1.0) if between else (low if moved[name][i] else np.nan,))
-        for combination in product(*choices):
-            order.append(i)
-            owner.append(i)
-            for name, value in zip(names, combination, strict=True):
-                counts[name].append(value)
-    batch = found.batch.of(np.array(order))
-    batch = replace(batch, counts={n: np.array(v) for n, v in counts.items()}, shift=np.zeros((len(order), total)))
-    tried = _improved(problem, batch, found.points[order], FINE)
-    return tried.of(_best_of(problem, tried, np.array(owner), len(found.points)))
+def _with_whole_counts(problem: Problem, found: Found, owner: np.ndarray) -> tuple[Found, np.ndarray]:
+    """The best designs with whole counts, and whose they are: a dive from unrounded ones, as in integer programming.
+
+    One count after the other is set to the whole numbers beside it, the rest is improved again: two memory interfaces
+    more may leave the edge for three links less. Later counts may follow from earlier ones (network ports from links).
+    """
+    found = replace(found, batch=replace(found.batch, counts={}))
+    for name in problem.count_names():
+        batch, source = _rounded(problem, found.batch, found.points, name)
+        points, owner = found.points[source], owner[source]
+        if len(source) == len(found.points):  # nothing moves this count
+            found = replace(found, batch=batch)
+            continue
+        found = _improved(problem, batch, points, MIDDLE)
+        last = name == problem.count_names()[-1]
+        kept = _best_of(problem, found, owner, DIVERS, relaxed=not last)
+        found, owner = found.of(kept), owner[kept]
+    kept = _best_of(problem, found, owner, FINALISTS)
+    return _improved(problem, found.batch.of(kept), found.points[kept], FINE), owner[kept]
 
 
-def unrounded_counts(problem: Problem, found: Found) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-    """Counts before rounding, at designs, and whether the knobs move them."""
-    names = problem.count_names()
-    one = replace(found.batch, counts={n: np.ones(len(found.points)) for n in names})
-    answers = problem.answers(one, found.points, FINE)
-    ups = {name: up for part in problem.parts for name, up in part.single.counts.items()}
-    first = len(problem.constraint_names()) - len(names)
-    slack = np.array([a[2] for a in answers])[:, first:]
-    moved = np.abs(np.array([a[3] for a in answers])[:, first:]).max(axis=2) > 0
-    values = {n: np.exp(slack[:, i] * (-1.0 if ups[n] else 1.0)) for i, n in enumerate(names)}
-    return values, {n: moved[:, i] for i, n in enumerate(names)}
+def _rounded(problem: Problem, batch: Batch, points: np.ndarray, name: str) -> tuple[Batch, np.ndarray]:
+    """Designs with a count as its formula rounds it, and where the free quantities move it as the other way round too.
+
+    With the numbers of the designs that they came from.
+    """
+    unrounded, moved = unrounded_count(problem, batch, points, name)
+    low, high = np.floor(unrounded * (1 + 1e-9)), np.ceil(unrounded * (1 - 1e-9))
+    own, other = (high, low) if problem.rounded_up(name) else (low, high)
+    least = np.where(moved, 1.0, 0.0)
+    own, other = np.maximum(own, least), np.maximum(other, least)
+    two = moved & (np.abs(unrounded - own) > 1e-3) & (other != own)
+    source = np.concatenate((np.arange(len(points)), np.flatnonzero(two)))
+    batch = batch.of(source)
+    return replace(batch, counts=batch.counts | {name: np.concatenate((own, other[two]))}), source
+
+
+def unrounded_count(problem: Problem, batch: Batch, points: np.ndarray, name: str) -> tuple[np.ndarray, np.ndarray]:
+    """A count before rounding, at designs, and whether the free quantities move it."""
+    one = replace(batch, counts=batch.counts | {name: np.ones(len(points))})
+    answers = problem.answers(one.unshifted(0), points, FINE)
+    place = problem.constraint_names().index(name)
+    sign = -1.0 if problem.rounded_up(name) else 1.0
+    values = np.exp(sign * np.array([a[2][place] + CLOSE for a in answers]))
+    return values, np.array([np.abs(a[3][place]).max() for a in answers]) > 0
+
+
+def _settled(problem: Problem, found: Found) -> Found:
+    """Designs at smooth optima: searches that ended early are begun again where they stand."""
+    scale = np.array([k.span for k in problem.knobs.knobs])
+    left = np.arange(len(found.points))
+    for _ in range(ROUNDS):
+        residual = [optimality(found.minima[i].point, found.minima[i].answer, scale).residual for i in left]
+        left = left[np.array(residual) > SETTLED]
+        if not len(left):
+            break
+        before = _relaxed(found.of(left))
+        again = _improved(problem, found.batch.of(left), np.array([found.minima[i].point for i in left]), FINE)
+        minima = list(found.minima)
+        for i, minimum in zip(left, again.minima, strict=True):
+            minima[i] = minimum
+        better = _score(problem, again) <= _score(problem, found.of(left)) + 1e-4
+        found = replace(_updated(found, left[better], again.of(np.flatnonzero(better))), minima=minima)
+        left = left[_relaxed(again) < before - 1e-7]
+    return found
+
+
+def _relaxed(found: Found) -> np.ndarray:
+    """What designs are chosen by on the smooth companion."""
+    return np.array([m.answer[0] + BROKEN * np.maximum(-m.answer[2], 0.0).sum() for m in found.minima])
 
 
 def _corrected(problem: Problem, found: Found) -> Found:
     """Designs whose limits are those of the exact model: the smooth one is shifted to agree where they end."""
+    off = np.arange(len(found.points))
     for _ in range(ROUNDS):
-        counts = len(problem.count_names())
-        _, exact = problem.slack(found.batch, found.points, 0.0)
-        _, smooth = problem.slack(found.batch, found.points, FINE)
+        now = found.of(off)
+        _, exact = problem.slack(now.batch, now.points, 0.0)
+        _, smooth = problem.slack(now.batch, now.points, FINE)
         shift = np.nan_to_num(exact - smooth)
-        shift[:, shift.shape[1] - counts :] = 0.0
-        pressing = (exact < -KEPT) | (smooth + found.batch.shift < NEAR)  # elsewhere a difference changes nothing
-        if not (pressing & (np.abs(shift - found.batch.shift) > NEAR)).any():
+        moved = np.abs(shift - now.batch.shift)
+        pressing = (exact < -KEPT) | (smooth + now.batch.shift < NEAR)  # elsewhere a difference changes nothing
+        wrong = np.flatnonzero((pressing & (moved > np.where(exact < -KEPT, KEPT, NEAR))).any(axis=1))
+        if not len(wrong):
             break
-        found = _better(problem, found, _improved(problem, replace(found.batch, shift=shift), found.points, FINE))
+        again = _improved(problem, replace(now.batch.of(wrong), shift=shift[wrong]), now.points[wrong], FINE)
+        kept = np.flatnonzero(_score(problem, again) <= _score(problem, now.of(wrong)) + 1e-4)
+        off = off[wrong[kept]]
+        if not len(off):
+            break
+        found = _updated(found, off, again.of(kept))
     return found
 
 
 def _polished(problem: Problem, found: Found, seed: int) -> Found:
     """Designs moved to the best exact one nearby: there the model climbs and falls in steps, by waves of tiles say."""
     draw, best = np.random.default_rng(seed), found.points.copy()
-    value, broken = found.value.copy(), found.broken.copy()
-    layout = found.batch.layout.copy()
+    value, broken, layout = found.value.copy(), found.broken.copy(), found.layout.copy()
     for reach in NEARBY:
         for i in range(len(best)):
             moved = draw.normal(0.0, reach, (TOGETHER, best.shape[1]))
@@ -257,8 +314,8 @@ def _polished(problem: Problem, found: Found, seed: int) -> Found:
             group = found.batch.group[i]
             new, missed, layouts = problem.screen(points, found.batch.bounds[i], [group])
             new, missed = new[:, 0], missed[:, 0]
-            score = problem.merit(new, np.where(missed > KEPT, missed + 1e-3, 0.0))
+            score = problem.merit(new, _missed(missed))
             j = int(np.argmin(score))
-            if score[j] < problem.merit(value[i], np.where(broken[i] > KEPT, broken[i] + 1e-3, 0.0)):
+            if score[j] < problem.merit(value[i], _missed(broken[i])):
                 best[i], value[i], broken[i], layout[i] = points[j], new[j], missed[j], layouts[j, 0]
     return replace(found, points=best, value=value, broken=broken, chosen=layout)

@@ -1,4 +1,7 @@
-"""Ten studies with four or more free quantities: what the optimiser finds against dense grids and evolution."""
+"""Studies with four or more free quantities: what the optimiser finds against dense grids and evolution.
+
+Run from the repository's root: python -m tests.optimize.comparison [seed] [fresh]
+"""
 
 from __future__ import annotations
 
@@ -78,17 +81,45 @@ STUDIES: dict[str, tuple[dict[str, Any], str, Any, str | None]] = {  # content, 
 }  # fmt: skip
 
 
+def serving(model: str, device: str, budget: str | None, node: str | None, tp: list[int], devices: int,
+            **parameters: Any) -> dict[str, Any]:  # fmt: skip
+    content = training(model, device, budget, node)
+    content["axes"] |= {"software": ["vllm"], "batch": [8, 16, 32, 64, 128, 256],
+                        "parallelism": {"devices": [devices], "tp": tp, "pp": [1]}}  # fmt: skip
+    given = {"batch_rule": "concurrency", "prompt_tokens": 1024, "output_tokens": 512} | parameters
+    return content | {"workload": "inference", "workload_parameters": given}
+
+
+# Drawn after the optimiser was finished and run once: nothing was chosen by looking at them.
+FRESH: dict[str, tuple[dict[str, Any], str, Any, str | None]] = {
+    "405B, energy, 2 nm": (
+        training("llama-3.1-405b", H100, "b200-budget", "n2"), "energy_per_token", ACROSS, "step_time < 12 s"),
+    "Mixtral 8x7B, cost, 4 nm": (
+        training("mixtral-8x7b", H100, "h100-budget", "n4"), "cost_per_million_tokens", ACROSS, None),
+    "22B, area and power, 10 nm": (
+        training("megatron-22b", A100, "exploration-budget", "n10"), "step_time", ACROSS, None),
+    "27B served, cost, 3 nm": (
+        serving("gemma-2-27b", H100, "h100-budget", "n3", [1, 2, 4], 4, time_per_output_token_limit=0.02),
+        "cost_per_million_tokens", ACROSS, None),
+    "72B served, latency, 6 nm": (
+        serving("qwen-2.5-72b", A100, "a100-budget", "n6", [2, 4, 8], 8), "time_per_output_token", ACROSS, None),
+    "8B served, rates for a price": (
+        serving("llama-3.1-8b", H100, None, None, [1], 1, time_per_output_token_limit=0.02),
+        "parts_price", RATES, "output_tokens_per_second > 4000"),
+}  # fmt: skip
+
+
 class Spent(Exception):
     """The evaluations of a search are used up."""
 
 
-def compared(name: str, per_axis: int = 6) -> dict[str, float]:
+def compared(name: str, per_axis: int = 6, seed: int = 0) -> dict[str, float]:
     """The optimum, the best of a dense grid and of differential evolution with as many evaluations."""
-    content, objective, over, limit = STUDIES[name]
+    content, objective, over, limit = (STUDIES | FRESH)[name]
     formulas = [parts_price, price_of_speed] if "budget" not in content["axes"] else [chip_time, overlapped_time]
     study = pg.Study.make(outputs=[objective], formulas=formulas, **content)
-    choose = ["parallelism"] if "parallelism" in content["axes"] else []
-    found = optimize(study, objective, over=over, subject_to=limit, choose=choose, starts=3)
+    choose = [axis for axis in ("parallelism", "batch") if axis in content["axes"]]
+    found = optimize(study, objective, over=over, subject_to=limit, choose=choose, starts=3, seed=seed)
     problem = problem_of(study, objective, None, over, limit, choose)
     count = len(problem.knobs)
     axes = [np.linspace(0, 1, per_axis if count <= 4 else 4)] * count
@@ -107,7 +138,7 @@ def compared(name: str, per_axis: int = 6) -> dict[str, float]:
 
     with contextlib.suppress(Spent):
         differential_evolution(
-            score, [(0, 1)] * count, popsize=10, maxiter=10**6, tol=0, atol=0, polish=False, rng=0, vectorized=True,
+            score, [(0, 1)] * count, popsize=10, maxiter=10**6, tol=0, atol=0, polish=False, rng=seed, vectorized=True,
             updating="deferred",
         )  # fmt: skip
     return {
@@ -117,13 +148,14 @@ def compared(name: str, per_axis: int = 6) -> dict[str, float]:
 
 
 def main() -> None:
-    """Print the comparison as rows of a table."""
+    """Print the comparison as rows of a table; with a seed, and with ``fresh`` of the studies drawn later."""
     import sys
     import time
 
-    for name in STUDIES:
+    seed = next((int(a) for a in sys.argv[1:] if a.isdigit()), 0)
+    for name in FRESH if "fresh" in sys.argv else STUDIES:
         start = time.process_time()
-        row = compared(name)
+        row = compared(name, seed=seed)
         print(f"| {name} | {row['knobs']} | {row['optimum']:.5g} | {row['grid'] / row['optimum'] - 1:+.2%} | "
               f"{row['evolution'] / row['optimum'] - 1:+.2%} | {row['evaluations']:,} | {row['kkt']:.0e} | "
               f"{time.process_time() - start:.0f} s", flush=True, file=sys.stdout)  # fmt: skip

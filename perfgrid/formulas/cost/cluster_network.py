@@ -85,9 +85,15 @@ def network_ports(network_rate, switch_port_rate):
 
 
 @formula(unit="1", source="gpucluster2024sheet")
-def network_radix(network_rate, switch_port_rate, switch_ports):
-    """Ports of a switch; where a device needs only a part of a port's rate, ports are split."""
-    return switch_ports * xp.maximum(xp.floor(switch_port_rate / network_rate * (1 + ROUNDING)), 1.0)
+def switch_port_splits(network_rate, switch_port_rate):
+    """Links into which a port of a switch is split, where a device needs only a part of its rate."""
+    return xp.floor(xp.maximum(switch_port_rate / network_rate * (1 + ROUNDING), 1.0))
+
+
+@formula(unit="1", source="gpucluster2024sheet")
+def network_radix(switch_ports, switch_port_splits):
+    """Links that a switch joins."""
+    return switch_ports * switch_port_splits
 
 
 @formula(unit="1", source="wang2023railonly")
