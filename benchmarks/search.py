@@ -11,8 +11,9 @@ import time
 
 import numpy as np
 
+from perfgrid.engine.candidates import BestSearch
 from perfgrid.engine.plan import Plan
-from perfgrid.engine.search import SEARCH_TILE_POINTS, Search
+from perfgrid.engine.search import SEARCH_TILE_POINTS
 from perfgrid.engine.stages import Evaluation
 from perfgrid.study import Study
 
@@ -22,11 +23,13 @@ OBJECTIVE = "step_time"
 OVER = ("parallelism", "microbatch", "recompute")
 
 
-def search_of(study: Study, tile_points: int = SEARCH_TILE_POINTS) -> Search:
+def search_of(study: Study, tile_points: int = SEARCH_TILE_POINTS) -> BestSearch:
     """The search as `perfgrid.best` sets it up: cluster sizes are apart."""
     layouts = next(a for a in study.space.axes if a.name == "parallelism")
     sizes = np.unique(layouts.columns["devices"], return_inverse=True)[1]
-    return Search(study.registry, study.space, OBJECTIVE, OVER, parts=("parallelism", sizes), tile_points=tile_points)
+    return BestSearch(
+        study.registry, study.space, OBJECTIVE, OVER, parts=("parallelism", sizes), tile_points=tile_points
+    )
 
 
 def measure(grid: str, exponent: int) -> dict:

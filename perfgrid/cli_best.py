@@ -19,6 +19,8 @@ from perfgrid.search import best
 from perfgrid.study import load_study
 from perfgrid.study_file import Best
 
+COUNTS = ("points", "points_evaluated", "points_excluded_by_constraints", "points_excluded_by_bounds")
+
 
 def best_command(
     study: Annotated[Path, typer.Argument(help="A study file (TOML).")],
@@ -64,12 +66,17 @@ def best_command(
     seconds = time.perf_counter() - start
     if output is not None:
         save(winners, output, overwrite)
+    counted = {name: winners.attrs[name] for name in COUNTS}
     choice = Best(over=axes, minimize=minimize, maximize=maximize, at=at)
     if as_json:
         rows = winner_rows(loaded, winners, choice)
-        print(json.dumps({"points": loaded.space.points, "seconds": seconds, "best": rows}))
+        print(json.dumps({**counted, "seconds": seconds, "best": rows}))
         return
     print_winners(loaded, winners, choice)
-    out.print(f"{loaded.space.points:,} points searched in {seconds:.1f} s")
+    points, evaluated, by_constraints, by_bounds = counted.values()
+    out.print(
+        f"{points:,} points, of which {evaluated:,} evaluated and {points - evaluated:,} proven away "
+        f"(by constraints {by_constraints:,}, by bounds {by_bounds:,}), in {seconds:.1f} s"
+    )
     if output is not None:
         out.print(f"saved {output}")

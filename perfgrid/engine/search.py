@@ -19,11 +19,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from .errors import PerfgridError
+from .namespace import xp
 from .plan import Plan
 from .registry import Formula, Registry
 from .resolver import resolve_checked
 from .space import Axis, Space
-from .stages import Evaluation, Progress, Tile
+from .stages import Evaluation, Tile
 
 SEARCH_TILE_POINTS = 2**23
 BLOCK_ROWS = 8  # of which a compiled function takes the least
@@ -82,7 +83,7 @@ def scored(
     sign = -1.0 if maximize else 1.0
 
     def score(value: Any, *flags: Any) -> Any:
-        return jnp.where(reduce(and_, flags, True), sign * value, jnp.inf)
+        return xp.where(reduce(and_, flags, True), sign * value, np.inf)
 
     copy = Registry(registry.inner)
     for member in registry.formulas.values():
@@ -101,46 +102,37 @@ def scored(
     return copy
 
 
-class Search:
-    """The least (or largest) value of a quantity along some axes, for every row of the others.
+def objective_plan(
+    registry: Registry,
+    space: Space,
+    objective: str,
+    maximize: bool = False,
+    choices: Mapping[str, str] | None = None,
+    small_points: int | None = None,
+    constraints: Sequence[str] = (),
+) -> Plan:
+    """The plan of a quantity to minimise. Raises PerfgridError like `Plan`, and for an objective with inner axes."""
+    copy = scored(registry, space, objective, maximize, choices, constraints)
+    plan = Plan(copy, space, [SCORE], choices, small_points, constraints=False)
+    if any(size > 1 for size in plan.quantities[SCORE].inner):
+        raise PerfgridError(f"{objective!r} has several values at one design and cannot be minimised")
+    return plan
 
-    ``parts`` tells rows of one of these axes apart (an axis and a number from 0 for each of its rows): every part is a
-    group of its own. Raises PerfgridError like `Plan`, and for an objective with inner axes.
+
+class Search:
+    """The least value of the score along some axes, for every row of the others; every tile is evaluated once.
+
+    ``parts`` tells rows of one of these axes apart (an axis, a number from 0 for each of its rows, and how many numbers
+    there are): every part is a group of its own.
     """
 
-    def __init__(
-        self,
-        registry: Registry,
-        space: Space,
-        objective: str,
-        over: Sequence[str],
-        maximize: bool = False,
-        parts: tuple[str, np.ndarray] | None = None,
-        choices: Mapping[str, str] | None = None,
-        dtype: str = "float32",
-        tile_points: int = SEARCH_TILE_POINTS,
-        progress: Progress | None = None,
-        small_points: int | None = None,
-        constraints: Sequence[str] = (),
-    ):
-        self.plan = Plan(
-            scored(registry, space, objective, maximize, choices, constraints),
-            space,
-            [SCORE],
-            choices,
-            small_points,
-            constraints=False,
-        )
-        quantity = self.plan.quantities[SCORE]
-        if any(size > 1 for size in quantity.inner):
-            raise PerfgridError(f"{objective!r} has several values at one design and cannot be minimised")
+    def __init__(self, evaluation: Evaluation, over: Sequence[str], parts: tuple[str, np.ndarray, int] | None = None):
+        self.evaluation, self.plan = evaluation, evaluation.plan
         names = [axis.name for axis in self.plan.space.axes]
         self.over = tuple(i for i, name in enumerate(names) if name in over)
         self.groups = tuple(i for i in range(len(names)) if i not in self.over)
         self.parts_axis = names.index(parts[0]) if parts else -1
-        self.parts = parts[1] if parts else np.zeros(1, int)
-        self.count_parts = int(self.parts.max()) + 1
-        self.evaluation = Evaluation(self.plan, dtype, tile_points, progress)
+        self.parts, self.count_parts = parts[1:] if parts else (np.zeros(1, int), 1)
         self.cut = self.evaluation.tiles.axis if self.evaluation.kernels else -1  # the last axis that tiles cut
         self._blocks = self._fixed_blocks()
         self._minima = jax.jit(self._blocks.minima) if self._blocks else None
