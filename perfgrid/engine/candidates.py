@@ -83,7 +83,7 @@ class BestSearch:
         self.parts = parts
         self.count_parts = int(parts[1].max()) + 1 if parts else 1
         self.counts = Counts(space.points, space.points, 0, 0)
-        self._known: dict[bytes, Search] = {}  # searches of candidates, ready to run again
+        self.ready: dict[bytes, Search] = {}  # compiled searches by their candidates
         self.whole: Search | None = None
         self._cut: Cut | None = None
         kept = self._kept()
@@ -227,9 +227,9 @@ class BestSearch:
             by_bounds=(possible - rows) * self.inside,
             boxes=boxes,
         )
-        search = self._known.get(candidates.tobytes())
+        search = self.ready.get(candidates.tobytes())
         if search is None:
-            search = self._known[candidates.tobytes()] = self._search(candidates)
+            search = self.ready[candidates.tobytes()] = self._search(candidates)
         return self._in_study(search.winners(count), candidates, count)
 
     def _search(self, candidates: np.ndarray) -> Search:

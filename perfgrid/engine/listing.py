@@ -29,7 +29,7 @@ class Listing(Plan):
     """The plan of quantities on listed rows of some axes and all rows of the others.
 
     ``rows`` are the listed rows of every axis that is not kept (one array each, of one length); ``order`` are the axes
-    of this plan, the kept ones and `LISTED`. An axis in ``cells`` (the first rows of ranges of its rows) has one row for
+    of this plan, the kept ones and `LISTED`. An axis in ``cells`` (first rows of ranges of its rows) has one row for
     each of them. All quantities above the cut stay in the tile stage.
     """
 

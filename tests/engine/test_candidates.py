@@ -150,7 +150,7 @@ BINARY = [
 ]
 
 
-@settings(max_examples=150, deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate])
+@settings(max_examples=60, deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate])
 @given(data=st.data())
 def test_intervals_hold_every_rounded_value(data):
     """Drawn chains of operations on drawn intervals: float32 values in NumPy and compiled, and float64 ones."""
