@@ -24,12 +24,18 @@ OBJECTIVE = "step_time"
 OVER = ("parallelism", "microbatch", "recompute")
 
 
-def search_of(study: Study, tile_points: int = SEARCH_TILE_POINTS) -> BestSearch:
+def search_of(study: Study, tile_points: int = SEARCH_TILE_POINTS, bounds: bool | None = None) -> BestSearch:
     """The search as `perfgrid.best` sets it up: cluster sizes are apart."""
     layouts = next(a for a in study.space.axes if a.name == "parallelism")
     sizes = np.unique(layouts.columns["devices"], return_inverse=True)[1]
     return BestSearch(
-        study.registry, study.space, OBJECTIVE, OVER, parts=("parallelism", sizes), tile_points=tile_points
+        study.registry,
+        study.space,
+        OBJECTIVE,
+        OVER,
+        parts=("parallelism", sizes),
+        tile_points=tile_points,
+        bounds=bounds,
     )
 
 
@@ -40,11 +46,11 @@ def forget(search: BestSearch) -> None:
             ready.evaluation._places.clear()
 
 
-def measure(grid: str, exponent: int) -> dict:
+def measure(grid: str, exponent: int, bounds: bool | None = None) -> dict:
     """Rate and memory of one search; shorter ones run several times."""
     start = time.perf_counter()
     study = sized(grid, exponent)
-    search = search_of(study)
+    search = search_of(study, bounds=bounds)
     ready = time.perf_counter() - start
     points = study.space.points
     repeats = 5 if exponent < 8 else 3 if exponent == 8 else 1

@@ -19,7 +19,7 @@ from perfgrid.search import best
 from perfgrid.study import load_study
 from perfgrid.study_file import Best
 
-COUNTS = ("points", "points_evaluated", "points_excluded_by_constraints", "points_excluded_by_bounds")
+COUNTS = ("points_searched", "points_evaluated", "points_excluded_by_constraints", "points_excluded_by_bounds")
 
 
 def best_command(
@@ -33,6 +33,10 @@ def best_command(
         str | None, typer.Option("--pareto", help="Two or more quantities: the designs that no other beats in all.")
     ] = None,
     top: Annotated[int, typer.Option(help="So many best designs of every group.")] = 1,
+    bounds: Annotated[
+        bool | None,
+        typer.Option("--bounds/--no-bounds", help="Bound designs of a large grid first (default: if it pays)."),
+    ] = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Result file (.nc).")] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing result file.")] = False,
     settings: Annotated[
@@ -60,7 +64,7 @@ def best_command(
     start = time.perf_counter()
     try:
         with Reporter(loaded.space.points) as reporter:
-            winners = best(loaded, axes, minimize, maximize, at, top, progress=reporter)
+            winners = best(loaded, axes, minimize, maximize, at, top, progress=reporter, bounds=bounds)
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
     seconds = time.perf_counter() - start
@@ -70,7 +74,7 @@ def best_command(
     choice = Best(over=axes, minimize=minimize, maximize=maximize, at=at)
     if as_json:
         rows = winner_rows(loaded, winners, choice)
-        print(json.dumps({**counted, "seconds": seconds, "best": rows}))
+        print(json.dumps({"points": loaded.space.points, **counted, "seconds": seconds, "best": rows}))
         return
     print_winners(loaded, winners, choice)
     points, evaluated, by_constraints, by_bounds = counted.values()

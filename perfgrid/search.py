@@ -34,6 +34,7 @@ def best(
     count: int = 1,
     tile_points: int = SEARCH_TILE_POINTS,
     progress: Progress | None = None,
+    bounds: bool | None = None,
 ) -> xr.Dataset:
     """The best feasible designs along the axes ``over``, for every label of the other axes, of a study or a result.
 
@@ -42,9 +43,10 @@ def best(
     axes. A cluster of another size is another question, not a better answer: ``devices`` stays a group unless ``over``
     names it too. The result holds the outputs of the study and the chosen labels as coordinates; where ``found`` is
     false a group has no (or not so many) feasible designs: its values are NaN, its labels empty. The attributes
-    ``points``, ``points_evaluated``, ``points_excluded_by_constraints`` and ``points_excluded_by_bounds`` tell how many
-    points the grid has, how many were evaluated and how many were proven unable to win. Raises PerfgridError
-    for unknown names or unless exactly one objective is given.
+    ``points_searched``, ``points_evaluated``, ``points_excluded_by_constraints`` and ``points_excluded_by_bounds`` tell
+    how many points were asked about, evaluated, and proven unable to win. ``bounds`` says whether designs of a large
+    grid are bounded by intervals first (None: if there are so many that compiling the bounds pays). Raises PerfgridError for unknown names or
+    unless exactly one objective is given.
     """
     if isinstance(what, xr.Dataset):
         if count != 1 or over is None:
@@ -75,11 +77,12 @@ def best(
         tile_points,
         progress,
         constraints=plan.constraints,
+        bounds=bounds,
     )
     found = _labelled(what, plan, search, search.winners(count), over, at or {})
     counts = search.counts
     return found.assign_attrs(
-        points=counts.points,
+        points_searched=counts.points,
         points_evaluated=counts.evaluated,
         points_excluded_by_constraints=counts.by_constraints,
         points_excluded_by_bounds=counts.by_bounds,

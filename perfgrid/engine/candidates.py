@@ -28,11 +28,12 @@ from .space import Space
 from .stages import Evaluation, Progress, Tile
 
 LIST_FROM = 2**22  # points: smaller grids are searched whole
-BOUND_FROM = 2**27  # possible points: evaluating fewer takes less time than compiling their bounds
+BOUND_FROM = 2**32  # possible points: evaluating fewer takes less time than compiling their bounds
 LISTED_ROWS = 2**18  # as many axes as give no more are listed
 CELLS = 12  # of an axis that is not listed
 ROWS = 4  # of a cell at least
-BOUND_TILE = 2**21  # boxes
+BOUND_TILE = 2**19  # boxes
+LISTED_TILE = 2**22  # points
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,8 @@ class BestSearch:
     """The least (or largest) value of a quantity along some axes, for every row of the others.
 
     ``parts`` tells rows of one of these axes apart (an axis and a number from 0 for each of its rows): every part is a
-    group of its own. Raises PerfgridError like `Plan`, and for an objective with inner axes.
+    group of its own. ``bounds`` says whether points are bounded (None: if there are so many that it pays). Raises
+    PerfgridError like `Plan`, and for an objective with inner axes.
     """
 
     def __init__(
@@ -73,6 +75,7 @@ class BestSearch:
         progress: Progress | None = None,
         small_points: int | None = None,
         constraints: Sequence[str] = (),
+        bounds: bool | None = None,
     ):
         self.plan = objective_plan(registry, space, objective, maximize, choices, small_points, constraints)
         self.dtype, self.tile_points, self.progress = dtype, tile_points, progress
@@ -96,7 +99,8 @@ class BestSearch:
         self.inside = prod(self.sizes[name] for name in kept)  # points of a candidate
         self._cut = Cut.of(self.plan, dtype)
         self.possible = self._possible()
-        self.bounds = self._bounds() if len(self.possible) * self.inside >= BOUND_FROM else None
+        wanted = len(self.possible) * self.inside >= BOUND_FROM if bounds is None else bounds
+        self.bounds = self._bounds() if wanted else None
 
     def _kept(self) -> tuple[str, ...] | None:
         """The axes that are not listed: the last, and those groups for which the list would become too long."""
@@ -238,7 +242,8 @@ class BestSearch:
         order = (*self.kept[:-1], LISTED, self.swept)
         listing = Listing(self._cut, [SCORE], self._rows(candidates), order)
         plane = len(candidates) * self.sizes[self.swept]
-        points = plane if self.tile_points < plane <= 4 * self.tile_points else self.tile_points
+        points = min(self.tile_points, LISTED_TILE)
+        points = plane if points < plane <= 8 * points else points  # the list is not cut
         groups = self.count_parts * prod(self.sizes[name] for name in self._listed_groups())
         over = [LISTED, *(name for name in self.over if name in self.kept)]
         evaluation = Listed(listing, self.dtype, points, self.progress)

@@ -123,7 +123,7 @@ class Listed(Evaluation):
 
     def _given(self, name: str) -> np.ndarray:
         assert isinstance(self.plan, Listing)
-        return self.plan.given[name]
+        return self.plan.given.pop(name)  # read once: what the tiles read of it is kept
 
 
 class Bounds(Listed):
