@@ -45,8 +45,8 @@ def best(
     false a group has no (or not so many) feasible designs: its values are NaN, its labels empty. The attributes
     ``points_searched``, ``points_evaluated``, ``points_excluded_by_constraints`` and ``points_excluded_by_bounds`` tell
     how many points were asked about, evaluated, and proven unable to win. ``bounds`` says whether designs of a large
-    grid are bounded by intervals first (None: if there are so many that compiling the bounds pays). Raises PerfgridError for unknown names or
-    unless exactly one objective is given.
+    grid are bounded by intervals first (None: if there are so many that compiling the bounds pays). Raises
+    PerfgridError for unknown names or unless exactly one objective is given.
     """
     if isinstance(what, xr.Dataset):
         if count != 1 or over is None:

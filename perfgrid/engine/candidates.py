@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import prod
+from typing import Any
 
 import numpy as np
 
@@ -191,7 +192,7 @@ class BestSearch:
         lengths = np.diff(starts, append=len(groups))
         alive = np.zeros(len(groups), bool)
         for tile in self.bounds.run():
-            score = tile.values[SCORE]
+            score: Any = tile.values[SCORE]
             lo, hi = (self._spread(replace(tile, values={SCORE: end})) for end in (score.lo, score.hi))
             if count == 1:
                 most = np.minimum.reduceat(hi, starts, axis=1)

@@ -243,8 +243,8 @@ def _from_zero(function: Callable[[Any], Any], least: float) -> Callable[[Interv
 
     def rule(a: Interval) -> Interval:
         safe = a.lo > 0 if least < 0 else a.lo >= 0
-        ends = (function(xp.where(safe, end, 1.0)) for end in (a.lo, a.hi))
-        return _known_where(safe, outwards(*ends, FUNCTION))
+        lo, hi = (function(xp.where(safe, end, 1.0)) for end in (a.lo, a.hi))
+        return _known_where(safe, outwards(lo, hi, FUNCTION))
 
     return rule
 
@@ -311,9 +311,9 @@ FUNCTIONS: dict[Any, Callable[..., Any]] = {
 
 def _extreme(function: Any) -> Callable[..., Interval]:
     def rule(x: Interval, axis: Any = None, keepdims: bool = False) -> Interval:
-        ends = (function(end, axis=axis, keepdims=keepdims) for end in (x.lo, x.hi))
+        lo, hi = (function(end, axis=axis, keepdims=keepdims) for end in (x.lo, x.hi))
         whole = x.extreme_of[1] if x.extreme_of and x.extreme_of[0] is function else x
-        return Interval(*ends, x.positive, (function, whole) if keepdims else None)
+        return Interval(lo, hi, x.positive, (function, whole) if keepdims else None)
 
     return rule
 

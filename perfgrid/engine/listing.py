@@ -143,7 +143,8 @@ class Bounds(Listed):
         if not isinstance(value, Interval):
             value = jax.lax.optimization_barrier(value)
             return Interval(value, value, self._positive[name])
-        return Interval(*jax.lax.optimization_barrier((value.lo, value.hi)), self._positive[name])
+        lo, hi = jax.lax.optimization_barrier((value.lo, value.hi))
+        return Interval(lo, hi, self._positive[name])
 
     def _number_of(self, name: str, result: Any) -> Any:
         found = result if isinstance(result, Interval) else interval(jnp.asarray(result))
