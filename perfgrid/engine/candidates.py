@@ -237,21 +237,12 @@ class BestSearch:
             search = self.ready[candidates.tobytes()] = self._search(candidates)
         return self._in_study(search.winners(count), candidates, count)
 
-    def _order(self, candidates: int) -> tuple[str, ...]:
-        """The kept axes around the candidates: innermost the longest with which a tile holds all of them.
-
-        An axis searched stays the last, so that ties go to the same rows as ever.
-        """
-        fitting = [name for name in self.kept if self.sizes[name] * candidates <= LISTED_TILE]
-        last = max(fitting, key=self.sizes.__getitem__) if fitting and self.swept not in self.over else self.swept
-        return (*(name for name in self.kept if name != last), LISTED, last)
-
     def _search(self, candidates: np.ndarray) -> Search:
-        """The search of candidates."""
+        """The search of candidates: the kept axes around them, the last axis innermost."""
         assert self._cut is not None
-        order = self._order(len(candidates))
+        order = (*self.kept[:-1], LISTED, self.swept)
         listing = Listing(self._cut, [SCORE], self._rows(candidates), order)
-        plane = len(candidates) * self.sizes[order[-1]]
+        plane = len(candidates) * self.sizes[self.swept]
         points = min(self.tile_points, LISTED_TILE)
         points = plane if points < plane <= 8 * points else points  # the list is not cut
         groups = self.count_parts * prod(self.sizes[name] for name in self._listed_groups())
@@ -261,12 +252,11 @@ class BestSearch:
 
     def _in_study(self, winners: Winners, candidates: np.ndarray, count: int) -> Winners:
         """Winners among candidates as rows of the axes of the study, groups in evaluation order."""
-        around = self._order(len(candidates))
-        listed, kept = self._listed_groups(), [n for n in around if n != LISTED and n not in self.over]
+        listed, kept = self._listed_groups(), [n for n in self.kept if n not in self.over]
         names = [*listed, *kept]
         shape = (self.count_parts, *(self.sizes[name] for name in names), count)
         order = (0, *(1 + names.index(self.axes[i]) for i in self.groups), len(shape) - 1)
-        chosen = dict(zip(around, winners.index, strict=True))
+        chosen = dict(zip((*self.kept[:-1], LISTED, self.swept), winners.index, strict=True))
         rows = self._rows(candidates)
         index = [np.empty(0, int)] * len(self.axes)
         for place, name in enumerate(self.axes):
