@@ -16,7 +16,7 @@ from perfgrid.engine.candidates import BestSearch
 from perfgrid.engine.plan import Plan
 from perfgrid.engine.search import SEARCH_TILE_POINTS
 from perfgrid.engine.stages import Evaluation
-from perfgrid.study import Study
+from perfgrid.study.study import Study
 
 from .grids import sized
 

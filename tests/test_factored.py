@@ -19,7 +19,7 @@ import perfgrid as pg
 from perfgrid.engine.cut import Cut
 from perfgrid.engine.plan import Plan
 from perfgrid.engine.stages import Evaluation
-from perfgrid.formulas import gemm
+from perfgrid.formulas.kernels import gemm
 from perfgrid_xarray import PerfgridBackendEntrypoint
 from tests import small
 from tests.engine import toys
