@@ -1,6 +1,7 @@
 """The search for best designs on up to 10^9 points: layout, microbatch and recompute mode of every other choice.
 
-Every point is evaluated with all its constraints; a group is a model, device, fabric, cluster size and two bandwidths.
+A group is a model, device, fabric, cluster size and two bandwidths. Points that constraints or bounds prove away are
+not evaluated; each repeat finds them anew.
 """
 
 from __future__ import annotations
@@ -11,8 +12,9 @@ import time
 
 import numpy as np
 
+from perfgrid.engine.candidates import BestSearch
 from perfgrid.engine.plan import Plan
-from perfgrid.engine.search import SEARCH_TILE_POINTS, Search
+from perfgrid.engine.search import SEARCH_TILE_POINTS
 from perfgrid.engine.stages import Evaluation
 from perfgrid.study.study import Study
 
@@ -22,40 +24,62 @@ OBJECTIVE = "step_time"
 OVER = ("parallelism", "microbatch", "recompute")
 
 
-def search_of(study: Study, tile_points: int = SEARCH_TILE_POINTS) -> Search:
+def search_of(study: Study, tile_points: int = SEARCH_TILE_POINTS, bounds: bool | None = None) -> BestSearch:
     """The search as `perfgrid.best` sets it up: cluster sizes are apart."""
     layouts = next(a for a in study.space.axes if a.name == "parallelism")
     sizes = np.unique(layouts.columns["devices"], return_inverse=True)[1]
-    return Search(study.registry, study.space, OBJECTIVE, OVER, parts=("parallelism", sizes), tile_points=tile_points)
+    return BestSearch(
+        study.registry,
+        study.space,
+        OBJECTIVE,
+        OVER,
+        parts=("parallelism", sizes),
+        tile_points=tile_points,
+        bounds=bounds,
+    )
 
 
-def measure(grid: str, exponent: int) -> dict:
+def forget(search: BestSearch) -> None:
+    """Let a single tile be evaluated again."""
+    for ready in (search.whole, *search.ready.values()):
+        if ready is not None:
+            ready.evaluation._places.clear()
+
+
+def measure(grid: str, exponent: int, bounds: bool | None = None) -> dict:
     """Rate and memory of one search; shorter ones run several times."""
     start = time.perf_counter()
     study = sized(grid, exponent)
-    search = search_of(study)
+    search = search_of(study, bounds=bounds)
     ready = time.perf_counter() - start
     points = study.space.points
     repeats = 5 if exponent < 8 else 3 if exponent == 8 else 1
     cpu, wall = [], []
-    if repeats > 1:
-        search.winners()  # touches every buffer once
+    search.winners()  # compiles the search of the candidates and touches every buffer once
+    ready_again = time.perf_counter() - start
     for _ in range(repeats):
-        search.evaluation._places.clear()  # a single tile would not be evaluated again
+        forget(search)
         cpu_start, wall_start = time.process_time(), time.perf_counter()
         winners = search.winners()
         cpu.append(time.process_time() - cpu_start)
         wall.append(time.perf_counter() - wall_start)
+    seconds, counts = statistics.median(cpu), search.counts
     return {
         "points": points,
+        "evaluated": counts.evaluated,
+        "by_constraints": counts.by_constraints,
+        "by_bounds": counts.by_bounds,
+        "boxes": counts.boxes,
+        "evaluated_per_cpu_second": counts.evaluated / seconds,
+        "first_search_seconds": ready_again,
         "groups": int(winners.found.size),
         "feasible_groups": int(winners.found.sum()),
         "tiles": winners.tiles,
         "plan_and_compile_seconds": ready,
-        "cpu_seconds": statistics.median(cpu),
-        "points_per_cpu_second": points / statistics.median(cpu),
+        "cpu_seconds": seconds,
+        "points_per_cpu_second": points / seconds,
         "points_per_wall_second": points / statistics.median(wall),
-        "nanoseconds_per_point": statistics.median(cpu) / points * 1e9,
+        "nanoseconds_per_point": seconds / points * 1e9,
         "peak_memory": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
     }
 

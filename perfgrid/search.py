@@ -11,10 +11,11 @@ import xarray as xr
 
 from perfgrid.analysis.best import best as best_of_result
 from perfgrid.analysis.best import chosen_along, masked
+from perfgrid.engine.candidates import BestSearch
 from perfgrid.engine.dataset import to_dataset
 from perfgrid.engine.errors import PerfgridError, nearest
 from perfgrid.engine.plan import Plan
-from perfgrid.engine.search import SEARCH_TILE_POINTS, Search, Winners, listed
+from perfgrid.engine.search import SEARCH_TILE_POINTS, Winners, listed
 from perfgrid.engine.space import Axis, Space
 from perfgrid.engine.stages import Evaluation, Progress, enable_compilation_cache
 from perfgrid.run import given_quantities, global_attributes
@@ -33,6 +34,7 @@ def best(
     count: int = 1,
     tile_points: int = SEARCH_TILE_POINTS,
     progress: Progress | None = None,
+    bounds: bool | None = None,
 ) -> xr.Dataset:
     """The best feasible designs along the axes ``over``, for every label of the other axes, of a study or a result.
 
@@ -40,8 +42,11 @@ def best(
     ``[best]``, and ``count`` designs per group come along the dimension ``rank``. ``at`` first selects labels of other
     axes. A cluster of another size is another question, not a better answer: ``devices`` stays a group unless ``over``
     names it too. The result holds the outputs of the study and the chosen labels as coordinates; where ``found`` is
-    false a group has no (or not so many) feasible designs: its values are NaN, its labels empty. Raises PerfgridError
-    for unknown names or unless exactly one objective is given.
+    false a group has no (or not so many) feasible designs: its values are NaN, its labels empty. The attributes
+    ``points_searched``, ``points_evaluated``, ``points_excluded_by_constraints`` and ``points_excluded_by_bounds`` tell
+    how many points were asked about, evaluated, and proven unable to win. ``bounds`` says whether designs of a large
+    grid are bounded by intervals first (None: if there are so many that compiling the bounds pays). Raises
+    PerfgridError for unknown names or unless exactly one objective is given.
     """
     if isinstance(what, xr.Dataset):
         if count != 1 or over is None:
@@ -60,7 +65,7 @@ def best(
     space = selected(what, over, at or {})
     plan = replace(what, space=space).plan()  # outputs that nothing can compute are named before any work
     enable_compilation_cache()
-    search = Search(
+    search = BestSearch(
         what.registry,
         space,
         minimize or maximize or "",
@@ -72,8 +77,16 @@ def best(
         tile_points,
         progress,
         constraints=plan.constraints,
+        bounds=bounds,
     )
-    return _labelled(what, plan, search, search.winners(count), over, at or {})
+    found = _labelled(what, plan, search, search.winners(count), over, at or {})
+    counts = search.counts
+    return found.assign_attrs(
+        points_searched=counts.points,
+        points_evaluated=counts.evaluated,
+        points_excluded_by_constraints=counts.by_constraints,
+        points_excluded_by_bounds=counts.by_bounds,
+    )
 
 
 def selected(study: Study, over: Sequence[str], at: Mapping[str, Any]) -> Space:
@@ -103,11 +116,11 @@ def _cluster_sizes(space: Space, over: Sequence[str]) -> tuple[str, np.ndarray] 
 
 
 def _labelled(
-    study: Study, plan: Plan, search: Search, winners: Winners, over: Sequence[str], at: Mapping[str, Any]
+    study: Study, plan: Plan, search: BestSearch, winners: Winners, over: Sequence[str], at: Mapping[str, Any]
 ) -> xr.Dataset:
     """The winners with all outputs of the study, labelled like the best of a result."""
     space = plan.study_space
-    names = [search.plan.space.axes[i].name for i in search.groups]
+    names = [search.axes[i] for i in search.groups]
     single_rows = tuple(1 + i for i, name in enumerate(names) if name in at)
     groups = [name for name in names if name not in at]
     dims = ("part", *groups, RANK)
@@ -133,13 +146,13 @@ def _labelled(
             coordinates[axis.name] = axis.labels
         for column in (axis.name, *axis.shown) if axis.name in over else ():
             labels = axis.labels if column == axis.name else np.asarray(axis.columns[column])
-            if column != CLUSTER_SIZE or search.parts_axis < 0:
+            if column != CLUSTER_SIZE or search.parts is None:
                 coordinates[column] = (dims, labels[rows])
         for column in axis.shown if axis.name in groups else ():
             if column != axis.name:
                 coordinates[column] = (axis.name, np.asarray(axis.columns[column]))
     chosen = chosen.assign_coords(coordinates)
-    sizes = next((np.unique(a.columns[CLUSTER_SIZE]) for a in space.axes if search.parts_axis >= 0 and a.name in over
+    sizes = next((np.unique(a.columns[CLUSTER_SIZE]) for a in space.axes if search.parts is not None and a.name in over
                   and CLUSTER_SIZE in a.columns), None)  # fmt: skip
     if sizes is None:
         chosen, found = chosen.isel(part=0), found.isel(part=0)

@@ -21,7 +21,7 @@ def measured(request):
     study = sized(request.param, 6)
     with mock.patch("jax.eval_shape", wraps=jax.eval_shape) as traced:
         plan = plan_of(study)
-    return request.param, study, plan, traced.call_count, Evaluation(plan), search_of(study)
+    return request.param, study, plan, traced.call_count, Evaluation(plan), search_of(study).whole
 
 
 def per_point(evaluation):
@@ -54,7 +54,7 @@ def test_no_compiled_function_keeps_an_array_of_its_tile(measured):
 def test_a_search_evaluates_every_tile_once_and_traces_once():
     study = sized("dense", 5)
     with mock.patch.object(Blocks, "minima", autospec=True, side_effect=Blocks.minima) as minima:
-        search = search_of(study, tile_points=2**14)
+        search = search_of(study, tile_points=2**14).whole
         runs = [k.compiled for k in search.evaluation.kernels]
         with mock.patch.object(search.evaluation, "run", wraps=search.evaluation.run) as run:
             winners = search.winners()
@@ -65,7 +65,7 @@ def test_a_search_evaluates_every_tile_once_and_traces_once():
 
 def test_what_stays_while_tiles_move_is_evaluated_once():
     """The optimizer knows neither links nor microbatches nor recomputation: one evaluation serves all tiles."""
-    evaluation = search_of(sized("dense", 6), tile_points=2**17).evaluation
+    evaluation = search_of(sized("dense", 6), tile_points=2**17).whole.evaluation
     calls = dict.fromkeys((k.quantity.name for k in evaluation.kernels), 0)
 
     def counted(name, compiled):

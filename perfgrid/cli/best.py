@@ -19,6 +19,8 @@ from perfgrid.search import best
 from perfgrid.study.file import Best
 from perfgrid.study.study import load_study
 
+COUNTS = ("points_searched", "points_evaluated", "points_excluded_by_constraints", "points_excluded_by_bounds")
+
 
 def best_command(
     study: StudyFile,
@@ -31,6 +33,10 @@ def best_command(
         str | None, typer.Option("--pareto", help="Two or more quantities: the designs that no other beats in all.")
     ] = None,
     top: Annotated[int, typer.Option(help="So many best designs of every group.")] = 1,
+    bounds: Annotated[
+        bool | None,
+        typer.Option("--bounds/--no-bounds", help="Bound designs of a large grid first (default: if it pays)."),
+    ] = None,
     output: Output = None,
     overwrite: Overwrite = False,
     settings: Settings = None,
@@ -56,18 +62,23 @@ def best_command(
     start = time.perf_counter()
     try:
         with Reporter(loaded.space.points) as reporter:
-            winners = best(loaded, axes, minimize, maximize, at, top, progress=reporter)
+            winners = best(loaded, axes, minimize, maximize, at, top, progress=reporter, bounds=bounds)
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
     seconds = time.perf_counter() - start
     if output is not None:
         save(winners, output, overwrite)
+    counted = {name: winners.attrs[name] for name in COUNTS}
     choice = Best(over=axes, minimize=minimize, maximize=maximize, at=at)
     if as_json:
         rows = winner_rows(loaded, winners, choice)
-        print(json.dumps({"points": loaded.space.points, "seconds": seconds, "best": rows}))
+        print(json.dumps({"points": loaded.space.points, **counted, "seconds": seconds, "best": rows}))
         return
     print_winners(loaded, winners, choice)
-    out.print(f"{loaded.space.points:,} points searched in {seconds:.1f} s")
+    points, evaluated, by_constraints, by_bounds = counted.values()
+    out.print(
+        f"{points:,} points, of which {evaluated:,} evaluated and {points - evaluated:,} proven away "
+        f"(by constraints {by_constraints:,}, by bounds {by_bounds:,}), in {seconds:.1f} s"
+    )
     if output is not None:
         out.print(f"saved {output}")

@@ -64,7 +64,7 @@ class Selection(Plan):
         self.order = tuple(range(len(taken)))
         self.small_points = SMALL_LIMIT
         self.partitions = tuple(Partitions(len(r)) for r in taken)
-        self.graph = _above(cut, self.wanted)
+        self.graph = above(cut, self.wanted)
         names = (*self.graph.leaves, *self.graph.nodes)
         keys = {n: self._key(cut.quantities[n].key, taken) for n in names}
         self.quantities = {
@@ -86,7 +86,7 @@ class Part(Evaluation):
         return self.plan.given[name]
 
 
-def _above(cut: Cut, wanted: tuple[str, ...]) -> Graph:
+def above(cut: Cut, wanted: tuple[str, ...]) -> Graph:
     """What quantities need down to the sub-grids."""
     needed = set(wanted)
     for node in reversed(cut.graph.nodes.values()):

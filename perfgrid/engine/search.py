@@ -15,15 +15,16 @@ from operator import and_
 from typing import Any, cast
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
+from .blocks import Blocks
 from .errors import PerfgridError
+from .namespace import xp
 from .plan import Plan
 from .registry import Formula, Registry
 from .resolver import resolve_checked
 from .space import Axis, Space
-from .stages import Evaluation, Progress, Tile
+from .stages import Evaluation, Tile
 
 SEARCH_TILE_POINTS = 2**23
 BLOCK_ROWS = 8  # of which a compiled function takes the least
@@ -37,28 +38,6 @@ class Winners:
     index: tuple[np.ndarray, ...]  # one array per axis of the study, of the shape of ``found``
     found: np.ndarray  # [parts, *groups, rank]
     tiles: int  # evaluated
-
-
-@dataclass(frozen=True)
-class Blocks:
-    """Rows of a tile's score along one axis in blocks, so that the rows of a part are whole blocks."""
-
-    axis: int
-    rows: np.ndarray  # [blocks, width]; -1 fills up the last block of a part
-    parts: tuple[slice, ...]  # the blocks of each part
-
-    @classmethod
-    def of(cls, axis: int, members: Sequence[np.ndarray], width: int) -> Blocks:
-        """Blocks of ``width`` rows of every part's members."""
-        tables = [np.pad(m, (0, -len(m) % width), constant_values=-1).reshape(-1, width) for m in members]
-        ends = np.cumsum([len(table) for table in tables]).tolist()
-        return cls(axis, np.concatenate(tables), tuple(map(slice, [0, *ends[:-1]], ends)))
-
-    def minima(self, score: Any) -> Any:
-        """The least value of every block, traced by JAX."""
-        filled = np.maximum(self.rows, self.rows[:, :1]).astype(np.int32)
-        columns = [jnp.take(score, column, axis=self.axis, mode="clip") for column in filled.T]
-        return reduce(jnp.minimum, columns)
 
 
 def scored(
@@ -82,7 +61,7 @@ def scored(
     sign = -1.0 if maximize else 1.0
 
     def score(value: Any, *flags: Any) -> Any:
-        return jnp.where(reduce(and_, flags, True), sign * value, jnp.inf)
+        return xp.where(reduce(and_, flags, True), sign * value, np.inf)
 
     copy = Registry(registry.inner)
     for member in registry.formulas.values():
@@ -101,46 +80,37 @@ def scored(
     return copy
 
 
-class Search:
-    """The least (or largest) value of a quantity along some axes, for every row of the others.
+def objective_plan(
+    registry: Registry,
+    space: Space,
+    objective: str,
+    maximize: bool = False,
+    choices: Mapping[str, str] | None = None,
+    small_points: int | None = None,
+    constraints: Sequence[str] = (),
+) -> Plan:
+    """The plan of a quantity to minimise. Raises PerfgridError like `Plan`, and for an objective with inner axes."""
+    copy = scored(registry, space, objective, maximize, choices, constraints)
+    plan = Plan(copy, space, [SCORE], choices, small_points, constraints=False)
+    if any(size > 1 for size in plan.quantities[SCORE].inner):
+        raise PerfgridError(f"{objective!r} has several values at one design and cannot be minimised")
+    return plan
 
-    ``parts`` tells rows of one of these axes apart (an axis and a number from 0 for each of its rows): every part is a
-    group of its own. Raises PerfgridError like `Plan`, and for an objective with inner axes.
+
+class Search:
+    """The least value of the score along some axes, for every row of the others; every tile is evaluated once.
+
+    ``parts`` tells rows of one of these axes apart (an axis, a number from 0 for each of its rows, and how many numbers
+    there are): every part is a group of its own.
     """
 
-    def __init__(
-        self,
-        registry: Registry,
-        space: Space,
-        objective: str,
-        over: Sequence[str],
-        maximize: bool = False,
-        parts: tuple[str, np.ndarray] | None = None,
-        choices: Mapping[str, str] | None = None,
-        dtype: str = "float32",
-        tile_points: int = SEARCH_TILE_POINTS,
-        progress: Progress | None = None,
-        small_points: int | None = None,
-        constraints: Sequence[str] = (),
-    ):
-        self.plan = Plan(
-            scored(registry, space, objective, maximize, choices, constraints),
-            space,
-            [SCORE],
-            choices,
-            small_points,
-            constraints=False,
-        )
-        quantity = self.plan.quantities[SCORE]
-        if any(size > 1 for size in quantity.inner):
-            raise PerfgridError(f"{objective!r} has several values at one design and cannot be minimised")
+    def __init__(self, evaluation: Evaluation, over: Sequence[str], parts: tuple[str, np.ndarray, int] | None = None):
+        self.evaluation, self.plan = evaluation, evaluation.plan
         names = [axis.name for axis in self.plan.space.axes]
         self.over = tuple(i for i, name in enumerate(names) if name in over)
         self.groups = tuple(i for i in range(len(names)) if i not in self.over)
         self.parts_axis = names.index(parts[0]) if parts else -1
-        self.parts = parts[1] if parts else np.zeros(1, int)
-        self.count_parts = int(self.parts.max()) + 1
-        self.evaluation = Evaluation(self.plan, dtype, tile_points, progress)
+        self.parts, self.count_parts = parts[1:] if parts else (np.zeros(1, int), 1)
         self.cut = self.evaluation.tiles.axis if self.evaluation.kernels else -1  # the last axis that tiles cut
         self._blocks = self._fixed_blocks()
         self._minima = jax.jit(self._blocks.minima) if self._blocks else None
@@ -214,7 +184,10 @@ class Search:
         numbers, tiles = np.arange(prod(shape)).reshape(shape), 0
         for tile in self._tiles():
             tiles += 1
-            self._search(tile, numbers, best)
+            if self._blocks is not None and count == 1 and self.over == (self.parts_axis,):
+                self._enter(tile, numbers, best)
+            else:
+                self._search(tile, numbers, best)
         order, found = self.plan.order, np.isfinite(best.values).reshape(*shape, count)
         index = [np.empty(0, int)] * len(order)
         for axis, rows in best.rows.items():
@@ -229,6 +202,28 @@ class Search:
             yield from self.evaluation.run()
         else:  # everything is small
             yield Tile(0, (), {SCORE: cast(Any, self.evaluation.small[SCORE])})
+
+    def _enter(self, tile: Tile, numbers: np.ndarray, best: Best) -> None:
+        """Enter the best point of all groups of a tile, each of which lies in it whole."""
+        assert self._blocks is not None
+        assert self._minima is not None
+        axes, axis = len(self.plan.space.axes), self.parts_axis
+        with jax.enable_x64(self.evaluation.dtype == np.float64):
+            minima = np.asarray(self._minima(tile.values[SCORE]))
+        tile, whole = self._trimmed(tile)
+        score = np.asarray(tile.values[SCORE])
+        minima, score = (array.reshape(array.shape[:axes])[whole] for array in (minima, score))
+        parts, least, rows = (np.asarray(found) for found in self._blocks.least(minima, score))
+        spread = self._spread(tile)
+        sources, places = (np.ix_(np.arange(len(parts)), *(pair[i] for pair in spread)) for i in (1, 0))
+        places = (parts[places[0]], *places[1:])
+        least, rows = (np.moveaxis(array, axis, 0) for array in (least, rows))
+        if (partition := self.plan.quantities[SCORE].key[axis]) is None or partition.size < len(self.parts):
+            first = [self._first_row(axis, self._rows(tile, axis), part) for part in parts]
+            rows = np.stack([table[of_part] for table, of_part in zip(first, rows, strict=True)])
+        groups = numbers[places]
+        best.values[groups, 0] = least[sources]
+        best.rows[axis][groups, 0] = rows[sources]
 
     def _search(self, tile: Tile, numbers: np.ndarray, best: Best) -> None:
         """Enter the best points of a tile for all groups that gain by it."""

@@ -20,6 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from .errors import PerfgridError
+from .namespace import xp
 from .plan import Plan, Quantity
 from .resolver import Node
 from .space import Key, Partition
@@ -296,17 +297,18 @@ class Evaluation:
             made: dict[str, Any] = {}
             for (argument, _), value, found in zip(inputs, given, takes, strict=True):
                 for axis, index in found:
-                    value = jnp.take(value, index, axis=axis, mode="clip")
-                made[argument] = value
+                    value = xp.take(value, index, axis=axis, mode="clip")
+                made[argument] = self._handed(argument, value)
             for current in fused:
-                result = jnp.asarray(nodes[current].function(*(made[a] for a in nodes[current].arguments)))
+                result = nodes[current].function(*(made[a] for a in nodes[current].arguments))
+                result = self._number_of(current, result)
                 if result.dtype != bool and result.dtype != self.dtype:
                     raise PerfgridError(
                         f"formula {current!r} returns {result.dtype} on a {self.dtype} grid; "
                         "write constants as Python literals"
                     )
                 made[current] = result
-            return jnp.broadcast_to(made[name], shape).astype(dtype)
+            return xp.broadcast_to(made[name], shape).astype(dtype)
 
         function.__name__ = name  # in profiles, and apart from its like in the compilation cache
         return Kernel(quantity, inputs, list(fused), function, shape)
@@ -329,10 +331,23 @@ class Evaluation:
 
     # -- compiling and running ------------------------------------------------------------------------------------
 
-    def _input_shape(self, name: str, key: TileKey | None) -> jax.ShapeDtypeStruct:
+    def _number(self, name: str, make: Callable[[], Any]) -> Any:
+        """What stands for a quantity: one array (bounds of it are two)."""
+        return make()
+
+    def _handed(self, name: str, value: Any) -> Any:
+        """What a compiled function makes of a quantity that it reads."""
+        return value
+
+    def _number_of(self, name: str, result: Any) -> Any:
+        """What it makes of what a formula returned."""
+        return jnp.asarray(result)
+
+    def _input_shape(self, name: str, key: TileKey | None) -> Any:
         quantity = self.quantities[name]
         sizes = self._tile_sizes(self._tile_key(quantity) if key is None else key)
-        return jax.ShapeDtypeStruct(sizes + quantity.inner, bool if quantity.flag else self.dtype)
+        kind = bool if quantity.flag else self.dtype
+        return self._number(name, lambda: jax.ShapeDtypeStruct(sizes + quantity.inner, kind))
 
     def _compile(self) -> None:
         """Compile every kernel for the one tile shape (XLA releases the interpreter lock, so two at a time)."""
@@ -342,7 +357,8 @@ class Evaluation:
             return
 
         def lower(kernel: Kernel) -> Any:
-            buffer = jax.ShapeDtypeStruct(kernel.shape, bool if kernel.quantity.flag else self.dtype)
+            kind = bool if kernel.quantity.flag else self.dtype
+            buffer = self._number(kernel.quantity.name, lambda: jax.ShapeDtypeStruct(kernel.shape, kind))
             given = [self._input_shape(*i) for i in kernel.inputs]
             traced = jax.jit(kernel.function, donate_argnums=0, keep_unused=True).trace(buffer, *given)
             kernel.equations = len(traced.jaxpr.jaxpr.eqns)
@@ -402,12 +418,17 @@ class Evaluation:
                     ]
                     buffer = buffers.pop(name, None)
                     if buffer is None:
-                        buffer = jnp.zeros(kernel.shape, bool if kernel.quantity.flag else self.dtype)
+                        kind = bool if kernel.quantity.flag else self.dtype
+                        buffer = self._number(name, lambda: jnp.zeros(kernel.shape, kind))  # noqa: B023
                     values[name] = kernel.compiled(buffer, *given)
             self._buffers = values
             yield Tile(number, rows, {n: v for n, v in values.items() if n in self.wanted})
             self.progress("evaluate", number + 1, count)
         self.seconds["evaluate"] = time.perf_counter() - start
+
+    def release(self) -> None:
+        """Give back the memory of the last tile."""
+        self._buffers, self._places = {}, {}
 
     # -- results --------------------------------------------------------------------------------------------------
 

@@ -9,8 +9,9 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from perfgrid.engine import PerfgridError
+from perfgrid.engine.candidates import BestSearch
 from perfgrid.engine.plan import Plan
-from perfgrid.engine.search import Search, listed
+from perfgrid.engine.search import listed
 from perfgrid.engine.stages import Evaluation
 
 from . import toys
@@ -53,7 +54,7 @@ def test_winners_are_those_of_the_whole_grid(rows, data):
         parts = (axis.name, np.unique(drawn, return_inverse=True)[1])
     tile_points, small = data.draw(st.sampled_from([20, 300, 10**6])), data.draw(st.sampled_from([0, None]))
     with mock.patch("perfgrid.engine.search.BLOCK_ROWS", rows):
-        search = Search(
+        search = BestSearch(
             REGISTRY, space, objective, over, maximize, parts, None, "float64", tile_points, small_points=small
         )
     found = search.winners(count)
@@ -92,4 +93,4 @@ def test_listed_points_are_points_of_the_grid():
 
 def test_an_objective_has_one_value():
     with pytest.raises(PerfgridError, match="several values"):
-        Search(REGISTRY, toys.space(), "tool_time", ["product"])
+        BestSearch(REGISTRY, toys.space(), "tool_time", ["product"])

@@ -100,10 +100,9 @@ def step_time(
     slowest_stage_time,
     bubble_time,
     straggler_time,
-    communication_time,
-    exposed_tp_time,
-    exposed_cp_time,
-    exposed_ep_time,
+    exposed_pp_time,
+    exposed_dp_time,
+    exposed_tied_time,
     exposed_offload_time,
     optimizer_time,
 ):
@@ -112,7 +111,7 @@ def step_time(
     What layers wait for (tensor, context and expert parallelism) is in the pace already.
     """
     pipeline = microbatches * slowest_stage_time + bubble_time + straggler_time
-    waits = communication_time - exposed_tp_time - exposed_cp_time - exposed_ep_time
+    waits = exposed_pp_time + exposed_dp_time + exposed_tied_time
     return pipeline + waits + exposed_offload_time + optimizer_time
 
 
