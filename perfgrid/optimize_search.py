@@ -7,7 +7,6 @@ from itertools import product
 from typing import Any
 
 import numpy as np
-from scipy.stats import qmc
 
 from perfgrid.engine.lockstep import Minimum, minimize_together
 from perfgrid.optimize_problem import TOGETHER, Batch, Problem
@@ -55,6 +54,8 @@ class Found:
 
 def sampled(problem: Problem, count: int, seed: int) -> np.ndarray:
     """Designs spread evenly over the bounds, the stated one first."""
+    from scipy.stats import qmc  # takes long to import
+
     draws = qmc.Sobol(len(problem.knobs), rng=seed).random(2 ** int(np.ceil(np.log2(max(count, 2)))))[: count - 1]
     return np.concatenate((problem.knobs.start()[None], draws))
 
