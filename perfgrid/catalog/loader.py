@@ -8,6 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import pydantic
 from pydantic import ValidationError
 
 from perfgrid.engine.errors import PerfgridError, nearest
@@ -137,7 +138,7 @@ def _kept(own: list[Path], make: Callable[[], Catalog]) -> Catalog:
     """A catalog as an earlier run read and checked it from the very same files, else made and kept for the next."""
     try:
         built_in = [_HERE / name for name in (*_BUILT_IN, "variables.toml", "units.txt")]
-        key = digest(digest_of_sources(), digest_of_files([*built_in, *own]))
+        key = digest(pydantic.VERSION, digest_of_sources(), digest_of_files([*built_in, *own]))
     except OSError:
         return make()  # it says which file cannot be read
     name = "catalog-" + digest(*map(str, own))[:16]

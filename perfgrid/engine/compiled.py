@@ -69,6 +69,8 @@ def _parts(value: Any, seen: set[Any]) -> list[str | bytes]:
         return [repr(value)]
     if isinstance(value, (tuple, list)):
         return ["(", *(part for item in value for part in _parts(item, seen)), ")"]
+    if isinstance(value, dict):
+        return _parts([item for pair in value.items() for item in pair], seen)
     if isinstance(value, np.ndarray) and value.dtype != object:
         return [str(value.dtype), str(value.shape), value.tobytes()]
     raise Unsigned

@@ -232,8 +232,9 @@ def feasible(dataset: xr.Dataset, kinds: tuple[str, ...] = ("illegal", "exceeds"
     needed = {c for v in dataset.data_vars.values() for c in v.attrs.get("ancillary_variables", "").split()}
     if lacking := sorted(needed - set(map(str, dataset.data_vars))):
         raise PerfgridError(f"the constraints of the result are not in this selection: {', '.join(lacking)}")
-    result = xr.DataArray(True)
-    flags = [v for v in dataset.data_vars.values() if v.attrs.get("constraint") in kinds]
+    result = xr.Variable((), np.array(True))
+    flags = [v.variable for v in dataset.data_vars.values() if v.attrs.get("constraint") in kinds]
     for flag in sorted(flags, key=lambda v: v.size):  # small ones first: fewer large results in between
         result = result & (flag != 0)
-    return result.drop_attrs().rename("feasible")
+    coordinates = {name: c for name, c in dataset.coords.items() if set(c.dims) <= set(result.dims)}
+    return xr.DataArray(result.data, coordinates, result.dims, "feasible").drop_attrs()
