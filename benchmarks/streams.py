@@ -15,7 +15,7 @@ from perfgrid.study import Study
 
 from .grids import sized
 
-TILE_POINTS = 2**18  # some forty tiles of 10^7 points
+TILE_POINTS = 2**20  # ten tiles of 10^7 points
 FORMATS = (".zarr", ".nc", ".pgf")
 
 
