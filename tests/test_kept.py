@@ -16,8 +16,10 @@ from perfgrid.catalog import load_catalog, loader
 from perfgrid.engine import compiled, kept
 from perfgrid.engine.compiled import signature_of
 from perfgrid.engine.dataset import source_of
+from perfgrid.engine.plan import Plan
 from perfgrid.engine.registry import Registry
 from perfgrid.formulas import INNER, WORKLOADS, contention
+from perfgrid.study import Study
 from tests.small import content
 
 ROOT = Path(__file__).parents[1]
@@ -182,3 +184,20 @@ def test_a_second_run_traces_and_compiles_nothing_and_finds_the_same_bits(folder
     assert run("d.nc")[0] == count  # read from JAX's own cache, or compiled
     with xr.open_dataset(tmp_path / "a.nc") as a, xr.open_dataset(tmp_path / "d.nc") as d:
         assert a.identical(d.assign_attrs(a.attrs))
+
+
+def test_formulas_are_tried_once_for_the_same_shapes(folder, monkeypatch):
+    def planned(**how):
+        attempt = Plan._inner_shape
+        with mock.patch.object(Plan, "_inner_shape", autospec=True, side_effect=attempt) as tried:
+            plan = Study.make(**content()).plan(**how)
+        return tried.call_count, {name: (q.inner, q.flag) for name, q in plan.quantities.items()}
+
+    first, shapes = planned()
+    assert first > 500
+    assert planned() == (0, shapes)
+    other, same = planned(small_points=100)  # more formulas are those of the grid
+    assert 0 < other < first
+    assert same == shapes
+    monkeypatch.setattr(contention, "LEAST_LEFT", 2 * contention.LEAST_LEFT)
+    assert planned() == (first, shapes)

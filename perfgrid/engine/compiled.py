@@ -21,7 +21,7 @@ from types import CodeType, FunctionType
 from typing import Any
 
 import jax
-import jaxlib
+import jaxlib.version
 import numpy as np
 from jax.experimental import serialize_executable
 
@@ -88,7 +88,7 @@ def surroundings() -> str:
     """
     device = jax.devices()[0]
     settings = sorted((k, repr(v)) for k, v in jax.config.values.items() if "cache" not in k)
-    versions = (jax.__version__, jaxlib.__version__, np.__version__, device.client.platform_version)
+    versions = (jax.__version__, jaxlib.version.__version__, np.__version__, device.client.platform_version)
     flags = [os.environ.get(name) for name in ("XLA_FLAGS", "LIBTPU_INIT_ARGS")]
     machine = (device.device_kind, str(len(jax.local_devices())), _processor())
     return digest(digest_of_sources(), *versions, *machine, repr(settings), repr(flags))

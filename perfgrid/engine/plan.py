@@ -136,10 +136,10 @@ class Plan:
         self._before_host = self.graph.before_host()  # in the small stage, whatever their size
         for name in self.graph.leaves:
             self.quantities[name] = self._leaf(name)
-        tried = Tried(self.graph)
+        self._tried = Tried(self.graph)
         for node in self.graph.nodes.values():
-            self.quantities[node.name] = self._computed(node, tried)
-        tried.keep()
+            self.quantities[node.name] = self._computed(node)
+        self._tried.keep()
 
     def _evaluation_order(self, space: Space) -> tuple[int, ...]:
         """Plain axes by length, then axes of several used columns, the longest plain axis last (gathers outside)."""
@@ -169,7 +169,7 @@ class Plan:
                 columns[self.space.axes[axis].name] = (name,)
         return Quantity(name, None, columns, tuple(key), inner, flag, small=True)
 
-    def _computed(self, node: Node, tried: Tried) -> Quantity:
+    def _computed(self, node: Node) -> Quantity:
         arguments = [self.quantities[a] for a in node.arguments]
         key = list[Partition | None]([None] * len(self.space.axes))
         columns: dict[str, tuple[str, ...]] = {}
@@ -183,7 +183,7 @@ class Plan:
         small = node.name in self._before_host or self._is_small(full)
         shapes = [(*(1 if p is None else min(p.size, 2) for p in a.key), *a.inner, a.flag) for a in arguments]
         given = (small, tuple(min(size, 2) for size in sizes), *shapes)
-        inner, flag = tried.result(node.name, given, lambda: self._inner_shape(node, arguments, sizes, small))
+        inner, flag = self._tried.result(node.name, given, lambda: self._inner_shape(node, arguments, sizes, small))
         return Quantity(node.name, node, columns, full, inner, flag, small)
 
     def _inner_shape(
