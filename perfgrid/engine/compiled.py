@@ -27,7 +27,10 @@ from jax.experimental import serialize_executable
 
 from .kept import digest, digest_of_sources, forget, keep, recall
 
-KIND, MOST_KEPT = "function-", 4000  # of some 20 kB each
+KIND, CODE, MOST_KEPT = "function-", "code-", 4000  # what leads to the code of a function, and this, some 20 kB each
+NEVER = 1e9  # seconds of compilation from which on JAX keeps a function
+_SHORTEST = "jax_persistent_cache_min_compile_time_secs"
+_TURN = threading.RLock()
 _ROOT = __name__.partition(".")[0]
 
 
@@ -82,16 +85,13 @@ def _code(code: CodeType) -> list[str | bytes]:
 
 
 def surroundings() -> str:
-    """A hash of all that decides the meaning of a function beside itself: sources, versions, settings, processor.
-
-    Raises OSError where the sources cannot be read.
-    """
+    """A hash of all that decides what becomes of lowered text: versions, settings, devices and processor."""
     device = jax.devices()[0]
     settings = sorted((k, repr(v)) for k, v in jax.config.values.items() if "cache" not in k)
     versions = (jax.__version__, jaxlib.version.__version__, np.__version__, device.client.platform_version)
     flags = [os.environ.get(name) for name in ("XLA_FLAGS", "LIBTPU_INIT_ARGS")]
     machine = (device.device_kind, str(len(jax.local_devices())), _processor())
-    return digest(digest_of_sources(), *versions, *machine, repr(settings), repr(flags))
+    return digest(*versions, *machine, repr(settings), repr(flags))
 
 
 @cache
@@ -107,38 +107,67 @@ def _processor() -> str:
 class Compiled:
     """The compiled functions of earlier runs, by signature. Nothing is kept unless JAX keeps its functions too."""
 
-    def __init__(self):
-        self.key, self.changed = "", False
+    def __init__(self, alone: bool = False):
+        """``alone``: JAX writes none of the functions compiled meanwhile, so that all of them can be written here."""
+        self.around, self.key, self.changed, self.alone = "", "", False, alone
         if jax.config.values.get("jax_compilation_cache_dir"):
             with suppress(OSError):
-                self.key = surroundings()
+                self.around = surroundings()
+                self.key = digest(self.around, digest_of_sources())
 
     def load(self, signature: str | None) -> tuple[Any, int] | None:
         """A compiled function and its number of equations; None if no run has kept it."""
         if signature is None or not self.key:
             return None
-        found = recall(KIND + digest(self.key, signature)[:24], signature)
-        try:
-            data, equations = found
-            return serialize_executable.deserialize_and_load(*data), equations
-        except Exception:  # whatever the runtime says: it is compiled again
+        found = recall(self._link(signature), signature)
+        if not isinstance(found, tuple):
             return None
+        name, equations = found
+        compiled = self._loaded(name)
+        return None if compiled is None else (compiled, equations)
 
     def compile(self, lowered: Any, signature: str | None, equations: int) -> Any:
-        """Compile a function and keep it, unless JAX had it: what was read once cannot be written again."""
-        before = _READ.number
-        compiled = lowered.compile()
-        if signature is not None and self.key and _READ.number == before:
+        """Compile a function and keep it under its signature.
+
+        It may be there already under the text that it was lowered to, where other sources led to the same.
+        """
+        if signature is None or not self.key:
+            return lowered.compile()
+        name = CODE + digest(self.around, lowered.as_text())[:32]
+        compiled = self._loaded(name)
+        if compiled is None:
+            before = _READ.number
+            compiled = lowered.compile()
+            if _READ.number != before:  # what was read from JAX's cache cannot be written again
+                return compiled
             with suppress(Exception):  # not every runtime can write its functions down
-                data = serialize_executable.serialize(compiled)
-                keep(KIND + digest(self.key, signature)[:24], signature, (data, equations))
-                self.changed = True
+                keep(name, self.around, serialize_executable.serialize(compiled))
+        keep(self._link(signature), signature, (name, equations))
+        self.changed = True
         return compiled
 
-    def finish(self) -> None:
-        """Forget what was used longest ago if this run has added to it."""
+    def _link(self, signature: str) -> str:
+        return KIND + digest(self.key, signature)[:32]
+
+    def _loaded(self, name: str) -> Any:
+        try:
+            return serialize_executable.deserialize_and_load(*recall(name, self.around))
+        except Exception:  # nothing there, or nothing that this runtime takes
+            return None
+
+    def __enter__(self) -> Compiled:
+        _TURN.acquire()  # the setting is that of the whole process
+        self.before = jax.config.values[_SHORTEST]
+        if self.alone and self.key:
+            jax.config.update(_SHORTEST, NEVER)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        jax.config.update(_SHORTEST, self.before)
+        _TURN.release()
         if self.changed:
             forget(KIND, MOST_KEPT)
+            forget(CODE, MOST_KEPT)
 
 
 class _Read(threading.local):

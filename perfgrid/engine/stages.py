@@ -355,8 +355,11 @@ class Evaluation:
             with jax.enable_x64(self.dtype == np.float64):
                 kernel.compiled = kept.compile(lowered, kernel.signature, kernel.equations)
 
-        kept = Compiled()
-        with ThreadPoolExecutor(max_workers=2) as pool, jax.enable_x64(self.dtype == np.float64):
+        with (
+            Compiled(alone=all(k.signature is not None for k in self.kernels)) as kept,
+            ThreadPoolExecutor(max_workers=2) as pool,
+            jax.enable_x64(self.dtype == np.float64),
+        ):
             waiting = []
             for kernel in self.kernels:
                 if (found := kept.load(kernel.signature)) is not None:
@@ -366,7 +369,6 @@ class Evaluation:
             for done, future in enumerate(waiting, 1):
                 future.result()
                 self.progress("compile", done, len(waiting))
-        kept.finish()
         self.seconds["compile"] = time.perf_counter() - start
 
     def _hand_over(self, name: str, key: TileKey, rows: tuple[np.ndarray, ...], place: tuple[int, ...]) -> Any:
