@@ -10,7 +10,7 @@ import sys
 import numpy as np
 
 from perfgrid import load_study, optimize
-from perfgrid.optimize import problem_of
+from perfgrid.optimizer.optimize import problem_of
 
 PARTS = ("hbm_bandwidth", "peak_bf16_rate", "clock_frequency", "l2_size", "scale_up_bandwidth", "scale_out_bandwidth")
 

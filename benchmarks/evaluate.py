@@ -12,7 +12,7 @@ import numpy as np
 
 from perfgrid.engine.plan import Plan
 from perfgrid.engine.stages import Evaluation
-from perfgrid.study import load_study
+from perfgrid.study.study import load_study
 
 from .grids import GRID, full_grid_outputs, plan_of, sized
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from perfgrid.engine.plan import Plan
-from perfgrid.study import Study, load_study
+from perfgrid.study.study import Study, load_study
 
 GRID = Path(__file__).with_name("grid.toml")
 GRID_5D = Path(__file__).with_name("grid_5d.toml")

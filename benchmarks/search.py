@@ -14,7 +14,7 @@ import numpy as np
 from perfgrid.engine.plan import Plan
 from perfgrid.engine.search import SEARCH_TILE_POINTS, Search
 from perfgrid.engine.stages import Evaluation
-from perfgrid.study import Study
+from perfgrid.study.study import Study
 
 from .grids import sized
 

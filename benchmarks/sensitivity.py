@@ -21,7 +21,7 @@ import numpy as np
 
 from perfgrid.engine.sensitivity import Sensitivity, parameters_of
 from perfgrid.engine.stages import Evaluation, enable_compilation_cache
-from perfgrid.study_selection import asking
+from perfgrid.study.selection import asking
 
 from .__main__ import readable
 from .evaluate import evaluate_all

@@ -11,7 +11,7 @@ from perfgrid.factored import save_factored
 from perfgrid.store.fill import part_of
 from perfgrid.store.journal import NAME, read
 from perfgrid.stream import stream
-from perfgrid.study import Study
+from perfgrid.study.study import Study
 
 from .grids import sized
 

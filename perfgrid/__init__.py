@@ -21,8 +21,8 @@ from .free import function as function
 from .kernels import kernels as kernels
 from .network import collective_choice as collective_choice
 from .network import collective_time as collective_time
-from .optimize import front as front
-from .optimize import optimize as optimize
+from .optimizer.optimize import front as front
+from .optimizer.optimize import optimize as optimize
 from .reduce import distribution as distribution
 from .reduce import pareto as pareto
 from .results import open_result as open_result
@@ -34,8 +34,8 @@ from .sensitivity import cross_elasticities as cross_elasticities
 from .sensitivity import gradient as gradient
 from .sensitivity import sensitivity as sensitivity
 from .stream import stream as stream
-from .study import Study as Study
-from .study import load_study as load_study
+from .study.study import Study as Study
+from .study.study import load_study as load_study
 from .timeline import timeline as timeline
 from .uncertainty import quantiles as quantiles
 from .uncertainty import tornado as tornado

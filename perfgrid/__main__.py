@@ -1,5 +1,5 @@
 """``python -m perfgrid`` is the same as ``perfgrid``."""
 
-from perfgrid.cli import main
+from perfgrid.cli.main import main
 
 main()

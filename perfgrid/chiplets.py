@@ -8,8 +8,8 @@ from typing import Any
 
 from perfgrid.catalog import Catalog, Entry, load_catalog
 from perfgrid.engine.errors import PerfgridError
-from perfgrid.formulas import die as die_equations
-from perfgrid.formulas import package as package_equations
+from perfgrid.formulas.cost import die as die_equations
+from perfgrid.formulas.cost import package as package_equations
 
 from .chiplets_input import KEYWORDS, MM2, Die, Memory, entry_values, flag, read_dies, read_memory
 from .network_input import known, number

@@ -17,8 +17,8 @@ from perfgrid.engine.registry import Registry
 from perfgrid.engine.space import Axis, Space
 from perfgrid.formulas import BREAKDOWN
 from perfgrid.run import evaluate, restore
-from perfgrid.study import Study
-from perfgrid.study_file import CLUSTER_SIZE
+from perfgrid.study.file import CLUSTER_SIZE
+from perfgrid.study.study import Study
 
 TIE_MARGIN = "tie_margin"
 

@@ -28,7 +28,7 @@ from perfgrid.engine.resolver import resolve_checked
 from perfgrid.engine.space import Axis
 from perfgrid.engine.stages import TILE_POINTS, Tiles, enable_compilation_cache
 from perfgrid.run import available_memory, check_output, given_quantities, global_attributes, replacing, restore
-from perfgrid.study import Study
+from perfgrid.study.study import Study
 
 SUFFIX = ".pgf"
 FORMAT = 1

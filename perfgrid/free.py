@@ -14,7 +14,7 @@ from perfgrid.engine import xp
 from perfgrid.engine.errors import PerfgridError, nearest
 from perfgrid.engine.function import FreeFunction, FreePlan, freed
 from perfgrid.formulas import INNER
-from perfgrid.study import Study
+from perfgrid.study.study import Study
 
 
 @dataclass(frozen=True)

@@ -17,9 +17,9 @@ from perfgrid.engine.dataset import feasible
 from perfgrid.engine.errors import PerfgridError
 from perfgrid.engine.space import Axis, Space
 from perfgrid.run import evaluate
-from perfgrid.study import Study
-from perfgrid.study_samples import SAMPLE, factors
-from perfgrid.study_selection import asking, selected
+from perfgrid.study.samples import SAMPLE, factors
+from perfgrid.study.selection import asking, selected
+from perfgrid.study.study import Study
 from perfgrid.uncertainty import only
 
 LEVELS = 4  # of a Morris design

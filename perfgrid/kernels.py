@@ -13,7 +13,7 @@ from perfgrid.engine.explain import Violated, index_of, point_of, replay_point, 
 from perfgrid.formulas import INNER
 from perfgrid.formulas.axes import only
 from perfgrid.run import restore
-from perfgrid.study import Study
+from perfgrid.study.study import Study
 
 PHASES = INNER.labels["phase"]
 PASSES = INNER.labels["pass"]

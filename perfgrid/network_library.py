@@ -18,7 +18,7 @@ from perfgrid.engine.resolver import Graph, replay, resolve
 from perfgrid.formulas import INNER, WORKLOADS
 from perfgrid.formulas.axes import table
 from perfgrid.formulas.collective_study import COLLECTIVES
-from perfgrid.formulas.fabrics import NAMES
+from perfgrid.formulas.fabric.fabrics import NAMES
 from perfgrid.formulas.network.fabric import Place
 from perfgrid.formulas.network.library import ALGORITHMS
 

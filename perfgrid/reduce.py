@@ -20,7 +20,7 @@ from perfgrid.engine.space import Space
 from perfgrid.engine.stages import Evaluation, Progress, enable_compilation_cache
 from perfgrid.run import given_quantities, global_attributes
 from perfgrid.search import selected
-from perfgrid.study import Study
+from perfgrid.study.study import Study
 
 DESIGN = "design"  # dimension of the designs of a frontier
 

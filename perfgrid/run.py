@@ -27,11 +27,11 @@ from perfgrid.engine.resolver import resolve
 from perfgrid.engine.space import Space
 from perfgrid.engine.stages import TILE_POINTS, Evaluation, Progress, enable_compilation_cache
 from perfgrid.formulas import INNER, WORKLOADS
-from perfgrid.study import Study
-from perfgrid.study_file import CLUSTER_SIZE
-from perfgrid.study_space import TABLES
-from perfgrid.study_tables import OWN_PREFIX, STATED
-from perfgrid.where import apply_where
+from perfgrid.study.file import CLUSTER_SIZE
+from perfgrid.study.space import TABLES
+from perfgrid.study.study import Study
+from perfgrid.study.tables import OWN_PREFIX, STATED
+from perfgrid.study.where import apply_where
 
 KINDS = {  # of results, by the suffix of their names
     ".nc": "results are netCDF files (stores of run: .zarr)",

@@ -18,8 +18,8 @@ from perfgrid.engine.search import SEARCH_TILE_POINTS, Search, Winners, listed
 from perfgrid.engine.space import Axis, Space
 from perfgrid.engine.stages import Evaluation, Progress, enable_compilation_cache
 from perfgrid.run import given_quantities, global_attributes
-from perfgrid.study import Study
-from perfgrid.study_file import CLUSTER_SIZE
+from perfgrid.study.file import CLUSTER_SIZE
+from perfgrid.study.study import Study
 
 RANK = "rank"  # dimension of several best designs of one group
 

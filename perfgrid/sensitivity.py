@@ -16,9 +16,9 @@ from perfgrid.engine.sensitivity import TILE_POINTS, Parameter, Sensitivity, par
 from perfgrid.engine.space import Axis, Space
 from perfgrid.engine.stages import Progress, enable_compilation_cache
 from perfgrid.run import available_memory, check_memory, given_quantities, global_attributes
-from perfgrid.study import Study
-from perfgrid.study_selection import asking, selected
-from perfgrid.study_tables import OWN_PREFIX, STATED, unit_of
+from perfgrid.study.selection import asking, selected
+from perfgrid.study.study import Study
+from perfgrid.study.tables import OWN_PREFIX, STATED, unit_of
 
 SHARPNESS = 8  # of the p-norms of smooth derivatives: at operands that differ by a factor 2 the lesser weighs 0.4 %
 EXACT = "exact; at a tie of maximum or minimum the mean, 0 for ceil, floor and round"

@@ -14,7 +14,7 @@ from perfgrid.engine.plan import Plan
 from perfgrid.engine.regions import Regions, block, stored_dtype
 from perfgrid.engine.stages import TILE_POINTS, Evaluation, Progress, Tile, enable_compilation_cache
 from perfgrid.run import check_output, compression, given_quantities, global_attributes, replacing
-from perfgrid.study import Study
+from perfgrid.study.study import Study
 
 STORE = ".zarr"
 

@@ -18,7 +18,7 @@ import xarray as xr
 from perfgrid.engine.errors import PerfgridError
 from perfgrid.engine.explain import index_of, point_of, replay_point, violated_at
 from perfgrid.run import restore
-from perfgrid.study import Study
+from perfgrid.study.study import Study
 
 KINDS = {"F": "forward", "B": "backward", "I": "input_gradient", "W": "weight_gradient"}
 PASSES = ("forward", "input_gradient", "weight_gradient")

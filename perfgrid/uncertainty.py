@@ -11,9 +11,9 @@ import xarray as xr
 from perfgrid.engine.dataset import feasible
 from perfgrid.engine.errors import PerfgridError, nearest
 from perfgrid.run import evaluate
-from perfgrid.study import Study
-from perfgrid.study_samples import SAMPLE
-from perfgrid.study_selection import asking, selected
+from perfgrid.study.samples import SAMPLE
+from perfgrid.study.selection import asking, selected
+from perfgrid.study.study import Study
 
 
 def quantiles(result: xr.Dataset, levels: Sequence[float] = (0.05, 0.5, 0.95)) -> xr.Dataset:

@@ -1,6 +1,6 @@
 """A small real study for tests."""
 
-from perfgrid.study import Study
+from perfgrid.study.study import Study
 
 CONTENT = {
     "title": "small",

@@ -6,7 +6,8 @@ import sys
 import numpy as np
 import pytest
 
-from perfgrid import PerfgridError, Study, cli, formula, load_catalog
+from perfgrid import PerfgridError, Study, formula, load_catalog
+from perfgrid.cli import main as cli
 from tests import small
 
 GOOD = """

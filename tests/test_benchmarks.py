@@ -7,7 +7,7 @@ from benchmarks.evaluate import broadcast
 from benchmarks.grids import EXPONENTS, GRID, GRID_5D, GRIDS, full_grid_outputs, sized
 from benchmarks.search import exactness
 from perfgrid.engine.stages import Evaluation
-from perfgrid.study import load_study
+from perfgrid.study.study import load_study
 
 
 def test_the_benchmark_grid_is_as_large_as_asked():

@@ -9,7 +9,7 @@ from perfgrid.catalog import Variable, convert, load_catalog, load_variables
 from perfgrid.catalog.references import read_references
 from perfgrid.engine.errors import PerfgridError
 from perfgrid.run import explain
-from perfgrid.study import Study
+from perfgrid.study.study import Study
 
 CATALOG = load_catalog()
 

@@ -16,7 +16,7 @@ from perfgrid.evidence.design import Designs
 from perfgrid.evidence.report import accuracy_page, aim_rows, anchors
 from perfgrid.evidence.schema import SHIPPED, read_records
 from perfgrid.evidence.validation import RECORDED
-from perfgrid.study import Study
+from perfgrid.study.study import Study
 from tests.test_bad_input import run
 
 PAGE = Path(__file__).parents[1] / "docs" / "accuracy.md"

@@ -20,7 +20,7 @@ import perfgrid as pg
 from perfgrid.engine.cut import Cut
 from perfgrid.engine.plan import Plan
 from perfgrid.engine.stages import Evaluation
-from perfgrid.formulas import gemm
+from perfgrid.formulas.kernels import gemm
 from perfgrid_xarray import PerfgridBackendEntrypoint
 from tests import small
 from tests.engine import toys
@@ -269,7 +269,7 @@ def test_a_name_without_a_suffix_is_a_result_of_the_kind_that_fits(tmp_path, mon
         ("half of the free disk", "shutil.disk_usage", lambda _: SimpleNamespace(free=size)),
     ):
         with monkeypatch.context() as patch:
-            patch.setattr(f"perfgrid.cli_results.{replaced}", value)
+            patch.setattr(f"perfgrid.cli.results.{replaced}", value)
             name = tmp_path / what.split()[-1]
             status, out, error = run(patch, capsys, "run", study, "-o", name)
             assert status == 0

@@ -5,11 +5,11 @@ import tomllib
 
 import pytest
 
-from perfgrid import cli
 from perfgrid.analysis.catalog_check import counted_parameters
 from perfgrid.catalog import load_catalog
 from perfgrid.catalog.architectures import ARCHITECTURES
 from perfgrid.catalog.huggingface import catalog_text, model_values
+from perfgrid.cli import main as cli
 from perfgrid.engine.errors import PerfgridError
 from tests.test_bad_input import run
 

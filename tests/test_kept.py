@@ -18,8 +18,9 @@ from perfgrid.engine.compiled import signature_of
 from perfgrid.engine.dataset import source_of
 from perfgrid.engine.plan import Plan
 from perfgrid.engine.registry import Registry
-from perfgrid.formulas import INNER, WORKLOADS, contention
-from perfgrid.study import Study
+from perfgrid.formulas import INNER, WORKLOADS
+from perfgrid.formulas.fabric import contention
+from perfgrid.study.study import Study
 from tests.small import content
 
 ROOT = Path(__file__).parents[1]

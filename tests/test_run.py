@@ -209,7 +209,7 @@ def test_a_result_made_with_user_formulas_asks_for_them(tmp_path):
 
 
 def test_the_formula_hash_sees_the_equations(monkeypatch, result):
-    from perfgrid.formulas import gemm
+    from perfgrid.formulas.kernels import gemm
 
     assert not formulas_changed(result)
     stated = gemm.wave_utilisation

@@ -6,7 +6,7 @@ import xarray as xr
 
 import perfgrid as pg
 from perfgrid.engine import replay, resolve
-from perfgrid.study import Study
+from perfgrid.study.study import Study
 from tests import small
 
 

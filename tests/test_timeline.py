@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 import perfgrid
-from perfgrid.cli import app
-from perfgrid.cli_timeline import chart
+from perfgrid.cli.main import app
+from perfgrid.cli.timeline import chart
 from perfgrid.timeline import NONE, PASSES, dataset, execute, layers_of_stages, works
 
 from .physics.schedules import Pipeline, layers_of_chunks, order_of

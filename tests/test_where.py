@@ -9,7 +9,7 @@ from perfgrid.engine import PerfgridError, Registry, formula
 from perfgrid.engine.plan import Plan
 from perfgrid.engine.space import Axis, Space
 from perfgrid.engine.stages import Evaluation
-from perfgrid.where import apply_where
+from perfgrid.study.where import apply_where
 
 
 @formula(unit="1", source="toy")

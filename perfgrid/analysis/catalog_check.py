@@ -14,7 +14,8 @@ from perfgrid.catalog.schema import BLOCKS
 from perfgrid.engine import replay, resolve
 from perfgrid.engine.registry import Registry
 from perfgrid.engine.resolver import Graph
-from perfgrid.formulas import WORKLOADS, parameters
+from perfgrid.formulas import WORKLOADS
+from perfgrid.formulas.transformer import parameters
 
 PARAMETER_TOLERANCE = 0.01  # between a published and a counted number of parameters
 PEAK_TOLERANCE = 0.05  # between a stated peak rate and cores x clock x operations

@@ -20,7 +20,7 @@ from perfgrid.engine.errors import PerfgridError, nearest
 from perfgrid.engine.registry import Registry
 from perfgrid.formulas import INNER, WORKLOADS
 from perfgrid.run import evaluate
-from perfgrid.study import Study
+from perfgrid.study.study import Study
 
 from .design import Row, designs
 from .metrics import Error, error_of

@@ -12,7 +12,7 @@ from typing import Any, cast
 from perfgrid.catalog import Catalog, Entry, Variable, convert
 from perfgrid.engine.errors import PerfgridError
 from perfgrid.engine.registry import Registry
-from perfgrid.study_tables import DEFAULTS as DEFAULT_ENTRIES
+from perfgrid.study.tables import DEFAULTS as DEFAULT_ENTRIES
 
 from .limits import DEFAULTS, label_of, readable, reasons
 from .quantities import answering

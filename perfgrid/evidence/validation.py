@@ -18,7 +18,7 @@ from perfgrid.engine.registry import Registry
 from perfgrid.formulas import BREAKDOWN, INNER, WORKLOADS
 from perfgrid.formulas.inference.anatomy import request_parts
 from perfgrid.run import evaluate, explain
-from perfgrid.study import Study
+from perfgrid.study.study import Study
 
 from . import inference
 from .baseline import done_by_a_device, kind_of, work_of

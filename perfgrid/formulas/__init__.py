@@ -2,63 +2,37 @@
 
 from perfgrid.engine.registry import Registry
 
-from . import (
-    adapters,
-    architecture,
-    attention,
-    carbon,
-    cluster_network,
-    collective_study,
-    collectives,
-    contention,
+from . import collective_study, inference
+from .axes import INNER as INNER
+from .cost import carbon, cluster_network, die, manufacturing, package, system_cost
+from .fabric import collectives, contention, exchange, fabrics, library, topology
+from .hardware import device, event_energy, implementation, microarchitecture, native, scaling, technology
+from .kernels import energy, flash, gemm, host, stream
+from .parallel import (
     context_parallel,
     data_parallel,
-    device,
-    die,
-    dualpipe,
-    energy,
-    error,
-    event_energy,
-    exchange,
     expert_parallel,
     expert_replicas,
-    fabrics,
-    flash,
-    gemm,
-    host,
-    implementation,
-    inference,
-    latent_attention,
-    library,
-    manufacturing,
-    memory,
-    microarchitecture,
-    moe,
-    native,
-    offload,
-    package,
     parallelism,
-    parameters,
-    pipeline,
+    sharding,
+    tensor_parallel,
+)
+from .schedules import dualpipe, pipeline, stages, zero_bubble
+from .training import (
+    adapters,
+    error,
+    memory,
+    offload,
     recompute,
     reliability,
-    scaling,
-    sharding,
-    stages,
     step,
     step_energy,
-    stream,
-    system_cost,
-    technology,
-    tensor_parallel,
     token_prediction,
-    topology,
     training,
-    zero_bubble,
 )
-from .axes import INNER as INNER
-from .step import BREAKDOWN as BREAKDOWN
-from .step import PASSES as PASSES
+from .training.step import BREAKDOWN as BREAKDOWN
+from .training.step import PASSES as PASSES
+from .transformer import architecture, attention, latent_attention, moe, parameters
 
 REGISTRY_MODULES = (
     parameters,

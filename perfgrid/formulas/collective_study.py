@@ -7,15 +7,16 @@ the group stands in the place of the data-parallel ranks of training, whose gath
 from perfgrid.engine import xp
 from perfgrid.engine.registry import alternative, constraint, formula
 
-from . import collectives, fabrics, library, parallelism, topology
 from .axes import at, largest, table
-from .exchange import equal_parts, exchange_time
-from .fabric_tables import demand, shape_of
-from .fabrics import CHOSEN, TABLE, coefficients, fastest, schedule_time, which_fastest
-from .library import NUMBERS, chosen_time, ring_only
+from .fabric import collectives, fabrics, library, topology
+from .fabric.exchange import equal_parts, exchange_time
+from .fabric.fabric_tables import demand, shape_of
+from .fabric.fabrics import CHOSEN, TABLE, coefficients, fastest, schedule_time, which_fastest
+from .fabric.library import NUMBERS, chosen_time, ring_only
 from .network.algorithms import COLLECTIVES
 from .network.schedule import several
 from .network.tables import ALGORITHMS
+from .parallel import parallelism
 
 BORROWED = (  # from training: the fabric, and what a library does for data-parallel ranks
     topology, library,

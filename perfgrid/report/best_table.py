@@ -11,8 +11,8 @@ from rich.measure import Measurement
 
 from perfgrid.analysis.feasibility import nearest_reason
 from perfgrid.engine.dataset import study_axes
-from perfgrid.study import Study
-from perfgrid.study_file import CLUSTER_SIZE, Best
+from perfgrid.study.file import CLUSTER_SIZE, Best
+from perfgrid.study.study import Study
 
 from .console import out, show, text_table, wide
 from .text import label_text, number

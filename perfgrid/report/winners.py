@@ -15,7 +15,7 @@ from perfgrid.engine.stages import Evaluation
 from perfgrid.formulas import BREAKDOWN
 from perfgrid.formulas.inference import anatomy
 from perfgrid.formulas.inference.anatomy import request_parts
-from perfgrid.study import Study
+from perfgrid.study.study import Study
 
 WORDS = {
     "arithmetic_time": "arithmetic",

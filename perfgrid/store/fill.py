@@ -22,7 +22,7 @@ from perfgrid.engine.errors import PerfgridError
 from perfgrid.engine.plan import Plan
 from perfgrid.engine.regions import Regions
 from perfgrid.engine.stages import Progress
-from perfgrid.study import Study
+from perfgrid.study.study import Study
 
 from .arrays import Arrays, synchronise, write_template
 from .executors import cluster, processes, serial

@@ -14,7 +14,7 @@ import jax
 from perfgrid.engine.dataset import formula_hash
 from perfgrid.engine.plan import Plan
 from perfgrid.engine.regions import Regions
-from perfgrid.study import Study
+from perfgrid.study.study import Study
 
 ATTRIBUTE = "perfgrid_store"
 WHOLE_VALUES = 2**20  # what is small and not longer is written at once, before the tiles

@@ -19,7 +19,7 @@ from perfgrid.engine.plan import Plan
 from perfgrid.engine.regions import Regions
 from perfgrid.engine.stages import Progress
 from perfgrid.run import restore
-from perfgrid.study import Study
+from perfgrid.study.study import Study
 
 from .arrays import Arrays
 from .fill import part_of

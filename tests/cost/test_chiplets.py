@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import perfgrid as pg
-from perfgrid.formulas import die, package
+from perfgrid.formulas.cost import die, package
 
 HERE = Path(__file__).parent
 ACTUARY = json.loads((HERE / "actuary_cases.json").read_text())

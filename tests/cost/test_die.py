@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import integrate, stats
 
-from perfgrid.formulas import die
+from perfgrid.formulas.cost import die
 
 WAFER, EDGE, STREET = 0.3, 3e-3, 1e-4
 AREAS = st.floats(1e-6, 858e-6)

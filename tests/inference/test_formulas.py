@@ -14,7 +14,7 @@ from perfgrid.engine.plan import Plan
 from perfgrid.engine.registry import Registry
 from perfgrid.engine.space import Space
 from perfgrid.formulas import INNER, inference
-from perfgrid.study_tables import unit_of
+from perfgrid.study.tables import unit_of
 from tests.units import check
 
 from .designs import LABELS, point, registry

@@ -12,9 +12,9 @@ import pytest
 
 from perfgrid.catalog import load_catalog
 from perfgrid.engine.errors import PerfgridError
-from perfgrid.formulas import exchange
 from perfgrid.formulas.axes import INNER, table
-from perfgrid.formulas.library import chosen_time
+from perfgrid.formulas.fabric import exchange
+from perfgrid.formulas.fabric.library import chosen_time
 from perfgrid.formulas.network import alltoall, hierarchy
 from perfgrid.formulas.network.conventions import bus_bandwidth
 from perfgrid.network import collective_time

@@ -10,8 +10,8 @@ from scipy.optimize import differential_evolution
 
 import perfgrid as pg
 from perfgrid.formulas.axes import at
-from perfgrid.optimize import optimize, problem_of
-from perfgrid.optimize_search import KEPT
+from perfgrid.optimizer.optimize import optimize, problem_of
+from perfgrid.optimizer.search import KEPT
 
 
 @pg.formula(unit="USD", source="zhang2024llmcompass")

@@ -13,7 +13,7 @@ from scipy.optimize import brentq
 from typer.testing import CliRunner
 
 import perfgrid as pg
-from perfgrid.cli import app
+from perfgrid.cli.main import app
 from perfgrid.formulas.axes import at
 
 from .comparison import STUDIES, compared

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from perfgrid.catalog import load_catalog
-from perfgrid.formulas import INNER, flash
+from perfgrid.formulas import INNER
+from perfgrid.formulas.kernels import flash
 
 from . import loops
 from .cases import design, rows

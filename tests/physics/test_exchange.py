@@ -5,9 +5,9 @@ import pytest
 
 from perfgrid.engine.registry import Registry
 from perfgrid.engine.resolver import replay, resolve
-from perfgrid.formulas import exchange, fabrics, library, topology
 from perfgrid.formulas.axes import INNER, table
-from perfgrid.formulas.exchange import exchange_time
+from perfgrid.formulas.fabric import exchange, fabrics, library, topology
+from perfgrid.formulas.fabric.exchange import exchange_time
 from perfgrid.network import collective_time
 
 from .cases import entry, rows

@@ -9,8 +9,8 @@ import perfgrid as pg
 from perfgrid.catalog import load_catalog
 from perfgrid.engine import replay, resolve
 from perfgrid.formulas.axes import INNER
-from perfgrid.formulas.fabric_tables import TIER_KINDS
-from perfgrid.formulas.fabrics import NAMES
+from perfgrid.formulas.fabric.fabric_tables import TIER_KINDS
+from perfgrid.formulas.fabric.fabrics import NAMES
 from perfgrid.formulas.network.fabric import KINDS
 from perfgrid.network import algorithms_for, collective_choice, collective_time
 

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from perfgrid.catalog import load_catalog
-from perfgrid.formulas import INNER, gemm
+from perfgrid.formulas import INNER
+from perfgrid.formulas.kernels import gemm
 
 from . import loops
 from .cases import design, evaluate, point, rows

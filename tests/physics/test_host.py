@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perfgrid.formulas import BREAKDOWN
-from perfgrid.formulas.host import counted
+from perfgrid.formulas.kernels.host import counted
 
 from .cases import design, evaluate, point
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import perfgrid as pg
 from perfgrid.formulas import INNER
-from perfgrid.formulas.expert_parallel import ALL_TO_ALL, DEDUPLICATED, TWO_PHASE, places_reached
+from perfgrid.formulas.parallel.expert_parallel import ALL_TO_ALL, DEDUPLICATED, TWO_PHASE, places_reached
 
 from . import loops
 from .cases import design, entry, evaluate, point, rows

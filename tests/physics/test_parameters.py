@@ -10,7 +10,7 @@ import pytest
 from perfgrid.analysis.catalog_check import counted_parameters
 from perfgrid.catalog import load_catalog
 from perfgrid.engine.registry import Registry
-from perfgrid.formulas import parameters
+from perfgrid.formulas.transformer import parameters
 
 MODELS = load_catalog().tables["model"]
 SMALL = {  # of no real model; what each test does not set is absent

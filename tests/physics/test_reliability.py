@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from perfgrid.formulas.reliability import best_interval, progress
+from perfgrid.formulas.training.reliability import best_interval, progress
 
 from .cases import design
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from perfgrid.formulas import scaling
+from perfgrid.formulas.hardware import scaling
 
 from .cases import design, rows
 

@@ -16,8 +16,8 @@ from perfgrid.catalog.units import unit_registry
 from perfgrid.engine.resolver import replay, resolve
 from perfgrid.engine.sensitivity import Sensitivity, parameters_of
 from perfgrid.sensitivity import numbers_of
-from perfgrid.study import load_study
-from perfgrid.study_selection import asking, selected
+from perfgrid.study.selection import asking, selected
+from perfgrid.study.study import load_study
 from tests import small
 
 STUDIES = Path(__file__).parents[2] / "studies"

@@ -9,10 +9,10 @@ import xarray as xr
 
 import perfgrid as pg
 from perfgrid import PerfgridError
-from perfgrid.cli_sensitivity import names_in
+from perfgrid.cli.sensitivity import names_in
 from perfgrid.global_sensitivity import morris, sobol
 from perfgrid.report.bars import bar, swing
-from perfgrid.study_samples import factors
+from perfgrid.study.samples import factors
 from tests.test_bad_input import run
 
 BILL = Path(__file__).parents[2] / "studies" / "bill_of_materials.toml"

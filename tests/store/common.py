@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from perfgrid.store.journal import NAME
-from perfgrid.study import Study
+from perfgrid.study.study import Study
 
 TEXT = """\
 workload = "manufacturing"

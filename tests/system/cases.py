@@ -10,7 +10,7 @@ import perfgrid as pg
 from perfgrid.catalog import load_catalog
 from perfgrid.engine import replay
 from perfgrid.engine.resolver import Graph, resolve_checked
-from perfgrid.study import Study
+from perfgrid.study.study import Study
 
 AXES: dict[str, Any] = {
     "model": ["gpt3-175b"],

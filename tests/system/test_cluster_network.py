@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perfgrid.formulas.cluster_network import (
+from perfgrid.formulas.cost.cluster_network import (
     clos_capacity,
     clos_links,
     clos_switches,

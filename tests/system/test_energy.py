@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from perfgrid.formulas import INNER
-from perfgrid.formulas.step_energy import ENERGIES, crossing_share
+from perfgrid.formulas.training.step_energy import ENERGIES, crossing_share
 
 from .cases import grid, point, stated
 

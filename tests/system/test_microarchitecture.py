@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perfgrid.formulas import microarchitecture as core
+from perfgrid.formulas.hardware import microarchitecture as core
 
 from .cases import grid, stated
 

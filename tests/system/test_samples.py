@@ -8,7 +8,7 @@ import pytest
 import perfgrid as pg
 from perfgrid.catalog import load_catalog
 from perfgrid.engine.errors import PerfgridError
-from perfgrid.study_samples import factors
+from perfgrid.study.samples import factors
 
 from .cases import grid, stated, study
 

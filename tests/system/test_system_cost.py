@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import perfgrid as pg
-from perfgrid.formulas import system_cost as cost
+from perfgrid.formulas.cost import system_cost as cost
 
 from .cases import graph_of, grid, point, stated, study
 

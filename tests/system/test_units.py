@@ -6,7 +6,8 @@ import pytest
 
 from perfgrid.catalog import load_catalog
 from perfgrid.engine.registry import Registry
-from perfgrid.formulas import ECONOMY, INNER, implementation
+from perfgrid.formulas import ECONOMY, INNER
+from perfgrid.formulas.hardware import implementation
 from tests.units import check
 
 from .cases import study

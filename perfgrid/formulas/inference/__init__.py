@@ -4,18 +4,10 @@ Kernels, devices, fabrics and parameters are those of training, borrowed formula
 `pass` instead of `phase`, small messages, the cache, requests) is here.
 """
 
-from .. import (
-    architecture,
-    attention,
-    context_parallel,
-    device,
-    flash,
-    latent_attention,
-    moe,
-    parallelism,
-    parameters,
-    scaling,
-)  # fmt: skip
+from ..hardware import device, scaling
+from ..kernels import flash  # fmt: skip
+from ..parallel import context_parallel, parallelism
+from ..transformer import architecture, attention, latent_attention, moe, parameters
 from . import (
     batching,
     bounds,

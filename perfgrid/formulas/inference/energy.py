@@ -7,9 +7,10 @@ Hosts, switches and cooling are not in it (`system_cost`), nor what turns stored
 from perfgrid.engine import xp
 from perfgrid.engine.registry import alternative, formula, instantiated
 
-from .. import energy, step_energy
 from ..axes import at, only, table, total
-from ..collectives import gathered_share
+from ..fabric.collectives import gathered_share
+from ..kernels import energy
+from ..training import step_energy
 from .batching import NODES
 from .experts import touched_experts
 from .products import PRODUCTS, product_traffic

@@ -3,8 +3,8 @@
 from perfgrid.engine import xp
 from perfgrid.engine.registry import alternative
 
-from ..device import QUANTISED, UNQUANTISED
-from ..scaling import NAMES
+from ..hardware.device import QUANTISED, UNQUANTISED
+from ..hardware.scaling import NAMES
 
 
 def _stored(label):

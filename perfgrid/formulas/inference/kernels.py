@@ -9,9 +9,9 @@ from perfgrid.engine import xp
 from perfgrid.engine.registry import formula
 
 from ..axes import at, only, table, total
-from ..flash import side_by_side
-from ..gemm import INSTRUCTION_ROWS, whole
-from ..roofline import roofline_shares
+from ..kernels.flash import side_by_side
+from ..kernels.gemm import INSTRUCTION_ROWS, whole
+from ..kernels.roofline import roofline_shares
 
 # ---- the fused kernel in the prefill --------------------------------------------------------------------------------
 

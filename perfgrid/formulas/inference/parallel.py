@@ -9,11 +9,12 @@ have kernels of their own, in which every rank reads its peers' buffers directly
 from perfgrid.engine import xp
 from perfgrid.engine.registry import formula, instantiated
 
-from .. import collectives, library, parallelism, topology
 from ..axes import at, only, table, total
-from ..collectives import gathered_share
-from ..fabric_tables import TIER_KINDS
-from ..library import chosen_time
+from ..fabric import collectives, library, topology
+from ..fabric.collectives import gathered_share
+from ..fabric.fabric_tables import TIER_KINDS
+from ..fabric.library import chosen_time
+from ..parallel import parallelism
 
 GROUPS = {"GROUP": ("tp", "ep")}
 REDUCING = {"GROUP": ("tp",)}

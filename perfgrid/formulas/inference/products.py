@@ -9,9 +9,9 @@ latent (`key_up`), and absorbed in decoding, where `key_up` takes the queries of
 from perfgrid.engine import xp
 from perfgrid.engine.registry import formula, instantiated
 
-from .. import gemm
 from ..axes import only, table, total
-from ..gemm import operand_loads, wave_blocks
+from ..kernels import gemm
+from ..kernels.gemm import operand_loads, wave_blocks
 
 PRODUCTS = {"PRODUCT": ("gemm", "expert")}
 TIMES = tuple(

@@ -1,0 +1,149 @@
+"""``perfgrid optimize``: the best design over continuous quantities and discrete choices, or a front of them."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+import xarray as xr
+
+from perfgrid.engine.errors import PerfgridError
+from perfgrid.optimizer.optimize import UNEXPLAINED, front, optimize
+from perfgrid.report.console import out, show, text_table
+from perfgrid.report.text import number
+from perfgrid.run import check_output, save
+from perfgrid.study.study import load_study
+
+PRESSING = 1e-4  # elasticity from which a limit is told
+
+
+def optimize_command(
+    study: Annotated[Path, typer.Argument(help="A study file (TOML).")],
+    minimize: Annotated[str | None, typer.Option(help="Quantity to minimize.")] = None,
+    maximize: Annotated[str | None, typer.Option(help="Quantity to maximize.")] = None,
+    over: Annotated[
+        str | None, typer.Option(help="Quantities to vary: name or name=low:high, separated by commas.")
+    ] = None,
+    subject_to: Annotated[
+        str | None, typer.Option(help="Limits, such as 'step_time < 2 s, die_area < 800 mm^2'.")
+    ] = None,
+    choose: Annotated[str | None, typer.Option(help="Axes along which the best label is taken; comma.")] = None,
+    against: Annotated[str | None, typer.Option(help="A second quantity to be small: the front between both.")] = None,
+    points: Annotated[int, typer.Option(help="Points of the front.", min=2)] = 8,
+    starts: Annotated[int, typer.Option(help="Designs from which each search starts.", min=1)] = 4,
+    seed: Annotated[int, typer.Option(help="Seed of the samples.", min=0)] = 0,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Result file (.nc).")] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing result file.")] = False,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", help="Override, such as axes.microbatch=[1,2].")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")] = False,
+) -> None:
+    """Find the best design over continuous quantities, for every label of the axes that are not chosen along."""
+    loaded = load_study(study, settings or ())
+    if output is not None:
+        check_output(output, overwrite)
+    varied = None if over is None else _bounds(over)
+    chosen = None if choose is None else [name.strip() for name in choose.split(",") if name.strip()]
+    start = time.perf_counter()
+    if against is None:
+        found = optimize(loaded, minimize, maximize, varied, subject_to, chosen, starts, seed)
+    else:
+        found = front(loaded, against, points, minimize, maximize, varied, subject_to, chosen, starts, seed)
+    seconds = time.perf_counter() - start
+    if output is not None:
+        save(found, output, overwrite)
+    rows = design_rows(found)
+    if as_json:
+        print(json.dumps({"objective": found.attrs["objective"], "evaluations": found.attrs["evaluations"],
+                          "seconds": seconds, "designs": rows}))  # fmt: skip
+        return
+    print_designs(found, rows)
+    out.print(f"{found.attrs['evaluations']:,} model evaluations, each slope counted, in {seconds:.1f} s")
+    if output is not None:
+        out.print(f"saved {output}")
+
+
+def _bounds(text: str) -> dict[str, list[Any]]:
+    """Names with their bounds from ``name[=low:high],...``. PerfgridError for another form."""
+    found: dict[str, list[Any]] = {}
+    for item in text.split(","):
+        name, equals, values = (part.strip() for part in item.partition("="))
+        if not name:
+            continue
+        ends = [v.strip() for v in values.split(":")] if equals else []
+        if equals and len(ends) != 2:
+            raise PerfgridError(f"--over {item.strip()!r} must read name or name=low:high")
+        found[name] = [_number(v) for v in ends]
+    return found
+
+
+def _number(text: str) -> Any:
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+def design_rows(found: xr.Dataset) -> list[dict[str, Any]]:
+    """One row per design: its labels, knobs, objective, whether it keeps all limits, what presses."""
+    groups = list(found["objective"].dims)
+    rows = []
+    for index in np.ndindex(*(found.sizes[g] for g in groups)):
+        one = found.isel(dict(zip(groups, index, strict=True)))
+        labels = {str(c): one[c].item() for c in one.coords if one[c].ndim == 0}
+        labels |= {str(g): i for g, i in zip(groups, index, strict=True) if g not in one.coords}
+        pressing = {}
+        for dim, variable in (("constraint", "shadow_price"), ("knob", "pull")):
+            for name, value in zip(one[dim].values, one[variable].values, strict=True):
+                if abs(value) > PRESSING:
+                    pressing[str(name) if dim == "constraint" else f"bound of {name}"] = float(value)
+        outputs = [v for v in one.data_vars if one[v].ndim == 0 and v not in found["knob"].values]
+        rows.append(
+            {
+                "at": labels,
+                "objective": float(one["objective"]),
+                "feasible": bool(one["feasible"]),
+                "kkt_residual": float(one["kkt_residual"]),
+                "knobs": {str(k): float(one[k]) for k in found["knob"].values},
+                "pressing": pressing,
+                "outputs": {str(v): float(one[v]) for v in outputs if v not in ("objective", "feasible")},
+            }
+        )
+    return rows
+
+
+def print_designs(found: xr.Dataset, rows: list[dict[str, Any]]) -> None:
+    """The designs of an optimisation: objective and knobs, what presses and how much."""
+    out.print(f"{found.attrs['title']}: {found.attrs['objective']}")
+    unit = found["objective"].attrs["units"]
+    several = {k for k in rows[0]["at"] if len({str(r["at"][k]) for r in rows}) > 1 or len(rows) == 1}
+    names = [k for k in rows[0]["at"] if k in several]
+    knobs = list(rows[0]["knobs"])
+    objective = found.attrs["objective"].split()[1]
+    lines = []
+    for row in rows:
+        told = number(row["objective"], unit) if row["feasible"] else "keeps not all limits"
+        values = [number(row["knobs"][k], found[k].attrs["units"]) for k in knobs]
+        lines.append([*(str(row["at"][n]) for n in names), told, *values, f"{row['kkt_residual']:.0e}"])
+    show(text_table([*names, objective, *knobs, "KKT"], lines), whole=True)
+    lines = [
+        [*(str(row["at"][n]) for n in names), what, f"{value:+.3f}"]
+        for row in rows for what, value in sorted(row["pressing"].items(), key=lambda x: -abs(x[1]))
+    ]  # fmt: skip
+    if lines:
+        out.print("What presses, and the change of the objective in percent for every percent that it is loosened:")
+        show(text_table([*names, "limit", "elasticity"], lines, right=("elasticity",)), whole=True)
+    if unexplained := sum(row["kkt_residual"] >= UNEXPLAINED for row in rows):
+        out.print(
+            f"{unexplained} of {len(rows)} searches ended on a step of the model, where nothing is said to press."
+        )
+    at_bounds = sorted({w.removeprefix("bound of ") for r in rows for w in r["pressing"] if w.startswith("bound of ")})
+    if at_bounds:
+        out.print(
+            f"The range that was given decides {', '.join(at_bounds)}: the model alone does not bound them there."
+        )

@@ -1,0 +1,192 @@
+"""``perfgrid uncertainty``: what the ranges of the catalog's estimates make of an output."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+import xarray as xr
+
+from perfgrid.cli.sensitivity import AT, OF, SETTINGS, names_in, outputs_of
+from perfgrid.engine.errors import PerfgridError, nearest
+from perfgrid.report.bars import bar, swing
+from perfgrid.report.console import out, show, text_table
+from perfgrid.report.text import labels_of, number
+from perfgrid.run import check_output, evaluate, save
+from perfgrid.study.samples import SAMPLE
+from perfgrid.study.selection import asking, selected
+from perfgrid.study.study import Study, load_study
+from perfgrid.uncertainty import only, quantiles, tornado
+
+METHODS = ("quantiles", "tornado", "morris", "sobol")
+SAMPLES = {"quantiles": 256, "morris": 64, "sobol": 1024}
+MOST_ROWS = 64  # of a table of quantiles
+LEVELS = (0.05, 0.5, 0.95)
+
+
+def uncertainty_command(
+    study: Annotated[Path, typer.Argument(help="A study file (TOML).")],
+    of: Annotated[str | None, OF] = None,
+    method: Annotated[str, typer.Option(help="quantiles, tornado, morris or sobol.")] = "quantiles",
+    at: Annotated[list[str] | None, AT] = None,
+    over: Annotated[str | None, typer.Option(help="Tables or estimates to vary, by commas; without it all.")] = None,
+    samples: Annotated[int | None, typer.Option(help="Samples; of morris trajectories.")] = None,
+    seed: Annotated[int, typer.Option(help="Of the draws.")] = 0,
+    top: Annotated[int, typer.Option(help="Estimates to print; 0 prints all.")] = 15,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Result file (.nc).")] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing result file.")] = False,
+    settings: Annotated[list[str] | None, SETTINGS] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")] = False,
+) -> None:
+    """Quantiles, a tornado, Morris screening or Sobol indices of outputs over the ranges of the catalog's estimates."""
+    if method not in METHODS:
+        raise PerfgridError(f"--method must be one of {', '.join(METHODS)}, found {method!r}{nearest(method, METHODS)}")
+    if method == "tornado" and samples is not None:
+        raise PerfgridError("--samples: a tornado takes the ends of each range, no samples")
+    loaded, varied = load_study(study, settings or ()), names_in(over) if over is not None else None
+    if output is not None:
+        check_output(output, overwrite)
+    outputs, places = outputs_of(loaded, of), labels_of(at, "--at")
+    places = {axis: loaded.label(axis, label) for axis, label in places.items()}
+    if method == "quantiles":
+        found = _quantiles(loaded, outputs, places, varied, samples, seed)
+        if as_json:
+            print(json.dumps({"levels": list(LEVELS), "quantiles": _rows(found, outputs)}))
+        else:
+            _print_quantiles(found, outputs)
+    else:
+        if len(outputs) > 1:
+            raise PerfgridError(f"--method {method} looks at one output at a time, found {', '.join(outputs)}")
+        found = _analysis(loaded, outputs[0], method, places, varied, samples, seed)
+        if as_json:
+            print(json.dumps({"output": outputs[0], "method": method, **_plain(found)}))
+        elif method == "tornado":
+            _print_tornado(found, top)
+        else:
+            _print_indices(found, method, top)
+    if output is not None:
+        save(found, output, overwrite)
+        out.print(f"saved {output} ({output.stat().st_size / 1e6:.1f} MB)")
+
+
+def _analysis(
+    study: Study, output: str, method: str, at: dict[str, Any], of: list[str] | None, samples: int | None, seed: int
+) -> xr.Dataset:
+    if method == "tornado":
+        return tornado(asking(study, (output,)), output, at, of)
+    from perfgrid import global_sensitivity
+
+    analysed = getattr(global_sensitivity, method)
+    return analysed(study, output, at, of, SAMPLES[method] if samples is None else samples, seed)
+
+
+def _quantiles(
+    study: Study, outputs: list[str], at: dict[str, Any], of: list[str] | None, samples: int | None, seed: int
+) -> xr.Dataset:
+    """Quantiles with the study's own axis of samples, or one that is made here."""
+    own = study.file.axes.get(SAMPLE)
+    axes = {k: only(v, at.get(k)) for k, v in study.file.axes.items()}
+    if own is None or samples is not None or of is not None:
+        axes[SAMPLE] = {"num": SAMPLES["quantiles"] if samples is None else samples, "seed": seed}
+        axes[SAMPLE] |= {"of": of} if of is not None else {}
+    found = quantiles(evaluate(selected(asking(study, outputs, axes), at)), LEVELS)
+    if lacking := [name for name in outputs if name not in found]:
+        raise PerfgridError(f"{', '.join(lacking)}: no estimate with a range moves it, or it is no number")
+    return found[outputs]
+
+
+def _rows(found: xr.Dataset, outputs: list[str]) -> list[dict[str, Any]]:
+    """One row per design and output."""
+    rows = []
+    for name in outputs:
+        array = found[name].transpose(..., "quantile")
+        dims = array.dims[:-1]
+        for place in np.ndindex(*(array.sizes[d] for d in dims)):
+            labels = {str(d): array[d].values[i].item() for d, i in zip(dims, place, strict=True)}
+            values = [None if np.isnan(v) else float(v) for v in array.values[place]]
+            rows.append({"output": name, "at": labels, "values": values})
+    return rows
+
+
+def _print_quantiles(found: xr.Dataset, outputs: list[str]) -> None:
+    rows = _rows(found, outputs)
+    if len(rows) > MOST_ROWS:
+        raise PerfgridError(
+            f"{len(rows):,} designs and outputs are no table (at most {MOST_ROWS}): keep single labels with --at, "
+            "or save them all with perfgrid run and an axis sample"
+        )
+    axes = [str(d) for d in found.dims if d != "quantile" and found.sizes[d] > 1]
+    lines = []
+    for row in rows:
+        unit = found[row["output"]].attrs.get("units", "1")
+        values = ["infeasible" if v is None else number(v, unit) for v in row["values"]]
+        lines.append([row["output"], *(str(row["at"].get(a, "")) for a in axes), *values])
+    levels = [f"{level:.0%}" for level in LEVELS]
+    show(text_table(["output", *axes, *levels], lines, right=levels), whole=True)
+
+
+def _print_tornado(found: xr.Dataset, top: int) -> None:
+    unit, stated = found.attrs.get("units", "1"), float(found.stated)
+    rows = list(zip(found.assumption.values.tolist(), found.low.values, found.high.values, strict=True))
+    rows = rows[: top or None]
+    out.print(f"{found.attrs['output']} = {number(stated, unit)} with every estimate as stated")
+    largest = max((abs(v - stated) for _, low, high in rows for v in (low, high)), default=0.0)
+    lines = [[n, number(low, unit), swing(low, stated, high, largest), number(high, unit)] for n, low, high in rows]
+    show(text_table(["estimate", "at its low end", "", "at its high end"], lines, ("at its low end",)), whole=True)
+
+
+def _designs(found: xr.Dataset) -> list[dict[str, Any]]:
+    dims = [str(d) for d in found.dims if d != "parameter"]
+    return [dict(zip(dims, place, strict=True)) for place in np.ndindex(*(found.sizes[d] for d in dims))]
+
+
+def _plain(found: xr.Dataset) -> dict[str, Any]:
+    if "assumption" in found.dims:
+        return {
+            "stated": float(found.stated),
+            "estimates": found.assumption.values.tolist(),
+            "low": found.low.values.tolist(),
+            "high": found.high.values.tolist(),
+        }
+    designs = []
+    for place in _designs(found):
+        row = found.isel(place)
+        designs.append({"at": {d: found[d].values[i].item() for d, i in place.items() if d in study_axes_of(found)}})
+        designs[-1] |= {str(n): row[n].values.tolist() for n in found.data_vars}
+    return {"estimates": found.parameter.values.tolist(), "evaluations": found.attrs["evaluations"], "designs": designs}
+
+
+def study_axes_of(found: xr.Dataset) -> list[str]:
+    """The axes of designs in a result of Morris or Sobol."""
+    return [str(d) for d in found.dims if d in found.coords and d != "parameter"]
+
+
+def _print_indices(found: xr.Dataset, method: str, top: int) -> None:
+    unit, key = found.attrs.get("units", "1"), "total" if method == "sobol" else "mean_absolute_effect"
+    columns = (
+        ("first_order", "total") if method == "sobol" else ("mean_effect", "mean_absolute_effect", "effect_deviation")
+    )
+    for place in _designs(found):
+        row = found.isel(place)
+        labels = ", ".join(f"{d} = {found[d].values[i]}" for d, i in place.items() if found.sizes[d] > 1)
+        share = float(np.mean(row.feasible_share.values))
+        out.print(f"{found.attrs['output']}{' at ' + labels if labels else ''}: {method} of {found.sizes['parameter']} "
+                  f"estimates, {found.attrs['evaluations']:,} evaluations, {share:.0%} of them feasible")  # fmt: skip
+        order = np.argsort(-row[key].values, kind="stable")[: top or None]
+        largest = float(np.max(row[key].values, initial=0.0))
+        lines = []
+        for i in order:
+            cells = [str(row.parameter.values[i])]
+            for column in columns:
+                value = float(row[column].values[i])
+                text = f"{value:.3f}" if method == "sobol" else number(value, unit)
+                if f"{column}_confidence" in row:
+                    spread = float(row[f"{column}_confidence"].values[i])
+                    text += f" ± {spread:.3f}" if method == "sobol" else f" ± {number(spread, unit)}"
+                cells.append(text)
+            lines.append([*cells, bar(float(row[key].values[i]), largest).partition("|")[2]])
+        headers = ["estimate", *(c.replace("_", " ") for c in columns), ""]
+        show(text_table(headers, lines, right=headers[1:-1]), whole=True)

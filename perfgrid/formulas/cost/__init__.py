@@ -1,0 +1,1 @@
+"""What dies, packages, networks, clusters and their energy cost."""

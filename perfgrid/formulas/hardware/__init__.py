@@ -1,0 +1,1 @@
+"""What a device achieves, and how another node, memory or budget changes it."""

@@ -1,0 +1,172 @@
+"""A device made again: at another node, with another generation of memory or of links.
+
+The study states a node, memory or link; the device then states its own quantities as ``native_<name>`` and these
+formulas derive what takes their place. A node changes units, clock and energy (`technology`: same area, same design or
+same power); a memory replaces every stack by one of its kind; a link every link of its tier. Ratios are over the
+device's own entries, so that ``native`` gives the device back.
+"""
+
+from perfgrid.engine import xp
+from perfgrid.engine.registry import alternative, constraint
+
+from ..axes import at
+
+SCALE_UP, SCALE_OUT = 0.0, 1.0  # of link_tier
+RATES = {"RATE": ("peak_bf16_rate", "peak_fp16_rate", "peak_fp8_rate", "peak_fp4_rate", "peak_int8_rate",
+                  "peak_tf32_rate", "peak_fp32_rate", "vector_rate", "special_function_rate")}  # fmt: skip
+LEVELS = {"LEVEL": ("register_bandwidth", "shared_memory_bandwidth", "l2_bandwidth")}
+OF_NODE = (
+    *RATES["RATE"],
+    *LEVELS["LEVEL"],
+    "cores",
+    "fabricated_cores",
+    "clock_frequency",
+    "l2_size",
+    "thermal_design_power",
+    "die_area",
+)
+OF_MEMORY = ("hbm_bandwidth", "hbm_capacity")
+OF_LINK = ("scale_up_bandwidth", "scale_out_bandwidth")
+IMPLEMENTED = {"node": OF_NODE, "memory": OF_MEMORY, "link": OF_LINK}  # device quantities that follow from a table
+
+
+def _made_again(name, unit, family=None):
+    """An alternative of a device quantity: what it is where the device is made again (and not from a budget)."""
+    return alternative(of=name, by="device_basis", label="device", unit=unit, source="kundu2024", family=family)
+
+
+# ---- node -----------------------------------------------------------------------------------------------------------
+
+
+@_made_again("RATE", "FLOP/s", RATES)
+def RATE_made_again(native_RATE, throughput_ratio):
+    """RATE of the device at the stated node: units times clock."""
+    return native_RATE * throughput_ratio
+
+
+@_made_again("LEVEL", "byte/s", LEVELS)
+def LEVEL_made_again(native_LEVEL, throughput_ratio):
+    """LEVEL of the device at the stated node: it grows with the units and their clock."""
+    return native_LEVEL * throughput_ratio
+
+
+@_made_again("cores", "1")
+def cores_made_again(native_cores, unit_ratio):
+    """Cores of the device at the stated node; fractions stand for the mean of neighbouring designs."""
+    return native_cores * unit_ratio
+
+
+@_made_again("fabricated_cores", "1")
+def fabricated_cores_made_again(native_fabricated_cores, unit_ratio):
+    """Cores on the dies of the device at the stated node, disabled ones among them."""
+    return native_fabricated_cores * unit_ratio
+
+
+@_made_again("clock_frequency", "Hz")
+def clock_frequency_made_again(native_clock_frequency, clock_ratio):
+    """Clock of the device at the stated node."""
+    return native_clock_frequency * clock_ratio
+
+
+@_made_again("l2_size", "byte")
+def l2_size_made_again(native_l2_size, unit_ratio):
+    """Last-level cache of the device at the stated node: as much for each unit."""
+    return native_l2_size * unit_ratio
+
+
+@_made_again("thermal_design_power", "W")
+def thermal_design_power_made_again(native_thermal_design_power, compute_power_ratio):
+    """Thermal design power of the device at the stated node: it follows that of its compute dies."""
+    return native_thermal_design_power * compute_power_ratio
+
+
+@_made_again("die_area", "m^2")
+def die_area_made_again(native_die_area, die_area_ratio):
+    """Area of one compute die of the device at the stated node."""
+    return native_die_area * die_area_ratio
+
+
+@alternative(of="circuit_energy", by="circuit_basis", label="own_node", unit="1", source="shilov2024n2sram")
+def circuit_energy_of_node(operation_energy):
+    """Energy of an operation of the device over that at 7 nm: as its node takes at equal speed."""
+    return operation_energy
+
+
+@alternative(of="circuit_energy", by="circuit_basis", label="stated_node", unit="1", source="shilov2024n2sram")
+def circuit_energy_made_again(native_operation_energy, operation_energy_ratio):
+    """Energy of an operation of the device over that at 7 nm: its own, times what the stated node makes of it."""
+    return native_operation_energy * operation_energy_ratio
+
+
+@constraint(
+    kind="illegal",
+    reason="the energy of an operation is not known of this node",
+    source="shilov2024n2sram",
+    about="circuit_energy_made_again",
+)
+def node_has_energy(operation_energy):
+    """The energy of an operation is known of the stated node."""
+    return operation_energy > 0
+
+
+# ---- memory ---------------------------------------------------------------------------------------------------------
+
+
+@_made_again("hbm_bandwidth", "byte/s")
+def hbm_bandwidth_made_again(native_hbm_bandwidth, memory_bandwidth, native_memory_bandwidth):
+    """Memory bandwidth of the device with as many stacks of the stated memory, derated as its own."""
+    return native_hbm_bandwidth * memory_bandwidth / native_memory_bandwidth
+
+
+@_made_again("hbm_capacity", "byte")
+def hbm_capacity_made_again(native_hbm_capacity, memory_capacity, native_memory_capacity):
+    """Memory of the device with as many stacks of the stated memory."""
+    return native_hbm_capacity * memory_capacity / native_memory_capacity
+
+
+# ---- links ----------------------------------------------------------------------------------------------------------
+
+
+def replaced(tier, link_is_native, link_tier):
+    """Whether the stated link takes the place of the device's own on a tier."""
+    return (link_is_native < 1) & (link_tier == tier)
+
+
+@_made_again("scale_up_bandwidth", "byte/s")
+def scale_up_bandwidth_made_again(
+    native_scale_up_bandwidth, scale_up_ports, stated_link_bandwidth, stated_link_tier, link_is_native
+):
+    """Scale-up bandwidth of the device with as many of the stated links."""
+    other = replaced(SCALE_UP, link_is_native, stated_link_tier)
+    return xp.where(other, scale_up_ports * stated_link_bandwidth, native_scale_up_bandwidth)
+
+
+@_made_again("scale_out_bandwidth", "byte/s")
+def scale_out_bandwidth_made_again(native_scale_out_bandwidth, stated_link_bandwidth, stated_link_tier, link_is_native):
+    """Network bandwidth of the device with one port of the stated kind."""
+    other = replaced(SCALE_OUT, link_is_native, stated_link_tier)
+    return xp.where(other, stated_link_bandwidth, native_scale_out_bandwidth)
+
+
+@constraint(
+    kind="illegal",
+    reason="how many scale-up links the device has is not known, or the stated link joins dies only",
+    source="kundu2024",
+    about="stated_link_bandwidth",
+)
+def link_fits_device(scale_up_ports, stated_link_tier, link_is_native):
+    """The stated link takes the place of links that the device has."""
+    known = (stated_link_tier == SCALE_OUT) | ((stated_link_tier == SCALE_UP) & (scale_up_ports > 0))
+    return (link_is_native > 0) | known
+
+
+@constraint(
+    kind="illegal",
+    reason="the fabric states the bandwidth of this tier itself: the stated link changes nothing",
+    source="kundu2024",
+    about="stated_link_bandwidth",
+)
+def link_is_used(tier_stated_bandwidth, stated_link_tier, link_is_native):
+    """The fabric takes the bandwidth of the stated link's tier from the device."""
+    inside, outside = at(tier_stated_bandwidth, tier="scale_up"), at(tier_stated_bandwidth, tier="scale_out")
+    return (link_is_native > 0) | (xp.where(stated_link_tier == SCALE_OUT, outside, inside) <= 0)

@@ -1,0 +1,379 @@
+"""From budgets to a device: area, power and chip edge, split by fractions over its components, give rates and sizes.
+
+The system module of the papers (Ardalani 2022, Kundu 2024). Area holds matrix and vector units, memories and interfaces
+at the density of the node; the power of the matrix units sets one clock for all cores (units times energy at the
+nominal voltage, and how energy and clock follow the voltage); area and edge of the dies limit how many memory stacks
+and links there are, their generation says how fast, and their share of the power whether they may be.
+
+What a budget does not tell (efficiencies, tiles, what a core is made of) is that of the study's device.
+"""
+
+from perfgrid.engine import xp
+from perfgrid.engine.registry import alternative, constraint, formula
+
+from ..axes import at, table, total
+from .implementation import SCALE_OUT, SCALE_UP, replaced
+
+COUNTED = 1e-9  # a count that misses a whole number by rounding is that number
+LOWEST_OVERDRIVE = 0.15  # of the nominal voltage: lower ones do not work, slower clocks do (Ardalani 2022)
+LINKS = {"TIER": ("scale_up", "scale_out")}
+MATRIX_RATES = {"RATE": ("peak_bf16_rate", "peak_fp16_rate", "peak_fp8_rate", "peak_fp4_rate", "peak_int8_rate",
+                         "peak_tf32_rate")}  # fmt: skip
+VECTOR_RATES = {"RATE": ("peak_fp32_rate", "special_function_rate")}
+LEVELS = {"LEVEL": ("register_bandwidth", "shared_memory_bandwidth", "l2_bandwidth")}
+OF_BUDGET = (
+    *MATRIX_RATES["RATE"], "vector_rate", *VECTOR_RATES["RATE"], *LEVELS["LEVEL"], "cores", "fabricated_cores",
+    "clock_frequency", "register_file_size", "shared_memory_size", "l2_size", "hbm_bandwidth", "hbm_capacity",
+    "hbm_stacks", "scale_up_ports", "scale_up_bandwidth", "scale_out_bandwidth", "thermal_design_power", "die_area",
+    "dies",
+)  # fmt: skip
+
+# ---- equations ------------------------------------------------------------------------------------------------------
+
+
+def overdrive_at_power(power, threshold):
+    """Voltage above the threshold at which circuits draw ``power`` times what they draw at the nominal voltage.
+
+    All voltages are parts of the nominal one. Energy goes with V^2 and the clock with (V - Vt)^2/V, so that for
+    y = V - Vt: y^3 + Vt·y^2 = power·(1 - Vt)^2 (Ardalani 2022). Newton's method from above converges monotonically: the
+    left side is convex.
+    """
+    right = power * (1 - threshold) ** 2
+    y = xp.minimum(xp.exp(xp.log(right) / 3), xp.sqrt(right / threshold))
+    for _ in range(6):
+        y = y - (y**3 + threshold * y**2 - right) / (3 * y**2 + 2 * threshold * y)
+    return y
+
+
+def relative_clock(overdrive, threshold):
+    """Clock at a voltage over that at the nominal one: (V - Vt)^2 / V."""
+    return overdrive**2 / (overdrive + threshold) / (1 - threshold) ** 2
+
+
+def relative_power(overdrive, threshold):
+    """Power at a voltage over that at the nominal one: V·(V - Vt)^2."""
+    return overdrive**2 * (overdrive + threshold) / (1 - threshold) ** 2
+
+
+def overdrive_at_clock(clock, threshold):
+    """Voltage above the threshold for ``clock`` times the nominal one: y^2 = k·(y + Vt) with k = clock·(1 - Vt)^2."""
+    k = clock * (1 - threshold) ** 2
+    return (k + xp.sqrt(k**2 + 4 * k * threshold)) / 2
+
+
+def clock_at_power(power, threshold):
+    """Clock over the nominal one at a power over the nominal one; at the lowest voltage the clock alone is lowered."""
+    overdrive = xp.maximum(overdrive_at_power(power, threshold), LOWEST_OVERDRIVE)
+    lowered = xp.minimum(power / relative_power(LOWEST_OVERDRIVE, threshold), 1.0)
+    return relative_clock(overdrive, threshold) * lowered
+
+
+def whole_number(count):
+    """A number of things that can be counted."""
+    return xp.floor(count * (1 + COUNTED))
+
+
+def limited_rate(count, rate, power, energy):
+    """Rate of so many links, as far as power goes; of one where there is none, which is a flagged design."""
+    return xp.minimum(xp.maximum(count, 1.0) * rate, power / energy)
+
+
+def _from_budget(name, unit, family=None):
+    """An alternative of a device quantity: what it is where the device is made from a budget."""
+    return alternative(
+        of=name, by="device_basis", label="budget", unit=unit, source="ardalani2022deepflow", family=family
+    )
+
+
+# ---- units and their clock ------------------------------------------------------------------------------------------
+
+
+@formula(unit="m^2", source="ardalani2022deepflow")
+def component_area(budget_area, area_split):
+    """Area of the compute dies that each component has, by component."""
+    return budget_area * area_split
+
+
+@formula(unit="m", source="ardalani2022deepflow")
+def component_edge(budget_area, budget_dies, edge_split):
+    """Edge of the compute dies, square ones, that each component has, by component."""
+    return 4 * xp.sqrt(budget_area * budget_dies) * edge_split
+
+
+@formula(unit="W", source="ardalani2022deepflow")
+def component_power(budget_power, power_split):
+    """Power that each component has, by component."""
+    return budget_power * power_split
+
+
+@formula(unit="FLOP", source="ardalani2022deepflow")
+def fabricated_matrix_operations(component_area, matrix_unit_transistors, logic_density):
+    """16-bit operations a clock of all matrix units on the dies."""
+    return at(component_area, component="matrix") * logic_density / matrix_unit_transistors
+
+
+@formula(unit="FLOP", source="ardalani2022deepflow")
+def budget_vector_operations(component_area, vector_unit_transistors, logic_density, enabled_share):
+    """Float32 operations a clock of the enabled vector units."""
+    return at(component_area, component="vector") * logic_density / vector_unit_transistors * enabled_share
+
+
+@formula(unit="FLOP", source="ardalani2022deepflow")
+def budget_matrix_operations(fabricated_matrix_operations, enabled_share):
+    """16-bit operations a clock of the enabled matrix units."""
+    return fabricated_matrix_operations * enabled_share
+
+
+@formula(unit="W", source="ardalani2022deepflow")
+def nominal_compute_power(budget_matrix_operations, nominal_clock, matrix_energy, operation_energy, matrix_efficiency):
+    """Power of the enabled matrix units at the nominal clock and voltage and the rate that products reach."""
+    return budget_matrix_operations * nominal_clock * matrix_energy * operation_energy * matrix_efficiency
+
+
+@formula(unit="1", source="ardalani2022deepflow")
+def compute_power_share(component_power, nominal_compute_power):
+    """Power of the matrix units over what they draw at the nominal clock."""
+    return at(component_power, component="matrix") / nominal_compute_power
+
+
+@formula(unit="1", source="irds2022moore")
+def relative_threshold(threshold_voltage, supply_voltage):
+    """Threshold voltage over the nominal supply voltage."""
+    return threshold_voltage / supply_voltage
+
+
+@formula(unit="Hz", source="ardalani2022deepflow")
+def powered_clock(compute_power_share, nominal_clock, relative_threshold):
+    """Clock at which the matrix units draw their share of the power."""
+    return nominal_clock * clock_at_power(compute_power_share, relative_threshold)
+
+
+@formula(unit="Hz", source="ardalani2022deepflow")
+def fastest_clock(nominal_clock, switching_speed):
+    """Highest clock of the node: its gain taken as speed."""
+    return nominal_clock * switching_speed
+
+
+@_from_budget("clock_frequency", "Hz")
+def clock_frequency_from_budget(powered_clock, fastest_clock):
+    """Clock of all cores: what the power allows, at most what the node reaches."""
+    return xp.minimum(powered_clock, fastest_clock)
+
+
+@alternative(of="circuit_energy", by="circuit_basis", label="budget", unit="1", source="ardalani2022deepflow")
+def circuit_energy_of_budget(operation_energy, clock_frequency, nominal_clock, relative_threshold):
+    """Energy of an operation over that at 7 nm: it goes with the square of the voltage that the clock needs."""
+    overdrive = xp.maximum(overdrive_at_clock(clock_frequency / nominal_clock, relative_threshold), LOWEST_OVERDRIVE)
+    return operation_energy * (overdrive + relative_threshold) ** 2
+
+
+@formula(unit="FLOP/s", source="ardalani2022deepflow")
+def budget_matrix_rate(budget_matrix_operations, clock_frequency):
+    """Rate of 16-bit matrix products."""
+    return budget_matrix_operations * clock_frequency
+
+
+@formula(unit="FLOP/s", source="kundu2024")
+def native_half_precision_rate(native_peak_bf16_rate, native_peak_fp16_rate):
+    """Rate of 16-bit matrix products of the study's device."""
+    return xp.maximum(native_peak_bf16_rate, native_peak_fp16_rate)
+
+
+@_from_budget("RATE", "FLOP/s", MATRIX_RATES)
+def RATE_from_budget(budget_matrix_rate, native_RATE, native_half_precision_rate):
+    """RATE: as many operations for each 16-bit one as the units of the study's device have."""
+    return budget_matrix_rate * native_RATE / native_half_precision_rate
+
+
+@_from_budget("vector_rate", "FLOP/s")
+def vector_rate_from_budget(budget_vector_operations, clock_frequency):
+    """Rate of the vector units."""
+    return budget_vector_operations * clock_frequency
+
+
+@_from_budget("RATE", "FLOP/s", VECTOR_RATES)
+def RATE_of_vector_units(vector_rate, native_RATE, native_vector_rate):
+    """RATE: as many operations for each one of the vector units as in the study's device."""
+    return vector_rate * native_RATE / native_vector_rate
+
+
+@_from_budget("cores", "1")
+def cores_from_budget(budget_matrix_operations, matrix_operations_per_clock):
+    """Enabled cores, each with the matrix units of a core of the study's device."""
+    return budget_matrix_operations / matrix_operations_per_clock
+
+
+@_from_budget("fabricated_cores", "1")
+def fabricated_cores_from_budget(fabricated_matrix_operations, matrix_operations_per_clock):
+    """Cores on the dies, each with the matrix units of a core of the study's device."""
+    return fabricated_matrix_operations / matrix_operations_per_clock
+
+
+# ---- memories on chip -----------------------------------------------------------------------------------------------
+
+
+@formula(unit="byte", source="ardalani2022deepflow")
+def component_memory(component_area, sram_density, sram_efficiency):
+    """Static memory that the area of each component holds, by component."""
+    return component_area * sram_density * sram_efficiency
+
+
+@_from_budget("register_file_size", "byte")
+def register_file_size_from_budget(component_memory, fabricated_cores):
+    """Registers of one core."""
+    return at(component_memory, component="registers") / fabricated_cores
+
+
+@_from_budget("shared_memory_size", "byte")
+def shared_memory_size_from_budget(component_memory, fabricated_cores):
+    """Scratchpad of one core."""
+    return at(component_memory, component="shared_memory") / fabricated_cores
+
+
+@_from_budget("l2_size", "byte")
+def l2_size_from_budget(component_memory, enabled_share):
+    """Last-level cache, as far as enabled."""
+    return at(component_memory, component="l2") * enabled_share
+
+
+@_from_budget("LEVEL", "byte/s", LEVELS)
+def LEVEL_from_budget(native_LEVEL, budget_matrix_rate, native_half_precision_rate):
+    """LEVEL: as many bytes for each operation as in the study's device."""
+    return native_LEVEL * budget_matrix_rate / native_half_precision_rate
+
+
+# ---- memory stacks and links ----------------------------------------------------------------------------------------
+
+
+@_from_budget("hbm_stacks", "1")
+def hbm_stacks_from_budget(
+    component_area, component_edge, memory_interface_area, memory_interface_edge, analog_density
+):
+    """Memory stacks whose interfaces fit the area and the edge."""
+    by_area = at(component_area, component="memory") * analog_density / memory_interface_area
+    return whole_number(xp.minimum(by_area, at(component_edge, component="memory") / memory_interface_edge))
+
+
+@_from_budget("hbm_bandwidth", "byte/s")
+def hbm_bandwidth_from_budget(hbm_stacks, memory_bandwidth, component_power, memory_byte_energy):
+    """Bandwidth of all memory stacks, as far as their power goes."""
+    return limited_rate(hbm_stacks, memory_bandwidth, at(component_power, component="memory"), memory_byte_energy)
+
+
+@_from_budget("hbm_capacity", "byte")
+def hbm_capacity_from_budget(hbm_stacks, memory_capacity):
+    """Capacity of all memory stacks."""
+    return xp.maximum(hbm_stacks, 1.0) * memory_capacity
+
+
+@formula(unit="byte/s", source="ardalani2022deepflow")
+def budget_link_rate(own_link_bandwidth, stated_link_bandwidth, stated_link_tier, link_is_native):
+    """Rate of one link, by tier: of the stated generation or of the budget's own."""
+    return _stated_on_tier(own_link_bandwidth, stated_link_bandwidth, stated_link_tier, link_is_native)
+
+
+@formula(unit="m^2", source="ardalani2022deepflow")
+def budget_link_area(own_link_area, stated_link_area, stated_link_tier, link_is_native):
+    """Area of the interface of one link at 7 nm, by tier."""
+    return _stated_on_tier(own_link_area, stated_link_area, stated_link_tier, link_is_native)
+
+
+@formula(unit="m", source="ardalani2022deepflow")
+def budget_link_edge(own_link_edge, stated_link_edge, stated_link_tier, link_is_native):
+    """Edge that the interface of one link takes, by tier."""
+    return _stated_on_tier(own_link_edge, stated_link_edge, stated_link_tier, link_is_native)
+
+
+def _stated_on_tier(own, stated, tier, is_native):
+    inside, outside = replaced(SCALE_UP, is_native, tier), replaced(SCALE_OUT, is_native, tier)
+    return table(
+        "tier",
+        scale_up=xp.where(inside, stated, at(own, tier="scale_up")),
+        scale_out=xp.where(outside, stated, at(own, tier="scale_out")),
+    )
+
+
+def _links(tier, area, edge, link_area, link_edge, analog_density):
+    by_area = at(area, component=tier) * analog_density / at(link_area, tier=tier)
+    return whole_number(xp.minimum(by_area, at(edge, component=tier) / at(link_edge, tier=tier)))
+
+
+@_from_budget("scale_up_ports", "1")
+def scale_up_ports_from_budget(component_area, component_edge, budget_link_area, budget_link_edge, analog_density):
+    """Scale-up links whose interfaces fit the area and the edge."""
+    return _links("scale_up", component_area, component_edge, budget_link_area, budget_link_edge, analog_density)
+
+
+@formula(unit="1", source="ardalani2022deepflow")
+def scale_out_ports(component_area, component_edge, budget_link_area, budget_link_edge, analog_density):
+    """Network ports whose interfaces fit the area and the edge."""
+    return _links("scale_out", component_area, component_edge, budget_link_area, budget_link_edge, analog_density)
+
+
+@_from_budget("scale_up_bandwidth", "byte/s")
+def scale_up_bandwidth_from_budget(scale_up_ports, budget_link_rate, component_power, scale_up_byte_energy):
+    """Bandwidth of all scale-up links, as far as their power goes."""
+    power, rate = at(component_power, component="scale_up"), at(budget_link_rate, tier="scale_up")
+    return limited_rate(scale_up_ports, rate, power, scale_up_byte_energy)
+
+
+@_from_budget("scale_out_bandwidth", "byte/s")
+def scale_out_bandwidth_from_budget(scale_out_ports, budget_link_rate, component_power, scale_out_byte_energy):
+    """Bandwidth of all network ports, as far as their power goes."""
+    power, rate = at(component_power, component="scale_out"), at(budget_link_rate, tier="scale_out")
+    return limited_rate(scale_out_ports, rate, power, scale_out_byte_energy)
+
+
+# ---- the budgets themselves -----------------------------------------------------------------------------------------
+
+
+@_from_budget("thermal_design_power", "W")
+def thermal_design_power_from_budget(budget_power):
+    """Thermal design power: the whole power budget."""
+    return budget_power
+
+
+@_from_budget("die_area", "m^2")
+def die_area_from_budget(budget_area, budget_dies):
+    """Area of one compute die."""
+    return budget_area / budget_dies
+
+
+@_from_budget("dies", "1")
+def dies_from_budget(budget_dies):
+    """Compute dies."""
+    return budget_dies
+
+
+@constraint(
+    kind="illegal",
+    reason="the fractions of area, power or edge of a budget do not add up to one",
+    source="ardalani2022deepflow",
+    about="component_area",
+)
+def fractions_add_up(area_split, power_split, edge_split):
+    """Every budget is split whole: what no component has is the component rest."""
+    missing = [xp.abs(total(f, "component") - 1) for f in (area_split, power_split, edge_split)]
+    return xp.maximum(missing[0], xp.maximum(missing[1], missing[2])) < 1e-6
+
+
+@constraint(
+    kind="illegal",
+    reason="the area or edge of the budget has no room for a memory stack or a link of these generations",
+    source="ardalani2022deepflow",
+    about="component_edge",
+)
+def budget_holds_interfaces(hbm_stacks, scale_up_ports, scale_out_ports):
+    """At least one memory stack, scale-up link and network port fit."""
+    return (hbm_stacks >= 1) & (scale_up_ports >= 1) & (scale_out_ports >= 1)
+
+
+@constraint(
+    kind="exceeds",
+    reason="a compute die of the budget is larger than the exposure field (reticle limit)",
+    source="graening2025catch",
+    about="component_area",
+)
+def budget_fits_field(budget_area, budget_dies, field_area):
+    """One exposure covers one compute die."""
+    return budget_area / budget_dies <= field_area

@@ -1,0 +1,1 @@
+"""Kernels: the hierarchical roofline, matrix products, fused attention, streams; their time and energy."""

@@ -1,0 +1,233 @@
+"""Energy of kernels: operations by number format and bytes of every memory level.
+
+Every kernel has an energy by `resource`, in the same places as its time: ``arithmetic`` (operations with what brings
+operands to them), ``shared_memory``, ``l2``, ``hbm``; registers belong to the operations, launches cost nothing.
+What one operation and one byte take: `event_energy`.
+"""
+
+from perfgrid.engine import xp
+from perfgrid.engine.registry import formula
+
+from ..axes import only, smallest, table, total
+from .gemm import PRODUCTS, WEIGHTED, hbm_bytes
+from .roofline import RESOURCES, roofline_time
+
+EVEN_PRODUCTS = {"PRODUCT": ("gemm", "core")}  # those whose rows all ranks share evenly
+EQUALLY_FAST = 1e-3  # kernels whose times differ by less are chosen alike
+
+# ---- equations ------------------------------------------------------------------------------------------------------
+
+
+def by_consumer(*, arithmetic=0.0, shared_memory=0.0, l2=0.0, hbm=0.0):
+    """Energy by the resource that consumes it, along the axis ``resource`` (Hong 2010: events times their energy)."""
+    spent = {"arithmetic": arithmetic, "shared_memory": shared_memory, "l2": l2, "hbm": hbm}
+    return table("resource", **{resource: spent.get(resource, 0.0) for resource in RESOURCES})
+
+
+# ---- energy of each kernel, by resource -----------------------------------------------------------------------------
+
+
+@formula(unit="1", source="fedus2022switch", family=EVEN_PRODUCTS)
+def PRODUCT_uneven_load():
+    """Rows of a PRODUCT kernel on the fullest rank over those on the mean one: the same."""
+    return 1.0
+
+
+@formula(unit="1", source="fedus2022switch")
+def grouped_uneven_load(uneven_load):
+    """Rows of the experts' products on the fullest rank over those on the mean one."""
+    return uneven_load
+
+
+@formula(unit="FLOP", source="shoeybi2019megatron", family=PRODUCTS)
+def PRODUCT_flops(PRODUCT_rows, PRODUCT_columns, PRODUCT_depth, PRODUCT_batch, PRODUCT_uneven_load):
+    """Operations of each PRODUCT kernel on the mean rank, by phase: padding and idle cores switch nothing."""
+    return 2 * PRODUCT_batch * PRODUCT_rows * PRODUCT_columns * PRODUCT_depth / PRODUCT_uneven_load
+
+
+@formula(unit="1", source="micikevicius2022fp8")
+def grouped_format_energy(format_energy):
+    """Energy of an operation of the experts' products over that in 16 bits."""
+    return format_energy
+
+
+@formula(unit="1", source="micikevicius2022fp8")
+def gemm_format_energy(format_energy, unquantised_format_energy):
+    """Energy of an operation of each product over that in 16 bits, by gemm_kernel: the head stays in 16 bits."""
+    head = only("gemm_kernel", "logits")
+    return format_energy * (1 - head) + unquantised_format_energy * head
+
+
+@formula(unit="1", source="micikevicius2022fp8")
+def core_format_energy(unquantised_format_energy):
+    """Energy of an operation of the unfused attention products over that in 16 bits."""
+    return unquantised_format_energy
+
+
+@formula(unit="1", source="cutlass2026", family=PRODUCTS)
+def PRODUCT_tile_use(
+    PRODUCT_arithmetic_time,
+    PRODUCT_register_time,
+    PRODUCT_shared_memory_time,
+    PRODUCT_l2_time,
+    PRODUCT_epilogue_time,
+):
+    """How often each PRODUCT kernel uses each tile: those as fast as the fastest, to 0.1 %, equally; by tile and phase.
+
+    Unlike its time, the energy of a kernel jumps where two tiles are equally fast: rounding must not decide.
+    """
+    levels = (PRODUCT_arithmetic_time, PRODUCT_register_time, PRODUCT_shared_memory_time, PRODUCT_l2_time)
+    time = roofline_time(*levels) + PRODUCT_epilogue_time
+    fast = xp.where(time <= smallest(time, "tile") * (1 + EQUALLY_FAST), 1.0, 0.0)
+    return fast / total(fast, "tile")
+
+
+@formula(unit="byte", source="cutlass2026", family=PRODUCTS)
+def PRODUCT_shared_memory_traffic(
+    PRODUCT_shared_memory_time, PRODUCT_balance, PRODUCT_tile_use, usable_shared_memory_bandwidth, PRODUCT_uneven_load
+):
+    """Scratchpad traffic of each PRODUCT kernel with its tile on the mean rank, by phase: of the cores that work."""
+    busy = total(PRODUCT_tile_use * PRODUCT_shared_memory_time * PRODUCT_balance, "tile")
+    return busy * usable_shared_memory_bandwidth / PRODUCT_uneven_load
+
+
+@formula(unit="byte", source="hong1981pebble", family=EVEN_PRODUCTS)
+def PRODUCT_mean_traffic(PRODUCT_hbm_traffic):
+    """Memory traffic of each PRODUCT kernel on the mean rank, by phase: that of every rank."""
+    return PRODUCT_hbm_traffic
+
+
+@formula(unit="byte", source="hong1981pebble")
+def grouped_mean_traffic(
+    grouped_rows, grouped_columns, grouped_depth, grouped_batch, grouped_uneven_load, gemm_tile_m, gemm_tile_n, cores,
+    grouped_operand_size, grouped_result_size, l2_size,
+):  # fmt: skip
+    """Memory traffic of the experts' products on the mean rank, by phase: fewer rows, the same weights.
+
+    Rows of experts are the rows of the result, and the depth of a weight gradient.
+    """
+    gradient = only("phase", "weight_gradient")
+    rows = grouped_rows / (grouped_uneven_load * (1 - gradient) + gradient)
+    depth = grouped_depth / (1 - gradient + grouped_uneven_load * gradient)
+    sizes = (grouped_operand_size, grouped_result_size, l2_size)
+    return hbm_bytes(rows, grouped_columns, depth, grouped_batch, gemm_tile_m, gemm_tile_n, cores, *sizes)
+
+
+@formula(unit="byte", source="hong1981pebble", family=PRODUCTS)
+def PRODUCT_l2_traffic(PRODUCT_l2_time, PRODUCT_tile_use, PRODUCT_mean_traffic, l2_bandwidth, PRODUCT_uneven_load):
+    """Cache traffic of each PRODUCT kernel with its tile on the mean rank, by phase: reads and what memory fills."""
+    read = total(PRODUCT_tile_use * PRODUCT_l2_time, "tile") * l2_bandwidth
+    return read / PRODUCT_uneven_load + PRODUCT_mean_traffic
+
+
+@formula(unit="J", source="hong2010power", family=PRODUCTS)
+def PRODUCT_energy(
+    PRODUCT_flops, PRODUCT_format_energy, PRODUCT_shared_memory_traffic, PRODUCT_l2_traffic, PRODUCT_mean_traffic,
+    half_precision_operation_energy, shared_memory_byte_energy, l2_byte_energy, memory_byte_energy,
+):  # fmt: skip
+    """Energy of each PRODUCT kernel on the mean rank, by resource and phase."""
+    return by_consumer(
+        arithmetic=PRODUCT_flops * PRODUCT_format_energy * half_precision_operation_energy,
+        shared_memory=PRODUCT_shared_memory_traffic * shared_memory_byte_energy,
+        l2=PRODUCT_l2_traffic * l2_byte_energy,
+        hbm=PRODUCT_mean_traffic * memory_byte_energy,
+    )
+
+
+@formula(unit="byte", source="shoeybi2019megatron", family=WEIGHTED)
+def PRODUCT_accumulation_traffic(PRODUCT_rows, PRODUCT_columns, PRODUCT_batch, gradient_size):
+    """Memory traffic of the accumulated weight gradient of each PRODUCT kernel, read and written, by phase."""
+    return 2 * gradient_size * PRODUCT_batch * PRODUCT_rows * PRODUCT_columns * only("phase", "weight_gradient")
+
+
+@formula(unit="J", source="hong2010power", family=WEIGHTED)
+def PRODUCT_pass_energy(
+    PRODUCT_energy, PRODUCT_accumulation_traffic, computed_phases, memory_byte_energy, l2_byte_energy
+):
+    """Energy of each PRODUCT kernel with its accumulated gradient, by resource and phase: frozen weights have none."""
+    traffic = PRODUCT_accumulation_traffic
+    moved = by_consumer(l2=traffic * l2_byte_energy, hbm=traffic * memory_byte_energy)
+    return computed_phases * (PRODUCT_energy + moved)
+
+
+@formula(unit="J", source="hong2010power")
+def stream_energy(
+    stream_elements, stream_operations, stream_traffic, vector_operation_energy, l2_byte_energy, memory_byte_energy
+):
+    """Energy of each streaming kernel, by resource, phase and stream_kernel."""
+    return by_consumer(
+        arithmetic=stream_elements * stream_operations * vector_operation_energy,
+        l2=stream_traffic * l2_byte_energy,
+        hbm=stream_traffic * memory_byte_energy,
+    )
+
+
+@formula(unit="J", source="hong2010power")
+def flash_energy(
+    flash_volume, attention_blocks, attention_block, flash_operations, unquantised_format_energy,
+    flash_shared_memory_time, usable_shared_memory_bandwidth, flash_cache_time, flash_added_gradients_time,
+    l2_bandwidth, flash_streamed_traffic, flash_exposed_traffic, mask_share,
+    half_precision_operation_energy, vector_operation_energy, shared_memory_byte_energy, l2_byte_energy,
+    memory_byte_energy,
+):  # fmt: skip
+    """Energy of the fused attention kernel, mean of all layers, by resource and phase."""
+    exponentials = only("phase", "forward", "input_gradient")
+    pointwise = attention_blocks * attention_block**2 * (flash_operations + exponentials)
+    traffic = flash_streamed_traffic + flash_exposed_traffic
+    spent = by_consumer(
+        arithmetic=2 * flash_volume * unquantised_format_energy * half_precision_operation_energy
+        + pointwise * vector_operation_energy,
+        shared_memory=flash_shared_memory_time * usable_shared_memory_bandwidth * shared_memory_byte_energy,
+        l2=((flash_cache_time + flash_added_gradients_time) * l2_bandwidth + traffic) * l2_byte_energy,
+        hbm=traffic * memory_byte_energy,
+    )
+    return total(mask_share * spent, "mask")
+
+
+@formula(unit="J", source="hong2010power")
+def cast_energy(
+    cast_elements, cast_size, rank_expert_rows, uneven_load, hidden_size, moe_share, memory_byte_energy, l2_byte_energy
+):
+    """Energy of the conversions of operands in the mean layer, by resource and phase."""
+    rows = rank_expert_rows / uneven_load
+    of_experts = moe_share * rows * hidden_size * only("phase", "forward", "input_gradient")
+    traffic = (cast_elements + of_experts) * cast_size
+    return by_consumer(l2=traffic * l2_byte_energy, hbm=traffic * memory_byte_energy)
+
+
+@formula(unit="J", source="hong2010power")
+def expert_stream_energy(
+    expert_stream_elements,
+    expert_stream_operations,
+    expert_stream_sizes,
+    uneven_load,
+    vector_operation_energy,
+    l2_byte_energy,
+    memory_byte_energy,
+):
+    """Energy of each streaming kernel of the experts on the mean rank, by resource, phase and expert_stream_kernel."""
+    received = only("expert_stream_kernel", "sort", "expert_activation")
+    elements = expert_stream_elements / (uneven_load * received + 1 - received)
+    traffic = elements * expert_stream_sizes
+    return by_consumer(
+        arithmetic=elements * expert_stream_operations * vector_operation_energy,
+        l2=traffic * l2_byte_energy,
+        hbm=traffic * memory_byte_energy,
+    )
+
+
+@formula(unit="J", source="hu2021lora")
+def adapter_energy(
+    lora_rank, adapted_gemms, gemm_inputs, gemm_outputs, microbatch_tokens, activation_size, unquantised_format_energy,
+    half_precision_operation_energy, l2_byte_energy, memory_byte_energy,
+):  # fmt: skip
+    """Energy of the adapters of one layer, by resource and phase: operations and bytes of `adapter_time`."""
+    r, k, n = lora_rank, gemm_inputs, gemm_outputs
+    moved = table("phase", forward=k + 3 * r + 2 * n, input_gradient=n + 3 * r + 2 * k, weight_gradient=k + n + 2 * r)
+    flops = 2 * microbatch_tokens * r * total(adapted_gemms * (k + n), "gemm_kernel")
+    traffic = microbatch_tokens * activation_size * total(adapted_gemms * moved, "gemm_kernel")
+    return by_consumer(
+        arithmetic=flops * unquantised_format_energy * half_precision_operation_energy,
+        l2=traffic * l2_byte_energy,
+        hbm=traffic * memory_byte_energy,
+    )

@@ -1,0 +1,348 @@
+"""Fused attention (flash), versions 1, 2 and 3, by `phase`: forward, and the whole backward pass as input gradient.
+
+Structure of Guo et al. 2025: load, tile products, point-wise work and reductions, store are added. Operands that stream
+past while a core computes (keys and values forward, queries backward) are prefetched, so they only count where they are
+slower than the work; what a core waits for at the ends of its item of work (queries and results forward, keys, values
+and their gradients backward) is added. Version 3 runs softmax beside products.
+
+Blocks of the score matrix without any visible score are skipped: above the diagonal, before a sliding window, and
+between packed documents. Values may be narrower than queries and keys (latent attention). Of context parallelism the
+kernel sees only how heads and queries are shared out and how often keys come by (`context_parallel`).
+"""
+
+from perfgrid.engine import xp
+from perfgrid.engine.registry import formula
+
+from ..axes import only, table, total
+from .gemm import wave_utilisation
+from .roofline import EQUAL, roofline_shares
+
+WARPS = 4.0  # groups of threads among which version 1 splits the keys of a block (Dao 2023, section 3.3)
+
+# ---- equations ------------------------------------------------------------------------------------------------------
+
+
+def flash_block(shared_memory, widths, element_size, largest):
+    """Side of a square block: Bc = M / (4·d) of algorithm 1 (Dao 2022), a multiple of the matrix unit's 16.
+
+    ``widths`` are those of a query, a key, a value and a result together: 4·d where all heads are alike.
+    """
+    steps = xp.floor(shared_memory / (widths * element_size) / 16)
+    return xp.minimum(xp.maximum(16 * steps, 16.0), largest)
+
+
+def visible_blocks(sequence, block, window, causal, ranks=1):
+    """Blocks of the score matrix of one head that hold a visible score, and those of its longest row.
+
+    Row i of n rows of blocks sees r = window/block + 1 blocks on each side of the diagonal, its own among them, as far
+    as there are any; under a causal mask on one side. Of 2·ranks chunks of rows each rank has one and its mirror image
+    (zig-zag): counted are those of the rank that has most, which has the two chunks in the middle.
+    """
+    rows = rank_rows(sequence, block, ranks)
+    every = ranks * rows
+    reach = xp.minimum(xp.ceil(window / block) + 1, every)
+
+    def above(row):
+        growing = xp.minimum(row, reach)
+        return growing * (growing + 1) / 2 + (row - growing) * reach
+
+    one_side = above((every + rows) / 2) - above((every - rows) / 2)
+    blocks = xp.where(causal, one_side, 2 * one_side - rows)
+    return blocks, xp.where(causal, reach, xp.minimum(2 * reach - 1, every))
+
+
+def rank_rows(sequence, block, ranks):
+    """Rows of blocks of one head on one rank; of several ranks each has two chunks, in whole blocks."""
+    return xp.where(ranks > 1, 2 * xp.ceil(sequence / (2 * ranks * block)), xp.ceil(sequence / block))
+
+
+def longest_first_balance(total, longest, cores):
+    """Part of the cores that work when items are handed out longest first: none waits beyond the longest item."""
+    return xp.minimum(1.0, total / (cores * longest))
+
+
+def side_by_side(first, second, hidden):
+    """Time of two kinds of work of which a fraction of the shorter is hidden behind the longer (0: one by one)."""
+    return first + second - hidden * xp.minimum(first, second)
+
+
+# ---- blocks and how they are shared out -----------------------------------------------------------------------------
+
+
+@formula(unit="1", source="dao2022flash")
+def flash_algorithm(flash_version, flash_limit):
+    """Version of the fused kernel that runs: the newest of the device that the study allows."""
+    return xp.minimum(flash_version, flash_limit)
+
+
+@formula(unit="1", source="dao2022flash")
+def attention_block(shared_memory_size, query_head_width, value_head_width, activation_size, flash_block_limit):
+    """Rows and columns of the block of scores that one core holds."""
+    widths = 2 * (query_head_width + value_head_width)
+    return flash_block(shared_memory_size, widths, activation_size, flash_block_limit)
+
+
+@formula(unit="1", source="dao2023flash2")
+def head_blocks(attended_span, attended_documents, attention_block, mask_window, causal, sequence_split):
+    """Blocks of scores of one head that the fused kernel computes on one rank, by mask."""
+    one = visible_blocks(attended_span, attention_block, mask_window, causal, sequence_split)[0]
+    return attended_documents * one
+
+
+@formula(unit="1", source="dao2023flash2")
+def longest_row_blocks(attended_span, attention_block, mask_window, causal, sequence_split):
+    """Blocks of scores in the longest row of blocks of one head, by mask."""
+    return visible_blocks(attended_span, attention_block, mask_window, causal, sequence_split)[1]
+
+
+@formula(unit="1", source="dao2023flash2")
+def head_rows(attended_span, attended_documents, attention_block, sequence_split):
+    """Rows of blocks of one head on one rank."""
+    return attended_documents * rank_rows(attended_span, attention_block, sequence_split)
+
+
+@formula(unit="1", source="dao2023flash2")
+def attention_blocks(kernel_heads, head_blocks):
+    """Blocks of scores that the fused kernel computes on one rank, by mask."""
+    return kernel_heads * head_blocks
+
+
+@formula(unit="1", source="dao2023flash2")
+def attention_balance(
+    attention_blocks, longest_row_blocks, kernel_heads, head_rows, ring_passes, causal, flash_algorithm, cores
+):
+    """Part of the cores that the fused kernel keeps busy, by mask.
+
+    Version 1 hands out heads, later ones rows of blocks: equal ones in waves, others longest first. When keys come by
+    in a ring, the slowest ranks of a step have one of their two chunks of rows see all of these keys (causal).
+    """
+    rows = kernel_heads * head_rows
+    equal = (attention_blocks >= rows * longest_row_blocks) | (ring_passes > 1)
+    in_waves = wave_utilisation(rows / xp.where((ring_passes > 1) & causal, 2.0, 1.0), cores)
+    by_rows = xp.where(equal, in_waves, longest_first_balance(attention_blocks, longest_row_blocks, cores))
+    return xp.where(flash_algorithm >= 2, by_rows, wave_utilisation(kernel_heads, cores))
+
+
+# ---- work on chip ---------------------------------------------------------------------------------------------------
+
+
+@formula(unit="1", source="dao2023flash2")
+def flash_depth(query_head_width, value_head_width):
+    """Multiply-adds per score of the fused kernel, by phase: two products forward, five backward.
+
+    Over the width of queries and keys S and, backward, dQ and dK; over that of values O, backward dP and dV.
+    """
+    q, v = query_head_width, value_head_width
+    return table("phase", forward=q + v, input_gradient=3 * q + 2 * v, weight_gradient=0.0)
+
+
+@formula(unit="1", source="dao2023flash2")
+def flash_summed_width(query_head_width, value_head_width):
+    """Width of what the fused kernel adds up over blocks of keys, by phase: results, backward gradients of queries."""
+    return table("phase", forward=value_head_width, input_gradient=query_head_width, weight_gradient=0.0)
+
+
+@formula(unit="1", source="dao2023flash2")
+def flash_volume(attention_blocks, attention_block, flash_depth):
+    """Multiply-adds of the tile products of the fused kernel, by mask and phase."""
+    return attention_blocks * attention_block**2 * flash_depth
+
+
+@formula(unit="s", source="guo2025")
+def flash_arithmetic_time(flash_volume, unquantised_matrix_rate):
+    """Time of the tile products of the fused kernel with all cores at work, by phase."""
+    return 2 * flash_volume / unquantised_matrix_rate
+
+
+@formula(unit="s", source="dao2023flash2")
+def flash_shared_memory_time(
+    flash_volume,
+    attention_blocks,
+    attention_block,
+    flash_summed_width,
+    activation_size,
+    float32_size,
+    flash_algorithm,
+    usable_shared_memory_bandwidth,
+):
+    """Time of the scratchpad traffic of the fused kernel with all cores at work, by phase.
+
+    Every group of threads reads the operand that it does not own: 16 rows share it, 64 with the group-wide
+    instructions of version 3. The groups of version 1 own keys and add up their results through the scratchpad.
+    """
+    operands = flash_volume * activation_size / xp.where(flash_algorithm >= 3, 64.0, 16.0)
+    exchanged = 2 * WARPS * float32_size * attention_blocks * attention_block * flash_summed_width
+    added = xp.where(flash_algorithm >= 2, 0.0, exchanged)
+    return (operands + added) / usable_shared_memory_bandwidth
+
+
+@formula(unit="1", source="dao2023flash2")
+def flash_operations(value_head_width, attention_block, flash_algorithm):
+    """Vector operations per score beside the exponential (a multiply-add and any other counted as two), by phase.
+
+    Forward: scale and subtract, maximum, sum, rounding to half (7), and the results of a row rescaled once per block,
+    by version 1 the old and the new ones and divided. Backward: scale and subtract, dP - D, product with P, two
+    roundings (8).
+    """
+    rescaled = 2 * value_head_width / attention_block * xp.where(flash_algorithm >= 2, 1.0, 3.0)
+    return table("phase", forward=7 + rescaled, input_gradient=8.0, weight_gradient=0.0)
+
+
+@formula(unit="s", source="guo2025")
+def flash_pointwise_time(attention_blocks, attention_block, flash_operations, vector_rate, special_function_rate):
+    """Time of exponentials, scaling and reductions of the fused kernel with all cores at work, by phase."""
+    exponentials = only("phase", "forward", "input_gradient")
+    per_score = exponentials / special_function_rate + flash_operations / vector_rate
+    return attention_blocks * attention_block**2 * per_score
+
+
+@formula(unit="s", source="shah2024flash3")
+def flash_compute_time(
+    flash_arithmetic_time,
+    flash_shared_memory_time,
+    flash_pointwise_time,
+    flash_algorithm,
+    softmax_overlap,
+    attention_balance,
+):
+    """Time of the work on chip, by phase: products and softmax one by one or, in version 3, partly side by side.
+
+    The forward pass only: groups of threads take turns at the matrix units there (section 3.2 and figure 2), which the
+    backward pass with its five products has no registers for.
+    """
+    products = xp.maximum(flash_arithmetic_time, flash_shared_memory_time)
+    hidden = xp.where(flash_algorithm >= 3, softmax_overlap, 0.0) * only("phase", "forward")
+    return side_by_side(products, flash_pointwise_time, hidden) / attention_balance
+
+
+# ---- traffic --------------------------------------------------------------------------------------------------------
+
+
+@formula(unit="byte", source="shoeybi2019megatron")
+def query_tensor(kernel_heads, rank_sequence, query_head_width, activation_size):
+    """Queries of one microbatch on one rank; their gradients are as large."""
+    return kernel_heads * rank_sequence * query_head_width * activation_size
+
+
+@formula(unit="byte", source="shoeybi2019megatron")
+def context_tensor(kernel_heads, rank_sequence, value_head_width, activation_size):
+    """Results of the fused kernel for one microbatch on one rank; their gradients are as large."""
+    return kernel_heads * rank_sequence * value_head_width * activation_size
+
+
+@formula(unit="byte", source="ainslie2023gqa")
+def key_value_tensor(kernel_key_heads, sequence_length, query_head_width, value_head_width, activation_size):
+    """Keys and values of one microbatch that one rank attends to; their gradients are as large."""
+    return kernel_key_heads * sequence_length * (query_head_width + value_head_width) * activation_size
+
+
+@formula(unit="byte", source="dao2023flash2")
+def flash_streamed_traffic(query_tensor, context_tensor, key_value_tensor):
+    """Memory traffic that the fused kernel prefetches, by phase: keys and values; backward queries and dO."""
+    return table("phase", forward=key_value_tensor, input_gradient=query_tensor + context_tensor, weight_gradient=0.0)
+
+
+@formula(unit="byte", source="dao2022flash")
+def flash_exposed_traffic(
+    query_tensor,
+    context_tensor,
+    key_value_tensor,
+    activation_size,
+    float32_size,
+    kernel_heads,
+    rank_sequence,
+    attention_blocks,
+    attention_block,
+    query_head_width,
+    value_head_width,
+    flash_algorithm,
+    ring_passes,
+):
+    """Memory traffic that the fused kernel waits for, by phase.
+
+    Forward queries, results and one statistic per row. Backward keys, values and their gradients; before it the
+    products of outputs and dO, after it query gradients from single precision, which were cleared first. Version 1
+    reads queries and reads and writes results (backward also outputs, dO and query gradients) once per block.
+    When keys come by in a ring, all of a row is read and written in every pass, and what the passes give is added up:
+    two operands read, the sum written.
+    """
+    statistics = float32_size * kernel_heads * rank_sequence
+    in_single = query_tensor * (float32_size / activation_size)
+    forward = ring_passes * (query_tensor + context_tensor + statistics)
+    rows = 2 * context_tensor + 2 * in_single + query_tensor + statistics
+    backward = 2 * key_value_tensor + ring_passes * rows
+    blocks = attention_blocks * attention_block
+    again_forward = blocks * (activation_size * query_head_width + 2 * float32_size * value_head_width)
+    again_backward = blocks * (
+        activation_size * (query_head_width + 2 * value_head_width) + 2 * float32_size * query_head_width
+    )
+    first = flash_algorithm < 2
+    added_forward = 3 * (ring_passes - 1) * context_tensor
+    added_backward = 3 * (ring_passes - 1) * (query_tensor + key_value_tensor / ring_passes)
+    return table(
+        "phase",
+        forward=xp.where(first, again_forward, forward) + added_forward,
+        input_gradient=backward + xp.where(first, again_backward, 0.0) + added_backward,
+        weight_gradient=0.0,
+    )
+
+
+@formula(unit="s", source="guo2025")
+def flash_cache_time(
+    attention_blocks, attention_block, query_head_width, value_head_width, activation_size, l2_bandwidth
+):
+    """Time to read the streamed operands of every block from the cache, by phase: keys, values; queries, dO."""
+    passes = only("phase", "forward", "input_gradient")
+    operands = (query_head_width + value_head_width) * activation_size
+    return attention_blocks * attention_block * operands * passes / l2_bandwidth
+
+
+@formula(unit="s", source="dao2023flash2")
+def flash_added_gradients_time(attention_blocks, attention_block, query_head_width, float32_size, l2_bandwidth):
+    """Time to add the query gradients of every block to those in the cache, by phase: one transfer each."""
+    transfers = float32_size * only("phase", "input_gradient")
+    return attention_blocks * attention_block * query_head_width * transfers / l2_bandwidth
+
+
+# ---- time -----------------------------------------------------------------------------------------------------------
+
+
+@formula(unit="1", source="dao2023flash2")
+def flash_launches(flash_calls, ring_passes):
+    """Kernels started by fused attention, by phase; backward one before it and one after it.
+
+    What the passes of a ring give is added up by kernels of their own: results, and gradients of queries and of keys.
+    """
+    added = ring_passes - 1
+    return table("phase", forward=flash_calls + added, input_gradient=3 * flash_calls + 2 * added, weight_gradient=0.0)
+
+
+@formula(unit="s", source="guo2025")
+def flash_time(
+    flash_compute_time,
+    flash_arithmetic_time,
+    flash_shared_memory_time,
+    flash_cache_time,
+    flash_added_gradients_time,
+    flash_streamed_traffic,
+    flash_exposed_traffic,
+    flash_launches,
+    mask_share,
+    achieved_hbm_bandwidth,
+    launch_overhead,
+):
+    """Time of the fused kernel by the resource it waits for, mean of all layers, by resource and phase."""
+    by_scratchpad = flash_shared_memory_time > flash_arithmetic_time * (1 + EQUAL)
+    block_by_block = roofline_shares(
+        arithmetic=xp.where(by_scratchpad, 0.0, flash_compute_time),
+        shared_memory=xp.where(by_scratchpad, flash_compute_time, 0.0),
+        l2=flash_cache_time,
+        hbm=flash_streamed_traffic / achieved_hbm_bandwidth,
+    )
+    time = (
+        block_by_block
+        + flash_added_gradients_time * only("resource", "l2")
+        + flash_exposed_traffic / achieved_hbm_bandwidth * only("resource", "hbm")
+        + launch_overhead * flash_launches * only("resource", "launch")
+    )
+    return total(mask_share * time, "mask")

@@ -1,0 +1,435 @@
+"""Matrix products: tiles, waves, traffic at every level and time, by `phase`, for three families of kernels.
+
+``gemm`` are the products with weights (`gemm_kernel`), ``core`` the batched products of unfused attention
+(`attention_kernel`, shapes in `attention`), ``grouped`` those of the experts of a rank (`grouped_gemm_kernel`, shapes
+in `moe`). The products of the backward pass are permutations of the forward one: with
+Y[M,N] = X[M,K]·W[K,N] the input gradient is [M,K] = [M,N]·[N,K] and the weight gradient [N,K] = [N,M]·[M,K].
+
+A library has kernels with several output tiles (`tile`): a large one moves fewer bytes, a small one fills the cores
+better. The fastest on chip is taken.
+"""
+
+from perfgrid.engine import xp
+from perfgrid.engine.registry import formula
+
+from ..axes import only, smallest, table, total
+from .roofline import roofline_shares, roofline_time
+
+PRODUCTS = {"PRODUCT": ("gemm", "core", "grouped")}
+ROUNDING = 1e-6  # of single precision, generously
+INSTRUCTION_ROWS = 16.0  # rows of the smallest matrix instruction (mma.m16n8k16)
+WEIGHTED = {"PRODUCT": ("gemm", "grouped")}  # products with weights
+
+# ---- equations ------------------------------------------------------------------------------------------------------
+
+
+def steps_of(extent, step):
+    """Whole steps that cover an extent; what misses a whole number by rounding is whole (batches of a table)."""
+    return xp.ceil(extent / step * (1 - ROUNDING))
+
+
+def whole(extent, step):
+    """An extent padded to whole steps."""
+    return steps_of(extent, step) * step
+
+
+def depth_parts(tiles, depth, tile_depth, cores):
+    """Parts into which the depth is cut where the tiles leave cores idle (split-K), each of 16 steps or more."""
+    spare, enough = xp.floor(cores / tiles), xp.floor(depth / (16 * tile_depth))
+    return xp.maximum(xp.minimum(spare, enough), 1.0)
+
+
+def wave_utilisation(items, cores):
+    """Part of the cores that work if equal items are handed out in waves, the last of them partly filled."""
+    waves = items / cores
+    return waves / xp.ceil(waves)
+
+
+def operand_loads(m, n, k, block_rows, block_columns):
+    """Operand elements read if each block of the result reads its own rows and columns (blocks may be fractional)."""
+    return k * (m * block_columns + n * block_rows)
+
+
+def wave_blocks(m, n, tile_m, tile_n, cores):
+    """Block rows and columns of the result if all cores compute one nearly square block at a time (swizzled order)."""
+    area = cores * tile_m * tile_n
+    side = xp.sqrt(area)
+    rows, columns = xp.maximum(side, area / n), xp.maximum(side, area / m)
+    return xp.maximum(m / rows, 1.0), xp.maximum(n / columns, 1.0)
+
+
+def hbm_bytes(m, n, k, batch, tile_m, tile_n, cores, operand_size, output_size, l2_size):
+    """Memory traffic: the blocks of a wave share operands; operands that fit the cache are read once.
+
+    At the size of the cache the traffic jumps; such products rarely wait for memory.
+    """
+    once = (m * k + k * n) * operand_size
+    loads = operand_loads(m, n, k, *wave_blocks(m, n, tile_m, tile_n, cores)) * operand_size
+    return batch * (xp.where(once <= l2_size, once, loads) + m * n * output_size)
+
+
+def l2_loads(m, n, k, batch, tile_m, tile_n, cluster, operand_size):
+    """Traffic from cache to cores: a cluster of tiles, one above the other, reads its operands once."""
+    return batch * operand_size * operand_loads(m, n, k, xp.ceil(m / (tile_m * cluster)), xp.ceil(n / tile_n))
+
+
+def partial_bytes(m, n, batch, parts, partial_size):
+    """Traffic of partial results where the depth is cut: written to the cache and read to be added up."""
+    return batch * m * n * xp.where(parts > 1, 2 * parts * partial_size, 0.0)
+
+
+def scratchpad_bytes(volume, tile_m, tile_n, register_m, register_n, operand_size):
+    """Traffic between scratchpad and registers of ``volume`` multiply-adds.
+
+    A tile's operands are written once; each group of threads reads those of its part of the tile.
+    """
+    rows, columns = xp.minimum(tile_m, register_m), xp.minimum(tile_n, register_n)
+    return volume * operand_size * (1 / rows + 1 / columns + 1 / tile_m + 1 / tile_n)
+
+
+def register_bytes(volume, depth, accumulator_size):
+    """Traffic between registers and matrix units: accumulators are read and written once per instruction."""
+    return volume * 2 * accumulator_size / depth
+
+
+# ---- tiles ----------------------------------------------------------------------------------------------------------
+
+
+@formula(unit="1", source="cutlass2026")
+def tile_rows(gemm_tile_m, gemm_tile_n):
+    """Rows of each output tile, by tile."""
+    m, n = gemm_tile_m, gemm_tile_n
+    return table(
+        "tile", full=m, turned=n, half=m, tall=n, wide=m / 2, quarter=m / 2, quarter_turned=n / 2, eighth=m / 2
+    )
+
+
+@formula(unit="1", source="cutlass2026")
+def tile_columns(gemm_tile_m, gemm_tile_n):
+    """Columns of each output tile, by tile."""
+    m, n = gemm_tile_m, gemm_tile_n
+    return table(
+        "tile", full=n, turned=m, half=n / 2, tall=m / 2, wide=n, quarter=n / 2, quarter_turned=m / 2, eighth=n / 4
+    )
+
+
+# ---- shapes of the products with weights ----------------------------------------------------------------------------
+
+
+@formula(unit="1", source="shoeybi2019megatron")
+def gemm_outputs(
+    hidden_size,
+    rank_qkv_width,
+    rank_query_width,
+    rank_expanded_width,
+    rank_ffn_size,
+    rank_shared_ffn_size,
+    ffn_input_matrices,
+    experts,
+    rank_vocab_size,
+    tp,
+):
+    """Output columns of each forward product on one rank, by gemm_kernel; at least one where a product is absent."""
+    return table(
+        "gemm_kernel",
+        qkv=rank_qkv_width,
+        query_up=rank_query_width,
+        key_value_up=xp.maximum(rank_expanded_width, 1.0),
+        attention_output=hidden_size,
+        ffn_up=rank_ffn_size * ffn_input_matrices,
+        ffn_down=hidden_size,
+        router=xp.maximum(experts, 1.0),
+        shared_up=xp.maximum(rank_shared_ffn_size, 1.0) * ffn_input_matrices,
+        shared_down=hidden_size,
+        mtp_projection=hidden_size / tp,
+        logits=rank_vocab_size,
+    )
+
+
+@formula(unit="1", source="shoeybi2019megatron")
+def gemm_inputs(hidden_size, rank_context_width, q_lora_rank, kv_lora_rank, rank_ffn_size, rank_shared_ffn_size):
+    """Depth of each forward product on one rank, by gemm_kernel; at least one where a product is absent."""
+    return table(
+        "gemm_kernel",
+        qkv=hidden_size,
+        query_up=xp.maximum(q_lora_rank, 1.0),
+        key_value_up=xp.maximum(kv_lora_rank, 1.0),
+        attention_output=rank_context_width,
+        ffn_up=hidden_size,
+        ffn_down=rank_ffn_size,
+        router=hidden_size,
+        shared_up=hidden_size,
+        shared_down=xp.maximum(rank_shared_ffn_size, 1.0),
+        mtp_projection=2 * hidden_size,
+        logits=hidden_size,
+    )
+
+
+@formula(unit="1", source="shoeybi2019megatron")
+def gemm_tokens(microbatch_tokens, qkv_tokens, sharded_tokens):
+    """Tokens that each product sees on one rank, by gemm_kernel: with sequence parallelism it routes its own part."""
+    first, router = only("gemm_kernel", "qkv"), only("gemm_kernel", "router")
+    return qkv_tokens * first + sharded_tokens * router + microbatch_tokens * (1 - first - router)
+
+
+@formula(unit="1", source="shoeybi2019megatron", family=WEIGHTED)
+def PRODUCT_rows(PRODUCT_tokens, PRODUCT_outputs):
+    """Rows of the result of each PRODUCT kernel, by phase."""
+    m, n = PRODUCT_tokens, PRODUCT_outputs
+    return table("phase", forward=m, input_gradient=m, weight_gradient=n)
+
+
+@formula(unit="1", source="shoeybi2019megatron", family=WEIGHTED)
+def PRODUCT_columns(PRODUCT_outputs, PRODUCT_inputs):
+    """Columns of the result of each PRODUCT kernel, by phase."""
+    n, k = PRODUCT_outputs, PRODUCT_inputs
+    return table("phase", forward=n, input_gradient=k, weight_gradient=k)
+
+
+@formula(unit="1", source="shoeybi2019megatron", family=WEIGHTED)
+def PRODUCT_depth(PRODUCT_tokens, PRODUCT_outputs, PRODUCT_inputs):
+    """Summed-over length of each PRODUCT kernel, by phase."""
+    m, n, k = PRODUCT_tokens, PRODUCT_outputs, PRODUCT_inputs
+    return table("phase", forward=k, input_gradient=n, weight_gradient=m)
+
+
+@formula(unit="1", source="shoeybi2019megatron")
+def gemm_batch():
+    """Products with weights that one kernel computes: one."""
+    return 1.0
+
+
+@formula(unit="byte", source="korthikanti2022", family=WEIGHTED)
+def PRODUCT_result_size(activation_size):
+    """Bytes that a PRODUCT kernel writes per element, by phase: the weight gradient is accumulated apart."""
+    return activation_size * only("phase", "forward", "input_gradient")
+
+
+@formula(unit="byte", source="micikevicius2022fp8")
+def gemm_operand_size(operand_size, activation_size):
+    """Bytes of one operand element of the products with weights, by gemm_kernel: head and router stay in 16 bits."""
+    unquantised = only("gemm_kernel", "router", "logits")
+    return operand_size * (1 - unquantised) + activation_size * unquantised
+
+
+@formula(unit="FLOP/s", source="micikevicius2022fp8")
+def gemm_matrix_rate(matrix_rate, unquantised_matrix_rate, library_efficiency):
+    """Rate that large products with weights reach, by gemm_kernel: head and router stay in 16 bits.
+
+    Less than the best of a scan of shapes, which ``matrix_rate`` is.
+    """
+    unquantised = only("gemm_kernel", "router", "logits")
+    return library_efficiency * (matrix_rate * (1 - unquantised) + unquantised_matrix_rate * unquantised)
+
+
+# ---- time on chip, by tile ------------------------------------------------------------------------------------------
+
+
+@formula(unit="1", source="cutlass2026", family=PRODUCTS)
+def PRODUCT_parts(PRODUCT_rows, PRODUCT_columns, PRODUCT_depth, PRODUCT_batch, tile_rows, tile_columns,
+                  gemm_tile_k, cores):  # fmt: skip
+    """Parts into which the depth of each PRODUCT kernel is cut, by tile and phase."""
+    tiles = PRODUCT_batch * steps_of(PRODUCT_rows, tile_rows) * steps_of(PRODUCT_columns, tile_columns)
+    return depth_parts(tiles, PRODUCT_depth, gemm_tile_k, cores)
+
+
+@formula(unit="1", source="cutlass2026", family=PRODUCTS)
+def PRODUCT_padded_volume(
+    PRODUCT_rows, PRODUCT_columns, PRODUCT_depth, PRODUCT_batch, tile_rows, tile_columns, gemm_tile_k
+):
+    """Multiply-adds of each PRODUCT kernel in whole tiles, by tile and phase.
+
+    Where there are fewer rows than in a tile, only those of matrix instructions (a tile of fewer rows).
+    """
+    rows = xp.minimum(tile_rows, whole(PRODUCT_rows, INSTRUCTION_ROWS))
+    padded = whole(PRODUCT_rows, rows) * whole(PRODUCT_columns, tile_columns)
+    return PRODUCT_batch * padded * whole(PRODUCT_depth, gemm_tile_k)
+
+
+@formula(unit="1", source="nvidia2023matmul", family=PRODUCTS)
+def PRODUCT_balance(PRODUCT_rows, PRODUCT_columns, PRODUCT_batch, PRODUCT_parts, tile_rows, tile_columns, cores):
+    """Part of the cores that each PRODUCT kernel keeps busy (one tile per core at a time), by tile and phase."""
+    tiles = PRODUCT_batch * steps_of(PRODUCT_rows, tile_rows) * steps_of(PRODUCT_columns, tile_columns)
+    return wave_utilisation(tiles * PRODUCT_parts, cores)
+
+
+@formula(unit="1", source="nvidia2023matmul", family=PRODUCTS)
+def PRODUCT_utilisation(
+    PRODUCT_rows, PRODUCT_columns, PRODUCT_depth, PRODUCT_batch, PRODUCT_padded_volume, PRODUCT_balance
+):
+    """Useful part of the arithmetic of each PRODUCT kernel: tile edges times the last wave, by tile and phase."""
+    useful = PRODUCT_batch * PRODUCT_rows * PRODUCT_columns * PRODUCT_depth
+    return useful / PRODUCT_padded_volume * PRODUCT_balance
+
+
+@formula(unit="s", source="williams2009roofline", family=PRODUCTS)
+def PRODUCT_arithmetic_time(
+    PRODUCT_rows, PRODUCT_columns, PRODUCT_depth, PRODUCT_batch, PRODUCT_utilisation, PRODUCT_matrix_rate
+):
+    """Time of the multiply-adds of each PRODUCT kernel, padding and idle cores included, by tile and phase."""
+    flops = 2 * PRODUCT_batch * PRODUCT_rows * PRODUCT_columns * PRODUCT_depth
+    return flops / PRODUCT_matrix_rate / PRODUCT_utilisation
+
+
+@formula(unit="s", source="ardalani2022deepflow", family=PRODUCTS)
+def PRODUCT_register_time(
+    PRODUCT_padded_volume, PRODUCT_balance, matrix_instruction_depth, float32_size, usable_register_bandwidth
+):
+    """Time of the register traffic of each PRODUCT kernel, by tile and phase."""
+    traffic = register_bytes(PRODUCT_padded_volume, matrix_instruction_depth, float32_size)
+    return traffic / usable_register_bandwidth / PRODUCT_balance
+
+
+@formula(unit="s", source="ardalani2022deepflow", family=PRODUCTS)
+def PRODUCT_shared_memory_time(
+    PRODUCT_padded_volume,
+    PRODUCT_balance,
+    tile_rows,
+    tile_columns,
+    register_tile_m,
+    register_tile_n,
+    PRODUCT_operand_size,
+    usable_shared_memory_bandwidth,
+):
+    """Time of the scratchpad traffic of each PRODUCT kernel, by tile and phase."""
+    registers = (register_tile_m, register_tile_n)
+    traffic = scratchpad_bytes(PRODUCT_padded_volume, tile_rows, tile_columns, *registers, PRODUCT_operand_size)
+    return traffic / usable_shared_memory_bandwidth / PRODUCT_balance
+
+
+@formula(unit="s", source="hong1981pebble", family=PRODUCTS)
+def PRODUCT_l2_time(
+    PRODUCT_rows,
+    PRODUCT_columns,
+    PRODUCT_depth,
+    PRODUCT_batch,
+    tile_rows,
+    tile_columns,
+    gemm_cluster,
+    PRODUCT_operand_size,
+    l2_bandwidth,
+):
+    """Time to read the operands of each PRODUCT kernel from the cache, by tile and phase."""
+    shape = (PRODUCT_rows, PRODUCT_columns, PRODUCT_depth, PRODUCT_batch)
+    return l2_loads(*shape, tile_rows, tile_columns, gemm_cluster, PRODUCT_operand_size) / l2_bandwidth
+
+
+@formula(unit="1", source="cutlass2026")
+def tile_alone(tile_rows, tile_columns, float32_size, accumulator_memory_size):
+    """1 where a core has no room for the accumulators of a second tile, which hides the end of the first, by tile."""
+    return xp.where(2 * float32_size * tile_rows * tile_columns > accumulator_memory_size, 1.0, 0.0)
+
+
+@formula(unit="s", source="cutlass2026", family=PRODUCTS)
+def PRODUCT_epilogue_time(
+    PRODUCT_rows,
+    PRODUCT_columns,
+    PRODUCT_batch,
+    PRODUCT_parts,
+    PRODUCT_result_size,
+    float32_size,
+    tile_alone,
+    l2_bandwidth,
+):
+    """Time in which results of each PRODUCT kernel go to the cache and nothing is multiplied, by tile and phase.
+
+    Another tile on the same core hides the stores, but nothing hides the adding up of parts of the depth.
+    """
+    stored = PRODUCT_batch * PRODUCT_rows * PRODUCT_columns * PRODUCT_result_size
+    partial = partial_bytes(PRODUCT_rows, PRODUCT_columns, PRODUCT_batch, PRODUCT_parts, float32_size)
+    return (tile_alone * stored + partial) / l2_bandwidth
+
+
+@formula(unit="1", source="cutlass2026", family=PRODUCTS)
+def PRODUCT_tile_share(
+    PRODUCT_arithmetic_time,
+    PRODUCT_register_time,
+    PRODUCT_shared_memory_time,
+    PRODUCT_l2_time,
+    PRODUCT_epilogue_time,
+):
+    """1 at the tile that each PRODUCT kernel uses, the fastest on chip (shared among equals), by tile and phase."""
+    levels = (PRODUCT_arithmetic_time, PRODUCT_register_time, PRODUCT_shared_memory_time, PRODUCT_l2_time)
+    time = roofline_time(*levels) + PRODUCT_epilogue_time
+    fastest = xp.where(time <= smallest(time, "tile"), 1.0, 0.0)
+    return fastest / total(fastest, "tile")
+
+
+# ---- time -----------------------------------------------------------------------------------------------------------
+
+
+@formula(unit="byte", source="hong1981pebble", family=PRODUCTS)
+def PRODUCT_hbm_traffic(
+    PRODUCT_rows,
+    PRODUCT_columns,
+    PRODUCT_depth,
+    PRODUCT_batch,
+    gemm_tile_m,
+    gemm_tile_n,
+    cores,
+    PRODUCT_operand_size,
+    PRODUCT_result_size,
+    l2_size,
+):
+    """Memory traffic of each PRODUCT kernel, by phase: of small tiles a core holds as many as fill the largest."""
+    shape = (PRODUCT_rows, PRODUCT_columns, PRODUCT_depth, PRODUCT_batch)
+    sizes = (PRODUCT_operand_size, PRODUCT_result_size, l2_size)
+    return hbm_bytes(*shape, gemm_tile_m, gemm_tile_n, cores, *sizes)
+
+
+@formula(unit="s", source="williams2009roofline", family=PRODUCTS)
+def PRODUCT_product_time(
+    PRODUCT_arithmetic_time,
+    PRODUCT_register_time,
+    PRODUCT_shared_memory_time,
+    PRODUCT_l2_time,
+    PRODUCT_epilogue_time,
+    PRODUCT_tile_share,
+    PRODUCT_hbm_traffic,
+    achieved_hbm_bandwidth,
+    launch_overhead,
+):
+    """Time of each PRODUCT kernel with its tile by the resource it waits for, by resource and phase."""
+
+    def used(time):
+        return total(PRODUCT_tile_share * time, "tile")
+
+    return roofline_shares(
+        arithmetic=used(PRODUCT_arithmetic_time),
+        registers=used(PRODUCT_register_time),
+        shared_memory=used(PRODUCT_shared_memory_time),
+        l2=used(PRODUCT_l2_time),
+        epilogue=used(PRODUCT_epilogue_time),
+        hbm=PRODUCT_hbm_traffic / achieved_hbm_bandwidth,
+        launch=launch_overhead,
+    )
+
+
+@formula(unit="s", source="shoeybi2019megatron", family=WEIGHTED)
+def PRODUCT_accumulation_time(PRODUCT_rows, PRODUCT_columns, PRODUCT_batch, gradient_size, achieved_hbm_bandwidth):
+    """Time to read, add to and write the accumulated weight gradient of each PRODUCT kernel, by phase.
+
+    The epilogue of the weight-gradient product (Megatron-LM's accumulation fusion): unlike a plain store it waits for
+    what it adds to. Measured steps on A100 show it (Korthikanti 2022, table 5); it is taken as exposed on every device,
+    also where accumulators are double.
+    """
+    accumulated = 2 * gradient_size * PRODUCT_batch * PRODUCT_rows * PRODUCT_columns / achieved_hbm_bandwidth
+    return accumulated * only("phase", "weight_gradient")
+
+
+@formula(unit="s", source="williams2009roofline", family=WEIGHTED)
+def PRODUCT_time(PRODUCT_product_time, PRODUCT_accumulation_time, computed_phases):
+    """Time of each PRODUCT kernel by the resource it waits for, by resource and phase."""
+    return computed_phases * (PRODUCT_product_time + PRODUCT_accumulation_time * only("resource", "hbm"))
+
+
+@formula(unit="1", source="dai2024deepseekmoe")
+def layer_gemms(latent_gemms, moe_share, moe_shared_share):
+    """How often each product runs in the mean layer, by gemm_kernel: a feed-forward block is dense or has experts."""
+    return (
+        latent_gemms
+        + only("gemm_kernel", "qkv", "attention_output")
+        + (1 - moe_share) * only("gemm_kernel", "ffn_up", "ffn_down")
+        + moe_share * only("gemm_kernel", "router")
+        + moe_shared_share * only("gemm_kernel", "shared_up", "shared_down")
+    )

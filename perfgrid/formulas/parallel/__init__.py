@@ -1,0 +1,1 @@
+"""Parallel groups: what tensor, context, data and expert parallelism compute, keep and exchange."""

@@ -1,0 +1,1 @@
+"""Pipelines: stages and the schedules that run them."""

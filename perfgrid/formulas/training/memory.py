@@ -1,0 +1,399 @@
+"""Memory of one device: parameters with gradients and optimizer state, activations in flight, working space."""
+
+from perfgrid.engine import xp
+from perfgrid.engine.registry import alternative, constraint, formula
+
+from ..schedules.stages import STAGES, pick_largest
+
+# ---- state ----------------------------------------------------------------------------------------------------------
+
+
+@formula(unit="byte", source="rajbhandari2020zero")
+def parameter_state_size(shard_weight_size, shard_gradient_size, shard_optimizer_size):
+    """Bytes per trained parameter on a device: weight, accumulated gradient, optimizer state, or its part of them."""
+    return shard_weight_size + shard_gradient_size + shard_optimizer_size
+
+
+@formula(unit="byte", source="lepikhin2021gshard")
+def expert_parameter_state_size(expert_shard_weight_size, expert_shard_gradient_size, expert_shard_optimizer_size):
+    """Bytes per parameter of routed experts, which have replicas of their own."""
+    return expert_shard_weight_size + expert_shard_gradient_size + expert_shard_optimizer_size
+
+
+@formula(unit="byte", source="korthikanti2022")
+def layer_state_memory(stage_layers, rank_layer_matrix_parameters, parameter_state_size):
+    """State of the layers on one device, matrices only: the 12·L·h²/(p·t) parameters of Korthikanti et al."""
+    return stage_layers * rank_layer_matrix_parameters * parameter_state_size
+
+
+@formula(unit="1", source="shoeybi2019megatron", family=STAGES)
+def STAGE_stage_parameters(
+    STAGE_stage_layers,
+    STAGE_stage_moe_layers,
+    STAGE_stage_embeddings,
+    STAGE_stage_heads,
+    rank_layer_parameters,
+    rank_moe_layer_parameters,
+    rank_embedding_parameters,
+    rank_head_parameters,
+    tied_embeddings,
+    STAGE_stage_mtp_parameters,
+    weight_copies,
+):
+    """Parameters of one device of the STAGE stage apart from routed experts.
+
+    A head that shares the table needs a copy only on another device.
+    """
+    other_heads = xp.maximum(STAGE_stage_heads - STAGE_stage_embeddings, 0.0)
+    own_heads = xp.where(tied_embeddings, other_heads, STAGE_stage_heads)
+    return (
+        weight_copies
+        * (
+            (STAGE_stage_layers - STAGE_stage_moe_layers) * rank_layer_parameters
+            + STAGE_stage_moe_layers * rank_moe_layer_parameters
+            + STAGE_stage_embeddings * rank_embedding_parameters
+            + own_heads * rank_head_parameters
+        )
+        + STAGE_stage_mtp_parameters
+    )
+
+
+@formula(unit="1", source="lepikhin2021gshard", family=STAGES)
+def STAGE_stage_expert_parameters(
+    STAGE_stage_moe_layers, STAGE_stage_mtp_layers, rank_expert_parameters, weight_copies
+):
+    """Parameters of routed experts on one device of the STAGE stage."""
+    return (weight_copies * STAGE_stage_moe_layers + STAGE_stage_mtp_layers) * rank_expert_parameters
+
+
+@formula(unit="1", source="lepikhin2021gshard", family=STAGES)
+def STAGE_stage_held_parameters(STAGE_stage_parameters, STAGE_stage_expert_parameters):
+    """All parameters on one device of the STAGE stage."""
+    return STAGE_stage_parameters + STAGE_stage_expert_parameters
+
+
+@formula(unit="1", source="shoeybi2019megatron", family={"PART": ("parameters", "expert_parameters")})
+def stage_PART(
+    first_stage_held_parameters,
+    middle_stage_held_parameters,
+    last_stage_held_parameters,
+    first_stage_PART,
+    middle_stage_PART,
+    last_stage_PART,
+):
+    """The PART (of routed experts, or all others) on one device of the fullest stage."""
+    return pick_largest(
+        first_stage_held_parameters,
+        middle_stage_held_parameters,
+        last_stage_held_parameters,
+        first_stage_PART,
+        middle_stage_PART,
+        last_stage_PART,
+    )
+
+
+# ---- activations ----------------------------------------------------------------------------------------------------
+
+
+@formula(unit="byte", source="korthikanti2022")
+def attention_activations(
+    microbatch_tokens, rank_context_width, expanded_activations, latent_activations, latents_dropped, activation_size
+):
+    """Activations of one attention block and microbatch: queries, keys, values and the attention output; latents."""
+    kept = (1 - latents_dropped) * expanded_activations + latent_activations
+    return microbatch_tokens * rank_context_width * activation_size + kept
+
+
+@formula(unit="byte", source="nvidia2026recompute")
+def activation_function_results(
+    microbatch_tokens,
+    rank_ffn_size,
+    moe_share,
+    rank_expert_rows,
+    rank_expert_ffn_size,
+    rank_shared_ffn_size,
+    activation_size,
+):
+    """Results of the activation function in the mean feed-forward block and microbatch: inputs of second matrices."""
+    experts = rank_expert_rows * rank_expert_ffn_size + microbatch_tokens * rank_shared_ffn_size
+    return ((1 - moe_share) * microbatch_tokens * rank_ffn_size + moe_share * experts) * activation_size
+
+
+@formula(unit="byte", source="korthikanti2022")
+def feed_forward_activations(
+    microbatch_tokens,
+    rank_ffn_size,
+    ffn_input_matrices,
+    activation_size,
+    activation_function_dropped,
+    activation_function_results,
+    moe_share,
+    expert_layer_activations,
+):
+    """Activations of the mean feed-forward block and microbatch: inputs of activation function and second matrix."""
+    dense = microbatch_tokens * rank_ffn_size * (ffn_input_matrices + 1) * activation_size
+    kept = (1 - moe_share) * dense + moe_share * expert_layer_activations
+    return kept - activation_function_dropped * activation_function_results
+
+
+@formula(unit="byte", source="korthikanti2022")
+def layer_linear_activations(
+    sharded_tokens,
+    hidden_size,
+    layer_blocks,
+    activation_size,
+    mask_size,
+    dropout,
+    attention_activations,
+    feed_forward_activations,
+    norms_dropped,
+):
+    """Activations of one layer and microbatch that grow with the tokens: s·b·h·(10 + 24/t) for GPT, eq. 2.
+
+    Stored are for each block the input of its norm, that of the matrices after it and a dropout mask; and what the
+    blocks themselves keep.
+    """
+    kept = (2 - norms_dropped) * activation_size + xp.where(dropout, mask_size, 0.0)
+    replicated = hidden_size * layer_blocks * kept
+    return sharded_tokens * replicated + attention_activations + feed_forward_activations
+
+
+@formula(unit="byte", source="nvidia2026recompute")
+def dropped_activations(
+    sharded_tokens,
+    hidden_size,
+    layer_blocks,
+    activation_function_results,
+    latent_width,
+    expanded_activations,
+    activation_size,
+    norms_dropped,
+    activation_function_dropped,
+    latents_dropped,
+    moe_share,
+):
+    """Activations of the mean layer and microbatch that single modules drop and compute again; experts drop none."""
+    norms = norms_dropped * sharded_tokens * hidden_size * layer_blocks
+    latents = latents_dropped * sharded_tokens * latent_width
+    results = activation_function_dropped * activation_function_results + latents_dropped * expanded_activations
+    return (norms + latents) * activation_size + results
+
+
+@formula(unit="byte", source="korthikanti2022")
+def layer_score_activations(
+    kernel_heads, rank_sequence, sequence_length, activation_size, mask_size, float32_size, dropout, flash_attention
+):
+    """Activations of one layer and microbatch in the attention core: 5·a·s²·b/t with dropout, eq. 2.
+
+    Softmax output, dropout mask and dropout output; the fused kernel keeps one statistic per row instead.
+    """
+    scores = activation_size + xp.where(dropout, activation_size + mask_size, 0.0)
+    return kernel_heads * rank_sequence * xp.where(flash_attention, float32_size, scores * sequence_length)
+
+
+@formula(unit="byte", source="korthikanti2022")
+def layer_input_activations(sharded_tokens, hidden_size, activation_size):
+    """The input of one layer for one microbatch: 2·s·b·h, a t-th of it with sequence parallelism."""
+    return sharded_tokens * hidden_size * activation_size
+
+
+@alternative(of="layer_activations", by="recompute", label="none", unit="byte", source="korthikanti2022")
+def none_layer_activations(layer_linear_activations, layer_score_activations):
+    """Activations of one layer and microbatch kept for the backward pass, without recomputation."""
+    return layer_linear_activations + layer_score_activations
+
+
+@alternative(of="layer_activations", by="recompute", label="selective", unit="byte", source="korthikanti2022")
+def selective_layer_activations(
+    layer_linear_activations, layer_score_activations, layer_input_activations, selective_share, unfused
+):
+    """Activations of one layer and microbatch kept for the backward pass when the unfused core is recomputed.
+
+    Where a software recomputes a share of the layer too, that share of its activations gives way to its input.
+    """
+    linear = (1 - selective_share) * layer_linear_activations + selective_share * layer_input_activations
+    return linear + (1 - unfused) * layer_score_activations
+
+
+@alternative(of="layer_activations", by="recompute", label="full", unit="byte", source="korthikanti2022")
+def full_layer_activations(layer_input_activations):
+    """Activations of one layer and microbatch kept for the backward pass when the layer is recomputed: its input."""
+    return layer_input_activations
+
+
+@formula(unit="byte", source="korthikanti2022")
+def embedding_activations(sharded_tokens, hidden_size, mask_size, dropout):
+    """Activations of the embedding for one microbatch: its dropout mask."""
+    return sharded_tokens * hidden_size * xp.where(dropout, mask_size, 0.0)
+
+
+@formula(unit="byte", source="korthikanti2022")
+def head_activations(
+    sharded_tokens,
+    microbatch_tokens,
+    hidden_size,
+    rank_vocab_size,
+    activation_size,
+    logit_size,
+    head_passes,
+    mtp_layers,
+    mtp_activations,
+):
+    """Activations of final norm and output head for one microbatch: 4·s·b·h·(1 + V/h)/t, section 4.3.
+
+    There a fused loss works in single precision in place; others keep several copies of the logits. With them those of
+    modules that predict further tokens.
+    """
+    own = 2 * sharded_tokens * hidden_size * activation_size + microbatch_tokens * rank_vocab_size * logit_size
+    return head_passes * own + mtp_layers * mtp_activations
+
+
+@formula(unit="byte", source="korthikanti2022")
+def layer_activation_memory(stage_layers, first_stage_in_flight, layer_activations):
+    """Activations of the layers that one device of the first stage keeps: L·(1 + (p - 1)/(p·v)) layers' worth."""
+    return stage_layers * first_stage_in_flight * layer_activations
+
+
+# ---- working space --------------------------------------------------------------------------------------------------
+
+
+def repeated_activations(linear, score, expanded, layer_recomputed, core_recomputed, latents_dropped, unfused):
+    """Activations of a layer that come back when it is recomputed; a fused core belongs to the rest of the layer.
+
+    Of layers that stay, expanded latents come back where they were dropped.
+    """
+    core = unfused * core_recomputed + (1 - unfused) * layer_recomputed
+    return layer_recomputed * linear + core * score + latents_dropped * (1 - layer_recomputed) * expanded
+
+
+@formula(unit="byte", source="korthikanti2022")
+def recomputed_activations(
+    layer_linear_activations,
+    dropped_activations,
+    layer_score_activations,
+    expanded_activations,
+    layer_recomputed,
+    core_recomputed,
+    latents_dropped,
+    unfused,
+):
+    """Activations of the one layer that is being recomputed, as far as it is."""
+    parts = (layer_linear_activations + dropped_activations, layer_score_activations, expanded_activations)
+    return repeated_activations(*parts, layer_recomputed, core_recomputed, latents_dropped, unfused)
+
+
+@formula(unit="byte", source="korthikanti2022")
+def steady_working_memory(tp_message, sequence_parallel, cp_memory, gathering_memory, expert_buffers):
+    """Space in use for moments whatever is recomputed: buffers of context parallelism, gathered weights and inputs.
+
+    With sequence parallelism those of one matrix, with their gradient; of experts what is sent and received.
+    """
+    gathered = xp.where(sequence_parallel, 2.0, 0.0) * tp_message
+    return cp_memory + gathering_memory + gathered + expert_buffers
+
+
+@formula(unit="byte", source="korthikanti2022")
+def working_memory(recomputed_activations, layers_in_transit, layer_activations, steady_working_memory):
+    """Space in use for moments: a recomputed layer, layers on their way to the host or back, and what is gathered."""
+    return recomputed_activations + layers_in_transit * layer_activations + steady_working_memory
+
+
+# ---- a device -------------------------------------------------------------------------------------------------------
+
+
+@formula(unit="byte", source="rajbhandari2020zero", family=STAGES)
+def STAGE_stage_state_memory(
+    STAGE_stage_parameters,
+    STAGE_stage_adapter_parameters,
+    STAGE_stage_trained_parameters,
+    shard_weight_size,
+    shard_gradient_size,
+    shard_optimizer_size,
+    STAGE_stage_expert_parameters,
+    expert_parameter_state_size,
+):
+    """Weights, and gradients and optimizer state of those that are trained, of one device of the STAGE stage."""
+    weights = (STAGE_stage_parameters + STAGE_stage_adapter_parameters) * shard_weight_size
+    trained = STAGE_stage_trained_parameters * (shard_gradient_size + shard_optimizer_size)
+    return weights + trained + STAGE_stage_expert_parameters * expert_parameter_state_size
+
+
+@formula(unit="byte", source="korthikanti2022", family=STAGES)
+def STAGE_stage_outer_activations(
+    STAGE_stage_in_flight,
+    STAGE_stage_embeddings,
+    STAGE_stage_heads,
+    embedding_activations,
+    head_activations,
+    weight_copies,
+):
+    """Activations of one device of the STAGE stage outside its layers; the head keeps those of one microbatch."""
+    embeddings = STAGE_stage_in_flight * STAGE_stage_embeddings * embedding_activations
+    return embeddings + weight_copies * STAGE_stage_heads * head_activations
+
+
+@formula(unit="byte", source="korthikanti2022", family=STAGES)
+def STAGE_stage_activation_memory(
+    STAGE_stage_in_flight,
+    STAGE_stage_layers,
+    STAGE_stage_mtp_layers,
+    resident_share,
+    layer_activations,
+    STAGE_stage_outer_activations,
+):
+    """Activations of one device of the STAGE stage; prediction modules keep those of one microbatch."""
+    layers = STAGE_stage_in_flight * STAGE_stage_layers * resident_share + STAGE_stage_mtp_layers
+    return layers * layer_activations + STAGE_stage_outer_activations
+
+
+@formula(unit="byte", source="korthikanti2022", family=STAGES)
+def STAGE_stage_memory(STAGE_stage_state_memory, STAGE_stage_activation_memory):
+    """Memory of one device of the STAGE stage without working space."""
+    return STAGE_stage_state_memory + STAGE_stage_activation_memory
+
+
+@formula(unit="byte", source="korthikanti2022", family={"KIND": ("state", "activation")})
+def KIND_memory(
+    first_stage_memory,
+    middle_stage_memory,
+    last_stage_memory,
+    first_stage_KIND_memory,
+    middle_stage_KIND_memory,
+    last_stage_KIND_memory,
+):
+    """KIND part of the memory of one device of the fullest stage."""
+    return pick_largest(
+        first_stage_memory,
+        middle_stage_memory,
+        last_stage_memory,
+        first_stage_KIND_memory,
+        middle_stage_KIND_memory,
+        last_stage_KIND_memory,
+    )
+
+
+@formula(unit="byte", source="korthikanti2022")
+def memory_per_device(first_stage_memory, middle_stage_memory, last_stage_memory, working_memory, reserved_memory):
+    """Memory of one device of the fullest stage, with working space and what no tensor of the model uses."""
+    fullest = xp.maximum(first_stage_memory, xp.maximum(middle_stage_memory, last_stage_memory))
+    return fullest + working_memory + reserved_memory
+
+
+@constraint(
+    kind="exceeds", reason="weights, optimizer state and activations exceed the device memory", source="korthikanti2022"
+)
+def fits_memory(memory_per_device, hbm_capacity):
+    """The fullest stage fits the memory of its devices."""
+    return memory_per_device <= hbm_capacity
+
+
+@formula(unit="1", source="korthikanti2022")
+def memory_utilization(memory_per_device, hbm_capacity):
+    """Part of the device memory that is used."""
+    return memory_per_device / hbm_capacity
+
+
+@formula(unit="byte", source="korthikanti2022")
+def memory_headroom(memory_per_device, hbm_capacity):
+    """Device memory left over; negative where the design does not fit."""
+    return hbm_capacity - memory_per_device

@@ -1,0 +1,163 @@
+"""Offloading to host memory: optimizer state, or activations between the forward and the backward pass.
+
+The label ``offload`` selects. Optimizer state on the host: reduced gradients go there behind the last backward pass,
+the host takes the optimizer step, and new weights come back while it goes on. Activations: those of every layer go to
+the host while the next one computes and return one layer ahead of the backward pass; the device holds two layers.
+"""
+
+from perfgrid.engine import xp
+from perfgrid.engine.registry import alternative, constraint, formula
+
+from ..parallel.tensor_parallel import exposed_in_parts
+
+RESIDENT = {"LABEL": ("none", "optimizer")}  # offloading that leaves activations on the device
+ON_DEVICE = {"LABEL": ("none", "activations")}  # offloading that leaves the optimizer on the device
+
+
+def _by(of, label, unit, family=None):
+    return alternative(of=of, by="offload", label=label, unit=unit, source="ren2021offload", family=family)
+
+
+# ---- memory ---------------------------------------------------------------------------------------------------------
+
+
+@_by("offloaded_state_size", "LABEL", "byte", ON_DEVICE)
+def LABEL_offloaded_state_size():
+    """Bytes of optimizer state per parameter on the host (offload: LABEL): none."""
+    return 0.0
+
+
+@_by("offloaded_state_size", "optimizer", "byte")
+def optimizer_offloaded_state_size(optimizer_state_size):
+    """Bytes of optimizer state per parameter on the host with an offloaded optimizer: all."""
+    return optimizer_state_size
+
+
+@_by("resident_share", "LABEL", "1", RESIDENT)
+def LABEL_resident_share():
+    """Part of a layer's activations that stays on the device until the backward pass (offload: LABEL): all."""
+    return 1.0
+
+
+@_by("resident_share", "activations", "1")
+def activations_resident_share():
+    """Part of a layer's activations that stays on the device until the backward pass: nothing."""
+    return 0.0
+
+
+@_by("layers_in_transit", "LABEL", "1", RESIDENT)
+def LABEL_layers_in_transit():
+    """Layers whose activations are on their way to the host or back (offload: LABEL): none."""
+    return 0.0
+
+
+@_by("layers_in_transit", "activations", "1")
+def activations_layers_in_transit():
+    """Layers whose activations are on their way to the host or back, or in use meanwhile."""
+    return 2.0
+
+
+# ---- time -----------------------------------------------------------------------------------------------------------
+
+
+@formula(unit="byte/s", source="ren2021offload")
+def usable_host_bandwidth(host_bandwidth, achieved_hbm_bandwidth):
+    """Bandwidth between device and host; where none is known (a flagged point) that of the device memory stands in."""
+    return xp.where(host_bandwidth > 0, host_bandwidth, achieved_hbm_bandwidth)
+
+
+@formula(unit="byte/s", source="ren2021offload")
+def usable_host_memory_bandwidth(host_memory_bandwidth, usable_host_bandwidth):
+    """Bandwidth of a device's share of the host memory; where none is known that of the link stands in."""
+    return xp.where(host_memory_bandwidth > 0, host_memory_bandwidth, usable_host_bandwidth)
+
+
+@_by("exposed_offload_time", "none", "s")
+def none_exposed_offload_time():
+    """Time of one step that waits for the host, without offloading."""
+    return 0.0
+
+
+@_by("exposed_offload_time", "activations", "s")
+def activations_exposed_offload_time(
+    layer_activations,
+    usable_host_bandwidth,
+    layer_forward_time,
+    layer_backward_time,
+    microbatches,
+    slowest_stage_layers,
+):
+    """Time of one step that waits for activations: those of a layer move while another computes, both ways."""
+    layers = xp.maximum(slowest_stage_layers, 1.0)
+    moving = layers * layer_activations / usable_host_bandwidth
+    going = exposed_in_parts(moving, layers, layers * layer_forward_time)
+    coming = exposed_in_parts(moving, layers, layers * layer_backward_time)
+    return microbatches * (going + coming)
+
+
+@formula(unit="s", source="ren2021offload")
+def host_optimizer_time(state_parameters, optimizer_traffic, usable_host_memory_bandwidth):
+    """Time of the optimizer step of one device's share of the state in host memory."""
+    return state_parameters * optimizer_traffic / usable_host_memory_bandwidth
+
+
+@_by("exposed_offload_time", "optimizer", "s")
+def optimizer_exposed_offload_time(
+    state_parameters,
+    reduced_gradient_size,
+    gathered_weight_size,
+    usable_host_bandwidth,
+    host_optimizer_time,
+    gradient_buckets,
+    dp_overlap,
+    first_stage_layers,
+    layer_backward_time,
+):
+    """Time of one step that waits for the host: gradients that the backward pass does not hide, and the step there.
+
+    New weights return piece by piece while the host goes on.
+    """
+    gradients = state_parameters * reduced_gradient_size / usable_host_bandwidth
+    weights = state_parameters * gathered_weight_size / usable_host_bandwidth
+    hidden = dp_overlap * first_stage_layers * layer_backward_time
+    return exposed_in_parts(gradients, gradient_buckets, hidden) + xp.maximum(host_optimizer_time, weights)
+
+
+@alternative(of="on_device_optimizer", by="offload", label="LABEL", unit="1", source="ren2021offload", family=ON_DEVICE)
+def LABEL_on_device_optimizer():
+    """1 where the device takes the optimizer step (offload: LABEL)."""
+    return 1.0
+
+
+@_by("on_device_optimizer", "optimizer", "1")
+def optimizer_on_device_optimizer():
+    """1 where the device takes the optimizer step: not with an offloaded optimizer."""
+    return 0.0
+
+
+# ---- what is possible -----------------------------------------------------------------------------------------------
+
+
+@alternative(of="host_reached", by="offload", label="none", unit="1", source="ren2021offload")
+def none_host_reached():
+    """1 where the host can be reached as the offloading needs: none needs it."""
+    return 1.0
+
+
+@alternative(
+    of="host_reached", by="offload", label="LABEL", unit="1", source="ren2021offload",
+    family={"LABEL": ("optimizer", "activations")},
+)  # fmt: skip
+def LABEL_host_reached(host_bandwidth):
+    """1 where the host can be reached as the offloading needs (offload: LABEL): its link is known."""
+    return xp.where(host_bandwidth > 0, 1.0, 0.0)
+
+
+@constraint(
+    kind="illegal",
+    reason="the bandwidth between device and host is not known: offload must be none",
+    source="ren2021offload",
+)
+def offload_has_link(host_reached):
+    """Offloading needs a link to the host."""
+    return host_reached > 0

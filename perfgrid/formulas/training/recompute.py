@@ -1,0 +1,258 @@
+"""Recomputation of activations in the backward pass: none, selective (attention core) or full (whole layers).
+
+Only two counts depend on the mode; every time, call and FLOP that is repeated is a product with one of them. Beside any
+mode but ``full``, which repeats everything, single modules may be computed again, by flags: their outputs are dropped.
+The label ``least`` leaves the mode to the system: the least recomputation that fits the memory of the device, of whole
+layers no more than must be.
+"""
+
+from perfgrid.engine import xp
+from perfgrid.engine.registry import alternative, formula
+
+from ..axes import INNER, at, table, total
+from ..schedules.stages import STAGES
+from .memory import repeated_activations
+
+
+def _mode(of, label):
+    return alternative(of=of, by="recompute", label=label, unit="1", source="korthikanti2022")
+
+
+@_mode("layer_recomputed", "none")
+def none_layer_recomputed():
+    """Repetitions of a layer outside its attention core, without recomputation."""
+    return 0.0
+
+
+@_mode("layer_recomputed", "selective")
+def selective_layer_recomputed(selective_share):
+    """Repetitions of a layer outside its attention core, with selective recomputation: none in Megatron-LM."""
+    return selective_share
+
+
+@_mode("layer_recomputed", "full")
+def full_layer_recomputed():
+    """Repetitions of a layer outside its attention core, with full recomputation."""
+    return 1.0
+
+
+@_mode("core_recomputed", "none")
+def none_core_recomputed():
+    """Repetitions of the unfused attention core, without recomputation."""
+    return 0.0
+
+
+@_mode("core_recomputed", "selective")
+def selective_core_recomputed():
+    """Repetitions of the unfused attention core, with selective recomputation."""
+    return 1.0
+
+
+@_mode("core_recomputed", "full")
+def full_core_recomputed():
+    """Repetitions of the unfused attention core, with full recomputation."""
+    return 1.0
+
+
+# ---- single modules -------------------------------------------------------------------------------------------------
+
+
+@formula(unit="1", source="nvidia2026recompute", family={"MODULE": ("norms", "activation_function")})
+def MODULE_dropped(recompute_MODULE):
+    """1 where outputs of the MODULE of a layer are dropped and computed again."""
+    return xp.where(recompute_MODULE, 1.0, 0.0)
+
+
+@formula(unit="1", source="nvidia2026recompute")
+def latents_dropped(recompute_latents, latent_attention):
+    """1 where what latents are expanded to (by norms, projections up and rotary) is dropped and computed again."""
+    return xp.where(recompute_latents, latent_attention, 0.0)
+
+
+@formula(unit="1", source="nvidia2026recompute", family={"MODULE": ("norms", "activation_function", "latents")})
+def MODULE_recomputed(MODULE_dropped, layer_recomputed):
+    """Repetitions of the MODULE of a layer beside those of whole layers."""
+    return MODULE_dropped * (1 - layer_recomputed)
+
+
+@formula(unit="1", source="nvidia2026recompute")
+def recomputed_streams(norms_recomputed, activation_function_recomputed, latents_recomputed, layer_streams):
+    """How often each streaming kernel of single modules runs again in one layer, by stream_kernel; experts apart."""
+    repeated = table(
+        "stream_kernel",
+        norm=norms_recomputed,
+        residual=0.0,
+        activation=activation_function_recomputed,
+        shared_activation=activation_function_recomputed,
+        latent_norm=latents_recomputed,
+        rotary=latents_recomputed,
+        softmax=0.0,
+        embedding=0.0,
+        loss=0.0,
+        bias=0.0,
+    )
+    return repeated * layer_streams
+
+
+@formula(unit="s", source="nvidia2026recompute")
+def expert_recompute_time(expert_stream_time, layer_expert_streams, activation_function_recomputed):
+    """Time to compute the activation function of routed experts of the mean layer again, by resource."""
+    functions = at(expert_stream_time * layer_expert_streams, expert_stream_kernel="expert_activation")
+    return activation_function_recomputed * at(functions, phase="forward")
+
+
+@formula(unit="s", source="nvidia2026recompute")
+def module_recompute_time(
+    gemm_time, latent_gemms, latents_recomputed, stream_time, recomputed_streams, expert_recompute_time
+):
+    """Time to compute the outputs of single modules of one layer again, by resource."""
+    products = at(gemm_time, phase="forward") * latent_gemms * latents_recomputed
+    streams = at(stream_time, phase="forward") * recomputed_streams
+    return total(products, "gemm_kernel") + total(streams, "stream_kernel") + expert_recompute_time
+
+
+# ---- the least recomputation that fits ------------------------------------------------------------------------------
+# Every mode is tabulated along `recompute_mode`; the first whose memory fits is taken, and where neither of the first
+# two does as many layers of each stage are recomputed whole as must be (the block method of Megatron-LM).
+
+
+@formula(unit="byte", source="korthikanti2022")
+def mode_activations(none_layer_activations, selective_layer_activations, full_layer_activations):
+    """Activations of one layer and microbatch kept for the backward pass, by recompute_mode."""
+    return table(
+        "recompute_mode",
+        none=none_layer_activations,
+        selective=selective_layer_activations,
+        full=full_layer_activations,
+    )
+
+
+@formula(unit="1", source="korthikanti2022", family={"PART": ("layer", "core")})
+def mode_PART_recomputed(none_PART_recomputed, selective_PART_recomputed, full_PART_recomputed):
+    """Repetitions of the PART of a layer, by recompute_mode."""
+    return table(
+        "recompute_mode",
+        none=none_PART_recomputed,
+        selective=selective_PART_recomputed,
+        full=full_PART_recomputed,
+    )
+
+
+@formula(unit="byte", source="korthikanti2022", family=STAGES)
+def STAGE_stage_mode_memory(
+    STAGE_stage_state_memory,
+    STAGE_stage_in_flight,
+    STAGE_stage_layers,
+    STAGE_stage_mtp_layers,
+    resident_share,
+    mode_activations,
+    STAGE_stage_outer_activations,
+):
+    """Memory of one device of the STAGE stage without working space, by recompute_mode."""
+    layers = STAGE_stage_in_flight * STAGE_stage_layers * resident_share + STAGE_stage_mtp_layers
+    return STAGE_stage_state_memory + layers * mode_activations + STAGE_stage_outer_activations
+
+
+@formula(unit="byte", source="korthikanti2022")
+def mode_stage_memory(first_stage_mode_memory, middle_stage_mode_memory, last_stage_mode_memory):
+    """Memory of one device of the fullest stage without working space, by recompute_mode."""
+    return xp.maximum(first_stage_mode_memory, xp.maximum(middle_stage_mode_memory, last_stage_mode_memory))
+
+
+@formula(unit="byte", source="korthikanti2022")
+def mode_memory(
+    mode_stage_memory,
+    layer_linear_activations,
+    dropped_activations,
+    layer_score_activations,
+    expanded_activations,
+    mode_layer_recomputed,
+    mode_core_recomputed,
+    latents_dropped,
+    unfused,
+    layers_in_transit,
+    mode_activations,
+    steady_working_memory,
+    reserved_memory,
+):
+    """Memory of one device of the fullest stage, by recompute_mode."""
+    parts = (layer_linear_activations + dropped_activations, layer_score_activations, expanded_activations)
+    repeated = repeated_activations(*parts, mode_layer_recomputed, mode_core_recomputed, latents_dropped, unfused)
+    return mode_stage_memory + repeated + layers_in_transit * mode_activations + steady_working_memory + reserved_memory
+
+
+@formula(unit="1", source="nvidia2026recompute")
+def full_layers_share(mode_stage_memory, mode_memory, hbm_capacity, stage_layers):
+    """Part of the layers of a stage that is recomputed whole, the others selectively, so that just all of it fits.
+
+    Whole layers are counted; the space in which one of them is repeated is needed however few there are.
+    """
+    kept, dropped = (at(mode_stage_memory, recompute_mode=mode) for mode in ("selective", "full"))
+    room = hbm_capacity - (at(mode_memory, recompute_mode="full") - dropped)
+    frees = kept > dropped  # not where activations lie in host memory: then all layers or none
+    share = xp.where(frees, (kept - room) / xp.where(frees, kept - dropped, hbm_capacity), 1.0)
+    return xp.clip(xp.ceil(share * stage_layers) / stage_layers, 0.0, 1.0)
+
+
+@formula(unit="1", source="nvidia2026recompute")
+def mode_share(mode_memory, hbm_capacity, full_layers_share):
+    """Part of the layers in each mode with the least recomputation whose memory fits, by recompute_mode.
+
+    Nothing or the attention core of all layers where that fits, otherwise as many whole layers as must be; all where
+    nothing fits.
+    """
+    fits = xp.where(mode_memory <= hbm_capacity, 1.0, 0.0)
+    none = at(fits, recompute_mode="none")
+    selective = (1 - none) * at(fits, recompute_mode="selective")
+    full = (1 - none - selective) * full_layers_share
+    return table("recompute_mode", none=none, selective=1 - none - full, full=full)
+
+
+@alternative(of="layer_activations", by="recompute", label="least", unit="byte", source="korthikanti2022")
+def least_layer_activations(mode_share, mode_activations):
+    """Activations of one layer and microbatch kept for the backward pass with the least recomputation that fits."""
+    return total(mode_share * mode_activations, "recompute_mode")
+
+
+@_mode("layer_recomputed", "least")
+def least_layer_recomputed(mode_share, mode_layer_recomputed):
+    """Repetitions of a layer outside its attention core, with the least recomputation that fits."""
+    return total(mode_share * mode_layer_recomputed, "recompute_mode")
+
+
+@_mode("core_recomputed", "least")
+def least_core_recomputed(mode_share, mode_core_recomputed):
+    """Repetitions of the unfused attention core, with the least recomputation that fits."""
+    return total(mode_share * mode_core_recomputed, "recompute_mode")
+
+
+@_mode("recompute_number", "none")
+def none_recompute_number():
+    """Number of the recomputation mode, without recomputation."""
+    return 0.0
+
+
+@_mode("recompute_number", "selective")
+def selective_recompute_number():
+    """Number of the recomputation mode, with selective recomputation."""
+    return 1.0
+
+
+@_mode("recompute_number", "full")
+def full_recompute_number():
+    """Number of the recomputation mode, with full recomputation."""
+    return 2.0
+
+
+@_mode("recompute_number", "least")
+def least_recompute_number(mode_share):
+    """Number of the least recomputation mode that fits; that of the strongest where layers differ."""
+    some = xp.where(mode_share > 0, 1.0, 0.0)
+    full, none = at(some, recompute_mode="full"), at(mode_share, recompute_mode="none")
+    return 2 * full + (1 - full) * (1 - none)
+
+
+@formula(unit="1", source="korthikanti2022", flags=INNER.labels["recompute_mode"])
+def recompute_choice(recompute_number):
+    """What is computed again: as the study says or, where it leaves it to the system, the least that fits."""
+    return recompute_number

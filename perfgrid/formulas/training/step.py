@@ -1,0 +1,198 @@
+"""One training step, its parts, and what follows for a whole run.
+
+`BREAKDOWN` splits the step by what is waited for, `PASSES` its kernels by what they are for; each adds up exactly.
+"""
+
+from perfgrid.engine.registry import formula
+
+from ..kernels.roofline import RESOURCES
+
+WAITS = (
+    "exposed_tp_time",
+    "exposed_cp_time",
+    "exposed_ep_time",
+    "exposed_host_time",
+    "bubble_time",
+    "straggler_time",
+    "exposed_pp_time",
+    "exposed_dp_time",
+    "exposed_tied_time",
+    "exposed_offload_time",
+    "optimizer_time",
+)
+BREAKDOWN = (*(f"{resource}_time" for resource in RESOURCES), *WAITS)  # the parts that add up to step_time
+PASSES = ("forward_time", "backward_time", "recompute_time", *WAITS)  # the same, kernels by pass
+
+LAYER_WAITS = ("exposed_tp", "exposed_cp", "exposed_ep", "exposed_host")  # those of layers, at the pace of the pipeline
+
+# ---- the slowest stage ----------------------------------------------------------------------------------------------
+
+
+@formula(unit="s", source="narayanan2021", family={"SHARE": (*RESOURCES, *LAYER_WAITS)})
+def SHARE_time(
+    microbatches,
+    slowest_stage_layers,
+    slowest_stage_embeddings,
+    slowest_stage_heads,
+    layer_SHARE_time,
+    embedding_SHARE_time,
+    head_SHARE_time,
+):
+    """SHARE part of the step time: of all microbatches in the slowest stage."""
+    return microbatches * (
+        slowest_stage_layers * layer_SHARE_time
+        + slowest_stage_embeddings * embedding_SHARE_time
+        + slowest_stage_heads * head_SHARE_time
+    )
+
+
+@formula(unit="s", source="guo2025", family={"DIRECTION": ("forward", "backward", "recompute")})
+def DIRECTION_time(
+    microbatches,
+    slowest_stage_layers,
+    slowest_stage_embeddings,
+    slowest_stage_heads,
+    layer_DIRECTION_kernel_time,
+    embedding_DIRECTION_kernel_time,
+    head_DIRECTION_kernel_time,
+):
+    """Kernel time of the DIRECTION passes of all microbatches in the slowest stage."""
+    return microbatches * (
+        slowest_stage_layers * layer_DIRECTION_kernel_time
+        + slowest_stage_embeddings * embedding_DIRECTION_kernel_time
+        + slowest_stage_heads * head_DIRECTION_kernel_time
+    )
+
+
+# ---- the step -------------------------------------------------------------------------------------------------------
+
+
+@formula(unit="1", source="rajbhandari2020zero")
+def state_parameters(stage_trained_parameters, shard, stage_expert_parameters, expert_shard, state_copies):
+    """Trained parameters of the fullest stage whose optimizer state one rank has."""
+    return (stage_trained_parameters / shard + stage_expert_parameters / expert_shard) / state_copies
+
+
+@formula(unit="byte", source="shoeybi2019megatron")
+def clearing_traffic(
+    stage_trained_parameters, shard_gradient_size, stage_expert_parameters, expert_shard_gradient_size
+):
+    """Bytes written to clear the accumulated gradients that one rank holds."""
+    return stage_trained_parameters * shard_gradient_size + stage_expert_parameters * expert_shard_gradient_size
+
+
+@formula(unit="s", source="kingma2015adam")
+def optimizer_time(state_parameters, optimizer_traffic, clearing_traffic, on_device_optimizer, achieved_hbm_bandwidth):
+    """Time of the optimizer step on the fullest stage: traffic of this rank's part of the state, and clearing."""
+    step = on_device_optimizer * state_parameters * optimizer_traffic
+    return (step + clearing_traffic) / achieved_hbm_bandwidth
+
+
+@formula(unit="s", source="sinha2022variability")
+def straggler_time(straggler_delay, microbatches, slowest_stage_time, bubble_time):
+    """Time that all devices wait per step because the slowest of them sets the pace of the pipelines."""
+    return straggler_delay * (microbatches * slowest_stage_time + bubble_time)
+
+
+@formula(unit="s", source="guo2025")
+def step_time(
+    microbatches,
+    slowest_stage_time,
+    bubble_time,
+    straggler_time,
+    communication_time,
+    exposed_tp_time,
+    exposed_cp_time,
+    exposed_ep_time,
+    exposed_offload_time,
+    optimizer_time,
+):
+    """Time of one training step: all microbatches at the pace of the slowest stage, plus what nothing hides.
+
+    What layers wait for (tensor, context and expert parallelism) is in the pace already.
+    """
+    pipeline = microbatches * slowest_stage_time + bubble_time + straggler_time
+    waits = communication_time - exposed_tp_time - exposed_cp_time - exposed_ep_time
+    return pipeline + waits + exposed_offload_time + optimizer_time
+
+
+@formula(unit="s", source="guo2025")
+def communication_time(
+    exposed_tp_time, exposed_cp_time, exposed_ep_time, exposed_pp_time, exposed_dp_time, exposed_tied_time
+):
+    """Communication of one step that is waited for."""
+    layers = exposed_tp_time + exposed_cp_time + exposed_ep_time
+    return layers + exposed_pp_time + exposed_dp_time + exposed_tied_time
+
+
+@formula(unit="s", source="guo2025")
+def kernel_time(forward_time, backward_time, recompute_time):
+    """Time of one step in which the slowest stage runs its kernels."""
+    return forward_time + backward_time + recompute_time
+
+
+@formula(
+    unit="1",
+    source="guo2025",
+    family={"SHARE": (*RESOURCES, "communication", "bubble", "straggler", "optimizer")},
+)
+def SHARE_fraction(SHARE_time, step_time):
+    """SHARE part of the step time."""
+    return SHARE_time / step_time
+
+
+# ---- what follows from it -------------------------------------------------------------------------------------------
+
+
+@formula(unit="1/s", source="narayanan2021")
+def tokens_per_second(tokens_per_step, step_time):
+    """Tokens per second of the whole cluster."""
+    return tokens_per_step / step_time
+
+
+@formula(unit="1/s", source="narayanan2021")
+def tokens_per_second_per_device(tokens_per_second, devices):
+    """Tokens per second of one device."""
+    return tokens_per_second / devices
+
+
+@formula(unit="1/s", source="narayanan2021")
+def sequences_per_second(global_batch, step_time):
+    """Sequences per second of the whole cluster."""
+    return global_batch / step_time
+
+
+@formula(unit="FLOP/s", source="narayanan2021")
+def model_flops_per_second_per_device(model_flops_per_step, devices, step_time):
+    """Model FLOPs per second of one device."""
+    return model_flops_per_step / devices / step_time
+
+
+@formula(unit="1", source="chowdhery2022palm")
+def model_flops_utilization(model_flops_per_second_per_device, usable_peak_rate):
+    """Model FLOPs per second over the peak rate in the format of the study (MFU)."""
+    return model_flops_per_second_per_device / usable_peak_rate
+
+
+@formula(unit="1", source="chowdhery2022palm")
+def hardware_flops_utilization(model_flops_utilization, hardware_flops_per_token, model_flops_per_token):
+    """The same with recomputed FLOPs counted (HFU)."""
+    return model_flops_utilization * (hardware_flops_per_token / model_flops_per_token)
+
+
+@formula(unit="1", source="narayanan2021")
+def training_steps(training_tokens, tokens_per_step):
+    """Optimizer steps of the whole training run."""
+    return training_tokens / tokens_per_step
+
+
+@formula(unit="s", source="narayanan2021")
+def training_time(training_steps, step_time):
+    """Time of the whole training run."""
+    return training_steps * step_time
+
+
+@formula(unit="s", source="narayanan2021")
+def device_time(training_time, devices):
+    """Device-seconds of the whole training run."""
+    return training_time * devices

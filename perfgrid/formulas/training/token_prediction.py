@@ -1,0 +1,108 @@
+"""Multi-token prediction: modules after the last layer, each of which predicts one token further ahead.
+
+A module puts the normalised hidden states and embeddings of the tokens to come side by side, projects them back to the
+width of the model, and sends them through a layer and the output head, which are those of the model (DeepSeek 2024,
+section 2.2). The modules run on the last stage, where they count as part of the head; that stage needs a copy of the
+embedding. Their layer is timed as the mean layer of the model and has experts if the model has any.
+"""
+
+from perfgrid.engine import xp
+from perfgrid.engine.registry import formula
+
+from ..axes import at, only, total
+from ..schedules.stages import STAGES
+
+INPUTS = 2.0  # of the projection: hidden state and embedding
+
+
+@formula(unit="1", source="deepseek2024v3")
+def head_passes(mtp_layers):
+    """Passes through the output head for one microbatch: the model's own, and one of each prediction module."""
+    return 1 + mtp_layers
+
+
+# ---- parameters and work --------------------------------------------------------------------------------------------
+
+
+@formula(unit="1", source="deepseek2024v3")
+def mtp_projection_parameters(hidden_size):
+    """Weights of the projection of one prediction module."""
+    return INPUTS * hidden_size * hidden_size
+
+
+@formula(unit="1", source="deepseek2024v3")
+def rank_mtp_parameters(
+    mtp_projection_parameters, hidden_size, rank_layer_parameters, rank_moe_layer_parameters, experts, tp
+):
+    """Parameters of one prediction module on one tensor-parallel rank, routed experts and shared tables apart."""
+    layer = xp.where(experts > 0, rank_moe_layer_parameters, rank_layer_parameters)
+    return layer + mtp_projection_parameters / tp + (INPUTS + 1) * hidden_size  # and three norms
+
+
+@formula(unit="1", source="deepseek2024v3", family=STAGES)
+def STAGE_stage_mtp_layers(STAGE_stage_heads, mtp_layers, weight_copies):
+    """Prediction modules on one device of the STAGE stage."""
+    return weight_copies * STAGE_stage_heads * mtp_layers
+
+
+@formula(unit="1", source="deepseek2024v3", family=STAGES)
+def STAGE_stage_mtp_parameters(
+    STAGE_stage_mtp_layers,
+    STAGE_stage_embeddings,
+    tied_embeddings,
+    rank_mtp_parameters,
+    rank_embedding_parameters,
+    weight_copies,
+):
+    """Parameters of the prediction modules on one device of the STAGE stage, and of a table it has for them alone."""
+    lacks_table = (STAGE_stage_mtp_layers > 0) & xp.logical_not(tied_embeddings)
+    table = xp.where(lacks_table, 1 - weight_copies * STAGE_stage_embeddings, 0.0)
+    return STAGE_stage_mtp_layers * rank_mtp_parameters + table * rank_embedding_parameters
+
+
+@formula(unit="1", source="deepseek2024v3")
+def mtp_forward_flops(layer_forward_flops, mtp_projection_parameters, output_head_parameters):
+    """FLOPs per token of one prediction module's forward pass: projection, layer and output head."""
+    return layer_forward_flops + 2 * (mtp_projection_parameters + output_head_parameters)
+
+
+# ---- time -----------------------------------------------------------------------------------------------------------
+
+
+@formula(unit="s", source="deepseek2024v3")
+def mtp_phase_time(layer_phase_time, embedding_phase_time, gemm_time, stream_time):
+    """Kernel time of one prediction module for one microbatch, the head apart, by resource and phase."""
+    projection = at(gemm_time, gemm_kernel="mtp_projection")
+    norms = INPUTS * total(stream_time * only("stream_kernel", "norm"), "stream_kernel")
+    return layer_phase_time + embedding_phase_time + projection + norms
+
+
+@formula(unit="s", source="deepseek2024v3")
+def mtp_forward_exposed_tp_time(layer_forward_exposed_tp_time, embedding_forward_exposed_tp_time, tp_gathering_time):
+    """Exposed tensor-parallel communication of one prediction module's forward pass, the head apart.
+
+    Both inputs of the projection are gathered.
+    """
+    own = INPUTS * tp_gathering_time
+    return layer_forward_exposed_tp_time + embedding_forward_exposed_tp_time + own
+
+
+@formula(unit="s", source="deepseek2024v3")
+def mtp_backward_exposed_tp_time(
+    layer_backward_exposed_tp_time, embedding_backward_exposed_tp_time, tp_gathering_time, tp_reduction_time
+):
+    """Exposed tensor-parallel communication of one prediction module's backward pass, the head apart.
+
+    Both inputs of the projection are gathered again, their gradients added up.
+    """
+    own = INPUTS * (tp_gathering_time + tp_reduction_time)
+    return layer_backward_exposed_tp_time + embedding_backward_exposed_tp_time + own
+
+
+# ---- memory ---------------------------------------------------------------------------------------------------------
+
+
+@formula(unit="byte", source="deepseek2024v3")
+def mtp_activations(embedding_activations, sharded_tokens, hidden_size, activation_size):
+    """Activations of one prediction module for one microbatch, layer and head apart: of two norms and a projection."""
+    return embedding_activations + 2 * INPUTS * sharded_tokens * hidden_size * activation_size

@@ -1,0 +1,218 @@
+"""Kernels summed up to a layer, the embedding and the output head: by resource, by phase, and what they wait for."""
+
+from perfgrid.engine.registry import formula
+
+from ..axes import at, only, total
+
+PARTS = {"PART": ("layer", "embedding", "head")}
+DIRECTIONS = {"DIRECTION": ("forward", "backward")}
+
+# ---- kernels of a layer, by resource (and phase) --------------------------------------------------------------------
+
+
+@formula(unit="s", source="guo2025")
+def core_busy_time(core_product_time, core_kernels, stream_time, core_streams):
+    """Time of the unfused attention core of one layer, by resource and phase; 0 with the fused kernel."""
+    return total(core_product_time * core_kernels, "attention_kernel") + total(
+        stream_time * core_streams, "stream_kernel"
+    )
+
+
+@formula(unit="s", source="guo2025")
+def rest_busy_time(
+    gemm_time,
+    layer_gemms,
+    stream_time,
+    layer_streams,
+    cast_time,
+    adapter_time,
+    expert_busy_time,
+    flash_time,
+    unfused,
+):
+    """Time of the mean layer without an unfused attention core, by resource and phase."""
+    return (
+        total(gemm_time * layer_gemms, "gemm_kernel")
+        + total(stream_time * layer_streams, "stream_kernel")
+        + cast_time
+        + adapter_time
+        + expert_busy_time
+        + (1 - unfused) * flash_time
+    )
+
+
+@formula(unit="s", source="korthikanti2022")
+def layer_recompute_time(core_busy_time, rest_busy_time, core_recomputed, layer_recomputed, module_recompute_time):
+    """Time to compute discarded activations of one layer again, by resource."""
+    core, rest = (at(time, phase="forward") for time in (core_busy_time, rest_busy_time))
+    return core_recomputed * core + layer_recomputed * rest + module_recompute_time
+
+
+@formula(unit="s", source="guo2025")
+def layer_phase_time(core_busy_time, rest_busy_time):
+    """Kernel time of one layer and microbatch, nothing recomputed, by resource and phase."""
+    return core_busy_time + rest_busy_time
+
+
+@formula(unit="s", source="guo2025")
+def head_phase_time(gemm_time, stream_time, head_passes, mtp_layers, mtp_phase_time):
+    """Kernel time of final norm, output head and loss for one microbatch, by resource and phase.
+
+    With it that of modules which predict further tokens.
+    """
+    products = total(gemm_time * only("gemm_kernel", "logits"), "gemm_kernel")
+    own = products + total(stream_time * only("stream_kernel", "norm", "loss"), "stream_kernel")
+    return head_passes * own + mtp_layers * mtp_phase_time
+
+
+@formula(unit="s", source="guo2025")
+def embedding_phase_time(stream_time):
+    """Kernel time of the embedding for one microbatch, by resource and phase."""
+    return at(stream_time, stream_kernel="embedding")
+
+
+@formula(unit="s", source="guo2025")
+def layer_busy_time(layer_phase_time, layer_recompute_time):
+    """Kernel time of one layer and microbatch, forward, backward and recomputed, by resource."""
+    return total(layer_phase_time, "phase") + layer_recompute_time
+
+
+@formula(unit="s", source="guo2025")
+def embedding_busy_time(embedding_phase_time):
+    """Kernel time of the embedding for one microbatch, forward and backward, by resource."""
+    return total(embedding_phase_time, "phase")
+
+
+@formula(unit="s", source="guo2025")
+def head_busy_time(head_phase_time, mtp_layers, layer_recompute_time):
+    """Kernel time of the head for one microbatch, forward, backward and recomputed, by resource."""
+    return total(head_phase_time, "phase") + mtp_layers * layer_recompute_time
+
+
+@formula(unit="s", source="williams2009roofline", family=PARTS)
+def PART_arithmetic_time(PART_busy_time):
+    """Time of the PART limited by arithmetic, for one microbatch."""
+    return at(PART_busy_time, resource="arithmetic")
+
+
+@formula(unit="s", source="williams2009roofline", family=PARTS)
+def PART_registers_time(PART_busy_time):
+    """Time of the PART limited by register traffic, for one microbatch."""
+    return at(PART_busy_time, resource="registers")
+
+
+@formula(unit="s", source="williams2009roofline", family=PARTS)
+def PART_shared_memory_time(PART_busy_time):
+    """Time of the PART limited by scratchpad traffic, for one microbatch."""
+    return at(PART_busy_time, resource="shared_memory")
+
+
+@formula(unit="s", source="williams2009roofline", family=PARTS)
+def PART_l2_time(PART_busy_time):
+    """Time of the PART limited by the cache bandwidth, for one microbatch."""
+    return at(PART_busy_time, resource="l2")
+
+
+@formula(unit="s", source="williams2009roofline", family=PARTS)
+def PART_hbm_time(PART_busy_time):
+    """Time of the PART limited by the memory bandwidth, for one microbatch."""
+    return at(PART_busy_time, resource="hbm")
+
+
+@formula(unit="s", source="williams2009roofline", family=PARTS)
+def PART_launch_time(PART_busy_time):
+    """Time of the PART spent between kernels, for one microbatch."""
+    return at(PART_busy_time, resource="launch")
+
+
+@formula(unit="s", source="guo2025", family=PARTS)
+def PART_time(PART_busy_time, PART_exposed_time):
+    """Time of the PART for one microbatch, forward and backward."""
+    return total(PART_busy_time, "resource") + PART_exposed_time
+
+
+@formula(unit="s", source="korthikanti2022", family=DIRECTIONS)
+def layer_DIRECTION_exposed_time(
+    layer_DIRECTION_exposed_tp_time,
+    layer_DIRECTION_exposed_cp_time,
+    layer_DIRECTION_exposed_ep_time,
+    layer_DIRECTION_exposed_host_time,
+):
+    """Communication and launches that one layer's DIRECTION pass waits for, for one microbatch."""
+    waits = layer_DIRECTION_exposed_tp_time + layer_DIRECTION_exposed_cp_time + layer_DIRECTION_exposed_ep_time
+    return waits + layer_DIRECTION_exposed_host_time
+
+
+@formula(unit="s", source="korthikanti2022", family=DIRECTIONS)
+def embedding_DIRECTION_exposed_time(embedding_DIRECTION_exposed_tp_time):
+    """Communication that the DIRECTION pass of the embedding waits for, for one microbatch."""
+    return embedding_DIRECTION_exposed_tp_time
+
+
+@formula(unit="s", source="korthikanti2022", family=DIRECTIONS)
+def head_DIRECTION_exposed_time(
+    head_DIRECTION_exposed_tp_time, mtp_layers, layer_DIRECTION_exposed_cp_time, layer_DIRECTION_exposed_ep_time
+):
+    """Communication that the DIRECTION pass of the head waits for, for one microbatch."""
+    modules = layer_DIRECTION_exposed_cp_time + layer_DIRECTION_exposed_ep_time
+    return head_DIRECTION_exposed_tp_time + mtp_layers * modules
+
+
+@formula(unit="s", source="korthikanti2022", family=PARTS)
+def PART_exposed_time(PART_forward_exposed_time, PART_backward_exposed_time):
+    """Communication and launches that the PART waits for, for one microbatch."""
+    return PART_forward_exposed_time + PART_backward_exposed_time
+
+
+@formula(unit="s", source="korthikanti2022", family=PARTS)
+def PART_forward_kernel_time(PART_phase_time):
+    """Kernel time of the forward pass of the PART for one microbatch."""
+    return total(at(PART_phase_time, phase="forward"), "resource")
+
+
+@formula(unit="s", source="korthikanti2022", family=PARTS)
+def PART_backward_kernel_time(PART_phase_time, PART_forward_kernel_time):
+    """Kernel time of the backward pass of the PART for one microbatch, nothing recomputed."""
+    return total(total(PART_phase_time, "phase"), "resource") - PART_forward_kernel_time
+
+
+@formula(unit="s", source="korthikanti2022")
+def layer_recompute_kernel_time(layer_recompute_time):
+    """Kernel time of what one layer computes again for one microbatch."""
+    return total(layer_recompute_time, "resource")
+
+
+@formula(unit="s", source="korthikanti2022")
+def embedding_recompute_kernel_time():
+    """Kernel time of what the embedding computes again: nothing."""
+    return 0.0
+
+
+@formula(unit="s", source="korthikanti2022")
+def head_recompute_kernel_time(mtp_layers, layer_recompute_kernel_time):
+    """Kernel time of what the head computes again for one microbatch: only layers that predict further tokens."""
+    return mtp_layers * layer_recompute_kernel_time
+
+
+@formula(unit="s", source="korthikanti2022", family=PARTS)
+def PART_forward_time(PART_forward_kernel_time, PART_forward_exposed_time):
+    """Forward time of the PART for one microbatch."""
+    return PART_forward_kernel_time + PART_forward_exposed_time
+
+
+@formula(unit="s", source="korthikanti2022", family=PARTS)
+def PART_backward_time(PART_time, PART_forward_time):
+    """Backward time of the PART for one microbatch, recomputation included."""
+    return PART_time - PART_forward_time
+
+
+@formula(unit="s", source="qi2024zerobubble", family=PARTS)
+def PART_weight_gradient_time(PART_phase_time):
+    """Time of the weight gradients of the PART for one microbatch: the work that zero-bubble schedules put off."""
+    return total(at(PART_phase_time, phase="weight_gradient"), "resource")
+
+
+@formula(unit="s", source="qi2024zerobubble", family=PARTS)
+def PART_input_gradient_time(PART_backward_time, PART_weight_gradient_time):
+    """Time of the backward pass of the PART for one microbatch that the stage before waits for, with recomputation."""
+    return PART_backward_time - PART_weight_gradient_time

@@ -1,0 +1,1 @@
+"""Transformers: parameters, work, attention and mixtures of experts."""

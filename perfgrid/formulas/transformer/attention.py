@@ -1,0 +1,136 @@
+"""Attention: the shapes of its unfused products, and which kernels run. The fused kernel is in `flash`.
+
+Unfused products compute the whole score matrix, whatever part of it is masked.
+"""
+
+from perfgrid.engine import xp
+from perfgrid.engine.registry import formula
+
+from ..axes import only, table
+
+# ---- heads ----------------------------------------------------------------------------------------------------------
+
+
+@formula(unit="1", source="shoeybi2019megatron")
+def rank_heads(microbatch, rank_query_width, query_head_width):
+    """Query heads of one microbatch on one rank, over all its sequences."""
+    return microbatch * rank_query_width / query_head_width
+
+
+@formula(unit="1", source="ainslie2023gqa")
+def rank_key_value_heads(microbatch, rank_key_heads):
+    """Key heads of one microbatch on one rank, over all its sequences."""
+    return microbatch * rank_key_heads
+
+
+# ---- masks ----------------------------------------------------------------------------------------------------------
+
+
+@formula(unit="1", source="beltagy2020longformer")
+def windowed_layers_fraction(window, window_layers, layers):
+    """Part of the layers that attend in a sliding window: all of them where the model states a window only."""
+    return xp.where(window > 0, xp.where(window_layers > 0, window_layers, layers) / layers, 0.0)
+
+
+@formula(unit="1", source="beltagy2020longformer")
+def mask_share(windowed_layers_fraction):
+    """Part of the layers, by mask."""
+    return table("mask", whole=1 - windowed_layers_fraction, window=windowed_layers_fraction)
+
+
+@formula(unit="1", source="krell2021packing")
+def attended_span(sequence_length, document_length, document_variation):
+    """Length of equal documents that have as many scores as those packed into a sequence; without any the sequence.
+
+    Scores grow with the square of a document's length l: documents of mean length L and coefficient of variation v have
+    as many per token as documents of length E[l²]/E[l] = L·(1 + v²).
+    """
+    span = xp.minimum(document_length * (1 + document_variation**2), sequence_length)
+    return xp.where(document_length > 0, span, sequence_length)
+
+
+@formula(unit="1", source="krell2021packing")
+def attended_documents(sequence_length, attended_span):
+    """Documents of that length in one sequence."""
+    return sequence_length / attended_span
+
+
+@formula(unit="1", source="beltagy2020longformer")
+def mask_window(attended_span, window):
+    """Tokens on one side that a token may attend to, by mask."""
+    return table("mask", whole=attended_span, window=window)
+
+
+# ---- unfused products (`core` in the family of `gemm`) --------------------------------------------------------------
+
+
+@formula(unit="1", source="korthikanti2022")
+def core_rows(sequence_length):
+    """Rows of the results of the unfused products of one head."""
+    return sequence_length
+
+
+@formula(unit="1", source="korthikanti2022")
+def core_columns(sequence_length, query_head_width, value_head_width):
+    """Columns of the results of the unfused products of one head, by phase and attention_kernel.
+
+    Score: S[s,s] = Q·Kᵀ, dQ[s,d], dK[s,d]. Context: O[s,d] = P·V, dP[s,s], dV[s,d].
+    """
+    s, q, v = sequence_length, query_head_width, value_head_width
+    score = table("phase", forward=s, input_gradient=q, weight_gradient=q)
+    context = table("phase", forward=v, input_gradient=s, weight_gradient=v)
+    return table("attention_kernel", score=score, context=context)
+
+
+@formula(unit="1", source="korthikanti2022")
+def core_depth(sequence_length, query_head_width, value_head_width):
+    """Summed-over length of the unfused products of one head, by phase and attention_kernel."""
+    s, q, v = sequence_length, query_head_width, value_head_width
+    score = table("phase", forward=q, input_gradient=s, weight_gradient=s)
+    context = table("phase", forward=s, input_gradient=v, weight_gradient=s)
+    return table("attention_kernel", score=score, context=context)
+
+
+@formula(unit="1", source="korthikanti2022")
+def core_batch(rank_heads):
+    """Unfused products that one kernel computes: one per head."""
+    return rank_heads
+
+
+@formula(unit="byte", source="korthikanti2022")
+def core_operand_size(activation_size):
+    """Bytes of one operand element of the unfused products."""
+    return activation_size
+
+
+@formula(unit="byte", source="korthikanti2022")
+def core_result_size(activation_size):
+    """Bytes that the unfused products write per element."""
+    return activation_size
+
+
+@formula(unit="FLOP/s", source="stas2025ml")
+def core_matrix_rate(unquantised_matrix_rate):
+    """Rate that large unfused products reach."""
+    return unquantised_matrix_rate
+
+
+# ---- which kernels run ----------------------------------------------------------------------------------------------
+
+
+@formula(unit="1", source="dao2022flash")
+def unfused(flash_attention):
+    """1 where the scores are computed by separate kernels, 0 with the fused one."""
+    return xp.where(flash_attention, 0.0, 1.0)
+
+
+@formula(unit="1", source="dao2022flash")
+def core_kernels(unfused):
+    """How often each unfused product runs in one layer, by attention_kernel."""
+    return unfused * only("attention_kernel", "score", "context")
+
+
+@formula(unit="1", source="dao2022flash")
+def core_streams(unfused):
+    """How often the separate softmax runs in one layer, by stream_kernel."""
+    return unfused * only("stream_kernel", "softmax")

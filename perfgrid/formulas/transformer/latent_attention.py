@@ -1,0 +1,168 @@
+"""Multi-head latent attention in training, not absorbed: keys, values and queries are expanded from narrow latents.
+
+The joint projection of a token down to its latents stands in the place of the query, key and value projection; each
+latent is normalised and then projected up to the heads. Tensor-parallel ranks split the heads, so the latents and the
+weights that make them are replicated. With sequence parallelism each rank makes the latents of its own tokens, and the
+narrow latents are what is gathered (Megatron-LM). The sum of the gradients of replicated weights over these ranks, once
+per step, is left out as it is for norms.
+
+Where queries are not compressed (DeepSeek-V2-Lite) they come straight from the layer's input, which is gathered then.
+"""
+
+from perfgrid.engine import xp
+from perfgrid.engine.registry import formula
+
+from ..axes import only
+from ..fabric.collectives import gathered_share
+
+# ---- widths ---------------------------------------------------------------------------------------------------------
+
+
+@formula(unit="1", source="deepseek2024v2")
+def latent_attention(kv_lora_rank):
+    """1 where keys and values are expanded from a latent, 0 where they are projected directly."""
+    return xp.where(kv_lora_rank > 0, 1.0, 0.0)
+
+
+@formula(unit="1", source="deepseek2024v2")
+def compressed_queries(latent_attention, q_lora_rank):
+    """1 where queries are expanded from a latent as well, otherwise 0."""
+    return latent_attention * xp.where(q_lora_rank > 0, 1.0, 0.0)
+
+
+@formula(unit="1", source="deepseek2024v2")
+def latent_width(latent_attention, q_lora_rank, kv_lora_rank):
+    """Width of the latents of one token: of queries, and of keys with values; 0 without latent attention."""
+    return latent_attention * (q_lora_rank + kv_lora_rank)
+
+
+@formula(unit="1", source="deepseek2024v2")
+def shared_key_width(latent_attention, qk_rope_head_dim):
+    """Width of the rotary part of a key, which all heads share, beside the latents; 0 without latent attention."""
+    return latent_attention * qk_rope_head_dim
+
+
+@formula(unit="1", source="deepseek2024v2")
+def rank_expanded_width(latent_attention, heads, tp, qk_nope_head_dim, v_head_dim):
+    """Width of keys (without their rotary part) and values of one rank, expanded from their latent."""
+    return latent_attention * heads / tp * (qk_nope_head_dim + v_head_dim)
+
+
+@formula(unit="1", source="deepseek2024v2")
+def rank_qkv_width(
+    rank_query_width,
+    rank_key_width,
+    rank_value_width,
+    latent_attention,
+    compressed_queries,
+    latent_width,
+    shared_key_width,
+):
+    """Columns of the first product of attention on one rank: queries, keys, values, or what they are expanded from."""
+    full = rank_query_width + rank_key_width + rank_value_width
+    latent = latent_width + shared_key_width + (1 - compressed_queries) * rank_query_width
+    return xp.where(latent_attention > 0, latent, full)
+
+
+@formula(unit="1", source="nvidia2026latent")
+def qkv_tokens(microbatch_tokens, sharded_tokens, compressed_queries):
+    """Tokens that the first product of attention sees on one rank: with replicated weights only the rank's own."""
+    return xp.where(compressed_queries > 0, sharded_tokens, microbatch_tokens)
+
+
+# ---- kernels --------------------------------------------------------------------------------------------------------
+
+
+@formula(unit="1", source="deepseek2024v2")
+def latent_gemms(latent_attention, compressed_queries):
+    """How often the projections up from latents run in one layer, by gemm_kernel."""
+    queries, keys = only("gemm_kernel", "query_up"), only("gemm_kernel", "key_value_up")
+    return compressed_queries * queries + latent_attention * keys
+
+
+@formula(unit="1", source="nvidia2026latent")
+def rotary_width(rank_query_width, rank_key_width, rank_value_width, latent_attention, heads, tp, qk_rope_head_dim):
+    """Elements of one token that the rotary kernels handle on one rank: queries and keys.
+
+    With latent attention the rotary part of each query, and all of the keys and values: they are put together from
+    their parts on the way.
+    """
+    latent = heads / tp * qk_rope_head_dim + rank_key_width + rank_value_width
+    return xp.where(latent_attention > 0, latent, rank_query_width + rank_key_width)
+
+
+@formula(unit="1", source="deepseek2024v2")
+def latent_expansion_flops(latent_attention, compressed_queries, heads, query_width, q_lora_rank, kv_lora_rank,
+                           qk_nope_head_dim, v_head_dim):  # fmt: skip
+    """FLOPs per token of the projections up from latents of one layer."""
+    queries = compressed_queries * q_lora_rank * query_width
+    keys = latent_attention * kv_lora_rank * heads * (qk_nope_head_dim + v_head_dim)
+    return 2 * (queries + keys)
+
+
+# ---- communication --------------------------------------------------------------------------------------------------
+
+
+@formula(unit="1", source="nvidia2026latent")
+def latent(tp):
+    """Ranks that exchange latents: the tensor-parallel ones."""
+    return tp
+
+
+@formula(unit="byte", source="nvidia2026latent")
+def latent_message(microbatch_tokens, hidden_size, latent_width, shared_key_width, compressed_queries, activation_size):
+    """Inputs of attention's first column-parallel products for one microbatch: the latents, or the layer's input."""
+    width = xp.where(compressed_queries > 0, latent_width + shared_key_width, hidden_size)
+    return microbatch_tokens * width * activation_size
+
+
+@formula(unit="s", source="nvidia2026latent")
+def attention_gathering_time(tp_gathering_time, latent_gather_time, compressed_queries, sequence_parallel):
+    """Time to gather the input of attention's column-parallel products: the latents, or the layer's input."""
+    latents = xp.where(sequence_parallel, latent_gather_time, 0.0)
+    return xp.where(compressed_queries > 0, latents, tp_gathering_time)
+
+
+@formula(unit="s", source="nvidia2026latent")
+def attention_reduction_time(
+    tp_reduction_time, latent_gather_time, latent_all_reduce_time, compressed_queries, sequence_parallel
+):
+    """Time to add partial input gradients of attention's column-parallel products: of latents, or of the input."""
+    latents = xp.where(sequence_parallel, latent_gather_time, latent_all_reduce_time)
+    return xp.where(compressed_queries > 0, latents, tp_reduction_time)
+
+
+@formula(unit="byte", source="nvidia2026latent")
+def latent_saved_bytes(
+    compressed_queries,
+    attention_tp_blocks,
+    layer_recomputed,
+    latents_recomputed,
+    sequence_parallel,
+    tp,
+    tp_message,
+    latent_message,
+):
+    """Bytes that one device sends less for one layer and microbatch because latents are narrower than its input.
+
+    Where they are gathered (forward, recomputed, for weight gradients) and where their gradients are added up.
+    """
+    passes = xp.where(sequence_parallel, 3 + layer_recomputed + latents_recomputed, 2.0)
+    narrower = gathered_share(tp) * (tp_message - latent_message)
+    return compressed_queries * attention_tp_blocks * passes * narrower
+
+
+# ---- memory ---------------------------------------------------------------------------------------------------------
+
+
+@formula(unit="byte", source="deepseek2024v2")
+def expanded_activations(microbatch_tokens, rank_query_width, rank_key_width, rank_value_width, activation_size):
+    """Queries, keys and values of one layer and microbatch."""
+    return microbatch_tokens * (rank_query_width + rank_key_width + rank_value_width) * activation_size
+
+
+@formula(unit="byte", source="deepseek2024v2")
+def latent_activations(sharded_tokens, latent_width, latents_dropped, activation_size):
+    """Latents of one layer and microbatch: as projected, and normalised unless that is computed again."""
+    normalised = latent_width * (1 - latents_dropped)
+    return sharded_tokens * (latent_width + normalised) * activation_size

@@ -1,0 +1,327 @@
+"""Mixtures of experts: what one rank computes, moves and keeps for the experts of a layer, and what divides what.
+
+A token's router chooses some of many experts. ``etp`` ranks share every expert (its width is split as in tensor
+parallelism), ``ep`` ranks divide the experts among them, and with sequence parallelism every tensor-parallel rank
+routes its own part of the tokens (`sharded_tokens`); attention and experts factor the same ranks in two ways (Liu
+2025). A rank therefore receives the choices of etp·ep ranks for 1/ep of the experts. Its experts are one grouped
+product; router and shared experts stand among the products of `gemm`. What a layer with experts needs is counted by its
+share of all layers (`moe_share`). Left out are the gradients of expert biases, which the products of the backward pass
+add up on their way.
+"""
+
+from perfgrid.engine import xp
+from perfgrid.engine.registry import constraint, formula
+
+from ..axes import only, table, total
+from ..kernels.roofline import roofline_shares
+
+# ---- rows of the experts of one rank --------------------------------------------------------------------------------
+
+
+@formula(unit="1", source="fedus2022switch")
+def largest_expert_load(experts, experts_per_token, ep):
+    """What the fullest rank may receive at most, over the mean: every token that visits any of its experts."""
+    return xp.maximum(xp.minimum(ep, experts / xp.maximum(experts_per_token, 1.0)), 1.0)
+
+
+@formula(unit="1", source="fedus2022switch")
+def expert_load(expert_imbalance, capacity_factor, largest_expert_load, experts, experts_per_token):
+    """Rows of the fullest rank over their mean: all wait for it; with a capacity all ranks are padded to it (eq. 3)."""
+    most = xp.maximum(experts / xp.maximum(experts_per_token, 1.0), 1.0)
+    padded = xp.minimum(capacity_factor, most)
+    return xp.where(capacity_factor > 0, padded, xp.minimum(expert_imbalance, largest_expert_load))
+
+
+@formula(unit="1", source="fedus2022switch")
+def uneven_load(expert_load, capacity_factor):
+    """Rows that the fullest rank processes over those of the mean rank: 1 where all are padded to a capacity.
+
+    Time is that of the fullest rank; energy, of all ranks together, is that of the mean one.
+    """
+    return xp.where(capacity_factor > 0, 1.0, expert_load)
+
+
+@formula(unit="1", source="liu2025folding")
+def routed_rows(sharded_tokens, experts_per_token):
+    """Copies of its tokens that one rank sends to experts: one for each choice."""
+    return sharded_tokens * experts_per_token
+
+
+@formula(unit="1", source="liu2025folding")
+def rank_expert_rows(routed_rows, etp, expert_load):
+    """Rows that the experts of the fullest rank process together: those that its etp ranks received, gathered."""
+    return routed_rows * etp * expert_load
+
+
+@formula(unit="1", source="lepikhin2021gshard")
+def rank_experts(experts, ep):
+    """Routed experts of one rank."""
+    return experts / ep
+
+
+@formula(unit="1", source="liu2025folding")
+def rank_expert_ffn_size(expert_ffn_size, etp):
+    """Inner width of one expert on one rank."""
+    return expert_ffn_size / etp
+
+
+@formula(unit="1", source="dai2024deepseekmoe")
+def rank_shared_ffn_size(shared_experts, expert_ffn_size, tp):
+    """Inner width of all shared experts together on one tensor-parallel rank."""
+    return shared_experts * expert_ffn_size / tp
+
+
+# ---- grouped products (see `gemm` for what is made of their shapes) -------------------------------------------------
+
+
+@formula(unit="1", source="gale2023megablocks")
+def grouped_batch(rank_experts):
+    """Products that one grouped kernel computes: one for each expert of the rank."""
+    return xp.maximum(rank_experts, 1.0)
+
+
+@formula(unit="1", source="gale2023megablocks")
+def grouped_tokens(rank_expert_rows, grouped_batch):
+    """Rows of one expert's forward product, where the rows of a rank spread evenly over its experts."""
+    return xp.maximum(rank_expert_rows / grouped_batch, 1.0)
+
+
+@formula(unit="1", source="shazeer2020glu")
+def grouped_outputs(hidden_size, rank_expert_ffn_size, ffn_input_matrices):
+    """Output columns of each expert's forward product on one rank, by grouped_gemm_kernel."""
+    up = xp.maximum(rank_expert_ffn_size, 1.0) * ffn_input_matrices
+    return table("grouped_gemm_kernel", expert_up=up, expert_down=hidden_size)
+
+
+@formula(unit="1", source="shazeer2020glu")
+def grouped_inputs(hidden_size, rank_expert_ffn_size):
+    """Depth of each expert's forward product on one rank, by grouped_gemm_kernel."""
+    return table("grouped_gemm_kernel", expert_up=hidden_size, expert_down=xp.maximum(rank_expert_ffn_size, 1.0))
+
+
+@formula(unit="byte", source="micikevicius2022fp8")
+def grouped_operand_size(operand_size):
+    """Bytes of one operand element of the products of experts."""
+    return operand_size
+
+
+@formula(unit="FLOP/s", source="stas2025ml")
+def grouped_matrix_rate(matrix_rate, library_efficiency):
+    """Rate that large products of experts reach."""
+    return library_efficiency * matrix_rate
+
+
+# ---- streaming kernels ----------------------------------------------------------------------------------------------
+
+
+@formula(unit="1", source="nvidia2026moe")
+def expert_stream_elements(sharded_tokens, experts, routed_rows, hidden_size, rank_expert_rows, rank_expert_ffn_size):
+    """Elements that each streaming kernel of the experts processes on one rank, by expert_stream_kernel.
+
+    Scores of the router; copies of the tokens in the order of their destinations, and of the received ones in the order
+    of the experts; inputs of the activation function.
+    """
+    return table(
+        "expert_stream_kernel",
+        routing=sharded_tokens * experts,
+        permute=routed_rows * hidden_size,
+        sort=rank_expert_rows * hidden_size,
+        unpermute=routed_rows * hidden_size,
+        expert_activation=rank_expert_rows * rank_expert_ffn_size,
+    )
+
+
+@formula(unit="byte", source="nvidia2026moe")
+def expert_stream_sizes(activation_size, float32_size, mask_size, ffn_input_matrices, experts_per_token):
+    """Bytes read and written per element, by phase and expert_stream_kernel.
+
+    Routing in single precision: softmax, choice of the best, map of choices and their probabilities, balancing loss. A
+    copy is read and written; the copies of a token are added up where they return, forward and backward.
+    """
+    a, f = activation_size, float32_size
+    added_up = a * (1 + 1 / xp.maximum(experts_per_token, 1.0))
+    forward = table(
+        "expert_stream_kernel",
+        routing=5 * f + 2 * mask_size,
+        permute=2 * a,
+        sort=2 * a,
+        unpermute=added_up,
+        expert_activation=(ffn_input_matrices + 1) * a,
+    )
+    backward = table(
+        "expert_stream_kernel",
+        routing=3 * f,
+        permute=added_up,
+        sort=2 * a,
+        unpermute=2 * a,
+        expert_activation=(2 * ffn_input_matrices + 1) * a,
+    )
+    return table("phase", forward=forward, input_gradient=backward, weight_gradient=0.0)
+
+
+@formula(unit="1", source="ivanov2021data")
+def expert_stream_operations():
+    """Vector operations per element, by phase and expert_stream_kernel (see `stream_operations`)."""
+    forward = table("expert_stream_kernel", routing=12.0, permute=0.0, sort=0.0, unpermute=2.0, expert_activation=10.0)
+    backward = table("expert_stream_kernel", routing=6.0, permute=1.0, sort=0.0, unpermute=1.0, expert_activation=20.0)
+    return table("phase", forward=forward, input_gradient=backward, weight_gradient=0.0)
+
+
+@formula(unit="1", source="dai2024deepseekmoe")
+def layer_grouped_gemms(moe_share):
+    """How often each product of experts runs in the mean layer, by grouped_gemm_kernel."""
+    return moe_share * only("grouped_gemm_kernel", "expert_up", "expert_down")
+
+
+@formula(unit="1", source="nvidia2026moe")
+def layer_expert_streams(moe_share, rank_experts, ep, etp, ep_direct):
+    """How often each streaming kernel of the experts runs in the mean layer, by expert_stream_kernel.
+
+    What arrives source by source is sorted by expert, and back again: needless on one rank, with one expert, or where
+    the exchange itself delivers in that order.
+    """
+    sorts = xp.where((rank_experts > 1) & (ep * etp > 1), 2 * ep_direct, 0.0)
+    return moe_share * table(
+        "expert_stream_kernel", routing=1.0, permute=1.0, sort=sorts, unpermute=1.0, expert_activation=1.0
+    )
+
+
+@formula(unit="s", source="williams2009roofline")
+def expert_stream_time(
+    expert_stream_elements,
+    expert_stream_operations,
+    expert_stream_sizes,
+    vector_rate,
+    achieved_hbm_bandwidth,
+    launch_overhead,
+):
+    """Time of each streaming kernel of the experts by resource, phase and expert_stream_kernel."""
+    return roofline_shares(
+        arithmetic=expert_stream_elements * expert_stream_operations / vector_rate,
+        hbm=expert_stream_elements * expert_stream_sizes / achieved_hbm_bandwidth,
+        launch=launch_overhead * only("phase", "forward", "input_gradient"),
+    )
+
+
+@formula(unit="s", source="williams2009roofline")
+def expert_cast_time(rank_expert_rows, hidden_size, cast_size, achieved_hbm_bandwidth, launch_overhead):
+    """Time to convert the inputs of the experts and the gradients of their results to 8 bits, by resource and phase."""
+    phases = only("phase", "forward", "input_gradient")
+    traffic = rank_expert_rows * hidden_size * cast_size / achieved_hbm_bandwidth
+    launches = xp.where(cast_size > 0, launch_overhead, 0.0)
+    return phases * (traffic * only("resource", "hbm") + launches * only("resource", "launch"))
+
+
+@formula(unit="s", source="gale2023megablocks")
+def expert_busy_time(
+    grouped_time, layer_grouped_gemms, expert_stream_time, layer_expert_streams, expert_cast_time, moe_share
+):
+    """Kernel time of routing and routed experts of the mean layer, by resource and phase."""
+    return (
+        total(grouped_time * layer_grouped_gemms, "grouped_gemm_kernel")
+        + total(expert_stream_time * layer_expert_streams, "expert_stream_kernel")
+        + moe_share * expert_cast_time
+    )
+
+
+# ---- activations of one rank -------------------------------------------------------------------------
+
+
+@formula(unit="byte", source="korthikanti2022")
+def expert_layer_activations(
+    sharded_tokens,
+    microbatch_tokens,
+    experts,
+    hidden_size,
+    rank_expert_rows,
+    rank_expert_ffn_size,
+    rank_shared_ffn_size,
+    ffn_input_matrices,
+    activation_size,
+    float32_size,
+):
+    """Feed-forward activations of one layer with experts and microbatch kept for the backward pass.
+
+    The scores of the router; of every row that reaches the rank its copy and the inputs of the activation function and
+    of the second matrix; the same inputs of the shared experts.
+    """
+    inner = ffn_input_matrices + 1
+    routed = rank_expert_rows * (hidden_size + rank_expert_ffn_size * inner)
+    shared = microbatch_tokens * rank_shared_ffn_size * inner
+    return (routed + shared) * activation_size + sharded_tokens * experts * float32_size
+
+
+@formula(unit="byte", source="nvidia2026moe")
+def expert_buffers(routed_rows, rank_expert_rows, hidden_size, activation_size, ep, etp, experts):
+    """Space of one exchange with experts: the copies that a rank sends, and those that it receives or gathers."""
+    buffers = (routed_rows + rank_expert_rows) * hidden_size * activation_size
+    return xp.where((ep * etp > 1) & (experts > 0), buffers, 0.0)
+
+
+# ---- what divides what ----------------------------------------------------------------------------------------------
+
+
+@constraint(kind="illegal", reason="expert-parallel ranks do not divide the experts", source="lepikhin2021gshard")
+def experts_divide(experts, ep):
+    """Every expert-parallel rank has the same number of experts."""
+    return experts % ep == 0
+
+
+@constraint(
+    kind="illegal",
+    reason="the tensor-parallel ranks of an expert do not divide its width",
+    source="liu2025folding",
+)
+def expert_width_divides(expert_ffn_size, etp):
+    """Every tensor-parallel rank of an expert has the same part of its width."""
+    return expert_ffn_size % etp == 0
+
+
+@constraint(
+    kind="illegal",
+    reason="tensor-parallel ranks do not divide the width of the shared experts",
+    source="liu2025folding",
+)
+def shared_width_divides(shared_experts, expert_ffn_size, tp):
+    """Every tensor-parallel rank has the same part of the shared experts."""
+    return (shared_experts * expert_ffn_size) % tp == 0
+
+
+@constraint(
+    kind="illegal",
+    reason="a mixture of experts with tensor parallelism needs sequence parallelism: without it every rank would route "
+    "the same tokens",
+    source="nvidia2026moe",
+)
+def experts_need_sequence_parallel(experts, tp, sequence_parallel):
+    """Tensor-parallel ranks route different tokens."""
+    return (experts == 0) | (tp == 1) | sequence_parallel
+
+
+@constraint(
+    kind="illegal", reason="a token visits at least one expert and no more than there are", source="fedus2022switch"
+)
+def choices_suffice(experts, experts_per_token, groups, groups_per_token):
+    """The experts of one token are different ones, in the groups that it may visit."""
+    within = xp.where(groups > 0, experts * groups_per_token / xp.maximum(groups, 1.0), experts)
+    return (experts == 0) | ((experts_per_token >= 1) & (experts_per_token <= within))
+
+
+@constraint(
+    kind="illegal", reason="a parallel block (feed-forward beside attention) with experts is not expressed",
+    source="chowdhery2022palm",
+)  # fmt: skip
+def experts_follow_attention(experts, parallel_block):
+    """Experts read what attention has written."""
+    return xp.logical_not(parallel_block) | (experts == 0)
+
+
+@constraint(
+    kind="exceeds",
+    reason="the fullest experts receive more tokens than their capacity holds: some are dropped",
+    source="fedus2022switch",
+)
+def capacity_suffices(capacity_factor, expert_imbalance, largest_expert_load):
+    """No token is dropped."""
+    needed = xp.minimum(expert_imbalance, largest_expert_load)
+    return (capacity_factor == 0) | (capacity_factor >= needed)

@@ -1,0 +1,1 @@
+"""The best design by gradients: input, problem, search and door."""

@@ -1,0 +1,229 @@
+"""The best design over continuous quantities, together with every discrete choice; the front between two objectives."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from perfgrid.engine.errors import PerfgridError
+from perfgrid.engine.lockstep import optimality
+from perfgrid.engine.smooth import Sloped, value_of
+from perfgrid.optimizer.input import Knobs, limits, parts, unit_of_quantity
+from perfgrid.optimizer.problem import Problem
+from perfgrid.optimizer.search import KEPT, Found, best_found
+from perfgrid.study.study import Study
+
+UNEXPLAINED = 1e-2  # residual from which multipliers are not told
+
+
+def optimize(
+    study: Study,
+    minimize: str | None = None,
+    maximize: str | None = None,
+    over: Sequence[str] | Mapping[str, Sequence[Any]] | None = None,
+    subject_to: Sequence[str] | str | None = None,
+    choose: Sequence[str] | str | None = None,
+    starts: int = 4,
+    seed: int = 0,
+) -> xr.Dataset:
+    """The design that minimises (or maximises) an output within limits, for every label of the axes not in ``choose``.
+
+    ``over`` names the free quantities, with [low, high] where it is a mapping; without, bounds are those of the study's
+    axis of that name or of the catalog. ``subject_to`` are limits such as ``"die_area < 800 mm^2"``; the constraints of
+    the study hold as well. What is not stated comes from ``[optimize]`` of the study, ``choose`` (axes along which the
+    best label is taken) from ``[best]`` if need be. With ``[[workloads]]`` the weighted sum of the objective is
+    optimised, each workload with the best layout of its own.
+
+    The result lies on the other axes: ``objective``; every free quantity and output by name (``workload.output``); the
+    layout; ``slack`` and ``shadow_price`` along ``constraint`` (the elasticity of the objective to loosening a limit),
+    ``pull`` along ``knob`` (the same of the bound at which a quantity ends; both NaN where the search ended on a step
+    of the model, with a residual above 0.01), ``kkt_residual``, ``feasible``; ``trace`` along ``step``; the number of
+    model evaluations as an attribute, every slope counted as one. Raises PerfgridError
+    for unknown names, for quantities without bounds or derivative, and where no design keeps the limits.
+    """
+    problem = problem_of(study, minimize, maximize, over, subject_to, choose)
+    groups = np.arange(problem.groups)
+    found = best_found(problem, groups, np.tile([x.bound for x in problem.limits], (problem.groups, 1)), starts, seed)
+    if (found.broken > KEPT).all():
+        raise PerfgridError(nothing_kept(study, problem, found))
+    return described(study, problem, found)
+
+
+def front(
+    study: Study,
+    against: str,
+    points: int = 8,
+    minimize: str | None = None,
+    maximize: str | None = None,
+    over: Sequence[str] | Mapping[str, Sequence[Any]] | None = None,
+    subject_to: Sequence[str] | str | None = None,
+    choose: Sequence[str] | str | None = None,
+    starts: int = 4,
+    seed: int = 0,
+) -> xr.Dataset:
+    """The best values of an objective against a second output that should be small, from one's best to the other's.
+
+    At every point of the front the objective is optimised with the second output limited (epsilon constraint), the
+    limits evenly spaced by factor; the result is that of `optimize` with an axis ``point``. Raises PerfgridError alike.
+    """
+    stated = study.file.optimize
+    texts = subject_to if subject_to is not None else stated.subject_to if stated is not None else []
+    texts = [texts] if isinstance(texts, str) else list(texts)
+    other = optimize(study, against, None, over, texts, choose, starts, seed)
+    problem = problem_of(study, minimize, maximize, over, [*texts, f"{against} < 1e300"], choose)
+    last = [i for i, x in enumerate(problem.limits) if x.bound == 1e300]
+    fixed = np.tile([x.bound for x in problem.limits], (problem.groups, 1))
+    groups = np.arange(problem.groups)
+    free = best_found(problem, groups, fixed, starts, seed)
+    ends = np.ravel(other["objective"].values), second_of(problem, free)
+    low, high = np.minimum(*ends), np.maximum(*ends)
+    if not (low > 0).all():
+        raise PerfgridError(f"{study.name}: a front needs a second output above zero, found {low.min():g} of {against}")
+    steps = np.linspace(0, 1, points)
+    limit = low[:, None] * (high / low)[:, None] ** steps * (1 + 1e-4)
+    bounds = np.repeat(fixed, points, axis=0)
+    bounds[:, last] = limit.reshape(-1, 1)
+    found = best_found(problem, np.repeat(groups, points), bounds, starts, seed)
+    result = described(study, problem, found, points)
+    names = [str(name).replace("< 1e300", "< limit") for name in result["constraint"].values]
+    result = result.assign_coords(constraint=names)
+    return result.assign_coords(
+        limit=((*problem.parts[0].groups, "point"), limit.reshape(*problem.group_sizes, points))
+    )
+
+
+def second_of(problem: Problem, found: Found) -> np.ndarray:
+    """The output of the last limit, of all workloads together, at designs."""
+    values, total = problem.knobs.values(list(found.points.T)), 0.0
+    for number, part in enumerate(problem.parts):
+        rows = part.rows(found.batch.group, found.layout[:, number])
+        free = {q: _plain_dual(values[q]) for q in problem.knobs.quantities if q in part.leaves}
+        numbers, _, _ = part.single(free, part.gathered(rows), {}, 0.0)
+        total = total + value_of(numbers[part.limits[-1].quantity]) * np.ones(len(found.points))
+    return np.asarray(total)
+
+
+def problem_of(
+    study: Study,
+    minimize: str | None = None,
+    maximize: str | None = None,
+    over: Sequence[str] | Mapping[str, Sequence[Any]] | None = None,
+    subject_to: Sequence[str] | str | None = None,
+    choose: Sequence[str] | str | None = None,
+) -> Problem:
+    """The problem of arguments like those of `optimize`, checked."""
+    stated = study.file.optimize
+    if minimize is None and maximize is None and stated is not None:
+        minimize, maximize = stated.minimize, stated.maximize
+    if (minimize is None) == (maximize is None):
+        raise PerfgridError(f"{study.name}: give either minimize or maximize, here or in [optimize]")
+    if over is None:
+        over = stated.over if stated is not None else []
+    if subject_to is None:
+        subject_to = stated.subject_to if stated is not None else []
+    if choose is None and stated is not None:
+        choose = stated.choose
+    if choose is None and study.file.best is not None:
+        choose = study.file.best.over
+    choose = [choose] if isinstance(choose, str) else list(choose or ())
+    studies = parts(study)
+    known = {a.name for one, _ in studies.values() for a in one.space.axes}
+    for axis in choose:
+        if axis not in known:
+            raise PerfgridError(f"{study.name}: choose names {axis!r}, which is no axis of it")
+    first = next(iter(studies.values()))[0]
+    knobs = Knobs(first, over)
+    texts = [subject_to] if isinstance(subject_to, str) else list(subject_to)
+    held = limits({name: one for name, (one, _) in studies.items()}, texts)
+    return Problem(studies, knobs, minimize or maximize or "", maximize is not None, held, choose)
+
+
+# -- what was found ---------------------------------------------------------------------------------------------------
+
+
+def nothing_kept(study: Study, problem: Problem, found: Found) -> str:
+    """The sentence for a search that ended without a design that keeps every limit."""
+    best = int(np.argmin(found.broken))
+    _, slack = problem.slack(found.batch, found.points, 0.0)
+    names = problem.constraint_names()[: slack.shape[1] - len(problem.count_names())]
+    missed = sorted((float(s), n) for s, n in zip(slack[best], names, strict=False) if s < -KEPT)
+    told = "; ".join(f"{name} (missed by {-s:.1%})" for s, name in missed) or "a constraint of the study"
+    return f"{study.name}: no design within the bounds keeps every limit; the nearest one breaks {told}"
+
+
+def described(study: Study, problem: Problem, found: Found, points: int = 0) -> xr.Dataset:
+    """The designs that were found on the axes that are not chosen along, and along ``point`` those of a front."""
+    first, count = problem.parts[0], len(found.points)
+    shape = problem.group_sizes + ((points,) if points else ())
+    groups = first.groups + (("point",) if points else ())
+
+    def on_groups(values: Any) -> tuple[Any, ...]:
+        array = np.array(values)
+        return (*groups, *extra), array.reshape(shape + array.shape[1:])
+
+    extra: tuple[str, ...] = ()
+    named = [problem.knobs.named(p) for p in found.points]
+    data: dict[str, Any] = {}
+    for knob in problem.knobs.knobs:
+        unit = knob.leaf.variable.unit
+        data[knob.name] = (*on_groups([n[knob.name] for n in named]), {"units": unit, "bounds": [knob.low, knob.high]})
+    objective = first.objective
+    data["objective"] = (*on_groups(found.value), {"units": unit_of_quantity(study_of(problem), objective)})
+    data["feasible"] = on_groups(found.broken <= KEPT)
+    scale = np.array([k.span for k in problem.knobs.knobs])
+    explained = [optimality(m.point, m.answer, scale) for m in found.minima]
+    data["kkt_residual"] = on_groups([e.residual for e in explained])
+    told = [1.0 if e.residual < UNEXPLAINED else np.nan for e in explained]  # multipliers explain nothing there
+    names = problem.constraint_names()
+    extra = ("constraint",)
+    data["slack"] = on_groups([m.answer[2] for m in found.minima])
+    sign = -1.0 if problem.maximize else 1.0
+    data["shadow_price"] = on_groups([-sign * e.multipliers * t for e, t in zip(explained, told, strict=True)])
+    extra = ("knob",)
+    data["pull"] = on_groups([-sign * np.abs(e.bounds) * t for e, t in zip(explained, told, strict=True)])
+    extra = ("step",)
+    steps = max(len(m.trace) for m in found.minima)
+    traces = [np.pad(np.array(m.trace), (0, steps - len(m.trace)), mode="edge") for m in found.minima]
+    shown = (lambda t: np.exp(sign * t)) if problem.positive else (lambda t: sign * t * problem.scale)
+    data["trace"] = on_groups([shown(t) for t in traces])
+    extra = ()
+    coordinates: dict[str, Any] = {"constraint": names, "knob": [k.name for k in problem.knobs.knobs]}
+    for name in first.groups:
+        axis = next(a for a in first.space.axes if a.name == name)
+        coordinates[name] = axis.labels
+    values = problem.knobs.values(list(found.points.T))
+    for number, part in enumerate(problem.parts):
+        prefix = f"{part.name}." if part.name else ""
+        rows = part.rows(found.batch.group, found.layout[:, number])
+        free = {q: _plain_dual(values[q]) for q in problem.knobs.quantities if q in part.leaves}
+        numbers, _, rounded = part.single(free, part.gathered(rows), {}, 0.0)
+        for output, value in numbers.items():
+            array = np.broadcast_to(getattr(value, "value", value), (count,))
+            if prefix or output not in data:
+                data[prefix + output] = (*on_groups(array), {"units": unit_of_quantity(part.study, output)})
+        if number == 0:
+            for name, up in part.single.counts.items():
+                exact = np.asarray(getattr(rounded[name], "value", rounded[name]))
+                data.setdefault(name, on_groups(np.ceil(exact - 1e-9) if up else np.floor(exact * (1 + 1e-9))))
+        for axis in part.chosen:
+            labels = [part.labels(row, [axis])[axis] for row in rows]
+            coordinates[prefix + axis] = on_groups(labels)
+    attributes = {
+        "title": study.file.title,
+        "objective": f"{'maximize' if problem.maximize else 'minimize'} {objective}",
+        "evaluations": problem.evaluations,
+        "limits": [x.text for x in problem.limits],
+    }
+    return xr.Dataset(data, coordinates, attributes)
+
+
+def study_of(problem: Problem) -> Study:
+    """The study of the first workload."""
+    return problem.parts[0].study
+
+
+def _plain_dual(value: Any) -> Any:
+    return Sloped(value, np.zeros((0, *np.shape(value))))

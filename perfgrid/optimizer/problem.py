@@ -1,0 +1,309 @@
+"""The designs of an optimisation evaluated: exactly and whole (every layout), or smoothly, one by one, with slopes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import reduce
+from typing import Any
+
+import numpy as np
+
+from perfgrid.engine.errors import PerfgridError, nearest
+from perfgrid.engine.function import FreeFunction, FreePlan, PointFunction, bring, freed
+from perfgrid.engine.lockstep import Answer
+from perfgrid.engine.smooth import Sloped, value_of
+from perfgrid.engine.space import Axis, Space
+from perfgrid.optimizer.input import Knobs, Limit
+from perfgrid.study.study import Study
+
+DESIGN = "design"  # axis of the designs that are evaluated whole at once
+TOGETHER = 32  # designs on it
+CLOSE = 1e-7  # by which limits are kept: the solver meets them to within its own tolerance
+BROKEN = 10.0  # times a broken limit (relative) that a design pays against a better one, when layouts are chosen
+
+
+@dataclass
+class Part:
+    """One workload of an optimisation: its study with the knobs taken out, and what is read of it."""
+
+    name: str
+    study: Study
+    weight: float
+    objective: str
+    limits: list[Limit]
+    knobs: Knobs
+    choose: Sequence[str]
+    groups: tuple[str, ...] = ()  # axes of which every label has an optimum of its own
+    layouts: tuple[int, ...] = field(init=False)  # lengths of the axes along which the best label is taken
+
+    def __post_init__(self) -> None:
+        study = self.study
+        space = freed(study.space, [q for q in self.knobs.quantities if q in study.space.names()])
+        self.chosen = tuple(a.name for a in space.axes if a.name in self.choose)
+        self.groups = tuple(a.name for a in space.axes if a.name not in self.choose and len(a) > 1)
+        self.space = Space((Axis(DESIGN, np.arange(TOGETHER)), *space.axes), space.constants)
+        self.numbers = tuple(dict.fromkeys((self.objective, *(x.quantity for x in self.limits), *study.outputs)))
+        try:
+            plan = FreePlan(
+                study.registry, self.space, self.numbers, self.knobs.quantities, (DESIGN,), study.file.choices, True
+            )
+        except PerfgridError as error:
+            raise PerfgridError(f"{study.name}: {error}") from error
+        self.plan = plan
+        several = [n for n in self.numbers if any(size > 1 for size in plan.quantities[n].inner)]
+        if wrong := [n for n in several if n == self.objective or n in {x.quantity for x in self.limits}]:
+            raise PerfgridError(f"{study.name}: {wrong[0]!r} has several values at one design; name a single number")
+        self.numbers = tuple(n for n in self.numbers if n not in several)
+        self.whole = FreeFunction(plan)
+        self.single = PointFunction(self.whole, self.numbers)
+        axes = {a.name: len(a) for a in space.axes}
+        self.layouts = tuple(axes[name] for name in self.chosen)
+        self._gathered: dict[bytes, dict[str, np.ndarray]] = {}
+
+    @property
+    def leaves(self) -> tuple[str, ...]:
+        """The given quantities on which this workload depends."""
+        return self.plan.graph.leaves
+
+    def exact(self, values: Mapping[str, np.ndarray]) -> tuple[dict[str, np.ndarray], np.ndarray]:
+        """The objective and the limited quantities of all layouts, and how many constraints are broken.
+
+        Each [designs, groups, layouts]; ``values`` are those of the knobs' quantities, for a full batch of designs.
+        """
+        free = {}
+        for name in self.knobs.quantities:
+            if name in self.leaves:
+                quantity = self.plan.quantities[name]
+                free[name] = np.reshape(values[name], tuple(
+                    TOGETHER if a.name == DESIGN else 1 for a in self.plan.space.axes) + quantity.inner)  # fmt: skip
+        with np.errstate(all="ignore"):
+            found = self.whole(free)
+        wanted = (self.objective, *(x.quantity for x in self.limits))
+        broken = reduce(
+            lambda a, b: a + b,
+            (1.0 - self._flat(name, found[name]) for name in self.plan.constraints),
+            np.zeros((1, 1, 1)),
+        )
+        return {name: self._flat(name, found[name]) for name in wanted}, broken
+
+    def _flat(self, name: str, value: np.ndarray) -> np.ndarray:
+        """A quantity as [designs, groups, layouts]."""
+        plan = self.plan
+        full = tuple(t.of(np.arange(t.length)) for t in plan.partitions)
+        value = bring(value, plan.quantities[name].key, tuple(
+            None if p is None else f for p, f in zip(plan.quantities[name].key, full, strict=True)))  # fmt: skip
+        names = [a.name for a in plan.space.axes]
+        value = np.broadcast_to(value.reshape(value.shape[: len(names)]), plan.space.shape)
+        order = [names.index(n) for n in (DESIGN, *self.groups, *self.chosen)]
+        rest = [i for i in range(len(names)) if i not in order]
+        count = int(np.prod([len(a) for a in plan.space.axes if a.name in self.groups], dtype=int))
+        return value.transpose(*order, *rest).reshape(TOGETHER, count, -1).astype(float)
+
+    def rows(self, group: np.ndarray, layout: np.ndarray) -> np.ndarray:
+        """Rows of every axis, in the order of the plan, of designs given by numbers of group and layout."""
+        lengths = {a.name: len(a) for a in self.plan.space.axes}
+        where = dict.fromkeys(lengths, np.zeros(len(group), int))
+        for names, numbers in ((self.groups, group), (self.chosen, layout)):
+            if names:
+                where.update(zip(names, np.unravel_index(numbers, [lengths[n] for n in names]), strict=True))
+        return np.stack([where[a.name] for a in self.plan.space.axes], axis=1)
+
+    def gathered(self, rows: np.ndarray) -> dict[str, np.ndarray]:
+        """The constants of designs; kept while the same ones are asked for."""
+        key = rows.tobytes()
+        if key not in self._gathered:
+            if len(self._gathered) > 64:
+                self._gathered.clear()
+            self._gathered[key] = self.single.gathered(rows)
+        return self._gathered[key]
+
+    def labels(self, row: np.ndarray, names: Sequence[str]) -> dict[str, Any]:
+        """The labels of axes at one design."""
+        axes = zip(self.plan.space.axes, row, strict=True)
+        return {a.name: a.labels[i].item() if hasattr(a.labels[i], "item") else a.labels[i] for a, i in axes
+                if a.name in names}  # fmt: skip
+
+
+@dataclass
+class Batch:
+    """Designs that are improved together: each has a group, a layout of every part, fixed counts, shifted limits."""
+
+    group: np.ndarray  # [problems]
+    layout: np.ndarray  # [problems, parts]
+    counts: dict[str, np.ndarray]  # name -> [problems], NaN where it is open
+    shift: np.ndarray  # [problems, constraints]: exact less smooth slack
+    bounds: np.ndarray  # [problems, limits]
+
+    def of(self, index: np.ndarray) -> Batch:
+        """Some of the problems."""
+        counts = {name: values[index] for name, values in self.counts.items()}
+        return Batch(self.group[index], self.layout[index], counts, self.shift[index], self.bounds[index])
+
+
+class Problem:
+    """The objective and the constraints of an optimisation, and how often they were evaluated."""
+
+    def __init__(self, parts: Mapping[str, tuple[Study, float]], knobs: Knobs, objective: str, maximize: bool,
+                 limits: Sequence[Limit], choose: Sequence[str]):  # fmt: skip
+        self.knobs, self.maximize, self.limits = knobs, maximize, list(limits)
+        self.parts = []
+        for name, (study, weight) in parts.items():
+            legal = (*study.registry.names(), *study.space.names())
+            if objective not in legal:
+                raise PerfgridError(f"{study.name}: unknown quantity {objective!r}{nearest(objective, legal)}")
+            own = [x for x in self.limits if x.workload == name]
+            self.parts.append(Part(name, study, weight, objective, own, knobs, choose))
+        self.evaluations = 0
+        groups = {part.groups for part in self.parts}
+        if len(groups) > 1:
+            raise PerfgridError(
+                f"{self.parts[0].study.name}: the workloads have different axes of which every label would have an "
+                f"optimum ({'; '.join(', '.join(g) or 'none' for g in groups)}); name the others in choose"
+            )
+        unread = [q for q in knobs.quantities if not any(q in part.leaves for part in self.parts)]
+        if unread:
+            raise PerfgridError(
+                f"{self.parts[0].study.name}: neither the objective nor a limit depends on {unread[0]!r}"
+            )
+        if not any(part.weight > 0 for part in self.parts):
+            raise PerfgridError(f"{self.parts[0].study.name}: one workload at least needs a weight above zero")
+        sizes = [len(a) for a in self.parts[0].space.axes if a.name in self.parts[0].groups]
+        self.group_sizes = tuple(sizes)
+        self.groups = int(np.prod(sizes, dtype=int))
+        self.positive = True  # whether the objective is positive: then its logarithm is minimised
+
+    # -- exact, all layouts ---------------------------------------------------------------------------------------
+
+    def screen(
+        self, points: np.ndarray, bounds: np.ndarray | None = None, groups: Sequence[int] | np.ndarray | None = None
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Objective and broken limits [designs, groups] and the best layouts [designs, groups, parts] of designs.
+
+        A layout is the better the smaller the logarithm of its objective and its broken limits. Each design counts as
+        one evaluation per group. ``bounds`` replace those of the limits, ``groups`` are those that are meant.
+        """
+        values, broken, chosen = [], [], []
+        meant = np.arange(self.groups) if groups is None else np.unique(groups)
+        self.evaluations += len(points) * len(meant)
+        bounds = np.array([x.bound for x in self.limits]) if bounds is None else bounds
+        for start in range(0, len(points), TOGETHER):
+            piece = points[start : start + TOGETHER]
+            padded = np.concatenate((piece, np.repeat(piece[-1:], TOGETHER - len(piece), axis=0)))
+            found = self._screened(self.knobs.values(list(padded.T)), bounds)
+            for kept, new in zip((values, broken, chosen), found, strict=True):
+                kept.append(new[: len(piece), meant])
+        return np.concatenate(values), np.concatenate(broken), np.concatenate(chosen)
+
+    def _screened(self, values: Mapping[str, np.ndarray], bounds: np.ndarray) -> tuple[np.ndarray, ...]:
+        total, missed, layouts = 0.0, 0.0, []
+        for part in self.parts:
+            found, wrong = part.exact(values)
+            for limit in part.limits:
+                bound, value = bounds[self.limits.index(limit)], found[limit.quantity]
+                wrong = wrong + np.maximum(-np.asarray(self._slack(limit, bound, value)), 0.0)
+            value = found[part.objective]
+            wrong = np.where(np.isfinite(value), np.nan_to_num(wrong, nan=100.0), 1e3)
+            value = np.where(np.isfinite(value), value, 0.0)
+            score = (-1.0 if self.maximize else 1.0) * (
+                np.log(np.maximum(value, 1e-300)) if (value > 0).all() else value
+            )
+            best = np.argmin(score * (part.weight > 0) + BROKEN * wrong, axis=2)[..., None]
+            total = total + part.weight * np.take_along_axis(value, best, 2)[..., 0]
+            missed = missed + np.take_along_axis(wrong, best, 2)[..., 0]
+            layouts.append(best[..., 0])
+        shape = (TOGETHER, self.groups)
+        layouts = [np.broadcast_to(x, shape) for x in layouts]
+        return np.broadcast_to(total, shape), np.broadcast_to(missed, shape), np.stack(layouts, axis=-1)
+
+    def merit(self, value: np.ndarray, broken: np.ndarray) -> np.ndarray:
+        """What a design is chosen by: the objective's logarithm and what it pays for broken limits."""
+        sign = -1.0 if self.maximize else 1.0
+        score = np.log(np.maximum(value, 1e-300)) if self.positive else value / self.scale
+        return sign * score + BROKEN * broken
+
+    scale = 1.0
+
+    # -- smooth, single layouts -----------------------------------------------------------------------------------
+
+    def answers(self, batch: Batch, points: np.ndarray, temperature: float) -> list[Answer]:
+        """Objective and slack of every constraint with slopes, of one layout per problem; each slope counts."""
+        self.evaluations += len(points) * (len(self.knobs) + 1)
+        objective, slacks = self._evaluated(batch, self.knobs.directions(points), temperature)
+        count, directions = points.shape
+        slope = _slopes(objective, directions, count)
+        value = np.broadcast_to(value_of(objective), (count,))
+        columns = np.stack([np.broadcast_to(value_of(s), (count,)) for s in slacks], axis=1) if slacks else np.zeros(
+            (count, 0))  # fmt: skip
+        slopes = np.stack([_slopes(s, directions, count) for s in slacks], axis=1) if slacks else np.zeros(
+            (count, 0, directions))  # fmt: skip
+        columns = columns + (batch.shift if batch.shift.shape == columns.shape else 0.0) - CLOSE
+        return [(float(value[i]), slope[i], columns[i], slopes[i]) for i in range(count)]
+
+    def slack(self, batch: Batch, points: np.ndarray, temperature: float) -> tuple[np.ndarray, np.ndarray]:
+        """Objective and slack of every constraint without slopes; at temperature zero exact, counts rounded."""
+        self.evaluations += len(points)
+        objective, slacks = self._evaluated(batch, list(points.T), temperature)
+        count = len(points)
+        columns = [np.broadcast_to(value_of(s), (count,)) for s in slacks]
+        return np.broadcast_to(value_of(objective), (count,)), np.stack(columns, 1) if columns else np.zeros((count, 0))
+
+    def constraint_names(self) -> list[str]:
+        """What the constraints of `answers` are, in order: limits, constraints of formulas, counts."""
+        names = []
+        for part in self.parts:
+            prefix = f"{part.name}: " if part.name else ""
+            names += [prefix + x.text.removeprefix(f"{part.name}.") for x in part.limits]
+            names += [prefix + flag for flag in part.single.flags]
+        return [*names, *self.count_names()]
+
+    def count_names(self) -> list[str]:
+        """Counts that depend on the knobs, of all parts (a device has one number of stacks for all of them)."""
+        return list(dict.fromkeys(name for part in self.parts for name in part.single.counts))
+
+    def _evaluated(self, batch: Batch, coordinates: Sequence[Any], temperature: float) -> tuple[object, list[Any]]:
+        values = self.knobs.values(coordinates)
+        total: Any = 0.0
+        slacks: list[Any] = []
+        unrounded: dict[str, Any] = {}
+        for number, part in enumerate(self.parts):
+            free = {}
+            for name in self.knobs.quantities:
+                if name in part.leaves:
+                    value = values[name]
+                    free[name] = value if isinstance(value, Sloped) else Sloped(value, np.zeros((0, *np.shape(value))))
+            gathered = part.gathered(part.rows(batch.group, batch.layout[:, number]))
+            counts = batch.counts if temperature else {}
+            numbers, margins, rounded = part.single(free, gathered, counts, temperature)
+            total = total + part.weight * numbers[part.objective]
+            for limit in part.limits:
+                bounds = batch.bounds[:, self.limits.index(limit)]
+                slacks.append(self._slack(limit, bounds, numbers[limit.quantity]))
+            slacks += [margins[flag] for flag in part.single.flags]
+            for name, value in rounded.items():
+                unrounded.setdefault(name, value)
+        ups = {name: up for part in self.parts for name, up in part.single.counts.items()}
+        for name in self.count_names():
+            given = batch.counts.get(name, np.full(len(batch.group), np.nan))
+            open_ = np.isnan(given)
+            sign = -1.0 if ups[name] else 1.0
+            ratio = np.log(np.maximum(unrounded[name], 1e-9)) - np.log(np.where(open_, 1.0, np.maximum(given, 1.0)))
+            slacks.append(np.where(open_, 1.0, sign * ratio))
+        sign = -1.0 if self.maximize else 1.0
+        score = sign * np.log(total) if self.positive else total * (sign / self.scale)
+        return score, slacks
+
+    @staticmethod
+    def _slack(limit: Limit, bounds: Any, value: Any) -> Any:
+        """How far a quantity is within its limit: relative, by logarithms where both are positive."""
+        sign = 1.0 if limit.at_most else -1.0
+        if np.all(bounds > 0) and np.all(value_of(value) > 0):
+            return (np.log(bounds) - np.log(value)) * sign
+        return (bounds - value) * (sign / np.maximum(np.abs(bounds), 1e-300))
+
+
+def _slopes(item: Any, directions: int, count: int) -> np.ndarray:
+    """Slopes as [points, directions]; zero of what does not depend on the knobs."""
+    if not isinstance(item, Sloped):
+        return np.zeros((count, directions))
+    return np.broadcast_to(item.slope, (directions, count)).T

@@ -1,0 +1,1 @@
+"""Studies: files checked and expanded into a design space."""

@@ -1,0 +1,35 @@
+"""Parts of a study: the same designs asked for other outputs, or some of the designs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from perfgrid.engine.errors import PerfgridError, nearest
+from perfgrid.engine.space import Space
+from perfgrid.study.study import Study, build_study
+from perfgrid.study.where import filtered
+
+
+def asking(study: Study, outputs: Sequence[str], axes: Mapping[str, Any] | None = None) -> Study:
+    """The same study with other outputs and, if given, other axes. PerfgridError for an unknown quantity."""
+    content = study.file.model_dump(exclude_none=True) | {"outputs": list(outputs)}
+    if axes is not None:
+        content["axes"] = dict(axes)
+    for table in ("best", "frontier"):
+        content.pop(table, None)
+    return build_study(content, study.name, study.catalog, study.formulas)
+
+
+def selected(study: Study, at: Mapping[str, Any] | None) -> Study:
+    """The study with one label left of every axis that ``at`` names. PerfgridError for an unknown axis or label."""
+    axes = {a.name: a for a in study.space.axes}
+    for name, label in (at or {}).items():
+        if name not in axes:
+            raise PerfgridError(f"the study has no axis {name!r}{nearest(name, axes)}")
+        row = np.arange(len(axes[name])) == axes[name].index(study.label(name, label))
+        axes[name] = filtered(axes[name], row)
+    return replace(study, space=Space(tuple(axes.values()), study.space.constants))

@@ -1,0 +1,375 @@
+"""From the tables of a study file to a design space: catalog entries, value lists, ranges, zipped rows, layouts."""
+
+from __future__ import annotations
+
+import itertools
+import numbers
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from perfgrid.catalog import Catalog, Variable, convert
+from perfgrid.catalog.schema import KINDS
+from perfgrid.engine.errors import PerfgridError, nearest
+from perfgrid.engine.registry import Registry
+from perfgrid.engine.resolver import resolve
+from perfgrid.engine.space import Axis, Space
+from perfgrid.formulas import INNER
+from perfgrid.study.file import StudyFile
+from perfgrid.study.samples import SAMPLE, entries_of, ranges, sample_axis
+from perfgrid.study.tables import (
+    IO_NODE,
+    OWN,
+    OWN_PREFIX,
+    SWITCHABLE,
+    bases,
+    default_entries,
+    io_columns,
+    own_columns,
+    reached,
+    reimplemented,
+    switchable_columns,
+)
+
+TABLES = KINDS
+LONGEST_RANGE = 10_000_000
+
+
+@dataclass
+class SpaceBuilder:
+    """Turns the tables of a study file into a design space."""
+
+    file: StudyFile
+    name: str
+    catalog: Catalog
+    registry: Registry
+    taken: set[str] = field(default_factory=set)  # quantities that a sweep or the study states itself
+    tables: set[str] = field(default_factory=set)  # tables of which the study states entries
+    needed: set[str] = field(default_factory=set)  # quantities that the outputs may rest on
+    defaults: dict[str, str] = field(default_factory=dict)  # entries that it takes without stating them
+
+    def space(self) -> Space:
+        """The design space of the study. Raises PerfgridError with the place of whatever is wrong."""
+        variables, axes = self.catalog.variables, []
+        by_axes = self._stated_by_axes()
+        self.tables = set(by_axes) & set(TABLES)
+        stated_elsewhere = set(TABLES) - ({"device"} - self.tables)  # of a device without a name, what it may lack
+        constants: dict[str, Any] = {
+            v.name: self._placed(v, v.default_value)
+            for v in variables.values()
+            if v.optional and v.default is not None and v.of not in stated_elsewhere
+        }
+        self.needed = reached(self.registry, self.catalog, self.file.outputs, self.tables)
+        constants |= {label: text for label, text in bases(self.tables).items() if label in self.needed}
+        computed = {name for name, found in self.registry.formulas.items() if found.of is None}
+        for key, value in self.file.workload_parameters.items():
+            place = f"{self.name}, workload_parameters.{key}"
+            stated = [v.name for v in variables.values() if v.of not in TABLES]
+            if key not in stated:
+                if key in variables:
+                    raise PerfgridError(
+                        f"{place}: {key!r} belongs to the {variables[key].of}; state it in [overrides], or as an axis "
+                        f"with [axes.{key}]"
+                    )
+                raise PerfgridError(f"{place}: unknown parameter{nearest(key, stated)}")
+            if key in computed:
+                meaning = self.registry.formulas[key].meaning.rstrip(".")
+                raise PerfgridError(
+                    f"{place}: the workload {self.file.workload} computes {key!r} ({meaning}); state what it follows "
+                    "from, or replace it in [overrides]"
+                )
+            self._variable(key, place)  # refuses what no formula of the workload reads
+            if key in by_axes:
+                raise PerfgridError(f"{place}: axes.{by_axes[key]} states {key!r} too; state it once")
+            constants[key] = self._placed(variables[key], convert(variables[key], value, place))
+        for key, value in self.file.overrides.items():
+            if key in by_axes:
+                raise PerfgridError(
+                    f"{self.name}, overrides.{key}: axes.{by_axes[key]} states {key!r} too; state it once"
+                )
+            if key in self.file.workload_parameters:
+                raise PerfgridError(
+                    f"{self.name}, overrides.{key}: workload_parameters.{key} states {key!r} too; state it once"
+                )
+            constants[key] = self._override(key, value)
+            self.taken.add(key)
+        self.taken |= set(by_axes) - set(TABLES)
+        axes += [self._axis(key, spec) for key, spec in self.file.axes.items() if key != SAMPLE]
+        self.defaults = dict(default_entries(self.catalog, set(TABLES) - self.tables, self.needed, self.file.workload))
+        for table, entry in self.defaults.items():
+            for column, values in self._columns(table, [entry], f"{self.name}, {table}").items():
+                constants.setdefault(column, values[0])
+        if SAMPLE in self.file.axes:
+            axes.append(self._samples(axes, constants))
+        swept = {c for a in axes for c in a.columns}
+        try:
+            space = Space(tuple(axes), {k: v for k, v in constants.items() if k not in swept})
+        except PerfgridError as error:
+            raise PerfgridError(f"{self.name}, axes: {error}") from None
+        self._check_scales(space)
+        return space
+
+    def _samples(self, axes: Sequence[Axis], constants: Mapping[str, Any]) -> Axis:
+        """The axis of samples: factors on the estimates of the catalog that the outputs depend on."""
+        entries = entries_of(axes, self.defaults, self.catalog)
+        swept = {c for a in axes for c in a.columns}
+        space = Space(tuple(axes), {k: v for k, v in constants.items() if k not in swept})
+        try:
+            graph = resolve(
+                self.registry, self.file.outputs, space.names(), self.file.choices, space.label_quantities()
+            )
+        except PerfgridError as error:
+            raise PerfgridError(f"{self.name}: {error}") from None
+        found = ranges(self.catalog, entries, set(graph.leaves) - self.taken)
+        return sample_axis(self.file.axes[SAMPLE], found, f"{self.name}, axes.{SAMPLE}")
+
+    def _stated_by_axes(self) -> dict[str, str]:
+        """The quantities (and tables) that axes state, with the axis."""
+        found: dict[str, str] = {}
+        for key, spec in self.file.axes.items():
+            names = [key]
+            if isinstance(spec, dict):
+                names = [] if "scale" in spec else list(spec) if key == "parallelism" else [key]
+                if key == "parallelism":
+                    names += ["tp", "pp", "dp"]
+                if isinstance(spec.get("zip"), dict):
+                    names = list(spec["zip"])
+            for name in dict.fromkeys(names):
+                if name in found:
+                    raise PerfgridError(f"{self.name}: axes.{found[name]} and axes.{key} both state {name!r}")
+                found[name] = key
+        return found
+
+    def _check_scales(self, space: Space) -> None:
+        """A scaled quantity stays within its bounds."""
+        for name in {n for a in space.axes for n in a.scales}:
+            extremes = [1.0, 1.0]
+            for _, values in space.parts(name):
+                extremes = [extremes[0] * float(values.min()), extremes[1] * float(values.max())]
+            variable = self.catalog.variables[name].model_copy(update={"axis": None})
+            for value in extremes:
+                convert(variable, value, f"{self.name}, axes.{name}.scale: the scaled {name}")
+
+    def _variable(self, key: str, place: str) -> Variable | None:
+        """What the glossary or a formula says of a quantity; None for an unknown one.
+
+        Raises PerfgridError for a quantity that no formula reads: a model with experts, say, is not evaluated as dense.
+        """
+        if key in self.catalog.variables:
+            formulas = self.registry.formulas.values()
+            read = any(key in f.arguments or key == f.by for f in formulas)
+            if not read:
+                raise PerfgridError(f"{place}: no formula of this workload depends on {key!r}")
+            return self.catalog.variables[key]
+        if key not in self.registry.names():
+            return None
+        found = self.registry.get(key)
+        return Variable(name=key, unit=found.unit, meaning=found.meaning, of="computed", minimum=-np.inf)
+
+    def _placed(self, variable: Variable, value: Any) -> Any:
+        """A converted value as the engine wants it: vectors on their inner axis."""
+        if variable.axis is None:
+            return value
+        return INNER.vector(variable.axis, [float(value[label]) for label in INNER.labels[variable.axis]])
+
+    def _override(self, key: str, value: Any) -> Any:
+        place = f"{self.name}, overrides.{key}"
+        variable = self._variable(key, place)
+        if variable is None:
+            legal = (*self.registry.names(), *self.catalog.variables)
+            raise PerfgridError(f"{place}: unknown quantity{nearest(key, legal)}")
+        return self._placed(variable, convert(variable, value, place))
+
+    # -- axes -----------------------------------------------------------------------------------------------------
+
+    def _axis(self, key: str, spec: Any) -> Axis:
+        place = f"{self.name}, axes.{key}"
+        if key in TABLES:
+            names = self._names(key, [spec] if isinstance(spec, str) else spec, place)
+            self._no_repeats(names, place)
+            return Axis(key, np.array(names), self._columns(key, names, place))
+        if key == IO_NODE:
+            names = self._names(key, [spec] if isinstance(spec, str) else spec, place)
+            self._no_repeats(names, place)
+            return Axis(key, np.array(names), io_columns(self.catalog, names, self.needed, place))
+        if key == "parallelism":
+            return self._parallelism(spec, place)
+        if isinstance(spec, dict) and "zip" in spec:
+            return self._zipped(key, spec, place)
+        variable = self._variable(key, place)
+        if variable is None:
+            legal = (*TABLES, IO_NODE, "parallelism", *self.catalog.variables, *self.registry.names())
+            raise PerfgridError(f"{place}: unknown axis{nearest(key, legal)}")
+        if isinstance(spec, dict) and set(spec) == {"scale"}:
+            if variable.kind != "number" or variable.of == "computed":
+                raise PerfgridError(f"{place}: only given numbers can be scaled, {key!r} is of kind {variable.kind}")
+            factors = self._numbers(spec["scale"], f"{place}.scale")
+            if min(factors) <= 0:
+                raise PerfgridError(f"{place}.scale: factors must be greater than zero, found {min(factors)}")
+            self._no_repeats(factors, place)
+            return Axis(key, np.array(factors), {}, {key: np.array(factors)})
+        if isinstance(spec, dict) and "start" in spec:
+            values = self._numbers(spec, place)
+        elif isinstance(spec, list):
+            values = spec
+        else:
+            raise PerfgridError(
+                f"{place}: needs a list of values, a range {{ start, stop, num, spacing }} or {{ scale = ... }}, "
+                f"found {spec!r}"
+            )
+        converted = [convert(variable, v, place) for v in values]
+        self._no_repeats(converted, place)
+        if not converted:
+            raise PerfgridError(f"{place}: the list is empty")
+        column = np.array([self._placed(variable, v) for v in converted])
+        labels = np.array(converted) if variable.axis is None else np.arange(len(converted))
+        if variable.kind == "integer":
+            labels = labels.astype(np.int64)
+        if variable.kind == "code" and variable.axis is None:
+            labels = np.array([variable.word(v) for v in converted])
+        if variable.kind == "flag":
+            labels = np.array(["true" if v else "false" for v in converted])
+        return Axis(key, labels, {key: column})
+
+    def _numbers(self, spec: Any, place: str) -> list[float]:
+        """Plain numbers from a list or a range."""
+        if isinstance(spec, dict):
+            legal = ("start", "stop", "num", "spacing")
+            for key in spec:
+                if key not in legal:
+                    raise PerfgridError(f"{place}: unknown key {key!r}{nearest(key, legal)}")
+            try:
+                start, stop, num = float(spec["start"]), float(spec["stop"]), int(spec["num"])
+            except KeyError as error:
+                raise PerfgridError(
+                    f"{place}: a range needs start, stop and num; {error.args[0]!r} is missing"
+                ) from None
+            except (TypeError, ValueError, OverflowError):
+                raise PerfgridError(f"{place}: start, stop and num must be numbers, found {spec!r}") from None
+            spacing = spec.get("spacing", "linear")
+            if spacing not in ("linear", "log"):
+                raise PerfgridError(f"{place}: spacing must be 'linear' or 'log', found {spacing!r}")
+            if not (np.isfinite([start, stop]).all() and 1 <= num <= LONGEST_RANGE and num == spec["num"]):
+                raise PerfgridError(
+                    f"{place}: start and stop must be finite and num between 1 and {LONGEST_RANGE:,}, found {spec!r}"
+                )
+            if spacing == "log" and min(start, stop) <= 0:
+                raise PerfgridError(f"{place}: a logarithmic range needs start and stop above zero, found {spec!r}")
+            return (np.geomspace if spacing == "log" else np.linspace)(start, stop, num).tolist()
+        if not isinstance(spec, list) or not spec:
+            raise PerfgridError(f"{place}: needs a list of numbers or a range, found {spec!r}")
+        for value in spec:
+            if isinstance(value, bool) or not isinstance(value, numbers.Real) or not np.isfinite(float(value)):
+                raise PerfgridError(f"{place}: needs finite numbers, found {value!r}")
+        return [float(v) for v in spec]
+
+    def _no_repeats(self, values: Sequence[Any], place: str) -> None:
+        if len(values) == 0:
+            raise PerfgridError(f"{place}: the list is empty")
+        seen: list[Any] = []
+        for value in values:
+            if value in seen:
+                raise PerfgridError(f"{place}: lists {value!r} more than once")
+            seen.append(value)
+
+    def _names(self, table: str, names: Any, place: str) -> list[str]:
+        if not isinstance(names, list) or not all(isinstance(n, str) for n in names):
+            raise PerfgridError(f"{place}: needs a list of {table} names, found {names!r}")
+        return names
+
+    def _columns(self, table: str, names: Sequence[str], place: str) -> dict[str, np.ndarray]:
+        """The columns of catalog entries that the study does not state itself."""
+        try:
+            if table in SWITCHABLE and "device" in self.tables:
+                return switchable_columns(self.catalog, table, names, self.needed)
+            entries = [self.catalog.entry(table, n) for n in names]
+        except PerfgridError as error:
+            raise PerfgridError(f"{place}: {error}") from None
+        found: dict[str, np.ndarray] = {}
+        derived = reimplemented(self.registry, self.tables) if table == "device" else set()
+        for variable in self.catalog.variables.values():
+            if variable.of == table and variable.name not in self.taken | self.tables:
+                values = [self._placed(variable, e.values[variable.name]) for e in entries]
+                found[(OWN_PREFIX if variable.name in derived else "") + variable.name] = np.array(values)
+        if table == "device" and IO_NODE not in self.file.axes:
+            found |= io_columns(self.catalog, [str(e.values["io_process_node"]) for e in entries], self.needed, place)
+        for other in OWN if table == "device" else ():
+            prefix = OWN_PREFIX if other in self.tables else ""
+            found |= own_columns(self.catalog, other, names, self.needed - self.taken, prefix, place)
+        return found
+
+    def _zipped(self, key: str, spec: dict[str, Any], place: str) -> Axis:
+        """Rows that state several quantities together; a table name stands for all columns of its entries."""
+        for other in spec:
+            if other not in ("zip", "labels"):
+                raise PerfgridError(f"{place}: unknown key {other!r}{nearest(other, ('zip', 'labels'))}")
+        columns: dict[str, np.ndarray] = {}
+        if not isinstance(spec["zip"], dict):
+            raise PerfgridError(f"{place}.zip: needs a table of lists, found {spec['zip']!r}")
+        lengths = {k: len(v) if isinstance(v, list) else -1 for k, v in spec["zip"].items()}
+        if not lengths or len(set(lengths.values())) != 1 or min(lengths.values()) < 1:
+            raise PerfgridError(f"{place}.zip: needs lists of one common length, found {lengths}")
+        count = next(iter(lengths.values()))
+        shown = []
+        for name, values in spec["zip"].items():
+            where = f"{place}.zip.{name}"
+            if name in TABLES:
+                columns |= self._columns(name, self._names(name, values, where), where)
+                columns[name] = np.array(values)  # the entry's name: a label of the row
+                shown.append(name)
+            elif (variable := self._variable(name, where)) is not None:
+                columns[name] = np.array([self._placed(variable, convert(variable, v, where)) for v in values])
+                if variable.kind == "integer":
+                    columns[name] = columns[name].astype(np.int64)
+                if variable.axis is None and name != key:
+                    shown.append(name)
+            else:
+                raise PerfgridError(f"{where}: unknown quantity{nearest(name, (*TABLES, *self.catalog.variables))}")
+        labels = spec.get("labels", [str(i) for i in range(count)])
+        if not isinstance(labels, list) or len(labels) != count:
+            raise PerfgridError(f"{place}.labels: needs a list of {count} names, found {labels!r}")
+        return Axis(key, np.array(labels), columns, {}, tuple(shown))
+
+    def _parallelism(self, spec: Any, place: str) -> Axis:
+        """Every layout of every cluster size; tp and pp default to all divisors, the other degrees to 1.
+
+        Those of tp x cp x dp x pp = devices, for whose experts etp x ep divides tp x cp x dp.
+        """
+        legal = ("devices", "tp", "cp", "pp", "dp", "ep", "etp", "chunks")
+        if not isinstance(spec, dict):
+            raise PerfgridError(f"{place}: needs a table with devices, tp, pp, found {spec!r}")
+        for key in spec:
+            if key not in legal:
+                raise PerfgridError(f"{place}: unknown key {key!r}{nearest(key, legal)}")
+        if "devices" not in spec:
+            raise PerfgridError(f"{place}: states no devices (the cluster sizes)")
+        lists: dict[str, list[int]] = {}
+        for key in spec:
+            values = spec[key] if isinstance(spec[key], list) else [spec[key]]
+            converted = [convert(self.catalog.variables[key], v, f"{place}.{key}") for v in values]
+            lists[key] = [int(v) for v in converted if isinstance(v, float)]
+            self._no_repeats(lists[key], f"{place}.{key}")
+        rows = []
+        for devices in lists["devices"]:
+            small = [d for d in range(1, int(devices**0.5) + 1) if devices % d == 0]
+            divisors = sorted({*small, *(devices // d for d in small)})
+            degrees = (lists.get("tp", divisors), lists.get("pp", divisors))
+            optional = (lists.get(key, [1]) for key in ("cp", "ep", "etp", "chunks"))
+            for tp, pp, cp, ep, etp, chunks in itertools.product(*degrees, *optional):
+                dp, rest = divmod(devices, tp * cp * pp)
+                if rest or dp == 0 or ("dp" in lists and dp not in lists["dp"]) or (chunks > 1 and pp == 1):
+                    continue
+                if tp * cp * dp % (etp * ep) == 0:
+                    rows.append((devices, tp, cp, pp, dp, ep, etp, chunks))
+            if not any(r[0] == devices for r in rows):
+                raise PerfgridError(
+                    f"{place}: a cluster of {devices} devices has no layout of the given lists with "
+                    "tp * cp * dp * pp = devices and etp * ep a divisor of tp * cp * dp"
+                )
+        columns = {k: np.array(v) for k, v in zip(legal, zip(*rows, strict=True), strict=True)}
+        shown = tuple(k for k in legal if k in ("devices", "tp", "pp", "dp") or k in lists)
+        parts = [(k, "v" if k == "chunks" else k) for k in shown[1:]]
+        labels = [".".join(f"{short}{row[legal.index(key)]}" for key, short in parts) for row in rows]
+        return Axis("parallelism", np.array(labels), {k: columns[k] for k in shown}, {}, shown)

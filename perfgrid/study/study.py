@@ -1,0 +1,264 @@
+"""A study: which designs to evaluate and what to know of them; from a TOML file, a mapping or keyword arguments."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from perfgrid.analysis.best import chosen_along
+from perfgrid.catalog import Catalog, convert, load_catalog
+from perfgrid.catalog.units import is_unit
+from perfgrid.engine.errors import MissingQuantity, PerfgridError, nearest
+from perfgrid.engine.plan import Plan
+from perfgrid.engine.registry import Registry
+from perfgrid.engine.space import Space
+from perfgrid.formulas import INNER, WORKLOADS
+from perfgrid.study.file import CLUSTER_SIZE, Best, Frontier, Optimize, StudyFile
+from perfgrid.study.space import TABLES, SpaceBuilder
+from perfgrid.study.tables import NATIVE, OWN_PREFIX, STATED
+from perfgrid.study.where import apply_where
+
+
+@dataclass(frozen=True)
+class Study:
+    """A checked study: its design space, the formulas of its workload and the wanted outputs."""
+
+    file: StudyFile
+    space: Space
+    registry: Registry
+    catalog: Catalog
+    name: str = "study"
+    source: str = ""
+    formulas: tuple[Callable[..., Any], ...] = ()  # the user's own
+    stated: frozenset[str] = frozenset()  # quantities that its axes and overrides state instead of the catalog
+    defaults: Mapping[str, str] = field(default_factory=dict)  # table -> the entry taken where none is stated
+
+    @classmethod
+    def make(cls, catalog: Catalog | None = None, formulas: Iterable[Callable[..., Any]] = (), **content: Any) -> Study:
+        """A study from keyword arguments named like the keys of a study file.
+
+        ``formulas`` are the user's own marked functions, which replace or join the built-in ones. Raises PerfgridError.
+        """
+        return build_study(content, "study", catalog, formulas)
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """The wanted quantities."""
+        return tuple(self.file.outputs)
+
+    def plan(self, small_points: int | None = None) -> Plan:
+        """The plan of this study. Raises PerfgridError for a label as an output and a quantity that nothing states."""
+        coordinates = {c for a in self.space.axes for c in (a.name, *a.shown)} | set(self.space.label_quantities())
+        for name in self.outputs:
+            if name in coordinates:
+                raise PerfgridError(f"{self.name}, outputs: {name!r} labels designs; a result has it as a coordinate")
+        try:
+            return Plan(self.registry, self.space, self.outputs, self.file.choices, small_points)
+        except MissingQuantity as missing:
+            variable = self.catalog.variables.get(missing.quantity)
+            if variable is None:
+                raise PerfgridError(f"{self.name}: {missing}") from missing
+            where = "[workload_parameters] or [axes]"
+            if variable.of in (*TABLES, "parallelism"):
+                where = f"[axes], as {variable.of}"
+            reader = self.registry.formulas.get(missing.reader)
+            choice = f", or another {reader.by}" if reader is not None and reader.by is not None else ""
+            raise PerfgridError(
+                f"{self.name}: {missing.quantity!r}, needed by {missing.reader!r}, is not stated "
+                f"({variable.meaning}): state it in {where}{choice}"
+            ) from missing
+        except PerfgridError as error:
+            raise PerfgridError(f"{self.name}: {error}") from error
+
+    def label(self, axis: str, value: Any) -> Any:
+        """A label as a user writes it, with a unit say, as the axis holds it."""
+        variable = self.catalog.variables.get(axis)
+        found = next((a for a in self.space.axes if a.name == axis), None)
+        if found is None or variable is None or not isinstance(value, str) or found.labels.dtype.kind not in "if":
+            return value
+        if axis in found.scales:
+            return value
+        try:
+            number = convert(variable, value, axis)
+            return number if value.strip()[-1:].isalpha() else value
+        except PerfgridError:
+            return value  # the axis says which labels it has
+
+    def sources(self) -> dict[str, dict[str, dict[str, str]]]:
+        """Table -> entry -> quantity -> citation, of the catalog entries that the study uses."""
+        used: dict[str, set[str]] = {table: set() for table in TABLES}
+        for axis in self.space.axes:
+            if axis.name in TABLES:
+                used[axis.name] |= set(map(str, axis.labels)) - {NATIVE}
+            names = {c.removeprefix(STATED).removeprefix(OWN_PREFIX) for c in axis.columns}
+            held = {v.of for v in self.catalog.variables.values() if v.name in names}
+            for table in held & set(TABLES) & set(axis.columns):  # a device also names what the study has no need of
+                used[table] |= set(map(str, axis.columns[table])) - {NATIVE}
+            if "io_wafer_price" in axis.columns:  # the nodes of I/O dies, on an axis of their own or of devices
+                used["node"] |= set(map(str, axis.columns.get("io_process_node", axis.labels))) - {"none"}
+        for table, entry in self.defaults.items():
+            used[table] |= {entry} - {NATIVE}
+        cited = self.catalog.references
+        return {
+            table: {
+                name: {q: cited.get(key, key) for q, key in self.catalog.entry(table, name).sources.items()}
+                for name in sorted(names)
+            }
+            for table, names in used.items()
+            if names
+        }
+
+
+def load_study(
+    path: str | Path,
+    settings: Iterable[str] = (),
+    catalog: Catalog | None = None,
+    formulas: Iterable[Callable[..., Any]] = (),
+) -> Study:
+    """Read, check and expand a study file.
+
+    ``settings`` are assignments such as ``device.b200.hbm_bandwidth=10e12`` or ``axes.microbatch=[1, 2]``. Raises
+    PerfgridError with one sentence for anything wrong.
+    """
+    path = Path(path)
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except OSError as error:
+        raise PerfgridError(f"cannot read study {str(path)!r}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise PerfgridError(f"{path} is not a text file: a study is TOML") from None
+    try:
+        content = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise PerfgridError(f"{path} is not valid TOML: {error}") from None
+    values: dict[str, Any] = {}
+    for setting in settings:
+        key, equals, value = setting.partition("=")
+        if not equals:
+            raise PerfgridError(f"--set {setting!r} must read key=value")
+        try:
+            parsed = tomllib.loads(f"value = {value}")["value"]
+        except tomllib.TOMLDecodeError:
+            parsed = value.strip()
+        if key.split(".")[0] in TABLES:
+            values[key.strip()] = parsed
+            continue
+        *folders, last = key.strip().split(".")
+        if not key.strip() or "" in (*folders, last):
+            raise PerfgridError(f"--set {setting!r} must name a key, such as device.b200.hbm_bandwidth=10e12")
+        place = content
+        for folder in folders:
+            place = place.setdefault(folder, {})
+            if not isinstance(place, dict):
+                raise PerfgridError(f"--set {setting!r}: {folder!r} is not a table of {path}")
+        place[last] = parsed
+    study = build_study(content, str(path), catalog, formulas, values, path.parent)
+    return replace(study, source=text)
+
+
+def build_study(
+    content: Mapping[str, Any],
+    name: str,
+    catalog: Catalog | None = None,
+    formulas: Iterable[Callable[..., Any]] = (),
+    catalog_values: Mapping[str, Any] | None = None,
+    folder: Path = Path(),
+) -> Study:
+    """Check the content of a study and expand its axes. ``name`` is told in errors."""
+    try:
+        file = StudyFile.model_validate(dict(content))
+    except ValidationError as error:
+        raise PerfgridError(f"{name}: {_sentence(error)}") from None
+    if catalog is None:
+        catalog = load_catalog(*(folder / p for p in file.catalog))
+    if catalog_values:
+        catalog = catalog.with_values(dict(catalog_values))
+    registry = Registry.collect(WORKLOADS[file.workload], INNER)
+    formulas = tuple(formulas)
+    if formulas:
+        registry = registry.extended(formulas)
+        for member in Registry.collect(formulas).formulas.values():
+            if not is_unit(member.unit):
+                raise PerfgridError(
+                    f"formula {member.name!r}: unknown unit {member.unit!r}; units are SI, such as byte/s"
+                )
+    builder = SpaceBuilder(file, name, catalog, registry)
+    space = builder.space()
+    if file.where:
+        space, constraint = apply_where(space, file.where, f"{name}, where")
+        if constraint is not None:
+            registry = registry.extended(())
+            registry.add(constraint)
+    stated, defaults = frozenset(builder.taken), builder.defaults
+    study = Study(file, space, registry, catalog, name, formulas=formulas, stated=stated, defaults=defaults)
+    legal = (*registry.names(), *(f"{c}_choice" for c in registry.choices), *space.names())
+    for output in file.outputs:
+        if output not in legal and output not in {axis.name for axis in space.axes}:
+            raise PerfgridError(f"{name}, outputs: unknown quantity {output!r}{nearest(output, legal)}")
+    used = study.sources()
+    for key in catalog_values or {}:
+        table, _, rest = key.partition(".")
+        if not any(rest.startswith(f"{entry}.") for entry in used.get(table, ())):
+            raise PerfgridError(
+                f"{name}, --set {key}: the study uses no such {table}{nearest(rest, used.get(table, ()))}"
+            )
+    if file.best is not None:
+        _check_best(file.best, study)
+    if file.frontier is not None:
+        _check_frontier(file.frontier, study)
+    return study
+
+
+def _sentence(error: ValidationError) -> str:
+    """The first complaint of pydantic as one sentence with the nearest legal key."""
+    first = error.errors()[0]
+    key = ".".join(str(part) for part in first["loc"])
+    if first["type"] == "extra_forbidden":
+        tables = {"best": Best, "frontier": Frontier, "optimize": Optimize}
+        legal = tables.get(str(first["loc"][0]), StudyFile).model_fields
+        return f"unknown key {key!r}{nearest(str(first['loc'][-1]), legal)}"
+    if first["type"] == "missing":
+        return f"key {key!r} is missing"
+    return f"{key}: {first['msg'][0].lower()}{first['msg'][1:]}, found {first['input']!r}"
+
+
+def _check_frontier(frontier: Frontier, study: Study) -> None:
+    _check_axes("frontier", frontier.over, frontier.at, study)
+    for objective in frontier.maximize:
+        if objective not in study.outputs:
+            raise PerfgridError(
+                f"{study.name}, frontier: {objective!r} is not among the outputs{nearest(objective, study.outputs)}"
+            )
+
+
+def _check_axes(table: str, over: str | list[str], at: Mapping[str, Any], study: Study) -> None:
+    """The axes and labels that a table of the study names exist."""
+    names = [a.name for a in study.space.axes]
+    over, _ = chosen_along(over, CLUSTER_SIZE, names)
+    for key, axes in (("over", over), ("at", at)):
+        for axis in axes:
+            if axis not in names:
+                raise PerfgridError(f"{study.name}, {table}.{key}: unknown axis {axis!r}{nearest(axis, names)}")
+    if both := sorted(set(over) & set(at)):
+        raise PerfgridError(f"{study.name}, {table}: axis {both[0]!r} stands in over and in at")
+    for axis, label in at.items():
+        try:
+            study.space.axes[names.index(axis)].index(study.label(axis, label))
+        except PerfgridError as error:
+            raise PerfgridError(f"{study.name}, {table}.at: {error}") from None
+
+
+def _check_best(best: Best, study: Study) -> None:
+    _check_axes("best", best.over, best.at, study)
+    if (best.minimize is None) == (best.maximize is None):
+        raise PerfgridError(f"{study.name}, best: give either minimize or maximize")
+    objective = best.minimize or best.maximize
+    if objective not in study.outputs:
+        raise PerfgridError(
+            f"{study.name}, best: {objective!r} is not among the outputs{nearest(str(objective), study.outputs)}"
+        )
