@@ -7,6 +7,7 @@ sizes       the same of 20 outputs from 10^5 to 10^9 points
 search      best designs from 10^6 to 10^9 points, peak memory; winners against brute force
 start       the quickstart as a user runs it, with an empty cache and again
 processes   one process and two at once
+streams     bytes written per CPU-second by format, and what an interruption costs
 numpy       plain NumPy broadcasting of the same formulas
 collectives best of all collective algorithms
 """
@@ -25,7 +26,7 @@ import jax
 
 from perfgrid.engine.stages import enable_compilation_cache
 
-from . import collectives, evaluate, search, start
+from . import collectives, evaluate, search, start, streams
 from .grids import EXPONENTS, GRIDS
 
 ONE: dict[str, Callable[..., dict]] = {  # measured in a process of its own
@@ -35,6 +36,8 @@ ONE: dict[str, Callable[..., dict]] = {  # measured in a process of its own
     "exact": lambda grid: search.exactness(search.sized(grid, 6)),
     "numpy": evaluate.numpy_ratio,
     "collectives": lambda: collectives.measure(1 << 15, 5),
+    "written": lambda suffix, exponent: streams.written(suffix, int(exponent)),
+    "resumed": lambda exponent: streams.resumed(int(exponent)),
 }
 
 
@@ -58,10 +61,14 @@ def measured(section: str, exponents: tuple[int, ...]) -> dict[str, dict]:
         return {f"quickstart, {title}": figures for title, figures in start.quickstart().items()}
     if section == "processes":
         return {f"dense 10^7 in {n} at once": start.together("outputs", n, "dense", min(7, largest)) for n in (1, 2)}
+    if section == "streams":
+        at = min(7, largest)
+        rates = {f"dense 10^{at} to {suffix}": start.alone("written", suffix, at) for suffix in streams.FORMATS}
+        return rates | {f"dense 10^{at}, stopped half-way": start.alone("resumed", at)}
     return {section: start.alone(section)}
 
 
-SECTIONS = ("outputs", "sizes", "search", "start", "processes", "numpy", "collectives")
+SECTIONS = ("outputs", "sizes", "search", "start", "processes", "streams", "numpy", "collectives")
 
 
 def main() -> None:
@@ -116,6 +123,8 @@ COLUMNS = {  # of the table; everything is in the JSON
     "billion values/CPU-s": ("full_grid_values_per_cpu_second", 1e-9),
     "of store bandwidth": ("fraction_of_store_bandwidth", 1.0),
     "million points/s": ("points_per_wall_second", 1e-6),
+    "MB of values/CPU-s": ("value_bytes_per_cpu_second", 1e-6),
+    "MB stored": ("stored_bytes", 1e-6),
     "peak MB": ("peak_memory", 1e-6),
     "CPU-s": ("cpu_seconds", 1.0),
     "s": ("seconds", 1.0),

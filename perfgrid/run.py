@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import tempfile
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -13,6 +14,7 @@ from typing import Any
 
 import netCDF4
 import xarray as xr
+from xarray.backends import NetCDF4DataStore
 
 from perfgrid.analysis.best import GROUPED
 from perfgrid.catalog import load_variables
@@ -68,8 +70,12 @@ def save(dataset: xr.Dataset, path: str | Path, overwrite: bool = False) -> Path
         for name, variable in dataset.data_vars.items()
         if variable.ndim and variable.dtype.kind in "fi"
     }
-    with replacing(target) as temporary:
-        dataset.to_netcdf(temporary, engine="netcdf4", encoding=encoding)
+    with replacing(target) as temporary:  # `to_netcdf` would import dask and its scheduler wherever they are installed
+        store = NetCDF4DataStore.open(temporary, mode="w", lock=threading.Lock())
+        try:
+            dataset.dump_to_store(store, encoding=encoding)
+        finally:
+            store.close()
     return target
 
 
@@ -170,9 +176,9 @@ def check_memory(plan: Plan, name: str, dtype: str = "float32", available: int |
     if needed > 0.8 * limit:
         raise PerfgridError(
             f"{name}: the results of {plan.space.points:,} points take {needed / 2**30:,.1f} GiB and "
-            f"{limit / 2**30:,.1f} GiB of memory are free; write them tile by tile with "
-            f"'perfgrid run {name} -o FILE.zarr' (or --stream -o FILE.nc), keep formulas in their place with "
-            "'-o FILE.pgf', or ask for fewer outputs or shorter axes"
+            f"{limit / 2**30:,.1f} GiB of memory are free; keep the formulas in their place with "
+            f"'perfgrid run {name} -o FILE.pgf' (pg.save_factored), write them tile by tile with -o FILE.zarr or "
+            "--stream -o FILE.nc (pg.stream), or ask for fewer outputs or shorter axes"
         )
 
 

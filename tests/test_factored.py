@@ -8,6 +8,7 @@ import tomllib
 import zipfile
 from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -23,7 +24,7 @@ from perfgrid.formulas.kernels import gemm
 from perfgrid_xarray import PerfgridBackendEntrypoint
 from tests import small
 from tests.engine import toys
-from tests.test_bad_input import run
+from tests.test_bad_input import run, write
 
 ROOT = Path(__file__).parents[1]
 DEADLINE = 9e4  # of the toys, from which their slack is subtracted
@@ -252,3 +253,34 @@ def test_chunks_are_tiles(path, result, monkeypatch):
     chunked = xr.open_dataset(path, engine=PerfgridBackendEntrypoint, chunks={})
     assert chunked.step_time.data.npartitions > 1
     xr.testing.assert_allclose(chunked.step_time.compute(), result.step_time, rtol=2e-6)
+
+
+def test_a_name_without_a_suffix_is_a_result_of_the_kind_that_fits(tmp_path, monkeypatch, capsys):
+    """Few values are netCDF; beyond the limit, the memory or the disk they are kept factored, with a sentence."""
+    study = write(tmp_path)
+    size = pg.load_study(study).plan().result_bytes()
+    status, out, error = run(monkeypatch, capsys, "run", study, "-o", tmp_path / "few")
+    assert (status, error) == (0, "")
+    assert (tmp_path / "few.nc").is_file()
+    assert f"saved {tmp_path / 'few.nc'}" in out
+    for what, replaced, value in (
+        ("the limit for values", "EXPANDED_BYTES", size - 1),
+        ("the memory at hand", "available_memory", lambda: size),
+        ("half of the free disk", "shutil.disk_usage", lambda _: SimpleNamespace(free=size)),
+    ):
+        with monkeypatch.context() as patch:
+            patch.setattr(f"perfgrid.cli.results.{replaced}", value)
+            name = tmp_path / what.split()[-1]
+            status, out, error = run(patch, capsys, "run", study, "-o", name)
+            assert status == 0
+            error = " ".join(error.split())
+            assert f"points are kept factored: their values take {size:g}" in error
+            assert what in error
+            assert f"-o {name.name}.zarr writes the values" in error
+            run(patch, capsys, "run", study, "-o", tmp_path / "stated.nc", "--overwrite")
+        with pg.open_result(f"{name}.pgf") as found, pg.open_result(tmp_path / "few.nc") as values:
+            np.testing.assert_allclose(found.step_time, values.step_time, rtol=1e-6)
+    assert (tmp_path / "stated.nc").is_file()  # who names a kind gets it
+    status, _, error = run(monkeypatch, capsys, "run", study, "-o", tmp_path / "r.h5")
+    assert status == 2
+    assert "netCDF files" in error

@@ -1,5 +1,6 @@
 """What an evaluation does, counted: regressions of speed that no wall clock need tell."""
 
+import os
 from unittest import mock
 
 import jax
@@ -16,12 +17,18 @@ WORK = {"dense": (275, 22, 245, 3), "5-D": (295, 25, 265, 5)}
 
 
 @pytest.fixture(scope="module", params=GRIDS)
-def measured(request):
+def measured(request, tmp_path_factory):
     """A grid of 10^6 points with 20 outputs and as a search: name, study, plan, traces, evaluation, search."""
     study = sized(request.param, 6)
-    with mock.patch("jax.eval_shape", wraps=jax.eval_shape) as traced:
+    with (
+        mock.patch.dict(os.environ, PERFGRID_CACHE=str(tmp_path_factory.mktemp("cache"))),
+        mock.patch("jax.eval_shape", wraps=jax.eval_shape) as traced,
+    ):
         plan = plan_of(study)
-    return request.param, study, plan, traced.call_count, Evaluation(plan), search_of(study).whole
+        first = traced.call_count
+        plan_of(study)
+    assert traced.call_count == first, "a study that was planned before is traced again"
+    return request.param, study, plan, first, Evaluation(plan), search_of(study).whole
 
 
 def per_point(evaluation):

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+import pydantic
 from pydantic import ValidationError
 
 from perfgrid.engine.errors import PerfgridError, nearest
+from perfgrid.engine.kept import digest, digest_of_files, digest_of_sources, keep, recall
 
 from .files import Layer, files_of, read_layer, read_toml
 from .join import Join, near, variable_of
@@ -101,8 +103,8 @@ def load_catalog(*extra_paths: str | Path) -> Catalog:
     """
     if not extra_paths:
         return _built_in()
-    layers = _built_in_layer(), read_layer([f for p in extra_paths for f in files_of(Path(p))])
-    return _assemble(load_variables(), layers)
+    own = [f for p in extra_paths for f in files_of(Path(p))]
+    return _kept(own, lambda: _assemble(load_variables(), (_built_in_layer(), read_layer(own))))
 
 
 def stated_in(*paths: str | Path) -> Layer:
@@ -129,7 +131,22 @@ def load_variables() -> dict[str, Variable]:
 
 @cache
 def _built_in() -> Catalog:
-    return _assemble(load_variables(), (_built_in_layer(),))
+    return _kept([], lambda: _assemble(load_variables(), (_built_in_layer(),)))
+
+
+def _kept(own: list[Path], make: Callable[[], Catalog]) -> Catalog:
+    """A catalog as an earlier run read and checked it from the very same files, else made and kept for the next."""
+    try:
+        built_in = [_HERE / name for name in (*_BUILT_IN, "variables.toml", "units.txt")]
+        key = digest(pydantic.VERSION, digest_of_sources(), digest_of_files([*built_in, *own]))
+    except OSError:
+        return make()  # it says which file cannot be read
+    name = "catalog-" + digest(*map(str, own))[:16]
+    found = recall(name, key)
+    if not isinstance(found, Catalog):
+        found = make()
+        keep(name, key, found)
+    return found
 
 
 @cache

@@ -23,7 +23,7 @@ from perfgrid.cli.catalog import catalog_app
 from perfgrid.cli.frontier import frontier_of, frontier_rows, print_frontier
 from perfgrid.cli.optimize import optimize_command
 from perfgrid.cli.reduce import distribution_command
-from perfgrid.cli.results import diff_command, expand_command, run_factored
+from perfgrid.cli.results import diff_command, expand_command, named, run_factored
 from perfgrid.cli.sensitivity import sensitivity_command
 from perfgrid.cli.timeline import print_timeline
 from perfgrid.cli.uncertainty import uncertainty_command
@@ -82,7 +82,11 @@ def run(
     study: StudyArgument,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", help="Result file (.nc; .pgf: factored), or a store (.zarr) of any size."),
+        typer.Option(
+            "--output",
+            "-o",
+            help="Result file (.nc; .pgf: factored; no suffix: .nc up to 4 GiB), or a store (.zarr) of any size.",
+        ),
     ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing result file.")] = False,
     streaming: Annotated[bool, typer.Option("--stream", help="Write tile by tile, for grids beyond memory.")] = False,
@@ -97,6 +101,8 @@ def run(
 ) -> None:
     """Evaluate every design of a study, print the best ones and save the result."""
     loaded = load_study(study, settings or ())
+    if output is not None and not streaming:
+        output = named(loaded, output, dtype)
     how = {"resume": resume, "memory": cli_stream.bytes_of(memory), "workers": workers, "scheduler": scheduler}
     if output is not None and output.suffix == STORE:
         return cli_stream.run_to_store(loaded, output, dtype, overwrite, as_json, tile_points=tile_points, **how)

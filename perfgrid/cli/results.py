@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import time
 from dataclasses import asdict
 from pathlib import Path
@@ -12,18 +13,40 @@ import typer
 
 from perfgrid.analysis.diff import TOLERANCE, Difference, diff
 from perfgrid.factored import SUFFIX, expand, save_factored
-from perfgrid.report.console import out, show, text_table
+from perfgrid.report.console import err, out, show, text_table
 from perfgrid.report.text import labels_of, number
 from perfgrid.results import open_result
-from perfgrid.run import check_output, save
+from perfgrid.run import available_memory, check_output, save
 from perfgrid.study.study import Study
 
+EXPANDED_BYTES = 2**32  # of values: more are kept factored unless the name of the result asks for values
 MANY_LABELS = 6  # of an axis that are told
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")]
 Recompute = Annotated[
     bool, typer.Option("--recompute", help="Evaluate a factored result of other formulas with those installed.")
 ]
+
+
+def named(study: Study, output: Path, dtype: str | None) -> Path:
+    """A result's name with the suffix of its kind: values while they are few, else factored; a suffix stays as it is.
+
+    Values take at most `EXPANDED_BYTES`, 0.8 of the free memory (they are evaluated in it) and half of the free disk.
+    """
+    if output.suffix or not output.name:
+        return output
+    needed = study.plan().result_bytes(dtype or study.file.dtype)
+    room = {"the limit for values": EXPANDED_BYTES, "the memory at hand": int(0.8 * available_memory())}
+    if output.parent.is_dir():
+        room["half of the free disk"] = shutil.disk_usage(output.parent).free // 2
+    what, least = min(room.items(), key=lambda item: item[1])
+    if needed <= least:
+        return output.with_name(output.name + ".nc")
+    err.print(
+        f"{study.space.points:,} points are kept factored: their values take {number(needed, 'byte')}, more than "
+        f"{what} ({number(least, 'byte')}); -o {output.name}.zarr writes the values"
+    )
+    return output.with_name(output.name + SUFFIX)
 
 
 def run_factored(study: Study, output: Path, dtype: str | None, overwrite: bool, as_json: bool) -> None:

@@ -1,24 +1,28 @@
 """The plan of an evaluation: for every quantity its columns, its distinct rows, its shape and the stage that makes it.
 
-Nothing is computed here; a plan takes milliseconds and tells what a run will cost.
+Nothing is computed here; a plan tells what a run will cost.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 import jax
 import numpy as np
 
+from .compiled import signature_of
 from .errors import PerfgridError
+from .kept import digest, digest_of_sources, forget, keep, recall
 from .registry import Registry
 from .resolver import Graph, Node, resolve, resolve_checked
 from .space import Key, Partition, Partitions, Space
 
 SMALL_FRACTION = 1 / 32  # of the grid: what is smaller is evaluated once, in float64
 SMALL_POINTS = 2**14  # always small, so that little studies need no compilation
+KIND, MOST_KEPT = "shapes-", 300  # trials of so many studies are kept, some 100 kB each
 SMALL_LIMIT = 2**18  # never small, so that a grid of any size keeps the small stage in memory
 
 
@@ -60,6 +64,41 @@ class Quantity:
         return self.values * (1 if self.flag else 8 if self.small else 4)
 
 
+class Tried:
+    """What formulas returned where an earlier run tried them: inner shape and whether it is a flag.
+
+    A formula is known by all that it is made of, a trial by the shapes of its arguments; what is new is tried.
+    """
+
+    def __init__(self, graph: Graph):
+        self.signed: dict[str, str] = {}
+        for node in graph.nodes.values():
+            signature = None if node.host is not None else signature_of([node.name, *node.arguments], [node.function])
+            if signature is not None:
+                self.signed[node.name] = signature
+        self.key, self.changed = "", False
+        self.known: dict[str, Any] = {}
+        with suppress(OSError):
+            self.key = digest(digest_of_sources(), jax.__version__, np.__version__, *self.signed.values())
+            self.known = recall(KIND + self.key[:24], self.key) or {}
+
+    def result(self, name: str, given: tuple[Any, ...], attempt: Callable[[], Any]) -> tuple[tuple[int, ...], bool]:
+        """The result of a trial with these shapes."""
+        there, found = self.known.get(name, (None, None))
+        if found is None or there != given:
+            found = attempt()
+            if name in self.signed:
+                self.known[name] = given, found
+                self.changed = True
+        return found
+
+    def keep(self) -> None:
+        """Keep what is new for the next run."""
+        if self.changed and self.key:
+            keep(KIND + self.key[:24], self.key, self.known)
+            forget(KIND, MOST_KEPT)
+
+
 class Plan:
     """What an evaluation will do. Axes are held in evaluation order: factored ones outside, a long dense one last."""
 
@@ -97,8 +136,10 @@ class Plan:
         self._before_host = self.graph.before_host()  # in the small stage, whatever their size
         for name in self.graph.leaves:
             self.quantities[name] = self._leaf(name)
+        self._tried = Tried(self.graph)
         for node in self.graph.nodes.values():
             self.quantities[node.name] = self._computed(node)
+        self._tried.keep()
 
     def _evaluation_order(self, space: Space) -> tuple[int, ...]:
         """Plain axes by length, then axes of several used columns, the longest plain axis last (gathers outside)."""
@@ -140,7 +181,9 @@ class Plan:
         full = tuple(key)
         sizes = tuple(1 if p is None else p.size for p in full)
         small = node.name in self._before_host or self._is_small(full)
-        inner, flag = self._inner_shape(node, arguments, sizes, small)
+        shapes = [(*(1 if p is None else min(p.size, 2) for p in a.key), *a.inner, a.flag) for a in arguments]
+        given = (small, tuple(min(size, 2) for size in sizes), *shapes)
+        inner, flag = self._tried.result(node.name, given, lambda: self._inner_shape(node, arguments, sizes, small))
         return Quantity(node.name, node, columns, full, inner, flag, small)
 
     def _inner_shape(

@@ -272,13 +272,17 @@ class Registry:
     def below(self, names: Iterable[str], given: Container[str] = ()) -> set[str]:
         """The named quantities and all that they may rest on, whichever alternatives are taken; given ones end it."""
         found: set[str] = set()
-        waiting = [c.name for c in self.constraints()] + list(names)
+        about: dict[str | None, list[str]] = {}
+        for member in self.formulas.values():
+            if isinstance(member, Constraint):
+                about.setdefault(member.about, []).append(member.name)
+        waiting = about.get(None, []) + list(names)
         while waiting:
             name = waiting.pop()
             if name in found:
                 continue
             found.add(name)
-            waiting += [c.name for c in self.constraints({name}) if c.about == name]
+            waiting += about.get(name, [])
             base = name if name in self.choices else name.removesuffix("_choice")
             if name in given:
                 continue

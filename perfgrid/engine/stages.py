@@ -8,18 +8,20 @@ output. The buffers of one tile are donated to the next, which spares the page f
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from importlib.metadata import version
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from .compiled import Compiled, signature_of
 from .errors import PerfgridError
+from .kept import cache_folder
 from .namespace import xp
 from .plan import Plan, Quantity
 from .resolver import Node
@@ -96,6 +98,7 @@ class Kernel:
     shape: tuple[int, ...]
     compiled: Any = None
     equations: int = 0
+    signature: str | None = None  # of all that decides what is compiled; None where that cannot be told
 
 
 @dataclass
@@ -107,19 +110,12 @@ class Tile:
     values: dict[str, jax.Array]
 
 
-def enable_compilation_cache(folder: str | None = None) -> None:
+def enable_compilation_cache() -> None:
     """Keep compiled functions on disk, in ``PERFGRID_CACHE`` or the user's cache, unless JAX has a place already."""
-    if jax.config.values.get("jax_compilation_cache_dir"):
+    folder = cache_folder()
+    if folder is None or jax.config.values.get("jax_compilation_cache_dir"):
         return
-    base = folder or os.environ.get("PERFGRID_CACHE")
-    if base is None:
-        home = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
-        base = os.path.join(home, "perfgrid")
-    try:
-        os.makedirs(base, exist_ok=True)
-    except OSError:
-        return  # no cache is slower, not wrong
-    jax.config.update("jax_compilation_cache_dir", base)
+    jax.config.update("jax_compilation_cache_dir", str(folder / version("perfgrid")))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 
@@ -311,7 +307,14 @@ class Evaluation:
             return xp.broadcast_to(made[name], shape).astype(dtype)
 
         function.__name__ = name  # in profiles, and apart from its like in the compilation cache
-        return Kernel(quantity, inputs, list(fused), function, shape)
+        wiring = [name, str(dtype), repr(shape)]
+        for (argument, target), found in zip(inputs, takes, strict=True):
+            given = self._input_shape(argument, target)
+            wiring += [argument, repr(given.shape), str(given.dtype)]
+            wiring += [part for axis, index in found for part in (f"take {axis}", index.tobytes())]
+        wiring += [text for current in fused for text in (current, repr(nodes[current].arguments))]
+        signature = signature_of(wiring, (nodes[current].function for current in fused))
+        return Kernel(quantity, inputs, list(fused), function, shape, signature=signature)
 
     def _host_key(self, quantity: Quantity, own: TileKey, reader: TileKey) -> TileKey:
         """The key that a small quantity is brought to before it is handed over: the reader's, unless that is large."""
@@ -366,14 +369,19 @@ class Evaluation:
 
         def compiled(kernel: Kernel, lowered: Any) -> None:
             with jax.enable_x64(self.dtype == np.float64):
-                kernel.compiled = lowered.compile()
+                kernel.compiled = kept.compile(lowered, kernel.signature, kernel.equations)
 
-        with ThreadPoolExecutor(max_workers=2) as pool:
+        with (
+            Compiled(alone=all(k.signature is not None for k in self.kernels)) as kept,
+            ThreadPoolExecutor(max_workers=2) as pool,
+            jax.enable_x64(self.dtype == np.float64),
+        ):
             waiting = []
             for kernel in self.kernels:
-                with jax.enable_x64(self.dtype == np.float64):
-                    lowered = lower(kernel)
-                waiting.append(pool.submit(compiled, kernel, lowered))
+                if (found := kept.load(kernel.signature)) is not None:
+                    kernel.compiled, kernel.equations = found
+                else:
+                    waiting.append(pool.submit(compiled, kernel, lower(kernel)))
             for done, future in enumerate(waiting, 1):
                 future.result()
                 self.progress("compile", done, len(waiting))

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
-from scipy.optimize import least_squares
 
 from perfgrid.catalog import Catalog, load_catalog
 from perfgrid.engine.errors import PerfgridError, nearest
@@ -221,6 +220,8 @@ def fit(model: Model, chosen: np.ndarray | None = None, start: np.ndarray | None
     def jacobian(point: np.ndarray) -> np.ndarray:
         errors, slopes = at(point)
         return np.vstack([damped(errors)[1][:, None] * slopes / NOISE, np.diag(1 / width)])
+
+    from scipy.optimize import least_squares  # takes long to import, and predictions do without
 
     first = np.clip(centre + width / 2 if start is None else np.log(start), low + 1e-6, high - 1e-6)
     found = least_squares(residuals, first, cast(Any, jacobian), (low, high), xtol=1e-3, ftol=1e-3, max_nfev=12)

@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from scipy.stats import qmc
 
 from perfgrid.engine.lockstep import Minimum, minimize_together, optimality
 from perfgrid.optimizer.problem import BROKEN, CLOSE, TOGETHER, Batch, Problem
@@ -56,6 +55,8 @@ class Found:
 
 def sampled(problem: Problem, count: int, seed: int) -> np.ndarray:
     """Designs spread evenly over the bounds, the stated one first."""
+    from scipy.stats import qmc  # takes long to import
+
     draws = qmc.Sobol(len(problem.knobs), rng=seed).random(2 ** int(np.ceil(np.log2(max(count, 2)))))[: count - 1]
     return np.concatenate((problem.knobs.start()[None], draws))
 

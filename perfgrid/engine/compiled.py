@@ -1,0 +1,184 @@
+"""Compiled functions of earlier runs, so that a study which was evaluated before is neither traced nor compiled again.
+
+JAX's own cache is asked after tracing and lowering, which take longer than all the rest of a small study. Here a
+function is known by what it is made of: the text of the package, the formulas fused into it and what they close over,
+its wiring, shapes and gathers, the versions and the processor. What cannot be told apart like that (a user's own
+formula, a closure over an object) has no signature and is compiled as ever.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import platform
+import sys
+import threading
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from types import CodeType, FunctionType
+from typing import Any
+
+import jax
+import jaxlib.version
+import numpy as np
+from jax.experimental import serialize_executable
+
+from .kept import digest, digest_of_sources, forget, keep, recall
+
+KIND, CODE, MOST_KEPT = "function-", "code-", 4000  # what leads to the code of a function, and this, some 20 kB each
+NEVER = 1e9  # seconds of compilation from which on JAX keeps a function
+_SHORTEST = "jax_persistent_cache_min_compile_time_secs"
+_TURN = threading.RLock()
+_ROOT = __name__.partition(".")[0]
+
+
+class Unsigned(Exception):
+    """Something whose meaning cannot be told from its text."""
+
+
+def signature_of(wiring: Iterable[str | bytes], functions: Iterable[Callable[..., Any]]) -> str | None:
+    """A hash of functions of this package and of how they are wired: code, what they close over, constants they name.
+
+    None where one of them is no such function.
+    """
+    try:
+        return digest(*wiring, *(part for function in functions for part in _parts(function, set())))
+    except Unsigned:
+        return None
+
+
+def _parts(value: Any, seen: set[Any]) -> list[str | bytes]:
+    if isinstance(value, FunctionType):
+        if value in seen:
+            return [value.__qualname__]
+        seen.add(value)
+        module = sys.modules.get(value.__module__)
+        if value.__module__.partition(".")[0] != _ROOT or vars(module) is not value.__globals__:
+            raise Unsigned
+        found: list[str | bytes] = [value.__module__, value.__qualname__, *_code(value.__code__)]
+        found += _parts(value.__defaults__, seen) + _parts(value.__kwdefaults__, seen)
+        for cell in value.__closure__ or ():
+            found += _parts(cell.cell_contents, seen)
+        for name in value.__code__.co_names:
+            used = value.__globals__.get(name)
+            if isinstance(used, (bool, int, float, str, tuple)):
+                found += [name, repr(used)]
+            elif inspect.isfunction(used) and used.__module__.partition(".")[0] == _ROOT:
+                found += _parts(used, seen)
+        return found
+    if value is None or isinstance(value, (bool, int, float, str, range)):
+        return [repr(value)]
+    if isinstance(value, (tuple, list)):
+        return ["(", *(part for item in value for part in _parts(item, seen)), ")"]
+    if isinstance(value, dict):
+        return _parts([item for pair in value.items() for item in pair], seen)
+    if isinstance(value, np.ndarray) and value.dtype != object:
+        return [str(value.dtype), str(value.shape), value.tobytes()]
+    raise Unsigned
+
+
+def _code(code: CodeType) -> list[str | bytes]:
+    constants = (_code(c) if isinstance(c, CodeType) else [repr(c)] for c in code.co_consts)
+    return [code.co_code, *code.co_names, *(part for parts in constants for part in parts)]
+
+
+def surroundings() -> str:
+    """A hash of all that decides what becomes of lowered text: versions, settings, devices and processor."""
+    device = jax.devices()[0]
+    settings = sorted((k, repr(v)) for k, v in jax.config.values.items() if "cache" not in k)
+    versions = (jax.__version__, jaxlib.version.__version__, np.__version__, device.client.platform_version)
+    flags = [os.environ.get(name) for name in ("XLA_FLAGS", "LIBTPU_INIT_ARGS")]
+    machine = (device.device_kind, str(len(jax.local_devices())), _processor())
+    return digest(*versions, *machine, repr(settings), repr(flags))
+
+
+@cache
+def _processor() -> str:
+    """What the processor is and can do, where Linux tells it."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.processor()
+    return "".join(sorted({line for line in lines if line.startswith(("flags", "Features", "model name"))}))
+
+
+class Compiled:
+    """The compiled functions of earlier runs, by signature. Nothing is kept unless JAX keeps its functions too."""
+
+    def __init__(self, alone: bool = False):
+        """``alone``: JAX writes none of the functions compiled meanwhile, so that all of them can be written here."""
+        self.around, self.key, self.changed, self.alone = "", "", False, alone
+        if jax.config.values.get("jax_compilation_cache_dir"):
+            with suppress(OSError):
+                self.around = surroundings()
+                self.key = digest(self.around, digest_of_sources())
+
+    def load(self, signature: str | None) -> tuple[Any, int] | None:
+        """A compiled function and its number of equations; None if no run has kept it."""
+        if signature is None or not self.key:
+            return None
+        found = recall(self._link(signature), signature)
+        if not isinstance(found, tuple):
+            return None
+        name, equations = found
+        compiled = self._loaded(name)
+        return None if compiled is None else (compiled, equations)
+
+    def compile(self, lowered: Any, signature: str | None, equations: int) -> Any:
+        """Compile a function and keep it under its signature.
+
+        It may be there already under the text that it was lowered to, where other sources led to the same.
+        """
+        if signature is None or not self.key:
+            return lowered.compile()
+        name = CODE + digest(self.around, lowered.as_text())[:32]
+        compiled = self._loaded(name)
+        if compiled is None:
+            before = _READ.number
+            compiled = lowered.compile()
+            if _READ.number != before:  # what was read from JAX's cache cannot be written again
+                return compiled
+            with suppress(Exception):  # not every runtime can write its functions down
+                keep(name, self.around, serialize_executable.serialize(compiled))
+        keep(self._link(signature), signature, (name, equations))
+        self.changed = True
+        return compiled
+
+    def _link(self, signature: str) -> str:
+        return KIND + digest(self.key, signature)[:32]
+
+    def _loaded(self, name: str) -> Any:
+        try:
+            return serialize_executable.deserialize_and_load(*recall(name, self.around))
+        except Exception:  # nothing there, or nothing that this runtime takes
+            return None
+
+    def __enter__(self) -> Compiled:
+        _TURN.acquire()  # the setting is that of the whole process
+        self.before = jax.config.values[_SHORTEST]
+        if self.alone and self.key:
+            jax.config.update(_SHORTEST, NEVER)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        jax.config.update(_SHORTEST, self.before)
+        _TURN.release()
+        if self.changed:
+            forget(KIND, MOST_KEPT)
+            forget(CODE, MOST_KEPT)
+
+
+class _Read(threading.local):
+    """How many functions this thread got from JAX's cache."""
+
+    number = 0
+
+    def __call__(self, event: str, **_: Any) -> None:
+        if event == "/jax/compilation_cache/cache_hits":
+            self.number += 1
+
+
+_READ = _Read()
+jax.monitoring.register_event_listener(_READ)

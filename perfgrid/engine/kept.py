@@ -1,0 +1,96 @@
+"""What is kept on disk between runs: read catalogs, compiled functions. Losing it costs time and nothing else.
+
+A thing is kept under a name, together with a key of all that it was made from; under another key it is made again and
+replaces what was there, so that the folder grows with the number of names and not with the number of changes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import pickle
+import platform
+import sys
+import tempfile
+from collections.abc import Iterable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+_PACKAGE = Path(__file__).parents[1]
+
+
+def cache_folder() -> Path | None:
+    """``PERFGRID_CACHE`` or the user's cache folder, made if need be; None where it cannot be made."""
+    stated = os.environ.get("PERFGRID_CACHE")
+    home = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    folder = Path(stated or os.path.join(home, "perfgrid"))
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        return None  # no cache is slower, not wrong
+    return folder
+
+
+def digest(*parts: str | bytes) -> str:
+    """A hash of texts; where one ends matters."""
+    found = hashlib.sha256()
+    for part in parts:
+        data = part.encode() if isinstance(part, str) else part
+        found.update(len(data).to_bytes(8, "little"))
+        found.update(data)
+    return found.hexdigest()
+
+
+def digest_of_files(paths: Iterable[Path]) -> str:
+    """A hash of the names and the content of files. Raises OSError where one cannot be read."""
+    return digest(*(part for path in paths for part in (str(path), path.read_bytes())))
+
+
+@cache
+def digest_of_sources() -> str:
+    """A hash of the text of this whole package and of the Python that runs it. Raises OSError."""
+    return digest(digest_of_files(sorted(_PACKAGE.rglob("*.py"))), sys.version, platform.machine())
+
+
+def recall(name: str, key: str) -> Any:
+    """What was kept under a name with this key; None if there is nothing, or nothing that can be read."""
+    folder = cache_folder()
+    if folder is None:
+        return None
+    try:
+        with open(folder / f"{name}.kept", "rb") as file:
+            if pickle.load(file) != key:
+                return None
+            os.utime(file.fileno())  # the ones used last are forgotten last
+            return pickle.load(file)
+    except Exception:  # damaged, cut short or of other versions: pickle raises whatever it meets
+        return None
+
+
+def keep(name: str, key: str, value: Any) -> None:
+    """Keep a value under a name; readers see the old one or the new one. Nothing happens where that is impossible."""
+    folder = cache_folder()
+    if folder is None:
+        return
+    temporary = ""
+    try:
+        handle, temporary = tempfile.mkstemp(prefix=f".{name}.", dir=folder)
+        with os.fdopen(handle, "wb") as file:
+            pickle.dump(key, file, pickle.HIGHEST_PROTOCOL)
+            pickle.dump(value, file, pickle.HIGHEST_PROTOCOL)
+        os.replace(temporary, folder / f"{name}.kept")
+    except Exception:  # a full disk, a value that cannot be pickled
+        if temporary and os.path.exists(temporary):
+            os.unlink(temporary)
+
+
+def forget(start: str, most: int) -> None:
+    """Remove what was used longest ago of all that is kept under names of this beginning, beyond so many."""
+    folder = cache_folder()
+    try:
+        found = sorted(folder.glob(f"{start}*.kept"), key=lambda p: p.stat().st_mtime) if folder else []
+        for path in found[:-most]:
+            path.unlink(missing_ok=True)
+    except OSError:  # another process removed one at the same time
+        return
