@@ -21,10 +21,11 @@ import xarray as xr
 
 from perfgrid.catalog import Catalog, load_catalog
 from perfgrid.engine.explain import index_of
+from perfgrid.engine.parameters import parameters_of
 from perfgrid.engine.plan import Plan
 from perfgrid.engine.registry import Registry
 from perfgrid.engine.search import listed
-from perfgrid.engine.sensitivity import Sensitivity, parameters_of
+from perfgrid.engine.sensitivity import Sensitivity
 from perfgrid.engine.space import Space
 from perfgrid.engine.stages import Evaluation
 from perfgrid.formulas.training.error import CENTRAL_90

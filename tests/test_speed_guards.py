@@ -62,6 +62,7 @@ def test_a_search_evaluates_every_tile_once_and_traces_once():
     study = sized("dense", 5)
     with mock.patch.object(Blocks, "minima", autospec=True, side_effect=Blocks.minima) as minima:
         search = search_of(study, tile_points=2**14).whole
+        assert search is not None
         runs = [k.compiled for k in search.evaluation.kernels]
         with mock.patch.object(search.evaluation, "run", wraps=search.evaluation.run) as run:
             winners = search.winners()
@@ -72,7 +73,9 @@ def test_a_search_evaluates_every_tile_once_and_traces_once():
 
 def test_what_stays_while_tiles_move_is_evaluated_once():
     """The optimizer knows neither links nor microbatches nor recomputation: one evaluation serves all tiles."""
-    evaluation = search_of(sized("dense", 6), tile_points=2**17).whole.evaluation
+    search = search_of(sized("dense", 6), tile_points=2**17).whole
+    assert search is not None
+    evaluation = search.evaluation
     calls = dict.fromkeys((k.quantity.name for k in evaluation.kernels), 0)
 
     def counted(name, compiled):

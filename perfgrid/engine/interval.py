@@ -17,8 +17,7 @@ import jax
 import numpy as np
 
 from .errors import PerfgridError
-from .namespace import xp
-from .smooth import Arraylike
+from .namespace import Arraylike, xp
 
 MARGIN = 16  # times the rounding error of one operation
 FUNCTION = 64.0  # roundings that a function such as an exponential may be off

@@ -129,6 +129,8 @@ class Listed(Evaluation):
 class Bounds(Listed):
     """The evaluation of a listing with cells: intervals of every quantity above the cut."""
 
+    known_by_text = False  # what is known of the signs of values is compiled in
+
     def _evaluate_small(self) -> dict[str, Any]:
         found = super()._evaluate_small()
         self._positive = {n: bool(np.all((v.lo if isinstance(v, Interval) else v) >= 0)) for n, v in found.items()}

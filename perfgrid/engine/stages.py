@@ -190,6 +190,8 @@ def small_values(plan: Plan, given: Callable[[Plan, str], np.ndarray] = given_ro
 class Evaluation:
     """A plan made ready to run."""
 
+    known_by_text = True  # compiled functions follow from formulas, shapes and gathers: those of earlier runs serve
+
     def __init__(
         self,
         plan: Plan,
@@ -313,7 +315,7 @@ class Evaluation:
             wiring += [argument, repr(given.shape), str(given.dtype)]
             wiring += [part for axis, index in found for part in (f"take {axis}", index.tobytes())]
         wiring += [text for current in fused for text in (current, repr(nodes[current].arguments))]
-        signature = signature_of(wiring, (nodes[current].function for current in fused))
+        signature = signature_of(wiring, (nodes[current].function for current in fused)) if self.known_by_text else None
         return Kernel(quantity, inputs, list(fused), function, shape, signature=signature)
 
     def _host_key(self, quantity: Quantity, own: TileKey, reader: TileKey) -> TileKey:

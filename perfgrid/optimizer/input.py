@@ -11,8 +11,8 @@ import numpy as np
 
 from perfgrid.catalog import convert
 from perfgrid.catalog.schema import Variable
+from perfgrid.engine.dual import Dual
 from perfgrid.engine.errors import PerfgridError, nearest
-from perfgrid.engine.smooth import Sloped
 from perfgrid.formulas import INNER
 from perfgrid.free import Leaf, leaf, stated
 from perfgrid.study.samples import entries_of, ranges
@@ -153,10 +153,10 @@ class Knobs:
             return float(np.log(value / knob.low) / np.log(knob.high / knob.low))
         return (value - knob.low) / (knob.high - knob.low)
 
-    def directions(self, points: np.ndarray) -> list[Sloped]:
+    def directions(self, points: np.ndarray) -> list[Dual]:
         """The coordinates of points [points, knobs] as dual numbers."""
         slopes = np.eye(len(self))[:, :, None] * np.ones(len(points))
-        return [Sloped(points[:, i], slopes[:, i]) for i in range(len(self))]
+        return [Dual(points[:, i], slopes[:, i]) for i in range(len(self))]
 
     def values(self, coordinates: Sequence[Any]) -> dict[str, Any]:
         """Values of the free quantities [points, *components] from coordinates, one column for each knob."""

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from perfgrid.engine.dual import Dual, value_of
 from perfgrid.engine.errors import PerfgridError, nearest
 from perfgrid.engine.function import FreeFunction, FreePlan, PointFunction, bring, freed
 from perfgrid.engine.lockstep import Answer
-from perfgrid.engine.smooth import Sloped, value_of
 from perfgrid.engine.space import Axis, Space
 from perfgrid.optimizer.input import Knobs, Limit
 from perfgrid.study.study import Study
@@ -320,13 +320,13 @@ class Problem:
         return (bounds - value) * (sign / np.maximum(np.abs(bounds), 1e-300))
 
 
-def _dual(value: Any) -> Sloped:
+def _dual(value: Any) -> Dual:
     """A number as a dual one, without slopes if it has none."""
-    return value if isinstance(value, Sloped) else Sloped(value, np.zeros((0, *np.shape(value))))
+    return value if isinstance(value, Dual) else Dual(value, np.zeros((0, *np.shape(value))))
 
 
 def _slopes(item: Any, directions: int, count: int) -> np.ndarray:
     """Slopes as [points, directions]; zero of what does not depend on the knobs."""
-    if not isinstance(item, Sloped):
+    if not isinstance(item, Dual):
         return np.zeros((count, directions))
     return np.broadcast_to(item.slope, (directions, count)).T

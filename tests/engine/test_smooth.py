@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perfgrid.engine import xp
-from perfgrid.engine.smooth import Sloped, margin_of, smoothing
+from perfgrid.engine.dual import Dual, margin_of
+from perfgrid.engine.slopes import smoothing
 
 NUMBER = st.floats(0.05, 20)
 
@@ -18,7 +19,7 @@ NUMBER = st.floats(0.05, 20)
 def dual(x, y):
     """Two numbers and the two directions along them."""
     one, none = np.ones_like(x), np.zeros_like(x)
-    return Sloped(x, np.stack([one, none])), Sloped(y, np.stack([none, one]))
+    return Dual(x, np.stack([one, none])), Dual(y, np.stack([none, one]))
 
 
 FUNCTIONS = {
@@ -85,7 +86,7 @@ def test_smooth_extremes_stay_close_and_their_slopes_are_differences(x, y, tempe
 def test_roundings_follow_their_mean():
     x = np.linspace(3.0, 7.0, 40_001)
     with smoothing(1e-3):
-        up, down = np.ceil(Sloped(x, np.ones((1, *x.shape)))), np.floor(Sloped(x, np.ones((1, *x.shape))))
+        up, down = np.ceil(Dual(x, np.ones((1, *x.shape)))), np.floor(Dual(x, np.ones((1, *x.shape))))
     assert up.value.mean() == pytest.approx(np.ceil(x).mean(), rel=1e-3)
     assert down.value.mean() == pytest.approx(np.floor(x).mean(), rel=1e-3)
     np.testing.assert_allclose(up.slope, 1.0, rtol=1e-3)
