@@ -94,6 +94,7 @@ class StudyFunction:
         if unread:
             raise PerfgridError(f"{study.name}: {', '.join(outputs)} do not depend on {unread[0]!r}")
         self._function = FreeFunction(plan)
+        self._variables = study.catalog.variables
         self.outputs = tuple(plan.outputs)
         self.start = {item.name: self._start(item) for item in self.leaves}
         self.dims: dict[str, tuple[str, ...]] = {}
@@ -113,7 +114,11 @@ class StudyFunction:
             item.component is not None) else flat  # fmt: skip
 
     def __call__(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """The outputs at values of the free quantities. PerfgridError for a missing or unknown name."""
+        """The outputs at values of the free quantities.
+
+        PerfgridError for a missing or unknown name, and for plain numbers outside the bounds of the glossary (what is
+        traced by JAX is not looked at).
+        """
         known = [item.name for item in self.leaves]
         for name in values:
             if name not in known:
@@ -125,7 +130,9 @@ class StudyFunction:
         free: dict[str, Any] = {}
         for item in self.leaves:
             value = values[item.name]
-            value = value if isinstance(value, jax.Array) else np.asarray(value, dtype=np.float64)
+            if not isinstance(value, jax.Array):
+                value = np.asarray(value, dtype=np.float64)
+                self._check(item, value)
             shape = plan.quantities[item.quantity].shape
             if item.component is not None:
                 rest = free.get(item.quantity, xp.reshape(self._base[item.quantity], shape))
@@ -135,6 +142,16 @@ class StudyFunction:
         with np.errstate(all="ignore"):
             found = self._function(free)
         return {name: self._shaped(name, found[name]) for name in self.outputs}
+
+    def _check(self, item: Leaf, value: np.ndarray) -> None:
+        """Raise PerfgridError where a value lies outside the bounds of its quantity."""
+        variable = self._variables.get(item.quantity)
+        if variable is None:
+            return
+        low = value >= variable.minimum if variable.minimum is not None else value > (variable.above or 0.0)
+        high = variable.maximum is None or value <= variable.maximum
+        if not np.all(low & high):
+            raise PerfgridError(f"{item.name} must be {variable.bounds}, found {value.tolist()!r}")
 
     def _shaped(self, name: str, value: Any) -> Any:
         full = self._function.expanded(name, value)

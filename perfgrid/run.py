@@ -34,7 +34,7 @@ from perfgrid.study.tables import OWN_PREFIX, STATED
 from perfgrid.study.where import apply_where
 
 KINDS = {  # of results, by the suffix of their names
-    ".nc": "results are netCDF files (stores of run: .zarr)",
+    ".nc": "results are netCDF files (of run also .zarr, a store, and .pgf, factored)",
     ".pgf": "this result is a factored one",
 }
 STUDY_ATTRIBUTE = "perfgrid_study"  # global attribute: what is needed beside the design space to explain a result

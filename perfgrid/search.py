@@ -86,6 +86,7 @@ def best(
         points_evaluated=counts.evaluated,
         points_excluded_by_constraints=counts.by_constraints,
         points_excluded_by_bounds=counts.by_bounds,
+        **({"why_no_bounds": counts.why_no_bounds} if counts.why_no_bounds else {}),
     )
 
 

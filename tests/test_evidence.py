@@ -199,7 +199,7 @@ def test_the_command_as_json_with_a_bad_line(monkeypatch, capsys, tmp_path):
     )
     status, out, err = run(monkeypatch, capsys, "validate", tmp_path / "mine.jsonl", "--json")
     data = json.loads(out)
-    assert status == 0
+    assert status == 1
     assert data["groups"]["korthikanti"]["n"] == 1
     assert data["records"][0]["id"] == "korth-t5-22b-full"
     assert data["records"][0]["measured"] == 1.42
@@ -207,6 +207,30 @@ def test_the_command_as_json_with_a_bad_line(monkeypatch, capsys, tmp_path):
     assert data["records"][0]["reason"] is None
     assert "mine.jsonl:2" in err.replace("\n", "")
     assert data["problems"][0]["place"].endswith("mine.jsonl:2")
+
+
+def test_a_record_may_state_its_software_and_fabric(monkeypatch, capsys, tmp_path):
+    """A source that nobody listed is calibrated on the stack that it names; without a name the one taken is told."""
+    lines = [json.loads(line) for line in (SHIPPED / "torchtitan.jsonl").read_text().splitlines()]
+    mine = [{**line, "group": "mine", "software": "torchtitan"} for line in lines if line["predictable"]]
+    plain = [{**line, "group": "mine"} for line in lines if line["predictable"]]
+    wrong = {**mine[0], "id": "wrong", "software": "torchtitian"}
+    logs = {}
+    for name, records in {"shipped": lines, "mine": [*mine, wrong], "plain": plain}.items():
+        file = tmp_path / f"{name}.jsonl"
+        file.write_text("\n".join(map(json.dumps, records)))
+        found = validate([file])
+        logs[name] = {p.record.id: p.predicted for p in found.predictions}
+        assert bool(found.assumed()) == (name == "plain")
+        if name == "mine":
+            (bad,) = (p for p in found.predictions if p.record.id == "wrong")
+            assert "did you mean 'torchtitan'" in bad.reasons[0]
+    stated = {i: p for i, p in logs["mine"].items() if p is not None}
+    assert stated
+    assert all(p == pytest.approx(logs["shipped"][i], rel=1e-9) for i, p in stated.items())
+    assert any(p != pytest.approx(logs["plain"][i], rel=1e-3) for i, p in stated.items())
+    _, out, _ = run(monkeypatch, capsys, "validate", tmp_path / "plain.jsonl")
+    assert "mine: taken to have run on megatron-core" in out
 
 
 def test_the_command_for_one_group_and_one_record(monkeypatch, capsys):

@@ -7,6 +7,7 @@ import pytest
 
 import perfgrid as pg
 from perfgrid.analysis import best as best_of_result
+from perfgrid.report import best_table
 from tests import small
 from tests.test_bad_input import run
 
@@ -127,6 +128,21 @@ def test_the_command(study, monkeypatch, capsys, tmp_path):
     status, out, err = run(monkeypatch, capsys, "best", path, "--minimize", "step_tim")
     assert (status, out) == (2, "")
     assert "did you mean 'step_time'" in err
+
+
+def test_a_table_of_many_groups_ends(monkeypatch, capsys, tmp_path):
+    """The first rows are printed, how many more there are is told, and the file holds all."""
+    monkeypatch.setattr(best_table, "MOST_ROWS", 3)
+    path = tmp_path / "small.toml"
+    path.write_text(STUDY, encoding="utf-8")
+    over = ("--over", "parallelism,microbatch", "--minimize", "step_time")
+    status, out, _ = run(monkeypatch, capsys, "best", path, *over, "-o", tmp_path / "b.nc")
+    assert status == 0
+    with pg.open_result(tmp_path / "b.nc") as kept:
+        groups = kept.found.size
+    assert f"and {groups - 3} rows more" in out
+    _, out, _ = run(monkeypatch, capsys, "best", path, *over, "--json")
+    assert len(json.loads(out)["best"]) == groups
 
 
 def test_cluster_sizes_are_weighed_against_each_other_where_that_is_asked_for(study):

@@ -25,7 +25,8 @@ COUNTS = ("points_searched", "points_evaluated", "points_excluded_by_constraints
 def best_command(
     study: StudyFile,
     over: Annotated[
-        str | None, typer.Option(help="Axes to choose along, separated by commas; without it those of [best].")
+        str | None,
+        typer.Option(help="Axes to choose along, separated by commas; without it those of the study."),
     ] = None,
     minimize: Minimize = None,
     maximize: Annotated[str | None, typer.Option(help="Quantity to maximize; with --pareto several.")] = None,
@@ -80,5 +81,7 @@ def best_command(
         f"{points:,} points, of which {evaluated:,} evaluated and {points - evaluated:,} proven away "
         f"(by constraints {by_constraints:,}, by bounds {by_bounds:,}), in {seconds:.1f} s"
     )
+    if why := winners.attrs.get("why_no_bounds"):
+        out.print(f"everything possible was evaluated, there are no bounds: {why}")
     if output is not None:
         out.print(f"saved {output}")

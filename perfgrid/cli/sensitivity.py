@@ -22,7 +22,8 @@ from perfgrid.sensitivity import cross_elasticities, sensitivity
 from perfgrid.study.study import Study, load_study
 
 OF = typer.Option(
-    "--of", help="Quantities, separated by commas; without it the objective of [best] or the first output."
+    "--of",
+    help="Quantities, separated by commas; without it the study's objective or first output.",
 )
 AT = typer.Option("--at", help="axis=label[,axis=label...]: keep one label of an axis.")
 SETTINGS = typer.Option("--set", help="Override, such as axes.microbatch=[1,2].")

@@ -34,7 +34,10 @@ def validate_command(
     figure: Annotated[Path | None, typer.Option(help="Picture of predicted versus measured (.png, .pdf).")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")] = False,
 ) -> None:
-    """Compare predictions with measured systems: error by source, the worst rows, what cannot be predicted and why."""
+    """Compare predictions with measured systems: error by source, the worst rows, what cannot be predicted and why.
+
+    Exit status 1 where a line is no sound record; the others are compared all the same.
+    """
     if derive is not None and (as_json or verbose):
         raise PerfgridError("--explain prints one derivation: give it without --json and --verbose")
     if as_json and verbose:
@@ -59,6 +62,8 @@ def validate_command(
             print_line(line)
     else:
         _print(found, verbose)
+    if found.problems:
+        raise typer.Exit(1)
 
 
 def _print(found: Validation, verbose: bool) -> None:
@@ -66,6 +71,8 @@ def _print(found: Validation, verbose: bool) -> None:
     rows = error_rows({**summary["groups"], **summary["parts"], **summary["totals"]}, found.whole())
     out.print("error of predictions, |ln(predicted / measured)|, beside one constant per device and beside other tools")
     show(text_table(HEADERS, rows, right=HEADERS[1:]))
+    for name, stacks in found.assumed().items():
+        out.print(f"{name}: taken to have run on {', '.join(stacks)}; the field software of a record states another")
     if summary["worst"]:
         out.print("\nfarthest from the measurement")
         show(text_table(WORST, worst_rows(summary["worst"]), right=WORST[1:4]))

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from perfgrid.catalog import Catalog, Entry, Variable, convert
-from perfgrid.engine.errors import PerfgridError
+from perfgrid.engine.errors import PerfgridError, nearest
 from perfgrid.engine.registry import Registry
 from perfgrid.study.tables import DEFAULTS as DEFAULT_ENTRIES
 
@@ -133,12 +133,23 @@ class Mapper:
 
     def _software(self, record: Record) -> str:
         """The software of a source; for sharded gradients and weights it may have another."""
+        if record.software is not None:
+            return self._entry("software", record.software)
         sharded = record.plan is not None and (record.plan.zero or 0) >= 2
         return self._first(
             "sharded_software" if sharded and convention(record, "sharded_software") else "software", record
         )
 
+    def _entry(self, table: str, name: str) -> str:
+        """The entry that a record states itself."""
+        entries = self.catalog.tables[table]
+        if name not in entries:
+            raise PerfgridError(f"unknown {table} {name!r}{nearest(name, entries)}")
+        return name
+
     def _first(self, table: str, record: Record) -> str:
+        if table == "topology" and record.topology is not None:
+            return self._entry(table, record.topology)
         names, entries = convention(record, table), self.catalog.tables[table.rpartition("_")[2]]
         return next((n for n in names if n in entries), names[-1])
 

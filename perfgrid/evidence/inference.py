@@ -42,6 +42,8 @@ class InferenceMapper(Mapper):
 
     def _software(self, record: Record) -> str:
         """The serving stack of a source: of one that also trains its own."""
+        if record.software is not None:
+            return self._entry("software", record.software)
         return self._first("serving_software" if convention(record, "serving_software") else "software", record)
 
     def _requests(self, record: Record) -> int | None:
@@ -54,7 +56,7 @@ class InferenceMapper(Mapper):
 
     def _first(self, table: str, record: Record) -> str:
         """The catalog entry that stands behind a record; the fabric follows from the device where it is known."""
-        if table == "topology":
+        if table == "topology" and record.topology is None:
             families = [f for f in conventions()["device"] if record.device.startswith(f)]
             if families:
                 return conventions()["device"][max(families, key=len)]["topology"][0]

@@ -201,6 +201,8 @@ class Record(Block):
     source: Source
     certainty: Literal["seen", "recalled"]
     note: str
+    software: Name | None = None
+    topology: Name | None = None
 
     @model_validator(mode="after")
     def _consistent(self) -> Record:

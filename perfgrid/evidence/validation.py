@@ -23,7 +23,7 @@ from perfgrid.study.study import Study
 
 from . import inference
 from .baseline import done_by_a_device, kind_of, work_of
-from .design import Designs, Mapper, Row, designs
+from .design import Designs, Mapper, Row, conventions, designs
 from .metrics import Error, constant_rate, error_of
 from .quantities import FORMULAS, OUTPUTS
 from .schema import UNITS, Problem, Record, read_records, record_files
@@ -162,6 +162,14 @@ class Validation:
             "reasons": dict(self.not_predicted().most_common()),
         }
 
+    def assumed(self) -> dict[str, list[str]]:
+        """The software taken for records that state none, by group: of sources that the conventions do not know."""
+        found: dict[str, set[str]] = {}
+        for p in self.predictions:
+            if p.software and p.record.software is None and p.record.group not in conventions()["group"]:
+                found.setdefault(p.record.group, set()).add(p.software)
+        return {group: sorted(names) for group, names in found.items()}
+
     def as_json(self) -> dict[str, Any]:
         """The summary, and every record with its prediction or the reason why there is none, for programs."""
         records = [
@@ -170,6 +178,7 @@ class Validation:
                 "predicted": p.predicted,
                 "measured": p.record.value,
                 "reason": "; ".join(p.reasons) or None,
+                "software": p.software or None,
             }
             for p in self.predictions
         ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from .console import out, show, text_table, wide
 from .text import label_text, number
 from .winners import bounds as bounds_of
 
+MOST_ROWS = 200  # that a table prints
 RANK = "rank"  # dimension of several best designs of one group
 PACES = (  # objectives that are the step time or its inverse
     "step_time", "training_time", "device_time", "tokens_per_second", "tokens_per_second_per_device",
@@ -28,9 +30,13 @@ PACES = (  # objectives that are the step time or its inverse
 
 
 def winner_rows(
-    study: Study, winners: xr.Dataset, choice: Best, result: xr.Dataset | None = None
+    study: Study,
+    winners: xr.Dataset,
+    choice: Best,
+    result: xr.Dataset | None = None,
+    most: int | None = None,
 ) -> list[dict[str, Any]]:
-    """One row per group: its labels, the chosen labels, the outputs, what bounds it.
+    """One row per group, of the first ``most`` ones: its labels, the chosen labels, the outputs, what bounds it.
 
     Of a group without feasible designs the reason, where the whole result is at hand.
     """
@@ -38,7 +44,7 @@ def winner_rows(
     rows: list[dict[str, Any]] = []
     points: list[dict[str, Any]] = []
     groups = winners["found"].dims
-    for place in np.ndindex(*(winners.sizes[d] for d in groups)):
+    for place in islice(np.ndindex(*(winners.sizes[d] for d in groups)), most):
         row = winners.isel(dict(zip(groups, place, strict=True)))
         labels = {str(d): row[d].item() for d in groups}
         if not bool(row["found"]):
@@ -92,7 +98,7 @@ def _word(value: xr.DataArray) -> Any:
 
 def print_winners(study: Study, winners: xr.Dataset, choice: Best, result: xr.Dataset | None = None) -> None:
     """The best design of each group as a table; what is the same everywhere stands above it."""
-    rows = winner_rows(study, winners, choice, result)
+    rows = winner_rows(study, winners, choice, result, MOST_ROWS)
     objective = choice.minimize or choice.maximize or ""
     shown = list(dict.fromkeys([objective, *study.outputs]))
     first = next((r for r in rows if r["feasible"]), None)
@@ -103,7 +109,8 @@ def print_winners(study: Study, winners: xr.Dataset, choice: Best, result: xr.Da
     way = f"best by {'least' if choice.minimize else 'largest'} {objective}" if choice.over else "every design"
     out.print(f"{study.file.title}: {way}{caption}")
     if first is None:
-        out.print("no group has a feasible design")
+        few = "no group" if winners["found"].size <= MOST_ROWS else f"none of the first {MOST_ROWS} groups"
+        out.print(f"{few} has a feasible design")
         return
     shown = [name for name in shown if name in first["outputs"]][:5]
     units = {name: winners[name].attrs.get("units", "1") for name in shown}
@@ -132,6 +139,8 @@ def print_winners(study: Study, winners: xr.Dataset, choice: Best, result: xr.Da
             break
         shown.pop()  # a narrow terminal shows fewer outputs rather than broken ones
     show(table, whole=True)
+    if winners["found"].size > MOST_ROWS:
+        out.print(f"and {winners['found'].size - MOST_ROWS:,} rows more (--json prints them, -o FILE.nc keeps them)")
     if ties:
         out.print("tied: not to be told from the first within the model's error for this software (docs/accuracy.md)")
     if left := [name for name in first["outputs"] if name not in shown]:

@@ -80,3 +80,11 @@ def test_components_and_what_is_refused():
         found({"budget_power": 500.0})
     with pytest.raises(pg.PerfgridError, match="not free"):
         found({**found.start, "budget_area": 1.0})
+
+
+def test_plain_numbers_keep_to_the_bounds_of_the_glossary():
+    """An area below zero is refused rather than answered with a plausible cost; what JAX traces is not looked at."""
+    f = pg.function(dies(), over=["module_area"])
+    with pytest.raises(pg.PerfgridError, match=r"module_area must be .*found -0\.0008"):
+        f({"module_area": -8e-4})
+    assert np.all(np.isfinite(f({"module_area": 8e-4})["die_cost"]))
