@@ -99,6 +99,9 @@ class BestSearch:
         self.listed = tuple(name for name in self.axes if name not in kept)
         self.inside = prod(self.sizes[name] for name in kept)  # points of a candidate
         self._cut = Cut.of(self.plan, dtype)
+        for name, value in self._cut.values.items():  # one by one: nothing reads them in another precision
+            if value.dtype == np.float64:
+                self._cut.values[name] = value.astype(dtype)
         self.possible = self._possible()
         wanted = len(self.possible) * self.inside >= BOUND_FROM if bounds is None else bounds
         self.bounds = self._bounds() if wanted else None
@@ -235,6 +238,8 @@ class BestSearch:
         search = self.ready.get(candidates.tobytes())
         if search is None:
             search = self.ready[candidates.tobytes()] = self._search(candidates)
+            if self.bounds is None:  # the candidates stay the same: no other search will be made
+                self._cut = None
         return self._in_study(search.winners(count), candidates, count)
 
     def _search(self, candidates: np.ndarray) -> Search:
