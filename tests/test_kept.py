@@ -146,7 +146,7 @@ from unittest import mock
 from perfgrid.engine import compiled
 from perfgrid.engine.compiled import Compiled
 from perfgrid.run import evaluate
-from perfgrid.study import Study
+from perfgrid.study.study import Study
 
 def run():
     lowered = []

@@ -25,7 +25,10 @@ def test_layouts_are_all_factorisations_of_each_cluster():
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize(("small_points", "tile_points"), [(None, 2**21), (0, 2**21), (200, 1500)])
+@pytest.mark.parametrize(
+    ("small_points", "tile_points"),
+    [(None, 2**21), pytest.param(0, 2**21, marks=pytest.mark.slow), (200, 1500)],
+)
 def test_the_grid_of_the_real_physics_equals_a_replay(dtype, small_points, tile_points):
     """Every output and constraint, at drawn points; differences are measured against the largest operand."""
     made = small.study(outputs=[*small.CONTENT["outputs"], *pg.BREAKDOWN, "layer_activation_memory"])

@@ -98,10 +98,7 @@ class BestSearch:
         self.kept, self.swept = kept, self.axes[-1]
         self.listed = tuple(name for name in self.axes if name not in kept)
         self.inside = prod(self.sizes[name] for name in kept)  # points of a candidate
-        self._cut = Cut.of(self.plan, dtype)
-        for name, value in self._cut.values.items():  # one by one: nothing reads them in another precision
-            if value.dtype == np.float64:
-                self._cut.values[name] = value.astype(dtype)
+        self._cut = Cut.of(self.plan, dtype).cast()
         self.possible = self._possible()
         wanted = len(self.possible) * self.inside >= BOUND_FROM if bounds is None else bounds
         self.bounds = self._bounds() if wanted else None

@@ -41,6 +41,13 @@ class Cut:
         sizes = {axis.name: len(axis) for axis in plan.space.axes}
         return cls(plan.graph, plan.registry, sizes, kept, small, dtype)
 
+    def cast(self) -> Cut:
+        """The same with sub-grids in the precision of the tile stage: half the memory where nothing else reads them."""
+        values = dict(self.values)
+        for name, value in self.values.items():
+            values[name] = value.astype(self.dtype) if value.dtype == np.float64 else value
+        return replace(self, values=values)
+
     def evaluate(
         self, names: Sequence[str], rows: Mapping[str, np.ndarray], tile_points: int = TILE_POINTS
     ) -> dict[str, np.ndarray]:

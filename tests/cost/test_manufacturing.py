@@ -121,9 +121,10 @@ def test_chiplets_never_help_a_die_that_always_works(node, package, area, dies, 
 
 @settings(max_examples=40)
 @given(NODES, PACKAGES, AREAS, st.integers(2, 8).map(float))
-def test_chiplets_with_interfaces_do_not_pay_without_defects_on_real_wafers(node, package, area, dies):
+def test_chiplets_with_interfaces_save_no_more_than_the_rim_of_real_wafers_without_defects(node, package, area, dies):
+    """The rim takes more of large dies: that alone can outweigh interfaces and assembly, by a few per cent."""
     perfect = {"node": node, "package": package, "module_area": area, "defect_density": 0.0}
-    assert cost(**perfect, dies=dies) > cost(**perfect, dies=1.0)
+    assert cost(**perfect, dies=dies) > 0.95 * cost(**perfect, dies=1.0)
 
 
 @settings(max_examples=60)

@@ -81,7 +81,7 @@ def drawn_study(generator):
     return pg.Study.make(CATALOG, outputs=OUTPUTS, axes=axes, workload_parameters=sizes)
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", [0, 3, 5, 6, 7, *(pytest.param(s, marks=pytest.mark.slow) for s in (1, 2, 4))])
 def test_the_grid_equals_a_replay(seed):
     """Every output and constraint at drawn points; differences are measured against the largest operand of its unit."""
     generator = np.random.default_rng(seed)
