@@ -35,6 +35,9 @@ CELLS = 12  # of an axis that is not listed
 ROWS = 4  # of a cell at least
 BOUND_TILE = 2**19  # boxes
 LISTED_TILE = 2**22  # points
+MOST_PLANE = (
+    2**24
+)  # points of all candidates by the last axis, which lie in one tile: with more every point is searched
 
 
 @dataclass(frozen=True)
@@ -92,16 +95,23 @@ class BestSearch:
         self._cut: Cut | None = None
         kept = self._kept()
         if self.plan.quantities[SCORE].small or space.points < LIST_FROM or kept is None:
-            numbered = None if parts is None else (*parts, self.count_parts)
-            self.whole = Search(Evaluation(self.plan, dtype, tile_points, progress), over, numbered)
+            self.whole = self._search_of_all()
             return
         self.kept, self.swept = kept, self.axes[-1]
         self.listed = tuple(name for name in self.axes if name not in kept)
         self.inside = prod(self.sizes[name] for name in kept)  # points of a candidate
         self._cut = Cut.of(self.plan, dtype).cast()
         self.possible = self._possible()
+        if len(self.possible) * self.sizes[self.swept] > MOST_PLANE:
+            self._cut, self.whole = None, self._search_of_all()
+            return
         wanted = len(self.possible) * self.inside >= BOUND_FROM if bounds is None else bounds
         self.bounds = self._bounds() if wanted else None
+
+    def _search_of_all(self) -> Search:
+        """The search that evaluates every point."""
+        numbered = None if self.parts is None else (*self.parts, self.count_parts)
+        return Search(Evaluation(self.plan, self.dtype, self.tile_points, self.progress), self.over, numbered)
 
     def _kept(self) -> tuple[str, ...] | None:
         """The axes that are not listed: the last, and those groups for which the list would become too long."""
