@@ -8,16 +8,19 @@ import sys
 from pathlib import Path
 from unittest import mock
 
+import jax
 import numpy as np
 import pytest
 import xarray as xr
 
 from perfgrid.catalog import load_catalog, loader
 from perfgrid.engine import compiled, kept
-from perfgrid.engine.compiled import signature_of
+from perfgrid.engine.compiled import Compiled, signature_of
 from perfgrid.engine.dataset import source_of
+from perfgrid.engine.parameters import parameters_of
 from perfgrid.engine.plan import Plan
 from perfgrid.engine.registry import Registry
+from perfgrid.engine.sensitivity import Sensitivity
 from perfgrid.formulas import INNER, WORKLOADS
 from perfgrid.formulas.fabric import contention
 from perfgrid.study.study import Study
@@ -187,6 +190,35 @@ def test_a_second_run_traces_and_compiles_nothing_and_finds_the_same_bits(folder
     assert run("d.nc") == [count, 0, count, 0]
     with xr.open_dataset(tmp_path / "a.nc") as a, xr.open_dataset(tmp_path / "d.nc") as d:
         assert a.identical(d.assign_attrs(a.attrs))
+
+
+def test_functions_of_derivatives_are_kept_too(folder, request):
+    """Known apart are elasticities, derivatives and smoothed ones."""
+    before = jax.config.values["jax_compilation_cache_dir"]
+    request.addfinalizer(lambda: jax.config.update("jax_compilation_cache_dir", before))
+    jax.config.update("jax_compilation_cache_dir", str(folder / "jax"))
+    axes = {**content()["axes"], "model": ["llama-2-7b"], "device": ["h100-sxm-80gb"], "recompute": ["full"]}
+    plan = Study.make(**content(axes=axes, outputs=["exposed_dp_time"])).plan(small_points=200)
+    parameters = parameters_of(plan, ["hbm_bandwidth", "scale_up_bandwidth"])
+
+    def run(**how):
+        compile = Compiled.compile
+        with mock.patch.object(Compiled, "compile", autospec=True, side_effect=compile) as called:
+            slopes = Sensitivity(plan, ["exposed_dp_time"], parameters, **how).derivatives()[1]["exposed_dp_time"]
+        return called.call_count, slopes
+
+    count, slopes = run()
+    assert count > 0
+    again, same = run()
+    assert again == 0
+    np.testing.assert_array_equal(slopes, same)
+    for how in ({"relative": False}, {"sharpness": 30.0}):
+        first, other = run(**how)
+        assert first > 0
+        assert not np.array_equal(other, slopes)
+        again, same = run(**how)
+        assert again == 0
+        np.testing.assert_array_equal(other, same)
 
 
 def test_formulas_are_tried_once_for_the_same_shapes(folder, monkeypatch):

@@ -108,7 +108,7 @@ class Compiled:
     """The compiled functions of earlier runs, by signature. Nothing is kept unless JAX keeps its functions too."""
 
     def __init__(self, alone: bool = False):
-        """``alone``: JAX writes none of the functions compiled meanwhile, so that all of them can be written here."""
+        """``alone``: JAX writes none of what is compiled meanwhile (what it wrote cannot be written again here)."""
         self.around, self.key, self.changed, self.alone = "", "", False, alone
         if jax.config.values.get("jax_compilation_cache_dir"):
             with suppress(OSError):

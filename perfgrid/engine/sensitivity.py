@@ -253,7 +253,7 @@ class Sensitivity(Evaluation):
         if tried is None:
             return []
         label = self._entered(name, tried.shape[:-1], "elasticity of {}" if relative else "d {}")
-        return [self._made(label, inputs, total, kernel.fused)]
+        return [self._made(label, inputs, takes, total, kernel.fused, repr((relative, self.sharpness)))]
 
     def _probe(self, name: str, key: TileKey | None) -> np.ndarray:
         """Ones of size 2 along every axis on which an input lies, which show whether a result varies along it."""
@@ -270,10 +270,16 @@ class Sensitivity(Evaluation):
         shape = [1 if k is None else 2 for k in kernel.quantity.key] + list(kernel.quantity.inner)
         label = self._entered(name, shape, "elasticity of {}")
         inputs: list[tuple[str, TileKey | None]] = [(name, None), (tangents.name, None)]
-        return [self._made(label, inputs, lambda value, tangent: elasticity(value[..., None], tangent), [])]
+        return [self._made(label, inputs, [[], []], lambda value, tangent: elasticity(value[..., None], tangent), [])]
 
     def _made(
-        self, label: str, inputs: list[tuple[str, TileKey | None]], result: Callable[..., Any], fused: list[str]
+        self,
+        label: str,
+        inputs: list[tuple[str, TileKey | None]],
+        takes: list[list[tuple[int, np.ndarray]]],
+        result: Callable[..., Any],
+        fused: list[str],
+        *more: str,
     ) -> Kernel:
         quantity = self.quantities[label]
         shape = (*self._tile_sizes(self._tile_key(quantity)), *quantity.inner)
@@ -285,7 +291,8 @@ class Sensitivity(Evaluation):
             return jnp.broadcast_to(found, shape)
 
         function.__name__ = label.replace(" ", "_")
-        return Kernel(quantity, inputs, fused, function, shape)
+        signature = self._signature(quantity, shape, inputs, takes, fused, *more)
+        return Kernel(quantity, inputs, fused, function, shape, signature=signature)
 
     # -- results --------------------------------------------------------------------------------------------------
 

@@ -309,14 +309,35 @@ class Evaluation:
             return xp.broadcast_to(made[name], shape).astype(dtype)
 
         function.__name__ = name  # in profiles, and apart from its like in the compilation cache
-        wiring = [name, str(dtype), repr(shape)]
+        return Kernel(
+            quantity,
+            inputs,
+            list(fused),
+            function,
+            shape,
+            signature=self._signature(quantity, shape, inputs, takes, fused),
+        )
+
+    def _signature(
+        self,
+        quantity: Quantity,
+        shape: tuple[int, ...],
+        inputs: Collection[tuple[str, TileKey | None]],
+        takes: Collection[list[tuple[int, np.ndarray]]],
+        fused: Collection[str],
+        *more: str,
+    ) -> str | None:
+        """What a compiled function is known by; None where its formulas do not tell. ``more``: what else decides."""
+        if not self.known_by_text:
+            return None
+        nodes = self.plan.graph.nodes
+        wiring: list[str | bytes] = [quantity.name, "flag" if quantity.flag else str(self.dtype), repr(shape), *more]
         for (argument, target), found in zip(inputs, takes, strict=True):
             given = self._input_shape(argument, target)
             wiring += [argument, repr(given.shape), str(given.dtype)]
             wiring += [part for axis, index in found for part in (f"take {axis}", index.tobytes())]
         wiring += [text for current in fused for text in (current, repr(nodes[current].arguments))]
-        signature = signature_of(wiring, (nodes[current].function for current in fused)) if self.known_by_text else None
-        return Kernel(quantity, inputs, list(fused), function, shape, signature=signature)
+        return signature_of(wiring, (nodes[current].function for current in fused))
 
     def _host_key(self, quantity: Quantity, own: TileKey, reader: TileKey) -> TileKey:
         """The key that a small quantity is brought to before it is handed over: the reader's, unless that is large."""
@@ -355,11 +376,18 @@ class Evaluation:
         return self._number(name, lambda: jax.ShapeDtypeStruct(sizes + quantity.inner, kind))
 
     def _compile(self) -> None:
-        """Compile every kernel for the one tile shape (XLA releases the interpreter lock, so two at a time)."""
+        """Compile every kernel for the one tile shape; JAX's own cache is left those that no signature tells apart."""
         start = time.perf_counter()
-        if not self.kernels:
-            self.seconds["compile"] = 0.0
-            return
+        with ThreadPoolExecutor(max_workers=2) as pool, jax.enable_x64(self.dtype == np.float64):
+            for known in (True, False):
+                kernels = [k for k in self.kernels if (k.signature is not None) == known]
+                if kernels:
+                    with Compiled(alone=known) as kept:
+                        self._compiled(kernels, kept, pool)
+        self.seconds["compile"] = time.perf_counter() - start
+
+    def _compiled(self, kernels: Collection[Kernel], kept: Compiled, pool: ThreadPoolExecutor) -> None:
+        """Load or compile some kernels (XLA releases the interpreter lock, so two at a time)."""
 
         def lower(kernel: Kernel) -> Any:
             kind = bool if kernel.quantity.flag else self.dtype
@@ -373,21 +401,15 @@ class Evaluation:
             with jax.enable_x64(self.dtype == np.float64):
                 kernel.compiled = kept.compile(lowered, kernel.signature, kernel.equations)
 
-        with (
-            Compiled(alone=all(k.signature is not None for k in self.kernels)) as kept,
-            ThreadPoolExecutor(max_workers=2) as pool,
-            jax.enable_x64(self.dtype == np.float64),
-        ):
-            waiting = []
-            for kernel in self.kernels:
-                if (found := kept.load(kernel.signature)) is not None:
-                    kernel.compiled, kernel.equations = found
-                else:
-                    waiting.append(pool.submit(compiled, kernel, lower(kernel)))
-            for done, future in enumerate(waiting, 1):
-                future.result()
-                self.progress("compile", done, len(waiting))
-        self.seconds["compile"] = time.perf_counter() - start
+        waiting = []
+        for kernel in kernels:
+            if (found := kept.load(kernel.signature)) is not None:
+                kernel.compiled, kernel.equations = found
+            else:
+                waiting.append(pool.submit(compiled, kernel, lower(kernel)))
+        for done, future in enumerate(waiting, 1):
+            future.result()
+            self.progress("compile", done, len(waiting))
 
     def _hand_over(self, name: str, key: TileKey, rows: tuple[np.ndarray, ...], place: tuple[int, ...]) -> Any:
         """A small quantity for one tile; kept while the tiles do not move along its axes."""
