@@ -27,7 +27,6 @@ from perfgrid.engine.registry import Registry
 from perfgrid.engine.search import listed
 from perfgrid.engine.sensitivity import Sensitivity
 from perfgrid.engine.space import Space
-from perfgrid.engine.stages import Evaluation
 from perfgrid.formulas.training.error import CENTRAL_90
 from perfgrid.run import STUDY_ATTRIBUTE, restore
 from perfgrid.study.study import Study
@@ -66,19 +65,19 @@ def intervals(what: Study | xr.Dataset, points: Sequence[tuple[int, ...]], outpu
     if not points:
         return []
     setting = _setting(what)
-    catalog, space = setting.catalog, listed(setting.space, list(np.transpose(points)))
-    plan = Plan(setting.registry, space, (output,), setting.choices, small_points=len(points), constraints=False)
-    ranged, leaves = _ranged(catalog), plan.graph.leaves
-    parameters = parameters_of(plan, [n for n in leaves if ranged.get(_bare(n)) == "number"])
-    values, derivatives = Sensitivity(plan, (output,), parameters, True, None, "float64").derivatives()
-    value = np.broadcast_to(np.ravel(values[output]), len(points))
-    slopes = np.broadcast_to(np.reshape(derivatives[output], (len(parameters), -1)), (len(parameters), len(points)))
+    catalog, space, count = setting.catalog, listed(setting.space, list(np.transpose(points))), len(points)
     entries_at = [setting.entries(index) for index in points]
-    stepped = {
-        name: _stepped(setting, space, entries_at, name, output, value)
-        for name in leaves
-        if ranged.get(_bare(name)) == "integer"
-    }
+    ranged = _ranged(catalog)
+    steps = _steps(setting, space, entries_at, [n for n in space.names() if ranged.get(_bare(n)) == "integer"])
+    every = _stepped(space, count, steps)
+    plan = Plan(setting.registry, every, (output,), setting.choices, small_points=len(every.axes[0]), constraints=False)
+    parameters = parameters_of(plan, [n for n in plan.graph.leaves if ranged.get(_bare(n)) == "number"])
+    values, derivatives = Sensitivity(plan, (output,), parameters, True, None, "float64").derivatives()
+    value = np.broadcast_to(np.ravel(values[output]), every.points)
+    slopes = np.broadcast_to(np.reshape(derivatives[output], (len(parameters), -1)), (len(parameters), every.points))
+    stepped: dict[str, np.ndarray] = {}
+    for row, (name, i, side, _) in enumerate(steps, count):
+        stepped.setdefault(name, np.zeros((count, 2)))[i, side] = np.log(value[row] / value[i])
     found = []
     for i, entries in enumerate(entries_at):
         here = {p.quantity: slopes[k, i] for k, p in enumerate(parameters)}
@@ -229,20 +228,26 @@ def _range(
     return (table, entry.name, quantity), value, low, high
 
 
-def _stepped(
-    setting: _Setting, space: Space, entries: Sequence[Mapping[str, str]], name: str, output: str, value: np.ndarray
-) -> np.ndarray:
-    """[point, end]: how far a whole number moves ln y where it lies at an end of its range; 0 without a range."""
-    used = np.array([space.at(name, (i,)) for i in range(len(entries))])
-    about = [_range(setting, e, name, u) for e, u in zip(entries, used, strict=True)]
-    found = np.zeros((len(entries), 2))
-    for side in range(2):
-        column = np.array([u if a is None else a[2 + side] for a, u in zip(about, used, strict=True)])
-        if np.array_equal(column, used):
-            continue
-        (axis,) = space.axes
-        moved = replace(axis, columns={**axis.columns, name: column})
-        there = Space((moved,), {k: v for k, v in space.constants.items() if k != name})
-        plan = Plan(setting.registry, there, (output,), setting.choices, len(entries), constraints=False)
-        found[:, side] = np.log(np.ravel(Evaluation(plan, "float64").collect()[output]) / value)
+def _steps(
+    setting: _Setting, space: Space, entries_at: Sequence[Mapping[str, str]], names: Sequence[str]
+) -> list[tuple[str, int, int, float]]:
+    """Where whole numbers can lie elsewhere: name, point, the end of the range (0: low, 1: high), value there."""
+    found = []
+    for name in names:
+        for i, entries in enumerate(entries_at):
+            used = space.at(name, (i,))
+            about = _range(setting, entries, name, used)
+            found += [(name, i, side, end) for side, end in enumerate(about[2:] if about else ()) if end != used]
     return found
+
+
+def _stepped(space: Space, count: int, steps: Sequence[tuple[str, int, int, float]]) -> Space:
+    """The points, and behind them each step's point with that whole number moved."""
+    points = [*range(count), *(i for _, i, _, _ in steps)]
+    moved = {name: np.array([space.at(name, (i,)) for i in points], float) for name, *_ in steps}
+    for row, (name, _, _, end) in enumerate(steps, count):
+        moved[name][row] = end
+    every = listed(space, [np.array(points)])
+    (axis,) = every.axes
+    axis = replace(axis, columns={**axis.columns, **moved})
+    return Space((axis,), {k: v for k, v in every.constants.items() if k not in moved})

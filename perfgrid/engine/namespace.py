@@ -6,6 +6,7 @@ by JAX when a grid is compiled. An argument may also bring rules of its own (`Ru
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import jax
@@ -36,17 +37,22 @@ class Arraylike(NDArrayOperatorsMixin, Ruled):
         return self.apply(function.__name__, args, options)
 
 
-def _ruled(values: tuple[Any, ...]) -> Ruled | None:
+PLAIN = frozenset((np.ndarray, float, int, bool, np.float64, np.bool_))  # told without a search through base classes
+
+
+def _special(values: Iterable[Any]) -> Any:
+    """The first value with rules of its own, else a JAX array; None if all are NumPy's."""
+    found = None
     for value in values:
+        if type(value) in PLAIN:
+            continue
+        if isinstance(value, (list, tuple)):
+            value = _special(value)
         if isinstance(value, Ruled):
             return value
-        if isinstance(value, (list, tuple)) and (found := _ruled(tuple(value))) is not None:
-            return found
-    return None
-
-
-def _holds_jax(values: tuple[Any, ...]) -> bool:
-    return any(isinstance(v, jax.Array) or (isinstance(v, (list, tuple)) and _holds_jax(tuple(v))) for v in values)
+        if isinstance(value, jax.Array):
+            found = value
+    return found
 
 
 class Namespace:
@@ -56,11 +62,12 @@ class Namespace:
         in_numpy, in_jax = getattr(np, name), getattr(jnp, name)
 
         def dispatch(*arguments: Any, **options: Any) -> Any:
-            ruled = _ruled(arguments)
-            if ruled is not None:
-                return ruled.apply(name, arguments, options)
-            library = in_jax if _holds_jax(arguments) or _holds_jax(tuple(options.values())) else in_numpy
-            return library(*arguments, **options)
+            special = _special((*arguments, *options.values()) if options else arguments)
+            if special is None:
+                return in_numpy(*arguments, **options)
+            if isinstance(special, Ruled):
+                return special.apply(name, arguments, options)
+            return in_jax(*arguments, **options)
 
         dispatch.__name__ = name
         setattr(self, name, dispatch)  # looked up once
