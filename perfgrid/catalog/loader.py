@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pydantic
 from pydantic import ValidationError
@@ -44,6 +44,7 @@ OF_IO_DIES = (
     "wafer_price", "defect_density", "early_defect_ratio", "defect_clustering", "lithography_share", "probe_cost",
     "design_cost", "mask_cost",
 )  # fmt: skip
+Made = TypeVar("Made")
 OVERRIDE = "override"  # the source key of a value that the user set
 
 
@@ -104,7 +105,8 @@ def load_catalog(*extra_paths: str | Path) -> Catalog:
     if not extra_paths:
         return _built_in()
     own = [f for p in extra_paths for f in files_of(Path(p))]
-    return _kept(own, lambda: _assemble(load_variables(), (_built_in_layer(), read_layer(own))))
+    name = "catalog-" + digest(*map(str, own))[:16]
+    return _kept(name, own, Catalog, lambda: _assemble(load_variables(), (_built_in_layer(), read_layer(own))))
 
 
 def stated_in(*paths: str | Path) -> Layer:
@@ -115,6 +117,10 @@ def stated_in(*paths: str | Path) -> Layer:
 @cache
 def load_variables() -> dict[str, Variable]:
     """Every given quantity by name, from the glossary."""
+    return _kept("variables", [], dict, _read_variables)
+
+
+def _read_variables() -> dict[str, Variable]:
     path = _HERE / "variables.toml"
     variables = {}
     for name, stated in read_toml(path).items():
@@ -131,19 +137,18 @@ def load_variables() -> dict[str, Variable]:
 
 @cache
 def _built_in() -> Catalog:
-    return _kept([], lambda: _assemble(load_variables(), (_built_in_layer(),)))
+    return _kept("catalog-built-in", [], Catalog, lambda: _assemble(load_variables(), (_built_in_layer(),)))
 
 
-def _kept(own: list[Path], make: Callable[[], Catalog]) -> Catalog:
-    """A catalog as an earlier run read and checked it from the very same files, else made and kept for the next."""
+def _kept(name: str, own: list[Path], kind: type[Made], make: Callable[[], Made]) -> Made:
+    """What an earlier run read and checked of the very same files, else made and kept for the next."""
     try:
         built_in = [_HERE / name for name in (*_BUILT_IN, "variables.toml", "units.txt")]
         key = digest(pydantic.VERSION, digest_of_sources(), digest_of_files([*built_in, *own]))
     except OSError:
         return make()  # it says which file cannot be read
-    name = "catalog-" + digest(*map(str, own))[:16]
     found = recall(name, key)
-    if not isinstance(found, Catalog):
+    if not isinstance(found, kind):
         found = make()
         keep(name, key, found)
     return found

@@ -80,10 +80,14 @@ class InnerAxes:
     def _side_by_side(self, axis: str, values: list[Any]) -> Any:
         position = self.position(axis)
         rank = max(-position, *(np.ndim(v) for v in values))
-        raised = [xp.reshape(xp.asarray(v), (1,) * (rank - np.ndim(v)) + np.shape(v)) for v in values]
+        raised = [
+            v if np.ndim(v) == rank else xp.reshape(xp.asarray(v), (1,) * (rank - np.ndim(v)) + np.shape(v))
+            for v in values
+        ]
         behind = rank + position + 1
         others = _common_shape([(*v.shape[:position], 1, *v.shape[behind:]) for v in raised])
-        full = [xp.broadcast_to(v, (*others[:position], v.shape[position], *others[behind:])) for v in raised]
+        shapes = [(*others[:position], v.shape[position], *others[behind:]) for v in raised]
+        full = [v if v.shape == s else xp.broadcast_to(v, s) for v, s in zip(raised, shapes, strict=True)]
         return xp.concatenate(full, axis=position)
 
     def total(self, value: Any, axis: str) -> Any:
