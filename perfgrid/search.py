@@ -23,6 +23,7 @@ from perfgrid.study.file import CLUSTER_SIZE
 from perfgrid.study.study import Study
 
 RANK = "rank"  # dimension of several best designs of one group
+POINTS_AT_ONCE = 2**16  # whose outputs are evaluated together: each has rows of its own of most quantities
 
 
 def best(
@@ -116,6 +117,21 @@ def _cluster_sizes(space: Space, over: Sequence[str]) -> tuple[str, np.ndarray] 
     return None
 
 
+def _outputs_at(study: Study, plan: Plan, places: np.ndarray) -> xr.Dataset:
+    """The outputs of single designs, given as rows of every axis [axis, point], along ``point``."""
+    parts = []
+    for start in range(0, places.shape[1], POINTS_AT_ONCE):
+        some = places[:, start : start + POINTS_AT_ONCE]
+        space, count = listed(plan.study_space, list(some)), some.shape[1]
+        single = Plan(study.registry, space, plan.outputs, plan.choices, small_points=count, constraints=False)
+        values = Evaluation(single, study.file.dtype).collect()
+        about = (study.catalog.references, given_quantities(study), plan)
+        named = to_dataset(single, values, *about, **global_attributes(study)).drop_vars("point")
+        # no output may differ from design to design
+        parts.append(named if "point" in named.dims else named.expand_dims(point=count))
+    return xr.concat(parts, "point", data_vars="all", combine_attrs="override") if len(parts) > 1 else parts[0]
+
+
 def _labelled(
     study: Study, plan: Plan, search: BestSearch, winners: Winners, over: Sequence[str], at: Mapping[str, Any]
 ) -> xr.Dataset:
@@ -129,16 +145,9 @@ def _labelled(
     found = xr.DataArray(exists, dims=dims)
     points, numbers = np.flatnonzero(exists), np.zeros(exists.size, int)
     numbers[points] = np.arange(len(points))
-    places = [rows.reshape(-1)[points] if len(points) else np.zeros(1, int) for rows in index]
-    single = Plan(study.registry, listed(space, places), plan.outputs, plan.choices, constraints=False)
-    values = Evaluation(single, study.file.dtype).collect()
-    named = to_dataset(
-        single, values, study.catalog.references, given_quantities(study), **global_attributes(study)
-    ).drop_vars("point")
-    if "point" not in named.dims:  # no output differs from design to design
-        named = named.expand_dims(point=len(places[0]))
+    places = np.array([rows.reshape(-1)[points] if len(points) else np.zeros(1, int) for rows in index])
+    named = _outputs_at(study, plan, places)
     chosen = named.isel(point=xr.DataArray(numbers.reshape(exists.shape), dims=dims))
-    chosen.attrs["study_axes"] = " ".join(a.name for a in space.axes)
     coordinates: dict[str, Any] = {}
     for axis, rows in zip(space.axes, index, strict=True):
         if axis.name in at:

@@ -4,10 +4,14 @@ import json
 
 import numpy as np
 import pytest
+import xarray as xr
 
 import perfgrid as pg
+from perfgrid import search
 from perfgrid.analysis import best as best_of_result
+from perfgrid.formulas import INNER
 from perfgrid.report import best_table
+from perfgrid.report.text import explanation_lines
 from tests import small
 from tests.test_bad_input import run
 
@@ -76,6 +80,28 @@ def test_the_best_of_a_study_is_the_best_of_its_result(study, result, asked):
             memory = result["memory_per_device"]
             memory = memory.sel({d: v for d, v in at.items() if d in memory.dims})
             assert float(memory) == pytest.approx(float(row.memory_per_device), rel=2e-6)
+
+
+def test_outputs_of_many_groups_are_evaluated_in_parts(study, monkeypatch):
+    asked = {"over": ["parallelism", "microbatch"], "minimize": "step_time"}
+    found = pg.best(study, **asked)
+    monkeypatch.setattr(search, "POINTS_AT_ONCE", 5)
+    in_parts = pg.best(study, **asked)
+    assert int(found.found.sum()) > 2 * 5
+    xr.testing.assert_allclose(in_parts, found, rtol=1e-6)
+    assert in_parts.attrs | {"history": ""} == found.attrs | {"history": ""}
+    assert {n: v.attrs for n, v in in_parts.variables.items()} == {n: v.attrs for n, v in found.variables.items()}
+
+
+def test_a_winner_is_explained_like_any_other_design_of_the_study(study, result):
+    found = pg.best(study, over=["parallelism", "microbatch", "recompute"], minimize="step_time", at={})
+    one = found.isel(model=1, device=0, hbm_bandwidth=2, topology=0, devices=-1)
+    assert bool(one.found)
+    axes = ("model", "device", "topology", "parallelism", "microbatch", "recompute", "hbm_bandwidth")
+    at = {a: one[a].item() for a in axes}
+    lines, same = (list(explanation_lines(pg.explain(r, "step_time", at), INNER)) for r in (found, result))
+    assert len(lines) > 100
+    assert lines == same
 
 
 def test_several_best_designs(study, result):

@@ -81,9 +81,13 @@ def to_dataset(
     results: Mapping[str, np.ndarray],
     references: Mapping[str, str] | None = None,
     given: Mapping[str, tuple[str, str]] | None = None,
+    whole: Plan | None = None,
     **extra: str,
 ) -> xr.Dataset:
-    """Label the results of an evaluation (arrays in evaluation order of axes); axes come out in the study's order."""
+    """Label the results of an evaluation (arrays in evaluation order of axes); axes come out in the study's order.
+
+    ``whole``: the plan of the grid that the points of this one are some of, which is what the result remembers.
+    """
     inner = plan.registry.inner
     study = plan.study_space
     variables: dict[str, Any] = {}
@@ -114,9 +118,9 @@ def to_dataset(
         "Conventions": "CF-1.12",
         "source": f"perfgrid {version('perfgrid')}, jax {jax.__version__}",
         "references": "\n".join(cited),
-        "formula_hash": formula_hash(plan),
-        "study_axes": " ".join(study_axes(study)),
-        SPACE_ATTRIBUTE: space_text(plan),
+        "formula_hash": formula_hash(whole or plan),
+        "study_axes": " ".join(study_axes((whole or plan).study_space)),
+        SPACE_ATTRIBUTE: space_text(whole or plan),
         **extra,
     }
     return xr.Dataset(variables, coordinates, attrs)

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import reduce
+from hashlib import blake2b
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from .errors import PerfgridError, nearest
 
@@ -175,24 +178,23 @@ class Partitions:
     def __init__(self, length: int):
         self.length = length
         self._known: dict[bytes, Partition] = {}
+        self._joined: dict[tuple[Partition, Partition], Partition | None] = {}
 
     def of(self, classes: np.ndarray) -> Partition | None:
         """The partition by equal classes, numbered by first appearance; None where all rows are alike."""
-        _, rows, inverse = np.unique(classes, return_index=True, return_inverse=True)
-        order = np.argsort(rows, kind="stable")
-        rank = np.empty_like(order)
-        rank[order] = np.arange(len(order))
-        inverse, rows = rank[inverse.reshape(-1)], rows[order]
-        if len(rows) == 1:
+        numbers, distinct = pd.factorize(classes, use_na_sentinel=False)
+        if len(distinct) == 1:
             return None
-        return self._known.setdefault(inverse.tobytes(), Partition(inverse, rows))
+        inverse = numbers.astype(np.int32)
+        known = self._known.get(key := blake2b(inverse).digest())
+        if known is None:
+            first = np.flatnonzero(np.diff(np.maximum.accumulate(inverse), prepend=-1))
+            known = self._known[key] = Partition(inverse, first)
+        return known
 
     def by_values(self, values: np.ndarray) -> Partition | None:
         """The partition of the distinct rows of a column."""
-        flat = values.reshape(len(values), -1)
-        if flat.shape[1] == 1:
-            return self.of(flat[:, 0])
-        return self.of(np.unique(flat, axis=0, return_inverse=True)[1])
+        return reduce(self.join, map(self.of, values.reshape(len(values), -1).T))
 
     def join(self, a: Partition | None, b: Partition | None) -> Partition | None:
         """The coarsest partition that tells apart whatever either does."""
@@ -200,4 +202,6 @@ class Partitions:
             return b
         if b is None:
             return a
-        return self.of(a.inverse * b.size + b.inverse)
+        if (a, b) not in self._joined:
+            self._joined[a, b] = self.of(a.inverse * np.int64(b.size) + b.inverse)
+        return self._joined[a, b]
