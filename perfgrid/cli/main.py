@@ -383,7 +383,8 @@ def _plain(value: Any) -> Any:
 def main() -> None:
     """Entry point: a PerfgridError ends with exit status 2 and its sentence on standard error."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that unfinished files are cleaned up
-    gc.freeze()  # what was imported stays: looking through it again and again takes a twentieth of a short run
+    if not gc.get_freeze_count():
+        gc.freeze()  # what was imported stays: looking through it again and again takes a twentieth of a short run
     try:
         app()
     except PerfgridError as error:
