@@ -27,7 +27,7 @@ from .space import Axis, Space
 from .stages import Evaluation, Tile
 
 SEARCH_TILE_POINTS = 2**23
-BLOCK_ROWS = 8  # of which a compiled function takes the least
+BLOCK_ROWS = 16  # of which a compiled function takes the least
 SCORE, POSSIBLE = "search score", "search possible"  # no names that outputs can have
 
 
