@@ -75,7 +75,7 @@ def _scan(
     space = selected(study, names, at)
     asked = [n for n in dict.fromkeys((*study.outputs, *signs)) if n in study.outputs or n in study.registry.names()]
     file = study.file.model_copy(update={"outputs": asked})
-    constraints = replace(study, space=space, file=file).plan().constraints
+    constraints = replace(study, space=space, file=file).plan().concerning(*signs)
     enable_compilation_cache()
     scan = Scan(study.registry, space, signs, constraints, study.file.choices, study.file.dtype, tile_points, progress)
     return space, names, scan

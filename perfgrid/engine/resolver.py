@@ -48,6 +48,24 @@ class Graph:
         """The nodes that are constraints."""
         return tuple(n for n in self.nodes.values() if n.constraint is not None)
 
+    def concerning(self, names: Iterable[str]) -> tuple[str, ...]:
+        """The constraints that concern some quantities: those that a study of them alone would check.
+
+        A constraint concerns all quantities unless it is about one; then it concerns those that rest on this one, be it
+        through another constraint that concerns them.
+        """
+        waiting, below, left = list(names), set[str](), list(self.constraints)
+        while True:
+            while waiting:
+                name = waiting.pop()
+                if name not in below:
+                    below.add(name)
+                    waiting += self.nodes[name].arguments if name in self.nodes else ()
+            now = [n for n in left if n.constraint is not None and {n.constraint.about, n.name} & {None, *below}]
+            if not now:
+                return tuple(n.name for n in self.constraints if n not in left)
+            left, waiting = [n for n in left if n not in now], [n.name for n in now]
+
     def before_host(self) -> set[str]:
         """The host formulas and everything that they depend on."""
         found: set[str] = set()
