@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -10,7 +10,7 @@ import numpy as np
 import xarray as xr
 
 from perfgrid.analysis.best import best as best_of_result
-from perfgrid.analysis.best import chosen_along, forbidding, masked
+from perfgrid.analysis.best import chosen_along, forbidding, lawful, masked
 from perfgrid.engine.candidates import BestSearch
 from perfgrid.engine.dataset import to_dataset
 from perfgrid.engine.errors import PerfgridError, nearest
@@ -120,6 +120,18 @@ def _cluster_sizes(space: Space, over: Sequence[str]) -> tuple[str, np.ndarray] 
     return None
 
 
+def at_points(study: Study, plan: Plan, held: Collection[str], places: Sequence[np.ndarray]) -> xr.Dataset:
+    """The outputs of a plan at single points, given as rows of every axis of the study, along ``point``.
+
+    With the flags of the constraints that are not ``held`` by all of them; what one makes illegal is NaN.
+    """
+    wanted = (*plan.outputs, *(name for name in plan.constraints if name not in held))
+    single = Plan(study.registry, listed(plan.study_space, places), wanted, plan.choices, constraints=False)
+    values = Evaluation(single, study.file.dtype).collect()
+    found = to_dataset(single, values, study.catalog.references, given_quantities(study), **global_attributes(study))
+    return lawful(found.drop_vars("point"))
+
+
 def _none_found(
     study: Study, space: Space, search: BestSearch, found: np.ndarray
 ) -> tuple[np.ndarray, dict[str, np.ndarray], np.ndarray]:
@@ -147,7 +159,6 @@ def _labelled(
 ) -> xr.Dataset:
     """The winners with all outputs of the study, labelled like the best of a result."""
     space = plan.study_space
-    held = search.plan.constraints  # by all designs that were found
     names = [search.axes[i] for i in search.groups]
     single_rows = tuple(1 + i for i, name in enumerate(names) if name in at)
     groups = [name for name in names if name not in at]
@@ -157,12 +168,7 @@ def _labelled(
     points, numbers = np.flatnonzero(exists), np.zeros(exists.size, int)
     numbers[points] = np.arange(len(points))
     places = [rows.reshape(-1)[points] if len(points) else np.zeros(1, int) for rows in index]
-    wanted = (*plan.outputs, *(c for c in plan.constraints if c not in held))
-    single = Plan(study.registry, listed(space, places), wanted, plan.choices, constraints=False)
-    values = Evaluation(single, study.file.dtype).collect()
-    named = to_dataset(
-        single, values, study.catalog.references, given_quantities(study), **global_attributes(study)
-    ).drop_vars("point")
+    named = at_points(study, plan, search.plan.constraints, places)
     if "point" not in named.dims:  # no output differs from design to design
         named = named.expand_dims(point=len(places[0]))
     chosen = named.isel(point=xr.DataArray(numbers.reshape(exists.shape), dims=dims))

@@ -84,14 +84,14 @@ def _best(dataset: xr.Dataset, over: list[str], objective: str, least: bool) -> 
     score = score.transpose(*groups, *over)
     if not over:  # every point is its own group
         exists = xr.DataArray(np.isfinite(score.values), dims=groups)
-        return _explained(masked(dataset, exists), dataset, over, objective, exists)
+        return _explained(masked(lawful(dataset), exists), dataset, over, objective, exists)
     flat = score.values.reshape(*(score.sizes[d] for d in groups), -1)
     winner = np.argmin(flat, axis=-1)
     found = np.isfinite(np.take_along_axis(flat, winner[..., None], axis=-1)[..., 0])
     rows = np.unravel_index(winner, [score.sizes[d] for d in over])
     index = {d: xr.DataArray(r, dims=groups) for d, r in zip(over, rows, strict=True)}
     exists = xr.DataArray(found, dims=groups)
-    return _explained(masked(dataset.isel(index), exists, over), dataset, over, objective, exists)
+    return _explained(masked(lawful(dataset.isel(index)), exists, over), dataset, over, objective, exists)
 
 
 def _explained(
@@ -126,24 +126,30 @@ def forbidding(
 
 
 def masked(chosen: xr.Dataset, exists: xr.DataArray, over: Collection[str] = ()) -> xr.Dataset:
-    """Nothing that looks like a design where there is none, or like an output where it is illegal.
-
-    Numbers are NaN there, choices -1, labels empty.
-    """
+    """Nothing that looks like a design where there is none: NaN, choices -1, labels empty."""
     masked = {}
-    every = bool(exists.all())
     for name, variable in (*chosen.data_vars.items(), *chosen.coords.items()):
-        if name in chosen.dims or name in FORBIDDEN or "constraint" in variable.attrs:
+        if name in chosen.dims or name in FORBIDDEN or "constraint" in variable.attrs or bool(exists.all()):
             continue
-        kept = exists
-        if name in chosen.data_vars:
-            legal = feasible(chosen, ("illegal",), str(name))
-            kept = exists if bool(legal.all()) else exists & legal.drop_vars(list(legal.coords))
-        elif every or (name not in over and not set(exists.dims) & set(variable.dims)):
+        if name in chosen.coords and name not in over and not set(exists.dims) & set(variable.dims):
             continue
-        empty = {"f": np.nan, "i": -1, "U": ""}.get(variable.dtype.kind)
-        if empty is not None and not bool(kept.all()):
-            masked[name] = variable.where(kept, empty)
+        masked[name] = _where(variable, exists)
     return chosen.assign_coords({n: v for n, v in masked.items() if n in chosen.coords} | {"found": exists}).assign(
         {n: v for n, v in masked.items() if n not in chosen.coords}
     )
+
+
+def lawful(designs: xr.Dataset) -> xr.Dataset:
+    """Designs without the outputs that are illegal there: NaN, choices -1."""
+    kept = {}
+    for name, variable in designs.data_vars.items():
+        if "constraint" not in variable.attrs:
+            legal = feasible(designs, ("illegal",), str(name))
+            if not bool(legal.all()):
+                kept[name] = _where(variable, legal.drop_vars(list(legal.coords)))
+    return designs.assign(kept)
+
+
+def _where(variable: xr.DataArray, kept: xr.DataArray) -> xr.DataArray:
+    empty = {"f": np.nan, "i": -1, "U": ""}.get(variable.dtype.kind)
+    return variable if empty is None else variable.where(kept, empty)

@@ -31,8 +31,8 @@ def optimize(
     """The design that minimises (or maximises) an output within limits, for every label of the axes not in ``choose``.
 
     ``over`` names the free quantities, with [low, high] where it is a mapping; without, bounds are those of the study's
-    axis of that name or of the catalog. ``subject_to`` are limits such as ``"die_area < 800 mm^2"``; the constraints of
-    the study hold as well. What is not stated comes from ``[optimize]`` of the study, ``choose`` (axes along which the
+    axis of that name or of the catalog. ``subject_to`` are limits such as ``"die_area < 800 mm^2"``; the constraints that
+    concern the objective and what is limited hold as well, and an output that another makes illegal is NaN. What is not stated comes from ``[optimize]`` of the study, ``choose`` (axes along which the
     best label is taken) from ``[best]`` if need be. With ``[[workloads]]`` the weighted sum of the objective is
     optimised, each workload with the best layout of its own.
 

@@ -96,7 +96,16 @@ def _none_found(row: Mapping[str, Any]) -> str:
     """What forbids most designs of a group without feasible ones; empty where only so many were found."""
     if "constraint" not in row:
         return ""
-    return f"{row['reason']} [{row['constraint']} forbids {row['forbids']:,} of {row['designs']:,}]"
+    return f"{row['constraint']} forbids {row['forbids']:,} of {row['designs']:,}"
+
+
+def _print_reasons(rows: Sequence[Mapping[str, Any]], shown: Sequence[str]) -> None:
+    """The sentences of constraints that a table names, and why an output that it shows has no value."""
+    for name, reason in dict.fromkeys((row["constraint"], row["reason"]) for row in rows if "constraint" in row):
+        out.print(f"{name}: {reason}")
+    broken = (pair for row in rows for pair in row.get("infeasible", {}).items() if pair[0] in shown)
+    for output, reason in dict.fromkeys(broken):
+        out.print(f"{output}: {reason}")
 
 
 def _told(value: Any, unit: str) -> str:
@@ -141,7 +150,8 @@ def print_winners(study: Study, winners: xr.Dataset, choice: Best) -> None:
         out.print(f"{few} has a feasible design")
         names = [name for name in rows[0]["group"] if name not in same]
         lines = [[*(label_text(row["group"][name]) for name in names), _none_found(row)] for row in rows]
-        show(text_table([*names, "forbidden by"], lines), whole=True)
+        show(text_table([*names, "most forbidden by"], lines), whole=True)
+        _print_reasons(rows, shown)
         return
     shown = [name for name in shown if name in first["outputs"]][:5]
     units = {name: winners[name].attrs.get("units", "1") for name in shown}
@@ -172,9 +182,7 @@ def print_winners(study: Study, winners: xr.Dataset, choice: Best) -> None:
     show(table, whole=True)
     if winners["found"].size > MOST_ROWS:
         out.print(f"and {winners['found'].size - MOST_ROWS:,} rows more (--json prints them, -o FILE.nc keeps them)")
-    broken = dict.fromkeys((o, why) for row in rows for o, why in row.get("infeasible", {}).items() if o in shown)
-    for output, why in broken:
-        out.print(f"{output}: {why}")
+    _print_reasons(rows, shown)
     if ties:
         out.print("tied: not to be told from the first within the model's error for this software (docs/accuracy.md)")
     if left := [name for name in first["outputs"] if name not in shown]:
