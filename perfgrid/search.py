@@ -13,7 +13,7 @@ from perfgrid.analysis.best import best as best_of_result
 from perfgrid.analysis.best import chosen_along, forbidding, lawful, masked
 from perfgrid.engine.candidates import BestSearch
 from perfgrid.engine.dataset import to_dataset
-from perfgrid.engine.errors import PerfgridError, nearest
+from perfgrid.engine.errors import PerfgridError, nearest, together
 from perfgrid.engine.forbidden import Forbidden
 from perfgrid.engine.plan import Plan
 from perfgrid.engine.search import SEARCH_TILE_POINTS, Winners, listed
@@ -99,9 +99,8 @@ def selected(study: Study, over: Sequence[str], at: Mapping[str, Any]) -> Space:
     names = [axis.name for axis in study.space.axes]
     if both := sorted(set(over) & set(at)):
         raise PerfgridError(f"axis {both[0]!r} is chosen along and selected at once")
-    for axis in (*over, *at):
-        if axis not in names:
-            raise PerfgridError(f"the study has no axis {axis!r}{nearest(axis, names)}")
+    if wrong := [axis for axis in (*over, *at) if axis not in names]:
+        raise PerfgridError(together(f"the study has no axis {axis!r}{nearest(axis, names)}" for axis in wrong))
     axes = []
     for axis in study.space.axes:
         if axis.name in at:
