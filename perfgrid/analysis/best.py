@@ -115,7 +115,7 @@ def forbidding(
     ``none`` tells these groups, ``counts`` the designs that each constraint forbids, as ``none`` lies.
     """
     most, named = np.zeros(none.shape, np.int64), np.full(none.shape, "", object)
-    for name, count in counts.items():
+    for name, count in sorted(counts.items()):  # of equal ones the first by name
         more = none.values & (count > most)
         most, named = np.where(more, count, most), np.where(more, name, named)
     of = np.where(none.values, designs, 0)
