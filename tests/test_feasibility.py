@@ -216,6 +216,24 @@ def test_a_run_tells_which_outputs_a_constraint_concerns(path, monkeypatch, caps
     assert "device_has_a_price" not in out
 
 
+def test_ranks_that_a_group_lacks_are_no_group_without_a_design(path, monkeypatch, capsys):
+    few = ("--set", "axes.parallelism.devices=[8]", "--top", "40")
+    status, out, _ = run(monkeypatch, capsys, "best", path, *few)
+    assert status == 0
+    assert "no more feasible designs" in out
+    assert "no feasible design: fits_memory forbids 18 of 18" in out
+    _, out, _ = run(monkeypatch, capsys, "best", path, *few, "--json")
+    lacking = [row for row in json.loads(out)["best"] if not row["feasible"]]
+    assert {row.get("constraint") for row in lacking} == {None, MEMORY}
+    assert all((row["reason"] == "") == ("constraint" not in row) for row in lacking)
+
+
+def test_a_comparison_tells_what_forbids_a_side(path):
+    with pytest.raises(pg.PerfgridError, match=r"no feasible design for .*: fits_memory forbids 18 of 18 \(weights"):
+        pg.compare(pg.load_study(path, ["axes.parallelism.devices=[8]"]), {"device": "mi325x"}, {"device": "b300"},
+                   at={"model": "llama-3.1-405b"})  # fmt: skip
+
+
 def test_a_table_without_any_design(path, monkeypatch, capsys, tmp_path):
     never = ("--set", 'axes.model=["llama-3.1-405b"]', "--set", "axes.parallelism.devices=[8]")
     status, out, _ = run(monkeypatch, capsys, "best", path, *never, "-o", tmp_path / "b.nc")

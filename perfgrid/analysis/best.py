@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from functools import reduce
 from math import prod
+from operator import and_
 from typing import Any
 
 import numpy as np
@@ -141,12 +143,13 @@ def masked(chosen: xr.Dataset, exists: xr.DataArray, over: Collection[str] = ())
 
 def lawful(designs: xr.Dataset) -> xr.Dataset:
     """Designs without the outputs that are illegal there: NaN, choices -1."""
+    flags = {n: v.variable != 0 for n, v in designs.data_vars.items() if v.attrs.get("constraint") == "illegal"}
+    broken = {name for name, flag in flags.items() if not bool(flag.all())}
     kept = {}
-    for name, variable in designs.data_vars.items():
-        if "constraint" not in variable.attrs:
-            legal = feasible(designs, ("illegal",), str(name))
-            if not bool(legal.all()):
-                kept[name] = _where(variable, legal.drop_vars(list(legal.coords)))
+    for name, variable in designs.data_vars.items() if broken else ():
+        mine = [] if "constraint" in variable.attrs else broken.intersection(constraints_of(designs, str(name)))
+        if mine:
+            kept[name] = _where(variable, xr.DataArray(reduce(and_, (flags[n] for n in mine))))
     return designs.assign(kept)
 
 

@@ -251,14 +251,17 @@ def concerned(variables: Mapping[Any, Mapping[str, Any]], constraint: str) -> li
 
 def feasible(
     dataset: xr.Dataset,
-    kinds: tuple[str, ...] = ("illegal", "exceeds"),
+    kinds: str | Sequence[str] = ("illegal", "exceeds"),
     of: str | Sequence[str] | None = None,
 ) -> xr.DataArray:
     """True where the constraints of the given kinds hold that concern some outputs, broadcast over their axes.
 
     Without ``of`` these are all outputs: a design whose cost is unknown is then infeasible, ``of="step_time"`` it is
-    not. Raises PerfgridError like `constraints_of`.
+    not. Raises PerfgridError like `constraints_of`, and for another kind.
     """
+    kinds = (kinds,) if isinstance(kinds, str) else kinds
+    if wrong := [kind for kind in kinds if kind not in ("illegal", "exceeds")]:
+        raise PerfgridError(f"constraints are of the kinds illegal and exceeds, found {wrong[0]!r}; outputs go to of=")
     result = xr.Variable((), np.array(True))
     flags = [dataset[n].variable for n in constraints_of(dataset, of) if dataset[n].attrs["constraint"] in kinds]
     for flag in sorted(flags, key=lambda v: v.size):  # small ones first: fewer large results in between

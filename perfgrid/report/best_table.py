@@ -50,8 +50,8 @@ def winner_rows(
         labels = {str(d): row[d].item() for d in groups}
         if not bool(row["found"]):
             by, forbids, designs = (row[name].item() if name in row.coords else "" for name in FORBIDDEN)
-            why = {"reason": _reason(study, by), "constraint": by, "forbids": forbids, "designs": designs} if by else {}
-            rows.append({"group": labels, "feasible": False} | why)
+            why = {"reason": _reason(study, by), "constraint": by, "forbids": forbids, "designs": designs}
+            rows.append({"group": labels, "feasible": False} | (why if by else {"reason": ""}))
             continue
         at = {a: row[a].item() for a in axes if a in row.coords}
         chosen = {a: at[a] for a in axes if a not in labels and a not in choice.at and a in at}
@@ -93,10 +93,10 @@ def _broken(study: Study, row: xr.Dataset) -> dict[str, str]:
 
 
 def _none_found(row: Mapping[str, Any]) -> str:
-    """What forbids most designs of a group without feasible ones; empty where only so many were found."""
+    """That a group has no design, or no more of them, and what forbids most."""
     if "constraint" not in row:
-        return ""
-    return f"{row['constraint']} forbids {row['forbids']:,} of {row['designs']:,}"
+        return "no more feasible designs" if row["group"].get(RANK, 1) > 1 else "no feasible design"
+    return f"no feasible design: {row['constraint']} forbids {row['forbids']:,} of {row['designs']:,}"
 
 
 def _print_reasons(rows: Sequence[Mapping[str, Any]], shown: Sequence[str]) -> None:
@@ -150,7 +150,7 @@ def print_winners(study: Study, winners: xr.Dataset, choice: Best) -> None:
         out.print(f"{few} has a feasible design")
         names = [name for name in rows[0]["group"] if name not in same]
         lines = [[*(label_text(row["group"][name]) for name in names), _none_found(row)] for row in rows]
-        show(text_table([*names, "most forbidden by"], lines), whole=True)
+        show(text_table([*names, ""], lines), whole=True)
         _print_reasons(rows, shown)
         return
     shown = [name for name in shown if name in first["outputs"]][:5]
@@ -164,7 +164,7 @@ def print_winners(study: Study, winners: xr.Dataset, choice: Best) -> None:
         for row in rows:
             labels = [label_text(v) for name, v in row["group"].items() if name not in same]
             if not row["feasible"]:
-                lines.append([*labels, f"no feasible design: {why}" if (why := _none_found(row)) else "no more"])
+                lines.append([*labels, _none_found(row)])
                 continue
             found = {name: row["outputs"][name] for name in shown}
             values = [_told(v, units[name]) for name, v in found.items()]

@@ -133,6 +133,8 @@ def test_a_variable_that_names_no_constraints_is_concerned_by_all():
     assert constraints_of(found, "weight") == ["light_enough"]
     assert constraints_of(found, "twice") == constraints_of(found) == list(plan.constraints)
     assert constraints_of(found, ["weight", "payable"]) == ["light_enough", "payable"]
+    with pytest.raises(PerfgridError, match="kinds illegal and exceeds, found 'weight'; outputs go to of="):
+        feasible(found, "weight")
     with pytest.raises(PerfgridError, match="no 'weigth'; did you mean 'weight'"):
         feasible(found, of="weigth")
     with pytest.raises(PerfgridError, match="not in this selection: payable"):
