@@ -50,8 +50,8 @@ def winner_rows(
         labels = {str(d): row[d].item() for d in groups}
         if not bool(row["found"]):
             by, forbids, designs = (row[name].item() if name in row.coords else "" for name in FORBIDDEN)
-            why = {"reason": _reason(study, by), "constraint": by, "forbids": forbids, "designs": designs}
-            rows.append({"group": labels, "feasible": False} | (why if by else {"reason": ""}))
+            rows.append({"group": labels, "feasible": False, "reason": _reason(study, by) if by else ""})
+            rows[-1] |= {"constraint": by, "forbids": forbids, "designs": designs} if by else {}
             continue
         at = {a: row[a].item() for a in axes if a in row.coords}
         chosen = {a: at[a] for a in axes if a not in labels and a not in choice.at and a in at}
