@@ -10,7 +10,7 @@ import numpy as np
 import xarray as xr
 
 from perfgrid.analysis import best
-from perfgrid.analysis.best import GROUPED
+from perfgrid.analysis.best import FORBIDDEN, GROUPED
 from perfgrid.engine.errors import PerfgridError, nearest
 from perfgrid.engine.explain import point_of, replay_point, violated_at
 from perfgrid.engine.registry import Registry
@@ -157,7 +157,9 @@ def _best_rows(
     minimize, maximize = _objective(what, dataset)
     winner = best(dataset.isel(rows), open_axes, minimize, maximize).squeeze()
     if not bool(winner["found"]):
-        raise PerfgridError(f"no feasible design for {_told(side)}")
+        by, forbids, designs = (winner[name].item() for name in FORBIDDEN)
+        why = f": {by} forbids {forbids:,} of {designs:,} ({dataset[by].attrs['reason']})" if by else ""
+        raise PerfgridError(f"no feasible design for {_told(side)}{why}")
     return {axis.name: np.array([axis.index(winner[axis.name].item())]) for axis in space.axes}
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from perfgrid.catalog import Variable
 from perfgrid.engine import xp
-from perfgrid.engine.errors import PerfgridError, nearest
+from perfgrid.engine.errors import PerfgridError, nearest, together
 from perfgrid.engine.function import FreeFunction, FreePlan, freed
 from perfgrid.formulas import INNER
 from perfgrid.study.study import Study
@@ -57,6 +57,19 @@ def leaf(study: Study, name: str) -> Leaf:
     return Leaf(name, quantity, component, variable)
 
 
+def leaves(study: Study, names: Iterable[str]) -> list[Leaf]:
+    """The free numbers of several names. PerfgridError like `leaf`, for all names that are wrong together."""
+    found, wrong = [], []
+    for name in names:
+        try:
+            found.append(leaf(study, name))
+        except PerfgridError as error:
+            wrong.append(str(error).removeprefix(f"{study.name}: "))
+    if wrong:
+        raise PerfgridError(f"{study.name}: {together(wrong)}")
+    return found
+
+
 def stated(study: Study, name: str) -> np.ndarray | None:
     """What a study states of a quantity: a number or a vector; None where it varies along an axis of the study."""
     (axis, values), *_ = study.space.parts(name)
@@ -75,7 +88,7 @@ class StudyFunction:
     """
 
     def __init__(self, study: Study, outputs: Sequence[str], over: Sequence[str]):
-        self.leaves = [leaf(study, name) for name in dict.fromkeys(over)]
+        self.leaves = leaves(study, dict.fromkeys(over))
         names = list(dict.fromkeys(item.quantity for item in self.leaves))
         self._base = {name: stated(study, name) for name in names}
         for item in self.leaves:

@@ -153,7 +153,7 @@ def _analysed(
         for name, column in analyse(problem, rows, np.asarray(stacked.values[place]), seed).items():
             array = found.setdefault(name, np.zeros((len(names), *(stacked.sizes[d] for d in dims))))
             array[(slice(None), *place)] = np.ma.filled(column, 0.0)
-    possible = feasible(result)
+    possible = feasible(result, of=output)
     share = possible.mean(SAMPLE) if SAMPLE in possible.dims else possible.astype(float)
     coordinates = {k: v for k, v in values.coords.items() if SAMPLE not in v.dims and k != SAMPLE}
     about = {k: values.attrs[k] for k in ("units", "long_name") if k in values.attrs}

@@ -9,17 +9,13 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from perfgrid.engine.dataset import to_dataset
 from perfgrid.engine.distribution import Groups, extent, histogram, quantiles
 from perfgrid.engine.errors import PerfgridError
 from perfgrid.engine.pareto import front
 from perfgrid.engine.plan import Plan
 from perfgrid.engine.scan import SCAN_TILE_POINTS, Scan
-from perfgrid.engine.search import listed
-from perfgrid.engine.space import Space
-from perfgrid.engine.stages import Evaluation, Progress, enable_compilation_cache
-from perfgrid.run import given_quantities, global_attributes
-from perfgrid.search import selected
+from perfgrid.engine.stages import Progress, enable_compilation_cache
+from perfgrid.search import at_points, selected
 from perfgrid.study.study import Study
 
 DESIGN = "design"  # dimension of the designs of a frontier
@@ -34,9 +30,10 @@ def pareto(
     tile_points: int = SCAN_TILE_POINTS,
     progress: Progress | None = None,
 ) -> xr.Dataset:
-    """The feasible designs along the axes ``over`` that no other beats in every objective, for every other label.
+    """The designs along the axes ``over`` that are feasible for all objectives and that no other beats in each of them.
 
-    Of every tile only designs stay that none before beats, so a billion points need little memory. Without ``over``
+    They are found for every label of the other axes. Of every tile only designs stay that none before beats, so a
+    billion points need little memory. Outputs that other constraints make illegal there are NaN. Without ``over``
     all axes are searched that ``at`` does not select a label of. The result has one dimension ``design``, ordered by
     group and by the first objective, best first; labels of all axes are coordinates. Clusters of all sizes compete:
     take a cost among the objectives, or an axis of one size. Raises PerfgridError for unknown names, for fewer than two
@@ -45,14 +42,11 @@ def pareto(
     signs = {name: 1.0 for name in minimize} | {name: -1.0 for name in maximize}
     if len(signs) < 2 or len(signs) < len([*minimize, *maximize]):
         raise PerfgridError(f"a frontier lies between two or more different objectives, found {[*minimize, *maximize]}")
-    space, names, scan = _scan(study, signs, over, at or {}, tile_points, progress)
-    found = front(scan, names)
-    outputs = list(dict.fromkeys((*study.outputs, *(n for n in signs if n in study.registry.names()))))
+    plan, names, scan = _scan(study, signs, over, at or {}, tile_points, progress)
+    space, found = plan.study_space, front(scan, names)
     places = found.index if len(found.scores) else tuple(np.zeros(1, int) for _ in space.axes)
-    single = Plan(study.registry, listed(space, places), outputs, study.file.choices, constraints=False)
-    values = Evaluation(single, study.file.dtype).collect()
-    result = to_dataset(single, values, study.catalog.references, given_quantities(study), **global_attributes(study))
-    result = result.drop_vars("point").rename({"point": DESIGN} if "point" in result.dims else {})
+    result = at_points(study, plan, plan.concerning(*signs), places)
+    result = result.rename({"point": DESIGN} if "point" in result.dims else {})
     coordinates: dict[str, Any] = {}
     for axis, rows in zip(space.axes, places, strict=True):
         for column in dict.fromkeys((axis.name, *axis.shown)):
@@ -68,17 +62,18 @@ def pareto(
 def _scan(
     study: Study, signs: Mapping[str, float], over: str | Sequence[str] | None, at: Mapping[str, Any],
     tile_points: int, progress: Progress | None,
-) -> tuple[Space, list[str], Scan]:  # fmt: skip
-    """The space at the labels selected, the axes reduced, and the scan of the quantities at its feasible designs."""
+) -> tuple[Plan, list[str], Scan]:  # fmt: skip
+    """The plan at the labels selected, the axes reduced, and the scan of the quantities where they are feasible."""
     every = [a.name for a in study.space.axes if a.name not in at]
     names = every if over is None else [over] if isinstance(over, str) else list(dict.fromkeys(over))
     space = selected(study, names, at)
     asked = [n for n in dict.fromkeys((*study.outputs, *signs)) if n in study.outputs or n in study.registry.names()]
     file = study.file.model_copy(update={"outputs": asked})
-    constraints = replace(study, space=space, file=file).plan().constraints
+    plan = replace(study, space=space, file=file).plan()
+    constraints = plan.concerning(*signs)
     enable_compilation_cache()
     scan = Scan(study.registry, space, signs, constraints, study.file.choices, study.file.dtype, tile_points, progress)
-    return space, names, scan
+    return plan, names, scan
 
 
 def distribution(
@@ -105,8 +100,8 @@ def distribution(
     edges, number = (None, bins) if isinstance(bins, int) else (np.asarray(bins, float), len(bins) - 1)
     if number < 0 or (edges is not None and (number < 1 or bool((np.diff(edges) <= 0).any()))):
         raise PerfgridError(f"a histogram needs a number of bins or increasing edges, found {bins}")
-    space, names, scan = _scan(study, {of: 1.0}, over, at or {}, tile_points, progress)
-    groups = Groups(scan, names)
+    plan, names, scan = _scan(study, {of: 1.0}, over, at or {}, tile_points, progress)
+    space, groups = plan.study_space, Groups(scan, names)
     values, count = quantiles(groups, levels)
     dims = [a.name for a in space.axes if a.name not in names]
     unit = study.registry.get(of).unit if of in study.registry.names() else "1"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -10,10 +10,11 @@ import numpy as np
 import xarray as xr
 
 from perfgrid.analysis.best import best as best_of_result
-from perfgrid.analysis.best import chosen_along, masked
+from perfgrid.analysis.best import chosen_along, forbidding, lawful, masked
 from perfgrid.engine.candidates import BestSearch
 from perfgrid.engine.dataset import to_dataset
-from perfgrid.engine.errors import PerfgridError, nearest
+from perfgrid.engine.errors import PerfgridError, nearest, together
+from perfgrid.engine.forbidden import Forbidden
 from perfgrid.engine.plan import Plan
 from perfgrid.engine.search import SEARCH_TILE_POINTS, Winners, listed
 from perfgrid.engine.space import Axis, Space
@@ -37,13 +38,17 @@ def best(
     progress: Progress | None = None,
     bounds: bool | None = None,
 ) -> xr.Dataset:
-    """The best feasible designs along the axes ``over``, for every label of the other axes, of a study or a result.
+    """The best designs along the axes ``over`` that are feasible for the objective, of a study or a result.
 
+    They are found for every label of the other axes.
     Of a study only minima leave each tile, so a billion points need little memory; what is not stated is taken from its
     ``[best]``, and ``count`` designs per group come along the dimension ``rank``. ``at`` first selects labels of other
     axes. A cluster of another size is another question, not a better answer: ``devices`` stays a group unless ``over``
-    names it too. The result holds the outputs of the study and the chosen labels as coordinates; where ``found`` is
-    false a group has no (or not so many) feasible designs: its values are NaN, its labels empty. The attributes
+    names it too. The result holds the outputs of the study and the chosen labels as coordinates. Constraints that do
+    not concern the objective decide nothing: they are flag variables, and outputs that one makes illegal are NaN. Where
+    ``found`` is false a group has no (or not so many) feasible designs: its values are NaN, its labels empty. Where a
+    group has none, ``forbidden_by`` names the constraint that forbids most of its designs, ``forbids`` of ``designs``
+    (coordinates; constraints that tell more than 2^30 designs apart are not counted). The attributes
     ``points_searched``, ``points_evaluated``, ``points_excluded_by_constraints`` and ``points_excluded_by_bounds`` tell
     how many points were asked about, evaluated, and proven unable to win. ``bounds`` says whether designs of a large
     grid are bounded by intervals first (None: if there are so many that compiling the bounds pays). Raises
@@ -77,7 +82,6 @@ def best(
         what.file.dtype,
         tile_points,
         progress,
-        constraints=plan.constraints,
         bounds=bounds,
     )
     found = _labelled(what, plan, search, search.winners(count), over, at or {})
@@ -96,9 +100,8 @@ def selected(study: Study, over: Sequence[str], at: Mapping[str, Any]) -> Space:
     names = [axis.name for axis in study.space.axes]
     if both := sorted(set(over) & set(at)):
         raise PerfgridError(f"axis {both[0]!r} is chosen along and selected at once")
-    for axis in (*over, *at):
-        if axis not in names:
-            raise PerfgridError(f"the study has no axis {axis!r}{nearest(axis, names)}")
+    if wrong := [axis for axis in (*over, *at) if axis not in names]:
+        raise PerfgridError(together(f"the study has no axis {axis!r}{nearest(axis, names)}" for axis in wrong))
     axes = []
     for axis in study.space.axes:
         if axis.name in at:
@@ -117,19 +120,45 @@ def _cluster_sizes(space: Space, over: Sequence[str]) -> tuple[str, np.ndarray] 
     return None
 
 
-def _outputs_at(study: Study, plan: Plan, places: np.ndarray) -> xr.Dataset:
-    """The outputs of single designs, given as rows of every axis [axis, point], along ``point``."""
+def at_points(study: Study, plan: Plan, held: Collection[str], places: Sequence[np.ndarray]) -> xr.Dataset:
+    """The outputs of a plan at single points, given as rows of every axis of the study, along ``point``.
+
+    With the flags of the constraints that are not ``held`` by all of them; what one makes illegal is NaN.
+    """
+    wanted = (*plan.outputs, *(name for name in plan.constraints if name not in held))
     parts = []
-    for start in range(0, places.shape[1], POINTS_AT_ONCE):
-        some = places[:, start : start + POINTS_AT_ONCE]
-        space, count = listed(plan.study_space, list(some)), some.shape[1]
-        single = Plan(study.registry, space, plan.outputs, plan.choices, small_points=count, constraints=False)
+    for start in range(0, len(places[0]), POINTS_AT_ONCE):
+        some = [rows[start : start + POINTS_AT_ONCE] for rows in places]
+        space, count = listed(plan.study_space, some), len(some[0])
+        single = Plan(study.registry, space, wanted, plan.choices, small_points=count, constraints=False)
         values = Evaluation(single, study.file.dtype).collect()
         about = (study.catalog.references, given_quantities(study), plan)
-        named = to_dataset(single, values, *about, **global_attributes(study)).drop_vars("point")
+        named = lawful(to_dataset(single, values, *about, **global_attributes(study)).drop_vars("point"))
         # no output may differ from design to design
         parts.append(named if "point" in named.dims else named.expand_dims(point=count))
     return xr.concat(parts, "point", data_vars="all", combine_attrs="override") if len(parts) > 1 else parts[0]
+
+
+def _none_found(
+    study: Study, space: Space, search: BestSearch, found: np.ndarray
+) -> tuple[np.ndarray, dict[str, np.ndarray], np.ndarray]:
+    """Where a group has no design, how many of its designs each constraint forbids, and of how many (by part)."""
+    none, groups = ~found, [search.axes[i] for i in search.groups]
+    forbidden = Forbidden(study.registry, space, search.plan.constraints, study.file.choices, study.file.dtype)
+    counts = {name: np.zeros(none.shape, np.int64) for name in search.plan.constraints}
+    designs = np.zeros(len(none), np.int64)
+    for part in np.flatnonzero(none.reshape(len(none), -1).any(axis=1)):
+        rows = {axis: np.arange(size) for axis, size in search.sizes.items()}
+        if search.parts is not None:
+            rows[search.parts[0]] = np.flatnonzero(search.parts[1] == part)
+        held = np.nonzero(none[part]) if groups else ()
+        rows |= {axis: np.unique(places) for axis, places in zip(groups, held, strict=True)}
+        axes, by_constraint = forbidden.counts(rows, search.over)
+        designs[part] = np.prod([len(rows[axis]) for axis in search.over], dtype=np.int64)
+        for name, count in by_constraint.items():
+            here = count.transpose([axes.index(axis) for axis in groups])
+            counts[name][(part, *np.ix_(*(rows[axis] for axis in groups)))] = here
+    return none, counts, designs
 
 
 def _labelled(
@@ -145,8 +174,8 @@ def _labelled(
     found = xr.DataArray(exists, dims=dims)
     points, numbers = np.flatnonzero(exists), np.zeros(exists.size, int)
     numbers[points] = np.arange(len(points))
-    places = np.array([rows.reshape(-1)[points] if len(points) else np.zeros(1, int) for rows in index])
-    named = _outputs_at(study, plan, places)
+    places = [rows.reshape(-1)[points] if len(points) else np.zeros(1, int) for rows in index]
+    named = at_points(study, plan, search.plan.constraints, places)
     chosen = named.isel(point=xr.DataArray(numbers.reshape(exists.shape), dims=dims))
     coordinates: dict[str, Any] = {}
     for axis, rows in zip(space.axes, index, strict=True):
@@ -162,6 +191,11 @@ def _labelled(
             if column != axis.name:
                 coordinates[column] = (axis.name, np.asarray(axis.columns[column]))
     chosen = chosen.assign_coords(coordinates)
+    if not winners.found[..., 0].all():
+        none, counts, designs = _none_found(study, space, search, winners.found[..., 0])
+        none, *every = (np.squeeze(array, axis=single_rows) for array in (none, *counts.values()))
+        counts, designs = dict(zip(counts, every, strict=True)), designs.reshape(-1, *(1,) * len(groups))
+        chosen = forbidding(chosen, xr.DataArray(none, dims=dims[:-1]), counts, designs)
     sizes = next((np.unique(a.columns[CLUSTER_SIZE]) for a in space.axes if search.parts is not None and a.name in over
                   and CLUSTER_SIZE in a.columns), None)  # fmt: skip
     if sizes is None:

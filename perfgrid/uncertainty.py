@@ -19,14 +19,15 @@ from perfgrid.study.study import Study
 def quantiles(result: xr.Dataset, levels: Sequence[float] = (0.05, 0.5, 0.95)) -> xr.Dataset:
     """Quantiles of every variable over the axis ``sample`` of a result, along a new axis ``quantile``.
 
-    Infeasible samples are left out. Raises PerfgridError for a result without samples and levels outside [0, 1].
+    Samples that its constraints forbid are left out of each. Raises PerfgridError for a result without samples and
+    levels outside [0, 1].
     """
     if SAMPLE not in result.dims:
         raise PerfgridError("this result has no axis sample: state [axes.sample] in its study")
     if not levels or not all(0 <= level <= 1 for level in levels):
         raise PerfgridError(f"quantiles lie between 0 and 1, found {list(levels)}")
     numbers = [n for n, v in result.data_vars.items() if v.dtype.kind == "f" and SAMPLE in v.dims]
-    kept = result[numbers].where(feasible(result))
+    kept = result[numbers].assign({n: result[n].where(feasible(result, of=str(n))) for n in numbers})
     return kept.quantile(list(levels), dim=SAMPLE, keep_attrs=True)
 
 

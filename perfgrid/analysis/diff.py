@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from perfgrid.engine.dataset import SPACE_ATTRIBUTE, feasible
+from perfgrid.engine.dataset import SPACE_ATTRIBUTE, constraints_of, feasible
 from perfgrid.engine.errors import PerfgridError, nearest
 from perfgrid.engine.stages import Tiles
 
@@ -199,8 +199,9 @@ def _least_of_bin(counts: np.ndarray, rank: int) -> float:
 
 
 def _feasibility(a: xr.Dataset, b: xr.Dataset, points: int) -> tuple[int, int]:
-    """Points of the common grid that only the first, and only the second result calls feasible."""
-    flags = [d[[n for n, v in d.data_vars.items() if "constraint" in v.attrs]] for d in (a, b)]
+    """Points of the common grid that only one of the results calls feasible for all outputs that both have."""
+    both = [str(n) for n in a.data_vars if n in b.data_vars]
+    flags = [d[constraints_of(d, both)] for d in (a, b)]
     sizes = {str(d): n for d, n in {**flags[1].sizes, **flags[0].sizes}.items()}
     gone = new = seen = 0
     for block in _blocks(sizes):

@@ -2,29 +2,31 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import xarray as xr
 
-from perfgrid.engine.dataset import feasible
+from perfgrid.engine.dataset import concerned, feasible
 
 SLICE_POINTS = 2**22  # of the grid that are looked at together
 
 
 @dataclass(frozen=True)
 class Violation:
-    """One constraint and the number of design points that violate it."""
+    """One constraint, the number of design points that violate it, and the outputs that it concerns if not all."""
 
     name: str
     kind: str
     reason: str
     points: int
+    outputs: list[str] = field(default_factory=list)
 
 
 def violations(dataset: xr.Dataset) -> tuple[int, int, list[Violation]]:
-    """(points of the grid, infeasible points, violations by decreasing count). A point may violate several.
+    """(points of the grid, points that violate any constraint, violations by decreasing count).
 
+    A point may violate several, and one that concerns other outputs than that which is looked at.
     The grid is the product of the study's axes; constraints are counted on their own axes and multiplied out.
     """
     inner = {d for v in dataset.data_vars.values() for d in v.dims} - set(study_dims(dataset))
@@ -33,23 +35,14 @@ def violations(dataset: xr.Dataset) -> tuple[int, int, list[Violation]]:
     def count(flags: xr.DataArray) -> int:
         return int((~flags.astype(bool)).sum()) * (points // max(1, flags.size))
 
-    found = []
+    found, about = [], {n: v.attrs for n, v in dataset.data_vars.items()}
     for name, variable in dataset.data_vars.items():
         if "constraint" in variable.attrs:
-            violated = count(variable != 0)
+            violated, outputs = count(variable != 0), concerned(about, str(name))
+            kind, reason = variable.attrs["constraint"], variable.attrs["reason"]
             if violated:
-                found.append(Violation(str(name), variable.attrs["constraint"], variable.attrs["reason"], violated))
+                found.append(Violation(str(name), kind, reason, violated, outputs))
     return points, _infeasible(dataset, points) if found else 0, sorted(found, key=lambda v: -v.points)
-
-
-def nearest_reason(dataset: xr.Dataset) -> str:
-    """What keeps the designs that come nearest to feasible, those that violate fewest constraints, from being so."""
-    violated = {n: v == 0 for n, v in dataset.data_vars.items() if "constraint" in v.attrs}
-    count = sum(violated.values(), xr.DataArray(0))
-    nearest = count == count.min()
-    points = {name: int((flags & nearest).sum()) for name, flags in violated.items()}
-    often = max(points, key=lambda name: points[name], default=None)
-    return "" if often is None or not points[often] else str(dataset[often].attrs["reason"])
 
 
 def _infeasible(dataset: xr.Dataset, points: int) -> int:

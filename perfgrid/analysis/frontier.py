@@ -42,7 +42,8 @@ def frontier(dataset: xr.Dataset, over: str | Sequence[str], maximize: Sequence[
     for axis in over:
         if axis not in dataset.dims:
             raise PerfgridError(f"the result has no axis {axis!r}{nearest(axis, map(str, dataset.dims))}")
-    scores = xr.broadcast(*(dataset[name].where(feasible(dataset)) for name in maximize))
+    possible = feasible(dataset, of=maximize)
+    scores = xr.broadcast(*(dataset[name].where(possible) for name in maximize))
     missing = {d: dataset.sizes[d] for d in over if d not in scores[0].dims}
     dims = [str(d) for d in scores[0].dims if d not in over]
     first, second = (s.expand_dims(missing).transpose(*dims, *over).values for s in scores)

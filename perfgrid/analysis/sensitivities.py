@@ -35,9 +35,9 @@ def elasticities_of(result: xr.Dataset, output: str) -> xr.DataArray:
     return result[output + ELASTICITY]
 
 
-def _feasible_rows(result: xr.Dataset, found: xr.DataArray) -> np.ndarray:
+def _feasible_rows(result: xr.Dataset, found: xr.DataArray, output: str) -> np.ndarray:
     """One column per point of the output's axes that is feasible in some design, one row per parameter."""
-    possible = feasible(result)
+    possible = feasible(result, of=output)
     possible = possible.any([d for d in possible.dims if d not in found.dims])
     points = found.isel(parameter=0, drop=True)
     kept = np.broadcast_to(
@@ -52,7 +52,7 @@ def _feasible_rows(result: xr.Dataset, found: xr.DataArray) -> np.ndarray:
 def ranked(result: xr.Dataset, output: str) -> list[Rank]:
     """The parameters of a result by the mean size of their elasticity over feasible points, the strongest first."""
     found = elasticities_of(result, output)
-    rows = _feasible_rows(result, found)
+    rows = _feasible_rows(result, found, output)
     ranks = []
     for name, unit, row in zip(found.parameter.values, result.parameter_unit.values, rows, strict=True):
         if row.size and row.any():
@@ -96,7 +96,7 @@ def binding(result: xr.Dataset, output: str, among: str = "rates") -> xr.DataArr
 def binding_shares(result: xr.Dataset, output: str) -> Mapping[str, float]:
     """The share of feasible points at which each rate binds an output, the most frequent first."""
     which = binding(result, output)
-    codes = _feasible_rows(result, which.expand_dims("parameter"))[0]
+    codes = _feasible_rows(result, which.expand_dims("parameter"), output)[0]
     if codes.size == 0:
         return {}
     counts: dict[str, Any] = {name: int((codes == i).sum()) for i, name in enumerate(which.flag_meanings.split(" "))}
@@ -113,7 +113,7 @@ def time_balance(result: xr.Dataset, output: str) -> tuple[float, float, float] 
     """
     expected = _seconds(result[output].attrs.get("units", "1"))
     found = elasticities_of(result, output)
-    rows = _feasible_rows(result, found)
+    rows = _feasible_rows(result, found, output)
     if expected == 0 or rows.shape[1] == 0:
         return None
     total = np.zeros(rows.shape[1])

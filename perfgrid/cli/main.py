@@ -30,6 +30,7 @@ from perfgrid.cli.timeline import print_timeline
 from perfgrid.cli.uncertainty import uncertainty_command
 from perfgrid.cli.validate import validate_command
 from perfgrid.compare import compare
+from perfgrid.engine.dataset import constraints_of
 from perfgrid.engine.errors import PerfgridError
 from perfgrid.engine.registry import Constraint, Registry
 from perfgrid.factored import SUFFIX
@@ -133,7 +134,8 @@ def run(
         save(result, output, overwrite)
     winners, choice = None, loaded.file.best
     if choice is None and loaded.space.points <= FEW_POINTS:
-        choice = Best(over=[], minimize=loaded.outputs[0])  # every point is shown
+        fewest = min(loaded.outputs, key=lambda name: len(constraints_of(result, name)))
+        choice = Best(over=[], minimize=fewest)  # every point is shown that is feasible for any output
     if choice is not None and not streaming:
         at = {axis: loaded.label(axis, label) for axis, label in choice.at.items()}
         winners = best_designs(result, choice.over, choice.minimize, choice.maximize, at)
@@ -145,14 +147,14 @@ def run(
             "infeasible": infeasible,
             "seconds": seconds,
             "violations": [vars(v) for v in reasons],
-            "best": [] if winners is None or choice is None else winner_rows(loaded, winners, choice, result),
+            "best": [] if winners is None or choice is None else winner_rows(loaded, winners, choice),
         }
         if edge is not None:
             data["frontier"] = frontier_rows(loaded, edge)
         print(json.dumps(data, default=_plain))
         return
     if winners is not None and choice is not None:
-        print_winners(loaded, winners, choice, result)
+        print_winners(loaded, winners, choice)
     elif streaming and choice is not None:
         out.print("the best designs are not searched in a streamed run")
     elif output is None:

@@ -14,7 +14,7 @@ from perfgrid.cli.options import AsJson, Minimize, Output, Overwrite, Settings, 
 from perfgrid.engine.errors import PerfgridError
 from perfgrid.optimizer.optimize import UNEXPLAINED, front, optimize
 from perfgrid.report.console import out, show, text_table
-from perfgrid.report.text import number
+from perfgrid.report.text import label_text, number
 from perfgrid.run import check_output, save
 from perfgrid.study.study import load_study
 
@@ -110,10 +110,20 @@ def design_rows(found: xr.Dataset) -> list[dict[str, Any]]:
                 "knobs": {str(k): float(one[k]) for k in found["knob"].values},
                 "pressing": pressing,
                 "moved": {} if "moved" not in one else {str(s): float(v) for s, v in one["moved"].to_series().items()},
-                "outputs": {str(v): float(one[v]) for v in outputs if v not in ("objective", "feasible")},
+                "outputs": {str(v): _output(one[v]) for v in outputs if v not in ("objective", "feasible")},
             }
         )
     return rows
+
+
+def _output(value: xr.DataArray) -> float | None:
+    """A number; None where it is illegal (JSON knows no NaN)."""
+    return None if np.isnan(value) else float(value)
+
+
+def _label(value: Any, unit: str | None) -> str:
+    """A label of a design; a limit, which is a number with a unit, like other numbers."""
+    return label_text(value) if unit is None else number(value, unit)
 
 
 def print_designs(found: xr.Dataset, rows: list[dict[str, Any]]) -> None:
@@ -124,16 +134,18 @@ def print_designs(found: xr.Dataset, rows: list[dict[str, Any]]) -> None:
     names = [k for k in rows[0]["at"] if k in several]
     knobs = list(rows[0]["knobs"])
     objective = found.attrs["objective"].split()[1]
+    at = [[_label(row["at"][n], found[n].attrs.get("units")) for n in names] for row in rows]
     lines = []
-    for row in rows:
+    for row, labels in zip(rows, at, strict=True):
         told = number(row["objective"], unit) if row["feasible"] else "keeps not all limits"
         values = [number(row["knobs"][k], found[k].attrs["units"]) for k in knobs]
-        lines.append([*(str(row["at"][n]) for n in names), told, *values, f"{row['kkt_residual']:.0e}"])
+        lines.append([*labels, told, *values, f"{row['kkt_residual']:.0e}"])
     show(text_table([*names, objective, *knobs, "KKT"], lines), whole=True)
     lines = [
-        [*(str(row["at"][n]) for n in names), what, f"{value:+.3f}"]
-        for row in rows for what, value in sorted(row["pressing"].items(), key=lambda x: -abs(x[1]))
-    ]  # fmt: skip
+        [*labels, what, f"{value:+.3f}"]
+        for row, labels in zip(rows, at, strict=True)
+        for what, value in sorted(row["pressing"].items(), key=lambda x: -abs(x[1]))
+    ]
     if lines:
         out.print("What presses, and the change of the objective in percent for every percent that it is loosened:")
         show(text_table([*names, "limit", "elasticity"], lines, right=("elasticity",)), whole=True)
@@ -143,7 +155,7 @@ def print_designs(found: xr.Dataset, rows: list[dict[str, Any]]) -> None:
             "How much of each split lies elsewhere than in the stated design. Much is a finding about what the model "
             "leaves out before it is advice:"
         )
-        lines = [[*(str(row["at"][n]) for n in names), *(f"{row['moved'][s]:.3f}" for s in splits)] for row in rows]
+        lines = [[*labels, *(f"{row['moved'][s]:.3f}" for s in splits)] for row, labels in zip(rows, at, strict=True)]
         show(text_table([*names, *splits], lines, right=splits), whole=True)
     if unexplained := sum(row["kkt_residual"] >= UNEXPLAINED for row in rows):
         out.print(

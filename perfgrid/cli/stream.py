@@ -63,10 +63,13 @@ def run_to_store(study: Study, output: Path, dtype: str | None, overwrite: bool,
 
 
 def print_violations(points: int, infeasible: int, reasons: list[Violation], seconds: float) -> None:
-    """How many points there are, how many are infeasible, and why."""
-    out.print(f"{points:,} points in {seconds:.1f} s; {infeasible:,} infeasible ({infeasible / points:.1%})")
+    """How many points there are, how many are infeasible, and why; of what concerns some outputs only, which."""
+    some = " for some output" if any(violation.outputs for violation in reasons) else ""
+    out.print(f"{points:,} points in {seconds:.1f} s; {infeasible:,} infeasible{some} ({infeasible / points:.1%})")
     for violation in reasons:
-        out.print(f"  {violation.points:>13,} ({violation.points / points:.1%})  {violation.reason} [{violation.name}]")
+        only = f", of {', '.join(violation.outputs)} only" if violation.outputs else ""
+        share = violation.points / points
+        out.print(f"  {violation.points:>13,} ({share:.1%})  {violation.reason} [{violation.name}{only}]")
 
 
 def verify_command(

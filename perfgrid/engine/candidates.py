@@ -78,10 +78,9 @@ class BestSearch:
         tile_points: int = SEARCH_TILE_POINTS,
         progress: Progress | None = None,
         small_points: int | None = None,
-        constraints: Sequence[str] = (),
         bounds: bool | None = None,
     ):
-        self.plan = objective_plan(registry, space, objective, maximize, choices, small_points, constraints)
+        self.plan = objective_plan(registry, space, objective, maximize, choices, small_points)
         self.dtype, self.tile_points, self.progress = dtype, tile_points, progress
         self.axes = [axis.name for axis in self.plan.space.axes]
         self.sizes = dict(zip(self.axes, self.plan.space.shape, strict=True))

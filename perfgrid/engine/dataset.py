@@ -6,7 +6,7 @@ import hashlib
 import inspect
 import json
 import linecache
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import version
 from types import CodeType
 from typing import Any
@@ -15,12 +15,13 @@ import jax
 import numpy as np
 import xarray as xr
 
-from .errors import PerfgridError
+from .errors import PerfgridError, nearest
 from .plan import Plan
 from .resolver import Graph
 from .space import Axis, Space
 
 SPACE_ATTRIBUTE = "perfgrid_space"
+CONCERNING = "ancillary_variables"  # attribute of a variable (CF): the constraints that concern it
 
 
 def attributes(
@@ -29,29 +30,28 @@ def attributes(
     references: Mapping[str, str] | None = None,
     given: Mapping[str, tuple[str, str]] | None = None,
 ) -> dict[str, Any]:
-    """CF attributes of one wanted quantity: units, long_name, references; flags for constraints and choices.
+    """CF attributes of one wanted quantity: units, long_name, references; the constraints that concern it; flags.
 
     ``given`` tells unit and meaning of given quantities.
     """
     node = plan.quantities[name].node
+    concerning = {CONCERNING: " ".join(plan.concerning(name))} if plan.constraints else {}
     if node is None:
         unit, meaning = (given or {}).get(name, ("1", name.replace("_", " ")))
-        return {"units": unit, "long_name": meaning}
+        return {"units": unit, "long_name": meaning, **concerning}
     found: dict[str, Any] = {"units": node.unit, "long_name": node.meaning.rstrip(".")}
     cited = [(references or {}).get(key.strip(), key.strip()) for key in node.source.split(",")]
     found["references"] = "; ".join(cited)
     if node.constraint is not None:
-        found |= {
+        return found | {
             "flag_values": np.array([0, 1], np.int8),
             "flag_meanings": "violated satisfied",
             "constraint": node.constraint.kind,
             "reason": node.constraint.reason,
         }
-    elif node.flags:
+    if node.flags:
         found |= {"flag_values": np.arange(len(node.flags), dtype=np.int8), "flag_meanings": " ".join(node.flags)}
-    elif plan.constraints:
-        found["ancillary_variables"] = " ".join(plan.constraints)
-    return found
+    return found | concerning
 
 
 def on_study_axes(plan: Plan, name: str, array: np.ndarray) -> tuple[list[str], np.ndarray]:
@@ -228,16 +228,46 @@ def space_from_json(data: Mapping[str, Any]) -> Space:
     return Space(axes, constants)
 
 
-def feasible(dataset: xr.Dataset, kinds: tuple[str, ...] = ("illegal", "exceeds")) -> xr.DataArray:
-    """True where every constraint of the given kinds holds, broadcast over their axes.
+def constraints_of(dataset: xr.Dataset, of: str | Sequence[str] | None = None) -> list[str]:
+    """The constraints of a result that concern some of its outputs (without ``of`` all of them).
 
-    Raises PerfgridError where a selection of variables has left constraints behind that apply to them.
+    All concern a variable that does not tell which do. Raises PerfgridError for an unknown name, and where a selection
+    of variables has left constraints behind that concern these outputs.
     """
-    needed = {c for v in dataset.data_vars.values() for c in v.attrs.get("ancillary_variables", "").split()}
+    names = list(map(str, dataset.data_vars if of is None else [of] if isinstance(of, str) else of))
+    if unknown := [n for n in names if n not in dataset]:
+        hint = nearest(unknown[0], map(str, dataset.data_vars))
+        raise PerfgridError(f"the result holds no {unknown[0]!r}{hint}")
+    about = {n: dataset[n].attrs for n in names}
+    needed = {c for n, a in about.items() for c in (n if "constraint" in a else a.get(CONCERNING, "")).split()}
     if lacking := sorted(needed - set(map(str, dataset.data_vars))):
         raise PerfgridError(f"the constraints of the result are not in this selection: {', '.join(lacking)}")
+    every = of is None or any("constraint" not in a and CONCERNING not in a for a in about.values())
+    return [str(n) for n, v in dataset.data_vars.items() if "constraint" in v.attrs and (every or n in needed)]
+
+
+def concerned(variables: Mapping[Any, Mapping[str, Any]], constraint: str) -> list[str]:
+    """The outputs, by their attributes, that a constraint concerns; empty if it concerns all of them."""
+    outputs = {str(name): about for name, about in variables.items() if "constraint" not in about}
+    found = [n for n, about in outputs.items() if constraint in about.get(CONCERNING, constraint).split()]
+    return [] if len(found) == len(outputs) else found
+
+
+def feasible(
+    dataset: xr.Dataset,
+    kinds: str | Sequence[str] = ("illegal", "exceeds"),
+    of: str | Sequence[str] | None = None,
+) -> xr.DataArray:
+    """True where the constraints of the given kinds hold that concern some outputs, broadcast over their axes.
+
+    Without ``of`` these are all outputs: a design whose cost is unknown is then infeasible, ``of="step_time"`` it is
+    not. Raises PerfgridError like `constraints_of`, and for another kind.
+    """
+    kinds = (kinds,) if isinstance(kinds, str) else kinds
+    if wrong := [kind for kind in kinds if kind not in ("illegal", "exceeds")]:
+        raise PerfgridError(f"constraints are of the kinds illegal and exceeds, found {wrong[0]!r}; outputs go to of=")
     result = xr.Variable((), np.array(True))
-    flags = [v.variable for v in dataset.data_vars.values() if v.attrs.get("constraint") in kinds]
+    flags = [dataset[n].variable for n in constraints_of(dataset, of) if dataset[n].attrs["constraint"] in kinds]
     for flag in sorted(flags, key=lambda v: v.size):  # small ones first: fewer large results in between
         result = result & (flag != 0)
     coordinates = {name: c for name, c in dataset.coords.items() if set(c.dims) <= set(result.dims)}

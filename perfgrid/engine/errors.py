@@ -29,3 +29,11 @@ def nearest(name: str, legal: Iterable[str], count: int = 3) -> str:
     if 0 < len(legal) <= 12:
         return "; legal names: " + ", ".join(legal)
     return ""
+
+
+def together(mistakes: Iterable[str]) -> str:
+    """Several mistakes as one text, so that nobody learns of them one by one."""
+    told = ""
+    for mistake in mistakes:
+        told += (" Also: " if told.endswith("?") else "; also: ") + mistake if told else mistake
+    return told

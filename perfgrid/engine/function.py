@@ -133,10 +133,10 @@ class PointFunction:
     number; its value before the rounding is then told, for the caller to hold it to that number.
     """
 
-    def __init__(self, function: FreeFunction, numbers: Sequence[str]):
+    def __init__(self, function: FreeFunction, numbers: Sequence[str], constraints: Collection[str]):
         self.function, self.plan, self.numbers = function, function.plan, tuple(numbers)
         self.rank = len(self.plan.space.axes)
-        self.flags = tuple(n.name for n in function.nodes if n.name in self.plan.constraints)
+        self.flags = tuple(n.name for n in function.nodes if n.name in constraints)
         self.counts: dict[str, bool] = {}  # name -> whether it is rounded up
 
     def gathered(self, rows: np.ndarray) -> dict[str, np.ndarray]:

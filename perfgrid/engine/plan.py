@@ -236,6 +236,10 @@ class Plan:
             raise PerfgridError(f"constraint {node.name!r} must be reduced over its inner axes")
         return inner, flag
 
+    def concerning(self, *names: str) -> tuple[str, ...]:
+        """The wanted constraints that concern some quantities."""
+        return tuple(c for c in self.graph.concerning(names) if c in self.wanted)
+
     # -- what users see -------------------------------------------------------------------------------------------
 
     def result_bytes(self, dtype: str = "float32") -> int:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
-from functools import reduce
+from functools import cached_property, reduce
 from typing import Any
 
 import numpy as np
@@ -47,6 +47,35 @@ class Graph:
     def constraints(self) -> tuple[Node, ...]:
         """The nodes that are constraints."""
         return tuple(n for n in self.nodes.values() if n.constraint is not None)
+
+    def concerning(self, names: Iterable[str]) -> tuple[str, ...]:
+        """The constraints that concern some quantities: those that a study of them alone would check.
+
+        A constraint concerns all quantities unless it is about one; then it concerns those that rest on this one, be it
+        through another constraint that concerns them.
+        """
+        held, _ = self._held(names, *self._always)
+        return tuple(n.name for n in self.constraints if n.name in held)
+
+    @cached_property
+    def _always(self) -> tuple[Set[str], Set[str]]:
+        """The constraints that concern all quantities, and all that they rest on."""
+        return self._held((), set(), set())
+
+    def _held(self, names: Iterable[str], held: Set[str], below: Set[str]) -> tuple[Set[str], Set[str]]:
+        """The constraints held and what is below them, with those that some quantities add."""
+        about = {n.name: n.constraint.about for n in self.constraints if n.constraint is not None}
+        waiting, held, below = list(names), set(held), set(below)
+        while True:
+            while waiting:
+                name = waiting.pop()
+                if name not in below:
+                    below.add(name)
+                    waiting += self.nodes[name].arguments if name in self.nodes else ()
+            waiting = [n for n, of in about.items() if n not in held and (of is None or n in below or of in below)]
+            if not waiting:
+                return held, below
+            held.update(waiting)
 
     def before_host(self) -> set[str]:
         """The host formulas and everything that they depend on."""

@@ -46,15 +46,13 @@ def scored(
     objective: str,
     maximize: bool,
     choices: Mapping[str, str] | None,
-    constraints: Sequence[str] = (),
 ) -> Registry:
-    """The registry with a quantity to minimise: the objective where every constraint holds, otherwise infinite.
+    """The registry with a quantity to minimise: the objective where its constraints hold, otherwise infinite.
 
-    Those that concern the objective, and ``constraints``: those of other quantities that the study asks for.
     Constraints are joined step by step, those of few points first, each step one more quantity: what does not vary
     along an axis is not looked at for every row of it.
     """
-    graph = resolve_checked(registry, [objective, *constraints], space.names(), choices, space.label_quantities())
+    graph = resolve_checked(registry, [objective], space.names(), choices, space.label_quantities())
     axes = {name: {i for i, _ in space.parts(name) if i is not None} for name in graph.leaves}
     for node in graph.nodes.values():
         axes[node.name] = set().union(*(axes[argument] for argument in node.arguments))
@@ -66,8 +64,7 @@ def scored(
     copy = Registry(registry.inner)
     for member in registry.formulas.values():
         copy.add(member)
-    bound = dict.fromkeys([*(c.name for c in graph.constraints), *constraints])
-    waiting = sorted(bound, key=lambda n: prod(len(space.axes[i]) for i in axes[n]))
+    waiting = sorted((c.name for c in graph.constraints), key=lambda n: prod(len(space.axes[i]) for i in axes[n]))
     joined, known = (), set[int]()
     while waiting:
         known |= axes[waiting[0]]
@@ -87,10 +84,9 @@ def objective_plan(
     maximize: bool = False,
     choices: Mapping[str, str] | None = None,
     small_points: int | None = None,
-    constraints: Sequence[str] = (),
 ) -> Plan:
     """The plan of a quantity to minimise. Raises PerfgridError like `Plan`, and for an objective with inner axes."""
-    copy = scored(registry, space, objective, maximize, choices, constraints)
+    copy = scored(registry, space, objective, maximize, choices)
     plan = Plan(copy, space, [SCORE], choices, small_points, constraints=False)
     if any(size > 1 for size in plan.quantities[SCORE].inner):
         raise PerfgridError(f"{objective!r} has several values at one design and cannot be minimised")

@@ -14,7 +14,7 @@ from perfgrid.catalog.schema import Variable
 from perfgrid.engine.dual import Dual
 from perfgrid.engine.errors import PerfgridError, nearest
 from perfgrid.formulas import INNER
-from perfgrid.free import Leaf, leaf, stated
+from perfgrid.free import Leaf, leaf, leaves, stated
 from perfgrid.study.samples import entries_of, ranges
 from perfgrid.study.study import Study, build_study
 
@@ -66,6 +66,7 @@ class Knobs:
             raise PerfgridError(
                 f"{study.name}: name at least one quantity to optimise over (--over or [optimize.over])"
             )
+        leaves(study, bounds)  # all wrong names are told together
         self.base: dict[str, np.ndarray] = {}
         self.knobs: list[Knob] = []
         for name, given in bounds.items():

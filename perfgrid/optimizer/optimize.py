@@ -31,10 +31,11 @@ def optimize(
     """The design that minimises (or maximises) an output within limits, for every label of the axes not in ``choose``.
 
     ``over`` names the free quantities, with [low, high] where it is a mapping; without, bounds are those of the study's
-    axis of that name or of the catalog. ``subject_to`` are limits such as ``"die_area < 800 mm^2"``; the constraints of
-    the study hold as well. What is not stated comes from ``[optimize]`` of the study, ``choose`` (axes along which the
-    best label is taken) from ``[best]`` if need be. With ``[[workloads]]`` the weighted sum of the objective is
-    optimised, each workload with the best layout of its own.
+    axis of that name or of the catalog. ``subject_to`` are limits such as ``"die_area < 800 mm^2"``; constraints that
+    concern the objective or a limited quantity hold as well, outputs that another makes illegal are NaN. What is not
+    stated comes from ``[optimize]`` of the study, ``choose`` (axes along which the best label is taken) from ``[best]``
+    if need be. With ``[[workloads]]`` the weighted sum of the objective is optimised, each workload with the best
+    layout of its own.
 
     The result lies on the other axes: ``objective``; every free quantity and output by name (``workload.output``); the
     layout; ``slack`` and ``shadow_price`` along ``constraint`` (the elasticity of the objective to loosening a limit),
@@ -89,8 +90,9 @@ def front(
     result = described(study, problem, found, points)
     names = [str(name).replace("< 1e300", "< limit") for name in result["constraint"].values]
     result = result.assign_coords(constraint=names)
+    about = {"units": unit_of_quantity(study_of(problem), against), "long_name": f"limit of {against}"}
     return result.assign_coords(
-        limit=((*problem.parts[0].groups, "point"), limit.reshape(*problem.group_sizes, points))
+        limit=((*problem.parts[0].groups, "point"), limit.reshape(*problem.group_sizes, points), about)
     )
 
 

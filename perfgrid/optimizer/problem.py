@@ -56,7 +56,11 @@ class Part:
             raise PerfgridError(f"{study.name}: {wrong[0]!r} has several values at one design; name a single number")
         self.numbers = tuple(n for n in self.numbers if n not in several)
         self.whole = FreeFunction(plan)
-        self.single = PointFunction(self.whole, self.numbers)
+        self.held = plan.concerning(self.objective, *(x.quantity for x in self.limits))
+        doubtful = {n: [c for c in plan.concerning(n) if c not in self.held] for n in self.numbers}
+        self.doubtful = {n: [c for c in cs if _illegal(plan, c)] for n, cs in doubtful.items()}
+        others = dict.fromkeys(c for constraints in self.doubtful.values() for c in constraints)
+        self.single = PointFunction(self.whole, [*self.numbers, *others], self.held)
         axes = {a.name: len(a) for a in space.axes}
         self.layouts = tuple(axes[name] for name in self.chosen)
         self._gathered: dict[bytes, dict[str, np.ndarray]] = {}
@@ -67,7 +71,7 @@ class Part:
         return self.plan.graph.leaves
 
     def exact(self, values: Mapping[str, np.ndarray]) -> tuple[dict[str, np.ndarray], np.ndarray]:
-        """The objective and the limited quantities of all layouts, and how many constraints are broken.
+        """The objective and the limited quantities of all layouts, and how many of their constraints are broken.
 
         Each [designs, groups, layouts]; ``values`` are those of the knobs' quantities, for a full batch of designs.
         """
@@ -82,7 +86,7 @@ class Part:
         wanted = (self.objective, *(x.quantity for x in self.limits))
         broken = reduce(
             lambda a, b: a + b,
-            (1.0 - self._flat(name, found[name]) for name in self.plan.constraints),
+            (1.0 - self._flat(name, found[name]) for name in self.held),
             np.zeros((1, 1, 1)),
         )
         return {name: self._flat(name, found[name]) for name in wanted}, broken
@@ -231,14 +235,18 @@ class Problem:
     def outputs(self, points: np.ndarray, group: np.ndarray, layout: np.ndarray) -> list[tuple[Any, Any]]:
         """Numbers and counts before rounding of every part, exactly, at designs [designs, knobs] with their layouts.
 
-        Two mappings from names to arrays [designs] for each part.
+        Two mappings from names to arrays [designs] for each part; a number is NaN where a constraint makes it illegal.
         """
         values, found = self.knobs.values(list(points.T)), []
         for number, part in enumerate(self.parts):
             free = {q: _dual(values[q]) for q in self.knobs.quantities if q in part.leaves}
             numbers, _, counts = part.single(free, part.gathered(part.rows(group, layout[:, number])), {}, 0.0)
-            found.append(tuple({n: np.broadcast_to(value_of(v), (len(points),)) for n, v in of.items()}
-                               for of in (numbers, counts)))  # fmt: skip
+            numbers, counts = ({n: np.broadcast_to(value_of(v), (len(points),)) for n, v in of.items()}
+                               for of in (numbers, counts))  # fmt: skip
+            for name in part.numbers:
+                legal = [numbers[c].astype(bool) for c in part.doubtful[name]]
+                numbers[name] = np.where(reduce(np.logical_and, legal, True), numbers[name], np.nan)
+            found.append(({n: numbers[n] for n in part.numbers}, counts))
         return found
 
     # -- smooth, single layouts -----------------------------------------------------------------------------------
@@ -318,6 +326,12 @@ class Problem:
         if np.all(bounds > 0) and np.all(value_of(value) > 0):
             return (np.log(bounds) - np.log(value)) * sign
         return (bounds - value) * (sign / np.maximum(np.abs(bounds), 1e-300))
+
+
+def _illegal(plan: FreePlan, constraint: str) -> bool:
+    """Whether numbers mean nothing where a constraint is broken."""
+    node = plan.graph.nodes[constraint]
+    return node.constraint is not None and node.constraint.kind == "illegal"
 
 
 def _dual(value: Any) -> Dual:

@@ -10,9 +10,10 @@ import numpy as np
 import xarray as xr
 from rich.measure import Measurement
 
-from perfgrid.analysis.feasibility import nearest_reason
-from perfgrid.engine.dataset import study_axes
+from perfgrid.analysis.best import FORBIDDEN
+from perfgrid.engine.dataset import concerned, study_axes
 from perfgrid.engine.explain import index_of
+from perfgrid.engine.registry import Constraint
 from perfgrid.intervals import Interval, intervals, tie_margin
 from perfgrid.study.file import CLUSTER_SIZE, Best
 from perfgrid.study.study import Study
@@ -33,12 +34,12 @@ def winner_rows(
     study: Study,
     winners: xr.Dataset,
     choice: Best,
-    result: xr.Dataset | None = None,
     most: int | None = None,
 ) -> list[dict[str, Any]]:
     """One row per group, of the first ``most`` ones: its labels, the chosen labels, the outputs, what bounds it.
 
-    Of a group without feasible designs the reason, where the whole result is at hand.
+    Of a group without feasible designs the constraint that forbids most of them; of a design the outputs that others
+    make infeasible, and why.
     """
     axes = study_axes(study.space)
     rows: list[dict[str, Any]] = []
@@ -48,8 +49,9 @@ def winner_rows(
         row = winners.isel(dict(zip(groups, place, strict=True)))
         labels = {str(d): row[d].item() for d in groups}
         if not bool(row["found"]):
-            reason = "" if result is None else nearest_reason(_group(result, labels))
-            rows.append({"group": labels, "feasible": False, "reason": reason})
+            by, forbids, designs = (row[name].item() if name in row.coords else "" for name in FORBIDDEN)
+            rows.append({"group": labels, "feasible": False, "reason": _reason(study, by) if by else ""})
+            rows[-1] |= {"constraint": by, "forbids": forbids, "designs": designs} if by else {}
             continue
         at = {a: row[a].item() for a in axes if a in row.coords}
         chosen = {a: at[a] for a in axes if a not in labels and a not in choice.at and a in at}
@@ -57,6 +59,8 @@ def winner_rows(
             chosen[CLUSTER_SIZE] = row[CLUSTER_SIZE].item()
         values = {name: _word(row[name]) for name in study.outputs if row[name].ndim == 0}
         rows.append({"group": labels, "feasible": True, "chosen": chosen, "outputs": values})
+        if broken := _broken(study, row):
+            rows[-1]["infeasible"] = broken
         points.append(at)
     feasible = [row for row in rows if row["feasible"]]
     for row, words in zip(feasible, bounds_of(study, points), strict=True):
@@ -71,12 +75,42 @@ def winner_rows(
     return rows
 
 
-def _group(result: xr.Dataset, labels: dict[str, Any]) -> xr.Dataset:
-    """The designs of one group of a result, sizes of clusters among its labels."""
-    for name, label in labels.items():
-        rows = np.flatnonzero(result[name].values == label)
-        result = result.isel({result[name].dims[0]: rows})
-    return result
+def _reason(study: Study, constraint: str) -> str:
+    """The sentence of a constraint."""
+    found = study.registry.get(constraint)
+    return found.reason if isinstance(found, Constraint) else ""
+
+
+def _broken(study: Study, row: xr.Dataset) -> dict[str, str]:
+    """The outputs of one design that constraints make infeasible, which do not concern the objective, with reasons."""
+    about = {name: v.attrs for name, v in row.data_vars.items()}
+    found: dict[str, list[str]] = {}
+    for name, value in row.data_vars.items():
+        if "constraint" in value.attrs and value.ndim == 0 and not int(value):
+            for output in concerned(about, str(name)) or study.outputs:
+                found.setdefault(output, []).append(value.attrs["reason"])
+    return {output: "; ".join(reasons) for output, reasons in found.items()}
+
+
+def _none_found(row: Mapping[str, Any]) -> str:
+    """That a group has no design, or no more of them, and what forbids most."""
+    if "constraint" not in row:
+        return "no more feasible designs" if row["group"].get(RANK, 1) > 1 else "no feasible design"
+    return f"no feasible design: {row['constraint']} forbids {row['forbids']:,} of {row['designs']:,}"
+
+
+def _print_reasons(rows: Sequence[Mapping[str, Any]], shown: Sequence[str]) -> None:
+    """The sentences of constraints that a table names, and why an output that it shows has no value."""
+    for name, reason in dict.fromkeys((row["constraint"], row["reason"]) for row in rows if "constraint" in row):
+        out.print(f"{name}: {reason}")
+    broken = (pair for row in rows for pair in row.get("infeasible", {}).items() if pair[0] in shown)
+    for output, reason in dict.fromkeys(broken):
+        out.print(f"{output}: {reason}")
+
+
+def _told(value: Any, unit: str) -> str:
+    """A value, or a stroke where there is none."""
+    return "-" if value is None else value if isinstance(value, str) else number(value, unit)
 
 
 def _ties(rows: Sequence[Mapping[str, Any]], ends: Sequence[Interval]) -> list[bool]:
@@ -91,16 +125,19 @@ def _ties(rows: Sequence[Mapping[str, Any]], ends: Sequence[Interval]) -> list[b
 
 
 def _word(value: xr.DataArray) -> Any:
-    """A single number, or the word that it stands for."""
+    """A single number, or the word that it stands for; None where there is none."""
     words = str(value.attrs.get("flag_meanings", "")).split()
-    return words[int(value)] if words and "constraint" not in value.attrs else value.item()
+    if words and "constraint" not in value.attrs:
+        return words[int(value)] if int(value) >= 0 else None
+    return None if np.isnan(value.item()) else value.item()
 
 
-def print_winners(study: Study, winners: xr.Dataset, choice: Best, result: xr.Dataset | None = None) -> None:
+def print_winners(study: Study, winners: xr.Dataset, choice: Best) -> None:
     """The best design of each group as a table; what is the same everywhere stands above it."""
-    rows = winner_rows(study, winners, choice, result, MOST_ROWS)
+    rows = winner_rows(study, winners, choice, MOST_ROWS)
     objective = choice.minimize or choice.maximize or ""
-    shown = list(dict.fromkeys([objective, *study.outputs]))
+    unit = winners[objective].attrs.get("units", "1") if objective in winners else "1"
+    shown = list(dict.fromkeys([objective, *study.outputs] if choice.over else study.outputs))
     first = next((r for r in rows if r["feasible"]), None)
     same = {str(d): winners[d].values[0] for d in winners["found"].dims if winners.sizes[d] == 1}
     if len(same) == len(winners["found"].dims):
@@ -111,6 +148,10 @@ def print_winners(study: Study, winners: xr.Dataset, choice: Best, result: xr.Da
     if first is None:
         few = "no group" if winners["found"].size <= MOST_ROWS else f"none of the first {MOST_ROWS} groups"
         out.print(f"{few} has a feasible design")
+        names = [name for name in rows[0]["group"] if name not in same]
+        lines = [[*(label_text(row["group"][name]) for name in names), _none_found(row)] for row in rows]
+        show(text_table([*names, ""], lines), whole=True)
+        _print_reasons(rows, shown)
         return
     shown = [name for name in shown if name in first["outputs"]][:5]
     units = {name: winners[name].attrs.get("units", "1") for name in shown}
@@ -123,11 +164,11 @@ def print_winners(study: Study, winners: xr.Dataset, choice: Best, result: xr.Da
         for row in rows:
             labels = [label_text(v) for name, v in row["group"].items() if name not in same]
             if not row["feasible"]:
-                lines.append([*labels, "no feasible design" + (f": {row['reason']}" if row["reason"] else "")])
+                lines.append([*labels, _none_found(row)])
                 continue
             found = {name: row["outputs"][name] for name in shown}
-            values = [v if isinstance(v, str) else number(v, units[name]) for name, v in found.items()]
-            between = [" to ".join(number(v, units[objective]) for v in row.get("interval", []))] if ends else []
+            values = [_told(v, units[name]) for name, v in found.items()]
+            between = [" to ".join(number(v, unit) for v in row.get("interval", []))] if ends else []
             about = [
                 *between,
                 *([row["bound_by"]] if bounds else []),
@@ -141,6 +182,7 @@ def print_winners(study: Study, winners: xr.Dataset, choice: Best, result: xr.Da
     show(table, whole=True)
     if winners["found"].size > MOST_ROWS:
         out.print(f"and {winners['found'].size - MOST_ROWS:,} rows more (--json prints them, -o FILE.nc keeps them)")
+    _print_reasons(rows, shown)
     if ties:
         out.print("tied: not to be told from the first within the model's error for this software (docs/accuracy.md)")
     if left := [name for name in first["outputs"] if name not in shown]:

@@ -13,7 +13,7 @@ import numpy as np
 import xarray as xr
 
 from perfgrid.analysis import Violation
-from perfgrid.engine.dataset import SPACE_ATTRIBUTE, formula_hash, space_text
+from perfgrid.engine.dataset import CONCERNING, SPACE_ATTRIBUTE, concerned, formula_hash, space_text
 from perfgrid.engine.errors import PerfgridError
 from perfgrid.engine.plan import Plan
 from perfgrid.engine.regions import Regions
@@ -82,9 +82,11 @@ class Opened:
         for entry in self.entries.values():
             for name, count in entry.violated.items():
                 counted[name] = counted.get(name, 0) + count
-        found = [
-            Violation(n, self.attributes[n]["constraint"], self.attributes[n]["reason"], c) for n, c in counted.items()
-        ]
+        found = []
+        for name, count in counted.items():
+            about = self.attributes[name]
+            outputs = concerned(self.attributes, name)
+            found.append(Violation(name, about["constraint"], about["reason"], count, outputs))
         infeasible = sum(entry.infeasible for entry in self.entries.values())
         return self.points, infeasible, sorted(found, key=lambda v: -v.points)
 
@@ -178,14 +180,20 @@ def _owned(store: Opened, number: int) -> Iterator[tuple[str, tuple[slice, ...]]
 
 
 def _check_values(store: Opened, entry: Entry, blocks: Blocks, found: Verified) -> None:
-    """Ranges of a tile's values at feasible points, and that these are finite."""
+    """Ranges of a tile's values where the constraints that concern them hold, and that they are finite there."""
     axes = store.regions.axes
-    possible = feasible_block({name: store.value(name, entry.tile) for name in entry.violated}, store.dims, axes)
-    if not possible.any():
-        return
+    where: dict[frozenset[str], np.ndarray] = {}
+
+    def feasible_of(name: str) -> np.ndarray:
+        concerning = store.attributes[name].get(CONCERNING, " ".join(entry.violated)).split()
+        violated = frozenset(concerning) & set(entry.violated)
+        if violated not in where:
+            where[violated] = feasible_block({n: store.value(n, entry.tile) for n in violated}, store.dims, axes)
+        return where[violated]
+
     whole = {name: store.value(name, entry.tile) for name in store.stored["tables"]}
     for name, value in (whole | {name: value for name, (_, value) in blocks.items()}).items():
-        if value.dtype.kind != "f":
+        if value.dtype.kind != "f" or not (possible := feasible_of(name)).any():
             continue
         placed = on_axes(value, store.dims[name], axes)
         lacking = tuple(i for i, n in enumerate(placed.shape[: len(axes)]) if n == 1)

@@ -1,8 +1,14 @@
 """Constraints about a quantity, and what quantities may rest on."""
 
 import numpy as np
+import pytest
+import xarray as xr
+from hypothesis import given
+from hypothesis import strategies as st
 
-from perfgrid.engine import Registry, alternative, constraint, formula
+from perfgrid.engine import PerfgridError, Registry, alternative, constraint, formula
+from perfgrid.engine.candidates import BestSearch
+from perfgrid.engine.dataset import constraints_of, feasible, to_dataset
 from perfgrid.engine.explain import explain_point
 from perfgrid.engine.plan import Plan
 from perfgrid.engine.resolver import resolve_checked
@@ -100,3 +106,43 @@ def test_families_replace_the_quantity_that_a_constraint_is_about():
 
     found = Registry.collect([SIDE_allowed])
     assert [c.name for c in found.constraints({"left_cost"})] == ["left_allowed"]
+
+
+OUTPUTS = ("weight", "price", "list_price", "auction_price", "tariff", "purse")
+
+
+@given(st.lists(st.sampled_from(OUTPUTS), unique=True, min_size=1))
+def test_other_outputs_take_no_design_from_one(asked):
+    """Over all sets of outputs: constraints, feasibility and values of each are those of a study of it alone."""
+    rich = Space(SPACE.axes, {**RICH.constants, "coins": -1.0, "bid": 3.0, "view": "auction"})
+    together = Plan(REGISTRY, rich, asked)
+    found = to_dataset(together, Evaluation(together).collect())
+    for name in asked:
+        single = Plan(REGISTRY, rich, [name])
+        alone = to_dataset(single, Evaluation(single).collect())
+        assert set(together.concerning(name)) == set(single.constraints)
+        assert set(constraints_of(found, name)) == set(constraints_of(alone))
+        np.testing.assert_array_equal(found[name], alone[name])
+        np.testing.assert_array_equal(*xr.broadcast(feasible(found, of=name), feasible(alone)))
+    assert bool(feasible(found).all()) == all(bool(feasible(found, of=name).all()) for name in asked)
+
+
+def test_a_variable_that_names_no_constraints_is_concerned_by_all():
+    plan = Plan(REGISTRY, RICH, ["weight", "price"])
+    found = to_dataset(plan, Evaluation(plan).collect()).assign(twice=lambda d: (2 * d["weight"]).drop_attrs())
+    assert constraints_of(found, "weight") == ["light_enough"]
+    assert constraints_of(found, "twice") == constraints_of(found) == list(plan.constraints)
+    assert constraints_of(found, ["weight", "payable"]) == ["light_enough", "payable"]
+    with pytest.raises(PerfgridError, match="kinds illegal and exceeds, found 'weight'; outputs go to of="):
+        feasible(found, "weight")
+    with pytest.raises(PerfgridError, match="no 'weigth'; did you mean 'weight'"):
+        feasible(found, of="weigth")
+    with pytest.raises(PerfgridError, match="not in this selection: payable"):
+        feasible(found.drop_vars("payable"), of="price")
+    assert not feasible(found.drop_vars("payable"), of="weight").all()
+
+
+def test_a_search_heeds_the_constraints_of_its_objective():
+    for objective, most in (("weight", 5), ("price", 3)):  # too heavy beyond 5 pieces, too dear beyond 3
+        found = BestSearch(REGISTRY, RICH, objective, ["pieces"], maximize=True).winners()
+        assert found.index[0].item() == most - 1

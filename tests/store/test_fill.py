@@ -202,7 +202,7 @@ def test_verify_finds_what_is_wrong(whole, copy):
     assert verify(whole, study()).problems == []
     ranges = verify(whole).ranges
     result = pg.evaluate(study())
-    masked = result.die_yield.where(pg.feasible(result))
+    masked = result.die_yield.where(pg.feasible(result, of="die_yield"))
     assert ranges["die_yield"] == pytest.approx((float(masked.min()), float(masked.max())))
 
     def problems(change, made=None):
