@@ -28,6 +28,7 @@ from .resolver import Node
 from .space import Key, Partition
 
 TILE_POINTS = 2**22
+CALLS = 2**18  # points that are evaluated in the time that calling all functions of a tile takes, as measured
 SLAB_VALUES = 2**20  # of the small stage at once
 Progress = Callable[[str, int, int], None]  # ("compile" | "evaluate", done, total)
 
@@ -53,11 +54,12 @@ class Tiles:
         """The largest tiles of at most ``points`` points (at least one row of the last axis)."""
         if int(np.prod(sizes, dtype=np.int64)) <= points:
             return cls(sizes, -1, 1)
-        for axis in range(len(sizes)):
+        for axis, rows in enumerate(sizes):
             inside = int(np.prod(sizes[axis + 1 :], dtype=np.int64))
             if inside <= points or axis == len(sizes) - 1:
-                chunks = -(-sizes[axis] // max(1, min(sizes[axis], points // inside)))
-                return cls(sizes, axis, -(-sizes[axis] // chunks))
+                least = -(-rows // max(1, min(rows, points // inside)))  # chunks; a few more may leave less to repeat
+                chunks = {-(-rows // count) for count in range(least, min(2 * least, least + 8) + 1)}
+                return cls(sizes, axis, min(chunks, key=lambda chunk: -(-rows // chunk) * (chunk * inside + CALLS)))
         return cls(sizes, -1, 1)
 
     @property
@@ -403,6 +405,8 @@ class Evaluation:
                 value = np.take(value, have.inverse[rows[axis]], axis=axis)
             else:
                 value = np.take(value, have.inverse[want.rows], axis=axis)
+        if not here:  # the same for all tiles: a device array is handed over in a tenth of the time
+            value = jax.tree.map(jnp.asarray, value)
         self._prepared[(name, key)] = (here, value)
         return value
 
