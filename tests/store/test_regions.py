@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perfgrid.engine.regions import Regions
-from perfgrid.engine.stages import Tiles
+from perfgrid.engine.tiles import Tiles
 
 SIZES = st.lists(st.integers(1, 6), min_size=1, max_size=4).map(tuple)
 
