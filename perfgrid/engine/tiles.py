@@ -20,6 +20,23 @@ ROWS = Rows()
 TileKey = tuple["Partition | Rows | None", ...]
 
 
+def _chunk(rows: int, inside: int, most: int) -> int:
+    """The chunk of at most ``most`` rows, of ``inside`` points each, that takes least: calls, and rows repeated.
+
+    The least of all, so that cutting again into tiles of so many points finds the same.
+    """
+
+    def taken(chunk: int) -> int:
+        return -(-rows // chunk) * (chunk * inside + CALLS)
+
+    count = -(-rows // most)
+    best = -(-rows // count)
+    while rows * inside + count * CALLS < taken(best):  # what so many chunks take at least
+        best = min(best, -(-rows // count), key=taken)
+        count += 1
+    return best
+
+
 @dataclass(frozen=True)
 class Tiles:
     """How the grid is cut: axes before ``axis`` one row at a time, ``axis`` in chunks of one padded size."""
@@ -30,15 +47,13 @@ class Tiles:
 
     @classmethod
     def cut(cls, sizes: tuple[int, ...], points: int) -> Tiles:
-        """The largest tiles of at most ``points`` points (at least one row of the last axis)."""
+        """Tiles of at most ``points`` points (at least one row of the last axis), few and with few repeated rows."""
         if int(np.prod(sizes, dtype=np.int64)) <= points:
             return cls(sizes, -1, 1)
         for axis, rows in enumerate(sizes):
             inside = int(np.prod(sizes[axis + 1 :], dtype=np.int64))
             if inside <= points or axis == len(sizes) - 1:
-                least = -(-rows // max(1, min(rows, points // inside)))  # chunks; a few more may leave less to repeat
-                chunks = {-(-rows // count) for count in range(least, min(2 * least, least + 8) + 1)}
-                return cls(sizes, axis, min(chunks, key=lambda chunk: -(-rows // chunk) * (chunk * inside + CALLS)))
+                return cls(sizes, axis, _chunk(rows, inside, max(1, min(rows, points // inside))))
         return cls(sizes, -1, 1)
 
     @property
