@@ -26,7 +26,8 @@ from perfgrid.engine.errors import PerfgridError, nearest
 from perfgrid.engine.plan import Plan, Quantity
 from perfgrid.engine.resolver import resolve_checked
 from perfgrid.engine.space import Axis
-from perfgrid.engine.stages import TILE_POINTS, Tiles, enable_compilation_cache
+from perfgrid.engine.stages import TILE_POINTS, enable_compilation_cache
+from perfgrid.engine.tiles import Tiles
 from perfgrid.run import available_memory, check_output, given_quantities, global_attributes, replacing, restore
 from perfgrid.study.study import Study
 

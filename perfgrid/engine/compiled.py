@@ -29,6 +29,7 @@ from .kept import digest, digest_of_sources, forget, keep, recall
 
 KIND, CODE, MOST_KEPT = "function-", "code-", 4000  # what leads to the code of a function, and this, some 20 kB each
 NEVER = 1e9  # seconds of compilation from which on JAX keeps a function
+OPTIONS = {"xla_cpu_prefer_vector_width": 512}  # whole vectors where the processor has them
 _SHORTEST = "jax_persistent_cache_min_compile_time_secs"
 _TURN = threading.RLock()
 _ROOT = __name__.partition(".")[0]
@@ -91,7 +92,7 @@ def surroundings() -> str:
     versions = (jax.__version__, jaxlib.version.__version__, np.__version__, device.client.platform_version)
     flags = [os.environ.get(name) for name in ("XLA_FLAGS", "LIBTPU_INIT_ARGS")]
     machine = (device.device_kind, str(len(jax.local_devices())), _processor())
-    return digest(*versions, *machine, repr(settings), repr(flags))
+    return digest(*versions, *machine, repr(settings), repr(flags), repr(OPTIONS))
 
 
 @cache
@@ -132,12 +133,12 @@ class Compiled:
         It may be there already under the text that it was lowered to, where other sources led to the same.
         """
         if signature is None or not self.key:
-            return lowered.compile()
+            return lowered.compile(OPTIONS)
         name = CODE + digest(self.around, lowered.as_text())[:32]
         compiled = self._loaded(name)
         if compiled is None:
             before = _READ.number
-            compiled = lowered.compile()
+            compiled = lowered.compile(OPTIONS)
             if _READ.number != before:  # what was read from JAX's cache cannot be written again
                 return compiled
             with suppress(Exception):  # not every runtime can write its functions down

@@ -14,8 +14,9 @@ import numpy as np
 from .plan import SMALL_LIMIT, Plan, Quantity
 from .registry import Registry
 from .resolver import Graph
+from .small import small_values
 from .space import Axis, Key, Partition, Partitions, Space
-from .stages import TILE_POINTS, Evaluation, small_values
+from .stages import TILE_POINTS, Evaluation
 
 
 @dataclass(frozen=True)

@@ -20,8 +20,8 @@ from .plan import Plan, Quantity
 from .registry import Registry
 from .resolver import Node
 from .slopes import smoothing
+from .small import small_values
 from .space import Axis, Key, Partition, Space
-from .stages import small_values
 
 
 def freed(space: Space, names: Collection[str]) -> Space:

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from .plan import Plan
-from .stages import Evaluation, Tile, Tiles
+from .stages import Evaluation, Tile
+from .tiles import Tiles
 
 Region = tuple[slice, ...]
 

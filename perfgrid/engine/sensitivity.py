@@ -25,9 +25,11 @@ from .namespace import xp
 from .parameters import Parameter
 from .plan import Plan
 from .slopes import smoothing
+from .small import bring
 from .space import Key
-from .stages import Evaluation, Kernel, Progress, TileKey, bring
+from .stages import Evaluation, Kernel, Progress
 from .tangents import elasticity, elements_of, lifted, same, turn
+from .tiles import TileKey
 
 TILE_POINTS = 2**18  # a tile holds the tangents of all parameters of a chunk
 MOST_AT_ONCE = 24  # parameters of a chunk

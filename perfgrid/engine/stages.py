@@ -24,67 +24,12 @@ from .errors import PerfgridError
 from .kept import cache_folder
 from .namespace import xp
 from .plan import Plan, Quantity
-from .resolver import Node
+from .small import given_rows, small_values
 from .space import Key, Partition
+from .tiles import ROWS, Rows, TileKey, Tiles
 
 TILE_POINTS = 2**22
-SLAB_VALUES = 2**20  # of the small stage at once
 Progress = Callable[[str, int, int], None]  # ("compile" | "evaluate", done, total)
-
-
-class Rows:
-    """Stands for the rows of the current tile on an axis that the tiles cut."""
-
-
-ROWS = Rows()
-TileKey = tuple["Partition | Rows | None", ...]
-
-
-@dataclass(frozen=True)
-class Tiles:
-    """How the grid is cut: axes before ``axis`` one row at a time, ``axis`` in chunks of one padded size."""
-
-    sizes: tuple[int, ...]
-    axis: int  # -1: not cut
-    chunk: int
-
-    @classmethod
-    def cut(cls, sizes: tuple[int, ...], points: int) -> Tiles:
-        """The largest tiles of at most ``points`` points (at least one row of the last axis)."""
-        if int(np.prod(sizes, dtype=np.int64)) <= points:
-            return cls(sizes, -1, 1)
-        for axis in range(len(sizes)):
-            inside = int(np.prod(sizes[axis + 1 :], dtype=np.int64))
-            if inside <= points or axis == len(sizes) - 1:
-                chunks = -(-sizes[axis] // max(1, min(sizes[axis], points // inside)))
-                return cls(sizes, axis, -(-sizes[axis] // chunks))
-        return cls(sizes, -1, 1)
-
-    @property
-    def count(self) -> int:
-        """How many tiles cover the grid."""
-        if self.axis < 0:
-            return 1
-        outer = int(np.prod(self.sizes[: self.axis], dtype=np.int64))
-        return outer * -(-self.sizes[self.axis] // self.chunk)
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Points of a tile along each axis."""
-        return tuple(1 if i < self.axis else self.chunk if i == self.axis else n for i, n in enumerate(self.sizes))
-
-    def at(self, number: int) -> tuple[np.ndarray, ...]:
-        """The row numbers of a tile on the axes that are cut, the last ones repeated to fill a ragged edge."""
-        if self.axis < 0:
-            return ()
-        chunks = -(-self.sizes[self.axis] // self.chunk)
-        *outer, part = np.unravel_index(number, (*self.sizes[: self.axis], chunks))
-        chunk = np.arange(part * self.chunk, (part + 1) * self.chunk)
-        return (*(np.array([i]) for i in outer), np.minimum(chunk, self.sizes[self.axis] - 1))
-
-    def rows(self) -> Iterator[tuple[np.ndarray, ...]]:
-        """The row numbers of every tile."""
-        return map(self.at, range(self.count))
 
 
 @dataclass
@@ -118,73 +63,6 @@ def enable_compilation_cache() -> None:
     jax.config.update("jax_compilation_cache_dir", str(folder / version("perfgrid")))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
-
-
-def bring(value: np.ndarray, source: Key, target: Key) -> np.ndarray:
-    """Gather an array from the distinct rows of one key to those of a finer one."""
-    for axis, (have, want) in enumerate(zip(source, target, strict=True)):
-        if have is not None and have is not want:
-            assert want is not None  # a reader tells apart at least what its arguments do
-            value = np.take(value, have.inverse[want.rows], axis=axis)
-    return value
-
-
-def applied(node: Node, arguments: list[np.ndarray], quantity: Quantity) -> np.ndarray:
-    """A small quantity from its arguments: large ones slab by slab, so that what a formula holds meanwhile is small."""
-    axis = int(np.argmax(quantity.sizes)) if quantity.sizes else 0
-    slab = SLAB_VALUES * quantity.sizes[axis] // max(1, quantity.values) if quantity.sizes else 0
-    if node.host is not None or not quantity.sizes or slab >= quantity.sizes[axis]:
-        result = np.asarray(node.function(*arguments))
-        if result.dtype != bool:
-            result = result.astype(np.float64, copy=False)
-        return np.broadcast_to(result, quantity.shape)
-    whole = np.empty(quantity.shape, bool if quantity.flag else np.float64)
-    for start in range(0, quantity.sizes[axis], max(1, slab)):
-        here = (slice(None),) * axis + (slice(start, start + max(1, slab)),)
-        whole[here] = node.function(*(a[here] if a.shape[axis] > 1 else a for a in arguments))
-    return whole
-
-
-def given_rows(plan: Plan, name: str) -> np.ndarray:
-    """A given quantity on its distinct rows."""
-    quantity, space = plan.quantities[name], plan.space
-    rank = len(space.axes)
-    result: Any = None
-    for axis, values in space.parts(name):
-        trailing = (1,) * (len(quantity.inner) - values.ndim + 1) + values.shape[1:]
-        if axis is None:
-            part = values.reshape((1,) * rank + trailing)
-        else:
-            partition = quantity.key[axis]
-            rows = values if partition is None else values[partition.rows]
-            rows = rows[:1] if partition is None else rows
-            part = rows.reshape(tuple(len(rows) if i == axis else 1 for i in range(rank)) + trailing)
-        result = part if result is None else result * part
-    return np.asarray(result)
-
-
-def small_values(plan: Plan, given: Callable[[Plan, str], np.ndarray] = given_rows) -> dict[str, np.ndarray]:
-    """All small quantities on their distinct rows in NumPy, each freed when its last small reader is done.
-
-    Kept are the wanted ones and those that quantities of the tile stage read.
-    """
-    readers = plan.graph.readers()
-    small = {name for name, q in plan.quantities.items() if q.small}
-    kept = {n for n in small if n in plan.wanted or any(r not in small for r in readers[n])}
-    left = {n: sum(r in small for r in readers[n]) for n in small}
-    values = {name: given(plan, name) for name in plan.graph.leaves if name in small}
-    with np.errstate(all="ignore"):
-        for node in plan.graph.nodes.values():
-            quantity = plan.quantities[node.name]
-            if not quantity.small:
-                continue
-            arguments = [bring(values[a], plan.quantities[a].key, quantity.key) for a in node.arguments]
-            values[node.name] = applied(node, arguments, quantity)
-            for argument in set(node.arguments):
-                left[argument] -= 1
-                if left[argument] == 0 and argument not in kept:
-                    del values[argument]
-    return {name: value for name, value in values.items() if name in kept}
 
 
 class Evaluation:
@@ -425,6 +303,8 @@ class Evaluation:
                 value = np.take(value, have.inverse[rows[axis]], axis=axis)
             else:
                 value = np.take(value, have.inverse[want.rows], axis=axis)
+        if not here and self.tiles.count > 1:  # the same for all tiles: a device array is handed over sooner
+            value = jax.tree.map(jnp.asarray, value)
         self._prepared[(name, key)] = (here, value)
         return value
 

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from perfgrid.engine import replay, resolve
 from perfgrid.engine.plan import Plan
 from perfgrid.engine.space import Axis, Space
-from perfgrid.engine.stages import Evaluation, Tiles
+from perfgrid.engine.stages import Evaluation
+from perfgrid.engine.tiles import Tiles
 
 from . import toys
 

@@ -11,7 +11,7 @@ from perfgrid.engine.cut import Cut
 from perfgrid.engine.interval import Interval, interval
 from perfgrid.engine.listing import LISTED, Listing
 from perfgrid.engine.plan import Plan
-from perfgrid.engine.stages import bring
+from perfgrid.engine.small import bring
 from tests import small
 
 AXES = {

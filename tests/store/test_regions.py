@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perfgrid.engine.regions import Regions
-from perfgrid.engine.stages import Tiles
+from perfgrid.engine.tiles import CALLS, Tiles
 
 SIZES = st.lists(st.integers(1, 6), min_size=1, max_size=4).map(tuple)
 
@@ -38,6 +38,27 @@ def test_a_store_can_cut_its_grid_again(sizes, points):
     regions = Regions(tuple("abcd"[: len(sizes)]), Tiles.cut(sizes, points))
     assert Tiles.cut(sizes, regions.tile_points) == regions.tiles
     assert Regions.from_json(regions.to_json()) == regions
+
+
+@given(st.integers(1, 400), st.integers(1, 2**21), st.integers(1, 2**23))
+def test_tiles_take_least(rows, inside, points):
+    """No other chunk of the axis takes less for calls and repeated rows; cutting again finds the same tiles."""
+    tiles = Tiles.cut((rows, inside), points)
+    if tiles.axis != 0:
+        return
+
+    def taken(chunk):
+        return -(-rows // chunk) * (chunk * inside + CALLS)
+
+    assert math.prod(tiles.shape) <= points
+    assert taken(tiles.chunk) == min(taken(chunk) for chunk in range(1, min(rows, points // inside) + 1))
+    assert Tiles.cut((rows, inside), math.prod(tiles.shape)) == tiles
+
+
+def test_a_third_row_is_not_evaluated_twice():
+    """Two of three rows at a time would evaluate four; one at a time is dearer only where a row is small."""
+    assert Tiles.cut((3, 10**6), 2 * 10**6).count == 3
+    assert Tiles.cut((3, 10**4), 2 * 10**4).count == 2
 
 
 @given(SIZES, st.integers(1, 200))
