@@ -132,13 +132,14 @@ class Mapper:
         return columns
 
     def _software(self, record: Record) -> str:
-        """The software of a source; for sharded gradients and weights it may have another."""
+        """The software of a source; some of its rows, by sharding, precision or table, may have another."""
         if record.software is not None:
             return self._entry("software", record.software)
         sharded = record.plan is not None and (record.plan.zero or 0) >= 2
-        return self._first(
-            "sharded_software" if sharded and convention(record, "sharded_software") else "software", record
-        )
+        traits = (*(["sharded"] if sharded else []), record.workload and record.workload.precision, record.source.where)
+        others = convention(record, "other_software") or {}
+        names = next((others[trait] for trait in traits if trait in others), None)
+        return self._first("software", record, names)
 
     def _entry(self, table: str, name: str) -> str:
         """The entry that a record states itself."""
@@ -147,10 +148,10 @@ class Mapper:
             raise PerfgridError(f"unknown {table} {name!r}{nearest(name, entries)}")
         return name
 
-    def _first(self, table: str, record: Record) -> str:
+    def _first(self, table: str, record: Record, names: list[str] | None = None) -> str:
         if table == "topology" and record.topology is not None:
             return self._entry(table, record.topology)
-        names, entries = convention(record, table), self.catalog.tables[table.rpartition("_")[2]]
+        names, entries = names or convention(record, table), self.catalog.tables[table.rpartition("_")[2]]
         return next((n for n in names if n in entries), names[-1])
 
     # -- workload and parallelism ---------------------------------------------------------------------------------
