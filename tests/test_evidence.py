@@ -140,6 +140,15 @@ def test_short_steps_are_met_as_well_as_long_ones(found, group):
     assert abs(np.median(short) - np.median(long)) < 0.1
 
 
+@pytest.mark.parametrize("length", [512, 2048, 8192])
+def test_a_mask_of_its_own_costs_no_more_than_measured(found, length):
+    """FlashAttention's benchmark of PyTorch's attention with and without a causal mask: most of what the mask adds."""
+    at = {p.record.id: p for p in found.predictions}
+    masked, whole = (at[f"std-f-h100-hd128-{mask}-s{length}"] for mask in ("causal", "full"))
+    share = (masked.predicted - whole.predicted) / (masked.record.value - whole.record.value)
+    assert 0.5 < share < 1
+
+
 def test_every_aim_that_is_missed_says_why(recorded):
     for group, _, _, reached, why in aim_rows(recorded):
         assert reached in ("reached", "missed")

@@ -25,6 +25,7 @@ OVERLAPS = {  # flag of a plan -> fractions of the software that it switches off
     "dp_overlap": ("dp_overlap", "parameter_overlap"),
 }
 UNFUSED_VERSIONS = ("torch",)
+MASK_ADDED = {"forward": 6.0}  # bytes of each score: read and written by a kernel that adds a mask, which it reads
 
 
 @dataclass(frozen=True)
@@ -148,10 +149,11 @@ class Mapper:
             raise PerfgridError(f"unknown {table} {name!r}{nearest(name, entries)}")
         return name
 
-    def _first(self, table: str, record: Record, names: list[str] | None = None) -> str:
+    def _first(self, table: str, record: Record, stated: list[str] | None = None) -> str:
         if table == "topology" and record.topology is not None:
             return self._entry(table, record.topology)
-        names, entries = names or convention(record, table), self.catalog.tables[table.rpartition("_")[2]]
+        names: list[str] = stated or convention(record, table)
+        entries = self.catalog.tables[table.rpartition("_")[2]]
         return next((n for n in names if n in entries), names[-1])
 
     # -- workload and parallelism ---------------------------------------------------------------------------------
@@ -220,6 +222,9 @@ class Mapper:
                 found[flag] = self.catalog.entry("software", DEFAULT_ENTRIES["software"]).values[flag]
         fused = FUSED_VERSIONS.get((record.kernel.version or "") if record.kernel else "")
         found["flash_limit"] = fused or software["flash_limit"]
+        if "score_copy_size" in self.read:
+            added = record.kernel is not None and record.kernel.version in UNFUSED_VERSIONS and record.kernel.causal
+            found["score_copy_size"] = MASK_ADDED if added else software["score_copy_size"]
         return found
 
     # -- models ---------------------------------------------------------------------------------------------------

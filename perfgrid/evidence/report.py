@@ -178,7 +178,7 @@ _AIMS = """What the error of each group should be at most, and where it is more 
 _CALIBRATED = """Of a software stack with ten records or more a few constants are fitted to its step times, shared by
 all its devices, models and sources (`perfgrid calibrate --software NAME`; `perfgrid/evidence/calibrations.toml` says
 which). The fit goes through the model, in logarithms, from the priors of the table, and within physical bounds; far
-rows count less. What the catalog holds is rounded from here. A constant at a bound (Megatron-DeepSpeed's
+rows count less. What the catalog holds is rounded from here. A constant near a bound (Megatron-DeepSpeed's
 `pointwise_passes`) stands for more than its name says: what that stack does beside the counted kernels, reading and
 writing memory. All values come from one run, `python -m perfgrid.evidence all` (some minutes).
 
@@ -200,10 +200,14 @@ _TRIED = """\
 * **Stragglers** grow with the square root of the logarithm of the devices: from 8 to 256 devices by 1.4 deviations,
   1.4 % of a step (`device_variation`). That errors of `hfbench` grew from 0.01 to 0.17 over these sizes is another
   thing: the steps of one batch become shorter, and the time between them does not.
-* **Unfused attention in PyTorch** (`flashattn torch`): without a mask the times are those counted, one more pass over
-  the scores (2.1 to 2.4 bytes of each at all lengths) and 0.4 ms to lay out queries, keys and values. A mask costs 9 to
-  11 bytes of each score, where adding it by a kernel of its own moves 6. Products bound by memory reach 0.63 to 0.89
-  of the time of a triad in `azure_gemm` too (802816 x 192 x 768), which would be that pass; it is not modelled.
+* **Unfused attention in PyTorch** (`flashattn torch`): a mask that a kernel of its own adds moves 6 bytes of each score
+  and is counted (0.83 to 0.43), as are BLOOM's position biases, which the first product reads back (4 bytes). What is
+  left: the mask costs 9 to 11 bytes, and without one the times are those counted, one more pass over the scores (2.1
+  to 2.4 bytes of each at all lengths) and 0.4 ms to lay out queries, keys and values. Products bound by memory take
+  1.1 to 1.6 times that of a triad in `azure_gemm` too (802816 x 192 x 768), which would be that pass; it is not
+  modelled.
+* **Gradients of Megatron-LM up to 2021** are accumulated and reduced in float16 unless a flag asks for float32: half
+  the bytes between nodes (`mlm2020` 0.058 to 0.024; `sc21` 0.032 to 0.047, all of it a little too fast).
 * **Host launches for nanotron** end at their bound of 150 us, for rows that are slow for another reason.
 * **Heads of 108 numbers** (three rows of `bloom`) run at 10.4 to 11.2 TFLOP/s, too slow for any kernel of the matrix
   units: the vector units are taken, which with 19.5 TFLOP/s explain two thirds of what they lose.

@@ -109,7 +109,12 @@ def test_a_single_wave_reads_its_operands_once():
 
 @pytest.mark.parametrize(
     ("software", "moved"),
-    [("megatron-lm", 4 + 4), ("megatron-deepspeed", 2 + 2 + 4 + 4 + 4 + 4), ("megatron-deepspeed-fp16", 2 + 2 + 2 + 2)],
+    [
+        ("megatron-lm", 4 + 4),
+        ("megatron-lm-2022", 2 + 2 + 2 + 2),
+        ("megatron-deepspeed", 2 + 2 + 4 + 4 + 4 + 4),
+        ("megatron-deepspeed-fp16", 2 + 2 + 2 + 2),
+    ],
 )
 def test_bytes_to_accumulate_a_gradient_counted_by_hand(software, moved):
     """Megatron's epilogue reads and writes the sum; others write and read the gradient, DeepSpeed also a copy."""
