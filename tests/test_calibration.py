@@ -124,16 +124,16 @@ def test_few_records_carry_no_constant(tmp_path):
 
 @pytest.mark.slow
 def test_a_stack_is_calibrated_as_its_user_does_it(monkeypatch, capsys, tmp_path):
-    """Ten records of one source: one constant; the file joins the catalog and makes the error smaller."""
-    file = next(f for f in record_files(()) if f.name.startswith("llmfoundry_a100"))
+    """18 records of one source: one constant; the file joins the catalog and makes the error smaller."""
+    file = next(f for f in record_files(()) if f.name.startswith("bloom"))
     out = tmp_path / "mine.toml"
-    arguments = ("--software", "llm-foundry", "--constant", "library_efficiency", "-o", out)
+    arguments = ("--software", "megatron-deepspeed", "--constant", "library_efficiency", "-o", out)
     status, told, _ = run(monkeypatch, capsys, "calibrate", file, *arguments)
     assert status == 0
-    assert "llm-foundry.library_efficiency" in told
-    detail = load_catalog(out).entry("software", "llm-foundry").details["library_efficiency"]
+    assert "megatron-deepspeed.library_efficiency" in told
+    detail = load_catalog(out).entry("software", "megatron-deepspeed").details["library_efficiency"]
     assert (detail.confidence, detail.year) == ("calibrated", date.today().year)
-    assert "10 records of llmfoundry_a100_80gb" in str(detail.note)
+    assert "18 records of bloom" in str(detail.note)
     before = tmp_path / "before.toml"  # the same entry with the value that the fit starts from
     begin = f"value = {PRIORS['library_efficiency'][0]}, low = 0.7, high = 1.0"
     before.write_text(re.sub(r"value = [0-9.]+, low = [0-9.]+, high = [0-9.]+", begin, out.read_text()))
@@ -141,7 +141,7 @@ def test_a_stack_is_calibrated_as_its_user_does_it(monkeypatch, capsys, tmp_path
     for name, catalog in {"before": before, "fitted": out}.items():
         status, told, _ = run(monkeypatch, capsys, "validate", file, "--json", "--catalog", catalog)
         assert status == 0
-        medians[name] = json.loads(told)["groups"]["llmfoundry_a100_80gb"]["median"]
+        medians[name] = json.loads(told)["groups"]["bloom"]["median"]
     assert medians["fitted"] < medians["before"]
 
 

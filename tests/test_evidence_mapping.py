@@ -58,6 +58,22 @@ def test_sharding_adapters_and_offloading_are_kept(mapped):
     assert (row.columns["software"], row.columns["dp_overlap"], row.columns["lora_rank"]) == ("deepspeed", 0, 0)
 
 
+@pytest.mark.parametrize(
+    ("identity", "software"),
+    [
+        ("bloom-176b-final", "megatron-deepspeed"),
+        ("bloom-preq-l775-181b-tp8pp6dp8mbs4-a64", "megatron-deepspeed-fp16"),
+        ("llmfoundry-a100_80gb-7b-s8192-8gpu-mb8", "llm-foundry-2023"),
+        ("llmfoundry-h100_80gb-7b-s8192-8gpu-mb8", "llm-foundry-2023"),
+        ("llmfoundry-h100_80gb-70b-s2048-128gpu-mb8", "llm-foundry"),
+        ("sc21-t2-ptd-175b-384", "megatron-lm-2022"),
+    ],
+)
+def test_precision_and_table_of_a_source_choose_its_software(mapped, identity, software):
+    (row,) = rows_of(mapped, identity)
+    assert row.columns["software"] == software
+
+
 def test_a_matrix_product_is_the_first_of_a_feed_forward_block(mapped):
     (row,) = rows_of(mapped, "deepgemm-m64n2112k7168")
     model = mapped.catalog.entry("model", row.columns["model"]).values

@@ -27,6 +27,7 @@ AXIS_LABELS = {  # of the inner axes along which given quantities are vectors
     "side": ("first", "second", "third", "fourth"),
     "protocol": ("ll", "ll128", "simple"),
     "node_count": ("one", "two", "more"),
+    "phase": ("forward", "input_gradient", "weight_gradient"),
     "component": (
         "matrix", "vector", "registers", "shared_memory", "l2", "memory", "scale_up", "scale_out", "rest",
     ),

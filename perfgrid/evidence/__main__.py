@@ -33,7 +33,8 @@ def main(names: list[str]) -> None:
     fitted = tomllib.loads(FITTED.read_text(encoding="utf-8"))
     kept = json.loads(CALIBRATIONS.read_text(encoding="utf-8")) if CALIBRATIONS.exists() else {}
     for name in fitted if names == ["all"] else names:
-        fit = calibrate(table="software", entries=[name], names=fitted[name]["constants"])
+        shared = fitted[name].get("shared_with", [])
+        fit = calibrate(table="software", entries=[name, *shared], names=fitted[name]["constants"])
         kept[name] = stated(fit, datetime.now(UTC).date())
         CALIBRATIONS.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
         print(overlay(fit, load_catalog(), datetime.now(UTC).date()))

@@ -40,6 +40,7 @@ PRIORS = {  # value and standard deviation of the logarithm where a catalog entr
     "pointwise_passes": (1.3, 0.25),  # some operations are fused, some are not
     "library_efficiency": (0.94, 0.03),  # that of A100 and what lies between it and one
     "dp_overlap": (0.8, 0.2),
+    "step_gap": (0.1, 0.7),  # tens to hundreds of milliseconds
     "launch_overhead": (3e-6, 0.5),
 }
 BOUNDS = {  # physical limits beside those of the glossary
@@ -47,6 +48,7 @@ BOUNDS = {  # physical limits beside those of the glossary
     "pointwise_passes": (1.0, 3.0),
     "host_launch_time": (1e-6, 1.5e-4),
     "launch_overhead": (5e-7, 2e-5),
+    "step_gap": (0.003, 0.5),
     "dp_overlap": (0.05, 1.0),
     "parameter_overlap": (0.05, 1.0),
     "tp_overlap": (0.05, 1.0),

@@ -25,6 +25,7 @@ OVERLAPS = {  # flag of a plan -> fractions of the software that it switches off
     "dp_overlap": ("dp_overlap", "parameter_overlap"),
 }
 UNFUSED_VERSIONS = ("torch",)
+MASK_ADDED = {"forward": 6.0}  # bytes of each score: read and written by a kernel that adds a mask, which it reads
 
 
 @dataclass(frozen=True)
@@ -132,13 +133,14 @@ class Mapper:
         return columns
 
     def _software(self, record: Record) -> str:
-        """The software of a source; for sharded gradients and weights it may have another."""
+        """The software of a source; some of its rows, by sharding, precision or table, may have another."""
         if record.software is not None:
             return self._entry("software", record.software)
         sharded = record.plan is not None and (record.plan.zero or 0) >= 2
-        return self._first(
-            "sharded_software" if sharded and convention(record, "sharded_software") else "software", record
-        )
+        traits = (*(["sharded"] if sharded else []), record.workload and record.workload.precision, record.source.where)
+        others = convention(record, "other_software") or {}
+        names = next((others[trait] for trait in traits if trait in others), None)
+        return self._first("software", record, names)
 
     def _entry(self, table: str, name: str) -> str:
         """The entry that a record states itself."""
@@ -147,10 +149,11 @@ class Mapper:
             raise PerfgridError(f"unknown {table} {name!r}{nearest(name, entries)}")
         return name
 
-    def _first(self, table: str, record: Record) -> str:
+    def _first(self, table: str, record: Record, stated: list[str] | None = None) -> str:
         if table == "topology" and record.topology is not None:
             return self._entry(table, record.topology)
-        names, entries = convention(record, table), self.catalog.tables[table.rpartition("_")[2]]
+        names: list[str] = stated or convention(record, table)
+        entries = self.catalog.tables[table.rpartition("_")[2]]
         return next((n for n in names if n in entries), names[-1])
 
     # -- workload and parallelism ---------------------------------------------------------------------------------
@@ -219,6 +222,9 @@ class Mapper:
                 found[flag] = self.catalog.entry("software", DEFAULT_ENTRIES["software"]).values[flag]
         fused = FUSED_VERSIONS.get((record.kernel.version or "") if record.kernel else "")
         found["flash_limit"] = fused or software["flash_limit"]
+        if "score_copy_size" in self.read:
+            added = record.kernel is not None and record.kernel.version in UNFUSED_VERSIONS and record.kernel.causal
+            found["score_copy_size"] = MASK_ADDED if added else software["score_copy_size"]
         return found
 
     # -- models ---------------------------------------------------------------------------------------------------

@@ -43,7 +43,8 @@ def scatters(predictions: Sequence[Prediction], calibrations: Mapping[str, Mappi
 
 def errors(rows: Sequence[Prediction], calibrations: Mapping[str, Mapping[str, Any]]) -> np.ndarray:
     """ln(predicted / measured), of rows whose stack was calibrated on several sources without their own source."""
-    unseen = [calibrations.get(p.software, {}).get("unseen_logs", {}).get(p.record.id) for p in rows]
+    known = {record: log for c in calibrations.values() for record, log in c["unseen_logs"].items()}
+    unseen = [known.get(p.record.id) for p in rows]
     return np.array([np.log(p.ratio or 1.0) if u is None else u for p, u in zip(rows, unseen, strict=True)])
 
 

@@ -346,10 +346,10 @@ def _evaluated(mapped: Designs, workload: str) -> tuple[dict[str, Prediction], S
 
 
 def _fitted(catalog: Catalog, row: Row) -> tuple[str, ...]:
-    """The constants of a row's software that were fitted to step times."""
+    """The constants of a row's software that were fitted to step times; entries that share them note the same."""
     entry = catalog.entry("software", row.columns["software"])
-    names = [name for name, detail in entry.details.items() if detail.confidence == CALIBRATED]
-    return tuple(f"{entry.name}.{name}" for name in names if row.quantity == "step_time")
+    notes = {name: d.note for name, d in entry.details.items() if d.confidence == CALIBRATED}
+    return tuple(f"{name}: {note}" for name, note in notes.items() if row.quantity == "step_time")
 
 
 def _column(array: xr.DataArray, count: int) -> np.ndarray:

@@ -34,6 +34,7 @@ WORDS = {
     "exposed_tied_time": "tied-embedding reduction",
     "exposed_offload_time": "host link",
     "optimizer_time": "optimizer step",
+    "between_steps_time": "the host between steps",
     "communication_time": "communication",
     "host_time": "the host",
 }

@@ -196,6 +196,28 @@ def test_unfused_products_against_a_loop():
         assert found[key] == pytest.approx(time + 3e-6, rel=1e-12), key
 
 
+@pytest.mark.parametrize(("heads", "rate"), [(96.0, 312e12 * 0.869), (128.0, 19.5e12)])
+def test_heads_whose_rows_fill_no_whole_loads_are_multiplied_by_vector_units(heads, rate):
+    """BLOOM's 13824 wide candidate: heads of 144 numbers are 18 loads of 16 bytes, heads of 108 are 13.5."""
+    q = design("megatron-22b", hidden_size=13824.0, heads=heads, kv_heads=heads, head_dim=13824 / heads, tp=4.0,
+               microbatch=2.0, flash_attention=False)  # fmt: skip
+    found = rows(np.sum(q["core_product_time"], axis=RESOURCE), "phase", "attention_kernel")["forward", "score"]
+    time = loops.product_time(2048, 2048, int(13824 / heads), 2 * int(heads) // 4, A100, 2, 2, rate, 2.039e12 * 0.834)
+    assert found == pytest.approx(time + 3e-6, rel=1e-12)
+
+
+def test_attention_in_triton_is_as_much_slower_as_published():
+    """Dao 2023: version 2 is 1.3 to 1.5 times as fast forward, and 1.3 to 2.5 times in all."""
+    cases = [design(software=name, sequence_length=8192.0) for name in ("llm-foundry", "llm-foundry-2023")]
+    forward, whole = ([], [])
+    for q in cases:
+        by_phase = rows(np.sum(q["flash_time"], axis=RESOURCE, keepdims=True), "phase")
+        forward.append(by_phase["forward"])
+        whole.append(sum(by_phase.values()))
+    assert 1.3 < forward[1] / forward[0] < 1.5
+    assert 1.3 < whole[1] / whole[0] < 2.5
+
+
 def test_only_one_kind_of_attention_runs():
     fused, unfused = design(flash_attention=True), design(flash_attention=False)
     assert np.sum(fused["core_busy_time"]) == 0

@@ -71,6 +71,7 @@ OFF = {
     "communication_cores": 0.0,
     "tp_ring_overlap": 0.0,
     "device_variation": 0.0,
+    "step_gap": 0.0,
     "weight_size": 2.0,
     "gradient_communication_size": 2.0,
     "optimizer_state_size": 12.0,

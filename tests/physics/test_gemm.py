@@ -107,6 +107,23 @@ def test_a_single_wave_reads_its_operands_once():
     assert gemm.hbm_bytes(256, 512, 4096, 1, 128, 256, 108, 2, 2, 0) == 2 * (256 * 4096 + 4096 * 512 + 256 * 512)
 
 
+@pytest.mark.parametrize(
+    ("software", "moved"),
+    [
+        ("megatron-lm", 4 + 4),
+        ("megatron-lm-2022", 2 + 2 + 2 + 2),
+        ("megatron-deepspeed", 2 + 2 + 4 + 4 + 4 + 4),
+        ("megatron-deepspeed-fp16", 2 + 2 + 2 + 2),
+    ],
+)
+def test_bytes_to_accumulate_a_gradient_counted_by_hand(software, moved):
+    """Megatron's epilogue reads and writes the sum; others write and read the gradient, DeepSpeed also a copy."""
+    q = design("megatron-22b", software=software, tp=8.0)
+    time = rows(q["gemm_accumulation_time"], "phase", "gemm_kernel")
+    assert time["weight_gradient", "ffn_up"] == pytest.approx(6144 * 4 * 6144 / 8 * moved / (2.039e12 * 0.834))
+    assert time["forward", "ffn_up"] == 0
+
+
 def test_products_of_a_layer_against_a_loop():
     q = design("llama-3.1-8b", "h100-sxm-80gb", tp=2.0, microbatch=2.0, sequence_length=4096.0)
     h, queries, keys, f, v, tokens = 4096, 32 * 128, 8 * 128, 14336, 128256, 2 * 4096

@@ -36,7 +36,7 @@ LATENCIES = (
     "tree_step_latency", "network_ring_step_latency", "network_tree_step_latency", "in_switch_step_latency",
     "network_in_switch_step_latency", "tier_message_latency",
 )  # fmt: skip
-MORE_IS_SLOWER = (*LATENCIES, "optimizer_traffic", "gradient_size")
+MORE_IS_SLOWER = (*LATENCIES, "optimizer_traffic", "gradient_size", "gradient_copy_size", "step_gap")
 NETWORK = (
     *LATENCIES[1:], "scale_up_bandwidth", "scale_out_bandwidth", "scale_up_efficiency", "scale_out_efficiency",
 )  # fmt: skip

@@ -45,6 +45,19 @@ def test_gpt_layer_against_its_tensors(sequence_parallel):
         assert value * counts[kernel] == pytest.approx(expected.get((phase, kernel), 0.0)), (phase, kernel)
 
 
+def test_what_is_done_to_scores_apart_is_counted_once():
+    """Position biases: written into the result of the first product and read back by it, 16 bits each; forward only."""
+    given = {"microbatch": 2.0, "flash_attention": False, "tp": 4.0, "pointwise_passes": 2.0}
+    some, none = (
+        rows(design("megatron-22b", software="megatron-deepspeed", **given, **more)["stream_traffic"],
+             "phase", "stream_kernel")
+        for more in ({}, {"score_copy_size": 0.0})
+    )  # fmt: skip
+    scores = 2 * 64 // 4 * 2048 * 2048
+    for key, value in some.items():
+        assert value - none[key] == pytest.approx(4 * scores if key == ("forward", "softmax") else 0.0, abs=1.0), key
+
+
 def test_streaming_is_bound_by_memory_or_vector_units():
     q = design("llama-3.1-8b", "h100-sxm-80gb")
     time = rows(np.sum(q["stream_time"], axis=INNER.position("resource")), "phase", "stream_kernel")

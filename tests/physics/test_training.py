@@ -31,6 +31,7 @@ def test_parts_add_up_to_the_step(given, recompute):
         assert sum(q[name] for name in parts) == pytest.approx(q["step_time"], rel=1e-12)
         assert all(q[name] >= 0 for name in parts)
     waits = q["communication_time"] + q["bubble_time"] + q["straggler_time"] + q["optimizer_time"]
+    waits += q["between_steps_time"]
     assert q["kernel_time"] + waits == pytest.approx(q["step_time"], rel=1e-12)
     assert (q["recompute_time"] > 0) == (recompute == "full" or (recompute == "selective" and q["unfused"] == 1))
 
@@ -287,9 +288,17 @@ def test_more_overlap_never_slows(given, name):
     assert times == sorted(times, reverse=True)
 
 
+@pytest.mark.parametrize("given", DESIGNS, ids=NAMES)
+def test_time_between_steps_is_the_same_for_every_step(given):
+    """Once per step, whatever the microbatches, stages and stragglers."""
+    none, some = (design(**given, step_gap=gap, device_variation=0.01) for gap in (0.0, 0.25))
+    assert some["step_time"] - none["step_time"] == pytest.approx(0.25)
+    assert some["straggler_time"] == none["straggler_time"]
+
+
 def test_one_device_communicates_nothing():
     q = design("llama-3.1-8b", tp=1.0, device_variation=0.05)
     for name in ("exposed_tp_time", "exposed_pp_time", "exposed_dp_time", "exposed_tied_time", "straggler_time",
                  "bubble_time", "tp_bytes", "dp_bytes", "pp_bytes", "tp_calls", "dp_calls", "pp_calls"):  # fmt: skip
         assert q[name] == 0, name
-    assert q["step_time"] == pytest.approx(q["kernel_time"] + q["optimizer_time"])
+    assert q["step_time"] == pytest.approx(q["kernel_time"] + q["optimizer_time"] + q["step_gap"])

@@ -134,12 +134,6 @@ def PRODUCT_energy(
     )
 
 
-@formula(unit="byte", source="shoeybi2019megatron", family=WEIGHTED)
-def PRODUCT_accumulation_traffic(PRODUCT_rows, PRODUCT_columns, PRODUCT_batch, gradient_size):
-    """Memory traffic of the accumulated weight gradient of each PRODUCT kernel, read and written, by phase."""
-    return 2 * gradient_size * PRODUCT_batch * PRODUCT_rows * PRODUCT_columns * only("phase", "weight_gradient")
-
-
 @formula(unit="J", source="hong2010power", family=WEIGHTED)
 def PRODUCT_pass_energy(
     PRODUCT_energy, PRODUCT_accumulation_traffic, computed_phases, memory_byte_energy, l2_byte_energy

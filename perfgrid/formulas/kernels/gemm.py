@@ -405,16 +405,25 @@ def PRODUCT_product_time(
     )
 
 
-@formula(unit="s", source="shoeybi2019megatron", family=WEIGHTED)
-def PRODUCT_accumulation_time(PRODUCT_rows, PRODUCT_columns, PRODUCT_batch, gradient_size, achieved_hbm_bandwidth):
-    """Time to read, add to and write the accumulated weight gradient of each PRODUCT kernel, by phase.
+@formula(unit="byte", source="shoeybi2019megatron", family=WEIGHTED)
+def PRODUCT_accumulation_traffic(PRODUCT_rows, PRODUCT_columns, PRODUCT_batch, gradient_size, gradient_copy_size):
+    """Memory traffic to add the weight gradient of each PRODUCT kernel to the accumulated one, by phase.
 
-    The epilogue of the weight-gradient product (Megatron-LM's accumulation fusion): unlike a plain store it waits for
-    what it adds to. Measured steps on A100 show it (Korthikanti 2022, table 5); it is taken as exposed on every device,
-    also where accumulators are double.
+    Read and written by the epilogue of the product (Megatron-LM's accumulation fusion); frameworks that add in a kernel
+    of its own also write and read the gradient of the microbatch, and some a copy of it in single precision.
     """
-    accumulated = 2 * gradient_size * PRODUCT_batch * PRODUCT_rows * PRODUCT_columns / achieved_hbm_bandwidth
-    return accumulated * only("phase", "weight_gradient")
+    moved = 2 * gradient_size + gradient_copy_size
+    return moved * PRODUCT_batch * PRODUCT_rows * PRODUCT_columns * only("phase", "weight_gradient")
+
+
+@formula(unit="s", source="shoeybi2019megatron", family=WEIGHTED)
+def PRODUCT_accumulation_time(PRODUCT_accumulation_traffic, achieved_hbm_bandwidth):
+    """Time to accumulate the weight gradient of each PRODUCT kernel, by phase.
+
+    Unlike a plain store an accumulating epilogue waits for what it adds to. Measured steps on A100 show it
+    (Korthikanti 2022, table 5); it is taken as exposed on every device, also where accumulators are double.
+    """
+    return PRODUCT_accumulation_traffic / achieved_hbm_bandwidth
 
 
 @formula(unit="s", source="williams2009roofline", family=WEIGHTED)

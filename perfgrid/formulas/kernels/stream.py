@@ -127,19 +127,21 @@ def stream_passes(pointwise_passes):
 
 @formula(unit="byte", source="shoeybi2019megatron")
 def stream_traffic(
-    stream_elements, stream_forward_size, stream_backward_size, stream_weight_gradient_size, stream_passes
+    stream_elements,
+    stream_forward_size,
+    stream_backward_size,
+    stream_weight_gradient_size,
+    stream_passes,
+    score_copy_size,
 ):
-    """Memory traffic of each streaming kernel, by phase and stream_kernel."""
-    return (
-        stream_passes
-        * stream_elements
-        * table(
-            "phase",
-            forward=stream_forward_size,
-            input_gradient=stream_backward_size,
-            weight_gradient=stream_weight_gradient_size,
-        )
+    """Memory traffic of each streaming kernel, by phase and stream_kernel; what is done to scores goes with softmax."""
+    fused = table(
+        "phase",
+        forward=stream_forward_size,
+        input_gradient=stream_backward_size,
+        weight_gradient=stream_weight_gradient_size,
     )
+    return stream_elements * (stream_passes * fused + score_copy_size * only("stream_kernel", "softmax"))
 
 
 @formula(unit="1", source="ivanov2021data")

@@ -19,6 +19,7 @@ WAITS = (
     "exposed_tied_time",
     "exposed_offload_time",
     "optimizer_time",
+    "between_steps_time",
 )
 BREAKDOWN = (*(f"{resource}_time" for resource in RESOURCES), *WAITS)  # the parts that add up to step_time
 PASSES = ("forward_time", "backward_time", "recompute_time", *WAITS)  # the same, kernels by pass
@@ -88,6 +89,16 @@ def optimizer_time(state_parameters, optimizer_traffic, clearing_traffic, on_dev
     return (step + clearing_traffic) / achieved_hbm_bandwidth
 
 
+@formula(unit="s", source="jiang2024megascale")
+def between_steps_time(step_gap):
+    """Time in which devices idle between two steps, until the host has seen the end of one and begun the next.
+
+    Losses and gradient norms are read back, which empties the queue of kernels; the optimizer is started parameter by
+    parameter, the next batch fetched. It depends on neither model nor batch: steps of a second show it, others hardly.
+    """
+    return step_gap
+
+
 @formula(unit="s", source="sinha2022variability")
 def straggler_time(straggler_delay, microbatches, slowest_stage_time, bubble_time):
     """Time that all devices wait per step because the slowest of them sets the pace of the pipelines."""
@@ -105,6 +116,7 @@ def step_time(
     exposed_tied_time,
     exposed_offload_time,
     optimizer_time,
+    between_steps_time,
 ):
     """Time of one training step: all microbatches at the pace of the slowest stage, plus what nothing hides.
 
@@ -112,7 +124,7 @@ def step_time(
     """
     pipeline = microbatches * slowest_stage_time + bubble_time + straggler_time
     waits = exposed_pp_time + exposed_dp_time + exposed_tied_time
-    return pipeline + waits + exposed_offload_time + optimizer_time
+    return pipeline + waits + exposed_offload_time + optimizer_time + between_steps_time
 
 
 @formula(unit="s", source="guo2025")

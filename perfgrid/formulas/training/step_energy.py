@@ -26,7 +26,7 @@ ENERGIES = (
 def crossing_share(inside, outside):
     """Part of a group's traffic that leaves the domains: (o - 1)/(n - 1) of hierarchical collectives and of chains."""
     members = inside * outside
-    return (outside - 1) / xp.maximum(members - 1, 1.0)
+    return (outside - 1) / xp.maximum(members - 1, 0.5)  # of one member: 0; no kink at two
 
 
 # ---- kernels: of a microbatch on one rank, of a step on all devices -------------------------------------------------

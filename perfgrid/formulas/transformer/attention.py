@@ -109,10 +109,27 @@ def core_result_size(activation_size):
     return activation_size
 
 
-@formula(unit="FLOP/s", source="stas2025ml")
-def core_matrix_rate(unquantised_matrix_rate):
-    """Rate that large unfused products reach."""
-    return unquantised_matrix_rate
+@formula(unit="byte", source="nvidia2023matmul")
+def load_size():
+    """Bytes that a thread loads at once for the matrix units."""
+    return 16.0
+
+
+@formula(unit="1", source="nvidia2023matmul")
+def core_aligned(sequence_length, query_head_width, value_head_width, core_operand_size, load_size):
+    """1 where every row of the operands of the unfused products fills whole loads, else 0."""
+    rows = (sequence_length, query_head_width, value_head_width)
+    loads = [row * core_operand_size / load_size for row in rows]
+    return xp.where(sum(xp.ceil(load) - load for load in loads) > 0, 0.0, 1.0)
+
+
+@formula(unit="FLOP/s", source="nvidia2023matmul")
+def core_matrix_rate(core_aligned, unquantised_matrix_rate, vector_rate):
+    """Rate that large unfused products reach; batched products of rows that are not aligned run on the vector units.
+
+    So it was with the library of 2022: heads of 108 numbers cost what the vector units need, not the matrix units.
+    """
+    return xp.where(core_aligned > 0, unquantised_matrix_rate, xp.minimum(vector_rate, unquantised_matrix_rate))
 
 
 # ---- which kernels run ----------------------------------------------------------------------------------------------
