@@ -29,7 +29,7 @@ class Leaf:
 
 def leaf(study: Study, name: str) -> Leaf:
     """The free number of a name. PerfgridError if it is unknown, computed, or no number that can vary smoothly."""
-    quantity, _, label = name.partition(".")
+    quantity, _, label = name.replace("[", ".").removesuffix("]").partition(".")  # either way to name a component
     variables = study.catalog.variables
     if quantity not in study.space.names() or quantity not in variables:
         if quantity in study.registry.names():
@@ -38,7 +38,8 @@ def leaf(study: Study, name: str) -> Leaf:
                 "or state it in [overrides]"
             )
         legal = [n for n in study.space.names() if n in variables and variables[n].kind == "number"]
-        raise PerfgridError(f"{study.name}: nothing states a quantity {quantity!r}{nearest(quantity, legal)}")
+        near = nearest(quantity, [*legal, *study.registry.names()])
+        raise PerfgridError(f"{study.name}: nothing states a quantity {quantity!r}{near}")
     variable = variables[quantity]
     if variable.kind != "number":
         kind = "a whole number" if variable.kind == "integer" else f"a {variable.kind}"

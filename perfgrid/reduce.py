@@ -16,6 +16,7 @@ from perfgrid.engine.plan import Plan
 from perfgrid.engine.scan import SCAN_TILE_POINTS, Scan
 from perfgrid.engine.stages import Progress, enable_compilation_cache
 from perfgrid.search import at_points, selected
+from perfgrid.study.selection import reaching
 from perfgrid.study.study import Study
 
 DESIGN = "design"  # dimension of the designs of a frontier
@@ -42,6 +43,7 @@ def pareto(
     signs = {name: 1.0 for name in minimize} | {name: -1.0 for name in maximize}
     if len(signs) < 2 or len(signs) < len([*minimize, *maximize]):
         raise PerfgridError(f"a frontier lies between two or more different objectives, found {[*minimize, *maximize]}")
+    study = reaching(study, signs)
     plan, names, scan = _scan(study, signs, over, at or {}, tile_points, progress)
     space, found = plan.study_space, front(scan, names)
     places = found.index if len(found.scores) else tuple(np.zeros(1, int) for _ in space.axes)
@@ -67,9 +69,7 @@ def _scan(
     every = [a.name for a in study.space.axes if a.name not in at]
     names = every if over is None else [over] if isinstance(over, str) else list(dict.fromkeys(over))
     space = selected(study, names, at)
-    asked = [n for n in dict.fromkeys((*study.outputs, *signs)) if n in study.outputs or n in study.registry.names()]
-    file = study.file.model_copy(update={"outputs": asked})
-    plan = replace(study, space=space, file=file).plan()
+    plan = replace(study, space=space).plan()
     constraints = plan.concerning(*signs)
     enable_compilation_cache()
     scan = Scan(study.registry, space, signs, constraints, study.file.choices, study.file.dtype, tile_points, progress)
@@ -100,6 +100,7 @@ def distribution(
     edges, number = (None, bins) if isinstance(bins, int) else (np.asarray(bins, float), len(bins) - 1)
     if number < 0 or (edges is not None and (number < 1 or bool((np.diff(edges) <= 0).any()))):
         raise PerfgridError(f"a histogram needs a number of bins or increasing edges, found {bins}")
+    study = reaching(study, [of])
     plan, names, scan = _scan(study, {of: 1.0}, over, at or {}, tile_points, progress)
     space, groups = plan.study_space, Groups(scan, names)
     values, count = quantiles(groups, levels)

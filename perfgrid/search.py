@@ -21,6 +21,7 @@ from perfgrid.engine.space import Axis, Space
 from perfgrid.engine.stages import Evaluation, Progress, enable_compilation_cache
 from perfgrid.run import given_quantities, global_attributes
 from perfgrid.study.file import CLUSTER_SIZE
+from perfgrid.study.selection import reaching
 from perfgrid.study.study import Study
 
 RANK = "rank"  # dimension of several best designs of one group
@@ -65,6 +66,7 @@ def best(
         over, at = (stated.over, at or stated.at) if stated is not None else ([], at)
     if (minimize is None) == (maximize is None):
         raise PerfgridError("give either minimize or maximize, or [best] in the study")
+    what = reaching(what, [minimize or maximize or ""])
     if not isinstance(count, int) or count < 1:
         raise PerfgridError(f"the number of best designs must be 1 or more, found {count!r}")
     over, weighed = chosen_along(over, CLUSTER_SIZE, [axis.name for axis in what.space.axes])

@@ -83,6 +83,7 @@ def chosen(study: Study, plan: Plan, wrt: str | Sequence[str], whole: bool) -> t
     if wrt == "all":
         return parameters_of(plan, numbers_of(study, plan))
     names = [wrt] if isinstance(wrt, str) else list(wrt)
+    names = [f"{t.replace('.', '[', 1)}]" if "." in t else t for t in names]  # either way to name a component
     if not names:
         raise PerfgridError("no parameter is named; 'all' stands for every given number")
     for text in names:
@@ -93,7 +94,8 @@ def chosen(study: Study, plan: Plan, wrt: str | Sequence[str], whole: bool) -> t
         what = f"{study.name}: no derivative with respect to {name!r}: "
         if kind == "integer":
             raise PerfgridError(
-                what + "it is a whole number; make it an axis, or let smooth derivatives take it as one"
+                what + "it is a whole number; make it an axis, or take smooth derivatives (--smooth, smooth=True), "
+                "which treat it as any number"
             )
         if kind in ("flag", "code", "label") or name in study.space.label_quantities():
             raise PerfgridError(what + "it is a choice, not a number; compare its labels along an axis")

@@ -17,6 +17,7 @@ from perfgrid.report.progress import Reporter
 from perfgrid.run import check_output, save
 from perfgrid.search import best
 from perfgrid.study.file import Best
+from perfgrid.study.selection import reaching
 from perfgrid.study.study import load_study
 
 COUNTS = ("points_searched", "points_evaluated", "points_excluded_by_constraints", "points_excluded_by_bounds")
@@ -58,6 +59,7 @@ def best_command(
         minimize, maximize = stated.minimize, stated.maximize
     if (minimize is None) == (maximize is None):
         raise PerfgridError("give either --minimize or --maximize, or [best] in the study")
+    loaded = reaching(loaded, [minimize or maximize or ""])
     axes = axes_given if axes_given is not None else stated.over if stated else []
     at = stated.at if stated and not set(stated.at) & set(axes) else {}
     start = time.perf_counter()

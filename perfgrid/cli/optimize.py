@@ -18,7 +18,8 @@ from perfgrid.report.text import label_text, number
 from perfgrid.run import check_output, save
 from perfgrid.study.study import load_study
 
-PRESSING = 1e-4  # elasticity from which a limit is told
+PRESSING = 5e-4  # elasticity from which a limit is told, with three decimals
+JUMP = 0.01  # part of the objective, for a percent of one quantity, from which a step of the model is told
 
 
 def optimize_command(
@@ -106,11 +107,13 @@ def design_rows(found: xr.Dataset) -> list[dict[str, Any]]:
                 "at": labels,
                 "objective": float(one["objective"]),
                 "feasible": bool(one["feasible"]),
+                "breaks": str(one["breaks"].item()),
+                "jump": {str(k): float(v) for k, v in one["jump"].to_series().items()},
                 "kkt_residual": float(one["kkt_residual"]),
                 "knobs": {str(k): float(one[k]) for k in found["knob"].values},
                 "pressing": pressing,
                 "moved": {} if "moved" not in one else {str(s): float(v) for s, v in one["moved"].to_series().items()},
-                "outputs": {str(v): _output(one[v]) for v in outputs if v not in ("objective", "feasible")},
+                "outputs": {str(v): _output(one[v]) for v in outputs if v not in ("objective", "feasible", "breaks")},
             }
         )
     return rows
@@ -139,11 +142,20 @@ def print_designs(found: xr.Dataset, rows: list[dict[str, Any]]) -> None:
     for row, labels in zip(rows, at, strict=True):
         told = number(row["objective"], unit) if row["feasible"] else "keeps not all limits"
         values = [number(row["knobs"][k], found[k].attrs["units"]) for k in knobs]
-        lines.append([*labels, told, *values, f"{row['kkt_residual']:.0e}"])
+        lines.append([*labels, told, *values, f"{row['kkt_residual']:.0e}" if row["feasible"] else "-"])
     show(text_table([*names, objective, *knobs, "KKT"], lines), whole=True)
+    for row, labels in zip(rows, at, strict=True):
+        if not row["feasible"]:
+            out.print(f"{' '.join(labels)}: the nearest design breaks {row['breaks']}")
+    hidden = [name for name in rows[0]["outputs"] if name not in ("kkt_residual", objective)]
+    if hidden:
+        out.print(f"not shown: {', '.join(hidden)} (--json prints them, -o FILE.nc keeps them)")
+    if idle := list(np.atleast_1d(found.attrs["without_effect"])):
+        out.print(f"without effect on the objective and every limit: {', '.join(map(str, idle))}")
     lines = [
         [*labels, what, f"{value:+.3f}"]
         for row, labels in zip(rows, at, strict=True)
+        if row["feasible"]
         for what, value in sorted(row["pressing"].items(), key=lambda x: -abs(x[1]))
     ]
     if lines:
@@ -161,8 +173,13 @@ def print_designs(found: xr.Dataset, rows: list[dict[str, Any]]) -> None:
         out.print(
             f"{unexplained} of {len(rows)} searches ended on a step of the model, where nothing is said to press."
         )
+    jumps = {name: max(row["jump"][name] for row in rows if row["feasible"]) for name in knobs}
+    if steep := {name: size for name, size in jumps.items() if size > JUMP}:
+        told = ", ".join(f"{name} {size:.1%}" for name, size in sorted(steep.items(), key=lambda x: -x[1]))
+        out.print(f"A step of the model is near: one percent of a quantity, either way, costs up to this much: {told}")
     at_bounds = sorted({w.removeprefix("bound of ") for r in rows for w in r["pressing"] if w.startswith("bound of ")})
     if at_bounds:
         out.print(
-            f"The range that was given decides {', '.join(at_bounds)}: the model alone does not bound them there."
+            f"The range decides {', '.join(at_bounds)} (of a share, 20 times more or less against the others): the "
+            "model alone does not bound them there."
         )

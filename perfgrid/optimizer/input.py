@@ -108,6 +108,11 @@ class Knobs:
         if item.variable.total is not None:
             if value <= 0:
                 raise PerfgridError(f"{study.name}: {item.name!r} has no share, so that it cannot grow; state one")
+            if given:
+                raise PerfgridError(
+                    f"{study.name}: {item.name!r} is a share and takes no bounds: the shares that are named keep their "
+                    f"sum, and each may grow or shrink {SPREAD:g} times against the others; limit what follows from it"
+                )
             return Knob(item.name, item, value / SPREAD, value * SPREAD, value, True)
         low, high = self._bounds(study, item, given, value)
         start = value if low <= value <= high else None

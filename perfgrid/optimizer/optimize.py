@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from perfgrid.engine.errors import PerfgridError
+from perfgrid.engine.errors import PerfgridError, nearest
 from perfgrid.engine.lockstep import optimality
 from perfgrid.optimizer.input import Knobs, limits, parts, unit_of_quantity
-from perfgrid.optimizer.problem import Problem
-from perfgrid.optimizer.search import KEPT, Found, best_found
+from perfgrid.optimizer.problem import KEPT, Problem
+from perfgrid.optimizer.search import Found, best_found
+from perfgrid.study.selection import reaching
 from perfgrid.study.study import Study
 
 UNEXPLAINED = 1e-2  # residual from which multipliers are not told
@@ -40,9 +41,11 @@ def optimize(
     The result lies on the other axes: ``objective``; every free quantity and output by name (``workload.output``); the
     layout; ``slack`` and ``shadow_price`` along ``constraint`` (the elasticity of the objective to loosening a limit),
     ``pull`` along ``knob`` (the same of the bound at which a quantity ends; both NaN where the search ended on a step
-    of the model, with a residual above 0.01), ``kkt_residual``, ``feasible``; ``trace`` along ``step``; the number of
-    model evaluations as an attribute, every slope counted as one. Raises PerfgridError
-    for unknown names, for quantities without bounds or derivative, and where no design keeps the limits.
+    of the model, with a residual above 0.01), ``kkt_residual``, ``feasible`` and what an infeasible design ``breaks``;
+    ``jump`` along ``knob``, the part by which the exact objective gets worse when that quantity moves by a percent;
+    ``trace`` along ``step``; as attributes the free quantities ``without_effect`` and the number of model evaluations,
+    every slope counted as one. Raises PerfgridError for unknown names, for quantities without bounds or derivative, and
+    where no design keeps the limits.
     """
     problem = problem_of(study, minimize, maximize, over, subject_to, choose)
     groups = np.arange(problem.groups)
@@ -129,11 +132,12 @@ def problem_of(
     known = {a.name for one, _ in studies.values() for a in one.space.axes}
     for axis in choose:
         if axis not in known:
-            raise PerfgridError(f"{study.name}: choose names {axis!r}, which is no axis of it")
-    first = next(iter(studies.values()))[0]
-    knobs = Knobs(first, over)
+            raise PerfgridError(f"{study.name}: choose names {axis!r}, which is no axis of it{nearest(axis, known)}")
     texts = [subject_to] if isinstance(subject_to, str) else list(subject_to)
     held = limits({name: one for name, (one, _) in studies.items()}, texts)
+    asked = {name: [minimize or maximize or "", *(x.quantity for x in held if x.workload == name)] for name in studies}
+    studies = {name: (reaching(one, asked[name]), weight) for name, (one, weight) in studies.items()}
+    knobs = Knobs(next(iter(studies.values()))[0], over)
     return Problem(studies, knobs, minimize or maximize or "", maximize is not None, held, choose)
 
 
@@ -143,11 +147,29 @@ def problem_of(
 def nothing_kept(study: Study, problem: Problem, found: Found) -> str:
     """The sentence for a search that ended without a design that keeps every limit."""
     best = int(np.argmin(found.broken))
-    _, slack = problem.slack(found.batch, found.points, 0.0)
-    names = problem.constraint_names()[: slack.shape[1] - len(problem.count_names())]
-    missed = sorted((float(s), n) for s, n in zip(slack[best], names, strict=False) if s < -KEPT)
-    told = "; ".join(f"{name} (missed by {-s:.1%})" for s, name in missed) or "a constraint of the study"
+    told = "; ".join(broken(problem, found)[best])
     return f"{study.name}: no design within the bounds keeps every limit; the nearest one breaks {told}"
+
+
+def broken(problem: Problem, found: Found) -> list[list[str]]:
+    """What each design that was found breaks, in words."""
+    return problem.broken_by(found.points, found.batch.group, found.layout, found.batch.bounds)
+
+
+def jumps(problem: Problem, found: Found) -> np.ndarray:
+    """By what part the exact objective gets worse when one free quantity moves a percent either way [designs, knobs].
+
+    Moves that break a limit do not count. Much of it is a step of the model beside which the design stands.
+    """
+    moves = np.array([np.log(1.01) / k.span if k.logarithmic else 0.01 for k in problem.knobs.knobs])
+    either = np.concatenate((np.diag(moves), -np.diag(moves)))
+    worse = np.zeros((len(found.points), len(moves)))
+    for i, point in enumerate(found.points):
+        here = [found.batch.group[i]]
+        value, wrong, _ = problem.screen(np.clip(point + either, 0.0, 1.0), found.batch.bounds[i], here)
+        change = np.where(wrong[:, 0] > KEPT, 0.0, (value[:, 0] / found.value[i] - 1) * (-1 if problem.maximize else 1))
+        worse[i] = np.maximum(change.reshape(2, -1).max(axis=0), 0.0)
+    return worse
 
 
 def described(study: Study, problem: Problem, found: Found, points: int = 0) -> xr.Dataset:
@@ -173,6 +195,7 @@ def described(study: Study, problem: Problem, found: Found, points: int = 0) -> 
     objective = first.objective
     data["objective"] = (*on_groups(found.value), {"units": unit_of_quantity(study_of(problem), objective)})
     data["feasible"] = on_groups(found.broken <= KEPT)
+    data["breaks"] = on_groups(["; ".join(told) for told in broken(problem, found)])
     scale = np.array([k.span for k in problem.knobs.knobs])
     explained = [optimality(m.point, m.answer, scale) for m in found.minima]
     data["kkt_residual"] = on_groups([e.residual for e in explained])
@@ -183,6 +206,9 @@ def described(study: Study, problem: Problem, found: Found, points: int = 0) -> 
     sign = -1.0 if problem.maximize else 1.0
     data["shadow_price"] = on_groups([-sign * e.multipliers * t for e, t in zip(explained, told, strict=True)])
     extra = ("knob",)
+    data["jump"] = (*on_groups(jumps(problem, found)), {"units": "1"})
+    slopes = [np.abs(np.vstack((m.answer[1][None], m.answer[3]))).max(axis=0) for m in found.minima]
+    idle = np.max(slopes, axis=0) == 0
     data["pull"] = on_groups([-sign * np.abs(e.bounds) * t for e, t in zip(explained, told, strict=True)])
     if splits:
         extra = ("split",)
@@ -218,6 +244,7 @@ def described(study: Study, problem: Problem, found: Found, points: int = 0) -> 
         "objective": f"{'maximize' if problem.maximize else 'minimize'} {objective}",
         "evaluations": problem.evaluations,
         "limits": [x.text for x in problem.limits],
+        "without_effect": [k.name for k, none in zip(problem.knobs.knobs, idle, strict=True) if none],
     }
     return xr.Dataset(data, coordinates, attributes)
 

@@ -20,6 +20,7 @@ from perfgrid.study.study import Study
 DESIGN = "design"  # axis of the designs that are evaluated whole at once
 TOGETHER = 32  # designs on it
 CLOSE = 1e-7  # by which limits are kept: the solver meets them to within its own tolerance
+KEPT = 1e-6  # a limit broken by less is kept
 BROKEN = 10.0  # times a broken limit (relative) that a design pays against a better one, when layouts are chosen
 
 
@@ -54,6 +55,11 @@ class Part:
         several = [n for n in self.numbers if any(size > 1 for size in plan.quantities[n].inner)]
         if wrong := [n for n in several if n == self.objective or n in {x.quantity for x in self.limits}]:
             raise PerfgridError(f"{study.name}: {wrong[0]!r} has several values at one design; name a single number")
+        about = plan.quantities[self.objective]
+        if about.flag or (about.node is not None and about.node.flags):
+            raise PerfgridError(
+                f"{study.name}: {self.objective!r} is a choice or a flag and has no slope to follow; compare its labels"
+            )
         self.numbers = tuple(n for n in self.numbers if n not in several)
         self.whole = FreeFunction(plan)
         self.held = plan.concerning(self.objective, *(x.quantity for x in self.limits))
@@ -69,6 +75,11 @@ class Part:
     def leaves(self) -> tuple[str, ...]:
         """The given quantities on which this workload depends."""
         return self.plan.graph.leaves
+
+    def reason(self, flag: str) -> str:
+        """Why a constraint forbids a design, in words."""
+        constraint = self.plan.graph.nodes[flag].constraint
+        return "" if constraint is None else constraint.reason
 
     def exact(self, values: Mapping[str, np.ndarray]) -> tuple[dict[str, np.ndarray], np.ndarray]:
         """The objective and the limited quantities of all layouts, and how many of their constraints are broken.
@@ -248,6 +259,32 @@ class Problem:
                 numbers[name] = np.where(reduce(np.logical_and, legal, True), numbers[name], np.nan)
             found.append(({n: numbers[n] for n in part.numbers}, counts))
         return found
+
+    def broken_by(
+        self, points: np.ndarray, group: np.ndarray, layout: np.ndarray, bounds: np.ndarray
+    ) -> list[list[str]]:
+        """What each design breaks: limits and how far they are missed, constraints by their reason.
+
+        ``bounds`` of limits: [designs, limits].
+        """
+        values: dict[str, Any] = self.knobs.values(list(points.T))
+        told: list[list[str]] = [[] for _ in points]
+        for number, part in enumerate(self.parts):
+            prefix = f"{part.name}: " if part.name else ""
+            free = {q: _dual(values[q]) for q in self.knobs.quantities if q in part.leaves}
+            gathered = part.gathered(part.rows(group, layout[:, number]))
+            numbers, margins, _ = part.single(free, gathered, {}, 0.0)
+            for limit in part.limits:
+                bound = bounds[:, self.limits.index(limit)]
+                value = np.broadcast_to(value_of(numbers[limit.quantity]), bound.shape)
+                for i in np.flatnonzero(np.asarray(self._slack(limit, bound, value)) < -KEPT):
+                    missed = abs(value[i] - bound[i]) / max(abs(bound[i]), 1e-300)
+                    told[i].append(f"{prefix}{limit.text.removeprefix(f'{part.name}.')} (missed by {missed:.1%})")
+            for flag in part.held:
+                holds = value_of(margins[flag]) > -KEPT if flag in margins else gathered[flag].astype(bool)
+                for i in np.flatnonzero(~np.broadcast_to(np.ravel(holds), len(points))):
+                    told[i].append(f"{prefix}{part.reason(flag)} [{flag}]")
+        return told
 
     # -- smooth, single layouts -----------------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from perfgrid.engine.lockstep import Minimum, minimize_together, optimality
-from perfgrid.optimizer.problem import BROKEN, CLOSE, TOGETHER, Batch, Problem
+from perfgrid.optimizer.problem import BROKEN, CLOSE, KEPT, TOGETHER, Batch, Problem
 
 ROUGH, MIDDLE, FINE = 1e-2, 3e-3, 1e-3  # temperatures: relative widths over which kinks are rounded off
 DIVERS = 4  # designs of each problem that are kept while counts become whole
@@ -28,7 +28,6 @@ NEARBY = (
     0.005,
 )  # reach of the exact search around an optimum, in parts of the ranges
 NEAR = 1e-4  # slack, and disagreement about it, that matters
-KEPT = 1e-6  # a limit broken by less is kept
 
 
 @dataclass

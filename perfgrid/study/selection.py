@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -22,6 +22,16 @@ def asking(study: Study, outputs: Sequence[str], axes: Mapping[str, Any] | None 
     for table in ("best", "frontier"):
         content.pop(table, None)
     return build_study(content, study.name, study.catalog, study.formulas)
+
+
+def reaching(study: Study, quantities: Iterable[str]) -> Study:
+    """The study that asks for these quantities too, so that it holds what they rest on: prices, energies, a node."""
+    lacking = [q for q in dict.fromkeys(quantities) if q not in study.outputs and q in study.registry.names()]
+    if not lacking:
+        return study
+    found = asking(study, [*study.outputs, *lacking])
+    stated = {table: getattr(study.file, table) for table in ("best", "frontier")}
+    return replace(found, file=found.file.model_copy(update=stated))
 
 
 def selected(study: Study, at: Mapping[str, Any] | None) -> Study:
