@@ -12,6 +12,7 @@ import typer
 import xarray as xr
 
 from perfgrid.analysis.sensitivities import Rank, binding_shares, ranked, time_balance
+from perfgrid.engine.dataset import feasible
 from perfgrid.engine.errors import PerfgridError
 from perfgrid.report.bars import bar
 from perfgrid.report.console import out, show, text_table
@@ -103,6 +104,9 @@ def sensitivity_command(
 
 
 def _print_ranks(result: xr.Dataset, name: str, rows: list[Rank], top: int, whole: bool) -> None:
+    if not feasible(result, of=name).any():
+        out.print(f"no design is feasible for {name}: there is nothing to rank")
+        return
     strong = [r for r in rows if r.zero < 1]
     shown = strong[: top or None]
     out.print(f"elasticities of {name} over the feasible designs")
@@ -129,7 +133,8 @@ def _print_ranks(result: xr.Dataset, name: str, rows: list[Rank], top: int, whol
     none = [r.parameter for r in rows if r.zero == 1]
     if none:
         out.print(f"without effect at any feasible design ({len(none)}): {', '.join(none)}")
-    if any(r.unit.endswith("/s") for r in strong) and (shares := binding_shares(result, name)):
+    rates = sum(r.unit.endswith("/s") for r in strong)  # of a single one there is nothing to tell apart
+    if rates > 1 and (shares := binding_shares(result, name)):
         out.print("bound by: " + ", ".join(f"{n} {share:.1%}" for n, share in shares.items()))
     if whole and (balance := time_balance(result, name)) is not None:
         expected, low, high = balance

@@ -66,7 +66,8 @@ def test_drawn_studies(data):
     assert all(np.isfinite(v).all() for v in derivatives.values())
     plain = Sensitivity(plan, outputs, (), True, None, dtype).collect()
     for name in plan.wanted:
-        np.testing.assert_allclose(values[name], plain[name], rtol=1e-6 if dtype == "float32" else 1e-12)
+        # other tiles are other compiled functions, and a difference of two numbers loses digits
+        np.testing.assert_allclose(values[name], plain[name], rtol=1e-5 if dtype == "float32" else 1e-12)
 
 
 def test_more_parameters_than_a_chunk_holds(monkeypatch):

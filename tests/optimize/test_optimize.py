@@ -146,6 +146,7 @@ REFUSED = [
     ({"minimize": "split_cost", "over": AREA, "subject_to": "budget_aera < 1"}, "did you mean 'budget_area'"),
     ({"minimize": "split_cost", "over": AREA, "subject_to": "budget_area < 1 kg"}, "kg"),
     ({"minimize": "split_cost", "over": ["area_split.matrix"]}, "a single one cannot vary"),
+    ({"minimize": "split_cost", "over": {"area_split.matrix": [0.1, 0.2], "area_split.l2": []}}, "takes no bounds"),
     ({"minimize": "split_cost", "over": []}, "name at least one quantity"),
     ({"over": AREA}, "give either minimize or maximize"),
     ({"minimize": "split_cost", "over": AREA, "choose": "parallelism"}, "is no axis"),
@@ -156,6 +157,46 @@ REFUSED = [
 def test_what_cannot_be_optimised_is_told_in_a_sentence(arguments, told):
     with pytest.raises(pg.PerfgridError, match=told):
         pg.optimize(study(["split_cost"]), **arguments)
+
+
+def test_steps_nearby_and_quantities_without_effect_are_told():
+    """The best whole number of things fills the area: a percent less holds one thing less."""
+    one = study(["area_per_thing"])
+    found = pg.optimize(one, "area_per_thing", over={"budget_area": [1e-4, 8e-4], "budget_power": [1.0, 2.0]},
+                        subject_to="budget_power < 3 W", starts=2)  # fmt: skip
+    things = np.floor(found.budget_area.item() / 30e-6 * (1 + 1e-9))
+    lost = (0.99 * found.budget_area.item() * 1e6 + 100) / (things - 1) / found.objective.item() - 1
+    assert found.jump.sel(knob="budget_area").item() == pytest.approx(lost, rel=0.05)
+    assert found.jump.sel(knob="budget_power").item() == 0
+    assert found.breaks.item() == ""
+
+
+TRAINED = {
+    "outputs": ["step_time"],
+    "axes": {"model": ["llama-3.1-8b", "llama-3.1-405b"], "device": ["h100-sxm-80gb"], "topology": ["rail-optimized"],
+             "parallelism": {"devices": [64], "tp": [1, 8], "pp": [1]}},
+    "workload_parameters": {"sequence_length": 4096, "global_batch": 64, "recompute": "least"},
+    "choices": {},
+}  # fmt: skip
+
+
+def test_objectives_and_limits_need_not_be_outputs():
+    """What they rest on, prices and energies, is part of the study then; an impossible group says what it breaks."""
+    one = pg.Study.make(**TRAINED)
+    over = {"hbm_bandwidth": [2e12, 4e12], "peak_fp16_rate": [1e14, 1e15], "electricity_price": [1e-8, 1e-7]}
+    found = pg.optimize(
+        one, "cost_per_million_tokens", over=over, subject_to="step_time < 1 min", choose="parallelism", starts=1
+    )
+    small, large = (found.sel(model=m) for m in TRAINED["axes"]["model"])
+    assert bool(small.feasible)
+    assert small.electricity_price.item() == pytest.approx(1e-8)
+    assert "peak_fp16_rate" in found.attrs["without_effect"]
+    assert not bool(large.feasible)
+    assert "fits_memory" in large.breaks.item()
+    best = pg.best(one, "parallelism", minimize="cost_per_million_tokens")
+    assert best.cost_per_million_tokens.sel(model="llama-3.1-8b").item() > 0
+    with pytest.raises(pg.PerfgridError, match="is a choice or a flag"):
+        pg.optimize(one, "fits_memory", over={"hbm_bandwidth": [2e12, 4e12]}, choose="parallelism")
 
 
 def test_the_command_prints_the_design_and_what_presses(tmp_path):
