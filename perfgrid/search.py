@@ -128,7 +128,7 @@ def at_points(study: Study, plan: Plan, held: Collection[str], places: Sequence[
     With the flags of the constraints that are not ``held`` by all of them; what one makes illegal is NaN.
     """
     wanted = (*plan.outputs, *(name for name in plan.constraints if name not in held))
-    parts = []
+    parts: list[xr.Dataset] = []
     for start in range(0, len(places[0]), POINTS_AT_ONCE):
         some = [rows[start : start + POINTS_AT_ONCE] for rows in places]
         space, count = listed(plan.study_space, some), len(some[0])
@@ -138,7 +138,8 @@ def at_points(study: Study, plan: Plan, held: Collection[str], places: Sequence[
         named = lawful(to_dataset(single, values, *about, **global_attributes(study)).drop_vars("point"))
         # no output may differ from design to design
         parts.append(named if "point" in named.dims else named.expand_dims(point=count))
-    return xr.concat(parts, "point", data_vars="all", combine_attrs="override") if len(parts) > 1 else parts[0]
+    whole: Any = xr.concat(parts, "point", data_vars="all", combine_attrs="override") if len(parts) > 1 else parts[0]
+    return whole
 
 
 def _none_found(

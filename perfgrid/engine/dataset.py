@@ -82,6 +82,7 @@ def to_dataset(
     references: Mapping[str, str] | None = None,
     given: Mapping[str, tuple[str, str]] | None = None,
     whole: Plan | None = None,
+    /,
     **extra: str,
 ) -> xr.Dataset:
     """Label the results of an evaluation (arrays in evaluation order of axes); axes come out in the study's order.

@@ -186,7 +186,7 @@ class Partitions:
         if len(distinct) == 1:
             return None
         inverse = numbers.astype(np.int32)
-        known = self._known.get(key := blake2b(inverse).digest())
+        known = self._known.get(key := blake2b(inverse.data).digest())
         if known is None:
             first = np.flatnonzero(np.diff(np.maximum.accumulate(inverse), prepend=-1))
             known = self._known[key] = Partition(inverse, first)
