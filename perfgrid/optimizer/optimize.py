@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -159,17 +160,19 @@ def broken(problem: Problem, found: Found) -> list[list[str]]:
 def jumps(problem: Problem, found: Found) -> np.ndarray:
     """By what part the exact objective gets worse when one free quantity moves a percent either way [designs, knobs].
 
-    Moves that break a limit do not count. Much of it is a step of the model beside which the design stands.
+    The layout stays; moves that break a limit do not count. Much of it is a step of the model beside which a design
+    stands.
     """
     moves = np.array([np.log(1.01) / k.span if k.logarithmic else 0.01 for k in problem.knobs.knobs])
-    either = np.concatenate((np.diag(moves), -np.diag(moves)))
-    worse = np.zeros((len(found.points), len(moves)))
-    for i, point in enumerate(found.points):
-        here = [found.batch.group[i]]
-        value, wrong, _ = problem.screen(np.clip(point + either, 0.0, 1.0), found.batch.bounds[i], here)
-        change = np.where(wrong[:, 0] > KEPT, 0.0, (value[:, 0] / found.value[i] - 1) * (-1 if problem.maximize else 1))
-        worse[i] = np.maximum(change.reshape(2, -1).max(axis=0), 0.0)
-    return worse
+    around = np.concatenate((np.zeros((1, len(moves))), np.diag(moves), -np.diag(moves)))
+    points = np.clip(found.points[:, None] + around, 0.0, 1.0)
+    rows = np.repeat(np.arange(len(points)), len(around))
+    batch = replace(found.batch.of(rows), layout=found.layout[rows], counts={}).unshifted(0)
+    score, slack = problem.slack(batch, points.reshape(len(rows), -1), 0.0)
+    kept = (slack >= -KEPT).all(axis=1).reshape(len(points), -1)
+    score = score.reshape(len(points), -1)
+    worse = np.where(kept, score - score[:, :1], 0.0)[:, 1:].reshape(len(points), 2, -1).max(axis=1)
+    return np.expm1(np.maximum(worse, 0.0)) if problem.positive else np.maximum(worse, 0.0)
 
 
 def described(study: Study, problem: Problem, found: Found, points: int = 0) -> xr.Dataset:
