@@ -32,13 +32,13 @@ MORE_IS_FASTER = (
     "scale_out_efficiency", "tp_overlap", "cp_overlap", "dp_overlap", "softmax_overlap", "library_efficiency",
 )  # fmt: skip
 LATENCIES = (
-    "launch_overhead", "tier_hop_latency", "ring_base_latency", "tree_base_latency", "ring_step_latency",
+    "step_gap", "launch_overhead", "tier_hop_latency", "ring_base_latency", "tree_base_latency", "ring_step_latency",
     "tree_step_latency", "network_ring_step_latency", "network_tree_step_latency", "in_switch_step_latency",
     "network_in_switch_step_latency", "tier_message_latency",
 )  # fmt: skip
-MORE_IS_SLOWER = (*LATENCIES, "optimizer_traffic", "gradient_size", "gradient_copy_size", "step_gap")
+MORE_IS_SLOWER = (*LATENCIES, "optimizer_traffic", "gradient_size", "gradient_copy_size")
 NETWORK = (
-    *LATENCIES[1:], "scale_up_bandwidth", "scale_out_bandwidth", "scale_up_efficiency", "scale_out_efficiency",
+    *LATENCIES[2:], "scale_up_bandwidth", "scale_out_bandwidth", "scale_up_efficiency", "scale_out_efficiency",
 )  # fmt: skip
 CALLS = [
     f"{g}_{c}"
