@@ -24,6 +24,7 @@ from perfgrid.engine.explain import index_of
 from perfgrid.engine.parameters import parameters_of
 from perfgrid.engine.plan import Plan
 from perfgrid.engine.registry import Registry
+from perfgrid.engine.resolver import resolve
 from perfgrid.engine.search import listed
 from perfgrid.engine.sensitivity import Sensitivity
 from perfgrid.engine.space import Space
@@ -68,7 +69,8 @@ def intervals(what: Study | xr.Dataset, points: Sequence[tuple[int, ...]], outpu
     catalog, space, count = setting.catalog, listed(setting.space, list(np.transpose(points))), len(points)
     entries_at = [setting.entries(index) for index in points]
     ranged = _ranged(catalog)
-    steps = _steps(setting, space, entries_at, [n for n in space.names() if ranged.get(_bare(n)) == "integer"])
+    read = resolve(setting.registry, (output,), space.names(), setting.choices, space.label_quantities()).leaves
+    steps = _steps(setting, space, entries_at, [n for n in read if ranged.get(_bare(n)) == "integer"])
     every = _stepped(space, count, steps)
     plan = Plan(setting.registry, every, (output,), setting.choices, small_points=len(every.axes[0]), constraints=False)
     parameters = parameters_of(plan, [n for n in plan.graph.leaves if ranged.get(_bare(n)) == "number"])

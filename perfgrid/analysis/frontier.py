@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import xarray as xr
 
+from perfgrid.analysis.best import lawful
 from perfgrid.engine.dataset import feasible
 from perfgrid.engine.errors import PerfgridError, nearest
 
@@ -55,4 +56,4 @@ def frontier(dataset: xr.Dataset, over: str | Sequence[str], maximize: Sequence[
     values = first.reshape(*shape, -1)[tuple(places.T)]
     order = np.lexsort((-values, *reversed(places[:, :-1].T)))
     points = {d: xr.DataArray(index[order, i], dims="design") for i, d in enumerate([*dims, *over])}
-    return dataset.isel({d: p for d, p in points.items() if d in dataset.dims})
+    return lawful(dataset.isel({d: p for d, p in points.items() if d in dataset.dims}))

@@ -134,7 +134,8 @@ def run(
         save(result, output, overwrite)
     winners, choice = None, loaded.file.best
     if choice is None and loaded.space.points <= FEW_POINTS:
-        fewest = min(loaded.outputs, key=lambda name: len(constraints_of(result, name)))
+        single = [name for name in loaded.outputs if not set(result[name].dims) & set(INNER.names)] or loaded.outputs
+        fewest = min(single, key=lambda name: len(constraints_of(result, name)))
         choice = Best(over=[], minimize=fewest)  # every point is shown that is feasible for any output
     if choice is not None and not streaming:
         at = {axis: loaded.label(axis, label) for axis, label in choice.at.items()}

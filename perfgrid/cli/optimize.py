@@ -173,7 +173,7 @@ def print_designs(found: xr.Dataset, rows: list[dict[str, Any]]) -> None:
         out.print(
             f"{unexplained} of {len(rows)} searches ended on a step of the model, where nothing is said to press."
         )
-    jumps = {name: max(row["jump"][name] for row in rows if row["feasible"]) for name in knobs}
+    jumps = {name: max((row["jump"][name] for row in rows if row["feasible"]), default=0.0) for name in knobs}
     if steep := {name: size for name, size in jumps.items() if size > JUMP}:
         told = ", ".join(f"{name} {size:.1%}" for name, size in sorted(steep.items(), key=lambda x: -x[1]))
         out.print(f"A step of the model is near: one percent of a quantity, either way, costs up to this much: {told}")

@@ -74,14 +74,17 @@ class Evaluation:
         self,
         plan: Plan,
         dtype: str = "float32",
-        tile_points: int = TILE_POINTS,
+        tile_points: int | Tiles = TILE_POINTS,
         progress: Progress | None = None,
     ):
-        """``dtype`` is that of the tile stage: float32, or float64 for an audit. PerfgridError for any other."""
+        """``dtype`` is that of the tile stage: float32, or float64 for an audit. PerfgridError for any other.
+
+        ``tile_points``: of a tile at most, or the tiles themselves, as a store was cut once.
+        """
         if dtype not in ("float32", "float64"):
             raise PerfgridError(f"precision of the grid must be float32 or float64, found {dtype!r}")
         self.plan, self.dtype, self.progress = plan, np.dtype(dtype), progress or (lambda *_: None)
-        self.tiles = Tiles.cut(plan.space.shape, tile_points)
+        self.tiles = tile_points if isinstance(tile_points, Tiles) else Tiles.cut(plan.space.shape, tile_points)
         self.seconds: dict[str, float] = {}
         self.quantities = dict(plan.quantities)
         self.wanted = set(plan.wanted)  # of these, a tile hands out what the tile stage makes

@@ -43,10 +43,10 @@ def optimize(
     layout; ``slack`` and ``shadow_price`` along ``constraint`` (the elasticity of the objective to loosening a limit),
     ``pull`` along ``knob`` (the same of the bound at which a quantity ends; both NaN where the search ended on a step
     of the model, with a residual above 0.01), ``kkt_residual``, ``feasible`` and what an infeasible design ``breaks``;
-    ``jump`` along ``knob``, the part by which the exact objective gets worse when that quantity moves by a percent;
-    ``trace`` along ``step``; as attributes the free quantities ``without_effect`` and the number of model evaluations,
-    every slope counted as one. Raises PerfgridError for unknown names, for quantities without bounds or derivative, and
-    where no design keeps the limits.
+    ``jump`` along ``knob``, the part by which the exact objective gets worse, beyond its slope, when that quantity
+    moves by a percent; ``trace`` along ``step``; as attributes the free quantities ``without_effect`` there and the
+    number of model evaluations, every slope counted as one. Raises PerfgridError for unknown names, for quantities
+    without bounds or derivative, and where no design keeps the limits.
     """
     problem = problem_of(study, minimize, maximize, over, subject_to, choose)
     groups = np.arange(problem.groups)
@@ -158,10 +158,10 @@ def broken(problem: Problem, found: Found) -> list[list[str]]:
 
 
 def jumps(problem: Problem, found: Found) -> np.ndarray:
-    """By what part the exact objective gets worse when one free quantity moves a percent either way [designs, knobs].
+    """By what part the exact objective gets worse, beyond its slope, when one quantity moves a percent either way.
 
-    The layout stays; moves that break a limit do not count. Much of it is a step of the model beside which a design
-    stands.
+    [designs, knobs]: steps of the model beside which a design stands. The layout stays; moves that break a limit do not
+    count; of a range that reaches zero a percent is one of the range.
     """
     moves = np.array([np.log(1.01) / k.span if k.logarithmic else 0.01 for k in problem.knobs.knobs])
     around = np.concatenate((np.zeros((1, len(moves))), np.diag(moves), -np.diag(moves)))
@@ -171,7 +171,8 @@ def jumps(problem: Problem, found: Found) -> np.ndarray:
     score, slack = problem.slack(batch, points.reshape(len(rows), -1), 0.0)
     kept = (slack >= -KEPT).all(axis=1).reshape(len(points), -1)
     score = score.reshape(len(points), -1)
-    worse = np.where(kept, score - score[:, :1], 0.0)[:, 1:].reshape(len(points), 2, -1).max(axis=1)
+    smooth = np.abs([m.answer[1] for m in found.minima]) * moves
+    worse = np.where(kept, score - score[:, :1], 0.0)[:, 1:].reshape(len(points), 2, -1).max(axis=1) - smooth
     return np.expm1(np.maximum(worse, 0.0)) if problem.positive else np.maximum(worse, 0.0)
 
 

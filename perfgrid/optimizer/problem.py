@@ -274,9 +274,14 @@ class Problem:
             free = {q: _dual(values[q]) for q in self.knobs.quantities if q in part.leaves}
             gathered = part.gathered(part.rows(group, layout[:, number]))
             numbers, margins, _ = part.single(free, gathered, {}, 0.0)
+            value = np.broadcast_to(value_of(numbers[part.objective]), (len(points),))
+            for i in np.flatnonzero(~np.isfinite(value)):
+                told[i].append(f"{prefix}{part.objective} is no number there")
             for limit in part.limits:
                 bound = bounds[:, self.limits.index(limit)]
                 value = np.broadcast_to(value_of(numbers[limit.quantity]), bound.shape)
+                for i in np.flatnonzero(~np.isfinite(value)):
+                    told[i].append(f"{prefix}{limit.quantity} is no number there")
                 for i in np.flatnonzero(np.asarray(self._slack(limit, bound, value)) < -KEPT):
                     missed = abs(value[i] - bound[i]) / max(abs(bound[i]), 1e-300)
                     told[i].append(f"{prefix}{limit.text.removeprefix(f'{part.name}.')} (missed by {missed:.1%})")

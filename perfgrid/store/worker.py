@@ -59,7 +59,7 @@ class Worker:
         self.plan = plan or self._restored(stored)
         self.regions = Regions.from_json(stored["regions"])
         enable_compilation_cache()
-        self.evaluation = Evaluation(self.plan, stored["dtype"], self.regions.tile_points, progress)
+        self.evaluation = Evaluation(self.plan, stored["dtype"], self.regions.tiles, progress)
         self.evaluation.progress = lambda *_: None  # tiles are counted when they are durable
         self.dims = {name: self.arrays.dims(name) for name in self.plan.wanted}
         self.tables = set(stored["tables"])

@@ -30,8 +30,11 @@ def reaching(study: Study, quantities: Iterable[str]) -> Study:
     if not lacking:
         return study
     found = asking(study, [*study.outputs, *lacking])
+    kept = {a.name: a.labels for a in study.space.axes}  # some labels may have been selected
+    axes = tuple(filtered(a, np.isin(a.labels, kept[a.name])) for a in found.space.axes)
     stated = {table: getattr(study.file, table) for table in ("best", "frontier")}
-    return replace(found, file=found.file.model_copy(update=stated))
+    file, space = found.file.model_copy(update=stated), Space(axes, found.space.constants)
+    return replace(found, file=file, space=space, source=study.source)
 
 
 def selected(study: Study, at: Mapping[str, Any] | None) -> Study:

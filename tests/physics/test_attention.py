@@ -196,11 +196,13 @@ def test_unfused_products_against_a_loop():
         assert found[key] == pytest.approx(time + 3e-6, rel=1e-12), key
 
 
-@pytest.mark.parametrize(("heads", "rate"), [(96.0, 312e12 * 0.869), (128.0, 19.5e12)])
-def test_heads_whose_rows_fill_no_whole_loads_are_multiplied_by_vector_units(heads, rate):
+@pytest.mark.parametrize(
+    ("heads", "needed", "rate"), [(96.0, True, 312e12 * 0.869), (128.0, True, 19.5e12), (128.0, False, 312e12 * 0.869)]
+)
+def test_heads_whose_rows_fill_no_whole_loads_are_multiplied_by_vector_units(heads, needed, rate):
     """BLOOM's 13824 wide candidate: heads of 144 numbers are 18 loads of 16 bytes, heads of 108 are 13.5."""
     q = design("megatron-22b", hidden_size=13824.0, heads=heads, kv_heads=heads, head_dim=13824 / heads, tp=4.0,
-               microbatch=2.0, flash_attention=False)  # fmt: skip
+               microbatch=2.0, flash_attention=False, core_needs_loads=needed)  # fmt: skip
     found = rows(np.sum(q["core_product_time"], axis=RESOURCE), "phase", "attention_kernel")["forward", "score"]
     time = loops.product_time(2048, 2048, int(13824 / heads), 2 * int(heads) // 4, A100, 2, 2, rate, 2.039e12 * 0.834)
     assert found == pytest.approx(time + 3e-6, rel=1e-12)

@@ -13,6 +13,7 @@ import xarray as xr
 
 import perfgrid as pg
 from perfgrid.analysis import violations
+from perfgrid.engine import tiles
 from perfgrid.engine.dataset import SPACE_ATTRIBUTE, formula_hash, space_text
 from perfgrid.engine.plan import Plan
 from perfgrid.run import global_attributes, restore
@@ -97,6 +98,26 @@ def test_every_interruption_is_resumed_bit_for_bit(whole, tmp_path):
     assert rounds > 5
     assert_same_stores(whole, path)
     assert not part_of(path).exists()
+
+
+def test_a_store_keeps_the_tiles_that_it_was_begun_with(whole, tmp_path, monkeypatch):
+    """Also where tiles are cut otherwise by now: regions and tiles must be the same."""
+    path, done = tmp_path / "s.zarr", []
+
+    def stop(phase, *_):
+        done.append(phase)
+        if done.count("evaluate") > 3:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(tiles, "CALLS", 1)
+        with pytest.raises(KeyboardInterrupt):
+            fill(path, progress=stop)
+    fill(path, resume=True)
+    with xr.open_dataset(whole) as expected, xr.open_dataset(path) as stored:
+        assert Opened(path).regions != Opened(whole).regions
+        assert_same_values(stored, expected)
+    assert not verify(path, study()).problems
 
 
 def test_errors_of_writing_are_sentences_and_lose_nothing(whole, tmp_path, monkeypatch):

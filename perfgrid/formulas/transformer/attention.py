@@ -116,18 +116,20 @@ def load_size():
 
 
 @formula(unit="1", source="nvidia2023matmul")
-def core_aligned(sequence_length, query_head_width, value_head_width, core_operand_size, load_size):
-    """1 where every row of the operands of the unfused products fills whole loads, else 0."""
+def core_aligned(sequence_length, query_head_width, value_head_width, core_operand_size, load_size, core_needs_loads):
+    """1 where every row of the operands of the unfused products fills whole loads, or need not, else 0."""
     rows = (sequence_length, query_head_width, value_head_width)
     loads = [row * core_operand_size / load_size for row in rows]
-    return xp.where(sum(xp.ceil(load) - load for load in loads) > 0, 0.0, 1.0)
+    ragged = sum(xp.ceil(load) - load for load in loads) > 0
+    return xp.where(core_needs_loads & ragged, 0.0, 1.0)
 
 
 @formula(unit="FLOP/s", source="nvidia2023matmul")
 def core_matrix_rate(core_aligned, unquantised_matrix_rate, vector_rate):
-    """Rate that large unfused products reach; batched products of rows that are not aligned run on the vector units.
+    """Rate that large unfused products reach: that of the vector units where the library needs aligned rows.
 
-    So it was with the library of 2022: heads of 108 numbers cost what the vector units need, not the matrix units.
+    So it was for BLOOM's runs of 2022 (an inference from their times: heads of 108 numbers cost what the vector units
+    need); libraries since use the matrix units for all rows.
     """
     return xp.where(core_aligned > 0, unquantised_matrix_rate, xp.minimum(vector_rate, unquantised_matrix_rate))
 
