@@ -45,7 +45,8 @@ for mask, color, label in ((legal & ~fits, "0.8", "exceeds memory"), (fits, None
             right.scatter(x[tp == value], utilization[tp == value], s=16, label=f"tp = {value:.0f}")
 right.axvline(80, color="0.4", linewidth=0.8, linestyle="--")
 right.set(xscale="log", xlabel="memory per device [GiB]", ylabel="model FLOPs utilisation", ylim=(0, None))
-right.legend(fontsize=8)
+right.set_ylim(top=1.15 * right.get_ylim()[1])
+right.legend(fontsize=8, loc="upper left", ncols=4)
 right.set_title(f"Every legal layout on {devices:,} x h100-sxm-80gb", fontsize=11)
 figure.suptitle(
     f"{model} on {devices:,} devices: {ds.step_time.size:,} designs of studies/quickstart.toml", fontsize=12

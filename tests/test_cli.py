@@ -32,6 +32,14 @@ def test_run_prints_best_designs_reasons_and_saves(monkeypatch, capsys, tmp_path
         assert ds.sizes["parallelism"] == 6
 
 
+def test_every_design_is_shown_though_an_output_does_not_vary(monkeypatch, capsys):
+    """Of the bill of materials memory costs the same with every formula of yield."""
+    status, out, err = run(monkeypatch, capsys, "run", ROOT / "studies" / "bill_of_materials.toml")
+    assert status == 0, err
+    rows = [line.split()[:2] for line in out.splitlines()[2:] if line.startswith(("negative_binomial", "harvested"))]
+    assert len(rows) == len({tuple(row) for row in rows}) == 16
+
+
 def test_run_as_json(monkeypatch, capsys, tmp_path):
     path = write(tmp_path, top='best = { over = "parallelism", minimize = "step_time" }')
     status, out, _ = run(monkeypatch, capsys, "run", path, "--json")

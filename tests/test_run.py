@@ -94,6 +94,19 @@ def test_best_without_axes_shows_every_point_and_masks_what_is_infeasible(result
     assert (none.tp_gather_algorithm == -1).all()
 
 
+def test_best_has_a_group_for_every_label_even_where_the_objective_is_the_same(result):
+    """Memory does not depend on bandwidths; the step time of the design chosen does."""
+    assert "hbm_bandwidth" not in result.memory_per_device.dims
+    best = pg.best(result, "parallelism", minimize="memory_per_device")
+    assert {"hbm_bandwidth", "scale_up_bandwidth"} <= set(best.found.dims)
+    assert set(best.step_time.dims) == set(best.found.dims)
+    place = {"model": 0, "device": 0, "topology": 0, "microbatch": 0, "recompute": -1, "hbm_bandwidth": 0}
+    one = best.isel({d: place.get(str(d), -1) for d in best.found.dims})
+    assert bool(one.found)
+    at = {str(d): one[d].item() for d in one.coords if d in result.step_time.dims}
+    assert float(one.step_time) == float(result.step_time.sel(at))
+
+
 def test_labels_of_small_numbers_are_told_apart():
     made = small.study(axes={**small.CONTENT["axes"], "launch_overhead": [1e-9, 5e-9]})
     best = pg.best(pg.evaluate(made), "parallelism", minimize="step_time", at={"launch_overhead": 5e-9})
