@@ -166,7 +166,7 @@ def test_steps_nearby_and_quantities_without_effect_are_told():
                         subject_to="budget_power < 3 W", starts=2)  # fmt: skip
     things = np.floor(found.budget_area.item() / 30e-6 * (1 + 1e-9))
     lost = (0.99 * found.budget_area.item() * 1e6 + 100) / (things - 1) / found.objective.item() - 1
-    assert found.jump.sel(knob="budget_area").item() == pytest.approx(lost, rel=0.05)
+    assert lost - 0.01 < found.jump.sel(knob="budget_area").item() < lost  # a percent of area alone is less than one
     assert found.jump.sel(knob="budget_power").item() == 0
     assert found.breaks.item() == ""
 
