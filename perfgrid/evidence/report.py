@@ -246,7 +246,7 @@ Every number below compares perfgrid with published measurements of real systems
 tables from the formulas and the catalog as they are, `perfgrid validate --explain ID` derives a single prediction.
 
 Constants of devices and fabrics come from data sheets, microbenchmarks of kernels and links, and counting: none is
-fitted to a training step. Of seven software stacks two to four constants are (see below); the tables are in-sample
+fitted to a training step. Of six software stacks two to four constants are (see below); the tables are in-sample
 for them. One comes from kernels: `softmax_overlap`, read off two of the `flashattn` rows of version 3 (head
 dimensions 64 and 128 at 16384 tokens). Which version's rates the attention of NeMo's recipes up to early 2025 reached
 is not documented: predictions take version 2, which the records of long sequences suggest, intervals span 2 and 3. How
