@@ -97,6 +97,8 @@ class Evaluation:
             value = self.small[name] if name in plan.wanted else self.small.pop(name)
             self._cast[name] = value if value.dtype == bool else value.astype(self.dtype)
         self.kernels = self._kernels()
+        again = [k for k in self.kernels if ROWS in self._tile_key(k.quantity)]  # evaluated for more than one tile
+        self._again = {given for k in again for given in k.inputs}
         self._compile()
 
     # -- small stage ----------------------------------------------------------------------------------------------
@@ -306,7 +308,7 @@ class Evaluation:
                 value = np.take(value, have.inverse[rows[axis]], axis=axis)
             else:
                 value = np.take(value, have.inverse[want.rows], axis=axis)
-        if not here and self.tiles.count > 1:  # the same for all tiles: a device array is handed over sooner
+        if not here and (name, key) in self._again:  # the same for all tiles: a device array is handed over sooner
             value = jax.tree.map(jnp.asarray, value)
         self._prepared[(name, key)] = (here, value)
         return value
