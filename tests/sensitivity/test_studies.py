@@ -211,7 +211,7 @@ def _seconds(study, name):
     ("wrt", "sentence"),
     [
         ("hbm_bandwith", "it is unknown; did you mean 'hbm_bandwidth'"),
-        ("tp", "it is a whole number; make it an axis, or let smooth derivatives take it as one"),
+        ("tp", "it is a whole number; make it an axis, or take smooth derivatives"),
         ("precision", "it is a choice, not a number"),
         ("model", "no output asked for rests on it"),
         ("step_time", "it is computed, not given"),
