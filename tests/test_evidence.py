@@ -114,7 +114,9 @@ def test_measurements_lie_in_the_intervals_as_often_as_they_say(found):
     fitted = json.loads(CALIBRATIONS.read_text(encoding="utf-8"))
     alone = held_out_coverage(found.predictions, fitted)
     assert 0.85 <= np.average([share for _, share in alone.values()], weights=[n for n, _ in alone.values()]) <= 0.97
-    assert min(share for _, share in alone.values()) >= 0.5  # six of eleven long sequences on NeMo
+    few = {source: share for source, (_, share) in alone.items() if share < 0.6}
+    assert set(few) <= {"nemo_longseq"}, few  # six of its eleven, 0.1 too fast: known, and told in the page
+    assert min(few.values(), default=1.0) >= 0.5
     (total,) = [g for g in found.totals() if g.name == "all training"]
     assert total.covered == np.mean([p.covered for p in steps])
     assert total.fitted_constants == 18

@@ -33,8 +33,7 @@ def limits(**values: int) -> ExitStack:
 @given(data=st.data())
 def test_winners_are_those_of_every_point(data):
     """Drawn sizes, axes, objectives, parts, cells, lists and numbers of winners."""
-    space = toys.space(*(data.draw(st.integers(1, 6)) for _ in range(3)))
-    space = space.permuted(tuple(data.draw(st.permutations(range(len(space.axes))))))
+    space = toys.drawn_space(data, 6)
     names = [axis.name for axis in space.axes]
     over = data.draw(st.lists(st.sampled_from(names), unique=True))
     maximize, count = data.draw(st.booleans()), data.draw(st.integers(1, 3))

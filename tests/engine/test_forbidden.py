@@ -34,8 +34,7 @@ def violated(space, rows, over):
 @given(data=st.data())
 def test_counts_are_those_of_the_whole_grid(data):
     """Drawn sizes, orders of axes, rows asked about, axes reduced, thresholds of the small stage and tiles."""
-    space = toys.space(*(data.draw(st.integers(1, 5)) for _ in range(3)))
-    space = space.permuted(tuple(data.draw(st.permutations(range(len(space.axes))))))
+    space = toys.drawn_space(data)
     names = [axis.name for axis in space.axes]
     over = data.draw(st.lists(st.sampled_from(names), unique=True))
     rows = {

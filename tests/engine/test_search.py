@@ -40,8 +40,7 @@ def test_winners_are_those_of_the_whole_grid(rows, data):
 
     With blocks of 8 rows these axes are too short for blocks, with 2 rows most have some.
     """
-    space = toys.space(*(data.draw(st.integers(1, 5)) for _ in range(3)))
-    space = space.permuted(tuple(data.draw(st.permutations(range(len(space.axes))))))
+    space = toys.drawn_space(data)
     names = [axis.name for axis in space.axes]
     over = data.draw(st.lists(st.sampled_from(names), unique=True))
     maximize = data.draw(st.booleans())

@@ -1,6 +1,7 @@
 """A toy subject: a factory of machines and orders, so that the engine is tested without any of the real physics."""
 
 import numpy as np
+from hypothesis import strategies as st
 
 from perfgrid.engine import InnerAxes, Registry, alternative, constraint, formula, xp
 from perfgrid.engine.space import Axis, Space
@@ -154,3 +155,9 @@ def space(product: int = 3, rate: int = 7, distance: int = 5) -> Space:
         ),
         {"machine_rate": 10.0, "orders": 12.0, "deadline": 9e4, "early_size": 3.0, "late_size": 2.0},
     )
+
+
+def drawn_space(data: st.DataObject, most: int = 5) -> Space:
+    """A space of drawn sizes with its axes in a drawn order."""
+    drawn = space(*(data.draw(st.integers(1, most)) for _ in range(3)))
+    return drawn.permuted(tuple(data.draw(st.permutations(range(len(drawn.axes))))))
