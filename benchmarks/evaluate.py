@@ -10,6 +10,7 @@ import time
 import jax
 import numpy as np
 
+from perfgrid.engine.calls import Kernel
 from perfgrid.engine.plan import Plan
 from perfgrid.engine.stages import Evaluation
 from perfgrid.study.study import load_study
@@ -56,9 +57,15 @@ def equations_once(plan: Plan) -> int:
     return count
 
 
+def equations(evaluation: Evaluation, kernel: Kernel) -> int:
+    """Array operations of a materialised quantity with all that is fused into it, as JAX counts them."""
+    shapes = [evaluation.input_shape(*i) for i in kernel.inputs]
+    return len(jax.make_jaxpr(lambda *given: kernel.values(given, kernel.shape))(*shapes).jaxpr.eqns)
+
+
 def evaluate_all(evaluation: Evaluation) -> float:
     """CPU-seconds of all tiles. Nothing is taken over from the run before, as the values of a tile that stays would."""
-    evaluation._places.clear()
+    evaluation.forget()
     start = time.process_time()
     for tile in evaluation.run():
         jax.block_until_ready(tile.values)
@@ -70,7 +77,7 @@ def temporaries(evaluation: Evaluation) -> dict[str, int]:
 
     A quotient or a gather that two expressions of one function read is such an array.
     """
-    found = {k.quantity.name: k.compiled.memory_analysis().temp_size_in_bytes for k in evaluation.kernels}
+    found = {call.name: call.compiled.memory_analysis().temp_size_in_bytes for call in evaluation.calls}
     return {name: size for name, size in found.items() if size > 2**20}
 
 
@@ -95,7 +102,7 @@ def measure(grid: str, exponent: int, outputs: str = "20", dtype: str = "float32
         cpu.append(evaluate_all(evaluation))
         wall.append(time.perf_counter() - wall_start)
     seconds = statistics.median(cpu)
-    written = sum(int(np.prod(k.shape)) * (1 if k.quantity.flag else size) for k in evaluation.kernels)
+    written = sum(int(np.prod(k.shape)) * k.dtype.itemsize for call in evaluation.calls for k in call.kept)
     return {
         "points": points,
         "outputs": len(plan.outputs),
@@ -128,7 +135,10 @@ def counts(plan: Plan, evaluation: Evaluation) -> dict:
             "on the grid": len(grid),
             "materialised": len(evaluation.kernels),
         },
-        "equations": {"once": equations_once(plan), "on the grid": sum(k.equations for k in evaluation.kernels)},
+        "equations": {
+            "once": equations_once(plan),
+            "on the grid": sum(equations(evaluation, k) for k in evaluation.kernels),
+        },
     }
 
 

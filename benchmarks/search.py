@@ -43,7 +43,7 @@ def forget(search: BestSearch) -> None:
     """Let a single tile be evaluated again."""
     for ready in (search.whole, *search.ready.values()):
         if ready is not None:
-            ready.evaluation._places.clear()
+            ready.evaluation.forget()
 
 
 def measure(grid: str, exponent: int, bounds: bool | None = None) -> dict:

@@ -74,7 +74,8 @@ def stream(
     with replacing(target) as temporary, netCDF4.Dataset(temporary, "w") as file:
         _define(file, template(plan))
         dims = {name: tuple(map(str, file[name].dimensions)) for name in plan.wanted}
-        for tile in evaluation.run() if evaluation.kernels else (Tile(n, (), {}) for n in range(regions.tiles.count)):
+        tiles = evaluation.run(lanes=None if memory is None else 1)  # `fitting_tile` counts one
+        for tile in tiles if evaluation.kernels else (Tile(n, (), {}) for n in range(regions.tiles.count)):
             for name in plan.wanted:
                 if regions.owns(tile.number, dims[name]):
                     value = block(evaluation, regions, tile, name, dims[name])

@@ -7,6 +7,7 @@ import jax
 import numpy as np
 import pytest
 
+from benchmarks.evaluate import equations
 from benchmarks.grids import GRIDS, plan_of, sized
 from benchmarks.search import search_of
 from perfgrid.engine.search import Blocks
@@ -33,7 +34,7 @@ def measured(request, tmp_path_factory):
 
 def per_point(evaluation):
     tile = np.prod(evaluation.tiles.shape)
-    work = sum(k.equations * np.prod(k.shape) for k in evaluation.kernels) / tile
+    work = sum(equations(evaluation, k) * np.prod(k.shape) for k in evaluation.kernels) / tile
     return work, sum(np.prod(k.shape) for k in evaluation.kernels) / tile
 
 
@@ -54,8 +55,10 @@ def test_no_compiled_function_keeps_an_array_of_its_tile(measured):
     """Such an array costs more than all else in the function: fresh memory in every tile, written and read again."""
     for evaluation in (measured[4], measured[5].evaluation):
         tile = np.prod(evaluation.tiles.shape) * 4
-        for kernel in evaluation.kernels:
-            assert kernel.compiled.memory_analysis().temp_size_in_bytes < tile / 4, kernel.quantity.name
+        for call in evaluation.calls:
+            arrays = len(call.kernels) if call.parts else 1  # of one part each, where a tile has parts
+            part = 4 * int(np.prod(call.parts.shape)) if call.parts else tile / 4
+            assert call.compiled.memory_analysis().temp_size_in_bytes < arrays * part, call.name
 
 
 def test_a_search_evaluates_every_tile_once_and_traces_once():
@@ -63,12 +66,12 @@ def test_a_search_evaluates_every_tile_once_and_traces_once():
     with mock.patch.object(Blocks, "minima", autospec=True, side_effect=Blocks.minima) as minima:
         search = search_of(study, tile_points=2**14).whole
         assert search is not None
-        runs = [k.compiled for k in search.evaluation.kernels]
+        runs = [c.compiled for c in search.evaluation.calls]
         with mock.patch.object(search.evaluation, "run", wraps=search.evaluation.run) as run:
             winners = search.winners()
     assert minima.call_count == run.call_count == 1
     assert winners.tiles == search.evaluation.tiles.count > 5
-    assert [k.compiled for k in search.evaluation.kernels] == runs
+    assert [c.compiled for c in search.evaluation.calls] == runs
 
 
 def test_what_stays_while_tiles_move_is_evaluated_once():
@@ -76,7 +79,7 @@ def test_what_stays_while_tiles_move_is_evaluated_once():
     search = search_of(sized("dense", 6), tile_points=2**17).whole
     assert search is not None
     evaluation = search.evaluation
-    calls = dict.fromkeys((k.quantity.name for k in evaluation.kernels), 0)
+    calls = dict.fromkeys((c.name for c in evaluation.calls), 0)
 
     def counted(name, compiled):
         def call(*arguments):
@@ -85,9 +88,9 @@ def test_what_stays_while_tiles_move_is_evaluated_once():
 
         return call
 
-    for kernel in evaluation.kernels:
-        kernel.compiled = counted(kernel.quantity.name, kernel.compiled)
-    for _ in evaluation.run():
+    for call in evaluation.calls:
+        call.compiled = counted(call.name, call.compiled)
+    for _ in evaluation.run(lanes=1):
         pass
     assert calls["search score"] == evaluation.tiles.count > 5
     assert calls["optimizer_time"] == 1

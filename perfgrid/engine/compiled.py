@@ -29,7 +29,10 @@ from .kept import digest, digest_of_sources, forget, keep, recall
 
 KIND, CODE, MOST_KEPT = "function-", "code-", 4000  # what leads to the code of a function, and this, some 20 kB each
 NEVER = 1e9  # seconds of compilation from which on JAX keeps a function
-OPTIONS = {"xla_cpu_prefer_vector_width": 512}  # whole vectors where the processor has them
+OPTIONS = {
+    "xla_cpu_prefer_vector_width": 512,  # whole vectors where the processor has them
+    "xla_disable_hlo_passes": "cse_barrier_expander",  # without barriers, quantities are computed for every reader
+}
 _SHORTEST = "jax_persistent_cache_min_compile_time_secs"
 _TURN = threading.RLock()
 _ROOT = __name__.partition(".")[0]
@@ -116,18 +119,14 @@ class Compiled:
                 self.around = surroundings()
                 self.key = digest(self.around, digest_of_sources())
 
-    def load(self, signature: str | None) -> tuple[Any, int] | None:
-        """A compiled function and its number of equations; None if no run has kept it."""
+    def load(self, signature: str | None) -> Any:
+        """A compiled function; None if no run has kept it."""
         if signature is None or not self.key:
             return None
         found = recall(self._link(signature), signature)
-        if not isinstance(found, tuple):
-            return None
-        name, equations = found
-        compiled = self._loaded(name)
-        return None if compiled is None else (compiled, equations)
+        return self._loaded(found) if isinstance(found, str) else None
 
-    def compile(self, lowered: Any, signature: str | None, equations: int) -> Any:
+    def compile(self, lowered: Any, signature: str | None) -> Any:
         """Compile a function and keep it under its signature.
 
         It may be there already under the text that it was lowered to, where other sources led to the same.
@@ -143,7 +142,7 @@ class Compiled:
                 return compiled
             with suppress(Exception):  # not every runtime can write its functions down
                 keep(name, self.around, serialize_executable.serialize(compiled))
-        keep(self._link(signature), signature, (name, equations))
+        keep(self._link(signature), signature, name)
         self.changed = True
         return compiled
 

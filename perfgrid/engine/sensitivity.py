@@ -16,7 +16,6 @@ from dataclasses import replace
 from functools import reduce
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 
 from .dual import Dual, value_of
@@ -79,6 +78,11 @@ class Sensitivity(Evaluation):
             if number and node.name in below and found & set(node.arguments):
                 found.add(node.name)
         return found
+
+    @staticmethod
+    def part_points() -> int | None:
+        """None: tangents of many parameters fill a cache anyway."""
+        return None
 
     # -- small stage ----------------------------------------------------------------------------------------------
 
@@ -242,20 +246,13 @@ class Sensitivity(Evaluation):
             found = reduce(operator.add, terms)
             return elasticity(behind(result.value), found) if relative else found
 
-        def total(*given: Any) -> Any:
-            gathered = []
-            for value, found in zip(given, takes, strict=True):
-                for axis, index in found:
-                    value = jnp.take(value, index, axis=axis, mode="clip")
-                gathered.append(value)
-            return chained(gathered)
-
         with np.errstate(all="ignore"):
             tried = chained([self._probe(*i) for i in inputs]) if elements else None
         if tried is None:
             return []
         label = self._entered(name, tried.shape[:-1], "elasticity of {}" if relative else "d {}")
-        return [self._made(label, inputs, takes, total, kernel.fused, repr((relative, self.sharpness)))]
+        how = repr((relative, self.sharpness))
+        return [self._made(label, inputs, takes, lambda *given: chained(given), kernel.fused, how)]
 
     def _probe(self, name: str, key: TileKey | None) -> np.ndarray:
         """Ones of size 2 along every axis on which an input lies, which show whether a result varies along it."""
@@ -284,17 +281,10 @@ class Sensitivity(Evaluation):
         *more: str,
     ) -> Kernel:
         quantity = self.quantities[label]
-        shape = (*self._tile_sizes(self._tile_key(quantity)), *quantity.inner)
-
-        def function(_buffer: Any, *given: Any) -> Any:
-            found = result(*given)
-            if found.dtype != self.dtype:
-                raise PerfgridError(f"the {label} is {found.dtype} on a {self.dtype} grid")
-            return jnp.broadcast_to(found, shape)
-
-        function.__name__ = label.replace(" ", "_")
+        key = self._tile_key(quantity)
+        shape = (*self._tile_sizes(key), *quantity.inner)
         signature = self._signature(quantity, shape, inputs, takes, fused, *more)
-        return Kernel(quantity, inputs, fused, function, shape, signature=signature)
+        return Kernel(quantity, key, inputs, takes, fused, result, shape, self.dtype, signature)
 
     # -- results --------------------------------------------------------------------------------------------------
 
@@ -302,11 +292,10 @@ class Sensitivity(Evaluation):
         """Make the next `run` about one chunk of the parameters; their names, alike ones together, by the last axis."""
         first = number * self.width
         for label, stack in self._stacks.items():
-            self._cast[label] = np.ascontiguousarray(stack[..., first : first + self.width])
-        self._prepared = {k: v for k, v in self._prepared.items() if k[0] not in self._stacks}
-        for kernel in self.kernels:
-            if kernel.quantity.name not in self.plan.quantities:
-                self._places.pop(kernel.quantity.name, None)
+            self.cast[label] = np.ascontiguousarray(stack[..., first : first + self.width])
+        for lane in self.lanes:
+            lane.prepared = {k: v for k, v in lane.prepared.items() if k[0] not in self._stacks}
+            lane.places = {n: place for n, place in lane.places.items() if n in self.plan.quantities}
         return self.stacked[first : first + self.width]
 
     def derivatives(self) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:

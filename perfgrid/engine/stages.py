@@ -11,7 +11,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any
 
@@ -19,10 +18,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from .calls import PART_POINTS, Call, Input, Kernel, Takes, calls_of
 from .compiled import Compiled, signature_of
 from .errors import PerfgridError
 from .kept import cache_folder
-from .namespace import xp
+from .lanes import Lane, Tile, in_turn, lanes_for
 from .plan import Plan, Quantity
 from .small import given_rows, small_values
 from .space import Key, Partition
@@ -30,29 +30,6 @@ from .tiles import ROWS, Rows, TileKey, Tiles
 
 TILE_POINTS = 2**22
 Progress = Callable[[str, int, int], None]  # ("compile" | "evaluate", done, total)
-
-
-@dataclass
-class Kernel:
-    """One materialised quantity of the tile stage: what it reads, what is fused into it, its compiled function."""
-
-    quantity: Quantity
-    inputs: list[tuple[str, TileKey | None]]  # (name, key it is brought to on the host; None: as it is)
-    fused: list[str]
-    function: Callable[..., Any]
-    shape: tuple[int, ...]
-    compiled: Any = None
-    equations: int = 0
-    signature: str | None = None  # of all that decides what is compiled; None where that cannot be told
-
-
-@dataclass
-class Tile:
-    """The values of one tile; they live until the next one is evaluated."""
-
-    number: int
-    rows: tuple[np.ndarray, ...]
-    values: dict[str, jax.Array]
 
 
 def enable_compilation_cache() -> None:
@@ -88,18 +65,22 @@ class Evaluation:
         self.seconds: dict[str, float] = {}
         self.quantities = dict(plan.quantities)
         self.wanted = set(plan.wanted)  # of these, a tile hands out what the tile stage makes
-        self._prepared: dict[tuple[str, TileKey], tuple[tuple[int, ...], np.ndarray]] = {}
-        self._buffers: dict[str, Any] = {}
-        self._places: dict[str, tuple[int, ...]] = {}  # where the tile lay for which a buffer was computed
+        self.lanes: list[Lane] = []
         self.small = self._evaluate_small()
-        self._cast: dict[str, np.ndarray] = {}  # what the grid reads of it
+        self.cast: dict[str, np.ndarray] = {}  # what the grid reads of it, in its precision
         for name in list(self.small):
             value = self.small[name] if name in plan.wanted else self.small.pop(name)
-            self._cast[name] = value if value.dtype == bool else value.astype(self.dtype)
+            self.cast[name] = value if value.dtype == bool else value.astype(self.dtype)
         self.kernels = self._kernels()
-        again = [k for k in self.kernels if ROWS in self._tile_key(k.quantity)]  # evaluated for more than one tile
-        self._again = {given for k in again for given in k.inputs}
+        self.calls = calls_of(self.kernels, self.wanted, self.tiles.axis, self.part_points())
+        again = [c for c in self.calls if ROWS in c.key]  # evaluated for more than one tile
+        self.again = {given for c in again for given in c.inputs}
         self._compile()
+
+    @staticmethod
+    def part_points() -> int | None:
+        """Points of a tile that are evaluated at once: on processors, whose caches hold few."""
+        return PART_POINTS if jax.default_backend() == "cpu" else None
 
     # -- small stage ----------------------------------------------------------------------------------------------
 
@@ -164,8 +145,8 @@ class Evaluation:
 
         visit(name)
         quantity, key = quantities[name], self._tile_key(quantities[name])
-        inputs: list[tuple[str, TileKey | None]] = []
-        takes: list[list[tuple[int, np.ndarray]]] = []
+        inputs: list[Input] = []
+        takes: list[Takes] = []
         for argument in dict.fromkeys(a for n in fused for a in nodes[n].arguments if a not in fused):
             own = self._tile_key(quantities[argument])
             target = self._host_key(quantities[argument], own, key) if quantities[argument].small else own
@@ -174,39 +155,28 @@ class Evaluation:
         shape = (*self._tile_sizes(key), *quantity.inner)
         dtype = np.dtype(bool) if quantity.flag else self.dtype
 
-        def function(_buffer: Any, *given: Any) -> Any:
-            made: dict[str, Any] = {}
-            for (argument, _), value, found in zip(inputs, given, takes, strict=True):
-                for axis, index in found:
-                    value = xp.take(value, index, axis=axis, mode="clip")
-                made[argument] = self._handed(argument, value)
+        def result(*given: Any) -> Any:
+            made = {argument: self._handed(argument, v) for (argument, _), v in zip(inputs, given, strict=True)}
             for current in fused:
-                result = nodes[current].function(*(made[a] for a in nodes[current].arguments))
-                result = self._number_of(current, result)
-                if result.dtype != bool and result.dtype != self.dtype:
+                found = nodes[current].function(*(made[a] for a in nodes[current].arguments))
+                found = self._number_of(current, found)
+                if found.dtype != bool and found.dtype != self.dtype:
                     raise PerfgridError(
-                        f"formula {current!r} returns {result.dtype} on a {self.dtype} grid; "
+                        f"formula {current!r} returns {found.dtype} on a {self.dtype} grid; "
                         "write constants as Python literals"
                     )
-                made[current] = result
-            return xp.broadcast_to(made[name], shape).astype(dtype)
+                made[current] = found
+            return made[name]
 
-        function.__name__ = name  # in profiles, and apart from its like in the compilation cache
-        return Kernel(
-            quantity,
-            inputs,
-            list(fused),
-            function,
-            shape,
-            signature=self._signature(quantity, shape, inputs, takes, fused),
-        )
+        signature = self._signature(quantity, shape, inputs, takes, fused)
+        return Kernel(quantity, key, inputs, takes, list(fused), result, shape, dtype, signature)
 
     def _signature(
         self,
         quantity: Quantity,
         shape: tuple[int, ...],
-        inputs: Collection[tuple[str, TileKey | None]],
-        takes: Collection[list[tuple[int, np.ndarray]]],
+        inputs: Collection[Input],
+        takes: Collection[Takes],
         fused: Collection[str],
         *more: str,
     ) -> str | None:
@@ -216,7 +186,7 @@ class Evaluation:
         nodes = self.plan.graph.nodes
         wiring: list[str | bytes] = [quantity.name, "flag" if quantity.flag else str(self.dtype), repr(shape), *more]
         for (argument, target), found in zip(inputs, takes, strict=True):
-            given = self._input_shape(argument, target)
+            given = self.input_shape(argument, target)
             wiring += [argument, repr(given.shape), str(given.dtype)]
             wiring += [part for axis, index in found for part in (f"take {axis}", index.tobytes())]
         wiring += [text for current in fused for text in (current, repr(nodes[current].arguments))]
@@ -230,8 +200,8 @@ class Evaluation:
         return own
 
     @staticmethod
-    def _takes(source: TileKey, target: TileKey) -> list[tuple[int, np.ndarray]]:
-        takes = []
+    def _takes(source: TileKey, target: TileKey) -> Takes:
+        takes: Takes = []
         for axis, (have, want) in enumerate(zip(source, target, strict=True)):
             if isinstance(have, Partition) and have is not want:
                 assert isinstance(want, Partition)
@@ -252,100 +222,81 @@ class Evaluation:
         """What it makes of what a formula returned."""
         return jnp.asarray(result)
 
-    def _input_shape(self, name: str, key: TileKey | None) -> Any:
+    def input_shape(self, name: str, key: TileKey | None) -> Any:
+        """Shape and precision of an input of a kernel in one tile."""
         quantity = self.quantities[name]
         sizes = self._tile_sizes(self._tile_key(quantity) if key is None else key)
         kind = bool if quantity.flag else self.dtype
         return self._number(name, lambda: jax.ShapeDtypeStruct(sizes + quantity.inner, kind))
 
     def _compile(self) -> None:
-        """Compile every kernel for the one tile shape; JAX's own cache is left those that no signature tells apart."""
+        """Compile every call for the one tile shape; JAX's own cache is left those that no signature tells apart."""
         start = time.perf_counter()
+        signatures = {id(c): c.signature for c in self.calls}
         with ThreadPoolExecutor(max_workers=2) as pool, jax.enable_x64(self.dtype == np.float64):
             for known in (True, False):
-                kernels = [k for k in self.kernels if (k.signature is not None) == known]
-                if kernels:
+                calls = [c for c in self.calls if (signatures[id(c)] is not None) == known]
+                if calls:
                     with Compiled(alone=known) as kept:
-                        self._compiled(kernels, kept, pool)
+                        self._compiled(calls, signatures, kept, pool)
         self.seconds["compile"] = time.perf_counter() - start
 
-    def _compiled(self, kernels: Collection[Kernel], kept: Compiled, pool: ThreadPoolExecutor) -> None:
-        """Load or compile some kernels (XLA releases the interpreter lock, so two at a time)."""
+    def _compiled(
+        self, calls: Collection[Call], signatures: dict[int, str | None], kept: Compiled, pool: ThreadPoolExecutor
+    ) -> None:
+        """Load or compile some calls (XLA releases the interpreter lock, so two at a time)."""
 
-        def lower(kernel: Kernel) -> Any:
-            kind = bool if kernel.quantity.flag else self.dtype
-            buffer = self._number(kernel.quantity.name, lambda: jax.ShapeDtypeStruct(kernel.shape, kind))
-            given = [self._input_shape(*i) for i in kernel.inputs]
-            traced = jax.jit(kernel.function, donate_argnums=0, keep_unused=True).trace(buffer, *given)
-            kernel.equations = len(traced.jaxpr.jaxpr.eqns)
-            return traced.lower()
+        def lower(call: Call) -> Any:
+            buffers = [self.buffer(k, jax.ShapeDtypeStruct) for k in call.kept]
+            given = [self.input_shape(*i) for i in call.inputs]
 
-        def compiled(kernel: Kernel, lowered: Any) -> None:
+            def function(buffers: list[Any], given: list[Any]) -> list[Any]:
+                return call.function(buffers, given)
+
+            function.__name__ = call.name  # in profiles, and apart from its like in the compilation cache
+            return jax.jit(function, donate_argnums=0, keep_unused=True).lower(buffers, given)
+
+        def compiled(call: Call, lowered: Any) -> None:
             with jax.enable_x64(self.dtype == np.float64):
-                kernel.compiled = kept.compile(lowered, kernel.signature, kernel.equations)
+                call.compiled = kept.compile(lowered, signatures[id(call)])
 
         waiting = []
-        for kernel in kernels:
-            if (found := kept.load(kernel.signature)) is not None:
-                kernel.compiled, kernel.equations = found
-            else:
-                waiting.append(pool.submit(compiled, kernel, lower(kernel)))
+        for call in calls:
+            call.compiled = kept.load(signatures[id(call)])
+            if call.compiled is None:
+                waiting.append(pool.submit(compiled, call, lower(call)))
         for done, future in enumerate(waiting, 1):
             future.result()
             self.progress("compile", done, len(waiting))
 
-    def _hand_over(self, name: str, key: TileKey, rows: tuple[np.ndarray, ...], place: tuple[int, ...]) -> Any:
-        """A small quantity for one tile; kept while the tiles do not move along its axes."""
-        here = tuple(p for p, k in zip(place, key, strict=False) if k is ROWS)
-        known = self._prepared.get((name, key))
-        if known is not None and known[0] == here:
-            return known[1]
-        value = self._cast[name]
-        for axis, (have, want) in enumerate(zip(self.quantities[name].key, key, strict=True)):
-            if have is None or have is want:
-                continue
-            if not isinstance(want, Partition):
-                value = np.take(value, have.inverse[rows[axis]], axis=axis)
-            else:
-                value = np.take(value, have.inverse[want.rows], axis=axis)
-        if not here and (name, key) in self._again:  # the same for all tiles: a device array is handed over sooner
-            value = jax.tree.map(jnp.asarray, value)
-        self._prepared[(name, key)] = (here, value)
-        return value
+    def buffer(self, kernel: Kernel, make: Callable[..., Any]) -> Any:
+        """What stands for the values of a kernel in a tile, made by a function of shape and precision."""
+        return self._number(kernel.quantity.name, lambda: make(kernel.shape, kernel.dtype))
 
-    def run(self, numbers: Collection[int] | None = None) -> Iterator[Tile]:
-        """Evaluate tile after tile, or some. The next tile overwrites what this one holds: reduce or copy it."""
+    def run(self, numbers: Collection[int] | None = None, lanes: int | None = None) -> Iterator[Tile]:
+        """Evaluate tile after tile, or some. What is asked for next overwrites this one: reduce or copy it.
+
+        ``lanes``: how many at once; by default as many as there are processors.
+        """
         if not self.kernels:
             return
-        count, start = self.tiles.count, time.perf_counter()
-        for number in range(count) if numbers is None else sorted(numbers):
-            rows = self.tiles.at(number)
-            buffers, place = self._buffers, tuple(int(r[0]) for r in rows)
-            values: dict[str, Any] = {}
-            with jax.enable_x64(self.dtype == np.float64):
-                for kernel in self.kernels:
-                    name = kernel.quantity.name
-                    here = tuple(p for p, k in zip(place, kernel.quantity.key, strict=False) if k is not None)
-                    if name in buffers and self._places.get(name) == here:
-                        values[name] = buffers.pop(name)  # the tile moved along axes that it does not depend on
-                        continue
-                    self._places[name] = here
-                    given = [
-                        values[n] if key is None else self._hand_over(n, key, rows, place) for n, key in kernel.inputs
-                    ]
-                    buffer = buffers.pop(name, None)
-                    if buffer is None:
-                        kind = bool if kernel.quantity.flag else self.dtype
-                        buffer = self._number(name, lambda: jnp.zeros(kernel.shape, kind))  # noqa: B023
-                    values[name] = kernel.compiled(buffer, *given)
-            self._buffers = values
-            yield Tile(number, rows, {n: v for n, v in values.items() if n in self.wanted})
-            self.progress("evaluate", number + 1, count)
+        start, todo = time.perf_counter(), range(self.tiles.count) if numbers is None else sorted(numbers)
+        points = int(np.prod(self.tiles.shape, dtype=np.int64))
+        lanes = lanes_for(points, len(todo)) if lanes is None else lanes
+        self.lanes += [Lane(self) for _ in range(lanes - len(self.lanes))]
+        for tile in in_turn(self.lanes[:lanes], todo):
+            yield tile
+            self.progress("evaluate", tile.number + 1, self.tiles.count)
         self.seconds["evaluate"] = time.perf_counter() - start
 
+    def forget(self) -> None:
+        """Take nothing over from the last tiles."""
+        for lane in self.lanes:
+            lane.places.clear()
+
     def release(self) -> None:
-        """Give back the memory of the last tile."""
-        self._buffers, self._places = {}, {}
+        """Give back the memory of the last tiles."""
+        self.lanes = []
 
     # -- results --------------------------------------------------------------------------------------------------
 

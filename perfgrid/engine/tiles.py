@@ -20,18 +20,18 @@ ROWS = Rows()
 TileKey = tuple["Partition | Rows | None", ...]
 
 
-def _chunk(rows: int, inside: int, most: int) -> int:
+def _chunk(rows: int, inside: int, most: int, calls: int) -> int:
     """The chunk of at most ``most`` rows, of ``inside`` points each, that takes least: calls, and rows repeated.
 
     The least of all, so that cutting again into tiles of so many points finds the same.
     """
 
     def taken(chunk: int) -> int:
-        return -(-rows // chunk) * (chunk * inside + CALLS)
+        return -(-rows // chunk) * (chunk * inside + calls)
 
     count = -(-rows // most)
     best = -(-rows // count)
-    while rows * inside + count * CALLS < taken(best):  # what so many chunks take at least
+    while rows * inside + count * calls < taken(best):  # what so many chunks take at least
         best = min(best, -(-rows // count), key=taken)
         count += 1
     return best
@@ -46,14 +46,17 @@ class Tiles:
     chunk: int
 
     @classmethod
-    def cut(cls, sizes: tuple[int, ...], points: int) -> Tiles:
-        """Tiles of at most ``points`` points (at least one row of the last axis), few and with few repeated rows."""
+    def cut(cls, sizes: tuple[int, ...], points: int, calls: int = CALLS) -> Tiles:
+        """Tiles of at most ``points`` points (at least one row of the last axis), few and with few repeated rows.
+
+        ``calls``: points that are evaluated in the time that a tile takes whatever its size.
+        """
         if int(np.prod(sizes, dtype=np.int64)) <= points:
             return cls(sizes, -1, 1)
         for axis, rows in enumerate(sizes):
             inside = int(np.prod(sizes[axis + 1 :], dtype=np.int64))
             if inside <= points or axis == len(sizes) - 1:
-                return cls(sizes, axis, _chunk(rows, inside, max(1, min(rows, points // inside))))
+                return cls(sizes, axis, _chunk(rows, inside, max(1, min(rows, points // inside)), calls))
         return cls(sizes, -1, 1)
 
     @property
