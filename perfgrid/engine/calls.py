@@ -115,7 +115,7 @@ class Call:
                     values[key] = _rows_of_part(given[self.inputs.index(i)], takes, starts, self.parts)
                 rows.append(values[key])
             shape = (*map(min, sizes, kernel.shape), *kernel.shape[len(sizes) :])
-            at = [*starts, *(0,) * (len(shape) - len(starts))]
+            at = [*starts, *(np.int32(0),) * (len(shape) - len(starts))]
             value = kernel.values(rows, shape, cut)
             if name in found:
                 found[name] = jax.tree.map(lambda b, v: lax.dynamic_update_slice(b, v, at), found[name], value)  # noqa: B023
@@ -131,6 +131,7 @@ class Call:
 def _starts(parts: Tiles, number: Any) -> list[Any]:
     """The first row of a part along each axis of a tile."""
     starts: list[Any] = [np.int32(0)] * len(parts.sizes)
+    number = lax.convert_element_type(number, np.int32)  # 64 bits in a grid of float64
     for axis in range(parts.axis, -1, -1):
         rows = parts.chunk if axis == parts.axis else 1
         count = -(-parts.sizes[axis] // rows)

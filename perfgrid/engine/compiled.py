@@ -29,10 +29,8 @@ from .kept import digest, digest_of_sources, forget, keep, recall
 
 KIND, CODE, MOST_KEPT = "function-", "code-", 4000  # what leads to the code of a function, and this, some 20 kB each
 NEVER = 1e9  # seconds of compilation from which on JAX keeps a function
-OPTIONS = {
-    "xla_cpu_prefer_vector_width": 512,  # whole vectors where the processor has them
-    "xla_disable_hlo_passes": "cse_barrier_expander",  # without barriers, quantities are computed for every reader
-}
+OPTIONS = {"xla_cpu_prefer_vector_width": 512}  # whole vectors where the processor has them
+BARRIERS = {"xla_disable_hlo_passes": "cse_barrier_expander"}  # which drops them: what they keep is computed again
 _SHORTEST = "jax_persistent_cache_min_compile_time_secs"
 _TURN = threading.RLock()
 _ROOT = __name__.partition(".")[0]
@@ -95,7 +93,7 @@ def surroundings() -> str:
     versions = (jax.__version__, jaxlib.version.__version__, np.__version__, device.client.platform_version)
     flags = [os.environ.get(name) for name in ("XLA_FLAGS", "LIBTPU_INIT_ARGS")]
     machine = (device.device_kind, str(len(jax.local_devices())), _processor())
-    return digest(*versions, *machine, repr(settings), repr(flags), repr(OPTIONS))
+    return digest(*versions, *machine, repr(settings), repr(flags), repr((OPTIONS, BARRIERS)))
 
 
 @cache
@@ -126,18 +124,18 @@ class Compiled:
         found = recall(self._link(signature), signature)
         return self._loaded(found) if isinstance(found, str) else None
 
-    def compile(self, lowered: Any, signature: str | None) -> Any:
-        """Compile a function and keep it under its signature.
+    def compile(self, lowered: Any, signature: str | None, barriers: bool = False) -> Any:
+        """Compile a function and keep it under its signature. ``barriers``: those in it hold to the end.
 
         It may be there already under the text that it was lowered to, where other sources led to the same.
         """
         if signature is None or not self.key:
-            return lowered.compile(OPTIONS)
+            return _compiled(lowered, barriers)
         name = CODE + digest(self.around, lowered.as_text())[:32]
         compiled = self._loaded(name)
         if compiled is None:
             before = _READ.number
-            compiled = lowered.compile(OPTIONS)
+            compiled = _compiled(lowered, barriers)
             if _READ.number != before:  # what was read from JAX's cache cannot be written again
                 return compiled
             with suppress(Exception):  # not every runtime can write its functions down
@@ -168,6 +166,13 @@ class Compiled:
         if self.changed:
             forget(KIND, MOST_KEPT)
             forget(CODE, MOST_KEPT)
+
+
+def _compiled(lowered: Any, barriers: bool) -> Any:
+    if barriers:
+        with suppress(jax.errors.JaxRuntimeError):  # loops over next to nothing, for which XLA cannot keep barriers
+            return lowered.compile(OPTIONS | BARRIERS)
+    return lowered.compile(OPTIONS)
 
 
 class _Read(threading.local):

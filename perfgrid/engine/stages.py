@@ -1,9 +1,8 @@
-"""The evaluation of a plan: small quantities once in NumPy, then tile by tile one compiled function per large one.
+"""The evaluation of a plan: small quantities once in NumPy, then what is larger tile by tile in compiled functions.
 
-A quantity of the tile stage is materialised by a compiled function of its own if it is wanted, if two materialised
-quantities read it, or if it is smaller than its reader (so that it is not computed again for every reader's point);
-everything else is fused into its one reader. One function for everything would make XLA repeat shared producers in each
-output. The buffers of one tile are donated to the next, which spares the page faults of fresh memory.
+A quantity of the tile stage is materialised if it is wanted, if two materialised quantities read it, or if it is
+smaller than its reader (so that it is not computed again for every reader's point); everything else is fused into its
+one reader. The buffers of one tile are donated to the next, which spares the page faults of fresh memory.
 """
 
 from __future__ import annotations
@@ -258,7 +257,7 @@ class Evaluation:
 
         def compiled(call: Call, lowered: Any) -> None:
             with jax.enable_x64(self.dtype == np.float64):
-                call.compiled = kept.compile(lowered, signatures[id(call)])
+                call.compiled = kept.compile(lowered, signatures[id(call)], call.parts is not None)
 
         waiting = []
         for call in calls:

@@ -12,7 +12,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from perfgrid.engine import candidates as module
-from perfgrid.engine import formula, xp
+from perfgrid.engine import formula, stages, xp
 from perfgrid.engine.candidates import BestSearch
 from perfgrid.engine.interval import Interval, NoBounds
 from perfgrid.engine.registry import Registry
@@ -32,7 +32,7 @@ def limits(**values: int) -> ExitStack:
 @settings(max_examples=5, deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate])
 @given(data=st.data())
 def test_winners_are_those_of_every_point(data):
-    """Drawn sizes, axes, objectives, parts, cells, lists and numbers of winners."""
+    """Drawn sizes, axes, objectives, parts of axes and tiles, cells, lists and numbers of winners."""
     space = toys.drawn_space(data, 6)
     names = [axis.name for axis in space.axes]
     over = data.draw(st.lists(st.sampled_from(names), unique=True))
@@ -45,7 +45,8 @@ def test_winners_are_those_of_every_point(data):
         parts = (axis.name, np.unique(drawn, return_inverse=True)[1])
     small = data.draw(st.sampled_from([0, 20, 60]))
     bounded, listed = data.draw(st.sampled_from([0, 10**9])), data.draw(st.sampled_from([20, 10**6]))
-    with limits(BOUND_FROM=bounded, LISTED_ROWS=listed, CELLS=data.draw(st.integers(2, 5))):
+    part = mock.patch.object(stages, "PART_POINTS", data.draw(st.sampled_from([2**17, 200, 10])))
+    with part, limits(BOUND_FROM=bounded, LISTED_ROWS=listed, CELLS=data.draw(st.integers(2, 5))):
         search = BestSearch(REGISTRY, space, objective, over, maximize, parts, None, "float64", small_points=small)
         found = search.winners(count)
     counts = search.counts

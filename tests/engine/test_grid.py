@@ -1,11 +1,13 @@
 """The grid equals a replay of the same formulas point by point, however it is ordered, staged and tiled."""
 
+from unittest import mock
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from perfgrid.engine import replay, resolve
+from perfgrid.engine import replay, resolve, stages
 from perfgrid.engine.plan import Plan
 from perfgrid.engine.space import Axis, Space
 from perfgrid.engine.stages import Evaluation
@@ -22,9 +24,10 @@ def random_points(space: Space, count: int, seed: int = 0):
 
 
 def assert_equals_replay(registry, space, outputs, dtype, count=20, **options):
-    tile_points = options.pop("tile_points", 2**21)
+    tile_points, part_points = options.pop("tile_points", 2**21), options.pop("part_points", stages.PART_POINTS)
     plan = Plan(registry, space, outputs, **options)
-    results = Evaluation(plan, dtype, tile_points).collect()
+    with mock.patch.object(stages, "PART_POINTS", part_points):
+        results = Evaluation(plan, dtype, tile_points).collect()
     graph = resolve(registry, plan.wanted, space.names(), plan.choices, space.label_quantities())
     for index in random_points(space, count):
         values = replay(graph, {name: space.at(name, index) for name in graph.leaves})
@@ -42,19 +45,22 @@ def assert_equals_replay(registry, space, outputs, dtype, count=20, **options):
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize(
-    ("small_points", "tile_points"), [(None, 2**21), (0, 2**21), (0, 700), (40, 61), (2000, 4000), (0, 1)]
-)
-def test_grid_equals_replay(dtype, small_points, tile_points):
+    ("small_points", "tile_points", "part_points"),
+    [
+        (None, 2**21, 2**17), (0, 2**21, 2**17), (0, 700, 2**17), (40, 61, 2**17), (2000, 4000, 2**17), (0, 1, 2**17),
+        (0, 2**21, 300), (0, 900, 100), (0, 2**21, 1), (40, 2000, 50),
+    ],
+)  # fmt: skip
+def test_grid_equals_replay(dtype, small_points, tile_points, part_points):
     space = toys.space(product=2, rate=3, distance=2) if tile_points < 100 else toys.space()
-    assert_equals_replay(
-        toys.registry(), space, toys.OUTPUTS, dtype, small_points=small_points, tile_points=tile_points
-    )
+    how = {"small_points": small_points, "tile_points": tile_points, "part_points": part_points}
+    assert_equals_replay(toys.registry(), space, toys.OUTPUTS, dtype, **how)
 
 
 @settings(max_examples=12, deadline=None)
 @given(data=st.data())
 def test_randomly_drawn_studies(data):
-    """Random sizes, axes orders, outputs, thresholds and tiles."""
+    """Random sizes, axes orders, outputs, thresholds, tiles and parts of tiles."""
     space = toys.space(*(data.draw(st.integers(1, 6)) for _ in range(3)))
     order = data.draw(st.permutations(range(len(space.axes))))
     outputs = data.draw(st.lists(st.sampled_from(toys.OUTPUTS), min_size=1, unique=True))
@@ -66,8 +72,36 @@ def test_randomly_drawn_studies(data):
         count=6,
         small_points=data.draw(st.sampled_from([None, 0, 30, 10**6])),
         tile_points=data.draw(st.sampled_from([50, 1000, 2**21])),
+        part_points=data.draw(st.sampled_from([2**17, 500, 60, 7])),
         choices=data.draw(st.sampled_from([{}, {"transport": "rail"}])) if "transport_choice" not in outputs else {},
     )
+
+
+def tiles_of(evaluation, **how):
+    return [(t.number, {n: np.array(v) for n, v in t.values.items()}) for t in evaluation.run(**how)]
+
+
+def test_tiles_evaluated_at_once_are_those_evaluated_in_turn():
+    """In the same order and to the last bit, also after a run that was broken off."""
+    plan = Plan(toys.registry(), toys.space(), toys.OUTPUTS, small_points=0)
+    with mock.patch.object(stages, "PART_POINTS", 100):
+        evaluation = Evaluation(plan, "float32", 300)
+    assert any(call.parts for call in evaluation.calls)
+    assert evaluation.tiles.count > 7
+    alone = tiles_of(evaluation, lanes=1)
+    next(evaluation.run(lanes=3))
+    for found in (tiles_of(evaluation, lanes=3), tiles_of(evaluation)):
+        assert [number for number, _ in found] == [number for number, _ in alone] == list(range(len(alone)))
+        for (_, mine), (_, expected) in zip(found, alone, strict=True):
+            assert all(np.array_equal(mine[n], expected[n], equal_nan=True) for n in expected)
+    assert [number for number, _ in tiles_of(evaluation, numbers={5, 2, 3}, lanes=2)] == [2, 3, 5]
+
+
+def test_an_error_in_a_lane_reaches_the_caller():
+    evaluation = Evaluation(Plan(toys.registry(), toys.space(), toys.OUTPUTS, small_points=0), "float32", 300)
+    evaluation.calls[-1].compiled = mock.Mock(side_effect=RuntimeError("no memory"))
+    with pytest.raises(RuntimeError, match="no memory"):
+        tiles_of(evaluation, lanes=2)
 
 
 def test_axes_order_and_tiles_change_nothing():
