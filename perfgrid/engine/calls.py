@@ -6,7 +6,7 @@ what it computes is read again from there, and of a tile only what is wanted is 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -42,12 +42,12 @@ class Kernel:
     dtype: np.dtype[Any]
     signature: str | None = None  # of all that decides what is compiled; None where that cannot be told
 
-    def values(self, given: Sequence[Any], shape: tuple[int, ...], cut: int = -1) -> Any:
-        """Its values in an array of some shape, from inputs that lie on the right rows up to axis ``cut``."""
+    def values(self, given: Sequence[Any], shape: tuple[int, ...], cut: Collection[int] = ()) -> Any:
+        """Its values in an array of some shape, from inputs that are on the right rows along the axes ``cut``."""
         rows = []
         for value, takes in zip(given, self.takes, strict=True):
             for axis, index in takes:
-                if axis > cut:
+                if axis not in cut:
                     value = xp.take(value, index, axis=axis, mode="clip")
             rows.append(value)
         found = self.result(*rows)
@@ -103,7 +103,8 @@ class Call:
         again from where it was written: an array of its own beside it would be written twice.
         """
         assert self.parts is not None
-        starts, sizes, cut = _starts(self.parts, number), self.parts.shape, self.parts.axis
+        starts, sizes = _starts(self.parts, number), self.parts.shape
+        cut = [axis for axis, (part, tile) in enumerate(zip(sizes, self.parts.sizes, strict=True)) if part < tile]
         read = {name for k in self.kernels for name, _ in k.inputs}
         found = dict(zip((k.quantity.name for k in self.kept), buffers, strict=True))
         values: dict[Input | str, Any] = {}
@@ -112,7 +113,7 @@ class Call:
             for i, takes in zip(kernel.inputs, kernel.takes, strict=True):
                 key = i if i in self.inputs else i[0]
                 if key not in values:
-                    values[key] = _rows_of_part(given[self.inputs.index(i)], takes, starts, self.parts)
+                    values[key] = _rows_of_part(given[self.inputs.index(i)], dict(takes), starts, sizes, cut)
                 rows.append(values[key])
             shape = (*map(min, sizes, kernel.shape), *kernel.shape[len(sizes) :])
             at = [*starts, *(np.int32(0),) * (len(shape) - len(starts))]
@@ -141,16 +142,17 @@ def _starts(parts: Tiles, number: Any) -> list[Any]:
     return starts
 
 
-def _rows_of_part(value: Any, takes: Takes, starts: Sequence[Any], parts: Tiles) -> Any:
-    """The rows of an input that a part reads, along the axes that parts cut."""
-    taken, lengths = dict(takes), parts.shape
+def _rows_of_part(
+    value: Any, taken: Mapping[int, np.ndarray], starts: Sequence[Any], sizes: Sequence[int], cut: Collection[int]
+) -> Any:
+    """The rows of an input that a part reads along the axes that parts cut."""
 
     def rows(array: Any) -> Any:
         begin, size = [np.int32(0)] * array.ndim, list(array.shape)
-        for axis, start in enumerate(starts):
-            if array.shape[axis] > 1 and lengths[axis] < parts.sizes[axis]:
-                begin[axis] = jnp.asarray(taken[axis])[start] if axis in taken else start
-                size[axis] = lengths[axis]
+        for axis in cut:
+            if array.shape[axis] > 1:
+                begin[axis] = jnp.asarray(taken[axis])[starts[axis]] if axis in taken else starts[axis]
+                size[axis] = sizes[axis]
         return lax.dynamic_slice(array, begin, size)
 
     return jax.tree.map(rows, value)
