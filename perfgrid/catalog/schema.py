@@ -122,7 +122,8 @@ class Variable(BaseModel):
 class Detail:
     """What else an entry says of one value: its range, year, how it is known, a remark, and what it goes with.
 
-    ``calibration``: the entries that share a calibrated value, joined by +; ``correlation``: of its logarithm with those of other values of the entry, of constants calibrated together.
+    ``calibration``: the entries that share a calibrated value, joined by +. ``correlation``: of its logarithm with
+    those of other values of the entry, of constants calibrated together.
     """
 
     low: float | None = None

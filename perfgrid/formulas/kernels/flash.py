@@ -214,7 +214,8 @@ def flash_compute_time(
     """
     products = xp.maximum(flash_arithmetic_time, flash_shared_memory_time)
     hidden = xp.where(flash_algorithm >= 3, softmax_overlap, 0.0) * only("phase", "forward")
-    return flash_slowdown * side_by_side(products, flash_pointwise_time, hidden) / (flash_efficiency * attention_balance)
+    counted = side_by_side(products, flash_pointwise_time, hidden) / attention_balance
+    return flash_slowdown * counted / flash_efficiency
 
 
 # ---- traffic --------------------------------------------------------------------------------------------------------
