@@ -6,7 +6,8 @@ of the experts ``etp``, ``ep``, ``edp``, ``pp`` with tp·cp·dp = etp·ep·edp. 
 experts (edp), ``shard`` and ``expert_shard`` the part of these over which state is sharded (``scatter`` the same ranks
 while they scatter gradients), ``shard_replica`` those that hold the same shard, ``vocab`` the ranks among which the
 vocabulary is split and ``operand`` those that gather operands of products (both those of ``tp``), ``tied`` the two
-stages that hold a shared embedding table. The label ``rank_order`` puts the data-parallel ranks inside the pipeline or, as Llama 3 does, around it.
+stages that hold a shared embedding table. The label ``rank_order`` puts the data-parallel ranks inside the pipeline or,
+as Llama 3 does, around it.
 """
 
 from perfgrid.engine import xp
