@@ -28,7 +28,7 @@ def test_weights_are_gathered_in_8_bits_where_a_tensor_has_one_scale(scaling):
 
 @pytest.mark.parametrize("scaling", SCALES)
 def test_bytes_that_tensor_parallel_ranks_exchange_for_a_layer(scaling):
-    """Four reductions in 16 bits; inputs gathered forward and backward, output gradients for as many copies as serve."""
+    """Four reductions in 16 bits; inputs gathered forward and backward, output gradients once for each copy."""
     q = eight_bits(scaling)
     whole = 4096 * q["hidden_size"] * 3 / 4  # elements that a ring of four sends
     converted, copies = 1 + SCALES[scaling], 1 if scaling in ("delayed", "tensor") else 2
@@ -47,8 +47,9 @@ def test_bytes_that_a_layer_keeps(model):
     attention = tokens / t * (2 * (heads + 2 * keys) + (2 + 1) * heads)
     block = tokens / t * wide * ((2 if q["gated_ffn"] else 1) * 2 + 1)
     assert q["layer_linear_activations"] == pytest.approx(norms + attention + block)
-    assert eight_bits("delayed", model, dropout=False, quantised_operands=False)["layer_linear_activations"] > (
-        q["layer_linear_activations"]
+    assert (
+        eight_bits("delayed", model, dropout=False, quantised_operands=False)["layer_linear_activations"]
+        > (q["layer_linear_activations"])
     )
 
 
