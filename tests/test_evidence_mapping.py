@@ -21,6 +21,14 @@ def rows_of(mapped, identity):
     return [row for row in mapped.rows if row.record.id == identity]
 
 
+@pytest.mark.parametrize(("size", "slices", "sequences"), [("16b", 1, 6), ("128b", 1, 16), ("128b", 8, 16)])
+def test_maxtext_takes_the_batch_of_a_replica_in_one_pass(mapped, size, slices, sequences):
+    """per_device_batch_size is 6 and 1; a replica of the largest model is sixteen devices; nothing accumulates."""
+    (row,) = rows_of(mapped, f"maxtext-v5e-{size}-{slices}x256")
+    assert row.columns["microbatch"] == sequences
+    assert row.columns["global_batch"] == sequences * row.columns["dp"]
+
+
 def test_a_training_step_as_its_source_states_it(mapped):
     (row,) = rows_of(mapped, "bloom-preq-l775-181b-tp8pp6dp8mbs4-a64")
     stated = {

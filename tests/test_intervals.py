@@ -193,17 +193,30 @@ def test_scatter_is_what_assumptions_leave():
     """Errors of deviation 0.13 of which assumptions explain 0.05: 0.12 is left, and 9 of 10 further ones are held."""
     rng = np.random.default_rng(2)
     logs = 0.13 * rng.standard_normal(4000)
-    left = sufficient(asked(logs, [plain([0.03, 0.04])] * len(logs)))
+    left = sufficient([asked(logs, [plain([0.03, 0.04])] * len(logs))])
     assert left == pytest.approx(0.12, rel=0.04)
     held = np.abs(0.13 * rng.standard_normal(4000)) < CENTRAL_90 * np.hypot(0.05, left)
     assert held.mean() == pytest.approx(0.9, abs=0.015)
-    assert sufficient(asked(logs / 100, [plain([0.05])] * len(logs))) == 0
-    assert sufficient(np.arange(5.0)) == 4.0  # of few the largest
+    assert sufficient([asked(logs / 100, [plain([0.05])] * len(logs))]) == 0
+    assert sufficient([np.arange(5.0)]) == 4.0  # of few the largest
 
 
 @pytest.mark.parametrize("rows", [9, 20, 101])
 def test_further_records_are_held_as_promised(rows):
     """Split conformal prediction: of drawn sets of records, the next one is held in 90 of 100 cases or more."""
     rng = np.random.default_rng(rows)
-    held = [rng.exponential() <= sufficient(rng.exponential(size=rows)) for _ in range(4000)]
+    held = [rng.exponential() <= sufficient([rng.exponential(size=rows)]) for _ in range(4000)]
     assert 0.885 <= np.mean(held) <= 0.9 + 1 / (rows + 1) + 0.015
+
+
+def test_a_large_source_does_not_decide_for_a_small_one():
+    """Of 300 and 30 records, the latter ten times as far: the next one of either source is held nine times of ten."""
+    rng = np.random.default_rng(4)
+    near, far = rng.exponential(size=300), 10 * rng.exponential(size=30)
+    alike = sufficient([near, far])
+    assert sufficient([near, near]) < sufficient([np.concatenate([near, far])]) < alike < sufficient([far])
+    held = []
+    for _ in range(2000):
+        sources = [rng.exponential(size=300), 10 * rng.exponential(size=30)]
+        held.append([size * rng.exponential() <= sufficient(sources) for size in (1, 10)])
+    assert 0.885 <= np.mean(held) <= 0.925

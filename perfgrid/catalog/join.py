@@ -12,7 +12,7 @@ from perfgrid.engine.errors import PerfgridError, nearest
 from .files import Definition
 from .schema import BLOCKS, CONFIDENCES, Detail, Entry, Kind, Value, Variable, convert
 
-_DETAIL_KEYS = ("value", "source", "low", "high", "year", "confidence", "note", "correlation")
+_DETAIL_KEYS = ("value", "source", "low", "high", "year", "confidence", "note", "calibration", "correlation")
 
 
 @dataclass
@@ -158,8 +158,10 @@ class Join:
             raise PerfgridError(f"{key}.confidence must be one of {', '.join(CONFIDENCES)}, found {confidence!r}")
         if year is not None and (isinstance(year, bool) or not isinstance(year, int)):
             raise PerfgridError(f"{key}.year must be a year, found {year!r}")
-        if note is not None and not isinstance(note, str):
-            raise PerfgridError(f"{key}.note must be text, found {note!r}")
+        calibration = about.get("calibration")
+        for text, stated in (("note", note), ("calibration", calibration)):
+            if stated is not None and not isinstance(stated, str):
+                raise PerfgridError(f"{key}.{text} must be text, found {stated!r}")
         correlation = about.get("correlation", {})
         if not isinstance(correlation, Mapping):
             raise PerfgridError(f"{key}.correlation must be a table of other quantities, found {correlation!r}")
@@ -168,7 +170,7 @@ class Join:
             if isinstance(share, bool) or not isinstance(share, (int, float)) or not -1 < share < 1:
                 raise PerfgridError(f"{key}.correlation.{other} must lie between -1 and 1, found {share!r}")
         correlation = {other: float(share) for other, share in correlation.items()}
-        detail = Detail(range_.get("low"), range_.get("high"), year, confidence, note, correlation)
+        detail = Detail(range_.get("low"), range_.get("high"), year, confidence, note, calibration, correlation)
         return None if detail == Detail() else detail
 
     def _complete(self, draft: _Draft, where: str) -> None:

@@ -122,7 +122,8 @@ class Variable(BaseModel):
 class Detail:
     """What else an entry says of one value: its range, year, how it is known, a remark, and what it goes with.
 
-    ``correlation``: of its logarithm with those of other values of the entry, of constants calibrated together.
+    ``calibration``: the entries that share a calibrated value, joined by +. ``correlation``: of its logarithm with
+    those of other values of the entry, of constants calibrated together.
     """
 
     low: float | None = None
@@ -130,6 +131,7 @@ class Detail:
     year: int | None = None
     confidence: str | None = None
     note: str | None = None
+    calibration: str | None = None
     correlation: Mapping[str, float] = field(default_factory=dict)
 
 

@@ -184,6 +184,8 @@ class Mapper:
             return 0  # nothing to shard over
         if name == "global_batch" and workload and plan and workload.global_batch is None:
             return (workload.microbatch or 1) * (plan.dp or 1)
+        if name == "microbatch" and workload and plan and workload.global_batch and convention(record, "one_pass"):
+            return workload.global_batch // (plan.dp or 1)
         found = [getattr(block, name, None) for block in (plan, workload)]
         return next((value for value in found if value is not None), None)
 

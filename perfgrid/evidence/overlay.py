@@ -46,7 +46,8 @@ def overlay(found: Calibration, catalog: Catalog, today: date) -> str:
             note = f"calibrated on {len(found.rows)} records of {', '.join(sources)}"
             lines.append(
                 f"{constant.name} = {{ value = {stated[0]}, low = {stated[1]}, high = {stated[2]}, "
-                f'year = {today.year}, confidence = "{CALIBRATED}", note = "{note}"'
+                f'year = {today.year}, confidence = "{CALIBRATED}", note = "{note}", '
+                f'calibration = "{"+".join(constant.entries)}"'
                 + (f", correlation = {{ {joint} }} }}" if joint else " }")
             )
     return "\n".join(lines) + "\n"

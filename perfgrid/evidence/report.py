@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 import tomllib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cache
@@ -111,11 +112,11 @@ def accuracy_page(
         rows = {**groups, **parts, **total}
         out += [f"## {title}\n", _markdown(HEADERS, error_rows(rows, rows)), ""]
     out += ["## Calibrated software stacks\n", _CALIBRATED, _markdown(CONSTANTS, calibration_rows(calibrations)), ""]
-    out += [_LEFT_OUT, _markdown(SOURCES, source_rows(calibrations, summary["groups"])), ""]
+    out += [_findings("fitted"), _LEFT_OUT, _markdown(SOURCES, source_rows(calibrations, summary["groups"])), ""]
     out += ["## Intervals\n", _INTERVALS, _markdown(SCATTER, scatter_rows(summary["scatter"])), ""]
     out += [_COVERAGE, _markdown(COVERAGE, coverage_rows(summary)), ""]
     out += ["## Aims\n", _AIMS, _markdown(AIMS, aim_rows(summary)), ""]
-    out += ["## Tried, kept or not\n", _TRIED]
+    out += ["## Tried, kept or not\n", _DATED, _findings("tried")]
     out += ["## Farthest from the measurement\n", _markdown(WORST, worst_rows(summary["worst"])), ""]
     out += ["## Not predicted\n", _markdown(("records", "reason"), reason_rows(summary["reasons"])), ""]
     out += ["## What stands behind each source\n", _CONVENTIONS]
@@ -131,6 +132,21 @@ def accuracy_page(
 def _markdown(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     lines = [headers, ["---"] * len(headers), *rows]
     return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
+
+
+@cache
+def findings() -> dict[str, list[dict[str, Any]]]:
+    """What was found while predictions were held against the records, each with its day."""
+    return tomllib.loads(Path(__file__).with_name("findings.toml").read_text(encoding="utf-8"))
+
+
+def _findings(kind: str) -> str:
+    """The findings of a kind as a list."""
+    lines = (f"**{f['title']}** ({f['date'].isoformat()}): {f['text']}" for f in findings()[kind])
+    wrapped = (
+        textwrap.wrap(" ".join(line.split()), 118, break_long_words=False, break_on_hyphens=False) for line in lines
+    )
+    return "\n".join("* " + "\n  ".join(line) for line in wrapped) + "\n"
 
 
 @cache
@@ -182,38 +198,9 @@ rows count less. What the catalog holds is rounded from here. A constant near a 
 `pointwise_passes`) stands for more than its name says: what that stack does beside the counted kernels, reading and
 writing memory. All values come from one run, `python -m perfgrid.evidence all` (some minutes).
 
-`step_gap`, the time between steps, was found in the residuals: over steps of one source, of 0.4 to 100 seconds,
-measured less predicted time went with the number of steps and not with their length (70 to 130 ms in five sources of
-four stacks). Four stacks asked alone give 98 to 180 ms, and with it their other constants lie where products and fused
-kernels would have them: nanotron's `library_efficiency` moved from 0.84 to 0.91, its `dp_overlap` from 0.57 to 0.87
-(0.2 before its network was modelled as congested), its `pointwise_passes` off their bound, LLM Foundry's from 2.6 to
-1.7. Other stacks are taken to have 100 ms, MaxText none. Two sources that took no part in any fit agree: the A100 rows
-of `mlm2020` inside a node (1.0 to 1.3 s) were 0.08 to 0.10 too fast and are met within 0.02, those of `mcore_h100` with
-1.7 and 7 billion parameters (0.45 and 0.8 s) 0.23 and 0.14, and within 0.02. No published timeline tells what fills the
-gap (losses read back, optimizer, next batch), and one source speaks against so much of it: what Korthikanti et al.
-measure of a step beyond the layers that they time on their own (114 and 126 ms) is 9 and 24 ms more than is counted.
-
 **Source left out** is the error when every source is predicted with constants from the others.
 """
-_TRIED = """\
-* **A clock that follows the power**: the average power of the predicted steps is 0.3 to 0.9 of the limit of their
-  devices (1.3 on TPU v4), and within sources ln(predicted / measured) does not go with it (correlation 0.06 over 413
-  rows, where steps of much power should come out too fast). The best rates of scans, on which products rest, were
-  measured at that limit, so that it is in them; a balance of energies on top found nothing to explain.
-* **Stragglers** grow with the square root of the logarithm of the devices: from 8 to 256 devices by 1.4 deviations,
-  1.4 % of a step (`device_variation`). That errors of `hfbench` grew from 0.01 to 0.17 over these sizes is another
-  thing: the steps of one batch become shorter, and the time between them does not.
-* **Unfused attention in PyTorch** (`flashattn torch`): a mask that a kernel of its own adds moves 6 bytes of each score
-  and is counted (0.83 to 0.43), as are BLOOM's position biases, which the first product reads back (4 bytes). What is
-  left: the mask costs 9 to 11 bytes, and without one the times are those counted, one more pass over the scores (2.1
-  to 2.4 bytes of each at all lengths) and 0.4 ms to lay out queries, keys and values. Products bound by memory take
-  1.1 to 1.6 times that of a triad in `azure_gemm` too (802816 x 192 x 768), which would be that pass; it is not
-  modelled.
-* **Gradients of Megatron-LM up to 2021** are accumulated and reduced in float16 unless a flag asks for float32: half
-  the bytes between nodes (`mlm2020` 0.058 to 0.024; `sc21` 0.032 to 0.047, all of it a little too fast).
-* **Host launches for nanotron** end at their bound of 150 us, for rows that are slow for another reason.
-* **Heads of 108 numbers** (three rows of `bloom`) run at 10.4 to 11.2 TFLOP/s, too slow for any kernel of the matrix
-  units: the vector units are taken, which with 19.5 TFLOP/s explain two thirds of what they lose.
+_DATED = """Figures are those of the day in brackets, with the formulas and constants of that day.
 """
 _LEFT_OUT = """By source: the error with its own rows among the fitted ones, and with constants from the other sources
 of the same stack alone. Stacks with one source cannot be checked in this way.
@@ -226,8 +213,10 @@ that have a range,
 (JCGM 100:2008, equations 13 and 16; exact derivatives; a whole number such as the version of an attention kernel is
 evaluated at both ends). C holds the ranges as central 90 %, with the covariances of constants that were calibrated
 together, upwards and downwards apart where a range is lopsided. u is what the records of the software show beyond that,
-the least value that contents nine of ten of them (one more than there are is counted: split conformal prediction; the
-largest of fewer than nine), of calibrated stacks with the errors of each source from constants without it.
+the least value that contents nine of ten records of a source (one more than there are is counted: split conformal
+prediction), on average over the sources of the stack, which all weigh alike (pooled distributions of two-layer models);
+the largest where there are too few; of calibrated stacks with the errors of each source from constants without it.
+Fused attention is as uncertain as its kernels in the tables above (`flash_efficiency`).
 `perfgrid run`, `best`, `compare` and `validate` print these intervals (`perfgrid.intervals`). Two designs share most of
 what is wrong: in the ratio of two predictions what both rest on cancels, and u is the scatter between records of one
 source; steps closer than that are called tied by `compare` and, with `--top`, by `best`. The outputs `step_time_low`

@@ -346,10 +346,10 @@ def _evaluated(mapped: Designs, workload: str) -> tuple[dict[str, Prediction], S
 
 
 def _fitted(catalog: Catalog, row: Row) -> tuple[str, ...]:
-    """The constants of a row's software that were fitted to step times; entries that share them note the same."""
+    """The constants of a row's software that were fitted to step times, by name and the entries that share them."""
     entry = catalog.entry("software", row.columns["software"])
-    notes = {name: d.note for name, d in entry.details.items() if d.confidence == CALIBRATED}
-    return tuple(f"{name}: {note}" for name, note in notes.items() if row.quantity == "step_time")
+    shared = {name: d.calibration or entry.name for name, d in entry.details.items() if d.confidence == CALIBRATED}
+    return tuple(f"{entries}.{name}" for name, entries in shared.items() if row.quantity == "step_time")
 
 
 def _column(array: xr.DataArray, count: int) -> np.ndarray:

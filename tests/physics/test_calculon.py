@@ -165,6 +165,11 @@ def conventions(adds, tp_network):
         return network_time(tp_message, tp, 1.0, inner)
 
     @formula(unit="s", source="guo2025")
+    def operand_gather_time(operand_message, tp):
+        """Gather of operands among the tensor-parallel ranks."""
+        return network_time(operand_message, tp, 1.0, inner)
+
+    @formula(unit="s", source="guo2025")
     def tp_all_reduce_time(tp_message, tp):
         """All-reduce of the tensor-parallel ranks."""
         return network_time(tp_message, tp, 2.0, inner)

@@ -10,7 +10,7 @@ from perfgrid.engine.registry import constraint, formula
 
 GATHERING = {  # groups of ranks on the fabric that gather or reduce-scatter
     "GROUP": (
-        *("tp", "cp", "etp", "vocab", "latent", "tied"),
+        *("tp", "cp", "etp", "vocab", "operand", "latent", "tied"),
         *("replica", "shard", "scatter", "shard_replica", "expert_replica", "expert_shard"),
     )
 }
@@ -33,7 +33,7 @@ def unavailable():
     return 1e10
 
 
-@formula(unit="1", source="thakur2005", family={"GROUP": ("tp", "etp", "vocab", "latent")})
+@formula(unit="1", source="thakur2005", family={"GROUP": ("tp", "etp", "vocab", "operand", "latent")})
 def GROUP_named_algorithm(tp_algorithm):
     """Number of the algorithm that the study names for the GROUP ranks; 0 for the fastest."""
     return tp_algorithm

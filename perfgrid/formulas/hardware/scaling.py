@@ -9,14 +9,16 @@ from perfgrid.engine.registry import alternative, constraint, formula
 
 from .device import UNQUANTISED
 
-RECIPES = {  # 8-bit numbers that scales take per element, reads of the input of a conversion
-    "usual": (0.0, 1.0),  # stands for no scaling in 16-bit formats and wider
-    "delayed": (0.0, 1.0),  # one scale per tensor, known from earlier steps (micikevicius2022fp8)
-    "tensor": (0.0, 2.0),  # one scale per tensor, found by reading it first (liang2024torchtitan)
-    "row": (0.0, 2.0),  # a scale per row, along rows for one product and along columns for the other
-    "block": (4 / 128, 1.0),  # a float32 scale for 128 values, which fit in registers (deepseek2024v3)
-    "mx": (1 / 32, 1.0),  # an 8-bit exponent for 32 values (rouhani2023mx)
-    "nvfp4": (1 / 16, 2.0),  # an 8-bit scale for 16 values, below one of the tensor (nvidia2025nvfp4)
+# 8-bit numbers that scales take per element; reads of the input of a conversion; whether shards of a weight can be
+# converted alone; copies of converted tokens that two products need, 0 where tokens cannot be converted alone
+RECIPES = {
+    "usual": (0.0, 1.0, 0.0, 0.0),  # stands for no scaling in 16-bit formats and wider
+    "delayed": (0.0, 1.0, 1.0, 1.0),  # one scale per tensor, known from earlier steps (micikevicius2022fp8)
+    "tensor": (0.0, 2.0, 1.0, 1.0),  # one scale per tensor, found by reading it first (liang2024torchtitan)
+    "row": (0.0, 2.0, 0.0, 0.0),  # a scale per row, along rows for one product and along columns for the other
+    "block": (4 / 128, 1.0, 0.0, 2.0),  # a float32 scale for 128 values, which fit in registers (deepseek2024v3)
+    "mx": (1 / 32, 1.0, 0.0, 2.0),  # an 8-bit exponent for 32 values (rouhani2023mx)
+    "nvfp4": (1 / 16, 2.0, 0.0, 2.0),  # an 8-bit scale for 16 values, below one of the tensor (nvidia2025nvfp4)
 }
 NAMES = tuple(RECIPES)
 
@@ -72,6 +74,25 @@ def scale_size(scaling_recipe, fp8_element_size):
 def scaling_reads(scaling_recipe):
     """Times that the conversion of an operand reads it."""
     return of_recipe(scaling_recipe, 1)
+
+
+@formula(unit="1", source="nvidia2026nemo")
+def converted_in_shards(scaling_recipe):
+    """1 where shards of a weight can be converted before they are gathered: with one scale for all of it.
+
+    Finer scales lie along rows for one product and along columns for the other, so that there are two copies to gather.
+    """
+    return of_recipe(scaling_recipe, 2)
+
+
+@formula(unit="1", source="nvidia2026telinear")
+def converted_copies(scaling_recipe):
+    """Copies of tokens converted before all are gathered that two products need; 0 where a rank cannot convert its own.
+
+    One with a scale for all; two where scales lie along rows for one product and along columns for the other, output
+    gradients for both products of the backward pass. None where a scale spans all tokens, as for columns of their own.
+    """
+    return of_recipe(scaling_recipe, 3)
 
 
 @alternative(of="scaling_fits", by="precision", label="FORMAT", unit="1", source="rouhani2023mx", family=UNQUANTISED)

@@ -204,6 +204,7 @@ def flash_compute_time(
     flash_algorithm,
     softmax_overlap,
     flash_slowdown,
+    flash_efficiency,
     attention_balance,
 ):
     """Time of the work on chip, by phase: products and softmax one by one or, in version 3, partly side by side.
@@ -213,7 +214,8 @@ def flash_compute_time(
     """
     products = xp.maximum(flash_arithmetic_time, flash_shared_memory_time)
     hidden = xp.where(flash_algorithm >= 3, softmax_overlap, 0.0) * only("phase", "forward")
-    return flash_slowdown * side_by_side(products, flash_pointwise_time, hidden) / attention_balance
+    counted = side_by_side(products, flash_pointwise_time, hidden) / attention_balance
+    return flash_slowdown * counted / flash_efficiency
 
 
 # ---- traffic --------------------------------------------------------------------------------------------------------

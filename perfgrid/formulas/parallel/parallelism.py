@@ -5,8 +5,9 @@ of the experts ``etp``, ``ep``, ``edp``, ``pp`` with tp·cp·dp = etp·ep·edp. 
 ``replica`` are the ranks that hold the same dense weights (cp·dp of them), ``expert_replica`` those that hold the same
 experts (edp), ``shard`` and ``expert_shard`` the part of these over which state is sharded (``scatter`` the same ranks
 while they scatter gradients), ``shard_replica`` those that hold the same shard, ``vocab`` the ranks among which the
-vocabulary is split (those of ``tp``), ``tied`` the two stages that hold a shared embedding table. The label
-``rank_order`` puts the data-parallel ranks inside the pipeline or, as Llama 3 does, around it.
+vocabulary is split and ``operand`` those that gather operands of products (both those of ``tp``), ``tied`` the two
+stages that hold a shared embedding table. The label ``rank_order`` puts the data-parallel ranks inside the pipeline or,
+as Llama 3 does, around it.
 """
 
 from perfgrid.engine import xp
@@ -16,7 +17,7 @@ from ..axes import at, table
 from ..fabric.collectives import GATHERING
 
 CONTIGUOUS = {  # ranks at one distance in either rank order
-    "GROUP": ("tp", "cp", "etp", "ep", "pp", "vocab", "latent", "sequence_split", "head_split", "tied")
+    "GROUP": ("tp", "cp", "etp", "ep", "pp", "vocab", "operand", "latent", "sequence_split", "head_split", "tied")
 }
 SPREAD = {  # also around the stages of a pipeline
     "GROUP": ("replica", "expert_replica", "shard", "scatter", "shard_replica", "expert_shard")
@@ -47,7 +48,7 @@ def outermost(by_tier, tier_ranks):
 # ---- groups: size, and distance between neighbours ------------------------------------------------------------------
 
 
-@formula(unit="1", source="narayanan2021", family={"INNERMOST": ("tp", "etp", "vocab", "latent")})
+@formula(unit="1", source="narayanan2021", family={"INNERMOST": ("tp", "etp", "vocab", "operand", "latent")})
 def INNERMOST_stride():
     """Distance between neighbouring ranks of the INNERMOST group."""
     return 1.0

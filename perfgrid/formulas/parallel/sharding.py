@@ -75,10 +75,12 @@ def weight_gatherings(gathering_passes, regathered, microbatches, zero, shard, e
 
 
 @formula(unit="byte", source="zhao2023fsdp")
-def gathered_weight_size(weight_size, weight_communication_size, quantised_gathering, operand_size):
+def gathered_weight_size(
+    weight_size, weight_communication_size, quantised_gathering, converted_in_shards, operand_size
+):
     """Bytes per weight that ranks gather: as stored, in the format of the software, or as operands of products."""
     size = xp.where(weight_communication_size > 0, weight_communication_size, weight_size)
-    return xp.where(quantised_gathering, xp.minimum(size, operand_size), size)
+    return xp.where(quantised_gathering & (converted_in_shards > 0), xp.minimum(size, operand_size), size)
 
 
 @formula(unit="byte", source="rajbhandari2020zero", family=SHARDS)

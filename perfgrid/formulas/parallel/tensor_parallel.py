@@ -26,10 +26,13 @@ def exposed_in_parts(communication, parts, hidden_behind):
     return xp.maximum(communication / parts, communication - hidden_behind * (1 - 1 / parts))
 
 
-def exchanged_bytes(reductions, gathers, ranks, message, sequence_parallel):
-    """Bytes that a rank sends (rings, as all senders): an all-reduce is a reduce-scatter and a gather."""
-    added = reductions * xp.where(sequence_parallel, 1.0, 2.0)
-    return (added + gathers) * gathered_share(ranks) * message
+def exchanged_bytes(reductions, gathers, ranks, message, sequence_parallel, gathered_message=None):
+    """Bytes that a rank sends (rings, as all senders): an all-reduce is a reduce-scatter and a gather.
+
+    ``gathered_message``: what is gathered, where it is not what is added up.
+    """
+    added = reductions * xp.where(sequence_parallel, 1.0, 2.0) * message
+    return gathered_share(ranks) * (added + gathers * (message if gathered_message is None else gathered_message))
 
 
 def with_cores_taken(exposed, communication, core_share):
@@ -52,6 +55,28 @@ def tp_message(microbatch_tokens, hidden_size, activation_size):
     return microbatch_tokens * hidden_size * activation_size
 
 
+@formula(unit="1", source="korthikanti2022")
+def operand(tp):
+    """Ranks that gather operands of products: the tensor-parallel ones."""
+    return tp
+
+
+@formula(unit="byte", source="nvidia2026telinear")
+def operand_message(
+    microbatch_tokens, hidden_size, activation_size, operand_size, quantised_operands, converted_copies
+):
+    """Operands of the products of one microbatch that tensor-parallel ranks gather: converted before, or 16 bits."""
+    converted = quantised_operands & (converted_copies > 0)
+    size = xp.where(converted, xp.minimum(activation_size, operand_size), activation_size)
+    return microbatch_tokens * hidden_size * size
+
+
+@formula(unit="1", source="nvidia2026telinear")
+def output_gradient_gathers(quantised_operands, converted_copies):
+    """Gathers of an output gradient: one, or one for each of the copies that its two products need."""
+    return xp.where(quantised_operands, xp.maximum(converted_copies, 1.0), 1.0)
+
+
 @formula(unit="byte", source="shoeybi2019megatron")
 def vocab_message(microbatch_tokens, float32_size):
     """Numbers of one microbatch that each reduction of a vocabulary-parallel loss adds up: one per token."""
@@ -71,9 +96,21 @@ def tp_gathering_time(tp_gather_time, sequence_parallel):
 
 
 @formula(unit="s", source="korthikanti2022")
-def ffn_gathering_time(tp_gathering_time):
+def operand_gathering_time(operand_gather_time, sequence_parallel):
+    """Time to gather an operand of products that sequence parallelism has scattered over the ranks."""
+    return xp.where(sequence_parallel, operand_gather_time, 0.0)
+
+
+@formula(unit="s", source="korthikanti2022")
+def ffn_gathering_time(operand_gathering_time):
     """Time to gather the input of the feed-forward block's column-parallel products."""
-    return tp_gathering_time
+    return operand_gathering_time
+
+
+@formula(unit="s", source="korthikanti2022")
+def output_gradient_gathering_time(operand_gathering_time, output_gradient_gathers):
+    """Time to gather the output gradients of the row-parallel products of a block."""
+    return operand_gathering_time * output_gradient_gathers
 
 
 @formula(unit="s", source="korthikanti2022")
@@ -174,7 +211,7 @@ def BLOCK_forward_exposed_tp_time(
 def BLOCK_backward_exposed_tp_time(
     BLOCK_tp_blocks,
     tp,
-    tp_gathering_time,
+    output_gradient_gathering_time,
     BLOCK_gathering_time,
     BLOCK_reduction_time,
     tp_ring_share,
@@ -192,11 +229,11 @@ def BLOCK_backward_exposed_tp_time(
     rows = tp_ring_share * at(BLOCK_row_time, phase="input_gradient")
     beside = tp_overlap * BLOCK_column_time
     exposed = (
-        exposed_in_parts(tp_gathering_time, tp, rows)
+        exposed_in_parts(output_gradient_gathering_time, tp, rows)
         + exposed_time(BLOCK_gathering_time, at(beside, phase="input_gradient"))
         + exposed_time(BLOCK_reduction_time, at(beside, phase="weight_gradient"))
     )
-    communication = tp_gathering_time + BLOCK_gathering_time + BLOCK_reduction_time
+    communication = output_gradient_gathering_time + BLOCK_gathering_time + BLOCK_reduction_time
     return BLOCK_tp_blocks * with_cores_taken(exposed, communication, communication_core_share)
 
 
@@ -272,10 +309,13 @@ def layer_tp_reductions(attention_tp_blocks, ffn_tp_blocks, layer_recomputed):
 
 
 @formula(unit="1", source="korthikanti2022")
-def layer_tp_gathers(attention_tp_blocks, ffn_tp_blocks, layer_recomputed, latents_recomputed, sequence_parallel):
+def layer_tp_gathers(
+    attention_tp_blocks, ffn_tp_blocks, layer_recomputed, latents_recomputed, sequence_parallel, output_gradient_gathers
+):
     """Gathers of one layer: forward, recomputed, output gradients, and inputs once more for the weight gradients."""
     blocks = attention_tp_blocks + ffn_tp_blocks
-    return xp.where(sequence_parallel, blocks * (3 + layer_recomputed) + latents_recomputed, 0.0)
+    own = blocks * (2 + layer_recomputed + output_gradient_gathers)
+    return xp.where(sequence_parallel, own + latents_recomputed, 0.0)
 
 
 @formula(unit="1", source="korthikanti2022")
@@ -310,10 +350,12 @@ def head_tp_gathers(sequence_parallel, head_passes, mtp_layers, embedding_tp_gat
 
 
 @formula(unit="byte", source="korthikanti2022")
-def layer_tp_bytes(layer_tp_reductions, layer_tp_gathers, tp, tp_message, sequence_parallel, latent_saved_bytes):
+def layer_tp_bytes(
+    layer_tp_reductions, layer_tp_gathers, tp, tp_message, operand_message, sequence_parallel, latent_saved_bytes
+):
     """Bytes that one device sends to tensor-parallel ranks for one layer and microbatch."""
-    full = exchanged_bytes(layer_tp_reductions, layer_tp_gathers, tp, tp_message, sequence_parallel)
-    return full - latent_saved_bytes
+    calls = (layer_tp_reductions, layer_tp_gathers, tp)
+    return exchanged_bytes(*calls, tp_message, sequence_parallel, operand_message) - latent_saved_bytes
 
 
 @formula(unit="byte", source="korthikanti2022")
@@ -324,11 +366,16 @@ def embedding_tp_bytes(embedding_tp_reductions, embedding_tp_gathers, tp, tp_mes
 
 @formula(unit="byte", source="korthikanti2022")
 def head_tp_bytes(
-    head_tp_reductions, head_tp_gathers, tp, tp_message, sequence_parallel, mtp_layers, latent_saved_bytes
-):
-    """Bytes that one device sends to tensor-parallel ranks for the head and one microbatch, the loss apart."""
-    full = exchanged_bytes(head_tp_reductions, head_tp_gathers, tp, tp_message, sequence_parallel)
-    return full - mtp_layers * latent_saved_bytes
+    head_tp_reductions, head_tp_gathers, layer_tp_reductions, layer_tp_gathers, layer_tp_bytes, mtp_layers, tp,
+    tp_message, sequence_parallel,
+):  # fmt: skip
+    """Bytes that one device sends to tensor-parallel ranks for the head and one microbatch, the loss apart.
+
+    The layers of modules for further tokens are like all others.
+    """
+    reductions = head_tp_reductions - mtp_layers * layer_tp_reductions
+    gathers = head_tp_gathers - mtp_layers * layer_tp_gathers
+    return exchanged_bytes(reductions, gathers, tp, tp_message, sequence_parallel) + mtp_layers * layer_tp_bytes
 
 
 @formula(unit="byte", source="shoeybi2019megatron")

@@ -95,13 +95,29 @@ def stage_PART(
 # ---- activations ----------------------------------------------------------------------------------------------------
 
 
+@formula(unit="byte", source="nvidia2026telinear")
+def kept_operand_size(activation_size, operand_size, quantised_operands):
+    """Bytes per element of inputs that products keep for the backward pass: as converted for them, or 16 bits."""
+    return xp.where(quantised_operands, xp.minimum(activation_size, operand_size), activation_size)
+
+
 @formula(unit="byte", source="korthikanti2022")
 def attention_activations(
-    microbatch_tokens, rank_context_width, expanded_activations, latent_activations, latents_dropped, activation_size
+    microbatch_tokens,
+    rank_context_width,
+    expanded_activations,
+    latent_activations,
+    latents_dropped,
+    activation_size,
+    kept_operand_size,
 ):
-    """Activations of one attention block and microbatch: queries, keys, values and the attention output; latents."""
+    """Activations of one attention block and microbatch: queries, keys, values and the attention output; latents.
+
+    The core and the product after it keep the same output, unless it is converted for the product.
+    """
+    output = activation_size + xp.where(kept_operand_size < activation_size, kept_operand_size, 0.0)
     kept = (1 - latents_dropped) * expanded_activations + latent_activations
-    return microbatch_tokens * rank_context_width * activation_size + kept
+    return microbatch_tokens * rank_context_width * output + kept
 
 
 @formula(unit="byte", source="nvidia2026recompute")
@@ -112,11 +128,11 @@ def activation_function_results(
     rank_expert_rows,
     rank_expert_ffn_size,
     rank_shared_ffn_size,
-    activation_size,
+    kept_operand_size,
 ):
     """Results of the activation function in the mean feed-forward block and microbatch: inputs of second matrices."""
     experts = rank_expert_rows * rank_expert_ffn_size + microbatch_tokens * rank_shared_ffn_size
-    return ((1 - moe_share) * microbatch_tokens * rank_ffn_size + moe_share * experts) * activation_size
+    return ((1 - moe_share) * microbatch_tokens * rank_ffn_size + moe_share * experts) * kept_operand_size
 
 
 @formula(unit="byte", source="korthikanti2022")
@@ -125,13 +141,14 @@ def feed_forward_activations(
     rank_ffn_size,
     ffn_input_matrices,
     activation_size,
+    kept_operand_size,
     activation_function_dropped,
     activation_function_results,
     moe_share,
     expert_layer_activations,
 ):
     """Activations of the mean feed-forward block and microbatch: inputs of activation function and second matrix."""
-    dense = microbatch_tokens * rank_ffn_size * (ffn_input_matrices + 1) * activation_size
+    dense = microbatch_tokens * rank_ffn_size * (ffn_input_matrices * activation_size + kept_operand_size)
     kept = (1 - moe_share) * dense + moe_share * expert_layer_activations
     return kept - activation_function_dropped * activation_function_results
 
@@ -142,6 +159,7 @@ def layer_linear_activations(
     hidden_size,
     layer_blocks,
     activation_size,
+    kept_operand_size,
     mask_size,
     dropout,
     attention_activations,
@@ -153,7 +171,7 @@ def layer_linear_activations(
     Stored are for each block the input of its norm, that of the matrices after it and a dropout mask; and what the
     blocks themselves keep.
     """
-    kept = (2 - norms_dropped) * activation_size + xp.where(dropout, mask_size, 0.0)
+    kept = activation_size + (1 - norms_dropped) * kept_operand_size + xp.where(dropout, mask_size, 0.0)
     replicated = hidden_size * layer_blocks * kept
     return sharded_tokens * replicated + attention_activations + feed_forward_activations
 
@@ -167,16 +185,17 @@ def dropped_activations(
     latent_width,
     expanded_activations,
     activation_size,
+    kept_operand_size,
     norms_dropped,
     activation_function_dropped,
     latents_dropped,
     moe_share,
 ):
     """Activations of the mean layer and microbatch that single modules drop and compute again; experts drop none."""
-    norms = norms_dropped * sharded_tokens * hidden_size * layer_blocks
-    latents = latents_dropped * sharded_tokens * latent_width
+    norms = norms_dropped * sharded_tokens * hidden_size * layer_blocks * kept_operand_size
+    latents = latents_dropped * sharded_tokens * latent_width * activation_size
     results = activation_function_dropped * activation_function_results + latents_dropped * expanded_activations
-    return (norms + latents) * activation_size + results
+    return norms + latents + results
 
 
 @formula(unit="byte", source="korthikanti2022")

@@ -117,10 +117,10 @@ def latent_message(microbatch_tokens, hidden_size, latent_width, shared_key_widt
 
 
 @formula(unit="s", source="nvidia2026latent")
-def attention_gathering_time(tp_gathering_time, latent_gather_time, compressed_queries, sequence_parallel):
+def attention_gathering_time(operand_gathering_time, latent_gather_time, compressed_queries, sequence_parallel):
     """Time to gather the input of attention's column-parallel products: the latents, or the layer's input."""
     latents = xp.where(sequence_parallel, latent_gather_time, 0.0)
-    return xp.where(compressed_queries > 0, latents, tp_gathering_time)
+    return xp.where(compressed_queries > 0, latents, operand_gathering_time)
 
 
 @formula(unit="s", source="nvidia2026latent")
@@ -141,15 +141,17 @@ def latent_saved_bytes(
     sequence_parallel,
     tp,
     tp_message,
+    operand_message,
     latent_message,
 ):
     """Bytes that one device sends less for one layer and microbatch because latents are narrower than its input.
 
     Where they are gathered (forward, recomputed, for weight gradients) and where their gradients are added up.
     """
-    passes = xp.where(sequence_parallel, 3 + layer_recomputed + latents_recomputed, 2.0)
-    narrower = gathered_share(tp) * (tp_message - latent_message)
-    return compressed_queries * attention_tp_blocks * passes * narrower
+    gathers = xp.where(sequence_parallel, 2 + layer_recomputed + latents_recomputed, 0.0)
+    added = xp.where(sequence_parallel, 1.0, 2.0)
+    narrower = gathers * (operand_message - latent_message) + added * (tp_message - latent_message)
+    return compressed_queries * attention_tp_blocks * gathered_share(tp) * narrower
 
 
 # ---- memory ---------------------------------------------------------------------------------------------------------

@@ -238,6 +238,7 @@ def expert_layer_activations(
     rank_shared_ffn_size,
     ffn_input_matrices,
     activation_size,
+    kept_operand_size,
     float32_size,
 ):
     """Feed-forward activations of one layer with experts and microbatch kept for the backward pass.
@@ -245,10 +246,10 @@ def expert_layer_activations(
     The scores of the router; of every row that reaches the rank its copy and the inputs of the activation function and
     of the second matrix; the same inputs of the shared experts.
     """
-    inner = ffn_input_matrices + 1
-    routed = rank_expert_rows * (hidden_size + rank_expert_ffn_size * inner)
+    inner = ffn_input_matrices * activation_size + kept_operand_size
+    routed = rank_expert_rows * (hidden_size * kept_operand_size + rank_expert_ffn_size * inner)
     shared = microbatch_tokens * rank_shared_ffn_size * inner
-    return (routed + shared) * activation_size + sharded_tokens * experts * float32_size
+    return routed + shared + sharded_tokens * experts * float32_size
 
 
 @formula(unit="byte", source="nvidia2026moe")
