@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from typing import Any
@@ -219,6 +220,14 @@ def test_the_command_prints_the_design_and_what_presses(tmp_path):
     with xr.open_dataset(tmp_path / "dies.nc") as saved:
         np.testing.assert_allclose(saved.module_area, [d["knobs"]["module_area"] for d in told["designs"]], rtol=1e-6)
     assert "die_cost > 30 USD" in table.stdout
+    header, *designs = table.stdout.splitlines()[1:4]
+    assert header.split()[:4] == ["node", "die_yield", "die_cost", "module_area"]
+    for node, line in zip(("n7", "n5"), designs, strict=True):
+        assert re.match(rf"{node} +\S+ +30 USD ", line)
+    front = CliRunner().invoke(app, ["optimize", str(path), "--against", "die_cost", "--points", "2", "--subject-to",
+                                     "module_area > 1 cm^2", "--set", 'axes.node=["n7"]'])  # fmt: skip
+    assert re.search(r"^point +limit of die_cost +die_yield +die_cost", front.stdout, re.MULTILINE)
+    assert re.search(r"^point +what presses +elasticity", front.stdout, re.MULTILINE)
     wrong = CliRunner().invoke(app, ["optimize", str(path), "--over", "module_area=1"])
     assert isinstance(wrong.exception, pg.PerfgridError)
     assert "name=low:high" in str(wrong.exception)
