@@ -11,7 +11,7 @@ import numpy as np
 
 from perfgrid.catalog import convert
 from perfgrid.catalog.schema import Variable
-from perfgrid.engine.dual import Dual
+from perfgrid.engine.dual import Dual, value_of
 from perfgrid.engine.errors import PerfgridError, nearest
 from perfgrid.formulas import INNER
 from perfgrid.free import Leaf, leaf, leaves, stated
@@ -55,6 +55,13 @@ class Limit:
     quantity: str
     at_most: bool
     bound: float
+
+    def slack(self, bounds: Any, value: Any) -> Any:
+        """How far a quantity is within ``bounds``: relative, by logarithms where both are positive."""
+        sign = 1.0 if self.at_most else -1.0
+        if np.all(bounds > 0) and np.all(value_of(value) > 0):
+            return (np.log(bounds) - np.log(value)) * sign
+        return (bounds - value) * (sign / np.maximum(np.abs(bounds), 1e-300))
 
 
 class Knobs:
@@ -217,6 +224,23 @@ def limits(studies: Mapping[str, Study], texts: Sequence[str]) -> list[Limit]:
             bound = _number(_about(studies[one], quantity), _plain(value), f"limit {text.strip()!r}")
             found.append(Limit(text.strip(), one, quantity, sign[0] == "<", bound))
     return found
+
+
+def refuse_contradictions(name: str, knobs: Knobs, held: Sequence[Limit]) -> None:
+    """PerfgridError for limits that contradict each other or the bounds of a free quantity: no design keeps them."""
+    free = {k.name: k for k in knobs.knobs if not k.share}
+    for limit in held:
+        knob = free.get(limit.quantity)
+        low, high = (knob.low, knob.high) if knob is not None else (-np.inf, np.inf)
+        if limit.bound < low if limit.at_most else limit.bound > high:
+            raise PerfgridError(
+                f"{name}: the limit {limit.text!r} contradicts the bounds of {limit.quantity}, {low:g} to {high:g} "
+                f"{knob.leaf.variable.unit if knob is not None else ''}".rstrip()
+            )
+        for other in held:
+            alike = other.quantity == limit.quantity and (knob is not None or other.workload == limit.workload)
+            if alike and limit.at_most and not other.at_most and other.bound > limit.bound:
+                raise PerfgridError(f"{name}: the limits {limit.text!r} and {other.text!r} contradict each other")
 
 
 def _number(variable: Variable, value: Any, place: str) -> float:

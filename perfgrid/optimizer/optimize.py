@@ -11,7 +11,7 @@ import xarray as xr
 
 from perfgrid.engine.errors import PerfgridError, nearest
 from perfgrid.engine.lockstep import optimality
-from perfgrid.optimizer.input import Knobs, limits, parts, unit_of_quantity
+from perfgrid.optimizer.input import Knobs, limits, parts, refuse_contradictions, unit_of_quantity
 from perfgrid.optimizer.problem import KEPT, Problem
 from perfgrid.optimizer.search import Found, best_found
 from perfgrid.study.selection import reaching
@@ -139,6 +139,7 @@ def problem_of(
     asked = {name: [minimize or maximize or "", *(x.quantity for x in held if x.workload == name)] for name in studies}
     studies = {name: (reaching(one, asked[name]), weight) for name, (one, weight) in studies.items()}
     knobs = Knobs(next(iter(studies.values()))[0], over)
+    refuse_contradictions(study.name, knobs, held)
     return Problem(studies, knobs, minimize or maximize or "", maximize is not None, held, choose)
 
 

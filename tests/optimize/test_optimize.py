@@ -134,7 +134,13 @@ def test_a_front_runs_from_one_best_to_the_other():
 AREA = {"budget_area": [1e-4, 8e-4]}
 REFUSED = [
     ({"minimize": "split_cost", "over": AREA, "subject_to": "split_cost < 1 USD"}, "no design within the bounds keeps"),
-    ({"minimize": "split_cost", "over": AREA, "subject_to": "budget_area < 2e-4, budget_area > 3e-4"}, "keeps every"),
+    ({"minimize": "split_cost", "over": AREA, "subject_to": "split_cost < 1 USD, budget_area < 2e-4"},
+     "nearest one breaks split_cost < 1 USD .missed by"),
+    ({"minimize": "split_cost", "over": AREA, "subject_to": "budget_area < 2e-4, budget_area > 3e-4"},
+     "'budget_area < 2e-4' and 'budget_area > 3e-4' contradict each other"),
+    ({"minimize": "split_cost", "over": AREA, "subject_to": "split_cost > 3 kUSD, split_cost < 2 kUSD"}, "contradict"),
+    ({"minimize": "split_cost", "over": AREA, "subject_to": "budget_area > 9 cm^2"}, "contradicts the bounds of"),
+    ({"minimize": "split_cost", "over": AREA, "subject_to": "budget_power < 1 W"}, "every design breaks budget_"),
     ({"minimize": "split_cost", "over": ["budget_area"]}, "has no bounds, neither in the study nor in the catalog"),
     ({"minimize": "split_cost", "over": {"budget_area": [1e-4, float("inf")]}}, "must be finite"),
     ({"minimize": "split_cost", "over": {"budget_area": [3e-4, 1e-4]}}, "the low end must lie below the high end"),
