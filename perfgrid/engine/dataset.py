@@ -254,6 +254,17 @@ def concerned(variables: Mapping[Any, Mapping[str, Any]], constraint: str) -> li
     return [] if len(found) == len(outputs) else found
 
 
+def least_constrained(variables: Mapping[Any, Mapping[str, Any]]) -> list[list[str]]:
+    """The least sets of constraints that concern an output, by attributes of variables.
+
+    A point has a feasible output where all constraints of one of them hold.
+    """
+    every = [str(name) for name, about in variables.items() if "constraint" in about]
+    outputs = [about for about in variables.values() if "constraint" not in about]
+    sets = {frozenset(about.get(CONCERNING, " ".join(every)).split()) for about in outputs}
+    return [sorted(own) for own in sets if not any(other < own for other in sets)] or [every]
+
+
 def feasible(
     dataset: xr.Dataset,
     kinds: str | Sequence[str] = ("illegal", "exceeds"),

@@ -14,7 +14,7 @@ from perfgrid.engine.errors import PerfgridError, nearest
 from perfgrid.engine.function import FreeFunction, FreePlan, PointFunction, bring, freed
 from perfgrid.engine.lockstep import Answer
 from perfgrid.engine.space import Axis, Space
-from perfgrid.optimizer.input import Knobs, Limit
+from perfgrid.optimizer.input import Knobs, Limit, unit_of_quantity
 from perfgrid.study.study import Study
 
 DESIGN = "design"  # axis of the designs that are evaluated whole at once
@@ -79,7 +79,8 @@ class Part:
         for limit in self.limits:
             if limit.quantity in fixed:
                 value = self._flat(limit.quantity, fixed[limit.quantity])
-                text = f"{limit.text} (it lies between {value.min():.4g} and {value.max():.4g})"
+                ends = " to ".join(dict.fromkeys(f"{end:.4g}" for end in (value.min(), value.max())))
+                text = f"{limit.text} (it is {ends} {unit_of_quantity(self.study, limit.quantity)})"
                 kept[text] = np.asarray(limit.slack(limit.bound, value)) >= -KEPT
         if not np.any(reduce(np.logical_and, kept.values(), np.array(True))):
             told = "; ".join(text for text, holds in kept.items() if not holds.all())
