@@ -187,9 +187,9 @@ def _last_line(code: CodeType) -> int:
     return max((code.co_firstlineno, *(line for _, _, line in code.co_lines() if line), *inside))
 
 
-def space_text(plan: Plan) -> str:
+def space_text(plan: Plan, space: Space | None = None) -> str:
     """What a result stores of its design space, outputs and choices (`space_from_json` reads it)."""
-    return json.dumps(space_to_json(plan.study_space) | {"outputs": plan.outputs, "choices": plan.choices})
+    return json.dumps(space_to_json(space or plan.study_space) | {"outputs": plan.outputs, "choices": plan.choices})
 
 
 def space_to_json(space: Space) -> dict[str, Any]:

@@ -9,11 +9,13 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
+from perfgrid.engine.dataset import SPACE_ATTRIBUTE, formula_hash, space_text
 from perfgrid.engine.errors import PerfgridError, nearest
 from perfgrid.engine.lockstep import optimality
 from perfgrid.optimizer.input import Knobs, limits, parts, refuse_contradictions, unit_of_quantity
 from perfgrid.optimizer.problem import KEPT, Problem
 from perfgrid.optimizer.search import Found, best_found
+from perfgrid.run import STUDY_ATTRIBUTE, global_attributes
 from perfgrid.study.selection import reaching
 from perfgrid.study.study import Study
 
@@ -244,7 +246,13 @@ def described(study: Study, problem: Problem, found: Found, points: int = 0) -> 
         for axis in part.chosen:
             labels = [part.labels(row, [axis])[axis] for row in rows]
             coordinates[prefix + axis] = on_groups(labels)
-    attributes = {
+    attributes: dict[str, Any] = {}
+    for part in problem.parts:  # what is needed to explain their outputs
+        prefix = f"{part.name}." if part.name else ""
+        attributes[f"{prefix}{SPACE_ATTRIBUTE}"] = space_text(part.plan, part.study.space)
+        attributes[f"{prefix}{STUDY_ATTRIBUTE}"] = global_attributes(part.study)[STUDY_ATTRIBUTE]
+        attributes[f"{prefix}formula_hash"] = formula_hash(part.plan)
+    attributes |= {
         "title": study.file.title,
         "objective": f"{'maximize' if problem.maximize else 'minimize'} {objective}",
         "evaluations": problem.evaluations,

@@ -29,8 +29,8 @@ class Entry:
     tile: int
     checksum: str
     infeasible: int = 0
-    partly: int = 0
     violated: dict[str, int] = field(default_factory=dict)
+    partly: int = 0
 
 
 def read(path: Path) -> tuple[dict[str, Any] | None, dict[int, Entry], int]:

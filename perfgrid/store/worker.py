@@ -90,7 +90,7 @@ class Worker:
             found = self._blocks({*mine, *self.plan.constraints}, self.regions, tile)
         infeasible, partly, violated = self._violations(number, found)
         found = {name: found[name] for name in self.plan.wanted if name in mine}
-        return Entry(number, checksum(found), infeasible, partly, violated), found
+        return Entry(number, checksum(found), infeasible, violated, partly), found
 
     def _blocks(self, names: Collection[str], regions: Regions, tile: Tile) -> Blocks:
         return {

@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 import perfgrid as pg
 from perfgrid.cli.main import app
 from perfgrid.formulas.axes import at
+from perfgrid.run import formulas_changed
 
 from .comparison import FRESH, STUDIES, compared
 
@@ -120,6 +121,39 @@ def test_two_workloads_share_the_design():
     assert float(found["one.silicon_cost"]) > 120
     assert float(found["one.silicon_cost"]) < one.silicon_cost.item()
     assert float(found.objective) == pytest.approx(3 * found["one.silicon_cost"] + found["four.silicon_cost"])
+
+
+def test_every_optimum_is_explained_at_its_values(tmp_path):
+    """Of a label, of a workload, of a point of a front, read again from a file: the number that it holds."""
+    entries = [{"name": "one", "weight": 3.0}, {"name": "four", "overrides": {"dies": 4}}]
+    shared = pg.optimize(dies(["die_cost", "silicon_cost"], ["n7", "n5"], workloads=entries), "silicon_cost",
+                         over=MODULES, choose=["node"], subject_to="four.silicon_cost > 120 USD")  # fmt: skip
+    apart = pg.optimize(dies(["die_cost"], ["n7", "n5"]), maximize="die_cost", over=MODULES, subject_to="die_cost < 99")
+    line = pg.front(dies(["die_yield", "die_cost"]), "die_cost", 3, maximize="die_yield", over=MODULES)
+    for found, name, where in (
+        (shared, "four.die_cost", {}), (shared, "one.silicon_cost", {"workload": "one"}),
+        (apart, "die_cost", {"node": "n5"}), (line, "die_yield", {"point": 1}),
+    ):  # fmt: skip
+        kept = pg.open_result(pg.save(found, tmp_path / "found.nc", overwrite=True))
+        told = pg.explain(kept, name, where)
+        one = (
+            found.isel(point=1) if "point" in where else found.sel({k: v for k, v in where.items() if k in found.dims})
+        )
+        assert float(told.derivation.value) == pytest.approx(one[name].item(), rel=1e-12)
+        assert not formulas_changed(kept)
+    matrix = pg.optimize(study(["balanced_time"]), "balanced_time", over=["area_split.matrix", "area_split.memory"])
+    formulas = [balanced_time, split_cost, whole_things, area_per_thing]
+    told = pg.explain(matrix, "balanced_time", {}, formulas)
+    assert float(told.derivation.value) == pytest.approx(matrix.objective.item(), rel=1e-12)
+    split = next(d for d in told.derivation.below if d.name == "area_split")
+    assert split.source == "free in the optimum"
+    assert float(np.sum(at(split.value, component="matrix"))) == pytest.approx(matrix["area_split.matrix"].item())
+    with pytest.raises(pg.PerfgridError, match=r"not given: node \(such as n7\)"):
+        pg.explain(apart, "die_cost", {})
+    with pytest.raises(pg.PerfgridError, match="workload=NAME says which one, legal names: one, four"):
+        pg.explain(shared, "die_cost", {})
+    with pytest.raises(pg.PerfgridError, match="found 'fuor'; did you mean 'four'"):
+        pg.explain(shared, "die_cost", {"workload": "fuor"})
 
 
 def test_a_front_runs_from_one_best_to_the_other():
