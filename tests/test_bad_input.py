@@ -1,6 +1,7 @@
 """Bad input ends with exit status 2, one sentence that names file, key and nearest legal names, and nothing written."""
 
 import json
+import subprocess
 import sys
 
 import numpy as np
@@ -106,6 +107,24 @@ def test_unknown_names(refused):
 def test_labels_are_no_outputs(refused):
     for name in ("recompute", "parallelism"):
         refused("outputs", f"'{name}' labels designs", text=GOOD.format(**PARTS).replace('"step_time"', f'"{name}"'))
+
+
+def test_labels_and_given_quantities_as_objectives(monkeypatch, capsys, tmp_path):
+    path = write(tmp_path)
+    commands = [("best", "--minimize"), ("best", "--pareto"), ("distribution", "--of"),
+                ("optimize", "--over", "hbm_bandwidth=1e12:2e12", "--minimize")]  # fmt: skip
+    for command in commands:
+        for name, told in (
+            ("recompute", "'recompute' is a label (selective), no number; legal names: memory_per_device, step_time"),
+            ("step_tme", "unknown quantity 'step_tme'; did you mean 'step_time'"),
+        ):
+            named = f"memory_per_device,{name}" if "--pareto" in command else name
+            status, _, err = run(monkeypatch, capsys, command[0], path, *command[1:], named)
+            assert status == 2
+            assert told in err
+    status, out, _ = run(monkeypatch, capsys, "best", path, "--pareto", "step_time,hbm_capacity")
+    assert status == 0
+    assert "80 GiB" in out
 
 
 def test_best_is_checked_before_work(refused):
@@ -266,9 +285,22 @@ def test_files_that_cannot_be_read_or_written(refused, monkeypatch, capsys, tmp_
     status, _, err = run(monkeypatch, capsys, "run", tmp_path / "absent.toml")
     assert status == 2
     assert "cannot read study" in err
-    status, _, err = run(monkeypatch, capsys, "explain", tmp_path / "result.nc", "step_time")
-    assert status == 2
-    assert "result.nc" in err
+    for name, why in (("result.nc", "neither netCDF nor"), ("absent.nc", "No such file"), ("a.zarr", "No such file")):
+        status, _, err = run(monkeypatch, capsys, "explain", tmp_path / name, "step_time")
+        assert status == 2
+        assert f"{name}': " in err
+        assert why in err
+        assert "give a study (.toml) or a result (.nc, .zarr, .pgf)" in err
+
+
+def test_stores_without_the_package_that_writes_them(tmp_path):
+    write(tmp_path)
+    without = "import sys; sys.modules['zarr'] = None; from perfgrid.cli.main import main; main()"
+    for arguments in (["run", "study.toml", "-o", "s.zarr"], ["verify", "s.zarr"]):
+        done = subprocess.run([sys.executable, "-c", without, *arguments], cwd=tmp_path, capture_output=True, text=True)
+        assert done.returncode == 2
+        assert "pip install 'perfgrid[stream]'" in done.stderr
+        assert len(done.stderr.splitlines()) == 1
 
 
 def test_a_grid_beyond_memory_names_the_command_that_streams(refused, monkeypatch):

@@ -359,7 +359,7 @@ def _study_or_result(path: Path, settings: list[str] | None) -> Study | xr.Datas
     except PerfgridError as error:
         if path.suffix == SUFFIX:
             raise
-        raise PerfgridError(f"cannot read {str(path)!r} as a study (.toml) or a result (.nc, {SUFFIX})") from error
+        raise PerfgridError(f"{error}; give a study (.toml) or a result (.nc, .zarr, {SUFFIX})") from error
 
 
 def _signed(seconds: float) -> str:
