@@ -19,6 +19,7 @@ from perfgrid.study.samples import entries_of, ranges
 from perfgrid.study.study import Study, build_study
 
 LIMIT = re.compile(r"^\s*([\w.\-]+)\s*(<=|>=|<|>)\s*(.+?)\s*$")
+OPEN = 1e300  # bound of a limit that is told later
 SPREAD = 20.0  # by which a share may grow or shrink against the others, from the lower to the upper end
 
 
@@ -201,13 +202,15 @@ class Knobs:
         }
 
 
-def limits(studies: Mapping[str, Study], texts: Sequence[str]) -> list[Limit]:
+def limits(studies: Mapping[str, Study], texts: Sequence[str], against: str | None = None) -> list[Limit]:
     """The limits ``quantity < value`` (or >, <=, >=; ``workload.quantity`` of one workload), values with a unit or SI.
 
+    A last one on ``against``, if given, is left open: at most `OPEN`.
     PerfgridError for another form, an unknown quantity or workload, and a value of the wrong kind.
     """
     found = []
-    for text in (part for one in texts for part in one.split(",") if part.strip()):
+    opened = [f"{against} < limit"] if against is not None else []
+    for text in (*(part for one in texts for part in one.split(",") if part.strip()), *opened):
         match = LIMIT.match(text)
         if match is None:
             raise PerfgridError(f"a limit must read 'quantity < value' or 'quantity > value', found {text.strip()!r}")
@@ -221,7 +224,8 @@ def limits(studies: Mapping[str, Study], texts: Sequence[str]) -> list[Limit]:
             legal = {q for n, s in studies.items() if workload in ("", n) for q in _known(s)}
             raise PerfgridError(f"limit {text.strip()!r}: unknown quantity {quantity!r}{nearest(quantity, legal)}")
         for one in held:
-            bound = _number(_about(studies[one], quantity), _plain(value), f"limit {text.strip()!r}")
+            place = f"limit {text.strip()!r}"
+            bound = OPEN if text in opened else _number(_about(studies[one], quantity), _plain(value), place)
             found.append(Limit(text.strip(), one, quantity, sign[0] == "<", bound))
     return found
 

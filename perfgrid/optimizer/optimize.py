@@ -12,7 +12,7 @@ import xarray as xr
 from perfgrid.engine.dataset import SPACE_ATTRIBUTE, formula_hash, space_text
 from perfgrid.engine.errors import PerfgridError, nearest
 from perfgrid.engine.lockstep import optimality
-from perfgrid.optimizer.input import Knobs, limits, parts, refuse_contradictions, unit_of_quantity
+from perfgrid.optimizer.input import OPEN, Knobs, limits, parts, refuse_contradictions, unit_of_quantity
 from perfgrid.optimizer.problem import KEPT, Problem
 from perfgrid.optimizer.search import Found, best_found
 from perfgrid.run import STUDY_ATTRIBUTE, global_attributes
@@ -79,8 +79,8 @@ def front(
     texts = subject_to if subject_to is not None else stated.subject_to if stated is not None else []
     texts = [texts] if isinstance(texts, str) else list(texts)
     other = optimize(study, against, None, over, texts, choose, starts, seed)
-    problem = problem_of(study, minimize, maximize, over, [*texts, f"{against} < 1e300"], choose)
-    last = [i for i, x in enumerate(problem.limits) if x.bound == 1e300]
+    problem = problem_of(study, minimize, maximize, over, texts, choose, against)
+    last = [i for i, x in enumerate(problem.limits) if x.bound == OPEN]
     fixed = np.tile([x.bound for x in problem.limits], (problem.groups, 1))
     groups = np.arange(problem.groups)
     free = best_found(problem, groups, fixed, starts, seed)
@@ -94,8 +94,6 @@ def front(
     bounds[:, last] = limit.reshape(-1, 1)
     found = best_found(problem, np.repeat(groups, points), bounds, starts, seed)
     result = described(study, problem, found, points)
-    names = [str(name).replace("< 1e300", "< limit") for name in result["constraint"].values]
-    result = result.assign_coords(constraint=names)
     about = {"units": unit_of_quantity(study_of(problem), against), "long_name": f"limit of {against}"}
     return result.assign_coords(
         limit=((*problem.parts[0].groups, "point"), limit.reshape(*problem.group_sizes, points), about)
@@ -115,8 +113,9 @@ def problem_of(
     over: Sequence[str] | Mapping[str, Sequence[Any]] | None = None,
     subject_to: Sequence[str] | str | None = None,
     choose: Sequence[str] | str | None = None,
+    against: str | None = None,
 ) -> Problem:
-    """The problem of arguments like those of `optimize`, checked."""
+    """The problem of arguments like those of `optimize` or `front`, checked."""
     stated = study.file.optimize
     if minimize is None and maximize is None and stated is not None:
         minimize, maximize = stated.minimize, stated.maximize
@@ -137,7 +136,7 @@ def problem_of(
         if axis not in known:
             raise PerfgridError(f"{study.name}: choose names {axis!r}, which is no axis of it{nearest(axis, known)}")
     texts = [subject_to] if isinstance(subject_to, str) else list(subject_to)
-    held = limits({name: one for name, (one, _) in studies.items()}, texts)
+    held = limits({name: one for name, (one, _) in studies.items()}, texts, against)
     asked = {name: [minimize or maximize or "", *(x.quantity for x in held if x.workload == name)] for name in studies}
     studies = {name: (reaching(one, asked[name]), weight) for name, (one, weight) in studies.items()}
     knobs = Knobs(next(iter(studies.values()))[0], over)

@@ -22,6 +22,7 @@ TOGETHER = 32  # designs on it
 CLOSE = 1e-7  # by which limits are kept: the solver meets them to within its own tolerance
 KEPT = 1e-6  # a limit broken by less is kept
 BROKEN = 10.0  # times a broken limit (relative) that a design pays against a better one, when layouts are chosen
+STRICT = 1e6  # the same where nothing counts before every limit is kept
 
 
 @dataclass
@@ -242,7 +243,7 @@ class Problem:
             score = (-1.0 if self.maximize else 1.0) * (
                 np.log(np.maximum(value, 1e-300)) if (value > 0).all() else value
             )
-            best = np.argmin(score * (part.weight > 0) + BROKEN * wrong, axis=2)[..., None]
+            best = np.argmin(score * (part.weight > 0) + self.weight * wrong, axis=2)[..., None]
             total = total + part.weight * np.take_along_axis(value, best, 2)[..., 0]
             missed = missed + np.take_along_axis(wrong, best, 2)[..., 0]
             layouts.append(best[..., 0])
@@ -254,9 +255,10 @@ class Problem:
         """What a design is chosen by: the objective's logarithm and what it pays for broken limits."""
         sign = -1.0 if self.maximize else 1.0
         score = np.log(np.maximum(value, 1e-300)) if self.positive else value / self.scale
-        return sign * score + BROKEN * broken
+        return sign * score + self.weight * broken
 
     scale = 1.0
+    weight = BROKEN  # of broken limits, where designs are chosen
 
     def outputs(self, points: np.ndarray, group: np.ndarray, layout: np.ndarray) -> list[tuple[Any, Any]]:
         """Numbers and counts before rounding of every part, exactly, at designs [designs, knobs] with their layouts.

@@ -50,6 +50,8 @@ class Opened:
         self.path = Path(path)
         if not self.path.exists() and part_of(self.path).exists():
             self.path = part_of(self.path)
+        if not self.path.exists():
+            raise PerfgridError(f"cannot read {str(path)!r}: No such file or directory")
         if not (self.path / NAME).exists():
             raise PerfgridError(f"{str(path)!r} is no store of perfgrid: there is no {NAME} in it")
         self.header, self.entries, _ = read(self.path / NAME)

@@ -240,6 +240,25 @@ def test_objectives_and_limits_need_not_be_outputs():
         pg.optimize(one, "fits_memory", over={"hbm_bandwidth": [2e12, 4e12]}, choose="parallelism")
 
 
+def test_a_layout_that_breaks_a_limit_by_little_hides_none_that_keeps_it():
+    """Against every layout evaluated at the bound at which each is fastest; a front along a free quantity."""
+    content = TRAINED | {
+        "outputs": ["step_time", "memory_per_device"],
+        "axes": TRAINED["axes"] | {"model": ["llama-2-7b"],
+                                   "parallelism": {"devices": [16], "tp": [1, 2, 4], "pp": [1, 2]}},
+    }  # fmt: skip
+    every = pg.evaluate(pg.Study.make(**content, overrides={"hbm_bandwidth": 4e12}), "float64")
+    one, over = pg.Study.make(**content), {"hbm_bandwidth": [1e12, 4e12]}
+    for memory in np.sort(every.memory_per_device.values.ravel())[1:4] * 0.99:
+        kept = every.step_time.where(every.memory_per_device < memory).min().item()
+        found = pg.optimize(one, "step_time", over=over, choose="parallelism", starts=2,
+                            subject_to=f"memory_per_device < {memory} byte")  # fmt: skip
+        assert found.objective.item() == pytest.approx(kept, rel=1e-6)
+    line = pg.front(one, "hbm_bandwidth", 3, "step_time", over=over, choose="parallelism", starts=1)
+    np.testing.assert_allclose(line.hbm_bandwidth, [1e12, 2e12, 4e12], rtol=1e-3)
+    assert "hbm_bandwidth < limit" in line.constraint.values
+
+
 def test_the_command_prints_the_design_and_what_presses(tmp_path):
     path = tmp_path / "dies.toml"
     path.write_text(
