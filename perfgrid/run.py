@@ -31,7 +31,7 @@ from perfgrid.engine.stages import TILE_POINTS, Evaluation, Progress, enable_com
 from perfgrid.formulas import INNER, WORKLOADS
 from perfgrid.study.file import CLUSTER_SIZE
 from perfgrid.study.space import TABLES
-from perfgrid.study.study import Study
+from perfgrid.study.study import Study, expect_study
 from perfgrid.study.tables import OWN_PREFIX, STATED
 from perfgrid.study.where import apply_where
 
@@ -54,8 +54,7 @@ def evaluate(
 
     Raises PerfgridError if the result would not fit the memory at hand.
     """
-    if not isinstance(study, Study):
-        raise PerfgridError(f"evaluate needs a Study, found {study!r}; load_study(path) reads one from a file")
+    expect_study(study, "evaluate")
     plan = study.plan(small_points)
     check_memory(plan, study.name, dtype or study.file.dtype)
     enable_compilation_cache()
@@ -96,7 +95,7 @@ def explain(
         sources, overrides, variables, stated = what.sources(), what.file.overrides, what.catalog.variables, what.stated
     else:
         workload, _, name = quantity.partition(".")
-        if f"{workload}.{SPACE_ATTRIBUTE}" in what.attrs:
+        if isinstance(what, xr.Dataset) and f"{workload}.{SPACE_ATTRIBUTE}" in what.attrs:
             quantity, at = name, {**at, WORKLOAD: workload}
         what, at = design_at(what, at)
         stored = json.loads(what.attrs[STUDY_ATTRIBUTE])
@@ -138,7 +137,10 @@ def _entry(space: Space, index: tuple[int, ...], table: str, names: Mapping[str,
 
 
 def restore(dataset: xr.Dataset, formulas: Iterable[Callable[..., Any]] = ()) -> tuple[Space, Registry, dict[str, str]]:
-    """The design space, formulas and choices that a result was made with. PerfgridError if they are not at hand."""
+    """The design space, formulas and choices that a result was made with; of one optimum what was found is stated.
+
+    PerfgridError if they are not at hand.
+    """
     if SPACE_ATTRIBUTE not in dataset.attrs or STUDY_ATTRIBUTE not in dataset.attrs:
         raise PerfgridError("this is no perfgrid result: it stores no design space")
     data, stored = json.loads(dataset.attrs[SPACE_ATTRIBUTE]), json.loads(dataset.attrs[STUDY_ATTRIBUTE])
@@ -154,7 +156,17 @@ def restore(dataset: xr.Dataset, formulas: Iterable[Callable[..., Any]] = ()) ->
         space, constraint = apply_where(space, stored["where"], "where")
         if constraint is not None:
             registry.add(constraint)
-    return space, registry, dict(data["choices"])
+    values: dict[str, np.ndarray] = {}
+    for name in _free(dataset):
+        if dataset[name].ndim:
+            raise PerfgridError("every optimum has free quantities of its own: select one")
+        quantity, _, component = name.partition(".")
+        if quantity in space.names():
+            value = values.setdefault(quantity, np.array(space.parts(quantity)[0][1][0]))
+            axis = load_variables()[quantity].axis
+            value.reshape(-1)[INNER.labels[axis].index(component) if axis is not None else 0] = dataset[name].item()
+    space = freed(space, values)
+    return Space(space.axes, {**space.constants, **values}), registry, dict(data["choices"])
 
 
 def designs(
@@ -167,16 +179,7 @@ def designs(
     if isinstance(what, Study):
         return what.space, what.registry, what.file.choices, {axis: what.label(axis, v) for axis, v in at.items()}
     what, at = design_at(what, at)
-    space, registry, choices = restore(what, formulas)
-    values: dict[str, np.ndarray] = {}
-    for name in _free(what):
-        quantity, _, component = name.partition(".")
-        if quantity in space.names():
-            value = values.setdefault(quantity, np.array(space.parts(quantity)[0][1][0]))
-            axis = load_variables()[quantity].axis
-            value.reshape(-1)[INNER.labels[axis].index(component) if axis is not None else 0] = what[name].item()
-    space = freed(space, values)
-    return Space(space.axes, {**space.constants, **values}), registry, choices, at
+    return *restore(what, formulas), at
 
 
 def design_at(result: xr.Dataset, at: Mapping[str, Any]) -> tuple[xr.Dataset, dict[str, Any]]:
@@ -186,6 +189,10 @@ def design_at(result: xr.Dataset, at: Mapping[str, Any]) -> tuple[xr.Dataset, di
     several workloads as ``workload``; what was chosen follows. Any other result is returned as it is. PerfgridError for
     an unknown label, an axis that is left open, and a group without a design.
     """
+    if not isinstance(result, xr.Dataset):
+        raise PerfgridError(
+            f"a Study or a result is needed, found {result!r}; load_study(path), open_result(path) read one"
+        )
     at, end = dict(at), f".{SPACE_ATTRIBUTE}"
     prefix = ""
     if names := [n.removesuffix(end) for n in map(str, result.attrs) if n.endswith(end)]:

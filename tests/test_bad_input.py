@@ -3,10 +3,12 @@
 import json
 import subprocess
 import sys
+from typing import Any, cast
 
 import numpy as np
 import pytest
 
+import perfgrid as pg
 from perfgrid import PerfgridError, Study, formula, load_catalog
 from perfgrid.cli import main as cli
 from tests import small
@@ -230,6 +232,31 @@ def test_python_studies_take_numbers_of_any_kind():
     assert load_catalog().with_values({"device.b200.cores": np.int64(7)}).entry("device", "b200").values["cores"] == 7.0
     with pytest.raises(PerfgridError, match="must be a number, found True"):
         small.study(workload_parameters={"sequence_length": np.True_, "global_batch": 192})
+
+
+def test_what_is_no_study_and_no_result():
+    path, result = cast(Any, "study.toml"), cast(Any, pg.evaluate(small.study()))
+    for asked in (
+        lambda: pg.evaluate(path),
+        lambda: pg.best(path, "parallelism"),
+        lambda: pg.optimize(path, "step_time"),
+        lambda: pg.front(path, "step_time"),
+        lambda: pg.pareto(result, ["step_time", "memory_per_device"]),
+        lambda: pg.distribution(path, "step_time"),
+        lambda: pg.gradient(path, "step_time", "hbm_bandwidth"),
+    ):
+        with pytest.raises(PerfgridError, match=r"needs a Study, found .*load_study\(path\) reads one from a file"):
+            asked()
+    for asked in (
+        lambda: pg.explain(path, "step_time", {}),
+        lambda: pg.kernels(path, {}),
+        lambda: pg.timeline(path, {}),
+    ):
+        with pytest.raises(PerfgridError, match=r"a Study or a result is needed, found 'study.toml'"):
+            asked()
+    chosen = pg.best(result, "parallelism", "step_time")
+    with pytest.raises(PerfgridError, match="designs that were chosen along parallelism: compare designs of the study"):
+        pg.compare(chosen, {"device": "h100-sxm-80gb"}, {"device": "b200"})
 
 
 def test_units_of_own_formulas_are_known():

@@ -74,6 +74,9 @@ class Knobs:
             raise PerfgridError(
                 f"{study.name}: name at least one quantity to optimise over (--over or [optimize.over])"
             )
+        for name, given in bounds.items():
+            if not isinstance(given, list | tuple):
+                raise PerfgridError(f"{study.name}, bounds of {name}: need a low and a high value, found {given!r}")
         leaves(study, bounds)  # all wrong names are told together
         self.base: dict[str, np.ndarray] = {}
         self.knobs: list[Knob] = []

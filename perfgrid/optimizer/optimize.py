@@ -17,7 +17,7 @@ from perfgrid.optimizer.problem import KEPT, Problem
 from perfgrid.optimizer.search import Found, best_found
 from perfgrid.run import STUDY_ATTRIBUTE, global_attributes
 from perfgrid.study.selection import reaching
-from perfgrid.study.study import Study
+from perfgrid.study.study import Study, expect_study
 
 UNEXPLAINED = 1e-2  # residual from which multipliers are not told
 
@@ -26,7 +26,7 @@ def optimize(
     study: Study,
     minimize: str | None = None,
     maximize: str | None = None,
-    over: Sequence[str] | Mapping[str, Sequence[Any]] | None = None,
+    over: str | Sequence[str] | Mapping[str, Sequence[Any]] | None = None,
     subject_to: Sequence[str] | str | None = None,
     choose: Sequence[str] | str | None = None,
     starts: int = 4,
@@ -64,7 +64,7 @@ def front(
     points: int = 8,
     minimize: str | None = None,
     maximize: str | None = None,
-    over: Sequence[str] | Mapping[str, Sequence[Any]] | None = None,
+    over: str | Sequence[str] | Mapping[str, Sequence[Any]] | None = None,
     subject_to: Sequence[str] | str | None = None,
     choose: Sequence[str] | str | None = None,
     starts: int = 4,
@@ -75,6 +75,9 @@ def front(
     At every point of the front the objective is optimised with the second output limited (epsilon constraint), the
     limits evenly spaced by factor; the result is that of `optimize` with an axis ``point``. Raises PerfgridError alike.
     """
+    expect_study(study, "a front")
+    if points < 1:
+        raise PerfgridError(f"a front needs at least one point, found {points!r}")
     stated = study.file.optimize
     texts = subject_to if subject_to is not None else stated.subject_to if stated is not None else []
     texts = [texts] if isinstance(texts, str) else list(texts)
@@ -110,12 +113,13 @@ def problem_of(
     study: Study,
     minimize: str | None = None,
     maximize: str | None = None,
-    over: Sequence[str] | Mapping[str, Sequence[Any]] | None = None,
+    over: str | Sequence[str] | Mapping[str, Sequence[Any]] | None = None,
     subject_to: Sequence[str] | str | None = None,
     choose: Sequence[str] | str | None = None,
     against: str | None = None,
 ) -> Problem:
     """The problem of arguments like those of `optimize` or `front`, checked."""
+    expect_study(study, "an optimisation")
     stated = study.file.optimize
     if minimize is None and maximize is None and stated is not None:
         minimize, maximize = stated.minimize, stated.maximize
@@ -123,6 +127,7 @@ def problem_of(
         raise PerfgridError(f"{study.name}: give either minimize or maximize, here or in [optimize]")
     if over is None:
         over = stated.over if stated is not None else []
+    over = [over] if isinstance(over, str) else over
     if subject_to is None:
         subject_to = stated.subject_to if stated is not None else []
     if choose is None and stated is not None:

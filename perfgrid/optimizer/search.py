@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from perfgrid.engine.errors import PerfgridError
 from perfgrid.engine.lockstep import Minimum, minimize_together, optimality
 from perfgrid.optimizer.problem import BROKEN, CLOSE, KEPT, STRICT, TOGETHER, Batch, Problem
 
@@ -66,6 +67,8 @@ def best_found(problem: Problem, groups: np.ndarray, bounds: np.ndarray, starts:
     A layout that breaks a limit by little may have looked better than one that keeps all of them: where none was found
     that does, though samples do, it is searched anew with limits that weigh more.
     """
+    if not isinstance(starts, int) or starts < 1:
+        raise PerfgridError(f"the number of starts must be 1 or more, found {starts!r}")
     designs = sampled(problem, max(64, min(16 * len(problem.knobs), 256)), seed)
     found = _searched(problem, groups, bounds, designs, starts, seed)
     lost, problem.weight = np.flatnonzero(found.broken > KEPT), STRICT

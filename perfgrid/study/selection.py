@@ -10,7 +10,7 @@ import numpy as np
 
 from perfgrid.engine.errors import PerfgridError, nearest, together
 from perfgrid.engine.space import Space
-from perfgrid.study.study import Study, build_study
+from perfgrid.study.study import Study, build_study, expect_study
 from perfgrid.study.where import filtered
 
 
@@ -29,6 +29,7 @@ def reaching(study: Study, quantities: Iterable[str]) -> Study:
 
     PerfgridError for an unknown quantity and for a label.
     """
+    expect_study(study, "a search of designs")
     quantities, labels = list(dict.fromkeys(quantities)), study.space.label_quantities()
     if words := [q for q in quantities if q in labels]:
         near = nearest(words[0], study.outputs)

@@ -190,6 +190,9 @@ REFUSED = [
     ({"minimize": "split_cost", "over": {"area_split.matrix": [0.1, 0.2], "area_split.l2": []}}, "takes no bounds"),
     ({"minimize": "split_cost", "over": []}, "name at least one quantity"),
     ({"over": AREA}, "give either minimize or maximize"),
+    ({"minimize": "split_cost", "over": "budget_area", "subject_to": "budget_area < 1"}, "'budget_area' has no bounds"),
+    ({"minimize": "split_cost", "over": {"budget_area": 4e-4}}, "need a low and a high value, found 0.0004"),
+    ({"minimize": "split_cost", "over": AREA, "starts": 0}, "starts must be 1 or more, found 0"),
     ({"minimize": "split_cost", "over": AREA, "choose": "parallelism"}, "is no axis"),
 ]  # fmt: skip
 
@@ -232,6 +235,10 @@ def test_objectives_and_limits_need_not_be_outputs():
     assert bool(small.feasible)
     assert small.electricity_price.item() == pytest.approx(1e-8)
     assert "peak_fp16_rate" in found.attrs["without_effect"]
+    assert pg.interval(found, {"model": "llama-3.1-8b"}).value == pytest.approx(small.step_time.item())
+    assert pg.kernels(found, {"model": "llama-3.1-8b"}).point["parallelism"] == small.parallelism.item()
+    with pytest.raises(pg.PerfgridError, match="every optimum has free quantities of its own"):
+        pg.compare(found, {"model": "llama-3.1-8b"}, {"model": "llama-3.1-405b"})
     assert not bool(large.feasible)
     assert "fits_memory" in large.breaks.item()
     best = pg.best(one, "parallelism", minimize="cost_per_million_tokens")
