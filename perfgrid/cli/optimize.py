@@ -186,7 +186,7 @@ def print_designs(found: xr.Dataset, rows: list[dict[str, Any]]) -> None:
         )
         lines = [[*labels, *(f"{row['moved'][s]:.3f}" for s in splits)] for row, labels in zip(rows, at, strict=True)]
         show(text_table([*whose, *splits], lines, right=splits), whole=True)
-    if unexplained := sum(row["kkt_residual"] >= UNEXPLAINED for row in rows):
+    if unexplained := sum(row["feasible"] and row["kkt_residual"] >= UNEXPLAINED for row in rows):
         out.print(
             f"{unexplained} of {len(rows)} searches ended on a step of the model, where nothing is said to press."
         )

@@ -75,16 +75,17 @@ class Part:
 
     def _refuse_impossible(self) -> None:
         """PerfgridError where limits and constraints that nothing free moves leave no design of any group."""
-        fixed = {n: v for n, v in self.whole.constants.items() if self.plan.quantities[n].small}
-        kept = {f"{self.reason(n)} [{n}]": self._flat(n, fixed[n]) > 0 for n in self.held if n in fixed}
+        fixed = self.whole.constants
+        kept = {f"{self.reason(n)} [{n}]": self._flat(n, fixed[n])[:1] > 0 for n in self.held if n in fixed}
         for limit in self.limits:
             if limit.quantity in fixed:
-                value = self._flat(limit.quantity, fixed[limit.quantity])
+                value = self._flat(limit.quantity, fixed[limit.quantity])[:1]
                 ends = " to ".join(dict.fromkeys(f"{end:.4g}" for end in (value.min(), value.max())))
                 text = f"{limit.text} (it is {ends} {unit_of_quantity(self.study, limit.quantity)})"
                 kept[text] = np.asarray(limit.slack(limit.bound, value)) >= -KEPT
         if not np.any(reduce(np.logical_and, kept.values(), np.array(True))):
-            told = "; ".join(text for text, holds in kept.items() if not holds.all())
+            always = "; ".join(text for text, holds in kept.items() if not holds.any())
+            told = always or "one of: " + "; ".join(text for text, holds in kept.items() if not holds.all())
             raise PerfgridError(f"{self.study.name}: whatever the free quantities are, every design breaks {told}")
 
     @property
