@@ -250,7 +250,7 @@ def described(study: Study, problem: Problem, found: Found, points: int = 0) -> 
         for axis in part.chosen:
             labels = [part.labels(row, [axis])[axis] for row in rows]
             coordinates[prefix + axis] = on_groups(labels)
-    attributes: dict[str, Any] = {}
+    attributes: dict[str, Any] = {"study_axes": " ".join(groups)}
     for part in problem.parts:  # what is needed to explain their outputs
         prefix = f"{part.name}." if part.name else ""
         attributes[f"{prefix}{SPACE_ATTRIBUTE}"] = space_text(part.plan, part.study.space)

@@ -156,6 +156,19 @@ def test_every_optimum_is_explained_at_its_values(tmp_path):
         pg.explain(shared, "die_cost", {"workload": "fuor"})
 
 
+def test_optima_are_compared(tmp_path):
+    """Saved and opened again they are the same; with another limit its name, the optimum and what it breaks differ."""
+    free = pg.optimize(dies(["die_cost"]), maximize="die_cost", over=MODULES)
+    kept = pg.open_result(pg.save(free, tmp_path / "free.nc"))
+    assert pg.diff(free, kept).same
+    limited = pg.optimize(dies(["die_cost"]), maximize="die_cost", over=MODULES, subject_to="die_cost < 99 USD")
+    found = pg.diff(kept, limited)
+    assert [axis.only_b for axis in found.axes if axis.axis == "constraint"] == [["die_cost < 99 USD"]]
+    assert {"die_cost", "module_area", "objective"} <= {v.name for v in found.variables if v.differing}
+    told = pg.diff(kept, kept.assign(breaks=kept.breaks + "x"), variables=["breaks"]).variables[0]
+    assert told.differing == 1
+
+
 def test_a_front_runs_from_one_best_to_the_other():
     varied = dies(["split_price", "die_cost"], formulas=[split_price])
     found = pg.front(varied, "die_cost", 5, "split_price", over=MODULES)
