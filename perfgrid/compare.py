@@ -81,6 +81,11 @@ def compare(
     else:
         space, registry, choices = restore(what, formulas)
         cluster_size = what.attrs.get(GROUPED)
+        if lacking := [axis.name for axis in space.axes if axis.name not in what.dims]:
+            raise PerfgridError(
+                f"this result holds designs that were chosen along {', '.join(lacking)}: compare designs of the study, "
+                "or of a result of all of them"
+            )
     rows = [_rows(space, side) for side in sides]
     if all(np.array_equal(rows[0][name], rows[1][name]) for name in rows[0]):
         raise PerfgridError("both sides name the same design: give --a and --b different labels of some axis")

@@ -29,7 +29,7 @@ from perfgrid.engine.search import listed
 from perfgrid.engine.sensitivity import Sensitivity
 from perfgrid.engine.space import Space
 from perfgrid.formulas.training.error import CENTRAL_90
-from perfgrid.run import STUDY_ATTRIBUTE, restore
+from perfgrid.run import STUDY_ATTRIBUTE, design_at, restore
 from perfgrid.study.study import Study
 from perfgrid.study.tables import NATIVE, OWN, OWN_PREFIX, STATED
 
@@ -105,7 +105,10 @@ def interval(what: Study | xr.Dataset, at: Mapping[str, Any] | None = None, outp
 
     Raises PerfgridError for an unknown axis or label, an axis left open, or an output without derivatives.
     """
-    names = {a: what.label(a, label) for a, label in (at or {}).items()} if isinstance(what, Study) else at or {}
+    if isinstance(what, Study):
+        names = {a: what.label(a, label) for a, label in (at or {}).items()}
+    else:
+        what, names = design_at(what, at or {})
     return intervals(what, [index_of(_setting(what).space, names)], output)[0]
 
 

@@ -12,7 +12,7 @@ import xarray as xr
 from perfgrid.engine.explain import Violated, index_of, point_of, replay_point, violated_at
 from perfgrid.formulas import INNER
 from perfgrid.formulas.axes import only
-from perfgrid.run import restore
+from perfgrid.run import designs
 from perfgrid.study.study import Study
 
 PHASES = INNER.labels["phase"]
@@ -63,11 +63,7 @@ def kernels(what: Study | xr.Dataset, at: Mapping[str, Any], formulas: Iterable[
     ``at`` names a label of every axis, as for `explain`; recomputation repeats forward phases. Raises PerfgridError for
     unknown axes or labels.
     """
-    if isinstance(what, Study):
-        space, registry, choices = what.space, what.registry, what.file.choices
-        at = {axis: what.label(axis, label) for axis, label in at.items()}
-    else:
-        space, registry, choices = restore(what, formulas)
+    space, registry, choices, at = designs(what, at, formulas)
     wanted = [name for time, _, counts in TABLES for name in (time, *counts)] + ["unfused"]
     index = index_of(space, at)
     if "pass_time" in registry.formulas:

@@ -20,6 +20,8 @@ def open_result(path: str | Path, recompute: bool = False, formulas: Iterable[Ca
     path = Path(path)
     if path.suffix == SUFFIX:
         return open_factored(path, recompute, formulas)
+    if not path.exists():
+        raise PerfgridError(f"cannot read {str(path)!r}: No such file or directory")
     try:
         return xr.open_zarr(path, chunks=None) if path.is_dir() else xr.open_dataset(path)
     except ImportError as error:

@@ -13,23 +13,25 @@ from pathlib import Path
 from typing import Any
 
 import netCDF4
+import numpy as np
 import xarray as xr
 from xarray.backends import NetCDF4DataStore
 
 from perfgrid.analysis.best import GROUPED
 from perfgrid.catalog import load_variables
 from perfgrid.engine.dataset import SPACE_ATTRIBUTE, formula_hash, space_from_json, to_dataset
-from perfgrid.engine.errors import PerfgridError
+from perfgrid.engine.errors import PerfgridError, nearest
 from perfgrid.engine.explain import Explanation, explain_point, index_of
+from perfgrid.engine.function import freed
 from perfgrid.engine.plan import Plan
 from perfgrid.engine.registry import Registry
 from perfgrid.engine.resolver import resolve
-from perfgrid.engine.space import Space
+from perfgrid.engine.space import Axis, Space
 from perfgrid.engine.stages import TILE_POINTS, Evaluation, Progress, enable_compilation_cache
 from perfgrid.formulas import INNER, WORKLOADS
 from perfgrid.study.file import CLUSTER_SIZE
 from perfgrid.study.space import TABLES
-from perfgrid.study.study import Study
+from perfgrid.study.study import Study, expect_study
 from perfgrid.study.tables import OWN_PREFIX, STATED
 from perfgrid.study.where import apply_where
 
@@ -37,6 +39,7 @@ KINDS = {  # of results, by the suffix of their names
     ".nc": "results are netCDF files (of run also .zarr, a store, and .pgf, factored)",
     ".pgf": "this result is a factored one",
 }
+WORKLOAD = "workload"  # names one of several workloads of an optimum, like the label of an axis
 STUDY_ATTRIBUTE = "perfgrid_study"  # global attribute: what is needed beside the design space to explain a result
 
 
@@ -51,8 +54,7 @@ def evaluate(
 
     Raises PerfgridError if the result would not fit the memory at hand.
     """
-    if not isinstance(study, Study):
-        raise PerfgridError(f"evaluate needs a Study, found {study!r}; load_study(path) reads one from a file")
+    expect_study(study, "evaluate")
     plan = study.plan(small_points)
     check_memory(plan, study.name, dtype or study.file.dtype)
     enable_compilation_cache()
@@ -84,25 +86,31 @@ def explain(
 ) -> Explanation:
     """Derive one number of a study or of a result: every formula below it, and each constraint that its point violates.
 
-    ``at`` names a label of every axis; ``formulas`` are the user's own with which a result was made. Raises
-    PerfgridError for an unknown quantity, axis or label, and for a result whose formulas are not at hand.
+    ``at`` names a label of every axis (of best designs and optima: of those that are not chosen along); ``formulas``
+    are the user's own with which a result was made. Raises PerfgridError for an unknown quantity, axis or label, and
+    for a result whose formulas are not at hand.
     """
+    free: set[str] = set()
     if isinstance(what, Study):
-        space, registry, choices, sources = what.space, what.registry, what.file.choices, what.sources()
-        at, overrides = {axis: what.label(axis, label) for axis, label in at.items()}, what.file.overrides
-        variables, stated = what.catalog.variables, what.stated
+        sources, overrides, variables, stated = what.sources(), what.file.overrides, what.catalog.variables, what.stated
     else:
-        space, registry, choices = restore(what, formulas)
+        workload, _, name = quantity.partition(".")
+        if isinstance(what, xr.Dataset) and f"{workload}.{SPACE_ATTRIBUTE}" in what.attrs:
+            quantity, at = name, {**at, WORKLOAD: workload}
+        what, at = design_at(what, at)
         stored = json.loads(what.attrs[STUDY_ATTRIBUTE])
         sources, overrides, stated = stored["sources"], stored["overrides"], stored["stated"]
-        variables = load_variables()
+        variables, free = load_variables(), {name.partition(".")[0] for name in _free(what)}
+    space, registry, choices, at = designs(what, at, formulas)
     resolve(registry, (quantity,), space.names(), choices, space.label_quantities())  # an unknown name comes first
     index = index_of(space, at)
     entries = {table: _entry(space, index, table, names) for table, names in sources.items()}
     units = {}
     for variable in variables.values():
         source = f"given by {variable.of}"
-        if variable.name in overrides:
+        if variable.name in free:
+            source = "free in the optimum"
+        elif variable.name in overrides:
             source = "given by the study's overrides"
         elif variable.name in stated and variable.of in TABLES:
             source = "given by the study's axes"
@@ -129,7 +137,10 @@ def _entry(space: Space, index: tuple[int, ...], table: str, names: Mapping[str,
 
 
 def restore(dataset: xr.Dataset, formulas: Iterable[Callable[..., Any]] = ()) -> tuple[Space, Registry, dict[str, str]]:
-    """The design space, formulas and choices that a result was made with. PerfgridError if they are not at hand."""
+    """The design space, formulas and choices that a result was made with; of one optimum what was found is stated.
+
+    PerfgridError if they are not at hand.
+    """
     if SPACE_ATTRIBUTE not in dataset.attrs or STUDY_ATTRIBUTE not in dataset.attrs:
         raise PerfgridError("this is no perfgrid result: it stores no design space")
     data, stored = json.loads(dataset.attrs[SPACE_ATTRIBUTE]), json.loads(dataset.attrs[STUDY_ATTRIBUTE])
@@ -145,14 +156,86 @@ def restore(dataset: xr.Dataset, formulas: Iterable[Callable[..., Any]] = ()) ->
         space, constraint = apply_where(space, stored["where"], "where")
         if constraint is not None:
             registry.add(constraint)
-    return space, registry, dict(data["choices"])
+    values: dict[str, np.ndarray] = {}
+    for name in _free(dataset):
+        if dataset[name].ndim:
+            raise PerfgridError("every optimum has free quantities of its own: select one")
+        quantity, _, component = name.partition(".")
+        if quantity in space.names():
+            value = values.setdefault(quantity, np.array(space.parts(quantity)[0][1][0]))
+            axis = load_variables()[quantity].axis
+            value.reshape(-1)[INNER.labels[axis].index(component) if axis is not None else 0] = dataset[name].item()
+    space = freed(space, values)
+    return Space(space.axes, {**space.constants, **values}), registry, dict(data["choices"])
+
+
+def designs(
+    what: Study | xr.Dataset, at: Mapping[str, Any], formulas: Iterable[Callable[..., Any]] = ()
+) -> tuple[Space, Registry, dict[str, str], dict[str, Any]]:
+    """The design space, formulas and choices of a study or a result, and the labels ``at`` in it.
+
+    Of best designs and optima those of the one design that ``at`` names. PerfgridError like `restore`.
+    """
+    if isinstance(what, Study):
+        return what.space, what.registry, what.file.choices, {axis: what.label(axis, v) for axis, v in at.items()}
+    what, at = design_at(what, at)
+    return *restore(what, formulas), at
+
+
+def design_at(result: xr.Dataset, at: Mapping[str, Any]) -> tuple[xr.Dataset, dict[str, Any]]:
+    """Of chosen designs (best ones, a frontier, optima) the one that ``at`` names, with its labels along all axes.
+
+    ``at`` names labels of the result's own axes, ``rank``, ``devices``, ``design`` and ``point`` among them, and one of
+    several workloads as ``workload``; what was chosen follows. Any other result is returned as it is. PerfgridError for
+    an unknown label, an axis that is left open, and a group without a design.
+    """
+    if not isinstance(result, xr.Dataset):
+        raise PerfgridError(
+            f"a Study or a result is needed, found {result!r}; load_study(path), open_result(path) read one"
+        )
+    at, end = dict(at), f".{SPACE_ATTRIBUTE}"
+    prefix = ""
+    if names := [n.removesuffix(end) for n in map(str, result.attrs) if n.endswith(end)]:
+        if (name := str(at.pop(WORKLOAD, ""))) not in names:
+            told = f"found {name!r}{nearest(name, names)}" if name else f"legal names: {', '.join(names)}"
+            raise PerfgridError(f"the result has several workloads; {WORKLOAD}=NAME says which one, {told}")
+        prefix = f"{name}."
+        result = result.drop_attrs(deep=False).assign_attrs(_attributes(result, prefix))
+    space = json.loads(result.attrs.get(SPACE_ATTRIBUTE, '{"axes": []}'))
+    chosen = [prefix + axis["name"] for axis in space["axes"] if axis["name"] not in (*result.dims, *at)]
+    held = [*_free(result), *(name for name in chosen if name in result.coords)]
+    for axis in dict.fromkeys(str(d) for name in held for d in result[name].dims):
+        labels = result[axis].values
+        if axis not in at and len(labels) > 1:
+            raise PerfgridError(f"a single design needs a label of every axis; not given: {axis} (such as {labels[0]})")
+        result = result.isel({axis: Axis(axis, labels).index(at.pop(axis)) if axis in at else 0})
+    if "found" in result.coords and result["found"].ndim == 0 and not bool(result["found"]):
+        raise PerfgridError("this group has no feasible design")
+    single = {str(name).removeprefix(prefix): c.item() for name, c in result.coords.items() if not c.ndim}
+    return result, {axis["name"]: single[axis["name"]] for axis in space["axes"] if axis["name"] in single} | at
+
+
+def _attributes(result: xr.Dataset, prefix: str) -> dict[str, Any]:
+    """The attributes of one workload as those of a result."""
+    found = {str(name).removeprefix(prefix): value for name, value in result.attrs.items()}
+    return {name: value for name, value in found.items() if "." not in name}
+
+
+def _free(result: xr.Dataset) -> list[str]:
+    """The free quantities of an optimum; none of any other result."""
+    return [str(name) for name in result["knob"].values] if "knob" in result.coords else []
 
 
 def formulas_changed(dataset: xr.Dataset) -> bool:
     """Whether the formulas of this installation differ from those that a result was made with."""
-    space, registry, choices = restore(dataset)
-    outputs = json.loads(dataset.attrs[SPACE_ATTRIBUTE])["outputs"]
-    return formula_hash(Plan(registry, space, outputs, choices)) != dataset.attrs.get("formula_hash")
+    for name in map(str, dataset.attrs):
+        if name.endswith(SPACE_ATTRIBUTE):
+            attrs = _attributes(dataset, name.removesuffix(SPACE_ATTRIBUTE))
+            space, registry, choices = restore(xr.Dataset(attrs=attrs))
+            outputs = json.loads(attrs[SPACE_ATTRIBUTE])["outputs"]
+            if formula_hash(Plan(registry, space, outputs, choices)) != attrs.get("formula_hash"):
+                return True
+    return False
 
 
 # -- memory and files -------------------------------------------------------------------------------------------------

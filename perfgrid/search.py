@@ -22,7 +22,7 @@ from perfgrid.engine.stages import Evaluation, Progress, enable_compilation_cach
 from perfgrid.run import given_quantities, global_attributes
 from perfgrid.study.file import CLUSTER_SIZE
 from perfgrid.study.selection import reaching
-from perfgrid.study.study import Study
+from perfgrid.study.study import Study, expect_study
 
 RANK = "rank"  # dimension of several best designs of one group
 POINTS_AT_ONCE = 2**16  # whose outputs are evaluated together: each has rows of its own of most quantities
@@ -59,6 +59,7 @@ def best(
         if count != 1 or over is None:
             raise PerfgridError("of a result give the axes to choose along; several best designs are found of a study")
         return best_of_result(what, over, minimize, maximize, at)
+    expect_study(what, "best")
     stated = what.file.best
     if minimize is None and maximize is None and stated is not None:
         minimize, maximize = stated.minimize, stated.maximize

@@ -18,7 +18,7 @@ from perfgrid.engine.space import Axis, Space
 from perfgrid.engine.stages import Progress, enable_compilation_cache
 from perfgrid.run import available_memory, check_memory, given_quantities, global_attributes
 from perfgrid.study.selection import asking, selected
-from perfgrid.study.study import Study
+from perfgrid.study.study import Study, expect_study
 from perfgrid.study.tables import OWN_PREFIX, STATED, unit_of
 
 SHARPNESS = 8  # of the p-norms of smooth derivatives: at operands that differ by a factor 2 the lesser weighs 0.4 %
@@ -119,8 +119,7 @@ def _differentiated(
     progress: Progress | None,
     relative: bool,
 ) -> xr.Dataset:
-    if not isinstance(study, Study):
-        raise PerfgridError(f"derivatives need a Study, found {study!r}; load_study(path) reads one from a file")
+    expect_study(study, "a derivative")
     outputs = study.outputs if of is None else (of,) if isinstance(of, str) else tuple(dict.fromkeys(of))
     study = selected(asking(study, outputs) if outputs != study.outputs else study, at)
     plan, sharpness = study.plan(), _sharpness(smooth)

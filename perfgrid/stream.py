@@ -52,10 +52,8 @@ def stream(
         return to_dataset(plan, stand_ins, cited, given, **global_attributes(study))
 
     if target.suffix == STORE:
-        try:
-            from perfgrid.store.fill import How, fill
-        except ImportError:
-            raise PerfgridError("a .zarr store needs the package zarr: pip install 'perfgrid[stream]'") from None
+        from perfgrid.store.fill import How, fill
+
         how = How(overwrite, resume, memory, workers, scheduler, tile_points, small_points)
         return fill(study, target, template, dtype, how, progress)
     if resume or workers is not None or scheduler is not None:

@@ -17,7 +17,7 @@ import xarray as xr
 
 from perfgrid.engine.errors import PerfgridError
 from perfgrid.engine.explain import index_of, point_of, replay_point, violated_at
-from perfgrid.run import restore
+from perfgrid.run import designs
 from perfgrid.study.study import Study
 
 KINDS = {"F": "forward", "B": "backward", "I": "input_gradient", "W": "weight_gradient"}
@@ -199,11 +199,7 @@ def timeline(
     in s. Attributes give the time of the whole and, as ``closed_form_time``, what the formulas say of it. ``at`` names
     a label of every axis, as for `explain`. Raises PerfgridError for unknown axes or labels and for illegal designs.
     """
-    if isinstance(what, Study):
-        space, registry, choices = what.space, what.registry, what.file.choices
-        at = {axis: what.label(axis, label) for axis, label in at.items()}
-    else:
-        space, registry, choices = restore(what, formulas)
+    space, registry, choices, at = designs(what, at, formulas)
     rates = [f"{part}_{kind}_time" for part in PARTS for kind in PASSES]
     closed = ("slowest_stage_time", "bubble_time", "exposed_pp_time")
     index = index_of(space, at)

@@ -1,11 +1,14 @@
 """Bad input ends with exit status 2, one sentence that names file, key and nearest legal names, and nothing written."""
 
 import json
+import subprocess
 import sys
+from typing import Any, cast
 
 import numpy as np
 import pytest
 
+import perfgrid as pg
 from perfgrid import PerfgridError, Study, formula, load_catalog
 from perfgrid.cli import main as cli
 from tests import small
@@ -106,6 +109,24 @@ def test_unknown_names(refused):
 def test_labels_are_no_outputs(refused):
     for name in ("recompute", "parallelism"):
         refused("outputs", f"'{name}' labels designs", text=GOOD.format(**PARTS).replace('"step_time"', f'"{name}"'))
+
+
+def test_labels_and_given_quantities_as_objectives(monkeypatch, capsys, tmp_path):
+    path = write(tmp_path)
+    commands = [("best", "--minimize"), ("best", "--pareto"), ("distribution", "--of"),
+                ("optimize", "--over", "hbm_bandwidth=1e12:2e12", "--minimize")]  # fmt: skip
+    for command in commands:
+        for name, told in (
+            ("recompute", "'recompute' is a label (selective), no number; legal names: memory_per_device, step_time"),
+            ("step_tme", "unknown quantity 'step_tme'; did you mean 'step_time'"),
+        ):
+            named = f"memory_per_device,{name}" if "--pareto" in command else name
+            status, _, err = run(monkeypatch, capsys, command[0], path, *command[1:], named)
+            assert status == 2
+            assert told in err
+    status, out, _ = run(monkeypatch, capsys, "best", path, "--pareto", "step_time,hbm_capacity")
+    assert status == 0
+    assert "80 GiB" in out
 
 
 def test_best_is_checked_before_work(refused):
@@ -213,6 +234,31 @@ def test_python_studies_take_numbers_of_any_kind():
         small.study(workload_parameters={"sequence_length": np.True_, "global_batch": 192})
 
 
+def test_what_is_no_study_and_no_result():
+    path, result = cast(Any, "study.toml"), cast(Any, pg.evaluate(small.study()))
+    for asked in (
+        lambda: pg.evaluate(path),
+        lambda: pg.best(path, "parallelism"),
+        lambda: pg.optimize(path, "step_time"),
+        lambda: pg.front(path, "step_time"),
+        lambda: pg.pareto(result, ["step_time", "memory_per_device"]),
+        lambda: pg.distribution(path, "step_time"),
+        lambda: pg.gradient(path, "step_time", "hbm_bandwidth"),
+    ):
+        with pytest.raises(PerfgridError, match=r"needs a Study, found .*load_study\(path\) reads one from a file"):
+            asked()
+    for asked in (
+        lambda: pg.explain(path, "step_time", {}),
+        lambda: pg.kernels(path, {}),
+        lambda: pg.timeline(path, {}),
+    ):
+        with pytest.raises(PerfgridError, match=r"a Study or a result is needed, found 'study.toml'"):
+            asked()
+    chosen = pg.best(result, "parallelism", "step_time")
+    with pytest.raises(PerfgridError, match="designs that were chosen along parallelism: compare designs of the study"):
+        pg.compare(chosen, {"device": "h100-sxm-80gb"}, {"device": "b200"})
+
+
 def test_units_of_own_formulas_are_known():
     @formula(unit="foo", source="mine")
     def own_time(step_time):
@@ -266,9 +312,22 @@ def test_files_that_cannot_be_read_or_written(refused, monkeypatch, capsys, tmp_
     status, _, err = run(monkeypatch, capsys, "run", tmp_path / "absent.toml")
     assert status == 2
     assert "cannot read study" in err
-    status, _, err = run(monkeypatch, capsys, "explain", tmp_path / "result.nc", "step_time")
-    assert status == 2
-    assert "result.nc" in err
+    for name, why in (("result.nc", "neither netCDF nor"), ("absent.nc", "No such file"), ("a.zarr", "No such file")):
+        status, _, err = run(monkeypatch, capsys, "explain", tmp_path / name, "step_time")
+        assert status == 2
+        assert f"{name}': " in err
+        assert why in err
+        assert "give a study (.toml) or a result (.nc, .zarr, .pgf)" in err
+
+
+def test_stores_without_the_package_that_writes_them(tmp_path):
+    write(tmp_path)
+    without = "import sys; sys.modules['zarr'] = None; from perfgrid.cli.main import main; main()"
+    for arguments in (["run", "study.toml", "-o", "s.zarr"], ["verify", "s.zarr"]):
+        done = subprocess.run([sys.executable, "-c", without, *arguments], cwd=tmp_path, capture_output=True, text=True)
+        assert done.returncode == 2
+        assert "pip install 'perfgrid[stream]'" in done.stderr
+        assert len(done.stderr.splitlines()) == 1
 
 
 def test_a_grid_beyond_memory_names_the_command_that_streams(refused, monkeypatch):

@@ -1,6 +1,7 @@
 """Feasibility per output: asking for more outputs takes nothing from others; what forbids the designs of a group."""
 
 import json
+import re
 from unittest import mock
 
 import numpy as np
@@ -9,9 +10,10 @@ import xarray as xr
 
 import perfgrid as pg
 from perfgrid.analysis import best as best_of_result
+from perfgrid.analysis import feasibility, violations
 from perfgrid.engine import candidates
 from perfgrid.engine.dataset import CONCERNING, constraints_of
-from perfgrid.store.verify import verify
+from perfgrid.store.verify import Opened, verify
 from tests import small
 from tests.test_bad_input import run
 
@@ -138,7 +140,7 @@ def test_an_optimum_heeds_the_constraints_of_its_objective(path):
     assert bool(found.feasible)
     assert np.isnan(found.cost_per_million_tokens)
     assert float(found.step_time) > 0
-    with pytest.raises(pg.PerfgridError, match="no design within the bounds keeps every limit"):
+    with pytest.raises(pg.PerfgridError, match="whatever the free quantities are, every design breaks no market"):
         pg.optimize(study, "cost_per_million_tokens", **asked)
 
 
@@ -205,14 +207,31 @@ def test_the_commands_tell_of_groups_without_a_design(path, monkeypatch, capsys,
     assert all("no market price" in row["infeasible"]["cost_per_million_tokens"] for row in dear)
 
 
+@pytest.mark.parametrize("outputs", [["step_time", "cost_per_million_tokens"], ["die_cost", "cluster_cost"], OUTPUTS])
+def test_infeasible_is_what_has_no_feasible_output(path, outputs, tmp_path):
+    """In memory and as the tiles of a store count it, against the flags of each output on the whole grid."""
+    study = pg.load_study(path, [f"outputs={json.dumps(outputs)}", f'best.minimize="{outputs[0]}"'])
+    result = pg.evaluate(study)
+    whole = xr.broadcast(*(pg.feasible(result, of=name) for name in outputs), *result.coords.values())[: len(outputs)]
+    some, every = np.logical_or.reduce(whole), np.logical_and.reduce(whole)
+    found = violations(result)
+    each = found.points // some.size
+    assert (found.infeasible, found.partly) == (each * (~some).sum(), each * (some & ~every).sum())
+    assert found.partly > 0
+    with mock.patch.object(feasibility, "SLICE_POINTS", 7):
+        assert violations(result) == found
+    assert Opened(pg.stream(study, tmp_path / "r.zarr", tile_points=40)).violations() == found
+
+
 def test_a_run_tells_which_outputs_a_constraint_concerns(path, monkeypatch, capsys, tmp_path):
     for output in ((), ("-o", tmp_path / "r.zarr")):
         _, out, _ = run(monkeypatch, capsys, "run", path, *output)
-        assert "infeasible for some output (" in out
+        assert re.search(r"infeasible \([\d.]+%\), [\d,]+ more for some outputs only \(", out)
         assert "[device_has_a_price, of cost_per_million_tokens only]" in out
         assert "[fits_memory]" in out
     _, out, _ = run(monkeypatch, capsys, "run", path, "--set", 'outputs=["step_time"]')
     assert "infeasible (" in out
+    assert "more for some" not in out
     assert "device_has_a_price" not in out
 
 

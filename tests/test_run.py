@@ -121,13 +121,13 @@ def test_a_selection_without_its_constraints_is_no_feasible_result(result):
 
 
 def test_violations_are_counted_over_the_whole_grid(result):
-    points, infeasible, reasons = violations(result)
-    assert points == np.prod([result.sizes[d] for d in result.attrs["study_axes"].split()])
+    found = violations(result)
+    assert found.points == np.prod([result.sizes[d] for d in result.attrs["study_axes"].split()])
     full = pg.feasible(result).broadcast_like(result.step_time)
-    assert infeasible == int((~full).sum())
-    for found in reasons:
-        assert found.points == int((result[found.name] == 0).broadcast_like(result.step_time).sum())
-    assert {"fits_memory", "batch_divides"} <= {r.name for r in reasons}
+    assert (found.infeasible, found.partly) == (int((~full).sum()), 0)  # all constraints concern all outputs here
+    for reason in found.violations:
+        assert reason.points == int((result[reason.name] == 0).broadcast_like(result.step_time).sum())
+    assert {"fits_memory", "batch_divides"} <= {r.name for r in found.violations}
 
 
 def test_explain_agrees_with_the_grid_and_tells_why_a_point_is_infeasible(result, tmp_path):

@@ -102,6 +102,10 @@ def test_a_winner_is_explained_like_any_other_design_of_the_study(study, result)
     lines, same = (list(explanation_lines(pg.explain(r, "step_time", at), INNER)) for r in (found, result))
     assert len(lines) > 100
     assert lines == same
+    group = {d: one[d].item() for d in map(str, found.found.dims)}  # what was chosen along follows
+    assert list(explanation_lines(pg.explain(found, "step_time", group), INNER)) == lines
+    with pytest.raises(pg.PerfgridError, match="not given: model"):
+        pg.explain(found, "step_time", {k: v for k, v in group.items() if k != "model"})
 
 
 def test_several_best_designs(study, result):

@@ -73,7 +73,8 @@ def remarks(catalog: Catalog, layer: Layer, built_in: bool = False) -> Iterator[
 
 
 def _unsourced(entry: Entry, definition: Definition) -> Iterator[str]:
-    bare = [q for q, source in entry.sources.items() if source == definition.file]
+    fitted = {q for q, detail in entry.details.items() if detail.confidence == "calibrated"}  # its note says to what
+    bare = [q for q, source in entry.sources.items() if source == definition.file and q not in fitted]
     if bare:
         yield f"no source is given for {', '.join(bare)}"
 

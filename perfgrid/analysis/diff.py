@@ -89,12 +89,12 @@ def diff(
             raise PerfgridError(f"neither result holds {name!r}{nearest(name, (*names_a, *names_b))}")
     asked = set(names_a) | set(names_b) if variables is None else set(variables)
     a, b = _along_axes_of(a, b), _along_axes_of(b, a)
-    axes, rows_a, rows_b = _common(a, b)
+    study = {*a.attrs.get("study_axes", "").split(), *b.attrs.get("study_axes", "").split()}
+    axes, rows_a, rows_b = _common(a, b, study)
     a, b = a.isel(rows_a), b.isel(rows_b)
     sizes = {str(d): n for d, n in {**b.sizes, **a.sizes}.items()}
     found = [_compared(a[n], b[n], tolerance) for n in names_a if n in names_b and n in asked]
-    study = {*a.attrs.get("study_axes", "").split(), *b.attrs.get("study_axes", "").split()} or set(sizes)
-    points = int(np.prod([n for d, n in sizes.items() if d in study], dtype=np.int64))
+    points = int(np.prod([n for d, n in sizes.items() if d in (study or sizes)], dtype=np.int64))
     gone, new = _feasibility(a, b, points) if variables is None else (0, 0)
     return Difference(
         tolerance,
@@ -116,8 +116,13 @@ def _along_axes_of(part: xr.Dataset, other: xr.Dataset) -> xr.Dataset:
     return part.expand_dims(taken)
 
 
-def _common(a: xr.Dataset, b: xr.Dataset) -> tuple[list[AxisDifference], dict[str, Any], dict[str, Any]]:
-    """The axes that differ, and the rows of either result whose labels both have, in the order of the first."""
+def _common(
+    a: xr.Dataset, b: xr.Dataset, study: Collection[str]
+) -> tuple[list[AxisDifference], dict[str, Any], dict[str, Any]]:
+    """The axes that differ, and the rows of either result whose labels both have, in the order of the first.
+
+    Axes of the study need a common label; the limits of two optimisations, say, may all be others.
+    """
     axes, rows_a, rows_b = [], {}, {}
     for dim in dict.fromkeys(map(str, (*a.dims, *b.dims))):
         if dim not in a.dims or dim not in b.dims:
@@ -131,7 +136,7 @@ def _common(a: xr.Dataset, b: xr.Dataset) -> tuple[list[AxisDifference], dict[st
         only_a, only_b = [v for v in labels_a if v not in place], sorted(set(labels_b) - set(labels_a))
         if only_a or only_b:
             axes.append(AxisDifference(dim, only_a, only_b))
-        if not len(rows_a[dim]):
+        if not len(rows_a[dim]) and (dim in study or not study):
             raise PerfgridError(f"the results have no label of axis {dim!r} in common")
         if np.array_equal(rows_a[dim], np.arange(len(labels_a))):
             rows_a[dim] = slice(None)  # leaves a lazy array as it is
@@ -157,10 +162,11 @@ def _compared(a: xr.DataArray, b: xr.DataArray, tolerance: float) -> VariableDif
     sizes = {str(d): n for d, n in {**a.sizes, **b.sizes}.items()}
     number = a.dtype.kind == "f" or b.dtype.kind == "f"
     number = number and not any("flag_values" in v.attrs for v in (a, b))
+    text = a.dtype.kind not in "fiub" or b.dtype.kind not in "fiub"
     counts = np.zeros(1 << _BITS, np.int64)
     points = differing = 0
     worst, where, values = -1.0, {}, (np.nan, np.nan)
-    for block in _blocks(sizes):
+    for block in _blocks(sizes) if 0 not in sizes.values() else ():
         parts = (v.isel({d: r for d, r in block.items() if d in v.dims}).load() for v in (a, b))
         left, right = xr.broadcast(*(p.drop_vars(list(p.coords)) for p in parts))
         x, y = left.values, right.transpose(*left.dims).values
@@ -172,7 +178,7 @@ def _compared(a: xr.DataArray, b: xr.DataArray, tolerance: float) -> VariableDif
             counts[: len(found)] += found
         most = np.unravel_index(np.argmax(apart), apart.shape)
         if apart[most] > worst:
-            worst, values = float(apart[most]), (float(x[most]), float(y[most]))
+            worst, values = float(apart[most]), values if text else (float(x[most]), float(y[most]))
             places = dict(zip(map(str, left.dims), most, strict=True))
             where = {d: int(i) + (block[d].start if d in block else 0) for d, i in places.items()}
     labels = {d: _label(a if d in a.dims else b, d, i) for d, i in where.items()}
@@ -204,7 +210,7 @@ def _feasibility(a: xr.Dataset, b: xr.Dataset, points: int) -> tuple[int, int]:
     flags = [d[constraints_of(d, both)] for d in (a, b)]
     sizes = {str(d): n for d, n in {**flags[1].sizes, **flags[0].sizes}.items()}
     gone = new = seen = 0
-    for block in _blocks(sizes):
+    for block in _blocks(sizes) if 0 not in sizes.values() else ():
         parts = (f.isel({d: r for d, r in block.items() if d in f.dims}) for f in flags)
         x, y = xr.broadcast(*(feasible(p.drop_vars(list(p.coords)).load()) for p in parts))
         gone, new, seen = gone + int((x & ~y).sum()), new + int((~x & y).sum()), seen + x.size

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import reduce
+from operator import or_
 
 import numpy as np
 import xarray as xr
 
-from perfgrid.engine.dataset import concerned, feasible
+from perfgrid.engine.dataset import concerned, feasible, least_constrained
 
 SLICE_POINTS = 2**22  # of the grid that are looked at together
 
@@ -23,10 +25,23 @@ class Violation:
     outputs: list[str] = field(default_factory=list)
 
 
-def violations(dataset: xr.Dataset) -> tuple[int, int, list[Violation]]:
-    """(points of the grid, points that violate any constraint, violations by decreasing count).
+@dataclass(frozen=True)
+class Feasibility:
+    """How many points a grid has, how many are infeasible, and why.
 
-    A point may violate several, and one that concerns other outputs than that which is looked at.
+    ``infeasible`` are those without any feasible output, ``partly`` those at which only some outputs are feasible,
+    ``violations`` all constraints that a point violates, by decreasing count; a point may violate several.
+    """
+
+    points: int
+    infeasible: int
+    partly: int
+    violations: list[Violation]
+
+
+def violations(dataset: xr.Dataset) -> Feasibility:
+    """How many points of a result are infeasible and which constraints they violate.
+
     The grid is the product of the study's axes; constraints are counted on their own axes and multiplied out.
     """
     inner = {d for v in dataset.data_vars.values() for d in v.dims} - set(study_dims(dataset))
@@ -42,22 +57,29 @@ def violations(dataset: xr.Dataset) -> tuple[int, int, list[Violation]]:
             kind, reason = variable.attrs["constraint"], variable.attrs["reason"]
             if violated:
                 found.append(Violation(str(name), kind, reason, violated, outputs))
-    return points, _infeasible(dataset, points) if found else 0, sorted(found, key=lambda v: -v.points)
+    counts = _infeasible(dataset, points) if found else (0, 0)
+    return Feasibility(points, *counts, sorted(found, key=lambda v: -v.points))
 
 
-def _infeasible(dataset: xr.Dataset, points: int) -> int:
-    """Points that violate any constraint, counted in slices so that a large result need not fit the memory."""
+def _infeasible(dataset: xr.Dataset, points: int) -> tuple[int, int]:
+    """Points at which no output is feasible, and at which only some are.
+
+    Counted in slices so that a large result need not fit the memory.
+    """
+    sets = least_constrained({n: v.attrs for n, v in dataset.data_vars.items()})
     flags = dataset[[n for n, v in dataset.data_vars.items() if "constraint" in v.attrs]]
     longest = max(flags.sizes, key=lambda d: flags.sizes[d], default=None)
-    if longest is None:
-        return 0
-    rows = flags.sizes[longest]
+    rows = flags.sizes[longest] if longest is not None else 1
     step = max(1, SLICE_POINTS * rows // max(points, 1))
-    count = size = 0
+    counts, sizes = np.zeros(2, np.int64), np.zeros(2, np.int64)
     for first in range(0, rows, step):
-        part = feasible(flags.isel({longest: slice(first, first + step)}))
-        count, size = count + int((~part).sum()), size + part.size
-    return count * (points // max(1, size))
+        part = (flags if longest is None else flags.isel({longest: slice(first, first + step)})).load()
+        every = feasible(part)
+        some = reduce(or_, (every if len(names) == len(flags) else feasible(part[names]) for names in sets))
+        counts += [int((~possible).sum()) for possible in (some, every)]
+        sizes += [some.size, every.size]
+    none, broken = (int(count) * points // int(size) for count, size in zip(counts, sizes, strict=True))
+    return none, broken - none
 
 
 def study_dims(dataset: xr.Dataset) -> list[str]:

@@ -54,7 +54,7 @@ def read_toml(path: Path) -> dict[str, Any]:
     except tomllib.TOMLDecodeError as error:
         raise PerfgridError(f"{path}: not valid TOML: {error}") from error
     except (OSError, UnicodeDecodeError) as error:
-        raise PerfgridError(f"{path}: cannot be read: {error}") from error
+        raise PerfgridError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from error
 
 
 def read_layer(paths: Iterable[Path]) -> Layer:

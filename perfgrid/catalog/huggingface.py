@@ -28,7 +28,7 @@ def read_config(path: Path) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise PerfgridError(f"{path}: not valid JSON: {error}") from error
     except OSError as error:
-        raise PerfgridError(f"{path}: cannot be read: {error}") from error
+        raise PerfgridError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from error
     if not isinstance(config, dict):
         raise PerfgridError(f"{path}: must hold one JSON object, found {type(config).__name__}")
     return config

@@ -58,7 +58,7 @@ def best_command(
     if minimize is None and maximize is None and stated is not None:
         minimize, maximize = stated.minimize, stated.maximize
     if (minimize is None) == (maximize is None):
-        raise PerfgridError("give either --minimize or --maximize, or [best] in the study")
+        raise PerfgridError("give either --minimize or --maximize, or [best] in the study; --pareto a,b takes several")
     loaded = reaching(loaded, [minimize or maximize or ""])
     axes = axes_given if axes_given is not None else stated.over if stated else []
     at = stated.at if stated and not set(stated.at) & set(axes) else {}

@@ -140,14 +140,12 @@ def run(
     if choice is not None and not streaming:
         at = {axis: loaded.label(axis, label) for axis, label in choice.at.items()}
         winners = best_designs(result, choice.over, choice.minimize, choice.maximize, at)
-    points, infeasible, reasons = violations(result)
+    counted = violations(result)
     edge = None if loaded.file.frontier is None or streaming else frontier_of(loaded, result, loaded.file.frontier)
     if as_json:
         data: dict[str, Any] = {
-            "points": points,
-            "infeasible": infeasible,
             "seconds": seconds,
-            "violations": [vars(v) for v in reasons],
+            **asdict(counted),
             "best": [] if winners is None or choice is None else winner_rows(loaded, winners, choice),
         }
         if edge is not None:
@@ -162,7 +160,7 @@ def run(
         out.print("nothing is kept: give -o FILE.nc to save the result, or [best] in the study for a table")
     if edge is not None and loaded.file.frontier is not None:
         print_frontier(loaded, edge, loaded.file.frontier)
-    cli_stream.print_violations(points, infeasible, reasons, seconds)
+    cli_stream.print_violations(counted, seconds)
     if output is not None:
         out.print(f"saved {output} ({output.stat().st_size / 1e6:.1f} MB)")
 
@@ -361,7 +359,7 @@ def _study_or_result(path: Path, settings: list[str] | None) -> Study | xr.Datas
     except PerfgridError as error:
         if path.suffix == SUFFIX:
             raise
-        raise PerfgridError(f"cannot read {str(path)!r} as a study (.toml) or a result (.nc, {SUFFIX})") from error
+        raise PerfgridError(f"{error}; give a study (.toml) or a result (.nc, .zarr, {SUFFIX})") from error
 
 
 def _signed(seconds: float) -> str:

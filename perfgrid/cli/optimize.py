@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Iterable
 from typing import Annotated, Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from perfgrid.run import check_output, save
 from perfgrid.study.study import load_study
 
 PRESSING = 5e-4  # elasticity from which a limit is told, with three decimals
+MOST_OUTPUTS = 5  # of a design, and of each workload of it, that a table prints
 JUMP = 0.01  # part of the objective, for a percent of one quantity, from which a step of the model is told
 
 
@@ -101,7 +103,8 @@ def design_rows(found: xr.Dataset) -> list[dict[str, Any]]:
             for name, value in zip(one[dim].values, one[variable].values, strict=True):
                 if abs(value) > PRESSING:
                     pressing[str(name) if dim == "constraint" else f"bound of {name}"] = float(value)
-        outputs = [v for v in one.data_vars if one[v].ndim == 0 and v not in found["knob"].values]
+        told = {*found["knob"].values, "objective", "feasible", "breaks", "kkt_residual"}
+        outputs = [v for v in one.data_vars if one[v].ndim == 0 and v not in told]
         rows.append(
             {
                 "at": labels,
@@ -113,7 +116,7 @@ def design_rows(found: xr.Dataset) -> list[dict[str, Any]]:
                 "knobs": {str(k): float(one[k]) for k in found["knob"].values},
                 "pressing": pressing,
                 "moved": {} if "moved" not in one else {str(s): float(v) for s, v in one["moved"].to_series().items()},
-                "outputs": {str(v): _output(one[v]) for v in outputs if v not in ("objective", "feasible", "breaks")},
+                "outputs": {str(v): _output(one[v]) for v in outputs},
             }
         )
     return rows
@@ -124,32 +127,46 @@ def _output(value: xr.DataArray) -> float | None:
     return None if np.isnan(value) else float(value)
 
 
-def _label(value: Any, unit: str | None) -> str:
+def _output_text(row: dict[str, Any], name: str, found: xr.Dataset) -> str:
+    """An output of a design with its unit; a stroke where it has none."""
+    value = row["outputs"].get(name)
+    return "-" if value is None else number(value, found[name].attrs.get("units", "1"))
+
+
+def _label(value: Any, about: xr.DataArray) -> str:
     """A label of a design; a limit, which is a number with a unit, like other numbers."""
+    unit = about.attrs.get("units")
     return label_text(value) if unit is None else number(value, unit)
 
 
 def print_designs(found: xr.Dataset, rows: list[dict[str, Any]]) -> None:
-    """The designs of an optimisation: objective and knobs, what presses and how much."""
+    """The designs of an optimisation: objective, outputs and knobs, those of each workload, what presses how much."""
     out.print(f"{found.attrs['title']}: {found.attrs['objective']}")
     unit = found["objective"].attrs["units"]
-    several = {k for k in rows[0]["at"] if len({str(r["at"][k]) for r in rows}) > 1 or len(rows) == 1}
-    names = [k for k in rows[0]["at"] if k in several]
     knobs = list(rows[0]["knobs"])
     objective = found.attrs["objective"].split()[1]
-    at = [[_label(row["at"][n], found[n].attrs.get("units")) for n in names] for row in rows]
+    workloads = list(dict.fromkeys(o.partition(".")[0] for o in rows[0]["outputs"] if "." in o))
+    whose = [str(d) for d in found["objective"].dims]  # what tells designs apart in further tables
+    names = whose + [k for k in rows[0]["at"] if k not in whose and k.partition(".")[0] not in workloads]
+    own = [[_label(row["at"][n], found[n]) if n in found.coords else str(row["at"][n]) for n in names] for row in rows]
+    at = [[labels[names.index(n)] for n in whose] for labels in own]
+    shown = [o for o in rows[0]["outputs"] if o != objective and o.partition(".")[0] not in workloads]
+    shown, left = shown[:MOST_OUTPUTS], shown[MOST_OUTPUTS:]
     lines = []
-    for row, labels in zip(rows, at, strict=True):
+    for row, labels in zip(rows, own, strict=True):
         told = number(row["objective"], unit) if row["feasible"] else "keeps not all limits"
-        values = [number(row["knobs"][k], found[k].attrs["units"]) for k in knobs]
+        values = [_output_text(row, name, found) for name in shown]
+        values += [number(row["knobs"][k], found[k].attrs["units"]) for k in knobs]
         lines.append([*labels, told, *values, f"{row['kkt_residual']:.0e}" if row["feasible"] else "-"])
-    show(text_table([*names, objective, *knobs, "KKT"], lines), whole=True)
-    for row, labels in zip(rows, at, strict=True):
+    headers = [str(found[n].attrs.get("long_name", n)) if n in found.coords else n for n in names]
+    show(text_table([*headers, objective, *shown, *knobs, "KKT"], lines), whole=True)
+    for row, labels in zip(rows, own, strict=True):
         if not row["feasible"]:
             out.print(f"{' '.join(labels)}: the nearest design breaks {row['breaks']}")
-    hidden = [name for name in rows[0]["outputs"] if name not in ("kkt_residual", objective)]
-    if hidden:
-        out.print(f"not shown: {', '.join(hidden)} (--json prints them, -o FILE.nc keeps them)")
+    if workloads:
+        left += _print_workloads(found, rows, workloads, whose, at)
+    if left:
+        out.print(f"not shown: {', '.join(left)} (--json prints them, -o FILE.nc keeps them)")
     if idle := list(np.atleast_1d(found.attrs["without_effect"])):
         out.print(f"without effect on the objective and every limit: {', '.join(map(str, idle))}")
     lines = [
@@ -160,7 +177,7 @@ def print_designs(found: xr.Dataset, rows: list[dict[str, Any]]) -> None:
     ]
     if lines:
         out.print("What presses, and the change of the objective in percent for every percent that it is loosened:")
-        show(text_table([*names, "limit", "elasticity"], lines, right=("elasticity",)), whole=True)
+        show(text_table([*whose, "what presses", "elasticity"], lines, right=("elasticity",)), whole=True)
     splits = list(rows[0]["moved"])
     if splits:
         out.print(
@@ -168,8 +185,8 @@ def print_designs(found: xr.Dataset, rows: list[dict[str, Any]]) -> None:
             "leaves out before it is advice:"
         )
         lines = [[*labels, *(f"{row['moved'][s]:.3f}" for s in splits)] for row, labels in zip(rows, at, strict=True)]
-        show(text_table([*names, *splits], lines, right=splits), whole=True)
-    if unexplained := sum(row["kkt_residual"] >= UNEXPLAINED for row in rows):
+        show(text_table([*whose, *splits], lines, right=splits), whole=True)
+    if unexplained := sum(row["feasible"] and row["kkt_residual"] >= UNEXPLAINED for row in rows):
         out.print(
             f"{unexplained} of {len(rows)} searches ended on a step of the model, where nothing is said to press."
         )
@@ -183,3 +200,23 @@ def print_designs(found: xr.Dataset, rows: list[dict[str, Any]]) -> None:
             f"The range decides {', '.join(at_bounds)} (of a share, 20 times more or less against the others): the "
             "model alone does not bound them there."
         )
+
+
+def _print_workloads(
+    found: xr.Dataset, rows: list[dict[str, Any]], workloads: list[str], whose: list[str], at: list[list[str]]
+) -> list[str]:
+    """A line for every workload of every design: the labels that were chosen for it, its outputs. Those left out."""
+
+    def of(names: Iterable[str]) -> dict[str, list[str]]:
+        return {w: [n.partition(".")[2] for n in names if n.partition(".")[0] == w] for w in workloads}
+
+    chosen, outputs = of(rows[0]["at"]), of(rows[0]["outputs"])
+    axes = list(dict.fromkeys(axis for own in chosen.values() for axis in own))
+    shown = list(dict.fromkeys(name for own in outputs.values() for name in own[:MOST_OUTPUTS]))
+    lines = []
+    for row, labels in zip(rows, at, strict=True):
+        for w in workloads:
+            label = [label_text(row["at"].get(f"{w}.{axis}", "-")) for axis in axes]
+            lines.append([*labels, w, *label, *(_output_text(row, f"{w}.{name}", found) for name in shown)])
+    show(text_table([*whose, "workload", *axes, *shown], lines), whole=True)
+    return [f"{w}.{name}" for w, own in outputs.items() for name in own if name not in shown]

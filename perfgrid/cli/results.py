@@ -144,4 +144,4 @@ def _relative(value: float | None) -> str:
 
 def _values(a: float, b: float, unit: str) -> list[Any]:
     texts = [number(a, unit), number(b, unit)]
-    return texts if texts[0] != texts[1] else [f"{a:.9g}", f"{b:.9g}"]
+    return texts if texts[0] != texts[1] or texts[0] == "-" else [f"{a:.9g}", f"{b:.9g}"]

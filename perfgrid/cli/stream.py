@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from perfgrid.analysis import Violation
+from perfgrid.analysis import Feasibility
 from perfgrid.catalog.units import in_unit
 from perfgrid.engine.errors import PerfgridError
 from perfgrid.report.console import err, out, print_line
@@ -50,23 +51,25 @@ def run_to_store(study: Study, output: Path, dtype: str | None, overwrite: bool,
     seconds = time.perf_counter() - start
     from perfgrid.store.verify import Opened
 
-    points, infeasible, reasons = Opened(output).violations()
+    found = Opened(output).violations()
     if as_json:
-        found = [vars(v) for v in reasons]
-        print(json.dumps({"points": points, "infeasible": infeasible, "seconds": seconds, "violations": found}))
+        print(json.dumps({"seconds": seconds, **asdict(found)}))
         return
-    print_violations(points, infeasible, reasons, seconds)
+    print_violations(found, seconds)
     size = sum(file.stat().st_size for file in output.rglob("*") if file.is_file())
     out.print(f"saved {output} ({size / 1e6:.1f} MB)")
     if study.file.best is not None:
         out.print("the best designs are not searched in a streamed run: perfgrid best finds them")
 
 
-def print_violations(points: int, infeasible: int, reasons: list[Violation], seconds: float) -> None:
+def print_violations(found: Feasibility, seconds: float) -> None:
     """How many points there are, how many are infeasible, and why; of what concerns some outputs only, which."""
-    some = " for some output" if any(violation.outputs for violation in reasons) else ""
-    out.print(f"{points:,} points in {seconds:.1f} s; {infeasible:,} infeasible{some} ({infeasible / points:.1%})")
-    for violation in reasons:
+    points = found.points
+    out.print(
+        f"{points:,} points in {seconds:.1f} s; {found.infeasible:,} infeasible ({found.infeasible / points:.1%})"
+        + (f", {found.partly:,} more for some outputs only ({found.partly / points:.1%})" if found.partly else "")
+    )
+    for violation in found.violations:
         only = f", of {', '.join(violation.outputs)} only" if violation.outputs else ""
         share = violation.points / points
         out.print(f"  {violation.points:>13,} ({share:.1%})  {violation.reason} [{violation.name}{only}]")

@@ -187,9 +187,9 @@ def _last_line(code: CodeType) -> int:
     return max((code.co_firstlineno, *(line for _, _, line in code.co_lines() if line), *inside))
 
 
-def space_text(plan: Plan) -> str:
+def space_text(plan: Plan, space: Space | None = None) -> str:
     """What a result stores of its design space, outputs and choices (`space_from_json` reads it)."""
-    return json.dumps(space_to_json(plan.study_space) | {"outputs": plan.outputs, "choices": plan.choices})
+    return json.dumps(space_to_json(space or plan.study_space) | {"outputs": plan.outputs, "choices": plan.choices})
 
 
 def space_to_json(space: Space) -> dict[str, Any]:
@@ -252,6 +252,17 @@ def concerned(variables: Mapping[Any, Mapping[str, Any]], constraint: str) -> li
     outputs = {str(name): about for name, about in variables.items() if "constraint" not in about}
     found = [n for n, about in outputs.items() if constraint in about.get(CONCERNING, constraint).split()]
     return [] if len(found) == len(outputs) else found
+
+
+def least_constrained(variables: Mapping[Any, Mapping[str, Any]]) -> list[list[str]]:
+    """The least sets of constraints that concern an output, by attributes of variables.
+
+    A point has a feasible output where all constraints of one of them hold.
+    """
+    every = [str(name) for name, about in variables.items() if "constraint" in about]
+    outputs = [about for about in variables.values() if "constraint" not in about]
+    sets = {frozenset(about.get(CONCERNING, " ".join(every)).split()) for about in outputs}
+    return [sorted(own) for own in sets if not any(other < own for other in sets)] or [every]
 
 
 def feasible(

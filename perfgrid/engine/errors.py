@@ -21,11 +21,15 @@ class MissingQuantity(PerfgridError):
 
 
 def nearest(name: str, legal: Iterable[str], count: int = 3) -> str:
-    """The legal names closest to ``name`` as the tail of a sentence; empty where none is near and the list is long."""
+    """The legal names closest to ``name`` as the tail of a sentence; empty where none is near and the list is long.
+
+    Names that begin with it come first: who writes h100 means one of that family.
+    """
     legal = sorted(set(legal))
-    close = difflib.get_close_matches(name, legal, n=count, cutoff=0.5)
+    family = [n for n in sorted(legal, key=len) if len(name) > 2 and n.lower().startswith(name.lower())]
+    close = [*family, *difflib.get_close_matches(name, legal, n=count, cutoff=0.5)]
     if close:
-        return "; did you mean " + " or ".join(repr(c) for c in close) + "?"
+        return "; did you mean " + " or ".join(repr(c) for c in list(dict.fromkeys(close))[:count]) + "?"
     if 0 < len(legal) <= 12:
         return "; legal names: " + ", ".join(legal)
     return ""

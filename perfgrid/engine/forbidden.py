@@ -11,6 +11,7 @@ import numpy as np
 from .cut import Cut, Part, Selection
 from .plan import Plan
 from .registry import Registry
+from .scan import Rows
 from .space import Space
 
 MOST_POINTS = 2**30  # on which a constraint is evaluated
@@ -73,43 +74,28 @@ class _Count:
     """How often one flag is false along the axes searched, by rows of the others, added up over tiles."""
 
     def __init__(self, part: Part, name: str, searched: Sequence[bool]):
-        quantity = part.plan.quantities[name]
-        self.key, self.searched = quantity.key, searched
-        self.lengths = part.plan.space.shape
-        self.cut = -1 if name in part.small else part.tiles.axis  # the last axis that tiles cut
-        sizes = [1 if p is None else n if i <= self.cut else p.size
-                 for i, (p, n) in enumerate(zip(self.key, self.lengths, strict=True))]  # fmt: skip
-        self.total = np.zeros([1 if over else n for n, over in zip(sizes, searched, strict=True)], np.int64)
+        self.rows = Rows(part.plan.quantities[name].key, part.plan.space.shape,
+                         -1 if name in part.small else part.tiles.axis)  # fmt: skip
+        self.classes = [np.zeros(1, int) if over else self.rows.classes(i) for i, over in enumerate(searched)]
+        self.total = np.zeros([int(c.max()) + 1 for c in self.classes], np.int64)
+        self.searched = searched
 
     def add(self, flag: Any, cut_rows: Sequence[np.ndarray]) -> None:
         """Count a tile; one that differs from another only along axes that the flag does not depend on counts once."""
-        if any(self.key[i] is None and cut_rows[i][0] > 0 for i in range(self.cut + 1)):
+        if not self.rows.first(cut_rows):
             return
-        place = [np.arange(n) for n in self.total.shape]  # where the tile lies in the total
-        inside, weights = [slice(None)] * len(self.key), {}
-        for axis, (partition, length) in enumerate(zip(self.key, self.lengths, strict=True)):
-            weights[axis] = np.array([length])
-            if partition is not None and axis <= self.cut:
-                here = np.unique(cut_rows[axis])  # a ragged edge repeats its last row
-                inside[axis], weights[axis] = slice(len(here)), np.ones(len(here), int)
-                place[axis] = place[axis] if self.searched[axis] else here
-            elif partition is not None:
-                weights[axis] = np.bincount(partition.inverse)
+        rows, weights = self.rows.of(cut_rows)
         flag = np.asarray(flag)
-        missed: Any = ~flag.reshape(flag.shape[: len(self.key)])[tuple(inside)]
+        missed: Any = ~flag.reshape(flag.shape[: len(rows)])[tuple(slice(len(r)) for r in rows)]
         for axis in sorted(np.flatnonzero(self.searched), key=lambda i: weights[i].max()):  # plain sums first
             if weights[axis].max() == 1:
                 missed = missed.sum(axis=axis, keepdims=True, dtype=np.int64)
             else:
                 missed = np.expand_dims(np.tensordot(missed, weights[axis], (axis, 0)), axis)
-        self.total[np.ix_(*place)] += missed
+        places = zip(self.classes, rows, self.searched, strict=True)
+        self.total[np.ix_(*(classes if over else classes[r] for classes, r, over in places))] += missed
 
     def spread(self) -> np.ndarray:
         """The counts on every row of the axes that are not searched."""
-        total = self.total
-        for axis, partition in enumerate(self.key):
-            if partition is not None and axis > self.cut and not self.searched[axis]:
-                total = np.take(total, partition.inverse, axis=axis)
-        sizes = [1 if over else n for n, over in zip(self.lengths, self.searched, strict=True)]
-        total = np.broadcast_to(total, sizes)
-        return total.reshape([n for n, over in zip(sizes, self.searched, strict=True) if not over])
+        total = self.total[np.ix_(*self.classes)]
+        return total.reshape([n for n, over in zip(total.shape, self.searched, strict=True) if not over])

@@ -18,7 +18,7 @@ from .errors import PerfgridError
 from .namespace import xp
 from .plan import Plan
 from .registry import Formula, Registry
-from .space import Space
+from .space import Key, Space
 from .stages import Evaluation, Progress
 
 SCAN_TILE_POINTS = 2**22
@@ -33,6 +33,41 @@ class Block:
     rows: tuple[np.ndarray, ...]  # for every axis the study row that each stands for, the first of its class
     weights: tuple[np.ndarray, ...]  # how many study rows each stands for
     place: tuple[int, ...]  # the first row on each axis that tiles cut
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Which rows of every axis blocks of a quantity hold: study rows where tiles cut an axis, classes of its key else.
+
+    ``cut`` is the last axis that tiles cut, -1 for none.
+    """
+
+    key: Key
+    lengths: tuple[int, ...]
+    cut: int
+
+    def classes(self, axis: int) -> np.ndarray:
+        """Which row of the blocks each study row of an axis belongs to: rows themselves where tiles cut the axis."""
+        partition, length = self.key[axis], self.lengths[axis]
+        if partition is None:
+            return np.zeros(length, int)
+        return np.arange(length) if axis <= self.cut else partition.inverse
+
+    def first(self, cut_rows: Sequence[np.ndarray]) -> bool:
+        """Whether a tile is the first of those that hold the same values, along axes on which nothing depends."""
+        return all(self.key[i] is not None or rows[0] == 0 for i, rows in enumerate(cut_rows))
+
+    def of(self, cut_rows: Sequence[np.ndarray]) -> tuple[tuple[np.ndarray, ...], tuple[np.ndarray, ...]]:
+        """The study row, the first of its class, that each row of a tile stands for, and for how many, by axis."""
+        rows, weights = [], []
+        for axis, partition in enumerate(self.key):
+            if partition is not None and axis <= self.cut:
+                rows.append(np.unique(cut_rows[axis]))  # a ragged edge repeats its last row
+                weights.append(np.ones(len(rows[-1]), np.int64))
+            else:
+                rows.append(np.zeros(1, int) if partition is None else partition.rows)
+                weights.append(np.bincount(self.classes(axis)))
+        return tuple(rows), tuple(weights)
 
 
 def _scored(registry: Registry, signs: Mapping[str, float], constraints: Sequence[str]) -> Registry:
@@ -82,17 +117,14 @@ class Scan:
             if any(size > 1 for size in self.plan.quantities[name].inner):
                 raise PerfgridError(f"{name!r} has several values at one design and cannot be ranked")
         self.evaluation = Evaluation(self.plan, dtype, tile_points, progress)
-        self.key = self.plan.quantities[self.names[0]].key
         self.axes = tuple(a.name for a in self.plan.space.axes)
-        self.cut = self.evaluation.tiles.axis if self.evaluation.kernels else -1  # the last axis that tiles cut
+        cut = self.evaluation.tiles.axis if self.evaluation.kernels else -1
+        self.rows = Rows(self.plan.quantities[self.names[0]].key, self.plan.space.shape, cut)
         self.points = space.points
 
     def classes(self, axis: int) -> np.ndarray:
-        """Which row of the blocks each study row of an axis belongs to: rows themselves where tiles cut the axis."""
-        partition, length = self.key[axis], len(self.plan.space.axes[axis])
-        if partition is None:
-            return np.zeros(length, int)
-        return np.arange(length) if axis <= self.cut else partition.inverse
+        """Which row of the blocks each study row of an axis belongs to."""
+        return self.rows.classes(axis)
 
     def shape(self) -> tuple[int, ...]:
         """How many such rows there are along every axis."""
@@ -104,24 +136,15 @@ class Scan:
             values = tuple(self.evaluation.small[n].astype(self.evaluation.dtype) for n in self.names)
             yield self._block(values, ())
             return
-        unlike = [i for i in range(self.cut + 1) if self.key[i] is None]  # tiles along these hold the same values
-        rows = list(self.evaluation.tiles.rows())
-        wanted = {n for n, r in enumerate(rows) if all(r[i][0] == 0 for i in unlike)}
+        wanted = {n for n, r in enumerate(self.evaluation.tiles.rows()) if self.rows.first(r)}
         for tile in self.evaluation.run(wanted):
             yield self._block(tuple(tile.values[n] for n in self.names), tile.rows)
 
     def _block(self, values: tuple[Any, ...], cut_rows: tuple[np.ndarray, ...]) -> Block:
-        rows, weights = [], []
-        for axis, partition in enumerate(self.key):
-            if partition is not None and axis <= self.cut:
-                rows.append(np.unique(cut_rows[axis]))  # a ragged edge repeats its last row
-                weights.append(np.ones(len(rows[-1]), np.int64))
-            else:
-                rows.append(np.zeros(1, int) if partition is None else partition.rows)
-                weights.append(np.bincount(self.classes(axis)))
-        rank, real = len(self.key), tuple(slice(len(r)) for r in rows)
+        rows, weights = self.rows.of(cut_rows)
+        rank, real = len(rows), tuple(slice(len(r)) for r in rows)
         with jax.enable_x64(self.evaluation.dtype == np.float64):
             scores = tuple(v.reshape(v.shape[:rank]) for v in values)
         if scores[0].shape != tuple(len(r) for r in rows):
             scores = tuple(np.asarray(v)[real] for v in scores)
-        return Block(scores, tuple(rows), tuple(weights), tuple(int(r[0]) for r in cut_rows))
+        return Block(scores, rows, weights, tuple(int(r[0]) for r in cut_rows))

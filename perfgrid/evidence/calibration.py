@@ -16,7 +16,7 @@ from typing import Any, cast
 import numpy as np
 
 from perfgrid.catalog import Catalog, load_catalog
-from perfgrid.engine.errors import PerfgridError, nearest
+from perfgrid.engine.errors import PerfgridError, nearest, together
 from perfgrid.engine.registry import Registry
 from perfgrid.formulas import INNER, WORKLOADS
 from perfgrid.run import evaluate
@@ -245,12 +245,17 @@ def calibrate(
 ) -> Calibration:
     """Fit constants of ``entries`` (which share them) to the step times and kernels of the records that they concern.
 
-    ``group`` keeps some sources; ``across`` fits again without each source in turn. Raises PerfgridError where no
-    record concerns the entries or none of the constants is informed by ten rows.
+    ``group`` keeps some sources; ``across`` fits again without each source in turn. Raises PerfgridError for a line
+    that is no sound record, where no record concerns the entries or none of the constants is informed by ten rows.
     """
     catalog = catalog or load_catalog()
     constants = constants_of(catalog, table, tuple(entries), names)  # a mistake in a name comes first
-    records, _ = read_records(record_files([paths] if isinstance(paths, str | Path) else paths), catalog)
+    records, problems = read_records(record_files([paths] if isinstance(paths, str | Path) else paths), catalog)
+    if problems:  # a fit leaves nothing out silently
+        raise PerfgridError(together(f"{problem.place}: {problem.sentence}" for problem in problems))
+    known = {record.group for record in records}
+    if unknown := [name for name in group if name not in known]:
+        raise PerfgridError(f"no record belongs to group {unknown[0]!r}{nearest(unknown[0], known)}")
     rows, catalog, unpredicted = _rows(records, catalog, table, tuple(entries), group)
     model = Model(catalog, rows, "training", constants)
     centre = np.log([c.start for c in constants])
@@ -270,7 +275,8 @@ def calibrate(
         constants_kept.remove(weakest)
     if not constants_kept:
         raise PerfgridError(
-            f"{len(rows)} rows inform no constant of {', '.join(entries)}: {ROWS_PER_CONSTANT} are needed for each"
+            f"too few rows inform a constant of {', '.join(entries)}: there are {len(rows)}, and {ROWS_PER_CONSTANT} "
+            "are needed for each"
         )
     model = Model(catalog, rows, "training", [constants[k] for k in constants_kept])
     found = fit(model)
@@ -311,5 +317,7 @@ def _rows(
     kinds = ("training", "kernel") if table == "device" else ("training",)
     rows = [row for row in mapped.rows if row.columns[table] in entries and row.record.kind in kinds]
     if not rows:
-        raise PerfgridError(f"no record that can be predicted concerns {table} {', '.join(entries)}")
+        others = ", ".join(sorted({row.columns[table] for row in mapped.rows}))
+        hint = f"; those that can concern {others}" if others else ""
+        raise PerfgridError(f"no record that can be predicted concerns {table} {', '.join(entries)}{hint}")
     return rows, mapped.catalog, mapped.unpredicted

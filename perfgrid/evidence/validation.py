@@ -12,6 +12,7 @@ import numpy as np
 import xarray as xr
 
 from perfgrid.catalog import Catalog, load_catalog
+from perfgrid.engine.dataset import constraints_of
 from perfgrid.engine.errors import PerfgridError, nearest
 from perfgrid.engine.explain import Explanation
 from perfgrid.engine.registry import Registry
@@ -331,11 +332,12 @@ def _evaluated(mapped: Designs, workload: str) -> tuple[dict[str, Prediction], S
     steps = [i for i, row in enumerate(mapped.rows) if row.quantity == "step_time"]
     ends = dict(zip(steps, intervals(study, [(i,) for i in steps]), strict=True))
     columns = {str(name): _column(array, count) for name, array in result.data_vars.items()}
-    constraints = {str(n): a.attrs for n, a in result.data_vars.items() if a.attrs.get("constraint") == "illegal"}
+    illegal = {str(n): a.attrs["reason"] for n, a in result.data_vars.items() if a.attrs.get("constraint") == "illegal"}
+    concerning = {quantity: constraints_of(result, quantity) for quantity in {row.quantity for row in mapped.rows}}
     found: dict[str, Prediction] = {}
     for i, row in enumerate(mapped.rows):
         at = {name: values[i] for name, values in columns.items()}
-        violated = {n: a["reason"] for n, a in constraints.items() if not at[n]}
+        violated = {n: illegal[n] for n in concerning[row.quantity] if n in illegal and not at[n]}
         found[row.record.id] = replace(
             _prediction(row, at, violated),
             fitted=_fitted(mapped.catalog, row),

@@ -11,7 +11,7 @@ import numpy as np
 
 from perfgrid.catalog import convert
 from perfgrid.catalog.schema import Variable
-from perfgrid.engine.dual import Dual
+from perfgrid.engine.dual import Dual, value_of
 from perfgrid.engine.errors import PerfgridError, nearest
 from perfgrid.formulas import INNER
 from perfgrid.free import Leaf, leaf, leaves, stated
@@ -19,6 +19,7 @@ from perfgrid.study.samples import entries_of, ranges
 from perfgrid.study.study import Study, build_study
 
 LIMIT = re.compile(r"^\s*([\w.\-]+)\s*(<=|>=|<|>)\s*(.+?)\s*$")
+OPEN = 1e300  # bound of a limit that is told later
 SPREAD = 20.0  # by which a share may grow or shrink against the others, from the lower to the upper end
 
 
@@ -56,6 +57,13 @@ class Limit:
     at_most: bool
     bound: float
 
+    def slack(self, bounds: Any, value: Any) -> Any:
+        """How far a quantity is within ``bounds``: relative, by logarithms where both are positive."""
+        sign = 1.0 if self.at_most else -1.0
+        if np.all(bounds > 0) and np.all(value_of(value) > 0):
+            return (np.log(bounds) - np.log(value)) * sign
+        return (bounds - value) * (sign / np.maximum(np.abs(bounds), 1e-300))
+
 
 class Knobs:
     """All free numbers of a design: points in the unit cube and the values that they stand for."""
@@ -66,6 +74,9 @@ class Knobs:
             raise PerfgridError(
                 f"{study.name}: name at least one quantity to optimise over (--over or [optimize.over])"
             )
+        for name, given in bounds.items():
+            if not isinstance(given, list | tuple):
+                raise PerfgridError(f"{study.name}, bounds of {name}: need a low and a high value, found {given!r}")
         leaves(study, bounds)  # all wrong names are told together
         self.base: dict[str, np.ndarray] = {}
         self.knobs: list[Knob] = []
@@ -194,13 +205,15 @@ class Knobs:
         }
 
 
-def limits(studies: Mapping[str, Study], texts: Sequence[str]) -> list[Limit]:
+def limits(studies: Mapping[str, Study], texts: Sequence[str], against: str | None = None) -> list[Limit]:
     """The limits ``quantity < value`` (or >, <=, >=; ``workload.quantity`` of one workload), values with a unit or SI.
 
+    A last one on ``against``, if given, is left open: at most `OPEN`.
     PerfgridError for another form, an unknown quantity or workload, and a value of the wrong kind.
     """
     found = []
-    for text in (part for one in texts for part in one.split(",") if part.strip()):
+    opened = [f"{against} < limit"] if against is not None else []
+    for text in (*(part for one in texts for part in one.split(",") if part.strip()), *opened):
         match = LIMIT.match(text)
         if match is None:
             raise PerfgridError(f"a limit must read 'quantity < value' or 'quantity > value', found {text.strip()!r}")
@@ -214,9 +227,27 @@ def limits(studies: Mapping[str, Study], texts: Sequence[str]) -> list[Limit]:
             legal = {q for n, s in studies.items() if workload in ("", n) for q in _known(s)}
             raise PerfgridError(f"limit {text.strip()!r}: unknown quantity {quantity!r}{nearest(quantity, legal)}")
         for one in held:
-            bound = _number(_about(studies[one], quantity), _plain(value), f"limit {text.strip()!r}")
+            place = f"limit {text.strip()!r}"
+            bound = OPEN if text in opened else _number(_about(studies[one], quantity), _plain(value), place)
             found.append(Limit(text.strip(), one, quantity, sign[0] == "<", bound))
     return found
+
+
+def refuse_contradictions(name: str, knobs: Knobs, held: Sequence[Limit]) -> None:
+    """PerfgridError for limits that contradict each other or the bounds of a free quantity: no design keeps them."""
+    free = {k.name: k for k in knobs.knobs if not k.share}
+    for limit in held:
+        knob = free.get(limit.quantity)
+        low, high = (knob.low, knob.high) if knob is not None else (-np.inf, np.inf)
+        if limit.bound < low if limit.at_most else limit.bound > high:
+            raise PerfgridError(
+                f"{name}: the limit {limit.text!r} contradicts the bounds of {limit.quantity}, {low:g} to {high:g} "
+                f"{knob.leaf.variable.unit if knob is not None else ''}".rstrip()
+            )
+        for other in held:
+            alike = other.quantity == limit.quantity and (knob is not None or other.workload == limit.workload)
+            if alike and limit.at_most and not other.at_most and other.bound > limit.bound:
+                raise PerfgridError(f"{name}: the limits {limit.text!r} and {other.text!r} contradict each other")
 
 
 def _number(variable: Variable, value: Any, place: str) -> float:

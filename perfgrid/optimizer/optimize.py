@@ -9,13 +9,15 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
+from perfgrid.engine.dataset import SPACE_ATTRIBUTE, formula_hash, space_text
 from perfgrid.engine.errors import PerfgridError, nearest
 from perfgrid.engine.lockstep import optimality
-from perfgrid.optimizer.input import Knobs, limits, parts, unit_of_quantity
+from perfgrid.optimizer.input import OPEN, Knobs, limits, parts, refuse_contradictions, unit_of_quantity
 from perfgrid.optimizer.problem import KEPT, Problem
 from perfgrid.optimizer.search import Found, best_found
+from perfgrid.run import STUDY_ATTRIBUTE, global_attributes
 from perfgrid.study.selection import reaching
-from perfgrid.study.study import Study
+from perfgrid.study.study import Study, expect_study
 
 UNEXPLAINED = 1e-2  # residual from which multipliers are not told
 
@@ -24,7 +26,7 @@ def optimize(
     study: Study,
     minimize: str | None = None,
     maximize: str | None = None,
-    over: Sequence[str] | Mapping[str, Sequence[Any]] | None = None,
+    over: str | Sequence[str] | Mapping[str, Sequence[Any]] | None = None,
     subject_to: Sequence[str] | str | None = None,
     choose: Sequence[str] | str | None = None,
     starts: int = 4,
@@ -62,7 +64,7 @@ def front(
     points: int = 8,
     minimize: str | None = None,
     maximize: str | None = None,
-    over: Sequence[str] | Mapping[str, Sequence[Any]] | None = None,
+    over: str | Sequence[str] | Mapping[str, Sequence[Any]] | None = None,
     subject_to: Sequence[str] | str | None = None,
     choose: Sequence[str] | str | None = None,
     starts: int = 4,
@@ -73,12 +75,15 @@ def front(
     At every point of the front the objective is optimised with the second output limited (epsilon constraint), the
     limits evenly spaced by factor; the result is that of `optimize` with an axis ``point``. Raises PerfgridError alike.
     """
+    expect_study(study, "a front")
+    if points < 1:
+        raise PerfgridError(f"a front needs at least one point, found {points!r}")
     stated = study.file.optimize
     texts = subject_to if subject_to is not None else stated.subject_to if stated is not None else []
     texts = [texts] if isinstance(texts, str) else list(texts)
     other = optimize(study, against, None, over, texts, choose, starts, seed)
-    problem = problem_of(study, minimize, maximize, over, [*texts, f"{against} < 1e300"], choose)
-    last = [i for i, x in enumerate(problem.limits) if x.bound == 1e300]
+    problem = problem_of(study, minimize, maximize, over, texts, choose, against)
+    last = [i for i, x in enumerate(problem.limits) if x.bound == OPEN]
     fixed = np.tile([x.bound for x in problem.limits], (problem.groups, 1))
     groups = np.arange(problem.groups)
     free = best_found(problem, groups, fixed, starts, seed)
@@ -92,8 +97,6 @@ def front(
     bounds[:, last] = limit.reshape(-1, 1)
     found = best_found(problem, np.repeat(groups, points), bounds, starts, seed)
     result = described(study, problem, found, points)
-    names = [str(name).replace("< 1e300", "< limit") for name in result["constraint"].values]
-    result = result.assign_coords(constraint=names)
     about = {"units": unit_of_quantity(study_of(problem), against), "long_name": f"limit of {against}"}
     return result.assign_coords(
         limit=((*problem.parts[0].groups, "point"), limit.reshape(*problem.group_sizes, points), about)
@@ -110,11 +113,13 @@ def problem_of(
     study: Study,
     minimize: str | None = None,
     maximize: str | None = None,
-    over: Sequence[str] | Mapping[str, Sequence[Any]] | None = None,
+    over: str | Sequence[str] | Mapping[str, Sequence[Any]] | None = None,
     subject_to: Sequence[str] | str | None = None,
     choose: Sequence[str] | str | None = None,
+    against: str | None = None,
 ) -> Problem:
-    """The problem of arguments like those of `optimize`, checked."""
+    """The problem of arguments like those of `optimize` or `front`, checked."""
+    expect_study(study, "an optimisation")
     stated = study.file.optimize
     if minimize is None and maximize is None and stated is not None:
         minimize, maximize = stated.minimize, stated.maximize
@@ -122,6 +127,7 @@ def problem_of(
         raise PerfgridError(f"{study.name}: give either minimize or maximize, here or in [optimize]")
     if over is None:
         over = stated.over if stated is not None else []
+    over = [over] if isinstance(over, str) else over
     if subject_to is None:
         subject_to = stated.subject_to if stated is not None else []
     if choose is None and stated is not None:
@@ -135,10 +141,11 @@ def problem_of(
         if axis not in known:
             raise PerfgridError(f"{study.name}: choose names {axis!r}, which is no axis of it{nearest(axis, known)}")
     texts = [subject_to] if isinstance(subject_to, str) else list(subject_to)
-    held = limits({name: one for name, (one, _) in studies.items()}, texts)
+    held = limits({name: one for name, (one, _) in studies.items()}, texts, against)
     asked = {name: [minimize or maximize or "", *(x.quantity for x in held if x.workload == name)] for name in studies}
     studies = {name: (reaching(one, asked[name]), weight) for name, (one, weight) in studies.items()}
     knobs = Knobs(next(iter(studies.values()))[0], over)
+    refuse_contradictions(study.name, knobs, held)
     return Problem(studies, knobs, minimize or maximize or "", maximize is not None, held, choose)
 
 
@@ -243,7 +250,13 @@ def described(study: Study, problem: Problem, found: Found, points: int = 0) -> 
         for axis in part.chosen:
             labels = [part.labels(row, [axis])[axis] for row in rows]
             coordinates[prefix + axis] = on_groups(labels)
-    attributes = {
+    attributes: dict[str, Any] = {"study_axes": " ".join(groups)}
+    for part in problem.parts:  # what is needed to explain their outputs
+        prefix = f"{part.name}." if part.name else ""
+        attributes[f"{prefix}{SPACE_ATTRIBUTE}"] = space_text(part.plan, part.study.space)
+        attributes[f"{prefix}{STUDY_ATTRIBUTE}"] = global_attributes(part.study)[STUDY_ATTRIBUTE]
+        attributes[f"{prefix}formula_hash"] = formula_hash(part.plan)
+    attributes |= {
         "title": study.file.title,
         "objective": f"{'maximize' if problem.maximize else 'minimize'} {objective}",
         "evaluations": problem.evaluations,

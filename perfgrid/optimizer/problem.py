@@ -14,7 +14,7 @@ from perfgrid.engine.errors import PerfgridError, nearest
 from perfgrid.engine.function import FreeFunction, FreePlan, PointFunction, bring, freed
 from perfgrid.engine.lockstep import Answer
 from perfgrid.engine.space import Axis, Space
-from perfgrid.optimizer.input import Knobs, Limit
+from perfgrid.optimizer.input import Knobs, Limit, unit_of_quantity
 from perfgrid.study.study import Study
 
 DESIGN = "design"  # axis of the designs that are evaluated whole at once
@@ -22,6 +22,7 @@ TOGETHER = 32  # designs on it
 CLOSE = 1e-7  # by which limits are kept: the solver meets them to within its own tolerance
 KEPT = 1e-6  # a limit broken by less is kept
 BROKEN = 10.0  # times a broken limit (relative) that a design pays against a better one, when layouts are chosen
+STRICT = 1e6  # the same where nothing counts before every limit is kept
 
 
 @dataclass
@@ -69,7 +70,23 @@ class Part:
         self.single = PointFunction(self.whole, [*self.numbers, *others], self.held)
         axes = {a.name: len(a) for a in space.axes}
         self.layouts = tuple(axes[name] for name in self.chosen)
+        self._refuse_impossible()
         self._gathered: dict[bytes, dict[str, np.ndarray]] = {}
+
+    def _refuse_impossible(self) -> None:
+        """PerfgridError where limits and constraints that nothing free moves leave no design of any group."""
+        fixed = self.whole.constants
+        kept = {f"{self.reason(n)} [{n}]": self._flat(n, fixed[n])[:1] > 0 for n in self.held if n in fixed}
+        for limit in self.limits:
+            if limit.quantity in fixed:
+                value = self._flat(limit.quantity, fixed[limit.quantity])[:1]
+                ends = " to ".join(dict.fromkeys(f"{end:.4g}" for end in (value.min(), value.max())))
+                text = f"{limit.text} (it is {ends} {unit_of_quantity(self.study, limit.quantity)})"
+                kept[text] = np.asarray(limit.slack(limit.bound, value)) >= -KEPT
+        if not np.any(reduce(np.logical_and, kept.values(), np.array(True))):
+            always = "; ".join(text for text, holds in kept.items() if not holds.any())
+            told = always or "one of: " + "; ".join(text for text, holds in kept.items() if not holds.all())
+            raise PerfgridError(f"{self.study.name}: whatever the free quantities are, every design breaks {told}")
 
     @property
     def leaves(self) -> tuple[str, ...]:
@@ -220,14 +237,14 @@ class Problem:
             found, wrong = part.exact(values)
             for limit in part.limits:
                 bound, value = bounds[self.limits.index(limit)], found[limit.quantity]
-                wrong = wrong + np.maximum(-np.asarray(self._slack(limit, bound, value)), 0.0)
+                wrong = wrong + np.maximum(-np.asarray(limit.slack(bound, value)), 0.0)
             value = found[part.objective]
             wrong = np.where(np.isfinite(value), np.nan_to_num(wrong, nan=100.0), 1e3)
             value = np.where(np.isfinite(value), value, 0.0)
             score = (-1.0 if self.maximize else 1.0) * (
                 np.log(np.maximum(value, 1e-300)) if (value > 0).all() else value
             )
-            best = np.argmin(score * (part.weight > 0) + BROKEN * wrong, axis=2)[..., None]
+            best = np.argmin(score * (part.weight > 0) + self.weight * wrong, axis=2)[..., None]
             total = total + part.weight * np.take_along_axis(value, best, 2)[..., 0]
             missed = missed + np.take_along_axis(wrong, best, 2)[..., 0]
             layouts.append(best[..., 0])
@@ -239,9 +256,10 @@ class Problem:
         """What a design is chosen by: the objective's logarithm and what it pays for broken limits."""
         sign = -1.0 if self.maximize else 1.0
         score = np.log(np.maximum(value, 1e-300)) if self.positive else value / self.scale
-        return sign * score + BROKEN * broken
+        return sign * score + self.weight * broken
 
     scale = 1.0
+    weight = BROKEN  # of broken limits, where designs are chosen
 
     def outputs(self, points: np.ndarray, group: np.ndarray, layout: np.ndarray) -> list[tuple[Any, Any]]:
         """Numbers and counts before rounding of every part, exactly, at designs [designs, knobs] with their layouts.
@@ -263,12 +281,12 @@ class Problem:
     def broken_by(
         self, points: np.ndarray, group: np.ndarray, layout: np.ndarray, bounds: np.ndarray
     ) -> list[list[str]]:
-        """What each design breaks: limits and how far they are missed, constraints by their reason.
+        """What each design breaks: limits, those that are missed most first, and constraints by their reason.
 
         ``bounds`` of limits: [designs, limits].
         """
         values: dict[str, Any] = self.knobs.values(list(points.T))
-        told: list[list[str]] = [[] for _ in points]
+        told: list[list[tuple[float, str]]] = [[] for _ in points]  # how far it is missed, and what
         for number, part in enumerate(self.parts):
             prefix = f"{part.name}: " if part.name else ""
             free = {q: _dual(values[q]) for q in self.knobs.quantities if q in part.leaves}
@@ -276,20 +294,21 @@ class Problem:
             numbers, margins, _ = part.single(free, gathered, {}, 0.0)
             value = np.broadcast_to(value_of(numbers[part.objective]), (len(points),))
             for i in np.flatnonzero(~np.isfinite(value)):
-                told[i].append(f"{prefix}{part.objective} is no number there")
+                told[i].append((np.inf, f"{prefix}{part.objective} is no number there"))
             for limit in part.limits:
                 bound = bounds[:, self.limits.index(limit)]
                 value = np.broadcast_to(value_of(numbers[limit.quantity]), bound.shape)
                 for i in np.flatnonzero(~np.isfinite(value)):
-                    told[i].append(f"{prefix}{limit.quantity} is no number there")
-                for i in np.flatnonzero(np.asarray(self._slack(limit, bound, value)) < -KEPT):
+                    told[i].append((np.inf, f"{prefix}{limit.quantity} is no number there"))
+                for i in np.flatnonzero(np.asarray(limit.slack(bound, value)) < -KEPT):
                     missed = abs(value[i] - bound[i]) / max(abs(bound[i]), 1e-300)
-                    told[i].append(f"{prefix}{limit.text.removeprefix(f'{part.name}.')} (missed by {missed:.1%})")
+                    text = f"{prefix}{limit.text.removeprefix(f'{part.name}.')} (missed by {missed:.1%})"
+                    told[i].append((missed, text))
             for flag in part.held:
                 holds = value_of(margins[flag]) > -KEPT if flag in margins else gathered[flag].astype(bool)
                 for i in np.flatnonzero(~np.broadcast_to(np.ravel(holds), len(points))):
-                    told[i].append(f"{prefix}{part.reason(flag)} [{flag}]")
-        return told
+                    told[i].append((0.0, f"{prefix}{part.reason(flag)} [{flag}]"))
+        return [[text for _, text in sorted(own, key=lambda pair: -pair[0])] for own in told]
 
     # -- smooth, single layouts -----------------------------------------------------------------------------------
 
@@ -348,7 +367,7 @@ class Problem:
             total = total + part.weight * numbers[part.objective]
             for limit in part.limits:
                 bounds = batch.bounds[:, self.limits.index(limit)]
-                slacks.append(self._slack(limit, bounds, numbers[limit.quantity]))
+                slacks.append(limit.slack(bounds, numbers[limit.quantity]))
             slacks += [margins[flag] for flag in part.single.flags]
             for name, value in rounded.items():
                 unrounded.setdefault(name, value)
@@ -360,14 +379,6 @@ class Problem:
         sign = -1.0 if self.maximize else 1.0
         score = sign * np.log(total) if self.positive else total * (sign / self.scale)
         return score, slacks
-
-    @staticmethod
-    def _slack(limit: Limit, bounds: Any, value: Any) -> Any:
-        """How far a quantity is within its limit: relative, by logarithms where both are positive."""
-        sign = 1.0 if limit.at_most else -1.0
-        if np.all(bounds > 0) and np.all(value_of(value) > 0):
-            return (np.log(bounds) - np.log(value)) * sign
-        return (bounds - value) * (sign / np.maximum(np.abs(bounds), 1e-300))
 
 
 def _illegal(plan: FreePlan, constraint: str) -> bool:

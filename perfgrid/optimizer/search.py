@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from perfgrid.engine.errors import PerfgridError
 from perfgrid.engine.lockstep import Minimum, minimize_together, optimality
-from perfgrid.optimizer.problem import BROKEN, CLOSE, KEPT, TOGETHER, Batch, Problem
+from perfgrid.optimizer.problem import BROKEN, CLOSE, KEPT, STRICT, TOGETHER, Batch, Problem
 
 ROUGH, MIDDLE, FINE = 1e-2, 3e-3, 1e-3  # temperatures: relative widths over which kinks are rounded off
 DIVERS = 4  # designs of each problem that are kept while counts become whole
@@ -48,8 +49,8 @@ class Found:
 
     def of(self, index: np.ndarray) -> Found:
         """Some of the designs."""
-        minima = [self.minima[i] for i in index]
-        return Found(self.batch.of(index), self.points[index], self.value[index], self.broken[index], minima)
+        minima, chosen = [self.minima[i] for i in index], None if self.chosen is None else self.chosen[index]
+        return Found(self.batch.of(index), self.points[index], self.value[index], self.broken[index], minima, chosen)
 
 
 def sampled(problem: Problem, count: int, seed: int) -> np.ndarray:
@@ -63,10 +64,31 @@ def sampled(problem: Problem, count: int, seed: int) -> np.ndarray:
 def best_found(problem: Problem, groups: np.ndarray, bounds: np.ndarray, starts: int, seed: int) -> Found:
     """The best design of every problem (a group and the bounds of its limits), from several starts each.
 
+    A layout that breaks a limit by little may have looked better than one that keeps all of them: where none was found
+    that does, though samples do, it is searched anew with limits that weigh more.
+    """
+    if not isinstance(starts, int) or starts < 1:
+        raise PerfgridError(f"the number of starts must be 1 or more, found {starts!r}")
+    designs = sampled(problem, max(64, min(16 * len(problem.knobs), 256)), seed)
+    found = _searched(problem, groups, bounds, designs, starts, seed)
+    lost, problem.weight = np.flatnonzero(found.broken > KEPT), STRICT
+    kept = [(problem.screen(designs, bounds[i], groups[i : i + 1])[1] <= KEPT).any() for i in lost]
+    if (lost := lost[np.array(kept, bool)]).size:
+        again = _searched(problem, groups[lost], bounds[lost], designs, starts, seed)
+        better = np.flatnonzero(again.broken <= KEPT)
+        found = _updated(found, lost[better], again.of(better))
+    problem.weight = BROKEN
+    return found
+
+
+def _searched(
+    problem: Problem, groups: np.ndarray, bounds: np.ndarray, designs: np.ndarray, starts: int, seed: int
+) -> Found:
+    """The best designs that are reached from the best of these samples.
+
     Layouts are compared only when the counts of each are whole: one that would like 3.5 memory stacks may be the best
     with three of them, and the second best with three and a half.
     """
-    designs = sampled(problem, max(64, min(16 * len(problem.knobs), 256)), seed)
     value, broken, layout = problem.screen(designs)
     problem.positive = bool((value > 0).all())
     problem.scale = float(np.max(np.abs(value))) or 1.0
@@ -163,6 +185,8 @@ def _updated(old: Found, index: np.ndarray, new: Found) -> Found:
     place = np.arange(len(old.points))
     place[index] = len(place) + np.arange(len(index))
     rows = {n: np.concatenate((getattr(old, n), getattr(new, n))) for n in ("points", "value", "broken")}
+    if old.chosen is not None and new.chosen is not None:
+        rows["chosen"] = np.concatenate((old.chosen, new.chosen))
     return Found(_joined(old.batch, new.batch), minima=[*old.minima, *new.minima], **rows).of(place)
 
 
@@ -181,7 +205,7 @@ def _best_of(
 
     ``relaxed``: by the smooth companion, where counts are still open, else exactly.
     """
-    score = _relaxed(found) if relaxed else _score(problem, found)
+    score = _relaxed(problem, found) if relaxed else _score(problem, found)
     kept: list[int] = []
     seen: dict[Any, int] = {}
     for i in np.argsort(score, kind="stable"):
@@ -264,20 +288,20 @@ def _settled(problem: Problem, found: Found) -> Found:
         left = left[np.array(residual) > SETTLED]
         if not len(left):
             break
-        before = _relaxed(found.of(left))
+        before = _relaxed(problem, found.of(left))
         again = _improved(problem, found.batch.of(left), np.array([found.minima[i].point for i in left]), FINE)
         minima = list(found.minima)
         for i, minimum in zip(left, again.minima, strict=True):
             minima[i] = minimum
         better = _score(problem, again) <= _score(problem, found.of(left)) + 1e-4
         found = replace(_updated(found, left[better], again.of(np.flatnonzero(better))), minima=minima)
-        left = left[_relaxed(again) < before - 1e-7]
+        left = left[_relaxed(problem, again) < before - 1e-7]
     return found
 
 
-def _relaxed(found: Found) -> np.ndarray:
+def _relaxed(problem: Problem, found: Found) -> np.ndarray:
     """What designs are chosen by on the smooth companion."""
-    return np.array([m.answer[0] + BROKEN * np.maximum(-m.answer[2], 0.0).sum() for m in found.minima])
+    return np.array([m.answer[0] + problem.weight * np.maximum(-m.answer[2], 0.0).sum() for m in found.minima])
 
 
 def _corrected(problem: Problem, found: Found) -> Found:

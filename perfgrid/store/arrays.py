@@ -10,11 +10,16 @@ from typing import Any
 
 import numpy as np
 import xarray as xr
-import zarr
-from zarr.codecs import BloscCodec, BloscShuffle
-from zarr.errors import UnstableSpecificationWarning, ZarrUserWarning
 
+from perfgrid.engine.errors import PerfgridError
 from perfgrid.engine.regions import Region
+
+try:
+    import zarr
+    from zarr.codecs import BloscCodec, BloscShuffle
+    from zarr.errors import UnstableSpecificationWarning, ZarrUserWarning
+except ImportError:
+    raise PerfgridError("a .zarr store needs the package zarr: pip install 'perfgrid[stream]'") from None
 
 COMPRESSOR = BloscCodec(cname="lz4", clevel=1, shuffle=BloscShuffle.shuffle)
 

@@ -21,12 +21,16 @@ TABLES = -1  # stands for the tile of what is written whole
 
 @dataclass(frozen=True)
 class Entry:
-    """One tile that is durable: a checksum of all that it wrote, and how many of its points are infeasible and why."""
+    """One tile that is durable: a checksum of all that it wrote, how many of its points are infeasible and why.
+
+    ``infeasible`` without any feasible output, ``partly`` with some.
+    """
 
     tile: int
     checksum: str
     infeasible: int = 0
     violated: dict[str, int] = field(default_factory=dict)
+    partly: int = 0
 
 
 def read(path: Path) -> tuple[dict[str, Any] | None, dict[int, Entry], int]:

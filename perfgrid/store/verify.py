@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from perfgrid.analysis import Violation
+from perfgrid.analysis import Feasibility, Violation
 from perfgrid.engine.dataset import CONCERNING, SPACE_ATTRIBUTE, concerned, formula_hash, space_text
 from perfgrid.engine.errors import PerfgridError
 from perfgrid.engine.plan import Plan
@@ -50,6 +50,8 @@ class Opened:
         self.path = Path(path)
         if not self.path.exists() and part_of(self.path).exists():
             self.path = part_of(self.path)
+        if not self.path.exists():
+            raise PerfgridError(f"cannot read {str(path)!r}: No such file or directory")
         if not (self.path / NAME).exists():
             raise PerfgridError(f"{str(path)!r} is no store of perfgrid: there is no {NAME} in it")
         self.header, self.entries, _ = read(self.path / NAME)
@@ -76,8 +78,8 @@ class Opened:
             self._tables[name] = np.asarray(self.arrays.array(name)[...])
         return self._tables[name][region]
 
-    def violations(self) -> tuple[int, int, list[Violation]]:
-        """(points, infeasible points, violations by decreasing count), as the tiles counted them."""
+    def violations(self) -> Feasibility:
+        """How many points are infeasible and why, as the tiles counted them."""
         counted: dict[str, int] = {}
         for entry in self.entries.values():
             for name, count in entry.violated.items():
@@ -87,8 +89,8 @@ class Opened:
             about = self.attributes[name]
             outputs = concerned(self.attributes, name)
             found.append(Violation(name, about["constraint"], about["reason"], count, outputs))
-        infeasible = sum(entry.infeasible for entry in self.entries.values())
-        return self.points, infeasible, sorted(found, key=lambda v: -v.points)
+        infeasible, partly = (sum(getattr(e, n) for e in self.entries.values()) for n in ("infeasible", "partly"))
+        return Feasibility(self.points, infeasible, partly, sorted(found, key=lambda v: -v.points))
 
 
 def verify(path: str | Path, study: Study | None = None, progress: Progress | None = None) -> Verified:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from perfgrid.engine.dataset import SPACE_ATTRIBUTE, formula_hash
+from perfgrid.engine.dataset import SPACE_ATTRIBUTE, formula_hash, least_constrained
 from perfgrid.engine.errors import PerfgridError
 from perfgrid.engine.plan import Plan
 from perfgrid.engine.regions import Region, Regions, block
@@ -63,6 +63,7 @@ class Worker:
         self.evaluation.progress = lambda *_: None  # tiles are counted when they are durable
         self.dims = {name: self.arrays.dims(name) for name in self.plan.wanted}
         self.tables = set(stored["tables"])
+        self.least = least_constrained({n: self.arrays.array(n).attrs.asdict() for n in self.plan.wanted})
         self._lock = threading.Lock()  # the buffers of one tile are those of the next
 
     def _restored(self, stored: Mapping[str, Any]) -> Plan:
@@ -87,9 +88,9 @@ class Worker:
         with self._lock:
             tile = next(self.evaluation.run({number}), None) or Tile(number, (), {})
             found = self._blocks({*mine, *self.plan.constraints}, self.regions, tile)
-        infeasible, violated = self._violations(number, found)
+        infeasible, partly, violated = self._violations(number, found)
         found = {name: found[name] for name in self.plan.wanted if name in mine}
-        return Entry(number, checksum(found), infeasible, violated), found
+        return Entry(number, checksum(found), infeasible, violated, partly), found
 
     def _blocks(self, names: Collection[str], regions: Regions, tile: Tile) -> Blocks:
         return {
@@ -98,14 +99,21 @@ class Worker:
             if name in names
         }
 
-    def _violations(self, number: int, blocks: Blocks) -> tuple[int, dict[str, int]]:
-        """Infeasible points of a tile, and how many violate each constraint (only what any does)."""
+    def _violations(self, number: int, blocks: Blocks) -> tuple[int, int, dict[str, int]]:
+        """Points of a tile without a feasible output, points with some; how many violate each constraint (if any)."""
         points = math.prod(self.regions.lengths(number).values())
         flags = {name: blocks[name][1] for name in self.plan.constraints}
         counted = {name: int(np.count_nonzero(flag == 0)) * (points // flag.size) for name, flag in flags.items()}
         violated = {name: count for name, count in counted.items() if count}
-        possible = feasible_block({name: flags[name] for name in violated}, self.dims, self.regions.axes)
-        return (possible.size - int(np.count_nonzero(possible))) * (points // possible.size), violated
+
+        def where(names: Collection[str]) -> np.ndarray:
+            held = {name: flags[name] for name in names if name in violated}
+            return feasible_block(held, self.dims, self.regions.axes)
+
+        every = where(violated)
+        some = reduce(np.logical_or, (every if len(names) == len(flags) else where(names) for names in self.least))
+        none, broken = ((w.size - int(np.count_nonzero(w))) * (points // w.size) for w in (some, every))
+        return none, broken - none, violated
 
     def write(self, entry: Entry, blocks: Blocks) -> Entry:
         """Put what a tile wrote on disk; returns its entry when it is durable. PerfgridError where that fails."""

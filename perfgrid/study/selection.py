@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from perfgrid.engine.errors import PerfgridError, nearest
+from perfgrid.engine.errors import PerfgridError, nearest, together
 from perfgrid.engine.space import Space
-from perfgrid.study.study import Study, build_study
+from perfgrid.study.study import Study, build_study, expect_study
 from perfgrid.study.where import filtered
 
 
@@ -25,8 +25,19 @@ def asking(study: Study, outputs: Sequence[str], axes: Mapping[str, Any] | None 
 
 
 def reaching(study: Study, quantities: Iterable[str]) -> Study:
-    """The study that asks for these quantities too, so that it holds what they rest on: prices, energies, a node."""
-    lacking = [q for q in dict.fromkeys(quantities) if q not in study.outputs and q in study.registry.names()]
+    """The study that asks for these quantities too, so that it holds what they rest on: prices, energies, a node.
+
+    PerfgridError for an unknown quantity and for a label.
+    """
+    expect_study(study, "a search of designs")
+    quantities, labels = list(dict.fromkeys(quantities)), study.space.label_quantities()
+    if words := [q for q in quantities if q in labels]:
+        near = nearest(words[0], study.outputs)
+        raise PerfgridError(f"{study.name}: {words[0]!r} is a label ({', '.join(labels[words[0]])}), no number{near}")
+    known = (*study.registry.names(), *study.space.names())
+    if unknown := [q for q in quantities if q not in known]:
+        raise PerfgridError(together(f"{study.name}: unknown quantity {q!r}{nearest(q, known)}" for q in unknown))
+    lacking = [q for q in quantities if q not in study.outputs]
     if not lacking:
         return study
     found = asking(study, [*study.outputs, *lacking])

@@ -262,3 +262,10 @@ def _check_best(best: Best, study: Study) -> None:
         raise PerfgridError(
             f"{study.name}, best: {objective!r} is not among the outputs{nearest(str(objective), study.outputs)}"
         )
+
+
+def expect_study(found: object, asked: str) -> None:
+    """PerfgridError where what was given is no study."""
+    if not isinstance(found, Study):
+        told = repr(found) if isinstance(found, str | Path) else type(found).__name__
+        raise PerfgridError(f"{asked} needs a Study, found {told}; load_study(path) reads one from a file")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from typing import Any
@@ -16,6 +17,7 @@ from typer.testing import CliRunner
 import perfgrid as pg
 from perfgrid.cli.main import app
 from perfgrid.formulas.axes import at
+from perfgrid.run import formulas_changed
 
 from .comparison import FRESH, STUDIES, compared
 
@@ -121,6 +123,52 @@ def test_two_workloads_share_the_design():
     assert float(found.objective) == pytest.approx(3 * found["one.silicon_cost"] + found["four.silicon_cost"])
 
 
+def test_every_optimum_is_explained_at_its_values(tmp_path):
+    """Of a label, of a workload, of a point of a front, read again from a file: the number that it holds."""
+    entries = [{"name": "one", "weight": 3.0}, {"name": "four", "overrides": {"dies": 4}}]
+    shared = pg.optimize(dies(["die_cost", "silicon_cost"], ["n7", "n5"], workloads=entries), "silicon_cost",
+                         over=MODULES, choose=["node"], subject_to="four.silicon_cost > 120 USD")  # fmt: skip
+    apart = pg.optimize(dies(["die_cost"], ["n7", "n5"]), maximize="die_cost", over=MODULES, subject_to="die_cost < 99")
+    line = pg.front(dies(["die_yield", "die_cost"]), "die_cost", 3, maximize="die_yield", over=MODULES)
+    for found, name, where in (
+        (shared, "four.die_cost", {}), (shared, "one.silicon_cost", {"workload": "one"}),
+        (apart, "die_cost", {"node": "n5"}), (line, "die_yield", {"point": 1}),
+    ):  # fmt: skip
+        kept = pg.open_result(pg.save(found, tmp_path / "found.nc", overwrite=True))
+        told = pg.explain(kept, name, where)
+        one = (
+            found.isel(point=1) if "point" in where else found.sel({k: v for k, v in where.items() if k in found.dims})
+        )
+        assert float(told.derivation.value) == pytest.approx(one[name].item(), rel=1e-12)
+        assert not formulas_changed(kept)
+    matrix = pg.optimize(study(["balanced_time"]), "balanced_time", over=["area_split.matrix", "area_split.memory"])
+    formulas = [balanced_time, split_cost, whole_things, area_per_thing]
+    told = pg.explain(matrix, "balanced_time", {}, formulas)
+    assert float(told.derivation.value) == pytest.approx(matrix.objective.item(), rel=1e-12)
+    split = next(d for d in told.derivation.below if d.name == "area_split")
+    assert split.source == "free in the optimum"
+    assert float(np.sum(at(split.value, component="matrix"))) == pytest.approx(matrix["area_split.matrix"].item())
+    with pytest.raises(pg.PerfgridError, match=r"not given: node \(such as n7\)"):
+        pg.explain(apart, "die_cost", {})
+    with pytest.raises(pg.PerfgridError, match="workload=NAME says which one, legal names: one, four"):
+        pg.explain(shared, "die_cost", {})
+    with pytest.raises(pg.PerfgridError, match="found 'fuor'; did you mean 'four'"):
+        pg.explain(shared, "die_cost", {"workload": "fuor"})
+
+
+def test_optima_are_compared(tmp_path):
+    """Saved and opened again they are the same; with another limit its name, the optimum and what it breaks differ."""
+    free = pg.optimize(dies(["die_cost"]), maximize="die_cost", over=MODULES)
+    kept = pg.open_result(pg.save(free, tmp_path / "free.nc"))
+    assert pg.diff(free, kept).same
+    limited = pg.optimize(dies(["die_cost"]), maximize="die_cost", over=MODULES, subject_to="die_cost < 99 USD")
+    found = pg.diff(kept, limited)
+    assert [axis.only_b for axis in found.axes if axis.axis == "constraint"] == [["die_cost < 99 USD"]]
+    assert {"die_cost", "module_area", "objective"} <= {v.name for v in found.variables if v.differing}
+    told = pg.diff(kept, kept.assign(breaks=kept.breaks + "x"), variables=["breaks"]).variables[0]
+    assert told.differing == 1
+
+
 def test_a_front_runs_from_one_best_to_the_other():
     varied = dies(["split_price", "die_cost"], formulas=[split_price])
     found = pg.front(varied, "die_cost", 5, "split_price", over=MODULES)
@@ -133,7 +181,13 @@ def test_a_front_runs_from_one_best_to_the_other():
 AREA = {"budget_area": [1e-4, 8e-4]}
 REFUSED = [
     ({"minimize": "split_cost", "over": AREA, "subject_to": "split_cost < 1 USD"}, "no design within the bounds keeps"),
-    ({"minimize": "split_cost", "over": AREA, "subject_to": "budget_area < 2e-4, budget_area > 3e-4"}, "keeps every"),
+    ({"minimize": "split_cost", "over": AREA, "subject_to": "split_cost < 1 USD, budget_area < 2e-4"},
+     "nearest one breaks split_cost < 1 USD .missed by"),
+    ({"minimize": "split_cost", "over": AREA, "subject_to": "budget_area < 2e-4, budget_area > 3e-4"},
+     "'budget_area < 2e-4' and 'budget_area > 3e-4' contradict each other"),
+    ({"minimize": "split_cost", "over": AREA, "subject_to": "split_cost > 3 kUSD, split_cost < 2 kUSD"}, "contradict"),
+    ({"minimize": "split_cost", "over": AREA, "subject_to": "budget_area > 9 cm^2"}, "contradicts the bounds of"),
+    ({"minimize": "split_cost", "over": AREA, "subject_to": "budget_power < 1 W"}, "every design breaks budget_"),
     ({"minimize": "split_cost", "over": ["budget_area"]}, "has no bounds, neither in the study nor in the catalog"),
     ({"minimize": "split_cost", "over": {"budget_area": [1e-4, float("inf")]}}, "must be finite"),
     ({"minimize": "split_cost", "over": {"budget_area": [3e-4, 1e-4]}}, "the low end must lie below the high end"),
@@ -149,6 +203,9 @@ REFUSED = [
     ({"minimize": "split_cost", "over": {"area_split.matrix": [0.1, 0.2], "area_split.l2": []}}, "takes no bounds"),
     ({"minimize": "split_cost", "over": []}, "name at least one quantity"),
     ({"over": AREA}, "give either minimize or maximize"),
+    ({"minimize": "split_cost", "over": "budget_area", "subject_to": "budget_area < 1"}, "'budget_area' has no bounds"),
+    ({"minimize": "split_cost", "over": {"budget_area": 4e-4}}, "need a low and a high value, found 0.0004"),
+    ({"minimize": "split_cost", "over": AREA, "starts": 0}, "starts must be 1 or more, found 0"),
     ({"minimize": "split_cost", "over": AREA, "choose": "parallelism"}, "is no axis"),
 ]  # fmt: skip
 
@@ -191,12 +248,35 @@ def test_objectives_and_limits_need_not_be_outputs():
     assert bool(small.feasible)
     assert small.electricity_price.item() == pytest.approx(1e-8)
     assert "peak_fp16_rate" in found.attrs["without_effect"]
+    assert pg.interval(found, {"model": "llama-3.1-8b"}).value == pytest.approx(small.step_time.item())
+    assert pg.kernels(found, {"model": "llama-3.1-8b"}).point["parallelism"] == small.parallelism.item()
+    with pytest.raises(pg.PerfgridError, match="every optimum has free quantities of its own"):
+        pg.compare(found, {"model": "llama-3.1-8b"}, {"model": "llama-3.1-405b"})
     assert not bool(large.feasible)
     assert "fits_memory" in large.breaks.item()
     best = pg.best(one, "parallelism", minimize="cost_per_million_tokens")
     assert best.cost_per_million_tokens.sel(model="llama-3.1-8b").item() > 0
     with pytest.raises(pg.PerfgridError, match="is a choice or a flag"):
         pg.optimize(one, "fits_memory", over={"hbm_bandwidth": [2e12, 4e12]}, choose="parallelism")
+
+
+def test_a_layout_that_breaks_a_limit_by_little_hides_none_that_keeps_it():
+    """Against every layout evaluated at the bound at which each is fastest; a front along a free quantity."""
+    content = TRAINED | {
+        "outputs": ["step_time", "memory_per_device"],
+        "axes": TRAINED["axes"] | {"model": ["llama-2-7b"],
+                                   "parallelism": {"devices": [16], "tp": [1, 2, 4], "pp": [1, 2]}},
+    }  # fmt: skip
+    every = pg.evaluate(pg.Study.make(**content, overrides={"hbm_bandwidth": 4e12}), "float64")
+    one, over = pg.Study.make(**content), {"hbm_bandwidth": [1e12, 4e12]}
+    for memory in np.sort(every.memory_per_device.values.ravel())[1:4] * 0.99:
+        kept = every.step_time.where(every.memory_per_device < memory).min().item()
+        found = pg.optimize(one, "step_time", over=over, choose="parallelism", starts=2,
+                            subject_to=f"memory_per_device < {memory} byte")  # fmt: skip
+        assert found.objective.item() == pytest.approx(kept, rel=1e-6)
+    line = pg.front(one, "hbm_bandwidth", 3, "step_time", over=over, choose="parallelism", starts=1)
+    np.testing.assert_allclose(line.hbm_bandwidth, [1e12, 2e12, 4e12], rtol=1e-3)
+    assert "hbm_bandwidth < limit" in line.constraint.values
 
 
 def test_the_command_prints_the_design_and_what_presses(tmp_path):
@@ -219,6 +299,14 @@ def test_the_command_prints_the_design_and_what_presses(tmp_path):
     with xr.open_dataset(tmp_path / "dies.nc") as saved:
         np.testing.assert_allclose(saved.module_area, [d["knobs"]["module_area"] for d in told["designs"]], rtol=1e-6)
     assert "die_cost > 30 USD" in table.stdout
+    header, *designs = table.stdout.splitlines()[1:4]
+    assert header.split()[:4] == ["node", "die_yield", "die_cost", "module_area"]
+    for node, line in zip(("n7", "n5"), designs, strict=True):
+        assert re.match(rf"{node} +\S+ +30 USD ", line)
+    front = CliRunner().invoke(app, ["optimize", str(path), "--against", "die_cost", "--points", "2", "--subject-to",
+                                     "module_area > 1 cm^2", "--set", 'axes.node=["n7"]'])  # fmt: skip
+    assert re.search(r"^point +limit of die_cost +die_yield +die_cost", front.stdout, re.MULTILINE)
+    assert re.search(r"^point +what presses +elasticity", front.stdout, re.MULTILINE)
     wrong = CliRunner().invoke(app, ["optimize", str(path), "--over", "module_area=1"])
     assert isinstance(wrong.exception, pg.PerfgridError)
     assert "name=low:high" in str(wrong.exception)

@@ -231,7 +231,7 @@ def test_other_wrong_questions_are_told():
         (lambda: pg.sensitivity(study, "step_time", []), "no parameter is named"),
         (lambda: pg.sensitivity(study, "step_time", at={"devise": 1}), "no axis 'devise'; did you mean 'device'"),
         (lambda: pg.sensitivity(study, "step_time", smooth=1), "whole number of at least 2, found 1"),
-        (lambda: pg.sensitivity(cast(pg.Study, "study.toml"), "step_time"), "derivatives need a Study"),
+        (lambda: pg.sensitivity(cast(pg.Study, "study.toml"), "step_time"), "a derivative needs a Study"),
         (lambda: pg.cross_elasticities(study, "step_time", ["hbm_bandwidth"]), "need a single design"),
     ]:
         with pytest.raises(PerfgridError, match=sentence):

@@ -75,7 +75,7 @@ def test_options_that_make_no_sense(monkeypatch, capsys, tmp_path, options, mess
 
 
 def test_verify_wants_a_store(monkeypatch, capsys, tmp_path):
-    for path, message in [(tmp_path / "r.nc", "only stores"), (tmp_path / "no.zarr", "is no store of perfgrid")]:
+    for path, message in [(tmp_path / "r.nc", "only stores"), (tmp_path / "no.zarr", "No such file")]:
         status, _, err = run(monkeypatch, capsys, "verify", path)
         assert (status, message in err) == (2, True)
 

@@ -48,9 +48,8 @@ def test_a_store_holds_what_evaluating_gives(whole):
         assert stored.die_cost.attrs == result.die_cost.attrs
         assert stored.die_fits_field.attrs["reason"] == result.die_fits_field.attrs["reason"]
         assert {k: v for k, v in result.attrs.items() if k != "history"}.items() <= stored.attrs.items()
-    points, infeasible, reasons = Opened(whole).violations()
-    assert (points, infeasible, reasons) == violations(result)
-    assert infeasible > 0
+    assert Opened(whole).violations() == violations(result)
+    assert violations(result).partly > 0
 
 
 def test_a_store_of_a_training_study_with_inner_axes_and_choices(tmp_path):
