@@ -46,17 +46,21 @@ class Tiles:
     chunk: int
 
     @classmethod
-    def cut(cls, sizes: tuple[int, ...], points: int, calls: int = CALLS) -> Tiles:
+    def cut(cls, sizes: tuple[int, ...], points: int, calls: int | None = None) -> Tiles:
         """Tiles of at most ``points`` points (at least one row of the last axis), few and with few repeated rows.
 
-        ``calls``: points that are evaluated in the time that a tile takes whatever its size.
+        ``calls``: points that are evaluated in the time that a tile takes whatever its size (`CALLS`).
         """
         if int(np.prod(sizes, dtype=np.int64)) <= points:
             return cls(sizes, -1, 1)
         for axis, rows in enumerate(sizes):
             inside = int(np.prod(sizes[axis + 1 :], dtype=np.int64))
             if inside <= points or axis == len(sizes) - 1:
-                return cls(sizes, axis, _chunk(rows, inside, max(1, min(rows, points // inside)), calls))
+                return cls(
+                    sizes,
+                    axis,
+                    _chunk(rows, inside, max(1, min(rows, points // inside)), CALLS if calls is None else calls),
+                )
         return cls(sizes, -1, 1)
 
     @property
