@@ -72,7 +72,7 @@ def stream(
     with replacing(target) as temporary, netCDF4.Dataset(temporary, "w") as file:
         _define(file, template(plan))
         dims = {name: tuple(map(str, file[name].dimensions)) for name in plan.wanted}
-        tiles = evaluation.run(lanes=None if memory is None else 1)  # `fitting_tile` counts one
+        tiles = evaluation.run(at_once=None if memory is None else 1)  # `fitting_tile` counts one
         for tile in tiles if evaluation.kernels else (Tile(n, (), {}) for n in range(regions.tiles.count)):
             for name in plan.wanted:
                 if regions.owns(tile.number, dims[name]):

@@ -90,7 +90,7 @@ def test_what_stays_while_tiles_move_is_evaluated_once():
 
     for call in evaluation.calls:
         call.compiled = counted(call.name, call.compiled)
-    for _ in evaluation.run(lanes=1):
+    for _ in evaluation.run(at_once=1):
         pass
     assert calls["search score"] == evaluation.tiles.count > 5
     assert calls["optimizer_time"] == 1

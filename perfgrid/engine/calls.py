@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import jax
@@ -80,20 +81,22 @@ class Call:
         """The rows on which its kernels lie, along the axes that tiles cut."""
         return self.kernels[-1].key
 
-    @property
+    @cached_property
     def signature(self) -> str | None:
         """Of all that decides what is compiled; None where that cannot be told."""
         wiring = [repr((self.parts, [k.quantity.name for k in self.kept]))]
         for kernel in self.kernels:
             if kernel.signature is None:
                 return None
-            wiring.append(kernel.signature)
+            read = [self.inputs.index(i) for i in kernel.inputs if i in self.inputs]  # one name may be two inputs
+            wiring += [kernel.signature, repr(read)]
         return digest(*wiring)
 
     def function(self, buffers: list[Any], given: list[Any]) -> list[Any]:
         """What is compiled: the values of what is kept, from arrays that they may overwrite and from the inputs."""
         if self.parts is None:
-            return [kernel.values(given, kernel.shape) for kernel in self.kernels]
+            (kernel,) = self.kernels
+            return [kernel.values(given, kernel.shape)]
         return lax.fori_loop(0, self.parts.count, lambda number, found: self._part(number, found, given), buffers)
 
     def _part(self, number: Any, buffers: list[Any], given: list[Any]) -> list[Any]:
@@ -115,7 +118,7 @@ class Call:
                 if key not in values:
                     values[key] = _rows_of_part(given[self.inputs.index(i)], dict(takes), starts, sizes, cut)
                 rows.append(values[key])
-            shape = (*map(min, sizes, kernel.shape), *kernel.shape[len(sizes) :])
+            shape = tuple(sizes[axis] if axis in cut and n > 1 else n for axis, n in enumerate(kernel.shape))
             at = [*starts, *(np.int32(0),) * (len(shape) - len(starts))]
             value = kernel.values(rows, shape, cut)
             if name in found:
@@ -158,28 +161,28 @@ def _rows_of_part(
     return jax.tree.map(rows, value)
 
 
-def _parts(kernels: Sequence[Kernel], largest: Kernel, points: int) -> Tiles:
-    """Parts of a tile of about so many points.
+def _parts(kernels: Sequence[Kernel], largest: Kernel) -> Tiles:
+    """Parts of a tile.
 
     What reads rows here and there is not cut into several rows of the axis: such gathers are slow.
     """
     sizes = largest.shape[: len(largest.key)]
-    parts = Tiles.cut(sizes, points, PART_CALLS)
+    parts = Tiles.cut(sizes, PART_POINTS, PART_CALLS)
     if parts.chunk > 1 and any(axis == parts.axis for k in kernels for takes in k.takes for axis, _ in takes):
         before = [axis for axis in range(parts.axis) if sizes[axis] > 1]
         return Tiles(sizes, before[-1] if before else -1, 1)
     return parts
 
 
-def calls_of(kernels: Sequence[Kernel], wanted: Collection[str], cut: int, part_points: int | None) -> list[Call]:
+def calls_of(kernels: Sequence[Kernel], wanted: Collection[str], cut: int, in_parts: bool) -> list[Call]:
     """The kernels in the functions that make them.
 
-    Where a tile has parts (of ``part_points`` at most; None for a device that is quicker with whole tiles), kernels on
-    the rows of the largest along all axes that tiles (up to axis ``cut``) or parts cut are made together. Every other
-    has a function of its own, before them or, if it is finer along such an axis and reads them, after.
+    Where a tile has parts (``in_parts``: if it is large, on a processor; an accelerator is quicker with whole tiles),
+    kernels on the rows of the largest along all axes that tiles (up to axis ``cut``) or parts cut are made together.
+    Every other has a function of its own, before them or, if it is finer along such an axis and reads them, after.
     """
     largest = max(kernels, key=lambda k: int(np.prod(k.shape[: len(k.key)], dtype=np.int64)), default=None)
-    parts = None if largest is None or part_points is None else _parts(kernels, largest, part_points)
+    parts = _parts(kernels, largest) if largest and in_parts and jax.default_backend() == "cpu" else None
     if largest is None or parts is None or parts.count == 1:
         return [Call([k], [k]) for k in kernels]
     first = max(cut, parts.axis) + 1

@@ -169,9 +169,11 @@ class Compiled:
 
 
 def _compiled(lowered: Any, barriers: bool) -> Any:
-    if barriers:
-        with suppress(jax.errors.JaxRuntimeError):  # loops over next to nothing, for which XLA cannot keep barriers
-            return lowered.compile(OPTIONS | BARRIERS)
+    try:
+        return lowered.compile(OPTIONS | BARRIERS if barriers else OPTIONS)
+    except jax.errors.JaxRuntimeError as error:
+        if "opt-barrier" not in str(error):  # which XLA does not know in loops over next to nothing
+            raise
     return lowered.compile(OPTIONS)
 
 

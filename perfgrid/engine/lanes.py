@@ -1,4 +1,4 @@
-"""Where tiles are evaluated: lanes, each with the arrays of one tile, as many at once as there are processors."""
+"""Where tiles are evaluated: lanes, each with the arrays of one tile, side by side on as many processors."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .tiles import ROWS, TileKey
 if TYPE_CHECKING:
     from .stages import Evaluation
 
-POINTS_AT_ONCE = 2**24  # in all lanes together, which bounds their memory
+BYTES_AT_ONCE = 2**30  # of all lanes together
 
 
 @dataclass
@@ -54,13 +54,13 @@ class Lane:
                 if all(n in buffers and self.places.get(n) == here for n in names):
                     values |= {n: buffers.pop(n) for n in names}
                     continue
-                self.places |= dict.fromkeys(names, here)
                 given = [values[n] if key is None else self._hand_over(n, key, rows, place) for n, key in call.inputs]
                 kept = [
                     buffers.pop(k.quantity.name) if k.quantity.name in buffers else evaluation.buffer(k, jnp.zeros)
                     for k in call.kept
                 ]
                 values |= dict(zip(names, call.compiled(kept, given), strict=True))
+                self.places |= dict.fromkeys(names, here)
         self.buffers = values
         return Tile(number, rows, {n: v for n, v in values.items() if n in evaluation.wanted})
 
@@ -85,14 +85,14 @@ class Lane:
         return value
 
 
-def lanes_for(points: int, tiles: int) -> int:
-    """How many tiles of so many points are evaluated at once: one for each processor, within bounds.
+def tiles_at_once(size: int, tiles: int) -> int:
+    """How many tiles of so many bytes are evaluated at once: one for each processor, in bounds of memory.
 
     An accelerator takes one after the other.
     """
     if jax.default_backend() != "cpu":
         return 1
-    return max(1, min(_processors(), tiles, POINTS_AT_ONCE // points))
+    return max(1, min(_processors(), tiles, BYTES_AT_ONCE // max(1, size)))
 
 
 def _processors() -> int:

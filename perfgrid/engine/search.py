@@ -195,7 +195,7 @@ class Search:
 
     def _tiles(self) -> Any:
         if self.evaluation.kernels:
-            yield from self.evaluation.run(lanes=1)
+            yield from self.evaluation.run(at_once=1)
         else:  # everything is small
             yield Tile(0, (), {SCORE: cast(Any, self.evaluation.small[SCORE])})
 

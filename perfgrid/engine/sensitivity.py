@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from .calls import Input, Kernel, Takes
 from .dual import Dual, value_of
 from .errors import PerfgridError
 from .namespace import xp
@@ -26,7 +27,7 @@ from .plan import Plan
 from .slopes import smoothing
 from .small import bring
 from .space import Key
-from .stages import Evaluation, Kernel, Progress
+from .stages import Evaluation, Progress
 from .tangents import elasticity, elements_of, lifted, same, turn
 from .tiles import TileKey
 
@@ -37,6 +38,8 @@ VECTOR = 8  # what a processor computes at once: chunks are filled up with zeros
 
 class Sensitivity(Evaluation):
     """An evaluation with tangents: `collect` gives values as ever, `derivatives` the derivatives of the outputs."""
+
+    in_parts = False  # tangents of many parameters fill a cache anyway
 
     def __init__(
         self,
@@ -78,11 +81,6 @@ class Sensitivity(Evaluation):
             if number and node.name in below and found & set(node.arguments):
                 found.add(node.name)
         return found
-
-    @staticmethod
-    def part_points() -> int | None:
-        """None: tangents of many parameters fill a cache anyway."""
-        return None
 
     # -- small stage ----------------------------------------------------------------------------------------------
 
@@ -268,14 +266,14 @@ class Sensitivity(Evaluation):
         tangents = self.quantities[f"d {name}"]
         shape = [1 if k is None else 2 for k in kernel.quantity.key] + list(kernel.quantity.inner)
         label = self._entered(name, shape, "elasticity of {}")
-        inputs: list[tuple[str, TileKey | None]] = [(name, None), (tangents.name, None)]
+        inputs: list[Input] = [(name, None), (tangents.name, None)]
         return [self._made(label, inputs, [[], []], lambda value, tangent: elasticity(value[..., None], tangent), [])]
 
     def _made(
         self,
         label: str,
-        inputs: list[tuple[str, TileKey | None]],
-        takes: list[list[tuple[int, np.ndarray]]],
+        inputs: list[Input],
+        takes: list[Takes],
         result: Callable[..., Any],
         fused: list[str],
         *more: str,
@@ -293,7 +291,7 @@ class Sensitivity(Evaluation):
         first = number * self.width
         for label, stack in self._stacks.items():
             self.cast[label] = np.ascontiguousarray(stack[..., first : first + self.width])
-        for lane in self.lanes:
+        for lane in self._idle:
             lane.prepared = {k: v for k, v in lane.prepared.items() if k[0] not in self._stacks}
             lane.places = {n: place for n, place in lane.places.items() if n in self.plan.quantities}
         return self.stacked[first : first + self.width]

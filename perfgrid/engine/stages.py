@@ -2,14 +2,16 @@
 
 A quantity of the tile stage is materialised if it is wanted, if two materialised quantities read it, or if it is
 smaller than its reader (so that it is not computed again for every reader's point); everything else is fused into its
-one reader. The buffers of one tile are donated to the next, which spares the page faults of fresh memory.
+one reader. The buffers of one tile are donated to a later one, which spares the page faults of fresh memory.
 """
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
 from importlib.metadata import version
 from typing import Any
 
@@ -17,11 +19,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .calls import PART_POINTS, Call, Input, Kernel, Takes, calls_of
+from .calls import Call, Input, Kernel, Takes, calls_of
 from .compiled import Compiled, signature_of
 from .errors import PerfgridError
 from .kept import cache_folder
-from .lanes import Lane, Tile, in_turn, lanes_for
+from .lanes import Lane, Tile, in_turn, tiles_at_once
 from .plan import Plan, Quantity
 from .small import given_rows, small_values
 from .space import Key, Partition
@@ -44,6 +46,7 @@ def enable_compilation_cache() -> None:
 class Evaluation:
     """A plan made ready to run."""
 
+    in_parts = True  # tiles are evaluated part by part, where that is quicker
     known_by_text = True  # compiled functions follow from formulas, shapes and gathers: those of earlier runs serve
 
     def __init__(
@@ -64,22 +67,17 @@ class Evaluation:
         self.seconds: dict[str, float] = {}
         self.quantities = dict(plan.quantities)
         self.wanted = set(plan.wanted)  # of these, a tile hands out what the tile stage makes
-        self.lanes: list[Lane] = []
+        self._idle: list[Lane] = []
         self.small = self._evaluate_small()
         self.cast: dict[str, np.ndarray] = {}  # what the grid reads of it, in its precision
         for name in list(self.small):
             value = self.small[name] if name in plan.wanted else self.small.pop(name)
             self.cast[name] = value if value.dtype == bool else value.astype(self.dtype)
         self.kernels = self._kernels()
-        self.calls = calls_of(self.kernels, self.wanted, self.tiles.axis, self.part_points())
+        self.calls = calls_of(self.kernels, self.wanted, self.tiles.axis, self.in_parts)
         again = [c for c in self.calls if ROWS in c.key]  # evaluated for more than one tile
         self.again = {given for c in again for given in c.inputs}
         self._compile()
-
-    @staticmethod
-    def part_points() -> int | None:
-        """Points of a tile that are evaluated at once: on processors, whose caches hold few."""
-        return PART_POINTS if jax.default_backend() == "cpu" else None
 
     # -- small stage ----------------------------------------------------------------------------------------------
 
@@ -231,18 +229,15 @@ class Evaluation:
     def _compile(self) -> None:
         """Compile every call for the one tile shape; JAX's own cache is left those that no signature tells apart."""
         start = time.perf_counter()
-        signatures = {id(c): c.signature for c in self.calls}
         with ThreadPoolExecutor(max_workers=2) as pool, jax.enable_x64(self.dtype == np.float64):
             for known in (True, False):
-                calls = [c for c in self.calls if (signatures[id(c)] is not None) == known]
+                calls = [c for c in self.calls if (c.signature is not None) == known]
                 if calls:
                     with Compiled(alone=known) as kept:
-                        self._compiled(calls, signatures, kept, pool)
+                        self._compiled(calls, kept, pool)
         self.seconds["compile"] = time.perf_counter() - start
 
-    def _compiled(
-        self, calls: Collection[Call], signatures: dict[int, str | None], kept: Compiled, pool: ThreadPoolExecutor
-    ) -> None:
+    def _compiled(self, calls: Collection[Call], kept: Compiled, pool: ThreadPoolExecutor) -> None:
         """Load or compile some calls (XLA releases the interpreter lock, so two at a time)."""
 
         def lower(call: Call) -> Any:
@@ -257,11 +252,11 @@ class Evaluation:
 
         def compiled(call: Call, lowered: Any) -> None:
             with jax.enable_x64(self.dtype == np.float64):
-                call.compiled = kept.compile(lowered, signatures[id(call)], call.parts is not None)
+                call.compiled = kept.compile(lowered, call.signature, call.parts is not None)
 
         waiting = []
         for call in calls:
-            call.compiled = kept.load(signatures[id(call)])
+            call.compiled = kept.load(call.signature)
             if call.compiled is None:
                 waiting.append(pool.submit(compiled, call, lower(call)))
         for done, future in enumerate(waiting, 1):
@@ -272,30 +267,38 @@ class Evaluation:
         """What stands for the values of a kernel in a tile, made by a function of shape and precision."""
         return self._number(kernel.quantity.name, lambda: make(kernel.shape, kernel.dtype))
 
-    def run(self, numbers: Collection[int] | None = None, lanes: int | None = None) -> Iterator[Tile]:
+    def run(self, numbers: Collection[int] | None = None, at_once: int | None = None) -> Iterator[Tile]:
         """Evaluate tile after tile, or some. What is asked for next overwrites this one: reduce or copy it.
 
-        ``lanes``: how many at once; by default as many as there are processors.
+        ``at_once``: how many tiles; by default one for each processor, in bounds of memory.
         """
         if not self.kernels:
             return
-        start, todo = time.perf_counter(), range(self.tiles.count) if numbers is None else sorted(numbers)
-        points = int(np.prod(self.tiles.shape, dtype=np.int64))
-        lanes = lanes_for(points, len(todo)) if lanes is None else lanes
-        self.lanes += [Lane(self) for _ in range(lanes - len(self.lanes))]
-        for tile in in_turn(self.lanes[:lanes], todo):
-            yield tile
-            self.progress("evaluate", tile.number + 1, self.tiles.count)
+        start, todo = time.perf_counter(), range(self.tiles.count) if numbers is None else sorted(set(numbers))
+        lanes = [self._idle.pop() if self._idle else Lane(self)
+                 for _ in range(at_once or tiles_at_once(self.tile_bytes, len(todo)))]  # fmt: skip
+        try:
+            for tile in in_turn(lanes, todo):
+                yield tile
+                self.progress("evaluate", tile.number + 1, self.tiles.count)
+        finally:
+            self._idle += lanes
         self.seconds["evaluate"] = time.perf_counter() - start
+
+    @cached_property
+    def tile_bytes(self) -> int:
+        """Bytes of the arrays of one tile."""
+        kept = [self.buffer(k, jax.ShapeDtypeStruct) for call in self.calls for k in call.kept]
+        return sum(math.prod(a.shape) * a.dtype.itemsize for a in jax.tree.leaves(kept))
 
     def forget(self) -> None:
         """Take nothing over from the last tiles."""
-        for lane in self.lanes:
+        for lane in self._idle:
             lane.places.clear()
 
     def release(self) -> None:
         """Give back the memory of the last tiles."""
-        self.lanes = []
+        self._idle = []
 
     # -- results --------------------------------------------------------------------------------------------------
 
@@ -341,4 +344,5 @@ class Evaluation:
                 where, value = self.placed(tile, name)
                 results[name][where] = value
                 del value
+        self.release()
         return results

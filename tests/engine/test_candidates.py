@@ -11,8 +11,8 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
+from perfgrid.engine import calls, formula, xp
 from perfgrid.engine import candidates as module
-from perfgrid.engine import formula, stages, xp
 from perfgrid.engine.candidates import BestSearch
 from perfgrid.engine.interval import Interval, NoBounds
 from perfgrid.engine.registry import Registry
@@ -45,7 +45,7 @@ def test_winners_are_those_of_every_point(data):
         parts = (axis.name, np.unique(drawn, return_inverse=True)[1])
     small = data.draw(st.sampled_from([0, 20, 60]))
     bounded, listed = data.draw(st.sampled_from([0, 10**9])), data.draw(st.sampled_from([20, 10**6]))
-    part = mock.patch.object(stages, "PART_POINTS", data.draw(st.sampled_from([2**17, 200, 10])))
+    part = mock.patch.object(calls, "PART_POINTS", data.draw(st.sampled_from([2**17, 200, 10])))
     with part, limits(BOUND_FROM=bounded, LISTED_ROWS=listed, CELLS=data.draw(st.integers(2, 5))):
         search = BestSearch(REGISTRY, space, objective, over, maximize, parts, None, "float64", small_points=small)
         found = search.winners(count)

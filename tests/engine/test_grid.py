@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from perfgrid.engine import replay, resolve, stages
+from perfgrid.engine import calls, replay, resolve
+from perfgrid.engine.lanes import Lane
 from perfgrid.engine.plan import Plan
 from perfgrid.engine.space import Axis, Space
 from perfgrid.engine.stages import Evaluation
@@ -24,9 +25,9 @@ def random_points(space: Space, count: int, seed: int = 0):
 
 
 def assert_equals_replay(registry, space, outputs, dtype, count=20, **options):
-    tile_points, part_points = options.pop("tile_points", 2**21), options.pop("part_points", stages.PART_POINTS)
+    tile_points, part_points = options.pop("tile_points", 2**21), options.pop("part_points", calls.PART_POINTS)
     plan = Plan(registry, space, outputs, **options)
-    with mock.patch.object(stages, "PART_POINTS", part_points):
+    with mock.patch.object(calls, "PART_POINTS", part_points):
         results = Evaluation(plan, dtype, tile_points).collect()
     graph = resolve(registry, plan.wanted, space.names(), plan.choices, space.label_quantities())
     for index in random_points(space, count):
@@ -84,24 +85,38 @@ def tiles_of(evaluation, **how):
 def test_tiles_evaluated_at_once_are_those_evaluated_in_turn():
     """In the same order and to the last bit, also after a run that was broken off."""
     plan = Plan(toys.registry(), toys.space(), toys.OUTPUTS, small_points=0)
-    with mock.patch.object(stages, "PART_POINTS", 100):
+    with mock.patch.object(calls, "PART_POINTS", 100):
         evaluation = Evaluation(plan, "float32", 300)
     assert any(call.parts for call in evaluation.calls)
     assert evaluation.tiles.count > 7
-    alone = tiles_of(evaluation, lanes=1)
-    next(evaluation.run(lanes=3))
-    for found in (tiles_of(evaluation, lanes=3), tiles_of(evaluation)):
+    alone = tiles_of(evaluation, at_once=1)
+    next(evaluation.run(at_once=3))
+    for found in (tiles_of(evaluation, at_once=3), tiles_of(evaluation)):
         assert [number for number, _ in found] == [number for number, _ in alone] == list(range(len(alone)))
         for (_, mine), (_, expected) in zip(found, alone, strict=True):
             assert all(np.array_equal(mine[n], expected[n], equal_nan=True) for n in expected)
-    assert [number for number, _ in tiles_of(evaluation, numbers={5, 2, 3}, lanes=2)] == [2, 3, 5]
+    assert [number for number, _ in tiles_of(evaluation, numbers={5, 2, 3}, at_once=2)] == [2, 3, 5]
 
 
-def test_an_error_in_a_lane_reaches_the_caller():
+def test_an_error_in_a_lane_reaches_the_caller_and_leaves_no_stale_values():
     evaluation = Evaluation(Plan(toys.registry(), toys.space(), toys.OUTPUTS, small_points=0), "float32", 300)
-    evaluation.calls[-1].compiled = mock.Mock(side_effect=RuntimeError("no memory"))
-    with pytest.raises(RuntimeError, match="no memory"):
-        tiles_of(evaluation, lanes=2)
+    expected = tiles_of(evaluation, at_once=1)
+    for target, name in ((Lane, "_hand_over"), (evaluation.calls[-1], "compiled")):
+        broken = mock.patch.object(target, name, mock.Mock(side_effect=MemoryError("no memory")))
+        with broken, pytest.raises(MemoryError, match="no memory"):
+            tiles_of(evaluation, numbers=[3], at_once=1)
+        assert all(np.array_equal(v, expected[3][1][n]) for n, v in tiles_of(evaluation, numbers=[3])[0][1].items())
+    broken = mock.patch.object(evaluation.calls[-1], "compiled", mock.Mock(side_effect=MemoryError("no memory")))
+    with broken, pytest.raises(MemoryError, match="no memory"):
+        tiles_of(evaluation, at_once=2)
+
+
+def test_two_runs_of_one_evaluation_do_not_disturb_each_other():
+    evaluation = Evaluation(Plan(toys.registry(), toys.space(), ["order_time"], small_points=0), "float32", 300)
+    expected = [values["order_time"] for _, values in tiles_of(evaluation, at_once=1)]
+    for one, other in zip(evaluation.run(at_once=2), evaluation.run(sorted(range(1, 9)), at_once=1), strict=False):
+        assert np.array_equal(one.values["order_time"], expected[one.number])
+        assert np.array_equal(other.values["order_time"], expected[other.number])
 
 
 def test_axes_order_and_tiles_change_nothing():
