@@ -101,11 +101,13 @@ def test_tiles_evaluated_at_once_are_those_evaluated_in_turn():
 def test_an_error_in_a_lane_reaches_the_caller_and_leaves_no_stale_values():
     evaluation = Evaluation(Plan(toys.registry(), toys.space(), toys.OUTPUTS, small_points=0), "float32", 300)
     expected = tiles_of(evaluation, at_once=1)
-    for target, name in ((Lane, "_hand_over"), (evaluation.calls[-1], "compiled")):
+    for number, target, name in ((3, Lane, "_hand_over"), (5, evaluation.calls[-1], "compiled")):
         broken = mock.patch.object(target, name, mock.Mock(side_effect=MemoryError("no memory")))
         with broken, pytest.raises(MemoryError, match="no memory"):
-            tiles_of(evaluation, numbers=[3], at_once=1)
-        assert all(np.array_equal(v, expected[3][1][n]) for n, v in tiles_of(evaluation, numbers=[3])[0][1].items())
+            tiles_of(evaluation, numbers=[number], at_once=1)
+        assert all(
+            np.array_equal(v, expected[number][1][n]) for n, v in tiles_of(evaluation, numbers=[number])[0][1].items()
+        )
     broken = mock.patch.object(evaluation.calls[-1], "compiled", mock.Mock(side_effect=MemoryError("no memory")))
     with broken, pytest.raises(MemoryError, match="no memory"):
         tiles_of(evaluation, at_once=2)
