@@ -384,10 +384,14 @@ def test_everything_is_finite_and_adds_up(drawn):
 @quick
 @given(mixtures, st.sampled_from(["ep_overlap", "shared_expert_overlap", "scale_up_bandwidth", "scale_out_bandwidth"]))
 def test_more_overlap_or_bandwidth_is_never_slower(drawn, name):
-    before = point(**drawn)
-    assume(before["tp"] * before["dp"] % (before["ep"] * before["etp"]) == 0)
-    more = 1.0 if name.endswith("overlap") else before[name] * 1.5
-    assert evaluate({**before, name: more})["step_time"] <= evaluate(before)["step_time"] * (1 + 1e-12)
+    """But where NCCL, whose estimates know nothing of chunks, is misled by more bandwidth to a slower algorithm."""
+    given_ = point(**drawn)
+    assume(given_["tp"] * given_["dp"] % (given_["ep"] * given_["etp"]) == 0)
+    more = 1.0 if name.endswith("overlap") else given_[name] * 1.5
+    before, after = evaluate(given_), evaluate({**given_, name: more})
+    calls = [n for n in before if "_library_" in n and n.endswith("_time")]
+    assume(not any(np.any(after[n] > before[n] * (1 + 1e-12)) for n in calls))
+    assert after["step_time"] <= before["step_time"] * (1 + 1e-12)
 
 
 @quick
