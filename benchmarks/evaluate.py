@@ -59,8 +59,9 @@ def equations_once(plan: Plan) -> int:
 
 def equations(evaluation: Evaluation, kernel: Kernel) -> int:
     """Array operations of a materialised quantity with all that is fused into it, as JAX counts them."""
-    shapes = [evaluation.input_shape(*i) for i in kernel.inputs]
-    return len(jax.make_jaxpr(lambda *given: kernel.values(given, kernel.shape))(*shapes).jaxpr.eqns)
+    with jax.enable_x64(evaluation.dtype == np.float64):
+        shapes = [evaluation.input_shape(*i) for i in kernel.inputs]
+        return len(jax.make_jaxpr(lambda *given: kernel.values(given, kernel.shape))(*shapes).jaxpr.eqns)
 
 
 def evaluate_all(evaluation: Evaluation) -> float:

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from benchmarks.evaluate import broadcast
+from benchmarks.evaluate import broadcast, counts
 from benchmarks.grids import EXPONENTS, GRID, GRID_5D, GRIDS, full_grid_outputs, sized
 from benchmarks.search import exactness
 from perfgrid.engine.stages import Evaluation
@@ -52,10 +52,14 @@ FEW = {
 def test_plain_broadcasting_agrees_with_the_evaluator(grid):
     bandwidths = ("axes.hbm_bandwidth.scale=[0.5, 1.0]", "axes.scale_up_bandwidth.scale=[1.0, 2.0]")
     plan = load_study(grid, (*FEW[grid], *bandwidths)).plan(small_points=100)
-    evaluated, plain = Evaluation(plan).collect(), broadcast(plan)
+    evaluation = Evaluation(plan)
+    evaluated, plain = evaluation.collect(), broadcast(plan)
     for name in plan.outputs:
         expected = np.broadcast_to(plain[name], plan.result_shape(name))
         np.testing.assert_allclose(evaluated[name], expected, rtol=2e-4 if "exposed" in name else 2e-5, err_msg=name)
+    if grid is GRID:  # operations are counted in either precision
+        counted = counts(plan, evaluation)["equations"]["on the grid"]
+        assert 100 < counts(plan, Evaluation(plan, "float64"))["equations"]["on the grid"] <= counted
 
 
 @pytest.mark.parametrize("grid", GRIDS)
