@@ -56,11 +56,8 @@ class Tiles:
         for axis, rows in enumerate(sizes):
             inside = int(np.prod(sizes[axis + 1 :], dtype=np.int64))
             if inside <= points or axis == len(sizes) - 1:
-                return cls(
-                    sizes,
-                    axis,
-                    _chunk(rows, inside, max(1, min(rows, points // inside)), CALLS if calls is None else calls),
-                )
+                most = max(1, min(rows, points // inside))
+                return cls(sizes, axis, _chunk(rows, inside, most, CALLS if calls is None else calls))
         return cls(sizes, -1, 1)
 
     @property

@@ -89,16 +89,10 @@ def tp_reduction_time(tp_gather_time, tp_all_reduce_time, sequence_parallel):
     return xp.where(sequence_parallel, tp_gather_time, tp_all_reduce_time)
 
 
-@formula(unit="s", source="korthikanti2022")
-def tp_gathering_time(tp_gather_time, sequence_parallel):
-    """Time to gather what sequence parallelism has scattered over the ranks; without it nothing is gathered."""
-    return xp.where(sequence_parallel, tp_gather_time, 0.0)
-
-
-@formula(unit="s", source="korthikanti2022")
-def operand_gathering_time(operand_gather_time, sequence_parallel):
-    """Time to gather an operand of products that sequence parallelism has scattered over the ranks."""
-    return xp.where(sequence_parallel, operand_gather_time, 0.0)
+@formula(unit="s", source="korthikanti2022", family={"GROUP": ("tp", "operand")})
+def GROUP_gathering_time(GROUP_gather_time, sequence_parallel):
+    """Time to gather what sequence parallelism has scattered over the GROUP ranks; without it nothing is gathered."""
+    return xp.where(sequence_parallel, GROUP_gather_time, 0.0)
 
 
 @formula(unit="s", source="korthikanti2022")
