@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import itertools
 import resource
 import statistics
 import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import jax
 import numpy as np
 
 from perfgrid.engine.calls import Kernel
+from perfgrid.engine.lanes import processors
 from perfgrid.engine.plan import Plan
 from perfgrid.engine.stages import Evaluation
 from perfgrid.study.study import load_study
@@ -18,30 +20,34 @@ from perfgrid.study.study import load_study
 from .grids import GRID, full_grid_outputs, plan_of, sized
 
 SMALL = ("axes.hbm_bandwidth.scale=[0.5, 1.0, 2.0, 4.0]", "axes.scale_up_bandwidth.scale=[1.0, 2.0]")
+ROUNDS = 3  # through the arrays of a thread, so that threads write at the same time most of the time
 
 
-def store_bandwidth(arrays: int, values: int, repeats: int = 7) -> float:
-    """Bytes per CPU-second that this machine stores into as many arrays as the evaluation writes (one thread)."""
-    buffers = [np.zeros(values, np.float32) for _ in range(max(2, arrays))]
-    rates = []
-    for repeat in range(repeats):
-        start = time.process_time()
-        for buffer in buffers:
-            buffer.fill(repeat)
-        rates.append(len(buffers) * values * 4 / (time.process_time() - start))
-    return statistics.median(rates)
+class Bandwidth:
+    """What this machine writes to memory: the limit of an evaluation by as many threads.
 
+    Processors share the way to memory: two of them write little more together than one alone, in twice the CPU time.
+    """
 
-def copy_bandwidth(arrays: int, values: int, repeats: int = 7) -> float:
-    """Bytes per CPU-second written where as many are read: what an element-wise output costs at least."""
-    buffers = [np.zeros(values, np.float32) for _ in range(max(2, arrays))]
-    rates = []
-    for _ in range(repeats):
-        start = time.process_time()
-        for source, target in itertools.pairwise(buffers):
-            np.copyto(target, source)
-        rates.append((len(buffers) - 1) * values * 4 / (time.process_time() - start))
-    return statistics.median(rates)
+    def __init__(self, arrays: int, values: int, threads: int):
+        """As many arrays of float32 for each thread as a tile has, as long as those of a tile."""
+        self.buffers = [[np.zeros(values, np.float32) for _ in range(max(2, arrays))] for _ in range(threads)]
+        self.bytes = ROUNDS * sum(buffer.nbytes for own in self.buffers for buffer in own)
+        self.store(), self.copy()  # to meet fresh memory once
+
+    def store(self) -> float:
+        """Bytes per CPU-second that are stored."""
+        return self._rate(lambda own: [buffer.fill(1) for buffer in own])
+
+    def copy(self) -> float:
+        """Bytes per CPU-second written where as many are read: what an element-wise output costs at least."""
+        return self._rate(lambda own: [np.copyto(own[i], own[i - 1]) for i in range(len(own))])
+
+    def _rate(self, write: Callable[[list[np.ndarray]], object]) -> float:
+        with ThreadPoolExecutor(len(self.buffers)) as pool:
+            start = time.process_time()
+            list(pool.map(lambda own: [write(own) for _ in range(ROUNDS)], self.buffers))
+            return self.bytes / (time.process_time() - start)
 
 
 def equations_once(plan: Plan) -> int:
@@ -93,17 +99,20 @@ def measure(grid: str, exponent: int, outputs: str = "20", dtype: str = "float32
     prepared = time.process_time() - start
     full, points, size = full_grid_outputs(plan), plan.space.points, np.dtype(dtype).itemsize
     tile_values = int(np.prod(evaluation.tiles.shape))
-    for _ in evaluation.run():  # touches every buffer once
-        break
+    evaluate_all(evaluation)  # touches every buffer once
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024  # before there are arrays to compare with
     repeats = max(1, min(repeats, int(5e8 / points)))
-    store, copy = store_bandwidth(len(full), tile_values), copy_bandwidth(len(full), tile_values)
-    wall, cpu = [], []
-    for _ in range(repeats):
+    memory = Bandwidth(len(full), tile_values, processors())
+    wall, cpu, store, copy = [], [], [], []
+    for _ in range(repeats):  # in turns: what else the machine does is the same for all
         wall_start = time.perf_counter()
         cpu.append(evaluate_all(evaluation))
         wall.append(time.perf_counter() - wall_start)
+        store.append(memory.store())
+        copy.append(memory.copy())
+    written = points * len(full) * size
     seconds = statistics.median(cpu)
-    written = sum(int(np.prod(k.shape)) * k.dtype.itemsize for call in evaluation.calls for k in call.kept)
+    kept = sum(int(np.prod(k.shape)) * k.dtype.itemsize for call in evaluation.calls for k in call.kept)
     return {
         "points": points,
         "outputs": len(plan.outputs),
@@ -114,13 +123,14 @@ def measure(grid: str, exponent: int, outputs: str = "20", dtype: str = "float32
         "full_grid_values_per_cpu_second": points * len(full) / seconds,
         "points_per_cpu_second": points / seconds,
         "points_per_wall_second": points / statistics.median(wall),
-        "store_bandwidth": store,
-        "fraction_of_store_bandwidth": points * len(full) * size / seconds / store,
-        "fraction_of_copy_bandwidth": points * len(full) * size / seconds / copy,
-        "bytes_written_per_cpu_second": written * evaluation.tiles.count / seconds,
+        "threads": len(memory.buffers),
+        "store_bandwidth": statistics.median(store),
+        "fraction_of_store_bandwidth": statistics.median(written / c / s for c, s in zip(cpu, store, strict=True)),
+        "fraction_of_copy_bandwidth": statistics.median(written / c / s for c, s in zip(cpu, copy, strict=True)),
+        "bytes_written_per_cpu_second": kept * evaluation.tiles.count / seconds,
         "plan_cpu_seconds": planned,
         "prepare_cpu_seconds": prepared,
-        "peak_memory": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        "peak_memory": peak,
         "temporary_bytes": temporaries(evaluation),
         **counts(plan, evaluation),
     }

@@ -92,10 +92,11 @@ def tiles_at_once(size: int, tiles: int) -> int:
     """
     if jax.default_backend() != "cpu":
         return 1
-    return max(1, min(_processors(), tiles, BYTES_AT_ONCE // max(1, size)))
+    return max(1, min(processors(), tiles, BYTES_AT_ONCE // max(1, size)))
 
 
-def _processors() -> int:
+def processors() -> int:
+    """Of this machine, as far as this process may use them."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
