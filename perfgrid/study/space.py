@@ -344,7 +344,7 @@ class SpaceBuilder:
             if key not in legal:
                 raise PerfgridError(f"{place}: unknown key {key!r}{nearest(key, legal)}")
         if "devices" not in spec:
-            raise PerfgridError(f"{place}: states no devices (the cluster sizes)")
+            raise PerfgridError(f"{place}: states no devices: axes.parallelism.devices are the cluster sizes")
         lists: dict[str, list[int]] = {}
         for key in spec:
             values = spec[key] if isinstance(spec[key], list) else [spec[key]]
