@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from perfgrid.engine.errors import PerfgridError
@@ -39,6 +40,13 @@ class InferenceMapper(Mapper):
             return "run" if self._requests(record) else "memory"
         value = super()._stated(name, record)
         return UNSTATED.get(name) if value is None else value
+
+    def _hardware(self, record: Record, columns: Mapping[str, Any]) -> dict[str, Any]:
+        """As in training; and how many sequences the server runs at most, where a record states it."""
+        workload = record.workload
+        stated = workload.batch if workload is not None and workload.batch_rule == "memory" else None
+        limit = self.catalog.entry("software", columns["software"]).values["batch_limit"]
+        return super()._hardware(record, columns) | {"batch_limit": stated or limit}
 
     def _software(self, record: Record) -> str:
         """The serving stack of a source: of one that also trains its own."""
