@@ -34,6 +34,8 @@ class InferenceMapper(Mapper):
         workload = record.workload
         if workload is not None and name in ("prompt_tokens", "output_tokens"):
             return self._tokens(name, record)
+        if name == "cache_slot_tokens":
+            return workload.context_tokens if workload is not None and workload.prompt_tokens is not None else None
         if name == "requests":
             return self._requests(record) or 1
         if name == "batch_rule" and workload is not None and workload.batch_rule == "memory":
