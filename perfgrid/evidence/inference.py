@@ -41,6 +41,15 @@ class InferenceMapper(Mapper):
         if name == "batch_rule" and workload is not None and workload.batch_rule == "memory":
             return "run" if self._requests(record) else "memory"
         value = super()._stated(name, record)
+        if (
+            name == "etp"
+            and value is None
+            and record.plan
+            and record.plan.ep is None
+            and record.model
+            and record.model.moe
+        ):
+            return record.plan.tp  # experts that no ranks share out by number are divided as everything else is
         return UNSTATED.get(name) if value is None else value
 
     def _hardware(self, record: Record, columns: Mapping[str, Any]) -> dict[str, Any]:
