@@ -47,7 +47,7 @@ def values_of(table: str, name: str) -> Any:
         ),
         (
             "device",
-            "v100-sxm-32gb a100-sxm-40gb a100-sxm-80gb a100-pcie-80gb l40s h100-sxm-80gb h100-pcie-80gb "
+            "v100-sxm-32gb a100-sxm-40gb a100-sxm-80gb a100-pcie-80gb l40s rtx-4090 h100-sxm-80gb h100-pcie-80gb "
             "h100-sxm-96gb-500w-hbm2e h800-sxm-80gb h200-sxm-141gb gh200 b200 b300 gb200 gb300 mi250x mi300x mi325x "
             "mi350x mi355x tpu-v3 tpu-v4 tpu-v5e tpu-v5p tpu-v6e tpu-v7 gaudi2 gaudi3",
         ),
