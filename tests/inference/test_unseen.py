@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 import perfgrid as pg
@@ -68,5 +67,5 @@ def test_slots_of_fixed_shape_are_read_and_kept_whole():
 def test_dense_models_of_unseen_systems_are_met():
     """Gaudi 2 and 3, LMDeploy, NIM and vLLM, of which no constant was fitted (vLLM) or no device (Gaudi)."""
     found = {g.name: g.error for g in pg.validate([UNSEEN / f"{name}.jsonl" for name in MET]).groups()}
-    assert {name: found[name].median for name in MET if found[name].median > MET[name]} == {}
-    assert np.mean([found[name].rank for name in MET]) > 0.97
+    assert {name: found[name].median for name in MET if (found[name].median or 1.0) > MET[name]} == {}
+    assert min(found[name].rank or 0.0 for name in MET) > 0.97
