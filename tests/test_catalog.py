@@ -47,7 +47,7 @@ def values_of(table: str, name: str) -> Any:
         ),
         (
             "device",
-            "v100-sxm-32gb a100-sxm-40gb a100-sxm-80gb a100-pcie-80gb l40s h100-sxm-80gb h100-pcie-80gb "
+            "v100-sxm-32gb a100-sxm-40gb a100-sxm-80gb a100-pcie-80gb l40s rtx-4090 h100-sxm-80gb h100-pcie-80gb "
             "h100-sxm-96gb-500w-hbm2e h800-sxm-80gb h200-sxm-141gb gh200 b200 b300 gb200 gb300 mi250x mi300x mi325x "
             "mi350x mi355x tpu-v3 tpu-v4 tpu-v5e tpu-v5p tpu-v6e tpu-v7 gaudi2 gaudi3",
         ),
@@ -66,7 +66,8 @@ def values_of(table: str, name: str) -> Any:
             "megatron-lm megatron-lm-2020 megatron-lm-2022 megatron-core nemo megatron-bridge hai-llm "
             "megatron-deepspeed megatron-deepspeed-fp16 deepspeed nanotron torchtitan llm-foundry llm-foundry-2023 "
             "maxtext maxtext-gpu "
-            "fastertransformer tensorrt-llm-2023 tensorrt-llm vllm sglang deepseek-serving",
+            "fastertransformer tensorrt-llm-2023 tensorrt-llm tensorrt-llm-2026 vllm sglang deepseek-serving "
+            "optimum-habana vllm-2024-rocm turbomind-2023",
         ),
     ],
 )

@@ -24,7 +24,7 @@ def values_of(name: str) -> Any:
 
 def family(device):
     """The beginning of a device's name that tells its generation."""
-    generations = ("v100", "a100", "l40s", *HOPPER, *BLACKWELL)
+    generations = ("v100", "a100", "l40s", "rtx-40", *HOPPER, *BLACKWELL)
     generations += ("mi250", "mi300", "mi325", "mi35", "tpu-v3", "tpu-v4", "tpu-v5e", "tpu-v5p", "tpu-v6e", "tpu-v7")
     return next(g for g in (*generations, "gaudi2", "gaudi3") if device.name.startswith(g))
 
@@ -47,6 +47,8 @@ def test_rates_of_formats_are_simple_multiples(device):
     assert v["peak_bf16_rate"] == (0 if family(device) == "v100" else half)
     multiples = {"fp16": (0, 0.25, 1), "tf32": (0, 0.25, 0.5), "fp8": (0, 1, 2), "fp4": (0, 4, 6)}
     multiples |= {"int8": (0, 0.071, 0.067) if "b300" in device.name else (0, 1, 2)}
+    if "rtx" in device.name:  # sums in float32 at half the rate, those of integers at the full one
+        multiples["int8"] = (4,)
     for number_format, allowed in multiples.items():
         multiple = v[f"peak_{number_format}_rate"] / half
         assert any(multiple == pytest.approx(a, rel=0.015) for a in allowed), number_format
@@ -61,7 +63,7 @@ def test_rates_of_formats_are_simple_multiples(device):
 
 
 VECTOR_OPERATIONS = {"v100": 128, "a100": 128, "mi250": 128, "tpu-v3": 2048, "tpu-v4": 2048}  # per core and clock
-VECTOR_OPERATIONS |= dict.fromkeys(("l40s", *HOPPER, *BLACKWELL, "mi300", "mi325", "mi35"), 256)
+VECTOR_OPERATIONS |= dict.fromkeys(("l40s", "rtx-40", *HOPPER, *BLACKWELL, "mi300", "mi325", "mi35"), 256)
 VECTOR_OPERATIONS |= dict.fromkeys(("tpu-v5e", "tpu-v5p", "tpu-v6e", "tpu-v7"), 4096)
 HELD = {"h100-sxm-96gb-500w-hbm2e": 0.81}  # clock under a power cap over the stated one
 EXPONENTIALS = dict.fromkeys(VECTOR_OPERATIONS, 16)
@@ -97,7 +99,7 @@ def test_bytes_per_core_and_clock(device):
         assert v["shared_memory_bandwidth"] / per_clock == pytest.approx(scratchpad, rel=0.01)
     if v["register_bandwidth"]:
         assert v["register_bandwidth"] / per_clock == pytest.approx(2048, rel=0.01)
-    assert (v["register_bandwidth"] > 0) == (family(device) in ("v100", "a100", "l40s", *HOPPER))
+    assert (v["register_bandwidth"] > 0) == (family(device) in ("v100", "a100", "l40s", "rtx-40", *HOPPER))
 
 
 PIN_RATES = {"hbm2": (1.7, 2.5), "hbm2e": (3.0, 3.65), "hbm3": (5.0, 6.45), "hbm3e": (5.8, 9.8)}  # Gbit/s, 1024 pins
@@ -108,8 +110,8 @@ def test_memory_is_that_of_its_stacks(device):
     v = values_of(device.name)
     stacks, generation = v["hbm_stacks"], v["hbm_generation"]
     if generation == "gddr6":
-        assert (stacks, device.name) == (0, "l40s")
-        assert v["hbm_bandwidth"] == 384 * 18e9 / 8
+        rate = {"l40s": 18e9, "rtx-4090": 21e9}[device.name]  # a pin; GDDR6 and GDDR6X
+        assert (stacks, v["hbm_bandwidth"]) == (0, 384 * rate / 8)
         return
     low, high = PIN_RATES[generation]
     assert low <= v["hbm_bandwidth"] / stacks / 1024 * 8 / 1e9 <= high
@@ -194,7 +196,7 @@ def test_matrix_efficiency_is_the_measured_rate_over_the_peak(name):
 
 SYSTEMS = {  # devices in a scale-up domain, watts, Gbit/s of network per device
     "v100-sxm-32gb": (16, 350, 50), "a100-sxm-40gb": (8, 400, 200), "a100-sxm-80gb": (8, 400, 200),
-    "a100-pcie-80gb": (8, 300, 100), "l40s": (8, 350, 100), "h100-sxm-80gb": (8, 700, 400),
+    "a100-pcie-80gb": (8, 300, 100), "l40s": (8, 350, 100), "rtx-4090": (4, 450, 100), "h100-sxm-80gb": (8, 700, 400),
     "h100-pcie-80gb": (8, 350, 200), "h100-sxm-96gb-500w-hbm2e": (8, 500, 400), "h800-sxm-80gb": (8, 700, 400),
     "h200-sxm-141gb": (8, 700, 400), "gh200": (32, 900, 400), "b200": (8, 1000, 400), "gb200": (72, 1200, 400),
     "b300": (8, 1100, 800), "gb300": (72, 1400, 800), "mi250x": (4, 560, 200), "mi300x": (8, 750, 400),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from perfgrid.engine.errors import PerfgridError
@@ -33,12 +34,30 @@ class InferenceMapper(Mapper):
         workload = record.workload
         if workload is not None and name in ("prompt_tokens", "output_tokens"):
             return self._tokens(name, record)
+        if name == "cache_slot_tokens":
+            return workload.context_tokens if workload is not None and workload.prompt_tokens is not None else None
         if name == "requests":
             return self._requests(record) or 1
         if name == "batch_rule" and workload is not None and workload.batch_rule == "memory":
             return "run" if self._requests(record) else "memory"
         value = super()._stated(name, record)
+        if (
+            name == "etp"
+            and value is None
+            and record.plan
+            and record.plan.ep is None
+            and record.model
+            and record.model.moe
+        ):
+            return record.plan.tp  # experts that no ranks share out by number are divided as everything else is
         return UNSTATED.get(name) if value is None else value
+
+    def _hardware(self, record: Record, columns: Mapping[str, Any]) -> dict[str, Any]:
+        """As in training; and how many sequences the server runs at most, where a record states it."""
+        workload = record.workload
+        stated = workload.batch if workload is not None and workload.batch_rule == "memory" else None
+        limit = self.catalog.entry("software", columns["software"]).values["batch_limit"]
+        return super()._hardware(record, columns) | {"batch_limit": stated or limit}
 
     def _software(self, record: Record) -> str:
         """The serving stack of a source: of one that also trains its own."""

@@ -131,7 +131,7 @@ class Workload(Block):
     output_tokens: Annotated[int, Field(ge=0)] | None
     context_tokens: Count | None
     batch: Count | None
-    batch_rule: Literal["given", "memory", "rate"] | None
+    batch_rule: Literal["given", "concurrency", "memory", "rate"] | None
     requests: Count | None
     request_rate: Number | None
     load_balanced: bool | None

@@ -259,18 +259,29 @@ def test_balanced_pools_have_the_best_capacity():
 
 
 def test_a_closed_loop_obeys_little():
-    """As many requests under way as stated: rate times the time from place to place."""
+    """As many requests under way as stated: rate times the time from place to place, its own prefill among it."""
     design = {"model": "llama-3.1-70b", "tp": 4.0, "batch": 64.0, "batch_rule": "concurrency", "prompt_tokens": 6000.0,
               "output_tokens": 300.0}  # fmt: skip
     found = evaluate(
         "served_rate", "time_per_output_token", "time_to_first_token", "output_tokens_per_second", **design
     )
-    assert found["served_rate"] * 299 * found["time_per_output_token"] == pytest.approx(64, rel=1e-9)
+    prefill = np.ravel(evaluate("request_prefill_time", **design)["request_prefill_time"])[0]
+    held = prefill + 299 * found["time_per_output_token"]
+    assert found["served_rate"] * held == pytest.approx(64, rel=1e-9)
     static = evaluate("time_to_first_token", "time_per_output_token", "output_tokens_per_second",
                       **design | {"batch_rule": "given"})  # fmt: skip
     assert found["output_tokens_per_second"] == pytest.approx(static["output_tokens_per_second"], rel=0.02)
     assert found["time_to_first_token"] < static["time_to_first_token"] / 10
     assert found["time_per_output_token"] > 2 * static["time_per_output_token"]  # prefills of others come in between
+
+
+def test_a_single_client_waits_for_no_prefill_but_its_own():
+    """Its steps follow each other as those of a batch of one; the prompt is in its first token."""
+    design = {"model": "llama-3.1-8b", "batch": 1.0, "prompt_tokens": 8000.0, "output_tokens": 100.0}
+    names = ("time_per_output_token", "output_tokens_per_second")
+    alone, loop = (evaluate(*names, batch_rule=rule, **design) for rule in ("given", "concurrency"))
+    assert loop["time_per_output_token"] == pytest.approx(alone["time_per_output_token"], rel=1e-9)
+    assert loop["output_tokens_per_second"] == pytest.approx(alone["output_tokens_per_second"], rel=1e-9)
 
 
 def test_stages_wait_for_the_fullest():

@@ -302,11 +302,19 @@ def given_interference():
     return 0.0
 
 
-@alternative(of="interference", by="batch_rule", label="RULE", unit="1", source="agrawal2024sarathi",
-             family=REPLACED)  # fmt: skip
-def RULE_interference(busy_share):
-    """Part of the time of a replica in which prefills hold up its steps."""
+@alternative(of="interference", by="batch_rule", label="rate", unit="1", source="agrawal2024sarathi")
+def rate_interference(busy_share):
+    """Part of the time of a replica in which prefills hold up its steps: independent arrivals meet any of them."""
     return busy_share
+
+
+@alternative(of="interference", by="batch_rule", label="RULE", unit="1", source="little1961",
+             family={"RULE": ("concurrency", "memory", "run")})  # fmt: skip
+def RULE_interference(busy_share, replica_batch):
+    """Part of the time of a running sequence in which prefills hold up its steps: those of the others, not its own."""
+    others = xp.maximum(1 - 1 / at(replica_batch, load=NODES[0]), 0.0)
+    waits = others * busy_share / (1 - busy_share)  # over the time of the steps
+    return waits / (1 + waits)
 
 
 @formula(unit="1", source="agrawal2024sarathi")

@@ -56,9 +56,10 @@ def key_value_size_per_token(key_value_cache_width, kv_element_size, layers):
 
 
 @formula(unit="1", source="kwon2023vllm")
-def cached_tokens(longest_context, window, page_tokens):
-    """Tokens of one sequence in the cache of a layer when it ends, in whole pages, by mask."""
-    tokens = table("mask", whole=longest_context, window=xp.minimum(longest_context, xp.maximum(window, 1.0)))
+def cached_tokens(longest_context, cache_slot_tokens, window, page_tokens):
+    """Places of one sequence in the cache of a layer when it ends, in whole pages or its whole slot, by mask."""
+    held = xp.maximum(longest_context, cache_slot_tokens)
+    tokens = table("mask", whole=held, window=xp.minimum(held, xp.maximum(window, 1.0)))
     return xp.ceil(tokens / page_tokens) * page_tokens
 
 

@@ -95,9 +95,10 @@ def rank_cache_width(latent_attention, cached_latent_width, rank_key_width, rank
 
 
 @formula(unit="1", source="pope2022inference")
-def attended_context(decode_context, window):
-    """Tokens of the cache that a decoded position reads, by mask and position."""
-    return table("mask", whole=decode_context, window=xp.minimum(decode_context, xp.maximum(window, 1.0)))
+def attended_context(decode_context, cache_slot_tokens, window):
+    """Tokens of the cache that a decoded position reads, by mask and position: where shapes are fixed, whole slots."""
+    read = xp.maximum(decode_context, cache_slot_tokens)
+    return table("mask", whole=read, window=xp.minimum(read, xp.maximum(window, 1.0)))
 
 
 @formula(unit="1", source="pope2022inference")
