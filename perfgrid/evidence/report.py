@@ -219,7 +219,7 @@ writing memory. All values come from one run, `python -m perfgrid.evidence all` 
 _UNSEEN = """Records of `perfgrid/evidence/unseen`: published systems that were collected after formulas, catalog and
 constants were what they are, and evaluated as they are (`perfgrid validate --unseen`). No constant is fitted to them,
 no formula was chosen by them, and they count in no other table, aim or calibration of this page; no source stands in
-both sets. What was learnt from them, the list says. **Inside** is the share of measurements within the stated intervals.
+both sets. What was learnt from them, the list says. **Inside**: the share of measurements within the stated intervals.
 """
 _DATED = """Figures are those of the day in brackets, with the formulas and constants of that day.
 """
