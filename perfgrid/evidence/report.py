@@ -217,10 +217,10 @@ writing memory. All values come from one run, `python -m perfgrid.evidence all` 
 **Source left out** is the error when every source is predicted with constants from the others.
 """
 _UNSEEN = """Records of `perfgrid/evidence/unseen`: published systems that were collected after formulas, catalog and
-constants were what they are, and are evaluated apart (`perfgrid validate --unseen`). No constant is fitted to them, they
-count in no other table, aim or calibration of this page, and no source stands in both sets. Where one of them showed that
-a formula, or the entry that stands for its system, was wrong, the list says so, with the error at first sight. **Inside**:
-the share of measurements within the stated intervals.
+constants were what they are, and are evaluated apart (`perfgrid validate --unseen`). No constant is fitted to them,
+they count in no other table, aim or calibration of this page, and no source stands in both sets. Where one of them
+showed that a formula, or the entry that stands for its system, was wrong, the list says so, with the error at first
+sight. **Inside**: the share of measurements within the stated intervals.
 """
 _DATED = """Figures are those of the day in brackets, with the formulas and constants of that day.
 """
