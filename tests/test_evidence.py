@@ -15,7 +15,7 @@ from perfgrid.evidence.calibration import BOUNDS, MOST_CONSTANTS, ROWS_PER_CONST
 from perfgrid.evidence.design import Designs
 from perfgrid.evidence.report import accuracy_page, aim_rows, anchors
 from perfgrid.evidence.scatter import held_out_coverage, scatters
-from perfgrid.evidence.schema import SHIPPED, read_records
+from perfgrid.evidence.schema import SHIPPED, UNSEEN, read_records
 from perfgrid.evidence.validation import RECORDED
 from perfgrid.study.study import Study
 from tests.test_bad_input import run
@@ -57,7 +57,9 @@ def test_no_group_is_worse_than_recorded(found, recorded):
 
 def test_the_page_shows_what_is_recorded(recorded):
     fitted = json.loads(CALIBRATIONS.read_text(encoding="utf-8"))
-    assert PAGE.read_text(encoding="utf-8") == accuracy_page(recorded, read_records()[0], fitted), RENEW
+    assert PAGE.read_text(encoding="utf-8") == accuracy_page(
+        recorded, read_records()[0], read_records([UNSEEN])[0], fitted
+    ), RENEW
 
 
 def test_the_catalog_holds_what_was_fitted_and_nothing_else_is_called_calibrated():

@@ -12,6 +12,7 @@ from perfgrid.catalog import load_catalog
 from perfgrid.engine.errors import PerfgridError
 from perfgrid.evidence.figure import draw
 from perfgrid.evidence.report import HEADERS, WORST, error_rows, reason_rows, worst_rows
+from perfgrid.evidence.schema import UNSEEN
 from perfgrid.evidence.validation import Validation, validate
 from perfgrid.formulas import INNER
 from perfgrid.report.console import err, out, print_line, show, text_table
@@ -28,6 +29,9 @@ def validate_command(
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing result file.")] = False,
     catalog: Annotated[list[Path] | None, typer.Option("--catalog", help="Your own catalog files, joined in.")] = None,
     bulk: Annotated[bool, typer.Option("--bulk", help="Score rows of tier bulk as well.")] = False,
+    unseen: Annotated[
+        bool, typer.Option("--unseen", help="The shipped records of systems that nothing was fitted to.")
+    ] = False,
     verbose: Annotated[bool, typer.Option("--verbose", help="List every record that is not predicted.")] = False,
     derive: Annotated[str | None, typer.Option("--explain", help="Derive the prediction of one record.")] = None,
     depth: Annotated[int | None, typer.Option(help="Levels of the derivation to print.")] = None,
@@ -46,9 +50,11 @@ def validate_command(
         raise PerfgridError("--depth belongs to --explain ID")
     if depth is not None and depth < 0:
         raise PerfgridError(f"--depth must be 0 or more, found {depth}")
+    if unseen and files:
+        raise PerfgridError("--unseen reads records that perfgrid ships: give it without files")
     if output is not None:
         check_output(output, overwrite)
-    found = validate(files or (), group, load_catalog(*(catalog or ())), bulk)
+    found = validate(UNSEEN if unseen else files or (), group, load_catalog(*(catalog or ())), bulk)
     for problem in found.problems:
         err.print(f"{problem.place}: {problem.sentence}", soft_wrap=True)
     if output is not None:

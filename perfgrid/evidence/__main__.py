@@ -20,7 +20,7 @@ from .calibration import calibrate
 from .overlay import overlay, stated
 from .report import accuracy_page
 from .scatter import held_out_coverage, scatters
-from .schema import read_records
+from .schema import UNSEEN, read_records
 from .validation import RECORDED, validate
 
 PAGE = Path(__file__).parents[2] / "docs" / "accuracy.md"
@@ -41,9 +41,9 @@ def main(names: list[str]) -> None:
     found = validate()
     scatter = {name: asdict(s) for name, s in scatters(found.predictions, kept).items()}
     held_out = held_out_coverage(found.predictions, kept)
-    summary = {**found.summary(), "scatter": scatter, "held_out": held_out}
+    summary = {**found.summary(), "scatter": scatter, "held_out": held_out, "unseen": validate(UNSEEN).summary()}
     RECORDED.write_text(json.dumps(summary, indent=1) + "\n", encoding="utf-8")
-    PAGE.write_text(accuracy_page(summary, read_records()[0], kept), encoding="utf-8")
+    PAGE.write_text(accuracy_page(summary, read_records()[0], read_records([UNSEEN])[0], kept), encoding="utf-8")
     print(f"wrote {RECORDED} and {PAGE}")
 
 

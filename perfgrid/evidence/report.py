@@ -30,6 +30,7 @@ HEADERS = (
     "llm-analysis",
 )
 WORST = ("record", "predicted", "measured", "ratio", "bound by")
+UNSEEN = (*HEADERS[:-2], "inside")
 
 
 @cache
@@ -97,11 +98,15 @@ def modelled(records: Iterable[Record]) -> str:
 
 
 def accuracy_page(
-    summary: Mapping[str, Any], records: Sequence[Record], calibrations: Mapping[str, Mapping[str, Any]]
+    summary: Mapping[str, Any],
+    records: Sequence[Record],
+    unseen: Sequence[Record],
+    calibrations: Mapping[str, Mapping[str, Any]],
 ) -> str:
     """The page that states how far predictions are from measurements.
 
-    From `Validation.summary`, its records and the calibrations behind the catalog (`overlay.stated`) by software.
+    From `Validation.summary`, that of the unseen records under its key ``unseen``, both sets of records and the
+    calibrations behind the catalog (`overlay.stated`) by software.
     """
     kinds = {"training": "Training steps", "inference": "Inference", "kernel": "Kernels", "memory": "Memory"}
     out = [_HEAD]
@@ -111,6 +116,9 @@ def accuracy_page(
         total = {n: g for n, g in summary["totals"].items() if g["kind"] == kind}
         rows = {**groups, **parts, **total}
         out += [f"## {title}\n", _markdown(HEADERS, error_rows(rows, rows)), ""]
+    out += ["## Systems that nothing was fitted to\n", _UNSEEN, _markdown(UNSEEN, unseen_rows(summary["unseen"])), ""]
+    out += [_findings("unseen"), _markdown(WORST, worst_rows(summary["unseen"]["worst"])), ""]
+    out += [_markdown(("records", "not predicted"), reason_rows(summary["unseen"]["reasons"])), ""]
     out += ["## Calibrated software stacks\n", _CALIBRATED, _markdown(CONSTANTS, calibration_rows(calibrations)), ""]
     out += [_findings("fitted"), _LEFT_OUT, _markdown(SOURCES, source_rows(calibrations, summary["groups"])), ""]
     out += ["## Intervals\n", _INTERVALS, _markdown(SCATTER, scatter_rows(summary["scatter"])), ""]
@@ -121,12 +129,20 @@ def accuracy_page(
     out += ["## Not predicted\n", _markdown(("records", "reason"), reason_rows(summary["reasons"])), ""]
     out += ["## What stands behind each source\n", _CONVENTIONS]
     lines = []
-    for name in dict.fromkeys(r.group for r in records if r.kind == "training"):
+    training = [r for r in (*records, *unseen) if r.kind == "training"]
+    for name in dict.fromkeys(r.group for r in training):
         group = {**conventions()["default"], **conventions()["group"].get(name, {})}
-        own = [r for r in records if r.group == name and r.kind == "training"]
+        own = [r for r in training if r.group == name]
         lines.append([name, group["software"][0], group["reason"], modelled(own), group["left_out"]])
     out += [_markdown(("group", "software", "why", "modelled", "not modelled"), lines), ""]
     return "\n".join(out)
+
+
+def unseen_rows(summary: Mapping[str, Any]) -> list[list[str]]:
+    """One row per source that nothing was fitted to and one per kind, as UNSEEN says."""
+    rows = {**summary["groups"], **summary["totals"]}
+    inside = ["-" if g["covered"] is None else f"{g['covered']:.0%}" for g in rows.values()]
+    return [[*line[: len(UNSEEN) - 1], share] for line, share in zip(error_rows(rows, ()), inside, strict=True)]
 
 
 def _markdown(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -199,6 +215,12 @@ rows count less. What the catalog holds is rounded from here. A constant near a 
 writing memory. All values come from one run, `python -m perfgrid.evidence all` (some minutes).
 
 **Source left out** is the error when every source is predicted with constants from the others.
+"""
+_UNSEEN = """Records of `perfgrid/evidence/unseen`: published systems that were collected after formulas, catalog and
+constants were what they are, and are evaluated apart (`perfgrid validate --unseen`). No constant is fitted to them,
+they count in no other table, aim or calibration of this page, and no source stands in both sets. Where one of them
+showed that a formula, or the entry that stands for its system, was wrong, the list says so, with the error at first
+sight. **Inside**: the share of measurements within the stated intervals.
 """
 _DATED = """Figures are those of the day in brackets, with the formulas and constants of that day.
 """
