@@ -237,7 +237,9 @@ evaluated at both ends). C holds the ranges as central 90 %, with the covariance
 together, upwards and downwards apart where a range is lopsided. u is what the records of the software show beyond that,
 the least value that contents nine of ten records of a source (one more than there are is counted: split conformal
 prediction), on average over the sources of the stack, which all weigh alike (pooled distributions of two-layer models);
-the largest where there are too few; of calibrated stacks with the errors of each source from constants without it.
+the largest where there are too few; of calibrated stacks with the errors of each source from constants without it. A
+stack with a single source takes at least the median of those with several: one source does not tell how far the next
+one lies from it (until 2026-11-22 it took its own alone, and of the unseen systems above 78 % lay inside).
 Fused attention is as uncertain as its kernels in the tables above (`flash_efficiency`).
 `perfgrid run`, `best`, `compare` and `validate` print these intervals (`perfgrid.intervals`). Two designs share most of
 what is wrong: in the ratio of two predictions what both rest on cancels, and u is the scatter between records of one
@@ -245,7 +247,7 @@ source; steps closer than that are called tied by `compare` and, with `--top`, b
 and `step_time_high` of a grid take **all of it** (`model_error`) for every design of a stack.
 """
 _COVERAGE = """How often measurements lie inside. **Source left out**: constants and scatter come from the other
-sources of the same stack; sources that are alone cannot be checked in this way. **Reach** is the median of
+sources of the same stack; where there are none, scatter from the stacks that have several. **Reach** is the median of
 ln(high / predicted).
 """
 _HEAD = """# Accuracy

@@ -4,13 +4,16 @@ Each record asks for the least scatter with which its interval would hold the me
 such that 9 of 10 records of a source are content, one more than there are counted (split conformal prediction,
 angelopoulos2023), on average over its sources, which all weigh alike (dunn2023twolayer): a source with 200 records does
 not decide for one with ten. Where a calibration left sources out, errors are those without the record's own source.
+
+One source does not tell how far the next one lies from it: a stack with a single source scatters at least as the median
+of those with several.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -35,11 +38,36 @@ class Scatter:
 
 def scatters(predictions: Sequence[Prediction], calibrations: Mapping[str, Mapping[str, Any]]) -> dict[str, Scatter]:
     """The scatter of every software stack that predicts step times of records."""
+    members = _by_software(predictions)
+    own = {software: _of(rows, errors(rows, calibrations)) for software, rows in members.items()}
+    several = [own[s] for s, rows in members.items() if len({p.record.group for p in rows}) > 1]
+
+    def of(software: str) -> Scatter:
+        found = own[software]
+        if not several or any(found is known for known in several):
+            return found
+        all_of_it = float(np.median([known.model_error for known in several]))
+        return replace(
+            found,
+            model_error=max(found.model_error, all_of_it),
+            unexplained_error=max(found.unexplained_error, between_sources(several)),
+        )
+
+    return {software: of(software) for software in own}
+
+
+def between_sources(several: Sequence[Scatter]) -> float:
+    """What a source leaves unexplained where its stack has no other: the median of stacks with several."""
+    return float(np.median([known.unexplained_error for known in several]))
+
+
+def _by_software(predictions: Sequence[Prediction]) -> dict[str, list[Prediction]]:
+    """The predicted steps of every software stack."""
     members: dict[str, list[Prediction]] = defaultdict(list)
     for p in predictions:
         if p.interval is not None and p.predicted is not None:
             members[p.software].append(p)
-    return {software: _of(rows, errors(rows, calibrations)) for software, rows in members.items()}
+    return members
 
 
 def errors(rows: Sequence[Prediction], calibrations: Mapping[str, Mapping[str, Any]]) -> np.ndarray:
@@ -93,20 +121,18 @@ def held_out_coverage(
 ) -> dict[str, tuple[int, float]]:
     """By source: rows, and the share inside intervals that know nothing of the source.
 
-    Of stacks with several sources: constants and scatter come from the others.
+    Constants come from the other sources of the stack, and so does the scatter; where there are none, that of the
+    stacks that have several.
     """
-    members: dict[str, dict[str, list[Prediction]]] = defaultdict(lambda: defaultdict(list))
-    for p in predictions:
-        if p.interval is not None and p.predicted is not None:
-            members[p.software][p.record.group].append(p)
-    found = {}
-    for sources in members.values():
-        for source, rows in sources.items():
-            others = [p for name, more in sources.items() if name != source for p in more]
-            if others:
-                wanted, known = (
-                    asked(errors(part, calibrations), [p.interval for p in part if p.interval is not None])
-                    for part in (rows, others)
-                )
-                found[source] = (len(rows), float(np.mean(wanted <= sufficient(_by_source(known, others)))))
-    return found
+    inside: dict[str, list[bool]] = defaultdict(list)
+    members = _by_software(predictions)
+    logs = {software: errors(rows, calibrations) for software, rows in members.items()}
+    several = [_of(rows, logs[s]) for s, rows in members.items() if len({p.record.group for p in rows}) > 1]
+    for software, rows in members.items():
+        of_rows = asked(logs[software], [p.interval for p in rows if p.interval is not None])
+        wanted = _by_source(of_rows, rows)
+        for i, source in enumerate(dict.fromkeys(p.record.group for p in rows)):
+            others = [*wanted[:i], *wanted[i + 1 :]]
+            known = sufficient(others) if others else between_sources(several)
+            inside[source] += [bool(of <= known) for of in wanted[i]]
+    return {source: (len(held), float(np.mean(held))) for source, held in inside.items()}
