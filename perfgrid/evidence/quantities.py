@@ -68,14 +68,14 @@ QUANTITIES = {
     "activation_memory": "activation_memory",
     "peak_memory": "memory_per_device",
 }
-LAYERS_ONLY = ("layer_state_memory", "layer_activation_memory")
+BY_CONVENTION = ("layer_state_memory", "layer_activation_memory", "allocator_memory")  # what single sources mean
 WORK = (  # what the trivial baseline counts
     "hardware_flops_per_token",
     "model_flops_per_token",
     "layer_forward_flops",
     "total_parameters",
 )
-OUTPUTS = tuple(dict.fromkeys((*QUANTITIES.values(), *LAYERS_ONLY, *KERNELS.values(), *BREAKDOWN, *WORK)))
+OUTPUTS = tuple(dict.fromkeys((*QUANTITIES.values(), *BY_CONVENTION, *KERNELS.values(), *BREAKDOWN, *WORK)))
 
 
 def answering(record: Record, of_group: dict[str, str]) -> str | None:

@@ -100,9 +100,13 @@ def SHARD_weight_size(
 
 @formula(unit="byte", source="rajbhandari2020zero", family=SHARDS)
 def SHARD_gradient_size(gradient_size, reduced_gradient_size, SHARD, zero, kept_in_pipeline):
-    """Bytes per trained parameter of gradients that are accumulated by SHARD ranks."""
+    """Bytes per trained parameter of gradients that are accumulated by SHARD ranks.
+
+    Those that a pipeline keeps whole are reduced into shards that need space of their own.
+    """
     kept = (kept_in_pipeline > 0) & (SHARD > 1)
-    whole = xp.where(kept, xp.maximum(gradient_size, reduced_gradient_size), gradient_size)
+    reduced = xp.maximum(gradient_size, reduced_gradient_size) + gradient_size / SHARD
+    whole = xp.where(kept, reduced, gradient_size)
     return xp.where((zero >= 2) & (kept_in_pipeline == 0), gradient_size / SHARD, whole)
 
 

@@ -223,15 +223,9 @@ def none_layer_activations(layer_linear_activations, layer_score_activations):
 
 
 @alternative(of="layer_activations", by="recompute", label="selective", unit="byte", source="korthikanti2022")
-def selective_layer_activations(
-    layer_linear_activations, layer_score_activations, layer_input_activations, selective_share, unfused
-):
-    """Activations of one layer and microbatch kept for the backward pass when the unfused core is recomputed.
-
-    Where a software recomputes a share of the layer too, that share of its activations gives way to its input.
-    """
-    linear = (1 - selective_share) * layer_linear_activations + selective_share * layer_input_activations
-    return linear + (1 - unfused) * layer_score_activations
+def selective_layer_activations(selective_linear_activations, layer_score_activations, unfused):
+    """Activations of one layer and microbatch kept for the backward pass when the unfused core is recomputed."""
+    return selective_linear_activations + (1 - unfused) * layer_score_activations
 
 
 @alternative(of="layer_activations", by="recompute", label="full", unit="byte", source="korthikanti2022")
@@ -254,16 +248,19 @@ def head_activations(
     rank_vocab_size,
     activation_size,
     logit_size,
+    split_logit_size,
+    tp,
     head_passes,
     mtp_layers,
     mtp_activations,
 ):
     """Activations of final norm and output head for one microbatch: 4·s·b·h·(1 + V/h)/t, section 4.3.
 
-    There a fused loss works in single precision in place; others keep several copies of the logits. With them those of
-    modules that predict further tokens.
+    There a fused loss works in single precision in place; others keep several copies of the logits, and more where
+    ranks have parts of the vocabulary. With them those of modules that predict further tokens.
     """
-    own = 2 * sharded_tokens * hidden_size * activation_size + microbatch_tokens * rank_vocab_size * logit_size
+    size = xp.where((tp > 1) & (split_logit_size > 0), split_logit_size, logit_size)
+    own = 2 * sharded_tokens * hidden_size * activation_size + microbatch_tokens * rank_vocab_size * size
     return head_passes * own + mtp_layers * mtp_activations
 
 
@@ -302,12 +299,12 @@ def recomputed_activations(
 
 
 @formula(unit="byte", source="korthikanti2022")
-def steady_working_memory(tp_message, sequence_parallel, cp_memory, gathering_memory, expert_buffers):
+def steady_working_memory(tp_message, sequence_parallel, tp, cp_memory, gathering_memory, expert_buffers):
     """Space in use for moments whatever is recomputed: buffers of context parallelism, gathered weights and inputs.
 
     With sequence parallelism those of one matrix, with their gradient; of experts what is sent and received.
     """
-    gathered = xp.where(sequence_parallel, 2.0, 0.0) * tp_message
+    gathered = xp.where(sequence_parallel & (tp > 1), 2.0, 0.0) * tp_message
     return cp_memory + gathering_memory + gathered + expert_buffers
 
 
@@ -345,10 +342,11 @@ def STAGE_stage_outer_activations(
     embedding_activations,
     head_activations,
     weight_copies,
+    STAGE_stage_buffers,
 ):
     """Activations of one device of the STAGE stage outside its layers; the head keeps those of one microbatch."""
     embeddings = STAGE_stage_in_flight * STAGE_stage_embeddings * embedding_activations
-    return embeddings + weight_copies * STAGE_stage_heads * head_activations
+    return embeddings + weight_copies * STAGE_stage_heads * head_activations + STAGE_stage_buffers
 
 
 @formula(unit="byte", source="korthikanti2022", family=STAGES)
