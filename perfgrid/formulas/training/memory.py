@@ -108,16 +108,11 @@ def attention_activations(
     expanded_activations,
     latent_activations,
     latents_dropped,
-    activation_size,
-    kept_operand_size,
+    attention_output_size,
 ):
-    """Activations of one attention block and microbatch: queries, keys, values and the attention output; latents.
-
-    The core and the product after it keep the same output, unless it is converted for the product.
-    """
-    output = activation_size + xp.where(kept_operand_size < activation_size, kept_operand_size, 0.0)
+    """Activations of one attention block and microbatch: queries, keys, values and the attention output; latents."""
     kept = (1 - latents_dropped) * expanded_activations + latent_activations
-    return microbatch_tokens * rank_context_width * output + kept
+    return microbatch_tokens * rank_context_width * attention_output_size + kept
 
 
 @formula(unit="byte", source="nvidia2026recompute")
@@ -140,7 +135,7 @@ def feed_forward_activations(
     microbatch_tokens,
     rank_ffn_size,
     ffn_input_matrices,
-    activation_size,
+    function_input_size,
     kept_operand_size,
     activation_function_dropped,
     activation_function_results,
@@ -148,7 +143,7 @@ def feed_forward_activations(
     expert_layer_activations,
 ):
     """Activations of the mean feed-forward block and microbatch: inputs of activation function and second matrix."""
-    dense = microbatch_tokens * rank_ffn_size * (ffn_input_matrices * activation_size + kept_operand_size)
+    dense = microbatch_tokens * rank_ffn_size * (ffn_input_matrices * function_input_size + kept_operand_size)
     kept = (1 - moe_share) * dense + moe_share * expert_layer_activations
     return kept - activation_function_dropped * activation_function_results
 

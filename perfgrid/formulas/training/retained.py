@@ -9,7 +9,7 @@ from perfgrid.engine.registry import formula
 
 from ..schedules.stages import STAGES
 
-# ---- results that stay when the rest of a layer is computed again -----------------------------------------------------
+# ---- results that stay when the rest of a layer is computed again ---------------------------------------------------
 
 
 @formula(unit="byte", source="liang2024torchtitan")
@@ -66,6 +66,25 @@ def selective_linear_activations(
     return xp.where(keeps_named_results, named, share)
 
 
+# ---- formats of what stays ------------------------------------------------------------------------------------------
+
+
+@formula(unit="byte", source="deepseek2024v3")
+def function_input_size(kept_function_input_size, activation_size):
+    """Bytes per element of inputs of the activation function that stay for the backward pass."""
+    return xp.where(kept_function_input_size > 0, kept_function_input_size, activation_size)
+
+
+@formula(unit="byte", source="deepseek2024v3")
+def attention_output_size(kept_attention_output_size, activation_size, kept_operand_size):
+    """Bytes per element of the result of attention that stay: for its core, and as the product after it reads it.
+
+    Both keep the same unless it is converted for the product, or in one format that serves both.
+    """
+    converted = xp.where(kept_operand_size < activation_size, kept_operand_size, 0.0)
+    return xp.where(kept_attention_output_size > 0, kept_attention_output_size, activation_size + converted)
+
+
 # ---- buffers of a pipeline ------------------------------------------------------------------------------------------
 
 
@@ -98,7 +117,7 @@ def STAGE_stage_buffers(
     return xp.where(stage_buffers & (pp > 1), kept, 0.0)
 
 
-# ---- what the allocator of a framework reports -----------------------------------------------------------------------
+# ---- what the allocator of a framework reports ----------------------------------------------------------------------
 
 
 @formula(unit="byte", source="pytorch2025memory")
