@@ -67,15 +67,16 @@ QUANTITIES = {
     "state_memory": "state_memory",
     "activation_memory": "activation_memory",
     "peak_memory": "memory_per_device",
+    "allocator_memory": "allocator_memory",
 }
-BY_CONVENTION = ("layer_state_memory", "layer_activation_memory", "allocator_memory")  # what single sources mean
+LAYERS_ONLY = ("layer_state_memory", "layer_activation_memory")
 WORK = (  # what the trivial baseline counts
     "hardware_flops_per_token",
     "model_flops_per_token",
     "layer_forward_flops",
     "total_parameters",
 )
-OUTPUTS = tuple(dict.fromkeys((*QUANTITIES.values(), *BY_CONVENTION, *KERNELS.values(), *BREAKDOWN, *WORK)))
+OUTPUTS = tuple(dict.fromkeys((*QUANTITIES.values(), *LAYERS_ONLY, *KERNELS.values(), *BREAKDOWN, *WORK)))
 
 
 def answering(record: Record, of_group: dict[str, str]) -> str | None:
