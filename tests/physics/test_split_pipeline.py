@@ -94,7 +94,7 @@ def test_published_bubbles(pp, microbatches, times):
 @pytest.mark.parametrize("schedule", ["dualpipe", "dualpipe_v"])
 @pytest.mark.parametrize(("times", "fewer"), [((1.0, 1.0, 1.0), 0), ((1.0, 1.7, 0.7), 1)])
 def test_passes_without_a_partner_wait_for_their_exchange(schedule, pp, times, fewer):
-    """Executed: 5 waits for each device of DualPipeV (or pair of DualPipe) and one more; with long gradients without."""
+    """Executed: 5 waits for each device of DualPipeV (or pair of DualPipe), and one without long gradients."""
     case, wait = equal(schedule, pp, times), 0.25
     layers, passes = case[0], case[3]
     per_stage = dict(zip("FBW", ([t] * layers for t in times), strict=True))
