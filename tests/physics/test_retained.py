@@ -7,6 +7,7 @@ from tests.physics.cases import design
 TITAN = {"model": "llama-3.1-8b", "device": "h100-sxm-80gb", "software": "torchtitan-2024", "zero": 3.0}
 RUN = {**TITAN, "tp": 1.0, "dp": 8.0, "microbatch": 2.0, "global_batch": 16.0, "sequence_length": 8192.0}
 TOKENS = 2 * 8192
+SOFTWARE = ("torchtitan", "torchtitan-2024", "torchtitan-2024-eager")
 
 
 def test_named_results_of_a_layer():
@@ -18,7 +19,21 @@ def test_named_results_of_a_layer():
     assert split["layer_activations"] == pytest.approx(rank, rel=1e-12)
 
 
-@pytest.mark.parametrize("software", ["torchtitan", "torchtitan-2024"])
+def test_results_that_nothing_asks_for():
+    """Without a compiler also the last product of a gated block stays; of a plain one it is the sixth, which goes."""
+    eager = {**RUN, "software": "torchtitan-2024-eager", "recompute": "selective"}
+    more = (
+        design(**eager)["layer_activations"] - design(**{**eager, "software": "torchtitan-2024"})["layer_activations"]
+    )
+    assert more == TOKENS * 4096 * 2
+    plain = [design(**{**eager, "software": s}, gated_ffn=False)["layer_activations"] for s in SOFTWARE[1:]]
+    assert plain[0] == plain[1]
+    split = {"tp": 8.0, "dp": 1.0, "sequence_parallel": True}
+    parts = [design(**{**eager, **split, "software": s})["layer_activations"] for s in SOFTWARE[1:]]
+    assert parts[1] - parts[0] == TOKENS * 4096 * 2 * (1 + 1 / 8)
+
+
+@pytest.mark.parametrize("software", SOFTWARE)
 @pytest.mark.parametrize("recompute", ["none", "selective", "full"])
 def test_naming_results_never_keeps_more_than_all_nor_less_than_the_input(software, recompute):
     q = design(**{**RUN, "software": software}, recompute=recompute)

@@ -99,13 +99,15 @@ def SHARD_weight_size(
 
 
 @formula(unit="byte", source="rajbhandari2020zero", family=SHARDS)
-def SHARD_gradient_size(gradient_size, reduced_gradient_size, SHARD, zero, kept_in_pipeline):
+def SHARD_gradient_size(gradient_size, reduced_gradient_size, SHARD, zero, kept_in_pipeline, microbatches, pp, chunks):
     """Bytes per trained parameter of gradients that are accumulated by SHARD ranks.
 
-    Those that a pipeline keeps whole are reduced into shards that need space of their own.
+    Those that a pipeline keeps whole are reduced into shards that need space of their own, chunk by chunk: with no more
+    microbatches than stages all backward passes of one chunk come before those of the next.
     """
     kept = (kept_in_pipeline > 0) & (SHARD > 1)
-    reduced = xp.maximum(gradient_size, reduced_gradient_size) + gradient_size / SHARD
+    at_once = xp.where(microbatches <= pp, 1 / chunks, 1.0)
+    reduced = at_once * xp.maximum(gradient_size, reduced_gradient_size) + gradient_size / SHARD
     whole = xp.where(kept, reduced, gradient_size)
     return xp.where((zero >= 2) & (kept_in_pipeline == 0), gradient_size / SHARD, whole)
 

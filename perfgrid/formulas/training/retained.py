@@ -37,13 +37,27 @@ def named_attention_results(
 
 @formula(unit="byte", source="liang2024torchtitan")
 def named_feed_forward_results(
-    microbatch_tokens, rank_ffn_size, activation_size, moe_share, expert_layer_activations, selective_share
+    microbatch_tokens,
+    sharded_tokens,
+    hidden_size,
+    tp,
+    rank_ffn_size,
+    ffn_input_matrices,
+    keeps_unused_results,
+    activation_size,
+    moe_share,
+    expert_layer_activations,
+    selective_share,
 ):
     """Results of the mean feed-forward block that stay, for one microbatch: those of its first product.
 
-    The second one is computed again, no gradient asks for that of the last. Of layers with experts a share is kept.
+    The second one is computed again. No gradient asks for the result of the last, the third where the block is gated,
+    nor for its scattered sums; without a compiler that sees it they stay as well. Of layers with experts a share is
+    kept.
     """
-    dense = microbatch_tokens * rank_ffn_size * activation_size
+    last = xp.where(ffn_input_matrices > 1, microbatch_tokens, 0.0) + xp.where(tp > 1, sharded_tokens, 0.0)
+    unused = xp.where(keeps_unused_results, last * hidden_size, 0.0)
+    dense = (microbatch_tokens * rank_ffn_size + unused) * activation_size
     return (1 - moe_share) * dense + moe_share * (1 - selective_share) * expert_layer_activations
 
 
