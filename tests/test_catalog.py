@@ -200,7 +200,8 @@ def test_known_figures():
 
 STATE_SIZES = {
     "deepspeed": 16, "nemo": 20, "megatron-bridge": 20, "hai-llm": 14,
-    "nanotron": 20, "torchtitan": 16, "torchtitan-2024": 16, "torchtitan-2024-eager": 16, "llm-foundry": 16, "maxtext": 16, "maxtext-gpu": 16,
+    "nanotron": 20, "torchtitan": 16, "torchtitan-2024": 16,
+    "torchtitan-2024-eager": 16, "llm-foundry": 16, "maxtext": 16, "maxtext-gpu": 16,
     "megatron-lm-2020": 20, "megatron-lm-2022": 20, "megatron-deepspeed-fp16": 16, "llm-foundry-2023": 16,
 }  # fmt: skip
 
