@@ -180,6 +180,17 @@ def lone_kernel_time(layer_busy_time, shared_forward_hiding_time, shared_backwar
     return total(layer_busy_time, "resource") - moe_share * beside_own
 
 
+@formula(unit="s", source="deepseek2024v3")
+def dedicated_core_time(layer_busy_time, dedicated_cores, ep_overlap_by_schedule, communication_core_share):
+    """Time that kernels of the mean layer take longer in pairs whose exchanges have cores of their own throughout.
+
+    Section 3.2.1: the ratio of cores is set by hand. What waits for device memory or launches is not slowed.
+    """
+    on_cores = total(layer_busy_time * (1 - only("resource", "hbm", "launch")), "resource")
+    slower = communication_core_share / xp.maximum(1 - communication_core_share, 0.01)
+    return xp.where(dedicated_cores, ep_overlap_by_schedule, 0.0) * slower * on_cores
+
+
 @formula(unit="1", source="deepseek2024v3")
 def exposed_expert_share(
     layer_forward_expert_wait,
@@ -187,13 +198,18 @@ def exposed_expert_share(
     lone_kernel_time,
     ep_hiding_share,
     communication_core_share,
+    dedicated_core_time,
 ):
     """Part of the exchange that stays exposed where the kernels of one microbatch hide that of another.
 
-    Forward and backward passes run in pairs (DualPipe, section 3.2.1): both exchanges beside both kernels.
+    Forward and backward passes run in pairs (DualPipe, section 3.2.1): both exchanges beside both kernels, which lose
+    cores while an exchange runs, or for as long as they run if cores are dedicated to it.
     """
     waiting = layer_forward_expert_wait + layer_backward_expert_wait
-    return left_of_exchange(waiting, ep_hiding_share * lone_kernel_time, communication_core_share)
+    hidden_behind = ep_hiding_share * lone_kernel_time
+    set_aside = exposed_time(waiting, hidden_behind) + dedicated_core_time
+    at_times = left_of_exchange(waiting, hidden_behind, communication_core_share)
+    return xp.where(dedicated_core_time > 0, set_aside / xp.where(waiting > 0, waiting, 1e10), at_times)
 
 
 @formula(unit="s", source="deepseek2024v3")
