@@ -9,15 +9,15 @@ from ..schedules.stages import STAGES, pick_largest
 
 
 @formula(unit="byte", source="rajbhandari2020zero")
-def parameter_state_size(shard_weight_size, shard_gradient_size, shard_optimizer_size):
+def parameter_state_size(shard_weight_size, shard_held_gradient_size, shard_optimizer_size):
     """Bytes per trained parameter on a device: weight, accumulated gradient, optimizer state, or its part of them."""
-    return shard_weight_size + shard_gradient_size + shard_optimizer_size
+    return shard_weight_size + shard_held_gradient_size + shard_optimizer_size
 
 
 @formula(unit="byte", source="lepikhin2021gshard")
-def expert_parameter_state_size(expert_shard_weight_size, expert_shard_gradient_size, expert_shard_optimizer_size):
+def expert_parameter_state_size(expert_shard_weight_size, expert_shard_held_gradient_size, expert_shard_optimizer_size):
     """Bytes per parameter of routed experts, which have replicas of their own."""
-    return expert_shard_weight_size + expert_shard_gradient_size + expert_shard_optimizer_size
+    return expert_shard_weight_size + expert_shard_held_gradient_size + expert_shard_optimizer_size
 
 
 @formula(unit="byte", source="korthikanti2022")
@@ -318,14 +318,14 @@ def STAGE_stage_state_memory(
     STAGE_stage_adapter_parameters,
     STAGE_stage_trained_parameters,
     shard_weight_size,
-    shard_gradient_size,
+    shard_held_gradient_size,
     shard_optimizer_size,
     STAGE_stage_expert_parameters,
     expert_parameter_state_size,
 ):
     """Weights, and gradients and optimizer state of those that are trained, of one device of the STAGE stage."""
     weights = (STAGE_stage_parameters + STAGE_stage_adapter_parameters) * shard_weight_size
-    trained = STAGE_stage_trained_parameters * (shard_gradient_size + shard_optimizer_size)
+    trained = STAGE_stage_trained_parameters * (shard_held_gradient_size + shard_optimizer_size)
     return weights + trained + STAGE_stage_expert_parameters * expert_parameter_state_size
 
 
