@@ -117,14 +117,21 @@ def works(schedule: str, pp: int, chunks: int, microbatches: int, device: int) -
 
 
 def execute(
-    schedule: str, pp: int, chunks: int, microbatches: int, times: Mapping[str, Sequence[float]], handover: float = 0.0
+    schedule: str,
+    pp: int,
+    chunks: int,
+    microbatches: int,
+    times: Mapping[str, Sequence[float]],
+    handover: float = 0.0,
+    alone: Sequence[float] = (),
 ) -> list[Event]:
     """Play a schedule: every pass, hand-over and wait of every device, by start.
 
     ``times`` gives forward, input_gradient and weight_gradient seconds of each stage, in the order in which a
     microbatch passes through them (two per device in a V). A pass starts when its device is free and what it needs has
-    arrived; transfers run beside, out of two passes side by side within them. Raises PerfgridError for a schedule that
-    waits for itself, which legal designs never do.
+    arrived; transfers run beside, out of two passes side by side within them. ``alone``: what a forward or backward
+    pass of each stage takes longer without another beside it. Raises PerfgridError for a schedule that waits for
+    itself, which legal designs never do.
     """
     forward, gradient, weight = (times[kind] for kind in PASSES)
     stages = len(forward)
@@ -146,6 +153,8 @@ def execute(
             continue  # whoever provides it calls again
         start = max(free[device], *(arrived[n] for n in needs)) if needs else free[device]
         end = start + sum(lengths[kind][s] for kind, _, s in slot)
+        if len(slot) == 1 and slot[0][0] != "W" and alone:
+            end += alone[slot[0][2]]
         if start > free[device]:
             events.append(Event(device, NONE, NONE, "wait", free[device], start))
         free[device], position[device] = end, position[device] + 1
@@ -203,12 +212,13 @@ def timeline(
     rates = [f"{part}_{kind}_time" for part in PARTS for kind in PASSES]
     closed = ("slowest_stage_time", "bubble_time", "exposed_pp_time")
     index = index_of(space, at)
-    graph, values = replay_point(registry, space, (*COUNTS, *rates, *closed, "pp_handover_time"), index, choices)
+    others = ("pp_handover_time", "unpaired_ep_time", "mtp_layers")
+    graph, values = replay_point(registry, space, (*COUNTS, *rates, *closed, *others), index, choices)
     point = point_of(space, index)
     if illegal := [v for v in violated_at(graph, values) if v.kind == "illegal"]:
         told = ", ".join(f"{axis}={label}" for axis, label in point.items())
         raise PerfgridError(f"the design {told} is illegal: " + "; ".join(f"{v.reason} [{v.name}]" for v in illegal))
-    number = {name: float(np.squeeze(values[name])) for name in (*rates, *closed, "pp_handover_time")}
+    number = {name: float(np.squeeze(values[name])) for name in (*rates, *closed, *others)}
     count = {name: round(float(np.squeeze(values[name]))) for name in COUNTS}
     schedule = str(space.label_quantities()["schedule"][int(space.at("schedule", index))])
     held = layers_of_stages(**{name: count[name] for name in COUNTS if name != "microbatches"})
@@ -217,8 +227,10 @@ def timeline(
         times[kind] = [n * number[f"layer_{kind}_time"] for n in held]
         times[kind][0] += number[f"embedding_{kind}_time"]
         times[kind][-1] += number[f"head_{kind}_time"]
-    handover = number["pp_handover_time"]
-    events = execute(schedule, count["pp"], count["chunks"], count["microbatches"], times, handover)
+    exchanging = [*held[:-1], held[-1] + number["mtp_layers"]]
+    alone = [n * number["unpaired_ep_time"] for n in exchanging]
+    design = schedule, count["pp"], count["chunks"], count["microbatches"]
+    events = execute(*design, times, number["pp_handover_time"], alone)
     whole = count["microbatches"] * number[closed[0]] + number[closed[1]] + number[closed[2]]
     return dataset(events, {**{k: str(v) for k, v in point.items()}, "schedule": schedule, "closed_form_time": whole})
 

@@ -64,8 +64,8 @@ def values_of(table: str, name: str) -> Any:
         (
             "software",
             "megatron-lm megatron-lm-2020 megatron-lm-2022 megatron-core nemo megatron-bridge hai-llm "
-            "megatron-deepspeed megatron-deepspeed-fp16 deepspeed nanotron torchtitan llm-foundry llm-foundry-2023 "
-            "maxtext maxtext-gpu "
+            "megatron-deepspeed megatron-deepspeed-fp16 deepspeed nanotron torchtitan torchtitan-2024 "
+            "torchtitan-2024-eager llm-foundry llm-foundry-2023 maxtext maxtext-gpu "
             "fastertransformer tensorrt-llm-2023 tensorrt-llm tensorrt-llm-2026 vllm sglang deepseek-serving "
             "optimum-habana vllm-2024-rocm turbomind-2023",
         ),
@@ -201,7 +201,8 @@ def test_known_figures():
 
 STATE_SIZES = {
     "deepspeed": 16, "nemo": 20, "megatron-bridge": 20, "hai-llm": 14,
-    "nanotron": 20, "torchtitan": 16, "llm-foundry": 16, "maxtext": 16, "maxtext-gpu": 16,
+    "nanotron": 20, "torchtitan": 16, "torchtitan-2024": 16,
+    "torchtitan-2024-eager": 16, "llm-foundry": 16, "maxtext": 16, "maxtext-gpu": 16,
     "megatron-lm-2020": 20, "megatron-lm-2022": 20, "megatron-deepspeed-fp16": 16, "llm-foundry-2023": 16,
 }  # fmt: skip
 

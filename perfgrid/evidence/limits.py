@@ -29,7 +29,7 @@ _ZERO = {
     3: "sharded parameters (ZeRO stage 3, FSDP)",
 }
 CEILINGS = ("mamf",)  # kernel versions that are maxima over a scan of shapes: an input of the catalog, no evidence
-TARGETS = ("step_time", "kernel_time", "activation_memory", "state_memory", "peak_memory")  # quantities to predict
+TARGETS = ("step_time", "kernel_time", "activation_memory", "state_memory", "peak_memory", "allocator_memory")
 SUBSTITUTES = {  # labels by which others are evaluated where these cannot be
     "precision": {"fp16": "bf16"},  # both 16-bit formats run at one rate, which most devices state of bf16
     "schedule": {"interleaved": "1f1b", "zb": "zb_h1"},  # the first is told by chunks > 1

@@ -67,6 +67,7 @@ QUANTITIES = {
     "state_memory": "state_memory",
     "activation_memory": "activation_memory",
     "peak_memory": "memory_per_device",
+    "allocator_memory": "allocator_memory",
 }
 LAYERS_ONLY = ("layer_state_memory", "layer_activation_memory")
 WORK = (  # what the trivial baseline counts

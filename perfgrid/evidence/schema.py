@@ -25,7 +25,7 @@ UNITS = {  # of the quantities
     **dict.fromkeys(("kernel_time", "collective_time", "training_time", "device_time"), "s"),
     **dict.fromkeys(("model_flops", "hardware_flops", "kernel_flops"), "FLOP/s"),
     **dict.fromkeys(("kernel_bandwidth", "collective_bandwidth"), "byte/s"),
-    **dict.fromkeys(("activation_memory", "state_memory", "peak_memory"), "byte"),
+    **dict.fromkeys(("activation_memory", "state_memory", "peak_memory", "allocator_memory"), "byte"),
     **dict.fromkeys(("training_tokens_per_second", "output_tokens_per_second", "input_tokens_per_second"), "1/s"),
     **{"power": "W", "energy": "J", "cost": "USD", "cost_rate": "USD/s", "revenue_rate": "USD/s"},
     **{"device_price": "USD/s", "token_price": "USD"},

@@ -371,7 +371,7 @@ def _prediction(row: Row, at: dict[str, Any], violated: dict[str, str]) -> Predi
         parts = {name: float(at[name]) for name in BREAKDOWN}
     elif np.ndim(at[row.quantity]):
         parts = dict(zip(INNER.labels["resource"], map(float, at[row.quantity]), strict=True))
-    elif record.quantity == "peak_memory":
+    elif record.quantity in ("peak_memory", "allocator_memory"):
         parts = {name: float(at[name]) for name in ("state_memory", "activation_memory")}
     largest = max(parts, key=lambda name: parts[name], default="")
     bound = f"{largest} {parts[largest] / sum(parts.values()):.0%}" if largest else ""

@@ -28,8 +28,12 @@ def closed(
     backward: Sequence[float],
     handover: float = 0.0,
     weight: Sequence[float] | None = None,
+    unpaired: float = 0.0,
 ) -> dict[str, float]:
-    """What the physics says of one step; ``backward`` includes ``weight``, the weight gradients (half if not given)."""
+    """What the physics says of one step; ``backward`` includes ``weight``, the weight gradients (half if not given).
+
+    ``unpaired``: exchange with experts of a layer that a pass waits for if no other runs beside it.
+    """
     found = {
         "layers": float(layers),
         "pp": float(pp),
@@ -37,6 +41,7 @@ def closed(
         "microbatches": float(microbatches),
         "schedule": float(LABELS["schedule"].index(schedule)),
         "pp_handover_time": handover,
+        "unpaired_ep_time": unpaired,
         "mtp_layers": 0.0,
         "head_layers": 0.0,
     }

@@ -121,6 +121,7 @@ class SplitPipeline:
     pp: int
     times: dict[str, list[float]]  # by kind and stage
     handover: float = 0.0
+    unpaired: float = 0.0  # what a forward or backward pass waits for if no other runs beside it
     kept: list[int] = field(default_factory=list)  # most activations of a stage kept by each device
 
     def device(self, microbatch: int, stage: int, microbatches: int) -> int:
@@ -148,6 +149,8 @@ class SplitPipeline:
                     at = [ready[n][self.device(n[1], n[2], microbatches) != r] for n in needs]
                     clock[r] = max(clock[r], *at, 0.0) + sum(self.times[k][s] for k, _, s in slot)
                     pair = {"F", "B"} <= {k for k, _, _ in slot}
+                    if not pair and {"F", "B"} & {k for k, _, _ in slot}:
+                        clock[r] += self.unpaired
                     ready |= {work: (clock[r], clock[r] + (0.0 if pair else self.handover)) for work in slot}
                     now[r] += sum(k == "F" for k, _, _ in slot)
                     self.kept[r] = max(self.kept[r], now[r])

@@ -443,6 +443,24 @@ def test_an_exchange_hides_behind_kernels():
     assert near["exposed_ep_time"] == 0 < near["expert_exchange_time"]
 
 
+def test_cores_set_aside_for_exchanges():
+    """Of 132 cores 20: kernels on them take 20/112 longer in pairs, where an exchange would take them for its time."""
+    base = {"tp": 1.0, "pp": 16.0, "dp": 128.0, "ep": 64.0, "global_batch": 15360.0, "schedule": "dualpipe"}
+    base |= {"software": "hai-llm", "recompute": "none"}
+    q, at_times = (design("deepseek-v3", "h800-sxm-80gb", **base, dedicated_cores=d) for d in (True, False))
+    busy = rows(q["layer_busy_time"], "resource")
+    on_cores = sum(time for resource, time in busy.items() if resource not in ("hbm", "launch"))
+    assert q["layer_exposed_ep_time"] == pytest.approx(20 / 112 * on_cores)
+    exchanges = 2 * 58 / 61 * q["expert_exchange_time"]
+    assert at_times["layer_exposed_ep_time"] == pytest.approx(20 / 132 * exchanges)
+    assert at_times["unpaired_ep_time"] == pytest.approx((1 - 20 / 132) * exchanges / 2)
+    alone = [
+        design("deepseek-v3", "h800-sxm-80gb", **base | {"schedule": "1f1b", "dedicated_cores": d})
+        for d in (True, False)
+    ]
+    assert alone[0]["step_time"] == alone[1]["step_time"]
+
+
 @pytest.mark.parametrize(("recompute", "passes"), [("none", 2), ("selective", 2), ("full", 3)])
 def test_exchanges_of_a_step(recompute, passes):
     """Out and back in every pass of the 58 layers with experts, all waited for where nothing overlaps."""

@@ -79,8 +79,11 @@ def test_a_pipeline_keeps_gathered_weights_and_whole_gradients():
     given = {**BASE, "pp": 2.0}
     q = design(**given, software="torchtitan", zero=3.0)
     stage = 16 * LAYER + 128256 * 4096
-    assert q["state_memory"] == pytest.approx(stage * ((4 + 8) / 8 + 2 + 4), rel=1e-12)
+    assert q["state_memory"] == pytest.approx(stage * ((4 + 4 + 8) / 8 + 2 + 4), rel=1e-12)  # with reduced shards
     assert q["weight_gatherings"] == q["reduction_passes"] == 1
+    halves = {**given, "software": "torchtitan", "zero": 3.0, "chunks": 2.0}
+    few, many = (design(**halves | {"global_batch": 8.0 * m})["shard_held_gradient_size"] for m in (2, 4))
+    assert (few, many) == (4 / 2 + 4 / 8, 4 + 4 / 8)  # of one chunk at a time with as many microbatches as stages
     assert q["pipelines_shard"]
     assert not design(**given, software="megatron-core", zero=3.0)["pipelines_shard"]
     assert design(**given, software="megatron-core", zero=1.0)["pipelines_shard"]

@@ -90,6 +90,23 @@ def test_published_bubbles(pp, microbatches, times):
     assert bubble("zb_v") == pytest.approx((pp - 1) * max(b, 2 * (b - w)))
 
 
+@pytest.mark.parametrize("pp", [4, 8, 16])
+@pytest.mark.parametrize("schedule", ["dualpipe", "dualpipe_v"])
+@pytest.mark.parametrize(("times", "fewer"), [((1.0, 1.0, 1.0), 0), ((1.0, 1.7, 0.7), 1)])
+def test_passes_without_a_partner_wait_for_their_exchange(schedule, pp, times, fewer):
+    """Executed: 5 waits for each device of DualPipeV (or pair of DualPipe), and one without long gradients."""
+    case, wait = equal(schedule, pp, times), 0.25
+    layers, passes = case[0], case[3]
+    per_stage = dict(zip("FBW", ([t] * layers for t in times), strict=True))
+    alone, paired = (SplitPipeline(schedule, pp, per_stage, unpaired=w).run(4 * pp) for w in (wait, 0.0))
+    devices = pp // 2 if schedule == "dualpipe" else pp
+    late = fewer * (devices > 2)
+    assert alone - paired == pytest.approx((5 * devices + 1 - late) * wait)
+    backward = [b + w for b, w in zip(passes[1], passes[2], strict=True)]
+    q, at_once = (closed(schedule, *case[:3], 4 * pp, passes[0], backward, 0.0, passes[2], w) for w in (wait, 0.0))
+    assert q["bubble_time"] - at_once["bubble_time"] == pytest.approx(alone - paired + late * wait)
+
+
 def test_eight_devices_and_twenty_microbatches_of_dualpipe():
     """The example in the publication: equal passes wait three pairs less a backward pass."""
     layers, pp, chunks, passes = equal("dualpipe", 8, (1.0, 1.0, 1.0))

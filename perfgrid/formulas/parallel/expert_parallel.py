@@ -50,6 +50,12 @@ def places_reached(places, experts, chosen, groups=1, chosen_groups=1):
     return places * met
 
 
+def left_of_exchange(waiting, hidden_behind, core_share):
+    """Part of an exchange that is waited for beside kernels, with what they lose of their cores."""
+    left = with_cores_taken(exposed_time(waiting, hidden_behind), waiting, core_share)
+    return left / xp.where(waiting > 0, waiting, 1e10)
+
+
 # ---- what one rank sends --------------------------------------------------------------------------------------------
 
 
@@ -167,27 +173,61 @@ def ep_hiding_share(ep_overlap, paired_ep_overlap, ep_overlap_by_schedule):
     return xp.maximum(ep_overlap, paired_ep_overlap * ep_overlap_by_schedule)
 
 
+@formula(unit="s", source="deepseek2024v3")
+def lone_kernel_time(layer_busy_time, shared_forward_hiding_time, shared_backward_hiding_time, moe_share):
+    """Kernel time of the mean layer and a microbatch apart from what stands beside an exchange of its own."""
+    beside_own = shared_forward_hiding_time + shared_backward_hiding_time
+    return total(layer_busy_time, "resource") - moe_share * beside_own
+
+
+@formula(unit="s", source="deepseek2024v3")
+def dedicated_core_time(layer_busy_time, dedicated_cores, ep_overlap_by_schedule, communication_core_share):
+    """Time that kernels of the mean layer take longer in pairs whose exchanges have cores of their own throughout.
+
+    Section 3.2.1: the ratio of cores is set by hand. What waits for device memory or launches is not slowed.
+    """
+    on_cores = total(layer_busy_time * (1 - only("resource", "hbm", "launch")), "resource")
+    slower = communication_core_share / xp.maximum(1 - communication_core_share, 0.01)
+    return xp.where(dedicated_cores, ep_overlap_by_schedule, 0.0) * slower * on_cores
+
+
 @formula(unit="1", source="deepseek2024v3")
 def exposed_expert_share(
     layer_forward_expert_wait,
     layer_backward_expert_wait,
-    layer_busy_time,
-    shared_forward_hiding_time,
-    shared_backward_hiding_time,
-    moe_share,
+    lone_kernel_time,
     ep_hiding_share,
     communication_core_share,
+    dedicated_core_time,
 ):
     """Part of the exchange that stays exposed where the kernels of one microbatch hide that of another.
 
-    Forward and backward passes run in pairs (DualPipe, section 3.2.1): both exchanges beside both kernels, without
-    those that already stand beside an exchange of their own.
+    Forward and backward passes run in pairs (DualPipe, section 3.2.1): both exchanges beside both kernels, which lose
+    cores while an exchange runs, or for as long as they run if cores are dedicated to it.
     """
     waiting = layer_forward_expert_wait + layer_backward_expert_wait
-    beside_own = shared_forward_hiding_time + shared_backward_hiding_time
-    free = total(layer_busy_time, "resource") - moe_share * beside_own
-    left = with_cores_taken(exposed_time(waiting, ep_hiding_share * free), waiting, communication_core_share)
-    return left / xp.where(waiting > 0, waiting, 1e10)
+    hidden_behind = ep_hiding_share * lone_kernel_time
+    set_aside = exposed_time(waiting, hidden_behind) + dedicated_core_time
+    at_times = left_of_exchange(waiting, hidden_behind, communication_core_share)
+    return xp.where(dedicated_core_time > 0, set_aside / xp.where(waiting > 0, waiting, 1e10), at_times)
+
+
+@formula(unit="s", source="deepseek2024v3")
+def unpaired_ep_time(
+    layer_forward_expert_wait,
+    layer_backward_expert_wait,
+    lone_kernel_time,
+    ep_overlap,
+    communication_core_share,
+    exposed_expert_share,
+):
+    """Exchange of the mean layer that passes wait for beyond what pairs do: of a forward or backward pass, on average.
+
+    A pass without a partner hides its exchange only as far as the software does by itself.
+    """
+    waiting = layer_forward_expert_wait + layer_backward_expert_wait
+    alone = left_of_exchange(waiting, ep_overlap * lone_kernel_time, communication_core_share)
+    return waiting * xp.maximum(alone - exposed_expert_share, 0.0) / 2
 
 
 @formula(unit="s", source="deepseek2024v3", family={"DIRECTION": ("forward", "backward")})

@@ -106,6 +106,18 @@ def SHARD_gradient_size(gradient_size, reduced_gradient_size, SHARD, zero, kept_
     return xp.where((zero >= 2) & (kept_in_pipeline == 0), gradient_size / SHARD, whole)
 
 
+@formula(unit="byte", source="pytorch2025fsdp2", family=SHARDS)
+def SHARD_held_gradient_size(SHARD_gradient_size, gradient_size, SHARD, kept_in_pipeline, microbatches, pp, chunks):
+    """Bytes per trained parameter of gradients that a device of SHARD ranks holds at most.
+
+    Those that a pipeline keeps whole are reduced into shards that need space of their own, chunk by chunk: with no more
+    microbatches than stages all backward passes of one chunk come before those of the next.
+    """
+    at_once = xp.where(microbatches <= pp, 1 / chunks, 1.0)
+    reduced = at_once * SHARD_gradient_size + gradient_size / SHARD
+    return xp.where((kept_in_pipeline > 0) & (SHARD > 1), reduced, SHARD_gradient_size)
+
+
 @formula(unit="1", source="deepseek2024v3")
 def state_copies(zero, weight_copies):
     """Devices of one pipeline that share the optimizer state of a stage: all with a copy of it, if it is sharded."""

@@ -66,6 +66,15 @@ def inner_idle_in_dualpipe(devices, first, inner, last):
     return first[0] + way + xp.maximum(start + xp.maximum(end + xp.maximum(start, 0.0), 0.0), 0.0)
 
 
+def fill_and_drain_wait(devices, layers, unpaired_ep_time):
+    """Time that passes without a partner add to DualPipeV on ``devices`` devices with ``layers`` in the mean chunk.
+
+    Each waits for its own exchange with experts: 5p + 1 of them follow each other on the longest path of the executed
+    schedule with F = B = W, one less with longer input gradients.
+    """
+    return (5 * devices + 1) * layers * unpaired_ep_time
+
+
 # ---- bubble ---------------------------------------------------------------------------------------------------------
 
 
@@ -85,8 +94,11 @@ def dualpipe_bubble_time(
     last_chunk_forward_time,
     last_chunk_input_gradient_time,
     last_chunk_weight_gradient_time,
+    layers,
+    mtp_layers,
+    unpaired_ep_time,
 ):
-    """Idle time of the slowest device in DualPipe."""
+    """Idle time of the slowest device in DualPipe, with exchanges that no other microbatch hides."""
     chunks = (
         (first_chunk_forward_time, first_chunk_input_gradient_time, first_chunk_weight_gradient_time),
         (inner_chunk_forward_time, inner_chunk_input_gradient_time, inner_chunk_weight_gradient_time),
@@ -99,7 +111,8 @@ def dualpipe_bubble_time(
     # a device waits for its first microbatch at least
     inner = xp.maximum(inner_idle_in_dualpipe(half, *chunks) - shorter, first_chunk_forward_time)
     inner = inner - microbatches * (slowest_stage_time - middle_stage_time)
-    return xp.where(pp > 2, xp.maximum(first, inner), 0.0)
+    alone = fill_and_drain_wait(half, (layers + mtp_layers) / pp, unpaired_ep_time)
+    return xp.where(pp > 2, xp.maximum(first, inner), 0.0) + xp.where(pp > 1, alone, 0.0)
 
 
 @alternative(of="bubble_time", by="schedule", label="dualpipe_v", unit="s", source="deepseek2025dualpipe")
@@ -118,8 +131,11 @@ def dualpipe_v_bubble_time(
     last_chunk_forward_time,
     last_chunk_input_gradient_time,
     last_chunk_weight_gradient_time,
+    layers,
+    mtp_layers,
+    unpaired_ep_time,
 ):
-    """Idle time of the slowest device in DualPipeV."""
+    """Idle time of the slowest device in DualPipeV, with exchanges that no other microbatch hides."""
     chunks = (
         (first_chunk_forward_time, first_chunk_input_gradient_time, first_chunk_weight_gradient_time),
         (inner_chunk_forward_time, inner_chunk_input_gradient_time, inner_chunk_weight_gradient_time),
@@ -127,7 +143,8 @@ def dualpipe_v_bubble_time(
     )
     first = first_idle_in_dualpipe(pp, *chunks) - microbatches * (slowest_stage_time - first_stage_time)
     inner = inner_idle_in_dualpipe(pp, *chunks) - microbatches * (slowest_stage_time - last_stage_time)
-    return xp.where(pp > 1, xp.maximum(first, inner), 0.0)
+    alone = fill_and_drain_wait(pp, (layers + mtp_layers) / (2 * pp), unpaired_ep_time)
+    return xp.where(pp > 1, xp.maximum(first, inner) + alone, 0.0)
 
 
 # ---- hand-overs -----------------------------------------------------------------------------------------------------

@@ -9,15 +9,15 @@ from ..schedules.stages import STAGES, pick_largest
 
 
 @formula(unit="byte", source="rajbhandari2020zero")
-def parameter_state_size(shard_weight_size, shard_gradient_size, shard_optimizer_size):
+def parameter_state_size(shard_weight_size, shard_held_gradient_size, shard_optimizer_size):
     """Bytes per trained parameter on a device: weight, accumulated gradient, optimizer state, or its part of them."""
-    return shard_weight_size + shard_gradient_size + shard_optimizer_size
+    return shard_weight_size + shard_held_gradient_size + shard_optimizer_size
 
 
 @formula(unit="byte", source="lepikhin2021gshard")
-def expert_parameter_state_size(expert_shard_weight_size, expert_shard_gradient_size, expert_shard_optimizer_size):
+def expert_parameter_state_size(expert_shard_weight_size, expert_shard_held_gradient_size, expert_shard_optimizer_size):
     """Bytes per parameter of routed experts, which have replicas of their own."""
-    return expert_shard_weight_size + expert_shard_gradient_size + expert_shard_optimizer_size
+    return expert_shard_weight_size + expert_shard_held_gradient_size + expert_shard_optimizer_size
 
 
 @formula(unit="byte", source="korthikanti2022")
@@ -108,16 +108,11 @@ def attention_activations(
     expanded_activations,
     latent_activations,
     latents_dropped,
-    activation_size,
-    kept_operand_size,
+    attention_output_size,
 ):
-    """Activations of one attention block and microbatch: queries, keys, values and the attention output; latents.
-
-    The core and the product after it keep the same output, unless it is converted for the product.
-    """
-    output = activation_size + xp.where(kept_operand_size < activation_size, kept_operand_size, 0.0)
+    """Activations of one attention block and microbatch: queries, keys, values and the attention output; latents."""
     kept = (1 - latents_dropped) * expanded_activations + latent_activations
-    return microbatch_tokens * rank_context_width * output + kept
+    return microbatch_tokens * rank_context_width * attention_output_size + kept
 
 
 @formula(unit="byte", source="nvidia2026recompute")
@@ -140,7 +135,7 @@ def feed_forward_activations(
     microbatch_tokens,
     rank_ffn_size,
     ffn_input_matrices,
-    activation_size,
+    function_input_size,
     kept_operand_size,
     activation_function_dropped,
     activation_function_results,
@@ -148,7 +143,7 @@ def feed_forward_activations(
     expert_layer_activations,
 ):
     """Activations of the mean feed-forward block and microbatch: inputs of activation function and second matrix."""
-    dense = microbatch_tokens * rank_ffn_size * (ffn_input_matrices * activation_size + kept_operand_size)
+    dense = microbatch_tokens * rank_ffn_size * (ffn_input_matrices * function_input_size + kept_operand_size)
     kept = (1 - moe_share) * dense + moe_share * expert_layer_activations
     return kept - activation_function_dropped * activation_function_results
 
@@ -223,15 +218,9 @@ def none_layer_activations(layer_linear_activations, layer_score_activations):
 
 
 @alternative(of="layer_activations", by="recompute", label="selective", unit="byte", source="korthikanti2022")
-def selective_layer_activations(
-    layer_linear_activations, layer_score_activations, layer_input_activations, selective_share, unfused
-):
-    """Activations of one layer and microbatch kept for the backward pass when the unfused core is recomputed.
-
-    Where a software recomputes a share of the layer too, that share of its activations gives way to its input.
-    """
-    linear = (1 - selective_share) * layer_linear_activations + selective_share * layer_input_activations
-    return linear + (1 - unfused) * layer_score_activations
+def selective_layer_activations(selective_linear_activations, layer_score_activations, unfused):
+    """Activations of one layer and microbatch kept for the backward pass when the unfused core is recomputed."""
+    return selective_linear_activations + (1 - unfused) * layer_score_activations
 
 
 @alternative(of="layer_activations", by="recompute", label="full", unit="byte", source="korthikanti2022")
@@ -254,16 +243,19 @@ def head_activations(
     rank_vocab_size,
     activation_size,
     logit_size,
+    split_logit_size,
+    tp,
     head_passes,
     mtp_layers,
     mtp_activations,
 ):
     """Activations of final norm and output head for one microbatch: 4·s·b·h·(1 + V/h)/t, section 4.3.
 
-    There a fused loss works in single precision in place; others keep several copies of the logits. With them those of
-    modules that predict further tokens.
+    There a fused loss works in single precision in place; others keep several copies of the logits, and more where
+    ranks have parts of the vocabulary. With them those of modules that predict further tokens.
     """
-    own = 2 * sharded_tokens * hidden_size * activation_size + microbatch_tokens * rank_vocab_size * logit_size
+    size = xp.where((tp > 1) & (split_logit_size > 0), split_logit_size, logit_size)
+    own = 2 * sharded_tokens * hidden_size * activation_size + microbatch_tokens * rank_vocab_size * size
     return head_passes * own + mtp_layers * mtp_activations
 
 
@@ -302,12 +294,12 @@ def recomputed_activations(
 
 
 @formula(unit="byte", source="korthikanti2022")
-def steady_working_memory(tp_message, sequence_parallel, cp_memory, gathering_memory, expert_buffers):
+def steady_working_memory(tp_message, sequence_parallel, tp, cp_memory, gathering_memory, expert_buffers):
     """Space in use for moments whatever is recomputed: buffers of context parallelism, gathered weights and inputs.
 
     With sequence parallelism those of one matrix, with their gradient; of experts what is sent and received.
     """
-    gathered = xp.where(sequence_parallel, 2.0, 0.0) * tp_message
+    gathered = xp.where(sequence_parallel & (tp > 1), 2.0, 0.0) * tp_message
     return cp_memory + gathering_memory + gathered + expert_buffers
 
 
@@ -326,14 +318,14 @@ def STAGE_stage_state_memory(
     STAGE_stage_adapter_parameters,
     STAGE_stage_trained_parameters,
     shard_weight_size,
-    shard_gradient_size,
+    shard_held_gradient_size,
     shard_optimizer_size,
     STAGE_stage_expert_parameters,
     expert_parameter_state_size,
 ):
     """Weights, and gradients and optimizer state of those that are trained, of one device of the STAGE stage."""
     weights = (STAGE_stage_parameters + STAGE_stage_adapter_parameters) * shard_weight_size
-    trained = STAGE_stage_trained_parameters * (shard_gradient_size + shard_optimizer_size)
+    trained = STAGE_stage_trained_parameters * (shard_held_gradient_size + shard_optimizer_size)
     return weights + trained + STAGE_stage_expert_parameters * expert_parameter_state_size
 
 
@@ -345,10 +337,11 @@ def STAGE_stage_outer_activations(
     embedding_activations,
     head_activations,
     weight_copies,
+    STAGE_stage_buffers,
 ):
     """Activations of one device of the STAGE stage outside its layers; the head keeps those of one microbatch."""
     embeddings = STAGE_stage_in_flight * STAGE_stage_embeddings * embedding_activations
-    return embeddings + weight_copies * STAGE_stage_heads * head_activations
+    return embeddings + weight_copies * STAGE_stage_heads * head_activations + STAGE_stage_buffers
 
 
 @formula(unit="byte", source="korthikanti2022", family=STAGES)

@@ -237,7 +237,7 @@ def expert_layer_activations(
     rank_expert_ffn_size,
     rank_shared_ffn_size,
     ffn_input_matrices,
-    activation_size,
+    function_input_size,
     kept_operand_size,
     float32_size,
 ):
@@ -246,7 +246,7 @@ def expert_layer_activations(
     The scores of the router; of every row that reaches the rank its copy and the inputs of the activation function and
     of the second matrix; the same inputs of the shared experts.
     """
-    inner = ffn_input_matrices * activation_size + kept_operand_size
+    inner = ffn_input_matrices * function_input_size + kept_operand_size
     routed = rank_expert_rows * (hidden_size * kept_operand_size + rank_expert_ffn_size * inner)
     shared = microbatch_tokens * rank_shared_ffn_size * inner
     return routed + shared + sharded_tokens * experts * float32_size
