@@ -33,7 +33,7 @@ class Bandwidth:
         """As many arrays of float32 for each thread as a tile has, as long as those of a tile."""
         self.buffers = [[np.zeros(values, np.float32) for _ in range(max(2, arrays))] for _ in range(threads)]
         self.bytes = ROUNDS * sum(buffer.nbytes for own in self.buffers for buffer in own)
-        self.store(), self.copy()  # to meet fresh memory once
+        self.store()  # to meet fresh memory once
 
     def store(self) -> float:
         """Bytes per CPU-second that are stored."""

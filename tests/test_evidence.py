@@ -110,10 +110,22 @@ def test_the_catalog_holds_the_scatter_of_every_stack(found, recorded):
                 assert 0.95 * value - 2e-3 <= stated <= 1.05 * value + 0.011, (name, quantity)
 
 
+def test_a_stack_with_one_source_scatters_at_least_as_the_median_of_those_with_several(found):
+    sources = {}
+    for p in found.predictions:
+        if p.interval is not None:
+            sources.setdefault(p.software, set()).add(p.record.group)
+    today = scatters(found.predictions, json.loads(CALIBRATIONS.read_text(encoding="utf-8")))
+    several = [name for name, groups in sources.items() if len(groups) > 1]
+    least = np.median([today[name].unexplained_error for name in several])
+    assert today["nemo"].unexplained_error < least == today["megatron-lm"].unexplained_error
+    assert all(scatter.unexplained_error >= least for name, scatter in today.items() if name not in several)
+
+
 def test_measurements_lie_in_the_intervals_as_often_as_they_say(found):
     steps = [p for p in found.predictions if p.record.quantity == "step_time" and p.predicted is not None]
     assert all(p.ends[0] < p.predicted < p.ends[1] for p in steps)
-    assert 0.88 <= np.mean([p.covered for p in steps]) <= 0.96
+    assert 0.88 <= np.mean([p.covered for p in steps]) <= 0.97  # of stacks with one source more than is asked for
     fitted = json.loads(CALIBRATIONS.read_text(encoding="utf-8"))
     alone = held_out_coverage(found.predictions, fitted)
     assert 0.85 <= np.average([share for _, share in alone.values()], weights=[n for n, _ in alone.values()]) <= 0.97
