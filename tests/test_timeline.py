@@ -110,6 +110,18 @@ def test_what_any_schedule_obeys(case):
         assert len(sent) == 2 * microbatches * (stages - 1 - turns)
 
 
+@pytest.mark.parametrize("pp", [2, 4, 8])
+def test_passes_without_a_partner_take_longer(pp):
+    """On the longest path of DualPipeV with equal passes 5p + 1 of them follow each other."""
+    stages = 2 * pp
+    times = dict.fromkeys(PASSES, [1.0] * stages)
+    alone, paired = (
+        max(event.end for event in execute("dualpipe_v", pp, 2, 4 * pp, times, alone=[wait] * stages))
+        for wait in (0.5, 0.0)
+    )
+    assert alone - paired == pytest.approx((5 * pp + 1) * 0.5)
+
+
 def test_layers_of_stages():
     for pp, layers in ((4, 32), (4, 30), (8, 126), (16, 61)):
         full = -(-layers // pp)

@@ -41,15 +41,8 @@ class InferenceMapper(Mapper):
         if name == "batch_rule" and workload is not None and workload.batch_rule == "memory":
             return "run" if self._requests(record) else "memory"
         value = super()._stated(name, record)
-        if (
-            name == "etp"
-            and value is None
-            and record.plan
-            and record.plan.ep is None
-            and record.model
-            and record.model.moe
-        ):
-            return record.plan.tp  # experts that no ranks share out by number are divided as everything else is
+        if value is None and name == "etp":
+            value = _expert_degree(record)
         return UNSTATED.get(name) if value is None else value
 
     def _hardware(self, record: Record, columns: Mapping[str, Any]) -> dict[str, Any]:
@@ -88,3 +81,9 @@ class InferenceMapper(Mapper):
         if workload.prompt_tokens is None and workload.context_tokens is not None:
             return {"prompt_tokens": workload.context_tokens, "output_tokens": 2}[name]
         return getattr(workload, name)
+
+
+def _expert_degree(record: Record) -> int | None:
+    """Ranks that divide every expert: where none share them out by number they are divided as everything else is."""
+    has_experts = record.model is not None and record.model.moe is not None
+    return record.plan.tp if has_experts and record.plan is not None and record.plan.ep is None else None

@@ -6,14 +6,14 @@ angelopoulos2023), on average over its sources, which all weigh alike (dunn2023t
 not decide for one with ten. Where a calibration left sources out, errors are those without the record's own source.
 
 One source does not tell how far the next one lies from it: a stack with a single source scatters at least as the median
-of those with several.
+of those with several, between two of its records too if there are fewer than FEW.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -24,6 +24,7 @@ from perfgrid.intervals import Interval, between, deviation
 from .validation import Prediction
 
 SHARE = 0.9  # of measurements that intervals are to hold
+FEW = 10  # records of a stack, too few to tell how they scatter
 
 
 @dataclass(frozen=True)
@@ -42,23 +43,31 @@ def scatters(predictions: Sequence[Prediction], calibrations: Mapping[str, Mappi
     own = {software: _of(rows, errors(rows, calibrations)) for software, rows in members.items()}
     several = [own[s] for s, rows in members.items() if len({p.record.group for p in rows}) > 1]
 
-    def of(software: str) -> Scatter:
-        found = own[software]
-        if not several or any(found is known for known in several):
-            return found
-        all_of_it = float(np.median([known.model_error for known in several]))
-        return replace(
-            found,
-            model_error=max(found.model_error, all_of_it),
-            unexplained_error=max(found.unexplained_error, between_sources(several)),
+    if not several:
+        return own
+    least = middle(several)
+
+    def of(found: Scatter) -> Scatter:
+        ranking = found.ranking_error
+        if ranking is not None and found.rows < FEW:
+            ranking = max(ranking, least.ranking_error or 0.0)
+        return Scatter(
+            found.rows,
+            max(found.model_error, least.model_error),
+            max(found.unexplained_error, least.unexplained_error),
+            ranking,
         )
 
-    return {software: of(software) for software in own}
+    return {software: found if found in several else of(found) for software, found in own.items()}
 
 
-def between_sources(several: Sequence[Scatter]) -> float:
-    """What a source leaves unexplained where its stack has no other: the median of stacks with several."""
-    return float(np.median([known.unexplained_error for known in several]))
+def middle(several: Sequence[Scatter]) -> Scatter:
+    """The medians of stacks with several sources: what a source leaves open where its stack has no other."""
+    rankings = [known.ranking_error for known in several if known.ranking_error is not None]
+    model, unexplained = (
+        float(np.median([getattr(known, name) for known in several])) for name in ("model_error", "unexplained_error")
+    )
+    return Scatter(0, model, unexplained, float(np.median(rankings)) if rankings else None)
 
 
 def _by_software(predictions: Sequence[Prediction]) -> dict[str, list[Prediction]]:
@@ -121,8 +130,8 @@ def held_out_coverage(
 ) -> dict[str, tuple[int, float]]:
     """By source: rows, and the share inside intervals that know nothing of the source.
 
-    Constants come from the other sources of the stack, and so does the scatter; where there are none, that of the
-    stacks that have several.
+    Constants come from the other sources of the stack, and so does the scatter; where there are none, constants stay as
+    they are and the scatter is that of the stacks that have several.
     """
     inside: dict[str, list[bool]] = defaultdict(list)
     members = _by_software(predictions)
@@ -133,6 +142,6 @@ def held_out_coverage(
         wanted = _by_source(of_rows, rows)
         for i, source in enumerate(dict.fromkeys(p.record.group for p in rows)):
             others = [*wanted[:i], *wanted[i + 1 :]]
-            known = sufficient(others) if others else between_sources(several)
+            known = sufficient(others) if others else middle(several).unexplained_error
             inside[source] += [bool(of <= known) for of in wanted[i]]
     return {source: (len(held), float(np.mean(held))) for source, held in inside.items()}

@@ -19,7 +19,7 @@ from perfgrid.catalog.units import in_unit
 from perfgrid.engine.errors import PerfgridError, nearest
 
 SHIPPED = Path(__file__).with_name("records")
-UNSEEN = Path(__file__).with_name("unseen")  # systems that took part in no fit and in no decision on a formula
+UNSEEN = Path(__file__).with_name("unseen")  # systems that took part in no fit
 UNITS = {  # of the quantities
     **dict.fromkeys(("step_time", "time_to_first_token", "time_per_output_token", "request_latency"), "s"),
     **dict.fromkeys(("kernel_time", "collective_time", "training_time", "device_time"), "s"),

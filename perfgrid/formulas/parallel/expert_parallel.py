@@ -206,9 +206,9 @@ def exposed_expert_share(
     cores while an exchange runs, or for as long as they run if cores are dedicated to it.
     """
     waiting = layer_forward_expert_wait + layer_backward_expert_wait
-    hidden_behind = ep_hiding_share * lone_kernel_time
-    set_aside = exposed_time(waiting, hidden_behind) + dedicated_core_time
-    at_times = left_of_exchange(waiting, hidden_behind, communication_core_share)
+    slowed = lone_kernel_time + dedicated_core_time
+    set_aside = exposed_time(waiting, ep_hiding_share * slowed) + dedicated_core_time
+    at_times = left_of_exchange(waiting, ep_hiding_share * lone_kernel_time, communication_core_share)
     return xp.where(dedicated_core_time > 0, set_aside / xp.where(waiting > 0, waiting, 1e10), at_times)
 
 
