@@ -189,6 +189,21 @@ def test_compiled_layers_wait_for_what_goes_round():
     assert eager["layer_backward_exposed_cp_time"] == pytest.approx(4 * own / bandwidth)
 
 
+@pytest.mark.parametrize("vocabulary", [128256.0, 1024.0])
+def test_buffers_of_a_ring_lie_where_the_loss_keeps_its_logits(vocabulary):
+    """Both are in use for moments, never at once: the larger one counts."""
+    q = case(vocab_size=vocabulary, ring_partial_size=4.0)
+    head = q["weight_copies"] * q["last_stage_heads"] * q["head_activations"]
+    assert (head > q["cp_memory"]) == (vocabulary > 1024)
+    outer = q["last_stage_outer_activations"] - q["embedding_activations"]
+    assert outer + q["working_memory"] == pytest.approx(
+        max(head, q["cp_memory"]) + q["working_memory"] - q["cp_memory"], rel=1e-12
+    )
+    larger = case(vocab_size=vocabulary, ring_partial_size=8.0)
+    grown = larger["memory_per_device"] - q["memory_per_device"]
+    assert grown == pytest.approx(0.0 if vocabulary > 1024 else larger["cp_memory"] - q["cp_memory"], abs=1.0)
+
+
 def moved_by_loop(ranks, length, heads, keys):
     """(token, head) pairs that rank 0 sends when tokens split over ranks become heads split over ranks, and back.
 
