@@ -114,6 +114,96 @@ def test_a_ring_waits_for_the_slowest_link(domain):
     assert exposed["layer_forward_exposed_cp_time"] == pytest.approx(3 * (latency + message / 2 / bandwidth))
 
 
+def backward_ring_by_loop(ranks, returned):
+    """Hand-overs of keys with values and of their gradients in the backward pass of one rank.
+
+    After every pass gradients go on with what it added; where the keys of the first pass were a rank's own, those of
+    the last one are its neighbour's, whose gradients have one way more to go.
+    """
+    keys = gradients = 0
+    for done in range(ranks):
+        keys += done < ranks - 1
+        gradients += done < ranks - 1 or returned
+    return keys, gradients
+
+
+@pytest.mark.parametrize("returned", [False, True])
+@pytest.mark.parametrize("size", [0.0, 4.0])
+def test_gradients_go_round_as_their_sums_are_kept(size, returned):
+    """Keys and values of 8192 tokens and four heads in 16 bits; gradients as these or in 32 bits."""
+    changes = {"ring_partial_size": size, "returned_key_gradients": returned, "communication_cores": 0.0}
+    q = case(**changes, cp_overlap=0.0)
+    keys, gradients = backward_ring_by_loop(4, returned)
+    own = 8192 * 4 * (128 + 128)
+    sent = own * (2 * keys + max(size, 2) * gradients)
+    assert q["layer_cp_bytes"] == sent + 3 * own * 2  # the forward pass too
+    assert q["cp_memory"] == 2 * own * (2 + max(size, 2))
+    latency = q["collective_launch_latency"] + rows(q["tier_transfer_latency"], "tier")["scale_up"]
+    bandwidth = rows(q["tier_peer_bandwidth"], "tier")["scale_up"]
+    assert q["layer_backward_exposed_cp_time"] == pytest.approx(3 * latency + sent / bandwidth)
+    hidden = case(**changes)["layer_backward_exposed_cp_time"]
+    home = own * max(size, 2) / bandwidth if returned else 0.0  # beside nothing, whatever else is hidden
+    assert hidden == pytest.approx(home, rel=1e-9, abs=1e-15)
+    gathered = case(**changes, cp_method="all_gather")
+    assert gathered["layer_cp_bytes"] == 3 * 3 / 4 * gathered["cp_message"]  # no sums of passes, nothing goes round
+
+
+@pytest.mark.parametrize(("size", "per_element"), [(0.0, 2 + 2 + 2), (4.0, 2 + 4 + 4)])
+def test_merging_reads_and_writes_sums_as_they_are_kept(size, per_element):
+    """In each pass but one: what it gives is read, the sum so far read and written."""
+    merged, once = case(ring_partial_size=size), case(cp_method="all_gather")
+    rank = 8192 * 16 * 128  # elements of the results of one rank, and of the gradients of its queries
+    keys = 8192 * 4 * (128 + 128)
+    statistics = 4 * 8192 * 16
+    mask = INNER.position("mask")
+    traffic = [rows(np.max(q["flash_exposed_traffic"], axis=mask, keepdims=True), "phase") for q in (merged, once)]
+    forward = traffic[0]["forward"] - traffic[1]["forward"]
+    assert forward == 3 * (per_element * rank + 2 * 2 * rank + statistics)  # and all of a row again in every pass
+    backward = traffic[0]["input_gradient"] - traffic[1]["input_gradient"]
+    again = 2 * 2 * rank + 2 * 4 * rank + 2 * rank + statistics
+    assert backward == 3 * (per_element * (rank + keys) + again)
+
+
+def test_repeated_keys_are_handed_on_for_every_query_head():
+    """Sixteen query heads on a rank share four key heads; repeated, each reads, hands on and adds to its own."""
+    once, repeated = case(), case(repeated_keys=True)
+    assert (once["kernel_key_heads"], repeated["kernel_key_heads"]) == (4, 16)
+    assert repeated["cp_message"] == 32768 * 16 * (128 + 128) * 2 == 4 * once["cp_message"]
+    assert repeated["key_value_tensor"] == 4 * once["key_value_tensor"]
+    assert repeated["layer_cp_bytes"] == 4 * once["layer_cp_bytes"]
+    alone = case(kv_heads=32.0), case(kv_heads=32.0, repeated_keys=True)  # nothing to repeat
+    assert alone[0]["step_time"] == alone[1]["step_time"]
+    exchanged = case(cp_method="ulysses", repeated_keys=True)["exchanged_activations"]
+    assert exchanged == 8192 * (16 + 16 + 16 + 16) * 128 * 2
+
+
+def test_compiled_layers_wait_for_what_goes_round():
+    """torchtitan, 8 ranks on a node: compiled nothing is hidden, otherwise only gradients on their way home are not."""
+    run = {"tp": 1.0, "cp": 8.0, "sequence_length": 262144.0, "communication_cores": 0.0, "zero": 3.0}
+    compiled, eager = (case(**run, software=f"torchtitan-2024{x}") for x in ("", "-eager"))
+    bandwidth = rows(compiled["tier_peer_bandwidth"], "tier")["scale_up"]
+    own = 32768 * 32 * (128 + 128)  # keys and values for all 32 query heads
+    waited = compiled["layer_forward_exposed_cp_time"] + compiled["layer_backward_exposed_cp_time"]
+    assert waited == pytest.approx((2 * 7 * 2 * own + 8 * 4 * own) / bandwidth, rel=0.01)  # latencies are short
+    assert eager["layer_forward_exposed_cp_time"] == 0
+    assert eager["layer_backward_exposed_cp_time"] == pytest.approx(4 * own / bandwidth)
+
+
+@pytest.mark.parametrize("vocabulary", [128256.0, 1024.0])
+def test_buffers_of_a_ring_lie_where_the_loss_keeps_its_logits(vocabulary):
+    """Both are in use for moments, never at once: the larger one counts."""
+    q = case(vocab_size=vocabulary, ring_partial_size=4.0)
+    head = q["weight_copies"] * q["last_stage_heads"] * q["head_activations"]
+    assert (head > q["cp_memory"]) == (vocabulary > 1024)
+    outer = q["last_stage_outer_activations"] - q["embedding_activations"]
+    assert outer + q["working_memory"] == pytest.approx(
+        max(head, q["cp_memory"]) + q["working_memory"] - q["cp_memory"], rel=1e-12
+    )
+    larger = case(vocab_size=vocabulary, ring_partial_size=8.0)
+    grown = larger["memory_per_device"] - q["memory_per_device"]
+    assert grown == pytest.approx(0.0 if vocabulary > 1024 else larger["cp_memory"] - q["cp_memory"], abs=1.0)
+
+
 def moved_by_loop(ranks, length, heads, keys):
     """(token, head) pairs that rank 0 sends when tokens split over ranks become heads split over ranks, and back.
 

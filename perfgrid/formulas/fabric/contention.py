@@ -68,6 +68,7 @@ def tp_tier_occupancy(
 @formula(unit="1", source="rashidi2020astrasim")
 def cp_tier_occupancy(
     cp_message,
+    layer_key_bytes,
     cp_tier_load,
     ring_passes,
     sequence_split,
@@ -84,9 +85,9 @@ def cp_tier_occupancy(
 
     In a ring some rank's neighbour is on the other tier, and all that goes round crosses each tier that it spans.
     """
-    handed_on = (sequence_split - 1) / sequence_split * several(sequence_split_tier_ranks) / tier_peer_bandwidth
-    gathered = xp.where(sequence_split > 1, 1.0, 0.0) * cp_tier_load
-    keys = (3 + layer_recomputed) * cp_message * xp.where(ring_passes > 1, handed_on, gathered)
+    handed_on = layer_key_bytes * several(sequence_split_tier_ranks) / tier_peer_bandwidth
+    gathered = xp.where(sequence_split > 1, 3 + layer_recomputed, 0.0) * cp_message * cp_tier_load
+    keys = xp.where(ring_passes > 1, handed_on, gathered)
     sent = equal_parts(exchanged_activations, head_split, at(head_split_tier_ranks, tier="scale_out"))
     heads = (2 + layer_recomputed) * sent * head_split_exchange_inverse_bandwidth
     return (keys + heads) / layer_time

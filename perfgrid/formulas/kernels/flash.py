@@ -61,6 +61,11 @@ def longest_first_balance(total, longest, cores):
     return xp.minimum(1.0, total / (cores * longest))
 
 
+def partial_share(ring_partial_size, activation_size):
+    """Size of what the passes of a ring add up, in relation to activations: never kept in fewer bytes than these."""
+    return xp.maximum(ring_partial_size, activation_size) / activation_size
+
+
 def side_by_side(first, second, hidden):
     """Time of two kinds of work of which a fraction of the shorter is hidden behind the longer (0: one by one)."""
     return first + second - hidden * xp.minimum(first, second)
@@ -260,6 +265,7 @@ def flash_exposed_traffic(
     value_head_width,
     flash_algorithm,
     ring_passes,
+    ring_partial_size,
 ):
     """Memory traffic that the fused kernel waits for, by phase.
 
@@ -267,7 +273,7 @@ def flash_exposed_traffic(
     products of outputs and dO, after it query gradients from single precision, which were cleared first. Version 1
     reads queries and reads and writes results (backward also outputs, dO and query gradients) once per block.
     When keys come by in a ring, all of a row is read and written in every pass, and what the passes give is added up:
-    two operands read, the sum written.
+    it is read, the sum so far read and written (``ring_partial_size``).
     """
     statistics = float32_size * kernel_heads * rank_sequence
     in_single = query_tensor * (float32_size / activation_size)
@@ -280,8 +286,9 @@ def flash_exposed_traffic(
         activation_size * (query_head_width + 2 * value_head_width) + 2 * float32_size * query_head_width
     )
     first = flash_algorithm < 2
-    added_forward = 3 * (ring_passes - 1) * context_tensor
-    added_backward = 3 * (ring_passes - 1) * (query_tensor + key_value_tensor / ring_passes)
+    added = (1 + 2 * partial_share(ring_partial_size, activation_size)) * (ring_passes - 1)
+    added_forward = added * context_tensor
+    added_backward = added * (query_tensor + key_value_tensor / ring_passes)
     return table(
         "phase",
         forward=xp.where(first, again_forward, forward) + added_forward,

@@ -15,7 +15,8 @@ A method says what the ranks share out while attention runs (label ``cp_method``
 from perfgrid.engine import xp
 from perfgrid.engine.registry import alternative, constraint, formula
 
-from ..axes import at, table, total
+from ..axes import at, only, table, total
+from ..kernels.flash import partial_share
 from .parallelism import outermost
 from .tensor_parallel import exposed_time, with_cores_taken
 
@@ -87,10 +88,16 @@ def kernel_heads(rank_heads, head_split):
     return rank_heads / head_split
 
 
+@formula(unit="1", source="ainslie2023gqa")
+def attended_key_heads(rank_key_heads, heads, tp, repeated_keys):
+    """Key heads of one tensor-parallel rank as its attention sees them: its own, or one for each of its query heads."""
+    return xp.where(repeated_keys, heads / tp, rank_key_heads)
+
+
 @formula(unit="1", source="jacobs2023ulysses")
-def kernel_key_heads(microbatch, rank_key_heads, head_split):
+def kernel_key_heads(microbatch, attended_key_heads, head_split):
     """Key heads of one microbatch that one rank attends to; with fewer of them than ranks they are replicated."""
-    return microbatch * xp.maximum(rank_key_heads / head_split, 1.0)
+    return microbatch * xp.maximum(attended_key_heads / head_split, 1.0)
 
 
 @formula(unit="1", source="liu2023ring")
@@ -109,10 +116,11 @@ def cp_message(kernel_key_heads, sequence_length, query_head_width, value_head_w
 
 
 @formula(unit="byte", source="liu2023ring")
-def ring_message(cp_message, sequence_split):
+def ring_message(cp_message, sequence_split, ring_partial_size, activation_size):
     """What a rank hands on in each pass of a ring, by phase: its keys and values, backward also their gradients."""
     own = cp_message / sequence_split
-    return table("phase", forward=own, input_gradient=2 * own, weight_gradient=0.0)
+    gradients = own * partial_share(ring_partial_size, activation_size)
+    return table("phase", forward=own, input_gradient=own + gradients, weight_gradient=0.0)
 
 
 @formula(unit="1", source="fang2024usp")
@@ -137,10 +145,16 @@ def ring_hiding_time(flash_time, unfused, cp_overlap):
 
 
 @formula(unit="s", source="liu2023ring")
-def ring_wait(ring_transfer_time, ring_passes, ring_hiding_time, communication_core_share):
-    """What the passes of one layer wait for keys and values (and their gradients), by phase."""
+def ring_wait(ring_transfer_time, ring_passes, ring_hiding_time, communication_core_share, returned_key_gradients):
+    """What the passes of one layer wait for keys and values (and their gradients), by phase.
+
+    Gradients that the last pass still adds to are then handed over once more, beside nothing: the part of a backward
+    hand-over beyond keys and values.
+    """
     exposed = exposed_in_ring(ring_passes, ring_transfer_time, ring_hiding_time)
-    return with_cores_taken(exposed, (ring_passes - 1) * ring_transfer_time, communication_core_share)
+    wait = with_cores_taken(exposed, (ring_passes - 1) * ring_transfer_time, communication_core_share)
+    returned = xp.where(returned_key_gradients & (ring_passes > 1), only("phase", "input_gradient"), 0.0)
+    return wait + returned * (ring_transfer_time - at(ring_transfer_time, phase="forward"))
 
 
 @_by_method("key_wait", "METHOD", "s", "liu2023ring", RINGS)
@@ -172,7 +186,7 @@ def exchanged_activations(
     microbatch_tokens,
     rank_query_width,
     rank_context_width,
-    rank_key_heads,
+    attended_key_heads,
     head_split,
     query_head_width,
     value_head_width,
@@ -182,7 +196,7 @@ def exchanged_activations(
 
     Keys that are too few for all ranks are replicated before.
     """
-    keys = xp.maximum(rank_key_heads, head_split) * (query_head_width + value_head_width)
+    keys = xp.maximum(attended_key_heads, head_split) * (query_head_width + value_head_width)
     width = rank_query_width + rank_context_width + keys
     return xp.where(head_split > 1, microbatch_tokens * width * activation_size, 0.0)
 
@@ -250,9 +264,9 @@ def cp_longest_call_time(cp_gather_time):
 
 
 @_by_method("cp_memory", "ring", "byte", "liu2023ring")
-def ring_cp_memory(cp_message, sequence_split):
+def ring_cp_memory(ring_message, sequence_split):
     """Working space of context parallelism: two buffers each for keys with values and for their gradients."""
-    return xp.where(sequence_split > 1, 4 * cp_message / sequence_split, 0.0)
+    return xp.where(sequence_split > 1, 2 * at(ring_message, phase="input_gradient"), 0.0)
 
 
 @_by_method("cp_memory", "all_gather", "byte", "grattafiori2024llama3")
@@ -268,24 +282,44 @@ def ulysses_cp_memory(exchanged_activations):
 
 
 @_by_method("cp_memory", "hybrid", "byte", "fang2024usp")
-def hybrid_cp_memory(exchanged_activations, cp_message, sequence_split):
+def hybrid_cp_memory(exchanged_activations, ring_message, sequence_split):
     """Working space of context parallelism: what changes places, and the buffers of the ring."""
-    return exchanged_activations + xp.where(sequence_split > 1, 4 * cp_message / sequence_split, 0.0)
+    ring = xp.where(sequence_split > 1, 2 * at(ring_message, phase="input_gradient"), 0.0)
+    return exchanged_activations + ring
 
 
 # ---- volume ---------------------------------------------------------------------------------------------------------
 
 
 @formula(unit="byte", source="liu2023ring")
-def layer_cp_bytes(cp_message, exchanged_activations, sequence_split, head_split, layer_recomputed):
+def layer_key_bytes(
+    cp_message,
+    sequence_split,
+    ring_passes,
+    ring_partial_size,
+    activation_size,
+    returned_key_gradients,
+    layer_recomputed,
+):
+    """Keys, values and their gradients that one device hands on or gathers for one layer and microbatch.
+
+    Keys and values once per forward pass and once backward; their gradients backward, in a ring as large as its sums
+    are kept and, where they return apart, in one hand-over more.
+    """
+    others = (sequence_split - 1) / sequence_split
+    hand_overs = others + xp.where(returned_key_gradients, 1 / sequence_split, 0.0)
+    gradients = xp.where(ring_passes > 1, hand_overs * partial_share(ring_partial_size, activation_size), others)
+    return ((2 + layer_recomputed) * others + gradients) * cp_message
+
+
+@formula(unit="byte", source="liu2023ring")
+def layer_cp_bytes(layer_key_bytes, exchanged_activations, head_split, layer_recomputed):
     """Bytes that one device sends to context-parallel ranks for one layer and microbatch.
 
-    Keys and values once per forward pass and twice backward (gradients, and they themselves again), in a ring or
-    gathered; what changes places once each way.
+    Beside keys, values and their gradients what changes places, once each way.
     """
-    keys = (sequence_split - 1) / sequence_split * cp_message
     heads = (head_split - 1) / head_split * exchanged_activations
-    return (3 + layer_recomputed) * keys + (2 + layer_recomputed) * heads
+    return layer_key_bytes + (2 + layer_recomputed) * heads
 
 
 @formula(unit="byte", source="liu2023ring")
@@ -328,8 +362,8 @@ def ring_sees_everything(ring_passes, windowed_layers_fraction):
     reason="the ranks that share out heads divide neither the context-parallel ranks nor the heads of a rank",
     source="jacobs2023ulysses",
 )
-def head_split_divides(cp, head_split, heads, tp, rank_key_heads):
+def head_split_divides(cp, head_split, heads, tp, attended_key_heads):
     """Every rank attends with as many query heads, and key heads are split or replicated evenly."""
     queries = (cp % head_split == 0) & (heads % (tp * head_split) == 0)
-    few = head_split > rank_key_heads
-    return queries & (xp.where(few, head_split % rank_key_heads, rank_key_heads % head_split) == 0)
+    few = head_split > attended_key_heads
+    return queries & (xp.where(few, head_split % attended_key_heads, attended_key_heads % head_split) == 0)

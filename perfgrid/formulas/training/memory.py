@@ -337,11 +337,16 @@ def STAGE_stage_outer_activations(
     embedding_activations,
     head_activations,
     weight_copies,
+    cp_memory,
     STAGE_stage_buffers,
 ):
-    """Activations of one device of the STAGE stage outside its layers; the head keeps those of one microbatch."""
+    """Activations of one device of the STAGE stage outside its layers; the head keeps those of one microbatch.
+
+    While the loss is computed no layer attends: of the head counts what is beyond the buffers of context parallelism.
+    """
     embeddings = STAGE_stage_in_flight * STAGE_stage_embeddings * embedding_activations
-    return embeddings + weight_copies * STAGE_stage_heads * head_activations + STAGE_stage_buffers
+    head = xp.maximum(weight_copies * STAGE_stage_heads * head_activations - cp_memory, 0.0)
+    return embeddings + head + STAGE_stage_buffers
 
 
 @formula(unit="byte", source="korthikanti2022", family=STAGES)
