@@ -114,7 +114,7 @@ def test_what_any_schedule_obeys(case):
 def test_passes_without_a_partner_take_longer(pp):
     """On the longest path of DualPipeV with equal passes 5p + 1 of them follow each other."""
     stages = 2 * pp
-    times = dict.fromkeys(PASSES, [1.0] * stages)
+    times = {kind: [1.0] * stages for kind in PASSES}
     alone, paired = (
         max(event.end for event in execute("dualpipe_v", pp, 2, 4 * pp, times, alone=[wait] * stages))
         for wait in (0.5, 0.0)
