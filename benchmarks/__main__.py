@@ -21,13 +21,21 @@ import platform
 from collections.abc import Callable
 from datetime import date
 from pathlib import Path
+from types import ModuleType
 
 import jax
 
 from perfgrid.engine.stages import enable_compilation_cache
 
-from . import collectives, evaluate, search, start, streams
+from . import collectives, evaluate, search, start
 from .grids import EXPONENTS, GRIDS
+
+
+def _streams() -> ModuleType:
+    from . import streams  # the only section that needs the extra `stream`
+
+    return streams
+
 
 ONE: dict[str, Callable[..., dict]] = {  # measured in a process of its own
     "outputs": lambda grid, exponent, *more: evaluate.measure(grid, int(exponent), *more),
@@ -36,8 +44,8 @@ ONE: dict[str, Callable[..., dict]] = {  # measured in a process of its own
     "exact": lambda grid: search.exactness(search.sized(grid, 6)),
     "numpy": evaluate.numpy_ratio,
     "collectives": lambda: collectives.measure(1 << 15, 5),
-    "written": lambda suffix, exponent: streams.written(suffix, int(exponent)),
-    "resumed": lambda exponent: streams.resumed(int(exponent)),
+    "written": lambda suffix, exponent: _streams().written(suffix, int(exponent)),
+    "resumed": lambda exponent: _streams().resumed(int(exponent)),
 }
 
 
@@ -63,7 +71,7 @@ def measured(section: str, exponents: tuple[int, ...]) -> dict[str, dict]:
         return {f"dense 10^7 in {n} at once": start.together("outputs", n, "dense", min(7, largest)) for n in (1, 2)}
     if section == "streams":
         at = min(7, largest)
-        rates = {f"dense 10^{at} to {suffix}": start.alone("written", suffix, at) for suffix in streams.FORMATS}
+        rates = {f"dense 10^{at} to {suffix}": start.alone("written", suffix, at) for suffix in _streams().FORMATS}
         return rates | {f"dense 10^{at}, stopped half-way": start.alone("resumed", at)}
     return {section: start.alone(section)}
 

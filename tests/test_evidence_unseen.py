@@ -78,6 +78,10 @@ def test_the_command_evaluates_them_alone(monkeypatch, capsys, recorded):
     assert set(data["groups"]) == set(recorded["groups"])
     for name, group in data["groups"].items():
         assert group["median"] == pytest.approx(recorded["groups"][name]["median"], rel=1e-6), RENEW
+    for wrong in (("--group", "megascale"), ("--explain", "internevo-7b-tp1-zall-1024")):
+        status, out, err = run(monkeypatch, capsys, "validate", *wrong)
+        assert (status, out) == (2, "")
+        assert "give --unseen" in err
     status, out, err = run(monkeypatch, capsys, "validate", "--unseen", UNSEEN)
     assert (status, out) == (2, "")
     assert "--unseen reads records that perfgrid ships" in err

@@ -12,11 +12,11 @@ from perfgrid.catalog import load_catalog
 from perfgrid.engine.errors import PerfgridError
 from perfgrid.evidence.figure import draw
 from perfgrid.evidence.report import HEADERS, WORST, error_rows, reason_rows, worst_rows
-from perfgrid.evidence.schema import UNSEEN
-from perfgrid.evidence.validation import Validation, validate
+from perfgrid.evidence.schema import UNITS, UNSEEN, read_records
+from perfgrid.evidence.validation import Prediction, Validation, validate
 from perfgrid.formulas import INNER
 from perfgrid.report.console import err, out, print_line, show, text_table
-from perfgrid.report.text import explanation_lines
+from perfgrid.report.text import explanation_lines, number
 from perfgrid.run import check_output, save
 
 
@@ -54,6 +54,8 @@ def validate_command(
         raise PerfgridError("--unseen reads records that perfgrid ships: give it without files")
     if output is not None:
         check_output(output, overwrite)
+    if not unseen and not files:
+        _ask_for_unseen(group, derive)
     found = validate(UNSEEN if unseen else files or (), group, load_catalog(*(catalog or ())), bulk)
     for problem in found.problems:
         err.print(f"{problem.place}: {problem.sentence}", soft_wrap=True)
@@ -64,12 +66,35 @@ def validate_command(
     if as_json:
         print(json.dumps(found.as_json()))
     elif derive is not None:
-        for line in explanation_lines(found.explain(derive), INNER, depth):
+        derivation = found.explain(derive)
+        for line in _compared(next(p for p in found.predictions if p.record.id == derive)):
+            print_line(line)
+        for line in explanation_lines(derivation, INNER, depth):
             print_line(line)
     else:
         _print(found, verbose)
     if found.problems:
         raise typer.Exit(1)
+
+
+def _ask_for_unseen(group: str | None, identity: str | None) -> None:
+    """PerfgridError for a group or record that is one of those that nothing was fitted to."""
+    unseen, _ = read_records([UNSEEN]) if group or identity else ([], [])
+    if group in {record.group for record in unseen} or identity in {record.id for record in unseen}:
+        raise PerfgridError(f"{identity or group} is among the systems that nothing was fitted to: give --unseen")
+
+
+def _compared(p: Prediction) -> list[str]:
+    """What was measured, by whom, and what is said of it."""
+    unit, source = UNITS[p.record.quantity], p.record.source
+    lines = [f"measured: {p.record.quantity} = {number(p.record.value, unit)} [{source.title}, {source.where}]"]
+    if p.predicted is not None and p.ratio is not None:
+        ends = [number(end, unit) for end in p.ends or ()]
+        inside = f"; 90 of 100 within {' to '.join(ends)}" if ends else ""
+        lines.append(f"predicted: {number(p.predicted, unit)}, {p.ratio:.3g} times the measured{inside}")
+    if p.record.assumed:
+        lines.append(f"assumed: {', '.join(p.record.assumed)}")
+    return lines
 
 
 def _print(found: Validation, verbose: bool) -> None:

@@ -186,7 +186,8 @@ def flagged(**changes):
     }  # fmt: skip
     content["overrides"] = changes.pop("overrides", {})
     for key, given_value in changes.items():
-        target = content["axes"] if key in ("model", "device", "topology") else content["workload_parameters"]
+        named = key in ("model", "device", "topology", "software")
+        target = content["axes"] if named else content["workload_parameters"]
         target[key] = [given_value] if target is content["axes"] else given_value
     ds = pg.evaluate(pg.Study.make(**content))
     return {str(n): a.attrs["reason"] for n, a in ds.data_vars.items() if "reason" in a.attrs and not bool(a.all())}
@@ -213,6 +214,8 @@ def test_a_sound_point_is_not_flagged():
         ({"precision": "fp8", "device": "a100-sxm-80gb"}, "device_supports_precision", "no matrix units"),
         ({"precision": "fp8", "scaling": "nvfp4"}, "scaling_serves_format", "nvfp4 is for fp4"),
         ({"topology": "ici-ring"}, "topology_fits_device", "scale-up links"),
+        ({"software": "megatron-core"}, "software_serves", "trains models and serves none"),
+        ({"cache_slot_tokens": 1000}, "slot_holds_the_context", "more places than its slot"),
         ({"devices": 16}, "layout_fills_cluster", "is not the number of devices"),
         ({"ep": 16}, "experts_fill_stage", "does not divide"),
         ({"ep": 8}, "experts_exist", "no experts"),
@@ -275,6 +278,6 @@ def test_every_constraint_has_a_test():
               "replicas_have_work", "stages_have_layers", "device_supports_precision", "topology_fits_device",
               "first_token_in_time", "output_tokens_in_time", "kv_heads_divide", "scaling_serves_format",
               "layout_fills_cluster", "experts_fill_stage", "experts_exist", "ranks_have_experts",
-              "expert_width_divides",
+              "expert_width_divides", "slot_holds_the_context",
               "shared_width_divides", "choices_suffice"}  # fmt: skip
     assert {c.name for c in registry().constraints()} == tested

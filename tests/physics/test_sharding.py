@@ -213,6 +213,11 @@ def test_what_a_software_has():
     assert design(**BASE, software="torchtitan", zero=3.0)["shards_are_gathered"]
 
 
+def test_serving_software_trains_nothing():
+    assert design(**BASE, software="nemo")["software_trains"]
+    assert not design(**BASE, software="vllm-2024-rocm")["software_trains"]
+
+
 @pytest.mark.parametrize(("ep", "legal"), [(1.0, False), (8.0, True)])
 @pytest.mark.parametrize(
     ("constraint", "software", "zero"),

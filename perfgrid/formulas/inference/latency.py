@@ -1,7 +1,7 @@
 """Latencies of a replica: one pass of the prefill and of decoding, and what a request makes of them."""
 
 from perfgrid.engine import xp
-from perfgrid.engine.registry import alternative, formula
+from perfgrid.engine.registry import alternative, constraint, formula
 
 from ..axes import at, table, total
 
@@ -52,6 +52,14 @@ def communication_time(tp_time, exposed_exchange_time, handover_time, context_ex
 def host_time(pass_sequences, step_overhead, sequence_overhead):
     """Time between two passes in which the devices wait for the host, by pass."""
     return step_overhead + sequence_overhead * pass_sequences
+
+
+@constraint(
+    kind="illegal", reason="this software trains models and serves none", source="kwon2023vllm", about="pass_time"
+)
+def software_serves(serves):
+    """The software has a loop that serves requests."""
+    return xp.logical_and(serves, True)
 
 
 @formula(unit="s", source="pope2022inference")

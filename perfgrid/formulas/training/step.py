@@ -3,7 +3,8 @@
 `BREAKDOWN` splits the step by what is waited for, `PASSES` its kernels by what they are for; each adds up exactly.
 """
 
-from perfgrid.engine.registry import formula
+from perfgrid.engine import xp
+from perfgrid.engine.registry import constraint, formula
 
 from ..kernels.roofline import RESOURCES
 
@@ -103,6 +104,14 @@ def between_steps_time(step_gap):
 def straggler_time(straggler_delay, microbatches, slowest_stage_time, bubble_time):
     """Time that all devices wait per step because the slowest of them sets the pace of the pipelines."""
     return straggler_delay * (microbatches * slowest_stage_time + bubble_time)
+
+
+@constraint(
+    kind="illegal", reason="this software serves models and trains none", source="kwon2023vllm", about="step_time"
+)
+def software_trains(serves):
+    """The software has a training step."""
+    return xp.logical_not(serves)
 
 
 @formula(unit="s", source="guo2025")
