@@ -12,6 +12,7 @@ from perfgrid.catalog import load_catalog
 from perfgrid.engine import replay, resolve
 from perfgrid.engine.plan import Plan
 from perfgrid.engine.registry import Registry
+from perfgrid.engine.resolver import resolve_checked
 from perfgrid.engine.space import Space
 from perfgrid.formulas import INNER, inference
 from perfgrid.study.tables import unit_of
@@ -114,8 +115,7 @@ def test_the_grid_equals_a_replay(seed):
     generator = np.random.default_rng(seed)
     made = drawn_study(generator)
     space = made.space
-    graph = resolve(made.registry, [*OUTPUTS, *(c.name for c in made.registry.constraints())], space.names(),
-                    labels=space.label_quantities())  # fmt: skip
+    graph = resolve_checked(made.registry, OUTPUTS, space.names(), labels=space.label_quantities())
     dtype, tolerance = [("float32", 2e-5), ("float64", 1e-11)][seed % 2]
     ds = pg.evaluate(made, dtype, 3000, [None, 0][seed // 2 % 2])
     for _ in range(12):

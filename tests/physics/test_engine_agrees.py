@@ -7,7 +7,8 @@ import pytest
 
 import perfgrid as pg
 from perfgrid.catalog import load_catalog
-from perfgrid.engine import replay, resolve
+from perfgrid.engine import replay
+from perfgrid.engine.resolver import resolve_checked
 
 CATALOG = load_catalog()
 SERVING = {"fastertransformer", "tensorrt-llm-2023", "tensorrt-llm", "vllm", "sglang", "deepseek-serving"}
@@ -87,8 +88,7 @@ def test_the_grid_equals_a_replay(seed):
     generator = np.random.default_rng(seed)
     made = drawn_study(generator)
     space = made.space
-    graph = resolve(made.registry, OUTPUTS + [c.name for c in made.registry.constraints()], space.names(),
-                    labels=space.label_quantities())  # fmt: skip
+    graph = resolve_checked(made.registry, OUTPUTS, space.names(), labels=space.label_quantities())
     dtype, tolerance = [("float32", 1e-5), ("float64", 1e-12)][seed % 2]
     small_points = [None, 0, 300][int(generator.integers(3))]
     ds = pg.evaluate(made, dtype, int(generator.choice([700, 5000, 2**21])), small_points)

@@ -9,6 +9,7 @@ import perfgrid as pg
 from perfgrid.catalog import load_catalog
 from perfgrid.engine import replay, resolve
 from perfgrid.engine.plan import Plan
+from perfgrid.engine.resolver import resolve_checked
 from perfgrid.engine.space import Space
 from perfgrid.formulas import training_registry
 from tests.units import check
@@ -60,8 +61,7 @@ def test_the_grid_equals_a_replay(content, dtype):
     sizes = {"sequence_length": 8192, "global_batch": 64}
     made = pg.Study.make(CATALOG, outputs=OUTPUTS, axes=axes, workload_parameters=sizes)
     space, generator = made.space, np.random.default_rng(3)
-    names = OUTPUTS + [c.name for c in made.registry.constraints()]
-    graph = resolve(made.registry, names, space.names(), labels=space.label_quantities())
+    graph = resolve_checked(made.registry, OUTPUTS, space.names(), labels=space.label_quantities())
     ds = pg.evaluate(made, dtype, 5000, 300)
     tolerance = {"float32": 2e-5, "float64": 1e-12}[dtype]
     for _ in range(40):
