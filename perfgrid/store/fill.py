@@ -169,10 +169,10 @@ def _complete(
     progress: Progress | None,
 ) -> None:
     """Every tile that is not durable yet, then the name. What breaks off tells how to go on."""
-    for leftover in part.rglob("*.partial"):  # of writers that were killed
-        leftover.unlink(missing_ok=True)
     try:
+        _sweep(part)  # for room, before more is written
         _evaluate(part, journal, study, plan, stored, how, progress)
+        _sweep(part)  # workers of this run may have died too
         _finish(part, target)
     except OSError as error:
         raise _told(journal, cannot_write(target, error)) from error
@@ -204,6 +204,12 @@ def _evaluate(
         journal.add(entry)
         if progress is not None:
             progress("evaluate", len(journal.entries) - (TABLES in journal.entries), count)
+
+
+def _sweep(part: Path) -> None:
+    """Remove what writers that were killed had not given its name."""
+    for leftover in part.rglob("*.partial"):
+        leftover.unlink(missing_ok=True)
 
 
 def _finish(part: Path, target: Path) -> None:

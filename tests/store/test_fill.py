@@ -52,6 +52,17 @@ def test_a_store_holds_what_evaluating_gives(whole):
     assert violations(result).partly > 0
 
 
+def test_what_killed_writers_leave_is_no_part_of_the_store(whole, tmp_path):
+    """A writer dies between the first byte of a file and its name, in a run that others finish."""
+    path = tmp_path / "s.zarr"
+
+    def die_while_writing(what, *_):
+        if what == "evaluate":
+            (part_of(path) / "die_cost" / "c.4f1e.partial").write_bytes(b"half")
+
+    assert_same_stores(whole, fill(path, progress=die_while_writing))
+
+
 def test_a_store_of_a_training_study_with_inner_axes_and_choices(tmp_path):
     """Zipped axes, columns told apart coarsely, quantities with inner axes, all small but the largest."""
     made = small.study(outputs=[*small.CONTENT["outputs"], "layer_streams", "hbm_capacity"])
