@@ -22,6 +22,7 @@ Kind = Literal[
 KINDS: tuple[Kind, ...] = get_args(Kind)
 BLOCKS = ("moe", "mla")  # groups of model quantities that a file states as a table of their own
 AXIS_LABELS = {  # of the inner axes along which given quantities are vectors
+    "vendor": ("nvidia", "amd", "google", "intel"),
     "link_family": ("nvlink", "infinity_fabric", "ici", "pcie", "ethernet"),
     "tier": ("scale_up", "scale_out"),
     "side": ("first", "second", "third", "fourth"),

@@ -8,6 +8,7 @@ from .network.tables import ALGORITHMS, MEMBERS
 
 INNER = InnerAxes(
     {
+        "vendor": ("nvidia", "amd", "google", "intel"),  # of devices
         # batches at which serving is tabulated, from one sequence to as many as fit
         "load": tuple(f"node_{i}" for i in range(1, 17)),
         # where decoding is evaluated: four nodes before a sliding window is full and four after

@@ -185,11 +185,12 @@ def flagged(**changes):
                                 "batch": 8},
     }  # fmt: skip
     content["overrides"] = changes.pop("overrides", {})
+    catalog = pg.load_catalog().with_values(changes.pop("settings", {}))
     for key, given_value in changes.items():
         named = key in ("model", "device", "topology", "software")
         target = content["axes"] if named else content["workload_parameters"]
         target[key] = [given_value] if target is content["axes"] else given_value
-    ds = pg.evaluate(pg.Study.make(**content))
+    ds = pg.evaluate(pg.Study.make(catalog, **content))
     return {str(n): a.attrs["reason"] for n, a in ds.data_vars.items() if "reason" in a.attrs and not bool(a.all())}
 
 
@@ -199,6 +200,7 @@ def test_a_sound_point_is_not_flagged():
     assert flagged(batch_rule="concurrency") == {}
     assert flagged(batch_rule="rate", request_rate=1.0) == {}
     assert flagged(batch_rule="run", requests=1000) == {}
+    assert flagged(device="mi300x") == {}
 
 
 @pytest.mark.parametrize(
@@ -215,6 +217,8 @@ def test_a_sound_point_is_not_flagged():
         ({"precision": "fp8", "scaling": "nvfp4"}, "scaling_serves_format", "nvfp4 is for fp4"),
         ({"topology": "ici-ring"}, "topology_fits_device", "scale-up links"),
         ({"software": "megatron-core"}, "software_serves", "trains models and serves none"),
+        ({"software": "tensorrt-llm", "device": "mi300x"}, "software_runs_on_device", "devices of this vendor"),
+        ({"software": "optimum-habana"}, "software_runs_on_device", "devices of this vendor"),
         ({"cache_slot_tokens": 1000}, "slot_holds_the_context", "more places than its slot"),
         ({"devices": 16}, "layout_fills_cluster", "is not the number of devices"),
         ({"ep": 16}, "experts_fill_stage", "does not divide"),
@@ -235,6 +239,14 @@ def test_a_sound_point_is_not_flagged():
 def test_impossible_points_are_flagged_with_their_reason(changes, constraint, told):
     found = flagged(**changes)
     assert told in found[constraint]
+
+
+def test_a_user_says_that_a_software_was_ported():
+    stack = {"software": "tensorrt-llm", "device": "mi300x"}
+    assert set(flagged(**stack)) == {"software_runs_on_device"}
+    assert flagged(**stack, settings={"software.tensorrt-llm.supported_vendors.amd": 1}) == {}
+    assert flagged(**stack, settings={"device.mi300x.device_vendor": "unstated"}) == {}
+    assert flagged(**stack, overrides={"device_vendor": "unstated"}) == {}
 
 
 def test_beyond_saturation_nothing_looks_plausible():

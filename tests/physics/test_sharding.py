@@ -218,6 +218,20 @@ def test_serving_software_trains_nothing():
     assert not design(**BASE, software="vllm-2024-rocm")["software_trains"]
 
 
+@pytest.mark.parametrize(
+    ("software", "device", "legal"),
+    [("nemo", "h100-sxm-80gb", True), ("nemo", "mi300x", False), ("megatron-lm", "mi300x", True),
+     ("megatron-lm", "gaudi2", True), ("megatron-lm", "tpu-v5p", False), ("maxtext", "tpu-v5p", True),
+     ("maxtext-gpu", "tpu-v5p", False), ("torchtitan", "mi355x", True), ("torchtitan", "gaudi3", False)],
+)  # fmt: skip
+def test_software_runs_on_devices_of_the_vendors_that_it_supports(software, device, legal):
+    assert design(**BASE | {"software": software, "device": device})["software_runs_on_device"] == legal
+
+
+def test_of_a_device_without_a_vendor_nobody_says_what_runs_on_it():
+    assert design(**BASE | {"software": "nemo", "device": "tpu-v5p", "device_vendor": 0.0})["software_runs_on_device"]
+
+
 @pytest.mark.parametrize(("ep", "legal"), [(1.0, False), (8.0, True)])
 @pytest.mark.parametrize(
     ("constraint", "software", "zero"),

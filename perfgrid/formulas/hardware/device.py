@@ -3,6 +3,8 @@
 from perfgrid.engine import xp
 from perfgrid.engine.registry import alternative, constraint, formula
 
+from ..axes import INNER, largest, table
+
 FORMATS = {"FORMAT": ("fp32", "tf32", "fp16", "bf16", "fp8", "fp4")}  # of the operands of matrix products
 UNQUANTISED = {"FORMAT": ("fp32", "tf32", "fp16", "bf16")}
 QUANTISED = {"FORMAT": ("fp8", "fp4")}  # operands are scaled: the label ``scaling`` says how
@@ -20,6 +22,14 @@ def FORMAT_peak_matrix_rate(peak_FORMAT_rate):
 def device_supports_precision(peak_matrix_rate):
     """The device computes matrix products in the format of the study."""
     return peak_matrix_rate > 0
+
+
+@formula(unit="1", source="vllm2026platforms")
+def vendor_support(device_vendor, supported_vendors):
+    """1 where the software runs on devices of this vendor, and on any whose vendor is not stated."""
+    numbers = {vendor: float(number) for number, vendor in enumerate(INNER.labels["vendor"], 1)}  # 0: unstated
+    own = xp.where(table("vendor", **numbers) == device_vendor, supported_vendors, 0.0)
+    return xp.where(device_vendor > 0, largest(own, "vendor"), 1.0)
 
 
 @formula(unit="FLOP/s", source="stas2025ml")

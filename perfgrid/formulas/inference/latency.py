@@ -62,6 +62,17 @@ def software_serves(serves):
     return xp.logical_and(serves, True)
 
 
+@constraint(
+    kind="illegal",
+    reason="this software does not run on devices of this vendor",
+    source="vllm2026platforms",
+    about="pass_time",
+)
+def software_runs_on_device(vendor_support):
+    """The software runs on the device, as it is or ported."""
+    return vendor_support > 0
+
+
 @formula(unit="s", source="pope2022inference")
 def pass_time(busy_time, communication_time, host_time):
     """Time of one pass through all stages, by pass: kernels, other ranks, and the host's work between passes."""

@@ -114,6 +114,17 @@ def software_trains(serves):
     return xp.logical_not(serves)
 
 
+@constraint(
+    kind="illegal",
+    reason="this software does not run on devices of this vendor",
+    source="vllm2026platforms",
+    about="step_time",
+)
+def software_runs_on_device(vendor_support):
+    """The software runs on the device, as it is or ported."""
+    return vendor_support > 0
+
+
 @formula(unit="s", source="guo2025")
 def step_time(
     microbatches,
