@@ -66,6 +66,41 @@ def test_list_of_devices_shows_rate_memory_and_bandwidth(catalog):
         assert figure in row
 
 
+def test_list_of_software_tells_what_trains_what_serves_and_on_whose_devices(catalog):
+    _, out, _ = catalog("list", "software")
+    lines = out.splitlines()
+    assert lines[0].split() == ["software", "workload", "supported_vendors", "launch_overhead", "title"]
+    rows = {line.split()[0]: line for line in lines}
+    assert "training" in rows["megatron-lm"]
+    assert "nvidia, amd, intel" in rows["megatron-lm"]
+    assert "inference" in rows["tensorrt-llm"]
+    assert "amd" not in rows["tensorrt-llm"]
+    listed = {row["name"]: row for row in json.loads(catalog("list", "software", "--json")[1])["software"]}
+    assert listed["vllm-2024-rocm"]["workload"] == "inference"
+    assert listed["vllm-2024-rocm"]["supported_vendors"] == {"nvidia": 0, "amd": 1, "google": 0, "intel": 0}
+
+
+def test_show_names_the_vendors_of_a_set_and_keeps_numbers(catalog):
+    lines = {line.split()[0]: line for line in catalog("show", "sglang")[1].splitlines() if line}
+    assert "nvidia, amd, google " in lines["supported_vendors"]
+    lines = {line.split()[0]: line for line in catalog("show", "rail-optimized")[1].splitlines() if line}
+    assert "scale_up 1, scale_out 1" in lines["tier_oversubscription"]
+
+
+def test_list_of_devices_names_their_vendors(catalog):
+    rows = {line.split()[0]: line.split()[1] for line in catalog("list", "device")[1].splitlines()}
+    assert rows["device"] == "device_vendor"
+    assert (rows["mi300x"], rows["tpu-v7"], rows["gaudi3"], rows["gb300"]) == ("amd", "google", "intel", "nvidia")
+
+
+def test_a_user_says_that_a_software_runs_elsewhere():
+    ported = CATALOG.with_values({"software.tensorrt-llm.supported_vendors.amd": 1})
+    found = ported.tables["software"]["tensorrt-llm"].values["supported_vendors"]
+    assert found == {"nvidia": 1, "amd": 1, "google": 0, "intel": 0}
+    own = CATALOG.with_values({"device.mi300x.device_vendor": "unstated"})
+    assert own.tables["device"]["mi300x"].values["device_vendor"] == 0
+
+
 def test_list_as_json_with_an_own_file(catalog, tmp_path):
     path = tmp_path / "mine.toml"
     path.write_text(CHIP)

@@ -25,10 +25,10 @@ catalog_app = typer.Typer(help="List, show, check and import what the catalog ho
 Files = Annotated[list[Path] | None, typer.Option("--catalog", help="Your own catalog file or folder, joined in.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")]
 
-KEY_FIGURES = {  # beside the counted parameters of models
-    "device": ("peak_bf16_rate", "hbm_capacity", "hbm_bandwidth"),
+KEY_FIGURES = {  # beside the counted parameters of models and the workload of software
+    "device": ("device_vendor", "peak_bf16_rate", "hbm_capacity", "hbm_bandwidth"),
     "topology": ("library", "tier_kind"),
-    "software": ("launch_overhead",),
+    "software": ("supported_vendors", "launch_overhead"),
     "node": ("wafer_price", "defect_density", "logic_density", "operation_energy"),
     "package": ("interposer_area_limit", "attach_yield"),
     "memory": ("memory_bandwidth", "memory_capacity", "memory_byte_energy", "memory_price"),
@@ -63,7 +63,7 @@ def list_command(
         headers = [kind, *figures, "title"]
         lines = []
         for row in listed:
-            shown = [_text(row[q], _unit(catalog, q)) for q in figures]
+            shown = [_shown(catalog, q, row[q]) for q in figures]
             lines.append([row["name"], *shown, row["title"]])
         show(text_table(headers, lines, right=figures))
         out.print(f"{len(listed)} {kind} entries")
@@ -92,9 +92,8 @@ def show_command(
     for row in rows:
         low, high = (_text(row[side], row["unit"]) if row[side] is not None else "" for side in ("low", "high"))
         about = (str(row["year"] or ""), row["confidence"] or "", row["note"] or "")
-        lines.append(
-            [row["quantity"], _text(row["value"], row["unit"]), low, high, *about[:2], row["source"], about[2]]
-        )
+        shown = _shown(catalog, row["quantity"], row["value"])
+        lines.append([row["quantity"], shown, low, high, *about[:2], row["source"], about[2]])
     headers = ["quantity", "value", "low", "high", "year", "confidence", "source", "note"]
     show(text_table(headers, lines), whole=True)
     for key in dict.fromkeys(row["source"] for row in rows):
@@ -187,6 +186,8 @@ def _row(catalog: Catalog, entry: Entry) -> dict[str, Any]:
     if entry.kind == "model":
         counts = counted_parameters(entry.values)
         figures = {q: counts[q] for q in ("total_parameters", "parameters_per_token")}
+    if entry.kind == "software":
+        figures = {"workload": "inference" if entry.values["serves"] else "training", **figures}
     return {"name": entry.name, **figures, "title": entry.title}
 
 
@@ -234,8 +235,12 @@ def _name_of(config: Mapping[str, Any], path: Path) -> str:
     return name
 
 
-def _unit(catalog: Catalog, quantity: str) -> str:
-    return catalog.variables[quantity].unit if quantity in catalog.variables else "1"
+def _shown(catalog: Catalog, quantity: str, value: Any) -> str:
+    """A value in words: of a vector that says which labels belong to it, those."""
+    variable = catalog.variables.get(quantity)
+    if variable is not None and variable.axis and variable.kind == "integer" and variable.maximum == 1:
+        return ", ".join(label for label, belongs in value.items() if belongs)
+    return _text(value, variable.unit if variable else "1")
 
 
 def _text(value: Any, unit: str) -> str:
