@@ -12,7 +12,7 @@ import xarray as xr
 from tests.test_bad_input import run, write
 
 ROOT = Path(__file__).parents[1]
-MANY = [1 + i / 16 for i in range(16)]  # more points than are printed one by one
+MANY = [1 + i / 32 for i in range(32)]  # more points than are printed one by one
 
 
 def test_run_prints_best_designs_reasons_and_saves(monkeypatch, capsys, tmp_path):
@@ -38,6 +38,20 @@ def test_every_design_is_shown_though_an_output_does_not_vary(monkeypatch, capsy
     assert status == 0, err
     rows = [line.split()[:2] for line in out.splitlines()[2:] if line.startswith(("negative_binomial", "harvested"))]
     assert len(rows) == len({tuple(row) for row in rows}) == 16
+
+
+@pytest.mark.parametrize(("factors", "rows"), [(12, 72), (32, 0)])
+def test_a_small_study_prints_every_design_whether_it_is_kept_or_not(monkeypatch, capsys, tmp_path, factors, rows):
+    path = write(tmp_path, axes=f"hbm_bandwidth = {{ scale = {MANY[:factors]} }}")
+    printed = {}
+    for extra in ((), ("-o", tmp_path / "kept.nc")):
+        status, out, err = run(monkeypatch, capsys, "run", path, *extra)
+        assert status == 0, err
+        lines = out.splitlines()
+        printed[extra] = [line for line in lines if "every design" in line or re.search(r"tp\d+\.pp\d", line)]
+        assert len(printed[extra]) == (rows + 1 if rows else 0)
+    assert lines[-1].startswith(f"saved {tmp_path / 'kept.nc'} (")
+    assert len({tuple(found) for found in printed.values()}) == 1
 
 
 def test_run_as_json(monkeypatch, capsys, tmp_path):

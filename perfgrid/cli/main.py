@@ -76,7 +76,7 @@ Settings = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")]
 
 
-FEW_POINTS = 64  # that are printed one by one where no best ones are asked for
+FEW_POINTS = 100  # that are printed one by one where no best ones are asked for
 
 
 @app.command()
