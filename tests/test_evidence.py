@@ -299,6 +299,17 @@ def test_the_command_for_one_group_and_one_record(monkeypatch, capsys):
     assert "no record belongs to group 'sc2'; did you mean 'sc21'" in err
 
 
+def test_a_derivation_of_a_prediction_is_as_deep_as_any_other_unless_told(monkeypatch, capsys):
+    one = ("validate", "--group", "korthikanti", "--explain", "korth-t5-22b-full")
+    _, plain, _ = run(monkeypatch, capsys, *one)
+    _, three, _ = run(monkeypatch, capsys, *one, "--depth", "3")
+    _, deep, _ = run(monkeypatch, capsys, *one, "--depth", "99")
+    assert plain == three
+    assert len(plain.splitlines()) < len(deep.splitlines()) / 4
+    assert plain.splitlines()[-1].endswith("lines lie deeper: --depth 4 shows the next level, --depth 99 all")
+    assert "lie deeper" not in deep
+
+
 def test_files_without_a_sound_record(monkeypatch, capsys, tmp_path):
     for text, told in (("{\n[1]", "mine.jsonl:1: not valid JSON"), ("\n", "mine.jsonl: nothing is there")):
         (tmp_path / "mine.jsonl").write_text(text)

@@ -38,8 +38,9 @@ from perfgrid.formulas import INNER, WORKLOADS
 from perfgrid.kernels import kernels
 from perfgrid.report.best_table import print_winners, winner_rows
 from perfgrid.report.console import err, out, print_line, show, text_table
+from perfgrid.report.derivation import DEPTH, print_derivation
 from perfgrid.report.progress import Reporter
-from perfgrid.report.text import explanation_lines, labels_of, number, point_lines
+from perfgrid.report.text import labels_of, number, point_lines
 from perfgrid.report.winners import WORDS
 from perfgrid.results import open_result
 from perfgrid.run import check_output, evaluate, explain, formulas_changed, save
@@ -204,7 +205,7 @@ def explain_command(
     quantity: Annotated[str, typer.Argument(help="The quantity to derive.")],
     at: Annotated[list[str] | None, typer.Option("--at", help="axis=label[,axis=label...]")] = None,
     settings: Settings = None,
-    depth: Annotated[int, typer.Option(help="Levels of the tree to print.")] = 3,
+    depth: Annotated[int, typer.Option(help="Levels of the tree to print.")] = DEPTH,
 ) -> None:
     """Derive one number: every formula, value, unit and source below it, or why its point is infeasible."""
     labels = labels_of(at, "--at")
@@ -217,11 +218,7 @@ def explain_command(
         raise PerfgridError(f"{what}: {error}" if isinstance(subject, xr.Dataset) else str(error)) from None
     if isinstance(subject, xr.Dataset) and formulas_changed(subject):
         err.print(f"note: {what} was made with other formulas than those installed; the derivation uses the latter")
-    number_of_line = 0
-    for number_of_line, line in enumerate(explanation_lines(found, INNER, depth)):
-        print_line(line, whole=number_of_line <= len(found.violated))
-    if below := len(list(explanation_lines(found, INNER))) - number_of_line - 1:
-        out.print(f"{below:,} lines lie deeper: --depth {depth + 1} shows the next level, --depth 99 all")
+    print_derivation(found, INNER, depth)
 
 
 @app.command("kernels")

@@ -16,7 +16,8 @@ from perfgrid.evidence.schema import UNITS, UNSEEN, read_records
 from perfgrid.evidence.validation import Prediction, Validation, validate
 from perfgrid.formulas import INNER
 from perfgrid.report.console import err, out, print_line, show, text_table
-from perfgrid.report.text import explanation_lines, number
+from perfgrid.report.derivation import DEPTH, print_derivation
+from perfgrid.report.text import number
 from perfgrid.run import check_output, save
 
 
@@ -34,7 +35,7 @@ def validate_command(
     ] = False,
     verbose: Annotated[bool, typer.Option("--verbose", help="List every record that is not predicted.")] = False,
     derive: Annotated[str | None, typer.Option("--explain", help="Derive the prediction of one record.")] = None,
-    depth: Annotated[int | None, typer.Option(help="Levels of the derivation to print.")] = None,
+    depth: Annotated[int | None, typer.Option(help=f"Levels of the derivation to print; {DEPTH} unless told.")] = None,
     figure: Annotated[Path | None, typer.Option(help="Picture of predicted versus measured (.png, .pdf).")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")] = False,
 ) -> None:
@@ -69,8 +70,7 @@ def validate_command(
         derivation = found.explain(derive)
         for line in _compared(next(p for p in found.predictions if p.record.id == derive)):
             print_line(line)
-        for line in explanation_lines(derivation, INNER, depth):
-            print_line(line)
+        print_derivation(derivation, INNER, DEPTH if depth is None else depth)
     else:
         _print(found, verbose)
     if found.problems:
