@@ -133,7 +133,7 @@ def test_measurements_lie_in_the_intervals_as_often_as_they_say(found):
     assert all(share >= 0.75 for source, (_, share) in alone.items() if source != "mbridge_B200"), alone  # its experts
     (total,) = [g for g in found.totals() if g.name == "all training"]
     assert total.covered == np.mean([p.covered for p in steps])
-    assert total.fitted_constants == sum(len(c["constants"]) for c in fitted.values()) == 18
+    assert total.calibrated_constants == sum(len(c["constants"]) for c in fitted.values()) == 18
     assert all(p.ends is None for p in found.predictions if p.record.quantity != "step_time")
 
 

@@ -1,6 +1,7 @@
 """Systems that nothing was fitted to: apart from the other records, and no worse than published."""
 
 import json
+import re
 
 import pytest
 
@@ -78,6 +79,13 @@ def test_the_command_evaluates_them_alone(monkeypatch, capsys, recorded):
     assert set(data["groups"]) == set(recorded["groups"])
     for name, group in data["groups"].items():
         assert group["median"] == pytest.approx(recorded["groups"][name]["median"], rel=1e-6), RENEW
+    assert not {"fitted_constants", "bound_by"} & set(re.findall(r'"(\w+)":', out))  # nothing was fitted to these rows
+    grok, served = data["groups"]["dgxc_grok1"], data["groups"]["trtllm12"]
+    assert grok["calibrated_constants"] == 3  # those of nemo, from other records
+    assert grok["baseline"]["constants_fitted_to_these_rows"] == 2  # a rate for each of two precisions
+    assert "calibrated_constants" not in served
+    worst = data["worst"][0]
+    assert (worst["largest_part"], round(worst["largest_part_share"], 2)) == ("hbm_time", 0.79)
     for wrong in (("--group", "megascale"), ("--explain", "internevo-7b-tp1-zall-1024")):
         status, out, err = run(monkeypatch, capsys, "validate", *wrong)
         assert (status, out) == (2, "")

@@ -29,7 +29,7 @@ HEADERS = (
     "Calculon",
     "llm-analysis",
 )
-WORST = ("record", "predicted", "measured", "ratio", "bound by")
+WORST = ("record", "predicted", "measured", "ratio", "largest part")
 UNSEEN = (*HEADERS[:-2], "inside")
 
 
@@ -60,10 +60,10 @@ def worst_rows(worst: Iterable[Mapping[str, Any]]) -> list[list[str]]:
     rows = []
     for w in worst:
         unit = UNITS[w["quantity"]]
-        what, _, share = w["bound_by"].rpartition(" ")
-        bound = f"{WORDS.get(what, what.replace('_', ' '))} {share}".strip()
+        part, share = w["largest_part"], w["largest_part_share"]
+        largest = f"{WORDS.get(part, part.replace('_', ' '))} {share:.0%}" if part else ""
         ratio = w["predicted"] / w["measured"]
-        rows.append([w["id"], number(w["predicted"], unit), number(w["measured"], unit), f"{ratio:.3f}", bound])
+        rows.append([w["id"], number(w["predicted"], unit), number(w["measured"], unit), f"{ratio:.3f}", largest])
     return rows
 
 

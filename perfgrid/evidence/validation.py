@@ -45,7 +45,8 @@ class Prediction:
     baseline: float | None = None  # work times one constant per device and precision
     work: float = 0.0  # what the baseline multiplies by its constant
     done: float = 1.0  # what one device achieves in the predicted time: tokens, FLOPs
-    bound_by: str = ""  # the largest part of the time, and its share
+    largest_part: str = ""  # of the predicted time or memory
+    largest_part_share: float | None = None
     fits: bool | None = None  # whether the formulas say that the design fits the device memory
     label: str = ""  # its row in the study
     fitted: tuple[str, ...] = ()  # constants behind it that were fitted to step times
@@ -70,9 +71,8 @@ class Prediction:
     def stated(self) -> dict[str, Any]:
         """The comparison as plain data."""
         names = {"id": self.record.id, "quantity": self.record.quantity, "measured": self.record.value}
-        return {
-            **names, "predicted": self.predicted, "ends": self.ends, "bound_by": self.bound_by, "fits": self.fits,
-        }  # fmt: skip
+        largest = {"largest_part": self.largest_part, "largest_part_share": self.largest_part_share}
+        return {**names, "predicted": self.predicted, "ends": self.ends, **largest, "fits": self.fits}
 
 
 @dataclass(frozen=True)
@@ -88,16 +88,17 @@ class Group:
     over_memory: int  # rows that ran, but do not fit the device memory by the formulas
     covered: float | None = None  # share of the measurements within the stated intervals
     reach: float | None = None  # median of ln(upper end / prediction)
-    fitted_constants: int = 0  # behind these predictions, shared with other groups of the same software
+    calibrated_constants: int = 0  # behind these step times, shared with other groups of the same software
 
     def stated(self) -> dict[str, Any]:
         """The errors as plain data."""
         own, baseline = asdict(self.error), asdict(self.baseline)
         del own["rows"], baseline["rows"]
         counts = {"kind": self.kind, "n": self.records, "predicted": self.error.rows}
-        counts["fitted_constants"] = self.fitted_constants
+        if self.kind == "training":
+            counts["calibrated_constants"] = self.calibrated_constants
         counts |= {"over_memory": self.over_memory, "covered": self.covered, "reach": self.reach}
-        return {**counts, **own, "baseline": {**baseline, "fitted_constants": self.baseline_constants}}
+        return {**counts, **own, "baseline": {**baseline, "constants_fitted_to_these_rows": self.baseline_constants}}
 
 
 @dataclass
@@ -186,7 +187,7 @@ class Validation:
         return {**self.summary(), "records": records, "problems": [asdict(p) for p in self.problems]}
 
     def dataset(self) -> xr.Dataset:
-        """Every record on one axis: measured, predicted (NaN where it is not), baseline, reason, what bounds it."""
+        """Every record on one axis: measured, predicted (NaN where it is not), baseline, reason, its largest part."""
         rows = self.predictions
 
         def text(values: Iterable[str]) -> tuple[str, np.ndarray]:
@@ -202,7 +203,8 @@ class Validation:
                 "predicted": numbers((p.predicted for p in rows), "Predicted value in SI"),
                 "baseline": numbers((p.baseline for p in rows), "Prediction of one constant per device and precision"),
                 "reason": text("; ".join(p.reasons) for p in rows),
-                "bound_by": text(p.bound_by for p in rows),
+                "largest_part": text(p.largest_part for p in rows),
+                "largest_part_share": numbers((p.largest_part_share for p in rows), "Share of the largest part"),
             },
             {
                 "record": text(p.record.id for p in rows),
@@ -374,13 +376,13 @@ def _prediction(row: Row, at: dict[str, Any], violated: dict[str, str]) -> Predi
     elif record.quantity in ("peak_memory", "allocator_memory"):
         parts = {name: float(at[name]) for name in ("state_memory", "activation_memory")}
     largest = max(parts, key=lambda name: parts[name], default="")
-    bound = f"{largest} {parts[largest] / sum(parts.values()):.0%}" if largest else ""
     return Prediction(
         record,
         predicted=float(np.sum(at[row.quantity])),
         work=work_of(row, at),
         done=done_by_a_device(row, at),
-        bound_by=bound,
+        largest_part=largest,
+        largest_part_share=parts[largest] / sum(parts.values()) if largest else None,
         fits=bool(at["fits_memory"]) if record.kind != "kernel" else None,
         label=row.label,
     )
