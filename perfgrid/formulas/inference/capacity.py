@@ -142,7 +142,7 @@ def kv_cache_memory(running_batch, dp, sequence_cache_memory):
 
 @formula(unit="byte", source="kwon2023vllm")
 def memory_per_device(weight_memory, kv_cache_memory, workspace_memory, reserved_memory):
-    """Memory of one device of the fullest stage."""
+    """Memory of a device of the fullest stage: weight_memory + kv_cache_memory + workspace_memory + reserved_memory."""
     return weight_memory + kv_cache_memory + workspace_memory + reserved_memory
 
 

@@ -305,7 +305,10 @@ def steady_working_memory(tp_message, sequence_parallel, tp, cp_memory, gatherin
 
 @formula(unit="byte", source="korthikanti2022")
 def working_memory(recomputed_activations, layers_in_transit, layer_activations, steady_working_memory):
-    """Space in use for moments: a recomputed layer, layers on their way to the host or back, and what is gathered."""
+    """Space in use for moments, beside state_memory and activation_memory and in neither.
+
+    A recomputed layer, layers on their way to the host or back, and what is gathered.
+    """
     return recomputed_activations + layers_in_transit * layer_activations + steady_working_memory
 
 
@@ -365,7 +368,7 @@ def STAGE_stage_activation_memory(
 
 @formula(unit="byte", source="korthikanti2022", family=STAGES)
 def STAGE_stage_memory(STAGE_stage_state_memory, STAGE_stage_activation_memory):
-    """Memory of one device of the STAGE stage without working space."""
+    """State and activations of one device of the STAGE stage: its memory without working and reserved space."""
     return STAGE_stage_state_memory + STAGE_stage_activation_memory
 
 
@@ -378,7 +381,7 @@ def KIND_memory(
     middle_stage_KIND_memory,
     last_stage_KIND_memory,
 ):
-    """KIND part of the memory of one device of the fullest stage."""
+    """The KIND that a device of the fullest stage keeps, as a part of its memory beside working_memory."""
     return pick_largest(
         first_stage_memory,
         middle_stage_memory,
@@ -391,7 +394,7 @@ def KIND_memory(
 
 @formula(unit="byte", source="korthikanti2022")
 def memory_per_device(first_stage_memory, middle_stage_memory, last_stage_memory, working_memory, reserved_memory):
-    """Memory of one device of the fullest stage, with working space and what no tensor of the model uses."""
+    """Memory of a device of the fullest stage: state_memory + activation_memory + working_memory + reserved_memory."""
     fullest = xp.maximum(first_stage_memory, xp.maximum(middle_stage_memory, last_stage_memory))
     return fullest + working_memory + reserved_memory
 

@@ -1,0 +1,41 @@
+"""The parts of a device's memory as a user sees them: told apart, and adding up to the whole."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from perfgrid.engine.registry import Registry
+from perfgrid.formulas import INNER, WORKLOADS
+from tests.test_bad_input import run
+
+PAGE = Path(__file__).parents[1] / "docs" / "memory.md"
+
+
+def test_the_parts_of_the_memory_page_add_up_to_the_whole(monkeypatch, capsys, tmp_path):
+    """What a reader of docs/memory.md sees can be added up: in its table, in the study that makes it, in words."""
+    page = PAGE.read_text()
+    (tmp_path / "memory.toml").write_text(re.search(r"```toml\n(.*?)```", page, re.S)[1])
+    status, out, err = run(monkeypatch, capsys, "run", tmp_path / "memory.toml")
+    assert status == 0, err
+    written = re.search(r"```console\n\$ perfgrid run.*?\n(.*?)```", page, re.S)[1]
+    parts = ["state_memory", "activation_memory", "working_memory", "reserved_memory"]
+    for text in (written, out):
+        lines = [line for line in text.splitlines() if "GiB" in line]
+        header = next(line.split() for line in text.splitlines() if line.startswith("software"))
+        assert header[2:7] == ["memory_per_device", *parts]
+        for line in lines:
+            whole, *each = (float(number) for number in re.findall(r"([\d.]+) GiB", line)[:5])
+            assert sum(each) == pytest.approx(whole, abs=0.02)
+    assert [line.split()[:2] for line in written.splitlines()] == [
+        line.split()[:2] for line in out.splitlines()[1 : len(written.splitlines()) + 1]
+    ]
+
+
+@pytest.mark.parametrize(("workload", "parts"), [
+    ("training", ("state_memory", "activation_memory", "working_memory", "reserved_memory")),
+    ("inference", ("weight_memory", "kv_cache_memory", "workspace_memory", "reserved_memory")),
+])  # fmt: skip
+def test_the_gloss_of_the_memory_of_a_device_names_its_parts(workload, parts):
+    formulas = Registry.collect(WORKLOADS[workload], INNER).formulas
+    assert all(part in formulas["memory_per_device"].meaning for part in parts)
