@@ -23,6 +23,7 @@ LABELS = {
     "rank_order": ("tp-cp-dp-pp", "tp-cp-pp-dp"),
     "cp_method": ("ring", "all_gather", "ulysses", "hybrid"),
 }
+ONE_EXPERT = {"experts": 1.0, "experts_per_token": 1.0, "expert_ffn_size": 14336.0}  # Llama 3.1 8B as a mixture
 TABLES = ("model", "device", "topology", "software")
 STUDY: dict[str, Any] = {
     v.name: v.default_value for v in load_catalog().variables.values() if v.optional and v.of not in TABLES

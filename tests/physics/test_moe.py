@@ -1,114 +1,22 @@
-"""Mixtures of experts against enumerations, plain loops, published figures and the dense block that they generalise."""
-
-from itertools import combinations, product
-from statistics import mean
+"""Mixtures of experts against plain loops, published figures and the dense block that they generalise."""
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, assume, given, settings
-from hypothesis import strategies as st
 
-import perfgrid as pg
 from perfgrid.formulas import INNER
-from perfgrid.formulas.parallel.expert_parallel import ALL_TO_ALL, DEDUPLICATED, TWO_PHASE, places_reached
+from perfgrid.formulas.parallel.expert_parallel import DEDUPLICATED
 
 from . import loops
-from .cases import design, entry, evaluate, point, rows
+from .cases import ONE_EXPERT, design, entry, rows
 
 RESOURCE = INNER.position("resource")
 H100 = entry("device", "h100-sxm-80gb")
-EXCHANGES = {"all_to_all": ALL_TO_ALL, "two_phase": TWO_PHASE, "deduplicated": DEDUPLICATED}
-ONE_EXPERT = {"experts": 1.0, "experts_per_token": 1.0, "expert_ffn_size": 14336.0}  # Llama 3.1 8B as a mixture
 
 
 def by_phase(time, axis=None):
     """Seconds by phase (and a kernel axis), all resources together."""
     summed = np.sum(np.asarray(time), axis=RESOURCE, keepdims=True)
     return rows(summed, "phase", axis) if axis else rows(summed, "phase")
-
-
-# ---- routing: every choice of experts, one after the other ----------------------------------------------------------
-
-
-def routings(experts, chosen, groups, chosen_groups):
-    """The experts of every token that the router may send, all equally likely."""
-    size = experts // groups
-    for some in combinations(range(groups), chosen_groups):
-        allowed = [e for e in range(experts) if e // size in some]
-        yield from combinations(allowed, chosen)
-
-
-@pytest.mark.parametrize(("groups", "chosen_groups"), [(1, 1), (2, 1), (4, 2), (8, 3)])
-@pytest.mark.parametrize("places", [1, 2, 4, 8])
-def test_places_reached_against_an_enumeration(places, groups, chosen_groups):
-    experts, chosen = 8, 2 if chosen_groups * 8 // groups > 2 else 1
-    found = mean(
-        len({e * places // experts for e in choice}) for choice in routings(experts, chosen, groups, chosen_groups)
-    )
-    assert places_reached(places, experts, chosen, groups, chosen_groups) == pytest.approx(found, rel=1e-12)
-
-
-@pytest.mark.parametrize(("ranks", "reached"), [(8, 5.294652), (16, 6.523280), (32, 7.266800), (64, 7.675750)])
-def test_ranks_reached_by_eight_of_256_experts(ranks, reached):
-    """Monte-Carlo of 8 different experts drawn from 256: 5.302, 6.526, 7.272, 7.678."""
-    assert places_reached(ranks, 256, 8) == pytest.approx(reached, abs=1e-6)
-
-
-def test_node_limited_routing_of_deepseek_v3():
-    """8 of 256 experts in at most 4 of 8 nodes of 8 ranks: fewer nodes than 4, about as many ranks as experts."""
-    assert places_reached(8, 256, 8, 8, 4) == pytest.approx(3.629011, abs=1e-6)
-    assert places_reached(64, 256, 8, 8, 4) == pytest.approx(7.359370, abs=1e-6)
-
-
-def copies(kind, source, choice, per_node, per_rank):
-    """Copies of one token that cross links inside nodes, and network ports, counted link by link."""
-    ranks = [e // per_rank for e in choice]
-    inside = outside = 0
-    if kind == "deduplicated":
-        nodes = {r // per_node for r in ranks}
-        outside = len(nodes - {source // per_node})
-        for rank in set(ranks):  # handed on by the rank with the source's place in that node
-            inside += rank % per_node != source % per_node
-        return inside, outside
-    for rank in ranks:
-        beyond = rank // per_node != source // per_node
-        outside += beyond
-        if kind == "two_phase":
-            inside += rank % per_node != source % per_node
-        else:
-            inside += not beyond and rank != source
-    return inside, outside
-
-
-@pytest.mark.parametrize("kind", EXCHANGES)
-@pytest.mark.parametrize(("groups", "chosen_groups"), [(0, 0), (4, 2)])
-def test_copies_by_tier_against_counting_links(kind, groups, chosen_groups):
-    """16 experts on 8 ranks in nodes of 4, 3 for each token; all sources and all choices."""
-    q = design(
-        "mixtral-8x7b", tp=1.0, dp=8.0, ep=8.0, global_batch=8.0, scale_up_size=4.0, experts=16.0,
-        experts_per_token=3.0, groups=float(groups), groups_per_token=float(chosen_groups),
-        token_dispatch=float(EXCHANGES[kind]),
-    )  # fmt: skip
-    every = list(routings(16, 3, groups or 1, chosen_groups or 1))
-    counted = [copies(kind, source, choice, 4, 2) for source, choice in product(range(8), every)]
-    found = rows(q["ep_copies"], "tier")
-    assert found["scale_up"] == pytest.approx(mean(c[0] for c in counted), rel=1e-12)
-    assert found["scale_out"] == pytest.approx(mean(c[1] for c in counted), rel=1e-12)
-    posted = {"all_to_all": (3, 4), "two_phase": (3, 1), "deduplicated": (3, 1)}[kind]
-    assert tuple(rows(q["ep_messages"], "tier").values()) == posted
-
-
-def test_bytes_of_a_dispatch_by_hand():
-    """DeepSeek-V3 on 8 nodes of 8: 4096 tokens, 8 bits with a scale for 128 values out, 16 bits back."""
-    q = design(
-        "deepseek-v3", "h800-sxm-80gb", tp=1.0, pp=1.0, dp=64.0, ep=64.0, global_batch=64.0, sequence_length=4096.0,
-        token_dispatch=float(DEDUPLICATED), dispatch_size=1 + 4 / 128,
-    )  # fmt: skip
-    sent, back = rows(q["ep_dispatch_tier_bytes"], "tier"), rows(q["ep_combine_tier_bytes"], "tier")
-    assert sent["scale_out"] == pytest.approx(4096 * 3.629011 * 7 / 8 * 7168 * 1.03125, rel=1e-6)
-    assert sent["scale_up"] == pytest.approx(4096 * 7.359370 * 7 / 8 * 7168 * 1.03125, rel=1e-6)
-    assert back["scale_out"] == pytest.approx(sent["scale_out"] * 2 / 1.03125)
-    assert q["expert_exchange_time"] == pytest.approx(q["ep_dispatch_time"] + q["ep_combine_time"])
 
 
 # ---- what one rank computes -----------------------------------------------------------------------------------------
@@ -252,17 +160,6 @@ def test_one_expert_of_the_full_width_is_the_dense_block(tp, precision):
     assert mixed["ep_calls"] == mixed["ep_bytes"] == 0
 
 
-def test_gathered_rows_replace_the_exchange_of_the_dense_block():
-    """With etp = tp each rank gathers and scatters what a dense block's ranks do, and no other exchange is left."""
-    base = {"tp": 4.0, "dp": 4.0, "global_batch": 16.0, "recompute": "none"}
-    dense = design("llama-3.1-8b", **base)
-    mixed = design("llama-3.1-8b", **base, etp=4.0, **ONE_EXPERT)
-    assert mixed["etp_message"] == dense["tp_message"]
-    assert mixed["expert_exchange_time"] == pytest.approx(2 * dense["tp_gather_time"])
-    assert mixed["ffn_forward_exposed_tp_time"] == 0
-    assert mixed["layer_tp_reductions"] == dense["layer_tp_reductions"] / 2
-
-
 # ---- the whole model ------------------------------------------------------------------------------------------------
 
 
@@ -340,153 +237,6 @@ def test_tensor_parallel_exchange_of_a_layer_with_experts():
     times = by_phase(q["gemm_time"], "gemm_kernel")
     mixed = 3 / 61 * times["forward", "ffn_up"] + 58 / 61 * times["forward", "shared_up"]
     assert rows(q["ffn_column_time"], "phase")["forward"] == pytest.approx(mixed)
-
-
-# ---- properties -----------------------------------------------------------------------------------------------------
-
-mixtures = st.fixed_dictionaries(
-    {
-        "model": st.sampled_from(["mixtral-8x7b", "qwen3-30b-a3b", "deepseek-v3", "gpt-oss-20b", "llama-3.1-8b"]),
-        "device": st.sampled_from(["a100-sxm-80gb", "h100-sxm-80gb", "gb200"]),
-        "software": st.sampled_from(["megatron-lm", "megatron-core"]),
-        "tp": st.sampled_from([1.0, 2.0, 3.0]),
-        "pp": st.sampled_from([1.0, 2.0, 8.0]),
-        "dp": st.sampled_from([8.0, 24.0, 64.0]),
-        "ep": st.sampled_from([1.0, 2.0, 8.0, 64.0]),
-        "etp": st.sampled_from([1.0, 2.0]),
-        "global_batch": st.just(192.0),
-        "sequence_length": st.sampled_from([64.0, 2048.0, 16384.0]),
-        "precision": st.sampled_from(["bf16", "fp8"]),
-        "recompute": st.sampled_from(["none", "selective", "full"]),
-        "sequence_parallel": st.booleans(),
-        "zero": st.sampled_from([0.0, 1.0]),
-        "token_dispatch": st.sampled_from([0.0, 1.0, 2.0]),
-        "expert_imbalance": st.sampled_from([1.0, 1.7]),
-        "capacity_factor": st.sampled_from([0.0, 1.25]),
-        "ep_overlap": st.sampled_from([0.0, 0.5]),
-        "shared_expert_overlap": st.sampled_from([0.0, 0.5]),
-    }
-)
-quick = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-
-
-@quick
-@given(mixtures)
-def test_everything_is_finite_and_adds_up(drawn):
-    q = design(**drawn)
-    for name, value in q.items():
-        array = np.abs(np.asarray(value, dtype=np.float64))
-        assert np.all((array == 0) | ((array >= 1e-30) & (array <= 1e30))), name  # false for NaN
-    assert sum(q[part] for part in pg.BREAKDOWN) == pytest.approx(q["step_time"], rel=1e-9)
-    assert 0 <= q["exposed_ep_time"] <= q["step_time"]
-
-
-@quick
-@given(mixtures, st.sampled_from(["ep_overlap", "shared_expert_overlap", "scale_up_bandwidth", "scale_out_bandwidth"]))
-def test_more_overlap_or_bandwidth_is_never_slower(drawn, name):
-    """But where NCCL, whose estimates know nothing of chunks, is misled by more bandwidth to a slower algorithm."""
-    given_ = point(**drawn)
-    assume(given_["tp"] * given_["dp"] % (given_["ep"] * given_["etp"]) == 0)
-    more = 1.0 if name.endswith("overlap") else given_[name] * 1.5
-    before, after = evaluate(given_), evaluate({**given_, name: more})
-    calls = [n for n in before if "_library_" in n and n.endswith("_time")]
-    assume(not any(np.any(after[n] > before[n] * (1 + 1e-12)) for n in calls))
-    assert after["step_time"] <= before["step_time"] * (1 + 1e-12)
-
-
-@quick
-@given(mixtures, st.sampled_from([1.01, 2.0, 30.0]))
-def test_imbalance_and_capacity_are_never_faster_and_end_at_the_whole_batch(drawn, factor):
-    before = point(**{**drawn, "capacity_factor": 0.0})
-    after = {**before, "expert_imbalance": before["expert_imbalance"] * factor}
-    old, new = evaluate(before), evaluate(after)
-    assert new["step_time"] >= old["step_time"] * (1 - 1e-12)
-    assert new["activation_memory"] >= old["activation_memory"]
-    most = max(min(before["ep"], before["experts"] / max(before["experts_per_token"], 1)), 1)
-    assert new["expert_load"] == min(before["expert_imbalance"] * factor, most)
-    padded = evaluate({**before, "capacity_factor": before["expert_imbalance"] * factor})
-    assert padded["expert_load"] >= new["expert_load"] or drawn["model"] == "llama-3.1-8b"
-
-
-@quick
-@given(mixtures)
-def test_a_copy_for_each_node_never_sends_more(drawn):
-    sent = [rows(design(**{**drawn, "token_dispatch": float(EXCHANGES[k])})["ep_copies"], "tier") for k in EXCHANGES]
-    direct, two_phase, once = sent
-    assert once["scale_out"] <= direct["scale_out"] * (1 + 1e-12)
-    assert once["scale_up"] <= two_phase["scale_up"] * (1 + 1e-12)
-    assert two_phase["scale_out"] == direct["scale_out"]
-
-
-def test_balanced_ranks_wait_for_nobody():
-    """An imbalance of 1 is the balanced case, and on one rank there is no other."""
-    base = {"tp": 1.0, "dp": 8.0, "global_batch": 64.0}
-    even, uneven = (design("mixtral-8x7b", **base, ep=8.0, expert_imbalance=x) for x in (1.0, 1.5))
-    assert even["rank_expert_rows"] == 2048 * 2
-    assert uneven["rank_expert_rows"] == 2048 * 2 * 1.5
-    alone = [design("mixtral-8x7b", **base, expert_imbalance=x)["step_time"] for x in (1.0, 1.5)]
-    assert alone[0] == alone[1]
-
-
-def test_an_exchange_hides_behind_kernels():
-    """Behind the shared expert at most its time, behind another microbatch everything if kernels take longer."""
-    base = {"tp": 1.0, "dp": 64.0, "ep": 64.0, "global_batch": 640.0, "recompute": "none", "communication_cores": 0.0}
-    exposed = design("deepseek-v3", "h100-sxm-80gb", **base)
-    beside = design("deepseek-v3", "h100-sxm-80gb", **base, shared_expert_overlap=1.0)
-    shared = sum(rows(exposed["shared_expert_time"], "phase").values())
-    saved = exposed["layer_exposed_ep_time"] - beside["layer_exposed_ep_time"]
-    assert saved == pytest.approx(58 / 61 * shared)
-    paired = design("deepseek-v3", "h100-sxm-80gb", **base, ep_overlap=1.0)
-    kernels = float(np.sum(exposed["layer_busy_time"]))
-    assert paired["layer_exposed_ep_time"] == pytest.approx(max(exposed["layer_exposed_ep_time"] - kernels, 0.0))
-    near = design("deepseek-v3", "gb200", **base, ep_overlap=1.0)
-    assert near["exposed_ep_time"] == 0 < near["expert_exchange_time"]
-
-
-def test_cores_set_aside_for_exchanges():
-    """Of 132 cores 20: kernels on them take 20/112 longer in pairs, where an exchange would take them for its time."""
-    base = {"tp": 1.0, "pp": 16.0, "dp": 128.0, "ep": 64.0, "global_batch": 15360.0, "schedule": "dualpipe"}
-    base |= {"software": "hai-llm", "recompute": "none"}
-    q, at_times = (design("deepseek-v3", "h800-sxm-80gb", **base, dedicated_cores=d) for d in (True, False))
-    busy = rows(q["layer_busy_time"], "resource")
-    on_cores = sum(time for resource, time in busy.items() if resource not in ("hbm", "launch"))
-    assert q["layer_exposed_ep_time"] == pytest.approx(20 / 112 * on_cores)
-    exchanges = 2 * 58 / 61 * q["expert_exchange_time"]
-    assert at_times["layer_exposed_ep_time"] == pytest.approx(20 / 132 * exchanges)
-    assert at_times["unpaired_ep_time"] == pytest.approx((1 - 20 / 132) * exchanges / 2)
-    alone = [
-        design("deepseek-v3", "h800-sxm-80gb", **base | {"schedule": "1f1b", "dedicated_cores": d})
-        for d in (True, False)
-    ]
-    assert alone[0]["step_time"] == alone[1]["step_time"]
-
-
-@pytest.mark.parametrize(("recompute", "passes"), [("none", 2), ("selective", 2), ("full", 3)])
-def test_exchanges_of_a_step(recompute, passes):
-    """Out and back in every pass of the 58 layers with experts, all waited for where nothing overlaps."""
-    q = design("deepseek-v3", tp=1.0, dp=64.0, ep=64.0, global_batch=256.0, recompute=recompute, mtp_layers=0.0)
-    assert q["ep_calls"] == pytest.approx(4 * 58 * passes * 2)
-    assert q["exposed_ep_time"] == pytest.approx(4 * 58 * passes * (q["ep_dispatch_time"] + q["ep_combine_time"]))
-    sent = sum(rows(q["ep_dispatch_tier_bytes"], "tier").values())
-    assert q["ep_bytes"] == pytest.approx(q["ep_calls"] * sent)
-
-
-@pytest.mark.parametrize(("recompute", "passes"), [("none", 2), ("full", 3)])
-def test_ranks_that_share_experts_send_their_rows(recompute, passes):
-    """Two of four ranks' choices are gathered by each and its parts scattered, in the 32 layers and every pass."""
-    q = design("mixtral-8x7b", tp=4.0, dp=4.0, ep=4.0, etp=4.0, global_batch=16.0, recompute=recompute)
-    received = 2048 / 4 * 2  # two choices of every token, from four ranks for a quarter of the experts
-    other_three = 3 * received * 4096 * 2
-    assert q["layer_etp_bytes"] == pytest.approx(2 * passes * other_three)
-    assert q["etp_bytes"] == pytest.approx(4 * 32 * q["layer_etp_bytes"])
-    assert design("mixtral-8x7b", tp=4.0, dp=4.0, ep=4.0, global_batch=16.0)["etp_bytes"] == 0
-
-
-def test_a_capacity_evens_out():
-    """The fullest rank has more than the mean one unless all are padded to the same capacity."""
-    base = {"tp": 1.0, "dp": 8.0, "ep": 8.0, "global_batch": 64.0, "expert_imbalance": 1.5}
-    assert design("mixtral-8x7b", **base)["uneven_load"] == 1.5
-    assert design("mixtral-8x7b", **base, capacity_factor=2.0)["uneven_load"] == 1
 
 
 # ---- what is impossible ---------------------------------------------------------------------------------------------
