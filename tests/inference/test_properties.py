@@ -1,5 +1,7 @@
 """Properties of inference over drawn designs: limits, lower bounds, monotony; and points that are flagged."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -247,6 +249,25 @@ def test_a_user_says_that_a_software_was_ported():
     assert flagged(**stack, settings={"software.tensorrt-llm.supported_vendors.amd": 1}) == {}
     assert flagged(**stack, settings={"device.mi300x.device_vendor": "unstated"}) == {}
     assert flagged(**stack, overrides={"device_vendor": "unstated"}) == {}
+
+
+def test_first_tokens_of_a_closed_loop_are_those_of_prompts_that_arrive_together():
+    """64 prompts of 100 tokens share one pass; of 6000 tokens each, one after the other fills passes of 8192 tokens.
+
+    Where prompts arrive at random (rate) each is computed as it comes. The glosses say so.
+    """
+    short = {"model": "llama-3.1-8b", "batch": 64.0, "prompt_tokens": 100.0, "output_tokens": 200.0}
+    static, loop = (evaluate("prefill_time", batch_rule=rule, **short) for rule in ("given", "concurrency"))
+    assert loop["prefill_time"] == pytest.approx(static["prefill_time"], rel=1e-12)
+    long = short | {"prompt_tokens": 6000.0, "batch_rule": "concurrency"}
+    many, full = evaluate("prefill_time", **long), evaluate("prefill_time", **long | {"prompt_tokens": 8192.0})
+    assert 0.9 * full["prefill_time"] < many["prefill_time"] < full["prefill_time"]
+    glosses = (
+        pg.load_catalog().variables["batch_rule"].meaning,
+        registry().formulas["time_to_first_token"].meaning,
+        (Path(__file__).parents[2] / "docs" / "inference.md").read_text(),
+    )
+    assert all("prompts that arrive together" in " ".join(text.split()) for text in glosses)
 
 
 def test_beyond_saturation_nothing_looks_plausible():
