@@ -15,10 +15,11 @@ PAGE = Path(__file__).parents[1] / "docs" / "memory.md"
 def test_the_parts_of_the_memory_page_add_up_to_the_whole(monkeypatch, capsys, tmp_path):
     """What a reader of docs/memory.md sees can be added up: in its table, in the study that makes it, in words."""
     page = PAGE.read_text()
-    (tmp_path / "memory.toml").write_text(re.search(r"```toml\n(.*?)```", page, re.S)[1])
+    (study,) = re.findall(r"```toml\n(.*?)```", page, re.S)
+    (written,) = re.findall(r"```console\n\$ perfgrid run.*?\n(.*?)```", page, re.S)
+    (tmp_path / "memory.toml").write_text(study)
     status, out, err = run(monkeypatch, capsys, "run", tmp_path / "memory.toml")
     assert status == 0, err
-    written = re.search(r"```console\n\$ perfgrid run.*?\n(.*?)```", page, re.S)[1]
     parts = ["state_memory", "activation_memory", "working_memory", "reserved_memory"]
     for text in (written, out):
         lines = [line for line in text.splitlines() if "GiB" in line]
