@@ -11,7 +11,7 @@ no derivative: the output is evaluated at both ends.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
@@ -35,6 +35,9 @@ from perfgrid.study.tables import NATIVE, OWN, OWN_PREFIX, STATED
 
 SCATTER = "unexplained_error"  # of software: deviation of ln(predicted / measured) beyond all assumptions
 SHARED_SCATTER = "ranking_error"  # the same between designs of one stack and machine
+SCALED_SCATTER = "scaling_error"  # the same between sizes of one design
+SIZE = frozenset(("devices", "dp", "global_batch"))  # all that differs between these
+ORDER = 10  # at most by this factor
 LEAST = 1e-3  # of a value: a range from zero has no logarithm
 Assumption = tuple[str, str, str]  # table, entry, quantity
 
@@ -51,6 +54,8 @@ class Interval:
     correlations: np.ndarray  # [assumption, assumption]
     scatter: float  # deviation of ln y beyond the assumptions
     shared_scatter: float  # the same beside another design of the same stack
+    scaled_scatter: float  # the same beside another size of the same design
+    design: Mapping[str, Any]  # every quantity that the prediction reads, and every label
 
     def largest(self, count: int = 3) -> list[tuple[str, float]]:
         """The assumptions that move the prediction most, with half of the distance of ln y between their ends."""
@@ -80,6 +85,7 @@ def intervals(what: Study | xr.Dataset, points: Sequence[tuple[int, ...]], outpu
     stepped: dict[str, np.ndarray] = {}
     for row, (name, i, side, _) in enumerate(steps, count):
         stepped.setdefault(name, np.zeros((count, 2)))[i, side] = np.log(value[row] / value[i])
+    designs = _designs(space, {*read, *space.label_quantities()})  # a label with one value is no leaf, but is compared
     found = []
     for i, entries in enumerate(entries_at):
         here = {p.quantity: slopes[k, i] for k, p in enumerate(parameters)}
@@ -93,10 +99,13 @@ def intervals(what: Study | xr.Dataset, points: Sequence[tuple[int, ...]], outpu
                 shifts[key] = tuple(np.add(shifts.get(key, (0.0, 0.0)), moves))
         names, ends = tuple(shifts), np.array(list(shifts.values())).reshape(-1, 2)
         correlations = _correlations(catalog, names)
-        scatters = [_scatter(catalog, space, entries, name, i) for name in (SCATTER, SHARED_SCATTER)]
-        below, above = (float(deviation(ends, correlations, side, scatters[0])) for side in (-1, 1))
+        scatter, shared, scaled = (
+            _scatter(catalog, space, entries, name, i) for name in (SCATTER, SHARED_SCATTER, SCALED_SCATTER)
+        )
+        below, above = (float(deviation(ends, correlations, side, scatter)) for side in (-1, 1))
         low, high = (float(value[i] * np.exp(s * CENTRAL_90 * d)) for s, d in ((-1, below), (1, above)))
-        found.append(Interval(float(value[i]), low, high, names, ends, correlations, *scatters))
+        at = float(value[i])
+        found.append(Interval(at, low, high, names, ends, correlations, scatter, shared, scaled, designs[i]))
     return found
 
 
@@ -134,12 +143,28 @@ def between(a: Interval, b: Interval, side: int) -> float:
     return float(deviation(shifts, correlations, side))
 
 
+def differing(a: Interval, b: Interval) -> frozenset[str]:
+    """The quantities behind the predictions in which two designs differ."""
+    names = a.design.keys() | b.design.keys()
+    return frozenset(n for n in names if a.design.get(n) != b.design.get(n))
+
+
+def scaled(a: Interval, b: Interval) -> bool:
+    """Whether two designs differ in nothing but their size, and in that by no more than an order of magnitude."""
+    names = differing(a, b)
+    sizes = ([x.design.get(name, 0.0) for x in (a, b)] for name in names & SIZE)
+    return names <= SIZE and all(max(pair) <= ORDER * min(pair) for pair in sizes)
+
+
 def tie_margin(a: Interval, b: Interval) -> float:
     """Relative difference of two predictions below which the model does not tell which one is less.
 
-    Beyond the margin the order is right in 95 of 100 cases.
+    Beyond the margin the order is right in 95 of 100 cases. Sizes of one design scatter less than other designs
+    (docs/accuracy.md); a further difference never makes their scatter smaller.
     """
-    scatter = np.hypot(a.shared_scatter, b.shared_scatter)
+    near = scaled(a, b)
+    own, other = (min(i.shared_scatter, i.scaled_scatter) if near else i.shared_scatter for i in (a, b))
+    scatter = np.hypot(own, other)
     deviations = (np.hypot(between(a, b, side), scatter) for side in (-1, 1))
     return float(np.exp(CENTRAL_90 * max(deviations)) - 1)
 
@@ -192,6 +217,14 @@ def _ranged(catalog: Catalog) -> dict[str, str]:
 @cache
 def _bare(name: str) -> str:
     return name.removeprefix(STATED).removeprefix(OWN_PREFIX)
+
+
+def _designs(space: Space, names: Iterable[str]) -> list[dict[str, Any]]:
+    """What every listed point has of some quantities."""
+    (axis,) = space.axes
+    values = {n: axis.columns[n] if n in axis.columns else [space.constants[n]] * len(axis) for n in names}
+    plain = {name: np.asarray(value).tolist() for name, value in values.items()}
+    return [{name: value[i] for name, value in plain.items()} for i in range(len(axis))]
 
 
 def _scatter(catalog: Catalog, space: Space, entries: Mapping[str, str], name: str, row: int) -> float:

@@ -16,6 +16,7 @@ from perfgrid.evidence.design import Designs
 from perfgrid.evidence.report import accuracy_page, aim_rows, anchors
 from perfgrid.evidence.scatter import held_out_coverage, scatters
 from perfgrid.evidence.schema import SHIPPED, UNSEEN, read_records
+from perfgrid.evidence.ties import SCALED, scales
 from perfgrid.evidence.validation import RECORDED
 from perfgrid.study.study import Study
 from tests.test_bad_input import run
@@ -108,6 +109,19 @@ def test_the_catalog_holds_the_scatter_of_every_stack(found, recorded):
             if value is not None:
                 assert value == pytest.approx(recorded["scatter"][name][quantity], rel=0.05, abs=2e-3), (name, RENEW)
                 assert 0.95 * value - 2e-3 <= stated <= 1.05 * value + 0.011, (name, quantity)
+
+
+def test_the_glossary_holds_the_scatter_of_sizes(found, recorded):
+    """What is recorded of ties follows from predictions today; the default is of it; unseen sources are held by it."""
+    today = scales(found.predictions, json.loads(CALIBRATIONS.read_text(encoding="utf-8")))
+    assert set(today) == set(recorded["pairs"])
+    for name, scale in today.items():
+        known = {q: v for q, v in recorded["pairs"][name].items() if v is not None}
+        assert {q: v for q, v in scale.items() if v is not None} == pytest.approx(known, rel=0.05, abs=5e-3), RENEW
+    stated = load_catalog().variables["scaling_error"].default_at()
+    assert stated == pytest.approx(today[SCALED]["enough"] / np.sqrt(2), rel=0.02)
+    assert today[SCALED]["left_out"] >= 0.9
+    assert recorded["unseen"]["pairs"][SCALED]["inside"] >= 0.9
 
 
 def test_a_stack_with_one_source_scatters_at_least_as_the_median_of_those_with_several(found):

@@ -186,7 +186,7 @@ def plain(deviations, scatter=0.0):
     """An interval with one assumption of each given deviation."""
     shifts = np.outer(np.asarray(deviations) * CENTRAL_90, [-1.0, 1.0])
     names = tuple(("software", "s", f"q{i}") for i in range(len(shifts)))
-    return Interval(1.0, 1.0, 1.0, names, shifts, np.eye(len(shifts)), scatter, scatter)
+    return Interval(1.0, 1.0, 1.0, names, shifts, np.eye(len(shifts)), scatter, scatter, scatter, {})
 
 
 def test_scatter_is_what_assumptions_leave():

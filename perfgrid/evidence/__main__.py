@@ -4,7 +4,7 @@ Writes perfgrid/evidence/accuracy.json, to which the tests hold later changes, a
 software stacks (``all`` for every one that the catalog calls calibrated) it fits their constants anew first and keeps
 what it finds in perfgrid/evidence/calibrations.json and prints it as a catalog file: values with ranges and
 correlations are taken over by hand, as are the scatters of every stack (`model_error`, `unexplained_error`,
-`ranking_error`), which follow from the whole.
+`ranking_error`; of all together `scaling_error`, the default of the glossary), which follow from the whole.
 """
 
 import json
@@ -21,6 +21,7 @@ from .overlay import overlay, stated
 from .report import accuracy_page
 from .scatter import held_out_coverage, scatters
 from .schema import UNSEEN, read_records
+from .ties import scales
 from .validation import RECORDED, validate
 
 PAGE = Path(__file__).parents[2] / "docs" / "accuracy.md"
@@ -41,7 +42,9 @@ def main(names: list[str]) -> None:
     found = validate()
     scatter = {name: asdict(s) for name, s in scatters(found.predictions, kept).items()}
     held_out = held_out_coverage(found.predictions, kept)
-    summary = {**found.summary(), "scatter": scatter, "held_out": held_out, "unseen": validate(UNSEEN).summary()}
+    summary = {**found.summary(), "scatter": scatter, "held_out": held_out, "pairs": scales(found.predictions, kept)}
+    unseen = validate(UNSEEN)
+    summary["unseen"] = {**unseen.summary(), "pairs": scales(unseen.predictions, kept)}
     RECORDED.write_text(json.dumps(summary, indent=1) + "\n", encoding="utf-8")
     PAGE.write_text(accuracy_page(summary, read_records()[0], read_records([UNSEEN])[0], kept), encoding="utf-8")
     print(f"wrote {RECORDED} and {PAGE}")

@@ -12,8 +12,9 @@ of those with several, between two of its records too if there are fewer than FE
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -35,6 +36,36 @@ class Scatter:
     model_error: float  # all of it
     unexplained_error: float  # beyond the assumptions
     ranking_error: float | None  # the same between two records of one source; None where no source has two
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two measured steps of one source."""
+
+    a: Prediction
+    b: Prediction
+    distance: float  # between their ln(predicted / measured)
+
+    @property
+    def intervals(self) -> tuple[Interval, Interval]:
+        """Those of both predictions."""
+        assert self.a.interval is not None
+        assert self.b.interval is not None
+        return self.a.interval, self.b.interval
+
+    @cached_property
+    def left(self) -> float:
+        """The deviation of that distance beyond the assumptions that the two do not share."""
+        explained = between(*self.intervals, 1 if self.distance < 0 else -1)
+        return float(np.sqrt(max((self.distance / CENTRAL_90) ** 2 - explained**2, 0.0)))
+
+
+def pairs(rows: Sequence[Prediction], logs: np.ndarray) -> Iterator[Pair]:
+    """All pairs of predicted steps of one source; ``logs`` are ln(predicted / measured) of the rows."""
+    for i, a in enumerate(rows):
+        for k in range(i):
+            if a.record.group == rows[k].record.group:
+                yield Pair(a, rows[k], float(logs[i] - logs[k]))
 
 
 def scatters(predictions: Sequence[Prediction], calibrations: Mapping[str, Mapping[str, Any]]) -> dict[str, Scatter]:
@@ -113,14 +144,10 @@ def _by_source(values: np.ndarray, rows: Sequence[Prediction]) -> list[np.ndarra
 
 def _of(rows: Sequence[Prediction], logs: np.ndarray) -> Scatter:
     intervals = [p.interval for p in rows if p.interval is not None]
-    pairs: dict[str, list[float]] = defaultdict(list)
-    for i, a in enumerate(rows):
-        for k in range(i):
-            if a.record.group == rows[k].record.group:
-                distance = logs[i] - logs[k]
-                explained = between(intervals[i], intervals[k], 1 if distance < 0 else -1)
-                pairs[a.record.group].append(np.sqrt(max((distance / CENTRAL_90) ** 2 - explained**2, 0.0) / 2))
-    ranking = sufficient([np.array(of) for of in pairs.values()]) if pairs else None
+    apart: dict[str, list[float]] = defaultdict(list)
+    for pair in pairs(rows, logs):
+        apart[pair.a.record.group].append(pair.left / np.sqrt(2))
+    ranking = sufficient([np.array(of) for of in apart.values()]) if apart else None
     all_of_it, unexplained = (sufficient(_by_source(v, rows)) for v in (np.abs(logs), asked(logs, intervals)))
     return Scatter(len(rows), all_of_it / CENTRAL_90, unexplained, ranking)
 
