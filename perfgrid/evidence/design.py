@@ -234,10 +234,10 @@ class Mapper:
     def _model(self, record: Record) -> str:
         """The catalog name of a record's model, which is entered if it is new."""
         kernel, model = record.kernel, record.model
-        if kernel is not None and kernel.op != "transformer_layer":
-            name, stated = f"{record.id} (one layer)", _layer_of(kernel)
-        elif model is not None:
+        if model is not None:
             name, stated = f"{model.name} ({record.group})", self._architecture(model, record)
+        elif kernel is not None and kernel.op != "transformer_layer":
+            name, stated = f"{record.id} (one layer)", _layer_of(kernel)
         else:
             raise PerfgridError("the record describes no model")
         values: dict[str, Any] = {}

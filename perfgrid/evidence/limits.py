@@ -19,9 +19,7 @@ _MODEL: dict[str, Callable[[Model], bool]] = {
 _RECORD: dict[str, Callable[[Record], bool]] = {
     "collectives on their own": lambda r: r.kind == "collective",
     "cost and power": lambda r: r.kind == "cost",
-    "expert layers on their own": lambda r: r.kernel is not None and r.kernel.op == "moe_layer",
     "copies on their own": lambda r: r.kernel is not None and r.kernel.op == "memcpy",
-    "serving attention kernels": lambda r: r.kernel is not None and r.kernel.version == "flashmla",
 }
 _ZERO = {
     1: "sharded optimizer state (ZeRO stage 1)",
