@@ -135,6 +135,48 @@ def test_experts_and_caches_that_are_read_once_take_what_their_bytes_take():
     assert cache < found["decode-b200-64x8x64-128x4096"] < 1.05 * cache
 
 
+def changed(identity, tmp_path, **blocks):
+    """The comparison of one shipped record with some fields of some blocks replaced."""
+    lines = (f.read_text().splitlines() for folder in (SHIPPED, UNSEEN) for f in folder.glob("*.jsonl"))
+    line = next(found for own in lines for x in own if (found := json.loads(x))["id"] == identity)
+    for block, fields in blocks.items():
+        line[block] = line[block] | fields if isinstance(line[block], dict) and isinstance(fields, dict) else fields
+    file = tmp_path / "own.jsonl"
+    file.write_text(json.dumps(line) + "\n")
+    (found,) = validate(file).predictions
+    return found
+
+
+EXPERTS, STEP = "moe-b300-deepseek-v3-ep8-mxfp8-64", "decode-b200-64x8x64-128x4096"
+
+
+@pytest.mark.parametrize(
+    ("identity", "blocks", "reason"),
+    [
+        (EXPERTS, {"kernel": {"m": None}}, "the source leaves open: kernel.m"),
+        (EXPERTS, {"model": None}, "the source leaves open: model.moe"),
+        (EXPERTS, {"model": {"moe": None}}, "the source leaves open: model.moe"),
+        (EXPERTS, {"kernel": {"direction": "backward"}}, "not expressed: backward of moe_layer"),
+        (EXPERTS, {"quantity": "step_time"}, "not expressed: step_time as a target"),
+        (STEP, {"kernel": {"kv_heads": None, "batch": None}}, "the source leaves open: kernel.batch, kernel.kv_heads"),
+        ("deepgemm-m64n2112k7168", {"kernel": {"m": None}}, "the source leaves open: kernel.m"),
+    ],
+)
+def test_what_a_kernel_leaves_open_is_told(identity, blocks, reason, tmp_path):
+    assert changed(identity, tmp_path, **blocks).reasons == (reason,)
+
+
+def test_experts_are_those_of_one_layer_of_however_many(tmp_path):
+    one = changed(EXPERTS, tmp_path).predicted
+    assert changed(EXPERTS, tmp_path, model={"layers": 61}).predicted == pytest.approx(one, rel=1e-12)
+
+
+def test_a_matrix_product_is_its_own_shape_whatever_model_it_came_from(tmp_path):
+    model = json.loads((SHIPPED / "moe_b300.jsonl").read_text().splitlines()[0])["model"]
+    plain = changed("deepgemm-m64n2112k7168", tmp_path).predicted
+    assert changed("deepgemm-m64n2112k7168", tmp_path, model=model).predicted == plain
+
+
 def test_a_record_predicts_what_its_catalog_design_does(mapped):
     """The 22B model of Korthikanti et al. stands in the catalog too: the same numbers by two ways."""
     found = {p.record.id: p.predicted for p in validate(SHIPPED / "korthikanti.jsonl").predictions}

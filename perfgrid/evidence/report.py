@@ -220,10 +220,11 @@ _UNSEEN = """Records of `perfgrid/evidence/unseen`: published systems that were 
 apart (`perfgrid validate --unseen`). No constant is fitted to them, they count in no other table, aim or calibration
 of this page, and no page stands in both sets in the same version (`trtllm12` is the successor of that behind
 `trtllm017` and `trtllm_online`, with other models and devices). Where one of them showed that a formula, or the entry
-that stands for its system, was wrong, the list says so, with the error at first sight. Rows of `megascale`, `mtnlg`,
-`llama3_run`, `nemotron4_run`, `palm`, `gpt_neox` and `pope2022` are recalled, not read (`certainty`). **Inside**: the
-share of measurements within the stated intervals; it was 78 % of 200 training steps before single sources were taken
-to scatter as those of other stacks do (below), for which these rows were the reason.
+that stands for its system, was wrong, the list says so, with the error at first sight. Serving rows told where to look
+for `sequence_overhead` and `expert_efficiency`; the values come from other sources (`trtllm12` below). Rows of
+`megascale`, `mtnlg`, `llama3_run`, `nemotron4_run`, `palm`, `gpt_neox` and `pope2022` are recalled, not read
+(`certainty`). **Inside**: the share of measurements within the stated intervals; it was 78 % of 200 training steps
+before single sources were taken to scatter as those of other stacks do (below), for which these rows were the reason.
 """
 _DATED = """Figures are those of the day in brackets, with the formulas and constants of that day.
 """

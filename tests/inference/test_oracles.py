@@ -353,3 +353,10 @@ def test_experts_of_many_rows_take_what_their_efficiency_leaves():
     whole, rate = arithmetic(1.0)
     assert whole == pytest.approx(flops / rate, rel=0.02)  # the last wave of tiles
     assert arithmetic(0.5)[0] == pytest.approx(2 * whole, rel=0.02)
+
+
+def test_the_host_visits_sequences_and_not_the_positions_drafted_for_them():
+    plain = IDEAL | {"batch": 8.0, "step_overhead": 1e-3, "sequence_overhead": 1e-5, "batch_rule": "given"}
+    for drafted in (0.0, 3.0):
+        host = evaluate("host_time", **plain | {"draft_tokens": drafted, "draft_acceptance": 0.5})["host_time"]
+        assert np.ravel(host)[-1] == pytest.approx(1e-3 + 8 * 1e-5)
