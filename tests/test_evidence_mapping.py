@@ -7,8 +7,10 @@ import pytest
 from perfgrid.catalog import load_catalog
 from perfgrid.evidence import read_records, validate
 from perfgrid.evidence.design import designs
-from perfgrid.evidence.schema import SHIPPED
+from perfgrid.evidence.inference import InferenceMapper, serves
+from perfgrid.evidence.schema import SHIPPED, UNSEEN
 from perfgrid.formulas import training_registry
+from tests.inference.designs import registry
 from tests.physics.cases import design
 
 
@@ -98,6 +100,81 @@ def test_attention_kernels_keep_shape_mask_and_version(mapped):
     assert (row.columns["causal"], row.columns["flash_limit"], row.columns["flash_attention"]) == (False, 2, True)
     (torch,) = rows_of(mapped, "std-f-h100-hd128-causal-s2048")
     assert (torch.columns["causal"], torch.columns["flash_attention"]) == (True, False)
+
+
+@pytest.fixture(scope="module")
+def served():
+    records = [r for files in ((), [UNSEEN]) for r in read_records(files)[0] if r.kernel is not None and serves(r)]
+    return designs(records, load_catalog(), registry(), InferenceMapper)
+
+
+def test_experts_and_decoding_attention_are_one_step_of_one_layer(served):
+    (row,) = rows_of(served, "moe-b300-deepseek-v3-ep8-mxfp8-64")
+    model = served.catalog.entry("model", row.columns["model"]).values
+    assert (model["layers"], model["experts"], model["experts_per_token"], model["expert_ffn_size"]) == (1, 32, 1, 2048)
+    stated = {"batch": 64, "batch_rule": "given", "output_tokens": 2, "precision": "fp8", "weight_precision": "fp8",
+              "devices": 1, "software": "tensorrt-llm-2026"}  # fmt: skip
+    assert {name: row.columns[name] for name in stated} == stated
+    assert row.quantity == "expert_layer_busy_time"
+    (row,) = rows_of(served, "decode-b200-64x8x64-128x4096")
+    model = served.catalog.entry("model", row.columns["model"]).values
+    assert (model["heads"], model["kv_heads"], model["head_dim"]) == (64, 8, 64)
+    assert (row.columns["batch"], row.columns["prompt_tokens"]) == (128, 4096)
+    assert (row.columns["kv_precision"], row.quantity) == ("bf16", "decode_attention_busy_time")
+    (row,) = rows_of(served, "decode-h100-flashmla-16-128x4096")
+    model = served.catalog.entry("model", row.columns["model"]).values
+    assert (model["kv_lora_rank"], model["qk_rope_head_dim"], model["heads"]) == (512, 64, 16)
+
+
+def test_experts_and_caches_that_are_read_once_take_what_their_bytes_take():
+    """All 128 experts of gpt-oss on H100, the cache of 128 sequences on B200: bytes by hand over triad bandwidths."""
+    found = {p.record.id: p.predicted or 0.0 for files in ((), [UNSEEN]) for p in validate(files).predictions}
+    weights = 128 * 3 * 2880 * 2880 * 2 / (3.352e12 * 0.887)
+    assert weights < found["moe-triton-h100-gpt-oss-120b-512"] < 1.05 * weights
+    cache = 128 * 4096 * 2 * 8 * 64 * 2 / (8e12 * 0.92)
+    assert cache < found["decode-b200-64x8x64-128x4096"] < 1.05 * cache
+
+
+def changed(identity, tmp_path, **blocks):
+    """The comparison of one shipped record with some fields of some blocks replaced."""
+    lines = (f.read_text().splitlines() for folder in (SHIPPED, UNSEEN) for f in folder.glob("*.jsonl"))
+    line = next(found for own in lines for x in own if (found := json.loads(x))["id"] == identity)
+    for block, fields in blocks.items():
+        line[block] = line[block] | fields if isinstance(line[block], dict) and isinstance(fields, dict) else fields
+    file = tmp_path / "own.jsonl"
+    file.write_text(json.dumps(line) + "\n")
+    (found,) = validate(file).predictions
+    return found
+
+
+EXPERTS, STEP = "moe-b300-deepseek-v3-ep8-mxfp8-64", "decode-b200-64x8x64-128x4096"
+
+
+@pytest.mark.parametrize(
+    ("identity", "blocks", "reason"),
+    [
+        (EXPERTS, {"kernel": {"m": None}}, "the source leaves open: kernel.m"),
+        (EXPERTS, {"model": None}, "the source leaves open: model.moe"),
+        (EXPERTS, {"model": {"moe": None}}, "the source leaves open: model.moe"),
+        (EXPERTS, {"kernel": {"direction": "backward"}}, "not expressed: backward of moe_layer"),
+        (EXPERTS, {"quantity": "step_time"}, "not expressed: step_time as a target"),
+        (STEP, {"kernel": {"kv_heads": None, "batch": None}}, "the source leaves open: kernel.batch, kernel.kv_heads"),
+        ("deepgemm-m64n2112k7168", {"kernel": {"m": None}}, "the source leaves open: kernel.m"),
+    ],
+)
+def test_what_a_kernel_leaves_open_is_told(identity, blocks, reason, tmp_path):
+    assert changed(identity, tmp_path, **blocks).reasons == (reason,)
+
+
+def test_experts_are_those_of_one_layer_of_however_many(tmp_path):
+    one = changed(EXPERTS, tmp_path).predicted
+    assert changed(EXPERTS, tmp_path, model={"layers": 61}).predicted == pytest.approx(one, rel=1e-12)
+
+
+def test_a_matrix_product_is_its_own_shape_whatever_model_it_came_from(tmp_path):
+    model = json.loads((SHIPPED / "moe_b300.jsonl").read_text().splitlines()[0])["model"]
+    plain = changed("deepgemm-m64n2112k7168", tmp_path).predicted
+    assert changed("deepgemm-m64n2112k7168", tmp_path, model=model).predicted == plain
 
 
 def test_a_record_predicts_what_its_catalog_design_does(mapped):

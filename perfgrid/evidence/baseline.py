@@ -30,9 +30,15 @@ def kernel_flops(record: Record, columns: Mapping[str, Any], at: Mapping[str, An
     """FLOPs of a kernel as its source counts them: a causal mask halves them, backward is 2.5 forwards."""
     kernel = record.kernel
     assert kernel is not None
-    tokens, length = columns["microbatch"] * columns["sequence_length"], columns["sequence_length"]
     if kernel.op == "gemm":
         return 2.0 * (kernel.groups or 1) * (kernel.m or 0) * (kernel.n or 0) * (kernel.k or 0)
+    if kernel.op == "decode_attention":
+        return 4.0 * (kernel.batch or 1) * (kernel.sequence_length or 1) * (kernel.heads or 1) * (kernel.head_dim or 1)
+    if kernel.op == "moe_layer" and record.model and record.model.moe:
+        model, moe = record.model, record.model.moe
+        matrix = (model.hidden_size or 1) * moe.expert_ffn_size
+        return 2.0 * (kernel.m or 1) * moe.experts_per_token * (3 if model.gated_ffn else 2) * matrix
+    tokens, length = columns["microbatch"] * columns["sequence_length"], columns["sequence_length"]
     if kernel.op == "attention":
         whole = 4.0 * tokens * length * (kernel.heads or 0) * (kernel.head_dim or 0)
         return whole * (0.5 if kernel.causal else 1.0) * (3.5 if kernel.direction == "forward_backward" else 1.0)

@@ -25,6 +25,10 @@ OVERLAPS = {  # flag of a plan -> fractions of the software that it switches off
     "dp_overlap": ("dp_overlap", "parameter_overlap"),
 }
 UNFUSED_VERSIONS = ("torch",)
+PLAIN_KERNELS = (
+    "gemm",
+    "attention",
+)  # whose block states their whole shape, whatever model they are of
 MASK_ADDED = {"forward": 6.0}  # bytes of each score: read and written by a kernel that adds a mask, which it reads
 
 
@@ -234,7 +238,7 @@ class Mapper:
     def _model(self, record: Record) -> str:
         """The catalog name of a record's model, which is entered if it is new."""
         kernel, model = record.kernel, record.model
-        if kernel is not None and kernel.op != "transformer_layer":
+        if kernel is not None and (kernel.op in PLAIN_KERNELS or (model is None and kernel.op != "transformer_layer")):
             name, stated = f"{record.id} (one layer)", _layer_of(kernel)
         elif model is not None:
             name, stated = f"{model.name} ({record.group})", self._architecture(model, record)

@@ -11,7 +11,7 @@ from typing import Any
 from perfgrid.catalog import Catalog
 from perfgrid.engine.registry import Registry
 
-from .schema import Model, Record
+from .schema import Kernel, Model, Record
 
 _MODEL: dict[str, Callable[[Model], bool]] = {
     "attention without a causal mask in training": lambda m: not m.causal,
@@ -19,9 +19,7 @@ _MODEL: dict[str, Callable[[Model], bool]] = {
 _RECORD: dict[str, Callable[[Record], bool]] = {
     "collectives on their own": lambda r: r.kind == "collective",
     "cost and power": lambda r: r.kind == "cost",
-    "expert layers on their own": lambda r: r.kernel is not None and r.kernel.op == "moe_layer",
     "copies on their own": lambda r: r.kernel is not None and r.kernel.op == "memcpy",
-    "serving attention kernels": lambda r: r.kernel is not None and r.kernel.version == "flashmla",
 }
 _ZERO = {
     1: "sharded optimizer state (ZeRO stage 1)",
@@ -29,7 +27,18 @@ _ZERO = {
     3: "sharded parameters (ZeRO stage 3, FSDP)",
 }
 CEILINGS = ("mamf",)  # kernel versions that are maxima over a scan of shapes: an input of the catalog, no evidence
-TARGETS = ("step_time", "kernel_time", "activation_memory", "state_memory", "peak_memory", "allocator_memory")
+TARGETS = {
+    "training": ("step_time", "activation_memory", "state_memory", "peak_memory", "allocator_memory"),
+    "memory": ("activation_memory", "state_memory", "peak_memory", "allocator_memory"),
+    "kernel": ("kernel_time",),
+}
+SHAPES = {  # operator -> fields of the block ``kernel`` without which its shape is open
+    "gemm": ("m", "n", "k"),
+    "attention": ("batch", "heads", "head_dim", "sequence_length"),
+    "decode_attention": ("batch", "heads", "kv_heads", "head_dim", "sequence_length"),
+    "moe_layer": ("m",),
+}
+FORWARD = ("decode_attention", "moe_layer")  # operators of serving: they have no backward pass
 SUBSTITUTES = {  # labels by which others are evaluated where these cannot be
     "precision": {"fp16": "bf16"},  # both 16-bit formats run at one rate, which most devices state of bf16
     "schedule": {"interleaved": "1f1b", "zb": "zb_h1"},  # the first is told by chunks > 1
@@ -73,7 +82,9 @@ def reasons(record: Record, catalog: Catalog, registry: Registry) -> Iterator[st
         yield "a ceiling over a scan of shapes: an input, not evidence"
     yield from _features(_RECORD, record)
     yield from _features(_MODEL if record.kind != "inference" else {}, record.model)
-    if record.quantity not in TARGETS and record.kind in ("training", "memory", "kernel"):
+    if kernel is not None:
+        yield from _shape(kernel, record.model)
+    if record.kind in TARGETS and record.quantity not in TARGETS[record.kind]:
         yield f"not expressed: {record.quantity} as a target"
     if plan is not None and (plan.cp or 1) > 1 and "cp" not in read:
         yield "not expressed: context parallelism"
@@ -87,6 +98,17 @@ def reasons(record: Record, catalog: Catalog, registry: Registry) -> Iterator[st
         if label_of(name, record, catalog, registry) is None:
             block = record.workload if name == "precision" else record.plan
             yield f"not expressed: {name} {getattr(block, name, None)} on {record.device}"
+
+
+def _shape(kernel: Kernel, model: Model | None) -> Iterator[str]:
+    """What the shape of a kernel leaves open, and a direction that it has not."""
+    open_fields = [f"kernel.{name}" for name in SHAPES.get(kernel.op, ()) if getattr(kernel, name) is None]
+    if kernel.op == "moe_layer" and (model is None or model.moe is None):
+        open_fields.append("model.moe")
+    if open_fields:
+        yield f"the source leaves open: {', '.join(open_fields)}"
+    if kernel.op in FORWARD and kernel.direction not in (None, "forward"):
+        yield f"not expressed: {kernel.direction} of {kernel.op}"
 
 
 def _features(features: Mapping[str, Callable[[Any], bool]], part: Any) -> Iterator[str]:

@@ -222,10 +222,11 @@ _UNSEEN = """Records of `perfgrid/evidence/unseen`: published systems that were 
 apart (`perfgrid validate --unseen`). No constant is fitted to them, they count in no other table, aim or calibration
 of this page, and no page stands in both sets in the same version (`trtllm12` is the successor of that behind
 `trtllm017` and `trtllm_online`, with other models and devices). Where one of them showed that a formula, or the entry
-that stands for its system, was wrong, the list says so, with the error at first sight. Rows of `megascale`, `mtnlg`,
-`llama3_run`, `nemotron4_run`, `palm`, `gpt_neox` and `pope2022` are recalled, not read (`certainty`). **Inside**: the
-share of measurements within the stated intervals; it was 78 % of 200 training steps before single sources were taken
-to scatter as those of other stacks do (below), for which these rows were the reason.
+that stands for its system, was wrong, the list says so, with the error at first sight. Serving rows told where to look
+for `sequence_overhead` and `expert_efficiency`; the values come from other sources (`trtllm12` below). Rows of
+`megascale`, `mtnlg`, `llama3_run`, `nemotron4_run`, `palm`, `gpt_neox` and `pope2022` are recalled, not read
+(`certainty`). **Inside**: the share of measurements within the stated intervals; it was 78 % of 200 training steps
+before single sources were taken to scatter as those of other stacks do (below), for which these rows were the reason.
 """
 _DATED = """Figures are those of the day in brackets, with the formulas and constants of that day.
 """
@@ -294,11 +295,12 @@ tables from the formulas and the catalog as they are, `perfgrid validate --expla
 
 Constants of devices and fabrics come from data sheets, microbenchmarks of kernels and links, and counting: none is
 fitted to a training step. Of six software stacks two to four constants are (see below); the tables are in-sample
-for them. One comes from kernels: `softmax_overlap`, read off two of the `flashattn` rows of version 3 (head
-dimensions 64 and 128 at 16384 tokens). Which version's rates the attention of NeMo's recipes up to early 2025 reached
-is not documented: predictions take version 2, which the records of long sequences suggest, intervals span 2 and 3. How
-the network of the cluster behind `hfbench` falls off with the number of nodes comes from its operators' own benchmark
-of collectives (`tests/network/test_congestion.py`). Where the structure of a formula was found by looking at
+for them. Two come from kernels: `softmax_overlap`, read off two of the `flashattn` rows of version 3 (head
+dimensions 64 and 128 at 16384 tokens), and `expert_efficiency` of two serving stacks (`moe_triton`, `moe_b300`). Which
+version's rates the attention of NeMo's recipes up to early 2025 reached is not documented: predictions take version 2,
+which the records of long sequences suggest, intervals span 2 and 3. How the network of the cluster behind `hfbench`
+falls off with the number of nodes comes from its operators' own benchmark of collectives
+(`tests/network/test_congestion.py`). Where the structure of a formula was found by looking at
 published kernels and steps (what fused attention waits for, float32 gradient accumulation, the scattered hand-over
 between stages) these rows check it in-sample; its docstring or its test says so.
 

@@ -143,7 +143,7 @@ class Workload(Block):
 class Kernel(Block):
     """The operator that was timed on its own."""
 
-    op: Literal["gemm", "attention", "moe_layer", "transformer_layer", "memcpy"]
+    op: Literal["gemm", "attention", "decode_attention", "moe_layer", "transformer_layer", "memcpy"]
     m: Count | None
     n: Count | None
     k: Count | None

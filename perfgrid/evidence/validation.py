@@ -298,7 +298,7 @@ def validate(
     scored = [r for r in records if r.id not in unscored]
     found, studies = {}, []
     for workload, (mapper, _, _) in WORKLOAD_ROWS.items():
-        mine = [r for r in scored if (r.kind == "inference") == (workload == "inference")]
+        mine = [r for r in scored if inference.serves(r) == (workload == "inference")]
         mapped = designs(mine, catalog, Registry.collect(WORKLOADS[workload], INNER), mapper)
         unscored |= mapped.unpredicted
         predicted, study = _evaluated(mapped, workload)
@@ -311,7 +311,7 @@ def validate(
 
 WORKLOAD_ROWS: dict[str, tuple[type[Mapper], tuple[Callable[..., Any], ...], tuple[str, ...]]] = {
     "training": (Mapper, FORMULAS, OUTPUTS),
-    "inference": (inference.InferenceMapper, (), inference.OUTPUTS),
+    "inference": (inference.InferenceMapper, inference.FORMULAS, inference.OUTPUTS),
 }
 
 

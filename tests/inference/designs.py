@@ -25,6 +25,7 @@ NATIVE = {"device_basis": "device", "circuit_basis": "own_node", "link_is_native
 # a device without losses: what is left are bytes over bandwidth and work over peak rate
 IDEAL: dict[str, Any] = {
     "hbm_efficiency": 1.0, "matrix_efficiency": 1.0, "fp8_matrix_efficiency": 1.0, "library_efficiency": 1.0,
+    "expert_efficiency": 1.0,
     "launch_overhead": 0.0, "step_overhead": 0.0, "sequence_overhead": 0.0, "collective_overhead": 0.0,
     "register_bandwidth": 0.0, "shared_memory_bandwidth": 0.0, "l2_bandwidth": 1e17, "vector_rate": 1e20,
     "special_function_rate": 1e20,

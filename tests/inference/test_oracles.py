@@ -335,3 +335,28 @@ def test_a_run_is_its_rounds():
     prefill = value("prefill_time", batch=100.0, **{k: v for k, v in common.items() if k != "batch_rule"})
     expected = 250 * 500 / (2.5 * prefill + 499 * (2 * full + last))
     assert value("output_tokens_per_second", requests=250.0, **common) == pytest.approx(expected, rel=2e-3)
+
+
+def test_experts_of_many_rows_take_what_their_efficiency_leaves():
+    """Two experts of 1024 x 4096 that all of 16384 tokens visit: 3 matrices at half the rate, and no other product."""
+    wide = {"experts": 2.0, "experts_per_token": 2.0, "expert_ffn_size": 4096.0, "hidden_size": 1024.0, "layers": 1.0,
+            "dense_layers": 0.0, "shared_experts": 0.0}  # fmt: skip
+    rest = IDEAL | wide | {"batch": 16384.0, "output_tokens": 2.0, "prompt_tokens": 1.0, "batch_rule": "given"}
+    flops = 16384 * 2 * 3 * 2 * 1024 * 4096
+
+    def arithmetic(efficiency):
+        found = evaluate(
+            "experts_time", "matrix_rate", model="mixtral-8x7b", **rest | {"expert_efficiency": efficiency}
+        )
+        return np.ravel(found["experts_time"][0, ..., 1])[0], float(found["matrix_rate"])  # arithmetic, decoding
+
+    whole, rate = arithmetic(1.0)
+    assert whole == pytest.approx(flops / rate, rel=0.02)  # the last wave of tiles
+    assert arithmetic(0.5)[0] == pytest.approx(2 * whole, rel=0.02)
+
+
+def test_the_host_visits_sequences_and_not_the_positions_drafted_for_them():
+    plain = IDEAL | {"batch": 8.0, "step_overhead": 1e-3, "sequence_overhead": 1e-5, "batch_rule": "given"}
+    for drafted in (0.0, 3.0):
+        host = evaluate("host_time", **plain | {"draft_tokens": drafted, "draft_acceptance": 0.5})["host_time"]
+        assert np.ravel(host)[-1] == pytest.approx(1e-3 + 8 * 1e-5)

@@ -322,9 +322,8 @@ def test_slopes_beat_grids_and_evolution(name):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [n for n in (*STUDIES, *FRESH) if "," in n])
-def test_slopes_beat_grids_and_match_evolution_on_whole_models(name):
-    """In a jagged model trials find lucky steps: 0.04 % in one of sixteen studies (docs/optimize.md)."""
+def test_slopes_beat_grids_and_evolution_on_whole_models(name):
     row = compared(name)
     assert row["optimum"] <= row["grid"] * 1.01
-    assert row["optimum"] <= row["evolution"] * 1.001
+    assert row["optimum"] < row["evolution"]
     assert row["kkt"] < 1e-3

@@ -96,9 +96,9 @@ def expert_weight_size(weight_element_size):
 
 
 @formula(unit="FLOP/s", source="micikevicius2022fp8")
-def expert_matrix_rate(matrix_rate, library_efficiency):
-    """Rate that large products of experts reach."""
-    return matrix_rate * library_efficiency
+def expert_matrix_rate(matrix_rate, library_efficiency, expert_efficiency):
+    """Rate that large products of experts reach: one kernel for several products gathers their rows on the way."""
+    return matrix_rate * library_efficiency * expert_efficiency
 
 
 @formula(unit="s", source="fedus2022switch")

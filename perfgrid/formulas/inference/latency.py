@@ -49,9 +49,10 @@ def communication_time(tp_time, exposed_exchange_time, handover_time, context_ex
 
 
 @formula(unit="s", source="pope2022inference")
-def host_time(pass_sequences, step_overhead, sequence_overhead):
-    """Time between two passes in which the devices wait for the host, by pass."""
-    return step_overhead + sequence_overhead * pass_sequences
+def host_time(group_batch, prefill_sequences, prefill_passes, step_overhead, sequence_overhead):
+    """Time between two passes in which the devices wait for the host, by pass: it visits sequences, not positions."""
+    sequences = table("pass", prefill=prefill_sequences / prefill_passes, decode=group_batch)
+    return step_overhead + sequence_overhead * sequences
 
 
 @constraint(
