@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from perfgrid import BREAKDOWN, PerfgridError, Study, best, compare, evaluate, save
-from perfgrid.cli.main import labels_of
+from perfgrid.report.text import labels_of
 from tests.test_bad_input import run
 
 STUDY = {

@@ -16,6 +16,7 @@ from perfgrid.catalog.huggingface import catalog_text, model_values, read_config
 from perfgrid.catalog.join import near
 from perfgrid.catalog.loader import stated_in
 from perfgrid.catalog.references import read_references
+from perfgrid.cli.options import AsJson
 from perfgrid.engine.errors import PerfgridError, nearest
 from perfgrid.report.console import out, print_line, show, text_table
 from perfgrid.report.text import number
@@ -23,7 +24,6 @@ from perfgrid.report.text import number
 catalog_app = typer.Typer(help="List, show, check and import what the catalog holds.", no_args_is_help=True)
 
 Files = Annotated[list[Path] | None, typer.Option("--catalog", help="Your own catalog file or folder, joined in.")]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")]
 
 KEY_FIGURES = {  # beside the counted parameters of models and the workload of software
     "device": ("device_vendor", "peak_bf16_rate", "hbm_capacity", "hbm_bandwidth"),
@@ -45,7 +45,7 @@ def list_command(
         str | None, typer.Argument(help="model, device, topology, node, price, ...; all without it.")
     ] = None,
     files: Files = None,
-    as_json: Json = False,
+    as_json: AsJson = False,
 ) -> None:
     """List names, titles and key figures."""
     catalog = load_catalog(*(files or ()))
@@ -73,7 +73,7 @@ def list_command(
 def show_command(
     name: Annotated[str, typer.Argument(help="An entry, or table.entry where several tables hold the name.")],
     files: Files = None,
-    as_json: Json = False,
+    as_json: AsJson = False,
 ) -> None:
     """Show every value of an entry with unit, range, year, confidence and source."""
     catalog = load_catalog(*(files or ()))
@@ -105,7 +105,7 @@ def check_command(
     files: Annotated[
         list[Path] | None, typer.Argument(help="Catalog files or folders; the built-in without any.")
     ] = None,
-    as_json: Json = False,
+    as_json: AsJson = False,
 ) -> None:
     """Check catalog files: an error ends with status 2, whatever else is odd is listed."""
     catalog = load_catalog(*(files or ()))
@@ -131,7 +131,7 @@ def import_command(
     source: Annotated[str, typer.Option(help="Bibliography key of the numbers.")] = "huggingface2026models",
     files: Files = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing file.")] = False,
-    as_json: Json = False,
+    as_json: AsJson = False,
 ) -> None:
     """Turn a Hugging Face config.json into a catalog entry (TOML), printed or written to a file."""
     catalog = load_catalog(*(files or ()))

@@ -11,7 +11,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
-import numpy as np
 import typer
 import xarray as xr
 
@@ -21,34 +20,29 @@ from perfgrid.cli import stream as cli_stream
 from perfgrid.cli.best import best_command
 from perfgrid.cli.calibrate import calibrate_command
 from perfgrid.cli.catalog import catalog_app
+from perfgrid.cli.design import compare_command, explain_command, kernels_command, timeline_command
 from perfgrid.cli.frontier import frontier_of, frontier_rows, print_frontier
 from perfgrid.cli.optimize import optimize_command
+from perfgrid.cli.options import AsJson, Settings, StudyFile
 from perfgrid.cli.reduce import distribution_command
 from perfgrid.cli.results import diff_command, expand_command, named, run_factored
 from perfgrid.cli.sensitivity import sensitivity_command
-from perfgrid.cli.timeline import print_timeline
 from perfgrid.cli.uncertainty import uncertainty_command
 from perfgrid.cli.validate import validate_command
-from perfgrid.compare import compare
 from perfgrid.engine.dataset import constraints_of
 from perfgrid.engine.errors import PerfgridError
 from perfgrid.engine.registry import Constraint, Registry
 from perfgrid.factored import SUFFIX
 from perfgrid.formulas import INNER, WORKLOADS
-from perfgrid.kernels import kernels
 from perfgrid.report.best_table import print_winners, winner_rows
-from perfgrid.report.console import err, out, print_line, show, text_table
-from perfgrid.report.derivation import DEPTH, print_derivation
+from perfgrid.report.console import err, out, show, text_table
 from perfgrid.report.progress import Reporter
-from perfgrid.report.text import labels_of, number, point_lines
-from perfgrid.report.winners import WORDS
-from perfgrid.results import open_result
-from perfgrid.run import check_output, evaluate, explain, formulas_changed, save
+from perfgrid.report.text import number, plain
+from perfgrid.run import check_output, evaluate, save
 from perfgrid.stream import STORE, stream
 from perfgrid.study.file import Best
-from perfgrid.study.study import Study, load_study
+from perfgrid.study.study import load_study
 from perfgrid.study.tables import unit_of
-from perfgrid.timeline import timeline
 
 app = typer.Typer(
     name="perfgrid",
@@ -68,13 +62,10 @@ app.command("verify")(cli_stream.verify_command)
 app.command("sensitivity")(sensitivity_command)
 app.command("uncertainty")(uncertainty_command)
 app.command("optimize")(optimize_command)
-
-StudyArgument = Annotated[Path, typer.Argument(help="A study file (TOML).")]
-Settings = Annotated[
-    list[str] | None,
-    typer.Option("--set", help="Override, such as device.b200.hbm_bandwidth=10e12 or axes.microbatch=[1,2]."),
-]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")]
+app.command("explain")(explain_command)
+app.command("kernels")(kernels_command)
+app.command("timeline")(timeline_command)
+app.command("compare")(compare_command)
 
 
 FEW_POINTS = 100  # that are printed one by one where no best ones are asked for
@@ -82,7 +73,7 @@ FEW_POINTS = 100  # that are printed one by one where no best ones are asked for
 
 @app.command()
 def run(
-    study: StudyArgument,
+    study: StudyFile,
     output: Annotated[
         Path | None,
         typer.Option(
@@ -100,7 +91,7 @@ def run(
     workers: cli_stream.Workers = None,
     scheduler: cli_stream.Scheduler = None,
     tile_points: cli_stream.TilePoints = None,
-    as_json: Json = False,
+    as_json: AsJson = False,
 ) -> None:
     """Evaluate every design of a study, print the best ones and save the result."""
     loaded = load_study(study, settings or ())
@@ -151,7 +142,7 @@ def run(
         }
         if edge is not None:
             data["frontier"] = frontier_rows(loaded, edge)
-        print(json.dumps(data, default=_plain))
+        print(json.dumps(data, default=plain))
         return
     if winners is not None and choice is not None:
         print_winners(loaded, winners, choice)
@@ -168,10 +159,10 @@ def run(
 
 @app.command()
 def plan(
-    study: StudyArgument,
+    study: StudyFile,
     everything: Annotated[bool, typer.Option("--all", help="Every quantity, not only outputs.")] = False,
     settings: Settings = None,
-    as_json: Json = False,
+    as_json: AsJson = False,
 ) -> None:
     """Show what a study will evaluate: quantity, columns, points, bytes. Nothing is computed."""
     loaded = load_study(study, settings or ())
@@ -179,7 +170,7 @@ def plan(
     rows = found.describe()
     if as_json:
         data = {"points": found.space.points, "result_bytes": found.result_bytes(), "quantities": rows}
-        print(json.dumps(data, default=_plain))
+        print(json.dumps(data, default=plain))
         return
     lines = []
     for row in sorted(rows, key=lambda r: (r["stage"] != "given", r["points"])):
@@ -199,109 +190,11 @@ def plan(
     )
 
 
-@app.command("explain")
-def explain_command(
-    what: Annotated[Path, typer.Argument(help="A study (.toml) or a result (.nc).")],
-    quantity: Annotated[str, typer.Argument(help="The quantity to derive.")],
-    at: Annotated[list[str] | None, typer.Option("--at", help="axis=label[,axis=label...]")] = None,
-    settings: Settings = None,
-    depth: Annotated[int, typer.Option(help="Levels of the tree to print.")] = DEPTH,
-) -> None:
-    """Derive one number: every formula, value, unit and source below it, or why its point is infeasible."""
-    labels = labels_of(at, "--at")
-    if depth < 0:
-        raise PerfgridError(f"--depth must be 0 or more, found {depth}")
-    subject = _study_or_result(what, settings)
-    try:
-        found = explain(subject, quantity, labels)
-    except PerfgridError as error:
-        raise PerfgridError(f"{what}: {error}" if isinstance(subject, xr.Dataset) else str(error)) from None
-    if isinstance(subject, xr.Dataset) and formulas_changed(subject):
-        err.print(f"note: {what} was made with other formulas than those installed; the derivation uses the latter")
-    print_derivation(found, INNER, depth)
-
-
-@app.command("kernels")
-def kernels_command(
-    what: Annotated[Path, typer.Argument(help="A study (.toml) or a result (.nc).")],
-    at: Annotated[list[str] | None, typer.Option("--at", help="axis=label[,axis=label...]")] = None,
-    settings: Settings = None,
-    as_json: Json = False,
-) -> None:
-    """List every kernel of one design: time per run and microbatch by phase, and the resource that bounds it."""
-    found = kernels(_study_or_result(what, settings), labels_of(at, "--at"))
-    if as_json:
-        violated = [{"name": v.name, "kind": v.kind, "reason": v.reason} for v in found.violated]
-        rows = [asdict(kernel) for kernel in found.kernels]
-        print(json.dumps({"point": found.point, "violated": violated, "kernels": rows}))
-        return
-    for line in point_lines(found.point, found.violated, INNER):
-        print_line(line, whole=True)
-    phases = found.kernels[0].time if found.kernels else ()
-    headers = ["kernel", "part", "runs", *(phase.replace("_", " ") for phase in phases)]
-    lines = []
-    for kernel in found.kernels:
-        times = [f"{number(t, 's')} {kernel.bound_by[phase]}" if t else "" for phase, t in kernel.time.items()]
-        lines.append([kernel.name, kernel.part, f"{kernel.runs:g}", *times])
-    show(text_table(headers, lines))
-
-
-@app.command("timeline")
-def timeline_command(
-    what: Annotated[Path, typer.Argument(help="A study (.toml) or a result (.nc).")],
-    at: Annotated[list[str] | None, typer.Option("--at", help="axis=label[,axis=label...]")] = None,
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="File for the events (.nc).")] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing file.")] = False,
-    settings: Settings = None,
-    as_json: Json = False,
-) -> None:
-    """Execute the pipeline schedule of one design: when each device computes, waits and hands over."""
-    found = timeline(_study_or_result(what, settings), labels_of(at, "--at"))
-    print_timeline(found, output, overwrite, as_json)
-
-
-@app.command("compare")
-def compare_command(
-    what: Annotated[Path, typer.Argument(help="A study (.toml) or a result (.nc).")],
-    a: Annotated[list[str], typer.Option("--a", help="axis=label[,axis=label...] of the first design.")],
-    b: Annotated[list[str], typer.Option("--b", help="axis=label[,axis=label...] of the second design.")],
-    at: Annotated[list[str] | None, typer.Option("--at", help="axis=label[,axis=label...] of both.")] = None,
-    settings: Settings = None,
-    as_json: Json = False,
-) -> None:
-    """Tell why design B is faster than A: the parts of both step times; open axes take the best design of each."""
-    found = compare(_study_or_result(what, settings), labels_of(a, "--a"), labels_of(b, "--b"), labels_of(at, "--at"))
-    before, after = found.step_time
-    if as_json:
-        parts = [{"part": n, "a": x, "b": y} for n, x, y in found.parts]
-        data = {"a": found.a, "b": found.b, "step_time": [before, after], "speedup": found.speedup, "parts": parts}
-        data |= {"tie_margin": found.tie_margin, "tied": found.tied}
-        data["intervals"] = [[i.low, i.high] for i in found.intervals]
-        print(json.dumps(data, default=_plain))
-        return
-    for name, point in (("A", found.a), ("B", found.b)):
-        print_line(f"{name}  " + ", ".join(f"{axis} = {label}" for axis, label in point.items()))
-    rows = [["step time", number(before, "s"), number(after, "s"), _signed(after - before), ""]]
-    rows.append(
-        ["90 of 100 within", *(f"{number(i.low, 's')} to {number(i.high, 's')}" for i in found.intervals), "", ""]
-    )
-    for part, x, y in found.parts:
-        if max(x, y) > 0:
-            share = f"{(y - x) / (after - before):.0%}" if after != before else ""
-            rows.append([WORDS[part], number(x, "s"), number(y, "s"), _signed(y - x), share])
-    show(text_table(["", "A", "B", "change", "of the change"], rows, right=("A", "B", "change", "of the change")))
-    ratio, margin = after / before, 1 + found.tie_margin
-    within = f"90 of 100 within {ratio / margin:.3g} to {ratio * margin:.3g}"
-    out.print(f"B takes {ratio:.3g} times as long as A, {within} (a step is {found.speedup:.3g} times as fast)")
-    if found.tied:
-        out.print(f"a tie: differences below {found.tie_margin:.0%} are within the model's error between them")
-
-
 @app.command()
 def formulas(
     graph: Annotated[bool, typer.Option("--graph", help="The dependency graph in Graphviz DOT.")] = False,
     workload: Annotated[str, typer.Option(help="The workload whose formulas to list.")] = "training",
-    as_json: Json = False,
+    as_json: AsJson = False,
 ) -> None:
     """List every formula: quantity, unit, arguments, source."""
     if graph and as_json:
@@ -348,23 +241,6 @@ def common(version: Annotated[bool, typer.Option("--version", help="Print the ve
         raise typer.Exit
 
 
-def _study_or_result(path: Path, settings: list[str] | None) -> Study | xr.Dataset:
-    if path.suffix == ".toml":
-        return load_study(path, settings or ())
-    if settings:
-        raise PerfgridError("--set applies to a study, not to a finished result")
-    try:
-        return open_result(path)
-    except PerfgridError as error:
-        if path.suffix == SUFFIX:
-            raise
-        raise PerfgridError(f"{error}; give a study (.toml) or a result (.nc, .zarr, {SUFFIX})") from error
-
-
-def _signed(seconds: float) -> str:
-    return ("+" if seconds >= 0 else "-") + number(abs(seconds), "s")
-
-
 def _columns(axis: str, names: list[str], several: bool) -> str:
     """What a quantity reads of an axis: its columns, or how many where they would fill the line."""
     if names == [axis]:
@@ -374,10 +250,6 @@ def _columns(axis: str, names: list[str], several: bool) -> str:
 
 def _some(names: list[str], most: int = 4) -> str:
     return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
-
-
-def _plain(value: Any) -> Any:
-    return value.item() if isinstance(value, np.generic) else str(value)
 
 
 def main() -> None:

@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from perfgrid.analysis.diff import TOLERANCE, Difference, diff
+from perfgrid.cli.options import AsJson
 from perfgrid.factored import SUFFIX, expand, save_factored
 from perfgrid.report.console import err, out, show, text_table
 from perfgrid.report.text import labels_of, number
@@ -22,7 +23,6 @@ from perfgrid.study.study import Study
 EXPANDED_BYTES = 2**32  # of values: more are kept factored unless the name of the result asks for values
 MANY_LABELS = 6  # of an axis that are told
 
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")]
 Recompute = Annotated[
     bool, typer.Option("--recompute", help="Evaluate a factored result of other formulas with those installed.")
 ]
@@ -89,7 +89,7 @@ def diff_command(
     tolerance: Annotated[float, typer.Option(help="Relative difference up to which values are the same.")] = TOLERANCE,
     variables: Annotated[str | None, typer.Option(help="Only these, separated by commas.")] = None,
     recompute: Recompute = False,
-    as_json: Json = False,
+    as_json: AsJson = False,
 ) -> None:
     """Compare two results: labels, variables, values, feasibility. Exit status 0: the same, 1: different."""
     names = None if variables is None else [n.strip() for n in variables.split(",")]

@@ -100,3 +100,8 @@ def labels_of(items: list[str] | None, option: str) -> dict[str, str]:
                 raise PerfgridError(f"{option} names axis {axis!r} twice")
             labels[axis] = label
     return labels
+
+
+def plain(value: Any) -> Any:
+    """A value as JSON has it: numbers of NumPy as those of Python, anything else as text."""
+    return value.item() if isinstance(value, np.generic) else str(value)
