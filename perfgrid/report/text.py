@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -54,9 +55,20 @@ def quantity_value(value: Any, unit: str, inner: InnerAxes) -> str:
     shape = (1,) * (len(inner) - array.ndim) + array.shape
     axes = [axis for axis, size in zip(inner.names, shape, strict=True) if size > 1]
     if len(axes) == 1:
-        rows = zip(inner.labels[axes[0]], array.reshape(-1), strict=True)
-        return "{" + ", ".join(f"{label}: {number(float(v), unit)}" for label, v in rows) + "}"
+        texts = [number(float(v), unit) for v in array.reshape(-1)]
+        return _row(axes[0], inner.labels[axes[0]], texts)
     return f"[{' x '.join(axes)}] sum {number(float(array.sum()), unit)}, largest {number(float(array.max()), unit)}"
+
+
+def _row(axis: str, labels: Sequence[str], texts: Sequence[str]) -> str:
+    """Values along one inner axis; three or more in a row that read alike are written once."""
+    told = []
+    for text, run in groupby(zip(labels, texts, strict=True), key=lambda pair: pair[1]):
+        of = [label for label, _ in run]
+        if len(of) == len(labels):
+            return f"{text} (every {axis})"
+        told += [f"{of[0]} to {of[-1]}: {text}"] if len(of) > 2 else [f"{label}: {text}" for label in of]
+    return "{" + ", ".join(told) + "}"
 
 
 def explanation_lines(found: Explanation, inner: InnerAxes, depth: int | None = None) -> Iterator[str]:
