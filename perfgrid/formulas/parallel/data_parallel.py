@@ -14,13 +14,13 @@ from .tensor_parallel import exposed_in_parts, with_cores_taken
 # ---- equations ------------------------------------------------------------------------------------------------------
 
 
-def exposed_in_buckets(communication, buckets, chunks, pp, stage_pass):
+def exposed_in_buckets(communication, buckets, chunks, following, stage_pass):
     """What is left of buckets that are sent while a device passes once through its stage.
 
-    With several chunks p microbatches pass through each before the next one: all chunks but the last can hide behind
-    p·(v - 1) passes through a chunk, the last chunk only behind one.
+    With several chunks p microbatches, or as many as there are, pass through each before the next one: all chunks but
+    the last can hide behind p·(v - 1) passes through a chunk, the last chunk only behind one.
     """
-    hidden = stage_pass * ((pp * (chunks - 1) + 1) / chunks - 1 / buckets)
+    hidden = stage_pass * ((following * (chunks - 1) + 1) / chunks - 1 / buckets)
     last_chunk = exposed_in_parts(communication / chunks, buckets / chunks, stage_pass / chunks)
     return xp.maximum(last_chunk, communication - hidden)
 
@@ -143,6 +143,7 @@ def exposed_reduction_time(
     dp_buckets,
     overlapping_chunks,
     pp,
+    microbatches,
     dp_overlap,
     first_stage_layers,
     layer_backward_time,
@@ -155,7 +156,7 @@ def exposed_reduction_time(
     """
     hidden = dp_overlap * first_stage_layers * layer_backward_time * reduction_pace
     inside = dp_scattering_time + expert_reduction_time + regathered * dp_gathering_time
-    pipeline = (dp_buckets, overlapping_chunks, pp, hidden)
+    pipeline = (dp_buckets, overlapping_chunks, xp.minimum(pp, microbatches), hidden)
     exposed = exposed_in_buckets(inside, *pipeline)
     exposed_with_replicas = exposed_in_buckets(inside + shard_replica_reduction_time, *pipeline)
     waited = (reduction_passes - replica_passes) * exposed + replica_passes * exposed_with_replicas
@@ -170,6 +171,7 @@ def exposed_gathering_time(
     dp_buckets,
     overlapping_chunks,
     pp,
+    microbatches,
     parameter_overlap,
     first_stage_layers,
     layer_forward_time,
@@ -178,7 +180,8 @@ def exposed_gathering_time(
 ):
     """Gathering of weights that is not hidden behind the forward passes that need it: that of the first stage."""
     hidden = parameter_overlap * first_stage_layers * layer_forward_time * gathering_pace
-    exposed = exposed_in_buckets(dp_gathering_time, dp_buckets, overlapping_chunks, pp, hidden)
+    following = xp.minimum(pp, microbatches)
+    exposed = exposed_in_buckets(dp_gathering_time, dp_buckets, overlapping_chunks, following, hidden)
     taken = communication_core_share * (parameter_overlap > 0)
     return gathering_passes * with_cores_taken(exposed, dp_gathering_time, taken)
 
