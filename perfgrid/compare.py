@@ -17,7 +17,7 @@ from perfgrid.engine.registry import Registry
 from perfgrid.engine.space import Axis, Space
 from perfgrid.formulas import BREAKDOWN
 from perfgrid.intervals import Interval, intervals, tie_margin
-from perfgrid.run import evaluate, restore
+from perfgrid.run import evaluate, restore, workload_of
 from perfgrid.study.file import CLUSTER_SIZE
 from perfgrid.study.study import Study
 
@@ -67,8 +67,8 @@ def compare(
     step time; swept hardware stays as it is (factor 1). Raises PerfgridError for unknown axes or labels, an axis named
     twice, several cluster sizes, sides that are the same design, and a side without a feasible design.
     """
-    if isinstance(what, Study) and what.file.workload != "training":
-        raise PerfgridError(f"{what.name}: designs are compared by the parts of a training step")
+    if workload_of(what) != "training":
+        raise PerfgridError("designs are compared by the parts of a training step: explain and kernels tell of others")
     for name in at or {}:
         for side, labels in (("a", a), ("b", b)):
             if name in labels:

@@ -136,6 +136,13 @@ def _entry(space: Space, index: tuple[int, ...], table: str, names: Mapping[str,
     return next(iter(names)) if len(names) == 1 else ""
 
 
+def workload_of(what: Study | xr.Dataset) -> str:
+    """The workload of a study, or of the one that made a result."""
+    if isinstance(what, Study):
+        return what.file.workload
+    return json.loads(what.attrs.get(STUDY_ATTRIBUTE, "{}")).get("workload", "training")
+
+
 def restore(dataset: xr.Dataset, formulas: Iterable[Callable[..., Any]] = ()) -> tuple[Space, Registry, dict[str, str]]:
     """The design space, formulas and choices that a result was made with; of one optimum what was found is stated.
 

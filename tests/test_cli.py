@@ -10,9 +10,12 @@ import numpy as np
 import pytest
 import xarray as xr
 
+import perfgrid as pg
 from perfgrid.formulas import INNER
 from perfgrid.report.text import quantity_value
 from tests.test_bad_input import run, write
+
+STUDIES = Path(__file__).parents[1] / "studies"
 
 ROOT = Path(__file__).parents[1]
 MANY = [1 + i / 32 for i in range(32)]  # more points than are printed one by one
@@ -165,3 +168,15 @@ def test_values_that_read_alike_are_written_once():
         assert quantity_value(along, "1", INNER) == text
     along = np.reshape(one_each, [len(one_each) if axis == "phase" else 1 for axis in INNER.names])
     assert quantity_value(along, "1", INNER).count(":") == len(one_each)
+
+
+def test_a_store_is_no_study_and_serving_says_how_far_it_may_be_off(tmp_path, monkeypatch, capsys):
+    (tmp_path / "x.zarr").mkdir()
+    status, _, err = run(monkeypatch, capsys, "best", tmp_path / "x.zarr")
+    assert status == 2
+    assert "it is a folder, such as a store of results, and a study is TOML" in err
+    status, out, _ = run(monkeypatch, capsys, "run", STUDIES / "chat_service.toml")
+    told = json.loads((Path(pg.__file__).parent / "evidence" / "accuracy.json").read_text())["unseen"]["totals"]
+    half = np.exp(told["inference: mixtures of experts"]["median"])
+    assert status == 0
+    assert f"{half:.2f} of mixtures of experts (docs/accuracy.md)" in out

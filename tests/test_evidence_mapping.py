@@ -140,7 +140,8 @@ def changed(identity, tmp_path, **blocks):
     lines = (f.read_text().splitlines() for folder in (SHIPPED, UNSEEN) for f in folder.glob("*.jsonl"))
     line = next(found for own in lines for x in own if (found := json.loads(x))["id"] == identity)
     for block, fields in blocks.items():
-        line[block] = line[block] | fields if isinstance(line[block], dict) and isinstance(fields, dict) else fields
+        stated = line.get(block)
+        line[block] = stated | fields if isinstance(stated, dict) and isinstance(fields, dict) else fields
     file = tmp_path / "own.jsonl"
     file.write_text(json.dumps(line) + "\n")
     (found,) = validate(file).predictions
@@ -235,3 +236,9 @@ def test_one_absurd_record_stops_no_other(tmp_path):
     absurd, sound = validate(file).predictions
     assert absurd.reasons == ("field scale_out_bandwidth must lie between 1000 and 1e+18, found 1e+30",)
     assert sound.predicted is not None
+
+
+def test_a_kernel_of_serving_from_a_source_that_is_not_known_ran_on_a_serving_stack(tmp_path):
+    found = changed(STEP, tmp_path, group="mine", interconnect=None)
+    assert (found.reasons, found.software) == ((), "vllm")
+    assert changed(STEP, tmp_path, group="mine", software="sglang").software == "sglang"

@@ -114,6 +114,9 @@ def compare_command(
             share = f"{(y - x) / (after - before):.0%}" if after != before else ""
             rows.append([WORDS[part], number(x, "s"), number(y, "s"), _signed(y - x), share])
     show(text_table(["", "A", "B", "change", "of the change"], rows, right=("A", "B", "change", "of the change")))
+    if before == after and all(x == y for _, x, y in found.parts):
+        out.print("A and B take the same: what differs between them changes no part of a step")
+        return
     ratio, margin = after / before, 1 + found.tie_margin
     within = f"90 of 100 within {ratio / margin:.3g} to {ratio * margin:.3g}"
     out.print(f"B takes {ratio:.3g} times as long as A, {within} (a step is {found.speedup:.3g} times as fast)")

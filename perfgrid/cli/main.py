@@ -28,7 +28,7 @@ from perfgrid.cli.reduce import distribution_command
 from perfgrid.cli.results import diff_command, expand_command, named, run_factored
 from perfgrid.cli.sensitivity import sensitivity_command
 from perfgrid.cli.uncertainty import uncertainty_command
-from perfgrid.cli.validate import validate_command
+from perfgrid.cli.validate import serving_note, validate_command
 from perfgrid.engine.dataset import constraints_of
 from perfgrid.engine.errors import PerfgridError
 from perfgrid.engine.registry import Constraint, Registry
@@ -146,6 +146,8 @@ def run(
         return
     if winners is not None and choice is not None:
         print_winners(loaded, winners, choice)
+        if loaded.file.workload == "inference" and winners is not None:
+            out.print(serving_note())
     elif streaming and choice is not None:
         out.print("the best designs are not searched in a streamed run")
     elif output is None:

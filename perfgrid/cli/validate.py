@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Annotated
 
@@ -13,7 +14,7 @@ from perfgrid.engine.errors import PerfgridError
 from perfgrid.evidence.figure import draw
 from perfgrid.evidence.report import HEADERS, WORST, error_rows, reason_rows, worst_rows
 from perfgrid.evidence.schema import UNITS, UNSEEN, read_records
-from perfgrid.evidence.validation import Prediction, Validation, validate
+from perfgrid.evidence.validation import RECORDED, Prediction, Validation, validate
 from perfgrid.formulas import INNER
 from perfgrid.report.console import err, out, print_line, show, text_table
 from perfgrid.report.derivation import DEPTH, print_derivation
@@ -116,3 +117,16 @@ def _print(found: Validation, verbose: bool) -> None:
         show(text_table(("records", "first reason"), reason_rows(summary["reasons"]), right=("records",)))
     if found.problems:
         out.print(f"\n{len(found.problems)} lines are not sound records (listed on standard error)")
+
+
+def serving_note() -> str:
+    """How far serving may be off, in place of intervals, which only training steps have."""
+    totals = json.loads(RECORDED.read_text(encoding="utf-8"))["unseen"]["totals"]
+    halves = [
+        f"{math.exp(totals[f'inference: {models}']['median']):.2f} of {models}"
+        for models in ("dense models", "mixtures of experts")
+    ]
+    return (
+        f"serving has no intervals: of systems that nothing was fitted to half lie within a factor of {halves[0]}, "
+        f"{halves[1]} (docs/accuracy.md); perfgrid uncertainty spans the ranges of the catalog"
+    )

@@ -212,7 +212,8 @@ class Mapper:
         device = self.catalog.entry("device", record.device).values
         software = self.catalog.entry("software", columns["software"]).values
         topology = self.catalog.entry("topology", columns["topology"]).values
-        network = record.interconnect.scale_out_bandwidth or convention(record, "scale_out_bandwidth")
+        network = record.interconnect.scale_out_bandwidth if record.interconnect else None
+        network = network or convention(record, "scale_out_bandwidth")
         own = cast(dict[str, float], topology["tier_stated_bandwidth"])
         found: dict[str, Any] = {
             "scale_up_size": record.scale_up_size,

@@ -94,10 +94,12 @@ class InferenceMapper(Mapper):
         return super()._hardware(record, columns) | {"batch_limit": stated or limit}
 
     def _software(self, record: Record) -> str:
-        """The serving stack of a source: of one that also trains its own."""
+        """The serving stack of a source: of one that also trains its own, of one that is not known the default."""
         if record.software is not None:
             return self._entry("software", record.software)
-        return self._first("serving_software" if convention(record, "serving_software") else "software", record)
+        own = conventions()["group"].get(record.group, {})
+        trains_alone = "serving_software" not in own and "software" in own
+        return self._first("software" if trains_alone else "serving_software", record)
 
     def _requests(self, record: Record) -> int | None:
         """Requests of a run: as stated, or by the source's own table of lengths."""

@@ -189,7 +189,7 @@ class Record(Block):
     devices: Count | None
     devices_per_node: Count
     scale_up_size: Count
-    interconnect: Interconnect
+    interconnect: Interconnect | None
     plan: Layout | None
     workload: Workload | None
     kernel: Kernel | None

@@ -244,8 +244,14 @@ def _by_version(predictions: Iterable[Prediction]) -> dict[str, list[Prediction]
 
 
 def _by_kind(predictions: Collection[Prediction]) -> dict[str, list[Prediction]]:
-    """All rows of each kind."""
-    members = {f"all {kind}": [p for p in predictions if p.record.kind == kind] for kind in KINDS}
+    """All rows of each kind, and those of models with and without routed experts."""
+    members = {}
+    for kind in KINDS:
+        rows = members[f"all {kind}"] = [p for p in predictions if p.record.kind == kind]
+        routed = [p.record.model is not None and p.record.model.moe is not None for p in rows]
+        if kind in ("training", "inference") and any(routed) and not all(routed):
+            members[f"{kind}: dense models"] = [p for p, own in zip(rows, routed, strict=True) if not own]
+            members[f"{kind}: mixtures of experts"] = [p for p, own in zip(rows, routed, strict=True) if own]
     return {name: rows for name, rows in members.items() if rows}
 
 

@@ -108,9 +108,10 @@ def verify(path: str | Path, study: Study | None = None, progress: Progress | No
     _check_identity(store, study, found)
     numbers = [TABLES, *range(found.tiles)]
     if lacking := [number for number in numbers if number not in store.entries]:
-        some = ", ".join("the tables" if n == TABLES else str(n) for n in lacking[:MOST])
-        some += ", ..." if len(lacking) > MOST else ""
-        found.problems.append(f"{len(lacking):,} of {found.tiles:,} tiles not in the journal: {some}")
+        tiles = [number for number in lacking if number != TABLES]
+        some = ", ".join(map(str, tiles[:MOST])) + (", ..." if len(tiles) > MOST else "")
+        told = [f"{len(tiles):,} of {found.tiles:,} tiles not in the journal: {some}"] if tiles else []
+        found.problems += [*told, *(["the tables are not in the journal"] if TABLES in lacking else [])]
     for number in numbers:
         _check_tile(store, number, found)
         if progress is not None and number != TABLES:

@@ -129,7 +129,8 @@ def load_study(
     try:
         text = path.read_text(encoding="utf-8-sig")
     except OSError as error:
-        raise PerfgridError(f"cannot read study {str(path)!r}: {error.strerror}") from None
+        why = "it is a folder, such as a store of results, and a study is TOML" if path.is_dir() else error.strerror
+        raise PerfgridError(f"cannot read study {str(path)!r}: {why}") from None
     except UnicodeDecodeError:
         raise PerfgridError(f"{path} is not a text file: a study is TOML") from None
     try:

@@ -18,7 +18,7 @@ from perfgrid.engine.dataset import SPACE_ATTRIBUTE, formula_hash, space_text
 from perfgrid.engine.plan import Plan
 from perfgrid.run import global_attributes, restore
 from perfgrid.store.fill import part_of
-from perfgrid.store.journal import NAME
+from perfgrid.store.journal import NAME, TABLES
 from perfgrid.store.verify import Opened, verify
 from tests import small
 from tests.store.common import TEXT, assert_same_stores, assert_same_values, study
@@ -145,7 +145,8 @@ def test_errors_of_writing_are_sentences_and_lose_nothing(whole, tmp_path, monke
         fill(path)
     monkeypatch.undo()
     lacking = TILES - len([n for n in Opened(path).entries if n >= 0])
-    incomplete, missing = verify(path).problems
+    incomplete, missing, *tables = verify(path).problems
+    assert tables == ([] if TABLES in Opened(path).entries else ["the tables are not in the journal"])
     assert incomplete.startswith(f"{path} is not complete")
     assert missing.startswith(f"{lacking} of {TILES} tiles not in the journal: ")
     assert 0 < len(Opened(path).entries) < TILES
