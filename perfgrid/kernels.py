@@ -31,15 +31,23 @@ TABLES: tuple[tuple[str, str, tuple[str, ...]], ...] = (
 PASS_TABLES: tuple[tuple[str, str, str], ...] = (  # the same of inference: time, axis, runs in a pass
     ("gemm_product_time", "product", "product_count"),
     ("expert_product_time", "expert_product", "moe_layers"),
-    ("attention_time", "", ""),
+    ("attention_time", "", "layers"),
     ("serving_stream_time", "serving_stream", "stream_count"),
 )
+OF_ALL_LAYERS = ("attention_time",)  # stated for a whole pass
+WAITS = {  # of a pass, between kernels, and what for; then all of it
+    "tp_time": "communication", "exposed_exchange_time": "communication", "handover_time": "communication",
+    "context_exchange_time": "communication", "host_time": "host", "pass_time": "all",
+}  # fmt: skip
 ONCE = {"norm": "head", "logits": "head", "loss": "head", "embedding": "embedding"}  # runs outside the layers
 
 
 @dataclass(frozen=True)
 class Kernel:
-    """One kernel: its part of the model, runs per layer (or per part), seconds and limiting resource by phase."""
+    """One kernel: its part of the model, runs per layer (or per part), seconds and limiting resource by phase.
+
+    Of serving, what a pass waits for between kernels follows, and the whole pass (part "wait", "total").
+    """
 
     name: str
     part: str
@@ -86,7 +94,7 @@ def kernels(what: Study | xr.Dataset, at: Mapping[str, Any], formulas: Iterable[
 
 def _of_passes() -> list[str]:
     """What the kernels of inference are made of."""
-    return [name for time, _, count in PASS_TABLES for name in (time, count) if name] + ["load_weight"]
+    return [name for time, _, count in PASS_TABLES for name in (time, count)] + [*WAITS, "load_weight"]
 
 
 def _passes(values: Mapping[str, Any]) -> Iterator[Kernel]:
@@ -94,12 +102,19 @@ def _passes(values: Mapping[str, Any]) -> Iterator[Kernel]:
     for table, axis, count in PASS_TABLES:
         for label in INNER.labels[axis] if axis else (table.removesuffix("_time"),):
             every = INNER.total(values[table] * values["load_weight"], "load")
-            runs = np.ravel(_pick(values[count], axis, label)) if count else np.ones(1)
+            runs = np.ravel(_pick(values[count], axis, label))
+            every = every / runs if table in OF_ALL_LAYERS else every
             counts = np.broadcast_to(runs, 2)
             time = _pick(every, axis, label) * INNER.table("pass", **dict(zip(PASSES, counts > 0, strict=True)))
             if counts.any() and time.any():
                 name = f"expert_{label}" if axis == "expert_product" else label
                 yield _kernel(name, "pass", float(counts.max()), time, PASSES)
+    for name, reason in WAITS.items():
+        time = np.broadcast_to(np.ravel(INNER.total(values[name] * values["load_weight"], "load")), len(PASSES))
+        if time.any():
+            own, part = name.removesuffix("_time"), "total" if reason == "all" else "wait"
+            times = dict(zip(PASSES, map(float, time), strict=True))
+            yield Kernel(own, part, 1.0, times, dict.fromkeys(PASSES, "" if part == "total" else reason))
 
 
 def _pick(value: Any, axis: str, label: str) -> np.ndarray:

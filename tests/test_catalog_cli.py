@@ -232,3 +232,8 @@ def test_check_ends_at_the_first_error(catalog, tmp_path):
     path.write_text(CHIP + 'hbm_bandwith = "5 TB/s"\n')
     refused(catalog("check", path), "mine.toml", "[my-chip]", "'hbm_bandwith'", "'hbm_bandwidth'")
     refused(catalog("check", tmp_path / "none.toml"), "none.toml", "cannot be read")
+
+
+def test_an_entry_is_shown_after_its_table_too(catalog):
+    assert catalog("show", "device", "b200") == catalog("show", "device.b200") == catalog("show", "b200")
+    refused(catalog("show", "software", "vlm"), "the catalog has no software 'vlm'", "did you mean 'vllm'")

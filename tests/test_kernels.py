@@ -73,3 +73,24 @@ def test_violated_constraints_of_the_design_are_told(monkeypatch, capsys, tmp_pa
 def test_every_axis_needs_a_label():
     with pytest.raises(PerfgridError, match="no axis 'row'"):
         kernels(study(), {"row": 1})
+
+
+def test_kernels_and_waits_of_serving_add_up_to_a_pass():
+    """Runs times times of a mixture whose experts lie on eight devices, and what it waits for: the whole pass."""
+    served = Study.make(
+        workload="inference", outputs=["request_latency"],
+        axes={"model": ["qwen3-235b-a22b"], "device": ["h200-sxm-141gb"], "topology": ["rail-optimized"],
+              "parallelism": {"devices": [8], "tp": [2], "ep": [8], "pp": [1]}},
+        workload_parameters={"prompt_tokens": 1000, "output_tokens": 10, "batch": 64, "precision": "fp8",
+                             "weight_precision": "fp8"},
+    )  # fmt: skip
+    at = {"model": "qwen3-235b-a22b", "device": "h200-sxm-141gb", "topology": "rail-optimized",
+          "parallelism": next(a.labels[0] for a in served.space.axes if a.name == "parallelism")}  # fmt: skip
+    found = kernels(served, at).kernels
+    parts = {kernel.name: kernel for kernel in found}
+    assert {k.part for k in found} == {"pass", "wait", "total"}
+    assert {"tp", "exposed_exchange", "host", "attention", "expert_up"} <= set(parts)
+    assert parts["attention"].runs == 94
+    for which in ("prefill", "decode"):
+        spent = sum(k.runs * k.time[which] for k in found if k.part != "total")
+        assert spent == pytest.approx(parts["pass"].time[which], rel=1e-9)

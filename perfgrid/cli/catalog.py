@@ -71,13 +71,14 @@ def list_command(
 
 @catalog_app.command("show")
 def show_command(
-    name: Annotated[str, typer.Argument(help="An entry, or table.entry where several tables hold the name.")],
+    name: Annotated[str, typer.Argument(help="An entry; table.entry or table entry where several tables hold it.")],
+    in_table: Annotated[str | None, typer.Argument(metavar="[ENTRY]", help="The entry, after its table.")] = None,
     files: Files = None,
     as_json: AsJson = False,
 ) -> None:
     """Show every value of an entry with unit, range, year, confidence and source."""
     catalog = load_catalog(*(files or ()))
-    entry = find(catalog, name)
+    entry = find(catalog, name if in_table is None else f"{name}.{in_table}")
     counts = counted_parameters(entry.values) if entry.kind == "model" else {}
     rows = [_value_row(catalog, entry, catalog.variables[q]) for q in entry.values]
     if as_json:
