@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from perfgrid.engine.dataset import constraints_of, feasible
+from perfgrid.engine.dataset import bare_variables, constraints_of, feasible
 from perfgrid.engine.errors import PerfgridError, nearest
 from perfgrid.engine.space import Axis
 
@@ -131,9 +131,11 @@ def forbidding(
 
 def masked(chosen: xr.Dataset, exists: xr.DataArray, over: Collection[str] = ()) -> xr.Dataset:
     """Nothing that looks like a design where there is none: NaN, choices -1, labels empty."""
+    if bool(exists.all()):
+        return chosen.assign_coords(found=exists)
     masked = {}
     for name, variable in (*chosen.data_vars.items(), *chosen.coords.items()):
-        if name in chosen.dims or name in FORBIDDEN or "constraint" in variable.attrs or bool(exists.all()):
+        if name in chosen.dims or name in FORBIDDEN or "constraint" in variable.attrs:
             continue
         if name in chosen.coords and name not in over and not set(exists.dims) & set(variable.dims):
             continue
@@ -145,13 +147,14 @@ def masked(chosen: xr.Dataset, exists: xr.DataArray, over: Collection[str] = ())
 
 def lawful(designs: xr.Dataset) -> xr.Dataset:
     """Designs without the outputs that are illegal there: NaN, choices -1."""
-    flags = {n: v.variable != 0 for n, v in designs.data_vars.items() if v.attrs.get("constraint") == "illegal"}
+    variables = bare_variables(designs)
+    flags = {n: v != 0 for n, v in variables.items() if v.attrs.get("constraint") == "illegal"}
     broken = {name for name, flag in flags.items() if not bool(flag.all())}
     kept = {}
-    for name, variable in designs.data_vars.items() if broken else ():
-        mine = [] if "constraint" in variable.attrs else broken.intersection(constraints_of(designs, str(name)))
+    for name, variable in variables.items() if broken else ():
+        mine = [] if "constraint" in variable.attrs else broken.intersection(constraints_of(designs, name))
         if mine:
-            kept[name] = _where(variable, xr.DataArray(reduce(and_, (flags[n] for n in mine))))
+            kept[name] = _where(designs[name], xr.DataArray(reduce(and_, (flags[n] for n in mine))))
     return designs.assign(kept)
 
 

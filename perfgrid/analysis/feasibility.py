@@ -9,7 +9,7 @@ from operator import or_
 import numpy as np
 import xarray as xr
 
-from perfgrid.engine.dataset import concerned, feasible, least_constrained
+from perfgrid.engine.dataset import bare_variables, concerned, feasible, least_constrained
 
 SLICE_POINTS = 2**22  # of the grid that are looked at together
 
@@ -44,19 +44,20 @@ def violations(dataset: xr.Dataset) -> Feasibility:
 
     The grid is the product of the study's axes; constraints are counted on their own axes and multiplied out.
     """
-    inner = {d for v in dataset.data_vars.values() for d in v.dims} - set(study_dims(dataset))
+    variables = bare_variables(dataset)
+    inner = {d for v in variables.values() for d in v.dims} - set(study_dims(dataset))
     points = int(np.prod([n for d, n in dataset.sizes.items() if d not in inner], dtype=np.int64))
 
-    def count(flags: xr.DataArray) -> int:
+    def count(flags: xr.Variable) -> int:
         return int((~flags.astype(bool)).sum()) * (points // max(1, flags.size))
 
-    found, about = [], {n: v.attrs for n, v in dataset.data_vars.items()}
-    for name, variable in dataset.data_vars.items():
+    found, about = [], {n: v.attrs for n, v in variables.items()}
+    for name, variable in variables.items():
         if "constraint" in variable.attrs:
-            violated, outputs = count(variable != 0), concerned(about, str(name))
+            violated, outputs = count(variable != 0), concerned(about, name)
             kind, reason = variable.attrs["constraint"], variable.attrs["reason"]
             if violated:
-                found.append(Violation(str(name), kind, reason, violated, outputs))
+                found.append(Violation(name, kind, reason, violated, outputs))
     counts = _infeasible(dataset, points) if found else (0, 0)
     return Feasibility(points, *counts, sorted(found, key=lambda v: -v.points))
 
@@ -66,8 +67,9 @@ def _infeasible(dataset: xr.Dataset, points: int) -> tuple[int, int]:
 
     Counted in slices so that a large result need not fit the memory.
     """
-    sets = least_constrained({n: v.attrs for n, v in dataset.data_vars.items()})
-    flags = dataset[[n for n, v in dataset.data_vars.items() if "constraint" in v.attrs]]
+    about = {n: v.attrs for n, v in bare_variables(dataset).items()}
+    sets = least_constrained(about)
+    flags = dataset[[n for n in about if "constraint" in about[n]]]
     longest = max(flags.sizes, key=lambda d: flags.sizes[d], default=None)
     rows = flags.sizes[longest] if longest is not None else 1
     step = max(1, SLICE_POINTS * rows // max(points, 1))

@@ -229,6 +229,11 @@ def space_from_json(data: Mapping[str, Any]) -> Space:
     return Space(axes, constants)
 
 
+def bare_variables(dataset: xr.Dataset) -> dict[str, xr.Variable]:
+    """The data variables without coordinates, which ``data_vars`` gathers anew for each of them: that takes a while."""
+    return {str(name): dataset.variables[name] for name in dataset.data_vars}
+
+
 def constraints_of(dataset: xr.Dataset, of: str | Sequence[str] | None = None) -> list[str]:
     """The constraints of a result that concern some of its outputs (without ``of`` all of them).
 
@@ -236,15 +241,16 @@ def constraints_of(dataset: xr.Dataset, of: str | Sequence[str] | None = None) -
     of variables has left constraints behind that concern these outputs.
     """
     names = list(map(str, dataset.data_vars if of is None else [of] if isinstance(of, str) else of))
+    variables = bare_variables(dataset)
     if unknown := [n for n in names if n not in dataset]:
         hint = nearest(unknown[0], map(str, dataset.data_vars))
         raise PerfgridError(f"the result holds no {unknown[0]!r}{hint}")
-    about = {n: dataset[n].attrs for n in names}
+    about = {n: dataset.variables[n].attrs for n in names}
     needed = {c for n, a in about.items() for c in (n if "constraint" in a else a.get(CONCERNING, "")).split()}
-    if lacking := sorted(needed - set(map(str, dataset.data_vars))):
+    if lacking := sorted(needed - set(variables)):
         raise PerfgridError(f"the constraints of the result are not in this selection: {', '.join(lacking)}")
     every = of is None or any("constraint" not in a and CONCERNING not in a for a in about.values())
-    return [str(n) for n, v in dataset.data_vars.items() if "constraint" in v.attrs and (every or n in needed)]
+    return [n for n, v in variables.items() if "constraint" in v.attrs and (every or n in needed)]
 
 
 def concerned(variables: Mapping[Any, Mapping[str, Any]], constraint: str) -> list[str]:
@@ -279,7 +285,8 @@ def feasible(
     if wrong := [kind for kind in kinds if kind not in ("illegal", "exceeds")]:
         raise PerfgridError(f"constraints are of the kinds illegal and exceeds, found {wrong[0]!r}; outputs go to of=")
     result = xr.Variable((), np.array(True))
-    flags = [dataset[n].variable for n in constraints_of(dataset, of) if dataset[n].attrs["constraint"] in kinds]
+    constraints = [dataset.variables[n] for n in constraints_of(dataset, of)]
+    flags = [flag for flag in constraints if flag.attrs["constraint"] in kinds]
     for flag in sorted(flags, key=lambda v: v.size):  # small ones first: fewer large results in between
         result = result & (flag != 0)
     coordinates = {name: c for name, c in dataset.coords.items() if set(c.dims) <= set(result.dims)}

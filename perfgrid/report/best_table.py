@@ -11,7 +11,7 @@ import xarray as xr
 from rich.measure import Measurement
 
 from perfgrid.analysis.best import FORBIDDEN
-from perfgrid.engine.dataset import concerned, study_axes
+from perfgrid.engine.dataset import bare_variables, concerned, study_axes
 from perfgrid.engine.explain import index_of
 from perfgrid.engine.registry import Constraint
 from perfgrid.intervals import Interval, intervals, tie_margin
@@ -42,24 +42,28 @@ def winner_rows(
     make infeasible, and why.
     """
     axes = study_axes(study.space)
+    about = {name: v.attrs for name, v in bare_variables(winners).items()}
     rows: list[dict[str, Any]] = []
     points: list[dict[str, Any]] = []
     groups = winners["found"].dims
+    cells = {str(name): v for name, v in winners.variables.items() if set(v.dims) <= set(groups)}
+    arrays = {name: v.values for name, v in cells.items()}
     for place in islice(np.ndindex(*(winners.sizes[d] for d in groups)), most):
-        row = winners.isel(dict(zip(groups, place, strict=True)))
-        labels = {str(d): row[d].item() for d in groups}
-        if not bool(row["found"]):
-            by, forbids, designs = (row[name].item() if name in row.coords else "" for name in FORBIDDEN)
+        index = dict(zip(groups, place, strict=True))
+        row = {name: arrays[name][tuple(index[d] for d in v.dims)].item() for name, v in cells.items()}
+        labels = {str(d): row[str(d)] for d in groups}
+        if not row["found"]:
+            by, forbids, designs = (row.get(name, "") for name in FORBIDDEN)
             rows.append({"group": labels, "feasible": False, "reason": _reason(study, by) if by else ""})
             rows[-1] |= {"constraint": by, "forbids": forbids, "designs": designs} if by else {}
             continue
-        at = {a: row[a].item() for a in axes if a in row.coords}
+        at = {a: row[a] for a in axes if a in row and a in winners.coords}
         chosen = {a: at[a] for a in axes if a not in labels and a not in choice.at and a in at}
-        if CLUSTER_SIZE in choice.over and CLUSTER_SIZE in row.coords:
-            chosen[CLUSTER_SIZE] = row[CLUSTER_SIZE].item()
-        values = {name: _word(row[name]) for name in study.outputs if row[name].ndim == 0}
+        if CLUSTER_SIZE in choice.over and CLUSTER_SIZE in row:
+            chosen[CLUSTER_SIZE] = row[CLUSTER_SIZE]
+        values = {name: _word(row[name], cells[name].attrs) for name in study.outputs if name in row}
         rows.append({"group": labels, "feasible": True, "chosen": chosen, "outputs": values})
-        if broken := _broken(study, row):
+        if broken := _broken(study, row, about):
             rows[-1]["infeasible"] = broken
         points.append(at)
     feasible = [row for row in rows if row["feasible"]]
@@ -81,14 +85,13 @@ def _reason(study: Study, constraint: str) -> str:
     return found.reason if isinstance(found, Constraint) else ""
 
 
-def _broken(study: Study, row: xr.Dataset) -> dict[str, str]:
+def _broken(study: Study, row: Mapping[str, Any], about: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
     """The outputs of one design that constraints make infeasible, which do not concern the objective, with reasons."""
-    about = {name: v.attrs for name, v in row.data_vars.items()}
     found: dict[str, list[str]] = {}
-    for name, value in row.data_vars.items():
-        if "constraint" in value.attrs and value.ndim == 0 and not int(value):
-            for output in concerned(about, str(name)) or study.outputs:
-                found.setdefault(output, []).append(value.attrs["reason"])
+    for name, attributes in about.items():
+        if "constraint" in attributes and not row.get(name, True):
+            for output in concerned(about, name) or study.outputs:
+                found.setdefault(output, []).append(attributes["reason"])
     return {output: "; ".join(reasons) for output, reasons in found.items()}
 
 
@@ -124,12 +127,12 @@ def _ties(rows: Sequence[Mapping[str, Any]], ends: Sequence[Interval]) -> list[b
     return found
 
 
-def _word(value: xr.DataArray) -> Any:
+def _word(value: Any, attributes: Mapping[str, Any]) -> Any:
     """A single number, or the word that it stands for; None where there is none."""
-    words = str(value.attrs.get("flag_meanings", "")).split()
-    if words and "constraint" not in value.attrs:
+    words = str(attributes.get("flag_meanings", "")).split()
+    if words and "constraint" not in attributes:
         return words[int(value)] if int(value) >= 0 else None
-    return None if np.isnan(value.item()) else value.item()
+    return None if np.isnan(value) else value
 
 
 def print_winners(study: Study, winners: xr.Dataset, choice: Best) -> None:
