@@ -4,23 +4,38 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from .calls import Call, Input, Kernel
+from .plan import Quantity
 from .space import Partition
-from .tiles import ROWS, TileKey
-
-if TYPE_CHECKING:
-    from .stages import Evaluation
+from .tiles import ROWS, TileKey, Tiles
 
 BYTES_AT_ONCE = 2**30  # of all lanes together
+
+
+class Ready(Protocol):
+    """What lanes need of an evaluation."""
+
+    tiles: Tiles
+    dtype: np.dtype[Any]
+    calls: list[Call]
+    quantities: dict[str, Quantity]
+    cast: dict[str, np.ndarray]  # small quantities in the precision of the grid
+    wanted: set[str]
+    again: set[Input]  # small quantities that more than one tile reads
+
+    def buffer(self, kernel: Kernel, make: Callable[..., Any]) -> Any:
+        """What stands for the values of a kernel in a tile."""
+        ...
 
 
 @dataclass
@@ -35,7 +50,7 @@ class Tile:
 class Lane:
     """The arrays of one tile of an evaluation: the next tile of the lane overwrites them."""
 
-    def __init__(self, evaluation: Evaluation):
+    def __init__(self, evaluation: Ready):
         self.evaluation = evaluation
         self.prepared: dict[tuple[str, TileKey], tuple[tuple[int, ...], Any]] = {}
         self.buffers: dict[str, Any] = {}

@@ -8,7 +8,7 @@ import pytest
 
 from perfgrid.catalog import load_catalog
 from perfgrid.formulas import INNER
-from perfgrid.formulas.kernels import gemm
+from perfgrid.formulas.kernels import tiling
 
 from . import loops
 from .cases import design, evaluate, point, rows
@@ -27,14 +27,14 @@ def test_work_of_a_tile_shape_against_loops(shape: tuple[int, int, int], tile: t
     for batch in (1, 3):
         volume, scratchpad, registers, loads, stores, parts = loops.tile_work(*shape, batch, *tile, A100)
         tiles = batch * math.ceil(m / tile[0]) * math.ceil(n / tile[1])
-        assert gemm.depth_parts(tiles, k, 32, 108) == parts
-        padded = batch * gemm.whole(m, tile[0]) * gemm.whole(n, tile[1]) * gemm.whole(k, 32)
-        balance = gemm.wave_utilisation(tiles * parts, 108)
+        assert tiling.depth_parts(tiles, k, 32, 108) == parts
+        padded = batch * tiling.whole(m, tile[0]) * tiling.whole(n, tile[1]) * tiling.whole(k, 32)
+        balance = tiling.wave_utilisation(tiles * parts, 108)
         assert padded / balance == pytest.approx(volume)
-        assert gemm.scratchpad_bytes(padded, *tile, 64, 64, 2) / balance == pytest.approx(2 * scratchpad)
-        assert gemm.register_bytes(padded, 16, 4) / balance == pytest.approx(registers)
-        assert gemm.l2_loads(*shape, batch, *tile, 1, 2) == pytest.approx(2 * loads)
-        assert gemm.partial_bytes(m, n, batch, parts, 4) == stores * (8 * parts if parts > 1 else 0)
+        assert tiling.scratchpad_bytes(padded, *tile, 64, 64, 2) / balance == pytest.approx(2 * scratchpad)
+        assert tiling.register_bytes(padded, 16, 4) / balance == pytest.approx(registers)
+        assert tiling.l2_loads(*shape, batch, *tile, 1, 2) == pytest.approx(2 * loads)
+        assert tiling.partial_bytes(m, n, batch, parts, 4) == stores * (8 * parts if parts > 1 else 0)
 
 
 def test_tiles_are_parts_of_the_largest():
@@ -45,9 +45,9 @@ def test_tiles_are_parts_of_the_largest():
 
 def test_small_results_take_small_tiles_and_cut_their_depth():
     """A result of 256 x 512 fills 4 of 108 cores with the largest tile; cutting its depth of 65536 fills them all."""
-    assert gemm.depth_parts(4, 65536, 32, 108) == 27
-    assert gemm.depth_parts(4, 1024, 32, 108) == 2  # 16 steps each
-    assert gemm.depth_parts(108, 65536, 32, 108) == 1
+    assert tiling.depth_parts(4, 65536, 32, 108) == 27
+    assert tiling.depth_parts(4, 1024, 32, 108) == 2  # 16 steps each
+    assert tiling.depth_parts(108, 65536, 32, 108) == 1
     q = design("llama-3.1-8b", "h100-sxm-80gb", sequence_length=128.0)
     assert rows(q["gemm_tile_share"], "phase", "tile", "gemm_kernel")["forward", "full", "attention_output"] == 0
 
@@ -89,7 +89,7 @@ def test_a_product_with_one_row_reads_its_weights_at_memory_speed():
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("cache", [0, 1e6, 1e9])
 def test_memory_traffic_against_loops_over_blocks(shape: tuple[int, int, int], cache):
-    found = gemm.hbm_bytes(*shape, 3, 128, 256, 108, 2, 4, cache)
+    found = tiling.hbm_bytes(*shape, 3, 128, 256, 108, 2, 4, cache)
     assert found == pytest.approx(loops.memory_bytes(*shape, 3, 128, 256, 108, 2, 4, cache), rel=1e-9)
 
 
@@ -99,12 +99,12 @@ def test_memory_traffic_against_loops_over_blocks(shape: tuple[int, int, int], c
 )
 def test_memory_traffic_against_waves_of_whole_tiles(shape: tuple[int, int, int], cores):
     """Fractional blocks against a schedule of whole tiles, which wastes a little at the edges of its strips."""
-    read = (gemm.hbm_bytes(*shape, 1, 128, 128, cores, 2, 2, 0) - 2 * shape[0] * shape[1]) / 2
+    read = (tiling.hbm_bytes(*shape, 1, 128, 128, cores, 2, 2, 0) - 2 * shape[0] * shape[1]) / 2
     assert read == pytest.approx(loops.memory_reads_by_waves(*shape, 128, 128, cores), rel=0.2)
 
 
 def test_a_single_wave_reads_its_operands_once():
-    assert gemm.hbm_bytes(256, 512, 4096, 1, 128, 256, 108, 2, 2, 0) == 2 * (256 * 4096 + 4096 * 512 + 256 * 512)
+    assert tiling.hbm_bytes(256, 512, 4096, 1, 128, 256, 108, 2, 2, 0) == 2 * (256 * 4096 + 4096 * 512 + 256 * 512)
 
 
 @pytest.mark.parametrize(

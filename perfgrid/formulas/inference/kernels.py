@@ -10,8 +10,9 @@ from perfgrid.engine.registry import formula
 
 from ..axes import at, only, table, total
 from ..kernels.flash import side_by_side
-from ..kernels.gemm import INSTRUCTION_ROWS, whole
+from ..kernels.gemm import INSTRUCTION_ROWS
 from ..kernels.roofline import roofline_shares
+from ..kernels.tiling import whole
 
 # ---- the fused kernel in the prefill --------------------------------------------------------------------------------
 

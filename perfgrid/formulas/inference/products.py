@@ -11,7 +11,7 @@ from perfgrid.engine.registry import formula, instantiated
 
 from ..axes import only, table, total
 from ..kernels import gemm
-from ..kernels.gemm import operand_loads, wave_blocks
+from ..kernels.tiling import operand_loads, wave_blocks
 
 PRODUCTS = {"PRODUCT": ("gemm", "expert")}
 TIMES = tuple(
@@ -28,7 +28,7 @@ BORROWED = (gemm.tile_rows, gemm.tile_columns, gemm.tile_alone, *TIMES)
 
 
 def product_traffic(m, n, k, batch, tile_m, tile_n, cores, operand_size, weight_size, result_size, l2_size):
-    """Memory traffic of products whose second operand is stored in a format of its own (see `gemm.hbm_bytes`)."""
+    """Memory traffic of products whose second operand is stored in a format of its own (see `tiling.hbm_bytes`)."""
     once = m * k * operand_size + k * n * weight_size
     blocks = wave_blocks(m, n, tile_m, tile_n, cores)
     rows = operand_loads(m, 0, k, *blocks) * operand_size
@@ -37,7 +37,7 @@ def product_traffic(m, n, k, batch, tile_m, tile_n, cores, operand_size, weight_
 
 
 def stored_l2_loads(m, n, k, batch, tile_m, tile_n, cluster, operand_size, weight_size):
-    """Traffic from cache to cores where the second operand is stored in a format of its own (see `gemm.l2_loads`)."""
+    """Traffic from cache to cores where the second operand is stored in a format of its own (see `tiling.l2_loads`)."""
     blocks = (xp.ceil(m / (tile_m * cluster)), xp.ceil(n / tile_n))
     rows, columns = operand_loads(m, 0, k, *blocks), operand_loads(0, n, k, *blocks)
     return batch * (rows * operand_size + columns * weight_size)

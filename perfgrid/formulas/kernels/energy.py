@@ -9,8 +9,9 @@ from perfgrid.engine import xp
 from perfgrid.engine.registry import formula
 
 from ..axes import only, smallest, table, total
-from .gemm import PRODUCTS, WEIGHTED, hbm_bytes
+from .gemm import PRODUCTS, WEIGHTED
 from .roofline import RESOURCES, roofline_time
+from .tiling import hbm_bytes
 
 EVEN_PRODUCTS = {"PRODUCT": ("gemm", "core")}  # those whose rows all ranks share evenly
 EQUALLY_FAST = 1e-3  # kernels whose times differ by less are chosen alike

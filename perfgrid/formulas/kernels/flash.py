@@ -14,8 +14,8 @@ from perfgrid.engine import xp
 from perfgrid.engine.registry import formula
 
 from ..axes import only, table, total
-from .gemm import wave_utilisation
 from .roofline import EQUAL, roofline_shares
+from .tiling import wave_utilisation
 
 WARPS = 4.0  # groups of threads among which version 1 splits the keys of a block (Dao 2023, section 3.3)
 

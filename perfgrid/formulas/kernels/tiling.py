@@ -1,0 +1,74 @@
+"""How a matrix product is cut into tiles, waves of tiles and parts of its depth, and what every memory moves."""
+
+from perfgrid.engine import xp
+
+ROUNDING = 1e-6  # of single precision, generously
+
+
+def steps_of(extent, step):
+    """Whole steps that cover an extent; what misses a whole number by rounding is whole (batches of a table)."""
+    return xp.ceil(extent / step * (1 - ROUNDING))
+
+
+def whole(extent, step):
+    """An extent padded to whole steps."""
+    return steps_of(extent, step) * step
+
+
+def depth_parts(tiles, depth, tile_depth, cores):
+    """Parts into which the depth is cut where the tiles leave cores idle (split-K), each of 16 steps or more."""
+    spare, enough = xp.floor(cores / tiles), xp.floor(depth / (16 * tile_depth))
+    return xp.maximum(xp.minimum(spare, enough), 1.0)
+
+
+def wave_utilisation(items, cores):
+    """Part of the cores that work if equal items are handed out in waves, the last of them partly filled."""
+    waves = items / cores
+    return waves / xp.ceil(waves)
+
+
+def operand_loads(m, n, k, block_rows, block_columns):
+    """Operand elements read if each block of the result reads its own rows and columns (blocks may be fractional)."""
+    return k * (m * block_columns + n * block_rows)
+
+
+def wave_blocks(m, n, tile_m, tile_n, cores):
+    """Block rows and columns of the result if all cores compute one nearly square block at a time (swizzled order)."""
+    area = cores * tile_m * tile_n
+    side = xp.sqrt(area)
+    rows, columns = xp.maximum(side, area / n), xp.maximum(side, area / m)
+    return xp.maximum(m / rows, 1.0), xp.maximum(n / columns, 1.0)
+
+
+def hbm_bytes(m, n, k, batch, tile_m, tile_n, cores, operand_size, output_size, l2_size):
+    """Memory traffic: the blocks of a wave share operands; operands that fit the cache are read once.
+
+    At the size of the cache the traffic jumps; such products rarely wait for memory.
+    """
+    once = (m * k + k * n) * operand_size
+    loads = operand_loads(m, n, k, *wave_blocks(m, n, tile_m, tile_n, cores)) * operand_size
+    return batch * (xp.where(once <= l2_size, once, loads) + m * n * output_size)
+
+
+def l2_loads(m, n, k, batch, tile_m, tile_n, cluster, operand_size):
+    """Traffic from cache to cores: a cluster of tiles, one above the other, reads its operands once."""
+    return batch * operand_size * operand_loads(m, n, k, xp.ceil(m / (tile_m * cluster)), xp.ceil(n / tile_n))
+
+
+def partial_bytes(m, n, batch, parts, partial_size):
+    """Traffic of partial results where the depth is cut: written to the cache and read to be added up."""
+    return batch * m * n * xp.where(parts > 1, 2 * parts * partial_size, 0.0)
+
+
+def scratchpad_bytes(volume, tile_m, tile_n, register_m, register_n, operand_size):
+    """Traffic between scratchpad and registers of ``volume`` multiply-adds.
+
+    A tile's operands are written once; each group of threads reads those of its part of the tile.
+    """
+    rows, columns = xp.minimum(tile_m, register_m), xp.minimum(tile_n, register_n)
+    return volume * operand_size * (1 / rows + 1 / columns + 1 / tile_m + 1 / tile_n)
+
+
+def register_bytes(volume, depth, accumulator_size):
+    """Traffic between registers and matrix units: accumulators are read and written once per instruction."""
+    return volume * 2 * accumulator_size / depth
