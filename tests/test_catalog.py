@@ -66,7 +66,7 @@ def values_of(table: str, name: str) -> Any:
             "megatron-lm megatron-lm-2020 megatron-lm-2022 megatron-core nemo megatron-bridge hai-llm "
             "megatron-deepspeed megatron-deepspeed-fp16 deepspeed nanotron torchtitan torchtitan-2024 "
             "torchtitan-2024-eager llm-foundry llm-foundry-2023 maxtext maxtext-gpu "
-            "fastertransformer tensorrt-llm-2023 tensorrt-llm tensorrt-llm-2026 vllm sglang deepseek-serving "
+            "fastertransformer tensorrt-llm-2023 tensorrt-llm-2024 tensorrt-llm vllm sglang deepseek-serving "
             "optimum-habana vllm-2024-rocm turbomind-2023",
         ),
     ],

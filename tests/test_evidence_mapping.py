@@ -113,7 +113,7 @@ def test_experts_and_decoding_attention_are_one_step_of_one_layer(served):
     model = served.catalog.entry("model", row.columns["model"]).values
     assert (model["layers"], model["experts"], model["experts_per_token"], model["expert_ffn_size"]) == (1, 32, 1, 2048)
     stated = {"batch": 64, "batch_rule": "given", "output_tokens": 2, "precision": "fp8", "weight_precision": "fp8",
-              "devices": 1, "software": "tensorrt-llm-2026"}  # fmt: skip
+              "devices": 1, "software": "tensorrt-llm"}  # fmt: skip
     assert {name: row.columns[name] for name in stated} == stated
     assert row.quantity == "expert_layer_busy_time"
     (row,) = rows_of(served, "decode-b200-64x8x64-128x4096")

@@ -39,7 +39,7 @@ def registry() -> Registry:
 
 
 def point(model: str = "llama-2-7b", device: str = "h100-sxm-80gb", topology: str = "rail-optimized",
-          software: str = "tensorrt-llm", **changes: Any) -> dict[str, Any]:  # fmt: skip
+          software: str = "tensorrt-llm-2024", **changes: Any) -> dict[str, Any]:  # fmt: skip
     """Every given quantity of one design."""
     given: dict[str, Any] = {}
     for kind, name in zip(TABLES, (model, device, topology, software), strict=True):

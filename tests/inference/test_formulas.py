@@ -85,7 +85,7 @@ def drawn_study(generator: np.random.Generator) -> pg.Study:
         ),
         "device": some(["a100-sxm-80gb", "h100-sxm-80gb", "b200", "mi300x", "tpu-v5p"]),
         "topology": some(["rail-optimized", "hgx-h100-400g", "fat-tree-2to1"]),
-        "software": some(["tensorrt-llm", "vllm", "deepseek-serving", "fastertransformer"]),
+        "software": some(["tensorrt-llm-2024", "vllm", "deepseek-serving", "fastertransformer"]),
         "batch_rule": some(list(RULES), 3),
         "weight_precision": some(["bf16", "fp8", "int4"]),
         "kv_precision": some(["bf16", "fp8"]),

@@ -75,7 +75,7 @@ def test_decoding_equals_the_loop_over_positions(model, prompt, output, batch):
     study = pg.Study.make(
         workload="inference", outputs=["decode_step_time"], dtype="float64",
         axes={"model": [model], "device": ["h100-sxm-80gb"], "topology": ["rail-optimized"],
-              "software": ["tensorrt-llm"], "prompt_tokens": list(range(prompt, prompt + output - 1))},
+              "software": ["tensorrt-llm-2024"], "prompt_tokens": list(range(prompt, prompt + output - 1))},
         workload_parameters={"tp": 1, "pp": 1, "dp": 1, "devices": 1, "output_tokens": 2, "batch": batch},
         overrides={"launch_overhead": 1e-6},
     )  # fmt: skip

@@ -30,7 +30,7 @@ designs = st.fixed_dictionaries(
     {
         "model": st.sampled_from(MODELS),
         "device": st.sampled_from(DEVICES),
-        "software": st.sampled_from(["tensorrt-llm", "tensorrt-llm-2023", "vllm", "sglang", "deepseek-serving"]),
+        "software": st.sampled_from(["tensorrt-llm-2024", "tensorrt-llm-2023", "vllm", "sglang", "deepseek-serving"]),
         "tp": st.sampled_from([1.0, 2.0, 8.0, 16.0]),
         "pp": st.sampled_from([1.0, 4.0]),
         "dp": st.sampled_from([1.0, 4.0]),
@@ -162,7 +162,7 @@ def test_a_growing_batch_reaches_the_bound_of_the_cache():
     assert rates[1] >= 0.98 * 3.35e12 / cache
 
 
-@pytest.mark.parametrize("software", ["tensorrt-llm", "fastertransformer"])
+@pytest.mark.parametrize("software", ["tensorrt-llm-2024", "fastertransformer"])
 @pytest.mark.parametrize("topology", ["rail-optimized", "hgx-h100-400g"])
 def test_all_reduces_start_in_microseconds_and_end_at_the_link(software, topology):
     """One token among eight: between two and 50 us; a whole prefill: not faster than (n + 1)/n of it over the link."""

@@ -83,7 +83,7 @@ def test_rows_that_no_constant_has_seen():
         row["topology"] = FABRICS.get(row["device"], "rail-optimized")
         row["devices"], row["ep"] = row["tp"], row["tp"] if "mixtral" in row["model"] else 1
         row["requests"] = table["requests"][f"{row['prompt_tokens']}x{row['output_tokens']}"]
-    axes = {"row": {"zip": {name: [row[name] for row in rows] for name in rows[0]}}, "software": ["tensorrt-llm"]}
+    axes = {"row": {"zip": {name: [row[name] for row in rows] for name in rows[0]}}, "software": ["tensorrt-llm-2024"]}
     study = pg.Study.make(workload="inference", outputs=["output_tokens_per_second"], dtype="float64", axes=axes,
                           workload_parameters={"pp": 1, "dp": 1, "batch_rule": "run"})  # fmt: skip
     ds = pg.evaluate(study, small_points=10**9)

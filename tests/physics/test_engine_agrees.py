@@ -11,7 +11,7 @@ from perfgrid.engine import replay
 from perfgrid.engine.resolver import resolve_checked
 
 CATALOG = load_catalog()
-SERVING = {"fastertransformer", "tensorrt-llm-2023", "tensorrt-llm", "vllm", "sglang", "deepseek-serving"}
+SERVING = {name for name, entry in CATALOG.tables["software"].items() if entry.values["serves"]}
 NAMES = {  # what trains
     table: sorted(set(CATALOG.tables[table]) - SERVING) for table in ("model", "device", "topology", "software")
 }
