@@ -144,9 +144,10 @@ def elasticities(node: Node, values: Mapping[str, Any], labels: Collection[str] 
     """d ln(quantity) / d ln(argument) of one formula at one point, by differences in float64.
 
     Rounding and comparisons jump. A slope across a jump grows as the step shrinks and is dropped; the other side then
-    tells that of the branch that holds, and an argument with a jump on both sides is left out, as are ``labels``. Along
-    inner axes all labels move together and absolute values are summed. (Differences, since compiling hundreds of tiny
-    formulas for a printed two-digit number would take seconds.)
+    tells that of the branch that holds, and an argument with a jump on both sides is left out, as are ``labels``. Where
+    operands of a maximum tie each has the mean of its two slopes, as in `engine.slopes`. Along inner axes all labels
+    move together and absolute values are summed. (Differences, since compiling hundreds of tiny formulas for a printed
+    two-digit number would take seconds.)
     """
 
     def size(changed: str, factor: float) -> float:
@@ -168,8 +169,6 @@ def elasticities(node: Node, values: Mapping[str, Any], labels: Collection[str] 
             coarse, fine = ((size(name, 1 + side * step) / here - 1) / (side * step) for step in (1e-5, 1e-6))
             if abs(fine) <= 2 * abs(coarse) + 1e-3:
                 slopes.append(fine)
-        if len(slopes) == 2 and abs(slopes[0] - slopes[1]) <= 1e-3 * max(*map(abs, slopes), 1.0):
-            found[name] = sum(slopes) / 2
-        elif slopes:
-            found[name] = min(slopes, key=abs)
+        if slopes:
+            found[name] = sum(slopes) / len(slopes)
     return found

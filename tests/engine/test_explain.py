@@ -52,6 +52,21 @@ def test_elasticities_at_jumps_and_kinks_are_those_of_the_branch_that_holds():
     assert elasticities(graph.nodes["slack"], {"order_time": 3.0, "deadline": 1.0}) == {}  # zero has no logarithm
 
 
+def test_tied_operands_share_the_slope_of_a_maximum():
+    from perfgrid.engine import Registry, formula, xp
+
+    @formula(unit="1", source="toy")
+    def longest(first, last, rest):
+        """The longer of two, and the rest."""
+        return xp.maximum(first, last) + rest
+
+    graph = resolve(Registry.collect([longest]), ["longest"], ["first", "last", "rest"])
+    strengths = elasticities(graph.nodes["longest"], {"first": 3.0, "last": 3.0, "rest": 1.0})
+    assert strengths == {"first": pytest.approx(0.375), "last": pytest.approx(0.375), "rest": pytest.approx(0.25)}
+    apart = elasticities(graph.nodes["longest"], {"first": 3.0, "last": 2.0, "rest": 1.0})
+    assert apart == {"first": pytest.approx(0.75), "last": 0.0, "rest": pytest.approx(0.25)}
+
+
 def test_an_argument_with_a_jump_on_both_sides_is_left_out():
     from perfgrid.engine import Registry, formula, xp
 
