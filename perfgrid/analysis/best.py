@@ -80,7 +80,7 @@ def chosen_along(over: str | Sequence[str], grouped: str | None, axes: Collectio
 
 def _best(dataset: xr.Dataset, over: list[str], objective: str, least: bool) -> xr.Dataset:
     score = dataset[objective] if least else -dataset[objective]
-    score = score.where(feasible(dataset, of=objective), np.inf)
+    score = score.where(feasible(dataset, of=objective) & np.isfinite(score), np.inf)
     others = [d for d in dataset.attrs.get("study_axes", "").split() if d in dataset.dims]
     constant = [d for d in dict.fromkeys([*over, *others]) if d not in score.dims]  # other outputs may vary there
     score = score.expand_dims({d: dataset.sizes[d] for d in constant})

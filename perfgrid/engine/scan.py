@@ -20,6 +20,7 @@ from .plan import Plan
 from .registry import Formula, Registry
 from .space import Key, Space
 from .stages import Evaluation, Progress
+from .tiles import Tiles
 
 SCAN_TILE_POINTS = 2**22
 SCORE = "scan_score_"
@@ -56,6 +57,12 @@ class Rows:
     def first(self, cut_rows: Sequence[np.ndarray]) -> bool:
         """Whether a tile is the first of those that hold the same values, along axes on which nothing depends."""
         return all(self.key[i] is not None or rows[0] == 0 for i, rows in enumerate(cut_rows))
+
+    def numbers(self, tiles: Tiles) -> list[int] | None:
+        """The tiles that are such first ones; None for all."""
+        if all(partition is not None for partition in self.key[: self.cut + 1]):
+            return None
+        return [number for number, rows in enumerate(tiles.rows()) if self.first(rows)]
 
     def of(self, cut_rows: Sequence[np.ndarray]) -> tuple[tuple[np.ndarray, ...], tuple[np.ndarray, ...]]:
         """The study row, the first of its class, that each row of a tile stands for, and for how many, by axis."""
@@ -136,8 +143,7 @@ class Scan:
             values = tuple(self.evaluation.small[n].astype(self.evaluation.dtype) for n in self.names)
             yield self._block(values, ())
             return
-        wanted = {n for n, r in enumerate(self.evaluation.tiles.rows()) if self.rows.first(r)}
-        for tile in self.evaluation.run(wanted):
+        for tile in self.evaluation.run(self.rows.numbers(self.evaluation.tiles)):
             yield self._block(tuple(tile.values[n] for n in self.names), tile.rows)
 
     def _block(self, values: tuple[Any, ...], cut_rows: tuple[np.ndarray, ...]) -> Block:

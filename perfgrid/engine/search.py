@@ -23,6 +23,7 @@ from .namespace import xp
 from .plan import Plan
 from .registry import Formula, Registry
 from .resolver import resolve_checked
+from .scan import Rows
 from .space import Axis, Space
 from .stages import Evaluation, Tile
 
@@ -47,7 +48,7 @@ def scored(
     maximize: bool,
     choices: Mapping[str, str] | None,
 ) -> Registry:
-    """The registry with a quantity to minimise: the objective where its constraints hold, otherwise infinite.
+    """The registry with a quantity to minimise: the objective where finite and its constraints hold, else infinite.
 
     Constraints are joined step by step, those of few points first, each step one more quantity: what does not vary
     along an axis is not looked at for every row of it.
@@ -59,7 +60,7 @@ def scored(
     sign = -1.0 if maximize else 1.0
 
     def score(value: Any, *flags: Any) -> Any:
-        return xp.where(reduce(and_, flags, True), sign * value, np.inf)
+        return xp.where(reduce(and_, flags, abs(value) < np.inf), sign * value, np.inf)  # NaN is less than nothing
 
     copy = Registry(registry.inner)
     for member in registry.formulas.values():
@@ -108,6 +109,7 @@ class Search:
         self.parts_axis = names.index(parts[0]) if parts else -1
         self.parts, self.count_parts = parts[1:] if parts else (np.zeros(1, int), 1)
         self.cut = self.evaluation.tiles.axis if self.evaluation.kernels else -1  # the last axis that tiles cut
+        self.rows = Rows(self.plan.quantities[SCORE].key, self.plan.space.shape, self.cut)
         self._blocks = self._fixed_blocks()
         self._minima = jax.jit(self._blocks.minima) if self._blocks else None
 
@@ -146,7 +148,7 @@ class Search:
     def _first_row(self, axis: int, rows: np.ndarray, part: int) -> np.ndarray:
         """The first study row of the part in the classes of these rows (any row where a class has none of it)."""
         partition = self.plan.quantities[SCORE].key[axis]
-        if axis != self.parts_axis or axis <= self.cut:
+        if axis != self.parts_axis or (axis <= self.cut and partition is not None):
             return rows
         inside = np.flatnonzero(self.parts == part)
         if partition is None:
@@ -172,7 +174,10 @@ class Search:
     # -- all tiles --------------------------------------------------------------------------------------------------
 
     def winners(self, count: int = 1) -> Winners:
-        """The ``count`` best points of every group, found exactly."""
+        """The ``count`` best points of every group, found exactly.
+
+        Points that differ only in what the score does not depend on are all points: they share a value and a rank each.
+        """
         shape = (self.count_parts, *(len(self.plan.space.axes[i]) for i in self.groups))
         best = Best(
             np.full((prod(shape), count), np.inf), {i: np.zeros((prod(shape), count), np.int32) for i in self.over}
@@ -184,6 +189,8 @@ class Search:
                 self._enter(tile, numbers, best)
             else:
                 self._search(tile, numbers, best)
+        if count > 1:
+            best = self._each(best)
         order, found = self.plan.order, np.isfinite(best.values).reshape(*shape, count)
         index = [np.empty(0, int)] * len(order)
         for axis, rows in best.rows.items():
@@ -195,7 +202,7 @@ class Search:
 
     def _tiles(self) -> Any:
         if self.evaluation.kernels:
-            yield from self.evaluation.run(at_once=1)
+            yield from self.evaluation.run(self.rows.numbers(self.evaluation.tiles), at_once=1)
         else:  # everything is small
             yield Tile(0, (), {SCORE: cast(Any, self.evaluation.small[SCORE])})
 
@@ -250,6 +257,30 @@ class Search:
                 wanted = mine[gains]
                 readers = self._readers(spread, gains)
                 self._take(tile, part, score, least, candidates, wanted, readers, best)
+
+    def _each(self, best: Best) -> Best:
+        """The best points from the best classes of points with one value: of every class one point after the other."""
+        groups, count = best.values.shape
+        part = np.arange(groups) * self.count_parts // groups
+        tables, most = {}, np.ones(best.values.shape, np.int64)  # points of every class
+        for axis in self.over:
+            classes = self.rows.classes(axis)
+            width, mine = int(classes.max()) + 1, axis == self.parts_axis
+            labels = classes + (self.parts * width if mine else 0)
+            sizes = np.bincount(labels, minlength=width * (self.count_parts if mine else 1))
+            label = classes[best.rows[axis]] + (part[:, None] * width if mine else 0)
+            members, starts = np.argsort(labels, kind="stable"), np.cumsum(sizes) - sizes
+            tables[axis] = members, starts[label], np.maximum(sizes[label], 1)
+            most *= tables[axis][2]
+        ends, ranks = np.cumsum(most, axis=1), np.arange(count)
+        place = np.sum([ends[:, [k]] <= ranks for k in range(count)], axis=0)  # the class that has the point of a rank
+        left = ranks - np.take_along_axis(ends - most, place, axis=1)
+        rows = {}
+        for axis in reversed(self.over):
+            members, start, size = (a if a.ndim == 1 else np.take_along_axis(a, place, axis=1) for a in tables[axis])
+            rows[axis] = members[np.minimum(start + left % size, len(members) - 1)]
+            left = left // size
+        return Best(np.take_along_axis(best.values, place, axis=1), rows)
 
     def _trimmed(self, tile: Tile) -> tuple[Tile, tuple[slice, ...]]:
         """The tile without the repeated rows of a ragged edge, and where they lie in its arrays."""

@@ -64,9 +64,10 @@ class Arrays:
         self._known: dict[str, Any] = {}
 
     def array(self, name: str) -> Any:
-        """A variable."""
+        """A variable, opened so that regions which equal the fill value are written: one that is absent was lost."""
         if name not in self._known:
-            self._known[name] = self.group[name]
+            with zarr.config.set({"array.write_empty_chunks": True}):  # an array keeps what held when it was opened
+                self._known[name] = self.group[name]
         return self._known[name]
 
     def dims(self, name: str) -> tuple[str, ...]:
@@ -76,8 +77,7 @@ class Arrays:
     def write(self, name: str, region: Region, value: np.ndarray) -> Path:
         """Put one region, which is one chunk, and tell its file."""
         array = self.array(name)
-        with zarr.config.set({"array.write_empty_chunks": True}):  # a region that is not there is one that was lost
-            array[region if region else ...] = value
+        array[region if region else ...] = value
         return self._file(name, region)
 
     def _file(self, name: str, region: Region) -> Path:
