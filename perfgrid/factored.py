@@ -26,7 +26,7 @@ from perfgrid.engine.errors import PerfgridError, nearest
 from perfgrid.engine.plan import Plan, Quantity
 from perfgrid.engine.resolver import resolve_checked
 from perfgrid.engine.space import Axis
-from perfgrid.engine.stages import TILE_POINTS, enable_compilation_cache
+from perfgrid.engine.stages import TILE_POINTS, check_precision, enable_compilation_cache
 from perfgrid.engine.tiles import Tiles
 from perfgrid.run import available_memory, check_output, given_quantities, global_attributes, replacing, restore
 from perfgrid.study.study import Study
@@ -45,6 +45,7 @@ def save_factored(study: Study, path: str | Path, dtype: str | None = None, over
     """
     target = check_output(path, overwrite, SUFFIX)
     plan, dtype = study.plan(), dtype or study.file.dtype
+    check_precision(dtype)
     cut = Cut.of(plan, dtype)
     template = _template(study, plan, dtype)
     keys, classes = keys_to_numbers(cut.quantities)
@@ -158,13 +159,12 @@ class Archive:
         try:
             self._file = zipfile.ZipFile(self.path)
             self.header = json.loads(self._file.read(HEADER))
-        except (OSError, KeyError, ValueError, zipfile.BadZipFile) as error:
+            stated = self.header["format"]
+        except (OSError, KeyError, TypeError, ValueError, NotImplementedError, zipfile.BadZipFile, zlib.error) as error:
             reason = getattr(error, "strerror", None) or "it is no complete archive of this kind"
             raise PerfgridError(f"cannot read {self.path!r} as a factored result: {reason}") from None
-        if self.header["format"] != FORMAT:
-            raise PerfgridError(
-                f"{self.path!r} is a factored result of format {self.header['format']}; this perfgrid reads {FORMAT}"
-            )
+        if stated != FORMAT:
+            raise PerfgridError(f"{self.path!r} is a factored result of format {stated}; this perfgrid reads {FORMAT}")
         self.sizes = {str(d): n for v in self.coordinates().values() for d, n in v.sizes.items()}
 
     def close(self) -> None:

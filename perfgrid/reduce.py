@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -81,8 +82,8 @@ def distribution(
     of: str,
     over: str | Sequence[str] | None = None,
     at: Mapping[str, Any] | None = None,
-    levels: Sequence[float] = (0.05, 0.5, 0.95),
-    bins: int | Sequence[float] = 0,
+    levels: Sequence[float] | np.ndarray = (0.05, 0.5, 0.95),
+    bins: int | Sequence[float] | np.ndarray = 0,
     logarithmic: bool = False,
     tile_points: int = SCAN_TILE_POINTS,
     progress: Progress | None = None,
@@ -95,10 +96,11 @@ def distribution(
     ``designs`` (how many are feasible) and ``histogram`` along ``bin``. Raises PerfgridError for unknown names and
     levels outside [0, 1].
     """
+    levels = [float(level) for level in levels]
     if not levels or not all(0 <= level <= 1 for level in levels):
-        raise PerfgridError(f"quantiles lie between 0 and 1, found {list(levels)}")
-    edges, number = (None, bins) if isinstance(bins, int) else (np.asarray(bins, float), len(bins) - 1)
-    if number < 0 or (edges is not None and (number < 1 or bool((np.diff(edges) <= 0).any()))):
+        raise PerfgridError(f"quantiles lie between 0 and 1, found {levels}")
+    edges, number = (None, int(bins)) if isinstance(bins, Integral) else (np.asarray(bins, float), np.size(bins) - 1)
+    if number < 0 or (edges is not None and (number < 1 or not bool((np.diff(edges) > 0).all()))):
         raise PerfgridError(f"a histogram needs a number of bins or increasing edges, found {bins}")
     study = reaching(study, [of])
     plan, names, scan = _scan(study, {of: 1.0}, over, at or {}, tile_points, progress)

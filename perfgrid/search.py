@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -68,7 +69,7 @@ def best(
     if (minimize is None) == (maximize is None):
         raise PerfgridError("give either minimize or maximize, or [best] in the study")
     what = reaching(what, [minimize or maximize or ""])
-    if not isinstance(count, int) or count < 1:
+    if not isinstance(count, Integral) or count < 1:
         raise PerfgridError(f"the number of best designs must be 1 or more, found {count!r}")
     over, weighed = chosen_along(over, CLUSTER_SIZE, [axis.name for axis in what.space.axes])
     space = selected(what, over, at or {})
@@ -87,7 +88,7 @@ def best(
         progress,
         bounds=bounds,
     )
-    found = _labelled(what, plan, search, search.winners(count), over, at or {})
+    found = _labelled(what, plan, search, search.winners(int(count)), over, at or {})
     counts = search.counts
     return found.assign_attrs(
         points_searched=counts.points,

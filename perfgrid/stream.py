@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import netCDF4
 import numpy as np
@@ -87,10 +88,11 @@ def _define(file: netCDF4.Dataset, template: xr.Dataset) -> None:
         file.createDimension(str(dim), size)
     file.setncatts({k: v if isinstance(v, str) else str(v) for k, v in template.attrs.items()})
     for name, coordinate in template.coords.items():
-        kind = str if coordinate.dtype.kind in "US" else coordinate.dtype
+        kind: Any = {"U": str, "S": str, "b": np.int8}.get(coordinate.dtype.kind, coordinate.dtype)
         variable = file.createVariable(str(name), kind, tuple(map(str, coordinate.dims)))
-        variable[:] = coordinate.values.astype(object) if kind is str else coordinate.values
-        variable.setncatts(coordinate.attrs)
+        variable[:] = coordinate.values.astype(object if kind is str else kind)
+        truth = {"dtype": "bool"} if kind is np.int8 else {}  # as xarray writes truth values, which netCDF has not
+        variable.setncatts({**coordinate.attrs, **truth})
     for name, array in template.data_vars.items():
         options = compression() if array.ndim else {}
         variable = file.createVariable(str(name), array.dtype, tuple(map(str, array.dims)), **options)

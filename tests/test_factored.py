@@ -197,6 +197,11 @@ def test_what_is_no_factored_result_is_named(path, tmp_path):
         pg.open_result(tmp_path / "cut.pgf")
     with pytest.raises(pg.PerfgridError, match="No such file"):
         pg.open_result(tmp_path / "none.pgf")
+    for foreign in ("{}", "[1]"):
+        with zipfile.ZipFile(tmp_path / "foreign.pgf", "w") as file:
+            file.writestr("header.json", foreign)
+        with pytest.raises(pg.PerfgridError, match="no complete archive"):
+            pg.open_result(tmp_path / "foreign.pgf")
     later = _edited(path, tmp_path / "later.pgf", lambda h: h.update(format=99))
     with pytest.raises(pg.PerfgridError, match="format 99"):
         pg.open_result(later)

@@ -1,6 +1,7 @@
 """Frontiers and distributions of a study against those of its whole result; the commands."""
 
 import json
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -88,6 +89,13 @@ def test_points_that_a_quantity_does_not_tell_apart_count_each(study, result):
     assert int(found.designs) == int(np.isfinite(every).sum())
 
 
+def test_numbers_of_numpy_are_numbers(study):
+    found = pg.distribution(study, "step_time", levels=np.linspace(0, 1, 3), bins=cast(Any, np.int64(4)))
+    assert found.sizes["quantile"] == 3
+    assert found.sizes["bin"] == 4
+    assert pg.best(study, ["parallelism"], minimize="step_time", count=cast(Any, np.int64(2))).sizes["rank"] == 2
+
+
 @pytest.mark.parametrize(
     ("ask", "why"),
     [
@@ -98,6 +106,7 @@ def test_points_that_a_quantity_does_not_tell_apart_count_each(study, result):
         (lambda s: pg.pareto(s, ["step_time", "layer_phase_time"]), "several values"),
         (lambda s: pg.distribution(s, "step_time", levels=[2]), "between 0 and 1"),
         (lambda s: pg.distribution(s, "step_time", bins=[3, 2]), "increasing edges"),
+        (lambda s: pg.distribution(s, "step_time", bins=[0, float("nan"), 2]), "increasing edges"),
         (lambda s: pg.distribution(s, "step_tim"), "step_tim"),
     ],
 )

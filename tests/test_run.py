@@ -230,6 +230,35 @@ def test_the_formula_hash_sees_the_equations(monkeypatch, result):
     assert formulas_changed(result)
 
 
+TABLE = {"factor": 2.0}
+
+
+def _scaled_time(factor):
+    @pg.formula(unit="s", source="user")
+    def scaled_time(step_time):
+        """Some multiple of the step time."""
+        return step_time * factor
+
+    return scaled_time
+
+
+@pg.formula(unit="s", source="user")
+def tabulated_time(step_time):
+    """A multiple of the step time that a table of the module states."""
+    return step_time * TABLE["factor"]
+
+
+def test_the_formula_hash_sees_what_formulas_close_over_and_look_up(monkeypatch):
+    def hash_of(formula):
+        made = small.study(outputs=[formula.__name__], formulas=[formula])
+        return pg.evaluate(made, small_points=10**9).attrs["formula_hash"]
+
+    assert hash_of(_scaled_time(2.0)) == hash_of(_scaled_time(2.0)) != hash_of(_scaled_time(3.0))
+    before = hash_of(tabulated_time)
+    monkeypatch.setitem(TABLE, "factor", 3.0)
+    assert hash_of(tabulated_time) != before
+
+
 def test_given_quantities_can_be_outputs():
     ds = pg.evaluate(small.study(outputs=["hbm_capacity", "scale_up_size"]))
     assert ds.hbm_capacity.dims == ("device",)

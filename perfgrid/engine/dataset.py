@@ -133,7 +133,7 @@ def study_axes(space: Space) -> tuple[str, ...]:
 
 
 def formula_hash(plan: Plan) -> str:
-    """A hash of the source text of every formula that the plan uses and of the equations that they call."""
+    """A hash of every formula that the plan uses, of the equations that they call and of the values that they name."""
     return graph_hash(plan.graph)
 
 
@@ -143,18 +143,33 @@ def graph_hash(graph: Graph) -> str:
     seen: set[Callable[..., Any]] = set()
 
     def add(function: Callable[..., Any]) -> None:
-        """A function's text and that of every function of its module that it names."""
+        """A function's text and all that it names: functions and values of its module, what it closes over."""
         if function in seen:
             return
         seen.add(function)
         digest.update((source_of(function) or repr(getattr(function, "__qualname__", ""))).encode())
         code = getattr(function, "__code__", None)
-        for name in code.co_names if code else ():
-            used = function.__globals__.get(name)
-            if inspect.isfunction(used):
-                add(used)
-            elif isinstance(used, (int, float, str, tuple)):
-                digest.update(f"{name} = {used!r}".encode())
+        if code is None:
+            return
+        closed = zip(code.co_freevars, (cell.cell_contents for cell in function.__closure__ or ()), strict=True)
+        named = ((name, function.__globals__[name]) for name in code.co_names if name in function.__globals__)
+        for name, value in (*closed, *named, ("defaults", function.__defaults__)):
+            digest.update(f"{name} = ".encode())
+            add_value(value)
+
+    def add_value(value: Any) -> None:
+        """A value as far as its text tells it; of other objects nothing."""
+        if inspect.isfunction(value):
+            add(value)
+        elif value is None or isinstance(value, (bool, int, float, complex, str, bytes, range)):
+            digest.update(repr(value).encode())
+        elif isinstance(value, np.ndarray) and value.dtype != object:
+            digest.update(f"{value.dtype}{value.shape}".encode() + value.tobytes())
+        elif isinstance(value, (tuple, list, dict)):
+            for item in (part for pair in value.items() for part in pair) if isinstance(value, dict) else value:
+                add_value(item)
+        elif isinstance(value, (set, frozenset)):
+            digest.update(repr(sorted(map(repr, value))).encode())
 
     for node in graph.nodes.values():
         digest.update(node.name.encode())

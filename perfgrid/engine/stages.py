@@ -43,6 +43,12 @@ def enable_compilation_cache() -> None:
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 
 
+def check_precision(dtype: str) -> None:
+    """PerfgridError unless a grid can be evaluated in this precision."""
+    if dtype not in ("float32", "float64"):
+        raise PerfgridError(f"precision of the grid must be float32 or float64, found {dtype!r}")
+
+
 class Evaluation:
     """A plan made ready to run."""
 
@@ -60,8 +66,7 @@ class Evaluation:
 
         ``tile_points``: of a tile at most, or the tiles themselves, as a store was cut once.
         """
-        if dtype not in ("float32", "float64"):
-            raise PerfgridError(f"precision of the grid must be float32 or float64, found {dtype!r}")
+        check_precision(dtype)
         self.plan, self.dtype, self.progress = plan, np.dtype(dtype), progress or (lambda *_: None)
         self.tiles = tile_points if isinstance(tile_points, Tiles) else Tiles.cut(plan.space.shape, tile_points)
         self.seconds: dict[str, float] = {}

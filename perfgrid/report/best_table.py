@@ -118,10 +118,14 @@ def _told(value: Any, unit: str) -> str:
 
 def _ties(rows: Sequence[Mapping[str, Any]], ends: Sequence[Interval]) -> list[bool]:
     """Whether each row is another design than the best one of its group and not to be told from it."""
+
+    def place(row: Mapping[str, Any]) -> tuple[Any, ...]:
+        return tuple(label for name, label in row["group"].items() if name != RANK)
+
+    best = {place(row): own for row, own in zip(rows, ends, strict=True) if row["group"].get(RANK) == 1}
     found = []
     for row, own in zip(rows, ends, strict=True):
-        place = {**row["group"], RANK: 1}
-        first = next((e for r, e in zip(rows, ends, strict=True) if r["group"] == place), own)
+        first = best.get(place(row), own)
         ratio = own.value / first.value
         found.append(first is not own and max(ratio, 1 / ratio) <= 1 + tie_margin(own, first))
     return found

@@ -21,7 +21,7 @@ from perfgrid.engine.dataset import SPACE_ATTRIBUTE, space_text
 from perfgrid.engine.errors import PerfgridError
 from perfgrid.engine.plan import Plan
 from perfgrid.engine.regions import Regions
-from perfgrid.engine.stages import Progress
+from perfgrid.engine.stages import Progress, check_precision
 from perfgrid.study.study import Study
 
 from .arrays import Arrays, synchronise, write_template
@@ -64,6 +64,7 @@ def fill(
     place that cannot be written, a store that belongs to another run, and work that broke off; what is in the journal
     stays valid.
     """
+    check_precision(dtype)
     check_store(target, how)
     plan = study.plan(how.small_points)
     part = part_of(target)
@@ -72,7 +73,7 @@ def fill(
         return target
     try:
         part.mkdir(exist_ok=True)
-        journal = Journal(part)
+        journal = Journal(part, anew=how.overwrite)
     except OSError as error:
         raise cannot_write(target, error) from error
     try:

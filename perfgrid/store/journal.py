@@ -55,16 +55,21 @@ def read(path: Path) -> tuple[dict[str, Any] | None, dict[int, Entry], int]:
                 entries[int(data["tile"])] = Entry(**data)
         except (ValueError, TypeError, KeyError):
             if number < len(lines):
-                raise PerfgridError(f"the journal {str(path)!r} is damaged in line {number}") from None
+                raise PerfgridError(
+                    f"the journal {str(path)!r} is damaged in line {number}; --overwrite begins anew"
+                ) from None
             break
         valid += len(line)
     return header, entries, valid
 
 
 class Journal:
-    """The journal of a store that is being written. Raises PerfgridError where another process is writing it."""
+    """The journal of a store that is being written, begun ``anew`` or continued.
 
-    def __init__(self, store: Path):
+    Raises PerfgridError where another process is writing it, and for one that is damaged.
+    """
+
+    def __init__(self, store: Path, anew: bool = False):
         self.path = store / NAME
         self._file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
         try:
@@ -72,8 +77,12 @@ class Journal:
         except OSError:
             os.close(self._file)
             raise PerfgridError(f"{str(store)!r} is being written by another process") from None
-        self.header, self.entries, self._size = read(self.path)
-        os.ftruncate(self._file, self._size)
+        try:
+            self.header, self.entries, self._size = (None, {}, 0) if anew else read(self.path)
+            os.ftruncate(self._file, self._size)
+        except BaseException:
+            self.close()
+            raise
 
     def reset(self) -> None:
         """Forget everything: the store is begun anew."""

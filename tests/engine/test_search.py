@@ -8,7 +8,7 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from perfgrid.engine import PerfgridError
+from perfgrid.engine import PerfgridError, Registry, formula
 from perfgrid.engine.candidates import BestSearch
 from perfgrid.engine.plan import Plan
 from perfgrid.engine.search import listed
@@ -17,16 +17,17 @@ from perfgrid.engine.stages import Evaluation
 from . import toys
 
 REGISTRY = toys.registry()
+ALIKE = Registry.collect([part for part in toys.PARTS if part is not toys.in_time], toys.INNER)  # many points are equal
 NAMES = [axis.name for axis in toys.space().axes]
 
 
-def whole_grid(space, objective, maximize):
-    """Every value of the objective in study order of axes, infinite where a constraint is violated."""
-    plan = Plan(REGISTRY, space, [objective], small_points=10**9)
+def whole_grid(space, objective, maximize, registry=REGISTRY):
+    """Every value of the objective in study order of axes, infinite where it is none or a constraint is violated."""
+    plan = Plan(registry, space, [objective], small_points=10**9)
     results = Evaluation(plan, "float64").collect()
     shape = tuple(len(a) for a in plan.space.axes)
     full = {n: np.broadcast_to(v.reshape(v.shape[: len(shape)]), shape) for n, v in results.items()}
-    score = full[objective] * (-1 if maximize else 1)
+    score = np.where(np.isfinite(full[objective]), full[objective] * (-1 if maximize else 1), np.inf)
     for name in plan.constraints:
         score = np.where(full[name], score, np.inf)
     return score.transpose(np.argsort(plan.order))
@@ -44,7 +45,12 @@ def test_winners_are_those_of_the_whole_grid(rows, data):
     names = [axis.name for axis in space.axes]
     over = data.draw(st.lists(st.sampled_from(names), unique=True))
     maximize = data.draw(st.booleans())
-    objective = data.draw(st.sampled_from(["order_time", "throughput", "energy_cost"]))
+    registry, objectives = data.draw(
+        st.sampled_from(
+            [(REGISTRY, ["order_time", "throughput", "energy_cost"]), (ALIKE, ["transport", "piece_time", "line_time"])]
+        )
+    )
+    objective = data.draw(st.sampled_from(objectives))
     count = data.draw(st.integers(1, 4))
     parts = None
     if over and data.draw(st.booleans()):
@@ -54,10 +60,10 @@ def test_winners_are_those_of_the_whole_grid(rows, data):
     tile_points, small = data.draw(st.sampled_from([20, 300, 10**6])), data.draw(st.sampled_from([0, None]))
     with mock.patch("perfgrid.engine.search.BLOCK_ROWS", rows):
         search = BestSearch(
-            REGISTRY, space, objective, over, maximize, parts, None, "float64", tile_points, small_points=small
+            registry, space, objective, over, maximize, parts, None, "float64", tile_points, small_points=small
         )
     found = search.winners(count)
-    score = whole_grid(space, objective, maximize)
+    score = whole_grid(space, objective, maximize, registry)
     groups = [search.plan.space.axes[i].name for i in search.groups]
     labels = parts[1] if parts else np.zeros(1, int)
     for place in np.ndindex(found.found.shape[:-1]):
@@ -76,6 +82,43 @@ def test_winners_are_those_of_the_whole_grid(rows, data):
         for point in points:
             assert all(point[names.index(name)] == row for name, row in zip(groups, rows, strict=True))
             assert not parts or labels[point[names.index(parts[0])]] == part
+
+
+@pytest.mark.parametrize("over", [["material", "machine_rate"], ["material", "machine_rate", "distance"], ["product"]])
+@pytest.mark.parametrize("objective", ["transport", "piece_time"])
+@pytest.mark.parametrize(("tile_points", "small"), [(7, 0), (60, 0), (10**6, None)])
+def test_equal_points_have_a_rank_each(over, objective, tile_points, small):
+    """Whether or not tiles cut an axis on which the objective does not depend."""
+    space = toys.space(product=3, rate=4, distance=6)
+    search = BestSearch(ALIKE, space, objective, over, False, None, None, "float64", tile_points, small_points=small)
+    found = search.winners(4)
+    score = whole_grid(space, objective, False, ALIKE)
+    groups = [search.axes[i] for i in search.groups]
+    for place in np.ndindex(found.found.shape[:-1]):
+        index: list[Any] = [slice(None)] * len(NAMES)
+        for name, row in zip(groups, place[1:], strict=True):
+            index[NAMES.index(name)] = row
+        expected = np.sort(score[tuple(index)].reshape(-1))[:4]
+        points = {tuple(int(axis[place][k]) for axis in found.index) for k in range(4) if found.found[place][k]}
+        np.testing.assert_allclose(sorted(score[p] for p in points), expected[np.isfinite(expected)], rtol=1e-12)
+
+
+@formula(unit="s", source="toy")
+def ratio(order_time, distance, machine_rate):
+    """Zero over zero at one distance and rate."""
+    hole = (distance - 50.0) ** 2 + (machine_rate - 20.0) ** 2
+    return order_time * hole / hole + distance
+
+
+@pytest.mark.parametrize(("tile_points", "small"), [(10, 0), (60, 0), (300, 0), (10**6, None)])
+def test_what_is_no_number_wins_nothing_and_hides_nothing(tile_points, small):
+    registry = Registry.collect([*toys.PARTS, ratio], toys.INNER)
+    space = toys.space(product=3, rate=4, distance=6)
+    score = whole_grid(space, "ratio", False, registry)
+    search = BestSearch(registry, space, "ratio", NAMES, False, None, None, "float64", tile_points, small_points=small)
+    found = search.winners()
+    assert found.found.all()
+    assert score[tuple(int(rows.item()) for rows in found.index)] == score.min()
 
 
 def test_listed_points_are_points_of_the_grid():

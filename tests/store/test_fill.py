@@ -52,6 +52,26 @@ def test_a_store_holds_what_evaluating_gives(whole):
     assert violations(result).partly > 0
 
 
+@pytest.mark.parametrize("suffix", [".zarr", ".nc"])
+def test_regions_without_any_feasible_design_and_labels_that_are_true_or_false(tmp_path, suffix):
+    """A flag that is violated everywhere equals what zarr takes for absent; netCDF has no truth values."""
+    made = small.study(
+        axes={
+            "model": ["llama-2-7b"], "device": ["h100-sxm-80gb"], "topology": ["rail-optimized"],
+            "parallelism": {"devices": [64], "tp": [1, 2], "pp": [2]},
+            "case": {"labels": ["a", "b"], "zip": {"global_batch": [5, 7], "flash_attention": [True, False]}},
+        },
+        workload_parameters={"sequence_length": 2048},
+    )  # fmt: skip
+    result = pg.evaluate(made, small_points=0)
+    assert not pg.feasible(result).any()
+    path = pg.stream(made, tmp_path / f"store{suffix}", tile_points=1, small_points=0)
+    with xr.open_dataset(path) as stored:
+        assert_same_values(stored, result)
+    if suffix == ".zarr":
+        assert verify(path).problems == []
+
+
 def test_what_killed_writers_leave_is_no_part_of_the_store(whole, tmp_path):
     """A writer dies between the first byte of a file and its name, in a run that others finish."""
     path = tmp_path / "s.zarr"
@@ -200,6 +220,33 @@ def test_stores_of_other_runs_are_refused_with_what_differs(copy, tmp_path, monk
     monkeypatch.undo()
     assert fill(copy, resume=True) == copy  # its own run has nothing to do
     assert fill(copy, study(title="another title", best={"over": [], "minimize": "die_cost"}), resume=True) == copy
+
+
+def test_a_damaged_journal_is_told_and_replaced(tmp_path):
+    path = tmp_path / "s.zarr"
+
+    def stop(what, done, _):
+        if what == "evaluate" and done > 1:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fill(path, progress=stop)
+    journal = part_of(path) / NAME
+    header, _, *rest = journal.read_bytes().splitlines(keepends=True)
+    journal.write_bytes(b"".join([header, b"no entry\n", *rest, b"no entry\n"]))
+    for _ in range(2):  # the second time it is no other process that holds it
+        with pytest.raises(pg.PerfgridError, match="damaged in line 2; --overwrite begins anew"):
+            fill(path, resume=True)
+    fill(path, overwrite=True)
+    assert verify(path).problems == []
+
+
+def test_a_precision_that_grids_have_not_is_refused_before_anything_is_begun(tmp_path):
+    for begin in (lambda: pg.stream(study(), tmp_path / "s.zarr", dtype="float16"),
+                  lambda: pg.save_factored(study(), tmp_path / "s.pgf", dtype="float16")):  # fmt: skip
+        with pytest.raises(pg.PerfgridError, match="float32 or float64"):
+            begin()
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_finished_and_unfinished_stores_are_protected(copy, tmp_path):
