@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import tempfile
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -301,8 +302,11 @@ def replacing(target: Path) -> Iterator[str]:
         os.umask(mask)
         os.chmod(temporary, 0o666 & ~mask)
         os.replace(temporary, target)
-    except (OSError, RuntimeError) as error:  # the netCDF library reports a full disk as a RuntimeError
-        raise PerfgridError(f"cannot write {str(target)!r}: {getattr(error, 'strerror', None) or error}") from error
+    except (OSError, RuntimeError) as error:
+        why = str(getattr(error, "strerror", None) or error)
+        if why.startswith("NetCDF"):  # which tells of a full disk as of any other error
+            why += f" ({shutil.disk_usage(target.parent).free / 2**20:,.1f} MiB are free there)"
+        raise PerfgridError(f"cannot write {str(target)!r}: {why}") from error
     finally:
         if os.path.exists(temporary):
             os.unlink(temporary)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,10 @@ def stream(
     store of another run and work that broke off.
     """
     target, dtype = Path(path), dtype or study.file.dtype
+    for name, number in (("tile_points", tile_points), ("memory", memory)):
+        if number is not None and (not isinstance(number, Integral) or number < 1):
+            about = "bytes" if name == "memory" else "points"
+            raise PerfgridError(f"{name} must be a number of {about}, 1 or more, found {number!r}")
 
     def template(plan: Plan) -> xr.Dataset:
         stand_ins = {
@@ -68,7 +73,7 @@ def stream(
 
         tile_points = fitting_tile(plan, dtype, memory, study.name, most=tile_points)
     enable_compilation_cache()
-    regions = Regions.of(plan, tile_points or TILE_POINTS)
+    regions = Regions.of(plan, TILE_POINTS if tile_points is None else tile_points)
     evaluation = Evaluation(plan, dtype, regions.tile_points, progress)
     with replacing(target) as temporary, netCDF4.Dataset(temporary, "w") as file:
         _define(file, template(plan))

@@ -181,7 +181,7 @@ def test_cluster_sizes_are_weighed_against_each_other_where_that_is_asked_for(st
     over = ["parallelism", "microbatch", "recompute", "device", "model"]
     apart = pg.best(study, over, **way)
     assert apart.sizes["devices"] == 2
-    least = int(apart.memory_per_device.squeeze().argmin())
+    least = int(apart.memory_per_device.squeeze().values.argmin())
     for found in (
         pg.best(study, [*over, "devices"], **way),
         best_of_result(pg.evaluate(study), [*over, "devices"], **way),

@@ -82,6 +82,23 @@ def test_conditions_mean_what_python_means(text):
     assert kept(text) == expected
 
 
+@pytest.mark.parametrize("first", [True, False])
+def test_a_scaled_quantity_is_its_value_and_not_the_factor(first):
+    """The base is on another axis or the same everywhere; the axis of factors may come before it."""
+    factors = Axis("width", np.array([0.5, 1.0, 4.0]), scales={"width": np.array([0.5, 1.0, 4.0])})
+    device = Axis("device", np.array(["a", "b"]), {"width": np.array([10.0, 100.0])})
+    axes = (factors, device) if first else (device, factors)
+    cut, constraint = apply_where(Space(axes, {}), "width < 100 and device != 'b'", "here")
+    assert constraint is not None
+    assert [len(axis) for axis in cut.axes if axis.name == "device"] == [1]
+    given = [next(a.columns[n] for a in cut.axes if n in a.columns) for n in constraint.arguments]
+    shaped = [np.reshape(g, (1, -1) if len(g) == 3 else (-1, 1)) for g in given]
+    assert np.ravel(constraint.function(*shaped)).tolist() == [True, True, True]  # 5, 10, 40
+    alone, joint = apply_where(Space((factors,), {"width": 50.0}), "width < 100", "here")
+    assert joint is None
+    assert alone.axes[0].labels.tolist() == [0.5, 1.0]
+
+
 def test_single_axis_terms_drop_rows():
     cut, constraint = apply_where(space(), "tp <= 2 and width != 2", "here")
     assert constraint is None

@@ -84,6 +84,6 @@ def best_command(
         f"(by constraints {by_constraints:,}, by bounds {by_bounds:,}), in {seconds:.1f} s"
     )
     if why := winners.attrs.get("why_no_bounds"):
-        out.print(f"everything possible was evaluated, there are no bounds: {why}")
+        out.print(f"nothing was proven away by bounds: {why}")
     if output is not None:
         out.print(f"saved {output}")

@@ -102,5 +102,7 @@ def verify_command(
             print_line(f"wrong: {problem}", whole=True)
         verdict = "sound" if not found.problems else f"{len(found.problems):,} problems"
         print_line(f"{found.path}: {found.points:,} points in {found.tiles:,} tiles; {verdict}")
+        if found.problems:
+            print_line("--resume adds what is not complete; what is wrong goes where --overwrite writes the store anew")
     if found.problems:
         raise typer.Exit(1)

@@ -11,7 +11,7 @@ from rich.text import Text
 
 # what is printed is never markup: a name, title or path in square brackets stays as it is
 out = Console(highlight=False, markup=False, emoji=False, soft_wrap=not sys.stdout.isatty())
-err = Console(stderr=True, highlight=False, markup=False, emoji=False)
+err = Console(stderr=True, highlight=False, markup=False, emoji=False, soft_wrap=not sys.stderr.isatty())
 wide = Console(
     highlight=False, markup=False, emoji=False, width=10_000
 )  # lays tables out; nothing is printed through it

@@ -216,8 +216,8 @@ def build_study(
 
 
 def _sentence(error: ValidationError) -> str:
-    """The first complaint of pydantic as one sentence with the nearest legal key."""
-    first = error.errors()[0]
+    """The first complaint of pydantic as one sentence with the nearest legal key; a wrong key before a missing one."""
+    first = min(error.errors(), key=lambda complaint: complaint["type"] != "extra_forbidden")
     key = ".".join(str(part) for part in first["loc"])
     if first["type"] == "extra_forbidden":
         tables = {"best": Best, "frontier": Frontier, "optimize": Optimize}

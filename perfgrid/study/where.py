@@ -61,10 +61,7 @@ def apply_where(space: Space, text: str, place: str) -> tuple[Space, Constraint 
         tree = ast.parse(text.strip(), mode="eval").body
     except SyntaxError as error:
         raise PerfgridError(f"{place}: cannot read {text!r} as a condition: {error.msg}") from None
-    names: dict[str, tuple[int | None, Any]] = {n: (None, v) for n, v in space.constants.items() if np.ndim(v) == 0}
-    for i, axis in enumerate(space.axes):
-        names[axis.name] = (i, _plain(axis.labels))
-        names |= {column: (i, _plain(v)) for column, v in axis.columns.items() if np.ndim(v) == 1}
+    names = _named(space)
 
     def compute(node: ast.AST, apply: Callable[..., Any], *parts: _Value) -> _Value:
         """Apply an operation; what cannot be compared or computed is told by its text."""
@@ -101,7 +98,7 @@ def apply_where(space: Space, text: str, place: str) -> tuple[Space, Constraint 
                     return _Value(None, name == "true")
                 if name not in names:
                     raise PerfgridError(f"{place}: unknown name {name!r} in {text!r}{nearest(name, names)}")
-                return _Value(*names[name])
+                return names[name]
             case ast.UnaryOp(op=ast.Not(), operand=operand):
                 return compute(node, xp.logical_not, build(operand))
             case ast.UnaryOp(op=ast.USub(), operand=operand):
@@ -173,6 +170,19 @@ def apply_where(space: Space, text: str, place: str) -> tuple[Space, Constraint 
             reason=f"excluded by the study: where = {text}",
         )
     return Space(tuple(axes), constants), constraint
+
+
+def _named(space: Space) -> dict[str, _Value]:
+    """What names mean: labels and columns of axes; of a quantity that an axis scales its value, and not the factor."""
+    names = {n: _Value(None, v) for n, v in space.constants.items() if np.ndim(v) == 0}
+    for i, axis in enumerate(space.axes):
+        names |= {axis.name: _Value(i, _plain(axis.labels))} if axis.name not in axis.scales else {}
+        names |= {column: _Value(i, _plain(v)) for column, v in axis.columns.items() if np.ndim(v) == 1}
+    for i, axis in enumerate(space.axes):
+        for name, factors in axis.scales.items():
+            if name in names and np.ndim(factors) == 1:
+                names[name] = _combine(operator.mul, names[name], _Value(i, _plain(np.asarray(factors))))
+    return names
 
 
 def filtered(axis: Axis, rows: np.ndarray | None, columns: Mapping[str, np.ndarray] | None = None) -> Axis:

@@ -241,6 +241,13 @@ def test_a_damaged_journal_is_told_and_replaced(tmp_path):
     assert verify(path).problems == []
 
 
+@pytest.mark.parametrize("how", [{"tile_points": 0}, {"tile_points": -5}, {"memory": "4GB"}, {"memory": 0}])
+def test_tiles_of_nothing_and_memory_that_is_no_number_are_refused(tmp_path, how):
+    with pytest.raises(pg.PerfgridError, match=f"{next(iter(how))} must be a number of"):
+        pg.stream(study(), tmp_path / "s.zarr", **how)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_precision_that_grids_have_not_is_refused_before_anything_is_begun(tmp_path):
     for begin in (lambda: pg.stream(study(), tmp_path / "s.zarr", dtype="float16"),
                   lambda: pg.save_factored(study(), tmp_path / "s.pgf", dtype="float16")):  # fmt: skip
