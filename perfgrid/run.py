@@ -8,7 +8,7 @@ import shutil
 import tempfile
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -250,14 +250,28 @@ def formulas_changed(dataset: xr.Dataset) -> bool:
 
 
 def available_memory() -> int:
-    """Bytes of memory that a new allocation can have."""
-    try:
-        for line in Path("/proc/meminfo").read_text().splitlines():
-            if line.startswith("MemAvailable:"):
-                return int(line.split()[1]) * 1024
-    except OSError:
-        pass
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    """Bytes of memory that a new allocation can have: of the machine, and of the containers or jobs around it."""
+    free = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    with suppress(OSError):
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        free = next((int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")), free)
+    return min([free, *left_by_groups(Path("/sys/fs/cgroup"), Path("/proc/self/cgroup"))])
+
+
+def left_by_groups(root: Path, own: Path) -> list[int]:
+    """Bytes that every control group (version 2) around this process leaves of its limit, cached files not counted."""
+    left: list[int] = []
+    with suppress(OSError, StopIteration):
+        path = next(line[3:] for line in own.read_text().splitlines() if line.startswith("0::")).strip("/")
+        folder = root / path
+        for group in (folder, *folder.parents):
+            with suppress(OSError, ValueError, KeyError):  # no limit there
+                limit, used = (int((group / f"memory.{name}").read_text()) for name in ("max", "current"))
+                stated = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
+                left.append(max(0, limit - used + int(stated["inactive_file"])))
+            if group == root:
+                break
+    return left
 
 
 def check_memory(plan: Plan, name: str, dtype: str = "float32", available: int | None = None) -> None:

@@ -8,7 +8,7 @@ import xarray as xr
 
 import perfgrid as pg
 from perfgrid.analysis import violations
-from perfgrid.run import check_memory, formulas_changed
+from perfgrid.run import check_memory, formulas_changed, left_by_groups
 from tests import small
 
 
@@ -264,6 +264,19 @@ def test_given_quantities_can_be_outputs():
     assert ds.hbm_capacity.dims == ("device",)
     assert ds.hbm_capacity.attrs["units"] == "byte"
     assert ds.hbm_capacity.attrs["long_name"] == "Device memory"
+
+
+def test_memory_that_a_container_or_a_job_leaves(tmp_path):
+    """A job of 100 bytes in a container without a limit, of which 60 are in use and 20 of these are cached files."""
+    (tmp_path / "own").write_text("12:cpu:/other\n0::/job/step\n")
+    for folder, limit in (("", "1000"), ("job", "max"), ("job/step", "100")):
+        group = tmp_path / "root" / folder
+        group.mkdir()
+        (group / "memory.max").write_text(limit)
+        (group / "memory.current").write_text("60\n")
+        (group / "memory.stat").write_text("anon 40\ninactive_file 20\n")
+    assert left_by_groups(tmp_path / "root", tmp_path / "own") == [60, 960]
+    assert left_by_groups(tmp_path / "none", tmp_path / "absent") == []
 
 
 def test_memory_is_checked_before_work():

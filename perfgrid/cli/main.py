@@ -267,7 +267,10 @@ def main() -> None:
     except KeyboardInterrupt:
         sys.exit(130)
     except MemoryError:
-        print("perfgrid: not enough memory; ask for fewer outputs or shorter axes, or use --stream", file=sys.stderr)
+        print(
+            "perfgrid: not enough memory; ask for fewer outputs or shorter axes (run -o STORE.zarr takes any size)",
+            file=sys.stderr,
+        )
         sys.exit(2)
 
 

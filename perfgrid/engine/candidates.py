@@ -40,9 +40,7 @@ MOST_PLANE = (
 )  # points of all candidates by the last axis, which lie in one tile: with more every point is searched
 
 
-TOO_MANY = (
-    "there are too many candidates to list; a shorter longest axis, or fewer axes to choose along, makes them fewer"
-)
+NOT_LISTED = "candidates are not listed: they are too many, or groups lie along the longest axis"
 
 
 @dataclass(frozen=True)
@@ -101,7 +99,7 @@ class BestSearch:
         if self.plan.quantities[SCORE].small or space.points < LIST_FROM or kept is None:
             self.whole = self._search_of_all()
             if kept is None and space.points >= LIST_FROM:
-                self.counts = replace(self.counts, why_no_bounds=TOO_MANY)
+                self.counts = replace(self.counts, why_no_bounds=NOT_LISTED)
             return
         self.kept, self.swept = kept, self.axes[-1]
         self.listed = tuple(name for name in self.axes if name not in kept)
@@ -110,7 +108,7 @@ class BestSearch:
         self.possible = self._possible()
         if len(self.possible) * self.sizes[self.swept] > MOST_PLANE:
             self._cut, self.whole = None, self._search_of_all()
-            self.counts = replace(self.counts, why_no_bounds=TOO_MANY)
+            self.counts = replace(self.counts, why_no_bounds=NOT_LISTED)
             return
         wanted = len(self.possible) * self.inside >= BOUND_FROM if bounds is None else bounds
         self.bounds = self._bounds() if wanted else None

@@ -52,7 +52,8 @@ def test_winners_are_those_of_every_point(data):
     counts = search.counts
     assert counts.evaluated + counts.proven == counts.points == space.points
     assert counts.evaluated > 0
-    assert counts.why_no_bounds == ""
+    assert counts.why_no_bounds in ("", module.NOT_LISTED)
+    assert not (counts.why_no_bounds and counts.proven)
     score = whole_grid(space, objective, maximize)
     groups = [search.axes[i] for i in search.groups]
     labels = parts[1] if parts else np.zeros(1, int)
@@ -91,6 +92,12 @@ def test_what_is_proven_away_is_counted():
     assert (whole.counts.evaluated, whole.counts.by_bounds) == (3648 - impossible, 0)
     for mine, theirs in zip(first.index, every.index, strict=True):  # ties go to the same row
         np.testing.assert_array_equal(mine[first.found], theirs[every.found])
+
+
+def test_a_search_that_lists_no_candidates_says_so():
+    with limits(MOST_PLANE=1):
+        search = BestSearch(REGISTRY, toys.space(rate=8), "order_time", ["layout"], dtype="float64", small_points=40)
+    assert search.counts.why_no_bounds == module.NOT_LISTED
 
 
 @formula(unit="s", source="toy")
