@@ -79,6 +79,15 @@ def test_labels_variables_and_feasibility_that_differ(result):
     assert not found.same
 
 
+def test_no_tolerance_hides_a_flag_or_a_choice(result):
+    changed = result.copy(deep=True)
+    for name in ("fits_memory", "tp_gather_algorithm"):
+        flat = changed[name].values.reshape(-1)
+        flat[3] = 1 - flat[3]
+    found = {v.name: v.differing for v in pg.diff(result, changed, tolerance=2.0).variables}
+    assert {name for name, differing in found.items() if differing} == {"fits_memory", "tp_gather_algorithm"}
+
+
 def test_a_missing_value_and_a_new_axis_are_differences(result):
     hole = result.copy(deep=True)
     hole.step_time.values[(0,) * hole.step_time.ndim] = np.nan

@@ -170,7 +170,7 @@ def _compared(a: xr.DataArray, b: xr.DataArray, tolerance: float) -> VariableDif
         parts = (v.isel({d: r for d, r in block.items() if d in v.dims}).load() for v in (a, b))
         left, right = xr.broadcast(*(p.drop_vars(list(p.coords)) for p in parts))
         x, y = left.values, right.transpose(*left.dims).values
-        apart = _relative(x, y) if number else (x != y).astype(float)
+        apart = _relative(x, y) if number else np.where(x != y, np.inf, 0.0)
         points, differing = points + apart.size, differing + int((apart > tolerance).sum())
         if number:
             bits = apart[apart > tolerance].view(np.uint64) >> (64 - _BITS)
