@@ -105,7 +105,7 @@ def selected(study: Study, over: Sequence[str], at: Mapping[str, Any]) -> Space:
     if both := sorted(set(over) & set(at)):
         raise PerfgridError(f"axis {both[0]!r} is chosen along and selected at once")
     if wrong := [axis for axis in (*over, *at) if axis not in names]:
-        raise PerfgridError(together(f"the study has no axis {axis!r}{nearest(axis, names)}" for axis in wrong))
+        raise PerfgridError(together(_no_axis(study.space, axis) for axis in wrong))
     axes = []
     for axis in study.space.axes:
         if axis.name in at:
@@ -114,6 +114,14 @@ def selected(study: Study, over: Sequence[str], at: Mapping[str, Any]) -> Space:
             axis = Axis(axis.name, axis.labels[row], columns, scales, axis.shown)
         axes.append(axis)
     return Space(tuple(axes), study.space.constants)
+
+
+def _no_axis(space: Space, name: str) -> str:
+    """That an axis is absent, and of a column of one how its rows are selected."""
+    holder = next((axis.name for axis in space.axes if name in axis.columns), None)
+    if holder is None:
+        return f"the study has no axis {name!r}{nearest(name, [axis.name for axis in space.axes])}"
+    return f"{name!r} is no axis but a column of {holder!r}: where = '{name} == ...' selects its rows"
 
 
 def _cluster_sizes(space: Space, over: Sequence[str]) -> tuple[str, np.ndarray] | None:

@@ -108,6 +108,7 @@ def test_numbers_of_numpy_are_numbers(study):
         (lambda s: pg.distribution(s, "step_time", bins=[3, 2]), "increasing edges"),
         (lambda s: pg.distribution(s, "step_time", bins=[0, float("nan"), 2]), "increasing edges"),
         (lambda s: pg.distribution(s, "step_tim"), "step_tim"),
+        (lambda s: pg.distribution(s, "step_time", at={"devices": 64}), "column of 'parallelism': where = 'devices =="),
     ],
 )
 def test_bad_questions_are_refused(study, ask, why):
