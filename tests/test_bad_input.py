@@ -213,7 +213,7 @@ def test_empty_and_repeated_axes(refused):
     refused("axes.microbatch", "empty", axes="microbatch = []")
     refused("axes.model", "empty", model="[]")
     refused("axes.model", "'llama-2-7b' more than once", model='["llama-2-7b", "llama-2-7b"]')
-    refused("axes.microbatch", "1.0 more than once", axes="microbatch = [1, 1]")
+    refused("axes.microbatch", "lists 1 more than once", axes="microbatch = [1, 1]")
     refused("axes.microbatch states 'microbatch' too", axes="microbatch = [1, 2]", parameters="microbatch = 2")
     refused("axes.case states 'zero' too", axes="case = { zip = { zero = [0, 1] } }", parameters="zero = 1")
     refused("axes.parallelism states 'chunks' too", layout="chunks = [1, 2]", parameters="chunks = 2")

@@ -271,7 +271,8 @@ class SpaceBuilder:
         seen: list[Any] = []
         for value in values:
             if value in seen:
-                raise PerfgridError(f"{place}: lists {value!r} more than once")
+                told = f"{value:g}" if isinstance(value, float) else repr(value)
+                raise PerfgridError(f"{place}: lists {told} more than once")
             seen.append(value)
 
     def _names(self, table: str, names: Any, place: str) -> list[str]:
