@@ -20,7 +20,7 @@ from perfgrid.run import evaluate
 from perfgrid.study.samples import SAMPLE, factors
 from perfgrid.study.selection import asking, selected
 from perfgrid.study.study import Study
-from perfgrid.uncertainty import only
+from perfgrid.uncertainty import looked_at, only
 
 LEVELS = 4  # of a Morris design
 MOST_DESIGNS = 1000  # analysed one by one
@@ -31,7 +31,7 @@ def morris(
     study: Study,
     output: str,
     at: Mapping[str, Any] | None = None,
-    of: Sequence[str] | None = None,
+    of: str | Sequence[str] | None = None,
     trajectories: int = 64,
     seed: int = 0,
 ) -> xr.Dataset:
@@ -66,7 +66,7 @@ def sobol(
     study: Study,
     output: str,
     at: Mapping[str, Any] | None = None,
-    of: Sequence[str] | None = None,
+    of: str | Sequence[str] | None = None,
     samples: int = 1024,
     seed: int = 0,
 ) -> xr.Dataset:
@@ -100,10 +100,10 @@ def sobol(
     return _analysed(study, output, at, of, samples, seed, draw, analyse)
 
 
-def _ranges(study: Study, output: str, of: Sequence[str] | None, at: Mapping[str, Any] | None) -> dict[str, Any]:
+def _ranges(study: Study, output: str, of: str | Sequence[str] | None, at: Mapping[str, Any] | None) -> dict[str, Any]:
     """The ends of each estimate's range as factors on its stated value."""
     axes = {k: only(v, (at or {}).get(k)) for k, v in study.file.axes.items() if k != SAMPLE}
-    axes[SAMPLE] = {"method": "one_at_a_time", **({"of": list(of)} if of is not None else {})}
+    axes[SAMPLE] = {"method": "one_at_a_time", **looked_at(of)}
     ends = next(a for a in asking(study, (output,), axes).space.axes if a.name == SAMPLE)
     row = {label: i for i, label in enumerate(ends.labels.tolist())}
     return {n: (float(s[row[f"{n}.low"]]), float(s[row[f"{n}.high"]])) for n, s in ends.scales.items()}
@@ -113,7 +113,7 @@ def _analysed(
     study: Study,
     output: str,
     at: Mapping[str, Any] | None,
-    of: Sequence[str] | None,
+    of: str | Sequence[str] | None,
     count: int,
     seed: int,
     draw: Callable[..., np.ndarray],
@@ -125,6 +125,8 @@ def _analysed(
         raise PerfgridError("global sensitivity needs SALib: pip install 'perfgrid[sensitivity]'") from None
     if isinstance(count, bool) or not isinstance(count, int) or count < 2:
         raise PerfgridError(f"the number of samples must be a whole number of at least 2, found {count!r}")
+    if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
+        raise PerfgridError(f"the seed must be a whole number of at least 0, found {seed!r}")
     if output in (axis.name for axis in study.space.axes):
         raise PerfgridError(f"{output!r} labels designs: it has no variance")
     ranges = _ranges(study, output, of, at)

@@ -36,6 +36,7 @@ from perfgrid.study.tables import NATIVE, OWN, OWN_PREFIX, STATED
 SCATTER = "unexplained_error"  # of software: deviation of ln(predicted / measured) beyond all assumptions
 SHARED_SCATTER = "ranking_error"  # the same between designs of one stack and machine
 SCALED_SCATTER = "scaling_error"  # the same between sizes of one design
+STEP = "step_time"  # what these deviate about, and all that follows from it
 SIZE = frozenset(("devices", "dp", "global_batch"))  # all that differs between these
 ORDER = 10  # at most by this factor
 LEAST = 1e-3  # of a value: a range from zero has no logarithm
@@ -66,7 +67,9 @@ class Interval:
 def intervals(what: Study | xr.Dataset, points: Sequence[tuple[int, ...]], output: str = "step_time") -> list[Interval]:
     """The intervals of an output at single points, given as the rows of every axis; all are evaluated together.
 
-    Of a result the ranges are those of the built-in catalog. Raises PerfgridError for an output without derivatives.
+    Of a result the ranges are those of the built-in catalog. What records show beyond the assumptions concerns steps:
+    it joins outputs that follow from ``step_time``; of others (memory) only the assumptions are known. Raises
+    PerfgridError for an output without derivatives.
     """
     if not points:
         return []
@@ -81,7 +84,8 @@ def intervals(what: Study | xr.Dataset, points: Sequence[tuple[int, ...]], outpu
     parameters = parameters_of(plan, [n for n in plan.graph.leaves if ranged.get(_bare(n)) == "number"])
     values, derivatives = Sensitivity(plan, (output,), parameters, True, None, "float64").derivatives()
     value = np.broadcast_to(np.ravel(values[output]), every.points)
-    slopes = np.broadcast_to(np.reshape(derivatives[output], (len(parameters), -1)), (len(parameters), every.points))
+    shape = (len(parameters), every.points)
+    slopes = np.broadcast_to(np.reshape(derivatives[output], (shape[0], -1)), shape) if parameters else np.zeros(shape)
     stepped: dict[str, np.ndarray] = {}
     for row, (name, i, side, _) in enumerate(steps, count):
         stepped.setdefault(name, np.zeros((count, 2)))[i, side] = np.log(value[row] / value[i])
@@ -100,7 +104,8 @@ def intervals(what: Study | xr.Dataset, points: Sequence[tuple[int, ...]], outpu
         names, ends = tuple(shifts), np.array(list(shifts.values())).reshape(-1, 2)
         correlations = _correlations(catalog, names)
         scatter, shared, scaled = (
-            _scatter(catalog, space, entries, name, i) for name in (SCATTER, SHARED_SCATTER, SCALED_SCATTER)
+            _scatter(catalog, space, entries, name, i) if STEP in plan.graph.nodes else 0.0
+            for name in (SCATTER, SHARED_SCATTER, SCALED_SCATTER)
         )
         below, above = (float(deviation(ends, correlations, side, scatter)) for side in (-1, 1))
         low, high = (float(value[i] * np.exp(s * CENTRAL_90 * d)) for s, d in ((-1, below), (1, above)))

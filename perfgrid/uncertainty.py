@@ -16,7 +16,7 @@ from perfgrid.study.selection import asking, selected
 from perfgrid.study.study import Study
 
 
-def quantiles(result: xr.Dataset, levels: Sequence[float] = (0.05, 0.5, 0.95)) -> xr.Dataset:
+def quantiles(result: xr.Dataset, levels: Sequence[float] | np.ndarray = (0.05, 0.5, 0.95)) -> xr.Dataset:
     """Quantiles of every variable over the axis ``sample`` of a result, along a new axis ``quantile``.
 
     Samples that its constraints forbid are left out of each. Raises PerfgridError for a result without samples and
@@ -24,11 +24,17 @@ def quantiles(result: xr.Dataset, levels: Sequence[float] = (0.05, 0.5, 0.95)) -
     """
     if SAMPLE not in result.dims:
         raise PerfgridError("this result has no axis sample: state [axes.sample] in its study")
+    levels = [float(level) for level in levels]
     if not levels or not all(0 <= level <= 1 for level in levels):
-        raise PerfgridError(f"quantiles lie between 0 and 1, found {list(levels)}")
+        raise PerfgridError(f"quantiles lie between 0 and 1, found {levels}")
     numbers = [n for n, v in result.data_vars.items() if v.dtype.kind == "f" and SAMPLE in v.dims]
     kept = result[numbers].assign({n: result[n].where(feasible(result, of=str(n))) for n in numbers})
-    return kept.quantile(list(levels), dim=SAMPLE, keep_attrs=True)
+    return kept.quantile(levels, dim=SAMPLE, keep_attrs=True)
+
+
+def looked_at(of: str | Sequence[str] | None) -> dict[str, list[str]]:
+    """What ``[axes.sample]`` states of the tables or quantities to look at; nothing for all."""
+    return {} if of is None else {"of": [of] if isinstance(of, str) else list(of)}
 
 
 def only(spec: Any, label: Any) -> Any:
@@ -38,7 +44,7 @@ def only(spec: Any, label: Any) -> Any:
 
 
 def tornado(
-    study: Study, output: str, at: Mapping[str, Any] | None = None, of: Sequence[str] | None = None
+    study: Study, output: str, at: Mapping[str, Any] | None = None, of: str | Sequence[str] | None = None
 ) -> xr.Dataset:
     """How far each estimate moves one output if it lies at the ends of its range while all others stay.
 
@@ -49,7 +55,7 @@ def tornado(
     if output not in study.outputs:
         raise PerfgridError(f"{output!r} is not among the outputs of the study{nearest(output, study.outputs)}")
     axes = {k: only(v, (at or {}).get(k)) for k, v in study.file.axes.items() if k != SAMPLE}
-    axes[SAMPLE] = {"method": "one_at_a_time", **({"of": list(of)} if of is not None else {})}
+    axes[SAMPLE] = {"method": "one_at_a_time", **looked_at(of)}
     result = evaluate(selected(asking(study, (output,), axes), at), "float64")[output]
     several = [str(d) for d in result.dims if d != SAMPLE and result.sizes[d] > 1]
     if several:

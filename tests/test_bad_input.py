@@ -214,6 +214,7 @@ def test_empty_and_repeated_axes(refused):
     refused("axes.model", "empty", model="[]")
     refused("axes.model", "'llama-2-7b' more than once", model='["llama-2-7b", "llama-2-7b"]')
     refused("axes.microbatch", "lists 1 more than once", axes="microbatch = [1, 1]")
+    refused("axes.tp: axes.parallelism states 'tp' too", axes="tp = { zip = { microbatch = [1, 2] } }")
     refused("axes.microbatch states 'microbatch' too", axes="microbatch = [1, 2]", parameters="microbatch = 2")
     refused("axes.case states 'zero' too", axes="case = { zip = { zero = [0, 1] } }", parameters="zero = 1")
     refused("axes.parallelism states 'chunks' too", layout="chunks = [1, 2]", parameters="chunks = 2")
@@ -230,6 +231,12 @@ def test_python_studies_take_numbers_of_any_kind():
     assert [len(axis) for axis in made.space.axes] == [2, 1, 2, 2, 1, 1, 1]
     json.dumps([made.file.axes, made.file.workload_parameters, made.file.overrides])
     assert load_catalog().with_values({"device.b200.cores": np.int64(7)}).entry("device", "b200").values["cores"] == 7.0
+    with pytest.raises(PerfgridError, match="must be finite"):
+        small.study(workload_parameters={"sequence_length": 10**400, "global_batch": 192})
+    with pytest.raises(PerfgridError, match="finite numbers"):
+        small.study(axes={**axes, "model": ["llama-2-7b"], "hbm_bandwidth": {"scale": [10**400]}})
+    with pytest.raises(PerfgridError, match=r"absent\.toml"):
+        small.study(catalog=["absent.toml"])
     with pytest.raises(PerfgridError, match="must be a number, found True"):
         small.study(workload_parameters={"sequence_length": np.True_, "global_batch": 192})
 

@@ -103,6 +103,17 @@ def test_what_a_study_states_is_known():
     assert "congestion" in names
 
 
+def test_what_follows_from_no_step_has_the_scatter_of_none(at):
+    """Memory is known as far as its assumptions are, what a study or a data sheet states is known."""
+    study = Study.make(**{**DESIGN, "outputs": ["step_time", "memory_per_device", "tokens_per_second"]})
+    assert interval(study, at, "tokens_per_second").scatter == interval(study, at).scatter > 0
+    memory = interval(study, at, "memory_per_device")
+    assert memory.scatter == 0.0
+    assert 1.0 < memory.high / memory.low < 1.2  # reserved_memory alone is an estimate
+    stated = interval(study, at, "global_batch")
+    assert stated.low == stated.value == stated.high == 64
+
+
 def test_constants_calibrated_together_make_up_for_each_other(tmp_path, found, at):
     """Both slow the step down: if one was fitted higher the other would have been lower, and the sum is surer."""
     ends = {}

@@ -183,7 +183,8 @@ def _compared(a: xr.DataArray, b: xr.DataArray, tolerance: float) -> VariableDif
             where = {d: int(i) + (block[d].start if d in block else 0) for d, i in places.items()}
     labels = {d: _label(a if d in a.dims else b, d, i) for d, i in where.items()}
     median = None if not number else _least_of_bin(counts, (differing + 1) // 2) if differing else 0.0
-    return VariableDifference(str(a.name), points, differing, worst if number else None, median, labels, *values)
+    largest = worst if number and points else None
+    return VariableDifference(str(a.name), points, differing, largest, median, labels, *values)
 
 
 def _label(variable: xr.DataArray, dim: str, row: int) -> Any:

@@ -71,6 +71,8 @@ def binding(result: xr.Dataset, output: str, among: str = "rates") -> xr.DataArr
     ``among`` "rates" looks at parameters per second (bandwidths and rates of arithmetic), "all" at every one; -1 where
     none has an effect. Raises PerfgridError where there is no such parameter.
     """
+    if among not in ("rates", "all"):
+        raise PerfgridError(f"among must be 'rates' or 'all', found {among!r}")
     found = elasticities_of(result, output)
     rates = [str(u).endswith("/s") for u in result.parameter_unit.values]
     rows = np.flatnonzero(rates if among == "rates" else np.ones(len(rates), bool))
@@ -111,8 +113,8 @@ def time_balance(result: xr.Dataset, output: str) -> tuple[float, float, float] 
     weighted by the exponent of seconds in their units, add up to that of the output, as far as all are among the
     parameters. None for an output without seconds in its unit or without feasible designs.
     """
-    expected = _seconds(result[output].attrs.get("units", "1"))
     found = elasticities_of(result, output)
+    expected = _seconds(result[output].attrs.get("units", "1"))
     rows = _feasible_rows(result, found, output)
     if expected == 0 or rows.shape[1] == 0:
         return None

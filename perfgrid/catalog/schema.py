@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import numbers
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args
@@ -158,6 +159,11 @@ class Entry:
         )
 
 
+def is_finite(value: Any) -> bool:
+    """Whether a number is one that floating point can hold: whole numbers of any size are compared exactly."""
+    return abs(value) <= sys.float_info.max
+
+
 def convert(variable: Variable, value: Any, where: str) -> Value:
     """A stated value in SI: its type, unit and bounds checked. ``where`` names file and key in the error.
 
@@ -208,7 +214,7 @@ def _number(variable: Variable, value: Any, where: str) -> float:
         unit = "" if variable.unit == "1" else f" ({variable.unit})"
         raise PerfgridError(f"{where} must be a number{unit}, found {value!r}")
     else:
-        number = float(value)
+        number = float(value) if is_finite(value) else math.inf
     if not math.isfinite(number):
         raise PerfgridError(f"{where} must be finite, found {value!r}")
     least = variable.minimum

@@ -35,7 +35,7 @@ def uncertainty_command(
     over: Annotated[str | None, typer.Option(help="Tables or estimates to vary, by commas; without it all.")] = None,
     samples: Annotated[int | None, typer.Option(help="Samples; of morris trajectories.")] = None,
     seed: Annotated[int, typer.Option(help="Of the draws.")] = 0,
-    top: Annotated[int, typer.Option(help="Estimates to print; 0 prints all.")] = 15,
+    top: Annotated[int, typer.Option(min=0, help="Estimates to print; 0 prints all.")] = 15,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Result file (.nc).")] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing result file.")] = False,
     settings: Annotated[list[str] | None, SETTINGS] = None,

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from perfgrid.catalog import Catalog, Variable, convert
-from perfgrid.catalog.schema import KINDS
+from perfgrid.catalog.schema import KINDS, is_finite
 from perfgrid.engine.errors import PerfgridError, nearest
 from perfgrid.engine.registry import Registry
 from perfgrid.engine.resolver import resolve
@@ -103,6 +103,12 @@ class SpaceBuilder:
                 constants.setdefault(column, values[0])
         if SAMPLE in self.file.axes:
             axes.append(self._samples(axes, constants))
+        for axis, other in itertools.permutations(axes, 2):
+            if axis.name in other.shown:
+                raise PerfgridError(
+                    f"{self.name}, axes.{axis.name}: axes.{other.name} states {axis.name!r} too; "
+                    "give this axis another name"
+                )
         swept = {c for a in axes for c in a.columns}
         try:
             space = Space(tuple(axes), {k: v for k, v in constants.items() if k not in swept})
@@ -261,19 +267,20 @@ class SpaceBuilder:
         if not isinstance(spec, list) or not spec:
             raise PerfgridError(f"{place}: needs a list of numbers or a range, found {spec!r}")
         for value in spec:
-            if isinstance(value, bool) or not isinstance(value, numbers.Real) or not np.isfinite(float(value)):
+            if isinstance(value, bool) or not isinstance(value, numbers.Real) or not is_finite(value):
                 raise PerfgridError(f"{place}: needs finite numbers, found {value!r}")
         return [float(v) for v in spec]
 
     def _no_repeats(self, values: Sequence[Any], place: str) -> None:
         if len(values) == 0:
             raise PerfgridError(f"{place}: the list is empty")
-        seen: list[Any] = []
+        seen: set[Any] = set()
         for value in values:
-            if value in seen:
+            key = value if isinstance(value, str | float | int) else repr(value)
+            if key in seen:
                 told = f"{value:g}" if isinstance(value, float) else repr(value)
                 raise PerfgridError(f"{place}: lists {told} more than once")
-            seen.append(value)
+            seen.add(key)
 
     def _names(self, table: str, names: Any, place: str) -> list[str]:
         if not isinstance(names, list) or not all(isinstance(n, str) for n in names):

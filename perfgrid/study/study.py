@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -39,11 +39,19 @@ class Study:
     defaults: Mapping[str, str] = field(default_factory=dict)  # table -> the entry taken where none is stated
 
     @classmethod
-    def make(cls, catalog: Catalog | None = None, formulas: Iterable[Callable[..., Any]] = (), **content: Any) -> Study:
+    def make(
+        cls,
+        catalog: Catalog | str | Path | Sequence[str | Path] | None = None,
+        formulas: Iterable[Callable[..., Any]] = (),
+        **content: Any,
+    ) -> Study:
         """A study from keyword arguments named like the keys of a study file.
 
-        ``formulas`` are the user's own marked functions, which replace or join the built-in ones. Raises PerfgridError.
+        ``catalog``: one that was loaded, or files of one's own. ``formulas`` are the user's own marked functions, which
+        replace or join the built-in ones. Raises PerfgridError.
         """
+        if catalog is not None and not isinstance(catalog, Catalog):
+            catalog = load_catalog(*([catalog] if isinstance(catalog, str | Path) else catalog))
         return build_study(content, "study", catalog, formulas)
 
     @property

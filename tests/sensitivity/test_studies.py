@@ -238,6 +238,15 @@ def test_other_wrong_questions_are_told():
             call()
 
 
+def test_wrong_questions_to_derivatives_are_told(trained):
+    for call, sentence in [
+        (lambda: binding(trained[1], "step_time", "bandwidths"), "'rates' or 'all', found 'bandwidths'"),
+        (lambda: time_balance(trained[1], "step_tim"), "step_tim"),
+    ]:
+        with pytest.raises(PerfgridError, match=sentence):
+            call()
+
+
 def test_smooth_derivatives_take_whole_numbers_as_continuous():
     at = {"hbm_bandwidth": 1.0, "scale_up_bandwidth": 1.0}
     found = pg.sensitivity(small.study(), "step_time", ["sequence_length"], at, smooth=True)
