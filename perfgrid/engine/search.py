@@ -60,7 +60,7 @@ def scored(
     sign = -1.0 if maximize else 1.0
 
     def score(value: Any, *flags: Any) -> Any:
-        return xp.where(reduce(and_, flags, abs(value) < np.inf), sign * value, np.inf)  # NaN is less than nothing
+        return xp.where(reduce(and_, flags, abs(value) < np.inf), sign * value, np.inf)  # which NaN is not
 
     copy = Registry(registry.inner)
     for member in registry.formulas.values():
@@ -273,7 +273,9 @@ class Search:
             tables[axis] = members, starts[label], np.maximum(sizes[label], 1)
             most *= tables[axis][2]
         ends, ranks = np.cumsum(most, axis=1), np.arange(count)
-        place = np.sum([ends[:, [k]] <= ranks for k in range(count)], axis=0)  # the class that has the point of a rank
+        place = np.zeros(best.values.shape, np.int64)  # the class that has the point of a rank
+        for k in range(count):
+            place += ends[:, [k]] <= ranks
         left = ranks - np.take_along_axis(ends - most, place, axis=1)
         rows = {}
         for axis in reversed(self.over):
