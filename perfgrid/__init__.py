@@ -1,4 +1,4 @@
-"""Time, memory and cost of LLM training for millions of design points at once, labelled and differentiable."""
+"""Time, memory and cost of LLM training and serving for millions of designs at once, labelled and differentiable."""
 
 import gc as _gc
 from collections.abc import Iterator as _Iterator

@@ -36,7 +36,7 @@ from perfgrid.study.tables import NATIVE, OWN, OWN_PREFIX, STATED
 SCATTER = "unexplained_error"  # of software: deviation of ln(predicted / measured) beyond all assumptions
 SHARED_SCATTER = "ranking_error"  # the same between designs of one stack and machine
 SCALED_SCATTER = "scaling_error"  # the same between sizes of one design
-STEP = "step_time"  # what these deviate about, and all that follows from it
+STEPS = ("step_time", "pass_time")  # of training and of serving: what these deviate about, with all that follows
 SIZE = frozenset(("devices", "dp", "global_batch"))  # all that differs between these
 ORDER = 10  # at most by this factor
 LEAST = 1e-3  # of a value: a range from zero has no logarithm
@@ -68,8 +68,8 @@ def intervals(what: Study | xr.Dataset, points: Sequence[tuple[int, ...]], outpu
     """The intervals of an output at single points, given as the rows of every axis; all are evaluated together.
 
     Of a result the ranges are those of the built-in catalog. What records show beyond the assumptions concerns steps:
-    it joins outputs that follow from ``step_time``; of others (memory) only the assumptions are known. Raises
-    PerfgridError for an output without derivatives.
+    it joins outputs that follow from one, or from a pass of serving; of others (memory) only the assumptions are known.
+    Raises PerfgridError for an output without derivatives.
     """
     if not points:
         return []
@@ -90,6 +90,7 @@ def intervals(what: Study | xr.Dataset, points: Sequence[tuple[int, ...]], outpu
     for row, (name, i, side, _) in enumerate(steps, count):
         stepped.setdefault(name, np.zeros((count, 2)))[i, side] = np.log(value[row] / value[i])
     designs = _designs(space, {*read, *space.label_quantities()})  # a label with one value is no leaf, but is compared
+    timed = any(name in plan.graph.nodes for name in STEPS)
     found = []
     for i, entries in enumerate(entries_at):
         here = {p.quantity: slopes[k, i] for k, p in enumerate(parameters)}
@@ -104,7 +105,7 @@ def intervals(what: Study | xr.Dataset, points: Sequence[tuple[int, ...]], outpu
         names, ends = tuple(shifts), np.array(list(shifts.values())).reshape(-1, 2)
         correlations = _correlations(catalog, names)
         scatter, shared, scaled = (
-            _scatter(catalog, space, entries, name, i) if STEP in plan.graph.nodes else 0.0
+            _scatter(catalog, space, entries, name, i) if timed else 0.0
             for name in (SCATTER, SHARED_SCATTER, SCALED_SCATTER)
         )
         below, above = (float(deviation(ends, correlations, side, scatter)) for side in (-1, 1))

@@ -2,12 +2,13 @@
 
 import json
 from math import exp, log
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from perfgrid import PerfgridError, Study, evaluate, interval, load_catalog, save
+from perfgrid import PerfgridError, Study, evaluate, interval, load_catalog, load_study, save
 from perfgrid.evidence.scatter import asked, sufficient
 from perfgrid.intervals import LEAST, SCATTER, Interval, between, deviation, intervals, tie_margin
 from tests.test_bad_input import run
@@ -112,6 +113,13 @@ def test_what_follows_from_no_step_has_the_scatter_of_none(at):
     assert 1.0 < memory.high / memory.low < 1.2  # reserved_memory alone is an estimate
     stated = interval(study, at, "global_batch")
     assert stated.low == stated.value == stated.high == 64
+
+
+def test_passes_of_serving_scatter_as_steps_do():
+    study = load_study(Path(__file__).parents[1] / "studies" / "serving.toml")
+    at = {axis.name: axis.labels[0] for axis in study.space.axes}
+    assert interval(study, at, "time_per_output_token").scatter > 0
+    assert interval(study, at, "memory_per_device").scatter == 0
 
 
 def test_constants_calibrated_together_make_up_for_each_other(tmp_path, found, at):

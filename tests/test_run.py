@@ -248,15 +248,22 @@ def tabulated_time(step_time):
     return step_time * TABLE["factor"]
 
 
+@pg.formula(unit="s", source="user")
+def summed_time(step_time):
+    """The same, the table looked up in a comprehension."""
+    return sum([TABLE[name] * step_time for name in ("factor",)])
+
+
 def test_the_formula_hash_sees_what_formulas_close_over_and_look_up(monkeypatch):
     def hash_of(formula):
         made = small.study(outputs=[formula.__name__], formulas=[formula])
         return pg.evaluate(made, small_points=10**9).attrs["formula_hash"]
 
     assert hash_of(_scaled_time(2.0)) == hash_of(_scaled_time(2.0)) != hash_of(_scaled_time(3.0))
-    before = hash_of(tabulated_time)
+    before = hash_of(tabulated_time), hash_of(summed_time)
     monkeypatch.setitem(TABLE, "factor", 3.0)
-    assert hash_of(tabulated_time) != before
+    assert hash_of(tabulated_time) != before[0]
+    assert hash_of(summed_time) != before[1]
 
 
 def test_given_quantities_can_be_outputs():

@@ -99,6 +99,14 @@ def test_a_scaled_quantity_is_its_value_and_not_the_factor(first):
     assert alone.axes[0].labels.tolist() == [0.5, 1.0]
 
 
+def test_samples_of_an_estimate_are_not_selected():
+    sample = Axis("sample", np.array([0, 1]), scales={"width": np.array([0.5, 2.0])})
+    device = Axis("device", np.array(["a", "b"]), {"width": np.array([10.0, 100.0])})
+    cut, constraint = apply_where(Space((device, sample), {}), "width < 15", "here")
+    assert constraint is None
+    assert [len(axis) for axis in cut.axes] == [1, 2]
+
+
 def test_single_axis_terms_drop_rows():
     cut, constraint = apply_where(space(), "tp <= 2 and width != 2", "here")
     assert constraint is None

@@ -152,8 +152,9 @@ def graph_hash(graph: Graph) -> str:
         if code is None:
             return
         closed = zip(code.co_freevars, (cell.cell_contents for cell in function.__closure__ or ()), strict=True)
-        named = ((name, function.__globals__[name]) for name in code.co_names if name in function.__globals__)
-        for name, value in (*closed, *named, ("defaults", function.__defaults__)):
+        named = ((name, function.__globals__[name]) for name in _names(code) if name in function.__globals__)
+        defaults = (function.__defaults__, function.__kwdefaults__)
+        for name, value in (*closed, *named, ("defaults", defaults)):
             digest.update(f"{name} = ".encode())
             add_value(value)
 
@@ -175,6 +176,12 @@ def graph_hash(graph: Graph) -> str:
         digest.update(node.name.encode())
         add(node.host.function if node.host is not None else node.function)
     return digest.hexdigest()[:16]
+
+
+def _names(code: CodeType) -> tuple[str, ...]:
+    """The names that a function looks up, those of functions and comprehensions in it included."""
+    inside = (name for c in code.co_consts if isinstance(c, CodeType) for name in _names(c))
+    return (*code.co_names, *inside)
 
 
 def source_of(function: Callable[..., Any]) -> str:

@@ -64,9 +64,10 @@ def read(path: Path) -> tuple[dict[str, Any] | None, dict[int, Entry], int]:
 
 
 class Journal:
-    """The journal of a store that is being written, begun ``anew`` or continued.
+    """The journal of a store that is being written.
 
-    Raises PerfgridError where another process is writing it, and for one that is damaged.
+    Raises PerfgridError where another process is writing it, and for one that is damaged unless it is to be begun
+    ``anew``. Either way what is durable stays until `reset`: what is refused before that has lost nothing.
     """
 
     def __init__(self, store: Path, anew: bool = False):
@@ -78,11 +79,13 @@ class Journal:
             os.close(self._file)
             raise PerfgridError(f"{str(store)!r} is being written by another process") from None
         try:
-            self.header, self.entries, self._size = (None, {}, 0) if anew else read(self.path)
-            os.ftruncate(self._file, self._size)
-        except BaseException:
-            self.close()
-            raise
+            self.header, self.entries, self._size = read(self.path)
+        except PerfgridError:
+            if not anew:
+                self.close()
+                raise
+            self.header, self.entries, self._size = None, {}, 0
+        os.ftruncate(self._file, self._size)
 
     def reset(self) -> None:
         """Forget everything: the store is begun anew."""

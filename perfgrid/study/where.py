@@ -20,6 +20,8 @@ from perfgrid.engine.namespace import xp
 from perfgrid.engine.registry import Constraint
 from perfgrid.engine.space import Axis, Space
 
+from .samples import SAMPLE
+
 _BINARY: dict[type[ast.AST], Callable[[Any, Any], Any]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
@@ -179,7 +181,7 @@ def _named(space: Space) -> dict[str, _Value]:
         names |= {axis.name: _Value(i, _plain(axis.labels))} if axis.name not in axis.scales else {}
         names |= {column: _Value(i, _plain(v)) for column, v in axis.columns.items() if np.ndim(v) == 1}
     for i, axis in enumerate(space.axes):
-        for name, factors in axis.scales.items():
+        for name, factors in axis.scales.items() if axis.name != SAMPLE else ():  # designs are chosen, not samples
             if name in names and np.ndim(factors) == 1:
                 names[name] = _combine(operator.mul, names[name], _Value(i, _plain(np.asarray(factors))))
     return names

@@ -241,6 +241,23 @@ def test_a_damaged_journal_is_told_and_replaced(tmp_path):
     assert verify(path).problems == []
 
 
+def test_an_overwriting_that_is_refused_loses_nothing(tmp_path):
+    path = tmp_path / "s.zarr"
+
+    def stop(what, done, _):
+        if what == "evaluate" and done > 1:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fill(path, progress=stop)
+    before = (part_of(path) / NAME).read_bytes()
+    with pytest.raises(pg.PerfgridError, match="memory"):
+        fill(path, overwrite=True, memory=1000)
+    assert (part_of(path) / NAME).read_bytes() == before
+    fill(path, resume=True)
+    assert verify(path).problems == []
+
+
 @pytest.mark.parametrize("how", [{"tile_points": 0}, {"tile_points": -5}, {"memory": "4GB"}, {"memory": 0}])
 def test_tiles_of_nothing_and_memory_that_is_no_number_are_refused(tmp_path, how):
     with pytest.raises(pg.PerfgridError, match=f"{next(iter(how))} must be a number of"):
