@@ -25,7 +25,7 @@ from types import ModuleType
 
 import jax
 
-from perfgrid.engine.stages import enable_compilation_cache
+from perfgrid.engine.execution.evaluation import enable_compilation_cache
 
 from . import collectives, evaluate, search, start
 from .grids import EXPONENTS, GRIDS

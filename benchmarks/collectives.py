@@ -16,9 +16,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from perfgrid.formulas.network.algorithms import COLLECTIVES
-from perfgrid.formulas.network.schedule import UNAVAILABLE, Coefficients
-from perfgrid.network import collective_coefficients, collective_time
+from perfgrid.calculators.collective import collective_coefficients, collective_time
+from perfgrid.formulas.collectives.schedules.algorithms import COLLECTIVES
+from perfgrid.formulas.collectives.schedules.schedule import UNAVAILABLE, Coefficients
 
 GB = 1e9
 

@@ -11,10 +11,10 @@ from concurrent.futures import ThreadPoolExecutor
 import jax
 import numpy as np
 
-from perfgrid.engine.calls import Kernel
-from perfgrid.engine.lanes import processors
-from perfgrid.engine.plan import Plan
-from perfgrid.engine.stages import Evaluation
+from perfgrid.engine.execution.evaluation import Evaluation
+from perfgrid.engine.execution.kernels import Kernel
+from perfgrid.engine.execution.lanes import processors
+from perfgrid.engine.grid.plan import Plan
 from perfgrid.study.study import load_study
 
 from .grids import GRID, full_grid_outputs, plan_of, sized

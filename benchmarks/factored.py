@@ -38,7 +38,7 @@ class Clock:
 
 
 def write(path: str) -> dict[str, Any]:
-    from perfgrid.factored import save_factored
+    from perfgrid.results.factored import save_factored
 
     from .search import sized
 

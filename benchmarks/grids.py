@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from perfgrid.engine.plan import Plan
+from perfgrid.engine.grid.plan import Plan
 from perfgrid.study.study import Study, load_study
 
 GRID = Path(__file__).with_name("grid.toml")

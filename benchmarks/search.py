@@ -12,10 +12,10 @@ import time
 
 import numpy as np
 
-from perfgrid.engine.candidates import BestSearch
-from perfgrid.engine.plan import Plan
-from perfgrid.engine.search import SEARCH_TILE_POINTS
-from perfgrid.engine.stages import Evaluation
+from perfgrid.engine.execution.evaluation import Evaluation
+from perfgrid.engine.grid.plan import Plan
+from perfgrid.engine.reductions.argmin import SEARCH_TILE_POINTS
+from perfgrid.engine.reductions.preselection import BestSearch
 from perfgrid.study.study import Study
 
 from .grids import sized

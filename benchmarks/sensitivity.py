@@ -19,9 +19,9 @@ from collections.abc import Callable
 import jax
 import numpy as np
 
-from perfgrid.engine.parameters import parameters_of
-from perfgrid.engine.sensitivity import Sensitivity
-from perfgrid.engine.stages import Evaluation, enable_compilation_cache
+from perfgrid.engine.autodiff.parameters import parameters_of
+from perfgrid.engine.autodiff.sensitivity import Sensitivity
+from perfgrid.engine.execution.evaluation import Evaluation, enable_compilation_cache
 from perfgrid.study.selection import asking
 
 from .__main__ import readable

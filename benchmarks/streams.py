@@ -7,10 +7,10 @@ import tempfile
 import time
 from pathlib import Path
 
-from perfgrid.factored import save_factored
-from perfgrid.store.fill import part_of
-from perfgrid.store.journal import NAME, read
-from perfgrid.stream import stream
+from perfgrid.results.factored import save_factored
+from perfgrid.results.store.fill import part_of
+from perfgrid.results.store.journal import NAME, read
+from perfgrid.results.stream import stream
 from perfgrid.study.study import Study
 
 from .grids import sized

@@ -20,7 +20,7 @@
 import numpy as np
 
 import perfgrid as pg
-from perfgrid.analysis.sensitivities import binding, binding_shares, ranked, time_balance
+from perfgrid.analysis.sensitivity_ranking import binding, binding_shares, ranked, time_balance
 
 study = pg.Study.make(
     title="Llama 2 70B on two accelerators",
@@ -100,7 +100,7 @@ swings = pg.tornado(bill, "manufacturing_cost")
 swings.to_dataframe().head(5)
 
 # %%
-from perfgrid.global_sensitivity import sobol
+from perfgrid.analysis.global_sensitivity import sobol
 
 shares = sobol(bill, "manufacturing_cost", samples=512)
 assert shares.first_order.sum() < 1.1

@@ -338,7 +338,7 @@ def test_stores_without_the_package_that_writes_them(tmp_path):
 
 
 def test_a_grid_beyond_memory_names_the_command_that_streams(refused, monkeypatch):
-    monkeypatch.setattr("perfgrid.run.available_memory", lambda: 10)
+    monkeypatch.setattr("perfgrid.results.memory.available_memory", lambda: 10)
     refused("GiB", "--stream -o FILE.nc")
 
 

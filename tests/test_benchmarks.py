@@ -6,7 +6,7 @@ import pytest
 from benchmarks.evaluate import broadcast, counts
 from benchmarks.grids import EXPONENTS, GRID, GRID_5D, GRIDS, full_grid_outputs, sized
 from benchmarks.search import exactness
-from perfgrid.engine.stages import Evaluation
+from perfgrid.engine.execution.evaluation import Evaluation
 from perfgrid.study.study import load_study
 
 

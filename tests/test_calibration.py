@@ -10,10 +10,10 @@ import pytest
 
 from perfgrid.catalog import load_catalog
 from perfgrid.engine.errors import PerfgridError
-from perfgrid.evidence import calibration
-from perfgrid.evidence.calibration import BOUNDS, DAMPED, MOST_CONSTANTS, PRIORS, calibrate, constants_of, damped, fit
-from perfgrid.evidence.overlay import calibration_rows, overlay, stated
-from perfgrid.evidence.schema import record_files
+from perfgrid.validation import calibration
+from perfgrid.validation.calibration import BOUNDS, DAMPED, MOST_CONSTANTS, PRIORS, calibrate, constants_of, damped, fit
+from perfgrid.validation.overlay import calibration_rows, overlay, stated
+from perfgrid.validation.schema import record_files
 from tests.test_bad_input import run
 
 NAMES = ("library_efficiency", "pointwise_passes")

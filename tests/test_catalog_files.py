@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
+from perfgrid.analysis.explain import explain
 from perfgrid.catalog import Variable, convert, load_catalog, load_variables
 from perfgrid.catalog.references import read_references
 from perfgrid.engine.errors import PerfgridError
-from perfgrid.run import explain
 from perfgrid.study.study import Study
 
 CATALOG = load_catalog()

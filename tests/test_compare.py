@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from perfgrid import BREAKDOWN, PerfgridError, Study, best, compare, evaluate, save
-from perfgrid.report.text import labels_of
+from perfgrid.analysis.text import labels_of
 from tests.test_bad_input import run
 
 STUDY = {
@@ -116,7 +116,7 @@ def test_labels_are_checked_before_anything_is_evaluated(study, monkeypatch):
     def evaluated(*_):
         raise AssertionError("an evaluation")
 
-    monkeypatch.setattr(sys.modules["perfgrid.compare"], "evaluate", evaluated)
+    monkeypatch.setattr(sys.modules["perfgrid.analysis.compare"], "evaluate", evaluated)
     for a, b, sentence in (
         ({"device": "a100-sxm-80gb", "devices": 8}, {"device": "b200", "devices": 8}, "no label 'b200'"),
         (*SIDES, "state also: devices .8, 16."),
@@ -128,7 +128,7 @@ def test_labels_are_checked_before_anything_is_evaluated(study, monkeypatch):
 def test_both_sides_take_one_evaluation(study, monkeypatch):
     count = []
     counted = lambda what: count.append(what) or evaluate(what)  # noqa: E731
-    monkeypatch.setattr(sys.modules["perfgrid.compare"], "evaluate", counted)
+    monkeypatch.setattr(sys.modules["perfgrid.analysis.compare"], "evaluate", counted)
     compare(study, *SIDES, at={"devices": 8})
     assert len(count) == 1
 

@@ -9,11 +9,12 @@ import pytest
 import xarray as xr
 
 import perfgrid as pg
-from perfgrid.analysis import best as best_of_result
-from perfgrid.analysis import feasibility, violations
-from perfgrid.engine import candidates
-from perfgrid.engine.dataset import CONCERNING, constraints_of
-from perfgrid.store.verify import Opened, verify
+from perfgrid.analysis.best_of_result import best as best_of_result
+from perfgrid.engine.grid.dataset import CONCERNING, constraints_of
+from perfgrid.engine.reductions import preselection as candidates
+from perfgrid.results import feasibility
+from perfgrid.results.feasibility import violations
+from perfgrid.results.store.verify import Opened, verify
 from tests import small
 from tests.test_bad_input import run
 

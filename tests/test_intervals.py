@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from perfgrid import PerfgridError, Study, evaluate, interval, load_catalog, load_study, save
-from perfgrid.evidence.scatter import asked, sufficient
-from perfgrid.intervals import LEAST, SCATTER, Interval, between, deviation, intervals, tie_margin
+from perfgrid.analysis.prediction_intervals import LEAST, SCATTER, Interval, between, deviation, intervals, tie_margin
+from perfgrid.validation.scatter import asked, sufficient
 from tests.test_bad_input import run
 
 DESIGN = {

@@ -14,15 +14,17 @@ import pytest
 import xarray as xr
 
 from perfgrid.catalog import load_catalog, loader
-from perfgrid.engine import compiled, kept
-from perfgrid.engine.compiled import Compiled, signature_of
-from perfgrid.engine.dataset import source_of
-from perfgrid.engine.parameters import parameters_of
-from perfgrid.engine.plan import Plan
-from perfgrid.engine.registry import Registry
-from perfgrid.engine.sensitivity import Sensitivity
+from perfgrid.engine import cache as kept
+from perfgrid.engine.autodiff.parameters import parameters_of
+from perfgrid.engine.autodiff.sensitivity import Sensitivity
+from perfgrid.engine.execution import compiled
+from perfgrid.engine.execution.compiled import Compiled
+from perfgrid.engine.graph.registry import Registry
+from perfgrid.engine.graph.signature import signature_of
+from perfgrid.engine.grid.dataset import source_of
+from perfgrid.engine.grid.plan import Plan
 from perfgrid.formulas import INNER, WORKLOADS
-from perfgrid.formulas.fabric import contention
+from perfgrid.formulas.collectives import contention
 from perfgrid.study.study import Study
 from tests.small import content
 
@@ -146,9 +148,9 @@ def test_source_of_finds_the_text_that_inspect_finds():
 AGAIN = """
 import json, sys
 from unittest import mock
-from perfgrid.engine import compiled
-from perfgrid.engine.compiled import Compiled
-from perfgrid.run import evaluate
+from perfgrid.engine.execution import compiled
+from perfgrid.engine.execution.compiled import Compiled
+from perfgrid.results.evaluate import evaluate
 from perfgrid.study.study import Study
 
 def run():

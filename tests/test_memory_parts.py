@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from perfgrid.engine.registry import Registry
+from perfgrid.engine.graph.registry import Registry
 from perfgrid.formulas import INNER, WORKLOADS
 from tests.test_bad_input import run
 

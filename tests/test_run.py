@@ -7,8 +7,9 @@ import pytest
 import xarray as xr
 
 import perfgrid as pg
-from perfgrid.analysis import violations
-from perfgrid.run import check_memory, formulas_changed, left_by_groups
+from perfgrid.results.feasibility import violations
+from perfgrid.results.memory import check_memory, left_by_groups
+from perfgrid.results.provenance import formulas_changed
 from tests import small
 
 

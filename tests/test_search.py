@@ -7,11 +7,11 @@ import pytest
 import xarray as xr
 
 import perfgrid as pg
-from perfgrid import search
-from perfgrid.analysis import best as best_of_result
+from perfgrid.analysis import best as search
+from perfgrid.analysis.best_of_result import best as best_of_result
+from perfgrid.analysis.text import explanation_lines
+from perfgrid.cli.printing import best_table
 from perfgrid.formulas import INNER
-from perfgrid.report import best_table
-from perfgrid.report.text import explanation_lines
 from tests import small
 from tests.test_bad_input import run
 

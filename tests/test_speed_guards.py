@@ -10,8 +10,8 @@ import pytest
 from benchmarks.evaluate import equations
 from benchmarks.grids import GRIDS, plan_of, sized
 from benchmarks.search import search_of
-from perfgrid.engine.search import Blocks
-from perfgrid.engine.stages import Evaluation
+from perfgrid.engine.execution.evaluation import Evaluation
+from perfgrid.engine.reductions.argmin import Blocks
 
 # array operations times points that they run over, and values written, per point of the grid: 20 outputs; the search
 WORK = {"dense": (275, 22, 245, 3), "5-D": (295, 25, 265, 5)}

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perfgrid import compare, evaluate, load_catalog, load_study, save
-from perfgrid.evidence.ties import FURTHER, LAYOUT, SCALED, enough, scales
-from perfgrid.evidence.validation import Prediction
+from perfgrid.analysis.prediction_intervals import SIZE, Interval, between, differing, tie_margin
 from perfgrid.formulas.training.error import CENTRAL_90
-from perfgrid.intervals import SIZE, Interval, between, differing, tie_margin
+from perfgrid.validation.ties import FURTHER, LAYOUT, SCALED, enough, scales
+from perfgrid.validation.validate import Prediction
 from tests.test_bad_input import run
 
 STUDY = """

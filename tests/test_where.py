@@ -6,9 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perfgrid.engine import PerfgridError, Registry, formula
-from perfgrid.engine.plan import Plan
-from perfgrid.engine.space import Axis, Space
-from perfgrid.engine.stages import Evaluation
+from perfgrid.engine.execution.evaluation import Evaluation
+from perfgrid.engine.grid.plan import Plan
+from perfgrid.engine.grid.space import Axis, Space
 from perfgrid.study.where import apply_where
 
 

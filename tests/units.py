@@ -14,7 +14,7 @@ import numpy as np
 import pint
 from jax.extend import core as jex
 
-from perfgrid.engine.plan import Plan
+from perfgrid.engine.grid.plan import Plan
 
 Dimension = dict[str, Fraction] | None  # None fits anything
 

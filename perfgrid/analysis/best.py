@@ -1,163 +1,225 @@
-"""The best design of every group."""
+"""The best designs of a study whose grid is never kept."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from functools import reduce
-from math import prod
-from operator import and_
+from dataclasses import replace
+from numbers import Integral
 from typing import Any
 
 import numpy as np
 import xarray as xr
 
-from perfgrid.engine.dataset import bare_variables, constraints_of, feasible
-from perfgrid.engine.errors import PerfgridError, nearest
-from perfgrid.engine.space import Axis
+from perfgrid.engine.errors import PerfgridError, nearest, together
+from perfgrid.engine.execution.evaluation import Evaluation, Progress, enable_compilation_cache
+from perfgrid.engine.grid.dataset import to_dataset
+from perfgrid.engine.grid.plan import Plan
+from perfgrid.engine.grid.space import Axis, Space
+from perfgrid.engine.reductions.argmin import SEARCH_TILE_POINTS, Winners, listed
+from perfgrid.engine.reductions.infeasibility import Forbidden
+from perfgrid.engine.reductions.preselection import BestSearch
+from perfgrid.results.provenance import given_quantities, global_attributes
+from perfgrid.study.file import CLUSTER_SIZE, chosen_along
+from perfgrid.study.selection import reaching
+from perfgrid.study.study import Study, expect_study
 
-FORBIDDEN = ("forbidden_by", "forbids", "designs")  # coordinates of a group without feasible designs
-GROUPED = "always_grouped"  # attribute of a result: a coordinate; each of its values has a best design of its own
+from .best_of_result import best as best_of_result
+from .best_of_result import forbidding, lawful, masked
+
+RANK = "rank"  # dimension of several best designs of one group
+POINTS_AT_ONCE = 2**16  # whose outputs are evaluated together: each has rows of its own of most quantities
 
 
 def best(
-    dataset: xr.Dataset,
-    over: str | Sequence[str],
+    what: Study | xr.Dataset,
+    over: str | Sequence[str] | None = None,
     minimize: str | None = None,
     maximize: str | None = None,
     at: Mapping[str, Any] | None = None,
+    count: int = 1,
+    tile_points: int = SEARCH_TILE_POINTS,
+    progress: Progress | None = None,
+    bounds: bool | None = None,
 ) -> xr.Dataset:
-    """The best design along the axes ``over`` that is feasible for the objective, for every label of the other axes.
+    """The best designs along the axes ``over`` that are feasible for the objective, of a study or a result.
 
-    ``at`` first selects labels of other axes. A cluster of another size is another question, not a better answer: the
-    coordinate that the result names as grouped (``devices``) stays a group unless ``over`` names it too. The result
-    holds every variable and the chosen labels as coordinates; an output is NaN where a constraint makes it illegal that
-    does not concern the objective. Where ``found`` is false a group has no feasible design: its values are NaN, its
-    labels empty, and ``forbidden_by`` names the constraint that forbids most of its designs, ``forbids`` of ``designs``
-    (coordinates that a result has where a group is without). Raises PerfgridError for unknown names or unless exactly
-    one objective is given.
+    They are found for every label of the other axes.
+    Of a study only minima leave each tile, so a billion points need little memory; what is not stated is taken from its
+    ``[best]``, and ``count`` designs per group come along the dimension ``rank``. ``at`` first selects labels of other
+    axes. A cluster of another size is another question, not a better answer: ``devices`` stays a group unless ``over``
+    names it too. The result holds the outputs of the study and the chosen labels as coordinates. Constraints that do
+    not concern the objective decide nothing: they are flag variables, and outputs that one makes illegal are NaN. Where
+    ``found`` is false a group has no (or not so many) feasible designs: its values are NaN, its labels empty. Where a
+    group has none, ``forbidden_by`` names the constraint that forbids most of its designs, ``forbids`` of ``designs``
+    (coordinates; constraints that tell more than 2^30 designs apart are not counted). The attributes
+    ``points_searched``, ``points_evaluated``, ``points_excluded_by_constraints`` and ``points_excluded_by_bounds`` tell
+    how many points were asked about, evaluated, and proven unable to win. ``bounds`` says whether designs of a large
+    grid are bounded by intervals first (None: if there are so many that compiling the bounds pays). Raises
+    PerfgridError for unknown names or unless exactly one objective is given.
     """
+    if isinstance(what, xr.Dataset):
+        if count != 1 or over is None:
+            raise PerfgridError("of a result give the axes to choose along; several best designs are found of a study")
+        return best_of_result(what, over, minimize, maximize, at)
+    expect_study(what, "best")
+    stated = what.file.best
+    if minimize is None and maximize is None and stated is not None:
+        minimize, maximize = stated.minimize, stated.maximize
+    if over is None:
+        over, at = (stated.over, at or stated.at) if stated is not None else ([], at)
     if (minimize is None) == (maximize is None):
-        raise PerfgridError("give either minimize or maximize")
-    objective = minimize or maximize or ""
-    if objective not in dataset:
-        raise PerfgridError(f"the result holds no {objective!r}{nearest(objective, map(str, dataset.data_vars))}")
-    grouped = dataset.attrs.get(GROUPED)
-    over, weighed = chosen_along(over, grouped, list(map(str, dataset.dims)))
-    if both := sorted(set(over) & set(at or {})):
-        raise PerfgridError(f"axis {both[0]!r} is chosen along and selected at once")
-    for axis in (*over, *(at or {})):
-        if axis not in dataset.dims:
-            raise PerfgridError(f"the result has no axis {axis!r}{nearest(axis, map(str, dataset.dims))}")
-    for axis, label in (at or {}).items():
-        dataset = dataset.isel({axis: Axis(axis, dataset[axis].values).index(label)})
-    if grouped in dataset.coords and grouped not in dataset.dims and not weighed:
-        axis = next(iter(dataset[grouped].dims), None)
-        if axis in over:
-            sizes = np.unique(dataset[grouped].values)
-            parts = [dataset.isel({axis: dataset[grouped].values == n}) for n in sizes]
-            chosen = [_best(p.drop_vars(str(grouped)), over, objective, minimize is not None) for p in parts]
-            groups = xr.Variable(grouped, sizes.astype(np.int64))
-            labels = {c for c, v in dataset.coords.items() if set(v.dims) & set(over)} | {"found", *FORBIDDEN}
-            varying = [c for c, v in chosen[0].coords.items() if c not in chosen[0].dims and (v.ndim or c in labels)]
-            return _told(xr.concat(chosen, dim=groups, join="outer", coords=varying))
-    return _told(_best(dataset, over, objective, minimize is not None))
-
-
-def _told(winners: xr.Dataset) -> xr.Dataset:
-    """Winners without reasons where every group has one."""
-    return winners.drop_vars(FORBIDDEN) if bool(winners["found"].all()) else winners
-
-
-def chosen_along(over: str | Sequence[str], grouped: str | None, axes: Collection[str]) -> tuple[list[str], bool]:
-    """The axes to choose along, and whether designs of every ``grouped`` size are weighed against each other.
-
-    They are where the size is named in ``over`` though it is no axis of its own but belongs to one (``parallelism``).
-    """
-    named = [over] if isinstance(over, str) else list(dict.fromkeys(over))
-    weighed = grouped in named and grouped not in axes
-    return [axis for axis in named if axis != grouped or not weighed], weighed
-
-
-def _best(dataset: xr.Dataset, over: list[str], objective: str, least: bool) -> xr.Dataset:
-    score = dataset[objective] if least else -dataset[objective]
-    score = score.where(feasible(dataset, of=objective) & np.isfinite(score), np.inf)
-    others = [d for d in dataset.attrs.get("study_axes", "").split() if d in dataset.dims]
-    constant = [d for d in dict.fromkeys([*over, *others]) if d not in score.dims]  # other outputs may vary there
-    score = score.expand_dims({d: dataset.sizes[d] for d in constant})
-    groups = [d for d in score.dims if d not in over]
-    score = score.transpose(*groups, *over)
-    if not over:  # every point is its own group
-        exists = xr.DataArray(np.isfinite(score.values), dims=groups)
-        return _explained(masked(lawful(dataset), exists), dataset, over, objective, exists)
-    flat = score.values.reshape(*(score.sizes[d] for d in groups), -1)
-    winner = np.argmin(flat, axis=-1)
-    found = np.isfinite(np.take_along_axis(flat, winner[..., None], axis=-1)[..., 0])
-    rows = np.unravel_index(winner, [score.sizes[d] for d in over])
-    index = {d: xr.DataArray(r, dims=groups) for d, r in zip(over, rows, strict=True)}
-    exists = xr.DataArray(found, dims=groups)
-    return _explained(masked(lawful(dataset.isel(index)), exists, over), dataset, over, objective, exists)
-
-
-def _explained(
-    winners: xr.Dataset, dataset: xr.Dataset, over: Sequence[str], objective: str, exists: xr.DataArray
-) -> xr.Dataset:
-    """Winners with the constraint that forbids most designs of each group that has none."""
-    groups, counts = exists.dims, {}
-    for name in constraints_of(dataset, objective) if not bool(exists.all()) else ():
-        violated = dataset[name].variable == 0
-        alike = prod(dataset.sizes[d] for d in over if d not in violated.dims)
-        count = violated.sum([d for d in over if d in violated.dims]) * alike
-        counts[name] = count.set_dims({d: exists.sizes[d] for d in groups}).transpose(*groups).values
-    return forbidding(winners, ~exists, counts, prod(dataset.sizes[d] for d in over))
-
-
-def forbidding(
-    winners: xr.Dataset, none: xr.DataArray, counts: Mapping[str, np.ndarray], designs: int | np.ndarray
-) -> xr.Dataset:
-    """Winners with the constraint that forbids most designs of each group without: name, count, designs of the group.
-
-    ``none`` tells these groups, ``counts`` the designs that each constraint forbids, as ``none`` lies.
-    """
-    most, named = np.zeros(none.shape, np.int64), np.full(none.shape, "", object)
-    for name, count in sorted(counts.items()):  # of equal ones the first by name
-        more = none.values & (count > most)
-        most, named = np.where(more, count, most), np.where(more, name, named)
-    of = np.where(none.values, designs, 0)
-    about = ("the constraint that forbids most designs of a group without a feasible one",
-             "designs of the group that it forbids", "designs of the group")  # fmt: skip
-    found = zip(FORBIDDEN, (named.astype(str), most, of), about, strict=True)
-    return winners.assign_coords({n: (none.dims, value, {"long_name": text}) for n, value, text in found})
-
-
-def masked(chosen: xr.Dataset, exists: xr.DataArray, over: Collection[str] = ()) -> xr.Dataset:
-    """Nothing that looks like a design where there is none: NaN, choices -1, labels empty."""
-    if bool(exists.all()):
-        return chosen.assign_coords(found=exists)
-    masked = {}
-    for name, variable in (*chosen.data_vars.items(), *chosen.coords.items()):
-        if name in chosen.dims or name in FORBIDDEN or "constraint" in variable.attrs:
-            continue
-        if name in chosen.coords and name not in over and not set(exists.dims) & set(variable.dims):
-            continue
-        masked[name] = _where(variable, exists)
-    return chosen.assign_coords({n: v for n, v in masked.items() if n in chosen.coords} | {"found": exists}).assign(
-        {n: v for n, v in masked.items() if n not in chosen.coords}
+        raise PerfgridError("give either minimize or maximize, or [best] in the study")
+    what = reaching(what, [minimize or maximize or ""])
+    if not isinstance(count, Integral) or count < 1:
+        raise PerfgridError(f"the number of best designs must be 1 or more, found {count!r}")
+    over, weighed = chosen_along(over, CLUSTER_SIZE, [axis.name for axis in what.space.axes])
+    space = selected(what, over, at or {})
+    plan = replace(what, space=space).plan()  # outputs that nothing can compute are named before any work
+    enable_compilation_cache()
+    search = BestSearch(
+        what.registry,
+        space,
+        minimize or maximize or "",
+        over,
+        maximize is not None,
+        None if weighed else _cluster_sizes(space, over),
+        what.file.choices,
+        what.file.dtype,
+        tile_points,
+        progress,
+        bounds=bounds,
+    )
+    found = _labelled(what, plan, search, search.winners(int(count)), over, at or {})
+    counts = search.counts
+    return found.assign_attrs(
+        points_searched=counts.points,
+        points_evaluated=counts.evaluated,
+        points_excluded_by_constraints=counts.by_constraints,
+        points_excluded_by_bounds=counts.by_bounds,
+        **({"why_no_bounds": counts.why_no_bounds} if counts.why_no_bounds else {}),
     )
 
 
-def lawful(designs: xr.Dataset) -> xr.Dataset:
-    """Designs without the outputs that are illegal there: NaN, choices -1."""
-    variables = bare_variables(designs)
-    flags = {n: v != 0 for n, v in variables.items() if v.attrs.get("constraint") == "illegal"}
-    broken = {name for name, flag in flags.items() if not bool(flag.all())}
-    kept = {}
-    for name, variable in variables.items() if broken else ():
-        mine = [] if "constraint" in variable.attrs else broken.intersection(constraints_of(designs, name))
-        if mine:
-            kept[name] = _where(designs[name], xr.DataArray(reduce(and_, (flags[n] for n in mine))))
-    return designs.assign(kept)
+def selected(study: Study, over: Sequence[str], at: Mapping[str, Any]) -> Space:
+    """The space with one row of every axis in ``at``."""
+    names = [axis.name for axis in study.space.axes]
+    if both := sorted(set(over) & set(at)):
+        raise PerfgridError(f"axis {both[0]!r} is chosen along and selected at once")
+    if wrong := [axis for axis in (*over, *at) if axis not in names]:
+        raise PerfgridError(together(_no_axis(study.space, axis) for axis in wrong))
+    axes = []
+    for axis in study.space.axes:
+        if axis.name in at:
+            row = [axis.index(study.label(axis.name, at[axis.name]))]
+            columns, scales = ({k: v[row] for k, v in table.items()} for table in (axis.columns, axis.scales))
+            axis = Axis(axis.name, axis.labels[row], columns, scales, axis.shown)
+        axes.append(axis)
+    return Space(tuple(axes), study.space.constants)
 
 
-def _where(variable: xr.DataArray, kept: xr.DataArray) -> xr.DataArray:
-    empty = {"f": np.nan, "i": -1, "U": ""}.get(variable.dtype.kind)
-    return variable if empty is None else variable.where(kept, empty)
+def _no_axis(space: Space, name: str) -> str:
+    """That an axis is absent, and of a column of one how its rows are selected."""
+    holder = next((axis.name for axis in space.axes if name in axis.columns), None)
+    if holder is None:
+        return f"the study has no axis {name!r}{nearest(name, [axis.name for axis in space.axes])}"
+    return f"{name!r} is no axis but a column of {holder!r}: where = '{name} == ...' selects its rows"
+
+
+def _cluster_sizes(space: Space, over: Sequence[str]) -> tuple[str, np.ndarray] | None:
+    """The axis that states cluster sizes, if it is chosen along, and a number for the size of each row."""
+    for axis in space.axes:
+        if axis.name in over and axis.name != CLUSTER_SIZE and CLUSTER_SIZE in axis.columns:
+            return axis.name, np.unique(axis.columns[CLUSTER_SIZE], return_inverse=True)[1]
+    return None
+
+
+def at_points(study: Study, plan: Plan, held: Collection[str], places: Sequence[np.ndarray]) -> xr.Dataset:
+    """The outputs of a plan at single points, given as rows of every axis of the study, along ``point``.
+
+    With the flags of the constraints that are not ``held`` by all of them; what one makes illegal is NaN.
+    """
+    wanted = (*plan.outputs, *(name for name in plan.constraints if name not in held))
+    parts: list[xr.Dataset] = []
+    for start in range(0, len(places[0]), POINTS_AT_ONCE):
+        some = [rows[start : start + POINTS_AT_ONCE] for rows in places]
+        space, count = listed(plan.study_space, some), len(some[0])
+        single = Plan(study.registry, space, wanted, plan.choices, small_points=count, constraints=False)
+        values = Evaluation(single, study.file.dtype).collect()
+        about = (study.catalog.references, given_quantities(study), plan)
+        named = lawful(to_dataset(single, values, *about, **global_attributes(study)).drop_vars("point"))
+        # no output may differ from design to design
+        parts.append(named if "point" in named.dims else named.expand_dims(point=count))
+    whole: Any = xr.concat(parts, "point", data_vars="all", combine_attrs="override") if len(parts) > 1 else parts[0]
+    return whole
+
+
+def _none_found(
+    study: Study, space: Space, search: BestSearch, found: np.ndarray
+) -> tuple[np.ndarray, dict[str, np.ndarray], np.ndarray]:
+    """Where a group has no design, how many of its designs each constraint forbids, and of how many (by part)."""
+    none, groups = ~found, [search.axes[i] for i in search.groups]
+    forbidden = Forbidden(study.registry, space, search.plan.constraints, study.file.choices, study.file.dtype)
+    counts = {name: np.zeros(none.shape, np.int64) for name in search.plan.constraints}
+    designs = np.zeros(len(none), np.int64)
+    for part in np.flatnonzero(none.reshape(len(none), -1).any(axis=1)):
+        rows = {axis: np.arange(size) for axis, size in search.sizes.items()}
+        if search.parts is not None:
+            rows[search.parts[0]] = np.flatnonzero(search.parts[1] == part)
+        held = np.nonzero(none[part]) if groups else ()
+        rows |= {axis: np.unique(places) for axis, places in zip(groups, held, strict=True)}
+        axes, by_constraint = forbidden.counts(rows, search.over)
+        designs[part] = np.prod([len(rows[axis]) for axis in search.over], dtype=np.int64)
+        for name, count in by_constraint.items():
+            here = count.transpose([axes.index(axis) for axis in groups])
+            counts[name][(part, *np.ix_(*(rows[axis] for axis in groups)))] = here
+    return none, counts, designs
+
+
+def _labelled(
+    study: Study, plan: Plan, search: BestSearch, winners: Winners, over: Sequence[str], at: Mapping[str, Any]
+) -> xr.Dataset:
+    """The winners with all outputs of the study, labelled like the best of a result."""
+    space = plan.study_space
+    names = [search.axes[i] for i in search.groups]
+    single_rows = tuple(1 + i for i, name in enumerate(names) if name in at)
+    groups = [name for name in names if name not in at]
+    dims = ("part", *groups, RANK)
+    exists, *index = (np.squeeze(array, axis=single_rows) for array in (winners.found, *winners.index))
+    found = xr.DataArray(exists, dims=dims)
+    points, numbers = np.flatnonzero(exists), np.zeros(exists.size, int)
+    numbers[points] = np.arange(len(points))
+    places = [rows.reshape(-1)[points] if len(points) else np.zeros(1, int) for rows in index]
+    named = at_points(study, plan, search.plan.constraints, places)
+    chosen = named.isel(point=xr.DataArray(numbers.reshape(exists.shape), dims=dims))
+    coordinates: dict[str, Any] = {}
+    for axis, rows in zip(space.axes, index, strict=True):
+        if axis.name in at:
+            coordinates[axis.name] = axis.labels[0]
+        elif axis.name in groups:
+            coordinates[axis.name] = axis.labels
+        for column in (axis.name, *axis.shown) if axis.name in over else ():
+            labels = axis.labels if column == axis.name else np.asarray(axis.columns[column])
+            if column != CLUSTER_SIZE or search.parts is None:
+                coordinates[column] = (dims, labels[rows])
+        for column in axis.shown if axis.name in groups else ():
+            if column != axis.name:
+                coordinates[column] = (axis.name, np.asarray(axis.columns[column]))
+    chosen = chosen.assign_coords(coordinates)
+    if not winners.found[..., 0].all():
+        none, counts, designs = _none_found(study, space, search, winners.found[..., 0])
+        none, *every = (np.squeeze(array, axis=single_rows) for array in (none, *counts.values()))
+        counts, designs = dict(zip(counts, every, strict=True)), designs.reshape(-1, *(1,) * len(groups))
+        chosen = forbidding(chosen, xr.DataArray(none, dims=dims[:-1]), counts, designs)
+    sizes = next((np.unique(a.columns[CLUSTER_SIZE]) for a in space.axes if search.parts is not None and a.name in over
+                  and CLUSTER_SIZE in a.columns), None)  # fmt: skip
+    if sizes is None:
+        chosen, found = chosen.isel(part=0), found.isel(part=0)
+    else:
+        chosen = chosen.rename(part=CLUSTER_SIZE).assign_coords({CLUSTER_SIZE: sizes.astype(np.int64)})
+        found = found.rename(part=CLUSTER_SIZE)
+    if exists.shape[-1] == 1:
+        chosen, found = chosen.isel({RANK: 0}), found.isel({RANK: 0})
+    else:
+        chosen = chosen.assign_coords({RANK: np.arange(1, exists.shape[-1] + 1)})
+    order = [d for d in (CLUSTER_SIZE, *(a.name for a in space.axes), RANK) if d in found.dims]
+    return masked(chosen.transpose(*order, ...), found.transpose(*order), over)

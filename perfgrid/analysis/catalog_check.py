@@ -12,8 +12,8 @@ from perfgrid.catalog import Catalog, Entry
 from perfgrid.catalog.files import Definition, Layer
 from perfgrid.catalog.schema import BLOCKS
 from perfgrid.engine import replay, resolve
-from perfgrid.engine.registry import Registry
-from perfgrid.engine.resolver import Graph
+from perfgrid.engine.graph.registry import Registry
+from perfgrid.engine.graph.resolver import Graph
 from perfgrid.formulas import WORKLOADS
 from perfgrid.formulas.transformer import parameters
 

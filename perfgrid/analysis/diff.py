@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from perfgrid.engine.dataset import SPACE_ATTRIBUTE, constraints_of, feasible
 from perfgrid.engine.errors import PerfgridError, nearest
-from perfgrid.engine.tiles import Tiles
+from perfgrid.engine.grid.dataset import SPACE_ATTRIBUTE, constraints_of, feasible
+from perfgrid.engine.grid.tiles import Tiles
 
 BLOCK_POINTS = 2**22  # that are compared together
 TOLERANCE = 1e-5  # relative: what float32 loses between machines, tiles and versions of a compiler

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 import xarray as xr
 
-from perfgrid.analysis.best import lawful
-from perfgrid.engine.dataset import feasible
 from perfgrid.engine.errors import PerfgridError, nearest
+from perfgrid.engine.grid.dataset import feasible
+
+from .best_of_result import lawful
 
 
 def frontier_mask(first: np.ndarray, second: np.ndarray) -> np.ndarray:

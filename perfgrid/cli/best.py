@@ -8,17 +8,18 @@ from typing import Annotated
 
 import typer
 
-from perfgrid.cli.options import AsJson, Minimize, Output, Overwrite, Settings, StudyFile
-from perfgrid.cli.reduce import names_of, pareto_of
+from perfgrid.analysis.best import best
+from perfgrid.cli.printing.best_table import print_winners, winner_rows
+from perfgrid.cli.printing.console import out
+from perfgrid.cli.printing.progress import Reporter
 from perfgrid.engine.errors import PerfgridError
-from perfgrid.report.best_table import print_winners, winner_rows
-from perfgrid.report.console import out
-from perfgrid.report.progress import Reporter
-from perfgrid.run import check_output, save
-from perfgrid.search import best
+from perfgrid.results.writing import check_output, save
 from perfgrid.study.file import Best
 from perfgrid.study.selection import reaching
 from perfgrid.study.study import load_study
+
+from .options import AsJson, Minimize, Output, Overwrite, Settings, StudyFile
+from .reduce import names_of, pareto_of
 
 COUNTS = ("points_searched", "points_evaluated", "points_excluded_by_constraints", "points_excluded_by_bounds")
 

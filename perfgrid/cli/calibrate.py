@@ -10,10 +10,10 @@ from typing import Annotated
 import typer
 
 from perfgrid.catalog import load_catalog
+from perfgrid.cli.printing.console import out, show, text_table
 from perfgrid.engine.errors import PerfgridError
-from perfgrid.evidence.calibration import calibrate
-from perfgrid.evidence.overlay import CONSTANTS, calibration_rows, overlay, stated
-from perfgrid.report.console import out, show, text_table
+from perfgrid.validation.calibration import calibrate
+from perfgrid.validation.overlay import CONSTANTS, calibration_rows, overlay, stated
 
 
 def calibrate_command(

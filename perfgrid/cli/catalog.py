@@ -10,16 +10,17 @@ from typing import Annotated, Any
 import typer
 
 from perfgrid.analysis.catalog_check import counted_parameters, remarks
+from perfgrid.analysis.text import number
 from perfgrid.catalog import Catalog, Entry, Variable, load_catalog
 from perfgrid.catalog.files import Layer, check_name, files_of
 from perfgrid.catalog.huggingface import catalog_text, model_values, read_config
 from perfgrid.catalog.join import near
 from perfgrid.catalog.loader import stated_in
 from perfgrid.catalog.references import read_references
-from perfgrid.cli.options import AsJson
+from perfgrid.cli.printing.console import out, print_line, show, text_table
 from perfgrid.engine.errors import PerfgridError, nearest
-from perfgrid.report.console import out, print_line, show, text_table
-from perfgrid.report.text import number
+
+from .options import AsJson
 
 catalog_app = typer.Typer(help="List, show, check and import what the catalog holds.", no_args_is_help=True)
 

@@ -10,21 +10,23 @@ from typing import Annotated
 import typer
 import xarray as xr
 
-from perfgrid.cli.options import AsJson, Settings
-from perfgrid.cli.timeline import print_timeline
-from perfgrid.compare import compare
+from perfgrid.analysis.compare import compare
+from perfgrid.analysis.explain import explain
+from perfgrid.analysis.kernel_table import kernels
+from perfgrid.analysis.limiting import WORDS
+from perfgrid.analysis.text import labels_of, number, plain, point_lines
+from perfgrid.analysis.timeline import timeline
+from perfgrid.cli.printing.console import err, out, print_line, show, text_table
+from perfgrid.cli.printing.derivation import DEPTH, print_derivation
 from perfgrid.engine.errors import PerfgridError
-from perfgrid.factored import SUFFIX
 from perfgrid.formulas import INNER
-from perfgrid.kernels import kernels
-from perfgrid.report.console import err, out, print_line, show, text_table
-from perfgrid.report.derivation import DEPTH, print_derivation
-from perfgrid.report.text import labels_of, number, plain, point_lines
-from perfgrid.report.winners import WORDS
-from perfgrid.results import open_result
-from perfgrid.run import explain, formulas_changed
+from perfgrid.results.factored import SUFFIX
+from perfgrid.results.opening import open_result
+from perfgrid.results.provenance import formulas_changed
 from perfgrid.study.study import Study, load_study
-from perfgrid.timeline import timeline
+
+from .options import AsJson, Settings
+from .timeline import print_timeline
 
 
 def explain_command(

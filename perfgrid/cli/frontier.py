@@ -6,11 +6,11 @@ from typing import Any
 
 import xarray as xr
 
-from perfgrid.analysis import frontier
-from perfgrid.engine.dataset import study_axes
-from perfgrid.engine.space import Axis
-from perfgrid.report.console import out, show, text_table
-from perfgrid.report.text import label_text, number
+from perfgrid.analysis.frontier import frontier
+from perfgrid.analysis.text import label_text, number
+from perfgrid.cli.printing.console import out, show, text_table
+from perfgrid.engine.grid.dataset import study_axes
+from perfgrid.engine.grid.space import Axis
 from perfgrid.study.file import Frontier
 from perfgrid.study.study import Study
 

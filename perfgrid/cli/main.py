@@ -14,35 +14,37 @@ from typing import Annotated, Any
 import typer
 import xarray as xr
 
-from perfgrid.analysis import best as best_designs
-from perfgrid.analysis import violations
-from perfgrid.cli import stream as cli_stream
-from perfgrid.cli.best import best_command
-from perfgrid.cli.calibrate import calibrate_command
-from perfgrid.cli.catalog import catalog_app
-from perfgrid.cli.design import compare_command, explain_command, kernels_command, timeline_command
-from perfgrid.cli.frontier import frontier_of, frontier_rows, print_frontier
-from perfgrid.cli.optimize import optimize_command
-from perfgrid.cli.options import AsJson, Settings, StudyFile
-from perfgrid.cli.reduce import distribution_command
-from perfgrid.cli.results import diff_command, expand_command, named, run_factored
-from perfgrid.cli.sensitivity import sensitivity_command
-from perfgrid.cli.uncertainty import uncertainty_command
-from perfgrid.cli.validate import serving_note, validate_command
-from perfgrid.engine.dataset import constraints_of
+from perfgrid.analysis.best_of_result import best as best_designs
+from perfgrid.analysis.text import number, plain
+from perfgrid.cli.printing.best_table import print_winners, winner_rows
+from perfgrid.cli.printing.console import err, out, show, text_table
+from perfgrid.cli.printing.progress import Reporter
 from perfgrid.engine.errors import PerfgridError
-from perfgrid.engine.registry import Constraint, Registry
-from perfgrid.factored import SUFFIX
+from perfgrid.engine.graph.registry import Constraint, Registry
+from perfgrid.engine.grid.dataset import constraints_of
 from perfgrid.formulas import INNER, WORKLOADS
-from perfgrid.report.best_table import print_winners, winner_rows
-from perfgrid.report.console import err, out, show, text_table
-from perfgrid.report.progress import Reporter
-from perfgrid.report.text import number, plain
-from perfgrid.run import check_output, evaluate, save
-from perfgrid.stream import STORE, stream
+from perfgrid.results.evaluate import evaluate
+from perfgrid.results.factored import SUFFIX
+from perfgrid.results.feasibility import violations
+from perfgrid.results.stream import STORE, stream
+from perfgrid.results.writing import check_output, save
 from perfgrid.study.file import Best
 from perfgrid.study.study import load_study
 from perfgrid.study.tables import unit_of
+
+from . import stream as cli_stream
+from .best import best_command
+from .calibrate import calibrate_command
+from .catalog import catalog_app
+from .design import compare_command, explain_command, kernels_command, timeline_command
+from .frontier import frontier_of, frontier_rows, print_frontier
+from .optimize import optimize_command
+from .options import AsJson, Settings, StudyFile
+from .reduce import distribution_command
+from .results import diff_command, expand_command, named, run_factored
+from .sensitivity import sensitivity_command
+from .uncertainty import uncertainty_command
+from .validate import serving_note, validate_command
 
 app = typer.Typer(
     name="perfgrid",

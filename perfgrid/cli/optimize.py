@@ -11,13 +11,14 @@ import numpy as np
 import typer
 import xarray as xr
 
-from perfgrid.cli.options import AsJson, Minimize, Output, Overwrite, Settings, StudyFile
+from perfgrid.analysis.text import label_text, number
+from perfgrid.cli.printing.console import out, show, text_table
 from perfgrid.engine.errors import PerfgridError
 from perfgrid.optimizer.optimize import UNEXPLAINED, front, optimize
-from perfgrid.report.console import out, show, text_table
-from perfgrid.report.text import label_text, number
-from perfgrid.run import check_output, save
+from perfgrid.results.writing import check_output, save
 from perfgrid.study.study import load_study
+
+from .options import AsJson, Minimize, Output, Overwrite, Settings, StudyFile
 
 PRESSING = 5e-4  # elasticity from which a limit is told, with three decimals
 MOST_OUTPUTS = 5  # of a design, and of each workload of it, that a table prints

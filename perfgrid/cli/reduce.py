@@ -11,13 +11,13 @@ import numpy as np
 import typer
 import xarray as xr
 
-from perfgrid.engine.dataset import study_axes
+from perfgrid.analysis.pareto import DESIGN, distribution, pareto
+from perfgrid.analysis.text import labels_of, number
+from perfgrid.cli.printing.console import out, show, text_table
+from perfgrid.cli.printing.progress import Reporter
 from perfgrid.engine.errors import PerfgridError, nearest
-from perfgrid.reduce import DESIGN, distribution, pareto
-from perfgrid.report.console import out, show, text_table
-from perfgrid.report.progress import Reporter
-from perfgrid.report.text import labels_of, number
-from perfgrid.run import check_output, save
+from perfgrid.engine.grid.dataset import study_axes
+from perfgrid.results.writing import check_output, save
 from perfgrid.study.study import Study, load_study
 
 SHOWN = 60  # designs of a frontier, or rows of a distribution, that are printed

@@ -12,13 +12,15 @@ from typing import Annotated, Any
 import typer
 
 from perfgrid.analysis.diff import TOLERANCE, Difference, diff
-from perfgrid.cli.options import AsJson
-from perfgrid.factored import SUFFIX, expand, save_factored
-from perfgrid.report.console import err, out, show, text_table
-from perfgrid.report.text import labels_of, number
-from perfgrid.results import open_result
-from perfgrid.run import available_memory, check_output, save
+from perfgrid.analysis.text import labels_of, number
+from perfgrid.cli.printing.console import err, out, show, text_table
+from perfgrid.results.factored import SUFFIX, expand, save_factored
+from perfgrid.results.memory import available_memory
+from perfgrid.results.opening import open_result
+from perfgrid.results.writing import check_output, save
 from perfgrid.study.study import Study
+
+from .options import AsJson
 
 EXPANDED_BYTES = 2**32  # of values: more are kept factored unless the name of the result asks for values
 MANY_LABELS = 6  # of an axis that are told

@@ -11,15 +11,15 @@ from typing import Annotated, Any
 import typer
 import xarray as xr
 
-from perfgrid.analysis.sensitivities import Rank, binding_shares, ranked, time_balance
-from perfgrid.engine.dataset import feasible
+from perfgrid.analysis.sensitivity import cross_elasticities, sensitivity
+from perfgrid.analysis.sensitivity_ranking import Rank, binding_shares, ranked, time_balance
+from perfgrid.analysis.text import labels_of
+from perfgrid.cli.printing.bars import bar
+from perfgrid.cli.printing.console import out, show, text_table
+from perfgrid.cli.printing.progress import Reporter
 from perfgrid.engine.errors import PerfgridError
-from perfgrid.report.bars import bar
-from perfgrid.report.console import out, show, text_table
-from perfgrid.report.progress import Reporter
-from perfgrid.report.text import labels_of
-from perfgrid.run import check_output, save
-from perfgrid.sensitivity import cross_elasticities, sensitivity
+from perfgrid.engine.grid.dataset import feasible
+from perfgrid.results.writing import check_output, save
 from perfgrid.study.study import Study, load_study
 
 OF = typer.Option(

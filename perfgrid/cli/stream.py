@@ -10,13 +10,13 @@ from typing import Annotated, Any
 
 import typer
 
-from perfgrid.analysis import Feasibility
+from perfgrid.analysis.text import number
 from perfgrid.catalog.units import in_unit
+from perfgrid.cli.printing.console import err, out, print_line
+from perfgrid.cli.printing.progress import Reporter
 from perfgrid.engine.errors import PerfgridError
-from perfgrid.report.console import err, out, print_line
-from perfgrid.report.progress import Reporter
-from perfgrid.report.text import number
-from perfgrid.stream import STORE, stream
+from perfgrid.results.feasibility import Feasibility
+from perfgrid.results.stream import STORE, stream
 from perfgrid.study.study import Study, load_study
 
 Memory = Annotated[str | None, typer.Option(help="Memory for all local processes together, such as 4GB.")]
@@ -49,7 +49,7 @@ def run_to_store(study: Study, output: Path, dtype: str | None, overwrite: bool,
         err.print("perfgrid: interrupted; the same command with --resume continues where this one stopped")
         raise typer.Exit(130) from None
     seconds = time.perf_counter() - start
-    from perfgrid.store.verify import Opened
+    from perfgrid.results.store.verify import Opened
 
     found = Opened(output).violations()
     if as_json:
@@ -86,7 +86,7 @@ def verify_command(
         raise PerfgridError(f"cannot verify {str(store)!r}: only stores, whose names end in .zarr, keep a journal")
     if settings and study is None:
         raise PerfgridError("--set applies to the study: give --study as well")
-    from perfgrid.store.verify import verify
+    from perfgrid.results.store.verify import verify
 
     with Reporter(0) as reporter:
         found = verify(store, load_study(study, settings or ()) if study else None, reporter)

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import xarray as xr
 
-from perfgrid.report.console import out, print_line, show, text_table
-from perfgrid.report.text import number
-from perfgrid.run import check_output, save
+from perfgrid.analysis.text import number
+from perfgrid.cli.printing.console import out, print_line, show, text_table
+from perfgrid.results.writing import check_output, save
 
 LETTERS = {"forward": "F", "backward": "B", "input_gradient": "I", "weight_gradient": "W", "wait": "."}
 PAIR = "X"  # a forward pass beside a backward pass

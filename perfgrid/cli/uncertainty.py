@@ -10,16 +10,18 @@ import numpy as np
 import typer
 import xarray as xr
 
-from perfgrid.cli.sensitivity import AT, OF, SETTINGS, names_in, outputs_of
+from perfgrid.analysis.text import labels_of, number
+from perfgrid.analysis.uncertainty import only, quantiles, tornado
+from perfgrid.cli.printing.bars import bar, swing
+from perfgrid.cli.printing.console import out, show, text_table
 from perfgrid.engine.errors import PerfgridError, nearest
-from perfgrid.report.bars import bar, swing
-from perfgrid.report.console import out, show, text_table
-from perfgrid.report.text import labels_of, number
-from perfgrid.run import check_output, evaluate, save
+from perfgrid.results.evaluate import evaluate
+from perfgrid.results.writing import check_output, save
 from perfgrid.study.samples import SAMPLE
 from perfgrid.study.selection import asking, selected
 from perfgrid.study.study import Study, load_study
-from perfgrid.uncertainty import only, quantiles, tornado
+
+from .sensitivity import AT, OF, SETTINGS, names_in, outputs_of
 
 METHODS = ("quantiles", "tornado", "morris", "sobol")
 SAMPLES = {"quantiles": 256, "morris": 64, "sobol": 1024}
@@ -77,7 +79,7 @@ def _analysis(
 ) -> xr.Dataset:
     if method == "tornado":
         return tornado(asking(study, (output,)), output, at, of)
-    from perfgrid import global_sensitivity
+    from perfgrid.analysis import global_sensitivity
 
     analysed = getattr(global_sensitivity, method)
     return analysed(study, output, at, of, SAMPLES[method] if samples is None else samples, seed)

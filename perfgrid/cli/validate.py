@@ -9,17 +9,17 @@ from typing import Annotated
 
 import typer
 
+from perfgrid.analysis.text import number
 from perfgrid.catalog import load_catalog
+from perfgrid.cli.printing.console import err, out, print_line, show, text_table
+from perfgrid.cli.printing.derivation import DEPTH, print_derivation
 from perfgrid.engine.errors import PerfgridError
-from perfgrid.evidence.figure import draw
-from perfgrid.evidence.report import HEADERS, WORST, error_rows, reason_rows, worst_rows
-from perfgrid.evidence.schema import UNITS, UNSEEN, read_records
-from perfgrid.evidence.validation import RECORDED, Prediction, Validation, validate
 from perfgrid.formulas import INNER
-from perfgrid.report.console import err, out, print_line, show, text_table
-from perfgrid.report.derivation import DEPTH, print_derivation
-from perfgrid.report.text import number
-from perfgrid.run import check_output, save
+from perfgrid.results.writing import check_output, save
+from perfgrid.validation.figure import draw
+from perfgrid.validation.report import HEADERS, WORST, error_rows, reason_rows, worst_rows
+from perfgrid.validation.schema import UNITS, UNSEEN, read_records
+from perfgrid.validation.validate import RECORDED, Prediction, Validation, validate
 
 
 def validate_command(

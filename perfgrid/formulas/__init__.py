@@ -1,23 +1,20 @@
 """The physics: pure functions, one file per subject. Nothing here knows how a grid is evaluated."""
 
-from perfgrid.engine.registry import Registry
+from perfgrid.engine.graph.registry import Registry
+from perfgrid.formulas.training.step import BREAKDOWN as BREAKDOWN
+from perfgrid.formulas.training.step import PASSES as PASSES
 
-from . import collective_study, inference
+from . import serving as inference
 from .axes import INNER as INNER
+from .collectives import benchmark as collective_study
+from .collectives import collectives, contention, exchange, fabrics, topology
+from .collectives import nccl as library
 from .cost import carbon, cluster_network, die, manufacturing, package, system_cost
-from .fabric import collectives, contention, exchange, fabrics, library, topology
 from .hardware import device, event_energy, implementation, microarchitecture, native, scaling, technology
 from .kernels import energy, flash, gemm, host, stream
-from .parallel import (
-    context_parallel,
-    data_parallel,
-    expert_parallel,
-    expert_replicas,
-    parallelism,
-    sharding,
-    tensor_parallel,
-)
-from .schedules import dualpipe, pipeline, stages, zero_bubble
+from .parallelism import context_parallel, data_parallel, expert_parallel, expert_replicas, sharding, tensor_parallel
+from .parallelism import groups as parallelism
+from .pipelines import dualpipe, pipeline, stages, zero_bubble
 from .training import (
     adapters,
     error,
@@ -31,8 +28,6 @@ from .training import (
     token_prediction,
     training,
 )
-from .training.step import BREAKDOWN as BREAKDOWN
-from .training.step import PASSES as PASSES
 from .transformer import architecture, attention, latent_attention, moe, parameters
 
 REGISTRY_MODULES = (

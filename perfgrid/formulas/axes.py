@@ -1,10 +1,9 @@
 """The inner axes of the physics, outermost first, and the verbs that formulas use on them."""
 
-from perfgrid.engine.inner import InnerAxes
-
-from .network.library import ALGORITHMS as LIBRARY_ALGORITHMS
-from .network.library import PROTOCOLS
-from .network.tables import ALGORITHMS, MEMBERS
+from perfgrid.engine.graph.inner_axes import InnerAxes
+from perfgrid.formulas.collectives.nccl_equations import ALGORITHMS as LIBRARY_ALGORITHMS
+from perfgrid.formulas.collectives.nccl_equations import PROTOCOLS
+from perfgrid.formulas.collectives.schedules.tables import ALGORITHMS, MEMBERS
 
 INNER = InnerAxes(
     {

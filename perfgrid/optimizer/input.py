@@ -11,12 +11,13 @@ import numpy as np
 
 from perfgrid.catalog import convert
 from perfgrid.catalog.schema import Variable
-from perfgrid.engine.dual import Dual, value_of
+from perfgrid.engine.autodiff.dual import Dual, value_of
 from perfgrid.engine.errors import PerfgridError, nearest
 from perfgrid.formulas import INNER
-from perfgrid.free import Leaf, leaf, leaves, stated
 from perfgrid.study.samples import entries_of, ranges
 from perfgrid.study.study import Study, build_study
+
+from .function import Leaf, leaf, leaves, stated
 
 LIMIT = re.compile(r"^\s*([\w.\-]+)\s*(<=|>=|<|>)\s*(.+?)\s*$")
 OPEN = 1e300  # bound of a limit that is told later

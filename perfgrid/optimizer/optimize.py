@@ -9,15 +9,16 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from perfgrid.engine.dataset import SPACE_ATTRIBUTE, formula_hash, space_text
 from perfgrid.engine.errors import PerfgridError, nearest
-from perfgrid.engine.lockstep import optimality
-from perfgrid.optimizer.input import OPEN, Knobs, limits, parts, refuse_contradictions, unit_of_quantity
-from perfgrid.optimizer.problem import KEPT, Problem
-from perfgrid.optimizer.search import Found, best_found
-from perfgrid.run import STUDY_ATTRIBUTE, global_attributes
+from perfgrid.engine.grid.dataset import SPACE_ATTRIBUTE, formula_hash, space_text
+from perfgrid.results.provenance import STUDY_ATTRIBUTE, global_attributes
 from perfgrid.study.selection import reaching
 from perfgrid.study.study import Study, expect_study
+
+from .batched_slsqp import optimality
+from .input import OPEN, Knobs, limits, parts, refuse_contradictions, unit_of_quantity
+from .problem import KEPT, Problem
+from .search import Found, best_found
 
 UNEXPLAINED = 1e-2  # residual from which multipliers are not told
 

@@ -9,13 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from perfgrid.engine.dual import Dual, value_of
+from perfgrid.engine.autodiff.dual import Dual, value_of
+from perfgrid.engine.autodiff.function import FreeFunction, FreePlan, PointFunction, bring, freed
 from perfgrid.engine.errors import PerfgridError, nearest
-from perfgrid.engine.function import FreeFunction, FreePlan, PointFunction, bring, freed
-from perfgrid.engine.lockstep import Answer
-from perfgrid.engine.space import Axis, Space
-from perfgrid.optimizer.input import Knobs, Limit, unit_of_quantity
+from perfgrid.engine.grid.space import Axis, Space
 from perfgrid.study.study import Study
+
+from .batched_slsqp import Answer
+from .input import Knobs, Limit, unit_of_quantity
 
 DESIGN = "design"  # axis of the designs that are evaluated whole at once
 TOGETHER = 32  # designs on it

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 
 from perfgrid.engine.errors import PerfgridError
-from perfgrid.engine.lockstep import Minimum, minimize_together, optimality
-from perfgrid.optimizer.problem import BROKEN, CLOSE, KEPT, STRICT, TOGETHER, Batch, Problem
+
+from .batched_slsqp import Minimum, minimize_together, optimality
+from .problem import BROKEN, CLOSE, KEPT, STRICT, TOGETHER, Batch, Problem
 
 ROUGH, MIDDLE, FINE = 1e-2, 3e-3, 1e-3  # temperatures: relative widths over which kinks are rounded off
 DIVERS = 4  # designs of each problem that are kept while counts become whole

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -77,3 +77,13 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {key: _plain(inside) for key, inside in value.items()}
     return [_plain(v) for v in value] if isinstance(value, (list, tuple, range)) else value
+
+
+def chosen_along(over: str | Sequence[str], grouped: str | None, axes: Collection[str]) -> tuple[list[str], bool]:
+    """The axes to choose along, and whether designs of every ``grouped`` size are weighed against each other.
+
+    They are where the size is named in ``over`` though it is no axis of its own but belongs to one (``parallelism``).
+    """
+    named = [over] if isinstance(over, str) else list(dict.fromkeys(over))
+    weighed = grouped in named and grouped not in axes
+    return [axis for axis in named if axis != grouped or not weighed], weighed

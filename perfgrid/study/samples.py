@@ -14,7 +14,7 @@ import numpy as np
 
 from perfgrid.catalog import Catalog
 from perfgrid.engine.errors import PerfgridError, nearest
-from perfgrid.engine.space import Axis
+from perfgrid.engine.grid.space import Axis
 
 SAMPLE = "sample"
 METHODS = ("sobol", "latin_hypercube", "one_at_a_time")

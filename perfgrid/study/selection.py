@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 
 from perfgrid.engine.errors import PerfgridError, nearest, together
-from perfgrid.engine.space import Space
-from perfgrid.study.study import Study, build_study, expect_study
-from perfgrid.study.where import filtered
+from perfgrid.engine.grid.space import Space
+
+from .study import Study, build_study, expect_study
+from .where import filtered
 
 
 def asking(study: Study, outputs: Sequence[str], axes: Mapping[str, Any] | None = None) -> Study:

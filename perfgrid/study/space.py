@@ -13,13 +13,14 @@ import numpy as np
 from perfgrid.catalog import Catalog, Variable, convert
 from perfgrid.catalog.schema import KINDS, is_finite
 from perfgrid.engine.errors import PerfgridError, nearest
-from perfgrid.engine.registry import Registry
-from perfgrid.engine.resolver import resolve
-from perfgrid.engine.space import Axis, Space
+from perfgrid.engine.graph.registry import Registry
+from perfgrid.engine.graph.resolver import resolve
+from perfgrid.engine.grid.space import Axis, Space
 from perfgrid.formulas import INNER
-from perfgrid.study.file import StudyFile
-from perfgrid.study.samples import SAMPLE, entries_of, ranges, sample_axis
-from perfgrid.study.tables import (
+
+from .file import StudyFile
+from .samples import SAMPLE, entries_of, ranges, sample_axis
+from .tables import (
     IO_NODE,
     OWN,
     OWN_PREFIX,

@@ -10,18 +10,19 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from perfgrid.analysis.best import chosen_along
 from perfgrid.catalog import Catalog, convert, load_catalog
 from perfgrid.catalog.units import is_unit
 from perfgrid.engine.errors import MissingQuantity, PerfgridError, nearest
-from perfgrid.engine.plan import Plan
-from perfgrid.engine.registry import Registry
-from perfgrid.engine.space import Space
+from perfgrid.engine.graph.registry import Registry
+from perfgrid.engine.grid.plan import Plan
+from perfgrid.engine.grid.space import Space
 from perfgrid.formulas import INNER, WORKLOADS
-from perfgrid.study.file import CLUSTER_SIZE, Best, Frontier, Optimize, StudyFile
-from perfgrid.study.space import TABLES, SpaceBuilder
-from perfgrid.study.tables import NATIVE, OWN_PREFIX, STATED
-from perfgrid.study.where import apply_where
+from perfgrid.study.file import chosen_along
+
+from .file import CLUSTER_SIZE, Best, Frontier, Optimize, StudyFile
+from .space import TABLES, SpaceBuilder
+from .tables import NATIVE, OWN_PREFIX, STATED
+from .where import apply_where
 
 
 @dataclass(frozen=True)

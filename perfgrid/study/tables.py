@@ -13,7 +13,7 @@ import numpy as np
 
 from perfgrid.catalog import Catalog, Variable
 from perfgrid.engine.errors import PerfgridError
-from perfgrid.engine.registry import Registry
+from perfgrid.engine.graph.registry import Registry
 from perfgrid.formulas import IMPLEMENTED
 
 NATIVE = "native"  # the label of the device as it is

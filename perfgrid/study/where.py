@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 
 from perfgrid.engine.errors import PerfgridError, nearest
-from perfgrid.engine.namespace import xp
-from perfgrid.engine.registry import Constraint
-from perfgrid.engine.space import Axis, Space
+from perfgrid.engine.graph.namespace import xp
+from perfgrid.engine.graph.registry import Constraint
+from perfgrid.engine.grid.space import Axis, Space
 
 from .samples import SAMPLE
 

@@ -3,7 +3,7 @@
 import perfgrid as pg
 from perfgrid.catalog import load_catalog
 from perfgrid.engine import replay, resolve
-from perfgrid.engine.registry import Registry
+from perfgrid.engine.graph.registry import Registry
 from perfgrid.formulas import INNER, WORKLOADS
 
 CATALOG = load_catalog()

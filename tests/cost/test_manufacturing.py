@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import perfgrid as pg
 from perfgrid.engine import replay, resolve
-from perfgrid.engine.plan import Plan
+from perfgrid.engine.grid.plan import Plan
 from tests.units import check
 
 from .cases import ACTUARY, CATALOG, NONE, REGISTRY, cost, study

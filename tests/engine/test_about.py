@@ -7,13 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perfgrid.engine import PerfgridError, Registry, alternative, constraint, formula
-from perfgrid.engine.candidates import BestSearch
-from perfgrid.engine.dataset import constraints_of, feasible, to_dataset
-from perfgrid.engine.explain import explain_point
-from perfgrid.engine.plan import Plan
-from perfgrid.engine.resolver import resolve_checked
-from perfgrid.engine.space import Axis, Space
-from perfgrid.engine.stages import Evaluation
+from perfgrid.engine.execution.evaluation import Evaluation
+from perfgrid.engine.graph.resolver import resolve_checked
+from perfgrid.engine.grid.dataset import constraints_of, feasible, to_dataset
+from perfgrid.engine.grid.explain import explain_point
+from perfgrid.engine.grid.plan import Plan
+from perfgrid.engine.grid.space import Axis, Space
+from perfgrid.engine.reductions.preselection import BestSearch
 
 
 @formula(unit="kg", source="none")

@@ -11,11 +11,12 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from perfgrid.engine import calls, formula, xp
-from perfgrid.engine import candidates as module
-from perfgrid.engine.candidates import BestSearch
-from perfgrid.engine.interval import Interval, NoBounds
-from perfgrid.engine.registry import Registry
+from perfgrid.engine import formula, xp
+from perfgrid.engine.execution import kernels as calls
+from perfgrid.engine.graph.registry import Registry
+from perfgrid.engine.reductions import preselection as module
+from perfgrid.engine.reductions.interval import Interval, NoBounds
+from perfgrid.engine.reductions.preselection import BestSearch
 
 from . import toys
 from .test_search import REGISTRY, whole_grid

@@ -3,9 +3,9 @@
 import numpy as np
 import xarray as xr
 
-from perfgrid.engine.dataset import SPACE_ATTRIBUTE, feasible, space_from_json, space_to_json, to_dataset
-from perfgrid.engine.plan import Plan
-from perfgrid.engine.stages import Evaluation
+from perfgrid.engine.execution.evaluation import Evaluation
+from perfgrid.engine.grid.dataset import SPACE_ATTRIBUTE, feasible, space_from_json, space_to_json, to_dataset
+from perfgrid.engine.grid.plan import Plan
 
 from . import toys
 

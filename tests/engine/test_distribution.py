@@ -5,11 +5,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from perfgrid.engine import distribution as module
-from perfgrid.engine.distribution import Groups, extent, histogram, quantiles
-from perfgrid.engine.plan import Plan
-from perfgrid.engine.scan import Scan
-from perfgrid.engine.stages import Evaluation, enable_compilation_cache
+from perfgrid.engine.execution.evaluation import Evaluation, enable_compilation_cache
+from perfgrid.engine.grid.plan import Plan
+from perfgrid.engine.reductions import quantiles as module
+from perfgrid.engine.reductions.quantiles import Groups, extent, histogram, quantiles
+from perfgrid.engine.reductions.scan import Scan
 from tests.engine import toys
 
 enable_compilation_cache()

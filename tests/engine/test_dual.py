@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perfgrid.engine import PerfgridError, xp
-from perfgrid.engine.dual import Dual
-from perfgrid.engine.slopes import smoothing
+from perfgrid.engine.autodiff.dual import Dual
+from perfgrid.engine.autodiff.rules import smoothing
 
 INTERIOR = {
     "sum": lambda a, b: a + 2.0 * b,

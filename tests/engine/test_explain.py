@@ -5,7 +5,7 @@ import math
 import pytest
 
 from perfgrid.engine import PerfgridError, replay, resolve
-from perfgrid.engine.explain import elasticities, explain_point
+from perfgrid.engine.grid.explain import elasticities, explain_point
 
 from . import toys
 

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from perfgrid.engine import forbidden as module
-from perfgrid.engine.forbidden import Forbidden
-from perfgrid.engine.plan import Plan
-from perfgrid.engine.stages import Evaluation
+from perfgrid.engine.execution.evaluation import Evaluation
+from perfgrid.engine.grid.plan import Plan
+from perfgrid.engine.reductions import infeasibility as module
+from perfgrid.engine.reductions.infeasibility import Forbidden
 
 from . import toys
 
@@ -43,7 +43,7 @@ def test_counts_are_those_of_the_whole_grid(data):
     }
     rows = {name: np.sort(found) for name, found in rows.items()}
     tile_points, small = data.draw(st.sampled_from([20, 300, 10**6])), data.draw(st.sampled_from([0, 60, None]))
-    with mock.patch("perfgrid.engine.cut.SMALL_LIMIT", data.draw(st.sampled_from([0, 40, 2**18]))):
+    with mock.patch("perfgrid.engine.reductions.subgrid.SMALL_LIMIT", data.draw(st.sampled_from([0, 40, 2**18]))):
         asked = Forbidden(REGISTRY, space, CONSTRAINTS, None, "float64", tile_points, small)
         axes, found = asked.counts(rows, over)
     assert sorted(axes) == sorted(n for n in names if n not in over)

@@ -7,12 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from perfgrid.engine import calls, replay, resolve
-from perfgrid.engine.lanes import Lane
-from perfgrid.engine.plan import Plan
-from perfgrid.engine.space import Axis, Space
-from perfgrid.engine.stages import Evaluation
-from perfgrid.engine.tiles import Tiles
+from perfgrid.engine import replay, resolve
+from perfgrid.engine.execution import kernels as calls
+from perfgrid.engine.execution.evaluation import Evaluation
+from perfgrid.engine.execution.lanes import Lane
+from perfgrid.engine.grid.plan import Plan
+from perfgrid.engine.grid.space import Axis, Space
+from perfgrid.engine.grid.tiles import Tiles
 
 from . import toys
 

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from perfgrid.engine import PerfgridError, Registry, constraint, formula, replay, resolve
-from perfgrid.engine.dataset import formula_hash
-from perfgrid.engine.explain import explain_point
-from perfgrid.engine.plan import Plan
-from perfgrid.engine.space import Axis, Space
-from perfgrid.engine.stages import Evaluation
+from perfgrid.engine.execution.evaluation import Evaluation
+from perfgrid.engine.grid.dataset import formula_hash
+from perfgrid.engine.grid.explain import explain_point
+from perfgrid.engine.grid.plan import Plan
+from perfgrid.engine.grid.space import Axis, Space
 from tests.units import check
 
 from .test_grid import assert_equals_replay

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from perfgrid.engine.lockstep import minimize_together, optimality
+from perfgrid.optimizer.batched_slsqp import minimize_together, optimality
 
 CENTRES = np.array([[0.2, 0.7], [0.9, 0.9], [0.5, 0.1]])
 

@@ -5,12 +5,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from perfgrid.engine import pareto as module
 from perfgrid.engine.errors import PerfgridError
-from perfgrid.engine.pareto import front, unbeaten
-from perfgrid.engine.plan import Plan
-from perfgrid.engine.scan import Scan
-from perfgrid.engine.stages import Evaluation, enable_compilation_cache
+from perfgrid.engine.execution.evaluation import Evaluation, enable_compilation_cache
+from perfgrid.engine.grid.plan import Plan
+from perfgrid.engine.reductions import pareto as module
+from perfgrid.engine.reductions.pareto import front, unbeaten
+from perfgrid.engine.reductions.scan import Scan
 from tests.engine import toys
 
 QUANTITIES = ("order_time", "throughput", "energy_cost", "slack", "transport", "distance")

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from perfgrid.engine import InnerAxes, PerfgridError, Registry, alternative, constraint, formula, replay, resolve, xp
-from perfgrid.engine.plan import Plan
-from perfgrid.engine.space import Axis, Space
+from perfgrid.engine.grid.plan import Plan
+from perfgrid.engine.grid.space import Axis, Space
 
 from . import toys
 

@@ -9,10 +9,10 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from perfgrid.engine import PerfgridError, Registry, formula
-from perfgrid.engine.candidates import BestSearch
-from perfgrid.engine.plan import Plan
-from perfgrid.engine.search import listed
-from perfgrid.engine.stages import Evaluation
+from perfgrid.engine.execution.evaluation import Evaluation
+from perfgrid.engine.grid.plan import Plan
+from perfgrid.engine.reductions.argmin import listed
+from perfgrid.engine.reductions.preselection import BestSearch
 
 from . import toys
 
@@ -58,7 +58,7 @@ def test_winners_are_those_of_the_whole_grid(rows, data):
         drawn = data.draw(st.lists(st.integers(0, 2), min_size=len(axis), max_size=len(axis)))
         parts = (axis.name, np.unique(drawn, return_inverse=True)[1])
     tile_points, small = data.draw(st.sampled_from([20, 300, 10**6])), data.draw(st.sampled_from([0, None]))
-    with mock.patch("perfgrid.engine.search.BLOCK_ROWS", rows):
+    with mock.patch("perfgrid.engine.reductions.argmin.BLOCK_ROWS", rows):
         search = BestSearch(
             registry, space, objective, over, maximize, parts, None, "float64", tile_points, small_points=small
         )

@@ -6,10 +6,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perfgrid.engine import InnerAxes, PerfgridError, Registry, formula, replay, resolve, xp
-from perfgrid.engine.parameters import parameters_of
-from perfgrid.engine.plan import Plan
-from perfgrid.engine.sensitivity import Sensitivity
-from perfgrid.engine.space import Axis, Space
+from perfgrid.engine.autodiff.parameters import parameters_of
+from perfgrid.engine.autodiff.sensitivity import Sensitivity
+from perfgrid.engine.grid.plan import Plan
+from perfgrid.engine.grid.space import Axis, Space
 
 from . import toys
 
@@ -76,8 +76,8 @@ def test_more_parameters_than_a_chunk_holds(monkeypatch):
     plan = Plan(toys.registry(), toys.space(), ("order_time", "slack"), small_points=0)
     parameters = parameters_of(plan, [n for n in NAMES if n in plan.graph.leaves])
     whole = Sensitivity(plan, ("order_time", "slack"), parameters, dtype="float64")
-    monkeypatch.setattr("perfgrid.engine.sensitivity.MOST_AT_ONCE", 2)
-    monkeypatch.setattr("perfgrid.engine.sensitivity.VECTOR", 1)
+    monkeypatch.setattr("perfgrid.engine.autodiff.sensitivity.MOST_AT_ONCE", 2)
+    monkeypatch.setattr("perfgrid.engine.autodiff.sensitivity.VECTOR", 1)
     parts = Sensitivity(plan, ("order_time", "slack"), parameters, dtype="float64", tile_points=500)
     assert parts.chunks > 1
     for output, array in whole.derivatives()[1].items():

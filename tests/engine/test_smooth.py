@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perfgrid.engine import xp
-from perfgrid.engine.dual import Dual, margin_of
-from perfgrid.engine.slopes import smoothing
+from perfgrid.engine.autodiff.dual import Dual, margin_of
+from perfgrid.engine.autodiff.rules import smoothing
 
 NUMBER = st.floats(0.05, 20)
 

@@ -3,8 +3,8 @@
 import numpy as np
 
 from perfgrid.engine import Registry, formula, xp
-from perfgrid.engine.plan import Plan
-from perfgrid.engine.space import Axis, Space
+from perfgrid.engine.grid.plan import Plan
+from perfgrid.engine.grid.space import Axis, Space
 from tests.units import check, dimension
 
 UNITS = {"work": "byte", "rate": "byte/s", "delay": "s", "count": "1"}

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from perfgrid.engine import InnerAxes, Registry, alternative, constraint, formula, xp
-from perfgrid.engine.space import Axis, Space
+from perfgrid.engine.grid.space import Axis, Space
 
 INNER = InnerAxes({"shift": ("day", "night"), "tool": ("saw", "drill", "press")})
 table, total, largest, at, only = INNER.table, INNER.total, INNER.largest, INNER.at, INNER.only

@@ -9,8 +9,8 @@ import numpy as np
 
 from perfgrid.catalog import load_catalog
 from perfgrid.engine import replay, resolve
-from perfgrid.engine.registry import Registry
-from perfgrid.engine.resolver import Graph
+from perfgrid.engine.graph.registry import Registry
+from perfgrid.engine.graph.resolver import Graph
 from perfgrid.formulas import INNER, WORKLOADS
 from tests.physics.cases import TABLES, entry
 

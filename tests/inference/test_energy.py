@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import perfgrid as pg
-from perfgrid.formulas.inference.energy import PARTS
+from perfgrid.formulas.serving.energy import PARTS
 
 from .designs import IDEAL, evaluate, value
 

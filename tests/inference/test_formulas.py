@@ -10,11 +10,12 @@ import pytest
 import perfgrid as pg
 from perfgrid.catalog import load_catalog
 from perfgrid.engine import replay, resolve
-from perfgrid.engine.plan import Plan
-from perfgrid.engine.registry import Registry
-from perfgrid.engine.resolver import resolve_checked
-from perfgrid.engine.space import Space
-from perfgrid.formulas import INNER, inference
+from perfgrid.engine.graph.registry import Registry
+from perfgrid.engine.graph.resolver import resolve_checked
+from perfgrid.engine.grid.plan import Plan
+from perfgrid.engine.grid.space import Space
+from perfgrid.formulas import INNER
+from perfgrid.formulas import serving as inference
 from perfgrid.study.tables import unit_of
 from tests.units import check
 

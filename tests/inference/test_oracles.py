@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 import perfgrid as pg
-from perfgrid.formulas.inference.batching import hat_weights, mean_wait
-from perfgrid.formulas.inference.experts import touched_experts
-from perfgrid.formulas.inference.parallel import expected_distinct
-from perfgrid.formulas.inference.requests import contexts, expected_accepted
+from perfgrid.formulas.serving.batching import hat_weights, mean_wait
+from perfgrid.formulas.serving.experts import touched_experts
+from perfgrid.formulas.serving.parallel import expected_distinct
+from perfgrid.formulas.serving.requests import contexts, expected_accepted
 
 from .designs import IDEAL, evaluate, value
 

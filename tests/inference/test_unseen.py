@@ -6,15 +6,15 @@ import pytest
 
 import perfgrid as pg
 from perfgrid.catalog import load_catalog
-from perfgrid.engine.registry import Registry
-from perfgrid.evidence.design import designs
-from perfgrid.evidence.inference import InferenceMapper
-from perfgrid.evidence.schema import read_records
+from perfgrid.engine.graph.registry import Registry
 from perfgrid.formulas import INNER, WORKLOADS
+from perfgrid.validation.design import designs
+from perfgrid.validation.inference import InferenceMapper
+from perfgrid.validation.schema import read_records
 
 from .designs import evaluate
 
-UNSEEN = Path(pg.__file__).parent / "evidence" / "unseen"
+UNSEEN = Path(pg.__file__).parent / "validation" / "unseen"
 MET = {"intel_gaudi2": 0.10, "intel_gaudi3": 0.12, "lmdeploy_a100": 0.08, "nim_h100": 0.10, "vllm_h100": 0.20}
 
 

@@ -9,15 +9,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from perfgrid.calculators.collective import algorithms_for, collective_choice, collective_time
+from perfgrid.calculators.collective_input import placed
 from perfgrid.catalog.references import read_references
 from perfgrid.engine.errors import PerfgridError
-from perfgrid.formulas import network
-from perfgrid.formulas.network import alltoall, bounds, graphs, grids, hierarchy, switched
-from perfgrid.formulas.network.bounds import lower_bound
-from perfgrid.network import algorithms_for, collective_choice, collective_time
-from perfgrid.network_input import placed
+from perfgrid.formulas.collectives import schedules as network
+from perfgrid.formulas.collectives.schedules import alltoall, bounds, graphs, grids, hierarchy, switched
+from perfgrid.formulas.collectives.schedules.bounds import lower_bound
 
-ROOT = Path(network.__file__).parents[2]
+ROOT = Path(network.__file__).parents[3]
 CASES = json.loads(Path(__file__).with_name("collective_cases.json").read_text(encoding="utf-8"))["cases"]
 REFERENCES = read_references(ROOT / "catalog" / "references.bib")
 

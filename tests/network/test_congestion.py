@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from perfgrid.calculators.collective import collective_time
 from perfgrid.catalog import load_catalog
-from perfgrid.network import collective_time
 from tests.physics.cases import design, rows
 
 FABRIC, DEVICE = "hgx-h100-efa-shared", "h100-sxm-80gb"

@@ -10,14 +10,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from perfgrid.calculators.collective import collective_time
 from perfgrid.catalog import load_catalog
 from perfgrid.engine.errors import PerfgridError
 from perfgrid.formulas.axes import INNER, table
-from perfgrid.formulas.fabric import exchange
-from perfgrid.formulas.fabric.library import chosen_time
-from perfgrid.formulas.network import alltoall, hierarchy
-from perfgrid.formulas.network.conventions import bus_bandwidth
-from perfgrid.network import collective_time
+from perfgrid.formulas.collectives import exchange
+from perfgrid.formulas.collectives.nccl import chosen_time
+from perfgrid.formulas.collectives.schedules import alltoall, hierarchy
+from perfgrid.formulas.collectives.schedules.conventions import bus_bandwidth
 
 CATALOG = load_catalog()
 MEASURED = json.loads(Path(__file__).with_name("measured_collectives.json").read_text(encoding="utf-8"))

@@ -10,14 +10,14 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from perfgrid.calculators.collective import algorithms_for, collective_coefficients, collective_time
+from perfgrid.calculators.collective_input import placed
 from perfgrid.engine.errors import PerfgridError
-from perfgrid.formulas.network import alltoall, grids, rings, switched
-from perfgrid.formulas.network.algorithms import COLLECTIVES
-from perfgrid.formulas.network.bounds import lower_bound
-from perfgrid.formulas.network.fabric import KINDS, OUTER
-from perfgrid.formulas.network.schedule import Coefficients, Schedule
-from perfgrid.network import algorithms_for, collective_coefficients, collective_time
-from perfgrid.network_input import placed
+from perfgrid.formulas.collectives.schedules import alltoall, grids, rings, switched
+from perfgrid.formulas.collectives.schedules.algorithms import COLLECTIVES
+from perfgrid.formulas.collectives.schedules.bounds import lower_bound
+from perfgrid.formulas.collectives.schedules.fabric import KINDS, OUTER
+from perfgrid.formulas.collectives.schedules.schedule import Coefficients, Schedule
 
 side = st.integers(2, 6)
 speed = st.floats(1e9, 1e12)

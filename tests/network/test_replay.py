@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from perfgrid.network import collective_time
+from perfgrid.calculators.collective import collective_time
 
 from .replay import (
     Grid,

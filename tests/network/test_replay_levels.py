@@ -4,10 +4,10 @@ import math
 
 import pytest
 
+from perfgrid.calculators.collective_input import read_fabric
 from perfgrid.engine.errors import PerfgridError
-from perfgrid.formulas.network.algorithms import Route, across_tiers
-from perfgrid.formulas.network.fabric import place
-from perfgrid.network_input import read_fabric
+from perfgrid.formulas.collectives.schedules.algorithms import Route, across_tiers
+from perfgrid.formulas.collectives.schedules.fabric import place
 
 from .replay import around, complete, everyone, pieces, strided
 from .test_replay_tiers import ALPHA, B1, B2, LAM, SIZE, machine, predicted

@@ -2,7 +2,7 @@
 
 import pytest
 
-from perfgrid.network import collective_time
+from perfgrid.calculators.collective import collective_time
 
 from .replay import Grid, Machine, around, both_ways, complete, everyone, exchange, pieces, strided
 

@@ -5,10 +5,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from perfgrid.calculators.collective import algorithms_for, collective_time
+from perfgrid.calculators.collective_input import read_fabric
 from perfgrid.engine.errors import PerfgridError
-from perfgrid.formulas.network.algorithms import COLLECTIVES
-from perfgrid.formulas.network.schedule import UNAVAILABLE
-from perfgrid.formulas.network.tables import (
+from perfgrid.formulas.collectives.schedules.algorithms import COLLECTIVES
+from perfgrid.formulas.collectives.schedules.schedule import UNAVAILABLE
+from perfgrid.formulas.collectives.schedules.tables import (
     ALGORITHMS,
     best_time,
     group_table,
@@ -16,8 +18,6 @@ from perfgrid.formulas.network.tables import (
     tier_by_tier_time,
     tier_coefficients,
 )
-from perfgrid.network import algorithms_for, collective_time
-from perfgrid.network_input import read_fabric
 
 
 def tier(kind, shape, bandwidth, **more):

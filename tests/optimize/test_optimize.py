@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 import perfgrid as pg
 from perfgrid.cli.main import app
 from perfgrid.formulas.axes import at
-from perfgrid.run import formulas_changed
+from perfgrid.results.provenance import formulas_changed
 
 from .comparison import FRESH, STUDIES, compared
 

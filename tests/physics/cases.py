@@ -9,8 +9,8 @@ import numpy as np
 
 from perfgrid.catalog import load_catalog
 from perfgrid.engine import replay, resolve
-from perfgrid.engine.registry import Formula
-from perfgrid.engine.resolver import Graph
+from perfgrid.engine.graph.registry import Formula
+from perfgrid.engine.graph.resolver import Graph
 from perfgrid.formulas import training_registry
 from perfgrid.formulas.axes import INNER
 

@@ -5,13 +5,13 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from perfgrid.engine import candidates
-from perfgrid.engine.candidates import BestSearch
-from perfgrid.engine.cut import Cut
-from perfgrid.engine.interval import Interval, interval
-from perfgrid.engine.listing import LISTED, Listing
-from perfgrid.engine.plan import Plan
-from perfgrid.engine.small import bring
+from perfgrid.engine.execution.small_stage import bring
+from perfgrid.engine.grid.plan import Plan
+from perfgrid.engine.reductions import preselection as candidates
+from perfgrid.engine.reductions.interval import Interval, interval
+from perfgrid.engine.reductions.listing import LISTED, Listing
+from perfgrid.engine.reductions.preselection import BestSearch
+from perfgrid.engine.reductions.subgrid import Cut
 from tests import small
 
 AXES = {

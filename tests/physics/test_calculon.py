@@ -30,7 +30,7 @@ import numpy as np
 import pytest
 
 from perfgrid.engine import replay, resolve, xp
-from perfgrid.engine.registry import formula
+from perfgrid.engine.graph.registry import formula
 from perfgrid.formulas import training_registry
 from perfgrid.formulas.axes import INNER, at, only, table
 

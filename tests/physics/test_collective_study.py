@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 import perfgrid as pg
+from perfgrid.calculators.collective import collective_choice, collective_time
 from perfgrid.catalog import load_catalog
-from perfgrid.engine.plan import Plan
-from perfgrid.engine.registry import Registry
+from perfgrid.engine.graph.registry import Registry
+from perfgrid.engine.grid.plan import Plan
 from perfgrid.formulas import INNER, WORKLOADS
-from perfgrid.formulas.network.algorithms import COLLECTIVES
-from perfgrid.network import collective_choice, collective_time
+from perfgrid.formulas.collectives.schedules.algorithms import COLLECTIVES
 from tests.units import check
 
 from .cases import design

@@ -5,9 +5,9 @@ import math
 import numpy as np
 import pytest
 
-from perfgrid.formulas.fabric.fabrics import NAMES
-from perfgrid.formulas.network import library as nccl
-from perfgrid.formulas.parallel import parallelism
+from perfgrid.formulas.collectives import nccl_equations as nccl
+from perfgrid.formulas.collectives.fabrics import NAMES
+from perfgrid.formulas.parallelism import groups as parallelism
 
 from .cases import design, evaluate, point, rows
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from perfgrid.formulas.axes import INNER
-from perfgrid.formulas.fabric.contention import LEAST_LEFT, pace, scale_out_left, scale_up_left
+from perfgrid.formulas.collectives.contention import LEAST_LEFT, pace, scale_out_left, scale_up_left
 
 from .cases import design, rows
 

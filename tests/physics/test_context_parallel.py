@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perfgrid.formulas import BREAKDOWN, INNER
-from perfgrid.formulas.fabric import exchange
+from perfgrid.formulas.collectives import exchange
 from perfgrid.formulas.kernels import flash
-from perfgrid.formulas.parallel import context_parallel
+from perfgrid.formulas.parallelism import context_parallel
 
 from .cases import LABELS, design, rows
 

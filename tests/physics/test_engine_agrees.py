@@ -8,7 +8,7 @@ import pytest
 import perfgrid as pg
 from perfgrid.catalog import load_catalog
 from perfgrid.engine import replay
-from perfgrid.engine.resolver import resolve_checked
+from perfgrid.engine.graph.resolver import resolve_checked
 
 CATALOG = load_catalog()
 SERVING = {name for name, entry in CATALOG.tables["software"].items() if entry.values["serves"]}

@@ -3,12 +3,13 @@
 import numpy as np
 import pytest
 
-from perfgrid.engine.registry import Registry
-from perfgrid.engine.resolver import replay, resolve
+from perfgrid.calculators.collective import collective_time
+from perfgrid.engine.graph.registry import Registry
+from perfgrid.engine.graph.resolver import replay, resolve
 from perfgrid.formulas.axes import INNER, table
-from perfgrid.formulas.fabric import exchange, fabrics, library, topology
-from perfgrid.formulas.fabric.exchange import exchange_time
-from perfgrid.network import collective_time
+from perfgrid.formulas.collectives import exchange, fabrics, topology
+from perfgrid.formulas.collectives import nccl as library
+from perfgrid.formulas.collectives.exchange import exchange_time
 
 from .cases import entry, rows
 from .test_fabrics import topology_of

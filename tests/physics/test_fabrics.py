@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 import perfgrid as pg
+from perfgrid.calculators.collective import algorithms_for, collective_choice, collective_time
 from perfgrid.catalog import load_catalog
 from perfgrid.engine import replay, resolve
 from perfgrid.formulas.axes import INNER
-from perfgrid.formulas.fabric.fabric_tables import TIER_KINDS
-from perfgrid.formulas.fabric.fabrics import NAMES
-from perfgrid.formulas.network.fabric import KINDS
-from perfgrid.network import algorithms_for, collective_choice, collective_time
+from perfgrid.formulas.collectives.fabric_tables import TIER_KINDS
+from perfgrid.formulas.collectives.fabrics import NAMES
+from perfgrid.formulas.collectives.schedules.fabric import KINDS
 
 from .cases import design, rows
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from perfgrid.formulas import INNER
-from perfgrid.formulas.parallel.expert_parallel import DEDUPLICATED
+from perfgrid.formulas.parallelism.expert_parallel import DEDUPLICATED
 
 from . import loops
 from .cases import ONE_EXPERT, design, entry, rows

@@ -6,7 +6,7 @@ from statistics import mean
 import numpy as np
 import pytest
 
-from perfgrid.formulas.parallel.expert_parallel import ALL_TO_ALL, DEDUPLICATED, TWO_PHASE, places_reached
+from perfgrid.formulas.parallelism.expert_parallel import ALL_TO_ALL, DEDUPLICATED, TWO_PHASE, places_reached
 
 from .cases import ONE_EXPERT, design, rows
 

@@ -6,7 +6,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 import perfgrid as pg
-from perfgrid.formulas.parallel.expert_parallel import ALL_TO_ALL, DEDUPLICATED, TWO_PHASE
+from perfgrid.formulas.parallelism.expert_parallel import ALL_TO_ALL, DEDUPLICATED, TWO_PHASE
 
 from .cases import design, evaluate, point, rows
 

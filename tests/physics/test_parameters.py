@@ -9,7 +9,7 @@ import pytest
 
 from perfgrid.analysis.catalog_check import counted_parameters
 from perfgrid.catalog import load_catalog
-from perfgrid.engine.registry import Registry
+from perfgrid.engine.graph.registry import Registry
 from perfgrid.formulas.transformer import parameters
 
 MODELS = load_catalog().tables["model"]

@@ -8,9 +8,9 @@ import pytest
 import perfgrid as pg
 from perfgrid.catalog import load_catalog
 from perfgrid.engine import replay, resolve
-from perfgrid.engine.plan import Plan
-from perfgrid.engine.resolver import resolve_checked
-from perfgrid.engine.space import Space
+from perfgrid.engine.graph.resolver import resolve_checked
+from perfgrid.engine.grid.plan import Plan
+from perfgrid.engine.grid.space import Space
 from perfgrid.formulas import training_registry
 from tests.units import check
 

@@ -5,7 +5,7 @@ import pytest
 
 from perfgrid.formulas import BREAKDOWN, PASSES
 from perfgrid.formulas.axes import INNER
-from perfgrid.formulas.parallel import data_parallel, tensor_parallel
+from perfgrid.formulas.parallelism import data_parallel, tensor_parallel
 
 from .cases import design, rows
 from .schedules import Pipeline, layers_of_chunks, stage_times

@@ -1,8 +1,8 @@
 """Units of every formula, followed through the whole graph; and what every formula must state."""
 
 from perfgrid.catalog import load_catalog
-from perfgrid.engine.plan import Plan
-from perfgrid.engine.space import Space
+from perfgrid.engine.grid.plan import Plan
+from perfgrid.engine.grid.space import Space
 from perfgrid.formulas import training_registry
 from tests.units import check
 

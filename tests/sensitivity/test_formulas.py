@@ -5,9 +5,9 @@ from pathlib import Path
 import numpy as np
 
 from perfgrid import load_study
-from perfgrid.engine import dual
-from perfgrid.engine.dual import Dual
-from perfgrid.engine.resolver import replay, resolve_checked
+from perfgrid.engine.autodiff import dual
+from perfgrid.engine.autodiff.dual import Dual
+from perfgrid.engine.graph.resolver import replay, resolve_checked
 
 STUDIES = sorted((Path(__file__).parents[2] / "studies").glob("*.toml"))
 COARSE, FINE = 1e-5, 1e-7

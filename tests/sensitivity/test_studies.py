@@ -11,12 +11,12 @@ import xarray as xr
 
 import perfgrid as pg
 from perfgrid import PerfgridError
-from perfgrid.analysis.sensitivities import binding, binding_shares, ranked, time_balance
+from perfgrid.analysis.sensitivity import numbers_of
+from perfgrid.analysis.sensitivity_ranking import binding, binding_shares, ranked, time_balance
 from perfgrid.catalog.units import unit_registry
-from perfgrid.engine.parameters import parameters_of
-from perfgrid.engine.resolver import replay, resolve
-from perfgrid.engine.sensitivity import Sensitivity
-from perfgrid.sensitivity import numbers_of
+from perfgrid.engine.autodiff.parameters import parameters_of
+from perfgrid.engine.autodiff.sensitivity import Sensitivity
+from perfgrid.engine.graph.resolver import replay, resolve
 from perfgrid.study.selection import asking, selected
 from perfgrid.study.study import load_study
 from tests import small

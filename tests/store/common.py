@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from perfgrid.store.journal import NAME
+from perfgrid.results.store.journal import NAME
 from perfgrid.study.study import Study
 
 TEXT = """\

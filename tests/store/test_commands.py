@@ -7,8 +7,8 @@ import sys
 import pytest
 import xarray as xr
 
-from perfgrid.store.fill import part_of
-from perfgrid.store.journal import NAME
+from perfgrid.results.store.fill import part_of
+from perfgrid.results.store.journal import NAME
 from tests.store.common import written
 from tests.test_bad_input import run
 
@@ -67,7 +67,7 @@ def test_run_resume_verify(monkeypatch, capsys, tmp_path):
 def test_options_that_make_no_sense(monkeypatch, capsys, tmp_path, options, message):
     study = written(tmp_path)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("perfgrid.store.executors.CONNECT_SECONDS", 0.3)
+    monkeypatch.setattr("perfgrid.results.store.executors.CONNECT_SECONDS", 0.3)
     status, _, err = run(monkeypatch, capsys, "run", study, *options)
     assert status == 2
     assert message in err

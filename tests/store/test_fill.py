@@ -12,14 +12,14 @@ import pytest
 import xarray as xr
 
 import perfgrid as pg
-from perfgrid.analysis import violations
-from perfgrid.engine import tiles
-from perfgrid.engine.dataset import SPACE_ATTRIBUTE, formula_hash, space_text
-from perfgrid.engine.plan import Plan
-from perfgrid.run import global_attributes, restore
-from perfgrid.store.fill import part_of
-from perfgrid.store.journal import NAME, TABLES
-from perfgrid.store.verify import Opened, verify
+from perfgrid.engine.grid import tiles
+from perfgrid.engine.grid.dataset import SPACE_ATTRIBUTE, formula_hash, space_text
+from perfgrid.engine.grid.plan import Plan
+from perfgrid.results.feasibility import violations
+from perfgrid.results.provenance import global_attributes, restore
+from perfgrid.results.store.fill import part_of
+from perfgrid.results.store.journal import NAME, TABLES
+from perfgrid.results.store.verify import Opened, verify
 from tests import small
 from tests.store.common import TEXT, assert_same_stores, assert_same_values, study
 
@@ -210,11 +210,11 @@ def test_stores_of_other_runs_are_refused_with_what_differs(copy, tmp_path, monk
     ]:
         with pytest.raises(pg.PerfgridError, match=message):
             fill(copy, made, resume=True, **options)
-    monkeypatch.setattr("perfgrid.store.identity.version", lambda name: "9.9")
+    monkeypatch.setattr("perfgrid.results.store.identity.version", lambda name: "9.9")
     with pytest.raises(pg.PerfgridError, match=r"the version of jax \(.* there, 9.9 here\)"):
         fill(copy, resume=True)
     monkeypatch.undo()
-    monkeypatch.setattr("perfgrid.store.identity.formula_hash", lambda plan: "0" * 16)
+    monkeypatch.setattr("perfgrid.results.store.identity.formula_hash", lambda plan: "0" * 16)
     with pytest.raises(pg.PerfgridError, match=r"the formulas \(hash \w+ there, 0{16} here\)"):
         fill(copy, resume=True)
     monkeypatch.undo()
@@ -360,8 +360,8 @@ def test_values_that_are_not_finite_where_feasible_are_found(tmp_path):
 
 
 def test_memory_bounds_the_tile(tmp_path, monkeypatch):
-    from perfgrid.engine.regions import Regions
-    from perfgrid.store import memory
+    from perfgrid.engine.execution.regions import Regions
+    from perfgrid.results.store import memory
 
     plan = study().plan(64)
     monkeypatch.setattr(memory, "resident_memory", lambda: 10**6)

@@ -6,7 +6,7 @@ import os
 import pytest
 
 from perfgrid.engine.errors import PerfgridError
-from perfgrid.store.journal import NAME, Entry, Journal, read
+from perfgrid.results.store.journal import NAME, Entry, Journal, read
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ def test_a_full_disk_leaves_whole_lines(written, monkeypatch):
         os.pwrite(handle, data[:7], len(whole))  # a part of the line still found room
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr("perfgrid.store.journal.os.write", full)
+    monkeypatch.setattr("perfgrid.results.store.journal.os.write", full)
     with pytest.raises(OSError, match="No space left"):
         journal.add(Entry(1, "cc"))
     monkeypatch.undo()

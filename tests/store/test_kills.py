@@ -14,9 +14,9 @@ import psutil
 import pytest
 
 from perfgrid import load_study, stream
-from perfgrid.store.fill import part_of
-from perfgrid.store.journal import NAME, read
-from perfgrid.store.verify import verify
+from perfgrid.results.store.fill import part_of
+from perfgrid.results.store.journal import NAME, read
+from perfgrid.results.store.verify import verify
 from tests.store.common import assert_same_stores, written
 
 TILE = 200  # hundreds of tiles, so that kills find something to interrupt

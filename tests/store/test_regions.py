@@ -6,8 +6,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perfgrid.engine.regions import Regions
-from perfgrid.engine.tiles import CALLS, Tiles
+from perfgrid.engine.execution.regions import Regions
+from perfgrid.engine.grid.tiles import CALLS, Tiles
 
 SIZES = st.lists(st.integers(1, 6), min_size=1, max_size=4).map(tuple)
 

@@ -9,7 +9,7 @@ import numpy as np
 import perfgrid as pg
 from perfgrid.catalog import load_catalog
 from perfgrid.engine import replay
-from perfgrid.engine.resolver import Graph, resolve_checked
+from perfgrid.engine.graph.resolver import Graph, resolve_checked
 from perfgrid.study.study import Study
 
 AXES: dict[str, Any] = {

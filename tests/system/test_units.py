@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from perfgrid.catalog import load_catalog
-from perfgrid.engine.registry import Registry
+from perfgrid.engine.graph.registry import Registry
 from perfgrid.formulas import ECONOMY, INNER
 from perfgrid.formulas.hardware import implementation
 from tests.units import check

@@ -4,7 +4,7 @@ ACT (Gupta 2022): fabs emit by the area of silicon that they process: by the ene
 by gases and by materials; memory emits by capacity, every package a constant. Operation emits by energy.
 """
 
-from perfgrid.engine.registry import constraint, formula
+from perfgrid.engine.graph.registry import constraint, formula
 
 
 @formula(unit="kg", source="gupta2022act")

@@ -5,10 +5,9 @@ device that needs several. Inside a plane switches form a folded Clos network, a
 """
 
 from perfgrid.engine import xp
-from perfgrid.engine.registry import constraint, formula
-
-from ..axes import at, total
-from ..fabric.fabric_tables import TIER_KINDS
+from perfgrid.engine.graph.registry import constraint, formula
+from perfgrid.formulas.axes import at, total
+from perfgrid.formulas.collectives.fabric_tables import TIER_KINDS
 
 CODES = {kind: float(code) for code, kind in enumerate(TIER_KINDS)}
 FAT_TREES, DRAGONFLY = ("switch", "rail", "rail_only", "fat_tree"), "dragonfly"

@@ -9,7 +9,7 @@ import math
 import numpy as np
 
 from perfgrid.engine import xp
-from perfgrid.engine.registry import alternative, formula
+from perfgrid.engine.graph.registry import alternative, formula
 
 WAFER_PARTS = {"IO_": ("", "io_", "interposer_")}  # what wafers are cut into
 DIES = {"IO_": ("", "io_")}

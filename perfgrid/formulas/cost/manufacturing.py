@@ -1,7 +1,7 @@
 """What cannot be made, or not as stated; and what a design costs for what it holds."""
 
 from perfgrid.engine import xp
-from perfgrid.engine.registry import constraint, formula
+from perfgrid.engine.graph.registry import constraint, formula
 
 from .die import DIES, MOST_SPARE
 

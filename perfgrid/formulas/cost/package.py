@@ -6,7 +6,7 @@ Areas in m^2, prices in USD.
 """
 
 from perfgrid.engine import xp
-from perfgrid.engine.registry import alternative, formula
+from perfgrid.engine.graph.registry import alternative, formula
 
 from .die import DIES, ROUNDING, negative_binomial
 

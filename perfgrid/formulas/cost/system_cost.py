@@ -6,7 +6,7 @@ once, where hours become work: in the cost of a run, of tokens and of operations
 """
 
 from perfgrid.engine import xp
-from perfgrid.engine.registry import alternative, constraint, formula
+from perfgrid.engine.graph.registry import alternative, constraint, formula
 
 # ---- equations ------------------------------------------------------------------------------------------------------
 

@@ -1,9 +1,8 @@
 """What a device achieves, per number format, and the byte sizes of the formats."""
 
 from perfgrid.engine import xp
-from perfgrid.engine.registry import alternative, constraint, formula
-
-from ..axes import INNER, largest, table
+from perfgrid.engine.graph.registry import alternative, constraint, formula
+from perfgrid.formulas.axes import INNER, largest, table
 
 FORMATS = {"FORMAT": ("fp32", "tf32", "fp16", "bf16", "fp8", "fp4")}  # of the operands of matrix products
 UNQUANTISED = {"FORMAT": ("fp32", "tf32", "fp16", "bf16")}

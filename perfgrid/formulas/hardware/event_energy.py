@@ -4,7 +4,7 @@ Energies of circuits are those at 7 nm times the node's energy per operation.
 """
 
 from perfgrid.engine import xp
-from perfgrid.engine.registry import alternative, formula
+from perfgrid.engine.graph.registry import alternative, formula
 
 from .device import QUANTISED, UNQUANTISED
 from .implementation import SCALE_OUT, SCALE_UP, replaced

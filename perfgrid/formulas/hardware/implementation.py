@@ -7,9 +7,8 @@ device's own entries, so that ``native`` gives the device back.
 """
 
 from perfgrid.engine import xp
-from perfgrid.engine.registry import alternative, constraint
-
-from ..axes import at
+from perfgrid.engine.graph.registry import alternative, constraint
+from perfgrid.formulas.axes import at
 
 SCALE_UP, SCALE_OUT = 0.0, 1.0  # of link_tier
 RATES = {"RATE": ("peak_bf16_rate", "peak_fp16_rate", "peak_fp8_rate", "peak_fp4_rate", "peak_int8_rate",

@@ -9,9 +9,9 @@ What a budget does not tell (efficiencies, tiles, what a core is made of) is tha
 """
 
 from perfgrid.engine import xp
-from perfgrid.engine.registry import alternative, constraint, formula
+from perfgrid.engine.graph.registry import alternative, constraint, formula
+from perfgrid.formulas.axes import at, table, total
 
-from ..axes import at, table, total
 from .implementation import SCALE_OUT, SCALE_UP, replaced
 
 COUNTED = 1e-9  # a count that misses a whole number by rounding is that number

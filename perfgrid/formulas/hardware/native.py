@@ -11,7 +11,7 @@ from typing import Any
 
 from perfgrid.catalog.loader import load_variables
 from perfgrid.engine import xp
-from perfgrid.engine.registry import formula
+from perfgrid.engine.graph.registry import formula
 
 TABLES = ("node", "package", "memory")
 

@@ -5,7 +5,7 @@ scale per tensor, known from earlier steps, in 8 bits, and blocks of 16 values i
 """
 
 from perfgrid.engine import xp
-from perfgrid.engine.registry import alternative, constraint, formula
+from perfgrid.engine.graph.registry import alternative, constraint, formula
 
 from .device import UNQUANTISED
 

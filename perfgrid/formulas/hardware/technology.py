@@ -6,7 +6,7 @@ device's own node (``native_``) and are 1 there.
 """
 
 from perfgrid.engine import xp
-from perfgrid.engine.registry import alternative, constraint, formula
+from perfgrid.engine.graph.registry import alternative, constraint, formula
 
 AREA_STEP, POWER_STEP = 0.67, 0.54  # area and power of a circuit at equal frequency after one idealised step
 

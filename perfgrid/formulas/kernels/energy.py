@@ -6,9 +6,9 @@ What one operation and one byte take: `event_energy`.
 """
 
 from perfgrid.engine import xp
-from perfgrid.engine.registry import formula
+from perfgrid.engine.graph.registry import formula
+from perfgrid.formulas.axes import only, smallest, table, total
 
-from ..axes import only, smallest, table, total
 from .gemm import PRODUCTS, WEIGHTED
 from .roofline import RESOURCES, roofline_time
 from .tiling import hbm_bytes

@@ -11,9 +11,9 @@ kernel sees only how heads and queries are shared out and how often keys come by
 """
 
 from perfgrid.engine import xp
-from perfgrid.engine.registry import formula
+from perfgrid.engine.graph.registry import formula
+from perfgrid.formulas.axes import only, table, total
 
-from ..axes import only, table, total
 from .roofline import EQUAL, roofline_shares
 from .tiling import wave_utilisation
 

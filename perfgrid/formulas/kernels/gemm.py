@@ -10,9 +10,9 @@ better. The fastest on chip is taken.
 """
 
 from perfgrid.engine import xp
-from perfgrid.engine.registry import formula
+from perfgrid.engine.graph.registry import formula
+from perfgrid.formulas.axes import only, smallest, table, total
 
-from ..axes import only, smallest, table, total
 from .roofline import roofline_shares, roofline_time
 from .tiling import (
     depth_parts,

@@ -7,9 +7,8 @@ autograd engine) is in the time of each.
 """
 
 from perfgrid.engine import xp
-from perfgrid.engine.registry import formula
-
-from ..axes import at, only, total
+from perfgrid.engine.graph.registry import formula
+from perfgrid.formulas.axes import at, only, total
 
 DIRECTIONS = {"DIRECTION": ("forward", "backward")}
 GROUPED_PRODUCTS = 2  # matrices of an expert that one grouped kernel each multiplies: up (and gate) and down

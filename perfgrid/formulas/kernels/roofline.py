@@ -3,8 +3,7 @@
 from functools import reduce
 
 from perfgrid.engine import xp
-
-from ..axes import INNER, table
+from perfgrid.formulas.axes import INNER, table
 
 RESOURCES = INNER.labels["resource"]
 EQUAL = 1e-5  # times that differ by less count as equal, so that rounding does not decide who waits for what

@@ -6,10 +6,10 @@ pass over what the first one read.
 """
 
 from perfgrid.engine import xp
-from perfgrid.engine.registry import alternative, formula
+from perfgrid.engine.graph.registry import alternative, formula
+from perfgrid.formulas.axes import only, table
+from perfgrid.formulas.hardware.device import QUANTISED, UNQUANTISED
 
-from ..axes import only, table
-from ..hardware.device import QUANTISED, UNQUANTISED
 from .roofline import roofline_shares
 
 

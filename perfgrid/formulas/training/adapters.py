@@ -6,11 +6,10 @@ of an adapted matrix K x N gains x·A·B with A of K x r and B of r x N. Such na
 """
 
 from perfgrid.engine import xp
-from perfgrid.engine.registry import constraint, formula
-
-from ..axes import only, table, total
-from ..kernels.roofline import roofline_shares
-from ..schedules.stages import STAGES
+from perfgrid.engine.graph.registry import constraint, formula
+from perfgrid.formulas.axes import only, table, total
+from perfgrid.formulas.kernels.roofline import roofline_shares
+from perfgrid.formulas.pipelines.stages import STAGES
 
 ATTENTION, QKV = 1.0, 2.0  # codes of lora_targets: all, attention, qkv
 

@@ -6,7 +6,7 @@ single assumptions are propagated by samples (`perfgrid.uncertainty`), not here.
 """
 
 from perfgrid.engine import xp
-from perfgrid.engine.registry import formula
+from perfgrid.engine.graph.registry import formula
 
 CENTRAL_90 = 1.645  # standard deviations of the ends of the central 90 % of a normal distribution
 

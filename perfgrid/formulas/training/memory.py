@@ -1,9 +1,8 @@
 """Memory of one device: parameters with gradients and optimizer state, activations in flight, working space."""
 
 from perfgrid.engine import xp
-from perfgrid.engine.registry import alternative, constraint, formula
-
-from ..schedules.stages import STAGES, pick_largest
+from perfgrid.engine.graph.registry import alternative, constraint, formula
+from perfgrid.formulas.pipelines.stages import STAGES, pick_largest
 
 # ---- state ----------------------------------------------------------------------------------------------------------
 

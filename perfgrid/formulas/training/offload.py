@@ -6,9 +6,8 @@ the host while the next one computes and return one layer ahead of the backward 
 """
 
 from perfgrid.engine import xp
-from perfgrid.engine.registry import alternative, constraint, formula
-
-from ..parallel.tensor_parallel import exposed_in_parts
+from perfgrid.engine.graph.registry import alternative, constraint, formula
+from perfgrid.formulas.parallelism.tensor_parallel import exposed_in_parts
 
 RESIDENT = {"LABEL": ("none", "optimizer")}  # offloading that leaves activations on the device
 ON_DEVICE = {"LABEL": ("none", "activations")}  # offloading that leaves the optimizer on the device

@@ -7,10 +7,10 @@ layers no more than must be.
 """
 
 from perfgrid.engine import xp
-from perfgrid.engine.registry import alternative, formula
+from perfgrid.engine.graph.registry import alternative, formula
+from perfgrid.formulas.axes import at, table, total
+from perfgrid.formulas.pipelines.stages import STAGES
 
-from ..axes import at, table, total
-from ..schedules.stages import STAGES
 from .memory import repeated_activations
 
 RECOMPUTED = ("none", "selective", "full_in_part", "full")  # what is computed again, least first

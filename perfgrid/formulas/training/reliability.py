@@ -5,7 +5,7 @@ training while they are written; the interval between them is the best one unles
 """
 
 from perfgrid.engine import xp
-from perfgrid.engine.registry import formula
+from perfgrid.engine.graph.registry import formula
 
 # ---- equations: checkpoints of length C every T seconds, a failure every M seconds on average, a restart of R --------
 

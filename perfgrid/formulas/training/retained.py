@@ -5,9 +5,8 @@ microbatch of a step received and sent; its allocator reports neither driver con
 """
 
 from perfgrid.engine import xp
-from perfgrid.engine.registry import formula
-
-from ..schedules.stages import STAGES
+from perfgrid.engine.graph.registry import formula
+from perfgrid.formulas.pipelines.stages import STAGES
 
 # ---- results that stay when the rest of a layer is computed again ---------------------------------------------------
 

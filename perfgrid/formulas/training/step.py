@@ -4,9 +4,8 @@
 """
 
 from perfgrid.engine import xp
-from perfgrid.engine.registry import constraint, formula
-
-from ..kernels.roofline import RESOURCES
+from perfgrid.engine.graph.registry import constraint, formula
+from perfgrid.formulas.kernels.roofline import RESOURCES
 
 WAITS = (
     "exposed_tp_time",

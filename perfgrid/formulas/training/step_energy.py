@@ -4,9 +4,9 @@ The parts of `ENERGIES` add up to ``step_energy`` exactly. Hosts, switches and c
 """
 
 from perfgrid.engine import xp
-from perfgrid.engine.registry import constraint, formula
+from perfgrid.engine.graph.registry import constraint, formula
+from perfgrid.formulas.axes import at, only, table, total
 
-from ..axes import at, only, table, total
 from .token_prediction import INPUTS
 
 GROUPS = {"GROUP": ("tp", "cp", "etp", "replica", "expert_replica", "pp")}

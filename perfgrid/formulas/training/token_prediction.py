@@ -7,10 +7,9 @@ embedding. Their layer is timed as the mean layer of the model and has experts i
 """
 
 from perfgrid.engine import xp
-from perfgrid.engine.registry import formula
-
-from ..axes import at, only, total
-from ..schedules.stages import STAGES
+from perfgrid.engine.graph.registry import formula
+from perfgrid.formulas.axes import at, only, total
+from perfgrid.formulas.pipelines.stages import STAGES
 
 INPUTS = 2.0  # of the projection: hidden state and embedding
 

@@ -1,8 +1,7 @@
 """Kernels summed up to a layer, the embedding and the output head: by resource, by phase, and what they wait for."""
 
-from perfgrid.engine.registry import formula
-
-from ..axes import at, only, total
+from perfgrid.engine.graph.registry import formula
+from perfgrid.formulas.axes import at, only, total
 
 PARTS = {"PART": ("layer", "embedding", "head")}
 DIRECTIONS = {"DIRECTION": ("forward", "backward")}

@@ -1,7 +1,7 @@
 """The floating-point work of one token, the part of a layer on one rank, and what divides what."""
 
 from perfgrid.engine import xp
-from perfgrid.engine.registry import constraint, formula
+from perfgrid.engine.graph.registry import constraint, formula
 
 
 @formula(unit="1", source="chowdhery2022palm")

@@ -4,9 +4,8 @@ Unfused products compute the whole score matrix, whatever part of it is masked.
 """
 
 from perfgrid.engine import xp
-from perfgrid.engine.registry import formula
-
-from ..axes import only, table
+from perfgrid.engine.graph.registry import formula
+from perfgrid.formulas.axes import only, table
 
 # ---- heads ----------------------------------------------------------------------------------------------------------
 

@@ -10,10 +10,9 @@ Where queries are not compressed (DeepSeek-V2-Lite) they come straight from the 
 """
 
 from perfgrid.engine import xp
-from perfgrid.engine.registry import formula
-
-from ..axes import only
-from ..fabric.collectives import gathered_share
+from perfgrid.engine.graph.registry import formula
+from perfgrid.formulas.axes import only
+from perfgrid.formulas.collectives.collectives import gathered_share
 
 # ---- widths ---------------------------------------------------------------------------------------------------------
 

@@ -10,10 +10,9 @@ add up on their way.
 """
 
 from perfgrid.engine import xp
-from perfgrid.engine.registry import constraint, formula
-
-from ..axes import only, table, total
-from ..kernels.roofline import roofline_shares
+from perfgrid.engine.graph.registry import constraint, formula
+from perfgrid.formulas.axes import only, table, total
+from perfgrid.formulas.kernels.roofline import roofline_shares
 
 # ---- rows of the experts of one rank --------------------------------------------------------------------------------
 

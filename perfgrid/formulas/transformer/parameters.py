@@ -5,7 +5,7 @@ sequential one. Extra prediction layers that are only trained along are not coun
 """
 
 from perfgrid.engine import xp
-from perfgrid.engine.registry import formula
+from perfgrid.engine.graph.registry import formula
 
 
 @formula(unit="1", source="deepseek2024v2")

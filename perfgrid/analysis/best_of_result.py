@@ -1,0 +1,154 @@
+"""The best design of every group."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from functools import reduce
+from math import prod
+from operator import and_
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from perfgrid.engine.errors import PerfgridError, nearest
+from perfgrid.engine.grid.dataset import bare_variables, constraints_of, feasible
+from perfgrid.engine.grid.space import Axis
+from perfgrid.results.provenance import GROUPED
+from perfgrid.study.file import chosen_along
+
+FORBIDDEN = ("forbidden_by", "forbids", "designs")  # coordinates of a group without feasible designs
+
+
+def best(
+    dataset: xr.Dataset,
+    over: str | Sequence[str],
+    minimize: str | None = None,
+    maximize: str | None = None,
+    at: Mapping[str, Any] | None = None,
+) -> xr.Dataset:
+    """The best design along the axes ``over`` that is feasible for the objective, for every label of the other axes.
+
+    ``at`` first selects labels of other axes. A cluster of another size is another question, not a better answer: the
+    coordinate that the result names as grouped (``devices``) stays a group unless ``over`` names it too. The result
+    holds every variable and the chosen labels as coordinates; an output is NaN where a constraint makes it illegal that
+    does not concern the objective. Where ``found`` is false a group has no feasible design: its values are NaN, its
+    labels empty, and ``forbidden_by`` names the constraint that forbids most of its designs, ``forbids`` of ``designs``
+    (coordinates that a result has where a group is without). Raises PerfgridError for unknown names or unless exactly
+    one objective is given.
+    """
+    if (minimize is None) == (maximize is None):
+        raise PerfgridError("give either minimize or maximize")
+    objective = minimize or maximize or ""
+    if objective not in dataset:
+        raise PerfgridError(f"the result holds no {objective!r}{nearest(objective, map(str, dataset.data_vars))}")
+    grouped = dataset.attrs.get(GROUPED)
+    over, weighed = chosen_along(over, grouped, list(map(str, dataset.dims)))
+    if both := sorted(set(over) & set(at or {})):
+        raise PerfgridError(f"axis {both[0]!r} is chosen along and selected at once")
+    for axis in (*over, *(at or {})):
+        if axis not in dataset.dims:
+            raise PerfgridError(f"the result has no axis {axis!r}{nearest(axis, map(str, dataset.dims))}")
+    for axis, label in (at or {}).items():
+        dataset = dataset.isel({axis: Axis(axis, dataset[axis].values).index(label)})
+    if grouped in dataset.coords and grouped not in dataset.dims and not weighed:
+        axis = next(iter(dataset[grouped].dims), None)
+        if axis in over:
+            sizes = np.unique(dataset[grouped].values)
+            parts = [dataset.isel({axis: dataset[grouped].values == n}) for n in sizes]
+            chosen = [_best(p.drop_vars(str(grouped)), over, objective, minimize is not None) for p in parts]
+            groups = xr.Variable(grouped, sizes.astype(np.int64))
+            labels = {c for c, v in dataset.coords.items() if set(v.dims) & set(over)} | {"found", *FORBIDDEN}
+            varying = [c for c, v in chosen[0].coords.items() if c not in chosen[0].dims and (v.ndim or c in labels)]
+            return _told(xr.concat(chosen, dim=groups, join="outer", coords=varying))
+    return _told(_best(dataset, over, objective, minimize is not None))
+
+
+def _told(winners: xr.Dataset) -> xr.Dataset:
+    """Winners without reasons where every group has one."""
+    return winners.drop_vars(FORBIDDEN) if bool(winners["found"].all()) else winners
+
+
+def _best(dataset: xr.Dataset, over: list[str], objective: str, least: bool) -> xr.Dataset:
+    score = dataset[objective] if least else -dataset[objective]
+    score = score.where(feasible(dataset, of=objective) & np.isfinite(score), np.inf)
+    others = [d for d in dataset.attrs.get("study_axes", "").split() if d in dataset.dims]
+    constant = [d for d in dict.fromkeys([*over, *others]) if d not in score.dims]  # other outputs may vary there
+    score = score.expand_dims({d: dataset.sizes[d] for d in constant})
+    groups = [d for d in score.dims if d not in over]
+    score = score.transpose(*groups, *over)
+    if not over:  # every point is its own group
+        exists = xr.DataArray(np.isfinite(score.values), dims=groups)
+        return _explained(masked(lawful(dataset), exists), dataset, over, objective, exists)
+    flat = score.values.reshape(*(score.sizes[d] for d in groups), -1)
+    winner = np.argmin(flat, axis=-1)
+    found = np.isfinite(np.take_along_axis(flat, winner[..., None], axis=-1)[..., 0])
+    rows = np.unravel_index(winner, [score.sizes[d] for d in over])
+    index = {d: xr.DataArray(r, dims=groups) for d, r in zip(over, rows, strict=True)}
+    exists = xr.DataArray(found, dims=groups)
+    return _explained(masked(lawful(dataset.isel(index)), exists, over), dataset, over, objective, exists)
+
+
+def _explained(
+    winners: xr.Dataset, dataset: xr.Dataset, over: Sequence[str], objective: str, exists: xr.DataArray
+) -> xr.Dataset:
+    """Winners with the constraint that forbids most designs of each group that has none."""
+    groups, counts = exists.dims, {}
+    for name in constraints_of(dataset, objective) if not bool(exists.all()) else ():
+        violated = dataset[name].variable == 0
+        alike = prod(dataset.sizes[d] for d in over if d not in violated.dims)
+        count = violated.sum([d for d in over if d in violated.dims]) * alike
+        counts[name] = count.set_dims({d: exists.sizes[d] for d in groups}).transpose(*groups).values
+    return forbidding(winners, ~exists, counts, prod(dataset.sizes[d] for d in over))
+
+
+def forbidding(
+    winners: xr.Dataset, none: xr.DataArray, counts: Mapping[str, np.ndarray], designs: int | np.ndarray
+) -> xr.Dataset:
+    """Winners with the constraint that forbids most designs of each group without: name, count, designs of the group.
+
+    ``none`` tells these groups, ``counts`` the designs that each constraint forbids, as ``none`` lies.
+    """
+    most, named = np.zeros(none.shape, np.int64), np.full(none.shape, "", object)
+    for name, count in sorted(counts.items()):  # of equal ones the first by name
+        more = none.values & (count > most)
+        most, named = np.where(more, count, most), np.where(more, name, named)
+    of = np.where(none.values, designs, 0)
+    about = ("the constraint that forbids most designs of a group without a feasible one",
+             "designs of the group that it forbids", "designs of the group")  # fmt: skip
+    found = zip(FORBIDDEN, (named.astype(str), most, of), about, strict=True)
+    return winners.assign_coords({n: (none.dims, value, {"long_name": text}) for n, value, text in found})
+
+
+def masked(chosen: xr.Dataset, exists: xr.DataArray, over: Collection[str] = ()) -> xr.Dataset:
+    """Nothing that looks like a design where there is none: NaN, choices -1, labels empty."""
+    if bool(exists.all()):
+        return chosen.assign_coords(found=exists)
+    masked = {}
+    for name, variable in (*chosen.data_vars.items(), *chosen.coords.items()):
+        if name in chosen.dims or name in FORBIDDEN or "constraint" in variable.attrs:
+            continue
+        if name in chosen.coords and name not in over and not set(exists.dims) & set(variable.dims):
+            continue
+        masked[name] = _where(variable, exists)
+    return chosen.assign_coords({n: v for n, v in masked.items() if n in chosen.coords} | {"found": exists}).assign(
+        {n: v for n, v in masked.items() if n not in chosen.coords}
+    )
+
+
+def lawful(designs: xr.Dataset) -> xr.Dataset:
+    """Designs without the outputs that are illegal there: NaN, choices -1."""
+    variables = bare_variables(designs)
+    flags = {n: v != 0 for n, v in variables.items() if v.attrs.get("constraint") == "illegal"}
+    broken = {name for name, flag in flags.items() if not bool(flag.all())}
+    kept = {}
+    for name, variable in variables.items() if broken else ():
+        mine = [] if "constraint" in variable.attrs else broken.intersection(constraints_of(designs, name))
+        if mine:
+            kept[name] = _where(designs[name], xr.DataArray(reduce(and_, (flags[n] for n in mine))))
+    return designs.assign(kept)
+
+
+def _where(variable: xr.DataArray, kept: xr.DataArray) -> xr.DataArray:
+    empty = {"f": np.nan, "i": -1, "U": ""}.get(variable.dtype.kind)
+    return variable if empty is None else variable.where(kept, empty)

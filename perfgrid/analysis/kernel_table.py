@@ -1,0 +1,134 @@
+"""Every kernel of one design: how often it runs, how long it takes in each phase and what it waits for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from perfgrid.engine.grid.explain import Violated, index_of, point_of, replay_point, violated_at
+from perfgrid.formulas import INNER
+from perfgrid.formulas.axes import only
+from perfgrid.results.provenance import designs
+from perfgrid.study.study import Study
+
+PHASES = INNER.labels["phase"]
+PASSES = INNER.labels["pass"]
+# where a kernel's time lies, the inner axis that tells kernels apart, and how often each runs in a layer
+TABLES: tuple[tuple[str, str, tuple[str, ...]], ...] = (
+    ("gemm_time", "gemm_kernel", ("layer_gemms",)),
+    ("core_product_time", "attention_kernel", ("core_kernels",)),
+    ("flash_time", "", ()),
+    ("cast_time", "", ()),
+    ("stream_time", "stream_kernel", ("layer_streams", "core_streams")),
+    ("grouped_time", "grouped_gemm_kernel", ("layer_grouped_gemms",)),
+    ("expert_stream_time", "expert_stream_kernel", ("layer_expert_streams",)),
+    ("expert_cast_time", "", ("moe_share",)),
+)
+PASS_TABLES: tuple[tuple[str, str, str], ...] = (  # the same of inference: time, axis, runs in a pass
+    ("gemm_product_time", "product", "product_count"),
+    ("expert_product_time", "expert_product", "moe_layers"),
+    ("attention_time", "", "layers"),
+    ("serving_stream_time", "serving_stream", "stream_count"),
+)
+OF_ALL_LAYERS = ("attention_time",)  # stated for a whole pass
+WAITS = {  # of a pass, between kernels, and what for; then all of it
+    "tp_time": "communication", "exposed_exchange_time": "communication", "handover_time": "communication",
+    "context_exchange_time": "communication", "host_time": "host", "pass_time": "all",
+}  # fmt: skip
+ONCE = {"norm": "head", "logits": "head", "loss": "head", "embedding": "embedding"}  # runs outside the layers
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """One kernel: its part of the model, runs per layer (or per part), seconds and limiting resource by phase.
+
+    Of serving, what a pass waits for between kernels follows, and the whole pass (part "wait", "total").
+    """
+
+    name: str
+    part: str
+    runs: float
+    time: Mapping[str, float]
+    bound_by: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class KernelList:
+    """The kernels of one design, its labels, and the constraints that it violates."""
+
+    point: Mapping[str, Any]
+    violated: tuple[Violated, ...]
+    kernels: tuple[Kernel, ...]
+
+
+def kernels(what: Study | xr.Dataset, at: Mapping[str, Any], formulas: Iterable[Callable[..., Any]] = ()) -> KernelList:
+    """The kernels that one design of a study or result runs for a microbatch, or for a pass of inference.
+
+    ``at`` names a label of every axis, as for `explain`; recomputation repeats forward phases. Raises PerfgridError for
+    unknown axes or labels.
+    """
+    space, registry, choices, at = designs(what, at, formulas)
+    wanted = [name for time, _, counts in TABLES for name in (time, *counts)] + ["unfused"]
+    index = index_of(space, at)
+    if "pass_time" in registry.formulas:
+        graph, values = replay_point(registry, space, _of_passes(), index, choices)
+        return KernelList(point_of(space, index), tuple(violated_at(graph, values)), tuple(_passes(values)))
+    graph, values = replay_point(registry, space, wanted, index, choices)
+    found = []
+    for table, axis, counts in TABLES:
+        runs = sum(values[c] for c in counts) if counts else 1.0
+        if table == "flash_time":
+            runs = 1.0 - values["unfused"]
+        for label in INNER.labels[axis] if axis else (table.removesuffix("_time"),):
+            time = _pick(values[table], axis, label)
+            in_layer = float(np.squeeze(_pick(runs, axis, label)))
+            for part, count in (("layer", in_layer), (ONCE.get(label, ""), 1.0)):
+                if part and count and time.any():
+                    found.append(_kernel(label, part, count, time))
+    return KernelList(point_of(space, index), tuple(violated_at(graph, values)), tuple(found))
+
+
+def _of_passes() -> list[str]:
+    """What the kernels of inference are made of."""
+    return [name for time, _, count in PASS_TABLES for name in (time, count)] + [*WAITS, "load_weight"]
+
+
+def _passes(values: Mapping[str, Any]) -> Iterator[Kernel]:
+    """The kernels of a pass through all layers: a prefill, a decoding step."""
+    for table, axis, count in PASS_TABLES:
+        for label in INNER.labels[axis] if axis else (table.removesuffix("_time"),):
+            every = INNER.total(values[table] * values["load_weight"], "load")
+            runs = np.ravel(_pick(values[count], axis, label))
+            every = every / runs if table in OF_ALL_LAYERS else every
+            counts = np.broadcast_to(runs, 2)
+            time = _pick(every, axis, label) * INNER.table("pass", **dict(zip(PASSES, counts > 0, strict=True)))
+            if counts.any() and time.any():
+                name = f"expert_{label}" if axis == "expert_product" else label
+                yield _kernel(name, "pass", float(counts.max()), time, PASSES)
+    for name, reason in WAITS.items():
+        time = np.broadcast_to(np.ravel(INNER.total(values[name] * values["load_weight"], "load")), len(PASSES))
+        if time.any():
+            own, part = name.removesuffix("_time"), "total" if reason == "all" else "wait"
+            times = dict(zip(PASSES, map(float, time), strict=True))
+            yield Kernel(own, part, 1.0, times, dict.fromkeys(PASSES, "" if part == "total" else reason))
+
+
+def _pick(value: Any, axis: str, label: str) -> np.ndarray:
+    """The row of a label of an inner axis, by resource and phase where it lies on them."""
+    return np.asarray(INNER.total(value * only(axis, label), axis) if axis else value)
+
+
+def _kernel(name: str, part: str, runs: float, time: np.ndarray, phases: tuple[str, ...] = PHASES) -> Kernel:
+    resources = INNER.labels["resource"]
+    table = np.broadcast_to(np.squeeze(time), (len(resources), len(phases)))
+    return Kernel(
+        name,
+        part,
+        runs,
+        {phase: float(t) for phase, t in zip(phases, table.sum(axis=0), strict=True)},
+        {phase: resources[int(np.argmax(column))] for phase, column in zip(phases, table.T, strict=True)},
+    )

@@ -1,0 +1,68 @@
+"""What bounds a design, in a few words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from perfgrid.engine.execution.evaluation import Evaluation
+from perfgrid.engine.grid.explain import index_of
+from perfgrid.engine.grid.plan import Plan
+from perfgrid.engine.reductions.argmin import listed
+from perfgrid.formulas import BREAKDOWN
+from perfgrid.formulas.serving import anatomy
+from perfgrid.formulas.serving.anatomy import request_parts
+from perfgrid.study.study import Study
+
+WORDS = {
+    "arithmetic_time": "arithmetic",
+    "registers_time": "register bandwidth",
+    "shared_memory_time": "shared memory bandwidth",
+    "l2_time": "L2 bandwidth",
+    "hbm_time": "HBM bandwidth",
+    "launch_time": "kernel launches",
+    "exposed_tp_time": "tp communication",
+    "exposed_cp_time": "cp communication",
+    "exposed_ep_time": "exchange with experts",
+    "exposed_host_time": "launches by the host",
+    "bubble_time": "pipeline bubble",
+    "straggler_time": "stragglers",
+    "exposed_pp_time": "pp communication",
+    "exposed_dp_time": "dp communication",
+    "exposed_tied_time": "tied-embedding reduction",
+    "exposed_offload_time": "host link",
+    "optimizer_time": "optimizer step",
+    "between_steps_time": "the host between steps",
+    "communication_time": "communication",
+    "host_time": "the host",
+}
+
+
+def bounds(study: Study, points: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The largest part of a step, or of an inference request, at every point and its share; empty for other workloads.
+
+    All points are evaluated together: one by one each takes as long as all.
+    """
+    if study.file.workload not in ("training", "inference") or not points:
+        return [""] * len(points)
+    training = study.file.workload == "training"
+    rows = np.transpose([index_of(study.space, at) for at in points])
+    plan = Plan(
+        study.registry,
+        listed(study.space, list(rows)),
+        BREAKDOWN if training else anatomy.QUANTITIES,
+        study.file.choices,
+        small_points=len(points),
+        constraints=False,
+    )
+    values = Evaluation(plan, "float64").collect()
+    found = []
+    for row in range(len(points)):
+        here = {name: value[row if len(value) > 1 else 0] for name, value in values.items()}
+        parts = {n: float(np.squeeze(here[n])) for n in BREAKDOWN} if training else request_parts(here)
+        name, value = max(parts.items(), key=lambda item: item[1])
+        total = sum(parts.values())
+        found.append(f"{WORDS[name]} {value / total:.0%}" if total > 0 else WORDS[name])
+    return found

@@ -1,0 +1,297 @@
+"""Intervals about predictions: what the catalog leaves open, joined with the derivatives of an output.
+
+An assumption is a value of an entry with a range. To first order it moves ln y by its elasticity times the logarithm of
+what its range allows; ranges are the central 90 %, and those of constants that were calibrated together carry their
+correlations. Variances of all assumptions, and of what records show beyond them, add up (JCGM 100:2008, equations 13
+and 16). A range may reach further up than down: each end of an interval has a deviation of its own. In the ratio of two
+predictions the assumptions that both share cancel as far as their elasticities agree. A whole number with a range has
+no derivative: the output is evaluated at both ends.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from perfgrid.catalog import Catalog, load_catalog
+from perfgrid.engine.autodiff.parameters import parameters_of
+from perfgrid.engine.autodiff.sensitivity import Sensitivity
+from perfgrid.engine.graph.registry import Registry
+from perfgrid.engine.graph.resolver import resolve
+from perfgrid.engine.grid.explain import index_of
+from perfgrid.engine.grid.plan import Plan
+from perfgrid.engine.grid.space import Space
+from perfgrid.engine.reductions.argmin import listed
+from perfgrid.formulas.training.error import CENTRAL_90
+from perfgrid.results.provenance import STUDY_ATTRIBUTE, design_at, restore
+from perfgrid.study.study import Study
+from perfgrid.study.tables import NATIVE, OWN, OWN_PREFIX, STATED
+
+SCATTER = "unexplained_error"  # of software: deviation of ln(predicted / measured) beyond all assumptions
+SHARED_SCATTER = "ranking_error"  # the same between designs of one stack and machine
+SCALED_SCATTER = "scaling_error"  # the same between sizes of one design
+STEPS = ("step_time", "pass_time")  # of training and of serving: what these deviate about, with all that follows
+SIZE = frozenset(("devices", "dp", "global_batch"))  # all that differs between these
+ORDER = 10  # at most by this factor
+LEAST = 1e-3  # of a value: a range from zero has no logarithm
+Assumption = tuple[str, str, str]  # table, entry, quantity
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A prediction, the ends between which 90 of 100 measurements are expected, and what makes them."""
+
+    value: float
+    low: float
+    high: float
+    assumptions: tuple[Assumption, ...]
+    shifts: np.ndarray  # [assumption, end] of ln y where an assumption lies at its low, at its high end
+    correlations: np.ndarray  # [assumption, assumption]
+    scatter: float  # deviation of ln y beyond the assumptions
+    shared_scatter: float  # the same beside another design of the same stack
+    scaled_scatter: float  # the same beside another size of the same design
+    design: Mapping[str, Any]  # every quantity that the prediction reads, and every label
+
+    def largest(self, count: int = 3) -> list[tuple[str, float]]:
+        """The assumptions that move the prediction most, with half of the distance of ln y between their ends."""
+        sizes = np.abs(self.shifts[:, 1] - self.shifts[:, 0]) / 2
+        return [(".".join(self.assumptions[i]), float(sizes[i])) for i in np.argsort(-sizes)[:count]]
+
+
+def intervals(what: Study | xr.Dataset, points: Sequence[tuple[int, ...]], output: str = "step_time") -> list[Interval]:
+    """The intervals of an output at single points, given as the rows of every axis; all are evaluated together.
+
+    Of a result the ranges are those of the built-in catalog. What records show beyond the assumptions concerns steps:
+    it joins outputs that follow from one, or from a pass of serving; of others (memory) only the assumptions are known.
+    Raises PerfgridError for an output without derivatives.
+    """
+    if not points:
+        return []
+    setting = _setting(what)
+    catalog, space, count = setting.catalog, listed(setting.space, list(np.transpose(points))), len(points)
+    entries_at = [setting.entries(index) for index in points]
+    ranged = _ranged(catalog)
+    read = resolve(setting.registry, (output,), space.names(), setting.choices, space.label_quantities()).leaves
+    steps = _steps(setting, space, entries_at, [n for n in read if ranged.get(_bare(n)) == "integer"])
+    every = _stepped(space, count, steps)
+    plan = Plan(setting.registry, every, (output,), setting.choices, small_points=len(every.axes[0]), constraints=False)
+    parameters = parameters_of(plan, [n for n in plan.graph.leaves if ranged.get(_bare(n)) == "number"])
+    values, derivatives = Sensitivity(plan, (output,), parameters, True, None, "float64").derivatives()
+    value = np.broadcast_to(np.ravel(values[output]), every.points)
+    shape = (len(parameters), every.points)
+    slopes = np.broadcast_to(np.reshape(derivatives[output], (shape[0], -1)), shape) if parameters else np.zeros(shape)
+    stepped: dict[str, np.ndarray] = {}
+    for row, (name, i, side, _) in enumerate(steps, count):
+        stepped.setdefault(name, np.zeros((count, 2)))[i, side] = np.log(value[row] / value[i])
+    designs = _designs(space, {*read, *space.label_quantities()})  # a label with one value is no leaf, but is compared
+    timed = any(name in plan.graph.nodes for name in STEPS)
+    found = []
+    for i, entries in enumerate(entries_at):
+        here = {p.quantity: slopes[k, i] for k, p in enumerate(parameters)}
+        shifts: dict[Assumption, tuple[float, float]] = {}
+        for name in (*here, *stepped):
+            if (about := _range(setting, entries, name, space.at(name, (i,)))) is None:
+                continue
+            key, value_here, low, high = about
+            moves = here[name] * np.log([low / value_here, high / value_here]) if name in here else stepped[name][i]
+            if np.any(moves):  # a quantity may be stated under two names
+                shifts[key] = tuple(np.add(shifts.get(key, (0.0, 0.0)), moves))
+        names, ends = tuple(shifts), np.array(list(shifts.values())).reshape(-1, 2)
+        correlations = _correlations(catalog, names)
+        scatter, shared, scaled = (
+            _scatter(catalog, space, entries, name, i) if timed else 0.0
+            for name in (SCATTER, SHARED_SCATTER, SCALED_SCATTER)
+        )
+        below, above = (float(deviation(ends, correlations, side, scatter)) for side in (-1, 1))
+        low, high = (float(value[i] * np.exp(s * CENTRAL_90 * d)) for s, d in ((-1, below), (1, above)))
+        at = float(value[i])
+        found.append(Interval(at, low, high, names, ends, correlations, scatter, shared, scaled, designs[i]))
+    return found
+
+
+def interval(what: Study | xr.Dataset, at: Mapping[str, Any] | None = None, output: str = "step_time") -> Interval:
+    """The interval of an output of one design; ``at`` names a label of every axis that has several.
+
+    Raises PerfgridError for an unknown axis or label, an axis left open, or an output without derivatives.
+    """
+    if isinstance(what, Study):
+        names = {a: what.label(a, label) for a, label in (at or {}).items()}
+    else:
+        what, names = design_at(what, at or {})
+    return intervals(what, [index_of(_setting(what).space, names)], output)[0]
+
+
+def deviation(shifts: np.ndarray, correlations: np.ndarray, side: int, scatter: float = 0.0) -> np.ndarray:
+    """Standard deviation of ln y above (side 1) or below (-1) a prediction.
+
+    ``shifts``: [..., assumption, end] of ln y; ``scatter``: the deviation of what no assumption explains.
+    """
+    further = np.maximum(side * shifts, 0.0).max(axis=-1, initial=0.0) * np.sign(shifts[..., 1] - shifts[..., 0])
+    variance = np.einsum("...i,ij,...j->...", further, correlations, further) / CENTRAL_90**2
+    return np.sqrt(np.maximum(variance, 0.0) + scatter**2)
+
+
+def between(a: Interval, b: Interval, side: int) -> float:
+    """Deviation of ln(a / b) above (side 1) or below (-1), from the assumptions that the two do not share."""
+    names = tuple(dict.fromkeys((*a.assumptions, *b.assumptions)))
+    rows = {name: i for i, name in enumerate(names)}
+    shifts, correlations = np.zeros((len(names), 2)), np.eye(len(names))
+    for sign, one in ((1, a), (-1, b)):
+        own = [rows[n] for n in one.assumptions]
+        shifts[own] += sign * one.shifts
+        correlations[np.ix_(own, own)] = one.correlations
+    return float(deviation(shifts, correlations, side))
+
+
+def differing(a: Interval, b: Interval) -> frozenset[str]:
+    """The quantities behind the predictions in which two designs differ."""
+    names = a.design.keys() | b.design.keys()
+    return frozenset(n for n in names if a.design.get(n) != b.design.get(n))
+
+
+def scaled(a: Interval, b: Interval) -> bool:
+    """Whether two designs differ in nothing but their size, and in that by no more than an order of magnitude."""
+    names = differing(a, b)
+    sizes = ([x.design.get(name, 0.0) for x in (a, b)] for name in names & SIZE)
+    return names <= SIZE and all(max(pair) <= ORDER * min(pair) for pair in sizes)
+
+
+def tie_margin(a: Interval, b: Interval) -> float:
+    """Relative difference of two predictions below which the model does not tell which one is less.
+
+    Beyond the margin the order is right in 95 of 100 cases. Sizes of one design scatter less than other designs
+    (docs/accuracy.md); a further difference never makes their scatter smaller.
+    """
+    near = scaled(a, b)
+    own, other = (min(i.shared_scatter, i.scaled_scatter) if near else i.shared_scatter for i in (a, b))
+    scatter = np.hypot(own, other)
+    deviations = (np.hypot(between(a, b, side), scatter) for side in (-1, 1))
+    return float(np.exp(CENTRAL_90 * max(deviations)) - 1)
+
+
+# ---- where the assumptions come from --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Setting:
+    """Designs with the catalog behind them."""
+
+    catalog: Catalog
+    registry: Registry
+    space: Space
+    choices: Mapping[str, str]
+    stated: frozenset[str]
+    defaults: Mapping[str, str]
+
+    def entries(self, index: tuple[int, ...]) -> dict[str, str]:
+        """The entry of every table at a point; a device names some of its own."""
+        found = dict(self.defaults)
+        for axis, row in zip(self.space.axes, index, strict=True):
+            for table, labels in {axis.name: axis.labels, **axis.columns}.items():
+                if table in self.catalog.tables:
+                    found[table] = str(labels[row])
+        device = self.catalog.tables["device"].get(found.get("device", ""))
+        own = {} if device is None else {table: str(device.values.get(name, "")) for table, name in OWN.items()}
+        return found | {table: name for table, name in own.items() if found.get(table, NATIVE) == NATIVE}
+
+
+def _setting(what: Study | xr.Dataset) -> _Setting:
+    if isinstance(what, Study):
+        stated = frozenset(what.stated)
+        return _Setting(what.catalog, what.registry, what.space, what.file.choices, stated, what.defaults)
+    space, registry, choices = restore(what)
+    stored = json.loads(what.attrs[STUDY_ATTRIBUTE])
+    single = {table: next(iter(names)) for table, names in stored["sources"].items() if len(names) == 1}
+    stated = frozenset((*stored["stated"], *stored["overrides"]))
+    return _Setting(load_catalog(), registry, space, choices, stated, single)
+
+
+def _ranged(catalog: Catalog) -> dict[str, str]:
+    """Single numbers and whole numbers for which some entry states a range, with their kind."""
+    single = {v.name: v.kind for v in catalog.variables.values() if v.kind in ("number", "integer") and v.axis is None}
+    entries = [entry for table in catalog.tables.values() for entry in table.values()]
+    known = {q for entry in entries for q, d in entry.details.items() if (d.low, d.high) != (None, None)}
+    return {name: kind for name, kind in single.items() if name in known}
+
+
+@cache
+def _bare(name: str) -> str:
+    return name.removeprefix(STATED).removeprefix(OWN_PREFIX)
+
+
+def _designs(space: Space, names: Iterable[str]) -> list[dict[str, Any]]:
+    """What every listed point has of some quantities."""
+    (axis,) = space.axes
+    values = {n: axis.columns[n] if n in axis.columns else [space.constants[n]] * len(axis) for n in names}
+    plain = {name: np.asarray(value).tolist() for name, value in values.items()}
+    return [{name: value[i] for name, value in plain.items()} for i in range(len(axis))]
+
+
+def _scatter(catalog: Catalog, space: Space, entries: Mapping[str, str], name: str, row: int) -> float:
+    """A deviation of the software at a point: as the study has it, else of the entry, else the glossary's default."""
+    if name in space.names():
+        return float(space.at(name, (row,)))
+    entry = catalog.tables["software"].get(entries.get("software", ""))
+    value = entry.values.get(name) if entry is not None else None
+    return float(value) if isinstance(value, float) else catalog.variables[name].default_at()
+
+
+def _correlations(catalog: Catalog, names: Sequence[Assumption]) -> np.ndarray:
+    """Correlations of assumptions as the catalog states them: between constants of one entry."""
+    found, rows = np.eye(len(names)), {name: i for i, name in enumerate(names)}
+    for (table, entry, quantity), i in rows.items():
+        for other, value in catalog.tables[table][entry].details[quantity].correlation.items():
+            k = rows.get((table, entry, other))
+            if k is not None:
+                found[i, k] = found[k, i] = value
+    return found
+
+
+def _range(
+    setting: _Setting, entries: Mapping[str, str], name: str, used: float
+) -> tuple[Assumption, float, float, float] | None:
+    """The assumption behind a quantity at a point, its value and the ends of its range; None where there is none.
+
+    A value that the study states is known, unless it is the catalog's.
+    """
+    quantity = _bare(name)
+    table = str(setting.catalog.variables[quantity].of)
+    entry = setting.catalog.tables.get(table, {}).get(entries.get(table, ""))
+    value, detail = (entry.values.get(quantity), entry.details.get(quantity)) if entry else (None, None)
+    if entry is None or detail is None or not isinstance(value, float) or value <= 0:
+        return None
+    if quantity in setting.stated and used != value:
+        return None
+    low, high = (value if end is None else max(end, LEAST * value) for end in (detail.low, detail.high))
+    return (table, entry.name, quantity), value, low, high
+
+
+def _steps(
+    setting: _Setting, space: Space, entries_at: Sequence[Mapping[str, str]], names: Sequence[str]
+) -> list[tuple[str, int, int, float]]:
+    """Where whole numbers can lie elsewhere: name, point, the end of the range (0: low, 1: high), value there."""
+    found = []
+    for name in names:
+        for i, entries in enumerate(entries_at):
+            used = space.at(name, (i,))
+            about = _range(setting, entries, name, used)
+            found += [(name, i, side, end) for side, end in enumerate(about[2:] if about else ()) if end != used]
+    return found
+
+
+def _stepped(space: Space, count: int, steps: Sequence[tuple[str, int, int, float]]) -> Space:
+    """The points, and behind them each step's point with that whole number moved."""
+    points = [*range(count), *(i for _, i, _, _ in steps)]
+    moved = {name: np.array([space.at(name, (i,)) for i in points], float) for name, *_ in steps}
+    for row, (name, _, _, end) in enumerate(steps, count):
+        moved[name][row] = end
+    every = listed(space, [np.array(points)])
+    (axis,) = every.axes
+    axis = replace(axis, columns={**axis.columns, **moved})
+    return Space((axis,), {k: v for k, v in every.constants.items() if k not in moved})

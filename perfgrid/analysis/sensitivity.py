@@ -1,0 +1,222 @@
+"""Derivatives of outputs with respect to given quantities at every point of a study, as labelled datasets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from perfgrid.engine.autodiff.parameters import Parameter, parameters_of
+from perfgrid.engine.autodiff.sensitivity import TILE_POINTS, Sensitivity
+from perfgrid.engine.errors import PerfgridError, nearest
+from perfgrid.engine.execution.evaluation import Progress, enable_compilation_cache
+from perfgrid.engine.grid.dataset import on_study_axes, to_dataset
+from perfgrid.engine.grid.plan import Plan
+from perfgrid.engine.grid.space import Axis, Space
+from perfgrid.results.memory import available_memory, check_memory
+from perfgrid.results.provenance import given_quantities, global_attributes
+from perfgrid.study.selection import asking, selected
+from perfgrid.study.study import Study, expect_study
+from perfgrid.study.tables import OWN_PREFIX, STATED, unit_of
+
+SHARPNESS = 8  # of the p-norms of smooth derivatives: at operands that differ by a factor 2 the lesser weighs 0.4 %
+EXACT = "exact; at a tie of maximum or minimum the mean, 0 for ceil, floor and round"
+SMOOTH = "smooth companions: p-norm with p = {} for maximum and minimum, straight through ceil, floor and round"
+STEP = 1e-4  # of ln parameter, of the differences of exact elasticities; checked against a tenth of it
+MOVED = "moved"  # the axis of these differences
+
+
+def sensitivity(
+    study: Study,
+    of: str | Sequence[str] | None = None,
+    wrt: str | Sequence[str] = "all",
+    at: Mapping[str, Any] | None = None,
+    smooth: bool | int = False,
+    dtype: str | None = None,
+    tile_points: int = TILE_POINTS,
+    progress: Progress | None = None,
+) -> xr.Dataset:
+    """Elasticities d ln output / d ln parameter everywhere: ``<output>_elasticity`` on (parameter, axes of the output).
+
+    ``of`` names quantities (default: the study's outputs), ``wrt`` given quantities, ``name[label]`` one part of a
+    vector, "all" every given number on which the outputs rest. ``at`` keeps one label of an axis. ``smooth`` replaces
+    kinks by their smooth companions (see `engine.dual`; a number is the sharpness). The dataset also holds the outputs
+    and their constraints. An output that is 0 has elasticity 0. Raises PerfgridError for an unknown or
+    non-differentiable name, a label as output, and results beyond memory.
+    """
+    return _differentiated(study, of, wrt, at, smooth, dtype, tile_points, progress, relative=True)
+
+
+def gradient(
+    study: Study,
+    output: str,
+    wrt: str | Sequence[str] = "all",
+    at: Mapping[str, Any] | None = None,
+    smooth: bool | int = False,
+    dtype: str | None = None,
+) -> xr.Dataset:
+    """Derivatives d output / d parameter at every point: ``<output>_gradient`` on (parameter, axes of the output).
+
+    Units are those of the output over those of the parameter (coordinate ``parameter_unit``). Arguments and errors as
+    for `sensitivity`.
+    """
+    return _differentiated(study, output, wrt, at, smooth, dtype, TILE_POINTS, None, relative=False)
+
+
+def numbers_of(study: Study, plan: Plan, whole: bool = False) -> list[str]:
+    """The given quantities of a plan that have derivatives: numbers; ``whole``: also whole numbers."""
+    kinds = ("number", "integer") if whole else ("number",)
+    return [name for name in plan.graph.leaves if _kind(study, name) in kinds]
+
+
+def _kind(study: Study, name: str) -> str:
+    bare = name.removeprefix(STATED).removeprefix(OWN_PREFIX)
+    variable = study.catalog.variables.get(bare)
+    return variable.kind if variable is not None else ""
+
+
+def chosen(study: Study, plan: Plan, wrt: str | Sequence[str], whole: bool) -> tuple[Parameter, ...]:
+    """The parameters that a user names. PerfgridError, by name, for what has no derivative."""
+    numbers = numbers_of(study, plan, whole)
+    if wrt == "all":
+        return parameters_of(plan, numbers_of(study, plan))
+    names = [wrt] if isinstance(wrt, str) else list(wrt)
+    names = [f"{t.replace('.', '[', 1)}]" if "." in t else t for t in names]  # either way to name a component
+    if not names:
+        raise PerfgridError("no parameter is named; 'all' stands for every given number")
+    for text in names:
+        name = text.partition("[")[0]
+        kind, axes = _kind(study, name), [a.name for a in study.space.axes]
+        if name in numbers:
+            continue
+        what = f"{study.name}: no derivative with respect to {name!r}: "
+        if kind == "integer":
+            raise PerfgridError(
+                what + "it is a whole number; make it an axis, or take smooth derivatives (--smooth, smooth=True), "
+                "which treat it as any number"
+            )
+        if kind in ("flag", "code", "label") or name in study.space.label_quantities():
+            raise PerfgridError(what + "it is a choice, not a number; compare its labels along an axis")
+        if name in study.registry.names():
+            rest = "it is computed, not given" if name in plan.graph.nodes else "no output asked for rests on it"
+            raise PerfgridError(f"{what}{rest}{nearest(name, numbers)}")
+        if kind or name in axes:
+            raise PerfgridError(f"{what}no output asked for rests on it{nearest(name, numbers)}")
+        raise PerfgridError(f"{what}it is unknown{nearest(name, numbers)}")
+    return parameters_of(plan, names)
+
+
+def _differentiated(
+    study: Study,
+    of: str | Sequence[str] | None,
+    wrt: str | Sequence[str],
+    at: Mapping[str, Any] | None,
+    smooth: bool | int,
+    dtype: str | None,
+    tile_points: int,
+    progress: Progress | None,
+    relative: bool,
+) -> xr.Dataset:
+    expect_study(study, "a derivative")
+    outputs = study.outputs if of is None else (of,) if isinstance(of, str) else tuple(dict.fromkeys(of))
+    study = selected(asking(study, outputs) if outputs != study.outputs else study, at)
+    plan, sharpness = study.plan(), _sharpness(smooth)
+    if of is None:  # those of the study's outputs that are numbers
+        outputs = tuple(n for n in outputs if not _is_choice(plan, n))
+    parameters = chosen(study, plan, wrt, whole=sharpness is not None)
+    dtype = dtype or study.file.dtype
+    _check_memory(plan, study, outputs, parameters, dtype)
+    enable_compilation_cache()
+    evaluation = Sensitivity(plan, outputs, parameters, relative, sharpness, dtype, tile_points, progress)
+    values, derivatives = evaluation.derivatives()
+    result = to_dataset(plan, values, study.catalog.references, given_quantities(study), **global_attributes(study))
+    found: dict[str, Any] = {}
+    for output in outputs:
+        dims, array = on_study_axes(plan, output, derivatives.pop(output))
+        about = {k: v for k, v in result[output].attrs.items() if k in ("references", "ancillary_variables")}
+        if relative:
+            about |= {"units": "1", "long_name": f"d ln {output} / d ln parameter"}
+            found[f"{output}_elasticity"] = (("parameter", *dims), array, about)
+        else:
+            unit = result[output].attrs["units"]
+            about |= {"long_name": f"d {output} / d parameter", "units": f"{unit} per unit of the parameter"}
+            found[f"{output}_gradient"] = (("parameter", *dims), array, about)
+    units = [unit_of(study.catalog.variables, p.quantity) for p in parameters]
+    names = np.array([p.name for p in parameters], dtype=np.str_)
+    result = result.assign_coords(parameter=names, parameter_unit=("parameter", units)).assign(found)
+    return result.assign_attrs(derivatives=EXACT if sharpness is None else SMOOTH.format(sharpness))
+
+
+def _sharpness(smooth: bool | int) -> int | None:
+    if smooth is False:
+        return None
+    found = SHARPNESS if smooth is True else smooth
+    if not isinstance(found, int) or found < 2:
+        raise PerfgridError(f"the sharpness of smooth derivatives is a whole number of at least 2, found {smooth!r}")
+    return found
+
+
+def _is_choice(plan: Plan, name: str) -> bool:
+    quantity = plan.quantities[name]
+    return quantity.flag or (quantity.node is not None and bool(quantity.node.flags))
+
+
+def _check_memory(
+    plan: Plan, study: Study, outputs: Iterable[str], parameters: Sequence[Parameter], dtype: str
+) -> None:
+    check_memory(plan, study.name, dtype)
+    size = np.dtype(dtype).itemsize * len(parameters)
+    needed = size * sum(int(np.prod(plan.result_shape(n), dtype=np.int64)) for n in outputs)
+    if needed > 0.6 * (limit := available_memory()):
+        raise PerfgridError(
+            f"{study.name}: derivatives with respect to {len(parameters)} parameters at {plan.space.points:,} points "
+            f"take {needed / 2**30:,.1f} GiB and {limit / 2**30:,.1f} GiB of memory are free; name fewer parameters or "
+            "outputs, or keep one label of an axis"
+        )
+
+
+def cross_elasticities(
+    study: Study, output: str, wrt: Sequence[str], at: Mapping[str, Any] | None = None, smooth: bool | int = False
+) -> xr.Dataset:
+    """Second order: d2 ln output / (d ln parameter d ln other) of one design, on (parameter, other), and first order.
+
+    Differences of exact elasticities over a step of 1e-4 in ln ``other``, float64; no number (NaN) where an elasticity
+    jumps within the step, as at a size from which on another tile is chosen. ``at`` must leave a single design. Raises
+    PerfgridError like `sensitivity`.
+    """
+    study = selected(asking(study, (output,)), at)
+    if open_axes := [a.name for a in study.space.axes if len(a) > 1]:
+        raise PerfgridError(f"cross-elasticities need a single design; name a label of {', '.join(open_axes)}")
+    plan, sharpness = study.plan(), _sharpness(smooth)
+    parameters = chosen(study, plan, wrt, whole=sharpness is not None)
+    count = len(parameters)
+    scales: dict[str, np.ndarray] = {}
+    for number, parameter in enumerate(parameters):
+        inner = plan.quantities[parameter.quantity].inner
+        scale = scales.setdefault(parameter.quantity, np.ones((4 * count + 1, *inner)))
+        mask = parameter.mask(np.ones(inner))
+        for row, step in enumerate((STEP, -STEP, STEP / 10, -STEP / 10), 1 + 4 * number):
+            scale[row] *= np.exp(step * mask)
+    moved = Axis(MOVED, np.arange(4 * count + 1), {}, scales)
+    space = Space((*study.space.axes, moved), study.space.constants)
+    wide = replace(study, space=space).plan()
+    _, found = Sensitivity(wide, (output,), parameters, True, sharpness, "float64").derivatives()
+    dims, array = on_study_axes(wide, output, found[output])
+    rows = xr.DataArray(array, dims=("parameter", *dims)).squeeze([d for d in dims if d != MOVED])
+    if MOVED not in rows.dims:  # nothing moves the output
+        rows = rows.expand_dims({MOVED: 4 * count + 1}, -1)
+    e = rows.transpose("parameter", MOVED).values
+    cross, fine = ((e[:, i::4] - e[:, i + 1 :: 4]) / step for i, step in ((1, 2 * STEP), (3, STEP / 5)))
+    cross = np.where(np.abs(cross - fine) > 1e-2 * np.abs(fine) + 1e-5, np.nan, cross)
+    names = np.array([p.name for p in parameters], dtype=np.str_)
+    return xr.Dataset(
+        {
+            "elasticity": ("parameter", e[:, 0]),
+            "cross_elasticity": (("parameter", "other"), cross),
+        },
+        {"parameter": names, "other": names},
+        {"output": output, "derivatives": EXACT if sharpness is None else SMOOTH.format(sharpness)},
+    )

@@ -1,0 +1,119 @@
+"""Numbers, derivations and constraints as text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
+from typing import Any
+
+import numpy as np
+
+from perfgrid.engine.errors import PerfgridError
+from perfgrid.engine.graph.inner_axes import InnerAxes
+from perfgrid.engine.grid.explain import Derivation, Explanation, Violated
+
+_DECIMAL = [(1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")]
+_BINARY = [(2.0**40, "Ti"), (2.0**30, "Gi"), (2.0**20, "Mi"), (2.0**10, "Ki")]
+_DURATIONS = [(86400.0, "d"), (3600.0, "h"), (1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns")]
+
+
+def number(value: float, unit: str = "1") -> str:
+    """A value with four significant digits and a fitting prefix: 3.35 TB/s, 79.1 GiB, 12.4 ms."""
+    if not np.isfinite(value):
+        return "-" if np.isnan(value) else str(value)
+    if value == 0:
+        return "0" if unit in ("1", "") else f"0 {unit}"
+    size = abs(value)
+    if unit == "s":
+        for scale, name in _DURATIONS:
+            if size >= scale and not (name in ("d", "h") and size < 3 * scale):
+                return f"{value / scale:.4g} {name}"
+        return f"{value:.3g} s"
+    if unit in ("1", ""):
+        return f"{value:,.0f}" if size >= 1000 and value == round(value) and size < 1e15 else f"{value:.4g}"
+    name = {"byte": "B", "byte/s": "B/s"}.get(unit, unit.removeprefix("1") if unit.startswith("1/") else unit)
+    for scale, prefix in _BINARY if unit == "byte" else _DECIMAL:
+        if size >= scale:
+            return f"{value / scale:.4g} {prefix}{name}"
+    return f"{value:.4g} {name}"
+
+
+def label_text(label: Any) -> str:
+    """A label as it is written: 8 and not 8.0."""
+    return f"{label:g}" if isinstance(label, float) else str(label)
+
+
+def quantity_value(value: Any, unit: str, inner: InnerAxes) -> str:
+    """A replayed value: a number, true or false, or a short table over its inner axes."""
+    if isinstance(value, str):
+        return value
+    array = np.asarray(value)
+    if array.dtype == bool:
+        return ", ".join("yes" if v else "no" for v in array.reshape(-1))
+    if array.size == 1:
+        return number(float(array.reshape(-1)[0]), unit)
+    shape = (1,) * (len(inner) - array.ndim) + array.shape
+    axes = [axis for axis, size in zip(inner.names, shape, strict=True) if size > 1]
+    if len(axes) == 1:
+        texts = [number(float(v), unit) for v in array.reshape(-1)]
+        return _row(axes[0], inner.labels[axes[0]], texts)
+    return f"[{' x '.join(axes)}] sum {number(float(array.sum()), unit)}, largest {number(float(array.max()), unit)}"
+
+
+def _row(axis: str, labels: Sequence[str], texts: Sequence[str]) -> str:
+    """Values along one inner axis; three or more in a row that read alike are written once."""
+    told = []
+    for text, run in groupby(zip(labels, texts, strict=True), key=lambda pair: pair[1]):
+        of = [label for label, _ in run]
+        if len(of) == len(labels):
+            return f"{text} (every {axis})"
+        told += [f"{of[0]} to {of[-1]}: {text}"] if len(of) > 2 else [f"{label}: {text}" for label in of]
+    return "{" + ", ".join(told) + "}"
+
+
+def explanation_lines(found: Explanation, inner: InnerAxes, depth: int | None = None) -> Iterator[str]:
+    """The derivation as an indented tree, preceded by the violated constraints; an illegal point has no derivation."""
+    yield from point_lines(found.point, found.violated, inner)
+    if found.illegal:
+        yield f"{found.derivation.name} has no meaning at this point"
+        return
+    yield from _tree(found.derivation, inner, 0, depth)
+
+
+def point_lines(point: Mapping[str, Any], violated: Iterable[Violated], inner: InnerAxes) -> Iterator[str]:
+    """The labels of a point in one line, and a line for each constraint that it violates."""
+    yield "at " + ", ".join(f"{axis}={label}" for axis, label in point.items())
+    for broken in violated:
+        values = ", ".join(f"{s.name} = {quantity_value(s.value, s.unit, inner)}" for s in broken.sides)
+        yield f"infeasible ({broken.kind}): {broken.reason} [{broken.name}: {values}]"
+
+
+def _tree(node: Derivation, inner: InnerAxes, level: int, depth: int | None) -> Iterator[str]:
+    strength = "" if node.elasticity is None else f"  ({node.elasticity:+.2f})"
+    notes = [f"[{node.source}]"] if node.source else []
+    notes += [node.meaning.rstrip(".")] if node.meaning else []
+    tail = "  (derived above)" if node.repeated and node.below == [] else ""
+    value = quantity_value(node.value, node.unit, inner)
+    yield f"{'  ' * level}{node.name} = {value}{strength}  {' '.join(notes)}{tail}"
+    if depth is None or level < depth:
+        for child in node.below:
+            yield from _tree(child, inner, level + 1, depth)
+
+
+def labels_of(items: list[str] | None, option: str) -> dict[str, str]:
+    """Labels of axes from texts ``axis=label[,axis=label...]``. PerfgridError for another form or a repeated axis."""
+    labels: dict[str, str] = {}
+    for item in ",".join(items or []).split(","):
+        if item:
+            axis, equals, label = (part.strip() for part in item.partition("="))
+            if not equals:
+                raise PerfgridError(f"{option} {item!r} must read axis=label")
+            if axis in labels:
+                raise PerfgridError(f"{option} names axis {axis!r} twice")
+            labels[axis] = label
+    return labels
+
+
+def plain(value: Any) -> Any:
+    """A value as JSON has it: numbers of NumPy as those of Python, anything else as text."""
+    return value.item() if isinstance(value, np.generic) else str(value)

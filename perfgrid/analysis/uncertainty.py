@@ -1,0 +1,68 @@
+"""What the ranges of the catalog's estimates make of a result: quantiles over samples, and one assumption at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from perfgrid.engine.errors import PerfgridError, nearest
+from perfgrid.engine.grid.dataset import feasible
+from perfgrid.results.evaluate import evaluate
+from perfgrid.study.samples import SAMPLE
+from perfgrid.study.selection import asking, selected
+from perfgrid.study.study import Study
+
+
+def quantiles(result: xr.Dataset, levels: Sequence[float] | np.ndarray = (0.05, 0.5, 0.95)) -> xr.Dataset:
+    """Quantiles of every variable over the axis ``sample`` of a result, along a new axis ``quantile``.
+
+    Samples that its constraints forbid are left out of each. Raises PerfgridError for a result without samples and
+    levels outside [0, 1].
+    """
+    if SAMPLE not in result.dims:
+        raise PerfgridError("this result has no axis sample: state [axes.sample] in its study")
+    levels = [float(level) for level in levels]
+    if not levels or not all(0 <= level <= 1 for level in levels):
+        raise PerfgridError(f"quantiles lie between 0 and 1, found {levels}")
+    numbers = [n for n, v in result.data_vars.items() if v.dtype.kind == "f" and SAMPLE in v.dims]
+    kept = result[numbers].assign({n: result[n].where(feasible(result, of=str(n))) for n in numbers})
+    return kept.quantile(levels, dim=SAMPLE, keep_attrs=True)
+
+
+def looked_at(of: str | Sequence[str] | None) -> dict[str, list[str]]:
+    """What ``[axes.sample]`` states of the tables or quantities to look at; nothing for all."""
+    return {} if of is None else {"of": [of] if isinstance(of, str) else list(of)}
+
+
+def only(spec: Any, label: Any) -> Any:
+    """A listed axis without its other labels, so that ranges are those of the entry in question."""
+    kept = [v for v in spec if str(v) == str(label)] if isinstance(spec, list) else []
+    return kept or spec
+
+
+def tornado(
+    study: Study, output: str, at: Mapping[str, Any] | None = None, of: str | Sequence[str] | None = None
+) -> xr.Dataset:
+    """How far each estimate moves one output if it lies at the ends of its range while all others stay.
+
+    Variables ``low``, ``high`` (the output with the estimate at its low and its high end) and ``stated`` along the axis
+    ``assumption``, the largest swing first. ``at`` names a label of every axis that has several, ``of`` tables or
+    quantities to look at. Raises PerfgridError for an unknown output, axis or label, or an axis left open.
+    """
+    if output not in study.outputs:
+        raise PerfgridError(f"{output!r} is not among the outputs of the study{nearest(output, study.outputs)}")
+    axes = {k: only(v, (at or {}).get(k)) for k, v in study.file.axes.items() if k != SAMPLE}
+    axes[SAMPLE] = {"method": "one_at_a_time", **looked_at(of)}
+    result = evaluate(selected(asking(study, (output,), axes), at), "float64")[output]
+    several = [str(d) for d in result.dims if d != SAMPLE and result.sizes[d] > 1]
+    if several:
+        raise PerfgridError(f"a tornado needs a single design; name a label of {', '.join(several)} in at")
+    values = dict(zip(result[SAMPLE].values.astype(str).tolist(), np.ravel(result.values).tolist(), strict=True))
+    names = [label.removesuffix(".low") for label in values if label.endswith(".low")]
+    names.sort(key=lambda name: -abs(values[f"{name}.high"] - values[f"{name}.low"]))
+    ends = {end: ("assumption", [values[f"{name}.{end}"] for name in names]) for end in ("low", "high")}
+    attributes = {k: result.attrs[k] for k in ("units", "long_name") if k in result.attrs}
+    return xr.Dataset({**ends, "stated": values["stated"]}, {"assumption": names}, {"output": output, **attributes})

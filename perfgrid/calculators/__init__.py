@@ -1,0 +1,1 @@
+"""Scalar calculators: one collective, one chiplet package, without a study."""

@@ -1,0 +1,144 @@
+"""The scalar door to the network equations: the time of one collective on one fabric."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from perfgrid.engine.errors import PerfgridError, nearest
+from perfgrid.formulas.collectives.schedules import alltoall
+from perfgrid.formulas.collectives.schedules.algorithms import (
+    SYNONYMS,
+    Offer,
+    Route,
+    Routes,
+    across_tiers,
+    tier_schedules,
+)
+from perfgrid.formulas.collectives.schedules.fabric import Fabric, Place
+from perfgrid.formulas.collectives.schedules.schedule import Coefficients, Schedule
+
+from .collective_input import known, number, placed, read_options
+from .nccl import library_names, library_time
+
+TIER_BY_TIER, LIBRARY = "tier_by_tier", "library"
+_KEYWORDS = ("algorithm", "collective", "devices", "group", "options", "size", "topology")
+
+
+def collective_time(**case: Any) -> float:
+    """Time of one collective in s: ``collective_time(collective=..., topology=..., size=...)``.
+
+    * ``collective``: all_reduce, reduce_scatter, all_gather, all_to_all, broadcast or send_recv
+    * ``size`` in bytes: the buffer of a rank (all_reduce), the gathered output (all_gather), the input
+      (reduce_scatter), the send buffer with the own part (all_to_all), the message (broadcast, send_recv)
+    * ``topology``: ``tiers`` from the innermost outwards (``kind``, ``shape``, ``bandwidth`` in byte/s per link and
+      direction, and what the kind adds: bidirectional, oversubscription, global_links_per_router, twist, wraps,
+      in_network: a switch adds and multicasts unless it says false), ``step_latency``, ``hop_latency`` and
+      ``message_latency`` in s (a tier may state its own; the last, 0 by default, is what posting each of several
+      messages to different ranks takes), and perhaps a ``library``: a fabric of the catalog
+      whose library constants hold, with a ``device`` of the catalog
+    * ``algorithm``: one of `algorithms_for`, or "best" (default): the fastest of them; where the topology names a
+      ``library``, also "library", "library_ring", "library_tree" or "library_nvls": what that library takes on
+      tiers of the stated bandwidth
+    * ``group``: ``size`` and ``stride`` of those that communicate, all such groups at the same time; absent: all ranks
+    * ``options``: ``chunks`` of a pipelined schedule (default: the best), ``imbalance`` (most over mean received bytes)
+    * ``devices``: checked against the shapes
+
+    Raises PerfgridError, in one sentence, for anything missing, unknown or impossible. Source: thakur2005 for the cost
+    model; every schedule in `perfgrid.formulas.network` names its own.
+    """
+    return collective_choice(**case)[1]
+
+
+def collective_choice(**case: Any) -> tuple[str, float]:
+    """The algorithm that `collective_time` takes and its time in s; arguments and errors as there."""
+    known(case, _KEYWORDS, "collective_time", required=("collective", "topology", "size"))
+    collective, algorithm = case["collective"], case.get("algorithm", "best")
+    fabric, places = placed(collective, case["topology"], case.get("group"), case.get("devices"))
+    size, options = number(case["size"], "size", minimum=0), read_options(case.get("options"))
+    routes = across_tiers(places, collective)
+    legal = _legal(routes, places)
+    if str(algorithm).partition("_")[0] == LIBRARY:
+        return str(algorithm), _library_time(str(algorithm), fabric, places, collective, size)
+    if algorithm == "best":
+        times = {name: _time(route, places, collective, size, options) for name, route in legal.items()}
+        return min(times.items(), key=lambda item: item[1])
+    name = SYNONYMS.get((collective, str(algorithm)), str(algorithm))
+    if name not in legal:
+        raise _refusal(algorithm, routes.get(name), collective, fabric, sorted(legal))
+    return name, _time(legal[name], places, collective, size, options)
+
+
+def algorithms_for(
+    topology: Mapping[str, Any], collective: str, group: Mapping[str, int] | None = None
+) -> tuple[str, ...]:
+    """Names of the legal algorithms of a collective for a group, sorted; PerfgridError as `collective_time`."""
+    _, places = placed(collective, topology, group)
+    return tuple(sorted(_legal(across_tiers(places, collective), places)))
+
+
+def collective_coefficients(
+    topology: Mapping[str, Any], collective: str, group: Mapping[str, int] | None = None
+) -> dict[str, Coefficients]:
+    """Latency, inverse bandwidth and chunk terms (s, s/byte) of every legal algorithm but ``tier_by_tier``.
+
+    PerfgridError as `collective_time`.
+    """
+    _, places = placed(collective, topology, group)
+    return {n: r.on(places) for n, r in across_tiers(places, collective).items() if isinstance(r, Route)}
+
+
+# ---- times ----------------------------------------------------------------------------------------------------------
+
+
+def _legal(routes: Routes, places: Sequence[Place]) -> dict[str, Route | None]:
+    """Algorithms that exist; None stands for every tier with its own fastest."""
+    found: dict[str, Route | None] = {n: r for n, r in routes.items() if isinstance(r, Route)}
+    return found | ({TIER_BY_TIER: None} if sum(p.members > 1 for p in places) > 1 else {})
+
+
+def _time(
+    route: Route | None,
+    places: Sequence[Place],
+    collective: str,
+    size: float,
+    options: Mapping[str, float],
+) -> float:
+    if route is None:
+        offers = zip(tier_schedules(places, collective), places, strict=True)
+        return sum(_least(offer, place, collective, size, options) for offer, place in offers)
+    adapted = Route(tuple(_adapted(s, collective, options) for s in route.parts), route.how)
+    return float(adapted.on(places).time(size))
+
+
+def _least(offer: Offer, place: Place, collective: str, size: float, options: Mapping[str, float]) -> float:
+    """Time of the fastest algorithm on one tier."""
+
+    costs = [_adapted(s, collective, options).on(*place.tier.speed) for s in offer.values() if isinstance(s, Schedule)]
+    return min(float(c.time(size)) for c in costs)
+
+
+def _adapted(schedule: Schedule, collective: str, options: Mapping[str, float]) -> Schedule:
+    if "chunks" in options:
+        schedule = schedule.chunked(options["chunks"])
+    if "imbalance" in options and collective == "all_to_all":
+        schedule = alltoall.imbalanced(schedule, options["imbalance"])
+    return schedule
+
+
+def _library_time(algorithm: str, fabric: Fabric, places: Sequence[Place], collective: str, size: float) -> float:
+    """What a named library takes; its nodes are the domains of the innermost tier."""
+    if fabric.library is None:
+        raise PerfgridError(
+            f"algorithm: {algorithm!r} needs a topology that names its library, the catalog's entry whose constants "
+            f"hold; legal: {', '.join(library_names())}"
+        )
+    return library_time(*fabric.library, places, collective, size, algorithm)
+
+
+def _refusal(algorithm: Any, reason: Any, collective: str, fabric: Fabric, legal: list[str]) -> PerfgridError:
+    """Why an algorithm is not legal, and what is."""
+    what = reason if isinstance(reason, str) else "does not exist" + nearest(str(algorithm), ["best", *legal], 1)
+    return PerfgridError(
+        f"algorithm: {algorithm!r} for {collective} on {fabric.name} {what}; legal: {', '.join(['best', *legal])}"
+    )

@@ -1,0 +1,1 @@
+"""Results printed in a terminal: tables, derivations, progress."""

@@ -1,0 +1,1 @@
+"""Forward-mode derivatives of formulas, in NumPy and in JAX."""

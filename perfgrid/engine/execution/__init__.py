@@ -1,0 +1,1 @@
+"""Evaluation of a plan: small quantities in NumPy, large ones tile by tile in compiled functions."""

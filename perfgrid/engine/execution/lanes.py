@@ -1,0 +1,136 @@
+"""Where tiles are evaluated: lanes, each with the arrays of one tile, side by side on as many processors."""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, Protocol
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from perfgrid.engine.grid.plan import Quantity
+from perfgrid.engine.grid.space import Partition
+from perfgrid.engine.grid.tiles import ROWS, TileKey, Tiles
+
+from .kernels import Call, Input, Kernel
+
+BYTES_AT_ONCE = 2**30  # of all lanes together
+
+
+class Ready(Protocol):
+    """What lanes need of an evaluation."""
+
+    tiles: Tiles
+    dtype: np.dtype[Any]
+    calls: list[Call]
+    quantities: dict[str, Quantity]
+    cast: dict[str, np.ndarray]  # small quantities in the precision of the grid
+    wanted: set[str]
+    again: set[Input]  # small quantities that more than one tile reads
+
+    def buffer(self, kernel: Kernel, make: Callable[..., Any]) -> Any:
+        """What stands for the values of a kernel in a tile."""
+        ...
+
+
+@dataclass
+class Tile:
+    """The values of one tile; they live until the next one is asked for."""
+
+    number: int
+    rows: tuple[np.ndarray, ...]
+    values: dict[str, jax.Array]
+
+
+class Lane:
+    """The arrays of one tile of an evaluation: the next tile of the lane overwrites them."""
+
+    def __init__(self, evaluation: Ready):
+        self.evaluation = evaluation
+        self.prepared: dict[tuple[str, TileKey], tuple[tuple[int, ...], Any]] = {}
+        self.buffers: dict[str, Any] = {}
+        self.places: dict[str, tuple[int, ...]] = {}  # where the tile lay for which a buffer was computed
+
+    def evaluate(self, number: int) -> Tile:
+        """The tile of this number. What does not change from the last one is not evaluated again."""
+        evaluation, buffers = self.evaluation, self.buffers
+        rows = evaluation.tiles.at(number)
+        place = tuple(int(r[0]) for r in rows)
+        values: dict[str, Any] = {}
+        with jax.enable_x64(evaluation.dtype == np.float64):
+            for call in evaluation.calls:
+                names = [k.quantity.name for k in call.kept]
+                here = tuple(p for p, k in zip(place, call.key, strict=False) if k is not None)
+                if all(n in buffers and self.places.get(n) == here for n in names):
+                    values |= {n: buffers.pop(n) for n in names}
+                    continue
+                given = [values[n] if key is None else self._hand_over(n, key, rows, place) for n, key in call.inputs]
+                kept = [
+                    buffers.pop(k.quantity.name) if k.quantity.name in buffers else evaluation.buffer(k, jnp.zeros)
+                    for k in call.kept
+                ]
+                values |= dict(zip(names, call.compiled(kept, given), strict=True))
+                self.places |= dict.fromkeys(names, here)
+        self.buffers = values
+        return Tile(number, rows, {n: v for n, v in values.items() if n in evaluation.wanted})
+
+    def _hand_over(self, name: str, key: TileKey, rows: tuple[np.ndarray, ...], place: tuple[int, ...]) -> Any:
+        """A small quantity for one tile; kept while the tiles do not move along its axes."""
+        here = tuple(p for p, k in zip(place, key, strict=False) if k is ROWS)
+        known = self.prepared.get((name, key))
+        if known is not None and known[0] == here:
+            return known[1]
+        value = self.evaluation.cast[name]
+        for axis, (have, want) in enumerate(zip(self.evaluation.quantities[name].key, key, strict=True)):
+            if have is None or have is want:
+                continue
+            index = have.inverse[want.rows if isinstance(want, Partition) else rows[axis]]
+            if len(index) == 1:  # a view is had in a third of the time
+                value = value[(slice(None),) * axis + (slice(index[0], index[0] + 1),)]
+            else:
+                value = np.take(value, index, axis=axis)
+        if not here and (name, key) in self.evaluation.again:  # the same for all tiles: a device array is read sooner
+            value = jax.tree.map(jnp.asarray, value)
+        self.prepared[(name, key)] = (here, value)
+        return value
+
+
+def tiles_at_once(size: int, tiles: int) -> int:
+    """How many tiles of so many bytes are evaluated at once: one for each processor, in bounds of memory.
+
+    An accelerator takes one after the other.
+    """
+    if jax.default_backend() != "cpu":
+        return 1
+    return max(1, min(processors(), tiles, BYTES_AT_ONCE // max(1, size)))
+
+
+def processors() -> int:
+    """Of this machine, as far as this process may use them."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def in_turn(lanes: list[Lane], numbers: Iterable[int]) -> Iterator[Tile]:
+    """The tiles in the order of their numbers, some evaluated ahead; a lane goes on when its tile was looked at."""
+    if len(lanes) == 1:
+        yield from map(lanes[0].evaluate, numbers)
+        return
+
+    def evaluated(lane: Lane, number: int) -> Tile:
+        tile = lane.evaluate(number)
+        jax.block_until_ready(lane.buffers)
+        return tile
+
+    left = iter(numbers)
+    with ThreadPoolExecutor(len(lanes)) as pool:
+        ahead = deque((lane, pool.submit(evaluated, lane, n)) for lane, n in zip(lanes, left, strict=False))
+        while ahead:
+            lane, future = ahead.popleft()
+            yield future.result()
+            ahead.extend((lane, pool.submit(evaluated, lane, n)) for n in islice(left, 1))

@@ -1,0 +1,81 @@
+"""The small stage: quantities on few distinct rows, evaluated once for the whole grid, in NumPy and float64."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from perfgrid.engine.graph.resolver import Node
+from perfgrid.engine.grid.plan import Plan, Quantity
+from perfgrid.engine.grid.space import Key
+
+SLAB_VALUES = 2**20  # of the small stage at once
+
+
+def bring(value: np.ndarray, source: Key, target: Key) -> np.ndarray:
+    """Gather an array from the distinct rows of one key to those of a finer one."""
+    for axis, (have, want) in enumerate(zip(source, target, strict=True)):
+        if have is not None and have is not want:
+            assert want is not None  # a reader tells apart at least what its arguments do
+            value = np.take(value, have.inverse[want.rows], axis=axis)
+    return value
+
+
+def applied(node: Node, arguments: list[np.ndarray], quantity: Quantity) -> np.ndarray:
+    """A small quantity from its arguments: large ones slab by slab, so that what a formula holds meanwhile is small."""
+    axis = int(np.argmax(quantity.sizes)) if quantity.sizes else 0
+    slab = SLAB_VALUES * quantity.sizes[axis] // max(1, quantity.values) if quantity.sizes else 0
+    if node.host is not None or not quantity.sizes or slab >= quantity.sizes[axis]:
+        result = np.asarray(node.function(*arguments))
+        if result.dtype != bool:
+            result = result.astype(np.float64, copy=False)
+        return np.broadcast_to(result, quantity.shape)
+    whole = np.empty(quantity.shape, bool if quantity.flag else np.float64)
+    for start in range(0, quantity.sizes[axis], max(1, slab)):
+        here = (slice(None),) * axis + (slice(start, start + max(1, slab)),)
+        whole[here] = node.function(*(a[here] if a.shape[axis] > 1 else a for a in arguments))
+    return whole
+
+
+def given_rows(plan: Plan, name: str) -> np.ndarray:
+    """A given quantity on its distinct rows."""
+    quantity, space = plan.quantities[name], plan.space
+    rank = len(space.axes)
+    result: Any = None
+    for axis, values in space.parts(name):
+        trailing = (1,) * (len(quantity.inner) - values.ndim + 1) + values.shape[1:]
+        if axis is None:
+            part = values.reshape((1,) * rank + trailing)
+        else:
+            partition = quantity.key[axis]
+            rows = values if partition is None else values[partition.rows]
+            rows = rows[:1] if partition is None else rows
+            part = rows.reshape(tuple(len(rows) if i == axis else 1 for i in range(rank)) + trailing)
+        result = part if result is None else result * part
+    return np.asarray(result)
+
+
+def small_values(plan: Plan, given: Callable[[Plan, str], np.ndarray] = given_rows) -> dict[str, np.ndarray]:
+    """All small quantities on their distinct rows in NumPy, each freed when its last small reader is done.
+
+    Kept are the wanted ones and those that quantities of the tile stage read.
+    """
+    readers = plan.graph.readers()
+    small = {name for name, q in plan.quantities.items() if q.small}
+    kept = {n for n in small if n in plan.wanted or any(r not in small for r in readers[n])}
+    left = {n: sum(r in small for r in readers[n]) for n in small}
+    values = {name: given(plan, name) for name in plan.graph.leaves if name in small}
+    with np.errstate(all="ignore"):
+        for node in plan.graph.nodes.values():
+            quantity = plan.quantities[node.name]
+            if not quantity.small:
+                continue
+            arguments = [bring(values[a], plan.quantities[a].key, quantity.key) for a in node.arguments]
+            values[node.name] = applied(node, arguments, quantity)
+            for argument in set(node.arguments):
+                left[argument] -= 1
+                if left[argument] == 0 and argument not in kept:
+                    del values[argument]
+    return {name: value for name, value in values.items() if name in kept}

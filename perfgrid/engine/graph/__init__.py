@@ -1,0 +1,1 @@
+"""Formulas and the graph that their argument names make."""

@@ -1,0 +1,125 @@
+"""Inner axes: the trailing, labelled axes that belong to a subject (a phase, a kernel), and the verbs that touch them.
+
+A quantity that does not lie on an inner axis has size 1 there, so ordinary broadcasting joins quantities, and axis
+numbers are negative constants that hold on a grid and on a plain NumPy vector alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from perfgrid.engine.errors import PerfgridError, nearest
+
+from .namespace import xp
+
+
+def _common_shape(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
+    """The shape that shapes of one rank broadcast to; ValueError if they do not (NumPy's own stops at 32)."""
+    common = tuple(max(sizes) for sizes in zip(*shapes, strict=True))
+    if any(size not in (1, whole) for shape in shapes for size, whole in zip(shape, common, strict=True)):
+        raise ValueError(f"shapes {list(shapes)} cannot be broadcast together")
+    return common
+
+
+class InnerAxes:
+    """The registered inner axes, outermost first, with their labels."""
+
+    def __init__(self, labels: Mapping[str, Sequence[str]]):
+        self.labels: dict[str, tuple[str, ...]] = {axis: tuple(names) for axis, names in labels.items()}
+        self.names: tuple[str, ...] = tuple(self.labels)
+        for axis, names in self.labels.items():
+            if not names or len(set(names)) != len(names):
+                raise PerfgridError(f"inner axis {axis!r} needs labels, each once, found {list(names)}")
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def position(self, axis: str) -> int:
+        """The negative axis number of an inner axis."""
+        if axis not in self.labels:
+            raise PerfgridError(f"unknown inner axis {axis!r}{nearest(axis, self.names)}")
+        return self.names.index(axis) - len(self.names)
+
+    def size(self, axis: str) -> int:
+        """How many labels an inner axis has."""
+        self.position(axis)
+        return len(self.labels[axis])
+
+    def _index(self, axis: str, label: str) -> int:
+        self.position(axis)
+        if label not in self.labels[axis]:
+            raise PerfgridError(f"inner axis {axis!r} has no label {label!r}{nearest(label, self.labels[axis])}")
+        return self.labels[axis].index(label)
+
+    def extent(self, value: Any, axis: str) -> int:
+        """The size of ``value`` along an inner axis: 1 where it does not lie on it."""
+        position, shape = self.position(axis), np.shape(value)
+        return shape[position] if len(shape) >= -position else 1
+
+    def vector(self, axis: str, values: Any) -> np.ndarray:
+        """Values whose last dimension runs over the labels of an inner axis, shaped to lie on that axis."""
+        array = np.asarray(values, dtype=np.float64)
+        if array.shape[-1] != self.size(axis):
+            raise PerfgridError(f"inner axis {axis!r} has {self.size(axis)} labels, found {array.shape[-1]} values")
+        return array.reshape(array.shape + (1,) * (-self.position(axis) - 1))
+
+    # -- the verbs of formulas ------------------------------------------------------------------------------------
+
+    def table(self, axis: str, /, **rows: Any) -> Any:
+        """One value per label of an inner axis; the keywords are its labels, in order."""
+        if tuple(rows) != self.labels[axis]:
+            raise PerfgridError(f"table({axis!r}) needs the labels {self.labels[axis]} in order, found {tuple(rows)}")
+        return self._side_by_side(axis, list(rows.values()))
+
+    def join(self, axis: str, *parts: Any) -> Any:
+        """Arrays side by side along an inner axis (their lengths add up to its labels)."""
+        return self._side_by_side(axis, list(parts))
+
+    def _side_by_side(self, axis: str, values: list[Any]) -> Any:
+        position = self.position(axis)
+        rank = max(-position, *(np.ndim(v) for v in values))
+        raised = [
+            v if np.ndim(v) == rank else xp.reshape(xp.asarray(v), (1,) * (rank - np.ndim(v)) + np.shape(v))
+            for v in values
+        ]
+        behind = rank + position + 1
+        others = _common_shape([(*v.shape[:position], 1, *v.shape[behind:]) for v in raised])
+        shapes = [(*others[:position], v.shape[position], *others[behind:]) for v in raised]
+        full = [v if v.shape == s else xp.broadcast_to(v, s) for v, s in zip(raised, shapes, strict=True)]
+        return xp.concatenate(full, axis=position)
+
+    def total(self, value: Any, axis: str) -> Any:
+        """Sum over the labels of an inner axis, kept with size 1; a value that does not vary counts once per label."""
+        if self.extent(value, axis) == 1:
+            return value * self.size(axis)
+        return xp.sum(value, axis=self.position(axis), keepdims=True)
+
+    def largest(self, value: Any, axis: str) -> Any:
+        """Largest value along an inner axis, kept with size 1."""
+        if self.extent(value, axis) == 1:
+            return value
+        return xp.max(value, axis=self.position(axis), keepdims=True)
+
+    def smallest(self, value: Any, axis: str) -> Any:
+        """Smallest value along an inner axis, kept with size 1."""
+        if self.extent(value, axis) == 1:
+            return value
+        return xp.min(value, axis=self.position(axis), keepdims=True)
+
+    def at(self, value: Any, **labels: str) -> Any:
+        """The row of one label of each named inner axis, kept with size 1."""
+        for axis, label in labels.items():
+            index = self._index(axis, label)
+            if self.extent(value, axis) > 1:
+                position = self.position(axis)
+                behind = (slice(None),) * (-position - 1)
+                value = value[(..., slice(index, index + 1), *behind)]
+        return value
+
+    def only(self, axis: str, *labels: str) -> Any:
+        """1 at the named labels of an inner axis and 0 elsewhere."""
+        chosen = {self._index(axis, label) for label in labels}
+        return self._side_by_side(axis, [1.0 if i in chosen else 0.0 for i in range(self.size(axis))])

@@ -1,0 +1,316 @@
+"""From wanted quantities to an ordered graph: arguments are followed by name until only given quantities are left."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass, replace
+from functools import cache, cached_property, reduce
+from typing import Any
+
+import numpy as np
+
+from perfgrid.engine.errors import MissingQuantity, PerfgridError, nearest
+
+from .host_formulas import HostFormula
+from .namespace import xp
+from .registry import Choice, Constraint, Formula, Registry, same
+
+
+@dataclass(frozen=True)
+class Node:
+    """One computed quantity of a graph: a function of the named arguments."""
+
+    name: str
+    function: Callable[..., Any]
+    arguments: tuple[str, ...]
+    unit: str
+    source: str
+    meaning: str
+    constraint: Constraint | None = None
+    flags: tuple[str, ...] = ()  # the labels that its values 0, 1, ... stand for
+    formula: str = ""  # the name of the formula, where it is an alternative of the quantity
+
+    @property
+    def host(self) -> HostFormula | None:
+        """The host formula that computes it, if one does."""
+        return self.function if isinstance(self.function, HostFormula) else None
+
+
+@dataclass(frozen=True)
+class Graph:
+    """The quantities that the wanted ones need, each after its arguments."""
+
+    wanted: tuple[str, ...]
+    leaves: tuple[str, ...]
+    nodes: dict[str, Node]
+
+    @property
+    def constraints(self) -> tuple[Node, ...]:
+        """The nodes that are constraints."""
+        return tuple(n for n in self.nodes.values() if n.constraint is not None)
+
+    def concerning(self, names: Iterable[str]) -> tuple[str, ...]:
+        """The constraints that concern some quantities: those that a study of them alone would check.
+
+        A constraint concerns all quantities unless it is about one; then it concerns those that rest on this one, be it
+        through another constraint that concerns them.
+        """
+        held, _ = self._held(names, *self._always)
+        return tuple(n.name for n in self.constraints if n.name in held)
+
+    @cached_property
+    def _always(self) -> tuple[Set[str], Set[str]]:
+        """The constraints that concern all quantities, and all that they rest on."""
+        return self._held((), set(), set())
+
+    def _held(self, names: Iterable[str], held: Set[str], below: Set[str]) -> tuple[Set[str], Set[str]]:
+        """The constraints held and what is below them, with those that some quantities add."""
+        about = {n.name: n.constraint.about for n in self.constraints if n.constraint is not None}
+        waiting, held, below = list(names), set(held), set(below)
+        while True:
+            while waiting:
+                name = waiting.pop()
+                if name not in below:
+                    below.add(name)
+                    waiting += self.nodes[name].arguments if name in self.nodes else ()
+            waiting = [n for n, of in about.items() if n not in held and (of is None or n in below or of in below)]
+            if not waiting:
+                return held, below
+            held.update(waiting)
+
+    def before_host(self) -> set[str]:
+        """The host formulas and everything that they depend on."""
+        found: set[str] = set()
+        for node in reversed(self.nodes.values()):
+            if node.host is not None or node.name in found:
+                found |= {node.name, *node.arguments}
+        return found
+
+    def readers(self) -> dict[str, tuple[str, ...]]:
+        """For every quantity the quantities that take it as an argument."""
+        found: dict[str, list[str]] = {name: [] for name in (*self.leaves, *self.nodes)}
+        for node in self.nodes.values():
+            for argument in dict.fromkeys(node.arguments):
+                found[argument].append(node.name)
+        return {name: tuple(readers) for name, readers in found.items()}
+
+
+def _least(*values: Any) -> Any:
+    return reduce(lambda a, b: xp.minimum(a, b), values)
+
+
+def _which_least(*values: Any) -> Any:
+    best, index = values[0], xp.zeros_like(values[0])
+    for i, value in enumerate(values[1:], 1):
+        index = xp.where(value < best, float(i), index)
+        best = xp.minimum(best, value)
+    return index
+
+
+@cache
+def _bound(function: Callable[..., Any], constants: tuple[tuple[int, float], ...]) -> Callable[..., Any]:
+    """A function whose arguments at the given places are constants."""
+
+    def call(*values: Any) -> Any:
+        arguments = list(values)
+        for place, value in constants:
+            arguments.insert(place, value)
+        return function(*arguments)
+
+    return call
+
+
+def _selected(codes: Sequence[int]) -> Callable[..., Any]:
+    def select(code: Any, *values: Any) -> Any:
+        result = values[-1]
+        for c, value in zip(codes[:-1], values[:-1], strict=True):
+            result = xp.where(code == c, value, result)
+        return result
+
+    return select
+
+
+def _chosen(choice: Choice, choices: Mapping[str, str], labels: Mapping[str, Sequence[str]]) -> tuple[Formula, ...]:
+    """The alternatives of a quantity that occur: one fixed by a study, those of the labels present, or all of them."""
+    by_label = {str(a.label): a for a in choice.alternatives}
+    if choice.name in choices:
+        label = choices[choice.name]
+        if label not in by_label:
+            raise PerfgridError(f"{choice.name!r} has no alternative {label!r}{nearest(label, by_label)}")
+        return (by_label[label],)
+    if choice.by is None:
+        return choice.alternatives
+    if choice.by not in labels:
+        raise MissingQuantity(choice.by, choice.name, "")
+    for label in labels[choice.by]:
+        if label not in by_label:
+            legal = ", ".join(map(str, by_label))
+            raise PerfgridError(f"{choice.by} = {label!r} is none of {legal}{nearest(label, by_label)}")
+    return tuple(by_label[label] for label in labels[choice.by])
+
+
+class _Names:
+    """What names stand for in a study: synonyms, constants and alternatives without a rival are looked through."""
+
+    def __init__(
+        self, registry: Registry, given: Set[str], choices: Mapping[str, str], labels: Mapping[str, Sequence[str]]
+    ):
+        self.registry, self.given, self.choices, self.labels = registry, given, choices, labels
+        self._chosen: dict[str, tuple[Formula, ...]] = {}
+
+    def chosen(self, name: str) -> tuple[Formula, ...]:
+        """The alternatives of a quantity that occur. Raises PerfgridError."""
+        if name not in self._chosen:
+            self._chosen[name] = _chosen(self.registry.choices[name], self.choices, self.labels)
+        return self._chosen[name]
+
+    def meant(self, name: str) -> str:
+        """The quantity that a name stands for."""
+        while name not in self.given and (found := self.registry.formulas.get(name)) is not None:
+            if found.same_as is not None:
+                name = found.same_as
+            elif found.of is not None and self._only(found):
+                return found.of
+            else:
+                break
+        return name
+
+    def _only(self, alternative: Formula) -> bool:
+        """Whether an alternative is the one that its quantity takes at every design."""
+        of = str(alternative.of)
+        if of in self.given:
+            return False
+        try:
+            return self.chosen(of) == (alternative,)
+        except PerfgridError:  # nothing says which label occurs
+            return False
+
+    def node(self, name: str, formula: Formula) -> Node:
+        """The node of a formula under a name, constants among its arguments bound."""
+        arguments, constants = [], []
+        for place, argument in enumerate(map(self.meant, formula.arguments)):
+            found = self.registry.formulas.get(argument) if argument not in self.given else None
+            if found is not None and found.value is not None:
+                constants.append((place, found.value))
+            else:
+                arguments.append(argument)
+        function = _bound(formula.function, tuple(constants)) if constants else formula.function
+        if formula.host is not None:
+            function = HostFormula(formula.name, function, self.registry.inner, formula.host)
+        checked = None
+        if isinstance(formula, Constraint):
+            checked = replace(formula, about=self.meant(formula.about) if formula.about else None)
+        about = (formula.unit, formula.source, formula.meaning)
+        return Node(name, function, tuple(arguments), *about, checked, formula.flags, formula.name)
+
+    def choice(self, choice: Choice) -> Node:
+        """The node of a quantity with alternatives: the only one that occurs, one per label, or the least."""
+        used = self.chosen(choice.name)
+        if len(used) == 1:
+            return self.node(choice.name, used[0])
+        about = (choice.unit, choice.source, choice.meaning)
+        names = tuple(self.meant(a.name) for a in used)
+        if choice.by is None:
+            return Node(choice.name, _least, names, *about)
+        return Node(choice.name, _selected(range(len(used))), (choice.by, *names), *about)
+
+
+def resolve(
+    registry: Registry,
+    wanted: Iterable[str],
+    given: Iterable[str],
+    choices: Mapping[str, str] | None = None,
+    labels: Mapping[str, Sequence[str]] | None = None,
+) -> Graph:
+    """Order the formulas that lead from the given quantities to the wanted ones.
+
+    ``choices`` fixes alternatives by label, ``labels`` lists the labels that occur of each label quantity. A given name
+    hides a formula of the same name (an override). What nobody asked for is left out. Raises PerfgridError for an
+    unknown, missing or cyclic quantity.
+    """
+    wanted, given = tuple(dict.fromkeys(wanted)), set(given)
+    choices, labels = choices or {}, labels or {}
+    for name in choices:
+        if name not in registry.choices:
+            raise PerfgridError(f"{name!r} has no alternatives to choose from{nearest(name, registry.choices)}")
+    names = _Names(registry, given, choices, labels)
+    nodes: dict[str, Node] = {}
+    leaves: dict[str, None] = {}
+    legal = (*given, *registry.names())
+
+    def node_of(name: str, reader: str | None) -> Node:
+        if name in registry.choices:
+            return names.choice(registry.choices[name])
+        if name in registry.formulas:
+            node = names.node(name, registry.formulas[name])
+            other = names.meant(name)  # wanted under a name that is looked through elsewhere
+            return node if other == name else replace(node, function=same, arguments=(other,))
+        base = name.removesuffix("_choice")
+        if base != name and base in registry.choices:
+            alternatives = registry.choices[base].alternatives
+            arguments = tuple(names.meant(a.name) for a in alternatives)
+            meaning = f"Which alternative of {base.replace('_', ' ')} is the least."
+            flags = tuple(str(a.label) for a in alternatives)
+            return Node(name, _which_least, arguments, "1", registry.choices[base].source, meaning, flags=flags)
+        if reader is None:
+            raise PerfgridError(f"unknown quantity {name!r}{nearest(name, legal)}")
+        raise MissingQuantity(name, reader, nearest(name, legal))
+
+    def visit(name: str, path: tuple[str, ...], reader: str | None = None) -> None:
+        if name in nodes or name in leaves:
+            return
+        if name in path:
+            raise PerfgridError(
+                "quantities need each other in a circle: " + " <- ".join((*path[path.index(name) :], name))
+            )
+        if name in given:
+            leaves[name] = None
+            return
+        node = node_of(name, reader)
+        for argument in node.arguments:
+            visit(argument, (*path, name), node.formula or name)
+        nodes[name] = node
+
+    for name in wanted:
+        visit(name, ())
+    return Graph(wanted, tuple(leaves), nodes)
+
+
+def resolve_checked(
+    registry: Registry,
+    wanted: Iterable[str],
+    given: Iterable[str],
+    choices: Mapping[str, str] | None = None,
+    labels: Mapping[str, Sequence[str]] | None = None,
+) -> Graph:
+    """The graph of the wanted quantities with every constraint on them; arguments and errors as `resolve`."""
+    wanted, given, checked = tuple(wanted), tuple(given), registry.constraints()
+    names = _Names(registry, set(given), choices or {}, labels or {})
+    about = {c.about for c in registry.formulas.values() if isinstance(c, Constraint) and c.about is not None}
+    meant = {name: names.meant(name) for name in about}
+
+    def evaluated(graph: Graph) -> set[str]:
+        return {name for name in about if {name, meant[name]} & (graph.nodes.keys() | set(graph.leaves))}
+
+    while True:
+        graph = resolve(registry, (*wanted, *(c.name for c in checked)), given, choices, labels)
+        found = registry.constraints(evaluated(graph))
+        if found == checked:
+            return graph
+        checked = found
+
+
+def replay(graph: Graph, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Evaluate a graph at one point with NumPy in float64: study quantities are scalars, inner axes short vectors.
+
+    ``values`` holds every leaf (label quantities as the index of their label). Returns every quantity by name.
+    """
+    results: dict[str, Any] = {}
+    for name in graph.leaves:
+        value = values[name]
+        results[name] = value if isinstance(value, (bool, np.ndarray)) else float(value)
+    with np.errstate(all="ignore"):
+        for node in graph.nodes.values():
+            value = np.asarray(node.function(*(results[a] for a in node.arguments)))
+            results[node.name] = value.item() if value.size == 1 else value
+    return results

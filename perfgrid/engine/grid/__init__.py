@@ -1,0 +1,1 @@
+"""The design space, the plan of its evaluation, and results on labelled axes."""

@@ -1,0 +1,175 @@
+"""The derivation of one number: every formula below it with value, unit, source and how strongly it depends on what."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from perfgrid.engine.errors import PerfgridError, nearest
+from perfgrid.engine.graph.registry import Registry
+from perfgrid.engine.graph.resolver import Graph, Node, replay, resolve, resolve_checked
+
+from .space import Space
+
+
+@dataclass
+class Derivation:
+    """One quantity of a derivation tree."""
+
+    name: str
+    value: Any
+    unit: str
+    source: str
+    meaning: str
+    elasticity: float | None = None  # d ln(reader) / d ln(this)
+    repeated: bool = False  # its own derivation is printed further up
+    below: list[Derivation] = field(default_factory=list)
+
+
+@dataclass
+class Violated:
+    """A constraint that a point violates: its kind, its sentence and the quantities that it compares."""
+
+    name: str
+    kind: str
+    reason: str
+    sides: list[Derivation]
+
+
+@dataclass
+class Explanation:
+    """A derivation and the constraints that its point violates."""
+
+    point: dict[str, Any]
+    derivation: Derivation
+    violated: list[Violated]
+
+    @property
+    def illegal(self) -> bool:
+        """Whether the value means nothing at this point."""
+        return any(v.kind == "illegal" for v in self.violated)
+
+
+def explain_point(
+    registry: Registry,
+    space: Space,
+    quantity: str,
+    at: Mapping[str, Any],
+    choices: Mapping[str, str] | None = None,
+    units: Mapping[str, tuple[str, str, str]] | None = None,
+) -> Explanation:
+    """Replay one point and derive one quantity.
+
+    ``at`` names a label of every axis that has more than one. ``units`` tells unit, meaning and source of given
+    quantities. PerfgridError for an unknown quantity, axis or label, or an axis left open.
+    """
+    resolve(registry, (quantity,), space.names(), choices, space.label_quantities())  # an unknown name comes first
+    index = index_of(space, at)
+    graph, values = replay_point(registry, space, (quantity,), index, choices)
+    shown: set[str] = set()
+    labels = space.label_quantities()
+    units = units or {}
+
+    def derive(name: str, elasticity: float | None) -> Derivation:
+        node = graph.nodes.get(name)
+        if node is None:
+            unit, meaning, source = units.get(name, ("", "", ""))
+            value = labels[name][int(values[name])] if name in labels else values[name]
+            return Derivation(name, value, unit, source, meaning, elasticity)
+        found = Derivation(name, values[name], node.unit, node.source, node.meaning, elasticity, name in shown)
+        if not found.repeated:
+            shown.add(name)
+            strengths = elasticities(node, values, labels)
+            below = sorted(dict.fromkeys(node.arguments), key=lambda a: -abs(strengths.get(a) or 0.0))
+            found.below = [derive(a, strengths.get(a)) for a in below]
+        return found
+
+    root = derive(quantity, None)
+    return Explanation(point_of(space, index), root, violated_at(graph, values, units))
+
+
+def replay_point(
+    registry: Registry,
+    space: Space,
+    wanted: Iterable[str],
+    index: tuple[int, ...],
+    choices: Mapping[str, str] | None = None,
+) -> tuple[Graph, dict[str, Any]]:
+    """The graph of the wanted quantities and of every constraint, and its values at one point."""
+    graph = resolve_checked(registry, wanted, space.names(), choices, space.label_quantities())
+    return graph, replay(graph, {name: space.at(name, index) for name in graph.leaves})
+
+
+def violated_at(
+    graph: Graph, values: Mapping[str, Any], units: Mapping[str, tuple[str, str, str]] | None = None
+) -> list[Violated]:
+    """The constraints of a replayed graph that do not hold; ``units`` as for `explain_point`."""
+
+    def single(name: str) -> Derivation:
+        node = graph.nodes.get(name)
+        about = (node.unit, node.meaning, node.source) if node else (units or {}).get(name, ("", "", ""))
+        unit, meaning, source = about
+        return Derivation(name, values[name], unit, source, meaning)
+
+    found = []
+    for node in graph.constraints:
+        if not bool(np.all(values[node.name])):
+            assert node.constraint is not None
+            kind, reason = node.constraint.kind, node.constraint.reason
+            found.append(Violated(node.name, kind, reason, [single(a) for a in node.arguments]))
+    return found
+
+
+def point_of(space: Space, index: tuple[int, ...]) -> dict[str, Any]:
+    """The labels of every axis at the given rows."""
+    return {a.name: a.labels[i].item() for a, i in zip(space.axes, index, strict=True)}
+
+
+def index_of(space: Space, at: Mapping[str, Any]) -> tuple[int, ...]:
+    """The rows that ``at`` names; an axis of one row need not be named."""
+    names = [a.name for a in space.axes]
+    for name in at:
+        if name not in names:
+            raise PerfgridError(f"the study has no axis {name!r}{nearest(name, names)}")
+    open_axes = [a for a in space.axes if a.name not in at and len(a) > 1]
+    if open_axes:
+        hints = ", ".join(f"{a.name} (such as {a.labels[0]!s})" for a in open_axes)
+        raise PerfgridError(f"a single point needs a label of every axis; not given: {hints}")
+    return tuple(a.index(at[a.name]) if a.name in at else 0 for a in space.axes)
+
+
+def elasticities(node: Node, values: Mapping[str, Any], labels: Collection[str] = ()) -> dict[str, float]:
+    """d ln(quantity) / d ln(argument) of one formula at one point, by differences in float64.
+
+    Rounding and comparisons jump. A slope across a jump grows as the step shrinks and is dropped; the other side then
+    tells that of the branch that holds, and an argument with a jump on both sides is left out, as are ``labels``. Where
+    operands of a maximum tie each has the mean of its two slopes, as in `engine.slopes`. Along inner axes all labels
+    move together and absolute values are summed. (Differences, since compiling hundreds of tiny formulas for a printed
+    two-digit number would take seconds.)
+    """
+
+    def size(changed: str, factor: float) -> float:
+        given = (values[a] * factor if a == changed else values[a] for a in node.arguments)
+        with np.errstate(all="ignore"):
+            return float(np.sum(np.abs(np.asarray(node.function(*given), dtype=np.float64))))
+
+    found: dict[str, float] = {}
+    if node.host is not None:  # counts have no slopes
+        return found
+    here = size("", 1.0)
+    if node.constraint is not None or node.flags or not np.isfinite(here) or here == 0:
+        return found
+    for name in dict.fromkeys(node.arguments):
+        if name in labels or isinstance(values[name], bool) or np.asarray(values[name]).dtype == bool:
+            continue
+        slopes = []
+        for side in (1, -1):
+            coarse, fine = ((size(name, 1 + side * step) / here - 1) / (side * step) for step in (1e-5, 1e-6))
+            if abs(fine) <= 2 * abs(coarse) + 1e-3:
+                slopes.append(fine)
+        if slopes:
+            found[name] = sum(slopes) / len(slopes)
+    return found

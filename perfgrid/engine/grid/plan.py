@@ -1,0 +1,275 @@
+"""The plan of an evaluation: for every quantity its columns, its distinct rows, its shape and the stage that makes it.
+
+Nothing is computed here; a plan tells what a run will cost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+
+from perfgrid.engine.cache import digest, digest_of_sources, forget, keep, recall
+from perfgrid.engine.errors import PerfgridError
+from perfgrid.engine.graph.registry import Registry
+from perfgrid.engine.graph.resolver import Graph, Node, resolve, resolve_checked
+from perfgrid.engine.graph.signature import signature_of
+
+from .space import Key, Partition, Partitions, Space
+
+SMALL_FRACTION = 1 / 32  # of the grid: what is smaller is evaluated once, in float64
+SMALL_POINTS = 2**14  # always small, so that little studies need no compilation
+KIND, MOST_KEPT = "shapes-", 300  # trials of so many studies are kept, some 100 kB each
+SMALL_LIMIT = 2**18  # never small, so that a grid of any size keeps the small stage in memory
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """One quantity of a plan."""
+
+    name: str
+    node: Node | None  # None for a given quantity
+    columns: dict[str, tuple[str, ...]]  # axis -> the columns that it depends on
+    key: Key
+    inner: tuple[int, ...]
+    flag: bool  # boolean rather than a number
+    small: bool
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Distinct rows along each study axis."""
+        return tuple(1 if p is None else p.size for p in self.key)
+
+    @property
+    def points(self) -> int:
+        """Distinct study points, inner axes not counted."""
+        return int(np.prod(self.sizes, dtype=np.int64))
+
+    @property
+    def values(self) -> int:
+        """Numbers that it holds."""
+        return self.points * int(np.prod(self.inner, dtype=np.int64))
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Its shape where it is evaluated: distinct rows, then inner axes."""
+        return (*self.sizes, *self.inner)
+
+    @property
+    def bytes(self) -> int:
+        """Bytes that it takes where it is evaluated (float64 in the small stage, float32 on the grid)."""
+        return self.values * (1 if self.flag else 8 if self.small else 4)
+
+
+class Tried:
+    """What formulas returned where an earlier run tried them: inner shape and whether it is a flag.
+
+    A formula is known by all that it is made of, a trial by the shapes of its arguments; what is new is tried.
+    """
+
+    def __init__(self, graph: Graph):
+        self.signed: dict[str, str] = {}
+        for node in graph.nodes.values():
+            signature = None if node.host is not None else signature_of([node.name, *node.arguments], [node.function])
+            if signature is not None:
+                self.signed[node.name] = signature
+        self.key, self.changed = "", False
+        self.known: dict[str, Any] = {}
+        with suppress(OSError):
+            self.key = digest(digest_of_sources(), jax.__version__, np.__version__, *self.signed.values())
+            self.known = recall(KIND + self.key[:24], self.key) or {}
+
+    def result(self, name: str, given: tuple[Any, ...], attempt: Callable[[], Any]) -> tuple[tuple[int, ...], bool]:
+        """The result of a trial with these shapes."""
+        there, found = self.known.get(name, (None, None))
+        if found is None or there != given:
+            found = attempt()
+            if name in self.signed:
+                self.known[name] = given, found
+                self.changed = True
+        return found
+
+    def keep(self) -> None:
+        """Keep what is new for the next run."""
+        if self.changed and self.key:
+            keep(KIND + self.key[:24], self.key, self.known)
+            forget(KIND, MOST_KEPT)
+
+
+class Plan:
+    """What an evaluation will do. Axes are held in evaluation order: factored ones outside, a long dense one last."""
+
+    def __init__(
+        self,
+        registry: Registry,
+        space: Space,
+        outputs: Iterable[str],
+        choices: Mapping[str, str] | None = None,
+        small_points: int | None = None,
+        constraints: bool = True,
+    ):
+        """Resolve and size every quantity.
+
+        ``small_points`` sets the size up to which a quantity is evaluated in the small stage (default: a fraction of
+        the grid). Raises PerfgridError for unknown, missing or cyclic quantities and wrong broadcasts, by name.
+        """
+        for axis in space.axes:
+            if axis.name in registry.inner.names:
+                raise PerfgridError(f"axis {axis.name!r} has the name of an inner axis; call it otherwise")
+        self.registry, self.study_space, self.outputs = registry, space, tuple(dict.fromkeys(outputs))
+        self.choices = dict(choices or {})
+        order = resolve_checked if constraints else resolve
+        self.graph: Graph = order(registry, self.outputs, space.names(), self.choices, space.label_quantities())
+        self.constraints = tuple(n.name for n in self.graph.constraints)
+        self.wanted = tuple(dict.fromkeys((*self.outputs, *self.constraints)))
+        self.order = self._evaluation_order(space)
+        self.space = space.permuted(self.order)
+        self.partitions = tuple(Partitions(len(a)) for a in self.space.axes)
+        limit = small_points
+        if limit is None:
+            limit = int(min(max(space.points * SMALL_FRACTION, SMALL_POINTS), SMALL_LIMIT))
+        self.small_points = limit
+        self.quantities: dict[str, Quantity] = {}
+        self._before_host = self.graph.before_host()  # in the small stage, whatever their size
+        for name in self.graph.leaves:
+            self.quantities[name] = self._leaf(name)
+        self._tried = Tried(self.graph)
+        for node in self.graph.nodes.values():
+            self.quantities[node.name] = self._computed(node)
+        self._tried.keep()
+
+    def _evaluation_order(self, space: Space) -> tuple[int, ...]:
+        """Plain axes by length, then axes of several used columns, the longest plain axis last (gathers outside)."""
+        used = set(self.graph.leaves)
+        factored = [len(used & set(a.columns)) > 1 and len(a) > 1 for a in space.axes]
+        plain = sorted((i for i, f in enumerate(factored) if not f), key=lambda i: len(space.axes[i]))
+        return (*plain[:-1], *(i for i, f in enumerate(factored) if f), *plain[-1:])
+
+    # -- quantities -----------------------------------------------------------------------------------------------
+
+    def _is_small(self, key: Key) -> bool:
+        return int(np.prod([1 if p is None else p.size for p in key], dtype=np.int64)) <= self.small_points
+
+    def _leaf(self, name: str) -> Quantity:
+        key: list[Partition | None] = [None] * len(self.space.axes)
+        columns: dict[str, tuple[str, ...]] = {}
+        inner, flag = (1,) * len(self.registry.inner), False
+        for axis, values in self.space.parts(name):
+            trailing = (1,) * (len(inner) - values.ndim + 1) + values.shape[1:]
+            if len(trailing) != len(inner):
+                raise PerfgridError(f"quantity {name!r} has shape {values.shape[1:]}, which fits no inner axes")
+            inner = tuple(max(a, b) for a, b in zip(inner, trailing, strict=True))
+            flag = flag or values.dtype == bool
+            if axis is not None:
+                table = self.partitions[axis]
+                key[axis] = table.join(key[axis], table.by_values(values))
+                columns[self.space.axes[axis].name] = (name,)
+        return Quantity(name, None, columns, tuple(key), inner, flag, small=True)
+
+    def _computed(self, node: Node) -> Quantity:
+        arguments = [self.quantities[a] for a in node.arguments]
+        key = list[Partition | None]([None] * len(self.space.axes))
+        columns: dict[str, tuple[str, ...]] = {}
+        for argument in arguments:
+            for i, (table, partition) in enumerate(zip(self.partitions, argument.key, strict=True)):
+                key[i] = table.join(key[i], partition)
+            for axis, names in argument.columns.items():
+                columns[axis] = tuple(dict.fromkeys((*columns.get(axis, ()), *names)))
+        full = tuple(key)
+        sizes = tuple(1 if p is None else p.size for p in full)
+        small = node.name in self._before_host or self._is_small(full)
+        shapes = [(*(1 if p is None else min(p.size, 2) for p in a.key), *a.inner, a.flag) for a in arguments]
+        given = (small, tuple(min(size, 2) for size in sizes), *shapes)
+        inner, flag = self._tried.result(node.name, given, lambda: self._inner_shape(node, arguments, sizes, small))
+        return Quantity(node.name, node, columns, full, inner, flag, small)
+
+    def _inner_shape(
+        self, node: Node, arguments: list[Quantity], sizes: tuple[int, ...], small: bool
+    ) -> tuple[tuple[int, ...], bool]:
+        """Try one formula on shapes: a wrong broadcast or reduction fails here, by the formula's name.
+
+        In the small stage on a few ones in NumPy, which takes a thirtieth of the time of tracing; on the grid by JAX,
+        which refuses a formula that looks at values.
+        """
+        if node.host is not None:  # it declares its shape
+            return node.host.shape, False
+        sizes = tuple(min(size, 2) for size in sizes)
+
+        def shape_of(argument: Quantity) -> tuple[int, ...]:
+            grid = tuple(1 if p is None else size for p, size in zip(argument.key, sizes, strict=True))
+            return grid + argument.inner
+
+        try:
+            if small:
+                ones = [np.ones(shape_of(a), bool if a.flag else np.float64) for a in arguments]
+                with np.errstate(all="ignore"):
+                    tried = np.asarray(node.function(*ones))
+            else:
+                kinds = [jax.ShapeDtypeStruct(shape_of(a), bool if a.flag else np.float32) for a in arguments]
+                tried = jax.eval_shape(node.function, *kinds)
+            shape, kind = tuple(tried.shape), tried.dtype
+        except PerfgridError:
+            raise
+        except Exception as error:
+            shapes = ", ".join(f"{a.name} {a.inner}" for a in arguments)
+            raise PerfgridError(f"formula {node.name!r} fails on inner shapes ({shapes}): {error}") from error
+        rank = len(sizes) + len(self.registry.inner)
+        shape = (1,) * (rank - len(shape)) + shape
+        inner = shape[len(sizes) :]
+        legal = [{1, len(labels)} for labels in self.registry.inner.labels.values()]
+        if (
+            len(shape) != rank
+            or shape[: len(sizes)] != sizes
+            or any(s not in allowed for s, allowed in zip(inner, legal, strict=True))
+        ):
+            raise PerfgridError(
+                f"formula {node.name!r} returns shape {shape} on a grid of {sizes} with inner axes "
+                f"{self.registry.inner.names}: it must keep the study axes and fill inner axes whole"
+            )
+        flag = kind == np.bool_
+        if node.constraint is not None and not flag:
+            raise PerfgridError(f"constraint {node.name!r} must return true or false, found {kind}")
+        if node.constraint is not None and any(size > 1 for size in inner):
+            raise PerfgridError(f"constraint {node.name!r} must be reduced over its inner axes")
+        return inner, flag
+
+    def concerning(self, *names: str) -> tuple[str, ...]:
+        """The wanted constraints that concern some quantities."""
+        return tuple(c for c in self.graph.concerning(names) if c in self.wanted)
+
+    # -- what users see -------------------------------------------------------------------------------------------
+
+    def result_bytes(self, dtype: str = "float32") -> int:
+        """Bytes of all wanted quantities on their own axes (zipped axes expanded)."""
+        sizes = {name: int(np.prod(self.result_shape(name), dtype=np.int64)) for name in self.wanted}
+        return sum(n * (1 if self.quantities[name].flag else np.dtype(dtype).itemsize) for name, n in sizes.items())
+
+    def result_shape(self, name: str) -> tuple[int, ...]:
+        """The shape of a wanted quantity with every axis that it depends on at full length (evaluation order)."""
+        quantity = self.quantities[name]
+        return (*(len(a) if a.name in quantity.columns else 1 for a in self.space.axes), *quantity.inner)
+
+    def describe(self) -> list[dict[str, Any]]:
+        """One row per quantity: name, unit, stage, columns by axis, inner axes, points, bytes, formula source."""
+        rows = []
+        for q in self.quantities.values():
+            inner = [n for n, size in zip(self.registry.inner.names, q.inner, strict=True) if size > 1]
+            rows.append(
+                {
+                    "quantity": q.name,
+                    "stage": "given" if q.node is None else "once" if q.small else "grid",
+                    "columns": {axis: list(names) for axis, names in q.columns.items()},
+                    "inner": inner,
+                    "points": q.points,
+                    "values": q.values,
+                    "bytes": q.bytes,
+                    "unit": "" if q.node is None else q.node.unit,
+                    "source": "" if q.node is None else q.node.source,
+                    "wanted": q.name in self.wanted,
+                }
+            )
+        return rows

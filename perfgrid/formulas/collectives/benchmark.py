@@ -1,0 +1,272 @@
+"""The workload "collectives": one group, one message, every collective; bandwidths as benchmarks print them.
+
+On an ideal fabric every collective takes the fastest schedule that the links allow. Where a library runs them (nccl)
+the group stands in the place of the data-parallel ranks of training, whose gathers and all-reduces these are.
+"""
+
+from perfgrid.engine import xp
+from perfgrid.engine.graph.registry import alternative, constraint, formula
+from perfgrid.formulas.axes import at, largest, table
+from perfgrid.formulas.collectives.schedules.algorithms import COLLECTIVES
+from perfgrid.formulas.collectives.schedules.schedule import several
+from perfgrid.formulas.collectives.schedules.tables import ALGORITHMS
+from perfgrid.formulas.parallelism import groups as parallelism
+
+from . import collectives, fabrics, topology
+from . import nccl as library
+from .exchange import equal_parts, exchange_time
+from .fabric_tables import demand, shape_of
+from .fabrics import CHOSEN, TABLE, coefficients, fastest, schedule_time, which_fastest
+from .nccl import NUMBERS, chosen_time, ring_only
+
+BORROWED = (  # from training: the fabric, and what a library does for data-parallel ranks
+    topology, library,
+    parallelism.GROUP_tier_ranks, parallelism.GROUP_fills_domains, collectives.unavailable,
+    fabrics.tier_sides, fabrics.shape_size, fabrics.tier_traits, fabrics.tier_links, fabrics.shape_exists,
+    fabrics.ideal_exists, fabrics.tier_link_bandwidth,
+)  # fmt: skip
+
+DIRECT = 1.0 + ALGORITHMS.index("direct")  # as a study names it
+
+# ---- the group ------------------------------------------------------------------------------------------------------
+
+
+@formula(unit="1", source="nccltests2024")
+def replica(group_size):
+    """Ranks of the group: it stands in the place of the data-parallel ranks of training."""
+    return group_size
+
+
+@formula(unit="1", source="nccltests2024")
+def replica_stride(group_stride):
+    """Distance between neighbouring ranks of the group."""
+    return group_stride
+
+
+@formula(unit="1", source="nccltests2024")
+def replica_domain_ranks(replica, replica_stride, tier_size):
+    """Ranks of the group inside one scale-up domain."""
+    return parallelism.ranks_in_domain(replica, replica_stride, at(tier_size, tier="scale_up"))
+
+
+@formula(unit="byte", source="nccltests2024")
+def replica_message(message_size):
+    """Message of the group."""
+    return message_size
+
+
+@formula(unit="1", source="thakur2005")
+def replica_named_algorithm(algorithm):
+    """Number of the ideal algorithm that the study names; 0 for the fastest."""
+    return algorithm
+
+
+# ---- ideal fabrics --------------------------------------------------------------------------------------------------
+
+
+@formula(**TABLE)
+def collective_demand(tier_traits, collective, group_size, group_stride):
+    """What the schedules of a collective ask of the tiers, by demand, algorithm and tier."""
+    return demand(shape_of(tier_traits), COLLECTIVES[int(collective)], int(group_size), int(group_stride))
+
+
+@formula(unit="s", source="thakur2005")
+def collective_latency(collective_demand, tier_step_latency, tier_hop_latency, tier_message_latency):
+    """Latency of a collective, by algorithm and span."""
+    return coefficients(collective_demand, tier_step_latency, tier_hop_latency, 1.0, tier_message_latency).latency
+
+
+@formula(unit="s/byte", source="thakur2005")
+def collective_inverse_bandwidth(collective_demand, tier_link_bandwidth):
+    """Time of a collective per byte of its message, by algorithm and span."""
+    return coefficients(collective_demand, 0.0, 0.0, tier_link_bandwidth, 0.0).inverse_bandwidth
+
+
+@formula(unit="s", source="sanders2009twotree")
+def collective_chunk_latency(collective_demand, tier_step_latency, tier_hop_latency):
+    """Latency that every chunk of the message adds, by algorithm and span."""
+    return coefficients(collective_demand, tier_step_latency, tier_hop_latency, 1.0, 0.0).chunk_latency
+
+
+@formula(unit="s/byte", source="sanders2009twotree")
+def collective_chunk_inverse_bandwidth(collective_demand, tier_step_latency, tier_hop_latency, tier_link_bandwidth):
+    """Time per byte of a chunk that the message waits for its first chunk, by algorithm and span."""
+    return coefficients(
+        collective_demand, tier_step_latency, tier_hop_latency, tier_link_bandwidth, 0.0
+    ).chunk_inverse_bandwidth
+
+
+@formula(unit="s", source="thakur2005")
+def algorithm_time(
+    message_size,
+    collective_latency,
+    collective_inverse_bandwidth,
+    collective_chunk_latency,
+    collective_chunk_inverse_bandwidth,
+):
+    """Time of every algorithm of an ideal fabric, by algorithm and span."""
+    parts = (collective_chunk_latency, collective_chunk_inverse_bandwidth)
+    return schedule_time(message_size, collective_latency, collective_inverse_bandwidth, *parts)
+
+
+@alternative(of="collective_time", by="library", label="ideal", unit="s", source="thakur2005")
+def ideal_collective_time(algorithm_time, replica_named_algorithm, unavailable):
+    """Time of the fastest schedule that the links allow."""
+    return fastest(algorithm_time, replica_named_algorithm, unavailable)
+
+
+@alternative(of="schedule_number", by="library", label="ideal", unit="1", source="thakur2005")
+def ideal_schedule_number(algorithm_time, replica_named_algorithm, unavailable):
+    """Number of the fastest algorithm."""
+    return which_fastest(algorithm_time, replica_named_algorithm, unavailable)
+
+
+@alternative(of="group_fills", by="library", label="ideal", unit="1", source="narayanan2021")
+def group_fills_shape(collective_demand):
+    """1 where the group fills whole domains of every tier."""
+    return largest(at(collective_demand, demand="offered", tier="scale_up"), "algorithm")
+
+
+# ---- a library ------------------------------------------------------------------------------------------------------
+
+
+@formula(unit="s", source="nccltests2024")
+def collective_launch_latency(library_launch_latency):
+    """Latency of a collective until its first step, as benchmarks see it."""
+    return library_launch_latency
+
+
+@formula(unit="s", source="nccl2026tuning")
+def broadcast_time(
+    message_size,
+    replica,
+    replica_ring_pass_latency,
+    replica_ring_rate,
+    ring_base_latency,
+    chunk_share,
+    collective_launch_latency,
+    replica_named_algorithm,
+    unavailable,
+):
+    """Time of the library's broadcast: chunks down the ring from the root."""
+    latency = several(replica) * (collective_launch_latency + ring_base_latency + replica_ring_pass_latency)
+    latency = ring_only(latency, replica_named_algorithm, unavailable)
+    rate = several(replica) / replica_ring_rate
+    return chosen_time(message_size, latency, rate, chunk_share * replica_ring_pass_latency, rate, unavailable)
+
+
+@formula(unit="s", source="nccl2026tuning")
+def messages_time(
+    message_size,
+    replica,
+    replica_tier_ranks,
+    replica_tier_bandwidth,
+    tier_transfer_latency,
+    tier_message_latency,
+    collective_launch_latency,
+):
+    """Time of the library's all-to-all: a message to every other rank, each posted on its own."""
+    inside = at(replica_tier_ranks, tier="scale_up")
+    posting = tier_message_latency * table("tier", scale_up=inside - 1, scale_out=replica - inside)
+    latency = several(replica_tier_ranks) * (collective_launch_latency + tier_transfer_latency + posting)
+    sent = equal_parts(message_size, replica, at(replica_tier_ranks, tier="scale_out"))
+    return exchange_time(sent, latency, 1 / replica_tier_bandwidth, 1.0)
+
+
+@formula(unit="s", source="nccl2026tuning")
+def neighbour_time(
+    message_size, replica, replica_tier_ranks, tier_transfer_latency, tier_peer_bandwidth, collective_launch_latency
+):
+    """Time of the library's message from every rank to the next."""
+    latency = collective_launch_latency + parallelism.outermost(tier_transfer_latency, replica_tier_ranks)
+    return several(replica) * (latency + message_size / parallelism.outermost(tier_peer_bandwidth, replica_tier_ranks))
+
+
+@alternative(of="collective_time", by="library", label="nccl", unit="s", source="nccl2026tuning")
+def library_collective_time(
+    collective,
+    replica_library_gather_time,
+    replica_library_all_reduce_time,
+    broadcast_time,
+    messages_time,
+    neighbour_time,
+    replica_named_algorithm,
+    unavailable,
+):
+    """Time of a collective as the library runs it."""
+    direct = (replica_named_algorithm == 0) | (replica_named_algorithm == DIRECT)
+    found = {
+        "all_reduce": replica_library_all_reduce_time,
+        "broadcast": broadcast_time,
+        "all_to_all": xp.where(direct, messages_time, unavailable),
+        "send_recv": xp.where(direct, neighbour_time, unavailable),
+    }
+    time = replica_library_gather_time
+    for name, of_it in found.items():
+        time = xp.where(collective == COLLECTIVES.index(name), of_it, time)
+    return time
+
+
+@alternative(of="schedule_number", by="library", label="nccl", unit="1", source="nccl2026tuning")
+def library_schedule_number(collective, replica_library_all_reduce_number):
+    """Number of the algorithm that the library runs."""
+    direct = collective == COLLECTIVES.index("all_to_all")
+    direct = direct | (collective == COLLECTIVES.index("send_recv"))
+    found = xp.where(collective == COLLECTIVES.index("all_reduce"), replica_library_all_reduce_number, NUMBERS[0])
+    return xp.where(direct, DIRECT, found)
+
+
+@alternative(of="group_fills", by="library", label="nccl", unit="1", source="narayanan2021")
+def group_fills_domains(replica_fills_domains):
+    """1 where the group fills whole scale-up domains."""
+    return replica_fills_domains
+
+
+# ---- what benchmarks print ------------------------------------------------------------------------------------------
+
+
+@formula(unit="1", source="thakur2005", flags=CHOSEN)
+def collective_algorithm(schedule_number):
+    """Which algorithm is the fastest."""
+    return schedule_number
+
+
+@formula(unit="1", source="nccltests2024")
+def bus_factor(collective, group_size):
+    """What a ring sends over every link per byte of the message."""
+    share = (group_size - 1) / group_size
+    once = (collective == COLLECTIVES.index("broadcast")) | (collective == COLLECTIVES.index("send_recv"))
+    return xp.where(collective == COLLECTIVES.index("all_reduce"), 2 * share, xp.where(once, 1.0, share))
+
+
+@formula(unit="byte/s", source="nccltests2024")
+def algorithm_bandwidth(message_size, collective_time):
+    """Message over time."""
+    return xp.where(collective_time > 0, message_size / xp.where(collective_time > 0, collective_time, 1e30), 0.0)
+
+
+@formula(unit="byte/s", source="nccltests2024")
+def bus_bandwidth(algorithm_bandwidth, bus_factor):
+    """Algorithm bandwidth times what a ring sends per byte of message: comparable to the bandwidth of a link."""
+    return algorithm_bandwidth * bus_factor
+
+
+# ---- constraints ----------------------------------------------------------------------------------------------------
+
+
+@constraint(kind="illegal", reason="the group does not fill the domains of the fabric evenly", source="narayanan2021")
+def group_fills_tiers(group_fills):
+    """The group fills whole domains of every tier that it touches."""
+    return group_fills > 0
+
+
+@constraint(kind="illegal", reason="the group is larger than the cluster", source="narayanan2021")
+def group_fits_cluster(group_size, group_stride, devices):
+    """The cluster holds a whole number of groups."""
+    return devices % (group_size * group_stride) == 0
+
+
+@constraint(kind="illegal", reason="this fabric or library has no such collective or algorithm", source="thakur2005")
+def collective_offered(collective_time, unavailable):
+    """The collective, and the algorithm that the study names, exist."""
+    return collective_time < unavailable

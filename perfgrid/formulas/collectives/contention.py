@@ -1,0 +1,186 @@
+"""Groups that share a tier: what is left of it for traffic that runs beside the computation.
+
+Gradients are reduced, and sharded weights gathered, while a pass is computed whose own collectives come first. On a
+tier that both use the bytes add up; on different tiers they run at the same time. As a fluid: of a tier that the pass
+keeps busy for a part u of its time, 1 - u is left; a collective that needs the part s of the tier takes s/(1 - u) times
+as long where that is more than 1. The pass itself is not slowed: its collectives are waited for and go first.
+"""
+
+from perfgrid.engine import xp
+from perfgrid.engine.graph.registry import formula
+from perfgrid.formulas.axes import at, table
+from perfgrid.formulas.collectives.schedules.schedule import several
+
+from .collectives import GATHERING
+from .exchange import equal_parts
+
+LEAST_LEFT = 0.05  # of a tier, however busy the pass keeps it: nobody starves
+UNUSED = 1e20  # times as fast as needed: a tier that a transfer does not use
+BUCKETS = {"BUCKET": ("reduction", "gathering")}
+
+# ---- equations ------------------------------------------------------------------------------------------------------
+
+
+def part_of_time(load, time):
+    """Part of the time of a transfer for which it needs each tier, by tier; 0 where nothing is sent."""
+    return xp.where(time > 0, load / xp.where(time > 0, time, 1e30), 0.0)
+
+
+def pace(speed, left):
+    """Part of its full speed at which a transfer runs where a tier could do its part ``speed`` times as fast.
+
+    Of the tier the part ``left`` is left: it takes 1/pace times as long.
+    """
+    return xp.minimum(speed * left, 1.0)
+
+
+# ---- bindings -------------------------------------------------------------------------------------------------------
+
+
+@formula(unit="s/byte", source="cho2019blueconnect", family=GATHERING)
+def GROUP_tier_load(GROUP_tier_ranks, GROUP_tier_bandwidth):
+    """Time for which each tier is busy per byte of a message that the GROUP ranks gather or scatter, by tier.
+
+    A rank receives from outside its part of what its domain needs, and inside what its domain's members hold.
+    """
+    inside = at(GROUP_tier_ranks, tier="scale_up")
+    part = table("tier", scale_up=1.0, scale_out=1 / inside)
+    return (GROUP_tier_ranks - 1) / GROUP_tier_ranks * part / GROUP_tier_bandwidth
+
+
+@formula(unit="1", source="rashidi2020astrasim")
+def tp_tier_occupancy(
+    layer_tp_reductions,
+    layer_tp_gathers,
+    sequence_parallel,
+    tp,
+    tp_message,
+    latent_saved_bytes,
+    tp_tier_load,
+    layer_time,
+):
+    """Part of a layer's time for which its tensor-parallel collectives keep each tier busy, by tier."""
+    passes = layer_tp_reductions * xp.where(sequence_parallel, 1.0, 2.0) + layer_tp_gathers
+    narrower = latent_saved_bytes * tp / xp.maximum(tp - 1, 1.0)  # messages, of which a rank sends (n - 1)/n
+    return (passes * tp_message - narrower) * tp_tier_load / layer_time
+
+
+@formula(unit="1", source="rashidi2020astrasim")
+def cp_tier_occupancy(
+    cp_message,
+    layer_key_bytes,
+    cp_tier_load,
+    ring_passes,
+    sequence_split,
+    sequence_split_tier_ranks,
+    tier_peer_bandwidth,
+    exchanged_activations,
+    head_split,
+    head_split_tier_ranks,
+    head_split_exchange_inverse_bandwidth,
+    layer_recomputed,
+    layer_time,
+):
+    """Part of a layer's time for which its context-parallel communication keeps each tier busy, hidden or not, by tier.
+
+    In a ring some rank's neighbour is on the other tier, and all that goes round crosses each tier that it spans.
+    """
+    handed_on = layer_key_bytes * several(sequence_split_tier_ranks) / tier_peer_bandwidth
+    gathered = xp.where(sequence_split > 1, 3 + layer_recomputed, 0.0) * cp_message * cp_tier_load
+    keys = xp.where(ring_passes > 1, handed_on, gathered)
+    sent = equal_parts(exchanged_activations, head_split, at(head_split_tier_ranks, tier="scale_out"))
+    heads = (2 + layer_recomputed) * sent * head_split_exchange_inverse_bandwidth
+    return (keys + heads) / layer_time
+
+
+@formula(unit="1", source="rashidi2020astrasim")
+def ep_tier_occupancy(
+    ep_dispatch_tier_bytes,
+    ep_combine_tier_bytes,
+    ep_exchange_inverse_bandwidth,
+    moe_share,
+    layer_recomputed,
+    layer_time,
+):
+    """Part of a layer's time for which its exchange of tokens with experts keeps each tier busy, by tier."""
+    sent = (2 + layer_recomputed) * moe_share * (ep_dispatch_tier_bytes + ep_combine_tier_bytes)
+    return sent * ep_exchange_inverse_bandwidth / layer_time
+
+
+@formula(unit="1", source="rashidi2020astrasim")
+def etp_tier_occupancy(etp_message, etp_tier_load, moe_share, layer_recomputed, layer_time):
+    """Part of a layer's time for which the ranks that share experts keep each tier busy, by tier."""
+    return 2 * (2 + layer_recomputed) * moe_share * etp_message * etp_tier_load / layer_time
+
+
+@formula(unit="1", source="rashidi2020astrasim")
+def tier_occupancy(tp_tier_occupancy, cp_tier_occupancy, ep_tier_occupancy, etp_tier_occupancy):
+    """Part of a layer's time for which its own collectives keep each tier busy, by tier."""
+    return tp_tier_occupancy + cp_tier_occupancy + ep_tier_occupancy + etp_tier_occupancy
+
+
+@formula(unit="1", source="rashidi2020astrasim")
+def reduction_tier_need(
+    scatter_message,
+    scatter_tier_load,
+    shard_replica_message,
+    shard_replica_tier_load,
+    scatter_gather_time,
+    shard_replica_all_reduce_time,
+    expert_replica_message,
+    expert_replica_tier_load,
+    expert_bucket_reduction_time,
+    zero,
+):
+    """Part of the time of a bucket's reduction for which it needs each tier, by tier (at most all).
+
+    Of dense buckets or those of experts, whichever need more: all are slowed alike.
+    """
+    load = scatter_message * scatter_tier_load + 2 * shard_replica_message * shard_replica_tier_load
+    dense = part_of_time(load, scatter_gather_time + shard_replica_all_reduce_time)
+    expert_load = xp.where(zero >= 1, 1.0, 2.0) * expert_replica_message * expert_replica_tier_load
+    return xp.minimum(xp.maximum(dense, part_of_time(expert_load, expert_bucket_reduction_time)), 1.0)
+
+
+@formula(unit="1", source="rashidi2020astrasim")
+def gathering_tier_need(
+    shard_message,
+    shard_tier_load,
+    shard_gather_time,
+    expert_shard_message,
+    expert_shard_tier_load,
+    expert_shard_gather_time,
+):
+    """Part of the time of a bucket's gathering for which it needs each tier, by tier (see reductions)."""
+    dense = part_of_time(shard_message * shard_tier_load, shard_gather_time)
+    of_experts = part_of_time(expert_shard_message * expert_shard_tier_load, expert_shard_gather_time)
+    return xp.maximum(dense, of_experts)
+
+
+# On the grid, tiers are quantities of their own and what is left meets what is needed in a product: an inner axis would
+# be the innermost of the compiled loops, a quotient an array of its own.
+
+
+@formula(unit="1", source="rashidi2020astrasim")
+def scale_up_left(tier_occupancy):
+    """Part of the scale-up tier that the collectives of a pass leave to others."""
+    return xp.maximum(1 - at(tier_occupancy, tier="scale_up"), LEAST_LEFT)
+
+
+@formula(unit="1", source="rashidi2020astrasim")
+def scale_out_left(tier_occupancy):
+    """Part of the scale-out tier that the collectives of a pass leave to others."""
+    return xp.maximum(1 - at(tier_occupancy, tier="scale_out"), LEAST_LEFT)
+
+
+@formula(unit="1", source="rashidi2020astrasim", family=BUCKETS)
+def BUCKET_tier_speed(BUCKET_tier_need):
+    """How many times as fast each tier could do its part of the BUCKET of a bucket if it had no other, by tier."""
+    return xp.where(BUCKET_tier_need > 0, 1 / xp.where(BUCKET_tier_need > 0, BUCKET_tier_need, 1.0), UNUSED)
+
+
+@formula(unit="1", source="rashidi2020astrasim", family=BUCKETS)
+def BUCKET_pace(BUCKET_tier_speed, scale_up_left, scale_out_left):
+    """Part of its full speed at which the BUCKET of a bucket runs beside the collectives of a pass."""
+    inside, outside = (at(BUCKET_tier_speed, tier=tier) for tier in ("scale_up", "scale_out"))
+    return xp.minimum(pace(inside, scale_up_left), pace(outside, scale_out_left))

@@ -1,0 +1,134 @@
+"""All-to-all: what every rank sends to other ranks on each tier, and how long that takes.
+
+The exchange of tokens with experts sends unlike amounts on the tiers (one copy per node goes through the network and
+fans out inside it), so the bytes come by tier; an all-to-all of equal parts is the special case. Both tiers work at the
+same time, or one after the other.
+"""
+
+from perfgrid.engine import xp
+from perfgrid.engine.graph.registry import alternative, formula
+from perfgrid.formulas.axes import at, largest, table, total
+from perfgrid.formulas.collectives.schedules.schedule import several
+
+from .fabric_tables import demand, shape_of
+from .fabrics import TABLE, coefficients
+
+EXCHANGING = {"GROUP": ("head_split", "ep")}  # groups that run all-to-all
+EXPERT_CALLS = {"CALL": ("dispatch", "combine")}
+
+# ---- equations ------------------------------------------------------------------------------------------------------
+
+
+def exchange_time(tier_bytes, latency, inverse_bandwidth, together):
+    """Time of an exchange: the slower tier where both work ``together``, else one after the other.
+
+    ``tier_bytes``: what the busiest rank sends (or receives) on each tier. Source: deepseek2025deepep, nvidia2022pxn.
+    """
+    by_tier = latency + tier_bytes * inverse_bandwidth
+    slower = xp.maximum(at(by_tier, tier="scale_up"), at(by_tier, tier="scale_out"))
+    return xp.where(together > 0, slower, total(by_tier, "tier"))
+
+
+def equal_parts(message, n, nodes):
+    """Bytes by tier of a message of equal parts for every rank, each sent straight to its rank."""
+    per_node = n / nodes
+    return table("tier", scale_up=(per_node - 1) / n * message, scale_out=(n - per_node) / n * message)
+
+
+# ---- bindings: library and ideal fabrics ----------------------------------------------------------------------------
+
+
+@alternative(
+    of="GROUP_exchange_latency", by="library", label="nccl", unit="s", source="nccl2026tuning", family=EXCHANGING
+)
+def GROUP_library_exchange_latency(
+    GROUP_tier_ranks, GROUP_messages, collective_launch_latency, tier_transfer_latency, tier_message_latency
+):
+    """Latency of an exchange in the GROUP group as the library runs it, by tier: each message is posted on its own."""
+    latency = collective_launch_latency + tier_transfer_latency + GROUP_messages * tier_message_latency
+    return several(GROUP_tier_ranks) * latency
+
+
+@alternative(
+    of="GROUP_exchange_inverse_bandwidth",
+    by="library",
+    label="nccl",
+    unit="s/byte",
+    source="nccl2026tuning",
+    family=EXCHANGING,
+)
+def GROUP_library_exchange_inverse_bandwidth(GROUP_tier_ranks, GROUP_tier_bandwidth):
+    """Time per byte that a GROUP rank sends to others as the library runs it, by tier."""
+    return several(GROUP_tier_ranks) / GROUP_tier_bandwidth
+
+
+@formula(family=EXCHANGING, **TABLE)
+def GROUP_all_to_all_demand(tier_traits, GROUP, GROUP_stride):
+    """What all-to-alls of the GROUP group ask of the tiers, by demand, algorithm and tier."""
+    return demand(shape_of(tier_traits), "all_to_all", int(GROUP), int(GROUP_stride))
+
+
+def of_each_tier(by_span):
+    """Values of the direct schedule of each tier on its own, by tier."""
+    direct = at(by_span, algorithm="direct")
+    return table("tier", scale_up=at(direct, span="scale_up"), scale_out=at(direct, span="scale_out"))
+
+
+@alternative(of="GROUP_exchange_latency", by="library", label="ideal", unit="s", source="dally2004", family=EXCHANGING)
+def GROUP_schedule_exchange_latency(
+    GROUP_all_to_all_demand, GROUP_tier_ranks, GROUP_messages, tier_step_latency, tier_hop_latency, tier_message_latency
+):
+    """Latency of an exchange in the GROUP group on the links of the fabric, by tier."""
+    found = coefficients(GROUP_all_to_all_demand, tier_step_latency, tier_hop_latency, 1.0, 0.0).latency
+    return of_each_tier(found) + several(GROUP_tier_ranks) * GROUP_messages * tier_message_latency
+
+
+@alternative(
+    of="GROUP_exchange_inverse_bandwidth", by="library", label="ideal", unit="s/byte", source="dally2004",
+    family=EXCHANGING,
+)  # fmt: skip
+def GROUP_schedule_exchange_inverse_bandwidth(GROUP_all_to_all_demand, GROUP_tier_ranks, tier_link_bandwidth):
+    """Time per byte that a GROUP rank sends to others over the busiest link of the fabric, by tier.
+
+    The tables count a message with the part that a rank keeps: n/(n - 1) of what it sends.
+    """
+    found = coefficients(GROUP_all_to_all_demand, 0.0, 0.0, tier_link_bandwidth, 0.0).inverse_bandwidth
+    return of_each_tier(found) * GROUP_tier_ranks / xp.maximum(GROUP_tier_ranks - 1, 1.0)
+
+
+@alternative(of="ep_fills", by="library", label="ideal", unit="1", source="narayanan2021")
+def ep_fills_shape(ep_all_to_all_demand):
+    """1 where the expert-parallel ranks fill whole domains of every tier."""
+    return largest(at(ep_all_to_all_demand, demand="offered", tier="scale_up"), "algorithm")
+
+
+# ---- bindings: experts ----------------------------------------------------------------------------------------------
+
+
+@formula(unit="s", source="deepseek2025deepep", family=EXPERT_CALLS)
+def ep_CALL_time(ep_CALL_tier_bytes, ep_exchange_latency, ep_exchange_inverse_bandwidth, ep_tiers_together):
+    """Time of one CALL of tokens between the ranks of an expert-parallel group."""
+    return exchange_time(ep_CALL_tier_bytes, ep_exchange_latency, ep_exchange_inverse_bandwidth, ep_tiers_together)
+
+
+# ---- bindings: heads ------------------------------------------------------------------------------------------------
+
+
+@formula(unit="1", source="jacobs2023ulysses")
+def head_split_messages(head_split, head_split_tier_ranks):
+    """Messages that a rank posts in one all-to-all of the ranks that share out heads, by tier: one to every other."""
+    inside = at(head_split_tier_ranks, tier="scale_up")
+    return table("tier", scale_up=inside - 1, scale_out=head_split - inside)
+
+
+@formula(unit="s", source="jacobs2023ulysses")
+def head_exchange_time(
+    head_split_message,
+    head_split,
+    head_split_tier_ranks,
+    head_split_exchange_latency,
+    head_split_exchange_inverse_bandwidth,
+):
+    """Time of one all-to-all of the ranks that share out heads, of equal parts to every rank, on both tiers at once."""
+    sent = equal_parts(head_split_message, head_split, at(head_split_tier_ranks, tier="scale_out"))
+    return exchange_time(sent, head_split_exchange_latency, head_split_exchange_inverse_bandwidth, 1.0)

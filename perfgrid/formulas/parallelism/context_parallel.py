@@ -1,0 +1,369 @@
+"""Context parallelism: every sequence is split over the ranks of the group ``cp``; how attention sees all of it again.
+
+A method says what the ranks share out while attention runs (label ``cp_method``):
+
+- ``ring``: queries; keys and values go round in as many passes as there are ranks, each beside the attention to those
+  that came before (Liu 2023). Each of 2·cp chunks of a sequence is dealt out with its mirror image (zig-zag), so that a
+  causal mask leaves every rank the same work.
+- ``all_gather``: queries, dealt out alike; keys and values are gathered before attention starts (Llama 3).
+- ``ulysses``: heads; queries, keys, values and results change places in all-to-alls (Jacobs 2023).
+- ``hybrid``: heads inside groups of ``ulysses_ranks``, queries between them, keys and values going round (Fang 2024).
+
+``head_split`` ranks share out heads, ``sequence_split`` ranks queries; their product is cp.
+"""
+
+from perfgrid.engine import xp
+from perfgrid.engine.graph.registry import alternative, constraint, formula
+from perfgrid.formulas.axes import at, only, table, total
+from perfgrid.formulas.kernels.flash import partial_share
+
+from .groups import outermost
+from .tensor_parallel import exposed_time, with_cores_taken
+
+RINGS = {"METHOD": ("ring", "hybrid")}  # methods in which keys and values go round
+WITHOUT_RING = {"METHOD": ("all_gather", "ulysses")}
+UNSPLIT_HEADS = {"METHOD": ("ring", "all_gather")}
+
+
+def _by_method(of, label, unit, source, family=None):
+    return alternative(of=of, by="cp_method", label=label, unit=unit, source=source, family=family)
+
+
+# ---- equations ------------------------------------------------------------------------------------------------------
+
+
+def exposed_in_ring(passes, transfer, hidden_behind):
+    """What is left of the transfers of a ring: all passes but the last run beside one, and each waits for its own."""
+    return (passes - 1) * exposed_time(transfer, hidden_behind / passes)
+
+
+# ---- who shares out what --------------------------------------------------------------------------------------------
+
+
+@_by_method("head_split", "METHOD", "1", "liu2023ring", UNSPLIT_HEADS)
+def METHOD_head_split():
+    """Ranks of a context-parallel group that share out the heads of attention: none but one."""
+    return 1.0
+
+
+@_by_method("head_split", "ulysses", "1", "jacobs2023ulysses")
+def ulysses_head_split(cp):
+    """Ranks of a context-parallel group that share out the heads of attention: all."""
+    return cp
+
+
+@_by_method("head_split", "hybrid", "1", "fang2024usp")
+def hybrid_head_split(cp, ulysses_ranks):
+    """Ranks of a context-parallel group that share out the heads of attention: those of its inner groups."""
+    return xp.minimum(ulysses_ranks, cp)
+
+
+@formula(unit="1", source="fang2024usp")
+def sequence_split(cp, head_split):
+    """Ranks that share out the queries of a head."""
+    return cp / head_split
+
+
+@_by_method("ring_passes", "METHOD", "1", "liu2023ring", RINGS)
+def METHOD_ring_passes(sequence_split):
+    """Passes in which a rank attends to all keys and values: as many as ranks among which they go round."""
+    return sequence_split
+
+
+@_by_method("ring_passes", "METHOD", "1", "grattafiori2024llama3", WITHOUT_RING)
+def METHOD_ring_passes_none():
+    """Passes in which a rank attends to all keys and values: one."""
+    return 1.0
+
+
+@formula(unit="1", source="grattafiori2024llama3")
+def flash_calls(ring_passes, sequence_split):
+    """Calls of the fused kernel: one in every pass, or one for each of two chunks of queries to gathered keys."""
+    return xp.where((sequence_split > 1) & (ring_passes <= 1), 2.0, ring_passes)
+
+
+@formula(unit="1", source="jacobs2023ulysses")
+def kernel_heads(rank_heads, head_split):
+    """Query heads of one microbatch that one rank attends with."""
+    return rank_heads / head_split
+
+
+@formula(unit="1", source="ainslie2023gqa")
+def attended_key_heads(rank_key_heads, heads, tp, repeated_keys):
+    """Key heads of one tensor-parallel rank as its attention sees them: its own, or one for each of its query heads."""
+    return xp.where(repeated_keys, heads / tp, rank_key_heads)
+
+
+@formula(unit="1", source="jacobs2023ulysses")
+def kernel_key_heads(microbatch, attended_key_heads, head_split):
+    """Key heads of one microbatch that one rank attends to; with fewer of them than ranks they are replicated."""
+    return microbatch * xp.maximum(attended_key_heads / head_split, 1.0)
+
+
+@formula(unit="1", source="liu2023ring")
+def rank_sequence(sequence_length, sequence_split):
+    """Queries of one sequence and head that one rank attends with."""
+    return sequence_length / sequence_split
+
+
+# ---- keys and values on their way -----------------------------------------------------------------------------------
+
+
+@formula(unit="byte", source="ainslie2023gqa")
+def cp_message(kernel_key_heads, sequence_length, query_head_width, value_head_width, activation_size):
+    """Keys and values of one microbatch that the ranks of a context-parallel group gather (of latents: expanded)."""
+    return kernel_key_heads * sequence_length * (query_head_width + value_head_width) * activation_size
+
+
+@formula(unit="byte", source="liu2023ring")
+def ring_message(cp_message, sequence_split, ring_partial_size, activation_size):
+    """What a rank hands on in each pass of a ring, by phase: its keys and values, backward also their gradients."""
+    own = cp_message / sequence_split
+    gradients = own * partial_share(ring_partial_size, activation_size)
+    return table("phase", forward=own, input_gradient=own + gradients, weight_gradient=0.0)
+
+
+@formula(unit="1", source="fang2024usp")
+def sequence_split_stride(tp, head_split):
+    """Distance between neighbouring ranks that share out queries."""
+    return tp * head_split
+
+
+@alternative(of="ring_transfer_time", by="library", label="nccl", unit="s", source="liu2023ring")
+def ring_library_transfer_time(
+    ring_message, sequence_split_tier_ranks, collective_launch_latency, tier_transfer_latency, tier_peer_bandwidth
+):
+    """Time of one hand-over to the next rank of a ring, by phase: the slowest of all, across the outermost tier."""
+    latency = collective_launch_latency + outermost(tier_transfer_latency, sequence_split_tier_ranks)
+    return latency + ring_message / outermost(tier_peer_bandwidth, sequence_split_tier_ranks)
+
+
+@formula(unit="s", source="liu2023ring")
+def ring_hiding_time(flash_time, unfused, cp_overlap):
+    """Time of the fused kernel behind which keys and values travel on, by phase."""
+    return cp_overlap * (1 - unfused) * total(flash_time, "resource")
+
+
+@formula(unit="s", source="liu2023ring")
+def ring_wait(ring_transfer_time, ring_passes, ring_hiding_time, communication_core_share, returned_key_gradients):
+    """What the passes of one layer wait for keys and values (and their gradients), by phase.
+
+    Gradients that the last pass still adds to are then handed over once more, beside nothing: the part of a backward
+    hand-over beyond keys and values.
+    """
+    exposed = exposed_in_ring(ring_passes, ring_transfer_time, ring_hiding_time)
+    wait = with_cores_taken(exposed, (ring_passes - 1) * ring_transfer_time, communication_core_share)
+    returned = xp.where(returned_key_gradients & (ring_passes > 1), only("phase", "input_gradient"), 0.0)
+    return wait + returned * (ring_transfer_time - at(ring_transfer_time, phase="forward"))
+
+
+@_by_method("key_wait", "METHOD", "s", "liu2023ring", RINGS)
+def METHOD_key_wait(ring_wait):
+    """Time that attention of one layer waits for keys and values, by phase: what the passes of a ring do not hide."""
+    return ring_wait
+
+
+@_by_method("key_wait", "all_gather", "s", "grattafiori2024llama3")
+def all_gather_key_wait(cp_gather_time):
+    """Time that attention of one layer waits for keys and values, by phase.
+
+    They are gathered, backward once more, and then their gradients are reduced and scattered.
+    """
+    return cp_gather_time * table("phase", forward=1.0, input_gradient=2.0, weight_gradient=0.0)
+
+
+@_by_method("key_wait", "ulysses", "s", "jacobs2023ulysses")
+def ulysses_key_wait():
+    """Time that attention of one layer waits for keys and values beside all-to-alls: none."""
+    return 0.0
+
+
+# ---- heads change places --------------------------------------------------------------------------------------------
+
+
+@formula(unit="byte", source="jacobs2023ulysses")
+def exchanged_activations(
+    microbatch_tokens,
+    rank_query_width,
+    rank_context_width,
+    attended_key_heads,
+    head_split,
+    query_head_width,
+    value_head_width,
+    activation_size,
+):
+    """Queries, keys, values and results of one layer and microbatch that change places; none if heads are not split.
+
+    Keys that are too few for all ranks are replicated before.
+    """
+    keys = xp.maximum(attended_key_heads, head_split) * (query_head_width + value_head_width)
+    width = rank_query_width + rank_context_width + keys
+    return xp.where(head_split > 1, microbatch_tokens * width * activation_size, 0.0)
+
+
+@formula(unit="byte", source="jacobs2023ulysses")
+def head_split_message(exchanged_activations):
+    """Mean message of the four all-to-alls of one layer's forward (equally: backward) pass."""
+    return exchanged_activations / 4
+
+
+@formula(unit="1", source="jacobs2023ulysses")
+def head_split_stride(tp):
+    """Distance between neighbouring ranks that share out heads."""
+    return tp
+
+
+# ---- exposed time ---------------------------------------------------------------------------------------------------
+
+
+@formula(unit="s", source="jacobs2023ulysses")
+def attention_wait(key_wait, head_exchange_time, head_split):
+    """Context-parallel communication of one layer that nothing hides, nothing recomputed, by phase."""
+    exchanges = xp.where(head_split > 1, 4 * head_exchange_time, 0.0)
+    return key_wait + exchanges * table("phase", forward=1.0, input_gradient=1.0, weight_gradient=0.0)
+
+
+@formula(unit="s", source="grattafiori2024llama3")
+def layer_forward_exposed_cp_time(attention_wait, cp):
+    """Exposed context-parallel communication of one layer's forward pass."""
+    return xp.where(cp > 1, at(attention_wait, phase="forward"), 0.0)
+
+
+@formula(unit="s", source="grattafiori2024llama3")
+def layer_backward_exposed_cp_time(attention_wait, cp, layer_forward_exposed_cp_time, layer_recomputed):
+    """Exposed context-parallel communication of one layer's backward pass, with that of recomputed forward passes."""
+    own = xp.where(cp > 1, at(attention_wait, phase="input_gradient"), 0.0)
+    return own + layer_recomputed * layer_forward_exposed_cp_time
+
+
+@formula(unit="s", source="grattafiori2024llama3")
+def layer_exposed_cp_time(layer_forward_exposed_cp_time, layer_backward_exposed_cp_time):
+    """Exposed context-parallel communication of one layer for one microbatch."""
+    return layer_forward_exposed_cp_time + layer_backward_exposed_cp_time
+
+
+@formula(unit="s", source="grattafiori2024llama3")
+def embedding_exposed_cp_time():
+    """Exposed context-parallel communication of the embedding: it sees every token on its own."""
+    return 0.0
+
+
+@formula(unit="s", source="grattafiori2024llama3")
+def head_exposed_cp_time(mtp_layers, layer_exposed_cp_time):
+    """Exposed context-parallel communication of the head: only of layers that predict further tokens."""
+    return mtp_layers * layer_exposed_cp_time
+
+
+@formula(unit="s", source="grattafiori2024llama3")
+def cp_longest_call_time(cp_gather_time):
+    """Time of the longest collective of the context-parallel ranks in a step."""
+    return cp_gather_time
+
+
+# ---- memory ---------------------------------------------------------------------------------------------------------
+
+
+@_by_method("cp_memory", "ring", "byte", "liu2023ring")
+def ring_cp_memory(ring_message, sequence_split):
+    """Working space of context parallelism: two buffers each for keys with values and for their gradients."""
+    return xp.where(sequence_split > 1, 2 * at(ring_message, phase="input_gradient"), 0.0)
+
+
+@_by_method("cp_memory", "all_gather", "byte", "grattafiori2024llama3")
+def all_gather_cp_memory(cp_message, sequence_split):
+    """Working space of context parallelism: the gathered keys and values of one layer, and their gradients."""
+    return xp.where(sequence_split > 1, 2 * cp_message, 0.0)
+
+
+@_by_method("cp_memory", "ulysses", "byte", "jacobs2023ulysses")
+def ulysses_cp_memory(exchanged_activations):
+    """Working space of context parallelism: queries, keys, values and results before and after they change places."""
+    return exchanged_activations
+
+
+@_by_method("cp_memory", "hybrid", "byte", "fang2024usp")
+def hybrid_cp_memory(exchanged_activations, ring_message, sequence_split):
+    """Working space of context parallelism: what changes places, and the buffers of the ring."""
+    ring = xp.where(sequence_split > 1, 2 * at(ring_message, phase="input_gradient"), 0.0)
+    return exchanged_activations + ring
+
+
+# ---- volume ---------------------------------------------------------------------------------------------------------
+
+
+@formula(unit="byte", source="liu2023ring")
+def layer_key_bytes(
+    cp_message,
+    sequence_split,
+    ring_passes,
+    ring_partial_size,
+    activation_size,
+    returned_key_gradients,
+    layer_recomputed,
+):
+    """Keys, values and their gradients that one device hands on or gathers for one layer and microbatch.
+
+    Keys and values once per forward pass and once backward; their gradients backward, in a ring as large as its sums
+    are kept and, where they return apart, in one hand-over more.
+    """
+    others = (sequence_split - 1) / sequence_split
+    hand_overs = others + xp.where(returned_key_gradients, 1 / sequence_split, 0.0)
+    gradients = xp.where(ring_passes > 1, hand_overs * partial_share(ring_partial_size, activation_size), others)
+    return ((2 + layer_recomputed) * others + gradients) * cp_message
+
+
+@formula(unit="byte", source="liu2023ring")
+def layer_cp_bytes(layer_key_bytes, exchanged_activations, head_split, layer_recomputed):
+    """Bytes that one device sends to context-parallel ranks for one layer and microbatch.
+
+    Beside keys, values and their gradients what changes places, once each way.
+    """
+    heads = (head_split - 1) / head_split * exchanged_activations
+    return layer_key_bytes + (2 + layer_recomputed) * heads
+
+
+@formula(unit="byte", source="liu2023ring")
+def cp_bytes(microbatches, slowest_stage_layers, slowest_stage_heads, mtp_layers, layer_cp_bytes):
+    """Bytes that one device of the slowest stage sends to context-parallel ranks in one step."""
+    return microbatches * (slowest_stage_layers + slowest_stage_heads * mtp_layers) * layer_cp_bytes
+
+
+# ---- what divides what ----------------------------------------------------------------------------------------------
+
+
+@constraint(
+    kind="illegal", reason="twice the context-parallel ranks must divide the sequence", source="nvidia2026bridge"
+)
+def context_divides(sequence_length, cp):
+    """Every rank has two chunks of each sequence, one from each end."""
+    return (cp == 1) | (sequence_length % (2 * cp) == 0)
+
+
+@constraint(
+    kind="illegal", reason="context parallelism needs the fused attention kernel", source="nvidia2026transformerengine"
+)
+def context_is_fused(cp, flash_attention):
+    """Partial results of attention are only put together from the statistics that the fused kernel keeps."""
+    return (cp == 1) | flash_attention
+
+
+@constraint(
+    kind="illegal",
+    reason="keys and values going round in a ring know no sliding window: choose all_gather or ulysses",
+    source="nvidia2026transformerengine",
+)
+def ring_sees_everything(ring_passes, windowed_layers_fraction):
+    """In a ring every rank attends to all keys that come by."""
+    return (ring_passes == 1) | (windowed_layers_fraction == 0)
+
+
+@constraint(
+    kind="illegal",
+    reason="the ranks that share out heads divide neither the context-parallel ranks nor the heads of a rank",
+    source="jacobs2023ulysses",
+)
+def head_split_divides(cp, head_split, heads, tp, attended_key_heads):
+    """Every rank attends with as many query heads, and key heads are split or replicated evenly."""
+    queries = (cp % head_split == 0) & (heads % (tp * head_split) == 0)
+    few = head_split > attended_key_heads
+    return queries & (xp.where(few, head_split % attended_key_heads, attended_key_heads % head_split) == 0)

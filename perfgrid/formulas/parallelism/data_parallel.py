@@ -1,0 +1,285 @@
+"""Data parallelism: gradients reduced and weights gathered in buckets; and waiting for the slowest.
+
+Gradients leave bucket by bucket during a backward pass and sharded weights return during a forward pass, as far as the
+software overlaps them. One bucket always stays exposed. Whole weights and gradients do so once per step; how often
+sharded ones do is told in `sharding`, a layer of them is a bucket.
+"""
+
+from perfgrid.engine import xp
+from perfgrid.engine.graph.registry import formula
+from perfgrid.formulas.collectives.collectives import gathered_share
+
+from .tensor_parallel import exposed_in_parts, with_cores_taken
+
+# ---- equations ------------------------------------------------------------------------------------------------------
+
+
+def exposed_in_buckets(communication, buckets, chunks, following, stage_pass):
+    """What is left of buckets that are sent while a device passes once through its stage.
+
+    With several chunks p microbatches, or as many as there are, pass through each before the next one: all chunks but
+    the last can hide behind p·(v - 1) passes through a chunk, the last chunk only behind one.
+    """
+    hidden = stage_pass * ((following * (chunks - 1) + 1) / chunks - 1 / buckets)
+    last_chunk = exposed_in_parts(communication / chunks, buckets / chunks, stage_pass / chunks)
+    return xp.maximum(last_chunk, communication - hidden)
+
+
+def expected_largest(n):
+    """Expected largest of n standard normal numbers: Blom's plotting position, inverted by Hastings' approximation.
+
+    Within 5 % from n = 2 on (Blom 1958; Abramowitz and Stegun 26.2.23).
+    """
+    t = xp.sqrt(-2 * xp.log(0.625 / (n + 0.25)))
+    numerator = 2.515517 + t * (0.802853 + t * 0.010328)
+    largest = t - numerator / (1 + t * (1.432788 + t * (0.189269 + t * 0.001308)))
+    return xp.where(n > 1, largest, 0.0)
+
+
+# ---- buckets --------------------------------------------------------------------------------------------------------
+
+
+@formula(unit="byte", source="micikevicius2018mixed")
+def reduced_gradient_size(gradient_communication_size, gradient_size):
+    """Bytes per gradient on its way between data-parallel ranks: as accumulated unless the software states another."""
+    return xp.where(gradient_communication_size > 0, gradient_communication_size, gradient_size)
+
+
+@formula(unit="byte", source="rajbhandari2020zero")
+def gradient_message(stage_trained_parameters, reduced_gradient_size):
+    """Gradients of one device that the data-parallel ranks reduce, routed experts apart."""
+    return stage_trained_parameters * reduced_gradient_size
+
+
+@formula(unit="1", source="li2020ddp")
+def gradient_buckets(
+    gradient_message,
+    gradient_bucket_size,
+    gradient_bucket_rank_size,
+    replica,
+    chunks,
+    zero,
+    weights_sharded,
+    stage_layers,
+    layer_buckets,
+):
+    """Buckets in which gradients are reduced and weights gathered: sharded weights layer by layer; one per chunk at
+    least."""
+    size = xp.maximum(gradient_bucket_size, gradient_bucket_rank_size * replica)
+    by_layer = (zero >= 2) & (weights_sharded > 0)
+    return xp.maximum(xp.where(by_layer, stage_layers * layer_buckets, gradient_message / size), chunks)
+
+
+@formula(unit="byte", source="li2020ddp", family={"GROUP": ("replica", "scatter")})
+def GROUP_message(gradient_message, gradient_buckets):
+    """Gradients of one bucket in the GROUP group."""
+    return gradient_message / gradient_buckets
+
+
+@formula(unit="byte", source="zhao2023fsdp")
+def shard_replica_message(scatter_message, shard):
+    """Reduced gradients of one bucket and shard, which the replicas of the sharding group add up."""
+    return scatter_message / shard
+
+
+@formula(unit="byte", source="rajbhandari2020zero")
+def weight_message(weights_sharded, stage_parameters, stage_trained_parameters, gathered_weight_size):
+    """Weights of one device that a gathering brings together: all if they are sharded, otherwise those that changed."""
+    return xp.where(weights_sharded > 0, stage_parameters, stage_trained_parameters) * gathered_weight_size
+
+
+@formula(unit="byte", source="rajbhandari2020zero")
+def shard_message(weight_message, gradient_buckets):
+    """Weights of one bucket."""
+    return weight_message / gradient_buckets
+
+
+# ---- time -----------------------------------------------------------------------------------------------------------
+
+
+@formula(unit="s", source="rajbhandari2020zero")
+def dp_scattering_time(scatter_gather_time, scatter, gradient_buckets):
+    """Time of one reduction of all gradients of one device in its sharding group, each rank's shard scattered to it."""
+    return xp.where(scatter > 1, scatter_gather_time, 0.0) * gradient_buckets
+
+
+@formula(unit="s", source="zhao2023fsdp")
+def shard_replica_reduction_time(shard_replica_all_reduce_time, shard_replica, gradient_buckets):
+    """Time to add up the gradients of one device over the replicas of its shard: all of them without sharding."""
+    return xp.where(shard_replica > 1, shard_replica_all_reduce_time, 0.0) * gradient_buckets
+
+
+@formula(unit="s", source="rajbhandari2020zero")
+def dp_reduction_time(dp_scattering_time, shard_replica_reduction_time, expert_reduction_time):
+    """Time of one reduction of all gradients of one device."""
+    return dp_scattering_time + shard_replica_reduction_time + expert_reduction_time
+
+
+@formula(unit="s", source="rajbhandari2020zero")
+def dp_gathering_time(shard_gather_time, shard, gradient_buckets, expert_gathering_time):
+    """Time of one gathering of all weights of one device."""
+    return xp.where(shard > 1, shard_gather_time, 0.0) * gradient_buckets + expert_gathering_time
+
+
+@formula(unit="1", source="zhao2023fsdp")
+def overlapping_chunks(chunks, folded, weights_sharded, zero, kept_in_pipeline):
+    """Chunks whose other microbatches hide the communication of one; 1 where every pass has its own communication.
+
+    In a V both chunks of a device end with the last microbatch: neither hides behind the other.
+    """
+    every = (zero >= 2) & (weights_sharded > 0) & (kept_in_pipeline == 0)
+    return xp.where(every | (folded > 0), 1.0, chunks)
+
+
+@formula(unit="s", source="li2020ddp")
+def exposed_reduction_time(
+    dp_scattering_time,
+    shard_replica_reduction_time,
+    expert_reduction_time,
+    dp_gathering_time,
+    reduction_passes,
+    replica_passes,
+    regathered,
+    dp_buckets,
+    overlapping_chunks,
+    pp,
+    microbatches,
+    dp_overlap,
+    first_stage_layers,
+    layer_backward_time,
+    reduction_pace,
+    communication_core_share,
+):
+    """Communication of one step that is not hidden behind the backward passes after which gradients are reduced.
+
+    That of the first stage. Weights that are gathered again share the links and the passes.
+    """
+    hidden = dp_overlap * first_stage_layers * layer_backward_time * reduction_pace
+    inside = dp_scattering_time + expert_reduction_time + regathered * dp_gathering_time
+    pipeline = (dp_buckets, overlapping_chunks, xp.minimum(pp, microbatches), hidden)
+    exposed = exposed_in_buckets(inside, *pipeline)
+    exposed_with_replicas = exposed_in_buckets(inside + shard_replica_reduction_time, *pipeline)
+    waited = (reduction_passes - replica_passes) * exposed + replica_passes * exposed_with_replicas
+    communication = reduction_passes * inside + replica_passes * shard_replica_reduction_time
+    return with_cores_taken(waited, communication, communication_core_share * (dp_overlap > 0))
+
+
+@formula(unit="s", source="zhao2023fsdp")
+def exposed_gathering_time(
+    dp_gathering_time,
+    gathering_passes,
+    dp_buckets,
+    overlapping_chunks,
+    pp,
+    microbatches,
+    parameter_overlap,
+    first_stage_layers,
+    layer_forward_time,
+    gathering_pace,
+    communication_core_share,
+):
+    """Gathering of weights that is not hidden behind the forward passes that need it: that of the first stage."""
+    hidden = parameter_overlap * first_stage_layers * layer_forward_time * gathering_pace
+    following = xp.minimum(pp, microbatches)
+    exposed = exposed_in_buckets(dp_gathering_time, dp_buckets, overlapping_chunks, following, hidden)
+    taken = communication_core_share * (parameter_overlap > 0)
+    return gathering_passes * with_cores_taken(exposed, dp_gathering_time, taken)
+
+
+@formula(unit="s", source="pytorch2025fsdp2")
+def dp_copy_time(
+    shard,
+    expert_shard,
+    zero,
+    weight_gatherings,
+    reduction_passes,
+    stage_parameters,
+    stage_trained_parameters,
+    stage_expert_parameters,
+    gathering_copy_size,
+    reduction_copy_size,
+    achieved_hbm_bandwidth,
+):
+    """Time of one step to copy weights out of and gradients into the buffers of collectives, while nothing computes."""
+    experts = xp.where(expert_shard > 1, stage_expert_parameters, 0.0)
+    weights = weight_gatherings * (xp.where(shard > 1, stage_parameters, 0.0) + experts) * gathering_copy_size
+    trained = xp.where(shard > 1, stage_trained_parameters, 0.0) + experts
+    return xp.where(zero >= 2, weights + reduction_passes * trained * reduction_copy_size, 0.0) / achieved_hbm_bandwidth
+
+
+@formula(unit="s", source="rajbhandari2020zero")
+def exposed_dp_time(exposed_reduction_time, exposed_gathering_time, dp_copy_time):
+    """Data-parallel communication of one step that is not hidden."""
+    return exposed_reduction_time + exposed_gathering_time + dp_copy_time
+
+
+@formula(unit="s", source="rajbhandari2020zero")
+def replica_longest_call_time(
+    scatter_gather_time, shard_gather_time, shard, shard_replica_all_reduce_time, shard_replica
+):
+    """Time of the longest collective of the data-parallel ranks in a step."""
+    inside = xp.where(shard > 1, xp.maximum(scatter_gather_time, shard_gather_time), 0.0)
+    return xp.maximum(inside, xp.where(shard_replica > 1, shard_replica_all_reduce_time, 0.0))
+
+
+# ---- a table shared by the first and the last stage -----------------------------------------------------------------
+
+
+@formula(unit="byte", source="narayanan2021")
+def tied_message(rank_head_parameters, reduced_gradient_size):
+    """Gradients of an embedding table that the first and the last stage share."""
+    return rank_head_parameters * reduced_gradient_size
+
+
+@formula(unit="s", source="narayanan2021")
+def exposed_tied_time(tied_all_reduce_time):
+    """Reduction between the first and the last stage of the gradients of a table that both hold: after all others."""
+    return tied_all_reduce_time
+
+
+# ---- volume ---------------------------------------------------------------------------------------------------------
+
+
+@formula(unit="byte", source="rajbhandari2020zero")
+def dp_bytes(
+    shard,
+    shard_replica,
+    gradient_message,
+    weight_message,
+    reduction_passes,
+    replica_passes,
+    weight_gatherings,
+    expert_replica_bytes,
+):
+    """Bytes that one device sends to data-parallel ranks in one step (rings, as all senders).
+
+    Gradients are scattered in the sharding group and added up over its replicas; weights are gathered in the group.
+    """
+    in_group = reduction_passes * gradient_message + weight_gatherings * weight_message
+    across = 2 * replica_passes * gradient_message / shard
+    return gathered_share(shard) * in_group + gathered_share(shard_replica) * across + expert_replica_bytes
+
+
+@formula(unit="1", source="rajbhandari2020zero")
+def dp_calls(
+    shard,
+    shard_replica,
+    gradient_buckets,
+    reduction_passes,
+    replica_passes,
+    weight_gatherings,
+    expert_replica_calls,
+):
+    """Data-parallel collectives of one device in one step."""
+    in_group = xp.where(shard > 1, reduction_passes + weight_gatherings, 0.0)
+    across = xp.where(shard_replica > 1, replica_passes, 0.0)
+    return gradient_buckets * (in_group + across) + expert_replica_calls
+
+
+# ---- stragglers -----------------------------------------------------------------------------------------------------
+
+
+@formula(unit="1", source="sinha2022variability")
+def straggler_delay(devices, device_variation):
+    """What the slowest device of the cluster takes longer than an average one, as a fraction: all wait for it."""
+    return device_variation * expected_largest(devices)

@@ -1,0 +1,297 @@
+"""Expert parallelism: what its ranks exchange for a layer, how that spreads over the fabric, and what stays exposed.
+
+Every rank sends its tokens to the ranks of their experts (dispatch) and gets the results back (combine), forward and,
+with gradients, backward. How is the software's choice (``token_dispatch``):
+
+* ``all_to_all``: a copy for every choice goes straight to its rank (Lepikhin 2020).
+* ``two_phase``: copies first change ranks inside a node, then leave it in few large messages through the rank that has
+  the same place in all nodes (Hwang 2023).
+* ``deduplicated``: one copy for each node leaves, and is spread to the ranks there that need it, one copy for each,
+  while others still arrive (DeepEP).
+
+Left out is what the router sends beside the tokens: counts, probabilities and the terms of a balancing loss, 4 bytes a
+token or expert.
+"""
+
+from math import comb
+
+from perfgrid.engine import xp
+from perfgrid.engine.graph.registry import formula
+from perfgrid.formulas.axes import at, only, table, total
+from perfgrid.formulas.collectives.collectives import gathered_share
+
+from .tensor_parallel import exposed_time, with_cores_taken
+
+ALL_TO_ALL, TWO_PHASE, DEDUPLICATED = 0, 1, 2  # the codes of token_dispatch
+EXCHANGES = {"EXCHANGE": ("dispatch", "combine")}
+
+# ---- equations ------------------------------------------------------------------------------------------------------
+
+
+def missed(experts, own, chosen):
+    """Probability that none of the different experts that a token chooses is one of ``own``."""
+    return comb(max(experts - own, 0), chosen) / max(comb(experts, chosen), 1)
+
+
+def places_reached(places, experts, chosen, groups=1, chosen_groups=1):
+    """Expected number of places (ranks, nodes) with equally many experts that the experts of one token lie in.
+
+    The token chooses ``chosen_groups`` of the groups, then its experts among theirs, all equally likely. A place lies
+    in one group or holds several: as many of them are chosen as drawing without replacement yields. DeepSeek-V3 (8 of
+    256 experts in 4 of 8 groups, one on each node; section 2.1.2) reaches 3.63 nodes.
+    """
+    within, held = experts * chosen_groups // groups, round(groups / places)
+    if held <= 1:
+        return places * chosen_groups / groups * (1 - missed(within, round(experts / places), chosen))
+    met = 0.0
+    for some in range(1, min(held, chosen_groups) + 1):
+        likely = comb(held, some) * comb(groups - held, chosen_groups - some) / comb(groups, chosen_groups)
+        met += likely * (1 - missed(within, some * experts // groups, chosen))
+    return places * met
+
+
+def left_of_exchange(waiting, hidden_behind, core_share):
+    """Part of an exchange that is waited for beside kernels, with what they lose of their cores."""
+    left = with_cores_taken(exposed_time(waiting, hidden_behind), waiting, core_share)
+    return left / xp.where(waiting > 0, waiting, 1e10)
+
+
+# ---- what one rank sends --------------------------------------------------------------------------------------------
+
+
+@formula(unit="1", source="deepseek2024v3", host=True, inner=("tier",))
+def ep_places_reached(experts, experts_per_token, groups, groups_per_token, ep_tier_ranks):
+    """Expected ranks (scale_up) and domains (scale_out) in which the experts of one token lie, by tier."""
+    inside, domains = ep_tier_ranks
+    routing = (int(max(experts, 1)), int(max(experts_per_token, 1)))
+    limits = (int(groups), int(groups_per_token)) if groups > 0 and groups_per_token > 0 else (1, 1)
+    return [places_reached(max(round(n), 1), *routing, *limits) for n in (inside * domains, domains)]
+
+
+@formula(unit="1", source="nvidia2026moe")
+def ep_direct(token_dispatch):
+    """1 where copies arrive in the order of the ranks that sent them, 0 where the exchange delivers them by expert."""
+    return xp.where(token_dispatch == DEDUPLICATED, 0.0, 1.0)
+
+
+@formula(unit="1", source="deepseek2025deepep")
+def ep_copies(token_dispatch, experts_per_token, ep, ep_tier_ranks, ep_places_reached):
+    """Copies of one token that a rank sends on each tier, by tier: those for its own rank or domain use no link."""
+    inside, domains = at(ep_tier_ranks, tier="scale_up"), at(ep_tier_ranks, tier="scale_out")
+    beside, beyond = (inside - 1) / inside, (domains - 1) / domains
+    k, reached = experts_per_token, ep_places_reached
+    direct = table("tier", scale_up=k * (inside - 1) / ep, scale_out=k * beyond)
+    two_phase = table("tier", scale_up=k * beside, scale_out=k * beyond)
+    once = reached * table("tier", scale_up=beside, scale_out=beyond)
+    return xp.where(token_dispatch == DEDUPLICATED, once, xp.where(token_dispatch == TWO_PHASE, two_phase, direct))
+
+
+@formula(unit="1", source="deepseek2025deepep")
+def ep_messages(token_dispatch, ep, ep_tier_ranks):
+    """Messages that one rank posts for one exchange, by tier: to every rank, or to one in each domain."""
+    inside, domains = at(ep_tier_ranks, tier="scale_up"), at(ep_tier_ranks, tier="scale_out")
+    outside = xp.where(token_dispatch == ALL_TO_ALL, ep - inside, domains - 1)
+    return table("tier", scale_up=inside - 1, scale_out=outside)
+
+
+@formula(unit="1", source="hwang2023tutel")
+def ep_tiers_together(token_dispatch):
+    """1 where an exchange uses both tiers at the same time, 0 where one after the other."""
+    return xp.where(token_dispatch == TWO_PHASE, 0.0, 1.0)
+
+
+@formula(unit="byte", source="deepseek2024v3", family=EXCHANGES)
+def EXCHANGE_element_size(EXCHANGE_size, activation_size):
+    """Bytes per element of the rows of a EXCHANGE: those of activations unless the software states others."""
+    return xp.where(EXCHANGE_size > 0, EXCHANGE_size, activation_size)
+
+
+@formula(unit="byte", source="deepseek2025deepep", family=EXCHANGES)
+def ep_EXCHANGE_tier_bytes(ep_copies, sharded_tokens, expert_load, hidden_size, EXCHANGE_element_size):
+    """Bytes that the busiest rank moves in one EXCHANGE, by tier."""
+    return ep_copies * sharded_tokens * expert_load * hidden_size * EXCHANGE_element_size
+
+
+# ---- time -----------------------------------------------------------------------------------------------------------
+
+
+@formula(unit="byte", source="liu2025folding")
+def etp_message(rank_expert_rows, hidden_size, activation_size):
+    """Rows of one microbatch that the ranks which share experts gather before them, and add up and scatter after."""
+    return rank_expert_rows * hidden_size * activation_size
+
+
+@formula(unit="s", source="liu2025folding")
+def expert_exchange_time(ep_dispatch_time, ep_combine_time, etp_gather_time):
+    """Communication of one pass through a layer with experts: the same forward and, with gradients, backward."""
+    return ep_dispatch_time + ep_combine_time + 2 * etp_gather_time
+
+
+@formula(unit="s", source="nvidia2026moe")
+def shared_expert_time(gemm_time, stream_time):
+    """Kernel time of the shared experts of one layer, by phase."""
+    products = total(gemm_time * only("gemm_kernel", "shared_up", "shared_down"), "gemm_kernel")
+    return total(products + at(stream_time, stream_kernel="shared_activation"), "resource")
+
+
+@formula(unit="s", source="nvidia2026moe")
+def shared_hiding_time(shared_expert_time, shared_expert_overlap, shared_experts):
+    """Time of the shared experts of one layer beside which tokens may be exchanged, by phase."""
+    return xp.where(shared_experts > 0, shared_expert_overlap, 0.0) * shared_expert_time
+
+
+@formula(unit="s", source="nvidia2026moe")
+def shared_forward_hiding_time(shared_hiding_time):
+    """Time of the shared experts of one layer in a forward pass beside which tokens may be exchanged."""
+    return at(shared_hiding_time, phase="forward")
+
+
+@formula(unit="s", source="nvidia2026moe")
+def shared_backward_hiding_time(shared_hiding_time):
+    """Time of the shared experts of one layer in a backward pass beside which tokens may be exchanged."""
+    return total(shared_hiding_time, "phase") - at(shared_hiding_time, phase="forward")
+
+
+@formula(unit="s", source="nvidia2026moe")
+def layer_forward_expert_wait(expert_exchange_time, shared_forward_hiding_time, moe_share):
+    """Exchange of the mean layer's forward pass that its shared experts do not hide."""
+    return moe_share * exposed_time(expert_exchange_time, shared_forward_hiding_time)
+
+
+@formula(unit="s", source="nvidia2026moe")
+def layer_backward_expert_wait(
+    expert_exchange_time, shared_backward_hiding_time, moe_share, layer_recomputed, layer_forward_expert_wait
+):
+    """Exchange of the mean layer's backward pass that its shared experts do not hide, recomputed passes included."""
+    own = moe_share * exposed_time(expert_exchange_time, shared_backward_hiding_time)
+    return own + layer_recomputed * layer_forward_expert_wait
+
+
+@formula(unit="1", source="deepseek2024v3")
+def ep_hiding_share(ep_overlap, paired_ep_overlap, ep_overlap_by_schedule):
+    """Part of the kernels of one microbatch behind which the exchange of another hides: by software and schedule."""
+    return xp.maximum(ep_overlap, paired_ep_overlap * ep_overlap_by_schedule)
+
+
+@formula(unit="s", source="deepseek2024v3")
+def lone_kernel_time(layer_busy_time, shared_forward_hiding_time, shared_backward_hiding_time, moe_share):
+    """Kernel time of the mean layer and a microbatch apart from what stands beside an exchange of its own."""
+    beside_own = shared_forward_hiding_time + shared_backward_hiding_time
+    return total(layer_busy_time, "resource") - moe_share * beside_own
+
+
+@formula(unit="s", source="deepseek2024v3")
+def dedicated_core_time(layer_busy_time, dedicated_cores, ep_overlap_by_schedule, communication_core_share):
+    """Time that kernels of the mean layer take longer in pairs whose exchanges have cores of their own throughout.
+
+    Section 3.2.1: the ratio of cores is set by hand. What waits for device memory or launches is not slowed.
+    """
+    on_cores = total(layer_busy_time * (1 - only("resource", "hbm", "launch")), "resource")
+    slower = communication_core_share / xp.maximum(1 - communication_core_share, 0.01)
+    return xp.where(dedicated_cores, ep_overlap_by_schedule, 0.0) * slower * on_cores
+
+
+@formula(unit="1", source="deepseek2024v3")
+def exposed_expert_share(
+    layer_forward_expert_wait,
+    layer_backward_expert_wait,
+    lone_kernel_time,
+    ep_hiding_share,
+    communication_core_share,
+    dedicated_core_time,
+):
+    """Part of the exchange that stays exposed where the kernels of one microbatch hide that of another.
+
+    Forward and backward passes run in pairs (DualPipe, section 3.2.1): both exchanges beside both kernels, which lose
+    cores while an exchange runs, or for as long as they run if cores are dedicated to it.
+    """
+    waiting = layer_forward_expert_wait + layer_backward_expert_wait
+    slowed = lone_kernel_time + dedicated_core_time
+    set_aside = exposed_time(waiting, ep_hiding_share * slowed) + dedicated_core_time
+    at_times = left_of_exchange(waiting, ep_hiding_share * lone_kernel_time, communication_core_share)
+    return xp.where(dedicated_core_time > 0, set_aside / xp.where(waiting > 0, waiting, 1e10), at_times)
+
+
+@formula(unit="s", source="deepseek2024v3")
+def unpaired_ep_time(
+    layer_forward_expert_wait,
+    layer_backward_expert_wait,
+    lone_kernel_time,
+    ep_overlap,
+    communication_core_share,
+    exposed_expert_share,
+):
+    """Exchange of the mean layer that passes wait for beyond what pairs do: of a forward or backward pass, on average.
+
+    A pass without a partner hides its exchange only as far as the software does by itself.
+    """
+    waiting = layer_forward_expert_wait + layer_backward_expert_wait
+    alone = left_of_exchange(waiting, ep_overlap * lone_kernel_time, communication_core_share)
+    return waiting * xp.maximum(alone - exposed_expert_share, 0.0) / 2
+
+
+@formula(unit="s", source="deepseek2024v3", family={"DIRECTION": ("forward", "backward")})
+def layer_DIRECTION_exposed_ep_time(layer_DIRECTION_expert_wait, exposed_expert_share):
+    """Exposed exchange of tokens with their experts in the DIRECTION pass of the mean layer."""
+    return layer_DIRECTION_expert_wait * exposed_expert_share
+
+
+@formula(unit="s", source="deepseek2024v3")
+def embedding_exposed_ep_time():
+    """Exposed exchange of tokens with experts of the embedding: none."""
+    return 0.0
+
+
+@formula(unit="s", source="deepseek2024v3")
+def head_exposed_ep_time(mtp_layers, layer_exposed_ep_time):
+    """Exposed exchange of tokens with experts of the head: only of layers that predict further tokens."""
+    return mtp_layers * layer_exposed_ep_time
+
+
+@formula(unit="s", source="deepseek2024v3")
+def layer_exposed_ep_time(layer_forward_exposed_ep_time, layer_backward_exposed_ep_time):
+    """Exposed exchange of tokens with their experts of the mean layer for one microbatch."""
+    return layer_forward_exposed_ep_time + layer_backward_exposed_ep_time
+
+
+@formula(unit="s", source="liu2025folding")
+def etp_longest_call_time(etp_gather_time):
+    """Time of the longest collective of the ranks that split experts in a step."""
+    return etp_gather_time
+
+
+# ---- volume ---------------------------------------------------------------------------------------------------------
+
+
+@formula(unit="1", source="lepikhin2021gshard")
+def ep_passes(microbatches, slowest_stage_layers, slowest_stage_heads, mtp_layers, moe_share, layer_recomputed):
+    """Passes through layers with experts of one device of the slowest stage in one step."""
+    layers = slowest_stage_layers + slowest_stage_heads * mtp_layers
+    return microbatches * layers * moe_share * (2 + layer_recomputed)
+
+
+@formula(unit="byte", source="lepikhin2021gshard")
+def ep_bytes(ep_passes, ep_dispatch_tier_bytes, ep_combine_tier_bytes):
+    """Bytes that one device of the slowest stage sends to expert-parallel ranks in one step, on all tiers together."""
+    return ep_passes * total(ep_dispatch_tier_bytes + ep_combine_tier_bytes, "tier")
+
+
+@formula(unit="byte", source="liu2025folding")
+def layer_etp_bytes(etp, etp_message, moe_share, layer_recomputed):
+    """Bytes that one device sends for the mean layer and a microbatch to the ranks which share its experts.
+
+    Rows are gathered before the experts and added up and scattered after them; backward the other way round.
+    """
+    return 2 * (2 + layer_recomputed) * moe_share * gathered_share(etp) * etp_message
+
+
+@formula(unit="byte", source="liu2025folding")
+def etp_bytes(microbatches, slowest_stage_layers, slowest_stage_heads, mtp_layers, layer_etp_bytes):
+    """Bytes that one device of the slowest stage sends in one step to the ranks which share its experts."""
+    return microbatches * (slowest_stage_layers + slowest_stage_heads * mtp_layers) * layer_etp_bytes
+
+
+@formula(unit="1", source="lepikhin2021gshard")
+def ep_calls(ep, ep_passes):
+    """Exchanges of one device of the slowest stage with expert-parallel ranks in one step."""
+    return xp.where(ep > 1, 2 * ep_passes, 0.0)

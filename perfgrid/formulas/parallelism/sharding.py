@@ -1,0 +1,226 @@
+"""Sharded state: ZeRO stages, fully sharded weights (FSDP), hybrid sharding; what is stored, gathered and reduced.
+
+From ZeRO stage 1 on a rank keeps the optimizer state of its shard only, from 2 on the gradients of its shard, from 3 on
+the weights of its shard. Sharded weights are gathered layer by layer before they are used. They are dropped after each
+pass, so every microbatch gathers them for its forward and again for its backward pass; or (stage 2 of a software that
+stores shards) kept from the forward to the backward pass. Gradients of sharded state are reduced after every backward
+pass. In a pipeline a software may gather once per step, keep weights and gradients whole and reduce them once.
+
+A sharding group of fewer than all ranks that hold the same weights (hybrid sharding) has replicas, among which the
+reduced shards of gradients are added up: after every backward pass, or once per step.
+"""
+
+from perfgrid.engine import xp
+from perfgrid.engine.graph.registry import constraint, formula
+
+KEPT = 1.0  # codes of pipeline_sharding: refused, kept, gathered
+SHARDS = {"SHARD": ("shard", "expert_shard")}
+
+# ---- equations ------------------------------------------------------------------------------------------------------
+
+
+def several(ranks, expert_ranks, experts):
+    """Several ranks hold the same dense weights, or the same experts where the model has any."""
+    return (ranks > 1) | ((experts > 0) & (expert_ranks > 1))
+
+
+# ---- what is sharded, and for how long ------------------------------------------------------------------------------
+
+
+@formula(unit="1", source="zhao2023fsdp")
+def weights_sharded(zero, sharded_weights):
+    """1 where ranks store only a shard of the weights: in ZeRO stage 3, or always in this software."""
+    return xp.where((zero >= 3) | sharded_weights, 1.0, 0.0)
+
+
+@formula(unit="1", source="liang2024torchtitan")
+def kept_in_pipeline(zero, pp, pipeline_sharding):
+    """1 where weights and gradients of a pipeline stage stay whole from the first to the last microbatch of a step."""
+    return xp.where((zero >= 2) & (pp > 1) & (pipeline_sharding == KEPT), 1.0, 0.0)
+
+
+@formula(unit="1", source="rajbhandari2020zero")
+def regathered(zero, kept_in_pipeline):
+    """1 where weights are dropped after the forward pass and gathered again for the backward pass."""
+    return xp.where((zero >= 3) & (kept_in_pipeline == 0), 1.0, 0.0)
+
+
+@formula(unit="1", source="pytorch2025fsdp2")
+def gathering_passes(zero, weights_sharded, kept_in_pipeline, microbatches):
+    """Forward passes of a step before which weights are gathered: one after a sharded optimizer step, or every one."""
+    every = (zero >= 2) & (weights_sharded > 0) & (kept_in_pipeline == 0)
+    return xp.where(every, microbatches, 1.0)
+
+
+@formula(unit="1", source="pytorch2025fsdp2")
+def reduction_passes(zero, kept_in_pipeline, microbatches):
+    """Backward passes of a step after which gradients are reduced: the last, or every one if they are sharded."""
+    return xp.where((zero >= 2) & (kept_in_pipeline == 0), microbatches, 1.0)
+
+
+@formula(unit="1", source="pytorch2025fsdp2")
+def replica_passes(reduction_passes, deferred_replicas):
+    """Backward passes of a step after which replicas of a sharding group add up their gradients."""
+    return xp.where(deferred_replicas, 1.0, reduction_passes)
+
+
+@formula(unit="1", source="rajbhandari2020zero")
+def weight_gatherings(gathering_passes, regathered, microbatches, zero, shard, expert_shard, experts):
+    """Gatherings of all weights of a device in one step: 2·m with resharding, 1 after a sharded optimizer step."""
+    gathers = (zero >= 1) & several(shard, expert_shard, experts)
+    return xp.where(gathers, gathering_passes + regathered * microbatches, 0.0)
+
+
+# ---- bytes per parameter --------------------------------------------------------------------------------------------
+
+
+@formula(unit="byte", source="zhao2023fsdp")
+def gathered_weight_size(
+    weight_size, weight_communication_size, quantised_gathering, converted_in_shards, operand_size
+):
+    """Bytes per weight that ranks gather: as stored, in the format of the software, or as operands of products."""
+    size = xp.where(weight_communication_size > 0, weight_communication_size, weight_size)
+    return xp.where(quantised_gathering & (converted_in_shards > 0), xp.minimum(size, operand_size), size)
+
+
+@formula(unit="byte", source="rajbhandari2020zero", family=SHARDS)
+def SHARD_weight_size(
+    weight_size, SHARD, zero, weights_sharded, kept_in_pipeline, gathered_weight_size, gathering_buffer_size
+):
+    """Bytes per parameter of weights whose state is spread over SHARD ranks: stored, and gathered for a whole pass.
+
+    With whole weights and a sharded optimizer, buffers for the gathering of all weights and a shard come on top.
+    """
+    stored = xp.where(weights_sharded > 0, weight_size / SHARD, weight_size)
+    whole = (kept_in_pipeline > 0) | ((zero == 2) & (weights_sharded > 0))
+    buffers = (zero >= 1) & (SHARD > 1) & (weights_sharded == 0)
+    gathered = xp.where(whole & (SHARD > 1) & (weights_sharded > 0), gathered_weight_size, 0.0)
+    return stored + gathered + xp.where(buffers, gathering_buffer_size * (1 + 1 / SHARD), 0.0)
+
+
+@formula(unit="byte", source="rajbhandari2020zero", family=SHARDS)
+def SHARD_gradient_size(gradient_size, reduced_gradient_size, SHARD, zero, kept_in_pipeline):
+    """Bytes per trained parameter of gradients that are accumulated by SHARD ranks."""
+    kept = (kept_in_pipeline > 0) & (SHARD > 1)
+    whole = xp.where(kept, xp.maximum(gradient_size, reduced_gradient_size), gradient_size)
+    return xp.where((zero >= 2) & (kept_in_pipeline == 0), gradient_size / SHARD, whole)
+
+
+@formula(unit="byte", source="pytorch2025fsdp2", family=SHARDS)
+def SHARD_held_gradient_size(SHARD_gradient_size, gradient_size, SHARD, kept_in_pipeline, microbatches, pp, chunks):
+    """Bytes per trained parameter of gradients that a device of SHARD ranks holds at most.
+
+    Those that a pipeline keeps whole are reduced into shards that need space of their own, chunk by chunk: with no more
+    microbatches than stages all backward passes of one chunk come before those of the next.
+    """
+    at_once = xp.where(microbatches <= pp, 1 / chunks, 1.0)
+    reduced = at_once * SHARD_gradient_size + gradient_size / SHARD
+    return xp.where((kept_in_pipeline > 0) & (SHARD > 1), reduced, SHARD_gradient_size)
+
+
+@formula(unit="1", source="deepseek2024v3")
+def state_copies(zero, weight_copies):
+    """Devices of one pipeline that share the optimizer state of a stage: all with a copy of it, if it is sharded."""
+    return xp.where(zero >= 1, weight_copies, 1.0)
+
+
+@formula(unit="byte", source="rajbhandari2020zero", family=SHARDS)
+def SHARD_optimizer_size(optimizer_state_size, offloaded_state_size, SHARD, state_copies):
+    """Bytes per trained parameter of optimizer state on a device of SHARD ranks, and their copies, that share it."""
+    return (optimizer_state_size - offloaded_state_size) / (SHARD * state_copies)
+
+
+# ---- space in use for moments ---------------------------------------------------------------------------------------
+
+
+@formula(unit="1", source="zhao2023fsdp")
+def gathered_layer_parameters(
+    moe_share, rank_layer_parameters, rank_moe_layer_parameters, rank_expert_parameters, shard, expert_shard
+):
+    """Parameters of one layer that one rank gathers from several: of a layer with experts where there is one."""
+    dense = xp.where(moe_share > 0, rank_moe_layer_parameters, rank_layer_parameters)
+    experts = xp.where((moe_share > 0) & (expert_shard > 1), rank_expert_parameters, 0.0)
+    return xp.where(shard > 1, dense, 0.0) + experts
+
+
+@formula(unit="byte", source="pytorch2025fsdp2")
+def gathering_memory(
+    gathered_layer_parameters,
+    rank_head_parameters,
+    shard,
+    regathered,
+    weights_sharded,
+    zero,
+    gathered_weight_size,
+    reduced_gradient_size,
+    activation_size,
+    trains_weights,
+):
+    """Gathered weights of two layers, and gradients of one before and while they are reduced.
+
+    The second layer is gathered while the first one computes; the head takes the place of a layer where it is larger.
+    """
+    largest = xp.maximum(gathered_layer_parameters, xp.where(shard > 1, rank_head_parameters, 0.0))
+    weights = regathered * (gathered_layer_parameters + largest) * gathered_weight_size
+    gradients = trains_weights * largest * (activation_size + reduced_gradient_size)
+    return weights + xp.where((zero >= 2) & (weights_sharded > 0), gradients, 0.0)
+
+
+# ---- what is possible -----------------------------------------------------------------------------------------------
+
+
+@constraint(
+    kind="illegal",
+    reason="the software does not shard that much: lower the ZeRO stage or choose other software",
+    source="rajbhandari2020zero",
+)
+def software_shards(zero, largest_zero, replica, expert_replica, experts):
+    """The software has this ZeRO stage."""
+    return (zero <= largest_zero) | xp.logical_not(several(replica, expert_replica, experts))
+
+
+@constraint(
+    kind="illegal", reason="the software stores shards of weights (FSDP): zero must be 2 or 3", source="zhao2023fsdp"
+)
+def shards_are_gathered(sharded_weights, zero, replica, expert_replica, experts):
+    """Software that stores shards of weights shards gradients and optimizer state too."""
+    return xp.logical_not(sharded_weights & several(replica, expert_replica, experts)) | (zero >= 2)
+
+
+@constraint(
+    kind="illegal",
+    reason="the software does not combine sharded gradients or weights (zero 2 and 3) with a pipeline",
+    source="deepspeed2025",
+)
+def pipelines_shard(zero, pp, pipeline_sharding, replica, expert_replica, experts):
+    """Sharded gradients and weights fit the software's pipelines."""
+    alone = xp.logical_not(several(replica, expert_replica, experts))
+    return (zero <= 1) | (pp == 1) | (pipeline_sharding > 0) | alone
+
+
+@constraint(
+    kind="illegal",
+    reason="the sharding group (zero_size) divides neither the ranks that hold the same weights nor their domains",
+    source="zhao2023fsdp",
+)
+def shards_fill_replicas(shard, replica, shard_domain_ranks, replica_domain_ranks):
+    """Sharding groups fill the ranks that hold the same weights, and scale-up domains or parts of them."""
+    return (replica % shard == 0) & (shard % shard_domain_ranks == 0) & (replica_domain_ranks % shard_domain_ranks == 0)
+
+
+@constraint(
+    kind="illegal",
+    reason="the sharding group (zero_size) has more ranks than hold the same weights (cp x dp): choose fewer, or 0",
+    source="zhao2023fsdp",
+)
+def replicas_fill_shards(zero, zero_size, replica):
+    """There are enough ranks with the same weights for one sharding group."""
+    return (zero == 0) | (zero_size <= replica)
+
+
+@constraint(
+    kind="illegal", reason="hybrid sharding of experts is not expressed: zero_size must be 0", source="zhao2023fsdp"
+)
+def experts_shard_fully(experts, shard, replica, zero):
+    """The state of experts is sharded over all ranks that hold them."""
+    return (experts == 0) | (zero == 0) | (shard == replica)

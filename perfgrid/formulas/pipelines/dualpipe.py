@@ -1,0 +1,270 @@
+"""DualPipe and DualPipeV: a forward pass beside a backward pass, so that communication of one hides behind the other.
+
+DualPipe sends microbatches through the stages from both ends; every device holds two stages. Its second half mirrors
+the first, so that it is DualPipeV (chunks in the order of a V, all microbatches from one end) on half as many devices,
+each with its mirror image. A pair of passes takes as long as one after the other; the results of both leave at its end.
+
+The closed forms are longest paths that stay on one device as long as possible; `tests/physics` executes the schedules
+event by event. With equal chunks and F <= B they are met exactly; the published (p/2 - 1)·(F&B + B - 3W) is longer by a
+forward pass at most. With uneven ones (layers that do not divide, embedding, head of up to 1.2 layers, two layers per
+chunk or more) DualPipeV is at most 1.1 % below and never above, DualPipe as well where only the first and the last
+stage lack a layer. Where up to half of its stages lack one of three layers or more it is met within 3.2 %, where more
+do within 8 %; with two layers per stage up to 16 % below. Heads of up to 5 layers (that of DeepSeek-V3 with its
+prediction module has 3 to 5) make both up to 5 % too short, with weight gradients longer than input gradients 10 %.
+Hand-overs that take up to 5 % of a layer's forward pass add 1 %.
+
+The two copies of a stage's weights are one more data-parallel rank: from ZeRO stage 1 on they share the optimizer
+state; that they add up their gradients and gather weights from each other is not counted.
+"""
+
+from perfgrid.engine import xp
+from perfgrid.engine.graph.registry import alternative, constraint
+
+from .stages import STAGES
+
+TWO_WAY = {"SCHEDULE": ("dualpipe", "dualpipe_v")}
+
+# ---- equations ------------------------------------------------------------------------------------------------------
+
+
+def first_idle_in_dualpipe(devices, first, inner, last):
+    """Idle time of the first of ``devices`` devices in DualPipeV if it sets the pace: the longest of five paths.
+
+    ``first``, ``inner``, ``last`` are chunks, each (forward, input gradient, weight gradient). The paths leave the
+    device in the last microbatches for those after it; they differ in the pairs that they take part in. All end with
+    gradients that go down the other devices and up again, where that takes longer than the device's own passes.
+    """
+    forward, gradient, weight = inner
+    others = devices - 1
+    first_forward, first_backward = first[0], first[1] + first[2]
+    last_pass, last_weight = last[0] + last[1], last[2]
+    end = others * (2 * gradient - first_backward)
+    pairs = (6 * devices - 4) * forward + (3 * devices - 2) * (gradient + weight)
+    pairs = pairs - (2 * devices - 1) * (first_forward + last_pass + last_weight) - others * first_backward
+    two_rounds = others * (3 * forward + 4 * gradient - first_backward - 2 * last_pass - 2 * last_weight)
+    two_rounds = two_rounds - first_forward + (3 * devices - 2) * weight - last_weight
+    turned = two_rounds + last_pass + last_weight - 2 * gradient - weight
+    round_trip = others * (forward + 2 * gradient + weight - last_pass - last_weight)
+    round_trip = round_trip - first_forward - 2 * gradient + last_pass
+    longest = xp.maximum(pairs, xp.maximum(xp.maximum(two_rounds, turned), round_trip))
+    return xp.where(devices > 1, xp.maximum(longest, 0.0) + xp.maximum(end, 0.0), 0.0)
+
+
+def inner_idle_in_dualpipe(devices, first, inner, last):
+    """Idle time of the other of ``devices`` devices in DualPipeV if they set the pace.
+
+    With equal chunks (p - 1)·(2F + B - W), or (p - 2)·F + (p - 1)·(2B - W) if that is longer; where weight gradients
+    take longer than B, B - W is 0 in both.
+    """
+    forward, gradient, weight = inner
+    between = devices - 2
+    turn = xp.maximum(last[0] + last[1] - 2 * forward, 0.0)
+    late = xp.maximum(gradient - weight, 0.0)
+    way = between * (forward + late) + xp.maximum(between * forward, between * gradient - forward + turn)
+    start = first[1] + first[2] - 2 * weight
+    end = sum(last) - 2 * gradient
+    return first[0] + way + xp.maximum(start + xp.maximum(end + xp.maximum(start, 0.0), 0.0), 0.0)
+
+
+def fill_and_drain_wait(devices, layers, unpaired_ep_time):
+    """Time that passes without a partner add to DualPipeV on ``devices`` devices with ``layers`` in the mean chunk.
+
+    Each waits for its own exchange with experts: 5p + 1 of them follow each other on the longest path of the executed
+    schedule with F = B = W, one less with longer input gradients. An upper bound where input gradients are shorter
+    than forward passes (4p + 2 on 8 and 16 devices with B = 0.8 F, W = 1.1 F).
+    """
+    return (5 * devices + 1) * layers * unpaired_ep_time
+
+
+# ---- bubble ---------------------------------------------------------------------------------------------------------
+
+
+@alternative(of="bubble_time", by="schedule", label="dualpipe", unit="s", source="deepseek2024v3")
+def dualpipe_bubble_time(
+    pp,
+    microbatches,
+    slowest_stage_time,
+    first_stage_time,
+    middle_stage_time,
+    first_chunk_forward_time,
+    first_chunk_input_gradient_time,
+    first_chunk_weight_gradient_time,
+    inner_chunk_forward_time,
+    inner_chunk_input_gradient_time,
+    inner_chunk_weight_gradient_time,
+    last_chunk_forward_time,
+    last_chunk_input_gradient_time,
+    last_chunk_weight_gradient_time,
+    layers,
+    mtp_layers,
+    unpaired_ep_time,
+):
+    """Idle time of the slowest device in DualPipe, with exchanges that no other microbatch hides."""
+    chunks = (
+        (first_chunk_forward_time, first_chunk_input_gradient_time, first_chunk_weight_gradient_time),
+        (inner_chunk_forward_time, inner_chunk_input_gradient_time, inner_chunk_weight_gradient_time),
+        (last_chunk_forward_time, last_chunk_input_gradient_time, last_chunk_weight_gradient_time),
+    )
+    half = pp / 2
+    # short stages on the way are passed sooner than the stage that sets the pace
+    shorter = (half - 1) * (middle_stage_time - sum(chunks[1]))
+    first = first_idle_in_dualpipe(half, *chunks) - microbatches * (slowest_stage_time - first_stage_time)
+    # a device waits for its first microbatch at least
+    inner = xp.maximum(inner_idle_in_dualpipe(half, *chunks) - shorter, first_chunk_forward_time)
+    inner = inner - microbatches * (slowest_stage_time - middle_stage_time)
+    alone = fill_and_drain_wait(half, (layers + mtp_layers) / pp, unpaired_ep_time)
+    return xp.where(pp > 2, xp.maximum(first, inner), 0.0) + xp.where(pp > 1, alone, 0.0)
+
+
+@alternative(of="bubble_time", by="schedule", label="dualpipe_v", unit="s", source="deepseek2025dualpipe")
+def dualpipe_v_bubble_time(
+    pp,
+    microbatches,
+    slowest_stage_time,
+    first_stage_time,
+    last_stage_time,
+    first_chunk_forward_time,
+    first_chunk_input_gradient_time,
+    first_chunk_weight_gradient_time,
+    inner_chunk_forward_time,
+    inner_chunk_input_gradient_time,
+    inner_chunk_weight_gradient_time,
+    last_chunk_forward_time,
+    last_chunk_input_gradient_time,
+    last_chunk_weight_gradient_time,
+    layers,
+    mtp_layers,
+    unpaired_ep_time,
+):
+    """Idle time of the slowest device in DualPipeV, with exchanges that no other microbatch hides."""
+    chunks = (
+        (first_chunk_forward_time, first_chunk_input_gradient_time, first_chunk_weight_gradient_time),
+        (inner_chunk_forward_time, inner_chunk_input_gradient_time, inner_chunk_weight_gradient_time),
+        (last_chunk_forward_time, last_chunk_input_gradient_time, last_chunk_weight_gradient_time),
+    )
+    first = first_idle_in_dualpipe(pp, *chunks) - microbatches * (slowest_stage_time - first_stage_time)
+    inner = inner_idle_in_dualpipe(pp, *chunks) - microbatches * (slowest_stage_time - last_stage_time)
+    alone = fill_and_drain_wait(pp, (layers + mtp_layers) / (2 * pp), unpaired_ep_time)
+    return xp.where(pp > 1, xp.maximum(first, inner) + alone, 0.0)
+
+
+# ---- hand-overs -----------------------------------------------------------------------------------------------------
+
+
+@alternative(of="exposed_pp_time", by="schedule", label="dualpipe", unit="s", source="deepseek2024v3")
+def dualpipe_exposed_pp_time(pp, pp_handover_time):
+    """Hand-overs between stages that DualPipe waits for, per step: while it fills and drains; pairs hide theirs."""
+    return xp.where(pp > 1, (2.5 * pp - 2) * pp_handover_time, 0.0)
+
+
+@alternative(of="exposed_pp_time", by="schedule", label="dualpipe_v", unit="s", source="deepseek2025dualpipe")
+def dualpipe_v_exposed_pp_time(pp, pp_handover_time):
+    """Hand-overs between stages that DualPipeV waits for, per step: while it fills and drains; pairs hide theirs."""
+    return 5 * (pp - 1) * pp_handover_time
+
+
+@alternative(
+    of="ep_overlap_by_schedule",
+    by="schedule",
+    label="SCHEDULE",
+    unit="1",
+    source="deepseek2024v3",
+    family={"SCHEDULE": ("1f1b", "gpipe", "zb_h1", "zb_v")},
+)
+def ep_overlap_by_SCHEDULE():
+    """Share of the expert all-to-all that runs beside the computation of another microbatch: none in SCHEDULE."""
+    return 0.0
+
+
+@alternative(
+    of="ep_overlap_by_schedule", by="schedule", label="SCHEDULE", unit="1", source="deepseek2024v3", family=TWO_WAY
+)
+def ep_overlap_by_pairs_of_SCHEDULE():
+    """Share of the expert all-to-all that runs beside the computation of another microbatch: all in SCHEDULE."""
+    return 1.0
+
+
+# ---- microbatches in flight -----------------------------------------------------------------------------------------
+
+
+@alternative(
+    of="STAGE_stage_in_flight",
+    by="schedule",
+    label="dualpipe",
+    unit="1",
+    source="deepseek2024v3",
+    family=STAGES,
+)
+def STAGE_stage_in_flight_of_dualpipe(pp, microbatches):
+    """Microbatches whose activations a device of the STAGE stage of DualPipe keeps at most: p + 1."""
+    return xp.minimum(pp + 1, microbatches)
+
+
+@alternative(
+    of="STAGE_stage_in_flight",
+    by="schedule",
+    label="dualpipe_v",
+    unit="1",
+    source="deepseek2025dualpipe",
+    family=STAGES,
+)
+def STAGE_stage_in_flight_of_dualpipe_v(pp, microbatches):
+    """Microbatches whose activations the STAGE stage of DualPipeV keeps at most: those of 2p + 1 chunks."""
+    return xp.minimum(pp + 0.5, microbatches)
+
+
+# ---- what is possible -----------------------------------------------------------------------------------------------
+
+
+@alternative(
+    of="fewest_microbatches",
+    by="schedule",
+    label="SCHEDULE",
+    unit="1",
+    source="narayanan2021",
+    family={"SCHEDULE": ("1f1b", "gpipe", "zb_h1")},
+)
+def fewest_microbatches_of_SCHEDULE():
+    """Microbatches that SCHEDULE needs at least: one."""
+    return 1.0
+
+
+@alternative(of="fewest_microbatches", by="schedule", label="zb_v", unit="1", source="qi2024zerobubble")
+def fewest_microbatches_of_zb_v(pp):
+    """Microbatches that ZB-V needs at least: as many as the first device does before the first returns to it."""
+    return 2 * pp - 1
+
+
+@alternative(
+    of="fewest_microbatches",
+    by="schedule",
+    label="SCHEDULE",
+    unit="1",
+    source="deepseek2025dualpipe",
+    family=TWO_WAY,
+)
+def fewest_microbatches_of_pairs_of_SCHEDULE(pp):
+    """Microbatches that SCHEDULE needs at least: two per device."""
+    return 2 * pp
+
+
+@constraint(
+    kind="illegal",
+    reason="the schedule needs more microbatches: 2 pp - 1 in zb_v, 2 pp in dualpipe and dualpipe_v",
+    source="deepseek2025dualpipe",
+)
+def microbatches_fill_schedule(microbatches, fewest_microbatches):
+    """There are enough microbatches for the pattern of the schedule."""
+    return microbatches >= fewest_microbatches
+
+
+@constraint(kind="illegal", reason="dualpipe needs an even number of stages", source="deepseek2025dualpipe")
+def two_way_stages_pair(pp, weight_copies):
+    """Every device holds a stage and its mirror image."""
+    return (weight_copies == 1) | (pp % 2 == 0)
+
+
+@constraint(kind="illegal", reason="dualpipe needs an even number of microbatches", source="deepseek2025dualpipe")
+def two_way_microbatches_pair(microbatches, weight_copies):
+    """Half of the microbatches go each way."""
+    return (weight_copies == 1) | (microbatches % 2 == 0)

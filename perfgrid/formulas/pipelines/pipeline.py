@@ -1,0 +1,339 @@
+"""Pipeline schedules: GPipe, 1F1B and interleaved 1F1B. Their bubble, hand-overs waited for, microbatches in flight.
+
+Schedules that put weight gradients off are in `zero_bubble`, those of two ways in `dualpipe`.
+
+A schedule is data: the label ``schedule`` selects among the alternatives below; ``chunks`` > 1 makes 1F1B interleaved.
+The closed forms are longest paths through the dependencies of a schedule (who waits for whom). `tests/physics` executes
+the schedules event by event, with the uneven stages of `stages`. GPipe is met exactly, also with hand-overs. 1F1B is
+met within 0.5 % with more microbatches than stages (mostly exactly), within 1.5 % with fewer (two layers per stage or
+more). Interleaved 1F1B is met exactly where layers divide, within 1.5 % where the first or the last chunk lacks a
+layer, from three stages on; on two stages with one layer per chunk it may be a quarter too fast. Hand-overs that take
+up to 5 % of a layer's forward pass add 1.5 % at most to these differences.
+"""
+
+from perfgrid.engine import xp
+from perfgrid.engine.graph.registry import alternative, constraint, formula
+
+from .stages import FOLDED, STAGES
+
+EARLY = {"STAGE": ("first", "middle")}  # stages that do forward passes ahead of the last one
+
+# ---- equations ------------------------------------------------------------------------------------------------------
+
+
+def idle_while_pacing(before, after, forward, backward, ahead):
+    """Idle time of a stage that sets the pace of 1F1B: a longest path that stays on it as long as possible.
+
+    It waits until the first microbatch has come down from the stages ``before`` it and the last gradient has gone up
+    again; and twice, for the first and the last microbatch, for the way down ``after`` it and back, unless what it does
+    ahead in the meantime (``ahead`` forward or backward passes) takes longer.
+    """
+    return before + xp.maximum(after - ahead * forward, 0.0) + xp.maximum(after - ahead * backward, 0.0)
+
+
+def gpipe_bubble(all_stages, slowest, slowest_forward, slowest_backward, microbatches):
+    """Idle time of the slowest stage when all forward passes precede all backward passes (Huang 2019).
+
+    Both halves are flow shops of equal jobs: one job through all stages, the others at the pace of the slowest.
+    """
+    return all_stages - slowest + (microbatches - 1) * (slowest_forward + slowest_backward - slowest)
+
+
+def round_trips(pp, microbatches):
+    """How often the longest path of 1F1B goes down all stages and up again: once per pp microbatches."""
+    return xp.floor((microbatches - 1) / pp) + 1
+
+
+def handovers_on_the_way(pp, microbatches):
+    """Hand-overs on the longest path of 1F1B between equal stages: 2(p - 1)(m/p + 1) - 2 if p divides m."""
+    left = (microbatches - 1) % pp
+    return 2 * (round_trips(pp, microbatches) * (pp - 1) + xp.maximum(left - 1, 0.0))
+
+
+def stages_in_flight(pp, position, chunks, microbatches):
+    """Activations that a stage of 1F1B keeps, in units of one microbatch's on the whole stage (Narayanan 2021).
+
+    1F1B keeps p - i microbatches at stage i. The interleaved schedule starts 2·(p - i - 1) + (v - 1)·p + 1 chunks
+    before the first backward pass, at the first stage p + (p - 1)/v stages' worth. No schedule keeps more than the
+    step has.
+    """
+    interleaved = (2 * (pp - position - 1) + (chunks - 1) * pp + 1) / chunks
+    return xp.minimum(xp.where(chunks > 1, interleaved, pp - position), microbatches)
+
+
+# ---- layers on the way ----------------------------------------------------------------------------------------------
+
+
+@formula(unit="1", source="narayanan2021")
+def filling_layers(pp, chunk_layers, missing_layers, last_missing_layers):
+    """Layers in the first chunks of all stages but the last."""
+    return (pp - 1) * chunk_layers - (missing_layers - last_missing_layers)
+
+
+@formula(unit="1", source="narayanan2021")
+def returning_layers(pp, chunk_layers, missing_layers, first_missing_layers):
+    """Layers in the last chunks of all stages but the first."""
+    return (pp - 1) * chunk_layers - (missing_layers - first_missing_layers)
+
+
+@formula(unit="1", source="narayanan2021")
+def middle_returning_layers(chunk_layers, last_missing_layers, short_middle_stages):
+    """Layers in the last chunks of the stages after the latest full middle stage."""
+    return short_middle_stages * (chunk_layers - 1) + chunk_layers - last_missing_layers
+
+
+@formula(unit="1", source="narayanan2021")
+def middle_following_layers(chunk_layers, short_middle_stages):
+    """Layers in the first chunks of the latest full middle stage and of those after it, but for the last stage."""
+    return chunk_layers + short_middle_stages * (chunk_layers - 1)
+
+
+@formula(unit="1", source="narayanan2021")
+def first_stage_ahead(pp, chunks):
+    """Chunks that the first stage may do ahead of the last one: one per stage, two if interleaved."""
+    return xp.where(chunks > 1, 2.0, 1.0) * (pp - 1)
+
+
+@formula(unit="1", source="narayanan2021")
+def middle_stage_ahead(short_middle_stages, chunks):
+    """Chunks that the latest full middle stage may do ahead of the last one: one per stage, two if interleaved."""
+    return xp.where(chunks > 1, 2.0, 1.0) * (short_middle_stages + 1)
+
+
+# ---- bubble ---------------------------------------------------------------------------------------------------------
+
+
+@formula(unit="s", source="narayanan2021")
+def jam_time(pp, chunks, first_missing_layers, embedding_time, layer_time):
+    """Time by which an embedding that makes the very first chunk the longest delays an interleaved pipeline."""
+    longer = embedding_time - first_missing_layers * layer_time
+    return xp.where(chunks > 1, (pp - 1) * xp.maximum(longer, 0.0), 0.0)
+
+
+@formula(unit="s", source="narayanan2021")
+def last_stage_idle_time(filling_layers, layer_time, embedding_time, jam_time):
+    """Idle time of the last stage if it sets the pace: way down of the first microbatch, way up of the last gradient.
+
+    With equal stages (p - 1)·(F + B)/v (section 2.2).
+    """
+    return filling_layers * layer_time + embedding_time + jam_time
+
+
+@formula(unit="s", source="narayanan2021")
+def middle_stage_idle_time(
+    last_stage_idle_time,
+    middle_following_layers,
+    middle_returning_layers,
+    middle_stage_ahead,
+    chunk_layers,
+    layer_time,
+    layer_forward_time,
+    head_time,
+):
+    """Idle time of the latest full middle stage if it sets the pace of 1F1B."""
+    return idle_while_pacing(
+        last_stage_idle_time - middle_following_layers * layer_time,
+        middle_returning_layers * layer_time + head_time,
+        chunk_layers * layer_forward_time,
+        chunk_layers * (layer_time - layer_forward_time),
+        middle_stage_ahead,
+    )
+
+
+@formula(unit="s", source="narayanan2021")
+def first_stage_idle_time(
+    returning_layers,
+    first_stage_ahead,
+    first_stage_layers,
+    chunks,
+    layer_time,
+    layer_forward_time,
+    embedding_time,
+    embedding_forward_time,
+    head_time,
+):
+    """Idle time of the first of several stages if it sets the pace of 1F1B."""
+    forward = first_stage_layers * layer_forward_time + embedding_forward_time
+    passes = first_stage_layers * layer_time + embedding_time
+    returning = returning_layers * layer_time + head_time
+    return idle_while_pacing(0.0, returning, forward / chunks, (passes - forward) / chunks, first_stage_ahead)
+
+
+@formula(unit="1", source="narayanan2021", family=EARLY)
+def STAGE_stage_alternates(chunks, microbatches, STAGE_stage_ahead):
+    """1 where the step has more microbatches than the STAGE stage of 1F1B does ahead."""
+    return xp.where((chunks > 1) | (microbatches > STAGE_stage_ahead + 1), 1.0, 0.0)
+
+
+@formula(unit="s", source="narayanan2021")
+def layer_longer_time(layer_forward_time, layer_backward_time):
+    """The longer of a layer's passes for one microbatch."""
+    return xp.maximum(layer_forward_time, layer_backward_time)
+
+
+@alternative(of="bubble_time", by="schedule", label="1f1b", unit="s", source="narayanan2021")
+def one_forward_one_backward_bubble_time(
+    pp,
+    microbatches,
+    model_pass_time,
+    slowest_stage_time,
+    first_stage_alternates,
+    first_stage_time,
+    first_stage_idle_time,
+    first_stage_layers,
+    middle_stage_alternates,
+    middle_stage_time,
+    middle_stage_idle_time,
+    middle_stage_layers,
+    last_stage_time,
+    last_stage_idle_time,
+    layer_longer_time,
+):
+    """Idle time of the slowest stage in 1F1B while the pipeline fills and drains: by the longest of three paths.
+
+    Each stays on one stage as long as possible. An early stage that does not alternate makes all forward before any
+    backward passes: its path goes down and up once and repeats the longer of both for all other microbatches.
+    """
+
+    def idle(once, repeated):  # of the slowest stage, if the step takes ``once`` + microbatches·``repeated``
+        return once - microbatches * (slowest_stage_time - repeated)
+
+    def idle_early(alternates, once, repeated, layers):
+        longer = layers * layer_longer_time
+        return xp.where(alternates > 0, idle(once, repeated), idle(model_pass_time - longer, longer))
+
+    by_first = idle_early(first_stage_alternates, first_stage_idle_time, first_stage_time, first_stage_layers)
+    by_middle = idle_early(middle_stage_alternates, middle_stage_idle_time, middle_stage_time, middle_stage_layers)
+    ends = xp.maximum(idle(last_stage_idle_time, last_stage_time), by_first)
+    return xp.where(pp > 2, xp.maximum(ends, by_middle), xp.where(pp > 1, ends, 0.0))
+
+
+@formula(unit="s", source="huang2019gpipe", family={"DIRECTION": ("forward", "backward")})
+def slowest_DIRECTION_time(first_stage_DIRECTION_time, middle_stage_DIRECTION_time, last_stage_DIRECTION_time):
+    """Largest DIRECTION time of a stage for one microbatch."""
+    return xp.maximum(first_stage_DIRECTION_time, xp.maximum(middle_stage_DIRECTION_time, last_stage_DIRECTION_time))
+
+
+@alternative(of="bubble_time", by="schedule", label="gpipe", unit="s", source="huang2019gpipe")
+def gpipe_bubble_time(
+    pp, microbatches, model_pass_time, slowest_stage_time, slowest_forward_time, slowest_backward_time
+):
+    """Idle time of the slowest stage in GPipe while the pipeline fills, turns round and drains."""
+    times = (model_pass_time, slowest_stage_time, slowest_forward_time, slowest_backward_time)
+    return xp.where(pp > 1, gpipe_bubble(*times, microbatches), 0.0)
+
+
+# ---- hand-overs -----------------------------------------------------------------------------------------------------
+
+
+@formula(unit="1", source="narayanan2021")
+def handovers_waited_for(pp, microbatches, chunks):
+    """Hand-overs on the longest path of 1F1B between equal stages.
+
+    Receiving runs beside other work. The interleaved schedule has other chunks to work on and waits only along the
+    first and the last microbatch.
+    """
+    return xp.where(chunks > 1, 2 * (pp * chunks - 1), handovers_on_the_way(pp, microbatches))
+
+
+@formula(unit="s", source="narayanan2021")
+def slack_time(pp, microbatches, chunks, slowest_stage_time, model_pass_time):
+    """Time that uneven stages wait on the way of 1F1B's hand-overs anyway.
+
+    The path through all hand-overs goes down and up once per p microbatches; the slowest stage needs p times its own
+    time meanwhile. The last way is the same for both.
+    """
+    waits = (round_trips(pp, microbatches) - 1) * (pp * slowest_stage_time - model_pass_time)
+    return xp.where(chunks > 1, 0.0, waits)
+
+
+@alternative(of="exposed_pp_time", by="schedule", label="1f1b", unit="s", source="narayanan2021")
+def one_forward_one_backward_exposed_pp_time(pp, handovers_waited_for, pp_handover_time, slack_time):
+    """Hand-overs between stages that 1F1B waits for, per step: those of one way there and back at least."""
+    least = 2 * (pp - 1) * pp_handover_time
+    return xp.where(pp > 1, xp.maximum(handovers_waited_for * pp_handover_time - slack_time, least), 0.0)
+
+
+@alternative(of="exposed_pp_time", by="schedule", label="gpipe", unit="s", source="huang2019gpipe")
+def gpipe_exposed_pp_time(pp, pp_handover_time):
+    """Hand-overs between stages that GPipe waits for, per step: one way there and back."""
+    return 2 * (pp - 1) * pp_handover_time
+
+
+# ---- microbatches in flight -----------------------------------------------------------------------------------------
+
+
+@formula(unit="1", source="narayanan2021")
+def first_stage_position():
+    """Number of the first stage."""
+    return 0.0
+
+
+@formula(unit="1", source="narayanan2021")
+def middle_stage_position():
+    """Number of the stage after the first, which keeps most microbatches of those in the middle."""
+    return 1.0
+
+
+@formula(unit="1", source="narayanan2021")
+def last_stage_position(pp):
+    """Number of the last stage."""
+    return pp - 1
+
+
+@alternative(of="STAGE_stage_in_flight", by="schedule", label="1f1b", unit="1", source="narayanan2021", family=STAGES)
+def STAGE_stage_in_flight_of_1f1b(pp, STAGE_stage_position, chunks, microbatches):
+    """Microbatches whose activations the STAGE stage of 1F1B keeps at most, in units of the whole stage."""
+    return stages_in_flight(pp, STAGE_stage_position, chunks, microbatches)
+
+
+@alternative(of="STAGE_stage_in_flight", by="schedule", label="gpipe", unit="1", source="huang2019gpipe", family=STAGES)
+def STAGE_stage_in_flight_of_gpipe(microbatches):
+    """Microbatches whose activations the STAGE stage of GPipe keeps at most: all of the step."""
+    return microbatches
+
+
+# ---- what is possible -----------------------------------------------------------------------------------------------
+
+
+@alternative(of="most_chunks", by="schedule", label="1f1b", unit="1", source="narayanan2021")
+def most_chunks_of_1f1b(stage_layers):
+    """Chunks per device that 1F1B allows: one per layer."""
+    return stage_layers
+
+
+@alternative(
+    of="most_chunks",
+    by="schedule",
+    label="SCHEDULE",
+    unit="1",
+    source="huang2019gpipe",
+    family={"SCHEDULE": ("gpipe", "zb_h1", "dualpipe")},
+)
+def most_chunks_of_SCHEDULE():
+    """Chunks per device that SCHEDULE allows: one."""
+    return 1.0
+
+
+@alternative(
+    of="most_chunks", by="schedule", label="SCHEDULE", unit="1", source="qi2024zerobubble", family={"SCHEDULE": FOLDED}
+)
+def most_chunks_of_folded_SCHEDULE():
+    """Chunks per device that SCHEDULE allows: two."""
+    return 2.0
+
+
+@constraint(kind="illegal", reason="the schedule does not divide stages into so many chunks", source="narayanan2021")
+def schedule_takes_chunks(chunks, most_chunks):
+    """The schedule knows this many virtual stages per device."""
+    return chunks <= most_chunks
+
+
+@constraint(
+    kind="illegal",
+    reason="a V schedule holds exactly two chunks on every device: chunks = 2",
+    source="qi2024zerobubble",
+)
+def folded_schedules_hold_two_chunks(chunks, folded):
+    """Chunks run down the devices and back up: one each way."""
+    return (folded == 0) | (chunks == 2)

@@ -1,0 +1,218 @@
+"""Zero-bubble schedules, which put weight gradients off to fill the pipeline's idle time: ZB-H1 and ZB-V.
+
+ZB-H1 passes microbatches as 1F1B does; stage i does the weight gradients of a microbatch i microbatches later. In ZB-V
+every device holds two chunks, in the order of a V. Time runs until the last device is done, since the optimizer waits
+for the gradient norm of the whole model: with equal passes ZB-V then still waits (p - 1) passes through a chunk.
+
+The closed forms are longest paths that stay on one device as long as possible; `tests/physics` executes the schedules
+event by event. With equal stages both are met exactly where no weight gradient takes longer than the other passes.
+With uneven stages (layers that do not divide, embedding, head of up to 1.2 layers, two layers per chunk or more) they
+are never above: ZB-H1 at most 3 % below with more microbatches than stages, 2 % with three layers per stage or more,
+and up to a fifth with fewer microbatches; ZB-V at most 0.5 % below, where weight gradients take longer than input
+gradients 5 %, and with heads of up to 5 layers (that of DeepSeek-V3 with its prediction module has 3 to 5) about 2 %,
+with two layers per chunk 5 %. Hand-overs that take up to 5 % of a layer's forward pass add 2 % at most to these
+differences.
+"""
+
+from perfgrid.engine import xp
+from perfgrid.engine.graph.registry import alternative, formula
+
+from .stages import STAGES
+
+# ---- equations ------------------------------------------------------------------------------------------------------
+
+
+def idle_in_zb_h1(before, after, above, position, ahead, forward, input_gradient, weight_gradient, first, microbatches):
+    """Idle time of a stage that sets the pace of ZB-H1.
+
+    ``before`` is the forward time of the stages before it, ``above`` the time of their input gradients, ``after`` the
+    time of the stages after it, there and back, without weight gradients; ``ahead`` are the microbatches that it does
+    ahead of the last stage, ``first`` the weight gradients of one microbatch at the first stage. After its last input
+    gradient it has the weight gradients of ``position`` + 1 microbatches left, while the gradient goes up.
+    """
+    puts_off = xp.where(position > 0, 1.0, 0.0)
+    left = xp.minimum(position + 1, microbatches)
+    end = xp.maximum(above + first - left * weight_gradient, 0.0)
+    filling = xp.maximum(after - ahead * forward, 0.0)
+    draining = xp.maximum(after - ahead * (input_gradient + weight_gradient), 0.0)
+    # with few microbatches all forward passes come before the first backward pass, and the longer of both is repeated
+    shorter = xp.minimum(forward, input_gradient + (1 - puts_off) * weight_gradient)
+    apart = after - (microbatches - 1) * shorter - puts_off * (microbatches - left) * weight_gradient
+    return before + end + xp.where(microbatches > ahead + 1, filling + draining, apart)
+
+
+def first_idle_in_zb_v(devices, first, inner, last):
+    """Idle time of the first device of ZB-V if it sets the pace; ``first``, ``inner``, ``last`` are chunks.
+
+    Each chunk is (forward, input gradient, weight gradient). It need not wait at all, or at the end: until the last
+    weight gradients of the others, or for the last gradient to go down the other devices and up again; or before.
+    """
+    first_forward, first_backward = first[0], first[1] + first[2]
+    forward, gradient, weight = inner
+    last_forward_backward, last_weight = last[0] + last[1], last[2]
+    others = devices - 1
+    weights_of_others = devices * (gradient - first_backward) + (2 * devices - 1) * weight - last_weight
+    last_round = others * (2 * gradient - first_backward) - last_weight
+    two_rounds = others * (4 * gradient - first_backward - last_forward_backward - last_weight)
+    two_rounds = two_rounds + forward - first_forward + weight - 2 * last_weight
+    return xp.maximum(xp.maximum(weights_of_others, last_round), xp.maximum(two_rounds, 0.0))
+
+
+def inner_idle_in_zb_v(devices, first, inner, last):
+    """Idle time of the other devices of ZB-V if they set the pace."""
+    forward, gradient, weight = inner
+    turn = xp.maximum(last[0] + last[1] - 2 * forward, 0.0)  # at the end of the model
+    end = xp.maximum(first[1] + first[2] - 3 * weight, 0.0)  # at its start
+    round_trip = (devices - 2) * xp.maximum(forward, gradient)
+    by_inner = turn + xp.maximum(round_trip, 2 * (devices - 2) * (gradient - weight) + end)
+    by_last = (devices - 1) * (last[0] + last[1]) + (devices - 2) * (last[2] - gradient) - devices * forward
+    return first[0] + xp.maximum(by_inner, by_last)
+
+
+# ---- bubble ---------------------------------------------------------------------------------------------------------
+
+
+@formula(unit="s", source="qi2024zerobubble")
+def last_stage_idle_time_of_zb_h1(
+    pp,
+    microbatches,
+    model_forward_time,
+    model_input_gradient_time,
+    last_stage_forward_time,
+    last_stage_input_gradient_time,
+    last_stage_weight_gradient_time,
+    first_stage_weight_gradient_time,
+):
+    """Idle time of the last stage if it sets the pace of ZB-H1: (p - 1)·(F + B - W) with equal stages."""
+    passes = (last_stage_forward_time, last_stage_input_gradient_time, last_stage_weight_gradient_time)
+    before = model_forward_time - last_stage_forward_time
+    above = model_input_gradient_time - last_stage_input_gradient_time
+    return idle_in_zb_h1(before, 0.0, above, pp - 1, 0.0, *passes, first_stage_weight_gradient_time, microbatches)
+
+
+@formula(unit="s", source="qi2024zerobubble")
+def middle_stage_idle_time_of_zb_h1(
+    pp,
+    microbatches,
+    short_middle_stages,
+    model_forward_time,
+    model_input_gradient_time,
+    first_stage_forward_time,
+    first_stage_input_gradient_time,
+    first_stage_weight_gradient_time,
+    middle_stage_forward_time,
+    middle_stage_input_gradient_time,
+    middle_stage_weight_gradient_time,
+):
+    """Idle time of the latest full middle stage if it sets the pace of ZB-H1."""
+    passes = (middle_stage_forward_time, middle_stage_input_gradient_time, middle_stage_weight_gradient_time)
+    ahead = short_middle_stages + 1
+    between = pp - 2 - ahead  # full stages after the first and before this one
+    before = first_stage_forward_time + between * middle_stage_forward_time
+    above = first_stage_input_gradient_time + between * middle_stage_input_gradient_time
+    after = model_forward_time + model_input_gradient_time - before - above - passes[0] - passes[1]
+    return idle_in_zb_h1(
+        before, after, above, pp - 1 - ahead, ahead, *passes, first_stage_weight_gradient_time, microbatches
+    )
+
+
+@formula(unit="s", source="qi2024zerobubble")
+def first_stage_idle_time_of_zb_h1(
+    pp,
+    microbatches,
+    model_forward_time,
+    model_input_gradient_time,
+    first_stage_forward_time,
+    first_stage_input_gradient_time,
+    first_stage_weight_gradient_time,
+):
+    """Idle time of the first of several stages if it sets the pace of ZB-H1."""
+    passes = (first_stage_forward_time, first_stage_input_gradient_time, first_stage_weight_gradient_time)
+    after = model_forward_time + model_input_gradient_time - passes[0] - passes[1]
+    return idle_in_zb_h1(0.0, after, 0.0, 0.0, pp - 1, *passes, passes[2], microbatches)
+
+
+@alternative(of="bubble_time", by="schedule", label="zb_h1", unit="s", source="qi2024zerobubble")
+def zb_h1_bubble_time(
+    pp,
+    microbatches,
+    slowest_stage_time,
+    first_stage_time,
+    first_stage_idle_time_of_zb_h1,
+    middle_stage_time,
+    middle_stage_idle_time_of_zb_h1,
+    last_stage_time,
+    last_stage_idle_time_of_zb_h1,
+):
+    """Idle time of the slowest stage in ZB-H1: by the longest of three paths, each on one stage."""
+    first = first_stage_idle_time_of_zb_h1 - microbatches * (slowest_stage_time - first_stage_time)
+    middle = middle_stage_idle_time_of_zb_h1 - microbatches * (slowest_stage_time - middle_stage_time)
+    last = last_stage_idle_time_of_zb_h1 - microbatches * (slowest_stage_time - last_stage_time)
+    ends = xp.maximum(first, last)
+    return xp.where(pp > 2, xp.maximum(ends, middle), xp.where(pp > 1, ends, 0.0))
+
+
+@alternative(of="bubble_time", by="schedule", label="zb_v", unit="s", source="qi2024zerobubble")
+def zb_v_bubble_time(
+    pp,
+    microbatches,
+    slowest_stage_time,
+    first_stage_time,
+    last_stage_time,
+    first_chunk_forward_time,
+    first_chunk_input_gradient_time,
+    first_chunk_weight_gradient_time,
+    inner_chunk_forward_time,
+    inner_chunk_input_gradient_time,
+    inner_chunk_weight_gradient_time,
+    last_chunk_forward_time,
+    last_chunk_input_gradient_time,
+    last_chunk_weight_gradient_time,
+):
+    """Idle time of the slowest device in ZB-V: (p - 1)·max(B, 2·(B - W)) with equal chunks and F <= B."""
+    chunks = (
+        (first_chunk_forward_time, first_chunk_input_gradient_time, first_chunk_weight_gradient_time),
+        (inner_chunk_forward_time, inner_chunk_input_gradient_time, inner_chunk_weight_gradient_time),
+        (last_chunk_forward_time, last_chunk_input_gradient_time, last_chunk_weight_gradient_time),
+    )
+    first = first_idle_in_zb_v(pp, *chunks) - microbatches * (slowest_stage_time - first_stage_time)
+    inner = inner_idle_in_zb_v(pp, *chunks) - microbatches * (slowest_stage_time - last_stage_time)
+    return xp.where(pp > 1, xp.maximum(first, inner), 0.0)
+
+
+# ---- hand-overs -----------------------------------------------------------------------------------------------------
+
+
+@alternative(of="exposed_pp_time", by="schedule", label="zb_h1", unit="s", source="qi2024zerobubble")
+def zb_h1_exposed_pp_time(pp, microbatches, pp_handover_time):
+    """Hand-overs between stages that ZB-H1 waits for, per step: two ways there and back, in the first p microbatches.
+
+    After them weight gradients fill the time of every hand-over.
+    """
+    again = xp.minimum(xp.maximum(microbatches - 2, 0.0), pp - 1)
+    return xp.where(pp > 1, 2 * (pp - 1 + again) * pp_handover_time, 0.0)
+
+
+@alternative(of="exposed_pp_time", by="schedule", label="zb_v", unit="s", source="qi2024zerobubble")
+def zb_v_exposed_pp_time(pp, pp_handover_time):
+    """Hand-overs between stages that ZB-V waits for, per step; devices hand nothing over at the turn of the V."""
+    return xp.where(pp > 1, (5 * pp - 7) * pp_handover_time, 0.0)
+
+
+# ---- microbatches in flight -----------------------------------------------------------------------------------------
+
+
+@alternative(
+    of="STAGE_stage_in_flight",
+    by="schedule",
+    label="SCHEDULE",
+    unit="1",
+    source="qi2024zerobubble",
+    family={**STAGES, "SCHEDULE": ("zb_h1", "zb_v")},
+)
+def STAGE_stage_in_flight_of_SCHEDULE(pp, microbatches):
+    """Microbatches whose activations the STAGE stage of SCHEDULE keeps at most, until their weight gradients are done.
+
+    Later stages, which have fewer ahead, put off more weight gradients.
+    """
+    return xp.minimum(pp, microbatches)

@@ -1,0 +1,335 @@
+"""Batching: who decides how many sequences run together, and the requests that are served.
+
+``batch_rule``: ``given``, a batch that starts and ends together; ``concurrency``, as many sequences as stated, each
+replaced by the next as it ends (continuous batching of an endless queue); ``memory``, the same with as many as fit;
+``run``, the same until ``requests`` of them have ended, as benchmarks do; ``rate``, requests that arrive at random at
+``request_rate``. In continuous batching a replica shares its time between prefills and steps: with P the time that one
+prefill takes and n·T/b the share of a request in n steps of a batch b, it serves 1/(P + n·T(b)/b) requests per second
+(Little's law). For ``rate`` everything is tabulated at batches between one sequence per replica and the largest (axis
+`load`), and the batch is where capacity meets the arrivals. Separate pools divide the replicas: some compute prefills,
+the others steps, and the slower pool sets the pace.
+"""
+
+from itertools import pairwise
+
+from perfgrid.engine import xp
+from perfgrid.engine.graph.registry import alternative, constraint, formula
+from perfgrid.formulas.axes import INNER, at, largest, only, table, total
+
+from .latency import in_pass
+
+NODES = INNER.labels["load"]
+FIXED = {"RULE": ("given", "concurrency", "memory", "run")}
+STATED = {"RULE": ("given", "concurrency")}  # the study states the batch
+ENDLESS = {"RULE": ("given", "concurrency", "memory")}  # one batch that stays
+REPLACED = {"RULE": ("concurrency", "memory", "run", "rate")}  # continuous batching
+
+# ---- equations ------------------------------------------------------------------------------------------------------
+
+
+def hat_weights(rising, target):
+    """Weights by which values at successive nodes add up to the value where ``rising`` meets the target (linear).
+
+    Outside the nodes the value of the nearest one; where the table falls it counts as level.
+    """
+    level = [rising[0]]
+    for value in rising[1:]:
+        level.append(xp.maximum(level[-1], value))
+    steps = []
+    for low, high in pairwise(level):
+        rises = high > low * (1 + 1e-6)
+        part = (target - low) / xp.where(rises, high - low, 1.0)
+        steps.append(xp.where(rises, xp.minimum(xp.maximum(part, 0.0), 1.0), xp.where(target > low, 1.0, 0.0)))
+    return [1 - steps[0], *(a - b for a, b in pairwise(steps)), steps[-1]]
+
+
+def mean_wait(rate, service, variation):
+    """Mean wait before a server with random arrivals (M/G/1, Pollaczek and Khinchine): u·S·(1 + c²)/(2·(1 - u)).
+
+    u = rate·S is the load, c the coefficient of variation of S. Beyond 99 % load that of 99 %: such a point is flagged.
+    """
+    load = xp.minimum(rate * service, 0.99)
+    return load * service * (1 + variation**2) / (2 * (1 - load))
+
+
+def place_wait(load, places, service, variation):
+    """Mean wait for one of several places (M/G/c after Sakasegawa): u^(√(2(c + 1)) - 1)/(c·(1 - u))·S·(1 + v²)/2.
+
+    u is the load, c the places, S the time that a request holds one, v its coefficient of variation. As in `mean_wait`.
+    """
+    u = xp.minimum(load, 0.99)
+    exponent = xp.sqrt(2 * (places + 1)) - 1
+    return u**exponent / (places * (1 - u)) * service * (1 + variation**2) / 2
+
+
+# ---- who decides ----------------------------------------------------------------------------------------------------
+
+
+@alternative(of="tabulated_batch", by="batch_rule", label="RULE", unit="1", source="pope2022inference", family=STATED)
+def RULE_tabulated_batch(batch):
+    """Sequences of a batch that the study states."""
+    return batch
+
+
+@alternative(of="tabulated_batch", by="batch_rule", label="memory", unit="1", source="kwon2023vllm")
+def memory_tabulated_batch(largest_batch, dp):
+    """As many sequences as fit the memory, at least one per replica."""
+    return xp.maximum(largest_batch, dp)
+
+
+@alternative(of="tabulated_batch", by="batch_rule", label="run", unit="1", source="kwon2023vllm")
+def run_tabulated_batch(full_batch, last_batch):
+    """As many sequences as fit and are there, and those that are left over at the end, by load."""
+    return table("load", **{node: full_batch if node == NODES[0] else last_batch for node in NODES})
+
+
+@formula(unit="1", source="kwon2023vllm")
+def full_batch(largest_batch, dp, requests):
+    """Sequences of a run that are under way together until the last round."""
+    return xp.minimum(xp.maximum(largest_batch, dp), xp.maximum(requests, dp))
+
+
+@formula(unit="1", source="kwon2023vllm")
+def last_batch(full_batch, dp, requests):
+    """Sequences of the last round of a run, as many as before if it comes out even."""
+    left = requests - xp.floor(requests / full_batch) * full_batch
+    return xp.maximum(xp.where(left > 0, left, full_batch), dp)
+
+
+@alternative(of="tabulated_batch", by="batch_rule", label="rate", unit="1", source="little1961")
+def rate_tabulated_batch(largest_batch, dp):
+    """Batches at which serving is tabulated, by load: from one per replica to as many as fit, in equal ratios."""
+    most = xp.maximum(largest_batch / dp, 1.0)
+    last = len(NODES) - 1
+    return dp * table("load", **{node: most ** (i / last) for i, node in enumerate(NODES)})
+
+
+@alternative(of="prefill_sequences", by="batch_rule", label="RULE", unit="1", source="yu2022orca", family=FIXED)
+def RULE_prefill_sequences(group_batch):
+    """Prompts that are computed together: those of a group."""
+    return group_batch
+
+
+@alternative(of="prefill_sequences", by="batch_rule", label="rate", unit="1", source="yu2022orca")
+def rate_prefill_sequences():
+    """Prompts that are computed together: each as it arrives."""
+    return 1.0
+
+
+@alternative(of="prefill_groups", by="batch_rule", label="RULE", unit="1", source="narayanan2021", family=FIXED)
+def RULE_prefill_groups(batch_groups, batch_parts):
+    """Passes' worth of prompts that follow each other through the pipeline: one for every part of the batch."""
+    return batch_groups * batch_parts
+
+
+@alternative(of="prefill_groups", by="batch_rule", label="rate", unit="1", source="yu2022orca")
+def rate_prefill_groups():
+    """Passes' worth of prompts that follow each other through the pipeline: a single prompt."""
+    return 1.0
+
+
+@alternative(of="request_prefill_time", by="batch_rule", label="given", unit="s", source="pope2022inference")
+def given_request_prefill_time(prefill_time, replica_batch):
+    """Time of a replica that the prefill of one request takes: its share of that of the batch."""
+    return prefill_time / replica_batch
+
+
+@alternative(of="request_prefill_time", by="batch_rule", label="RULE", unit="s", source="yu2022orca", family=REPLACED)
+def RULE_request_prefill_time(pass_time, prefill_passes, prefill_sequences, stage_share):
+    """Time of a replica that the prefill of one request takes: of its fullest stage, others follow at once."""
+    return in_pass(pass_time, "prefill") * prefill_passes / prefill_sequences * stage_share
+
+
+@alternative(of="batch_is_given", by="batch_rule", label="RULE", unit="1", source="pope2022inference", family=STATED)
+def RULE_batch_is_given():
+    """1 where the study states the batch."""
+    return 1.0
+
+
+@alternative(of="batch_is_given", by="batch_rule", label="RULE", unit="1", source="pope2022inference",
+             family={"RULE": ("memory", "run", "rate")})  # fmt: skip
+def RULE_batch_is_chosen():
+    """0 where the system chooses the batch."""
+    return 0.0
+
+
+# ---- capacity and load ----------------------------------------------------------------------------------------------
+
+
+@alternative(of="full_batch_decode_time", by="batch_rule", label="RULE", unit="s", source="zhong2024distserve",
+             family=FIXED)  # fmt: skip
+def RULE_full_batch_decode_time(request_decode_time):
+    """Time of a replica that decoding one request takes in the batch that pools are sized for: the only one."""
+    return at(request_decode_time, load=NODES[0])
+
+
+@alternative(of="full_batch_decode_time", by="batch_rule", label="rate", unit="s", source="zhong2024distserve")
+def rate_full_batch_decode_time(request_decode_time):
+    """Time of a replica that decoding one request takes in the batch that pools are sized for: the largest."""
+    return at(request_decode_time, load=NODES[-1])
+
+
+@formula(unit="1", source="zhong2024distserve")
+def balanced_prefill_share(request_prefill_time, full_batch_decode_time):
+    """Part of the replicas that computes prefills so that neither pool waits for the other, whole or not."""
+    prefill = at(request_prefill_time, load=NODES[0])
+    return prefill / (prefill + full_batch_decode_time)
+
+
+@alternative(of="prefill_device_share", by="pools", label="shared", unit="1", source="zhong2024distserve")
+def shared_prefill_device_share(balanced_prefill_share):
+    """Part of the devices that separate pools would give to prefills (equal layouts)."""
+    return balanced_prefill_share
+
+
+@alternative(of="prefill_device_share", by="pools", label="separate", unit="1", source="zhong2024distserve")
+def separate_prefill_device_share(balanced_prefill_share, prefill_replicas, dp):
+    """Part of the devices that computes prefills: as stated, or so that neither pool waits."""
+    return xp.where(prefill_replicas > 0, xp.minimum(prefill_replicas / dp, 1.0), balanced_prefill_share)
+
+
+@alternative(of="decoding_replicas", by="pools", label="shared", unit="1", source="zhong2024distserve")
+def shared_decoding_replicas(dp):
+    """Replicas that decode: all."""
+    return dp
+
+
+@alternative(of="decoding_replicas", by="pools", label="separate", unit="1", source="zhong2024distserve")
+def separate_decoding_replicas(dp, separate_prefill_device_share):
+    """Replicas that decode: those that compute no prefills."""
+    return dp * (1 - separate_prefill_device_share)
+
+
+@alternative(of="request_capacity", by="pools", label="shared", unit="1/s", source="little1961")
+def shared_request_capacity(request_prefill_time, request_decode_time, dp):
+    """Requests per second that all replicas serve with batches of the tabulated size, by load."""
+    return dp / (request_prefill_time + request_decode_time)
+
+
+@alternative(of="request_capacity", by="pools", label="separate", unit="1/s", source="zhong2024distserve")
+def separate_request_capacity(
+    request_prefill_time, request_decode_time, dp, separate_prefill_device_share, separate_decoding_replicas
+):
+    """Requests per second that the slower pool serves with batches of the tabulated size, by load."""
+    prefills = dp * separate_prefill_device_share / request_prefill_time
+    return xp.minimum(prefills, separate_decoding_replicas / request_decode_time)
+
+
+@constraint(
+    kind="illegal", reason="separate pools need a replica for prefills and one that decodes",
+    source="zhong2024distserve", about="separate_request_capacity",
+)  # fmt: skip
+def pools_have_replicas(dp, prefill_replicas):
+    """Each pool has a replica."""
+    return (dp >= 2) & (prefill_replicas < dp)
+
+
+@alternative(of="load_weight", by="batch_rule", label="RULE", unit="1", source="little1961", family=FIXED)
+def RULE_load_weight():
+    """Weights of the tabulated batches, by load: there is one batch only."""
+    return only("load", "node_1")
+
+
+@alternative(of="load_weight", by="batch_rule", label="rate", unit="1", source="little1961")
+def rate_load_weight(request_capacity, request_rate):
+    """Weights of the tabulated batches, by load: linear between those whose capacities enclose the arrivals."""
+    rising = [at(request_capacity, load=node) / request_rate for node in NODES]
+    return table("load", **dict(zip(NODES, hat_weights(rising, 1.0), strict=True)))
+
+
+@alternative(of="served_rate", by="batch_rule", label="run", unit="1/s", source="little1961")
+def run_served_rate(request_prefill_time, request_decode_time, full_batch, last_batch, requests, dp):
+    """Requests per second of a run, its last round included, in which fewer sequences share the steps."""
+    rounds = xp.ceil(requests / full_batch) - 1
+    steady, ending = (at(request_decode_time, load=node) for node in NODES[:2])
+    steps = (rounds * full_batch * steady + last_batch * ending) / dp
+    return requests / (requests / dp * at(request_prefill_time, load=NODES[0]) + steps)
+
+
+@alternative(of="served_rate", by="batch_rule", label="RULE", unit="1/s", source="little1961",
+             family=ENDLESS)  # fmt: skip
+def RULE_served_rate(request_capacity):
+    """Requests per second that end."""
+    return at(request_capacity, load="node_1")
+
+
+@alternative(of="served_rate", by="batch_rule", label="rate", unit="1/s", source="little1961")
+def rate_served_rate(request_rate, largest_request_rate):
+    """Requests per second that end: as many as arrive, at most as many as the largest batch serves."""
+    return xp.minimum(request_rate, largest_request_rate)
+
+
+@formula(unit="1/s", source="little1961")
+def largest_request_rate(request_capacity):
+    """Requests per second that the tabulated batches serve at most."""
+    return largest(request_capacity, "load")
+
+
+@alternative(of="load_fraction", by="batch_rule", label="RULE", unit="1", source="little1961", family=FIXED)
+def RULE_load_fraction():
+    """Arrivals over what is served at most: the queue never ends."""
+    return 1.0
+
+
+@alternative(of="load_fraction", by="batch_rule", label="rate", unit="1", source="little1961")
+def rate_load_fraction(request_rate, largest_request_rate):
+    """Arrivals over what is served at most; beyond 1 the queue grows without end."""
+    return request_rate / largest_request_rate
+
+
+@alternative(of="running_batch", by="batch_rule", label="run", unit="1", source="kwon2023vllm")
+def run_running_batch(full_batch):
+    """Sequences that run at the same time, over all replicas, until the last round."""
+    return full_batch
+
+
+@alternative(of="running_batch", by="batch_rule", label="RULE", unit="1", source="little1961",
+             family=ENDLESS)  # fmt: skip
+def RULE_running_batch(RULE_tabulated_batch, dp, decoding_replicas):
+    """Sequences that run at the same time, over all replicas that decode."""
+    return RULE_tabulated_batch * decoding_replicas / dp
+
+
+@alternative(of="running_batch", by="batch_rule", label="rate", unit="1", source="little1961")
+def rate_running_batch(rate_tabulated_batch, rate_load_weight, occupied_share, dp, decoding_replicas):
+    """Sequences that run at the same time, over all replicas, on average; at low rates fewer than one per replica."""
+    return total(rate_tabulated_batch * rate_load_weight, "load") * occupied_share * decoding_replicas / dp
+
+
+@alternative(of="interference", by="batch_rule", label="given", unit="1", source="pope2022inference")
+def given_interference():
+    """Part of the time of a replica in which prefills hold up its steps: none within a batch."""
+    return 0.0
+
+
+@alternative(of="interference", by="batch_rule", label="rate", unit="1", source="agrawal2024sarathi")
+def rate_interference(busy_share):
+    """Part of the time of a replica in which prefills hold up its steps: independent arrivals meet any of them."""
+    return busy_share
+
+
+@alternative(of="interference", by="batch_rule", label="RULE", unit="1", source="little1961",
+             family={"RULE": ("concurrency", "memory", "run")})  # fmt: skip
+def RULE_interference(busy_share, replica_batch):
+    """Part of the time of a running sequence in which prefills hold up its steps: those of the others, not its own."""
+    others = xp.maximum(1 - 1 / at(replica_batch, load=NODES[0]), 0.0)
+    waits = others * busy_share / (1 - busy_share)  # over the time of the steps
+    return waits / (1 + waits)
+
+
+@formula(unit="1", source="agrawal2024sarathi")
+def prefill_load(served_rate, request_prefill_time, load_weight, dp):
+    """Part of its time that a replica spends on prefills."""
+    return served_rate / dp * total(request_prefill_time * load_weight, "load")
+
+
+@alternative(of="busy_share", by="pools", label="shared", unit="1", source="agrawal2024sarathi")
+def shared_busy_share(prefill_load):
+    """Part of the time of a decoding replica that goes to prefills."""
+    return xp.minimum(prefill_load, 0.99)
+
+
+@alternative(of="busy_share", by="pools", label="separate", unit="1", source="zhong2024distserve")
+def separate_busy_share():
+    """Part of the time of a decoding replica that goes to prefills: none where others compute them."""
+    return 0.0

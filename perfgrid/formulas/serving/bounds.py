@@ -1,0 +1,80 @@
+"""What no serving system beats: its weights and cache read once per step, its products at the peak rate."""
+
+from perfgrid.engine import xp
+from perfgrid.engine.graph.registry import formula
+from perfgrid.formulas.axes import total
+
+from .latency import in_pass
+
+
+@formula(unit="FLOP", source="pope2022inference")
+def pass_flops(
+    gemm_rows, gemm_columns, gemm_depth, gemm_batch, product_count, expert_rows, expert_columns, expert_depth,
+    expert_batch, busiest_load, moe_layers, one_flop,
+):  # fmt: skip
+    """Floating-point work of all products with weights of one pass on the mean rank, by pass (without attention)."""
+    dense = total(gemm_batch * gemm_rows * gemm_columns * gemm_depth * product_count, "product")
+    experts = (
+        moe_layers * expert_batch * expert_rows / busiest_load * total(expert_columns * expert_depth, "expert_product")
+    )
+    return 2 * (dense + experts) * one_flop
+
+
+@formula(unit="byte", source="pope2022inference")
+def touched_weight_memory(
+    gemm_depth, gemm_columns, gemm_batch, gemm_weight_size, product_count, expert_columns, expert_depth, experts, ep,
+    routed_share, expert_tokens, expert_weight_size, moe_layers,
+):  # fmt: skip
+    """Weights that one decoding pass reads, on the mean rank of every stage together."""
+    dense = total(
+        in_pass(gemm_batch * gemm_depth * gemm_columns * product_count, "decode") * gemm_weight_size, "product"
+    )
+    touched = (
+        experts / ep * (1 - xp.exp(in_pass(expert_tokens, "decode") * xp.log1p(-xp.minimum(routed_share, 1 - 1e-6))))
+    )
+    return dense + moe_layers * touched * total(expert_columns * expert_depth, "expert_product") * expert_weight_size
+
+
+@formula(unit="byte", source="pope2022inference")
+def step_cache_traffic(decode_cache_traffic, mask_share, position_weight, layers):
+    """Cache that one decoding step of one group reads on one rank of each stage, mean over the positions."""
+    return layers * total(total(decode_cache_traffic * mask_share, "mask") * position_weight, "position")
+
+
+@formula(unit="s", source="pope2022inference")
+def step_bound_time(
+    touched_weight_memory, step_cache_traffic, hbm_bandwidth, pass_flops, usable_peak_rate, batch_parts
+):
+    """Least time of a decoding step: weights and cache at the memory's rate, or products at the peak rate."""
+    memory = (touched_weight_memory + step_cache_traffic) / hbm_bandwidth
+    return batch_parts * xp.maximum(memory, in_pass(pass_flops, "decode") / usable_peak_rate)
+
+
+@formula(unit="s", source="pope2022inference")
+def prefill_bound_time(
+    pass_flops, usable_peak_rate, prefix_traffic, layers, hbm_bandwidth, prefill_passes, awaited_passes, pp
+):
+    """Least time to the first token of a request: products at the peak rate, or the cache of earlier prompts read."""
+    cache = layers * prefix_traffic / prefill_passes / hbm_bandwidth
+    return xp.maximum(in_pass(pass_flops, "prefill") / usable_peak_rate, cache) * awaited_passes / pp
+
+
+@formula(unit="s", source="pope2022inference")
+def request_bound_time(prefill_bound_time, step_bound_time, decode_steps, load_weight):
+    """Least time of a request."""
+    return total((prefill_bound_time + decode_steps * step_bound_time) * load_weight, "load")
+
+
+@formula(unit="1", source="williams2009roofline")
+def decode_bandwidth_utilization(
+    touched_weight_memory, step_cache_traffic, hbm_bandwidth, decode_step_time, batch_parts, load_weight
+):
+    """Part of the peak memory bandwidth that reading weights and cache takes in a step, while a stage works."""
+    traffic = batch_parts * (touched_weight_memory + step_cache_traffic)
+    return total(traffic / hbm_bandwidth / decode_step_time * load_weight, "load")
+
+
+@formula(unit="1", source="chowdhery2022palm")
+def prefill_flops_utilization(prefill_bound_time, prefill_time, load_weight):
+    """Part of the peak rate that the products of the prefill reach (attention not counted)."""
+    return total(prefill_bound_time / prefill_time * load_weight, "load")

@@ -1,0 +1,170 @@
+"""Device memory in serving: weights, key-value cache, working space; and the largest batch that fits."""
+
+from perfgrid.engine import xp
+from perfgrid.engine.graph.registry import alternative, constraint, formula
+from perfgrid.formulas.axes import only, table, total
+
+from .batching import STATED
+from .latency import in_pass
+
+# ---- weights --------------------------------------------------------------------------------------------------------
+
+
+@formula(unit="byte", source="pope2022inference")
+def stack_weight_memory(gemm_depth, gemm_columns, gemm_batch, gemm_weight_size, product_count):
+    """Weights of all layers on the ranks of one pipeline, without routed experts and the head.
+
+    The absorbed products of a decoding step read every weight once.
+    """
+    weights = in_pass(gemm_batch * gemm_depth * gemm_columns, "decode") * gemm_weight_size
+    counts = in_pass(product_count, "decode") * (1 - only("product", "logits"))
+    return total(weights * counts, "product")
+
+
+@formula(unit="byte", source="lepikhin2021gshard")
+def expert_weight_memory(rank_expert_parameters, moe_layers, expert_weight_size, redundancy):
+    """Weights of the routed experts of all layers on the ranks of one pipeline."""
+    return moe_layers * rank_expert_parameters * redundancy * expert_weight_size
+
+
+@formula(unit="byte", source="shoeybi2019megatron")
+def vocabulary_memory(rank_vocab_size, hidden_size, head_size, tied_embeddings, pp):
+    """Embedding and head on one rank of the fullest stage: both without a pipeline, one of them with it."""
+    tables = xp.where(tied_embeddings | (pp > 1), 1.0, 2.0)
+    return tables * rank_vocab_size * hidden_size * head_size
+
+
+@formula(unit="byte", source="pope2022inference")
+def weight_memory(stack_weight_memory, expert_weight_memory, vocabulary_memory, stage_share):
+    """Weights on one device of the fullest stage."""
+    return (stack_weight_memory + expert_weight_memory) * stage_share + vocabulary_memory
+
+
+@formula(unit="1", source="narayanan2021")
+def stage_share(layers, pp):
+    """Part of the layers in the fullest stage."""
+    return xp.ceil(layers / pp) / layers
+
+
+# ---- key-value cache ------------------------------------------------------------------------------------------------
+
+
+@formula(unit="byte", source="kwon2023vllm")
+def key_value_size_per_token(key_value_cache_width, kv_element_size, layers):
+    """Cache of one token in all layers of the model, whole (a window not counted)."""
+    return layers * key_value_cache_width * kv_element_size
+
+
+@formula(unit="1", source="kwon2023vllm")
+def cached_tokens(longest_context, cache_slot_tokens, window, page_tokens):
+    """Places of one sequence in the cache of a layer when it ends, in whole pages or its whole slot, by mask."""
+    held = xp.maximum(longest_context, cache_slot_tokens)
+    tokens = table("mask", whole=held, window=xp.minimum(held, xp.maximum(window, 1.0)))
+    return xp.ceil(tokens / page_tokens) * page_tokens
+
+
+@formula(unit="byte", source="kwon2023vllm")
+def prompt_cache_memory(prompt_tokens, window, mask_share, key_value_cache_width, kv_element_size, layers):
+    """Cache of one prompt in all layers of the model, windows counted."""
+    kept = table("mask", whole=prompt_tokens, window=xp.minimum(prompt_tokens, xp.maximum(window, 1.0)))
+    return layers * total(kept * mask_share, "mask") * key_value_cache_width * kv_element_size
+
+
+@formula(unit="byte", source="kwon2023vllm")
+def sequence_cache_memory(cached_tokens, mask_share, rank_cache_width, kv_element_size, layers, stage_share, cp):
+    """Cache of one sequence on one device of the fullest stage when it ends."""
+    per_layer = total(cached_tokens * mask_share, "mask") * rank_cache_width * kv_element_size
+    return layers * stage_share * per_layer / cp
+
+
+# ---- working space --------------------------------------------------------------------------------------------------
+
+
+@alternative(of="largest_pass_tokens", by="batch_rule", label="RULE", unit="1", source="agrawal2024sarathi",
+             family=STATED)  # fmt: skip
+def RULE_largest_pass_tokens(prefill_chunk_tokens, computed_prompt_tokens, batch, dp, cp):
+    """Tokens of the largest pass that working space is kept for: that of the prefill of the stated batch."""
+    return xp.minimum(prefill_chunk_tokens, computed_prompt_tokens * xp.maximum(batch / dp, 1.0) / cp)
+
+
+@alternative(of="largest_pass_tokens", by="batch_rule", label="RULE", unit="1", source="agrawal2024sarathi",
+             family={"RULE": ("memory", "run", "rate")})  # fmt: skip
+def RULE_limit_pass_tokens(prefill_chunk_tokens, computed_prompt_tokens, batch_limit, cp):
+    """Tokens of the largest pass that working space is kept for."""
+    return xp.minimum(prefill_chunk_tokens, computed_prompt_tokens * batch_limit / cp)
+
+
+@formula(unit="byte", source="korthikanti2022")
+def workspace_memory(
+    largest_pass_tokens,
+    hidden_size,
+    rank_query_width,
+    rank_key_width,
+    rank_value_width,
+    rank_ffn_size,
+    ffn_input_matrices,
+    experts_per_token,
+    activation_size,
+    float32_size,
+    rank_vocab_size,
+):
+    """Activations of the largest pass on one rank: residual, its norm, and the widest block; logits in float32.
+
+    With experts every token has a copy for each expert. Logits: those of 256 sequences at once.
+    """
+    attention = rank_query_width + rank_key_width + rank_value_width
+    widest = xp.maximum(attention, rank_ffn_size * (ffn_input_matrices + 1))
+    routed = 2 * xp.maximum(experts_per_token, 0.0) * hidden_size
+    return largest_pass_tokens * (2 * hidden_size + widest + routed) * activation_size + (
+        256 * rank_vocab_size * float32_size
+    )
+
+
+@formula(unit="byte", source="kwon2023vllm")
+def cache_capacity(hbm_capacity, weight_memory, workspace_memory, reserved_memory, cache_fraction):
+    """Room for the cache on one device: the stated part of what weights and working space leave; 0 if nothing."""
+    left = hbm_capacity - weight_memory - workspace_memory - reserved_memory
+    return xp.maximum(left, 0.0) * cache_fraction
+
+
+@formula(unit="1", source="kwon2023vllm")
+def largest_batch(cache_capacity, sequence_cache_memory, dp, batch_limit):
+    """Largest number of sequences that fit, over all replicas; 0 where not one fits."""
+    fitting = xp.floor(cache_capacity / sequence_cache_memory + 1e-9)
+    return dp * xp.minimum(fitting, batch_limit)
+
+
+@formula(unit="byte", source="kwon2023vllm")
+def kv_cache_memory(running_batch, dp, sequence_cache_memory):
+    """Cache of the running sequences on one device, each as long as it gets."""
+    return running_batch / dp * sequence_cache_memory
+
+
+@formula(unit="byte", source="kwon2023vllm")
+def memory_per_device(weight_memory, kv_cache_memory, workspace_memory, reserved_memory):
+    """Memory of a device of the fullest stage: weight_memory + kv_cache_memory + workspace_memory + reserved_memory."""
+    return weight_memory + kv_cache_memory + workspace_memory + reserved_memory
+
+
+@constraint(
+    kind="exceeds", reason="weights, key-value cache and activations exceed the device memory", source="kwon2023vllm"
+)
+def fits_memory(memory_per_device, hbm_capacity):
+    """Weights, cache and working space fit the memory of a device."""
+    return memory_per_device <= hbm_capacity
+
+
+@constraint(
+    kind="illegal", reason="a sequence needs more places than its slot of the cache has", source="pope2022inference"
+)
+def slot_holds_the_context(cache_slot_tokens, longest_context):
+    """Where shapes are fixed the slot of a sequence has a place for each of its tokens."""
+    return (cache_slot_tokens == 0) | (longest_context <= cache_slot_tokens)
+
+
+@constraint(
+    kind="illegal", reason="not one sequence fits beside the weights: no batch can be chosen", source="kwon2023vllm"
+)
+def batch_can_be_chosen(largest_batch, dp, batch_is_given):
+    """Where the system chooses the batch, every replica has room for a sequence."""
+    return (largest_batch >= dp) | (batch_is_given > 0)

@@ -1,0 +1,272 @@
+"""Energy of a request: kernels of its prefill and its share of decoding steps, bytes on links, and static power.
+
+Energies of operations and bytes are those of training (`energy`). The parts add up to ``energy_per_request`` exactly.
+Hosts, switches and cooling are not in it (`system_cost`), nor what turns stored weights into operands.
+"""
+
+from perfgrid.engine import xp
+from perfgrid.engine.graph.registry import alternative, formula, instantiated
+from perfgrid.formulas.axes import at, only, table, total
+from perfgrid.formulas.collectives.collectives import gathered_share
+from perfgrid.formulas.kernels import energy
+from perfgrid.formulas.training import step_energy
+
+from .batching import NODES
+from .experts import touched_experts
+from .products import PRODUCTS, product_traffic
+
+DENSE = {"PRODUCT": ("gemm",)}
+TENSOR_PARALLEL = {"GROUP": ("tp",)}
+PARTS = ("arithmetic", "shared_memory", "l2", "hbm", "scale_up", "scale_out", "static")  # of the energy of a request
+SAME = (  # of every kernel, whatever it belongs to
+    energy.PRODUCT_flops, energy.PRODUCT_tile_use, energy.PRODUCT_shared_memory_traffic, energy.PRODUCT_l2_traffic,
+    energy.PRODUCT_energy,
+)  # fmt: skip
+BORROWED = (
+    *(instantiated(template, PRODUCTS) for template in SAME),
+    *(instantiated(template, DENSE) for template in (energy.PRODUCT_uneven_load, energy.PRODUCT_mean_traffic)),
+    energy.flash_energy,
+    instantiated(step_energy.GROUP_crossing_share, TENSOR_PARALLEL),
+    step_energy.static_power,
+    step_energy.power_fraction,
+    step_energy.stays_within_power,
+)
+
+# ---- formats --------------------------------------------------------------------------------------------------------
+
+
+@alternative(of="format_energy", by="precision", label="int8", unit="1", source="stas2025ml")
+def int8_format_energy(fp8_format_energy):
+    """Energy of a multiply-add of 8-bit integers over that in 16 bits: as of 8-bit floating point, at the same rate."""
+    return fp8_format_energy
+
+
+@alternative(of="unquantised_format_energy", by="precision", label="int8", unit="1", source="dettmers2022int8")
+def int8_unquantised_format_energy(bf16_format_energy):
+    """Energy of the multiply-adds that stay in 16 bits beside 8-bit integers, over that in 16 bits."""
+    return bf16_format_energy
+
+
+@formula(unit="1", source="micikevicius2022fp8")
+def gemm_format_energy(format_energy, unquantised_format_energy):
+    """Energy of an operation of each product over that in 16 bits, by product: head and router stay in 16 bits."""
+    head = only("product", "logits", "router")
+    return format_energy * (1 - head) + unquantised_format_energy * head
+
+
+@formula(unit="1", source="micikevicius2022fp8")
+def expert_format_energy(format_energy):
+    """Energy of an operation of the experts' products over that in 16 bits."""
+    return format_energy
+
+
+# ---- kernels of a pass: one rank of every stage, mean of all experts' ranks -----------------------------------------
+
+
+@formula(unit="1", source="fedus2022switch")
+def expert_uneven_load(busiest_load):
+    """Rows of the experts' products on the busiest rank over those on the mean one, by pass."""
+    return busiest_load
+
+
+@formula(unit="byte", source="hong1981pebble")
+def expert_mean_traffic(
+    experts, experts_per_token, ep, expert_tokens, routed_share, expert_columns, expert_depth, gemm_tile_m, gemm_tile_n,
+    cores, expert_operand_size, expert_weight_size, expert_result_size, l2_size,
+):  # fmt: skip
+    """Memory traffic of the experts' products on the mean rank, by pass: of the experts that its tokens visit."""
+    visited = xp.where(experts > 0, touched_experts(xp.maximum(experts, 1.0) / ep, routed_share, expert_tokens), 1.0)
+    rows = expert_tokens * xp.maximum(experts_per_token, 1.0) / ep / visited
+    shape = (rows, expert_columns, expert_depth, visited)
+    sizes = (expert_operand_size, expert_weight_size, expert_result_size, l2_size)
+    return product_traffic(*shape, gemm_tile_m, gemm_tile_n, cores, *sizes)
+
+
+@formula(unit="J", source="hong2010power")
+def prefill_attention_energy(flash_energy, layers, uncached_share, prefix_traffic, memory_byte_energy):
+    """Energy of the attention of the prompts of one group in all layers, by resource: cached keys are read at least."""
+    computed, memory = uncached_share * at(flash_energy, phase="forward"), only("resource", "hbm")
+    read = xp.maximum(prefix_traffic * memory_byte_energy - at(computed, resource="hbm"), 0.0)
+    return layers * (computed + read * memory)
+
+
+@formula(unit="J", source="hong2010power")
+def decode_attention_energy(
+    decode_attention_flops, decode_cache_traffic, cache_reads, group_batch, rank_context, rank_query_heads,
+    step_tokens, flash_operations, mask_share, position_weight, layers, unquantised_format_energy,
+    half_precision_operation_energy, vector_operation_energy, l2_byte_energy, memory_byte_energy,
+):  # fmt: skip
+    """Energy of the attention of one decoding step in all layers, mean over the positions, by resource."""
+    scores = group_batch * rank_context * rank_query_heads * step_tokens
+    traffic = decode_cache_traffic * cache_reads
+    spent = energy.by_consumer(
+        arithmetic=decode_attention_flops * unquantised_format_energy * half_precision_operation_energy
+        + scores * (1 + at(flash_operations, phase="forward")) * vector_operation_energy,
+        l2=traffic * l2_byte_energy,
+        hbm=traffic * memory_byte_energy,
+    )
+    return layers * total(total(spent * mask_share, "mask") * position_weight, "position")
+
+
+@formula(unit="J", source="hong2010power")
+def serving_stream_energy(stream_elements, stream_size, stream_count, l2_byte_energy, memory_byte_energy):
+    """Energy of all streaming kernels of one pass through all layers, by resource and pass: that of their bytes."""
+    traffic = total(stream_elements * stream_size * stream_count, "serving_stream")
+    return energy.by_consumer(l2=traffic * l2_byte_energy, hbm=traffic * memory_byte_energy)
+
+
+@formula(unit="J", source="hong2010power")
+def pass_energy(
+    gemm_energy, product_count, expert_energy, moe_layers, prefill_attention_energy, prefill_passes,
+    decode_attention_energy, serving_stream_energy,
+):  # fmt: skip
+    """Energy of all kernels of one pass on one rank of every stage, by resource and pass."""
+    attention = table("pass", prefill=prefill_attention_energy / prefill_passes, decode=decode_attention_energy)
+    products = total(gemm_energy * product_count, "product") + moe_layers * total(expert_energy, "expert_product")
+    return products + attention + serving_stream_energy
+
+
+# ---- links ----------------------------------------------------------------------------------------------------------
+
+
+@formula(unit="byte", source="shoeybi2019megatron")
+def pass_link_bytes(
+    tp, cp, pp, tp_message, tp_all_reduces, tp_crossing_share, pass_tokens, hidden_size, operand_size, activation_size,
+    expert_exchange, moe_layers, tier_copies, handover_crosses, context_message, context_crosses, layers,
+):  # fmt: skip
+    """Bytes that one rank of every stage sends in a pass, by pass and tier.
+
+    All-reduces in two gathering halves, tokens to experts and back, hand-overs of a pipeline, and what context-parallel
+    ranks pass round.
+    """
+    sums = 2 * gathered_share(tp) * tp_message * tp_all_reduces
+    token = hidden_size * activation_size
+    experts = tier_copies * pass_tokens / tp * hidden_size * (operand_size + activation_size)
+    handed = (pp - 1) * pass_tokens * token / tp
+    passed_round = layers * (cp - 1) * context_message
+    leaving = sums * tp_crossing_share + handed * handover_crosses + passed_round * context_crosses
+    tiers = table("tier", scale_up=sums + handed + passed_round - leaving, scale_out=leaving)
+    return tiers + expert_exchange * moe_layers * experts
+
+
+@alternative(of="moved_cache", by="pools", label="shared", unit="byte", source="zhong2024distserve")
+def shared_moved_cache():
+    """Cache of a prompt that leaves the devices that computed it: none."""
+    return 0.0
+
+
+@alternative(of="moved_cache", by="pools", label="separate", unit="byte", source="zhong2024distserve")
+def separate_moved_cache(prompt_cache_memory):
+    """Cache of a prompt that moves to the devices that decode."""
+    return prompt_cache_memory
+
+
+# ---- a request ------------------------------------------------------------------------------------------------------
+
+
+@formula(unit="1", source="yu2022orca")
+def request_passes(tp, cp, prefill_passes, prefill_sequences, group_batch, decode_steps, draft_tokens, draft_cost):
+    """Passes of one rank that one request takes on all ranks of its replica, by pass: its shares of those of a group.
+
+    Drafting costs as much energy, in steps, as time.
+    """
+    steps = decode_steps * (1 + draft_tokens * draft_cost) / group_batch
+    return tp * cp * table("pass", prefill=prefill_passes / prefill_sequences, decode=steps)
+
+
+@alternative(of="request_weight", by="batch_rule", label="RULE", unit="1", source="little1961",
+             family={"RULE": ("given", "concurrency", "memory", "rate")})  # fmt: skip
+def RULE_request_weight(load_weight):
+    """Part of the requests that are served in each tabulated batch, by load."""
+    return load_weight
+
+
+@alternative(of="request_weight", by="batch_rule", label="run", unit="1", source="little1961")
+def run_request_weight(last_batch, requests):
+    """Part of the requests of a run that are served in full rounds, and in its last one, by load."""
+    ending = xp.minimum(last_batch / requests, 1.0)
+    return (1 - ending) * only("load", NODES[0]) + ending * only("load", NODES[1])
+
+
+@formula(unit="J", source="hong2010power")
+def request_kernel_energy(pass_energy, request_passes, request_weight):
+    """Energy of all kernels of one request, by resource."""
+    return total(total(pass_energy * request_passes, "pass") * request_weight, "load")
+
+
+@formula(unit="byte", source="shoeybi2019megatron")
+def request_link_bytes(pass_link_bytes, request_passes, request_weight, moved_cache):
+    """Bytes that devices send for one request, by tier."""
+    sent = total(total(pass_link_bytes * request_passes, "pass") * request_weight, "load")
+    return sent + moved_cache * only("tier", "scale_out")
+
+
+@formula(unit="J", source="hong2010power")
+def request_arithmetic_energy(request_kernel_energy):
+    """Energy of one request that goes to the operations."""
+    return at(request_kernel_energy, resource="arithmetic")
+
+
+@formula(unit="J", source="hong2010power")
+def request_shared_memory_energy(request_kernel_energy):
+    """Energy of one request that goes to the scratchpads."""
+    return at(request_kernel_energy, resource="shared_memory")
+
+
+@formula(unit="J", source="hong2010power")
+def request_l2_energy(request_kernel_energy):
+    """Energy of one request that goes to the last-level caches."""
+    return at(request_kernel_energy, resource="l2")
+
+
+@formula(unit="J", source="hong2010power")
+def request_hbm_energy(request_kernel_energy):
+    """Energy of one request that goes to the device memories."""
+    return at(request_kernel_energy, resource="hbm")
+
+
+@formula(unit="J", source="zhang2024llmcompass")
+def request_scale_up_energy(request_link_bytes, scale_up_byte_energy):
+    """Energy of the scale-up interfaces for one request."""
+    return at(request_link_bytes, tier="scale_up") * scale_up_byte_energy
+
+
+@formula(unit="J", source="zhang2024llmcompass")
+def request_scale_out_energy(request_link_bytes, scale_out_byte_energy):
+    """Energy of the interfaces to the network for one request."""
+    return at(request_link_bytes, tier="scale_out") * scale_out_byte_energy
+
+
+@formula(unit="J", source="kandiah2021accelwattch")
+def request_static_energy(static_power, devices, served_rate):
+    """Energy that all devices draw whatever they do, for the time between two requests that end."""
+    return static_power * devices / served_rate
+
+
+@formula(unit="J", source="hong2010power")
+def energy_per_request(
+    request_arithmetic_energy, request_shared_memory_energy, request_l2_energy, request_hbm_energy,
+    request_scale_up_energy, request_scale_out_energy, request_static_energy,
+):  # fmt: skip
+    """Energy of all devices per request: operations, bytes of every level and link, and static; hosts apart."""
+    on_chip = request_arithmetic_energy + request_shared_memory_energy + request_l2_energy
+    links = request_scale_up_energy + request_scale_out_energy
+    return on_chip + request_hbm_energy + links + request_static_energy
+
+
+@formula(unit="J", source="patterson2021carbon")
+def energy_per_output_token(energy_per_request, output_tokens):
+    """Energy of all devices per output token, that of the prompt included."""
+    return energy_per_request / output_tokens
+
+
+@formula(unit="J", source="patterson2021carbon")
+def energy_per_token(energy_per_request, prompt_tokens, output_tokens):
+    """Energy of all devices per token, of prompts and outputs alike."""
+    return energy_per_request / (prompt_tokens + output_tokens)
+
+
+@formula(unit="W", source="hong2010power")
+def average_power(energy_per_request, served_rate, devices):
+    """Mean power of one device."""
+    return energy_per_request * served_rate / devices

@@ -1,0 +1,106 @@
+"""Routed experts of inference: which of them the tokens of a pass visit, and their products.
+
+Routing is taken as uniformly random: of E experts n tokens visit E·(1 - (1 - k/E)^n), and the busiest of the ranks has
+more than the mean. The weights of visited experts are read once.
+"""
+
+from perfgrid.engine import xp
+from perfgrid.engine.graph.registry import constraint, formula
+from perfgrid.formulas.axes import table, total
+
+
+def touched_experts(experts, share, tokens):
+    """Experts that at least one of the tokens visits: E·(1 - (1 - k/E)^n), with share = k/E (uniform routing)."""
+    return experts * (1 - xp.exp(tokens * xp.log1p(-xp.minimum(share, 1 - 1e-6))))
+
+
+@formula(unit="1", source="lepikhin2021gshard")
+def expert_tokens(pass_tokens, tp, ep, etp):
+    """Tokens that the ranks of one copy of all experts compute together in a pass, by pass.
+
+    A copy lies on ep·etp ranks, of which tp at a time hold the same tokens.
+    """
+    return pass_tokens * xp.maximum(ep * etp / tp, 1.0)
+
+
+@formula(unit="1", source="fedus2022switch")
+def routed_share(experts, experts_per_token):
+    """Part of the experts that one token visits; 1 without experts."""
+    return xp.where(experts > 0, experts_per_token / xp.maximum(experts, 1.0), 1.0)
+
+
+@formula(unit="1", source="deepseek2024v3")
+def redundancy(experts, ep):
+    """Experts that all ranks hold over those that there are: where ep does not divide them some have a second copy."""
+    each = xp.maximum(experts, 1.0) / ep
+    return xp.where(experts > 0, xp.ceil(each * (1 - 1e-9)) / each, 1.0)
+
+
+@constraint(
+    kind="illegal", reason="there are more expert-parallel ranks than experts", source="lepikhin2021gshard"
+)  # fmt: skip
+def ranks_have_experts(experts, ep):
+    """Every expert-parallel rank has an expert."""
+    return (experts == 0) | (ep <= experts)
+
+
+@formula(unit="1", source="raab1998balls")
+def busiest_load(expert_tokens, experts_per_token, ep):
+    """Load of the busiest expert-parallel rank over the mean under uniform random routing, by pass.
+
+    The largest of ep Poisson numbers of mean m lies near m + sqrt(2·m·ln ep) (m large), at most all of them.
+    """
+    mean = xp.maximum(expert_tokens * experts_per_token / ep, 1e-9)
+    excess = xp.sqrt(2 * xp.log(xp.maximum(ep, 2.0)) / mean)
+    return xp.where(ep > 1, xp.minimum(1 + excess, ep), 1.0)
+
+
+@formula(unit="1", source="fedus2022switch")
+def expert_batch(experts, ep, routed_share, expert_tokens, busiest_load):
+    """Experts of the busiest rank that have tokens in a pass, by pass: their weights are read."""
+    own = xp.maximum(experts, 1.0) / ep
+    return xp.maximum(touched_experts(own, routed_share, expert_tokens * busiest_load), 1.0)
+
+
+@formula(unit="1", source="fedus2022switch")
+def expert_rows(experts_per_token, ep, expert_tokens, busiest_load, expert_batch):
+    """Tokens of each expert that has any, on the busiest rank, by pass."""
+    pairs = expert_tokens * busiest_load * xp.maximum(experts_per_token, 1.0) / ep
+    return xp.maximum(pairs / expert_batch, 1.0)
+
+
+@formula(unit="1", source="lepikhin2021gshard")
+def expert_columns(expert_ffn_size, hidden_size, ffn_input_matrices, etp):
+    """Columns of the products of one expert on one rank, by expert_product."""
+    inner = xp.maximum(expert_ffn_size / etp, 1.0)
+    return table("expert_product", up=inner * ffn_input_matrices, down=hidden_size)
+
+
+@formula(unit="1", source="lepikhin2021gshard")
+def expert_depth(expert_ffn_size, hidden_size, etp):
+    """Depth of the products of one expert on one rank, by expert_product."""
+    return table("expert_product", up=hidden_size, down=xp.maximum(expert_ffn_size / etp, 1.0))
+
+
+@formula(unit="byte", source="micikevicius2022fp8")
+def expert_operand_size(operand_size):
+    """Bytes of one operand element of the products of experts."""
+    return operand_size
+
+
+@formula(unit="byte", source="lin2023awq")
+def expert_weight_size(weight_element_size):
+    """Bytes of one weight of an expert in memory."""
+    return weight_element_size
+
+
+@formula(unit="FLOP/s", source="micikevicius2022fp8")
+def expert_matrix_rate(matrix_rate, library_efficiency, expert_efficiency):
+    """Rate that large products of experts reach: one kernel for several products gathers their rows on the way."""
+    return matrix_rate * library_efficiency * expert_efficiency
+
+
+@formula(unit="s", source="fedus2022switch")
+def experts_time(expert_product_time, moe_layers):
+    """Time of all products with routed experts in one pass through all layers, by resource and pass."""
+    return moe_layers * total(expert_product_time, "expert_product")

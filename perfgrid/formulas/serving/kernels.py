@@ -1,0 +1,282 @@
+"""Attention and streaming kernels of inference.
+
+The prefill runs the fused kernel of `flash` on whole prompts. A decoding step reads the cache of every sequence once;
+the cache is cut along the context until all cores read (split keys, Dao 2023), and the queries that share a key head,
+or the latent, are one matrix product, padded to the rows of a matrix instruction.
+"""
+
+from perfgrid.engine import xp
+from perfgrid.engine.graph.registry import formula
+from perfgrid.formulas.axes import at, only, table, total
+from perfgrid.formulas.kernels.flash import side_by_side
+from perfgrid.formulas.kernels.gemm import INSTRUCTION_ROWS
+from perfgrid.formulas.kernels.roofline import roofline_shares
+from perfgrid.formulas.kernels.tiling import whole
+
+# ---- the fused kernel in the prefill --------------------------------------------------------------------------------
+
+
+@formula(unit="1", source="dao2022flash")
+def sequence_length(prompt_tokens):
+    """Tokens of the sequence that the fused kernel sees: the prompt."""
+    return prompt_tokens
+
+
+@formula(unit="1", source="dao2022flash")
+def attended_span(prompt_tokens):
+    """Tokens that attend to each other: those of one prompt."""
+    return prompt_tokens
+
+
+@formula(unit="1", source="dao2022flash")
+def attended_documents():
+    """Prompts that share a sequence: none."""
+    return 1.0
+
+
+@formula(unit="1", source="liu2023ring")
+def sequence_split(cp):
+    """Ranks that share out the queries of a head: the context-parallel ones."""
+    return cp
+
+
+@formula(unit="1", source="liu2023ring")
+def ring_passes(cp):
+    """Passes in which a rank attends to all keys and values of a prompt, which go round the context-parallel ranks."""
+    return cp
+
+
+@formula(unit="1", source="shoeybi2019megatron")
+def kernel_heads(prefill_sequences, rank_query_heads):
+    """Query heads of the prompts of one group on one rank."""
+    return prefill_sequences * rank_query_heads
+
+
+@formula(unit="1", source="ainslie2023gqa")
+def kernel_key_heads(prefill_sequences, rank_key_heads):
+    """Key heads of the prompts of one group on one rank: of a latent, those that are multiplied up."""
+    return prefill_sequences * rank_key_heads
+
+
+@formula(unit="1", source="zheng2024sglang")
+def uncached_share(prompt_tokens, computed_prompt_tokens):
+    """Part of the scores of a prompt that are computed: (p² - c²)/p² under a causal mask, c of p tokens cached."""
+    cached = 1 - computed_prompt_tokens / xp.maximum(prompt_tokens, computed_prompt_tokens)
+    return 1 - cached**2
+
+
+@formula(unit="byte", source="zheng2024sglang")
+def prefix_traffic(
+    prompt_tokens, computed_prompt_tokens, window, mask_share, rank_cache_width, kv_element_size, prefill_sequences,
+    prefill_passes, cp,
+):  # fmt: skip
+    """Cache of earlier prompts that the prompts of one group read in one layer on one rank: once in every pass."""
+    cached = xp.maximum(prompt_tokens - computed_prompt_tokens, 0.0)
+    seen = table("mask", whole=cached, window=xp.minimum(cached, xp.maximum(window, 1.0)))
+    reads = xp.maximum(prefill_passes, prefill_sequences)
+    return reads * total(seen * mask_share, "mask") * rank_cache_width * kv_element_size / cp
+
+
+@formula(unit="s", source="dao2023flash2")
+def prefill_attention_time(flash_time, layers, uncached_share, prefix_traffic, achieved_hbm_bandwidth):
+    """Time of the attention of the prompts of one group in all layers, by resource: not less than cached keys take."""
+    computed = uncached_share * at(flash_time, phase="forward")
+    waits = xp.maximum(prefix_traffic / achieved_hbm_bandwidth - total(computed, "resource"), 0.0)
+    return layers * (computed + waits * only("resource", "hbm"))
+
+
+# ---- decoding -------------------------------------------------------------------------------------------------------
+
+
+@formula(unit="1", source="deepseek2024v2")
+def rank_cache_width(latent_attention, cached_latent_width, rank_key_width, rank_value_width):
+    """Elements that one token leaves in the cache of one layer on one rank; a latent is held by every rank."""
+    return xp.where(latent_attention > 0, cached_latent_width, rank_key_width + rank_value_width)
+
+
+@formula(unit="1", source="pope2022inference")
+def attended_context(decode_context, cache_slot_tokens, window):
+    """Tokens of the cache that a decoded position reads, by mask and position: where shapes are fixed, whole slots."""
+    read = xp.maximum(decode_context, cache_slot_tokens)
+    return table("mask", whole=read, window=xp.minimum(read, xp.maximum(window, 1.0)))
+
+
+@formula(unit="1", source="pope2022inference")
+def rank_context(attended_context, cp):
+    """Tokens of these that one rank holds: context-parallel ranks share out the cache, by mask and position."""
+    return attended_context / cp
+
+
+@formula(unit="byte", source="pope2022inference")
+def decode_cache_traffic(group_batch, rank_context, rank_cache_width, kv_element_size):
+    """Cache of one layer that a decoding step of one group reads on one rank, by mask and position."""
+    return group_batch * rank_context * rank_cache_width * kv_element_size
+
+
+@formula(unit="1", source="ainslie2023gqa")
+def cache_reads(shared_queries, queries_share_cache):
+    """How often a step reads an element of the cache: once, or for every query where a kernel knows no groups."""
+    return xp.where(queries_share_cache, 1.0, shared_queries)
+
+
+@formula(unit="1", source="ainslie2023gqa")
+def shared_queries(latent_attention, rank_query_heads, rank_key_heads, step_tokens):
+    """Queries of one sequence that read the same cached elements."""
+    heads = xp.where(latent_attention > 0, rank_query_heads, rank_query_heads / rank_key_heads)
+    return heads * step_tokens
+
+
+@formula(unit="1", source="dao2023flash2")
+def padded_queries(shared_queries):
+    """Queries that read the same elements, padded to whole matrix instructions."""
+    return whole(shared_queries, INSTRUCTION_ROWS)
+
+
+@formula(unit="FLOP", source="deepseek2024v2")
+def decode_attention_flops(
+    group_batch, rank_context, shared_queries, latent_attention, rank_cache_width, kv_lora_rank, one_flop
+):
+    """Floating-point work of one layer's attention in a decoding step of one group, by mask and position."""
+    width = rank_cache_width + xp.where(latent_attention > 0, kv_lora_rank, 0.0)
+    return 2 * group_batch * rank_context * shared_queries * width * one_flop
+
+
+@formula(unit="FLOP", source="williams2009roofline")
+def one_flop():
+    """One floating-point operation."""
+    return 1.0
+
+
+@formula(unit="s", source="guo2025")
+def decode_softmax_time(
+    group_batch, rank_context, rank_query_heads, step_tokens, flash_operations, vector_rate, special_function_rate
+):
+    """Time of exponentials, scaling and reductions of one layer's attention in a step, by mask and position."""
+    operations = at(flash_operations, phase="forward")
+    scores = group_batch * rank_context * rank_query_heads * step_tokens
+    return scores * (1 / special_function_rate + operations / vector_rate)
+
+
+@formula(unit="s", source="williams2009roofline")
+def decode_attention_time(
+    decode_attention_flops,
+    padded_queries,
+    shared_queries,
+    decode_softmax_time,
+    softmax_overlap,
+    flash_algorithm,
+    decode_cache_traffic,
+    cache_reads,
+    unquantised_matrix_rate,
+    achieved_hbm_bandwidth,
+    launch_overhead,
+    mask_share,
+    position_weight,
+    layers,
+):
+    """Time of the attention of one decoding step in all layers, mean over the positions, by resource."""
+    hidden = xp.where(flash_algorithm >= 3, softmax_overlap, 0.0)
+    padded = decode_attention_flops * padded_queries / shared_queries
+    kernel = roofline_shares(
+        arithmetic=side_by_side(padded / unquantised_matrix_rate, decode_softmax_time, hidden),
+        hbm=decode_cache_traffic * cache_reads / achieved_hbm_bandwidth,
+        launch=launch_overhead,
+    )
+    return layers * total(total(kernel * mask_share, "mask") * position_weight, "position")
+
+
+@formula(unit="s", source="pope2022inference")
+def attention_time(prefill_attention_time, prefill_passes, decode_attention_time, launch_overhead, layers):
+    """Time of the attention of one pass through all layers, by resource and pass."""
+    launches = layers * launch_overhead * (1 - 1 / prefill_passes) * only("resource", "launch")
+    return table("pass", prefill=prefill_attention_time / prefill_passes + launches, decode=decode_attention_time)
+
+
+# ---- streaming kernels ----------------------------------------------------------------------------------------------
+
+
+@formula(unit="1", source="korthikanti2022")
+def stream_elements(
+    pass_tokens,
+    pass_sequences,
+    hidden_size,
+    rank_query_width,
+    rank_cache_width,
+    rank_ffn_size,
+    rank_shared_size,
+    expert_ffn_size,
+    experts_per_token,
+    moe_share,
+    etp,
+    rank_vocab_size,
+):
+    """Elements that each streaming kernel processes on one rank, by pass and serving_stream.
+
+    Rotary: queries, and what is appended to the cache. Activation: mean of dense layers and those with experts.
+    """
+    expert = rank_shared_size + expert_ffn_size * experts_per_token / etp
+    return table(
+        "serving_stream",
+        norm=pass_tokens * hidden_size,
+        rotary=pass_tokens * (rank_query_width + rank_cache_width),
+        activation=pass_tokens * (rank_ffn_size * (1 - moe_share) + expert * moe_share),
+        routing=pass_tokens * xp.maximum(experts_per_token, 1.0) * hidden_size,
+        embedding=pass_tokens * hidden_size,
+        sampling=pass_sequences * rank_vocab_size,
+    )
+
+
+@formula(unit="byte", source="korthikanti2022")
+def stream_size(activation_size, operand_size, float32_size, ffn_input_matrices):
+    """Bytes read and written per element, by serving_stream.
+
+    A norm adds the branch to the residual first (reads two, writes the sum and the operand of the next product);
+    routing copies tokens to their experts and adds the results up.
+    """
+    a = activation_size
+    return table(
+        "serving_stream",
+        norm=3 * a + operand_size,
+        rotary=2 * a,
+        activation=ffn_input_matrices * a + operand_size,
+        routing=a + 2 * operand_size + a,
+        embedding=2 * a,
+        sampling=a + 2 * float32_size,
+    )
+
+
+@formula(unit="1", source="nvidia2023trtllm")
+def stream_launches():
+    """Kernels that each streaming kernel consists of, by serving_stream.
+
+    Routing: choice of experts, sorting, copying, adding up. Sampling: penalties, largest logits, choice, stop check.
+    """
+    return table("serving_stream", norm=1.0, rotary=1.0, activation=1.0, routing=4.0, embedding=1.0, sampling=4.0)
+
+
+@formula(unit="1", source="pope2022inference")
+def stream_count(layers, layer_blocks, moe_layers):
+    """How often each streaming kernel runs in one pass through all layers, by serving_stream."""
+    return table(
+        "serving_stream",
+        norm=layers * layer_blocks + 1,
+        rotary=layers,
+        activation=layers,
+        routing=moe_layers,
+        embedding=1.0,
+        sampling=1.0,
+    )
+
+
+@formula(unit="s", source="williams2009roofline")
+def serving_stream_time(stream_elements, stream_size, stream_launches, achieved_hbm_bandwidth, launch_overhead):
+    """Time of each streaming kernel, by resource, pass and serving_stream."""
+    return roofline_shares(
+        hbm=stream_elements * stream_size / achieved_hbm_bandwidth, launch=launch_overhead * stream_launches
+    )
+
+
+@formula(unit="s", source="williams2009roofline")
+def streams_time(serving_stream_time, stream_count):
+    """Time of all streaming kernels of one pass through all layers, by resource and pass."""
+    return total(serving_stream_time * stream_count, "serving_stream")

@@ -1,0 +1,121 @@
+"""Latencies of a replica: one pass of the prefill and of decoding, and what a request makes of them."""
+
+from perfgrid.engine import xp
+from perfgrid.engine.graph.registry import alternative, constraint, formula
+from perfgrid.formulas.axes import at, table, total
+
+
+def in_pass(value, which):
+    """The value of one pass."""
+    return at(value, **{"pass": which})
+
+
+@formula(unit="s", source="pope2022inference")
+def kernels_time(products_time, experts_time, attention_time, streams_time, remaining_cores):
+    """Time of all kernels of one pass through all layers by the resource they wait for, by resource and pass."""
+    return (products_time + experts_time + attention_time + streams_time) / remaining_cores
+
+
+@formula(unit="s", source="pope2022inference", family={"KIND": ("products", "experts", "attention", "streams")})
+def KIND_busy_time(KIND_time):
+    """Time of the KIND of one pass through all layers, whatever they wait for, by pass."""
+    return total(KIND_time, "resource")
+
+
+@formula(unit="s", source="pope2022inference")
+def busy_time(products_busy_time, experts_busy_time, attention_busy_time, streams_busy_time, remaining_cores):
+    """Time of all kernels of one pass through all layers, by pass."""
+    return (products_busy_time + experts_busy_time + attention_busy_time + streams_busy_time) / remaining_cores
+
+
+@formula(unit="1", source="deepseek2024v3")
+def remaining_cores(exchange_core_share, batch_parts):
+    """Part of the cores that is left for kernels, by pass: a hidden exchange of many tokens takes the others."""
+    return table("pass", prefill=xp.where(batch_parts > 1, 1 - exchange_core_share, 1.0), decode=1.0)
+
+
+@formula(unit="s", source="deepseek2024v3")
+def exposed_exchange_time(exchange_time, busy_time, batch_parts, exchange_overlap):
+    """Time of the exchange with experts that no kernels of another part of the batch hide, by pass."""
+    hidden = xp.where(batch_parts > 1, exchange_overlap, 0.0)
+    return exchange_time - hidden * xp.minimum(exchange_time, busy_time)
+
+
+@formula(unit="s", source="pope2022inference")
+def communication_time(tp_time, exposed_exchange_time, handover_time, context_exchange_time):
+    """Time in which a pass waits for other ranks, by pass."""
+    return tp_time + exposed_exchange_time + handover_time + context_exchange_time
+
+
+@formula(unit="s", source="pope2022inference")
+def host_time(group_batch, prefill_sequences, prefill_passes, step_overhead, sequence_overhead):
+    """Time between two passes in which the devices wait for the host, by pass: it visits sequences, not positions."""
+    sequences = table("pass", prefill=prefill_sequences / prefill_passes, decode=group_batch)
+    return step_overhead + sequence_overhead * sequences
+
+
+@constraint(
+    kind="illegal", reason="this software trains models and serves none", source="kwon2023vllm", about="pass_time"
+)
+def software_serves(serves):
+    """The software has a loop that serves requests."""
+    return xp.logical_and(serves, True)
+
+
+@constraint(
+    kind="illegal",
+    reason="this software does not run on devices of this vendor",
+    source="vllm2026platforms",
+    about="pass_time",
+)
+def software_runs_on_device(vendor_support):
+    """The software runs on the device, as it is or ported."""
+    return vendor_support > 0
+
+
+@formula(unit="s", source="pope2022inference")
+def pass_time(busy_time, communication_time, host_time):
+    """Time of one pass through all stages, by pass: kernels, other ranks, and the host's work between passes."""
+    return busy_time + communication_time + host_time
+
+
+@alternative(of="awaited_passes", by="batch_rule", label="RULE", unit="1", source="narayanan2021",
+             family={"RULE": ("given", "run", "rate")})  # fmt: skip
+def RULE_awaited_passes(prefill_passes, prefill_groups):
+    """Passes of the prefill until a request has its first token: of all prompts that start together (rate: one)."""
+    return prefill_groups * prefill_passes
+
+
+@alternative(of="awaited_passes", by="batch_rule", label="RULE", unit="1", source="yu2022orca",
+             family={"RULE": ("concurrency", "memory")})  # fmt: skip
+def RULE_own_passes(prefill_passes, prefill_sequences):
+    """Passes of the prefill until a request has its first token: its own, where sequences are replaced one by one."""
+    return xp.maximum(prefill_passes / prefill_sequences, 1.0)
+
+
+@formula(unit="1", source="narayanan2021")
+def prefill_rounds(awaited_passes, stage_share):
+    """Times that the pipeline is traversed in a prefill: by one pass, others follow at the fullest stage's pace."""
+    return 1 + (awaited_passes - 1) * stage_share
+
+
+@formula(unit="s", source="narayanan2021")
+def prefill_time(pass_time, prefill_rounds):
+    """Time until the prompts that a request waits for are computed: its own, or those of the batch that starts."""
+    return in_pass(pass_time, "prefill") * prefill_rounds
+
+
+@formula(unit="s", source="leviathan2023speculative")
+def decode_step_time(pass_time, batch_parts, draft_tokens, draft_cost, batch_groups, stage_share):
+    """Time of one decoding step of a batch, all its parts and drafting included.
+
+    A group is back at the first stage when it has passed all of them, or when the fullest has computed every group.
+    """
+    paced = in_pass(pass_time, "decode") * xp.maximum(batch_groups * stage_share, 1.0)
+    return batch_parts * paced * (1 + draft_tokens * draft_cost)
+
+
+@formula(unit="s", source="yu2022orca")
+def request_decode_time(decode_step_time, decode_steps, replica_batch):
+    """Time of a replica that the decoding of one request takes: its share of the steps of its batch."""
+    return decode_step_time * decode_steps / replica_batch

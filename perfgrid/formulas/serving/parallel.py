@@ -1,0 +1,300 @@
+"""What ranks exchange in inference: all-reduces of tensor parallelism, tokens of experts, hand-overs of a pipeline.
+
+Messages of a decoding step are small: what counts is the start of a collective and its number of steps. A library sends
+them with its low-latency protocol, which flags every word and so reaches half of the links' rate. Serving stacks also
+have kernels of their own, in which every rank reads its peers' buffers directly (``direct_collectives``): all of them
+(one shot), or its own part, which it then offers (two shots).
+"""
+
+from perfgrid.engine import xp
+from perfgrid.engine.graph.registry import formula, instantiated
+from perfgrid.formulas.axes import at, only, table, total
+from perfgrid.formulas.collectives import collectives, topology
+from perfgrid.formulas.collectives import nccl as library
+from perfgrid.formulas.collectives.collectives import gathered_share
+from perfgrid.formulas.collectives.fabric_tables import TIER_KINDS
+from perfgrid.formulas.collectives.nccl import chosen_time
+from perfgrid.formulas.parallelism import groups as parallelism
+
+GROUPS = {"GROUP": ("tp", "ep")}
+REDUCING = {"GROUP": ("tp",)}
+TEMPLATES = (  # of the library's all-reduce
+    topology.GROUP_tier_bandwidth, library.GROUP_bus_bandwidth, library.GROUP_ring_rate,
+    library.GROUP_ring_pass_latency, library.GROUP_all_reduce_pass_latency, library.GROUP_library_all_reduce_latency,
+    library.GROUP_library_all_reduce_inverse_bandwidth, library.GROUP_library_all_reduce_chunk_latency,
+)  # fmt: skip
+BORROWED = (
+    topology.unlimited_domain, topology.tier_size, topology.tier_bandwidth, topology.tier_peer_bandwidth,
+    topology.tier_path_latency, topology.topology_fits_device,
+    collectives.unavailable,
+    library.inside_ROUTE_latency, library.between_ROUTE_latency, library.tier_transfer_latency,
+    library.between_in_switch_latency,
+    parallelism.ep_stride,
+    *(instantiated(t, GROUPS) for t in (parallelism.GROUP_domain_ranks, parallelism.GROUP_tier_ranks)),
+    *(instantiated(t, REDUCING) for t in TEMPLATES),
+)  # fmt: skip
+PEERS = tuple(float(TIER_KINDS.index(kind)) for kind in ("switch", "fully_connected"))  # tiers whose members all meet
+
+# ---- equations: an all-reduce of B bytes among n ranks ---------------------------------------------------------------
+
+
+def ring_all_reduce(message, n, step, bandwidth):
+    """Ring: 2·(n - 1) steps, and 2·(n - 1)/n of the message over every link."""
+    return 2 * (n - 1) * step + 2 * gathered_share(n) * message / bandwidth
+
+
+def one_shot_all_reduce(message, n, step, bandwidth):
+    """Every rank reads the whole buffers of its peers in one step."""
+    return xp.where(n > 1, step, 0.0) + (n - 1) * message / bandwidth
+
+
+def two_shot_all_reduce(message, n, step, bandwidth):
+    """Every rank adds up its part of the buffers, then reads the parts of its peers."""
+    return xp.where(n > 1, 2 * step, 0.0) + 2 * gathered_share(n) * message / bandwidth
+
+
+def in_network_all_reduce(message, n, step, bandwidth):
+    """The switch adds up what all ranks send and returns the sum."""
+    return xp.where(n > 1, 2 * step, 0.0) + xp.where(n > 1, (1 + 1 / n) * message / bandwidth, 0.0)
+
+
+def expected_distinct(groups, draws):
+    """Distinct groups among so many random draws: g·(1 - (1 - 1/g)^d)."""
+    return groups * (1 - xp.exp(draws * xp.log1p(-1 / xp.maximum(groups, 1.0 + 1e-6))))
+
+
+# ---- tensor parallelism ---------------------------------------------------------------------------------------------
+
+
+@formula(unit="1", source="narayanan2021")
+def tp_stride():
+    """Distance between neighbouring tensor-parallel ranks."""
+    return 1.0
+
+
+@formula(unit="s", source="nccl2026tuning")
+def collective_launch_latency(collective_overhead):
+    """Latency of a collective until its first step: what the serving stack takes to start it on all ranks."""
+    return collective_overhead
+
+
+@formula(unit="1", source="thakur2005")
+def tp_named_algorithm():
+    """Number of the algorithm that the study names for the tensor-parallel ranks: none, 0."""
+    return 0.0
+
+
+@formula(unit="s", source="nccl2026tuning")
+def tier_short_step(inside_ring_latency, between_ring_latency):
+    """Time of one step with a message of few bytes, by tier: low-latency protocol and links passed."""
+    inside, between = (at(x, protocol="ll") for x in (inside_ring_latency, between_ring_latency))
+    return table("tier", scale_up=inside, scale_out=between)
+
+
+@formula(unit="byte", source="shoeybi2019megatron")
+def tp_message(pass_tokens, hidden_size, activation_size):
+    """Partial results that the tensor-parallel ranks add up, by pass."""
+    return pass_tokens * hidden_size * activation_size
+
+
+@formula(unit="byte", source="shoeybi2019megatron")
+def tp_tier_message(tp_message, tp_tier_ranks):
+    """Part of these that each tier adds up, by pass and tier: a domain shares what leaves it."""
+    return tp_message / table("tier", scale_up=1.0, scale_out=at(tp_tier_ranks, tier="scale_up"))
+
+
+@formula(unit="s", source="nccl2026tuning")
+def tp_library_time(
+    tp_message,
+    tp_library_all_reduce_latency,
+    tp_library_all_reduce_inverse_bandwidth,
+    tp_library_all_reduce_chunk_latency,
+    unavailable,
+):
+    """Time of one all-reduce of the tensor-parallel ranks by the library, by pass."""
+    rate = tp_library_all_reduce_inverse_bandwidth
+    parts = (tp_library_all_reduce_latency, rate, tp_library_all_reduce_chunk_latency, rate / 2)
+    return chosen_time(tp_message, *parts, unavailable)
+
+
+@formula(unit="s", source="nvidia2024customallreduce")
+def tp_direct_time(
+    tp_message,
+    tp_tier_ranks,
+    tier_short_step,
+    tp_tier_bandwidth,
+    tier_kind,
+    direct_collectives,
+    collective_launch_latency,
+    unavailable,
+):
+    """Time of one all-reduce by kernels that read the buffers of their peers word by word, by pass, where there are."""
+    inside = at(tp_tier_ranks, tier="scale_up")
+    step, bandwidth = at(tier_short_step, tier="scale_up"), at(tp_tier_bandwidth, tier="scale_up") / 2
+    one = one_shot_all_reduce(tp_message, inside, step, bandwidth)
+    two = two_shot_all_reduce(tp_message, inside, step, bandwidth)
+    kind = at(tier_kind, tier="scale_up")
+    meet = (kind == PEERS[0]) | (kind == PEERS[1])
+    offered = direct_collectives & meet & (at(tp_tier_ranks, tier="scale_out") <= 1)
+    return xp.where(offered, collective_launch_latency + xp.minimum(one, two), unavailable)
+
+
+@formula(unit="s", source="graham2016sharp")
+def tp_in_network_time(
+    tp_tier_message,
+    tp_tier_ranks,
+    tier_transfer_latency,
+    tier_bandwidth,
+    tier_in_network,
+    collective_launch_latency,
+    unavailable,
+):
+    """Time of one all-reduce that the switches add up, by pass, where they can."""
+    time = in_network_all_reduce(tp_tier_message, tp_tier_ranks, tier_transfer_latency, tier_bandwidth)
+    offered = (tier_in_network > 0) | (tp_tier_ranks <= 1)
+    return collective_launch_latency + total(xp.where(offered, time, unavailable), "tier")
+
+
+@formula(unit="s", source="pope2022inference")
+def tp_all_reduce_time(tp_library_time, tp_direct_time, tp_in_network_time, tp):
+    """Time of one all-reduce of the tensor-parallel ranks by the fastest means, by pass."""
+    fastest = xp.minimum(tp_library_time, xp.minimum(tp_direct_time, tp_in_network_time))
+    return xp.where(tp > 1, fastest, 0.0)
+
+
+@formula(unit="1", source="shoeybi2019megatron")
+def tp_all_reduces(layers, layer_blocks, tp):
+    """All-reduces of one pass through all layers: one at the end of each block, and one of the split embedding."""
+    return xp.where(tp > 1, layers * layer_blocks + 1, 0.0)
+
+
+@formula(unit="byte", source="shoeybi2019megatron")
+def logits_message(pass_sequences, vocab_size, activation_size, tp_tier_ranks):
+    """Logits that the tensor-parallel ranks gather, by pass and tier."""
+    message = pass_sequences * vocab_size * activation_size
+    return message / table("tier", scale_up=1.0, scale_out=at(tp_tier_ranks, tier="scale_up"))
+
+
+@formula(unit="s", source="shoeybi2019megatron")
+def logits_gather_time(logits_message, tp_tier_ranks, tier_transfer_latency, tier_bandwidth, collective_overhead):
+    """Time to gather the logits of the next tokens, by pass: a ring of n - 1 steps on each tier."""
+    ring = ring_all_reduce(logits_message, tp_tier_ranks, tier_transfer_latency, tier_bandwidth) / 2
+    return total(ring + xp.where(tp_tier_ranks > 1, collective_overhead, 0.0), "tier")
+
+
+@formula(unit="s", source="pope2022inference")
+def tp_time(tp_all_reduce_time, tp_all_reduces, logits_gather_time):
+    """Time of the collectives of tensor parallelism in one pass, by pass."""
+    return tp_all_reduces * tp_all_reduce_time + logits_gather_time
+
+
+# ---- experts --------------------------------------------------------------------------------------------------------
+
+
+@formula(unit="1", source="lepikhin2021gshard")
+def expert_exchange(tp, ep, etp, experts):
+    """1 where tokens travel to their experts: these lie on more ranks than hold the token already."""
+    return xp.where((ep * etp > tp) & (experts > 0), 1.0, 0.0)
+
+
+@formula(unit="1", source="deepseek2025deepep")
+def outer_copies(ep_tier_ranks, experts_per_token, groups, groups_per_token):
+    """Copies of a token that leave its scale-up domain, by pass.
+
+    Prefill: one for each other domain that holds a chosen expert (at most the groups that a token may visit), spread
+    inside it. Decoding: one for each expert, for the sake of latency.
+    """
+    domains = at(ep_tier_ranks, tier="scale_out")
+    limit = xp.where(groups > 0, xp.minimum(groups_per_token, domains), domains)
+    away = 1 - 1 / xp.maximum(domains, 1.0)
+    visited = xp.minimum(expected_distinct(domains, experts_per_token), limit)
+    return away * table("pass", prefill=visited, decode=experts_per_token)
+
+
+@formula(unit="1", source="deepseek2025deepep")
+def tier_copies(ep_tier_ranks, experts_per_token, outer_copies):
+    """Copies of a token that each tier carries, by pass and tier."""
+    inside, domains = at(ep_tier_ranks, tier="scale_up"), at(ep_tier_ranks, tier="scale_out")
+    near = experts_per_token * (1 - 1 / inside)
+    spread = table("pass", prefill=1.0, decode=1 / xp.maximum(domains, 1.0))
+    return table("tier", scale_up=near * spread, scale_out=outer_copies)
+
+
+@formula(unit="s", source="deepseek2025deepep")
+def dispatch_time(
+    tier_copies,
+    pass_tokens,
+    tp,
+    hidden_size,
+    operand_size,
+    activation_size,
+    ep_tier_ranks,
+    tier_transfer_latency,
+    tier_bandwidth,
+    collective_overhead,
+):
+    """Time to send tokens to their experts and results back in one layer, by pass: operands go, 16 bits return."""
+    size = pass_tokens / tp * hidden_size * (operand_size + activation_size)
+    by_tier = tier_copies * size / tier_bandwidth + xp.where(ep_tier_ranks > 1, 2 * tier_transfer_latency, 0.0)
+    return xp.maximum(at(by_tier, tier="scale_up"), at(by_tier, tier="scale_out")) + 2 * collective_overhead
+
+
+@formula(unit="s", source="deepseek2025deepep")
+def exchange_time(dispatch_time, expert_exchange, moe_layers):
+    """Time in which tokens travel to experts and back in one pass through all layers, by pass."""
+    return expert_exchange * moe_layers * dispatch_time
+
+
+# ---- pipeline -------------------------------------------------------------------------------------------------------
+
+
+@formula(unit="1", source="narayanan2021")
+def handover_crosses(tp, cp, pp, tier_size):
+    """1 where the stages of a pipeline span several scale-up domains."""
+    return xp.where(tp * cp * pp > at(tier_size, tier="scale_up"), 1.0, 0.0)
+
+
+@formula(unit="s", source="narayanan2021")
+def handover_time(
+    pass_tokens,
+    hidden_size,
+    activation_size,
+    tp,
+    pp,
+    handover_crosses,
+    tier_transfer_latency,
+    tier_bandwidth,
+    collective_overhead,
+):
+    """Time of all hand-overs between the stages of one pass, by pass: across the outermost tier that they span."""
+    by_tier = tier_transfer_latency + pass_tokens * hidden_size * activation_size / tp / tier_bandwidth
+    one = xp.where(handover_crosses > 0, at(by_tier, tier="scale_out"), at(by_tier, tier="scale_up"))
+    return (pp - 1) * (one + collective_overhead)
+
+
+@formula(unit="1", source="liu2023ring")
+def context_crosses(tp, cp, tier_size):
+    """1 where context-parallel ranks span several scale-up domains."""
+    return xp.where(tp * cp > at(tier_size, tier="scale_up"), 1.0, 0.0)
+
+
+@formula(unit="byte", source="liu2023ring, dao2023flash2")
+def context_message(pass_tokens, rank_cache_width, rank_query_width, activation_size, cp):
+    """What a context-parallel rank sends to the next at a time, by pass.
+
+    Prefill: keys and values of its part of the prompt. Decoding: its part of the results over its part of the cache.
+    """
+    result = pass_tokens * rank_query_width * activation_size / cp
+    keys = pass_tokens * rank_cache_width * activation_size
+    return keys * only("pass", "prefill") + result * only("pass", "decode")
+
+
+@formula(unit="s", source="liu2023ring")
+def context_exchange_time(
+    context_message, context_crosses, cp, layers, tier_bandwidth, tier_transfer_latency, collective_overhead
+):
+    """Time of what context-parallel ranks pass round in all layers, by pass."""
+    by_tier = tier_transfer_latency + context_message / tier_bandwidth
+    step = xp.where(context_crosses > 0, at(by_tier, tier="scale_out"), at(by_tier, tier="scale_up"))
+    started = xp.where(cp > 1, collective_overhead, 0.0) * only("pass", "decode")
+    return layers * ((cp - 1) * step + started)

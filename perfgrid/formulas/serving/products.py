@@ -1,0 +1,248 @@
+"""Matrix products of inference by `pass`: shapes, weights read from memory, and how often each runs.
+
+Times come from the same equations as those of training (`gemm`): with few rows a product turns into a pass over its
+weights. Latent attention is computed with full heads in the prefill, where keys and values are multiplied up from their
+latent (`key_up`), and absorbed in decoding, where `key_up` takes the queries of each head into the latent space and
+`value_up` the results back (DeepSeek-V2, section 2.1.2).
+"""
+
+from perfgrid.engine import xp
+from perfgrid.engine.graph.registry import formula, instantiated
+from perfgrid.formulas.axes import only, table, total
+from perfgrid.formulas.kernels import gemm
+from perfgrid.formulas.kernels.tiling import operand_loads, wave_blocks
+
+PRODUCTS = {"PRODUCT": ("gemm", "expert")}
+TIMES = tuple(
+    instantiated(template, PRODUCTS)
+    for template in (
+        gemm.PRODUCT_parts, gemm.PRODUCT_padded_volume, gemm.PRODUCT_balance, gemm.PRODUCT_utilisation,
+        gemm.PRODUCT_arithmetic_time, gemm.PRODUCT_register_time, gemm.PRODUCT_shared_memory_time,
+        gemm.PRODUCT_epilogue_time, gemm.PRODUCT_tile_share, gemm.PRODUCT_product_time,
+    )
+)  # fmt: skip
+BORROWED = (gemm.tile_rows, gemm.tile_columns, gemm.tile_alone, *TIMES)
+
+# ---- equations ------------------------------------------------------------------------------------------------------
+
+
+def product_traffic(m, n, k, batch, tile_m, tile_n, cores, operand_size, weight_size, result_size, l2_size):
+    """Memory traffic of products whose second operand is stored in a format of its own (see `tiling.hbm_bytes`)."""
+    once = m * k * operand_size + k * n * weight_size
+    blocks = wave_blocks(m, n, tile_m, tile_n, cores)
+    rows = operand_loads(m, 0, k, *blocks) * operand_size
+    columns = operand_loads(0, n, k, *blocks) * weight_size
+    return batch * (xp.where(once <= l2_size, once, rows + columns) + m * n * result_size)
+
+
+def stored_l2_loads(m, n, k, batch, tile_m, tile_n, cluster, operand_size, weight_size):
+    """Traffic from cache to cores where the second operand is stored in a format of its own (see `tiling.l2_loads`)."""
+    blocks = (xp.ceil(m / (tile_m * cluster)), xp.ceil(n / tile_n))
+    rows, columns = operand_loads(m, 0, k, *blocks), operand_loads(0, n, k, *blocks)
+    return batch * (rows * operand_size + columns * weight_size)
+
+
+# ---- which attention ------------------------------------------------------------------------------------------------
+
+
+@formula(unit="1", source="deepseek2024v2")
+def cached_latent_width(kv_lora_rank, qk_rope_head_dim):
+    """Elements of the latent of keys and values of one token, its rotary key among them."""
+    return kv_lora_rank + qk_rope_head_dim
+
+
+@formula(unit="1", source="shoeybi2019megatron")
+def rank_query_heads(heads, tp):
+    """Query heads of one tensor-parallel rank."""
+    return heads / tp
+
+
+# ---- shapes ---------------------------------------------------------------------------------------------------------
+
+
+@formula(unit="1", source="deepseek2024v2")
+def absorbed_heads(latent_attention, rank_query_heads):
+    """Products that one absorption kernel computes, by pass: one per head in decoding, a single one in the prefill."""
+    return table("pass", prefill=1.0, decode=xp.where(latent_attention > 0, rank_query_heads, 1.0))
+
+
+@formula(unit="1", source="shoeybi2019megatron")
+def expanded_tokens(prompt_tokens, computed_prompt_tokens, prefill_sequences, prefill_passes, cp):
+    """Latents that a pass of the prefill multiplies up on one rank: all that its tokens attend to, cached ones too.
+
+    A prompt in n passes attends to its first i parts of n in the i-th.
+    """
+    passes = xp.maximum(prefill_passes / prefill_sequences, 1.0)
+    cached = xp.maximum(prompt_tokens - computed_prompt_tokens, 0.0)
+    each = passes * cached + computed_prompt_tokens * (passes + 1) / 2
+    return prefill_sequences * each / prefill_passes / cp
+
+
+@formula(unit="1", source="shoeybi2019megatron")
+def gemm_rows(pass_tokens, pass_sequences, expanded_tokens):
+    """Rows of each product, by pass and product: the tokens of a pass, for the head those whose next one is wanted."""
+    head, key_up = only("product", "logits"), only("product", "key_up") * only("pass", "prefill")
+    return pass_tokens * (1 - head - key_up) + pass_sequences * head + expanded_tokens * key_up
+
+
+@formula(unit="1", source="shoeybi2019megatron")
+def gemm_columns(
+    latent_attention,
+    hidden_size,
+    rank_query_width,
+    rank_key_width,
+    rank_value_width,
+    rank_expanded_width,
+    value_head_width,
+    cached_latent_width,
+    q_lora_rank,
+    kv_lora_rank,
+    rank_ffn_size,
+    rank_shared_size,
+    ffn_input_matrices,
+    experts,
+    rank_vocab_size,
+):
+    """Columns of each product on one rank, by pass and product; 1 where the model has no such product."""
+    down = xp.where(q_lora_rank > 0, q_lora_rank, rank_query_width) + cached_latent_width
+    columns = table(
+        "product",
+        qkv=xp.where(latent_attention > 0, down, rank_query_width + rank_key_width + rank_value_width),
+        query_up=rank_query_width,
+        key_up=table("pass", prefill=rank_expanded_width, decode=kv_lora_rank),
+        value_up=value_head_width,
+        attention_output=hidden_size,
+        ffn_up=rank_ffn_size * ffn_input_matrices,
+        ffn_down=hidden_size,
+        shared_up=rank_shared_size * ffn_input_matrices,
+        shared_down=hidden_size,
+        router=experts,
+        logits=rank_vocab_size,
+    )
+    return xp.maximum(columns, 1.0)
+
+
+@formula(unit="1", source="shoeybi2019megatron")
+def gemm_depth(
+    hidden_size,
+    rank_context_width,
+    q_lora_rank,
+    kv_lora_rank,
+    qk_nope_head_dim,
+    rank_ffn_size,
+    rank_shared_size,
+):
+    """Depth of each product on one rank, by pass and product; 1 where the model has no such product."""
+    depth = table(
+        "product",
+        qkv=hidden_size,
+        query_up=q_lora_rank,
+        key_up=table("pass", prefill=kv_lora_rank, decode=qk_nope_head_dim),
+        value_up=kv_lora_rank,
+        attention_output=rank_context_width,
+        ffn_up=hidden_size,
+        ffn_down=rank_ffn_size,
+        shared_up=hidden_size,
+        shared_down=rank_shared_size,
+        router=hidden_size,
+        logits=hidden_size,
+    )
+    return xp.maximum(depth, 1.0)
+
+
+@formula(unit="1", source="deepseek2024v2")
+def gemm_batch(absorbed_heads):
+    """Products that one kernel computes, by pass and product: one per head where weights are absorbed."""
+    absorbed = only("product", "key_up", "value_up")
+    return absorbed_heads * absorbed + (1 - absorbed)
+
+
+@formula(unit="1", source="dai2024deepseekmoe")
+def rank_shared_size(shared_experts, expert_ffn_size, tp):
+    """Width of the shared experts of one tensor-parallel rank, side by side."""
+    return shared_experts * expert_ffn_size / tp
+
+
+@formula(unit="1", source="pope2022inference")
+def product_count(layers, moe_layers, latent_attention, q_lora_rank, shared_experts):
+    """How often each product runs in one pass through all layers, by pass and product."""
+    latents = latent_attention * layers
+    shared = xp.where(shared_experts > 0, moe_layers, 0.0)
+    return table(
+        "product",
+        qkv=layers,
+        query_up=xp.where(q_lora_rank > 0, latents, 0.0),
+        key_up=latents,
+        value_up=latents * only("pass", "decode"),
+        attention_output=layers,
+        ffn_up=layers - moe_layers,
+        ffn_down=layers - moe_layers,
+        shared_up=shared,
+        shared_down=shared,
+        router=moe_layers,
+        logits=1.0,
+    )
+
+
+@formula(unit="byte", source="micikevicius2022fp8")
+def gemm_operand_size(operand_size, head_size):
+    """Bytes of one operand element as the matrix units take it, by product: those of the head stay in 16 bits."""
+    head = only("product", "logits", "router")
+    return operand_size * (1 - head) + head_size * head
+
+
+@formula(unit="byte", source="lin2023awq")
+def gemm_weight_size(weight_element_size, head_size):
+    """Bytes of one weight in memory, by product."""
+    head = only("product", "logits", "router")
+    return weight_element_size * (1 - head) + head_size * head
+
+
+@formula(unit="byte", source="pope2022inference", family=PRODUCTS)
+def PRODUCT_result_size(activation_size):
+    """Bytes that a PRODUCT kernel writes per element."""
+    return activation_size
+
+
+@formula(unit="FLOP/s", source="micikevicius2022fp8")
+def gemm_matrix_rate(matrix_rate, unquantised_matrix_rate, library_efficiency):
+    """Rate that large products reach, by product: those of the head stay in 16 bits."""
+    head = only("product", "logits", "router")
+    return library_efficiency * (matrix_rate * (1 - head) + unquantised_matrix_rate * head)
+
+
+@formula(unit="byte", source="hong1981pebble", family=PRODUCTS)
+def PRODUCT_hbm_traffic(
+    PRODUCT_rows,
+    PRODUCT_columns,
+    PRODUCT_depth,
+    PRODUCT_batch,
+    gemm_tile_m,
+    gemm_tile_n,
+    cores,
+    PRODUCT_operand_size,
+    PRODUCT_weight_size,
+    PRODUCT_result_size,
+    l2_size,
+):
+    """Memory traffic of each PRODUCT kernel, by pass: operands, weights as they are stored, results."""
+    shape = (PRODUCT_rows, PRODUCT_columns, PRODUCT_depth, PRODUCT_batch)
+    sizes = (PRODUCT_operand_size, PRODUCT_weight_size, PRODUCT_result_size, l2_size)
+    return product_traffic(*shape, gemm_tile_m, gemm_tile_n, cores, *sizes)
+
+
+@formula(unit="s", source="hong1981pebble", family=PRODUCTS)
+def PRODUCT_l2_time(
+    PRODUCT_rows, PRODUCT_columns, PRODUCT_depth, PRODUCT_batch, tile_rows, tile_columns, gemm_cluster,
+    PRODUCT_operand_size, PRODUCT_weight_size, l2_bandwidth,
+):  # fmt: skip
+    """Time to read the operands of each PRODUCT kernel from the cache, by tile and pass: weights as they are stored."""
+    shape = (PRODUCT_rows, PRODUCT_columns, PRODUCT_depth, PRODUCT_batch)
+    traffic = stored_l2_loads(*shape, tile_rows, tile_columns, gemm_cluster, PRODUCT_operand_size, PRODUCT_weight_size)
+    return traffic / l2_bandwidth
+
+
+@formula(unit="s", source="williams2009roofline")
+def products_time(gemm_product_time, product_count):
+    """Time of all products with dense weights in one pass through all layers, by resource and pass."""
+    return total(gemm_product_time * product_count, "product")

@@ -1,0 +1,166 @@
+"""Requests: how many sequences run together, how many tokens a pass computes, and the contexts of decoding.
+
+A replica (the ``tp``·``cp``·``pp`` ranks that hold the model once) runs ``replica_batch`` sequences. With pipeline
+parallelism they form groups, one in each stage. A pass is the ``prefill`` of a group's prompts or one ``decode`` step
+of a group.
+"""
+
+import numpy as np
+
+from perfgrid.engine import xp
+from perfgrid.engine.graph.registry import constraint, formula
+from perfgrid.formulas.axes import INNER, at, table
+
+NODES, WEIGHTS = np.polynomial.legendre.leggauss(4)
+
+# ---- equations ------------------------------------------------------------------------------------------------------
+
+
+def contexts(first, count):
+    """Contexts at which a sum over ``count`` successive positions is evaluated: four nodes of a Gauss rule.
+
+    The spread of whole numbers is that of an interval of length sqrt(count² - 1), which makes the rule exact for
+    parabolas; a function linear in the context is summed exactly.
+    """
+    middle, half = first + (count - 1) / 2, xp.sqrt(xp.maximum(count**2 - 1, 1e-9)) / 2
+    return [middle + float(node) * half for node in NODES]
+
+
+def expected_accepted(drafted, acceptance):
+    """Tokens that one step yields if each of the drafted tokens is accepted with this probability, the step's own too.
+
+    1 + a + a² + ... + a^d (Leviathan 2023, equation 1).
+    """
+    gap = xp.maximum(1 - acceptance, 1e-6)
+    return xp.where(acceptance < 1 - 1e-6, (1 - (1 - gap) ** (drafted + 1)) / gap, drafted + 1)
+
+
+# ---- sequences ------------------------------------------------------------------------------------------------------
+
+
+@formula(unit="1", source="yu2022orca")
+def replica_batch(tabulated_batch, dp):
+    """Sequences that run together on one replica, on average over time where they are no whole number."""
+    return tabulated_batch / dp
+
+
+@formula(unit="1", source="narayanan2021")
+def batch_groups(replica_batch, pp):
+    """Groups of sequences of one replica, each in a stage of its own."""
+    return xp.where(pp > 1, xp.minimum(pp, xp.maximum(replica_batch, 1.0)), 1.0)
+
+
+@formula(unit="1", source="deepseek2025inference")
+def batch_parts(replica_batch, batch_groups, interleaved_batches):
+    """Parts into which a group is cut so that one computes while the other's tokens travel."""
+    parts = xp.minimum(interleaved_batches, xp.maximum(replica_batch / batch_groups, 1.0))
+    return xp.where(interleaved_batches > 1, parts, 1.0)
+
+
+@formula(unit="1", source="narayanan2021")
+def group_batch(replica_batch, batch_groups, batch_parts):
+    """Sequences that one pass computes: those of a group, or of a part of it."""
+    return replica_batch / (batch_groups * batch_parts)
+
+
+# ---- tokens ---------------------------------------------------------------------------------------------------------
+
+
+@formula(unit="1", source="zheng2024sglang")
+def computed_prompt_tokens(prompt_tokens, prefix_hit_rate):
+    """Tokens of one prompt that are computed: those that no cache of earlier prompts holds, at least the last one."""
+    return xp.maximum(prompt_tokens * (1 - prefix_hit_rate), 1.0)
+
+
+@formula(unit="1", source="leviathan2023speculative")
+def step_tokens(draft_tokens):
+    """Tokens of one sequence that a decoding step computes: the next one and those drafted."""
+    return 1 + draft_tokens
+
+
+@formula(unit="1", source="leviathan2023speculative")
+def accepted_tokens(draft_tokens, draft_acceptance):
+    """Tokens of one sequence that a decoding step yields on average."""
+    return expected_accepted(draft_tokens, draft_acceptance)
+
+
+@formula(unit="1", source="agrawal2024sarathi")
+def prefill_passes(prefill_sequences, computed_prompt_tokens, cp, prefill_chunk_tokens):
+    """Passes in which the prompts of one group are computed, at most so many tokens at once on one rank."""
+    return xp.maximum(xp.ceil(prefill_sequences * computed_prompt_tokens / cp / prefill_chunk_tokens), 1.0)
+
+
+@formula(unit="1", source="agrawal2024sarathi")
+def pass_tokens(group_batch, prefill_sequences, computed_prompt_tokens, cp, prefill_passes, step_tokens):
+    """Tokens that one rank computes in a pass, by pass; context-parallel ranks share a prompt, not a step."""
+    prefill = prefill_sequences * computed_prompt_tokens / cp / prefill_passes
+    return table("pass", prefill=prefill, decode=group_batch * step_tokens)
+
+
+@formula(unit="1", source="yu2022orca")
+def pass_sequences(group_batch, prefill_sequences, prefill_passes, step_tokens):
+    """Positions whose next token is computed in a pass, by pass: one of each prompt, every one of a step."""
+    return table("pass", prefill=prefill_sequences / prefill_passes, decode=group_batch * step_tokens)
+
+
+# ---- contexts -------------------------------------------------------------------------------------------------------
+
+
+@formula(unit="1", source="pope2022inference")
+def decode_steps(output_tokens, accepted_tokens):
+    """Decoding steps of one request: the prefill yields its first token."""
+    return xp.maximum(output_tokens - 1, 0.0) / accepted_tokens
+
+
+@formula(unit="1", source="pope2022inference")
+def filling_positions(prompt_tokens, output_tokens, window):
+    """Decoded positions of one request that see fewer tokens than the sliding window holds."""
+    count = xp.maximum(output_tokens - 1, 1.0)
+    limit = xp.where(window > 0, window, 1e12)
+    return xp.minimum(xp.maximum(limit - prompt_tokens - 1, 0.0), count)
+
+
+@formula(unit="1", source="pope2022inference")
+def decode_context(prompt_tokens, output_tokens, filling_positions):
+    """Tokens that a decoded position sees, itself among them, by position: prompt + 1 to prompt + output - 1."""
+    count, first = xp.maximum(output_tokens - 1, 1.0), prompt_tokens + 1
+    filling = contexts(first, xp.maximum(filling_positions, 1.0))
+    full = contexts(first + filling_positions, xp.maximum(count - filling_positions, 1.0))
+    return xp.maximum(table("position", **dict(zip(INNER.labels["position"], filling + full, strict=True))), 1.0)
+
+
+@formula(unit="1", source="pope2022inference")
+def position_weight(output_tokens, filling_positions):
+    """Part of the decoded positions that a node stands for, by position."""
+    filling = filling_positions / xp.maximum(output_tokens - 1, 1.0)
+    parts = [part * float(w) / 2 for part in (filling, 1 - filling) for w in WEIGHTS]
+    return table("position", **dict(zip(INNER.labels["position"], parts, strict=True)))
+
+
+@formula(unit="1", source="kwon2023vllm")
+def mean_context(prompt_tokens, output_tokens):
+    """Tokens of one running request in the cache, mean over its life."""
+    return prompt_tokens + output_tokens / 2
+
+
+@formula(unit="1", source="kwon2023vllm")
+def longest_context(prompt_tokens, output_tokens):
+    """Tokens of one request in the cache when it ends."""
+    return prompt_tokens + output_tokens
+
+
+# ---- constraints ----------------------------------------------------------------------------------------------------
+
+
+@constraint(
+    kind="illegal", reason="fewer sequences run than there are data-parallel replicas", source="pope2022inference"
+)
+def replicas_have_work(tabulated_batch, dp, batch_is_given):
+    """Every replica runs at least one sequence of a batch that the study states."""
+    return (at(tabulated_batch, load="node_1") >= dp * (1 - 1e-9)) | (batch_is_given == 0)
+
+
+@constraint(kind="illegal", reason="there are more pipeline stages than layers", source="narayanan2021")
+def stages_have_layers(layers, pp):
+    """Every stage of the pipeline has a layer."""
+    return layers >= pp

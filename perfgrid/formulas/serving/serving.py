@@ -1,0 +1,212 @@
+"""Serving: what requests wait for, tokens per second, goodput, and disaggregated pools, in steady state."""
+
+from perfgrid.engine import xp
+from perfgrid.engine.graph.registry import alternative, constraint, formula
+from perfgrid.formulas.axes import at, total
+
+from .batching import NODES, mean_wait, place_wait
+from .latency import in_pass
+
+# ---- latencies ------------------------------------------------------------------------------------------------------
+
+
+@formula(unit="s", source="pope2022inference")
+def loaded_step_time(decode_step_time, load_weight, interference):
+    """Time from step to step of a running sequence, prefills of others in between included."""
+    return total(decode_step_time * load_weight, "load") / (1 - interference)
+
+
+@formula(unit="s", source="leviathan2023speculative")
+def time_per_output_token(loaded_step_time, accepted_tokens):
+    """Mean time between the tokens of one sequence."""
+    return loaded_step_time / accepted_tokens
+
+
+@alternative(of="queueing_time", by="batch_rule", label="RULE", unit="s", source="pope2022inference",
+             family={"RULE": ("given", "run")})  # fmt: skip
+def RULE_queueing_time():
+    """Wait of a request before its prefill: none is counted where a batch starts together."""
+    return 0.0
+
+
+@alternative(of="queueing_time", by="batch_rule", label="RULE", unit="s", source="yu2022orca",
+             family={"RULE": ("concurrency", "memory")})  # fmt: skip
+def RULE_step_queueing_time(step_wait):
+    """Wait of a request before its prefill, from the moment that a place is free: for the end of a step."""
+    return step_wait
+
+
+@alternative(
+    of="queueing_time", by="batch_rule", label="rate", unit="s", source="kleinrock1975queueing, sakasegawa1977"
+)
+def rate_queueing_time(
+    request_rate, prefilling_replicas, request_prefill_time, prompt_variation, occupied_share, step_wait,
+    largest_request_rate, load_fraction, largest_batch, dp, decoding_replicas,
+):  # fmt: skip
+    """Mean wait of a request before its prefill, with independent random arrivals.
+
+    For earlier prompts (M/G/1), for the end of a step, and for a place in the batch (M/G/c: requests hold one for as
+    long as the largest batch holds them, by Little's law).
+    """
+    service = at(request_prefill_time, load=NODES[0])
+    prompts = mean_wait(request_rate / prefilling_replicas, service, prompt_variation)
+    places = xp.maximum(largest_batch / dp, 1.0)
+    held = places * decoding_replicas / largest_request_rate
+    place = place_wait(load_fraction, places, held, prompt_variation)
+    return prompts + occupied_share * step_wait + place
+
+
+@alternative(of="step_wait", by="pools", label="shared", unit="s", source="yu2022orca")
+def shared_step_wait(loaded_step_time):
+    """Mean time until the step ends that is under way when a request arrives."""
+    return loaded_step_time / 2
+
+
+@alternative(of="step_wait", by="pools", label="separate", unit="s", source="zhong2024distserve")
+def separate_step_wait():
+    """Mean time until the step ends that is under way when a request arrives: prefills run on other devices."""
+    return 0.0
+
+
+@alternative(of="prefilling_replicas", by="pools", label="shared", unit="1", source="zhong2024distserve")
+def shared_prefilling_replicas(dp):
+    """Replicas that compute prefills: all."""
+    return dp
+
+
+@alternative(of="prefilling_replicas", by="pools", label="separate", unit="1", source="zhong2024distserve")
+def separate_prefilling_replicas(dp, separate_prefill_device_share):
+    """Replicas that compute prefills: those of their pool."""
+    return dp * separate_prefill_device_share
+
+
+@formula(unit="1", source="little1961")
+def occupied_share(request_rate, request_capacity):
+    """Part of the time in which a replica has a sequence to decode: at low rates one after the other."""
+    return xp.minimum(request_rate / at(request_capacity, load=NODES[0]), 1.0)
+
+
+@alternative(of="cache_transfer_time", by="pools", label="shared", unit="s", source="zhong2024distserve")
+def shared_cache_transfer_time():
+    """Time in which the cache of a prompt moves to the decoding devices: it stays where it is."""
+    return 0.0
+
+
+@alternative(of="cache_transfer_time", by="pools", label="separate", unit="s", source="zhong2024distserve")
+def separate_cache_transfer_time(prompt_cache_memory, tp, cp, pp, tier_bandwidth, tier_transfer_latency):
+    """Time in which the cache of a prompt moves to the decoding devices, all adapters of a replica side by side."""
+    bandwidth = at(tier_bandwidth, tier="scale_out") * tp * cp * pp
+    return prompt_cache_memory / bandwidth + at(tier_transfer_latency, tier="scale_out")
+
+
+@formula(unit="s", source="pope2022inference")
+def time_to_first_token(prefill_time, load_weight, queueing_time, cache_transfer_time):
+    """Mean time from arrival to first token: of prompts that arrive together; by the rule rate, of single ones.
+
+    Passes of the prefill hold as many prompts as fit into them; but for the rules given and run a request waits for
+    those of its own prompt only.
+    """
+    return queueing_time + total(prefill_time * load_weight, "load") + cache_transfer_time
+
+
+@formula(unit="s", source="pope2022inference")
+def request_latency(time_to_first_token, loaded_step_time, decode_steps):
+    """Time from the arrival of a request to its last token, mean."""
+    return time_to_first_token + decode_steps * loaded_step_time
+
+
+# ---- what a request waits for ---------------------------------------------------------------------------------------
+
+
+@formula(unit="s", source="williams2009roofline", family={"PART": ("kernels", "communication", "host")})
+def prefill_PART_time(PART_time, prefill_rounds, load_weight):
+    """PART part of the time of a prefill (kernels: by the resource that they wait for, by resource)."""
+    return total(in_pass(PART_time, "prefill") * prefill_rounds * load_weight, "load")
+
+
+@formula(unit="s", source="williams2009roofline", family={"PART": ("kernels", "communication", "host")})
+def decode_PART_time(PART_time, batch_parts, load_weight):
+    """PART part of the time of one decoding step (kernels: by the resource that they wait for, by resource)."""
+    return total(batch_parts * in_pass(PART_time, "decode") * load_weight, "load")
+
+
+# ---- rates ----------------------------------------------------------------------------------------------------------
+
+
+@formula(unit="1/s", source="yu2022orca")
+def output_tokens_per_second(served_rate, output_tokens):
+    """Output tokens of the whole system per second, prefills included."""
+    return served_rate * output_tokens
+
+
+@formula(unit="1/s", source="yu2022orca")
+def output_tokens_per_second_per_device(output_tokens_per_second, devices):
+    """Output tokens per second and device, prefills included."""
+    return output_tokens_per_second / devices
+
+
+@formula(unit="1/s", source="yu2022orca")
+def output_tokens_per_second_per_user(time_per_output_token):
+    """Output tokens of one sequence per second while it is decoded."""
+    return 1 / time_per_output_token
+
+
+@formula(unit="1/s", source="zhong2024distserve")
+def decode_tokens_per_second(tabulated_batch, accepted_tokens, decode_step_time, load_weight):
+    """Output tokens per second of devices that decode only, with the same batch."""
+    return total(tabulated_batch * accepted_tokens / decode_step_time * load_weight, "load")
+
+
+@formula(unit="1/s", source="zhong2024distserve")
+def prefill_tokens_per_second(prompt_tokens, request_prefill_time, load_weight, dp):
+    """Prompt tokens per second of devices that compute prefills only, cached ones included."""
+    return dp * prompt_tokens / total(request_prefill_time * load_weight, "load")
+
+
+@formula(unit="1/s", source="zhong2024distserve")
+def goodput(
+    output_tokens_per_second,
+    time_to_first_token,
+    time_per_output_token,
+    time_to_first_token_limit,
+    time_per_output_token_limit,
+    decode_steps,
+):
+    """Output tokens per second where both latencies keep their limits, otherwise 0."""
+    later = (time_per_output_token <= time_per_output_token_limit) | (decode_steps == 0)
+    return xp.where((time_to_first_token <= time_to_first_token_limit) & later, output_tokens_per_second, 0.0)
+
+
+@formula(unit="1/s", source="yu2022orca")
+def tokens_per_second(served_rate, prompt_tokens, output_tokens):
+    """Tokens of the whole system per second, of prompts (cached ones included) and outputs alike."""
+    return served_rate * (prompt_tokens + output_tokens)
+
+
+@formula(unit="USD", source="epoch2024costs")
+def cost_per_million_output_tokens(working_charge, output_tokens_per_second):
+    """Cost of a million output tokens, that of their prompts included."""
+    return 1e6 * working_charge / output_tokens_per_second
+
+
+# ---- constraints ----------------------------------------------------------------------------------------------------
+
+
+@constraint(
+    kind="exceeds", reason="requests arrive faster than the largest batch that fits serves them", source="little1961"
+)
+def arrivals_are_served(load_fraction):
+    """The arrival rate stays below the capacity of the largest batch."""
+    return load_fraction <= 1 + 1e-6
+
+
+@constraint(kind="exceeds", reason="the time to the first token exceeds its limit", source="zhong2024distserve")
+def first_token_in_time(time_to_first_token, time_to_first_token_limit):
+    """The first token comes within its limit."""
+    return time_to_first_token <= time_to_first_token_limit
+
+
+@constraint(kind="exceeds", reason="the time per output token exceeds its limit", source="zhong2024distserve")
+def output_tokens_in_time(time_per_output_token, time_per_output_token_limit, decode_steps):
+    """Later tokens come within their limit, where there are any."""
+    return (time_per_output_token <= time_per_output_token_limit) | (decode_steps == 0)

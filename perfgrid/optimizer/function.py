@@ -1,0 +1,193 @@
+"""Quantities of a study set free: outputs as a differentiable function of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+
+from perfgrid.catalog import Variable
+from perfgrid.engine import xp
+from perfgrid.engine.autodiff.function import FreeFunction, FreePlan, freed
+from perfgrid.engine.errors import PerfgridError, nearest, together
+from perfgrid.formulas import INNER
+from perfgrid.study.study import Study
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """One free number: a given quantity, or one component of a quantity along an inner axis (``area_split.matrix``)."""
+
+    name: str
+    quantity: str
+    component: int | None
+    variable: Variable
+
+
+def leaf(study: Study, name: str) -> Leaf:
+    """The free number of a name. PerfgridError if it is unknown, computed, or no number that can vary smoothly."""
+    quantity, _, label = name.replace("[", ".").removesuffix("]").partition(".")  # either way to name a component
+    variables = study.catalog.variables
+    if quantity not in study.space.names() or quantity not in variables:
+        if quantity in study.registry.names():
+            raise PerfgridError(
+                f"{study.name}: {quantity!r} is computed by a formula and cannot be free; free what it follows from, "
+                "or state it in [overrides]"
+            )
+        legal = [n for n in study.space.names() if n in variables and variables[n].kind == "number"]
+        near = nearest(quantity, [*legal, *study.registry.names()])
+        raise PerfgridError(f"{study.name}: nothing states a quantity {quantity!r}{near}")
+    variable = variables[quantity]
+    if variable.kind != "number":
+        kind = "a whole number" if variable.kind == "integer" else f"a {variable.kind}"
+        raise PerfgridError(
+            f"{study.name}: {quantity!r} is {kind} and has no derivative; list its values in [axes], and every one of "
+            "them is tried"
+        )
+    component = None
+    if variable.axis is not None and label:
+        labels = INNER.labels[variable.axis]
+        if label not in labels:
+            raise PerfgridError(f"{study.name}: {quantity!r} has no component {label!r}{nearest(label, labels)}")
+        component = labels.index(label)
+    elif label:
+        raise PerfgridError(f"{study.name}: {quantity!r} has no components, found {name!r}")
+    return Leaf(name, quantity, component, variable)
+
+
+def leaves(study: Study, names: Iterable[str]) -> list[Leaf]:
+    """The free numbers of several names. PerfgridError like `leaf`, for all names that are wrong together."""
+    found, wrong = [], []
+    for name in names:
+        try:
+            found.append(leaf(study, name))
+        except PerfgridError as error:
+            wrong.append(str(error).removeprefix(f"{study.name}: "))
+    if wrong:
+        raise PerfgridError(f"{study.name}: {together(wrong)}")
+    return found
+
+
+def stated(study: Study, name: str) -> np.ndarray | None:
+    """What a study states of a quantity: a number or a vector; None where it varies along an axis of the study."""
+    (axis, values), *_ = study.space.parts(name)
+    if axis is not None and len(values) > 1 and np.ptp(values, axis=0).max() > 0:
+        return None
+    return np.asarray(values[0], dtype=np.float64)
+
+
+class StudyFunction:
+    """Outputs of a study as a pure function of free quantities: {name: value} -> {output: array}.
+
+    Values are numbers in SI units (vectors of labels of an inner axis where a quantity has one and no component is
+    named); arrays lie on ``dims[output]``, study axes first. Given JAX arrays it is plain JAX: `jax.jit`, `jax.grad`,
+    `jax.vmap` apply, in double precision under ``jax.enable_x64``; given plain numbers it runs in NumPy and compiles
+    nothing. ``start`` holds what the study states.
+    """
+
+    def __init__(self, study: Study, outputs: Sequence[str], over: Sequence[str]):
+        self.leaves = leaves(study, dict.fromkeys(over))
+        names = list(dict.fromkeys(item.quantity for item in self.leaves))
+        self._base = {name: stated(study, name) for name in names}
+        for item in self.leaves:
+            base = self._base[item.quantity]
+            if item.component is not None and base is None:
+                raise PerfgridError(
+                    f"{study.name}: {item.quantity!r} differs along an axis, so its component {item.name!r} alone "
+                    "cannot be free; keep one entry on that axis"
+                )
+        space = freed(study.space, names)
+        try:
+            plan = FreePlan(study.registry, space, outputs, names, (), study.file.choices)
+        except PerfgridError as error:
+            raise PerfgridError(f"{study.name}: {error}") from error
+        unread = [name for name in names if name not in plan.graph.leaves]
+        if unread:
+            raise PerfgridError(f"{study.name}: {', '.join(outputs)} do not depend on {unread[0]!r}")
+        self._function = FreeFunction(plan)
+        self._variables = study.catalog.variables
+        self.outputs = tuple(plan.outputs)
+        self.start = {item.name: self._start(item) for item in self.leaves}
+        self.dims: dict[str, tuple[str, ...]] = {}
+        for name in self.outputs:
+            quantity = plan.quantities[name]
+            axes = [a.name for a in space.axes if a.name in quantity.columns]
+            inner = [n for n, size in zip(INNER.names, quantity.inner, strict=True) if size > 1]
+            self.dims[name] = (*axes, *inner)
+        self.coords = {a.name: a.labels for a in space.axes}
+
+    def _start(self, item: Leaf) -> Any:
+        base = self._base[item.quantity]
+        if base is None:
+            return None
+        flat = np.ravel(base)
+        return float(flat[0 if item.component is None else item.component]) if flat.size == 1 or (
+            item.component is not None) else flat  # fmt: skip
+
+    def __call__(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """The outputs at values of the free quantities.
+
+        PerfgridError for a missing or unknown name, and for plain numbers outside the bounds of the glossary (what is
+        traced by JAX is not looked at).
+        """
+        known = [item.name for item in self.leaves]
+        for name in values:
+            if name not in known:
+                raise PerfgridError(f"{name!r} is not free in this function{nearest(str(name), known)}")
+        for name in known:
+            if name not in values:
+                raise PerfgridError(f"the free quantity {name!r} has no value; give one for each of {', '.join(known)}")
+        plan = self._function.plan
+        free: dict[str, Any] = {}
+        for item in self.leaves:
+            value = values[item.name]
+            if not isinstance(value, jax.Array):
+                value = np.asarray(value, dtype=np.float64)
+                self._check(item, value)
+            shape = plan.quantities[item.quantity].shape
+            if item.component is not None:
+                rest = free.get(item.quantity, xp.reshape(self._base[item.quantity], shape))
+                here = np.arange(rest.size).reshape(shape) == item.component
+                value = xp.where(here, value, rest)
+            free[item.quantity] = xp.reshape(value, shape)
+        with np.errstate(all="ignore"):
+            found = self._function(free)
+        return {name: self._shaped(name, found[name]) for name in self.outputs}
+
+    def _check(self, item: Leaf, value: np.ndarray) -> None:
+        """Raise PerfgridError where a value lies outside the bounds of its quantity."""
+        variable = self._variables.get(item.quantity)
+        if variable is None:
+            return
+        low = value >= variable.minimum if variable.minimum is not None else value > (variable.above or 0.0)
+        high = variable.maximum is None or value <= variable.maximum
+        if not np.all(low & high):
+            raise PerfgridError(f"{item.name} must be {variable.bounds}, found {value.tolist()!r}")
+
+    def _shaped(self, name: str, value: Any) -> Any:
+        full = self._function.expanded(name, value)
+        space, inner = self._function.plan.study_space, INNER.names
+        sizes = [len(a) for a in space.axes if a.name in self.dims[name]]
+        sizes += [INNER.size(n) for n in inner if n in self.dims[name]]
+        return xp.reshape(full, tuple(sizes))
+
+
+def function(study: Study, outputs: Sequence[str] | str | None = None, over: Sequence[str] | str = ()) -> StudyFunction:
+    """Outputs of a study (all of them if none is named) as a differentiable function of the quantities ``over``.
+
+    What the study states of a free quantity is left out, an axis of its name too; the function is built on the plan of
+    the rest, evaluated once. See `StudyFunction`. Raises PerfgridError for unknown names, for a quantity that is no
+    smooth number and for one on which no output depends.
+    """
+    chosen = [outputs] if isinstance(outputs, str) else list(study.outputs if outputs is None else outputs)
+    over = [over] if isinstance(over, str) else list(over)
+    if not over:
+        raise PerfgridError("name at least one quantity in over, such as over=['hbm_bandwidth']")
+    legal = (*study.registry.names(), *study.space.names())
+    for name in chosen:
+        if name not in legal:
+            raise PerfgridError(f"{study.name}: unknown quantity {name!r}{nearest(name, legal)}")
+    return StudyFunction(study, chosen, over)

@@ -1,1 +1,0 @@
-"""Results made readable: numbers with units, tables, derivation trees, figures."""

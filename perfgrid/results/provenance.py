@@ -1,0 +1,160 @@
+"""What a result says of its origin, and the design space, formulas and choices restored from it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from perfgrid.catalog import load_variables
+from perfgrid.engine.autodiff.function import freed
+from perfgrid.engine.errors import PerfgridError, nearest
+from perfgrid.engine.graph.registry import Registry
+from perfgrid.engine.grid.dataset import SPACE_ATTRIBUTE, formula_hash, space_from_json
+from perfgrid.engine.grid.plan import Plan
+from perfgrid.engine.grid.space import Axis, Space
+from perfgrid.formulas import INNER, WORKLOADS
+from perfgrid.study.file import CLUSTER_SIZE
+from perfgrid.study.study import Study
+from perfgrid.study.where import apply_where
+
+GROUPED = "always_grouped"  # attribute of a result: a coordinate; each of its values has a best design of its own
+WORKLOAD = "workload"  # names one of several workloads of an optimum, like the label of an axis
+STUDY_ATTRIBUTE = "perfgrid_study"  # global attribute: what is needed beside the design space to explain a result
+
+
+def given_quantities(study: Study) -> dict[str, tuple[str, str]]:
+    """Unit and meaning of the given quantities."""
+    return {v.name: (v.unit, v.meaning) for v in study.catalog.variables.values()}
+
+
+def global_attributes(study: Study) -> dict[str, str]:
+    """Global attributes that tell what the study was."""
+    stored = {
+        "workload": study.file.workload,
+        "where": study.file.where,
+        "overrides": study.file.overrides,
+        "formulas": [f.__name__ for f in study.formulas],
+        "stated": sorted(study.stated),
+        "sources": study.sources(),
+    }
+    return {
+        "title": study.file.title,
+        "study": study.source or study.file.model_dump_json(exclude_none=True),
+        STUDY_ATTRIBUTE: json.dumps(stored),
+        GROUPED: CLUSTER_SIZE,
+        "history": f"{datetime.now(UTC).strftime('%Y-%m-%dT%H:%M:%SZ')} evaluated from {study.name}",
+    }
+
+
+def workload_of(what: Study | xr.Dataset) -> str:
+    """The workload of a study, or of the one that made a result."""
+    if isinstance(what, Study):
+        return what.file.workload
+    return json.loads(what.attrs.get(STUDY_ATTRIBUTE, "{}")).get("workload", "training")
+
+
+def restore(dataset: xr.Dataset, formulas: Iterable[Callable[..., Any]] = ()) -> tuple[Space, Registry, dict[str, str]]:
+    """The design space, formulas and choices that a result was made with; of one optimum what was found is stated.
+
+    PerfgridError if they are not at hand.
+    """
+    if SPACE_ATTRIBUTE not in dataset.attrs or STUDY_ATTRIBUTE not in dataset.attrs:
+        raise PerfgridError("this is no perfgrid result: it stores no design space")
+    data, stored = json.loads(dataset.attrs[SPACE_ATTRIBUTE]), json.loads(dataset.attrs[STUDY_ATTRIBUTE])
+    space, formulas = space_from_json(data), tuple(formulas)
+    registry = Registry.collect(WORKLOADS[stored["workload"]], INNER)
+    if lacking := sorted(set(stored["formulas"]) - {f.__name__ for f in formulas}):
+        raise PerfgridError(
+            f"the result was made with formulas of its user, {', '.join(lacking)}: give them as explain(formulas=[...])"
+        )
+    if formulas:
+        registry = registry.extended(formulas)
+    if stored["where"]:
+        space, constraint = apply_where(space, stored["where"], "where")
+        if constraint is not None:
+            registry.add(constraint)
+    values: dict[str, np.ndarray] = {}
+    for name in free_quantities(dataset):
+        if dataset[name].ndim:
+            raise PerfgridError("every optimum has free quantities of its own: select one")
+        quantity, _, component = name.partition(".")
+        if quantity in space.names():
+            value = values.setdefault(quantity, np.array(space.parts(quantity)[0][1][0]))
+            axis = load_variables()[quantity].axis
+            value.reshape(-1)[INNER.labels[axis].index(component) if axis is not None else 0] = dataset[name].item()
+    space = freed(space, values)
+    return Space(space.axes, {**space.constants, **values}), registry, dict(data["choices"])
+
+
+def designs(
+    what: Study | xr.Dataset, at: Mapping[str, Any], formulas: Iterable[Callable[..., Any]] = ()
+) -> tuple[Space, Registry, dict[str, str], dict[str, Any]]:
+    """The design space, formulas and choices of a study or a result, and the labels ``at`` in it.
+
+    Of best designs and optima those of the one design that ``at`` names. PerfgridError like `restore`.
+    """
+    if isinstance(what, Study):
+        return what.space, what.registry, what.file.choices, {axis: what.label(axis, v) for axis, v in at.items()}
+    what, at = design_at(what, at)
+    return *restore(what, formulas), at
+
+
+def design_at(result: xr.Dataset, at: Mapping[str, Any]) -> tuple[xr.Dataset, dict[str, Any]]:
+    """Of chosen designs (best ones, a frontier, optima) the one that ``at`` names, with its labels along all axes.
+
+    ``at`` names labels of the result's own axes, ``rank``, ``devices``, ``design`` and ``point`` among them, and one of
+    several workloads as ``workload``; what was chosen follows. Any other result is returned as it is. PerfgridError for
+    an unknown label, an axis that is left open, and a group without a design.
+    """
+    if not isinstance(result, xr.Dataset):
+        raise PerfgridError(
+            f"a Study or a result is needed, found {result!r}; load_study(path), open_result(path) read one"
+        )
+    at, end = dict(at), f".{SPACE_ATTRIBUTE}"
+    prefix = ""
+    if names := [n.removesuffix(end) for n in map(str, result.attrs) if n.endswith(end)]:
+        if (name := str(at.pop(WORKLOAD, ""))) not in names:
+            told = f"found {name!r}{nearest(name, names)}" if name else f"legal names: {', '.join(names)}"
+            raise PerfgridError(f"the result has several workloads; {WORKLOAD}=NAME says which one, {told}")
+        prefix = f"{name}."
+        result = result.drop_attrs(deep=False).assign_attrs(_attributes(result, prefix))
+    space = json.loads(result.attrs.get(SPACE_ATTRIBUTE, '{"axes": []}'))
+    chosen = [prefix + axis["name"] for axis in space["axes"] if axis["name"] not in (*result.dims, *at)]
+    held = [*free_quantities(result), *(name for name in chosen if name in result.coords)]
+    for axis in dict.fromkeys(str(d) for name in held for d in result[name].dims):
+        labels = result[axis].values
+        if axis not in at and len(labels) > 1:
+            raise PerfgridError(f"a single design needs a label of every axis; not given: {axis} (such as {labels[0]})")
+        result = result.isel({axis: Axis(axis, labels).index(at.pop(axis)) if axis in at else 0})
+    if "found" in result.coords and result["found"].ndim == 0 and not bool(result["found"]):
+        raise PerfgridError("this group has no feasible design")
+    single = {str(name).removeprefix(prefix): c.item() for name, c in result.coords.items() if not c.ndim}
+    return result, {axis["name"]: single[axis["name"]] for axis in space["axes"] if axis["name"] in single} | at
+
+
+def _attributes(result: xr.Dataset, prefix: str) -> dict[str, Any]:
+    """The attributes of one workload as those of a result."""
+    found = {str(name).removeprefix(prefix): value for name, value in result.attrs.items()}
+    return {name: value for name, value in found.items() if "." not in name}
+
+
+def free_quantities(result: xr.Dataset) -> list[str]:
+    """The free quantities of an optimum; none of any other result."""
+    return [str(name) for name in result["knob"].values] if "knob" in result.coords else []
+
+
+def formulas_changed(dataset: xr.Dataset) -> bool:
+    """Whether the formulas of this installation differ from those that a result was made with."""
+    for name in map(str, dataset.attrs):
+        if name.endswith(SPACE_ATTRIBUTE):
+            attrs = _attributes(dataset, name.removesuffix(SPACE_ATTRIBUTE))
+            space, registry, choices = restore(xr.Dataset(attrs=attrs))
+            outputs = json.loads(attrs[SPACE_ATTRIBUTE])["outputs"]
+            if formula_hash(Plan(registry, space, outputs, choices)) != attrs.get("formula_hash"):
+                return True
+    return False

@@ -1,0 +1,233 @@
+"""A zarr store filled tile by tile, by whoever evaluates, resumed after any interruption.
+
+While it is being filled a store lies beside its place, as ``NAME.part.zarr``; it takes its name when it is complete.
+The template comes first and holds all metadata; then every tile writes its own regions, and the journal tells which are
+durable. What is not in the journal is done again, so nothing is lost or written by two.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import xarray as xr
+
+from perfgrid.engine.errors import PerfgridError
+from perfgrid.engine.execution.evaluation import Progress, check_precision
+from perfgrid.engine.execution.regions import Regions
+from perfgrid.engine.grid.dataset import SPACE_ATTRIBUTE, space_text
+from perfgrid.engine.grid.plan import Plan
+from perfgrid.study.study import Study
+
+from .arrays import Arrays, synchronise, write_template
+from .executors import cluster, processes, serial
+from .identity import ATTRIBUTE, differences, identity, seal
+from .journal import NAME, TABLES, Journal, read
+from .memory import check_room, fitting_tile
+from .worker import Task, cannot_write
+
+
+@dataclass(frozen=True)
+class How:
+    """How a store is filled; none of it changes a bit of the results but ``tile_points`` and ``small_points``."""
+
+    overwrite: bool = False
+    resume: bool = False
+    memory: int | None = None  # bytes: of all local processes together, or of every process of a cluster
+    workers: int | None = None  # local processes
+    scheduler: str | None = None  # address of a dask scheduler
+    tile_points: int | None = None  # at most, per tile
+    small_points: int | None = None
+
+
+def part_of(target: Path) -> Path:
+    """Where a store lies until it is complete."""
+    return target.with_name(f"{target.stem}.part.zarr")
+
+
+def fill(
+    study: Study,
+    target: Path,
+    template: Callable[[Plan], xr.Dataset],
+    dtype: str,
+    how: How,
+    progress: Progress | None = None,
+) -> Path:
+    """Evaluate a study into a zarr store; returns its path when it is complete.
+
+    ``template(plan)`` makes the dataset whose metadata the store takes. Raises PerfgridError with one sentence for a
+    place that cannot be written, a store that belongs to another run, and work that broke off; what is in the journal
+    stays valid.
+    """
+    check_precision(dtype)
+    check_store(target, how)
+    plan = study.plan(how.small_points)
+    part = part_of(target)
+    if how.resume and target.exists() and not part.exists():
+        check_same(target, study, plan, dtype)
+        return target
+    try:
+        part.mkdir(exist_ok=True)
+        journal = Journal(part, anew=how.overwrite)
+    except OSError as error:
+        raise cannot_write(target, error) from error
+    try:
+        if how.resume and journal.header is not None:
+            stored = check_same(part, study, plan, dtype)
+            if plan.small_points != stored["small_points"]:
+                plan = study.plan(stored["small_points"])
+            regions = Regions.from_json(stored["regions"])
+            check_room(plan, regions, dtype, how.memory, study.name, how.workers or 1)
+        else:
+            stored = _begin(part, journal, study, plan, template(plan), dtype, how)
+        _complete(part, target, journal, study, plan, stored, how, progress)
+    except OSError as error:  # of the template
+        raise cannot_write(target, error) from error
+    finally:
+        journal.close()
+        if journal.header is None:  # nothing was begun
+            shutil.rmtree(part, ignore_errors=True)
+    return target
+
+
+def check_store(target: Path, how: How) -> None:
+    """PerfgridError where a store cannot be begun or resumed: another file's place, no folder, an unfinished run."""
+    if not target.parent.is_dir():
+        raise PerfgridError(f"cannot write {str(target)!r}: there is no folder {str(target.parent)!r}")
+    if how.overwrite and how.resume:
+        raise PerfgridError("--resume continues a store and --overwrite begins it anew: give one of them")
+    if how.workers is not None and how.scheduler is not None:
+        raise PerfgridError("--workers starts processes here and --scheduler uses those of a cluster: give one of them")
+    if how.workers is not None and how.workers < 1:
+        raise PerfgridError(f"--workers must be 1 or more, found {how.workers}")
+    part = part_of(target)
+    for path in (target, part):
+        if (
+            path.exists()
+            and not (path / NAME).exists()
+            and not (path == part and path.is_dir() and not any(path.iterdir()))
+        ):
+            raise PerfgridError(f"cannot write {str(target)!r}: {str(path)!r} exists and is no store of perfgrid")
+    if target.exists() and not (how.overwrite or how.resume):
+        raise PerfgridError(f"{str(target)!r} exists; give --overwrite to replace it")
+    if (part / NAME).exists() and not (how.overwrite or how.resume) and read(part / NAME)[0] is not None:
+        raise PerfgridError(
+            f"{str(part)!r} is an unfinished run; give --resume to continue it or --overwrite to begin anew"
+        )
+
+
+def check_same(path: Path, study: Study, plan: Plan, dtype: str) -> dict[str, Any]:
+    """The identity of a store. PerfgridError with what differs where it belongs to another run."""
+    try:
+        attributes = Arrays(path).attributes
+        stored = json.loads(attributes[ATTRIBUTE])
+    except (OSError, ValueError, KeyError):
+        raise PerfgridError(f"{str(path)!r} is no store that this version of perfgrid can continue") from None
+    regions = Regions.from_json(stored["regions"])
+    mine = identity(study, plan, regions, dtype)
+    if unlike := differences(stored, attributes[SPACE_ATTRIBUTE], mine, space_text(plan)):
+        raise PerfgridError(
+            f"{str(path)!r} belongs to another run, which differs in {'; '.join(unlike)}; "
+            "give another name, or --overwrite to begin anew"
+        )
+    return stored
+
+
+def _begin(
+    part: Path, journal: Journal, study: Study, plan: Plan, template: xr.Dataset, dtype: str, how: How
+) -> dict[str, Any]:
+    """An empty store: all metadata, then the first line of the journal, which tells that they are whole."""
+    points = fitting_tile(plan, dtype, how.memory, study.name, how.workers or 1, how.tile_points)
+    journal.reset()
+    for path in part.iterdir():
+        if path.name != NAME:
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+    regions = Regions.of(plan, points)
+    made = identity(study, plan, regions, dtype)
+    made["seal"] = seal(made, template.attrs[SPACE_ATTRIBUTE])
+    chunks = {
+        str(name): v.shape if name in made["tables"] else regions.chunks(tuple(map(str, v.dims)), v.shape)
+        for name, v in template.data_vars.items()
+    }
+    write_template(part, template.assign_attrs({ATTRIBUTE: json.dumps(made)}), chunks)
+    journal.begin(tiles=regions.tiles.count, seal=made["seal"])
+    return made
+
+
+def _complete(
+    part: Path,
+    target: Path,
+    journal: Journal,
+    study: Study,
+    plan: Plan,
+    stored: dict[str, Any],
+    how: How,
+    progress: Progress | None,
+) -> None:
+    """Every tile that is not durable yet, then the name. What breaks off tells how to go on."""
+    try:
+        _sweep(part)  # for room, before more is written
+        _evaluate(part, journal, study, plan, stored, how, progress)
+        _sweep(part)  # workers of this run may have died too
+        _finish(part, target)
+    except OSError as error:
+        raise _told(journal, cannot_write(target, error)) from error
+    except PerfgridError as error:
+        raise _told(journal, error) from error
+
+
+def _evaluate(
+    part: Path,
+    journal: Journal,
+    study: Study,
+    plan: Plan,
+    stored: dict[str, Any],
+    how: How,
+    progress: Progress | None,
+) -> None:
+    count = Regions.from_json(stored["regions"]).tiles.count
+    numbers = [n for n in (TABLES, *range(count)) if n not in journal.entries]
+    if not numbers:
+        return
+    task = Task(str(part.resolve()), stored["seal"], study.formulas)
+    if how.scheduler is not None:
+        entries = cluster(task, numbers, how.scheduler)
+    elif how.workers is not None and how.workers > 1:
+        entries = processes(task, numbers, how.workers)
+    else:
+        entries = serial(task, numbers, plan, progress)
+    for entry in entries:
+        journal.add(entry)
+        if progress is not None:
+            progress("evaluate", len(journal.entries) - (TABLES in journal.entries), count)
+
+
+def _sweep(part: Path) -> None:
+    """Remove what writers that were killed had not given its name."""
+    for leftover in part.rglob("*.partial"):
+        leftover.unlink(missing_ok=True)
+
+
+def _finish(part: Path, target: Path) -> None:
+    """Give a complete store its name; what had it before goes only now."""
+    old = target.with_name(f".{target.name}.old")
+    shutil.rmtree(old, ignore_errors=True)
+    if target.exists():
+        os.rename(target, old)
+    os.rename(part, target)
+    synchronise([target])
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def _told(journal: Journal, error: PerfgridError) -> PerfgridError:
+    """The error and how to go on."""
+    done = len(journal.entries) - (TABLES in journal.entries)
+    count = journal.header["tiles"] if journal.header else 0
+    return PerfgridError(
+        f"{error}; {done:,} of {count:,} tiles are complete and the same command with --resume continues"
+    )

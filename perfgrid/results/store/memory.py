@@ -1,0 +1,113 @@
+"""How many points a tile may have in a stated memory."""
+
+from __future__ import annotations
+
+import math
+import os
+from pathlib import Path
+
+import numpy as np
+
+from perfgrid.engine.errors import PerfgridError
+from perfgrid.engine.execution.evaluation import TILE_POINTS
+from perfgrid.engine.execution.regions import Regions, stored_dtype
+from perfgrid.engine.grid.plan import Plan
+
+LEAST_TILE = 2**12  # below, handling a tile takes longer than evaluating it
+COMPILED = 250_000_000  # bytes of compiled functions and of what compiled them, as measured
+TEMPORARIES = 10  # arrays that a formula of the small stage makes on its way, as measured
+
+
+def tile_bytes(plan: Plan, regions: Regions, dtype: str) -> int:
+    """Bytes that one tile takes while it is evaluated and the one before is written: an upper bound.
+
+    A quantity has a buffer if it is wanted, read twice or smaller than its reader. What is wanted is copied for the
+    writer while it may still hold the copy of the tile before; it compresses one variable after the other.
+    """
+    readers, shape = plan.graph.readers(), regions.tiles.shape
+
+    def values(name: str, full: bool = False) -> int:
+        q = plan.quantities[name]
+        sizes = (
+            1 if p is None else n if full or axis <= regions.tiles.axis else p.size
+            for axis, (p, n) in enumerate(zip(q.key, shape, strict=True))
+        )
+        return math.prod(sizes) * math.prod(q.inner)
+
+    buffers = copies = largest = 0
+    for name, quantity in plan.quantities.items():
+        wide = 1 if quantity.flag else np.dtype(dtype).itemsize
+        if not quantity.small:
+            by = readers[name]
+            if name in plan.wanted or len(by) > 1 or any(values(name) < values(r) for r in by):
+                buffers += values(name) * wide
+        if name in plan.wanted:
+            copy = values(name, full=True) * stored_dtype(plan, name, dtype).itemsize
+            copies, largest = copies + copy, max(largest, copy)
+    return buffers + 2 * copies + 3 * largest
+
+
+def small_bytes(plan: Plan) -> tuple[int, int]:
+    """Bytes of the small stage: the most that live at once, and what is kept of it while the tiles are evaluated."""
+    readers = plan.graph.readers()
+    size = {name: q.values * 8 for name, q in plan.quantities.items() if q.small}
+    kept = {n for n in size if n in plan.wanted or any(r not in size for r in readers[n])}
+    left = {name: sum(r in size for r in readers[name]) for name in size}
+    live = most = sum(size[name] for name in plan.graph.leaves)
+    for node in plan.graph.nodes.values():
+        if node.name not in size:
+            continue
+        live += size[node.name]
+        most = max(most, live)
+        for argument in set(node.arguments):
+            left[argument] -= 1
+            if left[argument] == 0 and argument not in kept:
+                live -= size[argument]
+    return most + TEMPORARIES * max(size.values(), default=0), sum(size[name] for name in kept)
+
+
+def fitting_tile(
+    plan: Plan, dtype: str, memory: int | None, name: str, processes: int = 1, most: int | None = None
+) -> int:
+    """The most points of a tile for which this process, or it and ``processes`` workers, stay within ``memory`` bytes.
+
+    What a process takes before it evaluates anything is measured on this one. Raises PerfgridError where nothing fits.
+    """
+    points = min(most or TILE_POINTS, plan.space.points)
+    if processes > 1 and most is None:  # so that all of them have something to do
+        points = min(points, max(LEAST_TILE, plan.space.points // (4 * processes)))
+    if memory is None:
+        return points
+    while (least := needed(plan, Regions.of(plan, points), dtype, processes)) > memory:
+        if points <= LEAST_TILE:
+            raise too_little(name, memory, least)
+        points = max(LEAST_TILE, points // 2)
+    return points
+
+
+def needed(plan: Plan, regions: Regions, dtype: str, processes: int) -> int:
+    """Bytes of this process, or of it and several workers."""
+    base, (small, kept) = resident_memory(), small_bytes(plan)
+    one = base + max(small, kept + COMPILED + tile_bytes(plan, regions, dtype))
+    return one if processes == 1 else base + processes * one
+
+
+def check_room(plan: Plan, regions: Regions, dtype: str, memory: int | None, name: str, processes: int) -> None:
+    """PerfgridError where tiles that are cut already do not fit."""
+    least = needed(plan, regions, dtype, processes)
+    if memory is not None and least > memory:
+        raise too_little(f"{name}, tiles of {regions.tile_points:,} points", memory, least)
+
+
+def too_little(name: str, memory: int, least: int) -> PerfgridError:
+    """The sentence with the memory that would do."""
+    suffice = math.ceil(least / 1e8) / 10
+    return PerfgridError(f"{name}: a memory of {memory / 1e9:.3g} GB is too little; {suffice:g} GB suffice")
+
+
+def resident_memory() -> int:
+    """Bytes that this process holds now."""
+    try:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:
+        return 500_000_000

@@ -1,0 +1,110 @@
+"""Evaluate a study into a file of any size, tile by tile: one netCDF file, or a zarr store that can be resumed."""
+
+from __future__ import annotations
+
+from numbers import Integral
+from pathlib import Path
+from typing import Any
+
+import netCDF4
+import numpy as np
+import xarray as xr
+
+from perfgrid.engine.errors import PerfgridError
+from perfgrid.engine.execution.evaluation import TILE_POINTS, Evaluation, Progress, Tile, enable_compilation_cache
+from perfgrid.engine.execution.regions import Regions, block, stored_dtype
+from perfgrid.engine.grid.dataset import to_dataset
+from perfgrid.engine.grid.plan import Plan
+from perfgrid.study.study import Study
+
+from .provenance import given_quantities, global_attributes
+from .writing import check_output, compression, replacing
+
+STORE = ".zarr"
+
+
+def stream(
+    study: Study,
+    path: str | Path,
+    dtype: str | None = None,
+    overwrite: bool = False,
+    tile_points: int | None = None,
+    progress: Progress | None = None,
+    *,
+    resume: bool = False,
+    memory: int | None = None,
+    workers: int | None = None,
+    scheduler: str | None = None,
+    small_points: int | None = None,
+) -> Path:
+    """Evaluate a study tile by tile into a file, in the memory of a few tiles whatever the size of the grid.
+
+    A netCDF file (``.nc``) is written by this process and appears when it is complete. A zarr store (``.zarr``) is
+    filled region by region: ``resume`` continues it after any interruption, bit for bit; ``workers`` local processes
+    or those of a dask ``scheduler`` fill it together. ``memory`` (bytes) bounds the tiles: of all local processes
+    together, of each process of a cluster. Raises PerfgridError with one sentence for a place that cannot be written, a
+    store of another run and work that broke off.
+    """
+    target, dtype = Path(path), dtype or study.file.dtype
+    for name, number in (("tile_points", tile_points), ("memory", memory)):
+        if number is not None and (not isinstance(number, Integral) or number < 1):
+            about = "bytes" if name == "memory" else "points"
+            raise PerfgridError(f"{name} must be a number of {about}, 1 or more, found {number!r}")
+
+    def template(plan: Plan) -> xr.Dataset:
+        stand_ins = {
+            name: np.broadcast_to(np.zeros((), stored_dtype(plan, name, dtype)), plan.result_shape(name))
+            for name in plan.wanted
+        }
+        cited, given = study.catalog.references, given_quantities(study)
+        return to_dataset(plan, stand_ins, cited, given, **global_attributes(study))
+
+    if target.suffix == STORE:
+        from perfgrid.results.store.fill import How, fill
+
+        how = How(overwrite, resume, memory, workers, scheduler, tile_points, small_points)
+        return fill(study, target, template, dtype, how, progress)
+    if resume or workers is not None or scheduler is not None:
+        raise PerfgridError(
+            f"{str(path)!r} is written at once by one process: --resume and --workers need a .zarr store"
+        )
+    check_output(target, overwrite)
+    plan = study.plan(small_points)
+    if memory is not None:
+        from perfgrid.results.store.memory import fitting_tile
+
+        tile_points = fitting_tile(plan, dtype, memory, study.name, most=tile_points)
+    enable_compilation_cache()
+    regions = Regions.of(plan, TILE_POINTS if tile_points is None else tile_points)
+    evaluation = Evaluation(plan, dtype, regions.tile_points, progress)
+    with replacing(target) as temporary, netCDF4.Dataset(temporary, "w") as file:
+        _define(file, template(plan))
+        dims = {name: tuple(map(str, file[name].dimensions)) for name in plan.wanted}
+        tiles = evaluation.run(at_once=None if memory is None else 1)  # `fitting_tile` counts one
+        for tile in tiles if evaluation.kernels else (Tile(n, (), {}) for n in range(regions.tiles.count)):
+            for name in plan.wanted:
+                if regions.owns(tile.number, dims[name]):
+                    value = block(evaluation, regions, tile, name, dims[name])
+                    file[name][regions.region(tile.number, dims[name])] = value
+    return target
+
+
+def _define(file: netCDF4.Dataset, template: xr.Dataset) -> None:
+    """Dimensions, coordinates, empty variables and attributes of a result."""
+    for dim, size in template.sizes.items():
+        file.createDimension(str(dim), size)
+    file.setncatts({k: v if isinstance(v, str) else str(v) for k, v in template.attrs.items()})
+    for name, coordinate in template.coords.items():
+        kind: Any = {"U": str, "S": str, "b": np.int8}.get(coordinate.dtype.kind, coordinate.dtype)
+        variable = file.createVariable(str(name), kind, tuple(map(str, coordinate.dims)))
+        variable[:] = coordinate.values.astype(object if kind is str else kind)
+        truth = {"dtype": "bool"} if kind is np.int8 else {}  # as xarray writes truth values, which netCDF has not
+        variable.setncatts({**coordinate.attrs, **truth})
+    for name, array in template.data_vars.items():
+        options = compression() if array.ndim else {}
+        variable = file.createVariable(str(name), array.dtype, tuple(map(str, array.dims)), **options)
+        variable.setncatts({**array.attrs, "coordinates": " ".join(_extra_coordinates(template, array))})
+
+
+def _extra_coordinates(template: xr.Dataset, array: xr.DataArray) -> list[str]:
+    return [str(c) for c, v in template.coords.items() if c not in template.dims and set(v.dims) <= set(array.dims)]

@@ -1,0 +1,89 @@
+"""Writing results: checked paths, files that appear whole or not at all, compression."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import netCDF4
+import xarray as xr
+from xarray.backends import NetCDF4DataStore
+
+from perfgrid.engine.errors import PerfgridError
+
+KINDS = {  # of results, by the suffix of their names
+    ".nc": "results are netCDF files (of run also .zarr, a store, and .pgf, factored)",
+    ".pgf": "this result is a factored one",
+}
+
+
+def save(dataset: xr.Dataset, path: str | Path, overwrite: bool = False) -> Path:
+    """Write a result to one netCDF file, compressed; it appears under its name only when it is complete."""
+    target = check_output(path, overwrite)
+    encoding = {
+        name: compression()
+        for name, variable in dataset.data_vars.items()
+        if variable.ndim and variable.dtype.kind in "fi"
+    }
+    with replacing(target) as temporary:  # `to_netcdf` would import dask and its scheduler wherever they are installed
+        store = NetCDF4DataStore.open(temporary, mode="w", lock=threading.Lock())
+        try:
+            dataset.dump_to_store(store, encoding=encoding)
+        finally:
+            store.close()
+    return target
+
+
+def check_output(path: str | Path, overwrite: bool, suffix: str = ".nc") -> Path:
+    """The path of a result if it can be written; PerfgridError for a wrong suffix, no folder, an existing file."""
+    target = Path(path)
+    if target.suffix != suffix:
+        raise PerfgridError(f"cannot write {str(target)!r}: {KINDS[suffix]}, whose names end in {suffix}")
+    if not target.parent.is_dir():
+        raise PerfgridError(f"cannot write {str(target)!r}: there is no folder {str(target.parent)!r}")
+    if target.is_dir():
+        raise PerfgridError(f"cannot write {str(target)!r}: it is a folder")
+    if target.exists() and not overwrite:
+        raise PerfgridError(f"{str(target)!r} exists; give --overwrite to replace it")
+    try:
+        with tempfile.NamedTemporaryFile(prefix=f".{target.name}.", suffix=".part", dir=target.parent):
+            return target
+    except OSError as error:
+        raise PerfgridError(f"cannot write {str(target)!r}: {error.strerror or error}") from None
+
+
+@contextmanager
+def replacing(target: Path) -> Iterator[str]:
+    """A temporary neighbour that takes the target's name when the block succeeds and vanishes when it fails."""
+    handle, temporary = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".part", dir=target.parent)
+    os.close(handle)
+    try:
+        yield temporary
+        mask = os.umask(0)
+        os.umask(mask)
+        os.chmod(temporary, 0o666 & ~mask)
+        os.replace(temporary, target)
+    except (OSError, RuntimeError) as error:
+        why = str(getattr(error, "strerror", None) or error)
+        if why.startswith("NetCDF"):  # which tells of a full disk as of any other error
+            why += f" ({shutil.disk_usage(target.parent).free / 2**20:,.1f} MiB are free there)"
+        raise PerfgridError(f"cannot write {str(target)!r}: {why}") from error
+    finally:
+        if os.path.exists(temporary):
+            os.unlink(temporary)
+
+
+def compression() -> dict[str, Any]:
+    """Options of a compressed netCDF variable: the fastest compression that the library has."""
+    return {"compression": "zstd", "complevel": 1, "shuffle": True} if _has_zstd() else {"zlib": True, "complevel": 1}
+
+
+def _has_zstd() -> bool:
+    with netCDF4.Dataset("probe", "w", diskless=True) as probe:
+        return bool(probe.has_zstd_filter())

@@ -1,0 +1,323 @@
+"""Calibrate: the few physical constants of a software stack or a device family, fitted to measurements.
+
+The fit is one of least squares in the logarithms of predictions and of constants, through the model itself: all rows
+are evaluated with every constant moved, in one evaluation, and its differences are the derivatives. Far rows count less
+(pseudo-Huber). A constant begins at its value in the catalog, is drawn to it by the range that is stated there, and
+stays within physical bounds. What is left unfitted: constants that fewer than ten rows each would inform.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+
+from perfgrid.catalog import Catalog, load_catalog
+from perfgrid.engine.errors import PerfgridError, nearest, together
+from perfgrid.engine.graph.registry import Registry
+from perfgrid.formulas import INNER, WORKLOADS
+from perfgrid.results.evaluate import evaluate
+from perfgrid.study.study import Study
+
+from .design import Row, designs
+from .metrics import Error, error_of
+from .schema import Record, read_records, record_files
+from .validate import CALIBRATED, WHOLE, WORKLOAD_ROWS
+
+ROWS_PER_CONSTANT = 10
+MOST_CONSTANTS = {"software": 4, "device": 6}  # of one entry
+DAMPED = 0.15  # error in logarithms beyond which a row counts less than its square: outliers do not steer
+NOISE = 0.15  # error of a record that no constant explains: structure, congestion, versions of the same software
+FREE = 0.5  # standard deviation of the logarithm of a constant for which the catalog states no range
+TO_95 = 1.645  # a stated range is taken as the central 90 %
+STEP = 1e-4  # of a logarithm, for derivatives
+TRIVIAL = 0.005  # change of ln(prediction) over that of ln(constant) below which a row does not inform it
+PRIORS = {  # value and standard deviation of the logarithm where a catalog entry is neutral or itself calibrated
+    "host_launch_time": (3e-5, 1.0),  # an operation takes an interpreting host 5 to 30 us; a counted kernel is several
+    "pointwise_passes": (1.3, 0.25),  # some operations are fused, some are not
+    "library_efficiency": (0.94, 0.03),  # that of A100 and what lies between it and one
+    "dp_overlap": (0.8, 0.2),
+    "step_gap": (0.1, 0.7),  # tens to hundreds of milliseconds
+    "launch_overhead": (3e-6, 0.5),
+}
+BOUNDS = {  # physical limits beside those of the glossary
+    "library_efficiency": (0.7, 1.0),
+    "pointwise_passes": (1.0, 3.0),
+    "host_launch_time": (1e-6, 1.5e-4),
+    "launch_overhead": (5e-7, 2e-5),
+    "step_gap": (0.003, 0.5),
+    "dp_overlap": (0.05, 1.0),
+    "parameter_overlap": (0.05, 1.0),
+    "tp_overlap": (0.05, 1.0),
+    "matrix_efficiency": (0.4, 0.95),
+    "fp8_matrix_efficiency": (0.4, 0.95),
+    "hbm_efficiency": (0.6, 0.97),
+    "scale_up_efficiency": (0.4, 0.98),
+    "scale_out_efficiency": (0.2, 0.98),
+}
+DEFAULTS = {  # what is fitted of an entry unless names are given
+    "software": ("host_launch_time", "pointwise_passes", "library_efficiency"),
+    "device": ("matrix_efficiency", "fp8_matrix_efficiency", "hbm_efficiency"),
+}
+
+
+@dataclass(frozen=True)
+class Constant:
+    """A constant of one entry of the catalog, or of several that share it."""
+
+    table: str
+    entries: tuple[str, ...]
+    name: str
+    start: float
+    low: float
+    high: float
+    spread: float  # standard deviation of its logarithm before any measurement
+
+    @property
+    def label(self) -> str:
+        """Table, entries and quantity."""
+        return f"{self.table}.{'+'.join(self.entries)}.{self.name}"
+
+
+@dataclass
+class Fit:
+    """Constants fitted to some rows."""
+
+    constants: tuple[Constant, ...]
+    values: np.ndarray
+    covariance: np.ndarray  # of their logarithms
+    logs: np.ndarray  # ln(predicted / measured) of the rows, after the fit
+
+
+@dataclass
+class Calibration:
+    """What a calibration found, with its error on the rows it saw and on sources it did not see."""
+
+    fit: Fit
+    rows: list[Row]
+    before: Error
+    after: Error
+    left_out: dict[str, Error] = field(default_factory=dict)  # source -> error when fitted without it
+    unseen: Error | None = None  # of all rows, each predicted by the fit without its source
+    unseen_logs: np.ndarray | None = None  # ln(predicted / measured) of these
+    dropped: dict[str, str] = field(default_factory=dict)  # constant -> why it was not fitted
+    unpredicted: dict[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+def constants_of(catalog: Catalog, table: str, entries: Sequence[str], names: Iterable[str] = ()) -> list[Constant]:
+    """The constants of entries that share them. PerfgridError for unknown entries and quantities without bounds."""
+    if table not in DEFAULTS:
+        raise PerfgridError(f"constants belong to software or device, not to {table!r}")
+    found = []
+    chosen = tuple(names) or DEFAULTS[table]
+    if len(chosen) > MOST_CONSTANTS[table]:
+        raise PerfgridError(f"at most {MOST_CONSTANTS[table]} constants of one {table} are fitted, found {len(chosen)}")
+    for name in chosen:
+        variable = catalog.variables.get(name)
+        if variable is None or variable.of != table:
+            known = [v.name for v in catalog.variables.values() if v.of == table]
+            raise PerfgridError(f"{table} has no quantity {name!r}{nearest(name, known)}")
+        if name not in BOUNDS:
+            raise PerfgridError(f"{name} is no constant to fit; those are {', '.join(sorted(BOUNDS))}")
+        entry, *_ = (catalog.entry(table, entry) for entry in entries)
+        value, (low, high) = float(cast(float, entry.values[name])), BOUNDS[name]
+        detail = entry.details.get(name)
+        fitted = detail is not None and detail.confidence == CALIBRATED
+        if name in PRIORS and (fitted or value == variable.default):
+            value, spread = PRIORS[name]
+        elif detail is not None and detail.low and detail.high:
+            spread = max(np.log(detail.high / detail.low) / (2 * TO_95), 0.01)
+        else:
+            spread = FREE
+        found.append(Constant(table, tuple(entries), name, float(np.clip(value, low, high)), low, high, spread))
+    return found
+
+
+class Model:
+    """Predictions of rows as a function of constants."""
+
+    def __init__(self, catalog: Catalog, rows: list[Row], workload: str, constants: Sequence[Constant]):
+        self.catalog, self.rows, self.workload, self.constants = catalog, rows, workload, tuple(constants)
+        self.measured = np.array([row.record.value for row in rows])
+        self.applies = np.array([[row.columns[c.table] in c.entries for c in constants] for row in rows], bool).reshape(
+            len(rows), len(constants)
+        )
+
+    def of(self, keep: np.ndarray) -> Model:
+        """The same for some of the rows."""
+        rows = [row for row, kept in zip(self.rows, keep, strict=True) if kept]
+        return Model(self.catalog, rows, self.workload, self.constants)
+
+    def logs(self, trials: np.ndarray) -> np.ndarray:
+        """ln(predicted / measured) by row and trial; ``trials`` are logarithms of the constants, one row each."""
+        labels, columns = [], {name: [] for name in self.rows[0].columns}
+        own: dict[str, list[float]] = {c.name: [] for c in self.constants}
+        for t, trial in enumerate(trials):
+            for i, row in enumerate(self.rows):
+                labels.append(f"{row.label} {t}")
+                for name, value in row.columns.items():
+                    columns[name].append(value)
+                for name in own:
+                    own[name].append(self._value(row, i, name, trial))
+        study = Study.make(
+            self.catalog,
+            WORKLOAD_ROWS[self.workload][1],
+            title="calibration",
+            workload=self.workload,
+            outputs=sorted({row.quantity for row in self.rows}),
+            dtype="float64",
+            axes={"row": {"labels": labels, "zip": {**columns, **own}}},
+        )
+        result = evaluate(study, small_points=WHOLE)
+        predicted = np.empty((len(trials), len(self.rows)))
+        for i, row in enumerate(self.rows):
+            found = result[row.quantity].values.reshape(len(labels), -1).sum(axis=1)
+            predicted[:, i] = found[i :: len(self.rows)]
+        return np.log(predicted / self.measured).T
+
+    def _value(self, row: Row, index: int, name: str, trial: np.ndarray) -> float:
+        for k, constant in enumerate(self.constants):
+            if constant.name == name and self.applies[index, k]:
+                return float(np.exp(trial[k]))
+        table = next(c.table for c in self.constants if c.name == name)
+        return float(row.columns.get(name, cast(float, self.catalog.entry(table, row.columns[table]).values[name])))
+
+    def derivatives(self, point: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Errors of the rows at a point, and their derivatives by the logarithms of the constants."""
+        moved = np.vstack([point, *(point + STEP * row for row in np.eye(len(point)))])
+        logs = self.logs(moved)
+        return logs[:, 0], (logs[:, 1:] - logs[:, :1]) / STEP
+
+
+def damped(errors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Residuals whose squares grow linearly beyond `DAMPED` (pseudo-Huber), and their derivatives."""
+    root = np.sqrt(1 + (errors / DAMPED) ** 2)
+    residual = np.sign(errors) * DAMPED * np.sqrt(np.maximum(2 * (root - 1), 0.0))
+    slope = np.where(np.abs(errors) > 1e-9, np.abs(errors) / (root * np.maximum(np.abs(residual), 1e-30)), 1.0)
+    return residual, slope
+
+
+def fit(model: Model, chosen: np.ndarray | None = None, start: np.ndarray | None = None) -> Fit:
+    """Fit the constants of a model to the chosen rows (all of them by default)."""
+    keep = np.ones(len(model.rows), bool) if chosen is None else chosen
+    used = model.of(keep)
+    centre = np.log([c.start for c in model.constants])
+    width = np.array([c.spread for c in model.constants])
+    low, high = (np.log([getattr(c, end) for c in model.constants]) for end in ("low", "high"))
+    kept: dict[bytes, tuple[np.ndarray, np.ndarray]] = {}
+
+    def at(point: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        key = point.tobytes()
+        if key not in kept:
+            kept.clear()
+            kept[key] = used.derivatives(point)
+        return kept[key]
+
+    def residuals(point: np.ndarray) -> np.ndarray:
+        return np.concatenate([damped(at(point)[0])[0] / NOISE, (point - centre) / width])
+
+    def jacobian(point: np.ndarray) -> np.ndarray:
+        errors, slopes = at(point)
+        return np.vstack([damped(errors)[1][:, None] * slopes / NOISE, np.diag(1 / width)])
+
+    from scipy.optimize import least_squares  # takes long to import, and predictions do without
+
+    first = np.clip(centre + width / 2 if start is None else np.log(start), low + 1e-6, high - 1e-6)
+    found = least_squares(residuals, first, cast(Any, jacobian), (low, high), xtol=1e-3, ftol=1e-3, max_nfev=12)
+    errors = at(found.x)[0]
+    scale = (1.4826 * np.median(np.abs(errors)) / NOISE) ** 2
+    normal = found.jac.T @ found.jac
+    covariance = np.linalg.inv(normal) * max(scale, 1.0)
+    return Fit(model.constants, np.exp(found.x), covariance, errors)
+
+
+def calibrate(
+    paths: Iterable[str | Path] | str | Path = (),
+    table: str = "software",
+    entries: Collection[str] = (),
+    names: Iterable[str] = (),
+    catalog: Catalog | None = None,
+    group: Collection[str] = (),
+    across: bool = True,
+) -> Calibration:
+    """Fit constants of ``entries`` (which share them) to the step times and kernels of the records that they concern.
+
+    ``group`` keeps some sources; ``across`` fits again without each source in turn. Raises PerfgridError for a line
+    that is no sound record, where no record concerns the entries or none of the constants is informed by ten rows.
+    """
+    catalog = catalog or load_catalog()
+    constants = constants_of(catalog, table, tuple(entries), names)  # a mistake in a name comes first
+    records, problems = read_records(record_files([paths] if isinstance(paths, str | Path) else paths), catalog)
+    if problems:  # a fit leaves nothing out silently
+        raise PerfgridError(together(f"{problem.place}: {problem.sentence}" for problem in problems))
+    known = {record.group for record in records}
+    if unknown := [name for name in group if name not in known]:
+        raise PerfgridError(f"no record belongs to group {unknown[0]!r}{nearest(unknown[0], known)}")
+    rows, catalog, unpredicted = _rows(records, catalog, table, tuple(entries), group)
+    model = Model(catalog, rows, "training", constants)
+    centre = np.log([c.start for c in constants])
+    errors, slopes = model.derivatives(centre)
+    within = np.minimum(centre + [c.spread for c in constants], np.log([c.high for c in constants]) - STEP)
+    dropped: dict[str, str] = {}
+    informing = np.maximum(np.abs(slopes), np.abs(model.derivatives(within)[1])) > TRIVIAL  # here or one deviation on
+    informing = informing.sum(axis=0)
+    constants_kept = list(range(len(constants)))
+    for k in sorted(constants_kept, key=lambda k: informing[k]):
+        if informing[k] < ROWS_PER_CONSTANT:
+            dropped[constants[k].label] = f"{informing[k]} rows inform it"
+            constants_kept.remove(k)
+    while len(constants_kept) * ROWS_PER_CONSTANT > len(rows) and constants_kept:
+        weakest = min(constants_kept, key=lambda k: informing[k])
+        dropped[constants[weakest].label] = f"{len(rows)} rows carry no more than {len(rows) // ROWS_PER_CONSTANT}"
+        constants_kept.remove(weakest)
+    if not constants_kept:
+        raise PerfgridError(
+            f"too few rows inform a constant of {', '.join(entries)}: there are {len(rows)}, and {ROWS_PER_CONSTANT} "
+            "are needed for each"
+        )
+    model = Model(catalog, rows, "training", [constants[k] for k in constants_kept])
+    found = fit(model)
+    measured = model.measured
+    result = Calibration(
+        found, rows, _error(errors, measured), _error(found.logs, measured), dropped=dropped, unpredicted=unpredicted
+    )
+    sources = sorted({row.record.group for row in rows})
+    if across and len(sources) > 1:
+        unseen = np.empty(len(rows))
+        for source in sources:
+            away = np.array([row.record.group == source for row in rows])
+            without = fit(model, ~away, found.values)
+            logs = model.logs(np.log(without.values)[None, :])[:, 0]
+            unseen[away] = logs[away]
+            result.left_out[source] = _error(logs[away], measured[away])
+        result.unseen, result.unseen_logs = _error(unseen, measured), unseen
+    return result
+
+
+def _error(logs: np.ndarray, measured: np.ndarray) -> Error:
+    return error_of((measured * np.exp(logs)).tolist(), measured.tolist())
+
+
+def _rows(
+    records: list[Record], catalog: Catalog, table: str, entries: tuple[str, ...], group: Collection[str]
+) -> tuple[list[Row], Catalog, dict[str, tuple[str, ...]]]:
+    """The rows that concern some entries, with the catalog that holds their models."""
+    mine = [
+        r
+        for r in records
+        if r.tier == "core"
+        and r.kind in ("training", "kernel")
+        and (not group or r.group in group)
+        and (table != "device" or r.device in entries)
+    ]
+    mapped = designs(mine, catalog, Registry.collect(WORKLOADS["training"], INNER), WORKLOAD_ROWS["training"][0])
+    kinds = ("training", "kernel") if table == "device" else ("training",)
+    rows = [row for row in mapped.rows if row.columns[table] in entries and row.record.kind in kinds]
+    if not rows:
+        others = ", ".join(sorted({row.columns[table] for row in mapped.rows}))
+        hint = f"; those that can concern {others}" if others else ""
+        raise PerfgridError(f"no record that can be predicted concerns {table} {', '.join(entries)}{hint}")
+    return rows, mapped.catalog, mapped.unpredicted

@@ -1,0 +1,287 @@
+"""From records to designs: one row of a study per record, every stated field a column, its model made in memory."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cache
+from pathlib import Path
+from typing import Any, cast
+
+from perfgrid.catalog import Catalog, Entry, Variable, convert
+from perfgrid.engine.errors import PerfgridError, nearest
+from perfgrid.engine.graph.registry import Registry
+from perfgrid.study.tables import DEFAULTS as DEFAULT_ENTRIES
+
+from .limits import DEFAULTS, label_of, readable, reasons
+from .quantities import answering
+from .schema import Kernel, Model, Record
+
+LEAST_RECOMPUTE = "least"  # that fits in memory, where a source does not state it
+FUSED_VERSIONS = {"fa2": 2, "fa3": 3}
+OVERLAPS = {  # flag of a plan -> fractions of the software that it switches off, the first also on
+    "tp_overlap": ("tp_overlap", "tp_ring_overlap"),
+    "dp_overlap": ("dp_overlap", "parameter_overlap"),
+}
+UNFUSED_VERSIONS = ("torch",)
+PLAIN_KERNELS = (
+    "gemm",
+    "attention",
+)  # whose block states their whole shape, whatever model they are of
+MASK_ADDED = {"forward": 6.0}  # bytes of each score: read and written by a kernel that adds a mask, which it reads
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row of the study: a record with one choice of what its source leaves to the system."""
+
+    label: str
+    record: Record
+    quantity: str
+    columns: Mapping[str, Any]
+
+
+@dataclass
+class Designs:
+    """What a set of records becomes."""
+
+    catalog: Catalog  # with the models of the records
+    rows: list[Row] = field(default_factory=list)
+    unpredicted: dict[str, tuple[str, ...]] = field(default_factory=dict)  # record -> reasons
+
+    def axis(self) -> dict[str, Any]:
+        """The rows as the ``[axes.row]`` table of a study."""
+        names = self.rows[0].columns
+        return {
+            "labels": [row.label for row in self.rows],
+            "zip": {name: [row.columns[name] for row in self.rows] for name in names},
+        }
+
+
+@cache
+def conventions() -> dict[str, Any]:
+    """What records do not state (conventions.toml)."""
+    return tomllib.loads(Path(__file__).with_name("conventions.toml").read_text(encoding="utf-8"))
+
+
+def convention(record: Record, key: str) -> Any:
+    """What holds for the source of a record: tables are joined with the defaults, names replace them."""
+    default = conventions()["default"].get(key)
+    stated = conventions()["group"].get(record.group, {}).get(key, default)
+    return {**default, **stated} if isinstance(default, dict) else stated
+
+
+def of_family(model: str) -> dict[str, Any]:
+    """What follows from a model's name: the entry of the longest matching beginning."""
+    families = conventions()["model"]
+    return families[max((f for f in families if model.startswith(f)), key=len)]
+
+
+def designs(
+    records: Iterable[Record], catalog: Catalog, registry: Registry, mapper: type[Mapper] | None = None
+) -> Designs:
+    """Rows for all records that the formulas express; the others with every reason."""
+    mapping = (mapper or Mapper)(catalog, registry)
+    found = Designs(catalog)
+    for record in records:
+        why = list(reasons(record, catalog, registry))
+        if not why:
+            try:
+                found.rows += mapping.rows(record)
+            except PerfgridError as error:
+                why = [str(error)]
+        if why:
+            found.unpredicted[record.id] = tuple(why)
+    found.catalog = replace(catalog, tables={**catalog.tables, "model": {**catalog.tables["model"], **mapping.models}})
+    return found
+
+
+class Mapper:
+    """Maps records one by one and collects their models."""
+
+    def __init__(self, catalog: Catalog, registry: Registry):
+        self.catalog, self.registry = catalog, registry
+        self.read = readable(registry)
+        self.models: dict[str, Entry] = {}
+        self.stated = [
+            v
+            for v in catalog.variables.values()
+            if v.of in ("parallelism", "workload") and v.name in self.read and v.name not in registry.formulas
+        ]
+
+    def rows(self, record: Record) -> list[Row]:
+        """The rows of one record. Raises PerfgridError with the reason why there are none."""
+        quantity = answering(record, convention(record, "quantities") or {})
+        if quantity is None:
+            raise PerfgridError(f"not expressed: {record.quantity} of such a {record.kind}")
+        columns = self.columns(record)
+        stated = record.plan.recompute if record.plan else "none"
+        stated = None if convention(record, "recompute_open") else stated
+        recompute = stated or ("none" if record.kind == "kernel" else LEAST_RECOMPUTE)
+        return [Row(record.id, record, quantity, columns | {"recompute": recompute})]
+
+    def columns(self, record: Record) -> dict[str, Any]:
+        """What a record states or its source's conventions add: entries, quantities of the study, its machine."""
+        columns: dict[str, Any] = {
+            "model": self._model(record),
+            "device": record.device,
+            "topology": self._first("topology", record),
+            "software": self._software(record),
+        }
+        columns |= {v.name: self._study_value(v, record) for v in self.stated}
+        columns |= self._hardware(record, columns)
+        for name, value in columns.items():
+            if name in self.catalog.variables:
+                convert(self.catalog.variables[name], value, f"field {name}")  # one bad record stops no other
+        return columns
+
+    def _software(self, record: Record) -> str:
+        """The software of a source; some of its rows, by sharding, precision or table, may have another."""
+        if record.software is not None:
+            return self._entry("software", record.software)
+        sharded = record.plan is not None and (record.plan.zero or 0) >= 2
+        traits = (*(["sharded"] if sharded else []), record.workload and record.workload.precision, record.source.where)
+        others = convention(record, "other_software") or {}
+        names = next((others[trait] for trait in traits if trait in others), None)
+        return self._first("software", record, names)
+
+    def _entry(self, table: str, name: str) -> str:
+        """The entry that a record states itself."""
+        entries = self.catalog.tables[table]
+        if name not in entries:
+            raise PerfgridError(f"unknown {table} {name!r}{nearest(name, entries)}")
+        return name
+
+    def _first(self, table: str, record: Record, stated: list[str] | None = None) -> str:
+        if table == "topology" and record.topology is not None:
+            return self._entry(table, record.topology)
+        names: list[str] = stated or convention(record, table)
+        entries = self.catalog.tables[table.rpartition("_")[2]]
+        return next((n for n in names if n in entries), names[-1])
+
+    # -- workload and parallelism ---------------------------------------------------------------------------------
+
+    def _study_value(self, variable: Variable, record: Record) -> Any:
+        """A quantity of the study: as stated, by the convention of the source, by the glossary's default."""
+        name = variable.name
+        value = self._stated(name, record)
+        if value is None:
+            value = (convention(record, "plan") or {}).get(name, variable.default)
+        if value is None:
+            raise PerfgridError(f"the record does not state {name}")
+        return value
+
+    def _stated(self, name: str, record: Record) -> Any:
+        plan, workload, kernel = record.plan, record.workload, record.kernel
+        if name in DEFAULTS:
+            return label_of(name, record, self.catalog, self.registry)
+        if kernel is not None and kernel.op != "transformer_layer":
+            return self._of_kernel(name, kernel)
+        if name == "devices":
+            return record.devices
+        if name == "causal":
+            return record.model.causal if record.model else None
+        if name in ("lora_rank", "lora_targets"):
+            return convention(record, name) if workload and workload.lora else None
+        if name == "zero" and plan and (plan.dp or 1) * (plan.cp or 1) == 1:
+            return 0  # nothing to shard over
+        if name == "global_batch" and workload and plan and workload.global_batch is None:
+            return (workload.microbatch or 1) * (plan.dp or 1)
+        if name == "microbatch" and workload and plan and workload.global_batch and convention(record, "one_pass"):
+            return workload.global_batch // (plan.dp or 1)
+        found = [getattr(block, name, None) for block in (plan, workload)]
+        return next((value for value in found if value is not None), None)
+
+    def _of_kernel(self, name: str, kernel: Kernel) -> Any:
+        """A study of one kernel: one device, one layer, one microbatch."""
+        if name in ("microbatch", "global_batch"):
+            return kernel.batch or 1
+        if name == "sequence_length":
+            return (kernel.m or 0) * (kernel.groups or 1) if kernel.op == "gemm" else kernel.sequence_length
+        if name == "flash_attention":
+            return kernel.version not in UNFUSED_VERSIONS
+        if name == "causal":
+            return kernel.causal is not False
+        return {"devices": 1, "tp": 1, "pp": 1, "dp": 1, "zero": 0, "sequence_parallel": False}.get(name)
+
+    # -- hardware and software ------------------------------------------------------------------------------------
+
+    def _hardware(self, record: Record, columns: Mapping[str, Any]) -> dict[str, Any]:
+        """What a record states of its machine and software in place of the catalog's values."""
+        device = self.catalog.entry("device", record.device).values
+        software = self.catalog.entry("software", columns["software"]).values
+        topology = self.catalog.entry("topology", columns["topology"]).values
+        network = record.interconnect.scale_out_bandwidth if record.interconnect else None
+        network = network or convention(record, "scale_out_bandwidth")
+        own = cast(dict[str, float], topology["tier_stated_bandwidth"])
+        found: dict[str, Any] = {
+            "scale_up_size": record.scale_up_size,
+            "scale_out_bandwidth": network or device["scale_out_bandwidth"],
+            "tier_stated_bandwidth": own | {"scale_out": 0.0} if network else own,
+        }
+        for flag, names in OVERLAPS.items():
+            stated = getattr(record.plan, flag, None)
+            for name in names:
+                if name in software and name in self.read:
+                    found[name] = 0.0 if stated is False else software[name]
+            if stated and flag in found and not found[flag]:
+                found[flag] = self.catalog.entry("software", DEFAULT_ENTRIES["software"]).values[flag]
+        fused = FUSED_VERSIONS.get((record.kernel.version or "") if record.kernel else "")
+        found["flash_limit"] = fused or software["flash_limit"]
+        if "score_copy_size" in self.read:
+            added = record.kernel is not None and record.kernel.version in UNFUSED_VERSIONS and record.kernel.causal
+            found["score_copy_size"] = MASK_ADDED if added else software["score_copy_size"]
+        return found
+
+    # -- models ---------------------------------------------------------------------------------------------------
+
+    def _model(self, record: Record) -> str:
+        """The catalog name of a record's model, which is entered if it is new."""
+        kernel, model = record.kernel, record.model
+        if kernel is not None and (kernel.op in PLAIN_KERNELS or (model is None and kernel.op != "transformer_layer")):
+            name, stated = f"{record.id} (one layer)", _layer_of(kernel)
+        elif model is not None:
+            name, stated = f"{model.name} ({record.group})", self._architecture(model, record)
+        else:
+            raise PerfgridError("the record describes no model")
+        values: dict[str, Any] = {}
+        for variable in self.catalog.variables.values():
+            if variable.of != "model":
+                continue
+            value = stated.get(variable.name)
+            value = variable.default if value is None else value
+            if value is None:
+                raise PerfgridError(f"the record does not state model.{variable.name}")
+            values[variable.name] = convert(variable, value, f"model.{variable.name}")
+        alike = 1
+        while name in self.models and self.models[name].values != values:
+            alike += 1
+            name = f"{name.partition(' #')[0]} #{alike}"
+        source = record.source.url or record.source.title
+        self.models[name] = Entry(name, "model", name, values, dict.fromkeys(values, source))
+        return name
+
+    def _architecture(self, model: Model, record: Record) -> dict[str, Any]:
+        """The fields of a model by their catalog names; what it does not state from its family or source."""
+        stated = {k: v for k, v in model if v is not None}
+        blocks = (model.moe, model.mla)
+        stated |= {k: v for block in blocks if block is not None for k, v in block if v is not None}
+        found = of_family(model.name) | (convention(record, "model") or {}) | stated
+        length = record.workload.sequence_length if record.workload else None
+        found["learned_positions"] = (length or 0) if found["learned_positions"] else 0
+        return found
+
+
+def _layer_of(kernel: Kernel) -> dict[str, Any]:
+    """A one-layer model that has the kernel: the heads of an attention, the widths of a product."""
+    plain = {"layers": 1, "learned_positions": 0, "dropout": False, "gated_ffn": False, "tied_embeddings": True}
+    if kernel.op == "gemm":
+        widths = {"hidden_size": kernel.k, "ffn_size": kernel.n, "heads": 1, "kv_heads": 1, "head_dim": 128}
+        if (kernel.groups or 1) > 1:  # every row visits one expert
+            plain |= {"experts": kernel.groups, "experts_per_token": 1, "expert_ffn_size": kernel.n, "dense_layers": 0}
+    else:
+        hidden = (kernel.heads or 1) * (kernel.head_dim or 1)
+        widths = {"hidden_size": hidden, "ffn_size": 4 * hidden, "heads": kernel.heads, "head_dim": kernel.head_dim}
+        widths["kv_heads"] = kernel.kv_heads or kernel.heads
+    return plain | widths | {"vocab_size": widths["hidden_size"]}

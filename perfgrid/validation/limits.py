@@ -1,0 +1,117 @@
+"""What the formulas cannot express yet, in one place: a record that one of these holds for is listed with its reason.
+
+Who teaches the formulas to express a feature deletes its line here; the fields are mapped already.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from perfgrid.catalog import Catalog
+from perfgrid.engine.graph.registry import Registry
+
+from .schema import Kernel, Model, Record
+
+_MODEL: dict[str, Callable[[Model], bool]] = {
+    "attention without a causal mask in training": lambda m: not m.causal,
+}
+_RECORD: dict[str, Callable[[Record], bool]] = {
+    "collectives on their own": lambda r: r.kind == "collective",
+    "cost and power": lambda r: r.kind == "cost",
+    "copies on their own": lambda r: r.kernel is not None and r.kernel.op == "memcpy",
+}
+_ZERO = {
+    1: "sharded optimizer state (ZeRO stage 1)",
+    2: "sharded gradients (ZeRO stage 2)",
+    3: "sharded parameters (ZeRO stage 3, FSDP)",
+}
+CEILINGS = ("mamf",)  # kernel versions that are maxima over a scan of shapes: an input of the catalog, no evidence
+TARGETS = {
+    "training": ("step_time", "activation_memory", "state_memory", "peak_memory", "allocator_memory"),
+    "memory": ("activation_memory", "state_memory", "peak_memory", "allocator_memory"),
+    "kernel": ("kernel_time",),
+}
+SHAPES = {  # operator -> fields of the block ``kernel`` without which its shape is open
+    "gemm": ("m", "n", "k"),
+    "attention": ("batch", "heads", "head_dim", "sequence_length"),
+    "decode_attention": ("batch", "heads", "kv_heads", "head_dim", "sequence_length"),
+    "moe_layer": ("m",),
+}
+FORWARD = ("decode_attention", "moe_layer")  # operators of serving: they have no backward pass
+SUBSTITUTES = {  # labels by which others are evaluated where these cannot be
+    "precision": {"fp16": "bf16"},  # both 16-bit formats run at one rate, which most devices state of bf16
+    "schedule": {"interleaved": "1f1b", "zb": "zb_h1"},  # the first is told by chunks > 1
+}
+DEFAULTS = {"precision": "bf16", "schedule": "1f1b"}
+
+
+def labels_of(registry: Registry, quantity: str) -> set[str]:
+    """The labels of a label quantity such as ``precision`` that every choice made by it knows."""
+    known = [{str(a.label) for a in c.alternatives} for c in registry.choices.values() if c.by == quantity]
+    return set.intersection(*known) if known else set()
+
+
+def readable(registry: Registry) -> set[str]:
+    """Every quantity that some formula reads."""
+    formulas = registry.formulas.values()
+    return {name for f in formulas for name in (*f.arguments, *([f.by] if f.by else []))}
+
+
+def label_of(name: str, record: Record, catalog: Catalog, registry: Registry) -> str | None:
+    """The label of ``precision`` or ``schedule`` by which a record is evaluated.
+
+    None if no formula knows it, or no unit of the device computes in that format.
+    """
+    block = record.workload if name == "precision" else record.plan
+    stated = getattr(block, name, None) or DEFAULTS[name]
+    known = labels_of(registry, name) or {DEFAULTS[name]}
+    device = catalog.entry("device", record.device).values
+    for label in (stated, SUBSTITUTES[name].get(stated)):
+        if label in known and (name != "precision" or device.get(f"peak_{label}_rate", 0.0)):
+            return label
+    return None
+
+
+def reasons(record: Record, catalog: Catalog, registry: Registry) -> Iterator[str]:
+    """Why a record cannot be predicted: what its source leaves open, and what the formulas do not express."""
+    kernel, plan, read = record.kernel, record.plan, readable(registry)
+    if not record.predictable:
+        yield f"the source leaves open: {', '.join(record.missing)}"
+    if kernel is not None and kernel.version in CEILINGS:
+        yield "a ceiling over a scan of shapes: an input, not evidence"
+    yield from _features(_RECORD, record)
+    yield from _features(_MODEL if record.kind != "inference" else {}, record.model)
+    if kernel is not None:
+        yield from _shape(kernel, record.model)
+    if record.kind in TARGETS and record.quantity not in TARGETS[record.kind]:
+        yield f"not expressed: {record.quantity} as a target"
+    if plan is not None and (plan.cp or 1) > 1 and "cp" not in read:
+        yield "not expressed: context parallelism"
+    if plan is not None and (plan.zero or 0) > (catalog.variables["zero"].maximum or 0) and (plan.dp or 1) > 1:
+        yield f"not expressed: {_ZERO[plan.zero or 0]}"
+    if plan is not None and plan.zero_size not in (None, plan.dp) and "zero_size" not in read:
+        yield "not expressed: sharding over a part of the data-parallel ranks"
+    if kernel is not None and kernel.op == "attention" and kernel.causal is False and "causal" not in read:
+        yield "not expressed: attention kernels without a causal mask"
+    for name in DEFAULTS:
+        if label_of(name, record, catalog, registry) is None:
+            block = record.workload if name == "precision" else record.plan
+            yield f"not expressed: {name} {getattr(block, name, None)} on {record.device}"
+
+
+def _shape(kernel: Kernel, model: Model | None) -> Iterator[str]:
+    """What the shape of a kernel leaves open, and a direction that it has not."""
+    open_fields = [f"kernel.{name}" for name in SHAPES.get(kernel.op, ()) if getattr(kernel, name) is None]
+    if kernel.op == "moe_layer" and (model is None or model.moe is None):
+        open_fields.append("model.moe")
+    if open_fields:
+        yield f"the source leaves open: {', '.join(open_fields)}"
+    if kernel.op in FORWARD and kernel.direction not in (None, "forward"):
+        yield f"not expressed: {kernel.direction} of {kernel.op}"
+
+
+def _features(features: Mapping[str, Callable[[Any], bool]], part: Any) -> Iterator[str]:
+    """The features of a part of a record that the formulas do not express."""
+    if part is not None:
+        yield from (f"not expressed: {name}" for name, holds in features.items() if holds(part))

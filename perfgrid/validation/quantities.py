@@ -1,0 +1,90 @@
+"""Which quantity answers a record, and the formulas for those that a step has no single quantity for.
+
+A kernel that was timed on its own is a kernel of a one-layer model: an attention kernel that of a model with its heads,
+a matrix product the first feed-forward product of a model with its widths, several products in one kernel those of
+as many experts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from perfgrid.engine.graph.registry import formula
+from perfgrid.formulas import BREAKDOWN
+from perfgrid.formulas.axes import at, total
+
+from .schema import Record
+
+
+@formula(unit="s", source="nvidia2023matmul")
+def product_busy_time(gemm_time):
+    """Time of one matrix product [M,K]·[K,N] as the first feed-forward product of M tokens, by resource."""
+    return at(gemm_time, phase="forward", gemm_kernel="ffn_up")
+
+
+@formula(unit="s", source="gale2023megablocks")
+def grouped_product_busy_time(grouped_time):
+    """Time of several products [M,K]·[K,N] in one kernel, as the first products of as many experts, by resource."""
+    return at(grouped_time, phase="forward", grouped_gemm_kernel="expert_up")
+
+
+@formula(unit="s", source="dao2023flash2")
+def attention_busy_time(core_busy_time, flash_time, unfused):
+    """Time of the attention core of one layer, fused or not, by resource and phase."""
+    return core_busy_time + (1 - unfused) * flash_time
+
+
+@formula(unit="s", source="dao2023flash2")
+def attention_forward_busy_time(attention_busy_time):
+    """Forward time of the attention core of one layer, by resource."""
+    return at(attention_busy_time, phase="forward")
+
+
+@formula(unit="s", source="dao2023flash2")
+def attention_training_busy_time(attention_busy_time):
+    """Forward and backward time of the attention core of one layer, by resource."""
+    return total(attention_busy_time, "phase")
+
+
+FORMULAS: tuple[Callable[..., Any], ...] = (
+    product_busy_time,
+    grouped_product_busy_time,
+    attention_busy_time,
+    attention_forward_busy_time,
+    attention_training_busy_time,
+)
+KERNELS = {  # (operator, direction) -> quantity
+    ("gemm", "forward"): "product_busy_time",
+    ("grouped gemm", "forward"): "grouped_product_busy_time",
+    ("attention", "forward"): "attention_forward_busy_time",
+    ("attention", "forward_backward"): "attention_training_busy_time",
+    ("transformer_layer", "forward"): "layer_forward_time",
+    ("transformer_layer", "backward"): "layer_backward_time",
+}
+QUANTITIES = {
+    "step_time": "step_time",
+    "state_memory": "state_memory",
+    "activation_memory": "activation_memory",
+    "peak_memory": "memory_per_device",
+    "allocator_memory": "allocator_memory",
+}
+LAYERS_ONLY = ("layer_state_memory", "layer_activation_memory")
+WORK = (  # what the trivial baseline counts
+    "hardware_flops_per_token",
+    "model_flops_per_token",
+    "layer_forward_flops",
+    "total_parameters",
+)
+OUTPUTS = tuple(dict.fromkeys((*QUANTITIES.values(), *LAYERS_ONLY, *KERNELS.values(), *BREAKDOWN, *WORK)))
+
+
+def answering(record: Record, of_group: dict[str, str]) -> str | None:
+    """The quantity that predicts a record's value; ``of_group`` names those of its source's own convention."""
+    if record.kind == "kernel":
+        kernel = record.kernel
+        if kernel is None:
+            return None
+        operator = f"grouped {kernel.op}" if kernel.op == "gemm" and (kernel.groups or 1) > 1 else kernel.op
+        return KERNELS.get((operator, kernel.direction or "forward"))
+    return of_group.get(record.quantity, QUANTITIES.get(record.quantity))

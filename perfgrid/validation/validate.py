@@ -1,0 +1,403 @@
+"""Validate: every record predicted in one evaluation, or listed with the reason why it cannot be."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from perfgrid.analysis.explain import explain
+from perfgrid.analysis.prediction_intervals import Interval, intervals
+from perfgrid.catalog import Catalog, load_catalog
+from perfgrid.engine.errors import PerfgridError, nearest
+from perfgrid.engine.graph.registry import Registry
+from perfgrid.engine.grid.dataset import constraints_of
+from perfgrid.engine.grid.explain import Explanation
+from perfgrid.formulas import BREAKDOWN, INNER, WORKLOADS
+from perfgrid.formulas.serving.anatomy import request_parts
+from perfgrid.results.evaluate import evaluate
+from perfgrid.study.study import Study
+
+from . import inference
+from .baseline import done_by_a_device, kind_of, work_of
+from .design import Designs, Mapper, Row, conventions, designs
+from .metrics import Error, constant_rate, error_of
+from .quantities import FORMULAS, OUTPUTS
+from .schema import UNITS, Problem, Record, read_records, record_files
+
+CALIBRATED = "calibrated"  # confidence of a value of the catalog that comes from a calibration
+KINDS = ("training", "inference", "kernel", "memory")  # in the order of the report
+RECORDED = Path(__file__).with_name("accuracy.json")  # what the formulas reached when it was last written
+WHOLE = 10**9  # rows up to which everything is evaluated in the exact small stage: all of them
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """One record beside what the formulas say of it."""
+
+    record: Record
+    reasons: tuple[str, ...] = ()  # why it is not predicted; empty if it is
+    predicted: float | None = None
+    baseline: float | None = None  # work times one constant per device and precision
+    work: float = 0.0  # what the baseline multiplies by its constant
+    done: float = 1.0  # what one device achieves in the predicted time: tokens, FLOPs
+    largest_part: str = ""  # of the predicted time or memory
+    largest_part_share: float | None = None
+    fits: bool | None = None  # whether the formulas say that the design fits the device memory
+    label: str = ""  # its row in the study
+    fitted: tuple[str, ...] = ()  # constants behind it that were fitted to step times
+    software: str = ""
+    interval: Interval | None = None  # in which 90 of 100 measurements are expected
+
+    @property
+    def ends(self) -> tuple[float, float] | None:
+        """The ends of that interval; None where none is stated or nothing is predicted."""
+        return None if self.interval is None or self.predicted is None else (self.interval.low, self.interval.high)
+
+    @property
+    def covered(self) -> bool | None:
+        """Whether the measurement lies within the interval; None where none is stated."""
+        return None if self.ends is None else self.ends[0] <= self.record.value <= self.ends[1]
+
+    @property
+    def ratio(self) -> float | None:
+        """Predicted over measured."""
+        return None if self.predicted is None else self.predicted / self.record.value
+
+    def stated(self) -> dict[str, Any]:
+        """The comparison as plain data."""
+        names = {"id": self.record.id, "quantity": self.record.quantity, "measured": self.record.value}
+        largest = {"largest_part": self.largest_part, "largest_part_share": self.largest_part_share}
+        return {**names, "predicted": self.predicted, "ends": self.ends, **largest, "fits": self.fits}
+
+
+@dataclass(frozen=True)
+class Group:
+    """The error of one source, or of all rows of a kind."""
+
+    name: str
+    kind: str
+    records: int
+    error: Error
+    baseline: Error
+    baseline_constants: int
+    over_memory: int  # rows that ran, but do not fit the device memory by the formulas
+    covered: float | None = None  # share of the measurements within the stated intervals
+    reach: float | None = None  # median of ln(upper end / prediction)
+    calibrated_constants: int = 0  # behind these step times, shared with other groups of the same software
+
+    def stated(self) -> dict[str, Any]:
+        """The errors as plain data."""
+        own, baseline = asdict(self.error), asdict(self.baseline)
+        del own["rows"], baseline["rows"]
+        counts = {"kind": self.kind, "n": self.records, "predicted": self.error.rows}
+        if self.kind == "training":
+            counts["calibrated_constants"] = self.calibrated_constants
+        counts |= {"over_memory": self.over_memory, "covered": self.covered, "reach": self.reach}
+        return {**counts, **own, "baseline": {**baseline, "constants_fitted_to_these_rows": self.baseline_constants}}
+
+
+@dataclass
+class Validation:
+    """Predictions of all records with their errors, and the lines that are no records."""
+
+    predictions: list[Prediction]
+    problems: list[Problem] = field(default_factory=list)
+    studies: list[tuple[Study, list[Row]]] = field(default_factory=list)  # of all predicted rows, to explain them
+
+    def groups(self) -> list[Group]:
+        """The error of every source; one that states several kinds of numbers has a group for each."""
+        return [_group(name, rows) for name, rows in _by_source(self.predictions).items()]
+
+    def parts(self) -> list[Group]:
+        """The error of the kernels of a source by their version, where it has several."""
+        return [_group(name, rows) for name, rows in _by_version(self.predictions).items()]
+
+    def totals(self) -> list[Group]:
+        """The error of all rows of a kind."""
+        return [_group(name, rows) for name, rows in _by_kind(self.predictions).items()]
+
+    def whole(self) -> set[str]:
+        """The names of those groups, parts and totals that hold every shipped record of theirs and no other."""
+        mine, shipped = (
+            {
+                name: {p.record.id for p in rows}
+                for members in (_by_source, _by_version, _by_kind)
+                for name, rows in members(predictions).items()
+            }
+            for predictions in (self.predictions, [Prediction(record) for record in read_records()[0]])
+        )
+        return {name for name, held in mine.items() if held == shipped.get(name)}
+
+    def worst(self, count: int = 10) -> list[Prediction]:
+        """The predictions farthest from the measurement."""
+        predicted = [p for p in self.predictions if p.ratio is not None]
+        return sorted(predicted, key=lambda p: -abs(np.log(p.ratio or 1.0)))[:count]
+
+    def not_predicted(self) -> Counter[str]:
+        """How many records each reason concerns; a record with several counts for the first."""
+        return Counter(p.reasons[0] for p in self.predictions if p.reasons)
+
+    def explain(self, identity: str) -> Explanation:
+        """Derive the prediction of one record. PerfgridError for an unknown or unpredicted one."""
+        known = {p.record.id: p for p in self.predictions}
+        if identity not in known:
+            raise PerfgridError(f"there is no record {identity!r}{nearest(identity, known)}")
+        found = known[identity]
+        for study, rows in self.studies:
+            for row in rows:
+                if row.label == found.label and not found.reasons:
+                    return explain(study, row.quantity, {"row": found.label})
+        raise PerfgridError(f"record {identity!r} is not predicted: {'; '.join(found.reasons)}")
+
+    def summary(self) -> dict[str, Any]:
+        """The errors by group, the worst rows and the reasons, as plain data."""
+        return {
+            "groups": {g.name: g.stated() for g in self.groups()},
+            "parts": {g.name: g.stated() for g in self.parts()},
+            "totals": {g.name: g.stated() for g in self.totals()},
+            "worst": [p.stated() for p in self.worst()],
+            "reasons": dict(self.not_predicted().most_common()),
+        }
+
+    def assumed(self) -> dict[str, list[str]]:
+        """The software taken for records that state none, by group: of sources that the conventions do not know."""
+        found: dict[str, set[str]] = {}
+        for p in self.predictions:
+            if p.software and p.record.software is None and p.record.group not in conventions()["group"]:
+                found.setdefault(p.record.group, set()).add(p.software)
+        return {group: sorted(names) for group, names in found.items()}
+
+    def as_json(self) -> dict[str, Any]:
+        """The summary, and every record with its prediction or the reason why there is none, for programs."""
+        records = [
+            {
+                "id": p.record.id,
+                "predicted": p.predicted,
+                "measured": p.record.value,
+                "reason": "; ".join(p.reasons) or None,
+                "software": p.software or None,
+            }
+            for p in self.predictions
+        ]
+        return {**self.summary(), "records": records, "problems": [asdict(p) for p in self.problems]}
+
+    def dataset(self) -> xr.Dataset:
+        """Every record on one axis: measured, predicted (NaN where it is not), baseline, reason, its largest part."""
+        rows = self.predictions
+
+        def text(values: Iterable[str]) -> tuple[str, np.ndarray]:
+            return "record", np.array(list(values), dtype=object)
+
+        def numbers(values: Iterable[float | None], name: str) -> tuple[str, np.ndarray, dict[str, str]]:
+            array = np.array([np.nan if v is None else v for v in values], dtype=float)
+            return "record", array, {"long_name": name}
+
+        return xr.Dataset(
+            {
+                "measured": numbers((p.record.value for p in rows), "Measured value in SI"),
+                "predicted": numbers((p.predicted for p in rows), "Predicted value in SI"),
+                "baseline": numbers((p.baseline for p in rows), "Prediction of one constant per device and precision"),
+                "reason": text("; ".join(p.reasons) for p in rows),
+                "largest_part": text(p.largest_part for p in rows),
+                "largest_part_share": numbers((p.largest_part_share for p in rows), "Share of the largest part"),
+            },
+            {
+                "record": text(p.record.id for p in rows),
+                "group": text(p.record.group for p in rows),
+                "kind": text(p.record.kind for p in rows),
+                "quantity": text(p.record.quantity for p in rows),
+                "unit": text(UNITS[p.record.quantity] for p in rows),
+                "device": text(p.record.device for p in rows),
+                "source": text(p.record.source.title for p in rows),
+            },
+            {"title": "perfgrid: predictions beside published measurements"},
+        )
+
+
+def _by_source(predictions: Iterable[Prediction]) -> dict[str, list[Prediction]]:
+    """The rows of every source; of one that states several kinds of numbers those of each kind."""
+    rows = sorted(predictions, key=lambda p: (_position(p.record.kind), p.record.group))
+    kinds: dict[str, set[str]] = {}
+    for p in rows:
+        kinds.setdefault(p.record.group, set()).add(p.record.kind)
+    members: dict[str, list[Prediction]] = {}
+    for p in rows:
+        record = p.record
+        beside = len(kinds[record.group]) > 1 and record.kind != "training"
+        members.setdefault(f"{record.group} {record.kind}" if beside else record.group, []).append(p)
+    return members
+
+
+def _by_version(predictions: Iterable[Prediction]) -> dict[str, list[Prediction]]:
+    """The kernels of every source that has several versions, by version."""
+    members: dict[str, list[Prediction]] = {}
+    for p in predictions:
+        if p.record.kernel is not None and p.record.kernel.version is not None:
+            members.setdefault(f"{p.record.group} {p.record.kernel.version}", []).append(p)
+    groups = Counter(rows[0].record.group for rows in members.values())
+    return {name: rows for name, rows in members.items() if groups[rows[0].record.group] > 1}
+
+
+def _by_kind(predictions: Collection[Prediction]) -> dict[str, list[Prediction]]:
+    """All rows of each kind, and those of models with and without routed experts."""
+    members = {}
+    for kind in KINDS:
+        rows = members[f"all {kind}"] = [p for p in predictions if p.record.kind == kind]
+        routed = [p.record.model is not None and p.record.model.moe is not None for p in rows]
+        if kind in ("training", "inference") and any(routed) and not all(routed):
+            members[f"{kind}: dense models"] = [p for p, own in zip(rows, routed, strict=True) if not own]
+            members[f"{kind}: mixtures of experts"] = [p for p, own in zip(rows, routed, strict=True) if own]
+    return {name: rows for name, rows in members.items() if rows}
+
+
+def _position(kind: str) -> int:
+    return KINDS.index(kind) if kind in KINDS else len(KINDS)
+
+
+def _group(name: str, rows: list[Prediction]) -> Group:
+    found = [p for p in rows if p.predicted is not None]
+    measured = [p.record.value for p in found]
+    rates = [p.done for p in found] if rows[0].record.kind != "memory" else None
+    errors = [
+        error_of([v for v in values if v is not None], measured, rates)
+        for values in ([p.predicted for p in found], [p.baseline for p in found])
+    ]
+    constants = len({kind_of(p.record) for p in found})
+    over = sum(p.fits is False for p in found)
+    fitted = {constant for p in found for constant in p.fitted}
+    inside = [p.covered for p in found if p.covered is not None]
+    covered = float(np.mean(inside)) if inside else None
+    reaches = [np.log(p.ends[1] / p.predicted) for p in found if p.ends is not None and p.predicted is not None]
+    reach = float(np.median(reaches)) if reaches else None
+    own, base = errors
+    return Group(name, rows[0].record.kind, len(rows), own, base, constants, over, covered, reach, len(fitted))
+
+
+def validate(
+    paths: Iterable[str | Path] | str | Path = (),
+    group: str | None = None,
+    catalog: Catalog | None = None,
+    bulk: bool = False,
+) -> Validation:
+    """Predict every record of the files (the shipped ones without names), all in one evaluation.
+
+    ``group`` keeps one source (the baseline stays that of all); rows of tier bulk are listed but not predicted unless
+    ``bulk``. Raises PerfgridError for files that cannot be read or hold no sound record and for an unknown group; a
+    malformed line becomes one of the problems.
+    """
+    catalog = catalog or load_catalog()
+    files = record_files([paths] if isinstance(paths, str | Path) else paths)
+    records, problems = read_records(files, catalog)
+    if not records:
+        first = f"{problems[0].place}: {problems[0].sentence}" if problems else "nothing is there"
+        raise PerfgridError(f"no sound record in {', '.join(map(str, files))}: {first}")
+    if group is not None:
+        known = {r.group for r in records}
+        if group not in known:
+            raise PerfgridError(f"no record belongs to group {group!r}{nearest(group, known)}")
+    unscored = {r.id: ("tier bulk: not scored unless asked for",) for r in records if r.tier == "bulk" and not bulk}
+    scored = [r for r in records if r.id not in unscored]
+    found, studies = {}, []
+    for workload, (mapper, _, _) in WORKLOAD_ROWS.items():
+        mine = [r for r in scored if inference.serves(r) == (workload == "inference")]
+        mapped = designs(mine, catalog, Registry.collect(WORKLOADS[workload], INNER), mapper)
+        unscored |= mapped.unpredicted
+        predicted, study = _evaluated(mapped, workload)
+        found |= predicted
+        studies += [(study, mapped.rows)] if study is not None else []
+    predictions = [found.get(r.id) or Prediction(r, unscored[r.id]) for r in records]
+    compared = [p for p in _with_baseline(predictions) if group in (None, p.record.group)]
+    return Validation(compared, problems, studies)
+
+
+WORKLOAD_ROWS: dict[str, tuple[type[Mapper], tuple[Callable[..., Any], ...], tuple[str, ...]]] = {
+    "training": (Mapper, FORMULAS, OUTPUTS),
+    "inference": (inference.InferenceMapper, inference.FORMULAS, inference.OUTPUTS),
+}
+
+
+def _evaluated(mapped: Designs, workload: str) -> tuple[dict[str, Prediction], Study | None]:
+    """The predictions of all rows by record."""
+    if not mapped.rows:
+        return {}, None
+    _, formulas, outputs = WORKLOAD_ROWS[workload]
+    study = Study.make(
+        mapped.catalog,
+        formulas,
+        title="published measurements",
+        workload=workload,
+        outputs=list(outputs),
+        dtype="float64",
+        axes={"row": mapped.axis()},
+    )
+    result = evaluate(study, small_points=WHOLE)
+    count = len(mapped.rows)
+    steps = [i for i, row in enumerate(mapped.rows) if row.quantity == "step_time"]
+    ends = dict(zip(steps, intervals(study, [(i,) for i in steps]), strict=True))
+    columns = {str(name): _column(array, count) for name, array in result.data_vars.items()}
+    illegal = {str(n): a.attrs["reason"] for n, a in result.data_vars.items() if a.attrs.get("constraint") == "illegal"}
+    concerning = {quantity: constraints_of(result, quantity) for quantity in {row.quantity for row in mapped.rows}}
+    found: dict[str, Prediction] = {}
+    for i, row in enumerate(mapped.rows):
+        at = {name: values[i] for name, values in columns.items()}
+        violated = {n: illegal[n] for n in concerning[row.quantity] if n in illegal and not at[n]}
+        found[row.record.id] = replace(
+            _prediction(row, at, violated),
+            fitted=_fitted(mapped.catalog, row),
+            software=row.columns["software"],
+            interval=ends.get(i),
+        )
+    return found, study
+
+
+def _fitted(catalog: Catalog, row: Row) -> tuple[str, ...]:
+    """The constants of a row's software that were fitted to step times, by name and the entries that share them."""
+    entry = catalog.entry("software", row.columns["software"])
+    shared = {name: d.calibration or entry.name for name, d in entry.details.items() if d.confidence == CALIBRATED}
+    return tuple(f"{entries}.{name}" for name, entries in shared.items() if row.quantity == "step_time")
+
+
+def _column(array: xr.DataArray, count: int) -> np.ndarray:
+    """Values by row, inner axes behind; what does not vary is repeated."""
+    values = array.values
+    return values if "row" in array.dims else np.broadcast_to(values, (count, *values.shape))
+
+
+def _prediction(row: Row, at: dict[str, Any], violated: dict[str, str]) -> Prediction:
+    record = row.record
+    if violated and record.kind != "kernel":
+        return Prediction(record, tuple(f"not expressed: {reason}" for reason in violated.values()), label=row.label)
+    parts: dict[str, float] = {}
+    if record.kind == "inference":
+        parts = request_parts(at, 0.0 if record.quantity == "time_to_first_token" else None)
+    elif record.quantity == "step_time":
+        parts = {name: float(at[name]) for name in BREAKDOWN}
+    elif np.ndim(at[row.quantity]):
+        parts = dict(zip(INNER.labels["resource"], map(float, at[row.quantity]), strict=True))
+    elif record.quantity in ("peak_memory", "allocator_memory"):
+        parts = {name: float(at[name]) for name in ("state_memory", "activation_memory")}
+    largest = max(parts, key=lambda name: parts[name], default="")
+    return Prediction(
+        record,
+        predicted=float(np.sum(at[row.quantity])),
+        work=work_of(row, at),
+        done=done_by_a_device(row, at),
+        largest_part=largest,
+        largest_part_share=parts[largest] / sum(parts.values()) if largest else None,
+        fits=bool(at["fits_memory"]) if record.kind != "kernel" else None,
+        label=row.label,
+    )
+
+
+def _with_baseline(predictions: list[Prediction]) -> list[Prediction]:
+    """The same with what the trivial baseline says of the predicted rows, fitted on these rows."""
+    rows = [p for p in predictions if p.predicted is not None]
+    values = constant_rate([p.work for p in rows], [p.record.value for p in rows], [kind_of(p.record) for p in rows])
+    fitted = {p.record.id: value for p, value in zip(rows, values, strict=True)}
+    return [replace(p, baseline=fitted.get(p.record.id)) for p in predictions]

@@ -1,0 +1,94 @@
+"""Systems that nothing was fitted to: apart from the other records, and no worse than published."""
+
+import json
+import re
+
+import pytest
+
+from perfgrid.validation.design import conventions
+from perfgrid.validation.report import findings
+from perfgrid.validation.schema import UNSEEN, read_records, record_files
+from perfgrid.validation.validate import RECORDED, validate
+from tests.test_bad_input import run
+
+WORSE = 1.1  # times what is recorded: more fails
+RENEW = "if this is meant, run: python -m perfgrid.validation"
+FAR = 0.2  # median error from which a source has a sentence on its cause
+
+
+@pytest.fixture(scope="module")
+def found():
+    return validate(UNSEEN)
+
+
+@pytest.fixture(scope="module")
+def recorded():
+    return json.loads(RECORDED.read_text())["unseen"]
+
+
+def place(url):
+    """Where a source is published, without the version of a repository and of a paper."""
+    parts = url.split("/")
+    return "/".join(parts[:5] + parts[7:]) if parts[2] == "github.com" and len(parts) > 7 else url
+
+
+def test_every_unseen_record_is_sound_and_predicted_or_has_a_reason(found):
+    assert found.problems == []
+    files = record_files([UNSEEN])
+    assert {p.stem for p in files} == {p.record.group.lower() for p in found.predictions}
+    assert all(p.record.tier == "core" and (p.record.source.url or "").startswith("http") for p in found.predictions)
+    for p in found.predictions:
+        assert (p.predicted is None) == bool(p.reasons), p.record.id
+    assert found.assumed() == {}  # every source has its conventions
+
+
+def test_no_unseen_source_is_also_one_that_constants_or_formulas_rest_on(found):
+    shipped, _ = read_records()
+    unseen = [p.record for p in found.predictions]
+    for told in (lambda r: r.group, lambda r: r.id, lambda r: (r.source.title, r.source.where)):
+        assert not {told(r) for r in shipped} & {told(r) for r in unseen}
+    assert not {place(r.source.url) for r in shipped if r.source.url} & {place(r.source.url) for r in unseen}
+    rows = {p.record.id for p in validate().predictions}
+    assert not rows & {r.id for r in unseen}
+
+
+def test_no_unseen_source_is_worse_than_published(found, recorded):
+    summary = found.summary()
+    assert set(summary["groups"]) == set(recorded["groups"]), RENEW
+    for kind in ("groups", "totals"):
+        for name, before in recorded[kind].items():
+            now = summary[kind][name]
+            assert now["predicted"] >= before["predicted"], f"{name}: fewer rows are predicted; {RENEW}"
+            for error in ("median", "p90"):
+                if before[error] is not None:
+                    assert now[error] <= WORSE * before[error] + 1e-3, f"{name}: its {error} grew; {RENEW}"
+
+
+def test_every_source_that_is_far_off_has_a_sentence_on_its_cause(recorded):
+    told = {f["title"] for f in findings()["unseen"]}
+    assert told <= set(recorded["groups"])
+    assert {n for n, g in recorded["groups"].items() if (g["median"] or 0) > FAR} <= told
+    assert set(recorded["groups"]) <= set(conventions()["group"])
+
+
+def test_the_command_evaluates_them_alone(monkeypatch, capsys, recorded):
+    status, out, _ = run(monkeypatch, capsys, "validate", "--unseen", "--json")
+    assert status == 0
+    data = json.loads(out)
+    assert set(data["groups"]) == set(recorded["groups"])
+    for name, group in data["groups"].items():
+        assert group["median"] == pytest.approx(recorded["groups"][name]["median"], rel=1e-6), RENEW
+    assert not {"fitted_constants", "bound_by"} & set(re.findall(r'"(\w+)":', out))  # nothing was fitted to these rows
+    grok, served = data["groups"]["dgxc_grok1"], data["groups"]["trtllm12"]
+    assert grok["calibrated_constants"] == 3  # those of nemo, from other records
+    assert grok["baseline"]["constants_fitted_to_these_rows"] == 2  # a rate for each of two precisions
+    assert "calibrated_constants" not in served
+    worst = data["worst"][0]
+    assert (worst["largest_part"], round(worst["largest_part_share"], 2)) == ("hbm_time", 0.69)
+    for wrong in (("--group", "megascale"), ("--explain", "internevo-7b-tp1-zall-1024")):
+        status, out, err = run(monkeypatch, capsys, "validate", *wrong)
+        assert (status, out) == (2, "")
+        assert "give --unseen" in err
+    status, out, err = run(monkeypatch, capsys, "validate", "--unseen", UNSEEN)
+    assert (status, out) == (2, "")
+    assert "--unseen reads records that perfgrid ships" in err
