@@ -37,6 +37,7 @@ class Formula:
     by: str | None = None  # the label quantity that selects among the alternatives
     host: tuple[str, ...] | None = None  # the inner axes of a host formula
     flags: tuple[str, ...] = ()  # the words that its values 0, 1, ... stand for
+    where: str = ""  # the equation, table or section of the source
     same_as: str | None = None  # a glossary entry: another name of this quantity
     value: float | None = None  # a glossary entry: a constant
 
@@ -189,21 +190,24 @@ def formula(
     host: bool = False,
     inner: Sequence[str] = (),
     flags: Sequence[str] = (),
+    where: str = "",
 ) -> Callable[[Function], Function]:
     """Mark a function as the formula of the quantity it is named after.
 
     ``unit`` is an SI unit string ("1" for pure numbers), ``source`` a key of the bibliography. With ``family``
     (``{"GROUP": ("tp", "dp")}``) the function is a template: one quantity per member, the placeholder replaced in its
     name, arguments and meaning. With ``host`` it takes the plain values of one design and returns an array on the axes
-    ``inner`` (see `engine.host`). ``flags`` are the words that the values 0, 1, ... stand for. Raises PerfgridError for
-    a missing unit, source or docstring.
+    ``inner`` (see `host_formulas`). ``flags`` are the words that the values 0, 1, ... stand for, ``where`` is the
+    equation, table or section of the source. Raises PerfgridError for a missing unit, source or docstring.
     """
     axes = tuple(inner) if host else None
 
     def decorate(function: Function) -> Function:
         if inner and not host:
             raise PerfgridError(f"formula {function.__name__!r}: only a host formula declares inner axes")
-        _mark(function, family, lambda f: replace(f, unit=unit, source=source, host=axes, flags=tuple(flags)))
+        _mark(
+            function, family, lambda f: replace(f, unit=unit, source=source, host=axes, flags=tuple(flags), where=where)
+        )
         return function
 
     return decorate
@@ -218,7 +222,14 @@ def instantiated(template: Callable[..., Any], family: Family) -> Callable[..., 
 
 
 def alternative(
-    *, of: str, label: str, by: str | None = None, unit: str = "", source: str = "", family: Family | None = None
+    *,
+    of: str,
+    label: str,
+    by: str | None = None,
+    unit: str = "",
+    source: str = "",
+    family: Family | None = None,
+    where: str = "",
 ) -> Callable[[Function], Function]:
     """Mark a function as one way to obtain the quantity ``of``.
 
@@ -227,7 +238,7 @@ def alternative(
     """
 
     def decorate(function: Function) -> Function:
-        _mark(function, family, lambda f: replace(f, unit=unit, source=source, of=of, label=label, by=by))
+        _mark(function, family, lambda f: replace(f, unit=unit, source=source, of=of, label=label, by=by, where=where))
         return function
 
     return decorate
