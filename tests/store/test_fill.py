@@ -56,6 +56,7 @@ def test_a_store_holds_what_evaluating_gives(whole):
 def test_regions_without_any_feasible_design_and_labels_that_are_true_or_false(tmp_path, suffix):
     """A flag that is violated everywhere equals what zarr takes for absent; netCDF has no truth values."""
     made = small.study(
+        outputs=["state_memory"],
         axes={
             "model": ["llama-2-7b"], "device": ["h100-sxm-80gb"], "topology": ["rail-optimized"],
             "parallelism": {"devices": [64], "tp": [1, 2], "pp": [2]},
