@@ -1,0 +1,1 @@
+"""Commands of developers: what is not part of the package."""
