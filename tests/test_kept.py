@@ -19,11 +19,10 @@ from perfgrid.engine.autodiff.parameters import parameters_of
 from perfgrid.engine.autodiff.sensitivity import Sensitivity
 from perfgrid.engine.execution import compiled
 from perfgrid.engine.execution.compiled import Compiled
-from perfgrid.engine.graph.registry import Registry
 from perfgrid.engine.graph.signature import signature_of
 from perfgrid.engine.grid.dataset import source_of
 from perfgrid.engine.grid.plan import Plan
-from perfgrid.formulas import INNER, WORKLOADS
+from perfgrid.formulas import WORKLOADS, registry_of
 from perfgrid.formulas.collectives import contention
 from perfgrid.study.study import Study
 from tests.small import content
@@ -104,7 +103,7 @@ def test_what_was_used_longest_ago_is_forgotten_first(folder):
 
 
 def test_a_signature_tells_apart_code_constants_and_closures(monkeypatch):
-    functions = [f.function for f in Registry.collect(WORKLOADS["training"], INNER).formulas.values()]
+    functions = [f.function for f in registry_of("training").formulas.values()]
     signatures = {f: signature_of((), [f]) for f in functions}
     assert None not in signatures.values()
     assert len(set(signatures.values())) == len({(source_of(f), f.__module__) for f in functions})
@@ -138,7 +137,7 @@ def test_what_is_not_known_by_its_text_has_no_signature():
 
 
 def test_source_of_finds_the_text_that_inspect_finds():
-    registries = [Registry.collect(modules, INNER) for modules in WORKLOADS.values()]
+    registries = [registry_of(workload) for workload in WORKLOADS]
     functions = {f.function for r in registries for f in r.formulas.values()}
     assert len(functions) > 1000
     for function in functions:

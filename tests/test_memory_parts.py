@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from perfgrid.engine.graph.registry import Registry
-from perfgrid.formulas import INNER, WORKLOADS
+from perfgrid.formulas import registry_of
 from tests.test_bad_input import run
 
 PAGE = Path(__file__).parents[1] / "docs" / "memory.md"
@@ -38,5 +37,5 @@ def test_the_parts_of_the_memory_page_add_up_to_the_whole(monkeypatch, capsys, t
     ("inference", ("weight_memory", "kv_cache_memory", "workspace_memory", "reserved_memory")),
 ])  # fmt: skip
 def test_the_gloss_of_the_memory_of_a_device_names_its_parts(workload, parts):
-    formulas = Registry.collect(WORKLOADS[workload], INNER).formulas
+    formulas = registry_of(workload).formulas
     assert all(part in formulas["memory_per_device"].meaning for part in parts)

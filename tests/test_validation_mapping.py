@@ -5,7 +5,7 @@ import json
 import pytest
 
 from perfgrid.catalog import load_catalog
-from perfgrid.formulas import training_registry
+from perfgrid.formulas import registry_of
 from perfgrid.validation.design import designs
 from perfgrid.validation.inference import InferenceMapper, serves
 from perfgrid.validation.schema import SHIPPED, UNSEEN, read_records
@@ -16,7 +16,7 @@ from tests.physics.cases import design
 
 @pytest.fixture(scope="module")
 def mapped():
-    return designs(read_records()[0], load_catalog(), training_registry())
+    return designs(read_records()[0], load_catalog(), registry_of("training"))
 
 
 def rows_of(mapped, identity):

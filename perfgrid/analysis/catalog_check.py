@@ -14,7 +14,7 @@ from perfgrid.catalog.schema import BLOCKS
 from perfgrid.engine import replay, resolve
 from perfgrid.engine.graph.registry import Registry
 from perfgrid.engine.graph.resolver import Graph
-from perfgrid.formulas import WORKLOADS
+from perfgrid.formulas import every_formula
 from perfgrid.formulas.transformer import parameters
 
 PARAMETER_TOLERANCE = 0.01  # between a published and a counted number of parameters
@@ -65,8 +65,7 @@ def remarks(catalog: Catalog, layer: Layer, built_in: bool = False) -> Iterator[
                 yield Remark(f"{kind} {name}", sentence)
     cited = {source for table in catalog.tables.values() for e in table.values() for source in e.sources.values()}
     if built_in:
-        registries = [Registry.collect(modules) for modules in WORKLOADS.values()]
-        cited |= {key.strip() for r in registries for f in r.formulas.values() for key in f.source.split(",")}
+        cited |= {key.strip() for f in every_formula().formulas.values() for key in f.source.split(",")}
     for key in layer.references:
         if key not in cited:
             yield Remark(f"reference {key}", "no entry cites it" if not built_in else "no entry or formula cites it")

@@ -32,7 +32,7 @@ PASS_TABLES: tuple[tuple[str, str, str], ...] = (  # the same of inference: time
     ("gemm_product_time", "product", "product_count"),
     ("expert_product_time", "expert_product", "moe_layers"),
     ("attention_time", "", "layers"),
-    ("serving_stream_time", "serving_stream", "stream_count"),
+    ("serving_stream_time", "serving_stream", "serving_stream_count"),
 )
 OF_ALL_LAYERS = ("attention_time",)  # stated for a whole pass
 WAITS = {  # of a pass, between kernels, and what for; then all of it

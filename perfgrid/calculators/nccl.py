@@ -13,9 +13,8 @@ from typing import Any
 
 from perfgrid.catalog import load_catalog
 from perfgrid.engine.errors import PerfgridError
-from perfgrid.engine.graph.registry import Registry
 from perfgrid.engine.graph.resolver import Graph, replay, resolve
-from perfgrid.formulas import INNER, WORKLOADS
+from perfgrid.formulas import INNER, registry_of
 from perfgrid.formulas.axes import table
 from perfgrid.formulas.collectives.benchmark import COLLECTIVES
 from perfgrid.formulas.collectives.fabrics import NAMES
@@ -68,8 +67,7 @@ def library_time(
 
 @cache
 def _graph(names: tuple[str, ...]) -> Graph:
-    registry = Registry.collect(WORKLOADS["collectives"], INNER)
-    return resolve(registry, ["collective_time", "unavailable"], names, labels={"library": ("nccl",)})
+    return resolve(registry_of("collectives"), ["collective_time", "unavailable"], names, labels={"library": ("nccl",)})
 
 
 @cache

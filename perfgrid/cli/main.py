@@ -20,9 +20,9 @@ from perfgrid.cli.printing.best_table import print_winners, winner_rows
 from perfgrid.cli.printing.console import err, out, show, text_table
 from perfgrid.cli.printing.progress import Reporter
 from perfgrid.engine.errors import PerfgridError
-from perfgrid.engine.graph.registry import Constraint, Registry
+from perfgrid.engine.graph.registry import Constraint
 from perfgrid.engine.grid.dataset import constraints_of
-from perfgrid.formulas import INNER, WORKLOADS
+from perfgrid.formulas import INNER, WORKLOADS, registry_of
 from perfgrid.results.evaluate import evaluate
 from perfgrid.results.factored import SUFFIX
 from perfgrid.results.feasibility import violations
@@ -205,7 +205,7 @@ def formulas(
         raise PerfgridError("--graph prints Graphviz DOT and --json JSON: give one of them")
     if workload not in WORKLOADS:
         raise PerfgridError(f"unknown workload {workload!r}; legal names: {', '.join(WORKLOADS)}")
-    registry = Registry.collect(WORKLOADS[workload], INNER)
+    registry = registry_of(workload)
     rows = [
         {
             "quantity": f.name,
@@ -215,6 +215,7 @@ def formulas(
             "arguments": list(f.arguments),
             "source": f.source,
             "meaning": f.meaning,
+            "workloads": [name for name in WORKLOADS if f.name in registry_of(name).formulas],
         }
         for f in registry.formulas.values()
     ]

@@ -1,20 +1,35 @@
-"""The physics: pure functions, one file per subject. Nothing here knows how a grid is evaluated."""
+"""The physics: pure functions, one file per subject. Nothing here knows how a grid is evaluated.
+
+All formulas are collected once. A workload asks for the quantities of some modules and draws what these need from
+others; where it differs from training, its formulas are alternatives selected by the label ``workload``.
+"""
+
+from dataclasses import dataclass
+from functools import cache
+from types import ModuleType
 
 from perfgrid.engine.graph.registry import Registry
 from perfgrid.formulas.training.step import BREAKDOWN as BREAKDOWN
 from perfgrid.formulas.training.step import PASSES as PASSES
 
-from . import serving as inference
 from .axes import INNER as INNER
-from .collectives import benchmark as collective_study
-from .collectives import collectives, contention, exchange, fabrics, topology
-from .collectives import nccl as library
+from .collectives import benchmark, collectives, contention, exchange, fabrics, nccl, topology
 from .cost import carbon, cluster_network, die, manufacturing, package, system_cost
-from .hardware import device, event_energy, implementation, microarchitecture, native, scaling, technology
+from .hardware import device, event_energy, implementation, microarchitecture, native, power, scaling, technology
 from .kernels import energy, flash, gemm, host, stream
-from .parallelism import context_parallel, data_parallel, expert_parallel, expert_replicas, sharding, tensor_parallel
-from .parallelism import groups as parallelism
+from .parallelism import (
+    context_parallel,
+    data_parallel,
+    expert_parallel,
+    expert_replicas,
+    groups,
+    sharding,
+    tensor_parallel,
+)
 from .pipelines import dualpipe, pipeline, stages, zero_bubble
+from .serving import batching, bounds, capacity, experts, formats, latency, parallel, products, requests, serving
+from .serving import energy as serving_energy
+from .serving import kernels as serving_kernels
 from .training import (
     adapters,
     error,
@@ -30,62 +45,97 @@ from .training import (
 )
 from .transformer import architecture, attention, latent_attention, moe, parameters
 
-REGISTRY_MODULES = (
-    parameters,
-    architecture,
-    device,
-    scaling,
-    gemm,
-    adapters,
-    attention,
-    latent_attention,
+TRANSFORMER = (parameters, architecture, attention, latent_attention, moe)
+DEVICE = (device, scaling, power)
+KERNELS = (gemm, flash, stream, energy, host)
+COLLECTIVES = (topology, collectives, nccl, fabrics, contention, exchange)
+PARALLELISM = (
     context_parallel,
-    flash,
-    stream,
-    recompute,
-    topology,
-    collectives,
-    library,
-    fabrics,
-    parallelism,
+    groups,
     tensor_parallel,
     sharding,
-    contention,
-    exchange,
-    moe,
     expert_parallel,
     expert_replicas,
     data_parallel,
+)
+PIPELINES = (stages, pipeline, zero_bubble, dualpipe)
+TRAINING = (
+    adapters,
+    recompute,
     offload,
-    stages,
-    pipeline,
-    zero_bubble,
-    dualpipe,
     memory,
     retained,
     token_prediction,
     training,
-    host,
     step,
     error,
     reliability,
+    step_energy,
 )
-
-TECHNOLOGY = (technology, implementation, *native.FORMULAS)  # a device made again
-MANUFACTURING_MODULES = (*TECHNOLOGY, die, package, manufacturing)  # what a device costs to make
+SERVING = (
+    requests,
+    formats,
+    products,
+    experts,
+    serving_kernels,
+    parallel,
+    capacity,
+    latency,
+    batching,
+    serving,
+    bounds,
+    serving_energy,
+)
+TECHNOLOGY = (technology, implementation, native)  # a device made again
+MANUFACTURING = (*TECHNOLOGY, die, package, manufacturing)  # what a device costs to make
 ECONOMY = (microarchitecture, event_energy, cluster_network, system_cost, carbon)  # budgets, prices, energy of events
 
-WORKLOADS = {  # the formulas that each workload of a study is made of
-    "training": (*REGISTRY_MODULES, energy, step_energy, *MANUFACTURING_MODULES, *ECONOMY),
-    "manufacturing": MANUFACTURING_MODULES,
-    "collectives": (*collective_study.BORROWED, collective_study),
-    "inference": (*inference.MODULES, *MANUFACTURING_MODULES, *ECONOMY),
+MODULES = (
+    *TRANSFORMER,
+    *DEVICE,
+    *KERNELS,
+    *COLLECTIVES,
+    *PARALLELISM,
+    *PIPELINES,
+    *TRAINING,
+    *SERVING,
+    *MANUFACTURING,
+    *ECONOMY,
+    benchmark,
+)
+
+
+@dataclass(frozen=True)
+class Workload:
+    """What a kind of study may ask for, and the modules from which it draws what that needs."""
+
+    asked: tuple[ModuleType, ...]
+    drawn: tuple[ModuleType, ...] = ()
+
+
+WORKLOADS = {
+    "training": Workload(
+        (*TRANSFORMER, *DEVICE, *COLLECTIVES, *PARALLELISM, *PIPELINES, *TRAINING, *MANUFACTURING, *ECONOMY), KERNELS
+    ),
+    "manufacturing": Workload(MANUFACTURING),
+    "collectives": Workload((benchmark,), (*COLLECTIVES, *PARALLELISM)),
+    "inference": Workload(
+        (parameters, *DEVICE, *SERVING, *MANUFACTURING, *ECONOMY), (*TRANSFORMER, *KERNELS, *COLLECTIVES, *PARALLELISM)
+    ),
 }
 
 
-def training_registry() -> Registry:
-    """The formulas of dense decoder-only training."""
-    return Registry.collect(REGISTRY_MODULES, inner=INNER)
+@cache
+def every_formula() -> Registry:
+    """All formulas of all workloads."""
+    return Registry.collect((*MODULES, *native.FORMULAS), INNER)
+
+
+@cache
+def registry_of(workload: str) -> Registry:
+    """The formulas of one workload. Callers share it: extend a copy."""
+    found = WORKLOADS[workload]
+    return every_formula().of_workload(workload, found.asked, found.drawn)
 
 
 # device quantities that follow from a table where a study of devices states it

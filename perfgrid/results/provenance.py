@@ -17,7 +17,7 @@ from perfgrid.engine.graph.registry import Registry
 from perfgrid.engine.grid.dataset import SPACE_ATTRIBUTE, formula_hash, space_from_json
 from perfgrid.engine.grid.plan import Plan
 from perfgrid.engine.grid.space import Axis, Space
-from perfgrid.formulas import INNER, WORKLOADS
+from perfgrid.formulas import INNER, registry_of
 from perfgrid.study.file import CLUSTER_SIZE
 from perfgrid.study.study import Study
 from perfgrid.study.where import apply_where
@@ -67,17 +67,18 @@ def restore(dataset: xr.Dataset, formulas: Iterable[Callable[..., Any]] = ()) ->
         raise PerfgridError("this is no perfgrid result: it stores no design space")
     data, stored = json.loads(dataset.attrs[SPACE_ATTRIBUTE]), json.loads(dataset.attrs[STUDY_ATTRIBUTE])
     space, formulas = space_from_json(data), tuple(formulas)
-    registry = Registry.collect(WORKLOADS[stored["workload"]], INNER)
+    found = registry_of(stored["workload"])
     if lacking := sorted(set(stored["formulas"]) - {f.__name__ for f in formulas}):
         raise PerfgridError(
             f"the result was made with formulas of its user, {', '.join(lacking)}: give them as explain(formulas=[...])"
         )
     if formulas:
-        registry = registry.extended(formulas)
+        found = found.extended(formulas)
     if stored["where"]:
         space, constraint = apply_where(space, stored["where"], "where")
         if constraint is not None:
-            registry.add(constraint)
+            found = found.extended(())
+            found.add(constraint)
     values: dict[str, np.ndarray] = {}
     for name in free_quantities(dataset):
         if dataset[name].ndim:
@@ -88,7 +89,7 @@ def restore(dataset: xr.Dataset, formulas: Iterable[Callable[..., Any]] = ()) ->
             axis = load_variables()[quantity].axis
             value.reshape(-1)[INNER.labels[axis].index(component) if axis is not None else 0] = dataset[name].item()
     space = freed(space, values)
-    return Space(space.axes, {**space.constants, **values}), registry, dict(data["choices"])
+    return Space(space.axes, {**space.constants, **values}), found, dict(data["choices"])
 
 
 def designs(

@@ -16,7 +16,7 @@ from perfgrid.engine.errors import MissingQuantity, PerfgridError, nearest
 from perfgrid.engine.graph.registry import Registry
 from perfgrid.engine.grid.plan import Plan
 from perfgrid.engine.grid.space import Space
-from perfgrid.formulas import INNER, WORKLOADS
+from perfgrid.formulas import registry_of
 from perfgrid.study.file import chosen_along
 
 from .file import CLUSTER_SIZE, Best, Frontier, Optimize, StudyFile
@@ -188,7 +188,7 @@ def build_study(
         catalog = load_catalog(*(folder / p for p in file.catalog))
     if catalog_values:
         catalog = catalog.with_values(dict(catalog_values))
-    registry = Registry.collect(WORKLOADS[file.workload], INNER)
+    registry = registry_of(file.workload)
     formulas = tuple(formulas)
     if formulas:
         registry = registry.extended(formulas)

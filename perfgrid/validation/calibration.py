@@ -17,8 +17,7 @@ import numpy as np
 
 from perfgrid.catalog import Catalog, load_catalog
 from perfgrid.engine.errors import PerfgridError, nearest, together
-from perfgrid.engine.graph.registry import Registry
-from perfgrid.formulas import INNER, WORKLOADS
+from perfgrid.formulas import registry_of
 from perfgrid.results.evaluate import evaluate
 from perfgrid.study.study import Study
 
@@ -313,7 +312,7 @@ def _rows(
         and (not group or r.group in group)
         and (table != "device" or r.device in entries)
     ]
-    mapped = designs(mine, catalog, Registry.collect(WORKLOADS["training"], INNER), WORKLOAD_ROWS["training"][0])
+    mapped = designs(mine, catalog, registry_of("training"), WORKLOAD_ROWS["training"][0])
     kinds = ("training", "kernel") if table == "device" else ("training",)
     rows = [row for row in mapped.rows if row.columns[table] in entries and row.record.kind in kinds]
     if not rows:

@@ -15,10 +15,9 @@ from perfgrid.analysis.explain import explain
 from perfgrid.analysis.prediction_intervals import Interval, intervals
 from perfgrid.catalog import Catalog, load_catalog
 from perfgrid.engine.errors import PerfgridError, nearest
-from perfgrid.engine.graph.registry import Registry
 from perfgrid.engine.grid.dataset import constraints_of
 from perfgrid.engine.grid.explain import Explanation
-from perfgrid.formulas import BREAKDOWN, INNER, WORKLOADS
+from perfgrid.formulas import BREAKDOWN, INNER, registry_of
 from perfgrid.formulas.serving.anatomy import request_parts
 from perfgrid.results.evaluate import evaluate
 from perfgrid.study.study import Study
@@ -306,7 +305,7 @@ def validate(
     found, studies = {}, []
     for workload, (mapper, _, _) in WORKLOAD_ROWS.items():
         mine = [r for r in scored if inference.serves(r) == (workload == "inference")]
-        mapped = designs(mine, catalog, Registry.collect(WORKLOADS[workload], INNER), mapper)
+        mapped = designs(mine, catalog, registry_of(workload), mapper)
         unscored |= mapped.unpredicted
         predicted, study = _evaluated(mapped, workload)
         found |= predicted

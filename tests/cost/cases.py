@@ -3,11 +3,10 @@
 import perfgrid as pg
 from perfgrid.catalog import load_catalog
 from perfgrid.engine import replay, resolve
-from perfgrid.engine.graph.registry import Registry
-from perfgrid.formulas import INNER, WORKLOADS
+from perfgrid.formulas import registry_of
 
 CATALOG = load_catalog()
-REGISTRY = Registry.collect(WORKLOADS["manufacturing"], INNER)
+REGISTRY = registry_of("manufacturing")
 NONE = {"memory_in_package": "none"}
 ACTUARY = {"wafer_fill": "perimeter", "edge_exclusion": "5 mm", "saw_street": "0.2 mm"}
 

@@ -11,7 +11,7 @@ from perfgrid.catalog import load_catalog
 from perfgrid.engine import replay, resolve
 from perfgrid.engine.graph.registry import Registry
 from perfgrid.engine.graph.resolver import Graph
-from perfgrid.formulas import INNER, WORKLOADS
+from perfgrid.formulas import registry_of
 from tests.physics.cases import TABLES, entry
 
 DEFAULTS: dict[str, Any] = {
@@ -35,7 +35,7 @@ IDEAL: dict[str, Any] = {
 @cache
 def registry() -> Registry:
     """The formulas of inference."""
-    return Registry.collect(WORKLOADS["inference"], INNER)
+    return registry_of("inference")
 
 
 def point(model: str = "llama-2-7b", device: str = "h100-sxm-80gb", topology: str = "rail-optimized",

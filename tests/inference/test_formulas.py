@@ -10,12 +10,12 @@ import pytest
 import perfgrid as pg
 from perfgrid.catalog import load_catalog
 from perfgrid.engine import replay, resolve
-from perfgrid.engine.graph.registry import Registry
 from perfgrid.engine.graph.resolver import resolve_checked
 from perfgrid.engine.grid.plan import Plan
 from perfgrid.engine.grid.space import Space
-from perfgrid.formulas import INNER
-from perfgrid.formulas import serving as inference
+from perfgrid.formulas import COLLECTIVES, KERNELS, PARALLELISM, SERVING, TRANSFORMER, every_formula
+from perfgrid.formulas.hardware import device, power, scaling
+from perfgrid.formulas.transformer import parameters
 from perfgrid.study.tables import unit_of
 from tests.units import check
 
@@ -36,7 +36,9 @@ def of_labels(labels):
     """The quantities that exist for these labels."""
     formulas = registry().formulas
     other = {n for n, f in formulas.items() if f.by is not None and f.label != labels.get(f.by)}
-    own = Registry.collect(inference.MODULES, INNER).names()  # systems: tests/system, tests/cost
+    asked = (parameters, device, scaling, power, *SERVING)  # systems: tests/system, tests/cost
+    drawn = (*TRANSFORMER, *KERNELS, *COLLECTIVES, *PARALLELISM)
+    own = every_formula().of_workload("inference", asked, drawn).names()
     return [n for n in own if n not in other and n not in of_systems()]
 
 

@@ -6,8 +6,7 @@ import pytest
 
 import perfgrid as pg
 from perfgrid.catalog import load_catalog
-from perfgrid.engine.graph.registry import Registry
-from perfgrid.formulas import INNER, WORKLOADS
+from perfgrid.formulas import registry_of
 from perfgrid.validation.design import designs
 from perfgrid.validation.inference import InferenceMapper
 from perfgrid.validation.schema import read_records
@@ -27,7 +26,7 @@ def records():
 
 @pytest.fixture(scope="module")
 def rows(records):
-    registry = Registry.collect(WORKLOADS["inference"], INNER)
+    registry = registry_of("inference")
     mapped = designs(records.values(), load_catalog(), registry, InferenceMapper)
     return {row.label: row.columns for row in mapped.rows}
 

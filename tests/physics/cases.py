@@ -9,10 +9,13 @@ import numpy as np
 
 from perfgrid.catalog import load_catalog
 from perfgrid.engine import replay, resolve
-from perfgrid.engine.graph.registry import Formula
+from perfgrid.engine.graph.registry import Formula, Registry
 from perfgrid.engine.graph.resolver import Graph
-from perfgrid.formulas import training_registry
+from perfgrid.formulas import COLLECTIVES, PARALLELISM, PIPELINES, TRAINING, TRANSFORMER, every_formula
 from perfgrid.formulas.axes import INNER
+from perfgrid.formulas.hardware import device, scaling
+from perfgrid.formulas.kernels import flash, gemm, host, stream
+from perfgrid.formulas.training import step_energy
 
 LABELS = {
     "offload": ("none", "optimizer", "activations"),
@@ -81,12 +84,20 @@ def point(model: str = "gpt3-175b", device: str = "a100-sxm-80gb", topology: str
 
 
 @cache
+def step_registry() -> Registry:
+    """The formulas of a training step, without energy, prices and devices made again."""
+    training = (module for module in TRAINING if module is not step_energy)
+    asked = (*TRANSFORMER, device, scaling, *COLLECTIVES, *PARALLELISM, *PIPELINES, *training)
+    return every_formula().of_workload("training", asked, (gemm, flash, stream, host))
+
+
+@cache
 def graph(choices: tuple[tuple[str, str], ...] = (), library: str = "nccl") -> Graph:
     """The graph of every quantity of the training physics; ``choices`` are pairs (quantity, fixed alternative).
 
     What only fabrics of another ``library`` need is left out.
     """
-    registry = training_registry()
+    registry = step_registry()
     names = [n for n in registry.names() if n.removesuffix("_choice") not in dict(choices)]
     if library == "nccl":
         names = [n for n in names if not _of_fabrics(registry.formulas.get(n))]

@@ -31,7 +31,7 @@ import pytest
 
 from perfgrid.engine import replay, resolve, xp
 from perfgrid.engine.graph.registry import formula
-from perfgrid.formulas import training_registry
+from perfgrid.formulas import registry_of
 from perfgrid.formulas.axes import INNER, at, only, table
 
 from .cases import LABELS, point
@@ -204,7 +204,7 @@ def conventions(adds, tp_network):
 
 @cache
 def registry(adds, tp_network):
-    return training_registry().extended(conventions(adds, tp_network))
+    return registry_of("training").extended(conventions(adds, tp_network))
 
 
 WANTED = (

@@ -8,9 +8,8 @@ import pytest
 import perfgrid as pg
 from perfgrid.calculators.collective import collective_choice, collective_time
 from perfgrid.catalog import load_catalog
-from perfgrid.engine.graph.registry import Registry
 from perfgrid.engine.grid.plan import Plan
-from perfgrid.formulas import INNER, WORKLOADS
+from perfgrid.formulas import registry_of
 from perfgrid.formulas.collectives.schedules.algorithms import COLLECTIVES
 from tests.units import check
 
@@ -150,7 +149,7 @@ def test_a_named_algorithm_is_a_workload_parameter():
 
 
 def test_units_and_sources():
-    registry, catalog = Registry.collect(WORKLOADS["collectives"], INNER), load_catalog()
+    registry, catalog = registry_of("collectives"), load_catalog()
     references = catalog.references
     units = {v.name: v.unit for v in catalog.variables.values()}
     for fabric in ("rails", "rail-optimized", "hgx-h100-400g"):

@@ -11,7 +11,7 @@ from perfgrid.engine import replay, resolve
 from perfgrid.engine.graph.resolver import resolve_checked
 from perfgrid.engine.grid.plan import Plan
 from perfgrid.engine.grid.space import Space
-from perfgrid.formulas import training_registry
+from perfgrid.formulas import registry_of
 from tests.units import check
 
 from .cases import LABELS, QUICK, point
@@ -100,7 +100,7 @@ def test_the_choice_is_told_in_words():
 @pytest.mark.parametrize("offload", ["none", "optimizer", "activations"])
 @pytest.mark.parametrize("precision", ["bf16", "fp4"])
 def test_every_formula_keeps_its_units(offload, precision):
-    registry = training_registry()
+    registry = registry_of("training")
     named = {"precision": precision, "recompute": "least", "schedule": "1f1b", "library": "nccl", "offload": offload}
     units = {v.name: v.unit for v in CATALOG.variables.values()}
     problems = check(Plan(registry, Space((), {**point(), **named}), OUTPUTS), units)
@@ -125,7 +125,7 @@ def test_derivatives_are_finite(changes):
     given = point("llama-3.1-8b", "gb200", **{"global_batch": 64.0, "sequence_length": 4096.0, **changes})
     wanted = ["step_time", "memory_per_device", "expected_training_time", "dp_bytes"]
     labels = {name: (given[name],) for name in (*LABELS, "offload")}
-    graph = resolve(training_registry(), wanted, given, labels=labels)
+    graph = resolve(registry_of("training"), wanted, given, labels=labels)
     fixed = {n: jnp.asarray(0.0 if n in labels else given[n]) for n in graph.leaves}
 
     def evaluated(free):

@@ -3,14 +3,13 @@
 from perfgrid.catalog import load_catalog
 from perfgrid.engine.grid.plan import Plan
 from perfgrid.engine.grid.space import Space
-from perfgrid.formulas import training_registry
 from tests.units import check
 
-from .cases import point
+from .cases import point, step_registry
 
 
 def test_every_formula_keeps_its_units():
-    registry = training_registry()
+    registry = step_registry()
     problems = []
     named = ("precision", "recompute", "schedule", "library", "rank_order", "cp_method")
     for labels in (
@@ -35,7 +34,7 @@ def _other_label(registry, name, labels):
 
 def test_every_source_is_in_the_bibliography():
     references = load_catalog().references
-    for formula in training_registry().formulas.values():
+    for formula in step_registry().formulas.values():
         assert formula.source in references, f"{formula.name}: {formula.source}"
 
 

@@ -7,120 +7,27 @@ needs. Nothing else declares the wiring.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import product
 from types import FunctionType, ModuleType
 from typing import Any, Literal, TypeVar
 
 from perfgrid.engine.errors import PerfgridError, nearest
 
+from .entries import WORKLOAD as WORKLOAD
+from .entries import Choice as Choice
+from .entries import Constraint as Constraint
+from .entries import Family as Family
+from .entries import Formula as Formula
+from .entries import Glossary as Glossary
+from .entries import constant as constant
+from .entries import members
+from .entries import same as same
+from .entries import synonym as synonym
 from .inner_axes import InnerAxes
 
 Function = TypeVar("Function", bound=Callable[..., Any])
-Family = Mapping[str, Sequence[str]]
 _MARK = "__perfgrid__"
-
-
-@dataclass(frozen=True)
-class Formula:
-    """One quantity: its function, what it needs, its unit, its meaning and where the formula comes from."""
-
-    name: str
-    function: Callable[..., Any]
-    arguments: tuple[str, ...]
-    unit: str
-    source: str
-    meaning: str
-    of: str | None = None  # the quantity that this is an alternative of
-    label: str | None = None  # the alternative's name in studies
-    by: str | None = None  # the label quantity that selects among the alternatives
-    host: tuple[str, ...] | None = None  # the inner axes of a host formula
-    flags: tuple[str, ...] = ()  # the words that its values 0, 1, ... stand for
-    where: str = ""  # the equation, table or section of the source
-    same_as: str | None = None  # a glossary entry: another name of this quantity
-    value: float | None = None  # a glossary entry: a constant
-
-
-class Glossary:
-    """Names that need no formula: synonyms of other quantities, and constants. A module states its own as ``GLOSSARY``.
-
-    Readers of a synonym read the quantity that it names, readers of a constant take its value: neither is evaluated.
-    """
-
-    def __init__(self, *parts: Iterable[Formula]):
-        self.entries = tuple(entry for part in parts for entry in part)
-
-    def __getitem__(self, name: str) -> Glossary:
-        """The glossary of one entry."""
-        return Glossary([entry for entry in self.entries if entry.name == name])
-
-
-def synonym(
-    name: str, of: str, meaning: str, *, unit: str, source: str, family: Family | None = None
-) -> tuple[Formula, ...]:
-    """Entries of a `Glossary`: ``name`` is another name of the quantity ``of``; one entry per member of a family."""
-    return _members(Formula(name, same, (of,), unit, source, meaning, same_as=of), family)
-
-
-def constant(
-    name: str, value: float, meaning: str, *, unit: str, source: str, family: Family | None = None
-) -> tuple[Formula, ...]:
-    """Entries of a `Glossary`: ``name`` is the constant ``value`` in SI units; one entry per member of a family."""
-    return _members(Formula(name, _Value(value), (), unit, source, meaning, value=float(value)), family)
-
-
-def same(value: Any) -> Any:
-    """The value itself."""
-    return value
-
-
-@dataclass(frozen=True)
-class _Value:
-    """A function without arguments that returns a constant."""
-
-    value: float
-
-    def __call__(self) -> float:
-        return float(self.value)
-
-
-@dataclass(frozen=True)
-class Constraint(Formula):
-    """A formula that is true where a design is possible."""
-
-    kind: Literal["illegal", "exceeds"] = "illegal"
-    reason: str = ""
-    about: str | None = None  # checked only where this quantity is evaluated
-
-
-@dataclass(frozen=True)
-class Choice:
-    """A quantity with alternatives: the best of them, one fixed by the study, or one per label of a quantity."""
-
-    name: str
-    alternatives: tuple[Formula, ...]
-    by: str | None
-
-    @property
-    def unit(self) -> str:
-        """The unit that all alternatives share."""
-        return self.alternatives[0].unit
-
-    @property
-    def source(self) -> str:
-        """The sources of all alternatives."""
-        return ", ".join(dict.fromkeys(a.source for a in self.alternatives))
-
-    @property
-    def meaning(self) -> str:
-        """What the quantity is, made from its name and the labels of its alternatives."""
-        labels = ", ".join(str(a.label) for a in self.alternatives)
-        return (
-            f"{self.name.replace('_', ' ').capitalize()} by {self.by.replace('_', ' ')}: {labels}."
-            if self.by
-            else (f"{self.name.replace('_', ' ').capitalize()}, the least of: {labels}.")
-        )
 
 
 @dataclass
@@ -156,30 +63,7 @@ def _mark(function: Callable[..., Any], family: Family | None, build: Callable[[
     for what in ("unit", "source"):
         if not getattr(bare, what):
             raise PerfgridError(f"formula {name!r} needs a {what}")
-    setattr(function, _MARK, _Mark(list(_members(bare, family))))
-
-
-def _members(bare: Formula, family: Family | None) -> tuple[Formula, ...]:
-    """The members of a family: one formula per combination, each placeholder replaced by a member's name."""
-    for placeholder in family or {}:
-        if placeholder not in bare.name:
-            raise PerfgridError(f"formula {bare.name!r} belongs to a family but its name lacks {placeholder!r}")
-    if not family:
-        return (bare,)
-    members = []
-    for combination in product(*family.values()):
-        swap = dict(zip(family, combination, strict=True))
-
-        def named(text: Any, swap: dict[str, str] = swap) -> Any:
-            for placeholder, member in swap.items():
-                text = text.replace(placeholder, member) if isinstance(text, str) else text
-            return text
-
-        changed = {k: named(getattr(bare, k)) for k in ("name", "meaning", "of", "by", "label", "same_as")}
-        if isinstance(bare, Constraint):
-            changed |= {"reason": named(bare.reason), "about": named(bare.about)}
-        members.append(replace(bare, arguments=tuple(map(named, bare.arguments)), **changed))
-    return tuple(members)
+    setattr(function, _MARK, _Mark(list(members(bare, family))))
 
 
 def formula(
@@ -213,14 +97,6 @@ def formula(
     return decorate
 
 
-def instantiated(template: Callable[..., Any], family: Family) -> Callable[..., Any]:
-    """A copy of a family's template for other members, marked as a formula: another workload's kernels, say."""
-    first: Formula = getattr(template, _MARK).formulas[0]
-    copy = FunctionType(template.__code__, template.__globals__, template.__name__)
-    copy.__doc__, copy.__module__ = template.__doc__, template.__module__
-    return formula(unit=first.unit, source=first.source, family=family)(copy)
-
-
 def alternative(
     *,
     of: str,
@@ -234,7 +110,8 @@ def alternative(
     """Mark a function as one way to obtain the quantity ``of``.
 
     Without ``by`` the least of all alternatives is taken unless a study fixes one by its label; with ``by`` the named
-    label quantity (say ``precision``) selects. Raises PerfgridError like `formula`.
+    label quantity (say ``precision``) selects. ``by="workload"`` replaces the quantity in studies of the workload
+    ``label``, whatever defines it elsewhere. Raises PerfgridError like `formula`.
     """
 
     def decorate(function: Function) -> Function:
@@ -251,25 +128,40 @@ def constraint(
     source: str = "",
     family: Family | None = None,
     about: str | None = None,
+    of: str | None = None,
+    workload: str | Sequence[str] = (),
 ) -> Callable[[Function], Function]:
     """Mark a function as a constraint: true where a design is possible.
 
     ``illegal``: other values mean nothing where it is false; ``exceeds``: they are kept, the design is out of bounds.
-    ``reason`` is the sentence shown for a violated point. A constraint ``about`` a quantity is checked only in studies
-    that evaluate this quantity, any other one in all. Raises PerfgridError like `formula`.
+    ``reason`` is the text shown for a violated point. A constraint ``about`` a quantity is checked only in studies
+    that evaluate this quantity, any other one in all. ``workload`` names the workloads that check it; with ``of`` it
+    replaces the constraint ``of`` in studies of one workload. Raises PerfgridError like `formula`.
     """
     if kind not in ("illegal", "exceeds"):
         raise PerfgridError(f"constraint kind must be 'illegal' or 'exceeds', found {kind!r}")
+    named = (workload,) if isinstance(workload, str) else tuple(workload)
+    if of is not None and len(named) != 1:
+        raise PerfgridError(f"a constraint that replaces {of!r} names one workload, found {len(named)}")
 
     def decorate(function: Function) -> Function:
         def build(f: Formula) -> Formula:
-            stated = {"kind": kind, "reason": reason or f.meaning, "about": about}
+            stated = {"kind": kind, "reason": reason or f.meaning, "about": about, "workloads": named}
+            if of is not None:
+                stated |= {"of": of, "by": WORKLOAD, "label": named[0]}
             return Constraint(f.name, f.function, f.arguments, "1", source, f.meaning, **stated)
 
         _mark(function, family, build)
         return function
 
     return decorate
+
+
+def _occurs(member: Formula, workload: str, asked: bool) -> bool:
+    """Whether a formula belongs to a workload: a constraint to those that it names, or that ask for its module."""
+    if isinstance(member, Constraint):
+        return workload in member.workloads if member.workloads else asked
+    return True
 
 
 class Registry:
@@ -279,6 +171,7 @@ class Registry:
         self.inner = inner or InnerAxes({})
         self.formulas: dict[str, Formula] = {}
         self.choices: dict[str, Choice] = {}
+        self.modules: dict[str, str] = {}  # the module that defines each formula
 
     @classmethod
     def collect(cls, parts: Iterable[ModuleType | Callable[..., Any]], inner: InnerAxes | None = None) -> Registry:
@@ -290,7 +183,7 @@ class Registry:
         for part in parts:
             glossary = getattr(part, "GLOSSARY", None) if isinstance(part, ModuleType) else part
             for entry in glossary.entries if isinstance(glossary, Glossary) else ():
-                registry.add(entry)
+                registry.add(entry, getattr(part, "__name__", ""))
             if isinstance(part, Glossary):
                 continue
             functions = vars(part).values() if isinstance(part, ModuleType) else [part]
@@ -303,15 +196,16 @@ class Registry:
                 )
             for function in found:
                 for member in getattr(function, _MARK).formulas:
-                    registry.add(member)
+                    registry.add(member, function.__module__)
         return registry
 
-    def add(self, member: Formula) -> None:
+    def add(self, member: Formula, module: str = "") -> None:
         """Enter one formula; PerfgridError if its name is taken or its siblings disagree with it."""
         if member.name in self.formulas or member.name in self.choices:
             raise PerfgridError(f"quantity {member.name!r} is defined twice")
         self.formulas[member.name] = member
-        if member.of is None:
+        self.modules[member.name] = module
+        if member.of is None or member.by == WORKLOAD:
             return
         if member.of in self.formulas:
             raise PerfgridError(f"quantity {member.of!r} is defined by a formula and by alternative {member.name!r}")
@@ -329,6 +223,32 @@ class Registry:
                 )
         self.choices[member.of] = Choice(member.of, (*siblings, member), member.by)
 
+    def of_workload(self, workload: str, asked: Iterable[ModuleType], drawn: Iterable[ModuleType] = ()) -> Registry:
+        """The formulas of one workload: those of the modules ``asked``, and what these need of the modules ``drawn``.
+
+        Alternatives by the workload stand in the place of what they are alternatives of. Constraints are those of the
+        modules asked for and those that name the workload.
+        """
+        own, other = {m.__name__ for m in asked}, {m.__name__ for m in drawn}
+        usable = {n: m for n, m in self.formulas.items() if self.modules[n] in own | other}
+        replaced = {m.of for m in usable.values() if m.by == WORKLOAD and m.label == workload}
+        view, roots = Registry(self.inner), []
+        for name, member in usable.items():
+            module = self.modules[name]
+            if member.by == WORKLOAD:
+                if member.label != workload:
+                    continue
+                member = replace(member, name=str(member.of), of=None, by=None, label=None)
+            elif {member.name, member.of} & replaced or not _occurs(member, workload, module in own):
+                continue
+            view.add(member, module)
+            roots += [member.of or member.name] if module in own else []
+        needed, kept = view.below(roots), Registry(self.inner)
+        for name, member in view.formulas.items():
+            if name in needed:
+                kept.add(member, view.modules[name])
+        return kept
+
     def extended(self, functions: Iterable[Callable[..., Any]]) -> Registry:
         """A copy in which the given marked functions replace or join the registered ones (a user's own formulas)."""
         added = Registry.collect(functions)
@@ -336,9 +256,9 @@ class Registry:
         for member in self.formulas.values():
             replaced = member.name in added.formulas or member.of in added.formulas
             if not replaced:
-                copy.add(member)
+                copy.add(member, self.modules[member.name])
         for member in added.formulas.values():
-            copy.add(member)
+            copy.add(member, added.modules[member.name])
         return copy
 
     def constraints(self, evaluated: Container[str] = ()) -> tuple[Constraint, ...]:

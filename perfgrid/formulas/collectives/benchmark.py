@@ -5,60 +5,70 @@ the group stands in the place of the data-parallel ranks of training, whose gath
 """
 
 from perfgrid.engine import xp
-from perfgrid.engine.graph.registry import alternative, constraint, formula
+from perfgrid.engine.graph.registry import Glossary, alternative, constraint, formula, synonym
 from perfgrid.formulas.axes import at, largest, table
 from perfgrid.formulas.collectives.schedules.algorithms import COLLECTIVES
 from perfgrid.formulas.collectives.schedules.schedule import several
 from perfgrid.formulas.collectives.schedules.tables import ALGORITHMS
 from perfgrid.formulas.parallelism import groups as parallelism
 
-from . import collectives, fabrics, topology
-from . import nccl as library
 from .exchange import equal_parts, exchange_time
 from .fabric_tables import demand, shape_of
 from .fabrics import CHOSEN, TABLE, coefficients, fastest, schedule_time, which_fastest
 from .nccl import NUMBERS, chosen_time, ring_only
 
-BORROWED = (  # from training: the fabric, and what a library does for data-parallel ranks
-    topology, library,
-    parallelism.GROUP_tier_ranks, parallelism.GROUP_fills_domains, collectives.unavailable,
-    fabrics.tier_sides, fabrics.shape_size, fabrics.tier_traits, fabrics.tier_links, fabrics.shape_exists,
-    fabrics.ideal_exists, fabrics.tier_link_bandwidth,
-)  # fmt: skip
-
 DIRECT = 1.0 + ALGORITHMS.index("direct")  # as a study names it
+
+GLOSSARY = Glossary(
+    synonym(
+        "replica",
+        "group_size",
+        "Ranks of the group: it stands in the place of the data-parallel ranks of training.",
+        unit="1",
+        source="nccltests2024",
+        workload="collectives",
+    ),
+    synonym(
+        "replica_stride",
+        "group_stride",
+        "Distance between neighbouring ranks of the group.",
+        unit="1",
+        source="nccltests2024",
+        workload="collectives",
+    ),
+    synonym(
+        "replica_message",
+        "message_size",
+        "Message of the group.",
+        unit="byte",
+        source="nccltests2024",
+        workload="collectives",
+    ),
+    synonym(
+        "replica_named_algorithm",
+        "algorithm",
+        "Number of the ideal algorithm that the study names; 0 for the fastest.",
+        unit="1",
+        source="thakur2005",
+        workload="collectives",
+    ),
+    synonym(
+        "collective_launch_latency",
+        "library_launch_latency",
+        "Latency of a collective until its first step, as benchmarks see it.",
+        unit="s",
+        source="nccltests2024",
+        workload="collectives",
+    ),
+)
 
 # ---- the group ------------------------------------------------------------------------------------------------------
 
 
-@formula(unit="1", source="nccltests2024")
-def replica(group_size):
-    """Ranks of the group: it stands in the place of the data-parallel ranks of training."""
-    return group_size
-
-
-@formula(unit="1", source="nccltests2024")
-def replica_stride(group_stride):
-    """Distance between neighbouring ranks of the group."""
-    return group_stride
-
-
-@formula(unit="1", source="nccltests2024")
-def replica_domain_ranks(replica, replica_stride, tier_size):
+@alternative(of="replica_domain_ranks", by="workload", label="collectives", unit="1", source="nccltests2024")
+def group_domain_ranks(replica, replica_stride, tier_size):
     """Ranks of the group inside one scale-up domain."""
     return parallelism.ranks_in_domain(replica, replica_stride, at(tier_size, tier="scale_up"))
-
-
-@formula(unit="byte", source="nccltests2024")
-def replica_message(message_size):
-    """Message of the group."""
-    return message_size
-
-
-@formula(unit="1", source="thakur2005")
-def replica_named_algorithm(algorithm):
-    """Number of the ideal algorithm that the study names; 0 for the fastest."""
-    return algorithm
 
 
 # ---- ideal fabrics --------------------------------------------------------------------------------------------------
@@ -128,12 +138,6 @@ def group_fills_shape(collective_demand):
 
 
 # ---- a library ------------------------------------------------------------------------------------------------------
-
-
-@formula(unit="s", source="nccltests2024")
-def collective_launch_latency(library_launch_latency):
-    """Latency of a collective until its first step, as benchmarks see it."""
-    return library_launch_latency
 
 
 @formula(unit="s", source="nccl2026tuning")

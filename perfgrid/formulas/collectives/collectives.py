@@ -6,7 +6,9 @@ label ``library`` of a fabric says who runs them: `library` (NCCL), or `fabrics`
 links allow.
 """
 
+from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import constraint, formula
+from perfgrid.formulas.axes import at
 
 GATHERING = {  # groups of ranks on the fabric that gather or reduce-scatter
     "GROUP": (
@@ -15,6 +17,7 @@ GATHERING = {  # groups of ranks on the fabric that gather or reduce-scatter
     )
 }
 REDUCING = GATHERING  # whoever gathers may all-reduce as well
+CROSSING = {"GROUP": ("tp", "cp", "etp", "replica", "expert_replica", "pp")}  # groups whose bytes take energy
 
 # ---- equations: B bytes among n ranks -------------------------------------------------------------------------------
 
@@ -22,6 +25,12 @@ REDUCING = GATHERING  # whoever gathers may all-reduce as well
 def gathered_share(n):
     """Part of the message that each rank receives from others: (n - 1)/n, the bandwidth bound of every algorithm."""
     return (n - 1) / n
+
+
+def crossing_share(inside, outside):
+    """Part of a group's traffic that leaves the domains: (o - 1)/(n - 1) of hierarchical collectives and of chains."""
+    members = inside * outside
+    return (outside - 1) / xp.maximum(members - 1, 0.5)  # of one member: 0; no kink at two
 
 
 # ---- bindings: what a study may name --------------------------------------------------------------------------------
@@ -67,3 +76,12 @@ def FREE_named_algorithm():
 def GROUP_algorithms_offered(GROUP_longest_call_time, unavailable):
     """The algorithms that the study fixes for the GROUP ranks exist; the fastest of those on offer always does."""
     return GROUP_longest_call_time < unavailable
+
+
+# ---- traffic between domains ----------------------------------------------------------------------------------------
+
+
+@formula(unit="1", source="cho2019blueconnect", family=CROSSING)
+def GROUP_crossing_share(GROUP_tier_ranks):
+    """Part of the traffic of the GROUP group that leaves the scale-up domain."""
+    return crossing_share(at(GROUP_tier_ranks, tier="scale_up"), at(GROUP_tier_ranks, tier="scale_out"))

@@ -59,7 +59,12 @@ def tier_path_latency(tier_hops, tier_hop_latency):
     return tier_hops * tier_hop_latency
 
 
-@constraint(kind="illegal", reason="the fabric does not fit the device's scale-up links", source="narayanan2021")
+@constraint(
+    kind="illegal",
+    reason="the fabric does not fit the device's scale-up links",
+    source="narayanan2021",
+    workload=("training", "inference", "collectives"),
+)
 def topology_fits_device(device_link, topology_link):
     """Device and fabric share a family of scale-up links."""
     return largest(device_link * topology_link, "link_family") > 0
@@ -77,13 +82,23 @@ def tiers_exist():
     return 1.0
 
 
-@constraint(kind="illegal", reason="no fabric has tiers of these kinds and sides", source="dally2004")
+@constraint(
+    kind="illegal",
+    reason="no fabric has tiers of these kinds and sides",
+    source="dally2004",
+    workload=("training", "collectives"),
+)
 def topology_exists(fabric_exists):
     """A fabric of the stated kinds and sides can be built."""
     return fabric_exists > 0
 
 
-@constraint(kind="illegal", reason="the cluster is larger than the fabric", source="narayanan2021")
+@constraint(
+    kind="illegal",
+    reason="the cluster is larger than the fabric",
+    source="narayanan2021",
+    workload=("training", "collectives"),
+)
 def cluster_fits_topology(devices, fabric_size):
     """The fabric joins all devices of the cluster."""
     return devices <= fabric_size

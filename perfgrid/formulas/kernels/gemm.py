@@ -26,7 +26,7 @@ from .tiling import (
     whole,
 )
 
-PRODUCTS = {"PRODUCT": ("gemm", "core", "grouped")}
+PRODUCTS = {"PRODUCT": ("gemm", "core", "grouped", "expert")}  # `expert`: of routed experts in serving
 INSTRUCTION_ROWS = 16.0  # rows of the smallest matrix instruction (mma.m16n8k16)
 WEIGHTED = {"PRODUCT": ("gemm", "grouped")}  # products with weights
 

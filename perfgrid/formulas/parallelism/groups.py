@@ -293,21 +293,34 @@ def stages_fill_tiers(stages_placed):
     return stages_placed > 0
 
 
-@constraint(kind="illegal", reason="tp x cp x dp x pp is not the number of devices", source="narayanan2021")
+@constraint(
+    kind="illegal",
+    reason="tp x cp x dp x pp is not the number of devices",
+    source="narayanan2021",
+    workload=("training", "inference"),
+)
 def layout_fills_cluster(tp, cp, dp, pp, devices):
     """The parallel ranks are exactly the devices of the cluster."""
     return tp * cp * dp * pp == devices
 
 
 @constraint(
-    kind="illegal", reason="etp x ep does not divide the tp x cp x dp ranks of a stage", source="lepikhin2021gshard"
+    kind="illegal",
+    reason="etp x ep does not divide the tp x cp x dp ranks of a stage",
+    source="lepikhin2021gshard",
+    workload=("training", "inference"),
 )
 def experts_fill_stage(tp, cp, dp, etp, ep):
     """The ranks of a stage hold a whole number of copies of all experts."""
     return (tp * cp * dp) % (etp * ep) == 0
 
 
-@constraint(kind="illegal", reason="there are no experts to spread over ep or etp ranks", source="lepikhin2021gshard")
+@constraint(
+    kind="illegal",
+    reason="there are no experts to spread over ep or etp ranks",
+    source="lepikhin2021gshard",
+    workload=("training", "inference"),
+)
 def experts_exist(experts, ep, etp):
     """Expert parallelism needs experts."""
     return (experts > 0) | (ep * etp == 1)

@@ -140,16 +140,20 @@ def kv_cache_memory(running_batch, dp, sequence_cache_memory):
     return running_batch / dp * sequence_cache_memory
 
 
-@formula(unit="byte", source="kwon2023vllm")
-def memory_per_device(weight_memory, kv_cache_memory, workspace_memory, reserved_memory):
+@alternative(of="memory_per_device", by="workload", label="inference", unit="byte", source="kwon2023vllm")
+def serving_memory_per_device(weight_memory, kv_cache_memory, workspace_memory, reserved_memory):
     """Memory of a device of the fullest stage: weight_memory + kv_cache_memory + workspace_memory + reserved_memory."""
     return weight_memory + kv_cache_memory + workspace_memory + reserved_memory
 
 
 @constraint(
-    kind="exceeds", reason="weights, key-value cache and activations exceed the device memory", source="kwon2023vllm"
+    kind="exceeds",
+    reason="weights, key-value cache and activations exceed the device memory",
+    source="kwon2023vllm",
+    of="fits_memory",
+    workload="inference",
 )
-def fits_memory(memory_per_device, hbm_capacity):
+def serving_fits_memory(memory_per_device, hbm_capacity):
     """Weights, cache and working space fit the memory of a device."""
     return memory_per_device <= hbm_capacity
 

@@ -5,31 +5,31 @@ Hosts, switches and cooling are not in it (`system_cost`), nor what turns stored
 """
 
 from perfgrid.engine import xp
-from perfgrid.engine.graph.registry import alternative, formula, instantiated
+from perfgrid.engine.graph.registry import Glossary, alternative, formula, synonym
 from perfgrid.formulas.axes import at, only, table, total
 from perfgrid.formulas.collectives.collectives import gathered_share
 from perfgrid.formulas.kernels import energy
-from perfgrid.formulas.training import step_energy
 
 from .batching import NODES
 from .experts import touched_experts
-from .products import PRODUCTS, product_traffic
+from .products import product_traffic
 
-DENSE = {"PRODUCT": ("gemm",)}
-TENSOR_PARALLEL = {"GROUP": ("tp",)}
 PARTS = ("arithmetic", "shared_memory", "l2", "hbm", "scale_up", "scale_out", "static")  # of the energy of a request
-SAME = (  # of every kernel, whatever it belongs to
-    energy.PRODUCT_flops, energy.PRODUCT_tile_use, energy.PRODUCT_shared_memory_traffic, energy.PRODUCT_l2_traffic,
-    energy.PRODUCT_energy,
-)  # fmt: skip
-BORROWED = (
-    *(instantiated(template, PRODUCTS) for template in SAME),
-    *(instantiated(template, DENSE) for template in (energy.PRODUCT_uneven_load, energy.PRODUCT_mean_traffic)),
-    energy.flash_energy,
-    instantiated(step_energy.GROUP_crossing_share, TENSOR_PARALLEL),
-    step_energy.static_power,
-    step_energy.power_fraction,
-    step_energy.stays_within_power,
+GLOSSARY = Glossary(
+    synonym(
+        "expert_format_energy",
+        "format_energy",
+        "Energy of an operation of the experts' products over that in 16 bits.",
+        unit="1",
+        source="micikevicius2022fp8",
+    ),
+    synonym(
+        "expert_uneven_load",
+        "busiest_load",
+        "Rows of the experts' products on the busiest rank over those on the mean one, by pass.",
+        unit="1",
+        source="fedus2022switch",
+    ),
 )
 
 # ---- formats --------------------------------------------------------------------------------------------------------
@@ -47,26 +47,14 @@ def int8_unquantised_format_energy(bf16_format_energy):
     return bf16_format_energy
 
 
-@formula(unit="1", source="micikevicius2022fp8")
-def gemm_format_energy(format_energy, unquantised_format_energy):
+@alternative(of="gemm_format_energy", by="workload", label="inference", unit="1", source="micikevicius2022fp8")
+def serving_gemm_format_energy(format_energy, unquantised_format_energy):
     """Energy of an operation of each product over that in 16 bits, by product: head and router stay in 16 bits."""
     head = only("product", "logits", "router")
     return format_energy * (1 - head) + unquantised_format_energy * head
 
 
-@formula(unit="1", source="micikevicius2022fp8")
-def expert_format_energy(format_energy):
-    """Energy of an operation of the experts' products over that in 16 bits."""
-    return format_energy
-
-
 # ---- kernels of a pass: one rank of every stage, mean of all experts' ranks -----------------------------------------
-
-
-@formula(unit="1", source="fedus2022switch")
-def expert_uneven_load(busiest_load):
-    """Rows of the experts' products on the busiest rank over those on the mean one, by pass."""
-    return busiest_load
 
 
 @formula(unit="byte", source="hong1981pebble")
@@ -109,9 +97,11 @@ def decode_attention_energy(
 
 
 @formula(unit="J", source="hong2010power")
-def serving_stream_energy(stream_elements, stream_size, stream_count, l2_byte_energy, memory_byte_energy):
+def serving_stream_energy(
+    serving_stream_elements, serving_stream_size, serving_stream_count, l2_byte_energy, memory_byte_energy
+):
     """Energy of all streaming kernels of one pass through all layers, by resource and pass: that of their bytes."""
-    traffic = total(stream_elements * stream_size * stream_count, "serving_stream")
+    traffic = total(serving_stream_elements * serving_stream_size * serving_stream_count, "serving_stream")
     return energy.by_consumer(l2=traffic * l2_byte_energy, hbm=traffic * memory_byte_energy)
 
 
@@ -260,13 +250,13 @@ def energy_per_output_token(energy_per_request, output_tokens):
     return energy_per_request / output_tokens
 
 
-@formula(unit="J", source="patterson2021carbon")
-def energy_per_token(energy_per_request, prompt_tokens, output_tokens):
+@alternative(of="energy_per_token", by="workload", label="inference", unit="J", source="patterson2021carbon")
+def serving_energy_per_token(energy_per_request, prompt_tokens, output_tokens):
     """Energy of all devices per token, of prompts and outputs alike."""
     return energy_per_request / (prompt_tokens + output_tokens)
 
 
-@formula(unit="W", source="hong2010power")
-def average_power(energy_per_request, served_rate, devices):
+@alternative(of="average_power", by="workload", label="inference", unit="W", source="hong2010power")
+def serving_average_power(energy_per_request, served_rate, devices):
     """Mean power of one device."""
     return energy_per_request * served_rate / devices

@@ -5,8 +5,25 @@ more than the mean. The weights of visited experts are read once.
 """
 
 from perfgrid.engine import xp
-from perfgrid.engine.graph.registry import constraint, formula
+from perfgrid.engine.graph.registry import Glossary, constraint, formula, synonym
 from perfgrid.formulas.axes import table, total
+
+GLOSSARY = Glossary(
+    synonym(
+        "expert_operand_size",
+        "operand_size",
+        "Bytes of one operand element of the products of experts.",
+        unit="byte",
+        source="micikevicius2022fp8",
+    ),
+    synonym(
+        "expert_weight_size",
+        "weight_element_size",
+        "Bytes of one weight of an expert in memory.",
+        unit="byte",
+        source="lin2023awq",
+    ),
+)
 
 
 def touched_experts(experts, share, tokens):
@@ -36,9 +53,7 @@ def redundancy(experts, ep):
     return xp.where(experts > 0, xp.ceil(each * (1 - 1e-9)) / each, 1.0)
 
 
-@constraint(
-    kind="illegal", reason="there are more expert-parallel ranks than experts", source="lepikhin2021gshard"
-)  # fmt: skip
+@constraint(kind="illegal", reason="there are more expert-parallel ranks than experts", source="lepikhin2021gshard")
 def ranks_have_experts(experts, ep):
     """Every expert-parallel rank has an expert."""
     return (experts == 0) | (ep <= experts)
@@ -80,18 +95,6 @@ def expert_columns(expert_ffn_size, hidden_size, ffn_input_matrices, etp):
 def expert_depth(expert_ffn_size, hidden_size, etp):
     """Depth of the products of one expert on one rank, by expert_product."""
     return table("expert_product", up=hidden_size, down=xp.maximum(expert_ffn_size / etp, 1.0))
-
-
-@formula(unit="byte", source="micikevicius2022fp8")
-def expert_operand_size(operand_size):
-    """Bytes of one operand element of the products of experts."""
-    return operand_size
-
-
-@formula(unit="byte", source="lin2023awq")
-def expert_weight_size(weight_element_size):
-    """Bytes of one weight of an expert in memory."""
-    return weight_element_size
 
 
 @formula(unit="FLOP/s", source="micikevicius2022fp8")

@@ -6,54 +6,68 @@ or the latent, are one matrix product, padded to the rows of a matrix instructio
 """
 
 from perfgrid.engine import xp
-from perfgrid.engine.graph.registry import formula
+from perfgrid.engine.graph.registry import Glossary, alternative, constant, formula, synonym
 from perfgrid.formulas.axes import at, only, table, total
 from perfgrid.formulas.kernels.flash import side_by_side
 from perfgrid.formulas.kernels.gemm import INSTRUCTION_ROWS
 from perfgrid.formulas.kernels.roofline import roofline_shares
 from perfgrid.formulas.kernels.tiling import whole
 
+GLOSSARY = Glossary(
+    synonym(
+        "sequence_length",
+        "prompt_tokens",
+        "Tokens of the sequence that the fused kernel sees: the prompt.",
+        unit="1",
+        source="dao2022flash",
+        workload="inference",
+    ),
+    synonym(
+        "attended_span",
+        "prompt_tokens",
+        "Tokens that attend to each other: those of one prompt.",
+        unit="1",
+        source="dao2022flash",
+        workload="inference",
+    ),
+    constant(
+        "attended_documents",
+        1.0,
+        "Prompts that share a sequence: none.",
+        unit="1",
+        source="dao2022flash",
+        workload="inference",
+    ),
+    synonym(
+        "sequence_split",
+        "cp",
+        "Ranks that share the queries of a head: the context-parallel ones.",
+        unit="1",
+        source="liu2023ring",
+        workload="inference",
+    ),
+    synonym(
+        "ring_passes",
+        "cp",
+        "Passes in which a rank attends to all keys and values of a prompt: one per context-parallel rank.",
+        unit="1",
+        source="liu2023ring",
+        workload="inference",
+    ),
+    constant("one_flop", 1.0, "One floating-point operation.", unit="FLOP", source="williams2009roofline"),
+)
+
 # ---- the fused kernel in the prefill --------------------------------------------------------------------------------
 
 
-@formula(unit="1", source="dao2022flash")
-def sequence_length(prompt_tokens):
-    """Tokens of the sequence that the fused kernel sees: the prompt."""
-    return prompt_tokens
-
-
-@formula(unit="1", source="dao2022flash")
-def attended_span(prompt_tokens):
-    """Tokens that attend to each other: those of one prompt."""
-    return prompt_tokens
-
-
-@formula(unit="1", source="dao2022flash")
-def attended_documents():
-    """Prompts that share a sequence: none."""
-    return 1.0
-
-
-@formula(unit="1", source="liu2023ring")
-def sequence_split(cp):
-    """Ranks that share out the queries of a head: the context-parallel ones."""
-    return cp
-
-
-@formula(unit="1", source="liu2023ring")
-def ring_passes(cp):
-    """Passes in which a rank attends to all keys and values of a prompt, which go round the context-parallel ranks."""
-    return cp
-
-
-@formula(unit="1", source="shoeybi2019megatron")
-def kernel_heads(prefill_sequences, rank_query_heads):
+@alternative(of="kernel_heads", by="workload", label="inference", unit="1", source="shoeybi2019megatron")
+def serving_kernel_heads(prefill_sequences, rank_query_heads):
     """Query heads of the prompts of one group on one rank."""
     return prefill_sequences * rank_query_heads
 
 
-@formula(unit="1", source="ainslie2023gqa")
-def kernel_key_heads(prefill_sequences, rank_key_heads):
+@alternative(of="kernel_key_heads", by="workload", label="inference", unit="1", source="ainslie2023gqa")
+def serving_kernel_key_heads(prefill_sequences, rank_key_heads):
     """Key heads of the prompts of one group on one rank: of a latent, those that are multiplied up."""
     return prefill_sequences * rank_key_heads
 
@@ -141,12 +155,6 @@ def decode_attention_flops(
     return 2 * group_batch * rank_context * shared_queries * width * one_flop
 
 
-@formula(unit="FLOP", source="williams2009roofline")
-def one_flop():
-    """One floating-point operation."""
-    return 1.0
-
-
 @formula(unit="s", source="guo2025")
 def decode_softmax_time(
     group_batch, rank_context, rank_query_heads, step_tokens, flash_operations, vector_rate, special_function_rate
@@ -196,7 +204,7 @@ def attention_time(prefill_attention_time, prefill_passes, decode_attention_time
 
 
 @formula(unit="1", source="korthikanti2022")
-def stream_elements(
+def serving_stream_elements(
     pass_tokens,
     pass_sequences,
     hidden_size,
@@ -227,7 +235,7 @@ def stream_elements(
 
 
 @formula(unit="byte", source="korthikanti2022")
-def stream_size(activation_size, operand_size, float32_size, ffn_input_matrices):
+def serving_stream_size(activation_size, operand_size, float32_size, ffn_input_matrices):
     """Bytes read and written per element, by serving_stream.
 
     A norm adds the branch to the residual first (reads two, writes the sum and the operand of the next product);
@@ -246,7 +254,7 @@ def stream_size(activation_size, operand_size, float32_size, ffn_input_matrices)
 
 
 @formula(unit="1", source="nvidia2023trtllm")
-def stream_launches():
+def serving_stream_launches():
     """Kernels that each streaming kernel consists of, by serving_stream.
 
     Routing: choice of experts, sorting, copying, adding up. Sampling: penalties, largest logits, choice, stop check.
@@ -255,7 +263,7 @@ def stream_launches():
 
 
 @formula(unit="1", source="pope2022inference")
-def stream_count(layers, layer_blocks, moe_layers):
+def serving_stream_count(layers, layer_blocks, moe_layers):
     """How often each streaming kernel runs in one pass through all layers, by serving_stream."""
     return table(
         "serving_stream",
@@ -269,14 +277,17 @@ def stream_count(layers, layer_blocks, moe_layers):
 
 
 @formula(unit="s", source="williams2009roofline")
-def serving_stream_time(stream_elements, stream_size, stream_launches, achieved_hbm_bandwidth, launch_overhead):
+def serving_stream_time(
+    serving_stream_elements, serving_stream_size, serving_stream_launches, achieved_hbm_bandwidth, launch_overhead
+):
     """Time of each streaming kernel, by resource, pass and serving_stream."""
     return roofline_shares(
-        hbm=stream_elements * stream_size / achieved_hbm_bandwidth, launch=launch_overhead * stream_launches
+        hbm=serving_stream_elements * serving_stream_size / achieved_hbm_bandwidth,
+        launch=launch_overhead * serving_stream_launches,
     )
 
 
 @formula(unit="s", source="williams2009roofline")
-def streams_time(serving_stream_time, stream_count):
+def streams_time(serving_stream_time, serving_stream_count):
     """Time of all streaming kernels of one pass through all layers, by resource and pass."""
-    return total(serving_stream_time * stream_count, "serving_stream")
+    return total(serving_stream_time * serving_stream_count, "serving_stream")

@@ -41,8 +41,8 @@ def exposed_exchange_time(exchange_time, busy_time, batch_parts, exchange_overla
     return exchange_time - hidden * xp.minimum(exchange_time, busy_time)
 
 
-@formula(unit="s", source="pope2022inference")
-def communication_time(tp_time, exposed_exchange_time, handover_time, context_exchange_time):
+@alternative(of="communication_time", by="workload", label="inference", unit="s", source="pope2022inference")
+def serving_communication_time(tp_time, exposed_exchange_time, handover_time, context_exchange_time):
     """Time in which a pass waits for other ranks, by pass."""
     return tp_time + exposed_exchange_time + handover_time + context_exchange_time
 
@@ -67,8 +67,10 @@ def software_serves(serves):
     reason="this software does not run on devices of this vendor",
     source="vllm2026platforms",
     about="pass_time",
+    of="software_runs_on_device",
+    workload="inference",
 )
-def software_runs_on_device(vendor_support):
+def serving_software_runs_on_device(vendor_support):
     """The software runs on the device, as it is or ported."""
     return vendor_support > 0
 

@@ -7,33 +7,32 @@ have kernels of their own, in which every rank reads its peers' buffers directly
 """
 
 from perfgrid.engine import xp
-from perfgrid.engine.graph.registry import formula, instantiated
+from perfgrid.engine.graph.registry import Glossary, alternative, constant, formula, synonym
 from perfgrid.formulas.axes import at, only, table, total
-from perfgrid.formulas.collectives import collectives, topology
-from perfgrid.formulas.collectives import nccl as library
 from perfgrid.formulas.collectives.collectives import gathered_share
 from perfgrid.formulas.collectives.fabric_tables import TIER_KINDS
 from perfgrid.formulas.collectives.nccl import chosen_time
-from perfgrid.formulas.parallelism import groups as parallelism
 
-GROUPS = {"GROUP": ("tp", "ep")}
-REDUCING = {"GROUP": ("tp",)}
-TEMPLATES = (  # of the library's all-reduce
-    topology.GROUP_tier_bandwidth, library.GROUP_bus_bandwidth, library.GROUP_ring_rate,
-    library.GROUP_ring_pass_latency, library.GROUP_all_reduce_pass_latency, library.GROUP_library_all_reduce_latency,
-    library.GROUP_library_all_reduce_inverse_bandwidth, library.GROUP_library_all_reduce_chunk_latency,
-)  # fmt: skip
-BORROWED = (
-    topology.unlimited_domain, topology.tier_size, topology.tier_bandwidth, topology.tier_peer_bandwidth,
-    topology.tier_path_latency, topology.topology_fits_device,
-    collectives.unavailable,
-    library.inside_ROUTE_latency, library.between_ROUTE_latency, library.tier_transfer_latency,
-    library.between_in_switch_latency,
-    parallelism.ep_stride,
-    *(instantiated(t, GROUPS) for t in (parallelism.GROUP_domain_ranks, parallelism.GROUP_tier_ranks)),
-    *(instantiated(t, REDUCING) for t in TEMPLATES),
-)  # fmt: skip
 PEERS = tuple(float(TIER_KINDS.index(kind)) for kind in ("switch", "fully_connected"))  # tiers whose members all meet
+
+GLOSSARY = Glossary(
+    synonym(
+        "collective_launch_latency",
+        "collective_overhead",
+        "Latency of a collective until its first step: what the serving stack takes to start it on all ranks.",
+        unit="s",
+        source="nccl2026tuning",
+        workload="inference",
+    ),
+    constant(
+        "tp_named_algorithm",
+        0.0,
+        "Number of the algorithm that the study names for the tensor-parallel ranks: none.",
+        unit="1",
+        source="thakur2005",
+        workload="inference",
+    ),
+)
 
 # ---- equations: an all-reduce of B bytes among n ranks ---------------------------------------------------------------
 
@@ -66,24 +65,6 @@ def expected_distinct(groups, draws):
 # ---- tensor parallelism ---------------------------------------------------------------------------------------------
 
 
-@formula(unit="1", source="narayanan2021")
-def tp_stride():
-    """Distance between neighbouring tensor-parallel ranks."""
-    return 1.0
-
-
-@formula(unit="s", source="nccl2026tuning")
-def collective_launch_latency(collective_overhead):
-    """Latency of a collective until its first step: what the serving stack takes to start it on all ranks."""
-    return collective_overhead
-
-
-@formula(unit="1", source="thakur2005")
-def tp_named_algorithm():
-    """Number of the algorithm that the study names for the tensor-parallel ranks: none, 0."""
-    return 0.0
-
-
 @formula(unit="s", source="nccl2026tuning")
 def tier_short_step(inside_ring_latency, between_ring_latency):
     """Time of one step with a message of few bytes, by tier: low-latency protocol and links passed."""
@@ -91,8 +72,8 @@ def tier_short_step(inside_ring_latency, between_ring_latency):
     return table("tier", scale_up=inside, scale_out=between)
 
 
-@formula(unit="byte", source="shoeybi2019megatron")
-def tp_message(pass_tokens, hidden_size, activation_size):
+@alternative(of="tp_message", by="workload", label="inference", unit="byte", source="shoeybi2019megatron")
+def serving_tp_message(pass_tokens, hidden_size, activation_size):
     """Partial results that the tensor-parallel ranks add up, by pass."""
     return pass_tokens * hidden_size * activation_size
 
@@ -155,8 +136,8 @@ def tp_in_network_time(
     return collective_launch_latency + total(xp.where(offered, time, unavailable), "tier")
 
 
-@formula(unit="s", source="pope2022inference")
-def tp_all_reduce_time(tp_library_time, tp_direct_time, tp_in_network_time, tp):
+@alternative(of="tp_all_reduce_time", by="workload", label="inference", unit="s", source="pope2022inference")
+def serving_tp_all_reduce_time(tp_library_time, tp_direct_time, tp_in_network_time, tp):
     """Time of one all-reduce of the tensor-parallel ranks by the fastest means, by pass."""
     fastest = xp.minimum(tp_library_time, xp.minimum(tp_direct_time, tp_in_network_time))
     return xp.where(tp > 1, fastest, 0.0)

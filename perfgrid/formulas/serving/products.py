@@ -7,21 +7,22 @@ latent (`key_up`), and absorbed in decoding, where `key_up` takes the queries of
 """
 
 from perfgrid.engine import xp
-from perfgrid.engine.graph.registry import formula, instantiated
+from perfgrid.engine.graph.registry import Glossary, alternative, formula, synonym
 from perfgrid.formulas.axes import only, table, total
-from perfgrid.formulas.kernels import gemm
 from perfgrid.formulas.kernels.tiling import operand_loads, wave_blocks
 
 PRODUCTS = {"PRODUCT": ("gemm", "expert")}
-TIMES = tuple(
-    instantiated(template, PRODUCTS)
-    for template in (
-        gemm.PRODUCT_parts, gemm.PRODUCT_padded_volume, gemm.PRODUCT_balance, gemm.PRODUCT_utilisation,
-        gemm.PRODUCT_arithmetic_time, gemm.PRODUCT_register_time, gemm.PRODUCT_shared_memory_time,
-        gemm.PRODUCT_epilogue_time, gemm.PRODUCT_tile_share, gemm.PRODUCT_product_time,
-    )
-)  # fmt: skip
-BORROWED = (gemm.tile_rows, gemm.tile_columns, gemm.tile_alone, *TIMES)
+GLOSSARY = Glossary(
+    synonym(
+        "PRODUCT_result_size",
+        "activation_size",
+        "Bytes that a PRODUCT kernel writes per element.",
+        unit="byte",
+        source="pope2022inference",
+        family=PRODUCTS,
+        workload="inference",
+    ),
+)
 
 # ---- equations ------------------------------------------------------------------------------------------------------
 
@@ -78,15 +79,15 @@ def expanded_tokens(prompt_tokens, computed_prompt_tokens, prefill_sequences, pr
     return prefill_sequences * each / prefill_passes / cp
 
 
-@formula(unit="1", source="shoeybi2019megatron")
-def gemm_rows(pass_tokens, pass_sequences, expanded_tokens):
+@alternative(of="gemm_rows", by="workload", label="inference", unit="1", source="shoeybi2019megatron")
+def serving_gemm_rows(pass_tokens, pass_sequences, expanded_tokens):
     """Rows of each product, by pass and product: the tokens of a pass, for the head those whose next one is wanted."""
     head, key_up = only("product", "logits"), only("product", "key_up") * only("pass", "prefill")
     return pass_tokens * (1 - head - key_up) + pass_sequences * head + expanded_tokens * key_up
 
 
-@formula(unit="1", source="shoeybi2019megatron")
-def gemm_columns(
+@alternative(of="gemm_columns", by="workload", label="inference", unit="1", source="shoeybi2019megatron")
+def serving_gemm_columns(
     latent_attention,
     hidden_size,
     rank_query_width,
@@ -122,8 +123,8 @@ def gemm_columns(
     return xp.maximum(columns, 1.0)
 
 
-@formula(unit="1", source="shoeybi2019megatron")
-def gemm_depth(
+@alternative(of="gemm_depth", by="workload", label="inference", unit="1", source="shoeybi2019megatron")
+def serving_gemm_depth(
     hidden_size,
     rank_context_width,
     q_lora_rank,
@@ -150,8 +151,8 @@ def gemm_depth(
     return xp.maximum(depth, 1.0)
 
 
-@formula(unit="1", source="deepseek2024v2")
-def gemm_batch(absorbed_heads):
+@alternative(of="gemm_batch", by="workload", label="inference", unit="1", source="deepseek2024v2")
+def serving_gemm_batch(absorbed_heads):
     """Products that one kernel computes, by pass and product: one per head where weights are absorbed."""
     absorbed = only("product", "key_up", "value_up")
     return absorbed_heads * absorbed + (1 - absorbed)
@@ -184,8 +185,8 @@ def product_count(layers, moe_layers, latent_attention, q_lora_rank, shared_expe
     )
 
 
-@formula(unit="byte", source="micikevicius2022fp8")
-def gemm_operand_size(operand_size, head_size):
+@alternative(of="gemm_operand_size", by="workload", label="inference", unit="byte", source="micikevicius2022fp8")
+def serving_gemm_operand_size(operand_size, head_size):
     """Bytes of one operand element as the matrix units take it, by product: those of the head stay in 16 bits."""
     head = only("product", "logits", "router")
     return operand_size * (1 - head) + head_size * head
@@ -198,21 +199,17 @@ def gemm_weight_size(weight_element_size, head_size):
     return weight_element_size * (1 - head) + head_size * head
 
 
-@formula(unit="byte", source="pope2022inference", family=PRODUCTS)
-def PRODUCT_result_size(activation_size):
-    """Bytes that a PRODUCT kernel writes per element."""
-    return activation_size
-
-
-@formula(unit="FLOP/s", source="micikevicius2022fp8")
-def gemm_matrix_rate(matrix_rate, unquantised_matrix_rate, library_efficiency):
+@alternative(of="gemm_matrix_rate", by="workload", label="inference", unit="FLOP/s", source="micikevicius2022fp8")
+def serving_gemm_matrix_rate(matrix_rate, unquantised_matrix_rate, library_efficiency):
     """Rate that large products reach, by product: those of the head stay in 16 bits."""
     head = only("product", "logits", "router")
     return library_efficiency * (matrix_rate * (1 - head) + unquantised_matrix_rate * head)
 
 
-@formula(unit="byte", source="hong1981pebble", family=PRODUCTS)
-def PRODUCT_hbm_traffic(
+@alternative(
+    of="PRODUCT_hbm_traffic", by="workload", label="inference", unit="byte", source="hong1981pebble", family=PRODUCTS
+)
+def serving_PRODUCT_hbm_traffic(
     PRODUCT_rows,
     PRODUCT_columns,
     PRODUCT_depth,
@@ -231,8 +228,8 @@ def PRODUCT_hbm_traffic(
     return product_traffic(*shape, gemm_tile_m, gemm_tile_n, cores, *sizes)
 
 
-@formula(unit="s", source="hong1981pebble", family=PRODUCTS)
-def PRODUCT_l2_time(
+@alternative(of="PRODUCT_l2_time", by="workload", label="inference", unit="s", source="hong1981pebble", family=PRODUCTS)
+def serving_PRODUCT_l2_time(
     PRODUCT_rows, PRODUCT_columns, PRODUCT_depth, PRODUCT_batch, tile_rows, tile_columns, gemm_cluster,
     PRODUCT_operand_size, PRODUCT_weight_size, l2_bandwidth,
 ):  # fmt: skip

@@ -391,17 +391,23 @@ def KIND_memory(
     )
 
 
-@formula(unit="byte", source="korthikanti2022")
-def memory_per_device(first_stage_memory, middle_stage_memory, last_stage_memory, working_memory, reserved_memory):
+@alternative(of="memory_per_device", by="workload", label="training", unit="byte", source="korthikanti2022")
+def training_memory_per_device(
+    first_stage_memory, middle_stage_memory, last_stage_memory, working_memory, reserved_memory
+):
     """Memory of a device of the fullest stage: state_memory + activation_memory + working_memory + reserved_memory."""
     fullest = xp.maximum(first_stage_memory, xp.maximum(middle_stage_memory, last_stage_memory))
     return fullest + working_memory + reserved_memory
 
 
 @constraint(
-    kind="exceeds", reason="weights, optimizer state and activations exceed the device memory", source="korthikanti2022"
+    kind="exceeds",
+    reason="weights, optimizer state and activations exceed the device memory",
+    source="korthikanti2022",
+    of="fits_memory",
+    workload="training",
 )
-def fits_memory(memory_per_device, hbm_capacity):
+def training_fits_memory(memory_per_device, hbm_capacity):
     """The fullest stage fits the memory of its devices."""
     return memory_per_device <= hbm_capacity
 

@@ -5,7 +5,7 @@ training while they are written; the interval between them is the best one unles
 """
 
 from perfgrid.engine import xp
-from perfgrid.engine.graph.registry import formula
+from perfgrid.engine.graph.registry import alternative, formula
 
 # ---- equations: checkpoints of length C every T seconds, a failure every M seconds on average, a restart of R --------
 
@@ -52,8 +52,8 @@ def checkpoint_interval(checkpoint_time, time_between_failures):
     return best_interval(checkpoint_time, time_between_failures)
 
 
-@formula(unit="1", source="daly2006")
-def goodput(checkpoint_interval, checkpoint_time, restart_time, time_between_failures):
+@alternative(of="goodput", by="workload", label="training", unit="1", source="daly2006")
+def training_goodput(checkpoint_interval, checkpoint_time, restart_time, time_between_failures):
     """Part of the time of a long run that is training progress: less checkpoints, restarts and work done twice."""
     return progress(checkpoint_interval, checkpoint_time, restart_time, time_between_failures)
 

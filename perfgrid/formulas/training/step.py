@@ -4,7 +4,7 @@
 """
 
 from perfgrid.engine import xp
-from perfgrid.engine.graph.registry import constraint, formula
+from perfgrid.engine.graph.registry import alternative, constraint, formula
 from perfgrid.formulas.kernels.roofline import RESOURCES
 
 WAITS = (
@@ -118,8 +118,10 @@ def software_trains(serves):
     reason="this software does not run on devices of this vendor",
     source="vllm2026platforms",
     about="step_time",
+    of="software_runs_on_device",
+    workload="training",
 )
-def software_runs_on_device(vendor_support):
+def training_software_runs_on_device(vendor_support):
     """The software runs on the device, as it is or ported."""
     return vendor_support > 0
 
@@ -146,8 +148,8 @@ def step_time(
     return pipeline + waits + exposed_offload_time + optimizer_time + between_steps_time
 
 
-@formula(unit="s", source="guo2025")
-def communication_time(
+@alternative(of="communication_time", by="workload", label="training", unit="s", source="guo2025")
+def training_communication_time(
     exposed_tp_time, exposed_cp_time, exposed_ep_time, exposed_pp_time, exposed_dp_time, exposed_tied_time
 ):
     """Communication of one step that is waited for."""
@@ -174,8 +176,8 @@ def SHARE_fraction(SHARE_time, step_time):
 # ---- what follows from it -------------------------------------------------------------------------------------------
 
 
-@formula(unit="1/s", source="narayanan2021")
-def tokens_per_second(tokens_per_step, step_time):
+@alternative(of="tokens_per_second", by="workload", label="training", unit="1/s", source="narayanan2021")
+def training_tokens_per_second(tokens_per_step, step_time):
     """Tokens per second of the whole cluster."""
     return tokens_per_step / step_time
 

@@ -4,12 +4,11 @@ The parts of `ENERGIES` add up to ``step_energy`` exactly. Hosts, switches and c
 """
 
 from perfgrid.engine import xp
-from perfgrid.engine.graph.registry import constraint, formula
+from perfgrid.engine.graph.registry import alternative, formula
 from perfgrid.formulas.axes import at, only, table, total
 
 from .token_prediction import INPUTS
 
-GROUPS = {"GROUP": ("tp", "cp", "etp", "replica", "expert_replica", "pp")}
 ENERGIES = (
     "arithmetic_energy",
     "shared_memory_energy",
@@ -19,15 +18,6 @@ ENERGIES = (
     "scale_out_energy",
     "static_energy",
 )
-
-# ---- equations ------------------------------------------------------------------------------------------------------
-
-
-def crossing_share(inside, outside):
-    """Part of a group's traffic that leaves the domains: (o - 1)/(n - 1) of hierarchical collectives and of chains."""
-    members = inside * outside
-    return (outside - 1) / xp.maximum(members - 1, 0.5)  # of one member: 0; no kink at two
-
 
 # ---- kernels: of a microbatch on one rank, of a step on all devices -------------------------------------------------
 
@@ -190,12 +180,6 @@ def pp_step_bytes(layer_runs, pp, chunks, pp_message):
     return layer_runs * 2 * (pp * chunks - 1) * xp.where(pp > 1, pp_message, 0.0)
 
 
-@formula(unit="1", source="cho2019blueconnect", family=GROUPS)
-def GROUP_crossing_share(GROUP_tier_ranks):
-    """Part of the traffic of the GROUP group that leaves the scale-up domain."""
-    return crossing_share(at(GROUP_tier_ranks, tier="scale_up"), at(GROUP_tier_ranks, tier="scale_out"))
-
-
 @formula(unit="byte", source="liu2023ring")
 def cp_step_bytes(layer_runs, layers, mtp_layers, layer_cp_bytes):
     """Bytes that all devices send to context-parallel ranks in one step."""
@@ -252,12 +236,6 @@ def scale_out_energy(link_bytes, scale_out_byte_energy):
 # ---- the step -------------------------------------------------------------------------------------------------------
 
 
-@formula(unit="W", source="kandiah2021accelwattch")
-def static_power(thermal_design_power, static_fraction):
-    """Power of one device that does nothing: leakage, clocks, memory refresh, links kept up."""
-    return thermal_design_power * static_fraction
-
-
 @formula(unit="J", source="kandiah2021accelwattch")
 def static_energy(static_power, step_time, devices):
     """Energy of one step that all devices draw whatever they do."""
@@ -273,20 +251,14 @@ def step_energy(
     return on_chip + hbm_energy + scale_up_energy + scale_out_energy + static_energy
 
 
-@formula(unit="W", source="hong2010power")
-def average_power(step_energy, step_time, devices):
+@alternative(of="average_power", by="workload", label="training", unit="W", source="hong2010power")
+def training_average_power(step_energy, step_time, devices):
     """Mean power of one device over a step."""
     return step_energy / step_time / devices
 
 
-@formula(unit="1", source="hong2010power")
-def power_fraction(average_power, thermal_design_power):
-    """Mean power of a device over its thermal design power."""
-    return average_power / thermal_design_power
-
-
-@formula(unit="J", source="patterson2021carbon")
-def energy_per_token(step_energy, tokens_per_step):
+@alternative(of="energy_per_token", by="workload", label="training", unit="J", source="patterson2021carbon")
+def training_energy_per_token(step_energy, tokens_per_step):
     """Energy of all devices per trained token."""
     return step_energy / tokens_per_step
 
@@ -295,14 +267,3 @@ def energy_per_token(step_energy, tokens_per_step):
 def model_flops_per_joule(model_flops_per_step, step_energy):
     """Model FLOPs per energy of all devices."""
     return model_flops_per_step / step_energy
-
-
-@constraint(
-    kind="exceeds",
-    reason="the kernels draw more than the thermal design power on average: the clock would be lowered",
-    source="hong2010power",
-    about="average_power",
-)
-def stays_within_power(average_power, thermal_design_power):
-    """The mean power of a device stays within its thermal design power."""
-    return average_power <= thermal_design_power

@@ -227,7 +227,10 @@ def sharded_tokens(microbatch_tokens, tp, sequence_parallel):
 
 
 @constraint(
-    kind="illegal", reason="tensor-parallel ranks do not divide the attention heads", source="shoeybi2019megatron"
+    kind="illegal",
+    reason="tensor-parallel ranks do not divide the attention heads",
+    source="shoeybi2019megatron",
+    workload=("training", "inference"),
 )
 def heads_divide(heads, tp):
     """Every tensor-parallel rank has the same number of query heads."""
@@ -238,6 +241,7 @@ def heads_divide(heads, tp):
     kind="illegal",
     reason="tensor-parallel ranks neither divide the key-value heads nor are a multiple of them",
     source="ainslie2023gqa",
+    workload=("training", "inference"),
 )
 def kv_heads_divide(key_heads, tp):
     """Key-value heads are split evenly, or replicated evenly where there are fewer than ranks."""
@@ -245,7 +249,10 @@ def kv_heads_divide(key_heads, tp):
 
 
 @constraint(
-    kind="illegal", reason="tensor-parallel ranks do not divide the feed-forward width", source="shoeybi2019megatron"
+    kind="illegal",
+    reason="tensor-parallel ranks do not divide the feed-forward width",
+    source="shoeybi2019megatron",
+    workload=("training", "inference"),
 )
 def ffn_divides(ffn_size, tp):
     """Every tensor-parallel rank has the same feed-forward width."""

@@ -271,6 +271,7 @@ def experts_divide(experts, ep):
     kind="illegal",
     reason="the tensor-parallel ranks of an expert do not divide its width",
     source="liu2025folding",
+    workload=("training", "inference"),
 )
 def expert_width_divides(expert_ffn_size, etp):
     """Every tensor-parallel rank of an expert has the same part of its width."""
@@ -281,6 +282,7 @@ def expert_width_divides(expert_ffn_size, etp):
     kind="illegal",
     reason="tensor-parallel ranks do not divide the width of the shared experts",
     source="liu2025folding",
+    workload=("training", "inference"),
 )
 def shared_width_divides(shared_experts, expert_ffn_size, tp):
     """Every tensor-parallel rank has the same part of the shared experts."""
@@ -299,7 +301,10 @@ def experts_need_sequence_parallel(experts, tp, sequence_parallel):
 
 
 @constraint(
-    kind="illegal", reason="a token visits at least one expert and no more than there are", source="fedus2022switch"
+    kind="illegal",
+    reason="a token visits at least one expert and no more than there are",
+    source="fedus2022switch",
+    workload=("training", "inference"),
 )
 def choices_suffice(experts, experts_per_token, groups, groups_per_token):
     """The experts of one token are different ones, in the groups that it may visit."""
