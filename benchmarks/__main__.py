@@ -40,7 +40,6 @@ def _streams() -> ModuleType:
 ONE: dict[str, Callable[..., dict]] = {  # measured in a process of its own
     "outputs": lambda grid, exponent, *more: evaluate.measure(grid, int(exponent), *more),
     "search": lambda grid, exponent: search.measure(grid, int(exponent)),
-    "bounded": lambda grid: search.measure(grid, 9, bounds=True),
     "exact": lambda grid: search.exactness(search.sized(grid, 6)),
     "numpy": evaluate.numpy_ratio,
     "collectives": lambda: collectives.measure(1 << 15, 5),
@@ -63,7 +62,6 @@ def measured(section: str, exponents: tuple[int, ...]) -> dict[str, dict]:
         return {f"{grid} 10^{e}, outputs: 20": start.alone("outputs", grid, e) for grid in GRIDS for e in exponents}
     if section == "search":
         rates = {f"{g} 10^{e}, best": start.alone("search", g, e) for g in GRIDS for e in exponents if e >= 6}
-        rates |= {f"{g} 10^9, best by bounds": start.alone("bounded", g) for g in GRIDS if largest >= 9}
         return rates | {f"{grid} 10^6, best against brute force": start.alone("exact", grid) for grid in GRIDS}
     if section == "start":
         return {f"quickstart, {title}": figures for title, figures in start.quickstart().items()}

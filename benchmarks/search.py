@@ -1,7 +1,7 @@
 """The search for best designs on up to 10^9 points: layout, microbatch and recompute mode of every other choice.
 
-A group is a model, device, fabric, cluster size and two bandwidths. Points that constraints or bounds prove away are
-not evaluated; each repeat finds them anew.
+A group is a model, device, fabric, cluster size and two bandwidths. Points that constraints exclude before the search
+are not evaluated.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ OBJECTIVE = "step_time"
 OVER = ("parallelism", "microbatch", "recompute")
 
 
-def search_of(study: Study, tile_points: int = SEARCH_TILE_POINTS, bounds: bool | None = None) -> BestSearch:
+def search_of(study: Study, tile_points: int = SEARCH_TILE_POINTS) -> BestSearch:
     """The search as `perfgrid.best` sets it up: cluster sizes are apart."""
     layouts = next(a for a in study.space.axes if a.name == "parallelism")
     sizes = np.unique(layouts.columns["devices"], return_inverse=True)[1]
@@ -35,42 +35,31 @@ def search_of(study: Study, tile_points: int = SEARCH_TILE_POINTS, bounds: bool 
         OVER,
         parts=("parallelism", sizes),
         tile_points=tile_points,
-        bounds=bounds,
     )
 
 
-def forget(search: BestSearch) -> None:
-    """Let a single tile be evaluated again."""
-    for ready in (search.whole, *search.ready.values()):
-        if ready is not None:
-            ready.evaluation.forget()
-
-
-def measure(grid: str, exponent: int, bounds: bool | None = None) -> dict:
+def measure(grid: str, exponent: int) -> dict:
     """Rate and memory of one search; shorter ones run several times."""
     start = time.perf_counter()
     study = sized(grid, exponent)
-    search = search_of(study, bounds=bounds)
+    search = search_of(study)
     ready = time.perf_counter() - start
     points = study.space.points
     repeats = 5 if exponent < 8 else 3 if exponent == 8 else 1
     cpu, wall = [], []
-    search.winners()  # compiles the search of the candidates and touches every buffer once
+    search.winners()  # touches every buffer once
     ready_again = time.perf_counter() - start
     for _ in range(repeats):
-        forget(search)
+        search.search.evaluation.forget()  # a single tile is evaluated again
         cpu_start, wall_start = time.process_time(), time.perf_counter()
         winners = search.winners()
         cpu.append(time.process_time() - cpu_start)
         wall.append(time.perf_counter() - wall_start)
-    seconds, counts = statistics.median(cpu), search.counts
+    seconds, evaluated = statistics.median(cpu), points - search.excluded
     return {
         "points": points,
-        "evaluated": counts.evaluated,
-        "by_constraints": counts.by_constraints,
-        "by_bounds": counts.by_bounds,
-        "boxes": counts.boxes,
-        "evaluated_per_cpu_second": counts.evaluated / seconds,
+        "evaluated": evaluated,
+        "evaluated_per_cpu_second": evaluated / seconds,
         "first_search_seconds": ready_again,
         "groups": int(winners.found.size),
         "feasible_groups": int(winners.found.sum()),

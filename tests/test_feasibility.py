@@ -11,7 +11,7 @@ import xarray as xr
 import perfgrid as pg
 from perfgrid.analysis.best_of_result import best as best_of_result
 from perfgrid.engine.grid.dataset import CONCERNING, constraints_of
-from perfgrid.engine.reductions import preselection as candidates
+from perfgrid.engine.reductions import preselection
 from perfgrid.results import feasibility
 from perfgrid.results.feasibility import violations
 from perfgrid.results.store.verify import Opened, verify
@@ -149,12 +149,12 @@ def test_an_optimum_heeds_the_constraints_of_its_objective(path):
 
 
 @pytest.mark.parametrize("objective", ["step_time", "cost_per_million_tokens"])
-@pytest.mark.parametrize("listed", [False, True])
-def test_a_group_without_a_design_tells_what_forbids_most(path, objective, listed):
-    """Whole tiles and lists of candidates against flags counted on the grid."""
+@pytest.mark.parametrize("preselected", [False, True])
+def test_a_group_without_a_design_tells_what_forbids_most(path, objective, preselected):
+    """With and without preselection, against flags counted on the grid."""
     study = pg.load_study(path)
     asked = {"over": ["parallelism", "microbatch"], "minimize": objective}
-    with mock.patch.object(candidates, "LIST_FROM", 0 if listed else 2**62):
+    with mock.patch.object(preselection, "PRESELECT_FROM", 0 if preselected else 2**62):
         found = pg.best(study, **asked)
     result = pg.evaluate(study)
     expected = best_of_result(result, **asked)

@@ -29,7 +29,7 @@ def measured(request, tmp_path_factory):
         first = traced.call_count
         plan_of(study)
     assert traced.call_count == first, "a study that was planned before is traced again"
-    return request.param, study, plan, first, Evaluation(plan), search_of(study).whole
+    return request.param, study, plan, first, Evaluation(plan), search_of(study).search
 
 
 def per_point(evaluation):
@@ -66,8 +66,7 @@ def test_no_compiled_function_keeps_an_array_of_its_tile(measured):
 def test_a_search_evaluates_every_tile_once_and_traces_once():
     study = sized("dense", 5)
     with mock.patch.object(Blocks, "minima", autospec=True, side_effect=Blocks.minima) as minima:
-        search = search_of(study, tile_points=2**14).whole
-        assert search is not None
+        search = search_of(study, tile_points=2**14).search
         runs = [c.compiled for c in search.evaluation.calls]
         with mock.patch.object(search.evaluation, "run", wraps=search.evaluation.run) as run:
             winners = search.winners()
@@ -78,8 +77,7 @@ def test_a_search_evaluates_every_tile_once_and_traces_once():
 
 def test_what_stays_while_tiles_move_is_evaluated_once():
     """The optimizer knows neither links nor microbatches nor recomputation: one evaluation serves all tiles."""
-    search = search_of(sized("dense", 6), tile_points=2**17).whole
-    assert search is not None
+    search = search_of(sized("dense", 6), tile_points=2**17).search
     evaluation = search.evaluation
     calls = dict.fromkeys((c.name for c in evaluation.calls), 0)
 

@@ -39,7 +39,6 @@ def best(
     count: int = 1,
     tile_points: int = SEARCH_TILE_POINTS,
     progress: Progress | None = None,
-    bounds: bool | None = None,
 ) -> xr.Dataset:
     """The best designs along the axes ``over`` that are feasible for the objective, of a study or a result.
 
@@ -52,9 +51,8 @@ def best(
     ``found`` is false a group has no (or not so many) feasible designs: its values are NaN, its labels empty. Where a
     group has none, ``forbidden_by`` names the constraint that forbids most of its designs, ``forbids`` of ``designs``
     (coordinates; constraints that tell more than 2^30 designs apart are not counted). The attributes
-    ``points_searched``, ``points_evaluated``, ``points_excluded_by_constraints`` and ``points_excluded_by_bounds`` tell
-    how many points were asked about, evaluated, and proven unable to win. ``bounds`` says whether designs of a large
-    grid are bounded by intervals first (None: if there are so many that compiling the bounds pays). Raises
+    ``points_searched`` and ``points_excluded`` tell how many points were asked about, and how many of them constraints
+    excluded before the search (in grids of more than four million points). Raises
     PerfgridError for unknown names or unless exactly one objective is given.
     """
     if isinstance(what, xr.Dataset):
@@ -87,17 +85,9 @@ def best(
         what.file.dtype,
         tile_points,
         progress,
-        bounds=bounds,
     )
     found = _labelled(what, plan, search, search.winners(int(count)), over, at or {})
-    counts = search.counts
-    return found.assign_attrs(
-        points_searched=counts.points,
-        points_evaluated=counts.evaluated,
-        points_excluded_by_constraints=counts.by_constraints,
-        points_excluded_by_bounds=counts.by_bounds,
-        **({"why_no_bounds": counts.why_no_bounds} if counts.why_no_bounds else {}),
-    )
+    return found.assign_attrs(points_searched=space.points, points_excluded=search.excluded)
 
 
 def selected(study: Study, over: Sequence[str], at: Mapping[str, Any]) -> Space:

@@ -21,7 +21,7 @@ from perfgrid.study.study import load_study
 from .options import AsJson, Minimize, Output, Overwrite, Settings, StudyFile
 from .reduce import names_of, pareto_of
 
-COUNTS = ("points_searched", "points_evaluated", "points_excluded_by_constraints", "points_excluded_by_bounds")
+COUNTS = ("points_searched", "points_excluded")
 
 
 def best_command(
@@ -36,10 +36,6 @@ def best_command(
         str | None, typer.Option("--pareto", help="Two or more quantities: the designs that no other beats in all.")
     ] = None,
     top: Annotated[int, typer.Option(help="So many best designs of every group.")] = 1,
-    bounds: Annotated[
-        bool | None,
-        typer.Option("--bounds/--no-bounds", help="Bound designs of a large grid first (default: if it pays)."),
-    ] = None,
     output: Output = None,
     overwrite: Overwrite = False,
     settings: Settings = None,
@@ -66,7 +62,7 @@ def best_command(
     start = time.perf_counter()
     try:
         with Reporter(loaded.space.points) as reporter:
-            winners = best(loaded, axes, minimize, maximize, at, top, progress=reporter, bounds=bounds)
+            winners = best(loaded, axes, minimize, maximize, at, top, progress=reporter)
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
     seconds = time.perf_counter() - start
@@ -79,12 +75,7 @@ def best_command(
         print(json.dumps({"points": loaded.space.points, **counted, "seconds": seconds, "best": rows}))
         return
     print_winners(loaded, winners, choice)
-    points, evaluated, by_constraints, by_bounds = counted.values()
-    out.print(
-        f"{points:,} points, of which {evaluated:,} evaluated and {points - evaluated:,} proven away "
-        f"(by constraints {by_constraints:,}, by bounds {by_bounds:,}), in {seconds:.1f} s"
-    )
-    if why := winners.attrs.get("why_no_bounds"):
-        out.print(f"nothing was proven away by bounds: {why}")
+    points, excluded = counted.values()
+    out.print(f"{points:,} points searched in {seconds:.1f} s; constraints excluded {excluded:,} of them beforehand")
     if output is not None:
         out.print(f"saved {output}")

@@ -55,7 +55,6 @@ class Evaluation:
     """A plan made ready to run."""
 
     in_parts = True  # tiles are evaluated part by part, where that is quicker
-    known_by_text = True  # compiled functions follow from formulas, shapes and gathers: those of earlier runs serve
 
     def __init__(
         self,
@@ -160,10 +159,9 @@ class Evaluation:
         dtype = np.dtype(bool) if quantity.flag else self.dtype
 
         def result(*given: Any) -> Any:
-            made = {argument: self._handed(argument, v) for (argument, _), v in zip(inputs, given, strict=True)}
+            made = {argument: value for (argument, _), value in zip(inputs, given, strict=True)}
             for current in fused:
-                found = nodes[current].function(*(made[a] for a in nodes[current].arguments))
-                found = self._number_of(current, found)
+                found = jnp.asarray(nodes[current].function(*(made[a] for a in nodes[current].arguments)))
                 if found.dtype != bool and found.dtype != self.dtype:
                     raise PerfgridError(
                         f"formula {current!r} returns {found.dtype} on a {self.dtype} grid; "
@@ -185,8 +183,6 @@ class Evaluation:
         *more: str,
     ) -> str | None:
         """What a compiled function is known by; None where its formulas do not tell. ``more``: what else decides."""
-        if not self.known_by_text:
-            return None
         nodes = self.plan.graph.nodes
         wiring: list[str | bytes] = [quantity.name, "flag" if quantity.flag else str(self.dtype), repr(shape), *more]
         for (argument, target), found in zip(inputs, takes, strict=True):
@@ -214,24 +210,12 @@ class Evaluation:
 
     # -- compiling and running ------------------------------------------------------------------------------------
 
-    def _number(self, name: str, make: Callable[[], Any]) -> Any:
-        """What stands for a quantity: one array (bounds of it are two)."""
-        return make()
-
-    def _handed(self, name: str, value: Any) -> Any:
-        """What a compiled function makes of a quantity that it reads."""
-        return value
-
-    def _number_of(self, name: str, result: Any) -> Any:
-        """What it makes of what a formula returned."""
-        return jnp.asarray(result)
-
     def input_shape(self, name: str, key: TileKey | None) -> Any:
         """Shape and precision of an input of a kernel in one tile."""
         quantity = self.quantities[name]
         sizes = self._tile_sizes(self._tile_key(quantity) if key is None else key)
         kind = bool if quantity.flag else self.dtype
-        return self._number(name, lambda: jax.ShapeDtypeStruct(sizes + quantity.inner, kind))
+        return jax.ShapeDtypeStruct(sizes + quantity.inner, kind)
 
     def _compile(self) -> None:
         """Compile every call for the one tile shape; JAX's own cache is left those that no signature tells apart."""
@@ -248,7 +232,7 @@ class Evaluation:
         """Load or compile some calls (XLA releases the interpreter lock, so two at a time)."""
 
         def lower(call: Call) -> Any:
-            buffers = [self.buffer(k, jax.ShapeDtypeStruct) for k in call.kept]
+            buffers = [jax.ShapeDtypeStruct(k.shape, k.dtype) for k in call.kept]
             given = [self.input_shape(*i) for i in call.inputs]
 
             def function(buffers: list[Any], given: list[Any]) -> list[Any]:
@@ -269,10 +253,6 @@ class Evaluation:
         for done, future in enumerate(waiting, 1):
             future.result()
             self.progress("compile", done, len(waiting))
-
-    def buffer(self, kernel: Kernel, make: Callable[..., Any]) -> Any:
-        """What stands for the values of a kernel in a tile, made by a function of shape and precision."""
-        return self._number(kernel.quantity.name, lambda: make(kernel.shape, kernel.dtype))
 
     def run(self, numbers: Collection[int] | None = None, at_once: int | None = None) -> Iterator[Tile]:
         """Evaluate tile after tile, or some. What is asked for next overwrites this one: reduce or copy it.
@@ -295,8 +275,7 @@ class Evaluation:
     @cached_property
     def tile_bytes(self) -> int:
         """Bytes of the arrays of one tile."""
-        kept = [self.buffer(k, jax.ShapeDtypeStruct) for call in self.calls for k in call.kept]
-        return sum(math.prod(a.shape) * a.dtype.itemsize for a in jax.tree.leaves(kept))
+        return sum(math.prod(k.shape) * k.dtype.itemsize for call in self.calls for k in call.kept)
 
     def forget(self) -> None:
         """Take nothing over from the last tiles."""

@@ -122,10 +122,10 @@ class Call:
             at = [*starts, *(np.int32(0),) * (len(shape) - len(starts))]
             value = kernel.values(rows, shape, cut)
             if name in found:
-                found[name] = jax.tree.map(lambda b, v: lax.dynamic_update_slice(b, v, at), found[name], value)  # noqa: B023
+                found[name] = lax.dynamic_update_slice(found[name], value, at)
             if name in read and name in found:
                 found[name] = lax.optimization_barrier(found[name])
-                value = jax.tree.map(lambda b: lax.dynamic_slice(b, at, shape), found[name])  # noqa: B023
+                value = lax.dynamic_slice(found[name], at, shape)
             elif name in read:
                 value = lax.optimization_barrier(value)
             values[name] = value
@@ -149,16 +149,12 @@ def _rows_of_part(
     value: Any, taken: Mapping[int, np.ndarray], starts: Sequence[Any], sizes: Sequence[int], cut: Collection[int]
 ) -> Any:
     """The rows of an input that a part reads along the axes that parts cut."""
-
-    def rows(array: Any) -> Any:
-        begin, size = [np.int32(0)] * array.ndim, list(array.shape)
-        for axis in cut:
-            if array.shape[axis] > 1:
-                begin[axis] = jnp.asarray(taken[axis])[starts[axis]] if axis in taken else starts[axis]
-                size[axis] = sizes[axis]
-        return lax.dynamic_slice(array, begin, size)
-
-    return jax.tree.map(rows, value)
+    begin, size = [np.int32(0)] * value.ndim, list(value.shape)
+    for axis in cut:
+        if value.shape[axis] > 1:
+            begin[axis] = jnp.asarray(taken[axis])[starts[axis]] if axis in taken else starts[axis]
+            size[axis] = sizes[axis]
+    return lax.dynamic_slice(value, begin, size)
 
 
 def _parts(kernels: Sequence[Kernel], largest: Kernel) -> Tiles:

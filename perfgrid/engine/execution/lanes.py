@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import islice
@@ -18,7 +18,7 @@ from perfgrid.engine.grid.plan import Quantity
 from perfgrid.engine.grid.space import Partition
 from perfgrid.engine.grid.tiles import ROWS, TileKey, Tiles
 
-from .kernels import Call, Input, Kernel
+from .kernels import Call, Input
 
 BYTES_AT_ONCE = 2**30  # of all lanes together
 
@@ -33,10 +33,6 @@ class Ready(Protocol):
     cast: dict[str, np.ndarray]  # small quantities in the precision of the grid
     wanted: set[str]
     again: set[Input]  # small quantities that more than one tile reads
-
-    def buffer(self, kernel: Kernel, make: Callable[..., Any]) -> Any:
-        """What stands for the values of a kernel in a tile."""
-        ...
 
 
 @dataclass
@@ -72,7 +68,7 @@ class Lane:
                     continue
                 given = [values[n] if key is None else self._hand_over(n, key, rows, place) for n, key in call.inputs]
                 kept = [
-                    buffers.pop(k.quantity.name) if k.quantity.name in buffers else evaluation.buffer(k, jnp.zeros)
+                    buffers.pop(k.quantity.name) if k.quantity.name in buffers else jnp.zeros(k.shape, k.dtype)
                     for k in call.kept
                 ]
                 values |= dict(zip(names, call.compiled(kept, given), strict=True))
@@ -96,7 +92,7 @@ class Lane:
             else:
                 value = np.take(value, index, axis=axis)
         if not here and (name, key) in self.evaluation.again:  # the same for all tiles: a device array is read sooner
-            value = jax.tree.map(jnp.asarray, value)
+            value = jnp.asarray(value)
         self.prepared[(name, key)] = (here, value)
         return value
 
