@@ -19,9 +19,8 @@ from perfgrid.engine.autodiff.parameters import parameters_of
 from perfgrid.engine.autodiff.sensitivity import Sensitivity
 from perfgrid.engine.execution import compiled
 from perfgrid.engine.execution.compiled import Compiled
-from perfgrid.engine.graph.signature import signature_of
-from perfgrid.engine.grid.dataset import source_of
 from perfgrid.engine.grid.plan import Plan
+from perfgrid.engine.hashing import digest, signature_of, source_of
 from perfgrid.formulas import WORKLOADS, registry_of
 from perfgrid.formulas.collectives import contention
 from perfgrid.study.study import Study
@@ -71,7 +70,7 @@ def test_a_catalog_of_other_formulas_or_files_is_read_again(folder, monkeypatch,
     if what == "sources":
         monkeypatch.setattr(loader, "digest_of_sources", lambda: "another version")
     else:
-        monkeypatch.setattr(loader, "digest_of_files", lambda paths: kept.digest("changed"))
+        monkeypatch.setattr(loader, "digest_of_files", lambda paths: digest("changed"))
     assert joined()[1] == 1
 
 

@@ -11,8 +11,9 @@ from typing import Any, TypeVar
 import pydantic
 from pydantic import ValidationError
 
-from perfgrid.engine.cache import digest, digest_of_files, digest_of_sources, keep, recall
+from perfgrid.engine.cache import keep, recall
 from perfgrid.engine.errors import PerfgridError, nearest
+from perfgrid.engine.hashing import digest, digest_of_files, digest_of_sources
 
 from .files import Layer, files_of, read_layer, read_toml
 from .join import Join, near, variable_of

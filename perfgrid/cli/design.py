@@ -46,7 +46,8 @@ def explain_command(
     except PerfgridError as error:
         raise PerfgridError(f"{what}: {error}" if isinstance(subject, xr.Dataset) else str(error)) from None
     if isinstance(subject, xr.Dataset) and formulas_changed(subject):
-        err.print(f"note: {what} was made with other formulas than those installed; the derivation uses the latter")
+        writer = subject.attrs.get("source", "another version")
+        err.print(f"note: {what} was written by {writer} with other formulas; the derivation uses those installed")
     print_derivation(found, INNER, depth)
 
 

@@ -6,18 +6,11 @@ replaces what was there, so that the folder grows with the number of names and n
 
 from __future__ import annotations
 
-import hashlib
 import os
 import pickle
-import platform
-import sys
 import tempfile
-from collections.abc import Iterable
-from functools import cache
 from pathlib import Path
 from typing import Any
-
-_PACKAGE = Path(__file__).parents[1]
 
 
 def cache_folder() -> Path | None:
@@ -30,27 +23,6 @@ def cache_folder() -> Path | None:
     except OSError:
         return None  # no cache is slower, not wrong
     return folder
-
-
-def digest(*parts: str | bytes) -> str:
-    """A hash of texts; where one ends matters."""
-    found = hashlib.sha256()
-    for part in parts:
-        data = part.encode() if isinstance(part, str) else part
-        found.update(len(data).to_bytes(8, "little"))
-        found.update(data)
-    return found.hexdigest()
-
-
-def digest_of_files(paths: Iterable[Path]) -> str:
-    """A hash of the names and the content of files. Raises OSError where one cannot be read."""
-    return digest(*(part for path in paths for part in (str(path), path.read_bytes())))
-
-
-@cache
-def digest_of_sources() -> str:
-    """A hash of the text of this whole package and of the Python that runs it. Raises OSError."""
-    return digest(digest_of_files(sorted(_PACKAGE.rglob("*.py"))), sys.version, platform.machine())
 
 
 def recall(name: str, key: str) -> Any:

@@ -9,13 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perfgrid.engine import InnerAxes, Registry
-from perfgrid.engine.cache import digest
 from perfgrid.engine.execution import evaluation as stages
 from perfgrid.engine.execution import kernels as calls
 from perfgrid.engine.execution.evaluation import Evaluation
 from perfgrid.engine.graph.registry import Formula
 from perfgrid.engine.grid.plan import Plan
 from perfgrid.engine.grid.space import Axis, Space
+from perfgrid.engine.hashing import digest
 
 OPERATIONS = {"sum": add, "product": mul}
 

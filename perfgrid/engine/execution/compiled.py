@@ -21,7 +21,8 @@ import jaxlib.version
 import numpy as np
 from jax.experimental import serialize_executable
 
-from perfgrid.engine.cache import digest, digest_of_sources, forget, keep, recall
+from perfgrid.engine.cache import forget, keep, recall
+from perfgrid.engine.hashing import digest, digest_of_sources
 
 KIND, CODE, MOST_KEPT = "function-", "code-", 4000  # what leads to the code of a function, and this, some 20 kB each
 NEVER = 1e9  # seconds of compilation from which on JAX keeps a function

@@ -21,10 +21,10 @@ import numpy as np
 
 from perfgrid.engine.cache import cache_folder
 from perfgrid.engine.errors import PerfgridError
-from perfgrid.engine.graph.signature import signature_of
 from perfgrid.engine.grid.plan import Plan, Quantity
 from perfgrid.engine.grid.space import Key, Partition
 from perfgrid.engine.grid.tiles import ROWS, Rows, TileKey, Tiles
+from perfgrid.engine.hashing import signature_of
 
 from .compiled import Compiled
 from .kernels import Call, Input, Kernel, Takes, calls_of

@@ -16,11 +16,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from perfgrid.engine.cache import digest
 from perfgrid.engine.errors import PerfgridError
 from perfgrid.engine.graph.namespace import xp
 from perfgrid.engine.grid.plan import Quantity
 from perfgrid.engine.grid.tiles import TileKey, Tiles
+from perfgrid.engine.hashing import digest
 
 PART_POINTS = 2**17  # of a tile that are evaluated at once, so that twenty quantities of theirs fit a cache
 PART_CALLS = 2**11  # points that are evaluated in the time that a part takes whatever its size

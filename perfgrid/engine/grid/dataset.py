@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
-import inspect
 import json
-import linecache
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from importlib.metadata import version
-from types import CodeType
 from typing import Any
 
 import jax
@@ -17,6 +13,7 @@ import xarray as xr
 
 from perfgrid.engine.errors import PerfgridError, nearest
 from perfgrid.engine.graph.resolver import Graph
+from perfgrid.engine.hashing import text_hash
 
 from .plan import Plan
 from .space import Axis, Space
@@ -140,74 +137,8 @@ def formula_hash(plan: Plan) -> str:
 
 def graph_hash(graph: Graph) -> str:
     """The `formula_hash` of a graph without its plan."""
-    digest = hashlib.sha256()
-    seen: set[Callable[..., Any]] = set()
-
-    def add(function: Callable[..., Any]) -> None:
-        """A function's text and all that it names: functions and values of its module, what it closes over."""
-        if function in seen:
-            return
-        seen.add(function)
-        digest.update((source_of(function) or repr(getattr(function, "__qualname__", ""))).encode())
-        code = getattr(function, "__code__", None)
-        if code is None:
-            return
-        closed = zip(code.co_freevars, (cell.cell_contents for cell in function.__closure__ or ()), strict=True)
-        named = ((name, function.__globals__[name]) for name in _names(code) if name in function.__globals__)
-        defaults = (function.__defaults__, function.__kwdefaults__)
-        for name, value in (*closed, *named, ("defaults", defaults)):
-            digest.update(f"{name} = ".encode())
-            add_value(value)
-
-    def add_value(value: Any) -> None:
-        """A value as far as its text tells it; of other objects nothing."""
-        if inspect.isfunction(value):
-            add(value)
-        elif value is None or isinstance(value, (bool, int, float, complex, str, bytes, range)):
-            digest.update(repr(value).encode())
-        elif isinstance(value, np.ndarray) and value.dtype != object:
-            digest.update(f"{value.dtype}{value.shape}".encode() + value.tobytes())
-        elif isinstance(value, (tuple, list, dict)):
-            for item in (part for pair in value.items() for part in pair) if isinstance(value, dict) else value:
-                add_value(item)
-        elif isinstance(value, (set, frozenset)):
-            digest.update(repr(sorted(map(repr, value))).encode())
-
-    for node in graph.nodes.values():
-        digest.update(node.name.encode())
-        add(node.host.function if node.host is not None else node.function)
-    return digest.hexdigest()[:16]
-
-
-def _names(code: CodeType) -> tuple[str, ...]:
-    """The names that a function looks up, those of functions and comprehensions in it included."""
-    inside = (name for c in code.co_consts if isinstance(c, CodeType) for name in _names(c))
-    return (*code.co_names, *inside)
-
-
-def source_of(function: Callable[..., Any]) -> str:
-    """The text of a function with its decorators, found by indentation; empty where it has none.
-
-    ``inspect.getsource`` finds the same, but takes apart every token, a fifth of a second for all that a study uses.
-    """
-    code = getattr(function, "__code__", None)
-    lines = linecache.getlines(code.co_filename, function.__globals__) if code else []
-    if not code or not 0 < code.co_firstlineno <= len(lines):
-        return ""
-    first, last = lines[code.co_firstlineno - 1], _last_line(code)
-    indent = len(first) - len(first.lstrip())
-    end = last
-    while end < len(lines) and (text := lines[end].strip(), deep := len(lines[end]) - len(lines[end].lstrip())):
-        if text and deep <= indent and not (deep == indent and text[0] in ")]}"):
-            break
-        end += 1
-    return "".join(lines[code.co_firstlineno - 1 : end]).rstrip() + "\n"
-
-
-def _last_line(code: CodeType) -> int:
-    """The last line that a function's code stands on."""
-    inside = (_last_line(c) for c in code.co_consts if isinstance(c, CodeType))
-    return max((code.co_firstlineno, *(line for _, _, line in code.co_lines() if line), *inside))
+    functions = ((n.name, n.function if n.host is None else n.host.function) for n in graph.nodes.values())
+    return text_hash(functions)[:16]
 
 
 def space_text(plan: Plan, space: Space | None = None) -> str:

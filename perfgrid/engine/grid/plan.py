@@ -13,11 +13,11 @@ from typing import Any
 import jax
 import numpy as np
 
-from perfgrid.engine.cache import digest, digest_of_sources, forget, keep, recall
+from perfgrid.engine.cache import forget, keep, recall
 from perfgrid.engine.errors import PerfgridError
 from perfgrid.engine.graph.registry import Registry
 from perfgrid.engine.graph.resolver import Graph, Node, resolve, resolve_checked
-from perfgrid.engine.graph.signature import signature_of
+from perfgrid.engine.hashing import digest, digest_of_sources, signature_of
 
 from .space import Key, Partition, Partitions, Space
 

@@ -73,7 +73,8 @@ def differences(
             what = "the backend" if name == "backend" else f"the version of {name}"
             found.append(f"{what} ({there} there, {here} here)")
     if stored["formulas"] != mine["formulas"] and not found:
-        found.append(f"the formulas (hash {stored['formulas']} there, {mine['formulas']} here)")
+        writer = stored["versions"].get("perfgrid", "of another version")
+        found.append(f"the formulas (perfgrid {writer}, hash {stored['formulas']} there, {mine['formulas']} here)")
     return [*found[:most], f"and {len(found) - most} more"] if len(found) > most else found
 
 

@@ -140,7 +140,8 @@ def _check_identity(store: Opened, study: Study | None, found: Verified) -> None
         restored, registry, choices = restore(xr.Dataset(attrs=store.arrays.attributes))
         outputs = json.loads(space)["outputs"]
         if formula_hash(Plan(registry, restored, outputs, choices)) != store.stored["formulas"]:
-            found.notes.append("it was made with other formulas than those installed")
+            writer = store.stored["versions"].get("perfgrid", "of another version")
+            found.notes.append(f"it was written by perfgrid {writer} with other formulas than those installed")
     except PerfgridError as error:
         found.notes.append(f"its formulas cannot be compared: {error}")
 
