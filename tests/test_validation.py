@@ -1,4 +1,4 @@
-"""The validation of the shipped records: nothing is dropped, nothing has become worse, the page says what is true."""
+"""The validation of the shipped records: no record is dropped, no error grows, the documentation states the errors."""
 
 import json
 import tomllib
@@ -13,9 +13,10 @@ from perfgrid.study.study import Study
 from perfgrid.validation.__main__ import CALIBRATIONS, FITTED
 from perfgrid.validation.calibration import BOUNDS, MOST_CONSTANTS, ROWS_PER_CONSTANT
 from perfgrid.validation.design import Designs
-from perfgrid.validation.report import accuracy_page, aim_rows, anchors
+from perfgrid.validation.page import by_source, headline, with_table
+from perfgrid.validation.report import aim_rows, anchors
 from perfgrid.validation.scatter import held_out_coverage, scatters
-from perfgrid.validation.schema import SHIPPED, UNSEEN, read_records
+from perfgrid.validation.schema import SHARES, SHIPPED, UNSEEN, read_records
 from perfgrid.validation.ties import SCALED, scales
 from perfgrid.validation.validate import RECORDED, validate
 from tests.test_bad_input import run
@@ -55,11 +56,24 @@ def test_no_group_is_worse_than_recorded(found, recorded):
                 assert now["median"] <= WORSE * before["median"] + 1e-3, f"{name}: the median error grew; {RENEW}"
 
 
-def test_the_page_shows_what_is_recorded(recorded):
+def test_the_page_states_the_recorded_errors(recorded):
     fitted = json.loads(CALIBRATIONS.read_text(encoding="utf-8"))
-    assert PAGE.read_text(encoding="utf-8") == accuracy_page(
-        recorded, read_records()[0], read_records([UNSEEN])[0], fitted
-    ), RENEW
+    page, records = PAGE.read_text(encoding="utf-8"), [*read_records()[0], *read_records([UNSEEN])[0]]
+    assert page == with_table(page, headline(recorded["shares"])), RENEW
+    assert headline(recorded["shares"]) in page
+    assert PAGE.with_suffix(".csv").read_text(encoding="utf-8") == by_source(recorded, records, fitted), RENEW
+
+
+def test_every_predicted_record_counts_once_in_its_share(found, recorded):
+    """Shares partition the records; constants are fitted to no record of ``unseen``."""
+    records, unseen = [p.record for p in found.predictions], read_records([UNSEEN])[0]
+    assert {r.share for r in (*records, *unseen)} == set(SHARES)
+    assert not any(r.share == "blind" for r in records)
+    assert not any(r.share == "fitted" for r in unseen)
+    assert all(p.record.share == "fitted" for p in found.predictions if p.fitted)
+    whole = [g["predicted"] for name, g in recorded["shares"].items() if name.endswith(": all")]
+    sets = (recorded["totals"], recorded["unseen"]["totals"])
+    assert sum(whole) == sum(g["predicted"] for t in sets for name, g in t.items() if name.startswith("all "))
 
 
 def test_the_catalog_holds_what_was_fitted_and_nothing_else_is_called_calibrated():

@@ -76,7 +76,7 @@ def test_lines_that_are_no_records(line, tmp_path):
     assert [p.place.rpartition(":")[2] for p in problems] == ["1", "2", "4"]
     assert "not valid JSON" in problems[0].sentence
     assert "a record is a JSON object" in problems[1].sentence
-    assert f"stands at {file}:3 already" in problems[2].sentence
+    assert f"is already at {file}:3" in problems[2].sentence
 
 
 def test_paths_without_records(tmp_path):

@@ -1,4 +1,4 @@
-"""Systems that nothing was fitted to: apart from the other records, and no worse than published."""
+"""Records that nothing was fitted to: disjoint from the others, with errors no larger than published."""
 
 import json
 import re

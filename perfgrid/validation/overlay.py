@@ -90,17 +90,6 @@ def calibration_rows(calibrations: Mapping[str, Mapping[str, Any]]) -> list[list
     return rows
 
 
-def source_rows(calibrations: Mapping[str, Mapping[str, Any]], groups: Mapping[str, Any]) -> list[list[str]]:
-    """One row per source of a stack with several, as SOURCES says; ``groups`` are the errors with all rows fitted."""
-    return [
-        [name, source, str(e["rows"]), f"{groups[source]['median']:.3f}", f"{e['median']:.3f}", f"{e['bias']:+.3f}"]
-        for name, c in calibrations.items()
-        for source, e in c["left_out"].items()
-        if source in groups
-    ]
-
-
-SOURCES = ("software", "source", "rows", "in-sample", "left out", "its bias")
 CONSTANTS = (
     "constant",
     "prior",

@@ -1,7 +1,7 @@
-"""Records of published measurements: their form, and reading them with the place of every mistake.
+"""Records of published measurements: the schema, and reading files with the position of every error.
 
-A file holds one JSON object per line (docs/records.md describes the fields). A line that is not a sound record is
-reported with file, line and a sentence; the others are read all the same.
+A file holds one JSON object per line (docs/records.md describes the fields). An invalid line is reported with its file,
+line number and the reason; the other lines are still read.
 """
 
 from __future__ import annotations
@@ -19,8 +19,13 @@ from perfgrid.catalog.units import in_unit
 from perfgrid.engine.errors import PerfgridError, nearest
 
 SHIPPED = Path(__file__).with_name("records")
-UNSEEN = Path(__file__).with_name("unseen")  # systems that took part in no fit
-UNITS = {  # of the quantities
+UNSEEN = Path(__file__).with_name("unseen")  # collected after the model was calibrated; used in no fit
+SHARES = {  # how independent of the model a record is
+    "fitted": "constants were fitted to it",
+    "looked at": "nothing was fitted to it, but comparing it with predictions led to a change of the model",
+    "blind": "nothing was fitted to it and nothing was changed because of it",
+}
+UNITS = {  # by quantity
     **dict.fromkeys(("step_time", "time_to_first_token", "time_per_output_token", "request_latency"), "s"),
     **dict.fromkeys(("kernel_time", "collective_time", "training_time", "device_time"), "s"),
     **dict.fromkeys(("model_flops", "hardware_flops", "kernel_flops"), "FLOP/s"),
@@ -30,8 +35,8 @@ UNITS = {  # of the quantities
     **{"power": "W", "energy": "J", "cost": "USD", "cost_rate": "USD/s", "revenue_rate": "USD/s"},
     **{"device_price": "USD/s", "token_price": "USD"},
 }
-PLAIN = ("s", "FLOP/s", "byte/s", "byte", "W")  # units in which printed numbers are checked; tokens have no dimension
-ROUNDING = 0.01  # by which a value may differ from the printed one that it states in SI
+PLAIN = ("s", "FLOP/s", "byte/s", "byte", "W")  # units in which printed values are checked; tokens are dimensionless
+ROUNDING = 0.01  # relative difference allowed between a value and the printed one
 
 Count = Annotated[int, Field(gt=0)]
 Number = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -40,7 +45,7 @@ Precision = Literal["fp32", "tf32", "fp16", "bf16", "fp8", "fp4", "int8", "int4"
 
 
 class Block(BaseModel):
-    """Part of a record: every field is present (null where nothing is stated), none is unknown, no type is guessed."""
+    """Part of a record: all fields required (null where not stated), unknown fields rejected, types strict."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
@@ -68,7 +73,7 @@ class Experts(Block):
 
 
 class Model(Block):
-    """The architecture that was run."""
+    """Architecture of the model."""
 
     name: Name
     layers: Count | None
@@ -141,7 +146,7 @@ class Workload(Block):
 
 
 class Kernel(Block):
-    """The operator that was timed on its own."""
+    """An operator timed on its own."""
 
     op: Literal["gemm", "attention", "decode_attention", "moe_layer", "transformer_layer", "memcpy"]
     m: Count | None
@@ -159,7 +164,7 @@ class Kernel(Block):
 
 
 class Reported(Block):
-    """The number as its source prints it."""
+    """The value as printed in the source."""
 
     quantity: Name
     value: Annotated[float, Field(allow_inf_nan=False)]
@@ -167,7 +172,7 @@ class Reported(Block):
 
 
 class Source(Block):
-    """Where the number stands."""
+    """Where the value is published."""
 
     title: Name
     where: str | None
@@ -175,7 +180,7 @@ class Source(Block):
 
 
 class Record(Block):
-    """One measurement of a real system: what ran on what, one number, and where it was published."""
+    """One measurement of a real system: configuration, value and source."""
 
     id: Annotated[str, Field(pattern=r"^[a-z0-9._-]+$")]
     group: Name
@@ -204,6 +209,7 @@ class Record(Block):
     note: str
     software: Name | None = None
     topology: Name | None = None
+    share: Literal["fitted", "looked at", "blind"] = "blind"  # see SHARES
 
     @model_validator(mode="after")
     def _consistent(self) -> Record:
@@ -220,7 +226,7 @@ class Record(Block):
         return self
 
     def _same_as_printed(self, unit: str) -> None:
-        """A value that is the printed number itself, in SI, agrees with it; this finds wrong units."""
+        """Check a value that is printed directly against its SI value: finds wrong units."""
         printed = f"{self.reported.value!r} {self.reported.unit.removesuffix('/GPU').removesuffix('/chip')}"
         try:
             stated = in_unit(printed, unit)
@@ -232,16 +238,16 @@ class Record(Block):
 
 @dataclass(frozen=True)
 class Problem:
-    """A line that is no sound record."""
+    """An invalid line of a record file."""
 
     place: str  # file:line
-    sentence: str
+    sentence: str  # the reason
 
 
 def record_files(paths: Iterable[str | Path] = ()) -> list[Path]:
-    """The named files, folders standing for their ``*.jsonl``; without names those that perfgrid ships.
+    """The given files, or the ``*.jsonl`` of given folders; without paths, the shipped records.
 
-    Raises PerfgridError for a path that does not exist and a folder without record files.
+    Raises PerfgridError for a missing path and a folder without record files.
     """
     found: list[Path] = []
     for path in [Path(p) for p in paths] or [SHIPPED]:
@@ -255,9 +261,9 @@ def record_files(paths: Iterable[str | Path] = ()) -> list[Path]:
 def read_records(
     paths: Iterable[str | Path] = (), catalog: Catalog | None = None
 ) -> tuple[list[Record], list[Problem]]:
-    """All sound records of the files, in order, and what is wrong with the other lines.
+    """All valid records of the files, in order, and the problems of the invalid lines.
 
-    Raises PerfgridError for a file that cannot be read.
+    Raises PerfgridError for an unreadable file.
     """
     devices = set((catalog or load_catalog()).tables["device"])
     records: list[Record] = []
@@ -276,7 +282,7 @@ def read_records(
             if isinstance(found, str):
                 problems.append(Problem(place, found))
             elif found.id in places:
-                problems.append(Problem(place, f"record {found.id!r} stands at {places[found.id]} already"))
+                problems.append(Problem(place, f"record {found.id!r} is already at {places[found.id]}"))
             else:
                 places[found.id] = place
                 records.append(found)
@@ -284,7 +290,7 @@ def read_records(
 
 
 def _record(line: str, devices: set[str]) -> Record | str:
-    """The record of a line, or a sentence that says what is wrong with it."""
+    """The record of a line, or the reason why it is invalid."""
     try:
         stated = json.loads(line)
     except json.JSONDecodeError as error:

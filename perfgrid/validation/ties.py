@@ -112,36 +112,3 @@ def _scale(by_source: Sequence[Sequence[Pair]]) -> Scale:
         inside=float(np.mean([np.mean(np.abs(d) <= m) for d, m in zip(apart, margins, strict=True)])),
         left_out=float(np.mean(held)) if held else None,
     )
-
-
-def tie_rows(pairs: Mapping[str, Mapping[str, Any]], unseen: Mapping[str, Mapping[str, Any]]) -> list[list[str]]:
-    """One row for each difference that pairs of records have, shipped or unseen, as TIES says."""
-
-    def cells(of: Mapping[str, Any] | None) -> dict[str, str]:
-        if of is None:
-            return defaultdict(lambda: "-", count="0 of 0")
-        texts = {name: "-" if of[name] is None else f"{of[name]:.3f}" for name in ("usual", "enough", "margin")}
-        shares = {name: "-" if of[name] is None else f"{of[name]:.0%}" for name in ("inside", "left_out")}
-        return {"count": f"{of['pairs']} of {of['sources']}", **texts, **shares}
-
-    rows = []
-    for name in (AGAIN, *ROWS):
-        if name in pairs or name in unseen:
-            own, apart = cells(pairs.get(name)), cells(unseen.get(name))
-            shown = [own[key] for key in ("count", "usual", "enough", "margin", "inside", "left_out")]
-            rows.append([name, *shown, apart["count"], apart["usual"], apart["inside"]])
-    return rows
-
-
-TIES = (
-    "what differs",
-    "pairs of sources",
-    "half",
-    "nine of ten",
-    "ties",
-    "inside",
-    "inside, source left out",
-    "unseen: pairs of sources",
-    "half",
-    "inside",
-)

@@ -27,7 +27,7 @@ from .baseline import done_by_a_device, kind_of, work_of
 from .design import Designs, Mapper, Row, conventions, designs
 from .metrics import Error, constant_rate, error_of
 from .quantities import FORMULAS, OUTPUTS
-from .schema import UNITS, Problem, Record, read_records, record_files
+from .schema import SHARES, UNITS, Problem, Record, read_records, record_files
 
 CALIBRATED = "calibrated"  # confidence of a value of the catalog that comes from a calibration
 KINDS = ("training", "inference", "kernel", "memory")  # in the order of the report
@@ -120,6 +120,16 @@ class Validation:
     def totals(self) -> list[Group]:
         """The error of all rows of a kind."""
         return [_group(name, rows) for name, rows in _by_kind(self.predictions).items()]
+
+    def shares(self) -> list[Group]:
+        """The error of all predicted rows by share and kind, and by dense models and mixtures of experts."""
+        members = {}
+        for share in SHARES:
+            kinds = _by_kind([p for p in self.predictions if p.record.share == share and p.predicted is not None])
+            for name, rows in kinds.items():
+                kind, _, part = name.removeprefix("all ").partition(": ")
+                members[f"{share}: {kind}: {part or 'all'}"] = rows
+        return [_group(name, rows) for name, rows in members.items()]
 
     def whole(self) -> set[str]:
         """The names of those groups, parts and totals that hold every shipped record of theirs and no other."""
