@@ -13,7 +13,7 @@
 # %% [markdown]
 # # Quickstart: a grid of training designs
 #
-# Which accelerator, fabric and parallel layout trains a 70-billion-parameter model best, and what holds it back?
+# Which accelerator, network and parallel layout trains a 70-billion-parameter model best, and what limits it?
 
 # %%
 import numpy as np
@@ -38,7 +38,7 @@ f"{study.space.points:,} design points"
 
 # %% [markdown]
 # ## Evaluate
-# One call. Every variable lies on the axes that it depends on and no others: memory does not know the fabric.
+# One call. Each variable lies only on the axes that it depends on: memory does not depend on the network.
 
 # %%
 ds = pg.evaluate(study)
@@ -57,7 +57,7 @@ best[["step_time", "model_flops_utilization", "memory_per_device"]].to_dataframe
 
 # %% [markdown]
 # ## Where does the step go?
-# The parts add up to the step time.
+# The parts sum to the step time.
 
 # %%
 row = best.sel(devices=2048, model="llama-3.1-70b")
@@ -75,7 +75,7 @@ speedup = fastest.sel(hbm_bandwidth=1.0, method="nearest") / fastest
 speedup.plot.line(x="hbm_bandwidth", xscale="log")
 # %% [markdown]
 # ## Why this number?
-# The derivation of one number, to a depth of one; `perfgrid explain` prints it whole.
+# The derivation of one number, one level deep; `perfgrid explain` prints all of it.
 
 # %%
 at = {

@@ -11,10 +11,10 @@
 # ---
 
 # %% [markdown]
-# # Sensitivity: what would help, where, and how sure is it?
+# # Sensitivity and uncertainty
 #
-# Exact derivatives of every output with respect to every given number, at every design of a grid; then the width of the
-# estimates themselves.
+# Exact derivatives of every output with respect to every given number, at every design of a grid; then the effect of the
+# catalog's ranges.
 
 # %%
 import numpy as np
@@ -40,16 +40,16 @@ ds.step_time_elasticity.dims
 
 # %% [markdown]
 # ## The parameters that matter
-# An elasticity of -0.6: one per cent more of it takes 0.6 per cent off the step. What has no effect anywhere is told.
+# An elasticity of -0.6: one percent more shortens the step by 0.6 percent. Parameters without any effect are listed.
 
 # %%
 ranks = ranked(ds, "step_time")
 [(r.parameter, round(r.mean, 3)) for r in ranks[:8]], [r.parameter for r in ranks if r.zero == 1][:6]
 
 # %% [markdown]
-# ## A check that costs nothing
-# If every rate doubles and every fixed time halves, the step takes half as long: the elasticities of all times minus
-# those of all rates are 1 at every design (Euler).
+# ## A check
+# Doubling every rate and halving every fixed time halves the step: the elasticities of all times minus those of all
+# rates sum to 1 at every design (Euler).
 
 # %%
 exponent, low, high = time_balance(ds, "step_time")
@@ -67,8 +67,8 @@ e.sel(device="h100-sxm-80gb").plot(x="hbm_bandwidth", hue="parallelism", xscale=
 
 # %% [markdown]
 # ## Behind a maximum
-# A resource that is never the slowest has elasticity 0 up to the point where it binds. The smooth companion keeps the
-# value and tells how close it is.
+# A resource that is not the slowest has elasticity 0 until it binds. Smooth derivatives keep the value and show how close
+# it is.
 
 # %%
 smooth = pg.sensitivity(study, "step_time", ["l2_bandwidth", "shared_memory_bandwidth"], smooth=True)
@@ -77,7 +77,7 @@ exact.mean(exact.dims[1:]).values, smooth.step_time_elasticity.mean(exact.dims[1
 
 # %% [markdown]
 # ## Second order
-# How an elasticity changes as another parameter grows, for one design.
+# How an elasticity changes with another parameter, for one design.
 
 # %%
 at = {"device": "h100-sxm-80gb", "microbatch": 1, "parallelism": "tp8.pp4.dp8", "hbm_bandwidth": 1.0}
@@ -86,8 +86,8 @@ assert np.allclose(cross.cross_elasticity, cross.cross_elasticity.values.T, atol
 cross.cross_elasticity.round(4).to_pandas()
 
 # %% [markdown]
-# ## How sure is a cost?
-# Every estimate of the catalog has a range. One at a time (tornado), and as shares of the variance (Sobol).
+# ## Uncertainty of a cost
+# Each estimate of the catalog has a range: one at a time (tornado), and as shares of the variance (Sobol).
 
 # %%
 bill = pg.Study.make(

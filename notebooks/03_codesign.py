@@ -11,9 +11,9 @@
 # ---
 
 # %% [markdown]
-# # Co-design: what should a device be made of?
+# # Co-design: how to divide a die
 #
-# Free quantities, slopes and limits: from a function with derivatives to the best split of a die.
+# From a study as a function with derivatives to the best split of a die within limits.
 
 # %%
 import jax
@@ -24,7 +24,7 @@ import perfgrid as pg
 
 # %% [markdown]
 # ## A study as a function
-# What a package of dies costs, as a function of its area and of the density of defects: plain JAX, `jax.grad` applies.
+# The cost of a package of dies as a function of area and defect density: plain JAX, so `jax.grad` applies.
 
 # %%
 content = dict(
@@ -44,10 +44,10 @@ with jax.enable_x64(True):
 {name: (np.ravel(s) * at[name] / np.ravel(cost(at)["manufacturing_cost"])).round(3) for name, s in slopes.items()}
 
 # %% [markdown]
-# Elasticities by node: one percent more area costs more than one percent, and more so the worse the yield.
+# Elasticities by node: one percent more area costs more than one percent, the more the worse the yield.
 #
 # ## A limit and its price
-# The most area for 200 dollars of dies, at every node.
+# The largest area for 200 dollars of dies, at each node.
 
 
 # %%
@@ -71,7 +71,7 @@ print(found.shadow_price.sel(constraint=limit).to_series())
 
 # %% [markdown]
 # ## The split of a die
-# Area and power of H100 at 5 nm, split anew for Llama 3.1 8B; at every step with the best layout.
+# Area and power of H100 at 5 nm, redistributed for Llama 3.1 8B, always with the best layout.
 
 # %%
 training = pg.Study.make(
@@ -95,5 +95,5 @@ print(f"step {before:.3f} s with the shares of the die, {float(best.objective):.
 print({name: round(float(best[name]), 4) for name in shares}, best.parallelism.item())
 
 # %% [markdown]
-# Cache and vector units shrink, matrix units grow: the model times large products with few of the uses that a real die
-# keeps them for. Read such a distance as a limit of the model before it is read as advice.
+# Cache and vector units shrink and matrix units grow, because the model times large products and few of the other uses of
+# a real die. Read such a distance as a limit of the model first.
