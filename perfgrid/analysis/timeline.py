@@ -212,7 +212,7 @@ def timeline(
     rates = [f"{part}_{kind}_time" for part in PARTS for kind in PASSES]
     closed = ("slowest_stage_time", "bubble_time", "exposed_pp_time")
     index = index_of(space, at)
-    others = ("pp_handover_time", "unpaired_ep_time", "mtp_layers")
+    others = ("stage_transfer_time", "unpaired_ep_time", "mtp_layers")
     graph, values = replay_point(registry, space, (*COUNTS, *rates, *closed, *others), index, choices)
     point = point_of(space, index)
     if illegal := [v for v in violated_at(graph, values) if v.kind == "illegal"]:
@@ -230,7 +230,7 @@ def timeline(
     exchanging = [*held[:-1], held[-1] + number["mtp_layers"]]
     alone = [n * number["unpaired_ep_time"] for n in exchanging]
     design = schedule, count["pp"], count["chunks"], count["microbatches"]
-    events = execute(*design, times, number["pp_handover_time"], alone)
+    events = execute(*design, times, number["stage_transfer_time"], alone)
     whole = count["microbatches"] * number[closed[0]] + number[closed[1]] + number[closed[2]]
     return dataset(events, {**{k: str(v) for k, v in point.items()}, "schedule": schedule, "closed_form_time": whole})
 

@@ -25,8 +25,9 @@ from .parallelism import (
     groups,
     sharding,
     tensor_parallel,
+    tensor_parallel_volume,
 )
-from .pipelines import dualpipe, pipeline, stages, zero_bubble
+from .pipelines import dualpipe, pipeline, stages, transfers, zero_bubble
 from .serving import batching, bounds, capacity, experts, formats, latency, parallel, products, requests, serving
 from .serving import energy as serving_energy
 from .serving import kernels as serving_kernels
@@ -53,12 +54,13 @@ PARALLELISM = (
     context_parallel,
     groups,
     tensor_parallel,
+    tensor_parallel_volume,
     sharding,
     expert_parallel,
     expert_replicas,
     data_parallel,
 )
-PIPELINES = (stages, pipeline, zero_bubble, dualpipe)
+PIPELINES = (stages, transfers, pipeline, zero_bubble, dualpipe)
 TRAINING = (
     adapters,
     recompute,

@@ -40,7 +40,7 @@ def closed(
         "chunks": float(chunks),
         "microbatches": float(microbatches),
         "schedule": float(LABELS["schedule"].index(schedule)),
-        "pp_handover_time": handover,
+        "stage_transfer_time": handover,
         "unpaired_ep_time": unpaired,
         "mtp_layers": 0.0,
         "head_layers": 0.0,

@@ -13,9 +13,9 @@ Counted as the tool does (`conventions`):
 * A kernel takes the longer of arithmetic and memory traffic, or their sum; every tensor of a product moves once.
 * Queries, keys and values are three products. The two backward products of each attention matrix are one kernel.
 * Element-wise kernels: dropout and residual addition apart; sums of gradients where a tensor is used twice or thrice.
-* A collective takes latency + size·scalar·(1 - 1/n)/bandwidth, a hand-over latency + size/bandwidth.
-* All hand-overs of all chunks are waited for, and those of a chunk once more in each bubble.
-* Without sequence parallelism every tensor-parallel rank hands over the whole tensor.
+* A collective takes latency + size·scalar·(1 - 1/n)/bandwidth, a point-to-point transfer latency + size/bandwidth.
+* All transfers of all chunks are waited for, and those of a chunk once more in each bubble.
+* Without sequence parallelism every tensor-parallel rank sends the whole tensor.
 
 Added to perfgrid's figures before comparing (`passes`, `kept`): the tool charges a pass over the message of each
 tensor-parallel collective to communication, recommunication excepted; it does not repeat the product with the values
@@ -65,7 +65,6 @@ OFF = {
     "exposed_tied_time": 0.0,
     "clearing_traffic": 0.0,
     "slack_time": 0.0,
-    "pp_gathering_time": 0.0,
     "achieved_hbm_bandwidth": MEMORY,
     "tp_overlap": 0.0,
     "communication_cores": 0.0,
@@ -190,8 +189,8 @@ def conventions(adds, tp_network):
         return network_time(shard_message, shard, 1.0, outer)
 
     @formula(unit="s", source="guo2025")
-    def pp_transfer_time(pp_message):
-        """Hand-over."""
+    def stage_transfer_time(pp_message):
+        """Point-to-point transfer between stages, nothing gathered after it."""
         return outer["latency"] + pp_message / outer["bandwidth"]
 
     @formula(unit="1", source="guo2025")
@@ -211,7 +210,7 @@ WANTED = (
     "step_time", "forward_time", "backward_time", "recompute_time", "bubble_time", "exposed_tp_time",
     "exposed_pp_time", "exposed_dp_time", "dp_reduction_time", "dp_gathering_time", "optimizer_time", "microbatches",
     "first_stage_layers", "stage_parameters", "state_memory", "layer_activation_memory", "layer_activations",
-    "working_memory", "core_product_time", "tp_message", "pp_handover_time", "layer_blocks", "pp", "chunks", "tp",
+    "working_memory", "core_product_time", "tp_message", "stage_transfer_time", "layer_blocks", "pp", "chunks", "tp",
     "parameter_state_size", "shard", "layer_recomputed", "core_recomputed", "layer_tp_gathers",
 )  # fmt: skip
 
@@ -270,7 +269,7 @@ def test_times(case, mode):
         "forward": q["forward_time"],
         "backward": q["backward_time"],
         "recompute": q["recompute_time"] - work * kept,
-        "bubble": q["bubble_time"] + chunks * (passes - kept) + 2 * (q["pp"] - 1) * q["pp_handover_time"],
+        "bubble": q["bubble_time"] + chunks * (passes - kept) + 2 * (q["pp"] - 1) * q["stage_transfer_time"],
         "tp": q["exposed_tp_time"] + work * passes,
         "pp_exposed": q["exposed_pp_time"],
         "dp_link": q["dp_reduction_time"] + q["dp_gathering_time"],

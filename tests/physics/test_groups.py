@@ -10,10 +10,15 @@ from hypothesis import strategies as st
 
 import perfgrid as pg
 
-from .cases import design
+from .cases import design, rows
 
 power = st.sampled_from([1, 2, 4])
 ORDERS = {"tp-cp-dp-pp": ("tp", "cp", "dp", "pp"), "tp-cp-pp-dp": ("tp", "cp", "pp", "dp")}
+
+
+def inside(q, group):
+    """Ranks of a group inside one scale-up domain."""
+    return rows(q[f"{group}_tier_ranks"], "tier")["scale_up"]
 
 
 def members(sizes, order, group):
@@ -41,11 +46,11 @@ def test_dense_groups(tp, cp, dp, pp, order, domain):
         name = "replica" if len(group) > 1 else group[0]
         ranks = members(sizes, ORDERS[order], group)
         assert q[name] == len(ranks)
-        assert q[f"{name}_domain_ranks"] == sum(rank < domain for rank in ranks), name
+        assert inside(q, name) == sum(rank < domain for rank in ranks), name
         if len(ranks) > 1:
             assert q[f"{name}_stride"] == ranks[1]
     assert q["shard"] == q["replica"]
-    assert q["shard_domain_ranks"] == q["replica_domain_ranks"]
+    assert inside(q, "shard") == inside(q, "replica")
 
 
 @settings(max_examples=40, deadline=None)
@@ -60,9 +65,9 @@ def test_expert_groups(tp, cp, dp, pp, etp, ep, domain, order):
         ep=float(ep), rank_order=order, scale_up_size=float(domain), global_batch=64.0,
     )  # fmt: skip
     assert q["experts_fill_stage"] == (tp * cp * dp % (etp * ep) == 0)
-    inside = order == "tp-cp-dp-pp" or pp == 1 or tp * cp % (etp * ep) == 0
-    assert q["experts_adjoin"] == inside
-    if not (q["experts_fill_stage"] and inside):
+    adjoin = order == "tp-cp-dp-pp" or pp == 1 or tp * cp % (etp * ep) == 0
+    assert q["experts_adjoin"] == adjoin
+    if not (q["experts_fill_stage"] and adjoin):
         return
     if order == "tp-cp-dp-pp":
         sizes = {"etp": etp, "ep": ep, "edp": tp * cp * dp // (etp * ep), "pp": pp}
@@ -74,7 +79,7 @@ def test_expert_groups(tp, cp, dp, pp, etp, ep, domain, order):
     for name, group in (("etp", ("etp",)), ("ep", ("ep",)), ("expert_replica", replicas)):
         ranks = members(sizes, order_of_experts, group)
         assert q[name] == len(ranks)
-        assert q[f"{name}_domain_ranks"] == sum(rank < domain for rank in ranks), name
+        assert inside(q, name) == sum(rank < domain for rank in ranks), name
         if len(ranks) > 1:
             assert q[f"{name}_stride"] == ranks[1], name
 
@@ -124,8 +129,8 @@ sequence_length = 4096
 
 @pytest.mark.parametrize("order", sorted(ORDERS))
 def test_the_order_of_ranks(order):
-    """An order that leaves the stages of a pipeline in one domain makes hand-overs cheap and reductions dear."""
+    """An order that leaves the stages of a pipeline in one domain makes point-to-point transfers cheap and reductions dear."""
     given = {"tp": 1.0, "pp": 8.0, "dp": 8.0, "global_batch": 64.0, "rank_order": order, "zero": 1.0}
     q = design("llama-3.1-8b", "h100-sxm-80gb", **given)
-    assert (q["pp_domain_ranks"] == 8) == (order == "tp-cp-pp-dp")
-    assert (q["replica_domain_ranks"] == 8) == (order == "tp-cp-dp-pp")
+    assert (inside(q, "pp") == 8) == (order == "tp-cp-pp-dp")
+    assert (inside(q, "replica") == 8) == (order == "tp-cp-dp-pp")

@@ -65,10 +65,10 @@ GLOSSARY = Glossary(
 # ---- the group ------------------------------------------------------------------------------------------------------
 
 
-@alternative(of="replica_domain_ranks", by="workload", label="collectives", unit="1", source="nccltests2024")
-def group_domain_ranks(replica, replica_stride, tier_size):
-    """Ranks of the group inside one scale-up domain."""
-    return parallelism.ranks_in_domain(replica, replica_stride, at(tier_size, tier="scale_up"))
+@alternative(of="replica_tier_ranks", by="workload", label="collectives", unit="1", source="nccltests2024")
+def group_tier_ranks(replica, replica_stride, tier_size):
+    """Ranks of the group at each tier: inside one scale-up domain, and domains; by tier."""
+    return parallelism.placed(replica, replica_stride, tier_size)
 
 
 # ---- ideal fabrics --------------------------------------------------------------------------------------------------

@@ -207,12 +207,6 @@ def head_split_message(exchanged_activations):
     return exchanged_activations / 4
 
 
-@formula(unit="1", source="jacobs2023ulysses")
-def head_split_stride(tp):
-    """Distance between neighbouring ranks that share out heads."""
-    return tp
-
-
 # ---- exposed time ---------------------------------------------------------------------------------------------------
 
 

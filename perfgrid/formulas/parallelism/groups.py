@@ -1,36 +1,103 @@
-"""Parallel groups: where their ranks lie on the fabric; and what pipeline stages hand over.
+"""Parallel groups: their sizes and strides and where their ranks lie on the fabric.
 
 Two factorisations of one rank order, innermost first (that of Megatron-LM): dense ``tp``, ``cp``, ``dp``, ``pp``, and
-of the experts ``etp``, ``ep``, ``edp``, ``pp`` with tp·cp·dp = etp·ep·edp. The groups are a family: beside these
-``replica`` are the ranks that hold the same dense weights (cp·dp of them), ``expert_replica`` those that hold the same
-experts (edp), ``shard`` and ``expert_shard`` the part of these over which state is sharded (``scatter`` the same ranks
-while they scatter gradients), ``shard_replica`` those that hold the same shard, ``vocab`` the ranks among which the
-vocabulary is split and ``operand`` those that gather operands of products (both those of ``tp``), ``tied`` the two
-stages that hold a shared embedding table. The label ``rank_order`` puts the data-parallel ranks inside the pipeline or,
-as Llama 3 does, around it.
+of the experts ``etp``, ``ep``, ``edp``, ``pp``, with tp·cp·dp = etp·ep·edp. The label ``rank_order`` puts the
+data-parallel ranks inside the pipeline (tp-cp-dp-pp) or, as Llama 3 does, around it (tp-cp-pp-dp).
+
+A group is a size and a stride: the distance between neighbouring ranks, the product of the sizes of all groups inside
+it. The groups are a family; beside those of the two orders:
+
+* ``replica``: ranks with the same dense weights (cp·dp of them), ``expert_replica``: with the same experts (edp);
+* ``shard`` and ``expert_shard``: the part of these over which state is sharded, ``scatter``: the ranks of ``shard``
+  while they reduce-scatter gradients, ``shard_replica``: ranks with the same shard;
+* ``vocab``, ``operand``, ``latent``: the tensor-parallel ranks, each with a message of its own;
+* ``sequence_split`` and ``head_split``: the factors of ``cp``; ``tied``: the two stages with a shared embedding table.
 """
 
 from perfgrid.engine import xp
-from perfgrid.engine.graph.registry import alternative, constraint, formula
+from perfgrid.engine.graph.registry import Glossary, alternative, constant, constraint, formula, synonym
 from perfgrid.formulas.axes import at, table
 from perfgrid.formulas.collectives.collectives import GATHERING
 
-CONTIGUOUS = {  # ranks at one distance in either rank order
-    "GROUP": ("tp", "cp", "etp", "ep", "pp", "vocab", "operand", "latent", "sequence_split", "head_split", "tied")
-}
-SPREAD = {  # also around the stages of a pipeline
-    "GROUP": ("replica", "expert_replica", "shard", "scatter", "shard_replica", "expert_shard")
-}
-PLACED = {"GROUP": ("tp", "cp", "replica")}  # those whose domains the constraints look at
-EXPERT_PLACED = {"GROUP": ("etp", "ep", "expert_replica")}  # and in mixtures of experts
+PLACED = {"GROUP": ("tp", "cp", "etp", "ep", "pp", "sequence_split", "head_split", "tied")}  # by size and stride alone
+CHECKED = {"GROUP": ("tp", "cp", "replica")}  # those whose domains the constraints look at
+EXPERTS_CHECKED = {"GROUP": ("etp", "ep", "expert_replica")}  # and in mixtures of experts
+
+GLOSSARY = Glossary(
+    constant(
+        "INNERMOST_stride",
+        1.0,
+        "Distance between neighbouring ranks of the INNERMOST group.",
+        unit="1",
+        source="narayanan2021",
+        family={"INNERMOST": ("tp", "etp", "vocab", "operand", "latent")},
+    ),
+    synonym("vocab", "tp", "Ranks among which the vocabulary is split.", unit="1", source="shoeybi2019megatron"),
+    synonym("operand", "tp", "Ranks that gather operands of products.", unit="1", source="korthikanti2022"),
+    synonym(
+        "ALIKE_tier_ranks",
+        "tp_tier_ranks",
+        "Ranks of the ALIKE group at each tier, by tier.",
+        unit="1",
+        source="shoeybi2019megatron",
+        family={"ALIKE": ("vocab", "operand", "latent")},
+    ),
+    synonym("cp_stride", "tp", "Distance between neighbouring context-parallel ranks.", unit="1", source="liu2023ring"),
+    synonym(
+        "head_split_stride",
+        "tp",
+        "Distance between neighbouring ranks that split the heads.",
+        unit="1",
+        source="jacobs2023ulysses",
+    ),
+    synonym(
+        "ep_stride",
+        "etp",
+        "Distance between neighbouring expert-parallel ranks.",
+        unit="1",
+        source="lepikhin2021gshard",
+    ),
+    synonym("expert_replica", "edp", "Ranks that hold the same experts.", unit="1", source="lepikhin2021gshard"),
+    synonym("scatter", "shard", "Ranks that reduce-scatter gradients.", unit="1", source="rajbhandari2020zero"),
+    synonym(
+        "scatter_tier_ranks",
+        "shard_tier_ranks",
+        "Ranks that reduce-scatter gradients at each tier, by tier.",
+        unit="1",
+        source="rajbhandari2020zero",
+    ),
+    synonym(
+        "SHARDING_stride",
+        "replica_stride",
+        "Distance between neighbouring ranks of the SHARDING group.",
+        unit="1",
+        source="rajbhandari2020zero",
+        family={"SHARDING": ("shard", "scatter")},
+    ),
+    synonym(
+        "expert_shard_stride",
+        "expert_replica_stride",
+        "Distance between neighbouring ranks over which the state of experts is sharded.",
+        unit="1",
+        source="rajbhandari2020zero",
+    ),
+    synonym(
+        "collective_launch_latency",
+        "launch_overhead",
+        "Latency of a collective until its first step: that of any kernel, since the host queues them ahead.",
+        unit="s",
+        source="gray2019cudagraphs",
+    ),
+)
 
 # ---- equations ------------------------------------------------------------------------------------------------------
 
 
 def ranks_in_domain(size, stride, domain):
-    """Ranks of a group of this size and stride inside one domain.
+    """Ranks of a group of this size and stride inside one scale-up domain.
 
-    A group that does not fill whole domains takes a power-of-two part of as many as it needs (64 of 72, say).
+    domain/stride of them fit. A group that does not fill whole domains takes a power-of-two part of as many domains as
+    it needs (64 of 72 devices, say).
     """
     most = xp.minimum(xp.maximum(xp.floor(domain / stride), 1.0), size)
     spread = size / most
@@ -38,42 +105,28 @@ def ranks_in_domain(size, stride, domain):
     return size / domains
 
 
-def outermost(by_tier, tier_ranks):
+def by_tier(size, inside):
+    """Ranks inside one scale-up domain, and the domains that the group spans; by tier."""
+    return table("tier", scale_up=inside, scale_out=size / inside)
+
+
+def placed(size, stride, tier_size):
+    """Ranks at each tier of a group at one distance, by tier."""
+    return by_tier(size, ranks_in_domain(size, stride, at(tier_size, tier="scale_up")))
+
+
+def outermost(values, tier_ranks):
     """The value at the outermost tier on which a group has several members."""
-    inside, between = at(by_tier, tier="scale_up"), at(by_tier, tier="scale_out")
+    inside, between = at(values, tier="scale_up"), at(values, tier="scale_out")
     return xp.where(at(tier_ranks, tier="scale_out") > 1, between, inside)
 
 
 # ---- groups: size, and distance between neighbours ------------------------------------------------------------------
 
 
-@formula(unit="1", source="narayanan2021", family={"INNERMOST": ("tp", "etp", "vocab", "operand", "latent")})
-def INNERMOST_stride():
-    """Distance between neighbouring ranks of the INNERMOST group."""
-    return 1.0
-
-
-@formula(unit="1", source="shoeybi2019megatron")
-def vocab(tp):
-    """Ranks among which the vocabulary is split: the tensor-parallel ones."""
-    return tp
-
-
-@formula(unit="1", source="liu2023ring")
-def cp_stride(tp):
-    """Distance between neighbouring context-parallel ranks."""
-    return tp
-
-
-@formula(unit="1", source="lepikhin2021gshard")
-def ep_stride(etp):
-    """Distance between neighbouring expert-parallel ranks."""
-    return etp
-
-
 @formula(unit="1", source="lepikhin2021gshard")
 def edp(tp, cp, dp, etp, ep):
-    """Ranks that hold the same experts: what is left of the ranks of one stage."""
+    """Ranks that hold the same experts: tp·cp·dp ranks of a stage over etp·ep ranks of one copy of all experts."""
     return tp * cp * dp / (etp * ep)
 
 
@@ -103,9 +156,9 @@ def inner_pp_stride(tp, cp):
 
 @formula(unit="1", source="narayanan2021")
 def tied(pp, folded, weight_copies, tied_embeddings, mtp_layers):
-    """Stages that hold a copy of a shared embedding table: the first and the last, for its head or further tokens.
+    """Stages that hold a copy of a shared embedding table: the first, and the last for its head or further tokens.
 
-    In a V both are on one device, in DualPipe on each of two.
+    Two if they lie on different devices. In a V both are on one device, in DualPipe on each of two.
     """
     apart = (pp > 1) & (folded == 0) & (weight_copies == 1)
     return xp.where((tied_embeddings | (mtp_layers > 0)) & apart, 2.0, 1.0)
@@ -130,27 +183,19 @@ def replica_stride(tp, cp, dp_stride):
 
 
 @formula(unit="1", source="lepikhin2021gshard")
-def expert_replica(edp):
-    """Ranks that hold the same experts."""
-    return edp
-
-
-@formula(unit="1", source="lepikhin2021gshard")
 def expert_replica_stride(etp, ep, tp, cp, dp_stride):
-    """Distance between neighbouring ranks that hold the same experts."""
+    """Distance between neighbouring ranks that hold the same experts.
+
+    They adjoin inside a data-parallel rank while its tp·cp ranks hold several copies of all experts; otherwise one copy
+    covers etp·ep/(tp·cp) data-parallel ranks.
+    """
     return xp.where(etp * ep < tp * cp, etp * ep, dp_stride * (etp * ep / (tp * cp)))
 
 
 @formula(unit="1", source="rajbhandari2020zero")
 def shard(replica, zero, zero_size):
-    """Ranks over which dense state is sharded, from ZeRO stage 1 on: all that hold the same weights, or zero_size."""
+    """Ranks over which dense state is sharded, from ZeRO stage 1 on: all replicas, or ``zero_size`` of them."""
     return xp.where(zero >= 1, xp.where(zero_size > 0, xp.minimum(zero_size, replica), replica), 1.0)
-
-
-@formula(unit="1", source="rajbhandari2020zero")
-def scatter(shard):
-    """Ranks that reduce and scatter gradients among them: those of the sharding group."""
-    return shard
 
 
 @formula(unit="1", source="zhao2023fsdp")
@@ -165,92 +210,80 @@ def expert_shard(expert_replica, zero):
     return xp.where(zero >= 1, expert_replica, 1.0)
 
 
-@formula(unit="1", source="rajbhandari2020zero", family={"SHARDING": ("shard", "scatter")})
-def SHARDING_stride(replica_stride):
-    """Distance between neighbouring ranks of a sharding group (SHARDING)."""
-    return replica_stride
-
-
 @formula(unit="1", source="zhao2023fsdp")
 def shard_replica_stride(replica_stride, shard):
     """Distance between neighbouring ranks that hold the same shard."""
     return replica_stride * shard
 
 
-@formula(unit="1", source="rajbhandari2020zero")
-def expert_shard_stride(expert_replica_stride):
-    """Distance between neighbouring ranks over which the state of experts is sharded."""
-    return expert_replica_stride
+# ---- placement: ranks inside one scale-up domain, and domains -------------------------------------------------------
 
 
-# ---- placement ------------------------------------------------------------------------------------------------------
+@formula(unit="1", source="narayanan2021", family=PLACED)
+def GROUP_tier_ranks(GROUP, GROUP_stride, tier_size):
+    """Ranks of the GROUP group at each tier: inside one scale-up domain, and domains; by tier."""
+    return placed(GROUP, GROUP_stride, tier_size)
 
 
-@formula(unit="1", source="narayanan2021", family=CONTIGUOUS)
-def GROUP_domain_ranks(GROUP, GROUP_stride, tier_size):
-    """Ranks of the GROUP group inside one scale-up domain."""
-    return ranks_in_domain(GROUP, GROUP_stride, at(tier_size, tier="scale_up"))
+@alternative(of="replica_tier_ranks", by="rank_order", label="tp-cp-dp-pp", unit="1", source="narayanan2021")
+def contiguous_replica_tier_ranks(replica, tp, tier_size):
+    """Ranks with the same dense weights at each tier, one after the other; by tier."""
+    return placed(replica, tp, tier_size)
 
 
-@alternative(of="replica_domain_ranks", by="rank_order", label="tp-cp-dp-pp", unit="1", source="narayanan2021")
-def contiguous_replica_domain_ranks(replica, tp, tier_size):
-    """Ranks inside one scale-up domain that hold the same dense weights, one after the other."""
-    return ranks_in_domain(replica, tp, at(tier_size, tier="scale_up"))
-
-
-@alternative(of="replica_domain_ranks", by="rank_order", label="tp-cp-pp-dp", unit="1", source="grattafiori2024llama3")
-def spread_replica_domain_ranks(cp_domain_ranks, dp, dp_stride, tier_size):
-    """Ranks inside one scale-up domain that hold the same dense weights, with the pipeline between them."""
-    return cp_domain_ranks * ranks_in_domain(dp, dp_stride, at(tier_size, tier="scale_up"))
+@alternative(of="replica_tier_ranks", by="rank_order", label="tp-cp-pp-dp", unit="1", source="grattafiori2024llama3")
+def spread_replica_tier_ranks(replica, cp_tier_ranks, dp, dp_stride, tier_size):
+    """Ranks with the same dense weights at each tier, with the pipeline between data-parallel ranks; by tier."""
+    around = ranks_in_domain(dp, dp_stride, at(tier_size, tier="scale_up"))
+    return by_tier(replica, at(cp_tier_ranks, tier="scale_up") * around)
 
 
 @alternative(
-    of="expert_replica_domain_ranks", by="rank_order", label="tp-cp-dp-pp", unit="1", source="lepikhin2021gshard"
+    of="expert_replica_tier_ranks", by="rank_order", label="tp-cp-dp-pp", unit="1", source="lepikhin2021gshard"
 )
-def contiguous_expert_replica_domain_ranks(edp, etp, ep, tier_size):
-    """Ranks inside one scale-up domain that hold the same experts, one after the other."""
-    return ranks_in_domain(edp, etp * ep, at(tier_size, tier="scale_up"))
+def contiguous_expert_replica_tier_ranks(edp, etp, ep, tier_size):
+    """Ranks with the same experts at each tier, one after the other; by tier."""
+    return placed(edp, etp * ep, tier_size)
 
 
 @alternative(
-    of="expert_replica_domain_ranks", by="rank_order", label="tp-cp-pp-dp", unit="1", source="lepikhin2021gshard"
+    of="expert_replica_tier_ranks", by="rank_order", label="tp-cp-pp-dp", unit="1", source="lepikhin2021gshard"
 )
-def spread_expert_replica_domain_ranks(etp, ep, tp, cp, edp, dp_stride, tier_size):
-    """Ranks inside one scale-up domain that hold the same experts, with the pipeline between them."""
+def spread_expert_replica_tier_ranks(etp, ep, tp, cp, edp, dp_stride, tier_size):
+    """Ranks with the same experts at each tier, with the pipeline between data-parallel ranks; by tier."""
     domain = at(tier_size, tier="scale_up")
     beside = xp.maximum(tp * cp / (etp * ep), 1.0)
     distance = dp_stride * xp.maximum(etp * ep / (tp * cp), 1.0)
-    return ranks_in_domain(beside, etp * ep, domain) * ranks_in_domain(edp / beside, distance, domain)
-
-
-@formula(unit="1", source="rajbhandari2020zero", family={"SHARDING": ("shard", "scatter")})
-def SHARDING_domain_ranks(SHARDING, replica_domain_ranks):
-    """Ranks of a sharding group (SHARDING) inside one scale-up domain."""
-    return xp.minimum(SHARDING, replica_domain_ranks)
-
-
-@formula(unit="1", source="zhao2023fsdp")
-def shard_replica_domain_ranks(replica_domain_ranks, shard_domain_ranks):
-    """Ranks inside one scale-up domain that hold the same shard."""
-    return replica_domain_ranks / shard_domain_ranks
+    inside = ranks_in_domain(beside, etp * ep, domain) * ranks_in_domain(edp / beside, distance, domain)
+    return by_tier(edp, inside)
 
 
 @formula(unit="1", source="rajbhandari2020zero")
-def expert_shard_domain_ranks(expert_shard, expert_replica_domain_ranks):
-    """Ranks inside one scale-up domain over which the state of experts is sharded."""
-    return xp.minimum(expert_shard, expert_replica_domain_ranks)
+def shard_tier_ranks(shard, replica_tier_ranks):
+    """Ranks of the sharding group at each tier: it fills a domain before it leaves it; by tier."""
+    return by_tier(shard, xp.minimum(shard, at(replica_tier_ranks, tier="scale_up")))
 
 
-@formula(unit="1", source="narayanan2021", family={"GROUP": (*CONTIGUOUS["GROUP"], *SPREAD["GROUP"])})
-def GROUP_tier_ranks(GROUP, GROUP_domain_ranks):
-    """Ranks of the GROUP group at each tier: inside one scale-up domain, and domains; by tier."""
-    return table("tier", scale_up=GROUP_domain_ranks, scale_out=GROUP / GROUP_domain_ranks)
+@formula(unit="1", source="zhao2023fsdp")
+def shard_replica_tier_ranks(replica_tier_ranks, shard_tier_ranks):
+    """Ranks with the same shard at each tier: what the sharding group leaves of the replicas; by tier."""
+    return replica_tier_ranks / shard_tier_ranks
+
+
+@formula(unit="1", source="rajbhandari2020zero")
+def expert_shard_tier_ranks(expert_shard, expert_replica_tier_ranks):
+    """Ranks over which the state of experts is sharded at each tier, by tier."""
+    return by_tier(expert_shard, xp.minimum(expert_shard, at(expert_replica_tier_ranks, tier="scale_up")))
 
 
 @alternative(
-    of="GROUP_fills", by="library", label="nccl", unit="1", source="narayanan2021",
+    of="GROUP_fills",
+    by="library",
+    label="nccl",
+    unit="1",
+    source="narayanan2021",
     family={"GROUP": (*GATHERING["GROUP"], "ep")},
-)  # fmt: skip
+)
 def GROUP_fills_domains(GROUP_tier_ranks):
     """1 where the GROUP group has a whole number of ranks in each scale-up domain that it touches."""
     inside = at(GROUP_tier_ranks, tier="scale_up")
@@ -261,7 +294,7 @@ def GROUP_fills_domains(GROUP_tier_ranks):
     kind="illegal",
     reason="the GROUP ranks do not fill the domains of the fabric evenly",
     source="narayanan2021",
-    family=PLACED,
+    family=CHECKED,
 )
 def GROUP_fills_tiers(GROUP_fills):
     """The GROUP group fills whole domains of every tier that it touches."""
@@ -272,7 +305,7 @@ def GROUP_fills_tiers(GROUP_fills):
     kind="illegal",
     reason="the GROUP ranks do not fill the domains of the fabric evenly",
     source="narayanan2021",
-    family=EXPERT_PLACED,
+    family=EXPERTS_CHECKED,
 )
 def GROUP_fills_tiers_of_experts(GROUP_fills, experts):
     """The GROUP group of a mixture of experts fills whole domains of every tier that it touches."""
@@ -369,55 +402,3 @@ def same_distance(tp, cp, dp, dp_stride, replica, expert_replica, etp, ep):
 def replicas_at_one_distance(one_distance):
     """The ranks that hold the same weights have a schedule on the fabric."""
     return one_distance > 0
-
-
-# ---- pipeline parallelism -------------------------------------------------------------------------------------------
-
-
-@formula(unit="byte", source="narayanan2021")
-def pp_message(tp_message, tp):
-    """Activations that one rank hands to the next stage: every tensor-parallel rank sends its part."""
-    return tp_message / tp
-
-
-@formula(unit="s", source="gray2019cudagraphs")
-def collective_launch_latency(launch_overhead):
-    """Latency of a collective until its first step: that of any kernel, since the host queues them ahead."""
-    return launch_overhead
-
-
-@alternative(of="pp_transfer_time", by="library", label="nccl", unit="s", source="nccl2026tuning")
-def pp_library_transfer_time(
-    pp_message, pp_tier_ranks, collective_launch_latency, tier_transfer_latency, tier_peer_bandwidth
-):
-    """Time of one hand-over between neighbouring stages across the outermost tier that the pipeline spans."""
-    latency = collective_launch_latency + tier_transfer_latency
-    return outermost(latency, pp_tier_ranks) + pp_message / outermost(tier_peer_bandwidth, pp_tier_ranks)
-
-
-@formula(unit="s", source="narayanan2021")
-def pp_gathering_time(tp_gather_time, sequence_parallel, pp):
-    """Time in which the receiving ranks gather the parts handed over; with sequence parallelism they keep them."""
-    return xp.where(sequence_parallel | (pp <= 1), 0.0, tp_gather_time)
-
-
-@formula(unit="s", source="narayanan2021")
-def pp_handover_time(pp_transfer_time, pp_gathering_time):
-    """Time of one hand-over."""
-    return pp_transfer_time + pp_gathering_time
-
-
-@formula(unit="1", source="narayanan2021")
-def pp_calls(pp, microbatches, chunks):
-    """Hand-overs that one device of the busiest stage sends in one step.
-
-    Activations of every chunk go on and gradients go back; with two stages each is an end of the pipeline.
-    """
-    ends = xp.where(pp > 2, 0.0, 1.0)
-    return xp.where(pp > 1, microbatches * (2 * chunks - ends), 0.0)
-
-
-@formula(unit="byte", source="narayanan2021")
-def pp_bytes(pp_calls, pp_message):
-    """Bytes that one device of the busiest stage sends to its neighbours in one step."""
-    return pp_calls * pp_message

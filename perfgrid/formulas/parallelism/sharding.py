@@ -12,6 +12,7 @@ reduced shards of gradients are added up: after every backward pass, or once per
 
 from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import constraint, formula
+from perfgrid.formulas.axes import at
 
 KEPT = 1.0  # codes of pipeline_sharding: refused, kept, gathered
 SHARDS = {"SHARD": ("shard", "expert_shard")}
@@ -203,9 +204,10 @@ def pipelines_shard(zero, pp, pipeline_sharding, replica, expert_replica, expert
     reason="the sharding group (zero_size) divides neither the ranks that hold the same weights nor their domains",
     source="zhao2023fsdp",
 )
-def shards_fill_replicas(shard, replica, shard_domain_ranks, replica_domain_ranks):
+def shards_fill_replicas(shard, replica, shard_tier_ranks, replica_tier_ranks):
     """Sharding groups fill the ranks that hold the same weights, and scale-up domains or parts of them."""
-    return (replica % shard == 0) & (shard % shard_domain_ranks == 0) & (replica_domain_ranks % shard_domain_ranks == 0)
+    part, inside = (at(ranks, tier="scale_up") for ranks in (shard_tier_ranks, replica_tier_ranks))
+    return (replica % shard == 0) & (shard % part == 0) & (inside % part == 0)
 
 
 @constraint(

@@ -152,15 +152,15 @@ def dualpipe_v_bubble_time(
 
 
 @alternative(of="exposed_pp_time", by="schedule", label="dualpipe", unit="s", source="deepseek2024v3")
-def dualpipe_exposed_pp_time(pp, pp_handover_time):
+def dualpipe_exposed_pp_time(pp, stage_transfer_time):
     """Hand-overs between stages that DualPipe waits for, per step: while it fills and drains; pairs hide theirs."""
-    return xp.where(pp > 1, (2.5 * pp - 2) * pp_handover_time, 0.0)
+    return xp.where(pp > 1, (2.5 * pp - 2) * stage_transfer_time, 0.0)
 
 
 @alternative(of="exposed_pp_time", by="schedule", label="dualpipe_v", unit="s", source="deepseek2025dualpipe")
-def dualpipe_v_exposed_pp_time(pp, pp_handover_time):
+def dualpipe_v_exposed_pp_time(pp, stage_transfer_time):
     """Hand-overs between stages that DualPipeV waits for, per step: while it fills and drains; pairs hide theirs."""
-    return 5 * (pp - 1) * pp_handover_time
+    return 5 * (pp - 1) * stage_transfer_time
 
 
 @alternative(

@@ -248,16 +248,16 @@ def slack_time(pp, microbatches, chunks, slowest_stage_time, model_pass_time):
 
 
 @alternative(of="exposed_pp_time", by="schedule", label="1f1b", unit="s", source="narayanan2021")
-def one_forward_one_backward_exposed_pp_time(pp, handovers_waited_for, pp_handover_time, slack_time):
+def one_forward_one_backward_exposed_pp_time(pp, handovers_waited_for, stage_transfer_time, slack_time):
     """Hand-overs between stages that 1F1B waits for, per step: those of one way there and back at least."""
-    least = 2 * (pp - 1) * pp_handover_time
-    return xp.where(pp > 1, xp.maximum(handovers_waited_for * pp_handover_time - slack_time, least), 0.0)
+    least = 2 * (pp - 1) * stage_transfer_time
+    return xp.where(pp > 1, xp.maximum(handovers_waited_for * stage_transfer_time - slack_time, least), 0.0)
 
 
 @alternative(of="exposed_pp_time", by="schedule", label="gpipe", unit="s", source="huang2019gpipe")
-def gpipe_exposed_pp_time(pp, pp_handover_time):
+def gpipe_exposed_pp_time(pp, stage_transfer_time):
     """Hand-overs between stages that GPipe waits for, per step: one way there and back."""
-    return 2 * (pp - 1) * pp_handover_time
+    return 2 * (pp - 1) * stage_transfer_time
 
 
 # ---- microbatches in flight -----------------------------------------------------------------------------------------

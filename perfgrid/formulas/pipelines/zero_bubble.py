@@ -184,19 +184,19 @@ def zb_v_bubble_time(
 
 
 @alternative(of="exposed_pp_time", by="schedule", label="zb_h1", unit="s", source="qi2024zerobubble")
-def zb_h1_exposed_pp_time(pp, microbatches, pp_handover_time):
+def zb_h1_exposed_pp_time(pp, microbatches, stage_transfer_time):
     """Hand-overs between stages that ZB-H1 waits for, per step: two ways there and back, in the first p microbatches.
 
     After them weight gradients fill the time of every hand-over.
     """
     again = xp.minimum(xp.maximum(microbatches - 2, 0.0), pp - 1)
-    return xp.where(pp > 1, 2 * (pp - 1 + again) * pp_handover_time, 0.0)
+    return xp.where(pp > 1, 2 * (pp - 1 + again) * stage_transfer_time, 0.0)
 
 
 @alternative(of="exposed_pp_time", by="schedule", label="zb_v", unit="s", source="qi2024zerobubble")
-def zb_v_exposed_pp_time(pp, pp_handover_time):
+def zb_v_exposed_pp_time(pp, stage_transfer_time):
     """Hand-overs between stages that ZB-V waits for, per step; devices hand nothing over at the turn of the V."""
-    return xp.where(pp > 1, (5 * pp - 7) * pp_handover_time, 0.0)
+    return xp.where(pp > 1, (5 * pp - 7) * stage_transfer_time, 0.0)
 
 
 # ---- microbatches in flight -----------------------------------------------------------------------------------------
