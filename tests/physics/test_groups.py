@@ -129,7 +129,7 @@ sequence_length = 4096
 
 @pytest.mark.parametrize("order", sorted(ORDERS))
 def test_the_order_of_ranks(order):
-    """An order that leaves the stages of a pipeline in one domain makes point-to-point transfers cheap and reductions dear."""
+    """Stages of a pipeline in one domain make point-to-point transfers cheap and reductions expensive."""
     given = {"tp": 1.0, "pp": 8.0, "dp": 8.0, "global_batch": 64.0, "rank_order": order, "zero": 1.0}
     q = design("llama-3.1-8b", "h100-sxm-80gb", **given)
     assert (inside(q, "pp") == 8) == (order == "tp-cp-pp-dp")

@@ -204,7 +204,7 @@ def test_gradients_of_experts_are_reduced_over_their_own_ranks():
     assert q["dp_bytes"] == pytest.approx(sent, rel=1e-9)
     alone = design("mixtral-8x7b", tp=1.0, dp=8.0, ep=8.0, global_batch=64.0, zero=1.0)
     assert alone["expert_replica"] == 1
-    assert alone["expert_reduction_time"] == alone["expert_gathering_time"] == 0
+    assert alone["expert_reductions"] == 0
     assert alone["dp_buckets"] == alone["gradient_buckets"]
     per_parameter = 2 + 4 + 12 / 8, 2 + 4 + 12 / 64
     assert q["state_memory"] == pytest.approx(expert * per_parameter[0] + rest * per_parameter[1])

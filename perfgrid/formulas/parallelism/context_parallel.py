@@ -13,7 +13,7 @@ A method says what the ranks share out while attention runs (label ``cp_method``
 """
 
 from perfgrid.engine import xp
-from perfgrid.engine.graph.registry import alternative, constraint, formula
+from perfgrid.engine.graph.registry import Glossary, alternative, constant, constraint, formula, synonym
 from perfgrid.formulas.axes import at, only, table, total
 from perfgrid.formulas.kernels.flash import partial_share
 
@@ -23,6 +23,23 @@ from .tensor_parallel import exposed_time, with_cores_taken
 RINGS = {"METHOD": ("ring", "hybrid")}  # methods in which keys and values go round
 WITHOUT_RING = {"METHOD": ("all_gather", "ulysses")}
 UNSPLIT_HEADS = {"METHOD": ("ring", "all_gather")}
+
+GLOSSARY = Glossary(
+    constant(
+        "embedding_exposed_cp_time",
+        0.0,
+        "Exposed context-parallel communication of the embedding: it sees every token on its own.",
+        unit="s",
+        source="grattafiori2024llama3",
+    ),
+    synonym(
+        "cp_longest_call_time",
+        "cp_gather_time",
+        "Time of the longest collective of the context-parallel ranks in a step.",
+        unit="s",
+        source="grattafiori2024llama3",
+    ),
+)
 
 
 def _by_method(of, label, unit, source, family=None):
@@ -237,21 +254,9 @@ def layer_exposed_cp_time(layer_forward_exposed_cp_time, layer_backward_exposed_
 
 
 @formula(unit="s", source="grattafiori2024llama3")
-def embedding_exposed_cp_time():
-    """Exposed context-parallel communication of the embedding: it sees every token on its own."""
-    return 0.0
-
-
-@formula(unit="s", source="grattafiori2024llama3")
 def head_exposed_cp_time(mtp_layers, layer_exposed_cp_time):
     """Exposed context-parallel communication of the head: only of layers that predict further tokens."""
     return mtp_layers * layer_exposed_cp_time
-
-
-@formula(unit="s", source="grattafiori2024llama3")
-def cp_longest_call_time(cp_gather_time):
-    """Time of the longest collective of the context-parallel ranks in a step."""
-    return cp_gather_time
 
 
 # ---- memory ---------------------------------------------------------------------------------------------------------

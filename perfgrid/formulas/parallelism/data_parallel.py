@@ -6,10 +6,20 @@ sharded ones do is told in `sharding`, a layer of them is a bucket.
 """
 
 from perfgrid.engine import xp
-from perfgrid.engine.graph.registry import formula
+from perfgrid.engine.graph.registry import Glossary, formula, synonym
 from perfgrid.formulas.collectives.collectives import gathered_share
 
 from .tensor_parallel import exposed_in_parts, with_cores_taken
+
+GLOSSARY = Glossary(
+    synonym(
+        "exposed_tied_time",
+        "tied_all_reduce_time",
+        "All-reduce of a shared embedding table's gradients between the first and the last stage, after all others.",
+        unit="s",
+        source="narayanan2021",
+    ),
+)
 
 # ---- equations ------------------------------------------------------------------------------------------------------
 
@@ -98,9 +108,13 @@ def shard_message(weight_message, gradient_buckets):
 
 
 @formula(unit="s", source="rajbhandari2020zero")
-def dp_scattering_time(scatter_gather_time, scatter, gradient_buckets):
-    """Time of one reduction of all gradients of one device in its sharding group, each rank's shard scattered to it."""
-    return xp.where(scatter > 1, scatter_gather_time, 0.0) * gradient_buckets
+def dp_scattering_time(scatter_gather_time, scatter, gradient_buckets, expert_bucket_reduction_time, expert_reductions):
+    """Time of one reduction of all gradients of one device in its sharding group, with those of routed experts.
+
+    Dense gradients are reduce-scattered: each rank receives the sum of its own shard.
+    """
+    dense = xp.where(scatter > 1, scatter_gather_time, 0.0) * gradient_buckets
+    return dense + expert_bucket_reduction_time * expert_reductions
 
 
 @formula(unit="s", source="zhao2023fsdp")
@@ -110,15 +124,16 @@ def shard_replica_reduction_time(shard_replica_all_reduce_time, shard_replica, g
 
 
 @formula(unit="s", source="rajbhandari2020zero")
-def dp_reduction_time(dp_scattering_time, shard_replica_reduction_time, expert_reduction_time):
+def dp_reduction_time(dp_scattering_time, shard_replica_reduction_time):
     """Time of one reduction of all gradients of one device."""
-    return dp_scattering_time + shard_replica_reduction_time + expert_reduction_time
+    return dp_scattering_time + shard_replica_reduction_time
 
 
 @formula(unit="s", source="rajbhandari2020zero")
-def dp_gathering_time(shard_gather_time, shard, gradient_buckets, expert_gathering_time):
-    """Time of one gathering of all weights of one device."""
-    return xp.where(shard > 1, shard_gather_time, 0.0) * gradient_buckets + expert_gathering_time
+def dp_gathering_time(shard_gather_time, shard, gradient_buckets, expert_shard_gather_time, expert_reductions):
+    """Time of one all-gather of all weights of one device, bucket by bucket, with those of routed experts."""
+    dense = xp.where(shard > 1, shard_gather_time, 0.0) * gradient_buckets
+    return dense + expert_shard_gather_time * expert_reductions
 
 
 @formula(unit="1", source="zhao2023fsdp")
@@ -135,7 +150,6 @@ def overlapping_chunks(chunks, folded, weights_sharded, zero, kept_in_pipeline):
 def exposed_reduction_time(
     dp_scattering_time,
     shard_replica_reduction_time,
-    expert_reduction_time,
     dp_gathering_time,
     reduction_passes,
     replica_passes,
@@ -155,7 +169,7 @@ def exposed_reduction_time(
     That of the first stage. Weights that are gathered again share the links and the passes.
     """
     hidden = dp_overlap * first_stage_layers * layer_backward_time * reduction_pace
-    inside = dp_scattering_time + expert_reduction_time + regathered * dp_gathering_time
+    inside = dp_scattering_time + regathered * dp_gathering_time
     pipeline = (dp_buckets, overlapping_chunks, xp.minimum(pp, microbatches), hidden)
     exposed = exposed_in_buckets(inside, *pipeline)
     exposed_with_replicas = exposed_in_buckets(inside + shard_replica_reduction_time, *pipeline)
@@ -229,12 +243,6 @@ def replica_longest_call_time(
 def tied_message(rank_head_parameters, reduced_gradient_size):
     """Gradients of an embedding table that the first and the last stage share."""
     return rank_head_parameters * reduced_gradient_size
-
-
-@formula(unit="s", source="narayanan2021")
-def exposed_tied_time(tied_all_reduce_time):
-    """Reduction between the first and the last stage of the gradients of a table that both hold: after all others."""
-    return tied_all_reduce_time
 
 
 # ---- volume ---------------------------------------------------------------------------------------------------------

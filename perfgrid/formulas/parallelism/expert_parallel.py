@@ -16,7 +16,7 @@ token or expert.
 from math import comb
 
 from perfgrid.engine import xp
-from perfgrid.engine.graph.registry import formula
+from perfgrid.engine.graph.registry import Glossary, constant, formula, synonym
 from perfgrid.formulas.axes import at, only, table, total
 from perfgrid.formulas.collectives.collectives import gathered_share
 
@@ -24,6 +24,23 @@ from .tensor_parallel import exposed_time, with_cores_taken
 
 ALL_TO_ALL, TWO_PHASE, DEDUPLICATED = 0, 1, 2  # the codes of token_dispatch
 EXCHANGES = {"EXCHANGE": ("dispatch", "combine")}
+
+GLOSSARY = Glossary(
+    constant(
+        "embedding_exposed_ep_time",
+        0.0,
+        "Exposed exchange of tokens with experts of the embedding: none.",
+        unit="s",
+        source="deepseek2024v3",
+    ),
+    synonym(
+        "etp_longest_call_time",
+        "etp_gather_time",
+        "Time of the longest collective of the ranks that split experts in a step.",
+        unit="s",
+        source="liu2025folding",
+    ),
+)
 
 # ---- equations ------------------------------------------------------------------------------------------------------
 
@@ -100,16 +117,15 @@ def ep_tiers_together(token_dispatch):
     return xp.where(token_dispatch == TWO_PHASE, 0.0, 1.0)
 
 
-@formula(unit="byte", source="deepseek2024v3", family=EXCHANGES)
-def EXCHANGE_element_size(EXCHANGE_size, activation_size):
-    """Bytes per element of the rows of a EXCHANGE: those of activations unless the software states others."""
-    return xp.where(EXCHANGE_size > 0, EXCHANGE_size, activation_size)
-
-
 @formula(unit="byte", source="deepseek2025deepep", family=EXCHANGES)
-def ep_EXCHANGE_tier_bytes(ep_copies, sharded_tokens, expert_load, hidden_size, EXCHANGE_element_size):
-    """Bytes that the busiest rank moves in one EXCHANGE, by tier."""
-    return ep_copies * sharded_tokens * expert_load * hidden_size * EXCHANGE_element_size
+def ep_EXCHANGE_tier_bytes(ep_copies, sharded_tokens, expert_load, hidden_size, EXCHANGE_size, activation_size):
+    """Bytes that the busiest rank moves in one EXCHANGE, by tier: copies·tokens·load·h·(bytes per element).
+
+    ``expert_load`` is the busiest rank's share over the mean. Elements are those of activations unless the software
+    states another size for the EXCHANGE.
+    """
+    size = xp.where(EXCHANGE_size > 0, EXCHANGE_size, activation_size)
+    return ep_copies * sharded_tokens * expert_load * hidden_size * size
 
 
 # ---- time -----------------------------------------------------------------------------------------------------------
@@ -128,56 +144,32 @@ def expert_exchange_time(ep_dispatch_time, ep_combine_time, etp_gather_time):
 
 
 @formula(unit="s", source="nvidia2026moe")
-def shared_expert_time(gemm_time, stream_time):
-    """Kernel time of the shared experts of one layer, by phase."""
-    products = total(gemm_time * only("gemm_kernel", "shared_up", "shared_down"), "gemm_kernel")
-    return total(products + at(stream_time, stream_kernel="shared_activation"), "resource")
-
-
-@formula(unit="s", source="nvidia2026moe")
-def shared_hiding_time(shared_expert_time, shared_expert_overlap, shared_experts):
+def shared_hiding_time(gemm_time, stream_time, shared_expert_overlap, shared_experts):
     """Time of the shared experts of one layer beside which tokens may be exchanged, by phase."""
-    return xp.where(shared_experts > 0, shared_expert_overlap, 0.0) * shared_expert_time
+    products = total(gemm_time * only("gemm_kernel", "shared_up", "shared_down"), "gemm_kernel")
+    time = total(products + at(stream_time, stream_kernel="shared_activation"), "resource")
+    return xp.where(shared_experts > 0, shared_expert_overlap, 0.0) * time
 
 
 @formula(unit="s", source="nvidia2026moe")
-def shared_forward_hiding_time(shared_hiding_time):
-    """Time of the shared experts of one layer in a forward pass beside which tokens may be exchanged."""
-    return at(shared_hiding_time, phase="forward")
-
-
-@formula(unit="s", source="nvidia2026moe")
-def shared_backward_hiding_time(shared_hiding_time):
-    """Time of the shared experts of one layer in a backward pass beside which tokens may be exchanged."""
-    return total(shared_hiding_time, "phase") - at(shared_hiding_time, phase="forward")
-
-
-@formula(unit="s", source="nvidia2026moe")
-def layer_forward_expert_wait(expert_exchange_time, shared_forward_hiding_time, moe_share):
+def layer_forward_expert_wait(expert_exchange_time, shared_hiding_time, moe_share):
     """Exchange of the mean layer's forward pass that its shared experts do not hide."""
-    return moe_share * exposed_time(expert_exchange_time, shared_forward_hiding_time)
+    return moe_share * exposed_time(expert_exchange_time, at(shared_hiding_time, phase="forward"))
 
 
 @formula(unit="s", source="nvidia2026moe")
 def layer_backward_expert_wait(
-    expert_exchange_time, shared_backward_hiding_time, moe_share, layer_recomputed, layer_forward_expert_wait
+    expert_exchange_time, shared_hiding_time, moe_share, layer_recomputed, layer_forward_expert_wait
 ):
     """Exchange of the mean layer's backward pass that its shared experts do not hide, recomputed passes included."""
-    own = moe_share * exposed_time(expert_exchange_time, shared_backward_hiding_time)
-    return own + layer_recomputed * layer_forward_expert_wait
-
-
-@formula(unit="1", source="deepseek2024v3")
-def ep_hiding_share(ep_overlap, paired_ep_overlap, ep_overlap_by_schedule):
-    """Part of the kernels of one microbatch behind which the exchange of another hides: by software and schedule."""
-    return xp.maximum(ep_overlap, paired_ep_overlap * ep_overlap_by_schedule)
+    backward = total(shared_hiding_time, "phase") - at(shared_hiding_time, phase="forward")
+    return moe_share * exposed_time(expert_exchange_time, backward) + layer_recomputed * layer_forward_expert_wait
 
 
 @formula(unit="s", source="deepseek2024v3")
-def lone_kernel_time(layer_busy_time, shared_forward_hiding_time, shared_backward_hiding_time, moe_share):
+def lone_kernel_time(layer_busy_time, shared_hiding_time, moe_share):
     """Kernel time of the mean layer and a microbatch apart from what stands beside an exchange of its own."""
-    beside_own = shared_forward_hiding_time + shared_backward_hiding_time
-    return total(layer_busy_time, "resource") - moe_share * beside_own
+    return total(layer_busy_time, "resource") - moe_share * total(shared_hiding_time, "phase")
 
 
 @formula(unit="s", source="deepseek2024v3")
@@ -196,19 +188,23 @@ def exposed_expert_share(
     layer_forward_expert_wait,
     layer_backward_expert_wait,
     lone_kernel_time,
-    ep_hiding_share,
+    ep_overlap,
+    paired_ep_overlap,
+    ep_overlap_by_schedule,
     communication_core_share,
     dedicated_core_time,
 ):
     """Part of the exchange that stays exposed where the kernels of one microbatch hide that of another.
 
-    Forward and backward passes run in pairs (DualPipe, section 3.2.1): both exchanges beside both kernels, which lose
-    cores while an exchange runs, or for as long as they run if cores are dedicated to it.
+    By software (``ep_overlap``) or by schedule: DualPipe (section 3.2.1) runs forward and backward passes in pairs,
+    both exchanges beside both kernels, which lose cores while an exchange runs, or for as long as they run if cores are
+    dedicated to it.
     """
+    hiding = xp.maximum(ep_overlap, paired_ep_overlap * ep_overlap_by_schedule)  # part of the kernels
     waiting = layer_forward_expert_wait + layer_backward_expert_wait
     slowed = lone_kernel_time + dedicated_core_time
-    set_aside = exposed_time(waiting, ep_hiding_share * slowed) + dedicated_core_time
-    at_times = left_of_exchange(waiting, ep_hiding_share * lone_kernel_time, communication_core_share)
+    set_aside = exposed_time(waiting, hiding * slowed) + dedicated_core_time
+    at_times = left_of_exchange(waiting, hiding * lone_kernel_time, communication_core_share)
     return xp.where(dedicated_core_time > 0, set_aside / xp.where(waiting > 0, waiting, 1e10), at_times)
 
 
@@ -237,12 +233,6 @@ def layer_DIRECTION_exposed_ep_time(layer_DIRECTION_expert_wait, exposed_expert_
 
 
 @formula(unit="s", source="deepseek2024v3")
-def embedding_exposed_ep_time():
-    """Exposed exchange of tokens with experts of the embedding: none."""
-    return 0.0
-
-
-@formula(unit="s", source="deepseek2024v3")
 def head_exposed_ep_time(mtp_layers, layer_exposed_ep_time):
     """Exposed exchange of tokens with experts of the head: only of layers that predict further tokens."""
     return mtp_layers * layer_exposed_ep_time
@@ -252,12 +242,6 @@ def head_exposed_ep_time(mtp_layers, layer_exposed_ep_time):
 def layer_exposed_ep_time(layer_forward_exposed_ep_time, layer_backward_exposed_ep_time):
     """Exposed exchange of tokens with their experts of the mean layer for one microbatch."""
     return layer_forward_exposed_ep_time + layer_backward_exposed_ep_time
-
-
-@formula(unit="s", source="liu2025folding")
-def etp_longest_call_time(etp_gather_time):
-    """Time of the longest collective of the ranks that split experts in a step."""
-    return etp_gather_time
 
 
 # ---- volume ---------------------------------------------------------------------------------------------------------

@@ -64,18 +64,6 @@ def expert_bucket_reduction_time(expert_replica_gather_time, expert_replica_all_
 
 
 @formula(unit="s", source="rajbhandari2020zero")
-def expert_reduction_time(expert_bucket_reduction_time, expert_reductions):
-    """Time of the reduction of all gradients of the routed experts of one device."""
-    return expert_bucket_reduction_time * expert_reductions
-
-
-@formula(unit="s", source="rajbhandari2020zero")
-def expert_gathering_time(expert_shard_gather_time, expert_reductions):
-    """Time of one gathering of all weights of the routed experts of one device."""
-    return expert_shard_gather_time * expert_reductions
-
-
-@formula(unit="s", source="rajbhandari2020zero")
 def expert_replica_longest_call_time(expert_bucket_reduction_time, expert_shard_gather_time):
     """Time of the longest collective of the ranks that hold the same experts in a step."""
     return xp.maximum(expert_bucket_reduction_time, expert_shard_gather_time)
