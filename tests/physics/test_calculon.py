@@ -64,7 +64,6 @@ OFF = {
     "head_activations": 0.0,
     "exposed_tied_time": 0.0,
     "clearing_traffic": 0.0,
-    "slack_time": 0.0,
     "achieved_hbm_bandwidth": MEMORY,
     "tp_overlap": 0.0,
     "communication_cores": 0.0,
@@ -193,10 +192,10 @@ def conventions(adds, tp_network):
         """Point-to-point transfer between stages, nothing gathered after it."""
         return outer["latency"] + pp_message / outer["bandwidth"]
 
-    @formula(unit="1", source="guo2025")
-    def handovers_waited_for(pp_calls):
-        """All hand-overs are waited for."""
-        return pp_calls
+    @formula(unit="s", source="guo2025")
+    def exposed_pp_time(pp, pp_calls, stage_transfer_time):
+        """All transfers are waited for."""
+        return xp.where(pp > 1, xp.maximum(pp_calls, 2 * (pp - 1)) * stage_transfer_time, 0.0)
 
     return [f for f in locals().values() if hasattr(f, "__perfgrid__")]
 

@@ -1,22 +1,31 @@
-"""Pipeline schedules: GPipe, 1F1B and interleaved 1F1B. Their bubble, hand-overs waited for, microbatches in flight.
+"""Pipeline schedules: GPipe, 1F1B and interleaved 1F1B. Their bubble, exposed transfers, microbatches in flight.
 
 Schedules that put weight gradients off are in `zero_bubble`, those of two ways in `dualpipe`.
 
 A schedule is data: the label ``schedule`` selects among the alternatives below; ``chunks`` > 1 makes 1F1B interleaved.
 The closed forms are longest paths through the dependencies of a schedule (who waits for whom). `tests/physics` executes
-the schedules event by event, with the uneven stages of `stages`. GPipe is met exactly, also with hand-overs. 1F1B is
+the schedules event by event, with the uneven stages of `stages`. GPipe is met exactly, also with transfers. 1F1B is
 met within 0.5 % with more microbatches than stages (mostly exactly), within 1.5 % with fewer (two layers per stage or
 more). Interleaved 1F1B is met exactly where layers divide, within 1.5 % where the first or the last chunk lacks a
-layer, from three stages on; on two stages with one layer per chunk it may be a quarter too fast. Hand-overs that take
+layer, from three stages on; on two stages with one layer per chunk it may be a quarter too fast. Transfers that take
 up to 5 % of a layer's forward pass add 1.5 % at most to these differences.
 """
 
 from perfgrid.engine import xp
-from perfgrid.engine.graph.registry import alternative, constraint, formula
+from perfgrid.engine.graph.registry import Glossary, alternative, constant, constraint, formula
 
 from .stages import FOLDED, STAGES
 
-EARLY = {"STAGE": ("first", "middle")}  # stages that do forward passes ahead of the last one
+GLOSSARY = Glossary(
+    constant("first_stage_position", 0.0, "Number of the first stage.", unit="1", source="narayanan2021"),
+    constant(
+        "middle_stage_position",
+        1.0,
+        "Number of the stage after the first, which keeps most microbatches of those in the middle.",
+        unit="1",
+        source="narayanan2021",
+    ),
+)
 
 # ---- equations ------------------------------------------------------------------------------------------------------
 
@@ -29,6 +38,11 @@ def idle_while_pacing(before, after, forward, backward, ahead):
     ahead in the meantime (``ahead`` forward or backward passes) takes longer.
     """
     return before + xp.maximum(after - ahead * forward, 0.0) + xp.maximum(after - ahead * backward, 0.0)
+
+
+def chunks_ahead(stages_after, chunks):
+    """Chunks that a stage of 1F1B may do ahead of the last one: one per stage after it, two if interleaved."""
+    return xp.where(chunks > 1, 2.0, 1.0) * stages_after
 
 
 def gpipe_bubble(all_stages, slowest, slowest_forward, slowest_backward, microbatches):
@@ -44,8 +58,8 @@ def round_trips(pp, microbatches):
     return xp.floor((microbatches - 1) / pp) + 1
 
 
-def handovers_on_the_way(pp, microbatches):
-    """Hand-overs on the longest path of 1F1B between equal stages: 2(p - 1)(m/p + 1) - 2 if p divides m."""
+def transfers_on_the_way(pp, microbatches):
+    """Transfers on the longest path of 1F1B between equal stages: 2(p - 1)(m/p + 1) - 2 if p divides m."""
     left = (microbatches - 1) % pp
     return 2 * (round_trips(pp, microbatches) * (pp - 1) + xp.maximum(left - 1, 0.0))
 
@@ -61,149 +75,121 @@ def stages_in_flight(pp, position, chunks, microbatches):
     return xp.minimum(xp.where(chunks > 1, interleaved, pp - position), microbatches)
 
 
-# ---- layers on the way ----------------------------------------------------------------------------------------------
+# ---- idle time of the stage that sets the pace ----------------------------------------------------------------------
 
 
-@formula(unit="1", source="narayanan2021")
-def filling_layers(pp, chunk_layers, missing_layers, last_missing_layers):
-    """Layers in the first chunks of all stages but the last."""
-    return (pp - 1) * chunk_layers - (missing_layers - last_missing_layers)
-
-
-@formula(unit="1", source="narayanan2021")
-def returning_layers(pp, chunk_layers, missing_layers, first_missing_layers):
-    """Layers in the last chunks of all stages but the first."""
-    return (pp - 1) * chunk_layers - (missing_layers - first_missing_layers)
-
-
-@formula(unit="1", source="narayanan2021")
-def middle_returning_layers(chunk_layers, last_missing_layers, short_middle_stages):
-    """Layers in the last chunks of the stages after the latest full middle stage."""
-    return short_middle_stages * (chunk_layers - 1) + chunk_layers - last_missing_layers
-
-
-@formula(unit="1", source="narayanan2021")
-def middle_following_layers(chunk_layers, short_middle_stages):
-    """Layers in the first chunks of the latest full middle stage and of those after it, but for the last stage."""
-    return chunk_layers + short_middle_stages * (chunk_layers - 1)
-
-
-@formula(unit="1", source="narayanan2021")
-def first_stage_ahead(pp, chunks):
-    """Chunks that the first stage may do ahead of the last one: one per stage, two if interleaved."""
-    return xp.where(chunks > 1, 2.0, 1.0) * (pp - 1)
-
-
-@formula(unit="1", source="narayanan2021")
-def middle_stage_ahead(short_middle_stages, chunks):
-    """Chunks that the latest full middle stage may do ahead of the last one: one per stage, two if interleaved."""
-    return xp.where(chunks > 1, 2.0, 1.0) * (short_middle_stages + 1)
-
-
-# ---- bubble ---------------------------------------------------------------------------------------------------------
-
-
-@formula(unit="s", source="narayanan2021")
-def jam_time(pp, chunks, first_missing_layers, embedding_time, layer_time):
-    """Time by which an embedding that makes the very first chunk the longest delays an interleaved pipeline."""
-    longer = embedding_time - first_missing_layers * layer_time
-    return xp.where(chunks > 1, (pp - 1) * xp.maximum(longer, 0.0), 0.0)
-
-
-@formula(unit="s", source="narayanan2021")
-def last_stage_idle_time(filling_layers, layer_time, embedding_time, jam_time):
+@formula(unit="s", source="narayanan2021", where="section 2.2")
+def last_stage_idle_time(
+    pp,
+    chunks,
+    chunk_layers,
+    missing_layers,
+    first_missing_layers,
+    last_missing_layers,
+    layer_time,
+    embedding_time,
+):
     """Idle time of the last stage if it sets the pace: way down of the first microbatch, way up of the last gradient.
 
-    With equal stages (p - 1)·(F + B)/v (section 2.2).
+    (p - 1)·(F + B)/v with equal stages: the first chunks of all stages but the last. In an interleaved pipeline an
+    embedding that makes the very first chunk the longest delays every other stage by the difference.
     """
-    return filling_layers * layer_time + embedding_time + jam_time
+    filling_layers = (pp - 1) * chunk_layers - (missing_layers - last_missing_layers)
+    longer = embedding_time - first_missing_layers * layer_time
+    jam = xp.where(chunks > 1, (pp - 1) * xp.maximum(longer, 0.0), 0.0)
+    return filling_layers * layer_time + embedding_time + jam
 
 
 @formula(unit="s", source="narayanan2021")
 def middle_stage_idle_time(
     last_stage_idle_time,
-    middle_following_layers,
-    middle_returning_layers,
-    middle_stage_ahead,
+    short_middle_stages,
+    chunks,
     chunk_layers,
+    last_missing_layers,
     layer_time,
     layer_forward_time,
     head_time,
 ):
-    """Idle time of the latest full middle stage if it sets the pace of 1F1B."""
+    """Idle time of the latest full middle stage if it sets the pace of 1F1B (`idle_while_pacing`)."""
+    short_layers = short_middle_stages * (chunk_layers - 1)  # of the stages between it and the last
+    following_layers = chunk_layers + short_layers
+    returning_layers = short_layers + chunk_layers - last_missing_layers
     return idle_while_pacing(
-        last_stage_idle_time - middle_following_layers * layer_time,
-        middle_returning_layers * layer_time + head_time,
+        last_stage_idle_time - following_layers * layer_time,
+        returning_layers * layer_time + head_time,
         chunk_layers * layer_forward_time,
         chunk_layers * (layer_time - layer_forward_time),
-        middle_stage_ahead,
+        chunks_ahead(short_middle_stages + 1, chunks),
     )
 
 
 @formula(unit="s", source="narayanan2021")
 def first_stage_idle_time(
-    returning_layers,
-    first_stage_ahead,
-    first_stage_layers,
+    pp,
     chunks,
+    chunk_layers,
+    missing_layers,
+    first_missing_layers,
+    first_stage_layers,
     layer_time,
     layer_forward_time,
     embedding_time,
     embedding_forward_time,
     head_time,
 ):
-    """Idle time of the first of several stages if it sets the pace of 1F1B."""
+    """Idle time of the first of several stages if it sets the pace of 1F1B (`idle_while_pacing`)."""
     forward = first_stage_layers * layer_forward_time + embedding_forward_time
     passes = first_stage_layers * layer_time + embedding_time
+    returning_layers = (pp - 1) * chunk_layers - (missing_layers - first_missing_layers)
     returning = returning_layers * layer_time + head_time
-    return idle_while_pacing(0.0, returning, forward / chunks, (passes - forward) / chunks, first_stage_ahead)
+    return idle_while_pacing(
+        0.0, returning, forward / chunks, (passes - forward) / chunks, chunks_ahead(pp - 1, chunks)
+    )
 
 
-@formula(unit="1", source="narayanan2021", family=EARLY)
-def STAGE_stage_alternates(chunks, microbatches, STAGE_stage_ahead):
-    """1 where the step has more microbatches than the STAGE stage of 1F1B does ahead."""
-    return xp.where((chunks > 1) | (microbatches > STAGE_stage_ahead + 1), 1.0, 0.0)
+# ---- bubble ---------------------------------------------------------------------------------------------------------
 
 
-@formula(unit="s", source="narayanan2021")
-def layer_longer_time(layer_forward_time, layer_backward_time):
-    """The longer of a layer's passes for one microbatch."""
-    return xp.maximum(layer_forward_time, layer_backward_time)
-
-
-@alternative(of="bubble_time", by="schedule", label="1f1b", unit="s", source="narayanan2021")
+@alternative(
+    of="bubble_time", by="schedule", label="1f1b", unit="s", source="narayanan2021", where="sections 2.2.1 and 2.2.2"
+)
 def one_forward_one_backward_bubble_time(
     pp,
     microbatches,
+    chunks,
+    short_middle_stages,
     model_pass_time,
     slowest_stage_time,
-    first_stage_alternates,
     first_stage_time,
     first_stage_idle_time,
     first_stage_layers,
-    middle_stage_alternates,
     middle_stage_time,
     middle_stage_idle_time,
     middle_stage_layers,
     last_stage_time,
     last_stage_idle_time,
-    layer_longer_time,
+    layer_forward_time,
+    layer_backward_time,
 ):
-    """Idle time of the slowest stage in 1F1B while the pipeline fills and drains: by the longest of three paths.
+    """Idle time of the slowest stage in 1F1B while the pipeline fills and drains: the longest of three paths.
 
-    Each stays on one stage as long as possible. An early stage that does not alternate makes all forward before any
-    backward passes: its path goes down and up once and repeats the longer of both for all other microbatches.
+    With equal stages (p - 1)·(F + B), interleaved (p - 1)·(F + B)/v. Each path stays on one stage as long as possible.
+    An early stage with no more microbatches than it does ahead makes all forward before any backward passes: its path
+    goes down and up once and repeats the longer of both for all other microbatches.
     """
+    longer_pass = xp.maximum(layer_forward_time, layer_backward_time)
 
     def idle(once, repeated):  # of the slowest stage, if the step takes ``once`` + microbatches·``repeated``
         return once - microbatches * (slowest_stage_time - repeated)
 
-    def idle_early(alternates, once, repeated, layers):
-        longer = layers * layer_longer_time
-        return xp.where(alternates > 0, idle(once, repeated), idle(model_pass_time - longer, longer))
+    def idle_early(stages_after, once, repeated, layers):
+        alternates = (chunks > 1) | (microbatches > stages_after + 1)
+        longer = layers * longer_pass
+        return xp.where(alternates, idle(once, repeated), idle(model_pass_time - longer, longer))
 
-    by_first = idle_early(first_stage_alternates, first_stage_idle_time, first_stage_time, first_stage_layers)
-    by_middle = idle_early(middle_stage_alternates, middle_stage_idle_time, middle_stage_time, middle_stage_layers)
+    by_first = idle_early(pp - 1, first_stage_idle_time, first_stage_time, first_stage_layers)
+    by_middle = idle_early(short_middle_stages + 1, middle_stage_idle_time, middle_stage_time, middle_stage_layers)
     ends = xp.maximum(idle(last_stage_idle_time, last_stage_time), by_first)
     return xp.where(pp > 2, xp.maximum(ends, by_middle), xp.where(pp > 1, ends, 0.0))
 
@@ -218,61 +204,49 @@ def slowest_DIRECTION_time(first_stage_DIRECTION_time, middle_stage_DIRECTION_ti
 def gpipe_bubble_time(
     pp, microbatches, model_pass_time, slowest_stage_time, slowest_forward_time, slowest_backward_time
 ):
-    """Idle time of the slowest stage in GPipe while the pipeline fills, turns round and drains."""
+    """Idle time of the slowest stage in GPipe while the pipeline fills, turns round and drains.
+
+    (p - 1)·(F + B) with equal stages, as in 1F1B; what differs is memory. Exact for stages of any length.
+    """
     times = (model_pass_time, slowest_stage_time, slowest_forward_time, slowest_backward_time)
     return xp.where(pp > 1, gpipe_bubble(*times, microbatches), 0.0)
 
 
-# ---- hand-overs -----------------------------------------------------------------------------------------------------
+# ---- point-to-point transfers that the step waits for ---------------------------------------------------------------
 
 
 @formula(unit="1", source="narayanan2021")
-def handovers_waited_for(pp, microbatches, chunks):
-    """Hand-overs on the longest path of 1F1B between equal stages.
+def transfers_waited_for(pp, microbatches, chunks):
+    """Point-to-point transfers on the longest path of 1F1B between equal stages: 2(p - 1)(m/p + 1) - 2 if p divides m.
 
     Receiving runs beside other work. The interleaved schedule has other chunks to work on and waits only along the
-    first and the last microbatch.
+    first and the last microbatch: 2(p·v - 1).
     """
-    return xp.where(chunks > 1, 2 * (pp * chunks - 1), handovers_on_the_way(pp, microbatches))
-
-
-@formula(unit="s", source="narayanan2021")
-def slack_time(pp, microbatches, chunks, slowest_stage_time, model_pass_time):
-    """Time that uneven stages wait on the way of 1F1B's hand-overs anyway.
-
-    The path through all hand-overs goes down and up once per p microbatches; the slowest stage needs p times its own
-    time meanwhile. The last way is the same for both.
-    """
-    waits = (round_trips(pp, microbatches) - 1) * (pp * slowest_stage_time - model_pass_time)
-    return xp.where(chunks > 1, 0.0, waits)
+    return xp.where(chunks > 1, 2 * (pp * chunks - 1), transfers_on_the_way(pp, microbatches))
 
 
 @alternative(of="exposed_pp_time", by="schedule", label="1f1b", unit="s", source="narayanan2021")
-def one_forward_one_backward_exposed_pp_time(pp, handovers_waited_for, stage_transfer_time, slack_time):
-    """Hand-overs between stages that 1F1B waits for, per step: those of one way there and back at least."""
+def one_forward_one_backward_exposed_pp_time(
+    pp, microbatches, chunks, transfers_waited_for, stage_transfer_time, slowest_stage_time, model_pass_time
+):
+    """Transfers between stages that 1F1B waits for, per step: those of one way there and back at least.
+
+    Less the slack of uneven stages: the path through all transfers goes down and up once per p microbatches, while the
+    slowest stage needs p times its own time. The last way is the same for both; interleaved stages have no slack.
+    """
+    waits = (round_trips(pp, microbatches) - 1) * (pp * slowest_stage_time - model_pass_time)
+    slack = xp.where(chunks > 1, 0.0, waits)
     least = 2 * (pp - 1) * stage_transfer_time
-    return xp.where(pp > 1, xp.maximum(handovers_waited_for * stage_transfer_time - slack_time, least), 0.0)
+    return xp.where(pp > 1, xp.maximum(transfers_waited_for * stage_transfer_time - slack, least), 0.0)
 
 
 @alternative(of="exposed_pp_time", by="schedule", label="gpipe", unit="s", source="huang2019gpipe")
 def gpipe_exposed_pp_time(pp, stage_transfer_time):
-    """Hand-overs between stages that GPipe waits for, per step: one way there and back."""
+    """Transfers between stages that GPipe waits for, per step: 2(p - 1), one way there and back."""
     return 2 * (pp - 1) * stage_transfer_time
 
 
 # ---- microbatches in flight -----------------------------------------------------------------------------------------
-
-
-@formula(unit="1", source="narayanan2021")
-def first_stage_position():
-    """Number of the first stage."""
-    return 0.0
-
-
-@formula(unit="1", source="narayanan2021")
-def middle_stage_position():
-    """Number of the stage after the first, which keeps most microbatches of those in the middle."""
-    return 1.0
 
 
 @formula(unit="1", source="narayanan2021")

@@ -13,13 +13,24 @@ their mean, once per copy of the weights and once per microbatch.
 """
 
 from perfgrid.engine import xp
-from perfgrid.engine.graph.registry import alternative, constraint, formula
+from perfgrid.engine.graph.registry import Glossary, alternative, constant, constraint, formula
 
 STAGES = {"STAGE": ("first", "middle", "last")}
 PARTS = {"PART": ("layers", "embeddings", "heads")}
 KINDS = {"KIND": ("forward", "input_gradient", "weight_gradient")}
 FOLDED = ("zb_v", "dualpipe_v")  # schedules with two chunks per device, in the order of a V
 STRAIGHT = ("1f1b", "gpipe", "zb_h1", "dualpipe")
+
+GLOSSARY = Glossary(
+    constant(
+        "middle_stage_PART",
+        0.0,
+        "The PART of a stage between the first and the last: none.",
+        unit="1",
+        source="shoeybi2019megatron",
+        family={"PART": ("embeddings", "heads")},
+    ),
+)
 
 # ---- equations ------------------------------------------------------------------------------------------------------
 
@@ -76,25 +87,20 @@ def weight_copies_of_dualpipe():
 
 
 @formula(unit="1", source="nanotron2024")
-def head_layers(stages_by_cost, hidden_size, vocab_size, layer_matrix_parameters, chunks):
-    """Layers that the output head counts as where a pipeline is cut into stages; 0 where layers alone are counted.
+def head_layers(stages_by_cost, hidden_size, vocab_size, layer_matrix_parameters, chunks, pp):
+    """Layers that the output head counts as where stages are cut by cost; 0 where layers alone are counted.
 
-    By the weights of its matrix over those of a layer.
+    The weights of its matrix over those of a layer. A stage then ends behind the block with which it has its share.
     """
-    return xp.where(stages_by_cost & (chunks == 1), hidden_size * vocab_size / layer_matrix_parameters, 0.0)
-
-
-@formula(unit="1", source="nanotron2024")
-def stages_end(head_layers, pp):
-    """1 where a stage ends behind the block with which it has its share of the cost, 0 where layers are counted."""
-    return xp.where((head_layers > 0) & (pp > 1), 1.0, 0.0)
+    by_cost = stages_by_cost & (chunks == 1) & (pp > 1)
+    return xp.where(by_cost, hidden_size * vocab_size / layer_matrix_parameters, 0.0)
 
 
 @formula(unit="1", source="narayanan2021")
-def stage_layers(layers, pp, head_layers, stages_end):
-    """Layers of the fullest stage: even, or as many as it takes to exceed an even share of the cost."""
+def stage_layers(layers, pp, head_layers):
+    """Layers of the fullest stage: ceil(L/p), or as many as it takes to exceed an even share of the cost."""
     share = (layers + head_layers) / pp
-    return xp.where(stages_end > 0, xp.minimum(xp.floor(share) + 1, layers), xp.ceil(layers / pp))
+    return xp.where(head_layers > 0, xp.minimum(xp.floor(share) + 1, layers), xp.ceil(layers / pp))
 
 
 @formula(unit="1", source="grattafiori2024llama3")
@@ -104,7 +110,7 @@ def missing_layers(stage_layers, layers, pp):
 
 
 @formula(unit="1", source="grattafiori2024llama3")
-def last_missing_layers(missing_layers, head_passes, stage_layers, chunks, layers, head_layers, pp, stages_end):
+def last_missing_layers(missing_layers, head_passes, stage_layers, chunks, layers, head_layers, pp):
     """Layers that the last chunk lacks: one for the head and for every module that predicts further ahead.
 
     With several chunks all that are missing but for the one that the first chunk may lack: chunks have equal layers.
@@ -114,16 +120,16 @@ def last_missing_layers(missing_layers, head_passes, stage_layers, chunks, layer
     before = xp.floor((pp - 1) * (layers + head_layers) / pp) + 1
     behind = stage_layers - xp.maximum(layers - before, 0.0)
     counted = xp.where(chunks > 1, xp.maximum(beside_head, missing_layers - 1), beside_head)
-    return xp.where(stages_end > 0, behind, counted)
+    return xp.where(head_layers > 0, behind, counted)
 
 
 @formula(unit="1", source="grattafiori2024llama3")
-def first_missing_layers(missing_layers, last_missing_layers, stages_end):
+def first_missing_layers(missing_layers, last_missing_layers, head_layers):
     """Layers that the first chunk lacks: one for the embedding, once the last chunk lacks its own.
 
     None where stages are cut by cost: a look-up costs nothing.
     """
-    return (1 - stages_end) * xp.minimum(missing_layers - last_missing_layers, 1.0)
+    return xp.where(head_layers > 0, 0.0, xp.minimum(missing_layers - last_missing_layers, 1.0))
 
 
 @formula(unit="1", source="grattafiori2024llama3")
@@ -135,13 +141,13 @@ def first_stage_layers(
 
 
 @formula(unit="1", source="narayanan2021")
-def middle_stage_layers(stage_layers, pp, short_middle_stages, weight_copies, stages_end):
+def middle_stage_layers(stage_layers, pp, short_middle_stages, weight_copies, head_layers):
     """Layers of the fullest stage between the first and the last; 0 where there is none.
 
     In DualPipe a full stage shares its device with a short one where half of the stages or more are short. Where stages
     are cut by cost all of them may be short.
     """
-    all_short = (stages_end > 0) & (short_middle_stages >= pp - 2)
+    all_short = (head_layers > 0) & (short_middle_stages >= pp - 2)
     mixed = (weight_copies > 1) & (short_middle_stages >= pp / 2 - 1)
     short = xp.where(all_short, 1.0, xp.where(mixed, other_end(weight_copies), 0.0))
     return xp.where(pp > 2, xp.maximum(stage_layers - short, 0.0), 0.0)
@@ -182,12 +188,6 @@ def short_middle_stages(missing_layers, first_missing_layers, last_missing_layer
 def first_stage_embeddings(pp, weight_copies):
     """Embeddings of the first stage."""
     return xp.where(pp > 1, 1 - other_end(weight_copies), 1.0)
-
-
-@formula(unit="1", source="shoeybi2019megatron", family={"PART": ("embeddings", "heads")})
-def middle_stage_PART():
-    """The PART of a stage between the first and the last: none."""
-    return 0.0
 
 
 @formula(unit="1", source="shoeybi2019megatron")
