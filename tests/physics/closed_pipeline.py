@@ -26,7 +26,7 @@ def closed(
     microbatches: int,
     forward: Sequence[float],
     backward: Sequence[float],
-    handover: float = 0.0,
+    transfer: float = 0.0,
     weight: Sequence[float] | None = None,
     unpaired: float = 0.0,
 ) -> dict[str, float]:
@@ -40,7 +40,7 @@ def closed(
         "chunks": float(chunks),
         "microbatches": float(microbatches),
         "schedule": float(LABELS["schedule"].index(schedule)),
-        "stage_transfer_time": handover,
+        "stage_transfer_time": transfer,
         "unpaired_ep_time": unpaired,
         "mtp_layers": 0.0,
         "head_layers": 0.0,

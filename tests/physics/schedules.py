@@ -53,7 +53,7 @@ class Pipeline:
 
     forward: Times
     backward: Times
-    handover: float = 0.0
+    transfer: float = 0.0
     schedule: str = "1f1b"
     kept: list[float] = field(default_factory=list)  # most microbatches kept by each rank, in units of whole stages
 
@@ -76,7 +76,7 @@ class Pipeline:
                         needs = [("B", microbatch, stage + 1)] if stage < last else [("F", microbatch, stage)]
                     if any(n not in finished for n in needs):
                         break
-                    ready = max((finished[n] + (self.handover if n[2] != stage else 0.0) for n in needs), default=0.0)
+                    ready = max((finished[n] + (self.transfer if n[2] != stage else 0.0) for n in needs), default=0.0)
                     length = (self.forward if kind == "F" else self.backward)[r][chunk]
                     clock[r] = max(clock[r], ready) + length
                     finished[(kind, microbatch, stage)] = clock[r]

@@ -120,7 +120,7 @@ class SplitPipeline:
     schedule: str
     pp: int
     times: dict[str, list[float]]  # by kind and stage
-    handover: float = 0.0
+    transfer: float = 0.0
     unpaired: float = 0.0  # what a forward or backward pass waits for if no other runs beside it
     kept: list[int] = field(default_factory=list)  # most activations of a stage kept by each device
 
@@ -151,7 +151,7 @@ class SplitPipeline:
                     pair = {"F", "B"} <= {k for k, _, _ in slot}
                     if not pair and {"F", "B"} & {k for k, _, _ in slot}:
                         clock[r] += self.unpaired
-                    ready |= {work: (clock[r], clock[r] + (0.0 if pair else self.handover)) for work in slot}
+                    ready |= {work: (clock[r], clock[r] + (0.0 if pair else self.transfer)) for work in slot}
                     now[r] += sum(k == "F" for k, _, _ in slot)
                     self.kept[r] = max(self.kept[r], now[r])
                     now[r] -= sum(k == "W" for k, _, _ in slot)

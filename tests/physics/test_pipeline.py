@@ -11,15 +11,15 @@ from .closed_pipeline import closed
 from .schedules import Pipeline, layers_of_chunks, stage_times
 
 
-def executed(schedule, layers, pp, chunks, forward, backward, handover=0.0):
+def executed(schedule, layers, pp, chunks, forward, backward, transfer=0.0):
     held = layers_of_chunks(layers, pp, chunks)
-    return Pipeline(stage_times(held, *forward), stage_times(held, *backward), handover, schedule)
+    return Pipeline(stage_times(held, *forward), stage_times(held, *backward), transfer, schedule)
 
 
-def both(schedule, layers, pp, chunks, microbatches, forward, backward, handover=0.0):
+def both(schedule, layers, pp, chunks, microbatches, forward, backward, transfer=0.0):
     """(time by the closed form, time by execution) of one step's passes."""
-    q = closed(schedule, layers, pp, chunks, microbatches, forward, backward, handover)
-    pipeline = executed(schedule, layers, pp, chunks, forward, backward, handover)
+    q = closed(schedule, layers, pp, chunks, microbatches, forward, backward, transfer)
+    pipeline = executed(schedule, layers, pp, chunks, forward, backward, transfer)
     return microbatches * q["slowest_stage_time"] + q["bubble_time"] + q["exposed_pp_time"], pipeline.run(microbatches)
 
 
@@ -88,8 +88,8 @@ many = settings(max_examples=300, deadline=None, derandomize=True)
 
 @many
 @given(pipelines(("gpipe",)), st.floats(0.0, 0.5))
-def test_gpipe_is_met_exactly(case, handover):
-    found, expected = both(*case, handover=handover)
+def test_gpipe_is_met_exactly(case, transfer):
+    found, expected = both(*case, transfer=transfer)
     assert found == pytest.approx(expected, rel=1e-9)
 
 
@@ -124,15 +124,15 @@ def test_uneven_chunks(case):
 
 @many
 @given(pipelines(("1f1b", "interleaved")), st.floats(0.001, 0.05))
-def test_exposed_handovers(case, handover):
-    """Up to 5 % of a layer's forward time per hand-over: the step within 3 %, never less than without them."""
-    found, expected = both(*case, handover=handover)
+def test_exposed_transfers(case, transfer):
+    """Up to 5 % of a layer's forward time per transfer: the step within 3 %, never less than without them."""
+    found, expected = both(*case, transfer=transfer)
     assert found == pytest.approx(expected, rel=0.03)
     assert found >= both(*case)[0]
 
 
 @pytest.mark.parametrize(("pp", "microbatches", "chunks"), [*EQUAL, (4, 3, 1), (4, 1, 1), (6, 11, 1), (8, 4, 1)])
-def test_exposed_handovers_of_equal_stages(pp, microbatches, chunks):
+def test_exposed_transfers_of_equal_stages(pp, microbatches, chunks):
     case = ("1f1b", pp * chunks, pp, chunks, microbatches, (1.0, 0.0, 0.0), (2.0, 0.0, 0.0))
     delay = 1e-3
     without, delayed = executed(*case[:4], *case[5:]), executed(*case[:4], *case[5:], delay)

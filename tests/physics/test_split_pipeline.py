@@ -26,29 +26,29 @@ def layers_of_stages(schedule, layers, pp, chunks):
     return held
 
 
-def executed(schedule, layers, pp, chunks, passes, handover=0.0):
+def executed(schedule, layers, pp, chunks, passes, transfer=0.0):
     """The pipeline of (layer, embedding, head) times of the passes F, B and W."""
     times = {}
     for kind, (layer, embedding, head) in zip(KINDS, passes, strict=True):
         times[kind] = [n * layer for n in layers_of_stages(schedule, layers, pp, chunks)]
         times[kind][0] += embedding
         times[kind][-1] += head
-    return SplitPipeline(schedule, pp, times, handover)
+    return SplitPipeline(schedule, pp, times, transfer)
 
 
-def forms(schedule, layers, pp, chunks, microbatches, passes, handover=0.0):
+def forms(schedule, layers, pp, chunks, microbatches, passes, transfer=0.0):
     """What the closed forms say of the same pipeline."""
     forward, gradient, weight = passes
     backward = [b + w for b, w in zip(gradient, weight, strict=True)]
-    return closed(schedule, layers, pp, chunks, microbatches, forward, backward, handover, weight)
+    return closed(schedule, layers, pp, chunks, microbatches, forward, backward, transfer, weight)
 
 
-def error(*case, handover=0.0):
+def error(*case, transfer=0.0):
     """How much longer the closed form is than execution, relative."""
     schedule, layers, pp, chunks, microbatches, passes = case
-    q = forms(*case, handover=handover)
+    q = forms(*case, transfer=transfer)
     found = microbatches * q["slowest_stage_time"] + q["bubble_time"] + q["exposed_pp_time"]
-    return found / executed(schedule, layers, pp, chunks, passes, handover).run(microbatches) - 1
+    return found / executed(schedule, layers, pp, chunks, passes, transfer).run(microbatches) - 1
 
 
 def equal(schedule, pp, times):
@@ -222,20 +222,20 @@ def test_very_short_stages_of_dualpipe(case):
     assert -0.16 <= error(*case) <= 0.08
 
 
-# ---- hand-overs -----------------------------------------------------------------------------------------------------
+# ---- transfers -----------------------------------------------------------------------------------------------------
 
 
 @many
 @given(pipelines(ends=True), st.floats(0.001, 0.05))
-def test_exposed_handovers(case, handover):
+def test_exposed_transfers(case, transfer):
     """Up to 5 % of a layer's forward pass: no step is further from execution by more than 2 %."""
     bound = 0.05 if case[0] == "zb_h1" else 0.02
-    assert error(*case, handover=handover) == pytest.approx(0.0, abs=bound)
+    assert error(*case, transfer=transfer) == pytest.approx(0.0, abs=bound)
 
 
 @pytest.mark.parametrize(("pp", "microbatches"), [*SIZES, (4, 3), (8, 5), (4, 1)])
 @pytest.mark.parametrize("schedule", SPLIT)
-def test_exposed_handovers_of_equal_stages(schedule, pp, microbatches):
+def test_exposed_transfers_of_equal_stages(schedule, pp, microbatches):
     """Exact for passes of unlike length; ZB-V takes one of two ways, of which the shorter is counted."""
     times = (1.0, 1.6, 0.9)
     layers, pp, chunks, passes = equal(schedule, pp, times)

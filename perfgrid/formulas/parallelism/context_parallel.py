@@ -1,15 +1,18 @@
 """Context parallelism: every sequence is split over the ranks of the group ``cp``; how attention sees all of it again.
 
-A method says what the ranks share out while attention runs (label ``cp_method``):
+The label ``cp_method`` says what the ranks split while attention runs, and what they exchange for one layer. Of c
+ranks each sends, per forward pass and for keys and values of K bytes, queries and results of Q bytes on all ranks:
 
-- ``ring``: queries; keys and values go round in as many passes as there are ranks, each beside the attention to those
-  that came before (Liu 2023). Each of 2·cp chunks of a sequence is dealt out with its mirror image (zig-zag), so that a
-  causal mask leaves every rank the same work.
-- ``all_gather``: queries, dealt out alike; keys and values are gathered before attention starts (Llama 3).
-- ``ulysses``: heads; queries, keys, values and results change places in all-to-alls (Jacobs 2023).
-- ``hybrid``: heads inside groups of ``ulysses_ranks``, queries between them, keys and values going round (Fang 2024).
+- ``ring`` splits queries: keys and values go round in c passes, each beside the attention to those that came before
+  (Liu 2023): (c - 1)/c·K in c - 1 transfers; backward twice that, with their gradients. Each of 2c chunks of a sequence
+  is paired with its mirror image (zig-zag), so that a causal mask leaves every rank the same work.
+- ``all_gather`` splits queries alike: keys and values are gathered before attention starts, backward once more, and
+  their gradients are reduce-scattered (Llama 3): the bytes of a ring, nothing hidden.
+- ``ulysses`` splits heads: queries, keys, values and results change places in four all-to-alls (Jacobs 2023):
+  (c - 1)/c²·(K + Q), which falls with c; backward the same. At most as many ranks as heads.
+- ``hybrid`` splits heads inside groups of ``ulysses_ranks`` and queries between them, with a ring (Fang 2024).
 
-``head_split`` ranks share out heads, ``sequence_split`` ranks queries; their product is cp.
+``head_split`` ranks split the heads, ``sequence_split`` ranks the queries; their product is cp.
 """
 
 from perfgrid.engine import xp
@@ -50,34 +53,37 @@ def _by_method(of, label, unit, source, family=None):
 
 
 def exposed_in_ring(passes, transfer, hidden_behind):
-    """What is left of the transfers of a ring: all passes but the last run beside one, and each waits for its own."""
+    """What is left of the transfers of a ring: (n - 1)·max(t - w/n, 0) in n passes.
+
+    Every pass but the last runs beside one transfer t; the work w is that of all passes.
+    """
     return (passes - 1) * exposed_time(transfer, hidden_behind / passes)
 
 
-# ---- who shares out what --------------------------------------------------------------------------------------------
+# ---- what is split --------------------------------------------------------------------------------------------------
 
 
 @_by_method("head_split", "METHOD", "1", "liu2023ring", UNSPLIT_HEADS)
 def METHOD_head_split():
-    """Ranks of a context-parallel group that share out the heads of attention: none but one."""
+    """Ranks of a context-parallel group that split the heads of attention: one, heads are whole."""
     return 1.0
 
 
 @_by_method("head_split", "ulysses", "1", "jacobs2023ulysses")
 def ulysses_head_split(cp):
-    """Ranks of a context-parallel group that share out the heads of attention: all."""
+    """Ranks of a context-parallel group that split the heads of attention: all."""
     return cp
 
 
 @_by_method("head_split", "hybrid", "1", "fang2024usp")
 def hybrid_head_split(cp, ulysses_ranks):
-    """Ranks of a context-parallel group that share out the heads of attention: those of its inner groups."""
+    """Ranks of a context-parallel group that split the heads of attention: those of its inner groups."""
     return xp.minimum(ulysses_ranks, cp)
 
 
 @formula(unit="1", source="fang2024usp")
 def sequence_split(cp, head_split):
-    """Ranks that share out the queries of a head."""
+    """Ranks that split the queries of a head: cp/head_split."""
     return cp / head_split
 
 
@@ -101,7 +107,7 @@ def flash_calls(ring_passes, sequence_split):
 
 @formula(unit="1", source="jacobs2023ulysses")
 def kernel_heads(rank_heads, head_split):
-    """Query heads of one microbatch that one rank attends with."""
+    """Query heads of one microbatch on one rank while attention runs."""
     return rank_heads / head_split
 
 
@@ -113,28 +119,31 @@ def attended_key_heads(rank_key_heads, heads, tp, repeated_keys):
 
 @formula(unit="1", source="jacobs2023ulysses")
 def kernel_key_heads(microbatch, attended_key_heads, head_split):
-    """Key heads of one microbatch that one rank attends to; with fewer of them than ranks they are replicated."""
+    """Key heads of one microbatch on one rank while attention runs; fewer of them than ranks are replicated."""
     return microbatch * xp.maximum(attended_key_heads / head_split, 1.0)
 
 
 @formula(unit="1", source="liu2023ring")
 def rank_sequence(sequence_length, sequence_split):
-    """Queries of one sequence and head that one rank attends with."""
+    """Queries of one sequence and head on one rank while attention runs."""
     return sequence_length / sequence_split
 
 
-# ---- keys and values on their way -----------------------------------------------------------------------------------
+# ---- keys and values ------------------------------------------------------------------------------------------------
 
 
 @formula(unit="byte", source="ainslie2023gqa")
 def cp_message(kernel_key_heads, sequence_length, query_head_width, value_head_width, activation_size):
-    """Keys and values of one microbatch that the ranks of a context-parallel group gather (of latents: expanded)."""
+    """Keys and values of one microbatch that a context-parallel group gathers: b·n_kv·s·(d_k + d_v) elements.
+
+    Of latents: expanded.
+    """
     return kernel_key_heads * sequence_length * (query_head_width + value_head_width) * activation_size
 
 
 @formula(unit="byte", source="liu2023ring")
 def ring_message(cp_message, sequence_split, ring_partial_size, activation_size):
-    """What a rank hands on in each pass of a ring, by phase: its keys and values, backward also their gradients."""
+    """Bytes that a rank sends to the next in each pass of a ring, by phase: keys, values, backward their gradients."""
     own = cp_message / sequence_split
     gradients = own * partial_share(ring_partial_size, activation_size)
     return table("phase", forward=own, input_gradient=own + gradients, weight_gradient=0.0)
@@ -142,7 +151,7 @@ def ring_message(cp_message, sequence_split, ring_partial_size, activation_size)
 
 @formula(unit="1", source="fang2024usp")
 def sequence_split_stride(tp, head_split):
-    """Distance between neighbouring ranks that share out queries."""
+    """Distance between neighbouring ranks that split the queries."""
     return tp * head_split
 
 
@@ -150,23 +159,26 @@ def sequence_split_stride(tp, head_split):
 def ring_library_transfer_time(
     ring_message, sequence_split_tier_ranks, collective_launch_latency, tier_transfer_latency, tier_peer_bandwidth
 ):
-    """Time of one hand-over to the next rank of a ring, by phase: the slowest of all, across the outermost tier."""
+    """Time of one point-to-point transfer to the next rank of a ring, by phase.
+
+    That of the slowest: latency + message/bandwidth across the outermost tier of the ring.
+    """
     latency = collective_launch_latency + outermost(tier_transfer_latency, sequence_split_tier_ranks)
     return latency + ring_message / outermost(tier_peer_bandwidth, sequence_split_tier_ranks)
 
 
 @formula(unit="s", source="liu2023ring")
 def ring_hiding_time(flash_time, unfused, cp_overlap):
-    """Time of the fused kernel behind which keys and values travel on, by phase."""
+    """Time of the fused kernel behind which the transfers of a ring hide, by phase."""
     return cp_overlap * (1 - unfused) * total(flash_time, "resource")
 
 
 @formula(unit="s", source="liu2023ring")
 def ring_wait(ring_transfer_time, ring_passes, ring_hiding_time, communication_core_share, returned_key_gradients):
-    """What the passes of one layer wait for keys and values (and their gradients), by phase.
+    """Time that the passes of one layer wait for keys and values (and their gradients), by phase.
 
-    Gradients that the last pass still adds to are then handed over once more, beside nothing: the part of a backward
-    hand-over beyond keys and values.
+    Gradients that the last pass still adds to are then sent once more, beside nothing: the part of a backward transfer
+    beyond keys and values.
     """
     exposed = exposed_in_ring(ring_passes, ring_transfer_time, ring_hiding_time)
     wait = with_cores_taken(exposed, (ring_passes - 1) * ring_transfer_time, communication_core_share)
@@ -176,7 +188,7 @@ def ring_wait(ring_transfer_time, ring_passes, ring_hiding_time, communication_c
 
 @_by_method("key_wait", "METHOD", "s", "liu2023ring", RINGS)
 def METHOD_key_wait(ring_wait):
-    """Time that attention of one layer waits for keys and values, by phase: what the passes of a ring do not hide."""
+    """Time that attention of one layer waits for keys and values, by phase: transfers that a ring does not hide."""
     return ring_wait
 
 
@@ -184,7 +196,7 @@ def METHOD_key_wait(ring_wait):
 def all_gather_key_wait(cp_gather_time):
     """Time that attention of one layer waits for keys and values, by phase.
 
-    They are gathered, backward once more, and then their gradients are reduced and scattered.
+    An all-gather forward; backward another one and a reduce-scatter of their gradients.
     """
     return cp_gather_time * table("phase", forward=1.0, input_gradient=2.0, weight_gradient=0.0)
 
@@ -195,7 +207,7 @@ def ulysses_key_wait():
     return 0.0
 
 
-# ---- heads change places --------------------------------------------------------------------------------------------
+# ---- all-to-alls of heads -------------------------------------------------------------------------------------------
 
 
 @formula(unit="byte", source="jacobs2023ulysses")
@@ -209,9 +221,10 @@ def exchanged_activations(
     value_head_width,
     activation_size,
 ):
-    """Queries, keys, values and results of one layer and microbatch that change places; none if heads are not split.
+    """Queries, keys, values and results of one layer and microbatch on one rank, which all-to-alls redistribute.
 
-    Keys that are too few for all ranks are replicated before.
+    tokens·(query, context, key and value width) elements; 0 if heads are not split. Fewer key heads than ranks are
+    replicated before.
     """
     keys = xp.maximum(attended_key_heads, head_split) * (query_head_width + value_head_width)
     width = rank_query_width + rank_context_width + keys
@@ -229,7 +242,10 @@ def head_split_message(exchanged_activations):
 
 @formula(unit="s", source="jacobs2023ulysses")
 def attention_wait(key_wait, head_exchange_time, head_split):
-    """Context-parallel communication of one layer that nothing hides, nothing recomputed, by phase."""
+    """Exposed context-parallel communication of one layer, nothing recomputed, by phase.
+
+    The wait for keys and values, and four all-to-alls forward and four backward where heads are split.
+    """
     exchanges = xp.where(head_split > 1, 4 * head_exchange_time, 0.0)
     return key_wait + exchanges * table("phase", forward=1.0, input_gradient=1.0, weight_gradient=0.0)
 
@@ -276,13 +292,13 @@ def all_gather_cp_memory(cp_message, sequence_split):
 
 @_by_method("cp_memory", "ulysses", "byte", "jacobs2023ulysses")
 def ulysses_cp_memory(exchanged_activations):
-    """Working space of context parallelism: queries, keys, values and results before and after they change places."""
+    """Working space of context parallelism: queries, keys, values and results on both sides of an all-to-all."""
     return exchanged_activations
 
 
 @_by_method("cp_memory", "hybrid", "byte", "fang2024usp")
 def hybrid_cp_memory(exchanged_activations, ring_message, sequence_split):
-    """Working space of context parallelism: what changes places, and the buffers of the ring."""
+    """Working space of context parallelism: that of the all-to-alls, and the buffers of the ring."""
     ring = xp.where(sequence_split > 1, 2 * at(ring_message, phase="input_gradient"), 0.0)
     return exchanged_activations + ring
 
@@ -300,14 +316,14 @@ def layer_key_bytes(
     returned_key_gradients,
     layer_recomputed,
 ):
-    """Keys, values and their gradients that one device hands on or gathers for one layer and microbatch.
+    """Bytes of keys, values and their gradients that one device sends or gathers for one layer and microbatch.
 
-    Keys and values once per forward pass and once backward; their gradients backward, in a ring as large as its sums
-    are kept and, where they return apart, in one hand-over more.
+    (n - 1)/n of the keys and values in every forward pass and once backward; their gradients backward, in a ring at
+    the size of its partial sums and, where they return apart, in one transfer more.
     """
     others = (sequence_split - 1) / sequence_split
-    hand_overs = others + xp.where(returned_key_gradients, 1 / sequence_split, 0.0)
-    gradients = xp.where(ring_passes > 1, hand_overs * partial_share(ring_partial_size, activation_size), others)
+    sent = others + xp.where(returned_key_gradients, 1 / sequence_split, 0.0)
+    gradients = xp.where(ring_passes > 1, sent * partial_share(ring_partial_size, activation_size), others)
     return ((2 + layer_recomputed) * others + gradients) * cp_message
 
 
@@ -315,7 +331,7 @@ def layer_key_bytes(
 def layer_cp_bytes(layer_key_bytes, exchanged_activations, head_split, layer_recomputed):
     """Bytes that one device sends to context-parallel ranks for one layer and microbatch.
 
-    Beside keys, values and their gradients what changes places, once each way.
+    Keys, values and their gradients, and (n - 1)/n of what all-to-alls redistribute in every pass.
     """
     heads = (head_split - 1) / head_split * exchanged_activations
     return layer_key_bytes + (2 + layer_recomputed) * heads
@@ -342,7 +358,7 @@ def context_divides(sequence_length, cp):
     kind="illegal", reason="context parallelism needs the fused attention kernel", source="nvidia2026transformerengine"
 )
 def context_is_fused(cp, flash_attention):
-    """Partial results of attention are only put together from the statistics that the fused kernel keeps."""
+    """Partial results of attention are merged with the softmax statistics that only the fused kernel keeps."""
     return (cp == 1) | flash_attention
 
 
@@ -362,7 +378,7 @@ def ring_sees_everything(ring_passes, windowed_layers_fraction):
     source="jacobs2023ulysses",
 )
 def head_split_divides(cp, head_split, heads, tp, attended_key_heads):
-    """Every rank attends with as many query heads, and key heads are split or replicated evenly."""
+    """All ranks have equally many query heads, and key heads are split or replicated evenly."""
     queries = (cp % head_split == 0) & (heads % (tp * head_split) == 0)
     few = head_split > attended_key_heads
     return queries & (xp.where(few, head_split % attended_key_heads, attended_key_heads % head_split) == 0)

@@ -1,8 +1,12 @@
-"""Data parallelism: gradients reduced and weights gathered in buckets; and waiting for the slowest.
+"""Data parallelism: gradients reduced and weights gathered in buckets; waiting for the slowest device.
 
-Gradients leave bucket by bucket during a backward pass and sharded weights return during a forward pass, as far as the
-software overlaps them. One bucket always stays exposed. Whole weights and gradients do so once per step; how often
-sharded ones do is told in `sharding`, a layer of them is a bucket.
+Gradients leave bucket by bucket during a backward pass, and sharded weights return during a forward pass, as far as the
+software overlaps them. One bucket always stays exposed. Per step each of d ranks sends, for P parameters of a device
+with g bytes per gradient and w bytes per weight,
+
+* without sharding 2(d - 1)/d·P·g (an all-reduce);
+* with a sharded optimizer (ZeRO stage 1) (d - 1)/d·P·(g + w): a reduce-scatter of gradients, an all-gather of weights;
+* with sharded gradients and weights the same per microbatch, gathered twice (`sharding`; a layer is a bucket).
 """
 
 from perfgrid.engine import xp
@@ -27,8 +31,8 @@ GLOSSARY = Glossary(
 def exposed_in_buckets(communication, buckets, chunks, following, stage_pass):
     """What is left of buckets that are sent while a device passes once through its stage.
 
-    With several chunks p microbatches, or as many as there are, pass through each before the next one: all chunks but
-    the last can hide behind p·(v - 1) passes through a chunk, the last chunk only behind one.
+    With v chunks min(p, m) microbatches (``following``) pass through each chunk before the next: all chunks but the
+    last can hide behind p·(v - 1) passes through a chunk, the last chunk only behind one. One bucket always stays.
     """
     hidden = stage_pass * ((following * (chunks - 1) + 1) / chunks - 1 / buckets)
     last_chunk = exposed_in_parts(communication / chunks, buckets / chunks, stage_pass / chunks)
@@ -51,13 +55,13 @@ def expected_largest(n):
 
 @formula(unit="byte", source="micikevicius2018mixed")
 def reduced_gradient_size(gradient_communication_size, gradient_size):
-    """Bytes per gradient on its way between data-parallel ranks: as accumulated unless the software states another."""
+    """Bytes per gradient that data-parallel ranks send: as accumulated unless the software states another size."""
     return xp.where(gradient_communication_size > 0, gradient_communication_size, gradient_size)
 
 
 @formula(unit="byte", source="rajbhandari2020zero")
 def gradient_message(stage_trained_parameters, reduced_gradient_size):
-    """Gradients of one device that the data-parallel ranks reduce, routed experts apart."""
+    """Bytes of gradients of one device that the data-parallel ranks reduce, without routed experts."""
     return stage_trained_parameters * reduced_gradient_size
 
 
@@ -73,8 +77,10 @@ def gradient_buckets(
     stage_layers,
     layer_buckets,
 ):
-    """Buckets in which gradients are reduced and weights gathered: sharded weights layer by layer; one per chunk at
-    least."""
+    """Buckets in which gradients are reduced and weights gathered, at least one per chunk.
+
+    Gradients over the bucket size; layer by layer where weights are sharded.
+    """
     size = xp.maximum(gradient_bucket_size, gradient_bucket_rank_size * replica)
     by_layer = (zero >= 2) & (weights_sharded > 0)
     return xp.maximum(xp.where(by_layer, stage_layers * layer_buckets, gradient_message / size), chunks)
@@ -88,13 +94,13 @@ def GROUP_message(gradient_message, gradient_buckets):
 
 @formula(unit="byte", source="zhao2023fsdp")
 def shard_replica_message(scatter_message, shard):
-    """Reduced gradients of one bucket and shard, which the replicas of the sharding group add up."""
+    """Gradients of one bucket and shard, reduced inside the sharding group, which its replicas all-reduce."""
     return scatter_message / shard
 
 
 @formula(unit="byte", source="rajbhandari2020zero")
 def weight_message(weights_sharded, stage_parameters, stage_trained_parameters, gathered_weight_size):
-    """Weights of one device that a gathering brings together: all if they are sharded, otherwise those that changed."""
+    """Bytes of weights of one device that are all-gathered: all if they are sharded, otherwise the trained ones."""
     return xp.where(weights_sharded > 0, stage_parameters, stage_trained_parameters) * gathered_weight_size
 
 
@@ -119,7 +125,7 @@ def dp_scattering_time(scatter_gather_time, scatter, gradient_buckets, expert_bu
 
 @formula(unit="s", source="zhao2023fsdp")
 def shard_replica_reduction_time(shard_replica_all_reduce_time, shard_replica, gradient_buckets):
-    """Time to add up the gradients of one device over the replicas of its shard: all of them without sharding."""
+    """Time to all-reduce the gradients of one device over the replicas of its shard: all ranks without sharding."""
     return xp.where(shard_replica > 1, shard_replica_all_reduce_time, 0.0) * gradient_buckets
 
 
@@ -138,7 +144,7 @@ def dp_gathering_time(shard_gather_time, shard, gradient_buckets, expert_shard_g
 
 @formula(unit="1", source="zhao2023fsdp")
 def overlapping_chunks(chunks, folded, weights_sharded, zero, kept_in_pipeline):
-    """Chunks whose other microbatches hide the communication of one; 1 where every pass has its own communication.
+    """Chunks whose other microbatches hide the communication of one chunk; 1 where every pass communicates.
 
     In a V both chunks of a device end with the last microbatch: neither hides behind the other.
     """
@@ -164,9 +170,10 @@ def exposed_reduction_time(
     reduction_pace,
     communication_core_share,
 ):
-    """Communication of one step that is not hidden behind the backward passes after which gradients are reduced.
+    """Reduction of gradients that is not hidden behind the backward passes that it follows, per step.
 
-    That of the first stage. Weights that are gathered again share the links and the passes.
+    That of the first stage, whose backward pass ends last. Weights that are gathered again share links and passes.
+    ``reduction_pace`` is the part of its full speed that other groups on the same links leave to it.
     """
     hidden = dp_overlap * first_stage_layers * layer_backward_time * reduction_pace
     inside = dp_scattering_time + regathered * dp_gathering_time
@@ -192,7 +199,7 @@ def exposed_gathering_time(
     gathering_pace,
     communication_core_share,
 ):
-    """Gathering of weights that is not hidden behind the forward passes that need it: that of the first stage."""
+    """All-gather of weights that is not hidden behind the forward passes that need them: that of the first stage."""
     hidden = parameter_overlap * first_stage_layers * layer_forward_time * gathering_pace
     following = xp.minimum(pp, microbatches)
     exposed = exposed_in_buckets(dp_gathering_time, dp_buckets, overlapping_chunks, following, hidden)
@@ -214,7 +221,7 @@ def dp_copy_time(
     reduction_copy_size,
     achieved_hbm_bandwidth,
 ):
-    """Time of one step to copy weights out of and gradients into the buffers of collectives, while nothing computes."""
+    """Time of one step to copy weights out of and gradients into buffers of collectives: their bytes at HBM rate."""
     experts = xp.where(expert_shard > 1, stage_expert_parameters, 0.0)
     weights = weight_gatherings * (xp.where(shard > 1, stage_parameters, 0.0) + experts) * gathering_copy_size
     trained = xp.where(shard > 1, stage_trained_parameters, 0.0) + experts
@@ -241,7 +248,7 @@ def replica_longest_call_time(
 
 @formula(unit="byte", source="narayanan2021")
 def tied_message(rank_head_parameters, reduced_gradient_size):
-    """Gradients of an embedding table that the first and the last stage share."""
+    """Bytes of gradients of an embedding table that the first and the last stage share."""
     return rank_head_parameters * reduced_gradient_size
 
 
@@ -259,9 +266,10 @@ def dp_bytes(
     weight_gatherings,
     expert_replica_bytes,
 ):
-    """Bytes that one device sends to data-parallel ranks in one step (rings, as all senders).
+    """Bytes that one device sends to data-parallel ranks in one step, rings assumed.
 
-    Gradients are scattered in the sharding group and added up over its replicas; weights are gathered in the group.
+    With q ranks in a sharding group and r replicas of it: (q - 1)/q of the gradients in every reduce-scatter and of
+    the weights in every all-gather, 2(r - 1)/r of a shard of the gradients in every all-reduce.
     """
     in_group = reduction_passes * gradient_message + weight_gatherings * weight_message
     across = 2 * replica_passes * gradient_message / shard
@@ -289,5 +297,8 @@ def dp_calls(
 
 @formula(unit="1", source="sinha2022variability")
 def straggler_delay(devices, device_variation):
-    """What the slowest device of the cluster takes longer than an average one, as a fraction: all wait for it."""
+    """Fraction by which the slowest device of the cluster takes longer than the average one; all wait for it.
+
+    Coefficient of variation times the expected largest of as many standard normal numbers as devices.
+    """
     return device_variation * expected_largest(devices)

@@ -1,16 +1,17 @@
 """Expert parallelism: what its ranks exchange for a layer, how that spreads over the fabric, and what stays exposed.
 
 Every rank sends its tokens to the ranks of their experts (dispatch) and gets the results back (combine), forward and,
-with gradients, backward. How is the software's choice (``token_dispatch``):
+with gradients, backward: four exchanges per layer and microbatch. For k experts per token on e ranks each sends up to
+k·(e - 1)/e copies of its tokens, h elements each. How is the software's choice (``token_dispatch``):
 
 * ``all_to_all``: a copy for every choice goes straight to its rank (Lepikhin 2020).
 * ``two_phase``: copies first change ranks inside a node, then leave it in few large messages through the rank that has
   the same place in all nodes (Hwang 2023).
-* ``deduplicated``: one copy for each node leaves, and is spread to the ranks there that need it, one copy for each,
-  while others still arrive (DeepEP).
+* ``deduplicated``: one copy per node leaves, and is spread to the ranks there that need it, one copy per rank, while
+  others still arrive (DeepEP). The expected number of nodes or ranks takes the place of k.
 
-Left out is what the router sends beside the tokens: counts, probabilities and the terms of a balancing loss, 4 bytes a
-token or expert.
+Not modelled: what the router sends beside the tokens (counts, probabilities, terms of a balancing loss: 4 bytes a token
+or expert).
 """
 
 from math import comb
@@ -46,16 +47,17 @@ GLOSSARY = Glossary(
 
 
 def missed(experts, own, chosen):
-    """Probability that none of the different experts that a token chooses is one of ``own``."""
+    """Probability that none of the k experts that a token chooses is one of ``own``: C(E - own, k)/C(E, k)."""
     return comb(max(experts - own, 0), chosen) / max(comb(experts, chosen), 1)
 
 
 def places_reached(places, experts, chosen, groups=1, chosen_groups=1):
     """Expected number of places (ranks, nodes) with equally many experts that the experts of one token lie in.
 
-    The token chooses ``chosen_groups`` of the groups, then its experts among theirs, all equally likely. A place lies
-    in one group or holds several: as many of them are chosen as drawing without replacement yields. DeepSeek-V3 (8 of
-    256 experts in 4 of 8 groups, one on each node; section 2.1.2) reaches 3.63 nodes.
+    n·[1 - C(E - E/n, k)/C(E, k)] for n places, E experts, k chosen, all equally likely. With groups the token chooses
+    ``chosen_groups`` of them, then its experts among theirs. A place lies in one group or holds several, of which as
+    many are chosen as drawing without replacement yields. DeepSeek-V3 (8 of 256 experts in 4 of 8 groups, one on each
+    node; section 2.1.2) reaches 3.63 nodes.
     """
     within, held = experts * chosen_groups // groups, round(groups / places)
     if held <= 1:
@@ -93,7 +95,12 @@ def ep_direct(token_dispatch):
 
 @formula(unit="1", source="deepseek2025deepep")
 def ep_copies(token_dispatch, experts_per_token, ep, ep_tier_ranks, ep_places_reached):
-    """Copies of one token that a rank sends on each tier, by tier: those for its own rank or domain use no link."""
+    """Copies of one token that a rank sends on each tier, by tier: those for its own rank or domain use no link.
+
+    k experts on r ranks in each of n domains. ``all_to_all``: k·(r - 1)/(r·n) inside the domain, k·(n - 1)/n out of it;
+    ``two_phase``: k·(r - 1)/r and k·(n - 1)/n; ``deduplicated``: the expected ranks and domains (`places_reached`)
+    instead of k.
+    """
     inside, domains = at(ep_tier_ranks, tier="scale_up"), at(ep_tier_ranks, tier="scale_out")
     beside, beyond = (inside - 1) / inside, (domains - 1) / domains
     k, reached = experts_per_token, ep_places_reached
@@ -133,13 +140,16 @@ def ep_EXCHANGE_tier_bytes(ep_copies, sharded_tokens, expert_load, hidden_size, 
 
 @formula(unit="byte", source="liu2025folding")
 def etp_message(rank_expert_rows, hidden_size, activation_size):
-    """Rows of one microbatch that the ranks which share experts gather before them, and add up and scatter after."""
+    """Rows of one microbatch that ranks with parts of the same experts gather before and reduce-scatter after them."""
     return rank_expert_rows * hidden_size * activation_size
 
 
 @formula(unit="s", source="liu2025folding")
 def expert_exchange_time(ep_dispatch_time, ep_combine_time, etp_gather_time):
-    """Communication of one pass through a layer with experts: the same forward and, with gradients, backward."""
+    """Communication of one pass through a layer with experts: dispatch, combine, and gather and scatter of its rows.
+
+    The same forward and, with gradients, backward.
+    """
     return ep_dispatch_time + ep_combine_time + 2 * etp_gather_time
 
 
@@ -168,22 +178,22 @@ def layer_backward_expert_wait(
 
 @formula(unit="s", source="deepseek2024v3")
 def lone_kernel_time(layer_busy_time, shared_hiding_time, moe_share):
-    """Kernel time of the mean layer and a microbatch apart from what stands beside an exchange of its own."""
+    """Kernel time of the mean layer and a microbatch, without kernels that run beside an exchange of their own."""
     return total(layer_busy_time, "resource") - moe_share * total(shared_hiding_time, "phase")
 
 
-@formula(unit="s", source="deepseek2024v3")
+@formula(unit="s", source="deepseek2024v3", where="section 3.2.1")
 def dedicated_core_time(layer_busy_time, dedicated_cores, ep_overlap_by_schedule, communication_core_share):
-    """Time that kernels of the mean layer take longer in pairs whose exchanges have cores of their own throughout.
+    """Time by which kernels of the mean layer slow down in pairs whose exchanges have cores of their own throughout.
 
-    Section 3.2.1: the ratio of cores is set by hand. What waits for device memory or launches is not slowed.
+    x/(1 - x) of their time for the share x of the cores. Kernels bound by device memory or launches are not slowed.
     """
     on_cores = total(layer_busy_time * (1 - only("resource", "hbm", "launch")), "resource")
     slower = communication_core_share / xp.maximum(1 - communication_core_share, 0.01)
     return xp.where(dedicated_cores, ep_overlap_by_schedule, 0.0) * slower * on_cores
 
 
-@formula(unit="1", source="deepseek2024v3")
+@formula(unit="1", source="deepseek2024v3", where="section 3.2.1")
 def exposed_expert_share(
     layer_forward_expert_wait,
     layer_backward_expert_wait,
@@ -196,7 +206,7 @@ def exposed_expert_share(
 ):
     """Part of the exchange that stays exposed where the kernels of one microbatch hide that of another.
 
-    By software (``ep_overlap``) or by schedule: DualPipe (section 3.2.1) runs forward and backward passes in pairs,
+    By software (``ep_overlap``) or by schedule: DualPipe runs forward and backward passes in pairs,
     both exchanges beside both kernels, which lose cores while an exchange runs, or for as long as they run if cores are
     dedicated to it.
     """
@@ -217,9 +227,10 @@ def unpaired_ep_time(
     communication_core_share,
     exposed_expert_share,
 ):
-    """Exchange of the mean layer that passes wait for beyond what pairs do: of a forward or backward pass, on average.
+    """Exchange of the mean layer that a pass without a partner waits for beyond a paired one.
 
-    A pass without a partner hides its exchange only as far as the software does by itself.
+    The mean of a forward and a backward pass. Such a pass hides its exchange only as far as the software does by
+    itself.
     """
     waiting = layer_forward_expert_wait + layer_backward_expert_wait
     alone = left_of_exchange(waiting, ep_overlap * lone_kernel_time, communication_core_share)
@@ -264,7 +275,7 @@ def ep_bytes(ep_passes, ep_dispatch_tier_bytes, ep_combine_tier_bytes):
 def layer_etp_bytes(etp, etp_message, moe_share, layer_recomputed):
     """Bytes that one device sends for the mean layer and a microbatch to the ranks which share its experts.
 
-    Rows are gathered before the experts and added up and scattered after them; backward the other way round.
+    (n - 1)/n of the rows for the gather before the experts and for the reduce-scatter after them, in every pass.
     """
     return 2 * (2 + layer_recomputed) * moe_share * gathered_share(etp) * etp_message
 

@@ -1,7 +1,7 @@
 """Data parallelism of routed experts: gradients and weights that fewer ranks share than those of the other matrices.
 
 Each of ep·etp ranks holds other experts, so edp = tp·cp·dp/(ep·etp) ranks hold the same ones (`expert_replica`) and
-reduce their gradients, in buckets of their own that leave between those of `data_parallel` over the same links.
+reduce their gradients, in buckets of their own that alternate with those of `data_parallel` on the same links.
 """
 
 from perfgrid.engine import xp
@@ -11,7 +11,7 @@ from perfgrid.formulas.collectives.collectives import gathered_share
 
 @formula(unit="byte", source="rajbhandari2020zero")
 def expert_gradient_message(stage_expert_parameters, reduced_gradient_size):
-    """Gradients of the routed experts of one device that are reduced together."""
+    """Bytes of gradients of the routed experts of one device."""
     return stage_expert_parameters * reduced_gradient_size
 
 
@@ -35,7 +35,7 @@ def expert_gradient_buckets(
 
 @formula(unit="1", source="rajbhandari2020zero")
 def expert_reductions(experts, expert_replica, expert_gradient_buckets):
-    """Buckets of routed experts that several ranks reduce together: none without experts or replicas of them."""
+    """Buckets of routed experts that ranks reduce: 0 without experts or without replicas of them."""
     return xp.where((experts > 0) & (expert_replica > 1), expert_gradient_buckets, 0.0)
 
 
@@ -47,13 +47,13 @@ def dp_buckets(gradient_buckets, expert_reductions):
 
 @formula(unit="byte", source="li2020ddp")
 def expert_replica_message(expert_gradient_message, expert_gradient_buckets):
-    """Gradients of routed experts in one bucket."""
+    """Bytes of gradients of routed experts in one bucket."""
     return expert_gradient_message / expert_gradient_buckets
 
 
 @formula(unit="byte", source="rajbhandari2020zero")
 def expert_shard_message(stage_expert_parameters, gathered_weight_size, expert_gradient_buckets):
-    """Weights of routed experts in one bucket, which ranks gather."""
+    """Bytes of weights of routed experts in one bucket, which ranks all-gather."""
     return stage_expert_parameters * gathered_weight_size / expert_gradient_buckets
 
 
@@ -79,7 +79,7 @@ def expert_replica_bytes(
     weight_gatherings,
     zero,
 ):
-    """Bytes that one device sends in one step for gradients and weights of routed experts (rings, as all senders)."""
+    """Bytes that one device sends in one step for gradients and weights of routed experts, rings assumed."""
     sharded = reduction_passes * expert_replica_message + weight_gatherings * expert_shard_message
     moved = xp.where(zero >= 1, sharded, 2 * expert_replica_message)
     return gathered_share(expert_replica) * expert_reductions * moved

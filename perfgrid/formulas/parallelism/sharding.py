@@ -1,13 +1,21 @@
 """Sharded state: ZeRO stages, fully sharded weights (FSDP), hybrid sharding; what is stored, gathered and reduced.
 
-From ZeRO stage 1 on a rank keeps the optimizer state of its shard only, from 2 on the gradients of its shard, from 3 on
-the weights of its shard. Sharded weights are gathered layer by layer before they are used. They are dropped after each
-pass, so every microbatch gathers them for its forward and again for its backward pass; or (stage 2 of a software that
-stores shards) kept from the forward to the backward pass. Gradients of sharded state are reduced after every backward
-pass. In a pipeline a software may gather once per step, keep weights and gradients whole and reduce them once.
+Of q ranks a sharding group, m microbatches per step:
 
-A sharding group of fewer than all ranks that hold the same weights (hybrid sharding) has replicas, among which the
-reduced shards of gradients are added up: after every backward pass, or once per step.
+| ZeRO stage | sharded over q | all-gathers of weights | reduce-scatters of gradients |
+|---|---|---|---|
+| 0 | nothing | 0 | 0 (an all-reduce) |
+| 1 | optimizer state | 1 | 1 |
+| 2 | gradients too | 1, or m where the software stores shards of weights | m |
+| 3 | weights too | 2·m | m |
+
+Sharded weights are gathered layer by layer before they are used. In stage 3 they are dropped after each pass, so every
+microbatch gathers them for its forward and again for its backward pass; in stage 2 of software that stores shards they
+are kept from the forward to the backward pass. In a pipeline some software gathers once per step, keeps weights and
+gradients whole and reduces them once (``pipeline_sharding = "kept"``).
+
+A sharding group of fewer than all ranks with the same weights (hybrid sharding) has replicas, which all-reduce their
+shards of the gradients after every backward pass, or once per step.
 """
 
 from perfgrid.engine import xp
@@ -30,7 +38,7 @@ def several(ranks, expert_ranks, experts):
 
 @formula(unit="1", source="zhao2023fsdp")
 def weights_sharded(zero, sharded_weights):
-    """1 where ranks store only a shard of the weights: in ZeRO stage 3, or always in this software."""
+    """1 where ranks store only a shard of the weights: in ZeRO stage 3, or in any stage of such software."""
     return xp.where((zero >= 3) | sharded_weights, 1.0, 0.0)
 
 
@@ -48,26 +56,26 @@ def regathered(zero, kept_in_pipeline):
 
 @formula(unit="1", source="pytorch2025fsdp2")
 def gathering_passes(zero, weights_sharded, kept_in_pipeline, microbatches):
-    """Forward passes of a step before which weights are gathered: one after a sharded optimizer step, or every one."""
+    """Forward passes of a step before which weights are gathered: the first after a sharded optimizer step, or all."""
     every = (zero >= 2) & (weights_sharded > 0) & (kept_in_pipeline == 0)
     return xp.where(every, microbatches, 1.0)
 
 
 @formula(unit="1", source="pytorch2025fsdp2")
 def reduction_passes(zero, kept_in_pipeline, microbatches):
-    """Backward passes of a step after which gradients are reduced: the last, or every one if they are sharded."""
+    """Backward passes of a step after which gradients are reduced: the last, or all if gradients are sharded."""
     return xp.where((zero >= 2) & (kept_in_pipeline == 0), microbatches, 1.0)
 
 
 @formula(unit="1", source="pytorch2025fsdp2")
 def replica_passes(reduction_passes, deferred_replicas):
-    """Backward passes of a step after which replicas of a sharding group add up their gradients."""
+    """Backward passes of a step after which replicas of a sharding group all-reduce their gradients."""
     return xp.where(deferred_replicas, 1.0, reduction_passes)
 
 
 @formula(unit="1", source="rajbhandari2020zero")
 def weight_gatherings(gathering_passes, regathered, microbatches, zero, shard, expert_shard, experts):
-    """Gatherings of all weights of a device in one step: 2·m with resharding, 1 after a sharded optimizer step."""
+    """All-gathers of all weights of a device in one step: 2·m if they are dropped after each pass, otherwise m or 1."""
     gathers = (zero >= 1) & several(shard, expert_shard, experts)
     return xp.where(gathers, gathering_passes + regathered * microbatches, 0.0)
 
@@ -79,7 +87,7 @@ def weight_gatherings(gathering_passes, regathered, microbatches, zero, shard, e
 def gathered_weight_size(
     weight_size, weight_communication_size, quantised_gathering, converted_in_shards, operand_size
 ):
-    """Bytes per weight that ranks gather: as stored, in the format of the software, or as operands of products."""
+    """Bytes per weight that ranks gather: as stored, in the software's format, or as quantised operands."""
     size = xp.where(weight_communication_size > 0, weight_communication_size, weight_size)
     return xp.where(quantised_gathering & (converted_in_shards > 0), xp.minimum(size, operand_size), size)
 
@@ -90,7 +98,8 @@ def SHARD_weight_size(
 ):
     """Bytes per parameter of weights whose state is spread over SHARD ranks: stored, and gathered for a whole pass.
 
-    With whole weights and a sharded optimizer, buffers for the gathering of all weights and a shard come on top.
+    w/q stored where weights are sharded over q ranks, otherwise w. A sharded optimizer beside whole weights adds
+    buffers for the gathering of all weights and for a shard.
     """
     stored = xp.where(weights_sharded > 0, weight_size / SHARD, weight_size)
     whole = (kept_in_pipeline > 0) | ((zero == 2) & (weights_sharded > 0))
@@ -121,7 +130,7 @@ def SHARD_held_gradient_size(SHARD_gradient_size, gradient_size, SHARD, kept_in_
 
 @formula(unit="1", source="deepseek2024v3")
 def state_copies(zero, weight_copies):
-    """Devices of one pipeline that share the optimizer state of a stage: all with a copy of it, if it is sharded."""
+    """Devices of one pipeline that share the optimizer state of a stage: all with a copy of it if it is sharded."""
     return xp.where(zero >= 1, weight_copies, 1.0)
 
 
@@ -131,7 +140,7 @@ def SHARD_optimizer_size(optimizer_state_size, offloaded_state_size, SHARD, stat
     return (optimizer_state_size - offloaded_state_size) / (SHARD * state_copies)
 
 
-# ---- space in use for moments ---------------------------------------------------------------------------------------
+# ---- temporary memory -----------------------------------------------------------------------------------------------
 
 
 @formula(unit="1", source="zhao2023fsdp")

@@ -104,7 +104,7 @@ def tp_message(microbatch_tokens, hidden_size, activation_size):
 def operand_message(
     microbatch_tokens, hidden_size, activation_size, operand_size, quantised_operands, converted_copies
 ):
-    """Operands of the products of one microbatch that tensor-parallel ranks gather: converted before, or 16 bits."""
+    """Bytes of the operands of one microbatch that tensor-parallel ranks gather: quantised before, or activations."""
     converted = quantised_operands & (converted_copies > 0)
     size = xp.where(converted, xp.minimum(activation_size, operand_size), activation_size)
     return microbatch_tokens * hidden_size * size
@@ -112,7 +112,7 @@ def operand_message(
 
 @formula(unit="1", source="nvidia2026telinear")
 def output_gradient_gathers(quantised_operands, converted_copies):
-    """Gathers of an output gradient: one, or one for each of the copies that its two products need."""
+    """Gathers of an output gradient: one, or one per quantised copy that its two products need."""
     return xp.where(quantised_operands, xp.maximum(converted_copies, 1.0), 1.0)
 
 
@@ -124,13 +124,13 @@ def vocab_message(microbatch_tokens, float32_size):
 
 @formula(unit="s", source="korthikanti2022")
 def tp_reduction_time(tp_gather_time, tp_all_reduce_time, sequence_parallel):
-    """Time to add partial results of the ranks: a reduce-scatter with sequence parallelism, otherwise an all-reduce."""
+    """Time to add up the ranks' partial results: an all-reduce, with sequence parallelism a reduce-scatter."""
     return xp.where(sequence_parallel, tp_gather_time, tp_all_reduce_time)
 
 
 @formula(unit="s", source="korthikanti2022", family={"GROUP": ("tp", "operand")})
 def GROUP_gathering_time(GROUP_gather_time, sequence_parallel):
-    """Time to gather what sequence parallelism has scattered over the GROUP ranks; without it nothing is gathered."""
+    """Time to all-gather what sequence parallelism has scattered over the GROUP ranks; 0 without it."""
     return xp.where(sequence_parallel, GROUP_gather_time, 0.0)
 
 

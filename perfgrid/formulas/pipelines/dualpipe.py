@@ -5,16 +5,19 @@ the first, so that it is DualPipeV (chunks in the order of a V, all microbatches
 each with its mirror image. A pair of passes takes as long as one after the other; the results of both leave at its end.
 
 The closed forms are longest paths that stay on one device as long as possible; `tests/physics` executes the schedules
-event by event. With equal chunks and F <= B they are met exactly; the published (p/2 - 1)·(F&B + B - 3W) is longer by a
-forward pass at most. With uneven ones (layers that do not divide, embedding, head of up to 1.2 layers, two layers per
-chunk or more) DualPipeV is at most 1.1 % below and never above, DualPipe as well where only the first and the last
-stage lack a layer. Where up to half of its stages lack one of three layers or more it is met within 3.2 %, where more
-do within 8 %; with two layers per stage up to 16 % below. Heads of up to 5 layers (that of DeepSeek-V3 with its
-prediction module has 3 to 5) make both up to 5 % too short, with weight gradients longer than input gradients 10 %.
-Hand-overs that take up to 5 % of a layer's forward pass add 1 %.
+event by event and compares:
+
+* Equal chunks, F <= B: exact. The published (p/2 - 1)·(F&B + B - 3W) is longer by a forward pass at most.
+* Uneven chunks (layers that do not divide, an embedding, a head of up to 1.2 layers, two layers per chunk or more):
+  DualPipeV at most 1.1 % below and never above; so is DualPipe where only the first and the last stage lack a layer.
+* DualPipe where up to half of the stages lack one of three layers or more: within 3.2 %; where more do, within 8 %;
+  with two layers per stage up to 16 % below.
+* Heads of up to 5 layers (that of DeepSeek-V3 with its prediction module has 3 to 5): both up to 5 % too short, 10 %
+  with weight gradients longer than input gradients.
+* Transfers of up to 5 % of a layer's forward pass add 1 %.
 
 The two copies of a stage's weights are one more data-parallel rank: from ZeRO stage 1 on they share the optimizer
-state; that they add up their gradients and gather weights from each other is not counted.
+state. Not modelled: the reduction of gradients between the copies and the gathering of each other's weights.
 """
 
 from perfgrid.engine import xp
@@ -79,7 +82,9 @@ def fill_and_drain_wait(devices, layers, unpaired_ep_time):
 # ---- bubble ---------------------------------------------------------------------------------------------------------
 
 
-@alternative(of="bubble_time", by="schedule", label="dualpipe", unit="s", source="deepseek2024v3")
+@alternative(
+    of="bubble_time", by="schedule", label="dualpipe", unit="s", source="deepseek2024v3", where="section 3.2.1, table 2"
+)
 def dualpipe_bubble_time(
     pp,
     microbatches,
@@ -99,7 +104,11 @@ def dualpipe_bubble_time(
     mtp_layers,
     unpaired_ep_time,
 ):
-    """Idle time of the slowest device in DualPipe, with exchanges that no other microbatch hides."""
+    """Idle time of the slowest device in DualPipe, with exchanges that no other microbatch hides.
+
+    DeepSeek-V3 gives (p/2 - 1)·(F&B + B - 3W) for equal stages: F&B a pair of passes, B a whole backward pass, W its
+    weight gradients. Valid for an even number of stages and at least 2p microbatches.
+    """
     chunks = (
         (first_chunk_forward_time, first_chunk_input_gradient_time, first_chunk_weight_gradient_time),
         (inner_chunk_forward_time, inner_chunk_input_gradient_time, inner_chunk_weight_gradient_time),
@@ -136,7 +145,10 @@ def dualpipe_v_bubble_time(
     mtp_layers,
     unpaired_ep_time,
 ):
-    """Idle time of the slowest device in DualPipeV, with exchanges that no other microbatch hides."""
+    """Idle time of the slowest device in DualPipeV, with exchanges that no other microbatch hides.
+
+    That of DualPipe on twice as many devices. Valid for two chunks per device and at least 2p microbatches.
+    """
     chunks = (
         (first_chunk_forward_time, first_chunk_input_gradient_time, first_chunk_weight_gradient_time),
         (inner_chunk_forward_time, inner_chunk_input_gradient_time, inner_chunk_weight_gradient_time),
@@ -148,18 +160,21 @@ def dualpipe_v_bubble_time(
     return xp.where(pp > 1, xp.maximum(first, inner) + alone, 0.0)
 
 
-# ---- hand-overs -----------------------------------------------------------------------------------------------------
+# ---- point-to-point transfers ---------------------------------------------------------------------------------------
 
 
 @alternative(of="exposed_pp_time", by="schedule", label="dualpipe", unit="s", source="deepseek2024v3")
 def dualpipe_exposed_pp_time(pp, stage_transfer_time):
-    """Hand-overs between stages that DualPipe waits for, per step: while it fills and drains; pairs hide theirs."""
+    """Transfers between stages that DualPipe waits for, per step: 5p/2 - 2 while it fills and drains.
+
+    Those of pairs hide behind the pairs.
+    """
     return xp.where(pp > 1, (2.5 * pp - 2) * stage_transfer_time, 0.0)
 
 
 @alternative(of="exposed_pp_time", by="schedule", label="dualpipe_v", unit="s", source="deepseek2025dualpipe")
 def dualpipe_v_exposed_pp_time(pp, stage_transfer_time):
-    """Hand-overs between stages that DualPipeV waits for, per step: while it fills and drains; pairs hide theirs."""
+    """Transfers between stages that DualPipeV waits for, per step: 5(p - 1) while it fills and drains."""
     return 5 * (pp - 1) * stage_transfer_time
 
 
@@ -193,6 +208,7 @@ def ep_overlap_by_pairs_of_SCHEDULE():
     label="dualpipe",
     unit="1",
     source="deepseek2024v3",
+    where="section 3.2.1, table 2",
     family=STAGES,
 )
 def STAGE_stage_in_flight_of_dualpipe(pp, microbatches):
@@ -209,7 +225,7 @@ def STAGE_stage_in_flight_of_dualpipe(pp, microbatches):
     family=STAGES,
 )
 def STAGE_stage_in_flight_of_dualpipe_v(pp, microbatches):
-    """Microbatches whose activations the STAGE stage of DualPipeV keeps at most: those of 2p + 1 chunks."""
+    """Microbatches whose activations the STAGE stage of DualPipeV keeps at most: 2p + 1 chunks, p + 1/2 stages."""
     return xp.minimum(pp + 0.5, microbatches)
 
 
@@ -231,7 +247,7 @@ def fewest_microbatches_of_SCHEDULE():
 
 @alternative(of="fewest_microbatches", by="schedule", label="zb_v", unit="1", source="qi2024zerobubble")
 def fewest_microbatches_of_zb_v(pp):
-    """Microbatches that ZB-V needs at least: as many as the first device does before the first returns to it."""
+    """Microbatches that ZB-V needs at least: 2p - 1, as many as the first device does before the first returns."""
     return 2 * pp - 1
 
 
@@ -254,7 +270,7 @@ def fewest_microbatches_of_pairs_of_SCHEDULE(pp):
     source="deepseek2025dualpipe",
 )
 def microbatches_fill_schedule(microbatches, fewest_microbatches):
-    """There are enough microbatches for the pattern of the schedule."""
+    """The step has as many microbatches as the pattern of the schedule needs."""
     return microbatches >= fewest_microbatches
 
 

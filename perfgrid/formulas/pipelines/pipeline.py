@@ -3,12 +3,24 @@
 Schedules that put weight gradients off are in `zero_bubble`, those of two ways in `dualpipe`.
 
 A schedule is data: the label ``schedule`` selects among the alternatives below; ``chunks`` > 1 makes 1F1B interleaved.
-The closed forms are longest paths through the dependencies of a schedule (who waits for whom). `tests/physics` executes
-the schedules event by event, with the uneven stages of `stages`. GPipe is met exactly, also with transfers. 1F1B is
-met within 0.5 % with more microbatches than stages (mostly exactly), within 1.5 % with fewer (two layers per stage or
-more). Interleaved 1F1B is met exactly where layers divide, within 1.5 % where the first or the last chunk lacks a
-layer, from three stages on; on two stages with one layer per chunk it may be a quarter too fast. Transfers that take
-up to 5 % of a layer's forward pass add 1.5 % at most to these differences.
+Symbols: p stages, m microbatches, v chunks per device, F and B forward and backward time of a stage for a microbatch.
+A step takes m·(F + B) plus the bubble; with equal stages
+
+| schedule | bubble | microbatches in flight at stage i |
+|---|---|---|
+| GPipe | (p - 1)·(F + B) | m |
+| 1F1B | (p - 1)·(F + B) | min(m, p - i) |
+| interleaved 1F1B | (p - 1)·(F + B)/v | min(m, p - 2i/v + (p - 1)/v) |
+
+The closed forms are longest paths through the dependencies of a schedule (who waits for whom), for uneven stages too.
+`tests/physics` executes the schedules event by event, with the stages of `stages`, and compares:
+
+* GPipe: exact, also with transfers.
+* 1F1B: within 0.5 % with more microbatches than stages (mostly exact), within 1.5 % with fewer (two layers per stage
+  or more).
+* Interleaved 1F1B: exact where layers divide, within 1.5 % where the first or the last chunk lacks a layer, from three
+  stages on; on two stages with one layer per chunk it may be a quarter too fast.
+* Transfers of up to 5 % of a layer's forward pass add at most 1.5 % to these differences.
 """
 
 from perfgrid.engine import xp
@@ -48,7 +60,8 @@ def chunks_ahead(stages_after, chunks):
 def gpipe_bubble(all_stages, slowest, slowest_forward, slowest_backward, microbatches):
     """Idle time of the slowest stage when all forward passes precede all backward passes (Huang 2019).
 
-    Both halves are flow shops of equal jobs: one job through all stages, the others at the pace of the slowest.
+    Both halves are flow shops of equal jobs: one job passes through all stages, the others follow at the pace of the
+    slowest.
     """
     return all_stages - slowest + (microbatches - 1) * (slowest_forward + slowest_backward - slowest)
 
@@ -65,11 +78,10 @@ def transfers_on_the_way(pp, microbatches):
 
 
 def stages_in_flight(pp, position, chunks, microbatches):
-    """Activations that a stage of 1F1B keeps, in units of one microbatch's on the whole stage (Narayanan 2021).
+    """Activations that stage i of 1F1B keeps, in units of one microbatch's on the whole stage (Narayanan 2021).
 
-    1F1B keeps p - i microbatches at stage i. The interleaved schedule starts 2·(p - i - 1) + (v - 1)·p + 1 chunks
-    before the first backward pass, at the first stage p + (p - 1)/v stages' worth. No schedule keeps more than the
-    step has.
+    1F1B keeps p - i microbatches. The interleaved schedule starts 2(p - i - 1) + (v - 1)·p + 1 chunks before the first
+    backward pass: p + (p - 1)/v stages' worth at the first stage. No schedule keeps more than the m of the step.
     """
     interleaved = (2 * (pp - position - 1) + (chunks - 1) * pp + 1) / chunks
     return xp.minimum(xp.where(chunks > 1, interleaved, pp - position), microbatches)
@@ -257,7 +269,10 @@ def last_stage_position(pp):
 
 @alternative(of="STAGE_stage_in_flight", by="schedule", label="1f1b", unit="1", source="narayanan2021", family=STAGES)
 def STAGE_stage_in_flight_of_1f1b(pp, STAGE_stage_position, chunks, microbatches):
-    """Microbatches whose activations the STAGE stage of 1F1B keeps at most, in units of the whole stage."""
+    """Microbatches whose activations the STAGE stage of 1F1B keeps at most, in units of the whole stage.
+
+    min(m, p - i) at stage i, interleaved min(m, (2(p - i - 1) + (v - 1)·p + 1)/v).
+    """
     return stages_in_flight(pp, STAGE_stage_position, chunks, microbatches)
 
 

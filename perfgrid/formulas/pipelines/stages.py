@@ -1,15 +1,15 @@
 """The stages of a pipeline: what each holds, how long it takes forward and backward, and which is the slowest.
 
-The stages are a family: ``first`` (with the embedding), ``middle`` (present from three stages on), ``last`` (with the
-output head). Layers that do not divide are balanced: a stage has the average rounded up or one less; the last, then the
-first, then the latest others have less. A pipeline of one stage is first and last at once. With chunks each device
-holds several virtual stages; the layer that the first stage lacks is missing in its first chunk, that of the last stage
-in its last chunk.
+The stages are a family: ``first`` (with the embedding), ``middle`` (from three stages on), ``last`` (with the output
+head). A pipeline of one stage is first and last at once. Layers that do not divide are balanced: a stage has the
+average rounded up or one less; the last stage, then the first, then the latest others have one less. With chunks each
+device holds several virtual stages; the layer that the first stage lacks is missing in its first chunk, that of the
+last stage in its last chunk.
 
-The schedule says which device holds what. In a folded one (a V) the chunks run down the devices and back up: the first
-device holds the first and the last chunk, the last device the two in the middle. DualPipe sends half of the
-microbatches through the same devices the other way: a device holds two stages, and what is said of its ``STAGE`` is
-their mean, once per copy of the weights and once per microbatch.
+The schedule decides which device holds what. In a folded one (a V) the chunks run down the devices and back up: the
+first device holds the first and the last chunk, the last device the two in the middle. DualPipe sends half of the
+microbatches through the devices the other way: a device holds two stages, and the quantities of its ``STAGE`` are
+their means per copy of the weights and per microbatch.
 """
 
 from perfgrid.engine import xp
@@ -45,7 +45,7 @@ def other_end(weight_copies):
     return 1 - 1 / weight_copies
 
 
-# ---- what the schedule says -----------------------------------------------------------------------------------------
+# ---- what the schedule decides --------------------------------------------------------------------------------------
 
 
 @alternative(
@@ -105,16 +105,16 @@ def stage_layers(layers, pp, head_layers):
 
 @formula(unit="1", source="grattafiori2024llama3")
 def missing_layers(stage_layers, layers, pp):
-    """Layers that full stages would have beyond those of the model."""
+    """Layers that full stages would have beyond those of the model: p·ceil(L/p) - L."""
     return stage_layers * pp - layers
 
 
 @formula(unit="1", source="grattafiori2024llama3")
 def last_missing_layers(missing_layers, head_passes, stage_layers, chunks, layers, head_layers, pp):
-    """Layers that the last chunk lacks: one for the head and for every module that predicts further ahead.
+    """Layers that the last chunk lacks: one for the head and for every module that predicts further tokens.
 
-    With several chunks all that are missing but for the one that the first chunk may lack: chunks have equal layers.
-    Where stages are cut by cost, the last has the layers behind those that exceed the share of all stages before it.
+    With several chunks, which have equal layers, all that are missing but the one that the first chunk may lack. Where
+    stages are cut by cost, the last stage has the layers behind those that exceed the share of all stages before it.
     """
     beside_head = xp.minimum(missing_layers, xp.minimum(head_passes, stage_layers))
     before = xp.floor((pp - 1) * (layers + head_layers) / pp) + 1
@@ -125,9 +125,9 @@ def last_missing_layers(missing_layers, head_passes, stage_layers, chunks, layer
 
 @formula(unit="1", source="grattafiori2024llama3")
 def first_missing_layers(missing_layers, last_missing_layers, head_layers):
-    """Layers that the first chunk lacks: one for the embedding, once the last chunk lacks its own.
+    """Layers that the first chunk lacks: one for the embedding, after those that the last chunk lacks.
 
-    None where stages are cut by cost: a look-up costs nothing.
+    None where stages are cut by cost: a lookup costs nothing.
     """
     return xp.where(head_layers > 0, 0.0, xp.minimum(missing_layers - last_missing_layers, 1.0))
 
@@ -136,7 +136,7 @@ def first_missing_layers(missing_layers, last_missing_layers, head_layers):
 def first_stage_layers(
     stage_layers, first_missing_layers, last_missing_layers, first_stage_embeddings, first_stage_heads
 ):
-    """Layers of the first stage: where the embedding and the head are, a layer less."""
+    """Layers of the first stage: those of a full stage less what stands for its embedding and head."""
     return stage_layers - first_stage_embeddings * first_missing_layers - first_stage_heads * last_missing_layers
 
 
@@ -155,7 +155,7 @@ def middle_stage_layers(stage_layers, pp, short_middle_stages, weight_copies, he
 
 @formula(unit="1", source="grattafiori2024llama3")
 def last_stage_layers(stage_layers, first_missing_layers, last_missing_layers, last_stage_embeddings, last_stage_heads):
-    """Layers of the last stage: where the embedding and the head are, a layer less."""
+    """Layers of the last stage: those of a full stage less what stands for its embedding and head."""
     return stage_layers - last_stage_embeddings * first_missing_layers - last_stage_heads * last_missing_layers
 
 
@@ -267,7 +267,7 @@ def model_KIND_time(layers, layer_KIND_time, embedding_KIND_time, head_KIND_time
 
 @formula(unit="1", source="narayanan2021")
 def microbatches(global_batch, dp, microbatch):
-    """Microbatches that each pipeline processes per step."""
+    """Microbatches that each pipeline processes per step: global batch over dp times microbatch."""
     return xp.maximum(xp.ceil(global_batch / (dp * microbatch)), 1.0)
 
 
@@ -282,13 +282,13 @@ def chunk_layers(stage_layers, chunks):
 
 @formula(unit="1", source="grattafiori2024llama3")
 def first_chunk_layers(chunk_layers, first_missing_layers):
-    """Layers of the very first chunk, which follow the embedding."""
+    """Layers of the first chunk of the model, after the embedding."""
     return chunk_layers - first_missing_layers
 
 
 @formula(unit="1", source="grattafiori2024llama3")
 def last_chunk_layers(chunk_layers, last_missing_layers):
-    """Layers of the very last chunk, before the output head."""
+    """Layers of the last chunk of the model, before the output head."""
     return chunk_layers - last_missing_layers
 
 
@@ -300,7 +300,7 @@ def inner_chunk_layers(chunk_layers, short_middle_stages, pp):
 
 @formula(unit="s", source="qi2024zerobubble", family=KINDS)
 def first_chunk_KIND_time(first_chunk_layers, layer_KIND_time, embedding_KIND_time):
-    """KIND time of the very first chunk for one microbatch, with the embedding."""
+    """KIND time of the first chunk of the model for one microbatch, with the embedding."""
     return first_chunk_layers * layer_KIND_time + embedding_KIND_time
 
 
@@ -312,7 +312,7 @@ def inner_chunk_KIND_time(inner_chunk_layers, layer_KIND_time):
 
 @formula(unit="s", source="qi2024zerobubble", family=KINDS)
 def last_chunk_KIND_time(last_chunk_layers, layer_KIND_time, head_KIND_time):
-    """KIND time of the very last chunk for one microbatch, with the output head."""
+    """KIND time of the last chunk of the model for one microbatch, with the output head."""
     return last_chunk_layers * layer_KIND_time + head_KIND_time
 
 

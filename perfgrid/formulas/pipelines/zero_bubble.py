@@ -1,17 +1,21 @@
 """Zero-bubble schedules, which put weight gradients off to fill the pipeline's idle time: ZB-H1 and ZB-V.
 
-ZB-H1 passes microbatches as 1F1B does; stage i does the weight gradients of a microbatch i microbatches later. In ZB-V
-every device holds two chunks, in the order of a V. Time runs until the last device is done, since the optimizer waits
-for the gradient norm of the whole model: with equal passes ZB-V then still waits (p - 1) passes through a chunk.
+A backward pass is split into input gradients (B below), which the stage before waits for, and weight gradients (W),
+which nobody waits for. ZB-H1 passes microbatches as 1F1B does; stage i computes the weight gradients of a microbatch i
+microbatches later. In ZB-V every device holds two chunks, in the order of a V. Time runs until the last device is done,
+since the optimizer waits for the gradient norm of the whole model: with F = B = W ZB-V, whose published bubble is zero,
+still waits for (p - 1) passes through a chunk.
 
 The closed forms are longest paths that stay on one device as long as possible; `tests/physics` executes the schedules
-event by event. With equal stages both are met exactly where no weight gradient takes longer than the other passes.
-With uneven stages (layers that do not divide, embedding, head of up to 1.2 layers, two layers per chunk or more) they
-are never above: ZB-H1 at most 3 % below with more microbatches than stages, 2 % with three layers per stage or more,
-and up to a fifth with fewer microbatches; ZB-V at most 0.5 % below, where weight gradients take longer than input
-gradients 5 %, and with heads of up to 5 layers (that of DeepSeek-V3 with its prediction module has 3 to 5) about 2 %,
-with two layers per chunk 5 %. Hand-overs that take up to 5 % of a layer's forward pass add 2 % at most to these
-differences.
+event by event and compares:
+
+* Equal stages: exact where no weight gradient takes longer than the other passes.
+* Uneven stages (layers that do not divide, an embedding, a head of up to 1.2 layers, two layers per chunk or more):
+  never above. ZB-H1 at most 3 % below with more microbatches than stages, 2 % with three layers per stage or more, up
+  to a fifth with fewer microbatches. ZB-V at most 0.5 % below, 5 % where weight gradients take longer than input
+  gradients; with heads of up to 5 layers (that of DeepSeek-V3 with its prediction module has 3 to 5) about 2 %, with
+  two layers per chunk 5 %.
+* Transfers of up to 5 % of a layer's forward pass add at most 2 % to these differences.
 """
 
 from perfgrid.engine import xp
@@ -144,7 +148,10 @@ def zb_h1_bubble_time(
     last_stage_time,
     last_stage_idle_time_of_zb_h1,
 ):
-    """Idle time of the slowest stage in ZB-H1: by the longest of three paths, each on one stage."""
+    """Idle time of the slowest stage in ZB-H1: the longest of three paths, each on one stage.
+
+    (p - 1)·(F + B - W) with equal stages, B the input gradients: 1F1B less 2(p - 1)·W. Valid for W <= F and W <= B.
+    """
     first = first_stage_idle_time_of_zb_h1 - microbatches * (slowest_stage_time - first_stage_time)
     middle = middle_stage_idle_time_of_zb_h1 - microbatches * (slowest_stage_time - middle_stage_time)
     last = last_stage_idle_time_of_zb_h1 - microbatches * (slowest_stage_time - last_stage_time)
@@ -169,7 +176,11 @@ def zb_v_bubble_time(
     last_chunk_input_gradient_time,
     last_chunk_weight_gradient_time,
 ):
-    """Idle time of the slowest device in ZB-V: (p - 1)·max(B, 2·(B - W)) with equal chunks and F <= B."""
+    """Idle time of the slowest device in ZB-V, until the last device is done.
+
+    (p - 1)·max(B, 2·(B - W)) with equal chunks and F <= B, all of one chunk, B the input gradients. Valid for two
+    chunks per device and at least 2p - 1 microbatches.
+    """
     chunks = (
         (first_chunk_forward_time, first_chunk_input_gradient_time, first_chunk_weight_gradient_time),
         (inner_chunk_forward_time, inner_chunk_input_gradient_time, inner_chunk_weight_gradient_time),
@@ -180,14 +191,14 @@ def zb_v_bubble_time(
     return xp.where(pp > 1, xp.maximum(first, inner), 0.0)
 
 
-# ---- hand-overs -----------------------------------------------------------------------------------------------------
+# ---- point-to-point transfers ---------------------------------------------------------------------------------------
 
 
 @alternative(of="exposed_pp_time", by="schedule", label="zb_h1", unit="s", source="qi2024zerobubble")
 def zb_h1_exposed_pp_time(pp, microbatches, stage_transfer_time):
-    """Hand-overs between stages that ZB-H1 waits for, per step: two ways there and back, in the first p microbatches.
+    """Transfers between stages that ZB-H1 waits for, per step: two ways there and back, in the first p microbatches.
 
-    After them weight gradients fill the time of every hand-over.
+    4(p - 1) from p + 1 microbatches on; after these, weight gradients fill the time of every transfer.
     """
     again = xp.minimum(xp.maximum(microbatches - 2, 0.0), pp - 1)
     return xp.where(pp > 1, 2 * (pp - 1 + again) * stage_transfer_time, 0.0)
@@ -195,7 +206,7 @@ def zb_h1_exposed_pp_time(pp, microbatches, stage_transfer_time):
 
 @alternative(of="exposed_pp_time", by="schedule", label="zb_v", unit="s", source="qi2024zerobubble")
 def zb_v_exposed_pp_time(pp, stage_transfer_time):
-    """Hand-overs between stages that ZB-V waits for, per step; devices hand nothing over at the turn of the V."""
+    """Transfers between stages that ZB-V waits for, per step: 5p - 7; none at the turn of the V, on one device."""
     return xp.where(pp > 1, (5 * pp - 7) * stage_transfer_time, 0.0)
 
 
@@ -213,6 +224,6 @@ def zb_v_exposed_pp_time(pp, stage_transfer_time):
 def STAGE_stage_in_flight_of_SCHEDULE(pp, microbatches):
     """Microbatches whose activations the STAGE stage of SCHEDULE keeps at most, until their weight gradients are done.
 
-    Later stages, which have fewer ahead, put off more weight gradients.
+    p on every stage, the most of 1F1B: later stages have fewer ahead but put off more weight gradients.
     """
     return xp.minimum(pp, microbatches)
