@@ -274,13 +274,24 @@ def test_hybrids_end_in_their_parts():
 
 @settings(max_examples=25, deadline=None)
 @given(
-    method=st.sampled_from(METHODS), cp=st.sampled_from([2.0, 4.0, 8.0]), tp=st.sampled_from([1.0, 2.0]),
-    model=st.sampled_from(["llama-3.1-8b", "deepseek-v3"]), inner=st.sampled_from([1.0, 2.0]),
-    causal=st.booleans(), length=st.sampled_from([16384.0, 65536.0]),
-)  # fmt: skip
+    method=st.sampled_from(METHODS),
+    cp=st.sampled_from([2.0, 4.0, 8.0]),
+    tp=st.sampled_from([1.0, 2.0]),
+    model=st.sampled_from(["llama-3.1-8b", "deepseek-v3"]),
+    inner=st.sampled_from([1.0, 2.0]),
+    causal=st.booleans(),
+    length=st.sampled_from([16384.0, 65536.0]),
+)
 def test_properties_of_all_methods(method, cp, tp, model, inner, causal, length):
-    drawn = {"tp": tp, "cp_method": method, "ulysses_ranks": inner, "causal": causal, "sequence_length": length,
-             "recompute": "none", "global_batch": 8.0}  # fmt: skip
+    drawn = {
+        "tp": tp,
+        "cp_method": method,
+        "ulysses_ranks": inner,
+        "causal": causal,
+        "sequence_length": length,
+        "recompute": "none",
+        "global_batch": 8.0,
+    }
     many, one = (design(model, "h100-sxm-80gb", cp=c, **drawn) for c in (cp, 1.0))
     assert many["context_divides"]
     assert many["head_split_divides"]

@@ -38,9 +38,14 @@ def members(sizes, order, group):
 def test_dense_groups(tp, cp, dp, pp, order, domain):
     sizes = {"tp": tp, "cp": cp, "dp": dp, "pp": pp}
     q = design(
-        "llama-3.1-8b", "h100-sxm-80gb", **{k: float(v) for k, v in sizes.items()}, rank_order=order,
-        scale_up_size=float(domain), global_batch=64.0, zero=1.0,
-    )  # fmt: skip
+        "llama-3.1-8b",
+        "h100-sxm-80gb",
+        **{k: float(v) for k, v in sizes.items()},
+        rank_order=order,
+        scale_up_size=float(domain),
+        global_batch=64.0,
+        zero=1.0,
+    )
     assert q["layout_fills_cluster"]
     for group in (("tp",), ("cp",), ("pp",), ("cp", "dp")):
         name = "replica" if len(group) > 1 else group[0]
@@ -55,15 +60,30 @@ def test_dense_groups(tp, cp, dp, pp, order, domain):
 
 @settings(max_examples=40, deadline=None)
 @given(
-    tp=power, cp=power, dp=power, pp=power, etp=power, ep=st.sampled_from([1, 2, 8]),
-    domain=st.sampled_from([4, 8, 64]), order=st.sampled_from(sorted(ORDERS)),
-)  # fmt: skip
+    tp=power,
+    cp=power,
+    dp=power,
+    pp=power,
+    etp=power,
+    ep=st.sampled_from([1, 2, 8]),
+    domain=st.sampled_from([4, 8, 64]),
+    order=st.sampled_from(sorted(ORDERS)),
+)
 def test_expert_groups(tp, cp, dp, pp, etp, ep, domain, order):
     """The experts of a stage lie on the same ranks as its dense weights, in an order of their own."""
     q = design(
-        "mixtral-8x7b", "h100-sxm-80gb", tp=float(tp), cp=float(cp), dp=float(dp), pp=float(pp), etp=float(etp),
-        ep=float(ep), rank_order=order, scale_up_size=float(domain), global_batch=64.0,
-    )  # fmt: skip
+        "mixtral-8x7b",
+        "h100-sxm-80gb",
+        tp=float(tp),
+        cp=float(cp),
+        dp=float(dp),
+        pp=float(pp),
+        etp=float(etp),
+        ep=float(ep),
+        rank_order=order,
+        scale_up_size=float(domain),
+        global_batch=64.0,
+    )
     assert q["experts_fill_stage"] == (tp * cp * dp % (etp * ep) == 0)
     adjoin = order == "tp-cp-dp-pp" or pp == 1 or tp * cp % (etp * ep) == 0
     assert q["experts_adjoin"] == adjoin

@@ -91,8 +91,9 @@ def test_a_pipeline_keeps_gathered_weights_and_whole_gradients():
     assert every["weight_gatherings"] == 2 * every["microbatches"] == 2 * every["reduction_passes"]
 
 
-@pytest.mark.parametrize(("size", "legal"), [(0, True), (2, True), (8, True), (16, True), (64, True), (100, False),
-                                              (3, False), (24, False)])  # fmt: skip
+@pytest.mark.parametrize(
+    ("size", "legal"), [(0, True), (2, True), (8, True), (16, True), (64, True), (100, False), (3, False), (24, False)]
+)
 def test_hybrid_sharding_divides_by_its_own_group(size, legal):
     q = design(**{**BASE, "dp": 64.0}, software="megatron-core", zero=3.0, zero_size=float(size))
     assert (q["shards_fill_replicas"] and q["replicas_fill_shards"]) == legal
@@ -143,9 +144,14 @@ def exposed_passes(layers, gather, reduce, forward, backward, *, regathers):
 def test_exposure_against_a_queue_of_collectives(bandwidth, zero):
     """Equal where communication or computation limits throughout; between, the queue is no shorter."""
     q = design(
-        **BASE, software="llm-foundry", zero=zero, scale_up_bandwidth=450e9 * bandwidth, dp_overlap=1.0,
-        parameter_overlap=1.0, communication_cores=0.0,
-    )  # fmt: skip
+        **BASE,
+        software="llm-foundry",
+        zero=zero,
+        scale_up_bandwidth=450e9 * bandwidth,
+        dp_overlap=1.0,
+        parameter_overlap=1.0,
+        communication_cores=0.0,
+    )
     m, passes = q["microbatches"], (q["layer_forward_time"], q["layer_backward_time"])
     calls = (q["shard_gather_time"], q["scatter_gather_time"])
     forward, backward = exposed_passes(32, *calls, *passes, regathers=zero == 3)
@@ -160,9 +166,13 @@ def test_exposure_against_a_queue_of_collectives(bandwidth, zero):
 def test_passes_that_gather_and_reduce():
     m = 8
     for software, zero, gathers, reductions in (
-        ("megatron-core", 0, 0, 1), ("megatron-core", 1, 1, 1), ("megatron-core", 2, 1, m),
-        ("megatron-core", 3, 2 * m, m), ("torchtitan", 2, m, m), ("torchtitan", 3, 2 * m, m),
-    ):  # fmt: skip
+        ("megatron-core", 0, 0, 1),
+        ("megatron-core", 1, 1, 1),
+        ("megatron-core", 2, 1, m),
+        ("megatron-core", 3, 2 * m, m),
+        ("torchtitan", 2, m, m),
+        ("torchtitan", 3, 2 * m, m),
+    ):
         q = design(**BASE, software=software, zero=float(zero))
         assert (q["weight_gatherings"], q["reduction_passes"]) == (gathers, reductions), (software, zero)
         sizes = (q["gathered_weight_size"], q["reduced_gradient_size"])
@@ -220,10 +230,18 @@ def test_serving_software_trains_nothing():
 
 @pytest.mark.parametrize(
     ("software", "device", "legal"),
-    [("nemo", "h100-sxm-80gb", True), ("nemo", "mi300x", False), ("megatron-lm", "mi300x", True),
-     ("megatron-lm", "gaudi2", True), ("megatron-lm", "tpu-v5p", False), ("maxtext", "tpu-v5p", True),
-     ("maxtext-gpu", "tpu-v5p", False), ("torchtitan", "mi355x", True), ("torchtitan", "gaudi3", False)],
-)  # fmt: skip
+    [
+        ("nemo", "h100-sxm-80gb", True),
+        ("nemo", "mi300x", False),
+        ("megatron-lm", "mi300x", True),
+        ("megatron-lm", "gaudi2", True),
+        ("megatron-lm", "tpu-v5p", False),
+        ("maxtext", "tpu-v5p", True),
+        ("maxtext-gpu", "tpu-v5p", False),
+        ("torchtitan", "mi355x", True),
+        ("torchtitan", "gaudi3", False),
+    ],
+)
 def test_software_runs_on_devices_of_the_vendors_that_it_supports(software, device, legal):
     assert design(**BASE | {"software": software, "device": device})["software_runs_on_device"] == legal
 
@@ -235,9 +253,12 @@ def test_of_a_device_without_a_vendor_nobody_says_what_runs_on_it():
 @pytest.mark.parametrize(("ep", "legal"), [(1.0, False), (8.0, True)])
 @pytest.mark.parametrize(
     ("constraint", "software", "zero"),
-    [("software_shards", "megatron-lm", 3.0), ("shards_are_gathered", "torchtitan", 1.0),
-     ("pipelines_shard", "megatron-core", 3.0)],
-)  # fmt: skip
+    [
+        ("software_shards", "megatron-lm", 3.0),
+        ("shards_are_gathered", "torchtitan", 1.0),
+        ("pipelines_shard", "megatron-core", 3.0),
+    ],
+)
 def test_replicas_of_experts_alone_ask_for_a_software_that_shards(constraint, software, zero, ep, legal):
     """With ep = 1 eight ranks hold the same experts though no rank holds the same dense weights."""
     given = {"tp": 8.0, "pp": 2.0, "global_batch": 16.0, "ep": ep, "software": software, "zero": zero}
@@ -256,12 +277,20 @@ def test_experts_are_not_sharded_in_part():
 @pytest.mark.parametrize(
     ("precision", "recipe", "size", "legal"),
     [
-        ("fp8", "usual", 1.0, True), ("fp8", "tensor", 1.0, True), ("fp8", "row", 1.0, True),
-        ("fp8", "block", 1 + 4 / 128, True), ("fp8", "mx", 1 + 1 / 32, True), ("fp8", "nvfp4", 1 + 1 / 16, False),
-        ("fp4", "usual", 0.5 + 1 / 16, True), ("fp4", "nvfp4", 0.5 + 1 / 16, True), ("fp4", "mx", 0.5 + 1 / 32, True),
-        ("fp4", "tensor", 0.5, False), ("bf16", "mx", 2.0, True), ("bf16", "usual", 2.0, True),
+        ("fp8", "usual", 1.0, True),
+        ("fp8", "tensor", 1.0, True),
+        ("fp8", "row", 1.0, True),
+        ("fp8", "block", 1 + 4 / 128, True),
+        ("fp8", "mx", 1 + 1 / 32, True),
+        ("fp8", "nvfp4", 1 + 1 / 16, False),
+        ("fp4", "usual", 0.5 + 1 / 16, True),
+        ("fp4", "nvfp4", 0.5 + 1 / 16, True),
+        ("fp4", "mx", 0.5 + 1 / 32, True),
+        ("fp4", "tensor", 0.5, False),
+        ("bf16", "mx", 2.0, True),
+        ("bf16", "usual", 2.0, True),
     ],
-)  # fmt: skip
+)
 def test_scaled_formats(precision, recipe, size, legal):
     q = design(**{**BASE, "device": "gb200"}, precision=precision, scaling=float(scaling.NAMES.index(recipe)))
     assert q["operand_size"] == pytest.approx(size)

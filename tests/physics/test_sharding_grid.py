@@ -18,10 +18,21 @@ from .cases import LABELS, QUICK, point
 
 CATALOG = load_catalog()
 OUTPUTS = [
-    "step_time", *pg.BREAKDOWN, "memory_per_device", "state_memory", "activation_memory", "working_memory",
-    "recompute_choice", "dp_bytes", "dp_calls", "checkpoint_time", "goodput", "expected_training_time",
-    "model_flops_utilization", "time_between_failures",
-]  # fmt: skip
+    "step_time",
+    *pg.BREAKDOWN,
+    "memory_per_device",
+    "state_memory",
+    "activation_memory",
+    "working_memory",
+    "recompute_choice",
+    "dp_bytes",
+    "dp_calls",
+    "checkpoint_time",
+    "goodput",
+    "expected_training_time",
+    "model_flops_utilization",
+    "time_between_failures",
+]
 STUDIES = [
     {
         "axes": {
@@ -56,8 +67,12 @@ STUDIES = [
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("content", STUDIES, ids=["sharded", "fine-tuned"])
 def test_the_grid_equals_a_replay(content, dtype):
-    axes = {**content["axes"], "model": [content["model"]], "device": [content["device"]],
-            "topology": ["rail-optimized"]}  # fmt: skip
+    axes = {
+        **content["axes"],
+        "model": [content["model"]],
+        "device": [content["device"]],
+        "topology": ["rail-optimized"],
+    }
     sizes = {"sequence_length": 8192, "global_batch": 64}
     made = pg.Study.make(CATALOG, outputs=OUTPUTS, axes=axes, workload_parameters=sizes)
     space, generator = made.space, np.random.default_rng(3)
@@ -84,11 +99,16 @@ def test_the_choice_is_told_in_words():
     made = pg.Study.make(
         CATALOG,
         outputs=["recompute_choice", "memory_per_device"],
-        axes={"model": ["llama-2-7b"], "device": ["h100-sxm-80gb"], "topology": ["rail-optimized"],
-              "recompute": ["least"], "microbatch": [1, 2, 4, 8, 16, 32],
-              "parallelism": {"devices": [8], "tp": [2], "pp": [1], "chunks": [1]}},
+        axes={
+            "model": ["llama-2-7b"],
+            "device": ["h100-sxm-80gb"],
+            "topology": ["rail-optimized"],
+            "recompute": ["least"],
+            "microbatch": [1, 2, 4, 8, 16, 32],
+            "parallelism": {"devices": [8], "tp": [2], "pp": [1], "chunks": [1]},
+        },
         workload_parameters={"sequence_length": 4096, "global_batch": 128},
-    )  # fmt: skip
+    )
     found = pg.evaluate(made).recompute_choice
     assert found.attrs["flag_meanings"] == "none selective full_in_part full"
     numbers = np.ravel(found.values)
@@ -108,9 +128,18 @@ def test_every_formula_keeps_its_units(offload, precision):
 
 
 LEAVES = (
-    "hbm_bandwidth", "hbm_capacity", "host_bandwidth", "scale_up_bandwidth", "scale_out_bandwidth", "peak_bf16_rate",
-    "dp_overlap", "parameter_overlap", "device_failure_rate", "checkpoint_bandwidth", "gathering_copy_size",
-)  # fmt: skip
+    "hbm_bandwidth",
+    "hbm_capacity",
+    "host_bandwidth",
+    "scale_up_bandwidth",
+    "scale_out_bandwidth",
+    "peak_bf16_rate",
+    "dp_overlap",
+    "parameter_overlap",
+    "device_failure_rate",
+    "checkpoint_bandwidth",
+    "gathering_copy_size",
+)
 POINTS = [
     {"software": "torchtitan", "zero": 3.0, "dp": 16.0, "tp": 1.0, "recompute": "least"},
     {"software": "torchtitan", "zero": 3.0, "dp": 16.0, "pp": 2.0, "tp": 2.0, "zero_size": 8.0},

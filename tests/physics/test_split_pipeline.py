@@ -139,9 +139,14 @@ def pipelines(draw, schedules=SPLIT, few=False, deep=False, ends=False, head=1.2
         microbatches += schedule == "dualpipe" and microbatches % 2
     embedding, head = draw(st.floats(0.0, 0.05)), draw(st.floats(0.0, head))
     gradient, weight = draw(st.floats(1.0, 2.4)), draw(st.floats(*weights))
-    return schedule, layers, pp, chunks, microbatches, (
-        (1.0, embedding, head), (gradient, 0.0, head), (weight, 2 * embedding, head)
-    )  # fmt: skip
+    return (
+        schedule,
+        layers,
+        pp,
+        chunks,
+        microbatches,
+        ((1.0, embedding, head), (gradient, 0.0, head), (weight, 2 * embedding, head)),
+    )
 
 
 many = settings(max_examples=120, deadline=None, derandomize=True)
