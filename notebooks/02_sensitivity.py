@@ -13,7 +13,7 @@
 # %% [markdown]
 # # Sensitivity and uncertainty
 #
-# Exact derivatives of every output with respect to every given number, at every design of a grid; then the effect of the
+# Exact derivatives of every output with respect to every given number, at every design; then the effect of the
 # catalog's ranges.
 
 # %%
@@ -67,7 +67,7 @@ e.sel(device="h100-sxm-80gb").plot(x="hbm_bandwidth", hue="parallelism", xscale=
 
 # %% [markdown]
 # ## Behind a maximum
-# A resource that is not the slowest has elasticity 0 until it binds. Smooth derivatives keep the value and show how close
+# A resource that is not the slowest has elasticity 0. Smooth derivatives keep the value and show how close
 # it is.
 
 # %%

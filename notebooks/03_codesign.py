@@ -95,5 +95,5 @@ print(f"step {before:.3f} s with the shares of the die, {float(best.objective):.
 print({name: round(float(best[name]), 4) for name in shares}, best.parallelism.item())
 
 # %% [markdown]
-# Cache and vector units shrink and matrix units grow, because the model times large products and few of the other uses of
+# Cache and vector units shrink and matrix units grow: the model times large products and few of the other uses of
 # a real die. Read such a distance as a limit of the model first.

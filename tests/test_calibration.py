@@ -92,7 +92,7 @@ def test_what_may_be_fitted():
     five = ["library_efficiency", "pointwise_passes", "host_launch_time", "dp_overlap", "tp_overlap"]
     refused = {
         "no quantity 'library_eficiency'; did you mean 'library_efficiency'": ("nemo", ["library_eficiency"]),
-        "is no constant to fit": ("nemo", ["weight_size"]),
+        "cannot be fitted; constants that can": ("nemo", ["weight_size"]),
         f"at most {MOST_CONSTANTS['software']} constants": ("nemo", five),
         "no software 'nemmo'; did you mean 'nemo'": ("nemmo", NAMES),
     }
@@ -115,7 +115,7 @@ def test_few_records_carry_no_constant(tmp_path):
     (tmp_path / "few.jsonl").write_text("\n".join(lines[:9]), encoding="utf-8")
     with pytest.raises(PerfgridError, match="too few rows inform a constant of llm-foundry: there are 9, and 10"):
         calibrate(tmp_path / "few.jsonl", entries=["llm-foundry"], names=["library_efficiency"])
-    with pytest.raises(PerfgridError, match="concerns software vllm; those that can concern llm-foundry"):
+    with pytest.raises(PerfgridError, match="uses software vllm; records use llm-foundry"):
         calibrate(tmp_path / "few.jsonl", entries=["vllm"], names=["library_efficiency"])
 
 

@@ -338,11 +338,11 @@ def test_a_derivation_of_a_prediction_is_as_deep_as_any_other_unless_told(monkey
 
 
 def test_files_without_a_sound_record(monkeypatch, capsys, tmp_path):
-    for text, told in (("{\n[1]", "mine.jsonl:1: not valid JSON"), ("\n", "mine.jsonl: nothing is there")):
+    for text, told in (("{\n[1]", "mine.jsonl:1: not valid JSON"), ("\n", "mine.jsonl: the file is empty")):
         (tmp_path / "mine.jsonl").write_text(text)
         status, out, err = run(monkeypatch, capsys, "validate", tmp_path / "mine.jsonl")
         assert (status, out) == (2, "")
-        assert "no sound record in" in err
+        assert "no valid record in" in err
         assert told in err
 
 

@@ -157,8 +157,8 @@ EXPERTS, STEP = "moe-b300-deepseek-v3-ep8-mxfp8-64", "decode-b200-64x8x64-128x40
         (EXPERTS, {"kernel": {"m": None}}, "the source leaves open: kernel.m"),
         (EXPERTS, {"model": None}, "the source leaves open: model.moe"),
         (EXPERTS, {"model": {"moe": None}}, "the source leaves open: model.moe"),
-        (EXPERTS, {"kernel": {"direction": "backward"}}, "not expressed: backward of moe_layer"),
-        (EXPERTS, {"quantity": "step_time"}, "not expressed: step_time as a target"),
+        (EXPERTS, {"kernel": {"direction": "backward"}}, "not modelled: backward of moe_layer"),
+        (EXPERTS, {"quantity": "step_time"}, "not modelled: step_time as a target"),
         (STEP, {"kernel": {"kv_heads": None, "batch": None}}, "the source leaves open: kernel.batch, kernel.kv_heads"),
         ("deepgemm-m64n2112k7168", {"kernel": {"m": None}}, "the source leaves open: kernel.m"),
     ],
@@ -212,7 +212,7 @@ def test_what_cannot_be_predicted_is_listed_with_every_reason(mapped):
     assert why["gb200-fp8-azure"][0] == "the source leaves open: kernel.shape"
     assert why["mcore-h100-strong-96"] == (
         "the source leaves open: plan, plan.chunks",
-        "not expressed: model_flops as a target",
+        "not modelled: model_flops as a target",
     )
     assert not {row.record.id for row in mapped.rows} & set(why)
 
@@ -225,7 +225,7 @@ def test_records_of_other_kinds_are_read_and_listed(tmp_path):
     file.write_text(json.dumps(line))
     (prediction,) = validate(file).predictions
     assert prediction.predicted is None
-    assert prediction.reasons[0] == "not expressed: collectives on their own"
+    assert prediction.reasons[0] == "not modelled: collectives on their own"
 
 
 def test_one_absurd_record_stops_no_other(tmp_path):

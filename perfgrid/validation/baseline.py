@@ -1,4 +1,4 @@
-"""The trivial predictor that a model must beat: the work of a device over one constant rate per device and precision.
+"""The trivial baseline: the work of a device over one constant rate per device and precision.
 
 Of a training step the work is its hardware FLOPs (recomputation counted) per device, times one plus the bubble of equal
 pipeline stages; of a kernel its FLOPs; of memory the parameters that a device holds without sharding.
@@ -49,7 +49,7 @@ def kernel_flops(record: Record, columns: Mapping[str, Any], at: Mapping[str, An
 
 
 def work_of(row: Row, at: Mapping[str, Any]) -> float:
-    """What the baseline multiplies by its constant; ``at`` holds the outputs of the row."""
+    """The work that the baseline multiplies by its constant; ``at``: outputs of the row."""
     record, columns = row.record, row.columns
     if record.kind == "kernel":
         return kernel_flops(record, columns, at)
@@ -63,7 +63,7 @@ def work_of(row: Row, at: Mapping[str, Any]) -> float:
 
 
 def done_by_a_device(row: Row, at: Mapping[str, Any]) -> float:
-    """What one device achieves in the predicted time: tokens of a step, FLOPs of a kernel; 1 for memory."""
+    """Work of one device in the predicted time: tokens of a step, FLOPs of a kernel; 1 for memory."""
     if row.record.kind == "kernel":
         return kernel_flops(row.record, row.columns, at)
     if row.record.kind in ("memory", "inference"):

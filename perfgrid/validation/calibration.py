@@ -1,9 +1,9 @@
-"""Calibrate: the few physical constants of a software stack or a device family, fitted to measurements.
+"""Calibration: fit few physical constants of a software stack or a device to measurements.
 
 The fit is one of least squares in the logarithms of predictions and of constants, through the model itself: all rows
-are evaluated with every constant moved, in one evaluation, and its differences are the derivatives. Far rows count less
-(pseudo-Huber). A constant begins at its value in the catalog, is drawn to it by the range that is stated there, and
-stays within physical bounds. What is left unfitted: constants that fewer than ten rows each would inform.
+are evaluated with every constant moved, in one evaluation, and its differences are the derivatives. Outliers are damped
+(pseudo-Huber). A constant starts from its catalog value, has the catalog's range as a prior, and stays within physical
+bounds. Constants informed by fewer than ten rows each are not fitted.
 """
 
 from __future__ import annotations
@@ -28,21 +28,24 @@ from .validate import CALIBRATED, WHOLE, WORKLOAD_ROWS
 
 ROWS_PER_CONSTANT = 10
 MOST_CONSTANTS = {"software": 4, "device": 6}  # of one entry
-DAMPED = 0.15  # error in logarithms beyond which a row counts less than its square: outliers do not steer
-NOISE = 0.15  # error of a record that no constant explains: structure, congestion, versions of the same software
+DAMPED = 0.15  # error in logarithms beyond which the loss grows linearly
+NOISE = 0.15  # error of a record that no constant explains: structure, congestion, software versions
 FREE = 0.5  # standard deviation of the logarithm of a constant for which the catalog states no range
-TO_95 = 1.645  # a stated range is taken as the central 90 %
+TO_95 = 1.645  # a stated range is the central 90 %
 STEP = 1e-4  # of a logarithm, for derivatives
 TRIVIAL = 0.005  # change of ln(prediction) over that of ln(constant) below which a row does not inform it
-PRIORS = {  # value and standard deviation of the logarithm where a catalog entry is neutral or itself calibrated
-    "host_launch_time": (3e-5, 1.0),  # an operation takes an interpreting host 5 to 30 us; a counted kernel is several
-    "pointwise_passes": (1.3, 0.25),  # some operations are fused, some are not
-    "library_efficiency": (0.94, 0.03),  # that of A100 and what lies between it and one
+PRIORS = {  # value and standard deviation of the logarithm, if the catalog value is neutral or calibrated
+    "host_launch_time": (
+        3e-5,
+        1.0,
+    ),  # an eager host needs 5 to 30 us per operation; a counted kernel is several operations
+    "pointwise_passes": (1.3, 0.25),  # some operations are fused
+    "library_efficiency": (0.94, 0.03),  # that of A100, and values between it and 1
     "dp_overlap": (0.8, 0.2),
     "step_gap": (0.1, 0.7),  # tens to hundreds of milliseconds
     "launch_overhead": (3e-6, 0.5),
 }
-BOUNDS = {  # physical limits beside those of the glossary
+BOUNDS = {  # physical limits in addition to those of the glossary
     "library_efficiency": (0.7, 1.0),
     "pointwise_passes": (1.0, 3.0),
     "host_launch_time": (1e-6, 1.5e-4),
@@ -57,7 +60,7 @@ BOUNDS = {  # physical limits beside those of the glossary
     "scale_up_efficiency": (0.4, 0.98),
     "scale_out_efficiency": (0.2, 0.98),
 }
-DEFAULTS = {  # what is fitted of an entry unless names are given
+DEFAULTS = {  # constants fitted by default
     "software": ("host_launch_time", "pointwise_passes", "library_efficiency"),
     "device": ("matrix_efficiency", "fp8_matrix_efficiency", "hbm_efficiency"),
 }
@@ -65,7 +68,7 @@ DEFAULTS = {  # what is fitted of an entry unless names are given
 
 @dataclass(frozen=True)
 class Constant:
-    """A constant of one entry of the catalog, or of several that share it."""
+    """A constant of one catalog entry, or shared by several."""
 
     table: str
     entries: tuple[str, ...]
@@ -93,7 +96,7 @@ class Fit:
 
 @dataclass
 class Calibration:
-    """What a calibration found, with its error on the rows it saw and on sources it did not see."""
+    """A calibration, with its errors on fitted rows and on held-out sources."""
 
     fit: Fit
     rows: list[Row]
@@ -120,7 +123,7 @@ def constants_of(catalog: Catalog, table: str, entries: Sequence[str], names: It
             known = [v.name for v in catalog.variables.values() if v.of == table]
             raise PerfgridError(f"{table} has no quantity {name!r}{nearest(name, known)}")
         if name not in BOUNDS:
-            raise PerfgridError(f"{name} is no constant to fit; those are {', '.join(sorted(BOUNDS))}")
+            raise PerfgridError(f"{name} cannot be fitted; constants that can: {', '.join(sorted(BOUNDS))}")
         entry, *_ = (catalog.entry(table, entry) for entry in entries)
         value, (low, high) = float(cast(float, entry.values[name])), BOUNDS[name]
         detail = entry.details.get(name)
@@ -222,7 +225,7 @@ def fit(model: Model, chosen: np.ndarray | None = None, start: np.ndarray | None
         errors, slopes = at(point)
         return np.vstack([damped(errors)[1][:, None] * slopes / NOISE, np.diag(1 / width)])
 
-    from scipy.optimize import least_squares  # takes long to import, and predictions do without
+    from scipy.optimize import least_squares  # slow to import, not needed for predictions
 
     first = np.clip(centre + width / 2 if start is None else np.log(start), low + 1e-6, high - 1e-6)
     found = least_squares(residuals, first, cast(Any, jacobian), (low, high), xtol=1e-3, ftol=1e-3, max_nfev=12)
@@ -248,9 +251,9 @@ def calibrate(
     that is no sound record, where no record concerns the entries or none of the constants is informed by ten rows.
     """
     catalog = catalog or load_catalog()
-    constants = constants_of(catalog, table, tuple(entries), names)  # a mistake in a name comes first
+    constants = constants_of(catalog, table, tuple(entries), names)  # report wrong names first
     records, problems = read_records(record_files([paths] if isinstance(paths, str | Path) else paths), catalog)
-    if problems:  # a fit leaves nothing out silently
+    if problems:  # a fit must not ignore invalid records
         raise PerfgridError(together(f"{problem.place}: {problem.sentence}" for problem in problems))
     known = {record.group for record in records}
     if unknown := [name for name in group if name not in known]:
@@ -261,7 +264,9 @@ def calibrate(
     errors, slopes = model.derivatives(centre)
     within = np.minimum(centre + [c.spread for c in constants], np.log([c.high for c in constants]) - STEP)
     dropped: dict[str, str] = {}
-    informing = np.maximum(np.abs(slopes), np.abs(model.derivatives(within)[1])) > TRIVIAL  # here or one deviation on
+    informing = (
+        np.maximum(np.abs(slopes), np.abs(model.derivatives(within)[1])) > TRIVIAL
+    )  # here or one standard deviation away
     informing = informing.sum(axis=0)
     constants_kept = list(range(len(constants)))
     for k in sorted(constants_kept, key=lambda k: informing[k]):
@@ -303,7 +308,7 @@ def _error(logs: np.ndarray, measured: np.ndarray) -> Error:
 def _rows(
     records: list[Record], catalog: Catalog, table: str, entries: tuple[str, ...], group: Collection[str]
 ) -> tuple[list[Row], Catalog, dict[str, tuple[str, ...]]]:
-    """The rows that concern some entries, with the catalog that holds their models."""
+    """The rows of some entries, with the catalog that contains their models."""
     mine = [
         r
         for r in records
@@ -317,6 +322,6 @@ def _rows(
     rows = [row for row in mapped.rows if row.columns[table] in entries and row.record.kind in kinds]
     if not rows:
         others = ", ".join(sorted({row.columns[table] for row in mapped.rows}))
-        hint = f"; those that can concern {others}" if others else ""
-        raise PerfgridError(f"no record that can be predicted concerns {table} {', '.join(entries)}{hint}")
+        hint = f"; records use {others}" if others else ""
+        raise PerfgridError(f"no predictable record uses {table} {', '.join(entries)}{hint}")
     return rows, mapped.catalog, mapped.unpredicted

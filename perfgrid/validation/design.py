@@ -1,4 +1,4 @@
-"""From records to designs: one row of a study per record, every stated field a column, its model made in memory."""
+"""Map records to a study: one row for each record, one column for each stated field, models created in memory."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from .limits import DEFAULTS, label_of, readable, reasons
 from .quantities import answering
 from .schema import Kernel, Model, Record
 
-LEAST_RECOMPUTE = "least"  # that fits in memory, where a source does not state it
+LEAST_RECOMPUTE = "least"  # that fits the memory, if the source does not state it
 FUSED_VERSIONS = {"fa2": 2, "fa3": 3}
-OVERLAPS = {  # flag of a plan -> fractions of the software that it switches off, the first also on
+OVERLAPS = {  # flag of a plan -> overlaps of the software that it disables; the first can also be enabled
     "tp_overlap": ("tp_overlap", "tp_ring_overlap"),
     "dp_overlap": ("dp_overlap", "parameter_overlap"),
 }
@@ -28,13 +28,13 @@ UNFUSED_VERSIONS = ("torch",)
 PLAIN_KERNELS = (
     "gemm",
     "attention",
-)  # whose block states their whole shape, whatever model they are of
-MASK_ADDED = {"forward": 6.0}  # bytes of each score: read and written by a kernel that adds a mask, which it reads
+)  # operators whose block states their whole shape, without a model
+MASK_ADDED = {"forward": 6.0}  # bytes per score read and written by a separate kernel that adds a mask
 
 
 @dataclass(frozen=True)
 class Row:
-    """One row of the study: a record with one choice of what its source leaves to the system."""
+    """One row of the study: a record, with the columns that describe its design."""
 
     label: str
     record: Record
@@ -44,7 +44,7 @@ class Row:
 
 @dataclass
 class Designs:
-    """What a set of records becomes."""
+    """The rows of a set of records, their catalog, and the records that cannot be expressed."""
 
     catalog: Catalog  # with the models of the records
     rows: list[Row] = field(default_factory=list)
@@ -61,19 +61,19 @@ class Designs:
 
 @cache
 def conventions() -> dict[str, Any]:
-    """What records do not state (conventions.toml)."""
+    """Conventions for fields that records do not state (conventions.toml)."""
     return tomllib.loads(Path(__file__).with_name("conventions.toml").read_text(encoding="utf-8"))
 
 
 def convention(record: Record, key: str) -> Any:
-    """What holds for the source of a record: tables are joined with the defaults, names replace them."""
+    """Conventions of the source of a record: tables are merged with the defaults, other values replace them."""
     default = conventions()["default"].get(key)
     stated = conventions()["group"].get(record.group, {}).get(key, default)
     return {**default, **stated} if isinstance(default, dict) else stated
 
 
 def of_family(model: str) -> dict[str, Any]:
-    """What follows from a model's name: the entry of the longest matching beginning."""
+    """Conventions for a model's name: the entry with the longest matching prefix."""
     families = conventions()["model"]
     return families[max((f for f in families if model.startswith(f)), key=len)]
 
@@ -81,7 +81,7 @@ def of_family(model: str) -> dict[str, Any]:
 def designs(
     records: Iterable[Record], catalog: Catalog, registry: Registry, mapper: type[Mapper] | None = None
 ) -> Designs:
-    """Rows for all records that the formulas express; the others with every reason."""
+    """Rows for all records that the formulas can express; all reasons for the others."""
     mapping = (mapper or Mapper)(catalog, registry)
     found = Designs(catalog)
     for record in records:
@@ -111,10 +111,10 @@ class Mapper:
         ]
 
     def rows(self, record: Record) -> list[Row]:
-        """The rows of one record. Raises PerfgridError with the reason why there are none."""
+        """The rows of one record. Raises PerfgridError with the reason if there are none."""
         quantity = answering(record, convention(record, "quantities") or {})
         if quantity is None:
-            raise PerfgridError(f"not expressed: {record.quantity} of such a {record.kind}")
+            raise PerfgridError(f"not modelled: {record.quantity} of a record of kind {record.kind}")
         columns = self.columns(record)
         stated = record.plan.recompute if record.plan else "none"
         stated = None if convention(record, "recompute_open") else stated
@@ -122,7 +122,7 @@ class Mapper:
         return [Row(record.id, record, quantity, columns | {"recompute": recompute})]
 
     def columns(self, record: Record) -> dict[str, Any]:
-        """What a record states or its source's conventions add: entries, quantities of the study, its machine."""
+        """All columns of a record: stated fields and conventions for entries, study parameters and machine."""
         columns: dict[str, Any] = {
             "model": self._model(record),
             "device": record.device,
@@ -133,11 +133,13 @@ class Mapper:
         columns |= self._hardware(record, columns)
         for name, value in columns.items():
             if name in self.catalog.variables:
-                convert(self.catalog.variables[name], value, f"field {name}")  # one bad record stops no other
+                convert(
+                    self.catalog.variables[name], value, f"field {name}"
+                )  # an invalid record does not stop the others
         return columns
 
     def _software(self, record: Record) -> str:
-        """The software of a source; some of its rows, by sharding, precision or table, may have another."""
+        """The software of a record; within a source it may depend on sharding, precision or table."""
         if record.software is not None:
             return self._entry("software", record.software)
         sharded = record.plan is not None and (record.plan.zero or 0) >= 2
@@ -147,7 +149,7 @@ class Mapper:
         return self._first("software", record, names)
 
     def _entry(self, table: str, name: str) -> str:
-        """The entry that a record states itself."""
+        """The catalog entry stated by the record."""
         entries = self.catalog.tables[table]
         if name not in entries:
             raise PerfgridError(f"unknown {table} {name!r}{nearest(name, entries)}")
@@ -163,7 +165,7 @@ class Mapper:
     # -- workload and parallelism ---------------------------------------------------------------------------------
 
     def _study_value(self, variable: Variable, record: Record) -> Any:
-        """A quantity of the study: as stated, by the convention of the source, by the glossary's default."""
+        """A study parameter: as stated, else by the convention of the source, else the glossary's default."""
         name = variable.name
         value = self._stated(name, record)
         if value is None:
@@ -208,7 +210,7 @@ class Mapper:
     # -- hardware and software ------------------------------------------------------------------------------------
 
     def _hardware(self, record: Record, columns: Mapping[str, Any]) -> dict[str, Any]:
-        """What a record states of its machine and software in place of the catalog's values."""
+        """Values of machine and software stated by the record, which replace the catalog's."""
         device = self.catalog.entry("device", record.device).values
         software = self.catalog.entry("software", columns["software"]).values
         topology = self.catalog.entry("topology", columns["topology"]).values
@@ -237,7 +239,7 @@ class Mapper:
     # -- models ---------------------------------------------------------------------------------------------------
 
     def _model(self, record: Record) -> str:
-        """The catalog name of a record's model, which is entered if it is new."""
+        """The catalog name of a record's model; a new model is added."""
         kernel, model = record.kernel, record.model
         if kernel is not None and (kernel.op in PLAIN_KERNELS or (model is None and kernel.op != "transformer_layer")):
             name, stated = f"{record.id} (one layer)", _layer_of(kernel)
@@ -263,7 +265,7 @@ class Mapper:
         return name
 
     def _architecture(self, model: Model, record: Record) -> dict[str, Any]:
-        """The fields of a model by their catalog names; what it does not state from its family or source."""
+        """The fields of a model by catalog name; unstated ones from its family or source."""
         stated = {k: v for k, v in model if v is not None}
         blocks = (model.moe, model.mla)
         stated |= {k: v for block in blocks if block is not None for k, v in block if v is not None}

@@ -7,8 +7,9 @@ from pathlib import Path
 
 from perfgrid.engine.errors import PerfgridError
 
+from .groups import KINDS, Prediction
 from .schema import SHARES
-from .validate import KINDS, Prediction, Validation
+from .validate import Validation
 
 AXES = {
     "training": "step time [s]",

@@ -1,4 +1,4 @@
-"""Inference records as designs of the workload "inference": prompts, batches and who decides them.
+"""Inference records as designs of the workload "inference": prompts, batches and batch rules.
 
 Kernels of serving that were timed on their own are those of one layer in one decoding step.
 """
@@ -40,9 +40,9 @@ QUANTITIES = {
     name: name
     for name in ("time_to_first_token", "time_per_output_token", "request_latency", "output_tokens_per_second")
 }
-OTHER_CONVENTIONS = ("decode_tokens_per_second", "prefill_tokens_per_second")  # that a source may mean
+OTHER_CONVENTIONS = ("decode_tokens_per_second", "prefill_tokens_per_second")  # a source may define them in its own way
 OUTPUTS = (*QUANTITIES, *KERNELS.values(), *OTHER_CONVENTIONS, *anatomy.QUANTITIES, "request_bound_time")
-UNSTATED = {"batch": 1, "request_rate": 1.0, "ep": 1, "cp": 1, "etp": 1}  # without effect where the rule says otherwise
+UNSTATED = {"batch": 1, "request_rate": 1.0, "ep": 1, "cp": 1, "etp": 1}  # without effect under other batch rules
 
 
 def serves(record: Record) -> bool:
@@ -54,11 +54,11 @@ class InferenceMapper(Mapper):
     """Maps inference records one by one."""
 
     def rows(self, record: Record) -> list[Row]:
-        """The row of one record. Raises PerfgridError with the reason why there is none."""
+        """The row of one record. Raises PerfgridError with the reason if there is none."""
         own = KERNELS.get(record.kernel.op) if record.kernel else QUANTITIES.get(record.quantity)
         quantity = (convention(record, "quantities") or {}).get(record.quantity, own)
         if quantity is None:
-            raise PerfgridError(f"not expressed: {record.quantity} of such a {record.kind}")
+            raise PerfgridError(f"not modelled: {record.quantity} of a record of kind {record.kind}")
         return [Row(record.id, record, quantity, self.columns(record))]
 
     def _stated(self, name: str, record: Record) -> Any:
@@ -87,14 +87,14 @@ class InferenceMapper(Mapper):
         return {"output_tokens": 2, "batch_rule": "given", "devices": 1, "tp": 1, "pp": 1, "dp": 1}.get(name)
 
     def _hardware(self, record: Record, columns: Mapping[str, Any]) -> dict[str, Any]:
-        """As in training; and how many sequences the server runs at most, where a record states it."""
+        """As in training, with the largest number of sequences of the server if stated."""
         workload = record.workload
         stated = workload.batch if workload is not None and workload.batch_rule == "memory" else None
         limit = self.catalog.entry("software", columns["software"]).values["batch_limit"]
         return super()._hardware(record, columns) | {"batch_limit": stated or limit}
 
     def _software(self, record: Record) -> str:
-        """The serving stack of a source: of one that also trains its own, of one that is not known the default."""
+        """The serving stack of a source; the default for unknown sources."""
         if record.software is not None:
             return self._entry("software", record.software)
         own = conventions()["group"].get(record.group, {})
@@ -102,7 +102,7 @@ class InferenceMapper(Mapper):
         return self._first("software" if trains_alone else "serving_software", record)
 
     def _requests(self, record: Record) -> int | None:
-        """Requests of a run: as stated, or by the source's own table of lengths."""
+        """Requests of a run: as stated, or from the source's table of lengths."""
         workload = record.workload
         if workload is None or workload.requests is not None:
             return workload.requests if workload else None
@@ -110,7 +110,7 @@ class InferenceMapper(Mapper):
         return next((t["requests"] for t in convention(record, "requests") or () if t["lengths"] == lengths), None)
 
     def _first(self, table: str, record: Record) -> str:
-        """The catalog entry that stands behind a record; the fabric follows from the device where it is known."""
+        """The catalog entry for a record; the topology follows from the device if known."""
         if table == "topology" and record.topology is None:
             families = [f for f in conventions()["device"] if record.device.startswith(f)]
             if families:
@@ -118,7 +118,7 @@ class InferenceMapper(Mapper):
         return super()._first(table, record)
 
     def _tokens(self, name: str, record: Record) -> int | None:
-        """Prompt and output; where only the mean context of steps is stated, a prompt of that length and one step."""
+        """Prompt and output tokens; if only the mean context is stated, a prompt of that length and one step."""
         workload = record.workload
         assert workload is not None
         if workload.prompt_tokens is None and workload.context_tokens is not None:
@@ -127,6 +127,6 @@ class InferenceMapper(Mapper):
 
 
 def _expert_degree(record: Record) -> int | None:
-    """Ranks that divide every expert: where none share them out by number they are divided as everything else is."""
+    """Ranks that split each expert: without expert parallelism experts are split as all other weights."""
     has_experts = record.model is not None and record.model.moe is not None
     return record.plan.tp if has_experts and record.plan is not None and record.plan.ep is None else None

@@ -1,4 +1,4 @@
-"""What the formulas cannot express yet, in one place: a record that one of these holds for is listed with its reason.
+"""Limits of the formulas in one place: records beyond them are listed as not predicted, with the reason.
 
 Who teaches the formulas to express a feature deletes its line here; the fields are mapped already.
 """
@@ -26,28 +26,28 @@ _ZERO = {
     2: "sharded gradients (ZeRO stage 2)",
     3: "sharded parameters (ZeRO stage 3, FSDP)",
 }
-CEILINGS = ("mamf",)  # kernel versions that are maxima over a scan of shapes: an input of the catalog, no evidence
+CEILINGS = ("mamf",)  # kernel versions that are maxima over a scan of shapes: inputs of the catalog, not evidence
 TARGETS = {
     "training": ("step_time", "activation_memory", "state_memory", "peak_memory", "allocator_memory"),
     "memory": ("activation_memory", "state_memory", "peak_memory", "allocator_memory"),
     "kernel": ("kernel_time",),
 }
-SHAPES = {  # operator -> fields of the block ``kernel`` without which its shape is open
+SHAPES = {  # operator -> fields of the block ``kernel`` that its shape needs
     "gemm": ("m", "n", "k"),
     "attention": ("batch", "heads", "head_dim", "sequence_length"),
     "decode_attention": ("batch", "heads", "kv_heads", "head_dim", "sequence_length"),
     "moe_layer": ("m",),
 }
-FORWARD = ("decode_attention", "moe_layer")  # operators of serving: they have no backward pass
-SUBSTITUTES = {  # labels by which others are evaluated where these cannot be
-    "precision": {"fp16": "bf16"},  # both 16-bit formats run at one rate, which most devices state of bf16
-    "schedule": {"interleaved": "1f1b", "zb": "zb_h1"},  # the first is told by chunks > 1
+FORWARD = ("decode_attention", "moe_layer")  # serving operators without a backward pass
+SUBSTITUTES = {  # labels evaluated in place of others
+    "precision": {"fp16": "bf16"},  # both 16-bit formats run at the same rate, stated for bf16
+    "schedule": {"interleaved": "1f1b", "zb": "zb_h1"},  # interleaved is 1f1b with chunks > 1
 }
 DEFAULTS = {"precision": "bf16", "schedule": "1f1b"}
 
 
 def labels_of(registry: Registry, quantity: str) -> set[str]:
-    """The labels of a label quantity such as ``precision`` that every choice made by it knows."""
+    """The labels of a label quantity, such as ``precision``, that all alternatives selected by it have."""
     known = [{str(a.label) for a in c.alternatives} for c in registry.choices.values() if c.by == quantity]
     return set.intersection(*known) if known else set()
 
@@ -74,7 +74,7 @@ def label_of(name: str, record: Record, catalog: Catalog, registry: Registry) ->
 
 
 def reasons(record: Record, catalog: Catalog, registry: Registry) -> Iterator[str]:
-    """Why a record cannot be predicted: what its source leaves open, and what the formulas do not express."""
+    """Reasons why a record cannot be predicted: fields that its source leaves open, and features not modelled."""
     kernel, plan, read = record.kernel, record.plan, readable(registry)
     if not record.predictable:
         yield f"the source leaves open: {', '.join(record.missing)}"
@@ -85,33 +85,33 @@ def reasons(record: Record, catalog: Catalog, registry: Registry) -> Iterator[st
     if kernel is not None:
         yield from _shape(kernel, record.model)
     if record.kind in TARGETS and record.quantity not in TARGETS[record.kind]:
-        yield f"not expressed: {record.quantity} as a target"
+        yield f"not modelled: {record.quantity} as a target"
     if plan is not None and (plan.cp or 1) > 1 and "cp" not in read:
-        yield "not expressed: context parallelism"
+        yield "not modelled: context parallelism"
     if plan is not None and (plan.zero or 0) > (catalog.variables["zero"].maximum or 0) and (plan.dp or 1) > 1:
-        yield f"not expressed: {_ZERO[plan.zero or 0]}"
+        yield f"not modelled: {_ZERO[plan.zero or 0]}"
     if plan is not None and plan.zero_size not in (None, plan.dp) and "zero_size" not in read:
-        yield "not expressed: sharding over a part of the data-parallel ranks"
+        yield "not modelled: sharding over a part of the data-parallel ranks"
     if kernel is not None and kernel.op == "attention" and kernel.causal is False and "causal" not in read:
-        yield "not expressed: attention kernels without a causal mask"
+        yield "not modelled: attention kernels without a causal mask"
     for name in DEFAULTS:
         if label_of(name, record, catalog, registry) is None:
             block = record.workload if name == "precision" else record.plan
-            yield f"not expressed: {name} {getattr(block, name, None)} on {record.device}"
+            yield f"not modelled: {name} {getattr(block, name, None)} on {record.device}"
 
 
 def _shape(kernel: Kernel, model: Model | None) -> Iterator[str]:
-    """What the shape of a kernel leaves open, and a direction that it has not."""
+    """Missing fields of a kernel's shape, and directions that the operator does not have."""
     open_fields = [f"kernel.{name}" for name in SHAPES.get(kernel.op, ()) if getattr(kernel, name) is None]
     if kernel.op == "moe_layer" and (model is None or model.moe is None):
         open_fields.append("model.moe")
     if open_fields:
         yield f"the source leaves open: {', '.join(open_fields)}"
     if kernel.op in FORWARD and kernel.direction not in (None, "forward"):
-        yield f"not expressed: {kernel.direction} of {kernel.op}"
+        yield f"not modelled: {kernel.direction} of {kernel.op}"
 
 
 def _features(features: Mapping[str, Callable[[Any], bool]], part: Any) -> Iterator[str]:
-    """The features of a part of a record that the formulas do not express."""
+    """Features of a part of a record that the formulas do not model."""
     if part is not None:
-        yield from (f"not expressed: {name}" for name, holds in features.items() if holds(part))
+        yield from (f"not modelled: {name}" for name, holds in features.items() if holds(part))

@@ -1,4 +1,4 @@
-"""How far predictions are from measurements, and what one constant per device would have predicted."""
+"""Error statistics of predictions, and the trivial baseline of one constant per device."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-FEWEST_RANKED = 3  # rows below which a rank correlation says nothing
+FEWEST_RANKED = 3  # rows needed for a rank correlation
 
 
 @dataclass(frozen=True)
 class Error:
-    """Statistics of ln(predicted / measured) over some rows; None where there is nothing to tell."""
+    """Statistics of ln(predicted / measured) over some rows; None if undefined."""
 
     rows: int
     median: float | None = None  # of the magnitudes
@@ -55,14 +55,14 @@ def spearman(a: np.ndarray, b: np.ndarray) -> float | None:
 
 
 def _ranks(values: np.ndarray) -> np.ndarray:
-    # rounded: what differs in the last bits only is equal
+    # rounded, so that values that differ in the last bits are equal
     _, inverse, counts = np.unique([float(f"{v:.12g}") for v in values], return_inverse=True, return_counts=True)
     last = np.cumsum(counts)
     return (last - (counts - 1) / 2)[inverse]
 
 
 def constant_rate(work: Sequence[float], measured: Sequence[float], kinds: Sequence[Hashable]) -> list[float]:
-    """What the trivial baseline predicts: work times one constant for each kind of row, fitted on these rows.
+    """Predictions of the trivial baseline: work times one constant for each kind of row, fitted to these rows.
 
     The constant is the median of measured / work, which makes the median error least.
     """

@@ -1,4 +1,4 @@
-"""A calibration as text: a catalog file that a user joins in, and plain data for programs and for docs/accuracy.md."""
+"""A calibration as a catalog file and as plain data."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from .calibration import TO_95, Calibration
 from .validate import CALIBRATED
 
 DIGITS = 3  # of fitted values
-AS_STATED = 1e-3  # changes of a value that are none
+AS_STATED = 1e-3  # relative change below which a value is unchanged
 
 
 def overlay(found: Calibration, catalog: Catalog, today: date) -> str:
-    """The catalog file of a calibration: each entry continued with what was fitted, its 90 % range and provenance."""
+    """The catalog file of a calibration: fitted values of each entry with 90 % range and provenance."""
     fit = found.fit
     table = fit.constants[0].table
     sources = sorted({row.record.group for row in found.rows})
@@ -77,7 +77,7 @@ def stated(found: Calibration, today: date) -> dict[str, Any]:
 
 
 def calibration_rows(calibrations: Mapping[str, Mapping[str, Any]]) -> list[list[str]]:
-    """One row per calibration and constant, as CONSTANTS says."""
+    """One row per calibration and constant, with the columns CONSTANTS."""
     rows = []
     for c in calibrations.values():
         for i, (label, k) in enumerate(c["constants"].items()):

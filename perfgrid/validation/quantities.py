@@ -1,4 +1,4 @@
-"""Which quantity answers a record, and the formulas for those that a step has no single quantity for.
+"""The quantity that predicts a record, and formulas for kernels that have no quantity in a step.
 
 A kernel that was timed on its own is a kernel of a one-layer model: an attention kernel that of a model with its heads,
 a matrix product the first feed-forward product of a model with its widths, several products in one kernel those of
@@ -70,7 +70,7 @@ QUANTITIES = {
     "allocator_memory": "allocator_memory",
 }
 LAYERS_ONLY = ("layer_state_memory", "layer_activation_memory")
-WORK = (  # what the trivial baseline counts
+WORK = (  # inputs of the trivial baseline
     "hardware_flops_per_token",
     "model_flops_per_token",
     "layer_forward_flops",
@@ -80,7 +80,7 @@ OUTPUTS = tuple(dict.fromkeys((*QUANTITIES.values(), *LAYERS_ONLY, *KERNELS.valu
 
 
 def answering(record: Record, of_group: dict[str, str]) -> str | None:
-    """The quantity that predicts a record's value; ``of_group`` names those of its source's own convention."""
+    """The quantity that predicts a record's value; ``of_group``: the conventions of its source."""
     if record.kind == "kernel":
         kernel = record.kernel
         if kernel is None:

@@ -1,12 +1,12 @@
-"""What assumptions leave unexplained: how far measured steps lie from predictions beyond the ranges of the catalog.
+"""Scatter of measured steps about predictions beyond the ranges of the catalog.
 
-Each record asks for the least scatter with which its interval would hold the measurement. That of a software stack is
-such that 9 of 10 records of a source are content, one more than there are counted (split conformal prediction,
-angelopoulos2023), on average over its sources, which all weigh alike (dunn2023twolayer): a source with 200 records does
-not decide for one with ten. Where a calibration left sources out, errors are those without the record's own source.
+For each record there is a smallest scatter with which its interval covers the measurement. The scatter of a software
+stack covers 90 % of the records of a source (split conformal prediction, one record more than there are is counted,
+angelopoulos2023), averaged over its sources with equal weight (dunn2023twolayer). Errors of stacks that were calibrated
+on several sources are those with the record's own source held out.
 
-One source does not tell how far the next one lies from it: a stack with a single source scatters at least as the median
-of those with several, between two of its records too if there are fewer than FEW.
+A stack with a single source has at least the median scatter of stacks with several, also between two of its records if
+there are fewer than FEW.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ import numpy as np
 from perfgrid.analysis.prediction_intervals import Interval, between, deviation
 from perfgrid.formulas.training.error import CENTRAL_90
 
-from .validate import Prediction
+from .groups import Prediction
 
-SHARE = 0.9  # of measurements that intervals are to hold
-FEW = 10  # records of a stack, too few to tell how they scatter
+SHARE = 0.9  # coverage of the intervals
+FEW = 10  # records needed to estimate the scatter of a stack
 
 
 @dataclass(frozen=True)
@@ -48,14 +48,14 @@ class Pair:
 
     @property
     def intervals(self) -> tuple[Interval, Interval]:
-        """Those of both predictions."""
+        """The intervals of both predictions."""
         assert self.a.interval is not None
         assert self.b.interval is not None
         return self.a.interval, self.b.interval
 
     @cached_property
     def left(self) -> float:
-        """The deviation of that distance beyond the assumptions that the two do not share."""
+        """Deviation of the distance beyond the assumptions that the two do not share."""
         explained = between(*self.intervals, 1 if self.distance < 0 else -1)
         return float(np.sqrt(max((self.distance / CENTRAL_90) ** 2 - explained**2, 0.0)))
 
@@ -93,7 +93,7 @@ def scatters(predictions: Sequence[Prediction], calibrations: Mapping[str, Mappi
 
 
 def middle(several: Sequence[Scatter]) -> Scatter:
-    """The medians of stacks with several sources: what a source leaves open where its stack has no other."""
+    """The medians of stacks with several sources, for stacks with a single one."""
     rankings = [known.ranking_error for known in several if known.ranking_error is not None]
     model, unexplained = (
         float(np.median([getattr(known, name) for known in several])) for name in ("model_error", "unexplained_error")
@@ -111,14 +111,14 @@ def _by_software(predictions: Sequence[Prediction]) -> dict[str, list[Prediction
 
 
 def errors(rows: Sequence[Prediction], calibrations: Mapping[str, Mapping[str, Any]]) -> np.ndarray:
-    """ln(predicted / measured), of rows whose stack was calibrated on several sources without their own source."""
+    """ln(predicted / measured), with the own source held out if the stack was calibrated on several."""
     known = {record: log for c in calibrations.values() for record, log in c["unseen_logs"].items()}
     unseen = [known.get(p.record.id) for p in rows]
     return np.array([np.log(p.ratio or 1.0) if u is None else u for p, u in zip(rows, unseen, strict=True)])
 
 
 def asked(logs: np.ndarray, intervals: Sequence[Interval]) -> np.ndarray:
-    """The scatter that each record asks for: 0 where its assumptions alone explain it."""
+    """The smallest scatter that covers each record: 0 if its assumptions explain it."""
     explained = [
         deviation(i.shifts, i.correlations, 1 if log < 0 else -1) for log, i in zip(logs, intervals, strict=True)
     ]
@@ -126,9 +126,9 @@ def asked(logs: np.ndarray, intervals: Sequence[Interval]) -> np.ndarray:
 
 
 def sufficient(by_source: Sequence[np.ndarray]) -> float:
-    """The least value with which further records of a source, whichever it is, are content as often as promised.
+    """The smallest value that covers SHARE of further records of any source.
 
-    The largest of all where there are too few.
+    The largest of all values if there are too few records.
     """
     ranked = np.unique(np.concatenate(by_source))
     content = [np.searchsorted(np.sort(wanted), ranked, side="right") / (len(wanted) + 1) for wanted in by_source]
@@ -155,10 +155,10 @@ def _of(rows: Sequence[Prediction], logs: np.ndarray) -> Scatter:
 def held_out_coverage(
     predictions: Sequence[Prediction], calibrations: Mapping[str, Mapping[str, Any]]
 ) -> dict[str, tuple[int, float]]:
-    """By source: rows, and the share inside intervals that know nothing of the source.
+    """By source: rows, and coverage of intervals with the source held out.
 
-    Constants come from the other sources of the stack, and so does the scatter; where there are none, constants stay as
-    they are and the scatter is that of the stacks that have several.
+    Constants and scatter come from the other sources of the stack; without others, constants stay and the scatter is
+    that of stacks with several sources.
     """
     inside: dict[str, list[bool]] = defaultdict(list)
     members = _by_software(predictions)

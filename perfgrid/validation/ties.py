@@ -1,8 +1,8 @@
-"""How far two measured steps of one source lie from the ratio of their predictions, by what differs between them.
+"""Deviation of the ratio of two measured steps of one source from that of their predictions, by what differs.
 
-Pairs of one source share its machine, its software and often a record: what counts is the number of sources. Each of
-them weighs alike, and one more than there are is counted, of which nothing is known (hierarchical conformal prediction,
-lee2023hierarchical): with fewer than nine sources no value is known to hold nine of ten pairs of the next one.
+Pairs of one source share machine, software and often a record, so sources have equal weight, and one source more than
+there are is counted (hierarchical conformal prediction, lee2023hierarchical): nine sources are needed for a value that
+covers nine of ten pairs of a further source.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from perfgrid.analysis.prediction_intervals import SIZE, differing, scaled, tie_
 from perfgrid.catalog import Catalog, load_catalog
 from perfgrid.formulas.training.error import CENTRAL_90
 
+from .groups import Prediction
 from .scatter import SHARE, Pair, errors, pairs
-from .validate import Prediction
 
 MIDDLE = 0.6745  # standard deviations within which half of a normal distribution lies
-SCALED, FURTHER = "devices and batch, up to tenfold", "devices and batch, more"  # the first tell the scaling_error
+SCALED, FURTHER = "devices and batch, up to tenfold", "devices and batch, more"  # the first gives the scaling_error
 LAYOUT, AGAIN = "layout", "nothing (measured again)"
-KINDS = {  # quantities of a study by what they are about; the others of its layout and workload are LAYOUT
+KINDS = {  # study quantities by subject; all others of layout and workload are LAYOUT
     **dict.fromkeys(
         ("recompute", "recompute_norms", "recompute_activation_function", "recompute_latents"), "recomputation"
     ),
@@ -34,7 +34,7 @@ KINDS = {  # quantities of a study by what they are about; the others of its lay
 }
 TABLES = {"model": "model", "device": "machine", "topology": "machine", "software": "software"}
 SINGLE = (SCALED, FURTHER, LAYOUT, "recomputation", "length", "precision", "model", "machine", "software")
-ROWS = {  # what may differ; at least one of it does
+ROWS = {  # what may differ; at least one of them does
     **{name: frozenset({name}) for name in SINGLE},
     "layout, devices and batch": frozenset({LAYOUT, SCALED, FURTHER}),
     "any of these": frozenset(SINGLE),
@@ -51,13 +51,13 @@ def kinds(pair: Pair, catalog: Catalog) -> frozenset[str]:
 
 
 def _kind(catalog: Catalog, name: str) -> str:
-    """What an entry of a table or a quantity is about."""
+    """The subject of a catalog table or quantity."""
     table = name if name in TABLES else str(catalog.variables[name].of)
     return KINDS.get(name) or TABLES.get(table, LAYOUT)
 
 
 def enough(by_source: Sequence[np.ndarray]) -> float | None:
-    """The least value that holds SHARE of the pairs of a further source; None where there are too few sources."""
+    """The smallest value that covers SHARE of the pairs of a further source; None with too few sources."""
     count = len(by_source)
     wanted = SHARE * (count + 1) - 1e-9  # sources that hold all of theirs
     if wanted > count:
@@ -68,15 +68,15 @@ def enough(by_source: Sequence[np.ndarray]) -> float | None:
 
 @dataclass(frozen=True)
 class Scale:
-    """How pairs scatter that differ in the same; deviations are of the logarithm of the ratio of two steps."""
+    """Scatter of pairs with the same differences; deviations are of the logarithm of the ratio of two steps."""
 
     pairs: int
     sources: int
-    usual: float  # median of the sources: deviation by half of their pairs
+    usual: float  # median of the sources: deviation exceeded by half of their pairs
     enough: float | None  # beyond the assumptions, for nine of ten pairs of a further source
-    margin: float  # median of the sources: what ties take
-    inside: float  # pairs that this holds, mean of the sources
-    left_out: float | None  # pairs that `enough` of the other sources holds, mean of the sources
+    margin: float  # median of the sources: tie margin
+    inside: float  # share of pairs within the margin, mean of the sources
+    left_out: float | None  # share within `enough` of the other sources, mean of the sources
 
 
 def scales(

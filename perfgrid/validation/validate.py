@@ -1,9 +1,9 @@
-"""Validate: every record predicted in one evaluation, or listed with the reason why it cannot be."""
+"""Validation: predict all records in one evaluation, or list the reason why a record is not predicted."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ import numpy as np
 import xarray as xr
 
 from perfgrid.analysis.explain import explain
-from perfgrid.analysis.prediction_intervals import Interval, intervals
+from perfgrid.analysis.prediction_intervals import intervals
 from perfgrid.catalog import Catalog, load_catalog
 from perfgrid.engine.errors import PerfgridError, nearest
 from perfgrid.engine.grid.dataset import constraints_of
@@ -25,118 +25,52 @@ from perfgrid.study.study import Study
 from . import inference
 from .baseline import done_by_a_device, kind_of, work_of
 from .design import Designs, Mapper, Row, conventions, designs
-from .metrics import Error, constant_rate, error_of
+from .groups import Group, Prediction, by_kind, by_source, by_version, group_of
+from .metrics import constant_rate
 from .quantities import FORMULAS, OUTPUTS
-from .schema import SHARES, UNITS, Problem, Record, read_records, record_files
+from .schema import SHARES, UNITS, Problem, read_records, record_files
 
-CALIBRATED = "calibrated"  # confidence of a value of the catalog that comes from a calibration
-KINDS = ("training", "inference", "kernel", "memory")  # in the order of the report
-RECORDED = Path(__file__).with_name("accuracy.json")  # what the formulas reached when it was last written
-WHOLE = 10**9  # rows up to which everything is evaluated in the exact small stage: all of them
-
-
-@dataclass(frozen=True)
-class Prediction:
-    """One record beside what the formulas say of it."""
-
-    record: Record
-    reasons: tuple[str, ...] = ()  # why it is not predicted; empty if it is
-    predicted: float | None = None
-    baseline: float | None = None  # work times one constant per device and precision
-    work: float = 0.0  # what the baseline multiplies by its constant
-    done: float = 1.0  # what one device achieves in the predicted time: tokens, FLOPs
-    largest_part: str = ""  # of the predicted time or memory
-    largest_part_share: float | None = None
-    fits: bool | None = None  # whether the formulas say that the design fits the device memory
-    label: str = ""  # its row in the study
-    fitted: tuple[str, ...] = ()  # constants behind it that were fitted to step times
-    software: str = ""
-    interval: Interval | None = None  # in which 90 of 100 measurements are expected
-
-    @property
-    def ends(self) -> tuple[float, float] | None:
-        """The ends of that interval; None where none is stated or nothing is predicted."""
-        return None if self.interval is None or self.predicted is None else (self.interval.low, self.interval.high)
-
-    @property
-    def covered(self) -> bool | None:
-        """Whether the measurement lies within the interval; None where none is stated."""
-        return None if self.ends is None else self.ends[0] <= self.record.value <= self.ends[1]
-
-    @property
-    def ratio(self) -> float | None:
-        """Predicted over measured."""
-        return None if self.predicted is None else self.predicted / self.record.value
-
-    def stated(self) -> dict[str, Any]:
-        """The comparison as plain data."""
-        names = {"id": self.record.id, "quantity": self.record.quantity, "measured": self.record.value}
-        largest = {"largest_part": self.largest_part, "largest_part_share": self.largest_part_share}
-        return {**names, "predicted": self.predicted, "ends": self.ends, **largest, "fits": self.fits}
-
-
-@dataclass(frozen=True)
-class Group:
-    """The error of one source, or of all rows of a kind."""
-
-    name: str
-    kind: str
-    records: int
-    error: Error
-    baseline: Error
-    baseline_constants: int
-    over_memory: int  # rows that ran, but do not fit the device memory by the formulas
-    covered: float | None = None  # share of the measurements within the stated intervals
-    reach: float | None = None  # median of ln(upper end / prediction)
-    calibrated_constants: int = 0  # behind these step times, shared with other groups of the same software
-
-    def stated(self) -> dict[str, Any]:
-        """The errors as plain data."""
-        own, baseline = asdict(self.error), asdict(self.baseline)
-        del own["rows"], baseline["rows"]
-        counts = {"kind": self.kind, "n": self.records, "predicted": self.error.rows}
-        if self.kind == "training":
-            counts["calibrated_constants"] = self.calibrated_constants
-        counts |= {"over_memory": self.over_memory, "covered": self.covered, "reach": self.reach}
-        return {**counts, **own, "baseline": {**baseline, "constants_fitted_to_these_rows": self.baseline_constants}}
+CALIBRATED = "calibrated"  # confidence of catalog values from a calibration
+RECORDED = Path(__file__).with_name("accuracy.json")  # errors at the time of writing
+WHOLE = 10**9  # evaluate all rows in the exact small stage
 
 
 @dataclass
 class Validation:
-    """Predictions of all records with their errors, and the lines that are no records."""
+    """Predictions of all records with their errors, and invalid lines."""
 
     predictions: list[Prediction]
     problems: list[Problem] = field(default_factory=list)
     studies: list[tuple[Study, list[Row]]] = field(default_factory=list)  # of all predicted rows, to explain them
 
     def groups(self) -> list[Group]:
-        """The error of every source; one that states several kinds of numbers has a group for each."""
-        return [_group(name, rows) for name, rows in _by_source(self.predictions).items()]
+        """The error of each source; a source with several kinds of records has a group for each."""
+        return [group_of(name, rows) for name, rows in by_source(self.predictions).items()]
 
     def parts(self) -> list[Group]:
-        """The error of the kernels of a source by their version, where it has several."""
-        return [_group(name, rows) for name, rows in _by_version(self.predictions).items()]
+        """The error of kernels by version, for sources with several versions."""
+        return [group_of(name, rows) for name, rows in by_version(self.predictions).items()]
 
     def totals(self) -> list[Group]:
         """The error of all rows of a kind."""
-        return [_group(name, rows) for name, rows in _by_kind(self.predictions).items()]
+        return [group_of(name, rows) for name, rows in by_kind(self.predictions).items()]
 
     def shares(self) -> list[Group]:
         """The error of all predicted rows by share and kind, and by dense models and mixtures of experts."""
         members = {}
         for share in SHARES:
-            kinds = _by_kind([p for p in self.predictions if p.record.share == share and p.predicted is not None])
+            kinds = by_kind([p for p in self.predictions if p.record.share == share and p.predicted is not None])
             for name, rows in kinds.items():
                 kind, _, part = name.removeprefix("all ").partition(": ")
                 members[f"{share}: {kind}: {part or 'all'}"] = rows
-        return [_group(name, rows) for name, rows in members.items()]
+        return [group_of(name, rows) for name, rows in members.items()]
 
     def whole(self) -> set[str]:
-        """The names of those groups, parts and totals that hold every shipped record of theirs and no other."""
+        """Names of the groups, parts and totals that contain exactly the shipped records."""
         mine, shipped = (
             {
                 name: {p.record.id for p in rows}
-                for members in (_by_source, _by_version, _by_kind)
+                for members in (by_source, by_version, by_kind)
                 for name, rows in members(predictions).items()
             }
             for predictions in (self.predictions, [Prediction(record) for record in read_records()[0]])
@@ -149,14 +83,14 @@ class Validation:
         return sorted(predicted, key=lambda p: -abs(np.log(p.ratio or 1.0)))[:count]
 
     def not_predicted(self) -> Counter[str]:
-        """How many records each reason concerns; a record with several counts for the first."""
+        """Number of records by their first reason."""
         return Counter(p.reasons[0] for p in self.predictions if p.reasons)
 
     def explain(self, identity: str) -> Explanation:
         """Derive the prediction of one record. PerfgridError for an unknown or unpredicted one."""
         known = {p.record.id: p for p in self.predictions}
         if identity not in known:
-            raise PerfgridError(f"there is no record {identity!r}{nearest(identity, known)}")
+            raise PerfgridError(f"no record {identity!r}{nearest(identity, known)}")
         found = known[identity]
         for study, rows in self.studies:
             for row in rows:
@@ -175,7 +109,7 @@ class Validation:
         }
 
     def assumed(self) -> dict[str, list[str]]:
-        """The software taken for records that state none, by group: of sources that the conventions do not know."""
+        """The default software used for records without one, by group, for sources without conventions."""
         found: dict[str, set[str]] = {}
         for p in self.predictions:
             if p.software and p.record.software is None and p.record.group not in conventions()["group"]:
@@ -229,83 +163,24 @@ class Validation:
         )
 
 
-def _by_source(predictions: Iterable[Prediction]) -> dict[str, list[Prediction]]:
-    """The rows of every source; of one that states several kinds of numbers those of each kind."""
-    rows = sorted(predictions, key=lambda p: (_position(p.record.kind), p.record.group))
-    kinds: dict[str, set[str]] = {}
-    for p in rows:
-        kinds.setdefault(p.record.group, set()).add(p.record.kind)
-    members: dict[str, list[Prediction]] = {}
-    for p in rows:
-        record = p.record
-        beside = len(kinds[record.group]) > 1 and record.kind != "training"
-        members.setdefault(f"{record.group} {record.kind}" if beside else record.group, []).append(p)
-    return members
-
-
-def _by_version(predictions: Iterable[Prediction]) -> dict[str, list[Prediction]]:
-    """The kernels of every source that has several versions, by version."""
-    members: dict[str, list[Prediction]] = {}
-    for p in predictions:
-        if p.record.kernel is not None and p.record.kernel.version is not None:
-            members.setdefault(f"{p.record.group} {p.record.kernel.version}", []).append(p)
-    groups = Counter(rows[0].record.group for rows in members.values())
-    return {name: rows for name, rows in members.items() if groups[rows[0].record.group] > 1}
-
-
-def _by_kind(predictions: Collection[Prediction]) -> dict[str, list[Prediction]]:
-    """All rows of each kind, and those of models with and without routed experts."""
-    members = {}
-    for kind in KINDS:
-        rows = members[f"all {kind}"] = [p for p in predictions if p.record.kind == kind]
-        routed = [p.record.model is not None and p.record.model.moe is not None for p in rows]
-        if kind in ("training", "inference") and any(routed) and not all(routed):
-            members[f"{kind}: dense models"] = [p for p, own in zip(rows, routed, strict=True) if not own]
-            members[f"{kind}: mixtures of experts"] = [p for p, own in zip(rows, routed, strict=True) if own]
-    return {name: rows for name, rows in members.items() if rows}
-
-
-def _position(kind: str) -> int:
-    return KINDS.index(kind) if kind in KINDS else len(KINDS)
-
-
-def _group(name: str, rows: list[Prediction]) -> Group:
-    found = [p for p in rows if p.predicted is not None]
-    measured = [p.record.value for p in found]
-    rates = [p.done for p in found] if rows[0].record.kind != "memory" else None
-    errors = [
-        error_of([v for v in values if v is not None], measured, rates)
-        for values in ([p.predicted for p in found], [p.baseline for p in found])
-    ]
-    constants = len({kind_of(p.record) for p in found})
-    over = sum(p.fits is False for p in found)
-    fitted = {constant for p in found for constant in p.fitted}
-    inside = [p.covered for p in found if p.covered is not None]
-    covered = float(np.mean(inside)) if inside else None
-    reaches = [np.log(p.ends[1] / p.predicted) for p in found if p.ends is not None and p.predicted is not None]
-    reach = float(np.median(reaches)) if reaches else None
-    own, base = errors
-    return Group(name, rows[0].record.kind, len(rows), own, base, constants, over, covered, reach, len(fitted))
-
-
 def validate(
     paths: Iterable[str | Path] | str | Path = (),
     group: str | None = None,
     catalog: Catalog | None = None,
     bulk: bool = False,
 ) -> Validation:
-    """Predict every record of the files (the shipped ones without names), all in one evaluation.
+    """Predict all records of the files (default: the shipped ones) in one evaluation.
 
     ``group`` keeps one source (the baseline stays that of all); rows of tier bulk are listed but not predicted unless
-    ``bulk``. Raises PerfgridError for files that cannot be read or hold no sound record and for an unknown group; a
+    ``bulk``. Raises PerfgridError for files that cannot be read or contain no valid record and for an unknown group; a
     malformed line becomes one of the problems.
     """
     catalog = catalog or load_catalog()
     files = record_files([paths] if isinstance(paths, str | Path) else paths)
     records, problems = read_records(files, catalog)
     if not records:
-        first = f"{problems[0].place}: {problems[0].sentence}" if problems else "nothing is there"
-        raise PerfgridError(f"no sound record in {', '.join(map(str, files))}: {first}")
+        first = f"{problems[0].place}: {problems[0].sentence}" if problems else "the file is empty"
+        raise PerfgridError(f"no valid record in {', '.join(map(str, files))}: {first}")
     if group is not None:
         known = {r.group for r in records}
         if group not in known:
@@ -332,7 +207,7 @@ WORKLOAD_ROWS: dict[str, tuple[type[Mapper], tuple[Callable[..., Any], ...], tup
 
 
 def _evaluated(mapped: Designs, workload: str) -> tuple[dict[str, Prediction], Study | None]:
-    """The predictions of all rows by record."""
+    """Predictions of all rows by record."""
     if not mapped.rows:
         return {}, None
     _, formulas, outputs = WORKLOAD_ROWS[workload]
@@ -381,7 +256,7 @@ def _column(array: xr.DataArray, count: int) -> np.ndarray:
 def _prediction(row: Row, at: dict[str, Any], violated: dict[str, str]) -> Prediction:
     record = row.record
     if violated and record.kind != "kernel":
-        return Prediction(record, tuple(f"not expressed: {reason}" for reason in violated.values()), label=row.label)
+        return Prediction(record, tuple(f"not modelled: {reason}" for reason in violated.values()), label=row.label)
     parts: dict[str, float] = {}
     if record.kind == "inference":
         parts = request_parts(at, 0.0 if record.quantity == "time_to_first_token" else None)
