@@ -4,6 +4,8 @@ from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import alternative, constraint, formula
 from perfgrid.formulas.pipelines.stages import STAGES, pick_largest
 
+from .token_prediction import module_parameters
+
 # ---- state ----------------------------------------------------------------------------------------------------------
 
 
@@ -36,7 +38,8 @@ def STAGE_stage_parameters(
     rank_embedding_parameters,
     rank_head_parameters,
     tied_embeddings,
-    STAGE_stage_mtp_parameters,
+    STAGE_stage_mtp_layers,
+    rank_mtp_parameters,
     weight_copies,
 ):
     """Parameters of one device of the STAGE stage apart from routed experts.
@@ -45,16 +48,14 @@ def STAGE_stage_parameters(
     """
     other_heads = xp.maximum(STAGE_stage_heads - STAGE_stage_embeddings, 0.0)
     own_heads = xp.where(tied_embeddings, other_heads, STAGE_stage_heads)
-    return (
-        weight_copies
-        * (
-            (STAGE_stage_layers - STAGE_stage_moe_layers) * rank_layer_parameters
-            + STAGE_stage_moe_layers * rank_moe_layer_parameters
-            + STAGE_stage_embeddings * rank_embedding_parameters
-            + own_heads * rank_head_parameters
-        )
-        + STAGE_stage_mtp_parameters
-    )
+    embeddings = weight_copies * STAGE_stage_embeddings
+    modules = (STAGE_stage_mtp_layers, embeddings, tied_embeddings, rank_mtp_parameters, rank_embedding_parameters)
+    return weight_copies * (
+        (STAGE_stage_layers - STAGE_stage_moe_layers) * rank_layer_parameters
+        + STAGE_stage_moe_layers * rank_moe_layer_parameters
+        + STAGE_stage_embeddings * rank_embedding_parameters
+        + own_heads * rank_head_parameters
+    ) + module_parameters(*modules)
 
 
 @formula(unit="1", source="lepikhin2021gshard", family=STAGES)
@@ -65,30 +66,39 @@ def STAGE_stage_expert_parameters(
     return (weight_copies * STAGE_stage_moe_layers + STAGE_stage_mtp_layers) * rank_expert_parameters
 
 
-@formula(unit="1", source="lepikhin2021gshard", family=STAGES)
-def STAGE_stage_held_parameters(STAGE_stage_parameters, STAGE_stage_expert_parameters):
-    """All parameters on one device of the STAGE stage."""
-    return STAGE_stage_parameters + STAGE_stage_expert_parameters
+def fullest(first, middle, last, of_first, of_middle, of_last):
+    """The value of the stage that holds most parameters; each stage states its routed experts, and all others."""
+    return pick_largest(sum(first), sum(middle), sum(last), of_first, of_middle, of_last)
 
 
-@formula(unit="1", source="shoeybi2019megatron", family={"PART": ("parameters", "expert_parameters")})
-def stage_PART(
-    first_stage_held_parameters,
-    middle_stage_held_parameters,
-    last_stage_held_parameters,
-    first_stage_PART,
-    middle_stage_PART,
-    last_stage_PART,
+@formula(unit="1", source="shoeybi2019megatron")
+def stage_parameters(
+    first_stage_parameters,
+    middle_stage_parameters,
+    last_stage_parameters,
+    first_stage_expert_parameters,
+    middle_stage_expert_parameters,
+    last_stage_expert_parameters,
 ):
-    """The PART (of routed experts, or all others) on one device of the fullest stage."""
-    return pick_largest(
-        first_stage_held_parameters,
-        middle_stage_held_parameters,
-        last_stage_held_parameters,
-        first_stage_PART,
-        middle_stage_PART,
-        last_stage_PART,
-    )
+    """Parameters on one device of the fullest stage, routed experts apart."""
+    others = (first_stage_parameters, middle_stage_parameters, last_stage_parameters)
+    experts = (first_stage_expert_parameters, middle_stage_expert_parameters, last_stage_expert_parameters)
+    return fullest(*zip(others, experts, strict=True), *others)
+
+
+@formula(unit="1", source="lepikhin2021gshard")
+def stage_expert_parameters(
+    first_stage_parameters,
+    middle_stage_parameters,
+    last_stage_parameters,
+    first_stage_expert_parameters,
+    middle_stage_expert_parameters,
+    last_stage_expert_parameters,
+):
+    """Parameters of routed experts on one device of the fullest stage."""
+    others = (first_stage_parameters, middle_stage_parameters, last_stage_parameters)
+    experts = (first_stage_expert_parameters, middle_stage_expert_parameters, last_stage_expert_parameters)
+    return fullest(*zip(others, experts, strict=True), *experts)
 
 
 # ---- activations ----------------------------------------------------------------------------------------------------

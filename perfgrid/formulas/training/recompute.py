@@ -71,18 +71,26 @@ def latents_dropped(recompute_latents, latent_attention):
     return xp.where(recompute_latents, latent_attention, 0.0)
 
 
-@formula(unit="1", source="nvidia2026recompute", family={"MODULE": ("norms", "activation_function", "latents")})
-def MODULE_recomputed(MODULE_dropped, layer_recomputed):
-    """Repetitions of the MODULE of a layer beside those of whole layers."""
-    return MODULE_dropped * (1 - layer_recomputed)
+@formula(unit="1", source="nvidia2026recompute")
+def activation_function_recomputed(recompute_activation_function, layer_recomputed):
+    """Repetitions of the activation function of a layer beside those of whole layers."""
+    return xp.where(recompute_activation_function, 1 - layer_recomputed, 0.0)
 
 
 @formula(unit="1", source="nvidia2026recompute")
-def recomputed_streams(norms_recomputed, activation_function_recomputed, latents_recomputed, layer_streams):
+def latents_recomputed(recompute_latents, latent_attention, layer_recomputed):
+    """Repetitions of what latents are expanded to beside those of whole layers."""
+    return xp.where(recompute_latents, latent_attention, 0.0) * (1 - layer_recomputed)
+
+
+@formula(unit="1", source="nvidia2026recompute")
+def recomputed_streams(
+    recompute_norms, layer_recomputed, activation_function_recomputed, latents_recomputed, layer_streams
+):
     """How often each streaming kernel of single modules runs again in one layer, by stream_kernel; experts apart."""
     repeated = table(
         "stream_kernel",
-        norm=norms_recomputed,
+        norm=xp.where(recompute_norms, 1 - layer_recomputed, 0.0),
         residual=0.0,
         activation=activation_function_recomputed,
         shared_activation=activation_function_recomputed,

@@ -4,7 +4,7 @@
 """
 
 from perfgrid.engine import xp
-from perfgrid.engine.graph.registry import alternative, constraint, formula
+from perfgrid.engine.graph.registry import Glossary, alternative, constraint, formula, synonym
 from perfgrid.formulas.kernels.roofline import RESOURCES
 
 WAITS = (
@@ -25,6 +25,18 @@ BREAKDOWN = (*(f"{resource}_time" for resource in RESOURCES), *WAITS)  # the par
 PASSES = ("forward_time", "backward_time", "recompute_time", *WAITS)  # the same, kernels by pass
 
 LAYER_WAITS = ("exposed_tp", "exposed_cp", "exposed_ep", "exposed_host")  # those of layers, at the pace of the pipeline
+
+GLOSSARY = Glossary(
+    # Losses and gradient norms are read back, which empties the queue of kernels; the optimizer is started parameter by
+    # parameter, the next batch fetched. It depends on neither model nor batch: it shows in steps of a second.
+    synonym(
+        "between_steps_time",
+        "step_gap",
+        "Time in which devices idle between two steps, until the host has seen the end of one and begun the next.",
+        unit="s",
+        source="jiang2024megascale",
+    ),
+)
 
 # ---- the slowest stage ----------------------------------------------------------------------------------------------
 
@@ -87,16 +99,6 @@ def optimizer_time(state_parameters, optimizer_traffic, clearing_traffic, on_dev
     """Time of the optimizer step on the fullest stage: traffic of this rank's part of the state, and clearing."""
     step = on_device_optimizer * state_parameters * optimizer_traffic
     return (step + clearing_traffic) / achieved_hbm_bandwidth
-
-
-@formula(unit="s", source="jiang2024megascale")
-def between_steps_time(step_gap):
-    """Time in which devices idle between two steps, until the host has seen the end of one and begun the next.
-
-    Losses and gradient norms are read back, which empties the queue of kernels; the optimizer is started parameter by
-    parameter, the next batch fetched. It depends on neither model nor batch: steps of a second show it, others hardly.
-    """
-    return step_gap
 
 
 @formula(unit="s", source="sinha2022variability")

@@ -13,6 +13,24 @@ from perfgrid.formulas.pipelines.stages import STAGES
 
 INPUTS = 2.0  # of the projection: hidden state and embedding
 
+# ---- equations: of one prediction module ----------------------------------------------------------------------------
+
+
+def module_kernels(layer, embedding, gemm_time, stream_time):
+    """Kernel time for one microbatch, the head apart: layer, embedding, projection and the norms of its inputs."""
+    projection = at(gemm_time, gemm_kernel="mtp_projection")
+    norms = INPUTS * total(stream_time * only("stream_kernel", "norm"), "stream_kernel")
+    return layer + embedding + projection + norms
+
+
+def module_parameters(modules, embeddings, tied_embeddings, rank_module, rank_embedding):
+    """Parameters of the prediction modules of one device, and of a table that it has for them alone."""
+    lacks_table = (modules > 0) & xp.logical_not(tied_embeddings)
+    return modules * rank_module + xp.where(lacks_table, 1 - embeddings, 0.0) * rank_embedding
+
+
+# ---- passes ---------------------------------------------------------------------------------------------------------
+
 
 @formula(unit="1", source="deepseek2024v3")
 def head_passes(mtp_layers):
@@ -44,21 +62,6 @@ def STAGE_stage_mtp_layers(STAGE_stage_heads, mtp_layers, weight_copies):
     return weight_copies * STAGE_stage_heads * mtp_layers
 
 
-@formula(unit="1", source="deepseek2024v3", family=STAGES)
-def STAGE_stage_mtp_parameters(
-    STAGE_stage_mtp_layers,
-    STAGE_stage_embeddings,
-    tied_embeddings,
-    rank_mtp_parameters,
-    rank_embedding_parameters,
-    weight_copies,
-):
-    """Parameters of the prediction modules on one device of the STAGE stage, and of a table it has for them alone."""
-    lacks_table = (STAGE_stage_mtp_layers > 0) & xp.logical_not(tied_embeddings)
-    table = xp.where(lacks_table, 1 - weight_copies * STAGE_stage_embeddings, 0.0)
-    return STAGE_stage_mtp_layers * rank_mtp_parameters + table * rank_embedding_parameters
-
-
 @formula(unit="1", source="deepseek2024v3")
 def mtp_forward_flops(layer_forward_flops, mtp_projection_parameters, output_head_parameters):
     """FLOPs per token of one prediction module's forward pass: projection, layer and output head."""
@@ -66,14 +69,6 @@ def mtp_forward_flops(layer_forward_flops, mtp_projection_parameters, output_hea
 
 
 # ---- time -----------------------------------------------------------------------------------------------------------
-
-
-@formula(unit="s", source="deepseek2024v3")
-def mtp_phase_time(layer_phase_time, embedding_phase_time, gemm_time, stream_time):
-    """Kernel time of one prediction module for one microbatch, the head apart, by resource and phase."""
-    projection = at(gemm_time, gemm_kernel="mtp_projection")
-    norms = INPUTS * total(stream_time * only("stream_kernel", "norm"), "stream_kernel")
-    return layer_phase_time + embedding_phase_time + projection + norms
 
 
 @formula(unit="s", source="deepseek2024v3")

@@ -1,10 +1,29 @@
 """Kernels summed up to a layer, the embedding and the output head: by resource, by phase, and what they wait for."""
 
-from perfgrid.engine.graph.registry import formula
+from perfgrid.engine.graph.registry import Glossary, constant, formula, synonym
 from perfgrid.formulas.axes import at, only, total
+
+from .token_prediction import module_kernels
 
 PARTS = {"PART": ("layer", "embedding", "head")}
 DIRECTIONS = {"DIRECTION": ("forward", "backward")}
+GLOSSARY = Glossary(
+    synonym(
+        "embedding_DIRECTION_exposed_time",
+        "embedding_DIRECTION_exposed_tp_time",
+        "Communication that the DIRECTION pass of the embedding waits for, for one microbatch.",
+        unit="s",
+        source="korthikanti2022",
+        family=DIRECTIONS,
+    ),
+    constant(
+        "embedding_recompute_kernel_time",
+        0.0,
+        "Kernel time of what the embedding computes again: nothing.",
+        unit="s",
+        source="korthikanti2022",
+    ),
+)
 
 # ---- kernels of a layer, by resource (and phase) --------------------------------------------------------------------
 
@@ -54,14 +73,15 @@ def layer_phase_time(core_busy_time, rest_busy_time):
 
 
 @formula(unit="s", source="guo2025")
-def head_phase_time(gemm_time, stream_time, head_passes, mtp_layers, mtp_phase_time):
+def head_phase_time(gemm_time, stream_time, head_passes, mtp_layers, layer_phase_time, embedding_phase_time):
     """Kernel time of final norm, output head and loss for one microbatch, by resource and phase.
 
     With it that of modules which predict further tokens.
     """
     products = total(gemm_time * only("gemm_kernel", "logits"), "gemm_kernel")
     own = products + total(stream_time * only("stream_kernel", "norm", "loss"), "stream_kernel")
-    return head_passes * own + mtp_layers * mtp_phase_time
+    modules = module_kernels(layer_phase_time, embedding_phase_time, gemm_time, stream_time)
+    return head_passes * own + mtp_layers * modules
 
 
 @formula(unit="s", source="guo2025")
@@ -125,9 +145,9 @@ def PART_launch_time(PART_busy_time):
 
 
 @formula(unit="s", source="guo2025", family=PARTS)
-def PART_time(PART_busy_time, PART_exposed_time):
-    """Time of the PART for one microbatch, forward and backward."""
-    return total(PART_busy_time, "resource") + PART_exposed_time
+def PART_time(PART_busy_time, PART_forward_exposed_time, PART_backward_exposed_time):
+    """Time of the PART for one microbatch, forward and backward: kernels, and what they wait for."""
+    return total(PART_busy_time, "resource") + (PART_forward_exposed_time + PART_backward_exposed_time)
 
 
 @formula(unit="s", source="korthikanti2022", family=DIRECTIONS)
@@ -143,24 +163,12 @@ def layer_DIRECTION_exposed_time(
 
 
 @formula(unit="s", source="korthikanti2022", family=DIRECTIONS)
-def embedding_DIRECTION_exposed_time(embedding_DIRECTION_exposed_tp_time):
-    """Communication that the DIRECTION pass of the embedding waits for, for one microbatch."""
-    return embedding_DIRECTION_exposed_tp_time
-
-
-@formula(unit="s", source="korthikanti2022", family=DIRECTIONS)
 def head_DIRECTION_exposed_time(
     head_DIRECTION_exposed_tp_time, mtp_layers, layer_DIRECTION_exposed_cp_time, layer_DIRECTION_exposed_ep_time
 ):
     """Communication that the DIRECTION pass of the head waits for, for one microbatch."""
     modules = layer_DIRECTION_exposed_cp_time + layer_DIRECTION_exposed_ep_time
     return head_DIRECTION_exposed_tp_time + mtp_layers * modules
-
-
-@formula(unit="s", source="korthikanti2022", family=PARTS)
-def PART_exposed_time(PART_forward_exposed_time, PART_backward_exposed_time):
-    """Communication and launches that the PART waits for, for one microbatch."""
-    return PART_forward_exposed_time + PART_backward_exposed_time
 
 
 @formula(unit="s", source="korthikanti2022", family=PARTS)
@@ -179,12 +187,6 @@ def PART_backward_kernel_time(PART_phase_time, PART_forward_kernel_time):
 def layer_recompute_kernel_time(layer_recompute_time):
     """Kernel time of what one layer computes again for one microbatch."""
     return total(layer_recompute_time, "resource")
-
-
-@formula(unit="s", source="korthikanti2022")
-def embedding_recompute_kernel_time():
-    """Kernel time of what the embedding computes again: nothing."""
-    return 0.0
 
 
 @formula(unit="s", source="korthikanti2022")
