@@ -17,19 +17,42 @@ from tests.physics.cases import TABLES, entry
 DEFAULTS: dict[str, Any] = {
     v.name: v.default_value for v in load_catalog().variables.values() if v.optional and v.of not in TABLES
 }
-LABELS = ("precision", "weight_precision", "kv_precision", "batch_rule", "pools", "library", "rank_order",
-          "device_basis", "circuit_basis")  # fmt: skip
+LABELS = (
+    "precision",
+    "weight_precision",
+    "kv_precision",
+    "batch_rule",
+    "pools",
+    "library",
+    "rank_order",
+    "device_basis",
+    "circuit_basis",
+)
 OWN = {"node": "process_node", "memory": "hbm_generation"}  # entries that a device names
-NATIVE = {"device_basis": "device", "circuit_basis": "own_node", "link_is_native": 1.0, "stated_link_tier": 0.0,
-          "stated_link_energy": 0.0}  # fmt: skip
+NATIVE = {
+    "device_basis": "device",
+    "circuit_basis": "own_node",
+    "link_is_native": 1.0,
+    "stated_link_tier": 0.0,
+    "stated_link_energy": 0.0,
+}
 # a device without losses: what is left are bytes over bandwidth and work over peak rate
 IDEAL: dict[str, Any] = {
-    "hbm_efficiency": 1.0, "matrix_efficiency": 1.0, "fp8_matrix_efficiency": 1.0, "library_efficiency": 1.0,
+    "hbm_efficiency": 1.0,
+    "matrix_efficiency": 1.0,
+    "fp8_matrix_efficiency": 1.0,
+    "library_efficiency": 1.0,
     "expert_efficiency": 1.0,
-    "launch_overhead": 0.0, "step_overhead": 0.0, "sequence_overhead": 0.0, "collective_overhead": 0.0,
-    "register_bandwidth": 0.0, "shared_memory_bandwidth": 0.0, "l2_bandwidth": 1e17, "vector_rate": 1e20,
+    "launch_overhead": 0.0,
+    "step_overhead": 0.0,
+    "sequence_overhead": 0.0,
+    "collective_overhead": 0.0,
+    "register_bandwidth": 0.0,
+    "shared_memory_bandwidth": 0.0,
+    "l2_bandwidth": 1e17,
+    "vector_rate": 1e20,
     "special_function_rate": 1e20,
-}  # fmt: skip
+}
 
 
 @cache
@@ -38,8 +61,13 @@ def registry() -> Registry:
     return registry_of("inference")
 
 
-def point(model: str = "llama-2-7b", device: str = "h100-sxm-80gb", topology: str = "rail-optimized",
-          software: str = "tensorrt-llm-2024", **changes: Any) -> dict[str, Any]:  # fmt: skip
+def point(
+    model: str = "llama-2-7b",
+    device: str = "h100-sxm-80gb",
+    topology: str = "rail-optimized",
+    software: str = "tensorrt-llm-2024",
+    **changes: Any,
+) -> dict[str, Any]:
     """Every given quantity of one design."""
     given: dict[str, Any] = {}
     for kind, name in zip(TABLES, (model, device, topology, software), strict=True):

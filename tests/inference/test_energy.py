@@ -67,8 +67,18 @@ def test_decoding_reads_weights_and_cache_once():
 
 def test_more_work_draws_more_power():
     """H100 under Llama 70B: more than when idle, less than its limit."""
-    drawn = [value("power_fraction", model="llama-3.1-70b", tp=8.0, batch=b, precision="fp8",
-                      weight_precision="fp8", kv_precision="fp8") for b in (1.0, 16.0, 256.0)]  # fmt: skip
+    drawn = [
+        value(
+            "power_fraction",
+            model="llama-3.1-70b",
+            tp=8.0,
+            batch=b,
+            precision="fp8",
+            weight_precision="fp8",
+            kv_precision="fp8",
+        )
+        for b in (1.0, 16.0, 256.0)
+    ]
     assert 0.25 < drawn[0] < drawn[1] < drawn[2] < 1
 
 
@@ -96,16 +106,35 @@ def test_the_last_round_of_a_run_has_its_own_energy():
 def test_less_work_never_takes_more_energy():
     base = {"model": "llama-3.1-70b", "tp": 4.0, "batch": 16.0, "prompt_tokens": 2000.0}
     reference = value("energy_per_request", **base)
-    for change in ({"prefix_hit_rate": 0.5}, {"weight_precision": "int4"}, {"kv_precision": "fp8"},
-                   {"output_tokens": 64.0}, {"batch": 32.0}, {"precision": "fp8"}):  # fmt: skip
+    for change in (
+        {"prefix_hit_rate": 0.5},
+        {"weight_precision": "int4"},
+        {"kv_precision": "fp8"},
+        {"output_tokens": 64.0},
+        {"batch": 32.0},
+        {"precision": "fp8"},
+    ):
         assert value("energy_per_request", **base | change) < reference, change
 
 
 def test_costs_are_those_of_the_cluster_over_its_tokens():
-    axes = {"model": ["llama-3.1-70b"], "device": ["h100-sxm-80gb", "mi300x"], "topology": ["rail-optimized"],
-            "software": ["vllm"], "parallelism": {"devices": [8, 64], "tp": [8], "pp": [1]}, "batch": [64]}  # fmt: skip
-    outputs = ["cost_per_million_output_tokens", "cost_per_million_tokens", "tokens_per_dollar", "cost_per_device_hour",
-               "output_tokens_per_second_per_device", "output_tokens_per_second", "utilization"]  # fmt: skip
+    axes = {
+        "model": ["llama-3.1-70b"],
+        "device": ["h100-sxm-80gb", "mi300x"],
+        "topology": ["rail-optimized"],
+        "software": ["vllm"],
+        "parallelism": {"devices": [8, 64], "tp": [8], "pp": [1]},
+        "batch": [64],
+    }
+    outputs = [
+        "cost_per_million_output_tokens",
+        "cost_per_million_tokens",
+        "tokens_per_dollar",
+        "cost_per_device_hour",
+        "output_tokens_per_second_per_device",
+        "output_tokens_per_second",
+        "utilization",
+    ]
     sizes = {"prompt_tokens": 300, "output_tokens": 100}
     made = pg.Study.make(workload="inference", outputs=outputs, axes=axes, workload_parameters=sizes, dtype="float64")
     ds = pg.evaluate(made).squeeze()

@@ -23,13 +23,29 @@ from .designs import LABELS, point, registry
 
 RULES = ("given", "memory", "run", "rate")
 OUTPUTS = (
-    "time_to_first_token", "time_per_output_token", "request_latency", "output_tokens_per_second",
-    "output_tokens_per_second_per_device", "memory_per_device", "largest_batch", "running_batch", "goodput",
-    "decode_tokens_per_second", "prefill_tokens_per_second", "prefill_device_share", "energy_per_output_token",
-    "average_power", "tokens_per_second",
-    "decode_kernels_time", "prefill_kernels_time", "decode_communication_time", "prefill_communication_time",
-    "request_bound_time", "decode_bandwidth_utilization", "prefill_flops_utilization",
-)  # fmt: skip
+    "time_to_first_token",
+    "time_per_output_token",
+    "request_latency",
+    "output_tokens_per_second",
+    "output_tokens_per_second_per_device",
+    "memory_per_device",
+    "largest_batch",
+    "running_batch",
+    "goodput",
+    "decode_tokens_per_second",
+    "prefill_tokens_per_second",
+    "prefill_device_share",
+    "energy_per_output_token",
+    "average_power",
+    "tokens_per_second",
+    "decode_kernels_time",
+    "prefill_kernels_time",
+    "decode_communication_time",
+    "prefill_communication_time",
+    "request_bound_time",
+    "decode_bandwidth_utilization",
+    "prefill_flops_utilization",
+)
 
 
 def of_labels(labels):
@@ -49,10 +65,16 @@ def of_systems():
 
 @pytest.mark.parametrize(
     ("rule", "precision", "stored", "pools"),
-    [("given", "bf16", "fp16", "shared"), ("memory", "fp8", "fp8", "separate"), ("run", "int8", "int4", "shared"),
-     ("rate", "tf32", "fp4", "separate"), ("rate", "fp32", "fp32", "shared"), ("given", "fp16", "int8", "shared"),
-     ("given", "fp16", "bf16", "shared")],
-)  # fmt: skip
+    [
+        ("given", "bf16", "fp16", "shared"),
+        ("memory", "fp8", "fp8", "separate"),
+        ("run", "int8", "int4", "shared"),
+        ("rate", "tf32", "fp4", "separate"),
+        ("rate", "fp32", "fp32", "shared"),
+        ("given", "fp16", "int8", "shared"),
+        ("given", "fp16", "bf16", "shared"),
+    ],
+)
 def test_every_formula_keeps_its_units(rule, precision, stored, pools):
     stated = {"batch_rule": rule, "precision": precision, "weight_precision": stored, "kv_precision": stored}
     labels = {**stated, "pools": pools, "library": "nccl"}
@@ -68,8 +90,14 @@ def test_every_source_is_in_the_bibliography_and_every_given_quantity_in_the_glo
     for formula in registry().formulas.values():
         for key in formula.source.split(", "):
             assert key in catalog.references, f"{formula.name}: {key}"
-    labels = {"batch_rule": RULES, "precision": ("bf16",), "weight_precision": ("bf16",), "kv_precision": ("fp8",),
-              "pools": ("shared", "separate"), "library": ("nccl",)}  # fmt: skip
+    labels = {
+        "batch_rule": RULES,
+        "precision": ("bf16",),
+        "weight_precision": ("bf16",),
+        "kv_precision": ("fp8",),
+        "pools": ("shared", "separate"),
+        "library": ("nccl",),
+    }
     labels |= {"device_basis": ("device",), "circuit_basis": ("own_node",)}
     leaves = resolve(registry(), OUTPUTS, point(), labels=labels).leaves
     assert {name.removeprefix("stated_") for name in leaves} <= {*catalog.variables, *labels, "link_is_native"}
@@ -138,16 +166,36 @@ def test_the_grid_equals_a_replay(seed):
 
 
 DIFFERENTIATED = (
-    "hbm_bandwidth", "peak_bf16_rate", "l2_bandwidth", "vector_rate", "launch_overhead", "step_overhead",
-    "collective_overhead", "request_rate", "draft_acceptance", "prefix_hit_rate", "hbm_efficiency",
-)  # fmt: skip
+    "hbm_bandwidth",
+    "peak_bf16_rate",
+    "l2_bandwidth",
+    "vector_rate",
+    "launch_overhead",
+    "step_overhead",
+    "collective_overhead",
+    "request_rate",
+    "draft_acceptance",
+    "prefix_hit_rate",
+    "hbm_efficiency",
+)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("model", "rule"), [("gpt-oss-120b", "run"), ("deepseek-v3", "rate")])
 def test_derivatives_are_finite_and_agree_with_differences(model, rule):
-    given = point(model, software="deepseek-serving", tp=2.0, dp=4.0, ep=8.0, batch=64.0, batch_rule=rule,
-                  draft_tokens=2.0, draft_acceptance=0.6, prefix_hit_rate=0.3, devices=8.0)  # fmt: skip
+    given = point(
+        model,
+        software="deepseek-serving",
+        tp=2.0,
+        dp=4.0,
+        ep=8.0,
+        batch=64.0,
+        batch_rule=rule,
+        draft_tokens=2.0,
+        draft_acceptance=0.6,
+        prefix_hit_rate=0.3,
+        devices=8.0,
+    )
     labels = {name: (str(given[name]),) for name in LABELS if name in given}
     graph = resolve(registry(), ("request_latency", "output_tokens_per_second"), point(), labels=labels)
     leaves = {n: 0.0 if n in LABELS else given[n] for n in graph.leaves}

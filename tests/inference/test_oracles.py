@@ -16,6 +16,8 @@ from .designs import IDEAL, evaluate, value
 
 # ---- the cache ------------------------------------------------------------------------------------------------------
 
+SEPARATE = {"model": "llama-3.1-8b", "dp": 8.0, "pools": "separate"}  # a pool for prefills, another for decoding
+
 
 @pytest.mark.parametrize(
     ("model", "bytes_per_token"), [("deepseek-v3", 70_272), ("llama-3.1-405b", 516_096), ("qwen-2.5-72b", 327_680)]
@@ -73,12 +75,19 @@ def test_decoding_equals_the_loop_over_positions(model, prompt, output, batch):
         "decode_step_time", "decode_steps", prompt_tokens=float(prompt), output_tokens=float(output), **common
     )
     study = pg.Study.make(
-        workload="inference", outputs=["decode_step_time"], dtype="float64",
-        axes={"model": [model], "device": ["h100-sxm-80gb"], "topology": ["rail-optimized"],
-              "software": ["tensorrt-llm-2024"], "prompt_tokens": list(range(prompt, prompt + output - 1))},
+        workload="inference",
+        outputs=["decode_step_time"],
+        dtype="float64",
+        axes={
+            "model": [model],
+            "device": ["h100-sxm-80gb"],
+            "topology": ["rail-optimized"],
+            "software": ["tensorrt-llm-2024"],
+            "prompt_tokens": list(range(prompt, prompt + output - 1)),
+        },
         workload_parameters={"tp": 1, "pp": 1, "dp": 1, "devices": 1, "output_tokens": 2, "batch": batch},
         overrides={"launch_overhead": 1e-6},
-    )  # fmt: skip
+    )
     looped = float(pg.evaluate(study).decode_step_time.sum())
     assert whole["decode_step_time"] * whole["decode_steps"] == pytest.approx(looped, rel=1e-4)
 
@@ -238,12 +247,18 @@ def test_the_wait_for_a_place_is_that_of_a_simulation(places, load):
 
 def test_separate_pools_are_two_queues():
     """Three replicas compute prompts, five decode: first tokens wait for the former, running ones by Little's law."""
-    common = {"model": "llama-3.1-8b", "prompt_tokens": 2000.0, "output_tokens": 200.0, "dp": 8.0, "pools": "separate",
-              "prefill_replicas": 3.0, "batch_rule": "rate"}  # fmt: skip
+    sizes = {"prompt_tokens": 2000.0, "output_tokens": 200.0, "prefill_replicas": 3.0}
+    common = SEPARATE | sizes | {"batch_rule": "rate"}
     prefill = float(np.ravel(evaluate("request_prefill_time", request_rate=1.0, **common)["request_prefill_time"])[0])
     rate = 0.8 * 3 / prefill
-    found = evaluate("time_to_first_token", "time_per_output_token", "running_batch", "cache_transfer_time",
-                     request_rate=rate, **common)  # fmt: skip
+    found = evaluate(
+        "time_to_first_token",
+        "time_per_output_token",
+        "running_batch",
+        "cache_transfer_time",
+        request_rate=rate,
+        **common,
+    )
     wait = 0.8 * prefill / (2 * (1 - 0.8))  # one queue for each of the three
     assert found["time_to_first_token"] == pytest.approx(wait + prefill + found["cache_transfer_time"], rel=0.02)
     assert found["running_batch"] == pytest.approx(rate * 199 * found["time_per_output_token"], rel=0.02)
@@ -251,8 +266,8 @@ def test_separate_pools_are_two_queues():
 
 def test_balanced_pools_have_the_best_capacity():
     """No whole number of prefill replicas serves more than the balanced one, and its neighbours come close."""
-    common = {"model": "llama-3.1-8b", "prompt_tokens": 3000.0, "output_tokens": 300.0, "dp": 8.0, "pools": "separate",
-              "batch_rule": "memory", "batch_limit": 64.0}  # fmt: skip
+    sizes = {"prompt_tokens": 3000.0, "output_tokens": 300.0, "batch_limit": 64.0}
+    common = SEPARATE | sizes | {"batch_rule": "memory"}
     best = value("served_rate", **common)
     stated = [value("served_rate", prefill_replicas=float(n), **common) for n in range(1, 8)]
     assert 0.75 * best < max(stated) <= best * (1 + 1e-9)
@@ -260,16 +275,23 @@ def test_balanced_pools_have_the_best_capacity():
 
 def test_a_closed_loop_obeys_little():
     """As many requests under way as stated: rate times the time from place to place, its own prefill among it."""
-    design = {"model": "llama-3.1-70b", "tp": 4.0, "batch": 64.0, "batch_rule": "concurrency", "prompt_tokens": 6000.0,
-              "output_tokens": 300.0}  # fmt: skip
+    design = {
+        "model": "llama-3.1-70b",
+        "tp": 4.0,
+        "batch": 64.0,
+        "batch_rule": "concurrency",
+        "prompt_tokens": 6000.0,
+        "output_tokens": 300.0,
+    }
     found = evaluate(
         "served_rate", "time_per_output_token", "time_to_first_token", "output_tokens_per_second", **design
     )
     prefill = np.ravel(evaluate("request_prefill_time", **design)["request_prefill_time"])[0]
     held = prefill + 299 * found["time_per_output_token"]
     assert found["served_rate"] * held == pytest.approx(64, rel=1e-9)
-    static = evaluate("time_to_first_token", "time_per_output_token", "output_tokens_per_second",
-                      **design | {"batch_rule": "given"})  # fmt: skip
+    static = evaluate(
+        "time_to_first_token", "time_per_output_token", "output_tokens_per_second", **design | {"batch_rule": "given"}
+    )
     assert found["output_tokens_per_second"] == pytest.approx(static["output_tokens_per_second"], rel=0.02)
     assert found["time_to_first_token"] < static["time_to_first_token"] / 10
     assert found["time_per_output_token"] > 2 * static["time_per_output_token"]  # prefills of others come in between
@@ -306,8 +328,10 @@ def test_a_cached_prompt_is_still_read():
 
 def test_context_parallel_ranks_share_out_the_cache():
     design = {"model": "llama-3.1-8b", "prompt_tokens": 100_000.0, "batch": 8.0, "output_tokens": 2.0}
-    one, eight = (evaluate("decode_kernels_time", "decode_communication_time", "request_hbm_energy", cp=c, **design)
-                  for c in (1.0, 8.0))  # fmt: skip
+    one, eight = (
+        evaluate("decode_kernels_time", "decode_communication_time", "request_hbm_energy", cp=c, **design)
+        for c in (1.0, 8.0)
+    )
     cache = 32 * 2 * 1024 * 2 * 100_000 * 8 / 3.35e12
     saved = np.sum(one["decode_kernels_time"]) - np.sum(eight["decode_kernels_time"])
     assert saved == pytest.approx(7 / 8 * cache, rel=0.25)
@@ -316,8 +340,15 @@ def test_context_parallel_ranks_share_out_the_cache():
 
 def test_all_latents_are_multiplied_up():
     """DeepSeek-V3, 60000 tokens of which 99 % are cached: their latents take as long as in a prompt of that length."""
-    design = {"model": "deepseek-v3", "dp": 8.0, "ep": 8.0, "batch": 8.0, "output_tokens": 2.0, "precision": "fp8",
-              "weight_precision": "fp8"}  # fmt: skip
+    design = {
+        "model": "deepseek-v3",
+        "dp": 8.0,
+        "ep": 8.0,
+        "batch": 8.0,
+        "output_tokens": 2.0,
+        "precision": "fp8",
+        "weight_precision": "fp8",
+    }
     cached = evaluate("prefill_kernels_time", prompt_tokens=60000.0, prefix_hit_rate=0.99, **design)
     short = evaluate("prefill_kernels_time", prompt_tokens=600.0, **design)
     flops = 2 * 59400 * 512 * 32768 * 61
@@ -339,8 +370,15 @@ def test_a_run_is_its_rounds():
 
 def test_experts_of_many_rows_take_what_their_efficiency_leaves():
     """Two experts of 1024 x 4096 that all of 16384 tokens visit: 3 matrices at half the rate, and no other product."""
-    wide = {"experts": 2.0, "experts_per_token": 2.0, "expert_ffn_size": 4096.0, "hidden_size": 1024.0, "layers": 1.0,
-            "dense_layers": 0.0, "shared_experts": 0.0}  # fmt: skip
+    wide = {
+        "experts": 2.0,
+        "experts_per_token": 2.0,
+        "expert_ffn_size": 4096.0,
+        "hidden_size": 1024.0,
+        "layers": 1.0,
+        "dense_layers": 0.0,
+        "shared_experts": 0.0,
+    }
     rest = IDEAL | wide | {"batch": 16384.0, "output_tokens": 2.0, "prompt_tokens": 1.0, "batch_rule": "given"}
     flops = 16384 * 2 * 3 * 2 * 1024 * 4096
 

@@ -21,9 +21,19 @@ MODELS = (
     "gpt-oss-120b",
 )
 DEVICES = ("a100-sxm-80gb", "h100-sxm-80gb", "h200-sxm-141gb", "b200", "mi300x")
-RATES = ("hbm_bandwidth", "peak_bf16_rate", "peak_fp16_rate", "peak_fp8_rate", "l2_bandwidth", "vector_rate",
-         "shared_memory_bandwidth", "register_bandwidth", "scale_up_bandwidth", "scale_out_bandwidth",
-         "special_function_rate")  # fmt: skip
+RATES = (
+    "hbm_bandwidth",
+    "peak_bf16_rate",
+    "peak_fp16_rate",
+    "peak_fp8_rate",
+    "l2_bandwidth",
+    "vector_rate",
+    "shared_memory_bandwidth",
+    "register_bandwidth",
+    "scale_up_bandwidth",
+    "scale_out_bandwidth",
+    "special_function_rate",
+)
 LATENCIES = ("time_per_output_token", "time_to_first_token", "request_latency")
 
 designs = st.fixed_dictionaries(
@@ -110,8 +120,16 @@ def test_cached_prompts_are_not_computed(design, rate):
 @pytest.mark.parametrize("model", ["llama-2-7b", "llama-3.1-405b", "deepseek-v3"])
 def test_a_batch_of_one_reads_the_weights(model, device):
     """Without losses a step of batch 1 takes weights (of the experts that it visits) plus cache over bandwidth."""
-    found = evaluate("decode_step_time", "touched_weight_memory", "step_cache_traffic", model=model, device=device,
-                     prompt_tokens=2.0, output_tokens=2.0, **IDEAL)  # fmt: skip
+    found = evaluate(
+        "decode_step_time",
+        "touched_weight_memory",
+        "step_cache_traffic",
+        model=model,
+        device=device,
+        prompt_tokens=2.0,
+        output_tokens=2.0,
+        **IDEAL,
+    )
     from .designs import point
 
     least = (found["touched_weight_memory"] + found["step_cache_traffic"]) / point(model, device)["hbm_bandwidth"]
@@ -130,9 +148,20 @@ def test_a_long_prefill_reaches_the_peak_rate(device):
     tokens, layers, h, ffn, vocabulary = 65_536, 80, 8192, 28_672, 128_256
     weights = layers * (2 * h * (h + 1024) + 3 * h * ffn)
     attention = layers * 4 * h * tokens * tokens / 2
-    found = evaluate("prefill_time", "usable_peak_rate", model="llama-3.1-70b", device=device, flash_limit=3.0,
-                     flash_version=3.0, softmax_overlap=1.0, hbm_bandwidth=1e16, prefill_chunk_tokens=1e9,
-                     prompt_tokens=float(tokens), output_tokens=1.0, **IDEAL)  # fmt: skip
+    found = evaluate(
+        "prefill_time",
+        "usable_peak_rate",
+        model="llama-3.1-70b",
+        device=device,
+        flash_limit=3.0,
+        flash_version=3.0,
+        softmax_overlap=1.0,
+        hbm_bandwidth=1e16,
+        prefill_chunk_tokens=1e9,
+        prompt_tokens=float(tokens),
+        output_tokens=1.0,
+        **IDEAL,
+    )
     least = (2 * tokens * weights + 2 * h * vocabulary + attention) / found["usable_peak_rate"]
     assert least <= found["prefill_time"] <= 1.08 * least
 
@@ -142,8 +171,15 @@ def test_a_growing_batch_reaches_the_compute_bound():
     bound = None
     rates = []
     for batch in (1.0, 64.0, 1024.0, 16384.0, 262144.0):
-        found = evaluate("decode_tokens_per_second", "usable_peak_rate", model="llama-3.1-8b", batch=batch,
-                         prompt_tokens=1.0, output_tokens=2.0, **{**IDEAL, "hbm_bandwidth": 2e13})  # fmt: skip
+        found = evaluate(
+            "decode_tokens_per_second",
+            "usable_peak_rate",
+            model="llama-3.1-8b",
+            batch=batch,
+            prompt_tokens=1.0,
+            output_tokens=2.0,
+            **{**IDEAL, "hbm_bandwidth": 2e13},
+        )
         bound = found["usable_peak_rate"] / (2 * (8_030_261_248 - 128_256 * 4096))
         rates.append(found["decode_tokens_per_second"])
         assert rates[-1] <= bound
@@ -181,11 +217,22 @@ def flagged(**changes):
     content = {
         "workload": "inference",
         "outputs": ["time_per_output_token", "time_to_first_token", "output_tokens_per_second"],
-        "axes": {"model": ["llama-3.1-70b"], "device": ["h100-sxm-80gb"], "topology": ["rail-optimized"],
-                 "software": ["vllm"]},
-        "workload_parameters": {"tp": 8, "pp": 1, "dp": 1, "devices": 8, "prompt_tokens": 1000, "output_tokens": 500,
-                                "batch": 8},
-    }  # fmt: skip
+        "axes": {
+            "model": ["llama-3.1-70b"],
+            "device": ["h100-sxm-80gb"],
+            "topology": ["rail-optimized"],
+            "software": ["vllm"],
+        },
+        "workload_parameters": {
+            "tp": 8,
+            "pp": 1,
+            "dp": 1,
+            "devices": 8,
+            "prompt_tokens": 1000,
+            "output_tokens": 500,
+            "batch": 8,
+        },
+    }
     content["overrides"] = changes.pop("overrides", {})
     catalog = pg.load_catalog().with_values(changes.pop("settings", {}))
     for key, given_value in changes.items():
@@ -307,10 +354,27 @@ def test_what_a_rule_needs_must_be_stated():
 
 
 def test_every_constraint_has_a_test():
-    tested = {"fits_memory", "batch_can_be_chosen", "arrivals_are_served", "heads_divide", "ffn_divides",
-              "replicas_have_work", "stages_have_layers", "device_supports_precision", "topology_fits_device",
-              "first_token_in_time", "output_tokens_in_time", "kv_heads_divide", "scaling_serves_format",
-              "layout_fills_cluster", "experts_fill_stage", "experts_exist", "ranks_have_experts",
-              "expert_width_divides", "slot_holds_the_context",
-              "shared_width_divides", "choices_suffice"}  # fmt: skip
+    tested = {
+        "fits_memory",
+        "batch_can_be_chosen",
+        "arrivals_are_served",
+        "heads_divide",
+        "ffn_divides",
+        "replicas_have_work",
+        "stages_have_layers",
+        "device_supports_precision",
+        "topology_fits_device",
+        "first_token_in_time",
+        "output_tokens_in_time",
+        "kv_heads_divide",
+        "scaling_serves_format",
+        "layout_fills_cluster",
+        "experts_fill_stage",
+        "experts_exist",
+        "ranks_have_experts",
+        "expert_width_divides",
+        "slot_holds_the_context",
+        "shared_width_divides",
+        "choices_suffice",
+    }
     assert {c.name for c in registry().constraints()} == tested

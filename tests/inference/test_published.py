@@ -34,20 +34,37 @@ def test_accuracy_stays_within_its_aims():
 def test_decoding_of_deepseek():
     """14.8 thousand tokens per second and node of eight H800, 18 nodes: within 30 %."""
     found = evaluate(
-        "decode_tokens_per_second", model="deepseek-v3", device="h800-sxm-80gb", software="deepseek-serving",
-        precision="fp8", weight_precision="fp8", dp=144.0, ep=144.0, batch=12686.0, prompt_tokens=4989.0,
+        "decode_tokens_per_second",
+        model="deepseek-v3",
+        device="h800-sxm-80gb",
+        software="deepseek-serving",
+        precision="fp8",
+        weight_precision="fp8",
+        dp=144.0,
+        ep=144.0,
+        batch=12686.0,
+        prompt_tokens=4989.0,
         output_tokens=2.0,
-    )["decode_tokens_per_second"]  # fmt: skip
+    )["decode_tokens_per_second"]
     assert found / 18 == pytest.approx(14_800, rel=0.30)
 
 
 def test_prefill_of_deepseek_is_a_capacity_above_the_average_of_a_day():
     """73.7 thousand prompt tokens per second and node is the average of a day; what four nodes can do is more."""
     found = evaluate(
-        "prefill_tokens_per_second", model="deepseek-v3", device="h800-sxm-80gb", software="deepseek-serving",
-        precision="fp8", weight_precision="fp8", dp=32.0, ep=32.0, batch=128.0, prompt_tokens=608 / 168 * OUTPUT,
-        output_tokens=2.0, prefix_hit_rate=0.563,
-    )["prefill_tokens_per_second"]  # fmt: skip
+        "prefill_tokens_per_second",
+        model="deepseek-v3",
+        device="h800-sxm-80gb",
+        software="deepseek-serving",
+        precision="fp8",
+        weight_precision="fp8",
+        dp=32.0,
+        ep=32.0,
+        batch=128.0,
+        prompt_tokens=608 / 168 * OUTPUT,
+        output_tokens=2.0,
+        prefix_hit_rate=0.563,
+    )["prefill_tokens_per_second"]
     assert 1.4 < found / 4 / 73_700 < 2.2
 
 
@@ -59,9 +76,18 @@ def test_prefill_of_deepseek_is_a_capacity_above_the_average_of_a_day():
 def test_prefill_with_wide_expert_parallelism(device, published):
     """Prompts of 4096 tokens, none cached, four nodes: within 30 % of what was measured while they were busy."""
     found = evaluate(
-        "prefill_tokens_per_second", model="deepseek-v3", device=device, software="deepseek-serving",
-        precision="fp8", weight_precision="fp8", dp=32.0, ep=32.0, batch=128.0, prompt_tokens=4096.0, output_tokens=2.0,
-    )["prefill_tokens_per_second"]  # fmt: skip
+        "prefill_tokens_per_second",
+        model="deepseek-v3",
+        device=device,
+        software="deepseek-serving",
+        precision="fp8",
+        weight_precision="fp8",
+        dp=32.0,
+        ep=32.0,
+        batch=128.0,
+        prompt_tokens=4096.0,
+        output_tokens=2.0,
+    )["prefill_tokens_per_second"]
     assert found / 4 == pytest.approx(published, rel=0.30)
 
 
@@ -84,8 +110,13 @@ def test_rows_that_no_constant_has_seen():
         row["devices"], row["ep"] = row["tp"], row["tp"] if "mixtral" in row["model"] else 1
         row["requests"] = table["requests"][f"{row['prompt_tokens']}x{row['output_tokens']}"]
     axes = {"row": {"zip": {name: [row[name] for row in rows] for name in rows[0]}}, "software": ["tensorrt-llm-2024"]}
-    study = pg.Study.make(workload="inference", outputs=["output_tokens_per_second"], dtype="float64", axes=axes,
-                          workload_parameters={"pp": 1, "dp": 1, "batch_rule": "run"})  # fmt: skip
+    study = pg.Study.make(
+        workload="inference",
+        outputs=["output_tokens_per_second"],
+        dtype="float64",
+        axes=axes,
+        workload_parameters={"pp": 1, "dp": 1, "batch_rule": "run"},
+    )
     ds = pg.evaluate(study, small_points=10**9)
     assert bool(pg.feasible(ds).all())
     errors = np.abs(np.log(np.squeeze(ds.output_tokens_per_second.values) / measured))
@@ -115,9 +146,15 @@ def test_faster_memory_helps_until_the_cache_or_other_devices_are_waited_for():
 def small_study():
     return pg.load_study(
         SERVING,
-        ['axes.model=["llama-3.1-70b"]', 'axes.device=["h100-sxm-80gb"]', "axes.batch=[1, 8, 64]",
-         'axes.weight_precision=["fp8"]', 'axes.kv_precision=["fp8"]', "axes.parallelism.devices=[4, 8]"],
-    )  # fmt: skip
+        [
+            'axes.model=["llama-3.1-70b"]',
+            'axes.device=["h100-sxm-80gb"]',
+            "axes.batch=[1, 8, 64]",
+            'axes.weight_precision=["fp8"]',
+            'axes.kv_precision=["fp8"]',
+            "axes.parallelism.devices=[4, 8]",
+        ],
+    )
 
 
 def test_the_study_of_serving_has_millions_of_points():
@@ -137,9 +174,8 @@ def test_the_frontier_is_what_no_other_design_beats():
         kept = {
             (x, y)
             for x, y in zip(a, b, strict=True)
-            if np.isfinite(x) and np.isfinite(y)
-            and not np.any(((a > x) & (b >= y)) | ((a >= x) & (b > y)))
-        }  # fmt: skip
+            if np.isfinite(x) and np.isfinite(y) and not np.any(((a > x) & (b >= y)) | ((a >= x) & (b > y)))
+        }
         mine = edge.isel(design=np.flatnonzero(edge.requests_of.values == work))
         assert set(zip(*(mine[n].values for n in names), strict=True)) == kept
 
@@ -158,14 +194,33 @@ def test_a_frontier_needs_names_that_exist():
 
 def test_kernels_of_a_pass_add_up():
     study = small_study()
-    at = {"model": "llama-3.1-70b", "device": "h100-sxm-80gb", "topology": "rail-optimized", "software": "vllm",
-          "precision": "fp8", "weight_precision": "fp8", "kv_precision": "fp8", "batch": 64,
-          "parallelism": "tp4.pp1.dp2.ep1", "requests_of": "chat"}  # fmt: skip
+    at = {
+        "model": "llama-3.1-70b",
+        "device": "h100-sxm-80gb",
+        "topology": "rail-optimized",
+        "software": "vllm",
+        "precision": "fp8",
+        "weight_precision": "fp8",
+        "kv_precision": "fp8",
+        "batch": 64,
+        "parallelism": "tp4.pp1.dp2.ep1",
+        "requests_of": "chat",
+    }
     found = pg.kernels(study, at).kernels
     expected = evaluate(
-        "decode_kernels_time", "prefill_kernels_time", "prefill_rounds", model="llama-3.1-70b", software="vllm",
-        precision="fp8", weight_precision="fp8", kv_precision="fp8", tp=4.0, dp=2.0, batch=64.0, output_tokens=256.0,
-    )  # fmt: skip
+        "decode_kernels_time",
+        "prefill_kernels_time",
+        "prefill_rounds",
+        model="llama-3.1-70b",
+        software="vllm",
+        precision="fp8",
+        weight_precision="fp8",
+        kv_precision="fp8",
+        tp=4.0,
+        dp=2.0,
+        batch=64.0,
+        output_tokens=256.0,
+    )
     for which, passes in (("decode", 1.0), ("prefill", expected["prefill_rounds"])):
         listed = passes * sum(k.runs * k.time[which] for k in found if k.part == "pass")
         assert listed == pytest.approx(float(np.sum(expected[f"{which}_kernels_time"])), rel=1e-9)

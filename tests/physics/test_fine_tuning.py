@@ -37,9 +37,11 @@ def test_adapters_against_their_matrices(targets, rank):
     assert sharded["state_memory"] == pytest.approx((2 * (PARAMETERS + adapters) + 16 * adapters) / 8)
     tokens, time = 2048, by_phase(q["adapter_time"])
     bandwidth, launch = q["achieved_hbm_bandwidth"], q["launch_overhead"]
-    forward = sum(max(tokens * 2 * (k + 3 * rank + 2 * n) / bandwidth,
-                      2 * tokens * rank * (k + n) / q["unquantised_matrix_rate"])
-                  + 3 * launch for k, n in TARGETS[targets])  # fmt: skip
+    forward = sum(
+        max(tokens * 2 * (k + 3 * rank + 2 * n) / bandwidth, 2 * tokens * rank * (k + n) / q["unquantised_matrix_rate"])
+        + 3 * launch
+        for k, n in TARGETS[targets]
+    )
     assert time["forward"] == pytest.approx(forward)
     assert set(time.values()) != {0.0}
 
@@ -150,6 +152,11 @@ def test_faster_links_to_the_host_never_slow():
 
 
 def test_offloading_needs_a_known_link():
-    for bandwidth, offload, legal in ((0.0, "none", True), (0.0, "optimizer", False), (0.0, "activations", False),
-                                      (1e10, "optimizer", True), (1e10, "activations", True)):  # fmt: skip
+    for bandwidth, offload, legal in (
+        (0.0, "none", True),
+        (0.0, "optimizer", False),
+        (0.0, "activations", False),
+        (1e10, "optimizer", True),
+        (1e10, "activations", True),
+    ):
         assert design(**BASE, offload=offload, host_bandwidth=bandwidth)["offload_has_link"] == legal

@@ -58,9 +58,17 @@ def test_modern_layer_in_closed_form():
 def test_device_memory_against_its_parts():
     pp, tp, dp, batch, chunks = 4, 2, 4, 64, 1
     q = design(
-        "llama-3.1-8b", tp=float(tp), pp=float(pp), dp=float(dp), global_batch=float(batch), microbatch=1.0,
-        sequence_length=4096.0, recompute="full", zero=1.0, chunks=float(chunks),
-    )  # fmt: skip
+        "llama-3.1-8b",
+        tp=float(tp),
+        pp=float(pp),
+        dp=float(dp),
+        global_batch=float(batch),
+        microbatch=1.0,
+        sequence_length=4096.0,
+        recompute="full",
+        zero=1.0,
+        chunks=float(chunks),
+    )
     h, f, v, tokens, microbatches = 4096, 14336, 128256, 4096, batch // dp
     layer = (h * (4096 + 2 * 1024) + 4096 * h + 3 * h * f) // tp + 2 * h
     per_parameter = 2 + 4 + 12 / dp
@@ -117,15 +125,31 @@ def fullest_stage(q, held, in_flight, per_parameter):
 
 @pytest.mark.parametrize(
     ("schedule", "pp", "chunks"),
-    [("1f1b", 1, 1), ("1f1b", 2, 1), ("1f1b", 4, 1), ("1f1b", 8, 1), ("1f1b", 16, 1), ("1f1b", 16, 2), ("1f1b", 16, 8),
-     ("gpipe", 1, 1), ("gpipe", 4, 1), ("gpipe", 16, 1)],
-)  # fmt: skip
+    [
+        ("1f1b", 1, 1),
+        ("1f1b", 2, 1),
+        ("1f1b", 4, 1),
+        ("1f1b", 8, 1),
+        ("1f1b", 16, 1),
+        ("1f1b", 16, 2),
+        ("1f1b", 16, 8),
+        ("gpipe", 1, 1),
+        ("gpipe", 4, 1),
+        ("gpipe", 16, 1),
+    ],
+)
 @pytest.mark.parametrize("recompute", ["none", "full"])
 def test_fullest_of_uneven_stages(schedule, pp, chunks, recompute):
     """126 layers on any pipeline; microbatches in flight as the schedule executed event by event keeps them."""
     microbatches = 2 * pp
-    q = design("llama-3.1-405b", pp=float(pp), chunks=float(chunks), global_batch=float(microbatches),
-               schedule=schedule, recompute=recompute)  # fmt: skip
+    q = design(
+        "llama-3.1-405b",
+        pp=float(pp),
+        chunks=float(chunks),
+        global_batch=float(microbatches),
+        schedule=schedule,
+        recompute=recompute,
+    )
     held = [sum(chunk) for chunk in layers_of_chunks(126, pp, chunks)]
     pipeline = Pipeline([[1.0] * chunks] * pp, [[2.0] * chunks] * pp, schedule=schedule)
     pipeline.run(microbatches)
@@ -175,9 +199,7 @@ def test_a_parallel_block_keeps_one_norm():
 def test_selective_recomputation_of_a_share_of_the_layer():
     """torchtitan repeats every second product: half of the layer's activations and of its forward pass."""
     given = {"model": "llama-3.1-8b", "tp": 1.0, "sequence_length": 4096.0}
-    none, whole, half = (
-        design(**given, recompute=r, selective_share=0.5) for r in ("none", "full", "selective")
-    )  # fmt: skip
+    none, whole, half = (design(**given, recompute=r, selective_share=0.5) for r in ("none", "full", "selective"))
     linear, stored = none["layer_linear_activations"], none["layer_input_activations"]
     assert half["layer_activations"] == pytest.approx((linear + stored) / 2 + none["layer_score_activations"])
     assert half["recompute_time"] == pytest.approx(whole["recompute_time"] / 2)

@@ -51,9 +51,16 @@ def test_short_checkpoints_follow_the_square_root():
 def test_a_long_run_of_llama_3():
     """54 days on 16384 devices: 419 unexpected interruptions, more than 90 % of the time effective (table 5)."""
     q = design(
-        "llama-3.1-405b", "h100-sxm-80gb", tp=8.0, pp=16.0, dp=128.0, global_batch=2048.0, sequence_length=8192.0,
-        software="megatron-core", zero=1.0,
-    )  # fmt: skip
+        "llama-3.1-405b",
+        "h100-sxm-80gb",
+        tp=8.0,
+        pp=16.0,
+        dp=128.0,
+        global_batch=2048.0,
+        sequence_length=8192.0,
+        software="megatron-core",
+        zero=1.0,
+    )
     assert 54 * 24 * HOUR / q["time_between_failures"] == pytest.approx(419, rel=0.02)
     assert 0.9 < q["goodput"] < 1
     assert q["expected_training_time"] == pytest.approx(q["training_time"] / q["goodput"])
@@ -67,9 +74,10 @@ def test_more_failures_and_slower_storage_cost_progress():
         return design("llama-3.1-8b", dp=128.0, tp=8.0, global_batch=1024.0, **changes)["goodput"]
 
     for name, values in (
-        ("device_failure_rate", (1e-9, 1e-8, 1e-6)), ("restart_time", (0.0, 60.0, 6000.0)),
+        ("device_failure_rate", (1e-9, 1e-8, 1e-6)),
+        ("restart_time", (0.0, 60.0, 6000.0)),
         ("checkpoint_bandwidth", (1e10, 1e8, 1e6)),
-    ):  # fmt: skip
+    ):
         found = [goodput(**{name: value}) for value in values]
         assert found == sorted(found, reverse=True)
         assert all(0 < g <= 1 for g in found)

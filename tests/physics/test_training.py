@@ -19,7 +19,7 @@ DESIGNS = [
     {"model": "qwen-2.5-72b", "device": "h200-sxm-141gb", "pp": 4.0, "global_batch": 16.0, "precision": "fp8"},
     {"model": "llama-2-70b", "device": "mi300x", "tp": 8.0, "pp": 4.0, "dp": 16.0, "global_batch": 512.0},
     {"model": "falcon-180b", "pp": 8.0, "global_batch": 32.0, "schedule": "gpipe", "tp_ring_overlap": 0.7},
-]  # fmt: skip
+]
 NAMES = [f"{g['model']}-pp{g.get('pp', 1):g}x{g.get('chunks', 1):g}" for g in DESIGNS]
 
 
@@ -125,8 +125,9 @@ def test_step_against_kernels_calls_and_schedule(given, recompute):
         assert q[f"{part}_backward_time"] == pytest.approx(b, rel=1e-9), part
 
     held = layers_of_chunks(int(q["layers"]), int(q["pp"]), int(q["chunks"]))
-    pipeline = Pipeline(stage_times(held, *forward), stage_times(held, *backward),
-                        schedule=given.get("schedule", "1f1b"))  # fmt: skip
+    pipeline = Pipeline(
+        stage_times(held, *forward), stage_times(held, *backward), schedule=given.get("schedule", "1f1b")
+    )
     found = q["microbatches"] * q["slowest_stage_time"] + q["bubble_time"]
     assert found == pytest.approx(pipeline.run(int(q["microbatches"])), rel=1e-9)
 
@@ -298,7 +299,19 @@ def test_time_between_steps_is_the_same_for_every_step(given):
 
 def test_one_device_communicates_nothing():
     q = design("llama-3.1-8b", tp=1.0, device_variation=0.05)
-    for name in ("exposed_tp_time", "exposed_pp_time", "exposed_dp_time", "exposed_tied_time", "straggler_time",
-                 "bubble_time", "tp_bytes", "dp_bytes", "pp_bytes", "tp_calls", "dp_calls", "pp_calls"):  # fmt: skip
+    for name in (
+        "exposed_tp_time",
+        "exposed_pp_time",
+        "exposed_dp_time",
+        "exposed_tied_time",
+        "straggler_time",
+        "bubble_time",
+        "tp_bytes",
+        "dp_bytes",
+        "pp_bytes",
+        "tp_calls",
+        "dp_calls",
+        "pp_calls",
+    ):
         assert q[name] == 0, name
     assert q["step_time"] == pytest.approx(q["kernel_time"] + q["optimizer_time"] + q["step_gap"])

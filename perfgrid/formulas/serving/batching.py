@@ -146,8 +146,14 @@ def RULE_batch_is_given():
     return 1.0
 
 
-@alternative(of="batch_is_given", by="batch_rule", label="RULE", unit="1", source="pope2022inference",
-             family={"RULE": ("memory", "run", "rate")})  # fmt: skip
+@alternative(
+    of="batch_is_given",
+    by="batch_rule",
+    label="RULE",
+    unit="1",
+    source="pope2022inference",
+    family={"RULE": ("memory", "run", "rate")},
+)
 def RULE_batch_is_chosen():
     """0 where the system chooses the batch."""
     return 0.0
@@ -156,8 +162,9 @@ def RULE_batch_is_chosen():
 # ---- capacity and load ----------------------------------------------------------------------------------------------
 
 
-@alternative(of="full_batch_decode_time", by="batch_rule", label="RULE", unit="s", source="zhong2024distserve",
-             family=FIXED)  # fmt: skip
+@alternative(
+    of="full_batch_decode_time", by="batch_rule", label="RULE", unit="s", source="zhong2024distserve", family=FIXED
+)
 def RULE_full_batch_decode_time(request_decode_time):
     """Time of a replica that decoding one request takes in the batch that pools are sized for: the only one."""
     return at(request_decode_time, load=NODES[0])
@@ -216,9 +223,11 @@ def separate_request_capacity(
 
 
 @constraint(
-    kind="illegal", reason="separate pools need a replica for prefills and one that decodes",
-    source="zhong2024distserve", about="separate_request_capacity",
-)  # fmt: skip
+    kind="illegal",
+    reason="separate pools need a replica for prefills and one that decodes",
+    source="zhong2024distserve",
+    about="separate_request_capacity",
+)
 def pools_have_replicas(dp, prefill_replicas):
     """Each pool has a replica."""
     return (dp >= 2) & (prefill_replicas < dp)
@@ -246,8 +255,7 @@ def run_served_rate(request_prefill_time, request_decode_time, full_batch, last_
     return requests / (requests / dp * at(request_prefill_time, load=NODES[0]) + steps)
 
 
-@alternative(of="served_rate", by="batch_rule", label="RULE", unit="1/s", source="little1961",
-             family=ENDLESS)  # fmt: skip
+@alternative(of="served_rate", by="batch_rule", label="RULE", unit="1/s", source="little1961", family=ENDLESS)
 def RULE_served_rate(request_capacity):
     """Requests per second that end."""
     return at(request_capacity, load="node_1")
@@ -283,8 +291,7 @@ def run_running_batch(full_batch):
     return full_batch
 
 
-@alternative(of="running_batch", by="batch_rule", label="RULE", unit="1", source="little1961",
-             family=ENDLESS)  # fmt: skip
+@alternative(of="running_batch", by="batch_rule", label="RULE", unit="1", source="little1961", family=ENDLESS)
 def RULE_running_batch(RULE_tabulated_batch, dp, decoding_replicas):
     """Sequences that run at the same time, over all replicas that decode."""
     return RULE_tabulated_batch * decoding_replicas / dp
@@ -308,8 +315,14 @@ def rate_interference(busy_share):
     return busy_share
 
 
-@alternative(of="interference", by="batch_rule", label="RULE", unit="1", source="little1961",
-             family={"RULE": ("concurrency", "memory", "run")})  # fmt: skip
+@alternative(
+    of="interference",
+    by="batch_rule",
+    label="RULE",
+    unit="1",
+    source="little1961",
+    family={"RULE": ("concurrency", "memory", "run")},
+)
 def RULE_interference(busy_share, replica_batch):
     """Part of the time of a running sequence in which prefills hold up its steps: those of the others, not its own."""
     others = xp.maximum(1 - 1 / at(replica_batch, load=NODES[0]), 0.0)

@@ -9,9 +9,19 @@ from .latency import in_pass
 
 @formula(unit="FLOP", source="pope2022inference")
 def pass_flops(
-    gemm_rows, gemm_columns, gemm_depth, gemm_batch, product_count, expert_rows, expert_columns, expert_depth,
-    expert_batch, busiest_load, moe_layers, one_flop,
-):  # fmt: skip
+    gemm_rows,
+    gemm_columns,
+    gemm_depth,
+    gemm_batch,
+    product_count,
+    expert_rows,
+    expert_columns,
+    expert_depth,
+    expert_batch,
+    busiest_load,
+    moe_layers,
+    one_flop,
+):
     """Floating-point work of all products with weights of one pass on the mean rank, by pass (without attention)."""
     dense = total(gemm_batch * gemm_rows * gemm_columns * gemm_depth * product_count, "product")
     experts = (
@@ -22,9 +32,20 @@ def pass_flops(
 
 @formula(unit="byte", source="pope2022inference")
 def touched_weight_memory(
-    gemm_depth, gemm_columns, gemm_batch, gemm_weight_size, product_count, expert_columns, expert_depth, experts, ep,
-    routed_share, expert_tokens, expert_weight_size, moe_layers,
-):  # fmt: skip
+    gemm_depth,
+    gemm_columns,
+    gemm_batch,
+    gemm_weight_size,
+    product_count,
+    expert_columns,
+    expert_depth,
+    experts,
+    ep,
+    routed_share,
+    expert_tokens,
+    expert_weight_size,
+    moe_layers,
+):
     """Weights that one decoding pass reads, on the mean rank of every stage together."""
     dense = total(
         in_pass(gemm_batch * gemm_depth * gemm_columns * product_count, "decode") * gemm_weight_size, "product"

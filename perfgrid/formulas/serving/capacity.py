@@ -80,15 +80,22 @@ def sequence_cache_memory(cached_tokens, mask_share, rank_cache_width, kv_elemen
 # ---- working space --------------------------------------------------------------------------------------------------
 
 
-@alternative(of="largest_pass_tokens", by="batch_rule", label="RULE", unit="1", source="agrawal2024sarathi",
-             family=STATED)  # fmt: skip
+@alternative(
+    of="largest_pass_tokens", by="batch_rule", label="RULE", unit="1", source="agrawal2024sarathi", family=STATED
+)
 def RULE_largest_pass_tokens(prefill_chunk_tokens, computed_prompt_tokens, batch, dp, cp):
     """Tokens of the largest pass that working space is kept for: that of the prefill of the stated batch."""
     return xp.minimum(prefill_chunk_tokens, computed_prompt_tokens * xp.maximum(batch / dp, 1.0) / cp)
 
 
-@alternative(of="largest_pass_tokens", by="batch_rule", label="RULE", unit="1", source="agrawal2024sarathi",
-             family={"RULE": ("memory", "run", "rate")})  # fmt: skip
+@alternative(
+    of="largest_pass_tokens",
+    by="batch_rule",
+    label="RULE",
+    unit="1",
+    source="agrawal2024sarathi",
+    family={"RULE": ("memory", "run", "rate")},
+)
 def RULE_limit_pass_tokens(prefill_chunk_tokens, computed_prompt_tokens, batch_limit, cp):
     """Tokens of the largest pass that working space is kept for."""
     return xp.minimum(prefill_chunk_tokens, computed_prompt_tokens * batch_limit / cp)

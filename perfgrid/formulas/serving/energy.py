@@ -59,9 +59,21 @@ def serving_gemm_format_energy(format_energy, unquantised_format_energy):
 
 @formula(unit="byte", source="hong1981pebble")
 def expert_mean_traffic(
-    experts, experts_per_token, ep, expert_tokens, routed_share, expert_columns, expert_depth, gemm_tile_m, gemm_tile_n,
-    cores, expert_operand_size, expert_weight_size, expert_result_size, l2_size,
-):  # fmt: skip
+    experts,
+    experts_per_token,
+    ep,
+    expert_tokens,
+    routed_share,
+    expert_columns,
+    expert_depth,
+    gemm_tile_m,
+    gemm_tile_n,
+    cores,
+    expert_operand_size,
+    expert_weight_size,
+    expert_result_size,
+    l2_size,
+):
     """Memory traffic of the experts' products on the mean rank, by pass: of the experts that its tokens visit."""
     visited = xp.where(experts > 0, touched_experts(xp.maximum(experts, 1.0) / ep, routed_share, expert_tokens), 1.0)
     rows = expert_tokens * xp.maximum(experts_per_token, 1.0) / ep / visited
@@ -80,10 +92,23 @@ def prefill_attention_energy(flash_energy, layers, uncached_share, prefix_traffi
 
 @formula(unit="J", source="hong2010power")
 def decode_attention_energy(
-    decode_attention_flops, decode_cache_traffic, cache_reads, group_batch, rank_context, rank_query_heads,
-    step_tokens, flash_operations, mask_share, position_weight, layers, unquantised_format_energy,
-    half_precision_operation_energy, vector_operation_energy, l2_byte_energy, memory_byte_energy,
-):  # fmt: skip
+    decode_attention_flops,
+    decode_cache_traffic,
+    cache_reads,
+    group_batch,
+    rank_context,
+    rank_query_heads,
+    step_tokens,
+    flash_operations,
+    mask_share,
+    position_weight,
+    layers,
+    unquantised_format_energy,
+    half_precision_operation_energy,
+    vector_operation_energy,
+    l2_byte_energy,
+    memory_byte_energy,
+):
     """Energy of the attention of one decoding step in all layers, mean over the positions, by resource."""
     scores = group_batch * rank_context * rank_query_heads * step_tokens
     traffic = decode_cache_traffic * cache_reads
@@ -107,9 +132,15 @@ def serving_stream_energy(
 
 @formula(unit="J", source="hong2010power")
 def pass_energy(
-    gemm_energy, product_count, expert_energy, moe_layers, prefill_attention_energy, prefill_passes,
-    decode_attention_energy, serving_stream_energy,
-):  # fmt: skip
+    gemm_energy,
+    product_count,
+    expert_energy,
+    moe_layers,
+    prefill_attention_energy,
+    prefill_passes,
+    decode_attention_energy,
+    serving_stream_energy,
+):
     """Energy of all kernels of one pass on one rank of every stage, by resource and pass."""
     attention = table("pass", prefill=prefill_attention_energy / prefill_passes, decode=decode_attention_energy)
     products = total(gemm_energy * product_count, "product") + moe_layers * total(expert_energy, "expert_product")
@@ -121,9 +152,24 @@ def pass_energy(
 
 @formula(unit="byte", source="shoeybi2019megatron")
 def pass_link_bytes(
-    tp, cp, pp, tp_message, tp_all_reduces, tp_crossing_share, pass_tokens, hidden_size, operand_size, activation_size,
-    expert_exchange, moe_layers, tier_copies, handover_crosses, context_message, context_crosses, layers,
-):  # fmt: skip
+    tp,
+    cp,
+    pp,
+    tp_message,
+    tp_all_reduces,
+    tp_crossing_share,
+    pass_tokens,
+    hidden_size,
+    operand_size,
+    activation_size,
+    expert_exchange,
+    moe_layers,
+    tier_copies,
+    handover_crosses,
+    context_message,
+    context_crosses,
+    layers,
+):
     """Bytes that one rank of every stage sends in a pass, by pass and tier.
 
     All-reduces in two gathering halves, tokens to experts and back, hand-overs of a pipeline, and what context-parallel
@@ -164,8 +210,14 @@ def request_passes(tp, cp, prefill_passes, prefill_sequences, group_batch, decod
     return tp * cp * table("pass", prefill=prefill_passes / prefill_sequences, decode=steps)
 
 
-@alternative(of="request_weight", by="batch_rule", label="RULE", unit="1", source="little1961",
-             family={"RULE": ("given", "concurrency", "memory", "rate")})  # fmt: skip
+@alternative(
+    of="request_weight",
+    by="batch_rule",
+    label="RULE",
+    unit="1",
+    source="little1961",
+    family={"RULE": ("given", "concurrency", "memory", "rate")},
+)
 def RULE_request_weight(load_weight):
     """Part of the requests that are served in each tabulated batch, by load."""
     return load_weight
@@ -235,9 +287,14 @@ def request_static_energy(static_power, devices, served_rate):
 
 @formula(unit="J", source="hong2010power")
 def energy_per_request(
-    request_arithmetic_energy, request_shared_memory_energy, request_l2_energy, request_hbm_energy,
-    request_scale_up_energy, request_scale_out_energy, request_static_energy,
-):  # fmt: skip
+    request_arithmetic_energy,
+    request_shared_memory_energy,
+    request_l2_energy,
+    request_hbm_energy,
+    request_scale_up_energy,
+    request_scale_out_energy,
+    request_static_energy,
+):
     """Energy of all devices per request: operations, bytes of every level and link, and static; hosts apart."""
     on_chip = request_arithmetic_energy + request_shared_memory_energy + request_l2_energy
     links = request_scale_up_energy + request_scale_out_energy

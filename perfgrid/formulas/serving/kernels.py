@@ -81,9 +81,16 @@ def uncached_share(prompt_tokens, computed_prompt_tokens):
 
 @formula(unit="byte", source="zheng2024sglang")
 def prefix_traffic(
-    prompt_tokens, computed_prompt_tokens, window, mask_share, rank_cache_width, kv_element_size, prefill_sequences,
-    prefill_passes, cp,
-):  # fmt: skip
+    prompt_tokens,
+    computed_prompt_tokens,
+    window,
+    mask_share,
+    rank_cache_width,
+    kv_element_size,
+    prefill_sequences,
+    prefill_passes,
+    cp,
+):
     """Cache of earlier prompts that the prompts of one group read in one layer on one rank: once in every pass."""
     cached = xp.maximum(prompt_tokens - computed_prompt_tokens, 0.0)
     seen = table("mask", whole=cached, window=xp.minimum(cached, xp.maximum(window, 1.0)))

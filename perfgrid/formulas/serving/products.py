@@ -230,9 +230,17 @@ def serving_PRODUCT_hbm_traffic(
 
 @alternative(of="PRODUCT_l2_time", by="workload", label="inference", unit="s", source="hong1981pebble", family=PRODUCTS)
 def serving_PRODUCT_l2_time(
-    PRODUCT_rows, PRODUCT_columns, PRODUCT_depth, PRODUCT_batch, tile_rows, tile_columns, gemm_cluster,
-    PRODUCT_operand_size, PRODUCT_weight_size, l2_bandwidth,
-):  # fmt: skip
+    PRODUCT_rows,
+    PRODUCT_columns,
+    PRODUCT_depth,
+    PRODUCT_batch,
+    tile_rows,
+    tile_columns,
+    gemm_cluster,
+    PRODUCT_operand_size,
+    PRODUCT_weight_size,
+    l2_bandwidth,
+):
     """Time to read the operands of each PRODUCT kernel from the cache, by tile and pass: weights as they are stored."""
     shape = (PRODUCT_rows, PRODUCT_columns, PRODUCT_depth, PRODUCT_batch)
     traffic = stored_l2_loads(*shape, tile_rows, tile_columns, gemm_cluster, PRODUCT_operand_size, PRODUCT_weight_size)

@@ -22,15 +22,27 @@ def time_per_output_token(loaded_step_time, accepted_tokens):
     return loaded_step_time / accepted_tokens
 
 
-@alternative(of="queueing_time", by="batch_rule", label="RULE", unit="s", source="pope2022inference",
-             family={"RULE": ("given", "run")})  # fmt: skip
+@alternative(
+    of="queueing_time",
+    by="batch_rule",
+    label="RULE",
+    unit="s",
+    source="pope2022inference",
+    family={"RULE": ("given", "run")},
+)
 def RULE_queueing_time():
     """Wait of a request before its prefill: none is counted where a batch starts together."""
     return 0.0
 
 
-@alternative(of="queueing_time", by="batch_rule", label="RULE", unit="s", source="yu2022orca",
-             family={"RULE": ("concurrency", "memory")})  # fmt: skip
+@alternative(
+    of="queueing_time",
+    by="batch_rule",
+    label="RULE",
+    unit="s",
+    source="yu2022orca",
+    family={"RULE": ("concurrency", "memory")},
+)
 def RULE_step_queueing_time(step_wait):
     """Wait of a request before its prefill, from the moment that a place is free: for the end of a step."""
     return step_wait
@@ -40,9 +52,18 @@ def RULE_step_queueing_time(step_wait):
     of="queueing_time", by="batch_rule", label="rate", unit="s", source="kleinrock1975queueing, sakasegawa1977"
 )
 def rate_queueing_time(
-    request_rate, prefilling_replicas, request_prefill_time, prompt_variation, occupied_share, step_wait,
-    largest_request_rate, load_fraction, largest_batch, dp, decoding_replicas,
-):  # fmt: skip
+    request_rate,
+    prefilling_replicas,
+    request_prefill_time,
+    prompt_variation,
+    occupied_share,
+    step_wait,
+    largest_request_rate,
+    load_fraction,
+    largest_batch,
+    dp,
+    decoding_replicas,
+):
     """Mean wait of a request before its prefill, with independent random arrivals.
 
     For earlier prompts (M/G/1), for the end of a step, and for a place in the batch (M/G/c: requests hold one for as

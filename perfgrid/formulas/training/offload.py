@@ -144,9 +144,13 @@ def none_host_reached():
 
 
 @alternative(
-    of="host_reached", by="offload", label="LABEL", unit="1", source="ren2021offload",
+    of="host_reached",
+    by="offload",
+    label="LABEL",
+    unit="1",
+    source="ren2021offload",
     family={"LABEL": ("optimizer", "activations")},
-)  # fmt: skip
+)
 def LABEL_host_reached(host_bandwidth):
     """1 where the host can be reached as the offloading needs (offload: LABEL): its link is known."""
     return xp.where(host_bandwidth > 0, 1.0, 0.0)

@@ -30,9 +30,19 @@ def core_phase_energy(core_energy, core_kernels, stream_energy, core_streams):
 
 @formula(unit="J", source="hong2010power")
 def rest_phase_energy(
-    gemm_pass_energy, layer_gemms, stream_energy, layer_streams, grouped_pass_energy, layer_grouped_gemms,
-    expert_stream_energy, layer_expert_streams, cast_energy, adapter_energy, flash_energy, unfused,
-):  # fmt: skip
+    gemm_pass_energy,
+    layer_gemms,
+    stream_energy,
+    layer_streams,
+    grouped_pass_energy,
+    layer_grouped_gemms,
+    expert_stream_energy,
+    layer_expert_streams,
+    cast_energy,
+    adapter_energy,
+    flash_energy,
+    unfused,
+):
     """Energy of the mean layer without an unfused attention core, by resource and phase."""
     return (
         total(gemm_pass_energy * layer_gemms, "gemm_kernel")
@@ -47,9 +57,15 @@ def rest_phase_energy(
 
 @formula(unit="J", source="nvidia2026recompute")
 def module_recompute_energy(
-    gemm_energy, latent_gemms, latents_recomputed, stream_energy, recomputed_streams, expert_stream_energy,
-    layer_expert_streams, activation_function_recomputed,
-):  # fmt: skip
+    gemm_energy,
+    latent_gemms,
+    latents_recomputed,
+    stream_energy,
+    recomputed_streams,
+    expert_stream_energy,
+    layer_expert_streams,
+    activation_function_recomputed,
+):
     """Energy to compute outputs of single modules of one layer again, by resource."""
     experts = at(expert_stream_energy * layer_expert_streams, phase="forward", expert_stream_kernel="expert_activation")
     products = at(gemm_energy, phase="forward") * latent_gemms * latents_recomputed
@@ -95,9 +111,15 @@ def layer_runs(microbatches, replica, tp):
 
 @formula(unit="1", source="deepseek2024v3")
 def mtp_parameters(
-    mtp_layers, layer_parameters, moe_layer_parameters, experts, mtp_projection_parameters, hidden_size, tied,
+    mtp_layers,
+    layer_parameters,
+    moe_layer_parameters,
+    experts,
+    mtp_projection_parameters,
+    hidden_size,
+    tied,
     embedding_parameters,
-):  # fmt: skip
+):
     """Parameters of all prediction modules, routed experts included, and of the table that their stage keeps."""
     layer = xp.where(experts > 0, moe_layer_parameters, layer_parameters)
     module = layer + mtp_projection_parameters + (INPUTS + 1) * hidden_size  # and three norms
@@ -106,10 +128,22 @@ def mtp_parameters(
 
 @formula(unit="J", source="kingma2015adam")
 def optimizer_energy(
-    trained_parameters, mtp_parameters, mtp_layers, trains_weights, moe_layers, experts, expert_parameters, replica,
-    shard, shard_gradient_size, expert_replica, expert_shard, expert_shard_gradient_size, optimizer_traffic,
+    trained_parameters,
+    mtp_parameters,
+    mtp_layers,
+    trains_weights,
+    moe_layers,
+    experts,
+    expert_parameters,
+    replica,
+    shard,
+    shard_gradient_size,
+    expert_replica,
+    expert_shard,
+    expert_shard_gradient_size,
+    optimizer_traffic,
     memory_byte_energy,
-):  # fmt: skip
+):
     """Energy of the optimizer step of all devices: traffic of every rank's part of the state, and clearing."""
     trained = trained_parameters + trains_weights * mtp_parameters
     routed = trains_weights * (moe_layers + xp.where(experts > 0, mtp_layers, 0.0)) * experts * expert_parameters
@@ -120,9 +154,16 @@ def optimizer_energy(
 
 @formula(unit="J", source="hong2010power")
 def kernel_energy(
-    layer_runs, layers, mtp_layers, head_passes, layer_energy, embedding_energy, head_energy, mtp_energy,
+    layer_runs,
+    layers,
+    mtp_layers,
+    head_passes,
+    layer_energy,
+    embedding_energy,
+    head_energy,
+    mtp_energy,
     optimizer_energy,
-):  # fmt: skip
+):
     """Energy of all kernels of one step on all devices, by resource."""
     ends = head_passes * (embedding_energy + head_energy) + mtp_layers * mtp_energy
     kernels = layer_runs * ((layers + mtp_layers) * layer_energy + ends)
@@ -188,9 +229,15 @@ def cp_step_bytes(layer_runs, layers, mtp_layers, layer_cp_bytes):
 
 @formula(unit="byte", source="lepikhin2021gshard")
 def ep_step_bytes(
-    layer_runs, layers, mtp_layers, moe_share, layer_recomputed, ep_dispatch_tier_bytes, ep_combine_tier_bytes,
+    layer_runs,
+    layers,
+    mtp_layers,
+    moe_share,
+    layer_recomputed,
+    ep_dispatch_tier_bytes,
+    ep_combine_tier_bytes,
     uneven_load,
-):  # fmt: skip
+):
     """Bytes that all devices send to expert-parallel ranks in one step, by tier."""
     passes = layer_runs * (layers + mtp_layers) * moe_share * (2 + layer_recomputed)
     return passes * (ep_dispatch_tier_bytes + ep_combine_tier_bytes) / uneven_load
@@ -204,10 +251,20 @@ def etp_step_bytes(layer_runs, layers, mtp_layers, layer_etp_bytes, uneven_load)
 
 @formula(unit="byte", source="cho2019blueconnect")
 def link_bytes(
-    tp_step_bytes, cp_step_bytes, dp_step_bytes, expert_replica_step_bytes, pp_step_bytes, ep_step_bytes,
-    etp_step_bytes, tp_crossing_share, cp_crossing_share, replica_crossing_share, expert_replica_crossing_share,
-    pp_crossing_share, etp_crossing_share,
-):  # fmt: skip
+    tp_step_bytes,
+    cp_step_bytes,
+    dp_step_bytes,
+    expert_replica_step_bytes,
+    pp_step_bytes,
+    ep_step_bytes,
+    etp_step_bytes,
+    tp_crossing_share,
+    cp_crossing_share,
+    replica_crossing_share,
+    expert_replica_crossing_share,
+    pp_crossing_share,
+    etp_crossing_share,
+):
     """Bytes that all devices send in one step, by tier."""
     groups = (
         (tp_step_bytes, tp_crossing_share),
