@@ -20,9 +20,29 @@ import numpy as np
 
 import perfgrid as pg
 
+PARTS = [
+    "arithmetic_time",
+    "registers_time",
+    "shared_memory_time",
+    "l2_time",
+    "hbm_time",
+    "launch_time",
+    "exposed_tp_time",
+    "exposed_cp_time",
+    "exposed_ep_time",
+    "exposed_host_time",
+    "bubble_time",
+    "straggler_time",
+    "exposed_pp_time",
+    "exposed_dp_time",
+    "exposed_tied_time",
+    "exposed_offload_time",
+    "optimizer_time",
+    "between_steps_time",
+]
 study = pg.Study.make(
     title="Llama 3.1 70B on three accelerators",
-    outputs=["step_time", "model_flops_utilization", "memory_per_device", *pg.BREAKDOWN],
+    outputs=["step_time", "model_flops_utilization", "memory_per_device", *PARTS],
     axes={
         "model": ["llama-3.1-70b"],
         "device": ["h100-sxm-80gb", "h200-sxm-141gb", "mi300x"],
@@ -61,7 +81,7 @@ best[["step_time", "model_flops_utilization", "memory_per_device"]].to_dataframe
 
 # %%
 row = best.sel(devices=2048, model="llama-3.1-70b")
-parts = row[list(pg.BREAKDOWN)].to_dataframe()[list(pg.BREAKDOWN)]
+parts = row[PARTS].to_dataframe()[PARTS]
 assert np.allclose(parts.sum(axis=1), row.step_time, rtol=1e-4)
 (parts.div(parts.sum(axis=1), axis=0) * 100).round(1)
 

@@ -20,7 +20,6 @@
 import numpy as np
 
 import perfgrid as pg
-from perfgrid.analysis.sensitivity_ranking import binding, binding_shares, ranked, time_balance
 
 study = pg.Study.make(
     title="Llama 2 70B on two accelerators",
@@ -40,11 +39,12 @@ ds.step_time_elasticity.dims
 
 # %% [markdown]
 # ## The parameters that matter
-# An elasticity of -0.6: one percent more shortens the step by 0.6 percent. Parameters without any effect are listed.
+# An elasticity of -0.6: one percent more shortens the step by 0.6 percent. The mean over feasible designs:
 
 # %%
-ranks = ranked(ds, "step_time")
-[(r.parameter, round(r.mean, 3)) for r in ranks[:8]], [r.parameter for r in ranks if r.zero == 1][:6]
+e = ds.step_time_elasticity.where(pg.feasible(ds, of="step_time"))
+mean = e.mean([d for d in e.dims if d != "parameter"]).to_series()
+mean[mean.abs().sort_values(ascending=False).index].head(8).round(3)
 
 # %% [markdown]
 # ## A check
@@ -52,18 +52,21 @@ ranks = ranked(ds, "step_time")
 # rates sum to 1 at every design (Euler).
 
 # %%
-exponent, low, high = time_balance(ds, "step_time")
-assert np.allclose([low, high], exponent, atol=1e-4)
-low, high
+unit = ds.parameter_unit
+times, rates = e.where(unit == "s", 0).sum("parameter"), e.where(unit.str.endswith("/s"), 0).sum("parameter")
+balance = (times - rates).where(pg.feasible(ds, of="step_time"))
+assert np.allclose([balance.min(), balance.max()], 1, atol=1e-4)
+float(balance.min()), float(balance.max())
 
 # %% [markdown]
 # ## Which resource binds where
 
 # %%
-which = binding(ds, "step_time")
-print(binding_shares(ds, "step_time"))
-e = ds.step_time_elasticity.sel(parameter="hbm_bandwidth", microbatch=1).squeeze("model").squeeze("topology")
-e.sel(device="h100-sxm-80gb").plot(x="hbm_bandwidth", hue="parallelism", xscale="log", add_legend=False)
+strength = abs(ds.step_time_elasticity.sel(parameter=unit.str.endswith("/s")))
+which = strength.parameter[strength.argmax("parameter")].where(pg.feasible(ds, of="step_time"))
+print(which.to_series().dropna().value_counts(normalize=True).round(3))
+line = ds.step_time_elasticity.sel(parameter="hbm_bandwidth", microbatch=1, device="h100-sxm-80gb").squeeze()
+line.plot(x="hbm_bandwidth", hue="parallelism", xscale="log", add_legend=False)
 
 # %% [markdown]
 # ## Behind a maximum
@@ -81,9 +84,10 @@ exact.mean(exact.dims[1:]).values, smooth.step_time_elasticity.mean(exact.dims[1
 
 # %%
 at = {"device": "h100-sxm-80gb", "microbatch": 1, "parallelism": "tp8.pp4.dp8", "hbm_bandwidth": 1.0}
-cross = pg.cross_elasticities(study, "step_time", ["peak_bf16_rate", "hbm_bandwidth", "scale_up_bandwidth"], at)
-assert np.allclose(cross.cross_elasticity, cross.cross_elasticity.values.T, atol=1e-5)
-cross.cross_elasticity.round(4).to_pandas()
+names = ["peak_bf16_rate", "hbm_bandwidth", "scale_up_bandwidth"]
+cross = pg.sensitivity(study, "step_time", names, at, cross=True).step_time_cross_elasticity
+assert np.allclose(cross, cross.values.T, atol=1e-5)
+cross.round(4).to_pandas()
 
 # %% [markdown]
 # ## Uncertainty of a cost
@@ -100,8 +104,6 @@ swings = pg.tornado(bill, "manufacturing_cost")
 swings.to_dataframe().head(5)
 
 # %%
-from perfgrid.analysis.global_sensitivity import sobol
-
-shares = sobol(bill, "manufacturing_cost", samples=512)
+shares = pg.sobol(bill, "manufacturing_cost", samples=512)
 assert shares.first_order.sum() < 1.1
 shares[["first_order", "first_order_confidence", "total"]].squeeze().to_dataframe().sort_values("total").tail(4)

@@ -247,8 +247,7 @@ def test_what_is_no_study_and_no_result():
         lambda: pg.evaluate(path),
         lambda: pg.best(path, "parallelism"),
         lambda: pg.optimize(path, "step_time"),
-        lambda: pg.front(path, "step_time"),
-        lambda: pg.pareto(result, ["step_time", "memory_per_device"]),
+        lambda: pg.pareto(path, ["step_time", "memory_per_device"]),
         lambda: pg.distribution(path, "step_time"),
         lambda: pg.gradient(path, "step_time", "hbm_bandwidth"),
     ):

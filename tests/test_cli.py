@@ -139,7 +139,7 @@ def test_text_in_square_brackets_is_printed_as_it_is(monkeypatch, capsys, tmp_pa
     assert "A [bold] study: best by least step_time" in out
     assert f"saved {tmp_path / '[red].nc'} (" in out
     _, out, _ = run(monkeypatch, capsys, "run", write(tmp_path, axes=f"hbm_bandwidth = {{ scale = {MANY} }}"))
-    assert "nothing is kept: give -o FILE.nc to save the result, or [best] in the study" in out
+    assert "nothing is saved: give -o FILE.nc to save the result, or [best] in the study" in out
 
 
 def test_options_that_exclude_each_other(monkeypatch, capsys):

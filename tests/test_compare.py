@@ -5,8 +5,9 @@ import sys
 
 import pytest
 
-from perfgrid import BREAKDOWN, PerfgridError, Study, best, compare, evaluate, save
+from perfgrid import PerfgridError, Study, best, compare, evaluate, save
 from perfgrid.analysis.text import labels_of
+from perfgrid.formulas import BREAKDOWN
 from tests.test_bad_input import run
 
 STUDY = {
@@ -175,5 +176,5 @@ def test_serving_and_steps_that_are_the_same_are_told(tmp_path, monkeypatch, cap
     arguments = ("--a", "scale_out_bandwidth=1", "--b", "scale_out_bandwidth=2")
     status, out, _ = run(monkeypatch, capsys, "compare", tmp_path / "one_node.nc", *arguments)
     assert status == 0
-    assert "A and B take the same: what differs between them changes no part of a step" in out
+    assert "A and B take the same time: their differences change no part of a step" in out
     assert "tie" not in out

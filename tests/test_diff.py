@@ -123,9 +123,9 @@ def test_the_command(result, tmp_path, monkeypatch, capsys):
     study = small.study(axes=axes)
     a, b, c = (tmp_path / name for name in ("a.nc", "b.pgf", "c.pgf"))
     pg.save(result, a)
-    pg.save_factored(study, b)
+    pg.save(study, b)
     faster = pg.load_catalog().with_values({"device.mi300x.hbm_bandwidth": 6e12})
-    pg.save_factored(pg.Study.make(faster, **small.content(axes=axes)), c)
+    pg.save(pg.Study.make(faster, **small.content(axes=axes)), c)
     status, out, err = run(monkeypatch, capsys, "diff", a, b)
     assert status == 0, out + err
     assert "the same" in out

@@ -37,7 +37,7 @@ def result():
 
 @pytest.fixture(scope="module")
 def path(tmp_path_factory):
-    return pg.save_factored(small.study(), tmp_path_factory.mktemp("factored") / "small.pgf")
+    return pg.save(small.study(), tmp_path_factory.mktemp("factored") / "small.pgf")
 
 
 @pytest.fixture(scope="module")
@@ -201,9 +201,9 @@ def test_what_is_no_factored_result_is_named(path, tmp_path):
     with pytest.raises(pg.PerfgridError, match="format 99"):
         pg.open_result(later)
     with pytest.raises(pg.PerfgridError, match="--overwrite"):
-        pg.save_factored(small.study(), path)
-    with pytest.raises(pg.PerfgridError, match=r"end in \.pgf"):
-        pg.save_factored(small.study(), tmp_path / "a.nc")
+        pg.save(small.study(), path)
+    with pytest.raises(pg.PerfgridError, match=r"must end in \.nc"):
+        pg.save(small.study(), tmp_path / "a.txt")
 
 
 def test_the_commands(path, result, tmp_path, monkeypatch, capsys):
@@ -239,7 +239,7 @@ def exposed_dp_time(dp):
 def test_conditions_and_own_formulas_are_part_of_it(tmp_path):
     study = pg.Study.make(formulas=[exposed_dp_time], **small.content(where="tp * microbatch <= 8 and pp < 8"))
     expected = pg.evaluate(study)
-    target = pg.save_factored(study, tmp_path / "own.pgf")
+    target = pg.save(study, tmp_path / "own.pgf")
     with pytest.raises(pg.PerfgridError, match="formulas of its user, exposed_dp_time"):
         pg.open_result(target)
     lazy = pg.open_result(target, formulas=[exposed_dp_time])
@@ -265,16 +265,16 @@ def test_a_name_without_a_suffix_is_a_result_of_the_kind_that_fits(tmp_path, mon
     assert f"saved {tmp_path / 'few.nc'}" in out
     for what, replaced, value in (
         ("the limit for values", "EXPANDED_BYTES", size - 1),
-        ("the memory at hand", "available_memory", lambda: size),
+        ("the free memory", "available_memory", lambda: size),
         ("half of the free disk", "shutil.disk_usage", lambda _: SimpleNamespace(free=size)),
     ):
         with monkeypatch.context() as patch:
-            patch.setattr(f"perfgrid.cli.results.{replaced}", value)
+            patch.setattr(f"perfgrid.cli.run.{replaced}", value)
             name = tmp_path / what.split()[-1]
             status, out, error = run(patch, capsys, "run", study, "-o", name)
             assert status == 0
             error = " ".join(error.split())
-            assert f"points are kept factored: their values take {size:g}" in error
+            assert f"points are saved factored: their values take {size:g}" in error
             assert what in error
             assert f"-o {name.name}.zarr writes the values" in error
             run(patch, capsys, "run", study, "-o", tmp_path / "stated.nc", "--overwrite")

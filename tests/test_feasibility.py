@@ -9,7 +9,6 @@ import pytest
 import xarray as xr
 
 import perfgrid as pg
-from perfgrid.analysis.best_of_result import best as best_of_result
 from perfgrid.engine.grid.dataset import CONCERNING, constraints_of
 from perfgrid.engine.reductions import preselection
 from perfgrid.results import feasibility
@@ -88,7 +87,7 @@ def test_files_keep_what_concerns_what(axes, tmp_path):
     result = pg.evaluate(study)
     pg.save(result, tmp_path / "r.nc")
     pg.stream(study, tmp_path / "r.zarr")
-    pg.save_factored(study, tmp_path / "r.pgf")
+    pg.save(study, tmp_path / "r.pgf")
     for name in ("r.nc", "r.zarr", "r.pgf"):
         with pg.open_result(tmp_path / name) as kept:
             for of in (None, "step_time", "cluster_cost"):
@@ -114,13 +113,13 @@ def test_the_best_by_one_output_is_that_of_a_study_of_it_alone(path):
     assert more.cost_per_million_tokens.where(dear & more.found, 0).isnull().sum() == (dear & more.found).sum()
     assert (more.cost_per_million_tokens.where(~dear & more.found, 1) > 0).all()
     assert not more[PRICE].where(dear & more.found, 0).any()
-    of_result = best_of_result(pg.evaluate(both), ["parallelism", "microbatch"], minimize="step_time")
+    of_result = pg.best(pg.evaluate(both), ["parallelism", "microbatch"], minimize="step_time")
     for name in ("step_time", "cost_per_million_tokens"):
         expected = of_result[name].broadcast_like(more[name]).transpose(*more[name].dims)
         np.testing.assert_allclose(more[name], expected, rtol=2e-6)
 
 
-def test_frontiers_and_distributions_heed_their_objectives(path):
+def test_pareto_fronts_and_distributions_heed_their_objectives(path):
     study = pg.load_study(path)
     times = pg.distribution(study, "step_time", over=["parallelism", "microbatch"])
     costs = pg.distribution(study, "cost_per_million_tokens", over=["parallelism", "microbatch"])
@@ -157,7 +156,7 @@ def test_a_group_without_a_design_tells_what_forbids_most(path, objective, prese
     with mock.patch.object(preselection, "PRESELECT_FROM", 0 if preselected else 2**62):
         found = pg.best(study, **asked)
     result = pg.evaluate(study)
-    expected = best_of_result(result, **asked)
+    expected = pg.best(result, **asked)
     assert not found.found.all()
     for row in (found.stack(group=found.found.dims)).transpose("group", ...).group.values:
         at = dict(zip(found.found.dims, row, strict=True))
@@ -183,7 +182,7 @@ def test_reasons_are_only_told_where_a_group_is_without(path):
     found = pg.best(study)
     assert found.found.all()
     assert "forbidden_by" not in found.coords
-    assert "forbidden_by" not in best_of_result(pg.evaluate(study), ["parallelism", "microbatch"], "step_time").coords
+    assert "forbidden_by" not in pg.best(pg.evaluate(study), ["parallelism", "microbatch"], "step_time").coords
 
 
 @pytest.mark.parametrize("command", ["best", "run"])
@@ -287,7 +286,7 @@ def test_limits_of_a_front_are_told_like_other_numbers(path, monkeypatch, capsys
         "axes.parallelism.devices=[8]",
     )
     asked = ("--minimize", "step_time", "--over", "hbm_bandwidth=4e12:8e12", "--choose", "parallelism,microbatch")
-    more = ("--against", "memory_per_device", "--points", "2", "--starts", "1")
+    more = ("--pareto", "memory_per_device", "--points", "2", "--starts", "1")
     status, out, _ = run(monkeypatch, capsys, "optimize", path, *one, *asked, *more)
     assert status == 0
     header, first = out.splitlines()[1:3]

@@ -8,8 +8,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from perfgrid import PerfgridError, Study, evaluate, interval, load_catalog, load_study, save
-from perfgrid.analysis.prediction_intervals import LEAST, SCATTER, Interval, between, deviation, intervals, tie_margin
+from perfgrid import PerfgridError, Study, evaluate, load_catalog, load_study, save
+from perfgrid.analysis.prediction_intervals import (
+    LEAST,
+    SCATTER,
+    Interval,
+    between,
+    deviation,
+    interval,
+    intervals,
+    tie_margin,
+)
 from perfgrid.validation.scatter import asked, sufficient
 from tests.test_bad_input import run
 

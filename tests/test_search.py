@@ -7,8 +7,7 @@ import pytest
 import xarray as xr
 
 import perfgrid as pg
-from perfgrid.analysis import best as search
-from perfgrid.analysis.best_of_result import best as best_of_result
+from perfgrid.analysis import best_of_study as search
 from perfgrid.analysis.text import explanation_lines
 from perfgrid.cli.printing import best_table
 from perfgrid.formulas import INNER
@@ -62,7 +61,7 @@ def result(study):
     ],
 )
 def test_the_best_of_a_study_is_the_best_of_its_result(study, result, asked):
-    found, expected = pg.best(study, **asked), best_of_result(result, **asked)
+    found, expected = pg.best(study, **asked), pg.best(result, **asked)
     objective = asked.get("minimize") or asked.get("maximize")
     assert set(expected[objective].dims) <= set(found[objective].dims)
     exists = expected.found.broadcast_like(found.found).transpose(*found.found.dims)
@@ -184,7 +183,7 @@ def test_cluster_sizes_are_weighed_against_each_other_where_that_is_asked_for(st
     least = int(apart.memory_per_device.squeeze().values.argmin())
     for found in (
         pg.best(study, [*over, "devices"], **way),
-        best_of_result(pg.evaluate(study), [*over, "devices"], **way),
+        pg.best(pg.evaluate(study), [*over, "devices"], **way),
     ):
         assert float(found.memory_per_device.squeeze()) == float(apart.memory_per_device.min())
         assert int(found.devices.squeeze()) == int(apart.devices[least])
@@ -196,6 +195,6 @@ def test_a_device_without_a_price_is_not_the_cheapest():
     study = small.study(axes=axes, outputs=["step_time", "cluster_cost"])
     over = ["device", "parallelism", "microbatch", "recompute"]
     asked = {"over": over, "minimize": "cluster_cost", "at": {"hbm_bandwidth": 1, "scale_up_bandwidth": 1}}
-    found, expected = pg.best(study, **asked), best_of_result(pg.evaluate(study), **asked)
+    found, expected = pg.best(study, **asked), pg.best(pg.evaluate(study), **asked)
     np.testing.assert_allclose(found.cluster_cost, expected.cluster_cost.broadcast_like(found.cluster_cost), rtol=2e-6)
     assert set(found.device.values.reshape(-1)) == {"h100-sxm-80gb"}

@@ -6,6 +6,7 @@ import xarray as xr
 
 import perfgrid as pg
 from perfgrid.engine import replay, resolve
+from perfgrid.formulas import BREAKDOWN
 from perfgrid.study.study import Study
 from tests import small
 
@@ -31,7 +32,7 @@ def test_layouts_are_all_factorisations_of_each_cluster():
 )
 def test_the_grid_of_the_real_physics_equals_a_replay(dtype, small_points, tile_points):
     """Every output and constraint, at drawn points; differences are measured against the largest operand."""
-    made = small.study(outputs=[*small.CONTENT["outputs"], *pg.BREAKDOWN, "layer_activation_memory"])
+    made = small.study(outputs=[*small.CONTENT["outputs"], *BREAKDOWN, "layer_activation_memory"])
     ds = pg.evaluate(made, dtype, tile_points, small_points)
     space = made.space
     graph = resolve(made.registry, map(str, ds.data_vars), space.names(), labels=space.label_quantities())

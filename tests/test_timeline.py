@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 import perfgrid
 from perfgrid.analysis.timeline import NONE, PASSES, dataset, execute, layers_of_stages, works
 from perfgrid.cli.main import app
-from perfgrid.cli.timeline import chart
+from perfgrid.cli.printing.timeline_chart import chart
 
 from .physics.schedules import Pipeline, layers_of_chunks, order_of
 from .physics.split_schedules import SplitPipeline

@@ -1,33 +1,24 @@
-"""The best designs of a study whose grid is never kept."""
+"""The best designs of a study or of a result."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
-from numbers import Integral
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import xarray as xr
 
-from perfgrid.engine.errors import PerfgridError, nearest, together
-from perfgrid.engine.execution.evaluation import Evaluation, Progress, enable_compilation_cache
-from perfgrid.engine.grid.dataset import to_dataset
-from perfgrid.engine.grid.plan import Plan
-from perfgrid.engine.grid.space import Axis, Space
-from perfgrid.engine.reductions.argmin import SEARCH_TILE_POINTS, Winners, listed
-from perfgrid.engine.reductions.infeasibility import Forbidden
-from perfgrid.engine.reductions.preselection import BestSearch
-from perfgrid.results.provenance import given_quantities, global_attributes
-from perfgrid.study.file import CLUSTER_SIZE, chosen_along
-from perfgrid.study.selection import reaching
+from perfgrid.engine.errors import PerfgridError
+from perfgrid.engine.execution.evaluation import Progress
+from perfgrid.engine.grid.dataset import study_axes
+from perfgrid.engine.grid.explain import index_of
+from perfgrid.engine.reductions.argmin import SEARCH_TILE_POINTS
 from perfgrid.study.study import Study, expect_study
 
-from .best_of_result import best as best_of_result
-from .best_of_result import forbidding, lawful, masked
-
-RANK = "rank"  # dimension of several best designs of one group
-POINTS_AT_ONCE = 2**16  # whose outputs are evaluated together: each has rows of its own of most quantities
+from .best_of_result import best_of_result
+from .best_of_study import best_of_study
+from .prediction_intervals import intervals as intervals_at
+from .prediction_intervals import space_of
 
 
 def best(
@@ -39,177 +30,95 @@ def best(
     count: int = 1,
     tile_points: int = SEARCH_TILE_POINTS,
     progress: Progress | None = None,
+    intervals: bool = False,
 ) -> xr.Dataset:
-    """The best designs along the axes ``over`` that are feasible for the objective, of a study or a result.
+    """The best feasible designs along some axes, for every label of the others.
 
-    They are found for every label of the other axes.
-    Of a study only minima leave each tile, so a billion points need little memory; what is not stated is taken from its
-    ``[best]``, and ``count`` designs per group come along the dimension ``rank``. ``at`` first selects labels of other
-    axes. A cluster of another size is another question, not a better answer: ``devices`` stays a group unless ``over``
-    names it too. The result holds the outputs of the study and the chosen labels as coordinates. Constraints that do
-    not concern the objective decide nothing: they are flag variables, and outputs that one makes illegal are NaN. Where
-    ``found`` is false a group has no (or not so many) feasible designs: its values are NaN, its labels empty. Where a
-    group has none, ``forbidden_by`` names the constraint that forbids most of its designs, ``forbids`` of ``designs``
-    (coordinates; constraints that tell more than 2^30 designs apart are not counted). The attributes
-    ``points_searched`` and ``points_excluded`` tell how many points were asked about, and how many of them constraints
-    excluded before the search (in grids of more than four million points). Raises
-    PerfgridError for unknown names or unless exactly one objective is given.
+    A study is searched tile by tile: only minima are kept, so a billion points need little memory.
+
+    Parameters
+    ----------
+    what
+        A study, or a result of `evaluate`, `stream` or `open_result`.
+    over
+        The axes to choose along. Clusters of different sizes are not compared: ``devices`` remains a group unless it is
+        named here. Default: ``[best]`` of the study.
+    minimize, maximize
+        The objective; exactly one of them. Default: ``[best]`` of the study.
+    at
+        Labels of other axes to select first.
+    count
+        Designs per group, along the dimension ``rank`` (of a study).
+    tile_points
+        Points evaluated together (of a study).
+    progress
+        Called with phase, done and total.
+    intervals
+        Add ``<objective>_interval`` along ``bound`` (low, high): where 90 of 100 measurements are expected.
+
+    Returns
+    -------
+    xarray.Dataset
+        The outputs on the axes that are not chosen along; the chosen labels are coordinates. Constraints that do not
+        concern the objective are flag variables; outputs that one of them makes illegal are NaN. Where ``found`` is
+        false the group has no feasible design (or fewer than ``count``): its values are NaN, its labels empty, and
+        ``forbidden_by`` names the constraint that forbids most of its designs, ``forbids`` of ``designs``. A search
+        counts ``points_searched``, and ``points_excluded`` by constraints beforehand, in its attributes.
+
+    Raises
+    ------
+    PerfgridError
+        For an unknown axis, label or quantity, and unless exactly one objective is given.
+
+    Examples
+    --------
+    >>> import perfgrid as pg
+    >>> study = pg.Study.make(
+    ...     outputs=["step_time"],
+    ...     axes={
+    ...         "model": ["llama-2-7b"],
+    ...         "device": ["a100-sxm-80gb", "h100-sxm-80gb"],
+    ...         "topology": ["rail-optimized"],
+    ...         "parallelism": {"devices": [8], "tp": [1, 2], "pp": [1, 2]},
+    ...     },
+    ...     workload_parameters={"sequence_length": 2048, "global_batch": 64},
+    ... )
+    >>> found = pg.best(study, over="parallelism", minimize="step_time").squeeze()
+    >>> found.step_time.dims
+    ('device',)
+    >>> [str(label) for label in found.parallelism.values]
+    ['tp1.pp1.dp8', 'tp1.pp1.dp8']
     """
     if isinstance(what, xr.Dataset):
         if count != 1 or over is None:
-            raise PerfgridError("of a result give the axes to choose along; several best designs are found of a study")
-        return best_of_result(what, over, minimize, maximize, at)
-    expect_study(what, "best")
-    stated = what.file.best
-    if minimize is None and maximize is None and stated is not None:
-        minimize, maximize = stated.minimize, stated.maximize
-    if over is None:
-        over, at = (stated.over, at or stated.at) if stated is not None else ([], at)
+            raise PerfgridError("a result needs over, and gives one design per group; count is for a study")
+    else:
+        expect_study(what, "best")
+        stated = what.file.best
+        if minimize is None and maximize is None and stated is not None:
+            minimize, maximize = stated.minimize, stated.maximize
+        if over is None:
+            over, at = (stated.over, at or stated.at) if stated is not None else ([], at)
     if (minimize is None) == (maximize is None):
         raise PerfgridError("give either minimize or maximize, or [best] in the study")
-    what = reaching(what, [minimize or maximize or ""])
-    if not isinstance(count, Integral) or count < 1:
-        raise PerfgridError(f"the number of best designs must be 1 or more, found {count!r}")
-    over, weighed = chosen_along(over, CLUSTER_SIZE, [axis.name for axis in what.space.axes])
-    space = selected(what, over, at or {})
-    plan = replace(what, space=space).plan()  # outputs that nothing can compute are named before any work
-    enable_compilation_cache()
-    search = BestSearch(
-        what.registry,
-        space,
-        minimize or maximize or "",
-        over,
-        maximize is not None,
-        None if weighed else _cluster_sizes(space, over),
-        what.file.choices,
-        what.file.dtype,
-        tile_points,
-        progress,
-    )
-    found = _labelled(what, plan, search, search.winners(int(count)), over, at or {})
-    return found.assign_attrs(points_searched=space.points, points_excluded=search.excluded)
-
-
-def selected(study: Study, over: Sequence[str], at: Mapping[str, Any]) -> Space:
-    """The space with one row of every axis in ``at``."""
-    names = [axis.name for axis in study.space.axes]
-    if both := sorted(set(over) & set(at)):
-        raise PerfgridError(f"axis {both[0]!r} is chosen along and selected at once")
-    if wrong := [axis for axis in (*over, *at) if axis not in names]:
-        raise PerfgridError(together(_no_axis(study.space, axis) for axis in wrong))
-    axes = []
-    for axis in study.space.axes:
-        if axis.name in at:
-            row = [axis.index(study.label(axis.name, at[axis.name]))]
-            columns, scales = ({k: v[row] for k, v in table.items()} for table in (axis.columns, axis.scales))
-            axis = Axis(axis.name, axis.labels[row], columns, scales, axis.shown)
-        axes.append(axis)
-    return Space(tuple(axes), study.space.constants)
-
-
-def _no_axis(space: Space, name: str) -> str:
-    """That an axis is absent, and of a column of one how its rows are selected."""
-    holder = next((axis.name for axis in space.axes if name in axis.columns), None)
-    if holder is None:
-        return f"the study has no axis {name!r}{nearest(name, [axis.name for axis in space.axes])}"
-    return f"{name!r} is no axis but a column of {holder!r}: where = '{name} == ...' selects its rows"
-
-
-def _cluster_sizes(space: Space, over: Sequence[str]) -> tuple[str, np.ndarray] | None:
-    """The axis that states cluster sizes, if it is chosen along, and a number for the size of each row."""
-    for axis in space.axes:
-        if axis.name in over and axis.name != CLUSTER_SIZE and CLUSTER_SIZE in axis.columns:
-            return axis.name, np.unique(axis.columns[CLUSTER_SIZE], return_inverse=True)[1]
-    return None
-
-
-def at_points(study: Study, plan: Plan, held: Collection[str], places: Sequence[np.ndarray]) -> xr.Dataset:
-    """The outputs of a plan at single points, given as rows of every axis of the study, along ``point``.
-
-    With the flags of the constraints that are not ``held`` by all of them; what one makes illegal is NaN.
-    """
-    wanted = (*plan.outputs, *(name for name in plan.constraints if name not in held))
-    parts: list[xr.Dataset] = []
-    for start in range(0, len(places[0]), POINTS_AT_ONCE):
-        some = [rows[start : start + POINTS_AT_ONCE] for rows in places]
-        space, count = listed(plan.study_space, some), len(some[0])
-        single = Plan(study.registry, space, wanted, plan.choices, small_points=count, constraints=False)
-        values = Evaluation(single, study.file.dtype).collect()
-        about = (study.catalog.references, given_quantities(study), plan)
-        named = lawful(to_dataset(single, values, *about, **global_attributes(study)).drop_vars("point"))
-        # no output may differ from design to design
-        parts.append(named if "point" in named.dims else named.expand_dims(point=count))
-    whole: Any = xr.concat(parts, "point", data_vars="all", combine_attrs="override") if len(parts) > 1 else parts[0]
-    return whole
-
-
-def _none_found(
-    study: Study, space: Space, search: BestSearch, found: np.ndarray
-) -> tuple[np.ndarray, dict[str, np.ndarray], np.ndarray]:
-    """Where a group has no design, how many of its designs each constraint forbids, and of how many (by part)."""
-    none, groups = ~found, [search.axes[i] for i in search.groups]
-    forbidden = Forbidden(study.registry, space, search.plan.constraints, study.file.choices, study.file.dtype)
-    counts = {name: np.zeros(none.shape, np.int64) for name in search.plan.constraints}
-    designs = np.zeros(len(none), np.int64)
-    for part in np.flatnonzero(none.reshape(len(none), -1).any(axis=1)):
-        rows = {axis: np.arange(size) for axis, size in search.sizes.items()}
-        if search.parts is not None:
-            rows[search.parts[0]] = np.flatnonzero(search.parts[1] == part)
-        held = np.nonzero(none[part]) if groups else ()
-        rows |= {axis: np.unique(places) for axis, places in zip(groups, held, strict=True)}
-        axes, by_constraint = forbidden.counts(rows, search.over)
-        designs[part] = np.prod([len(rows[axis]) for axis in search.over], dtype=np.int64)
-        for name, count in by_constraint.items():
-            here = count.transpose([axes.index(axis) for axis in groups])
-            counts[name][(part, *np.ix_(*(rows[axis] for axis in groups)))] = here
-    return none, counts, designs
-
-
-def _labelled(
-    study: Study, plan: Plan, search: BestSearch, winners: Winners, over: Sequence[str], at: Mapping[str, Any]
-) -> xr.Dataset:
-    """The winners with all outputs of the study, labelled like the best of a result."""
-    space = plan.study_space
-    names = [search.axes[i] for i in search.groups]
-    single_rows = tuple(1 + i for i, name in enumerate(names) if name in at)
-    groups = [name for name in names if name not in at]
-    dims = ("part", *groups, RANK)
-    exists, *index = (np.squeeze(array, axis=single_rows) for array in (winners.found, *winners.index))
-    found = xr.DataArray(exists, dims=dims)
-    points, numbers = np.flatnonzero(exists), np.zeros(exists.size, int)
-    numbers[points] = np.arange(len(points))
-    places = [rows.reshape(-1)[points] if len(points) else np.zeros(1, int) for rows in index]
-    named = at_points(study, plan, search.plan.constraints, places)
-    chosen = named.isel(point=xr.DataArray(numbers.reshape(exists.shape), dims=dims))
-    coordinates: dict[str, Any] = {}
-    for axis, rows in zip(space.axes, index, strict=True):
-        if axis.name in at:
-            coordinates[axis.name] = axis.labels[0]
-        elif axis.name in groups:
-            coordinates[axis.name] = axis.labels
-        for column in (axis.name, *axis.shown) if axis.name in over else ():
-            labels = axis.labels if column == axis.name else np.asarray(axis.columns[column])
-            if column != CLUSTER_SIZE or search.parts is None:
-                coordinates[column] = (dims, labels[rows])
-        for column in axis.shown if axis.name in groups else ():
-            if column != axis.name:
-                coordinates[column] = (axis.name, np.asarray(axis.columns[column]))
-    chosen = chosen.assign_coords(coordinates)
-    if not winners.found[..., 0].all():
-        none, counts, designs = _none_found(study, space, search, winners.found[..., 0])
-        none, *every = (np.squeeze(array, axis=single_rows) for array in (none, *counts.values()))
-        counts, designs = dict(zip(counts, every, strict=True)), designs.reshape(-1, *(1,) * len(groups))
-        chosen = forbidding(chosen, xr.DataArray(none, dims=dims[:-1]), counts, designs)
-    sizes = next((np.unique(a.columns[CLUSTER_SIZE]) for a in space.axes if search.parts is not None and a.name in over
-                  and CLUSTER_SIZE in a.columns), None)  # fmt: skip
-    if sizes is None:
-        chosen, found = chosen.isel(part=0), found.isel(part=0)
+    objective, least = minimize or maximize or "", maximize is None
+    if isinstance(what, xr.Dataset):
+        found = best_of_result(what, over, objective, least, at or {})
     else:
-        chosen = chosen.rename(part=CLUSTER_SIZE).assign_coords({CLUSTER_SIZE: sizes.astype(np.int64)})
-        found = found.rename(part=CLUSTER_SIZE)
-    if exists.shape[-1] == 1:
-        chosen, found = chosen.isel({RANK: 0}), found.isel({RANK: 0})
-    else:
-        chosen = chosen.assign_coords({RANK: np.arange(1, exists.shape[-1] + 1)})
-    order = [d for d in (CLUSTER_SIZE, *(a.name for a in space.axes), RANK) if d in found.dims]
-    return masked(chosen.transpose(*order, ...), found.transpose(*order), over)
+        found = best_of_study(what, over, objective, least, at or {}, count, tile_points, progress)
+    return _with_intervals(what, found, objective) if intervals else found
+
+
+def _with_intervals(what: Study | xr.Dataset, winners: xr.Dataset, objective: str) -> xr.Dataset:
+    """Winners with the prediction interval of the objective; NaN where a group has none."""
+    groups, space = winners["found"].dims, space_of(what)
+    names = [name for name in study_axes(space) if name in winners.coords]
+    labels = {name: xr.broadcast(winners[name], winners["found"])[0].transpose(*groups).values for name in names}
+    ends = np.full((*winners["found"].shape, 2), np.nan)
+    places = [place for place in np.ndindex(ends.shape[:-1]) if winners["found"].values[place]]
+    points = [index_of(space, {name: values[place].item() for name, values in labels.items()}) for place in places]
+    for place, interval in zip(places, intervals_at(what, points, objective), strict=True):
+        ends[place] = interval.low, interval.high
+    about = {**winners[objective].attrs, "long_name": f"ends of the 90 % prediction interval of {objective}"}
+    found = winners.assign({f"{objective}_interval": ((*groups, "bound"), ends, about)})
+    return found.assign_coords(bound=["low", "high"])

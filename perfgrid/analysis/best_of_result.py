@@ -1,4 +1,4 @@
-"""The best design of every group."""
+"""The best design of every group of a result."""
 
 from __future__ import annotations
 
@@ -20,51 +20,35 @@ from perfgrid.study.file import chosen_along
 FORBIDDEN = ("forbidden_by", "forbids", "designs")  # coordinates of a group without feasible designs
 
 
-def best(
-    dataset: xr.Dataset,
-    over: str | Sequence[str],
-    minimize: str | None = None,
-    maximize: str | None = None,
-    at: Mapping[str, Any] | None = None,
+def best_of_result(
+    dataset: xr.Dataset, over: str | Sequence[str], objective: str, least: bool, at: Mapping[str, Any]
 ) -> xr.Dataset:
-    """The best design along the axes ``over`` that is feasible for the objective, for every label of the other axes.
-
-    ``at`` first selects labels of other axes. A cluster of another size is another question, not a better answer: the
-    coordinate that the result names as grouped (``devices``) stays a group unless ``over`` names it too. The result
-    holds every variable and the chosen labels as coordinates; an output is NaN where a constraint makes it illegal that
-    does not concern the objective. Where ``found`` is false a group has no feasible design: its values are NaN, its
-    labels empty, and ``forbidden_by`` names the constraint that forbids most of its designs, ``forbids`` of ``designs``
-    (coordinates that a result has where a group is without). Raises PerfgridError for unknown names or unless exactly
-    one objective is given.
-    """
-    if (minimize is None) == (maximize is None):
-        raise PerfgridError("give either minimize or maximize")
-    objective = minimize or maximize or ""
+    """The best design of a result along the axes ``over``; see `perfgrid.best`."""
     if objective not in dataset:
         raise PerfgridError(f"the result holds no {objective!r}{nearest(objective, map(str, dataset.data_vars))}")
     grouped = dataset.attrs.get(GROUPED)
     over, weighed = chosen_along(over, grouped, list(map(str, dataset.dims)))
-    if both := sorted(set(over) & set(at or {})):
+    if both := sorted(set(over) & set(at)):
         raise PerfgridError(f"axis {both[0]!r} is chosen along and selected at once")
-    for axis in (*over, *(at or {})):
+    for axis in (*over, *at):
         if axis not in dataset.dims:
             raise PerfgridError(f"the result has no axis {axis!r}{nearest(axis, map(str, dataset.dims))}")
-    for axis, label in (at or {}).items():
+    for axis, label in at.items():
         dataset = dataset.isel({axis: Axis(axis, dataset[axis].values).index(label)})
     if grouped in dataset.coords and grouped not in dataset.dims and not weighed:
         axis = next(iter(dataset[grouped].dims), None)
         if axis in over:
             sizes = np.unique(dataset[grouped].values)
             parts = [dataset.isel({axis: dataset[grouped].values == n}) for n in sizes]
-            chosen = [_best(p.drop_vars(str(grouped)), over, objective, minimize is not None) for p in parts]
+            chosen = [_best(p.drop_vars(str(grouped)), over, objective, least) for p in parts]
             groups = xr.Variable(grouped, sizes.astype(np.int64))
             labels = {c for c, v in dataset.coords.items() if set(v.dims) & set(over)} | {"found", *FORBIDDEN}
             varying = [c for c, v in chosen[0].coords.items() if c not in chosen[0].dims and (v.ndim or c in labels)]
-            return _told(xr.concat(chosen, dim=groups, join="outer", coords=varying))
-    return _told(_best(dataset, over, objective, minimize is not None))
+            return _without_reasons(xr.concat(chosen, dim=groups, join="outer", coords=varying))
+    return _without_reasons(_best(dataset, over, objective, least))
 
 
-def _told(winners: xr.Dataset) -> xr.Dataset:
+def _without_reasons(winners: xr.Dataset) -> xr.Dataset:
     """Winners without reasons where every group has one."""
     return winners.drop_vars(FORBIDDEN) if bool(winners["found"].all()) else winners
 
@@ -114,8 +98,11 @@ def forbidding(
         more = none.values & (count > most)
         most, named = np.where(more, count, most), np.where(more, name, named)
     of = np.where(none.values, designs, 0)
-    about = ("the constraint that forbids most designs of a group without a feasible one",
-             "designs of the group that it forbids", "designs of the group")  # fmt: skip
+    about = (
+        "the constraint that forbids most designs of a group without a feasible one",
+        "designs of the group that it forbids",
+        "designs of the group",
+    )
     found = zip(FORBIDDEN, (named.astype(str), most, of), about, strict=True)
     return winners.assign_coords({n: (none.dims, value, {"long_name": text}) for n, value, text in found})
 

@@ -19,7 +19,8 @@ from perfgrid.results.provenance import GROUPED, restore, workload_of
 from perfgrid.study.file import CLUSTER_SIZE
 from perfgrid.study.study import Study
 
-from .best_of_result import FORBIDDEN, best
+from .best import best
+from .best_of_result import FORBIDDEN
 from .prediction_intervals import Interval, intervals, tie_margin
 
 
@@ -61,12 +62,52 @@ def compare(
     at: Mapping[str, Any] | None = None,
     formulas: Iterable[Callable[..., Any]] = (),
 ) -> Comparison:
-    """Compare two designs of a study or of a result by the parts of their step time (a waterfall from a to b).
+    """Compare two training designs by the parts of their step time.
 
-    ``a`` and ``b`` name labels of the axes in which they differ, ``at`` those that they share; a coordinate such as
-    devices narrows its axis. Along axes left open each takes its best feasible design, in the study's own sense or by
-    step time; swept hardware stays as it is (factor 1). Raises PerfgridError for unknown axes or labels, an axis named
-    twice, several cluster sizes, sides that are the same design, and a side without a feasible design.
+    Parameters
+    ----------
+    what
+        A study, or a result of all its designs.
+    a, b
+        Labels of the axes in which the designs differ; a coordinate such as ``devices`` narrows its axis. Along axes
+        left open each side takes its best feasible design, by the objective of the study or by step time; swept
+        hardware stays at factor 1.
+    at
+        Labels of both designs.
+    formulas
+        The user's own formulas with which a result was made.
+
+    Returns
+    -------
+    Comparison
+        The designs ``a`` and ``b``, ``step_time`` and ``parts`` in seconds, ``speedup``, the prediction ``intervals``
+        of both step times, ``tie_margin`` and ``tied``. ``intervals[0].largest()`` gives the leading assumptions.
+
+    Raises
+    ------
+    PerfgridError
+        For an unknown axis or label, an axis named twice, several cluster sizes, equal sides, and a side without a
+        feasible design.
+
+    Examples
+    --------
+    >>> import perfgrid as pg
+    >>> study = pg.Study.make(
+    ...     outputs=["step_time"],
+    ...     axes={
+    ...         "model": ["llama-2-7b"],
+    ...         "device": ["h100-sxm-80gb"],
+    ...         "topology": ["rail-optimized"],
+    ...         "parallelism": {"devices": [8], "tp": [1, 2], "pp": [1, 2]},
+    ...     },
+    ...     workload_parameters={"sequence_length": 2048, "global_batch": 64},
+    ... )
+    >>> found = pg.compare(study, {"parallelism": "tp2.pp1.dp4"}, {"parallelism": "tp1.pp1.dp8"})
+    >>> found.speedup > 1
+    True
+    >>> part, before, after = found.parts[0]  # the largest change
+    >>> part
+    'exposed_tp_time'
     """
     if workload_of(what) != "training":
         raise PerfgridError("designs are compared by the parts of a training step: explain and kernels tell of others")

@@ -72,11 +72,38 @@ class Difference:
 def diff(
     a: xr.Dataset, b: xr.Dataset, tolerance: float = TOLERANCE, variables: Collection[str] | None = None
 ) -> Difference:
-    """Compare two results, or some of their variables, block by block, so that neither need fit the memory.
+    """Compare two results block by block, so that neither need fit the memory.
 
-    Values are compared on the labels that both have; a part of a result, of which one label of an axis was taken, is
-    compared with that label of the other. Raises PerfgridError for what is no dataset, an unknown variable, a negative
-    tolerance and where no label of some axis is common.
+    Values are compared on the labels that both have. A part of a result, with one label of an axis selected, is
+    compared with that label of the other.
+
+    Parameters
+    ----------
+    a, b
+        Results; see `open_result`.
+    tolerance
+        Relative difference up to which values agree.
+    variables
+        Variables to compare. Default: all, and feasibility.
+
+    Returns
+    -------
+    Difference
+        ``same``, and what differs: ``axes``, ``only_a``, ``only_b``, ``variables``, ``feasible_only_a``,
+        ``feasible_only_b``; as possible reasons ``given`` quantities and ``formulas_differ``.
+
+    Raises
+    ------
+    PerfgridError
+        For an unknown variable, a negative tolerance, and results without a common label of some axis.
+
+    Examples
+    --------
+    >>> import perfgrid as pg
+    >>> bill = pg.Study.make(workload="manufacturing", outputs=["die_cost"], axes={"device": ["h100-sxm-80gb"]})
+    >>> result = pg.evaluate(bill)
+    >>> pg.diff(result, result.assign(die_cost=1.01 * result.die_cost)).same
+    False
     """
     for result in (a, b):
         if not isinstance(result, xr.Dataset):

@@ -36,12 +36,44 @@ def morris(
     trajectories: int = 64,
     seed: int = 0,
 ) -> xr.Dataset:
-    """Morris screening of one output: mean, mean size and spread of the effects of each estimate over its range.
+    """Morris screening of one output: effects of each estimate of the catalog over its range.
 
-    Variables ``mean_effect``, ``mean_absolute_effect`` with its 95 % ``mean_absolute_effect_confidence`` and
-    ``effect_deviation`` (large against the mean: non-linear or interacting), in the unit of the output, along
-    ``parameter``, for every design left. ``trajectories`` x (estimates + 1) evaluations. Raises PerfgridError for an
-    unknown name, nothing with a range, or more than 1000 designs. After Morris, Technometrics 33 (1991) 161.
+    After Morris, Technometrics 33 (1991) 161. Takes ``trajectories`` x (estimates + 1) evaluations.
+
+    Parameters
+    ----------
+    study
+        The study.
+    output
+        The quantity.
+    at
+        Labels of axes to select first.
+    of
+        Catalog tables or quantities to vary. Default: all with a range.
+    trajectories
+        Trajectories through the ranges.
+    seed
+        Seed of the samples.
+
+    Returns
+    -------
+    xarray.Dataset
+        ``mean_effect``, ``mean_absolute_effect`` with its 95 % ``mean_absolute_effect_confidence`` and
+        ``effect_deviation`` (large against the mean: non-linear or interacting), in the unit of the output, along
+        ``parameter`` and the axes of the designs.
+
+    Raises
+    ------
+    PerfgridError
+        For an unknown name, nothing with a range, and more than 1000 designs.
+
+    Examples
+    --------
+    >>> import perfgrid as pg
+    >>> bill = pg.Study.make(workload="manufacturing", outputs=["die_cost"], axes={"device": ["h100-sxm-80gb"]})
+    >>> found = pg.morris(bill, "die_cost", trajectories=4)  # needs perfgrid[sensitivity]
+    >>> found.mean_effect.dims
+    ('parameter', 'device')
     """
 
     def draw(problem: dict[str, Any], count: int, seed: int) -> np.ndarray:
@@ -71,11 +103,36 @@ def sobol(
     samples: int = 1024,
     seed: int = 0,
 ) -> xr.Dataset:
-    """Sobol indices of one output: the share of its variance that each estimate makes alone, and with all others.
+    """Sobol indices of one output: the share of its variance due to each estimate, alone and with others.
 
-    Variables ``first_order`` and ``total`` with 95 % ``..._confidence`` along ``parameter``, and ``variance``, for
-    every design left. ``samples`` x (estimates + 2) evaluations. Errors as `morris`. After Saltelli et al., Computer
-    Physics Communications 181 (2010) 259.
+    After Saltelli et al., Computer Physics Communications 181 (2010) 259. Takes ``samples`` x (estimates + 2)
+    evaluations.
+
+    Parameters
+    ----------
+    study, output, at, of, seed
+        As for `morris`.
+    samples
+        Samples, best a power of two.
+
+    Returns
+    -------
+    xarray.Dataset
+        ``first_order`` and ``total`` with their 95 % ``..._confidence`` along ``parameter`` and the axes of the
+        designs, and the ``variance``.
+
+    Raises
+    ------
+    PerfgridError
+        As for `morris`.
+
+    Examples
+    --------
+    >>> import perfgrid as pg
+    >>> bill = pg.Study.make(workload="manufacturing", outputs=["die_cost"], axes={"device": ["h100-sxm-80gb"]})
+    >>> found = pg.sobol(bill, "die_cost", samples=64)  # needs perfgrid[sensitivity]
+    >>> found.total.idxmax("parameter").item()
+    'wafer_price'
     """
 
     def draw(problem: dict[str, Any], count: int, seed: int) -> np.ndarray:

@@ -66,10 +66,44 @@ class KernelList:
 
 
 def kernels(what: Study | xr.Dataset, at: Mapping[str, Any], formulas: Iterable[Callable[..., Any]] = ()) -> KernelList:
-    """The kernels that one design of a study or result runs for a microbatch, or for a pass of inference.
+    """The kernels that one design runs for a microbatch, or for a pass of inference.
 
-    ``at`` names a label of every axis, as for `explain`; recomputation repeats forward phases. Raises PerfgridError for
-    unknown axes or labels.
+    Parameters
+    ----------
+    what
+        A study or a result.
+    at
+        A label of every axis that has several.
+    formulas
+        The user's own formulas with which a result was made.
+
+    Returns
+    -------
+    KernelList
+        ``kernels`` (name, part, runs, and by phase ``time`` in seconds and the limiting resource ``bound_by``), the
+        ``point`` and the constraints ``violated`` there. Recomputation repeats forward phases.
+
+    Raises
+    ------
+    PerfgridError
+        For an unknown axis or label.
+
+    Examples
+    --------
+    >>> import perfgrid as pg
+    >>> study = pg.Study.make(
+    ...     outputs=["step_time"],
+    ...     axes={
+    ...         "model": ["llama-2-7b"],
+    ...         "device": ["h100-sxm-80gb"],
+    ...         "topology": ["rail-optimized"],
+    ...         "parallelism": {"devices": [8], "tp": [1, 2], "pp": [1, 2]},
+    ...     },
+    ...     workload_parameters={"sequence_length": 2048, "global_batch": 64},
+    ... )
+    >>> found = pg.kernels(study, {"parallelism": "tp1.pp1.dp8"})
+    >>> found.kernels[0].name, found.kernels[0].bound_by["forward"]
+    ('qkv', 'arithmetic')
     """
     space, registry, choices, at = designs(what, at, formulas)
     wanted = [name for time, _, counts in TABLES for name in (time, *counts)] + ["unfused"]

@@ -201,6 +201,11 @@ class _Setting:
         return found | {table: name for table, name in own.items() if found.get(table, NATIVE) == NATIVE}
 
 
+def space_of(what: Study | xr.Dataset) -> Space:
+    """The design space of a study, or of the one that made a result."""
+    return _setting(what).space
+
+
 def _setting(what: Study | xr.Dataset) -> _Setting:
     if isinstance(what, Study):
         stated = frozenset(what.stated)

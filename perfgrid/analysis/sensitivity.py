@@ -36,18 +36,63 @@ def sensitivity(
     at: Mapping[str, Any] | None = None,
     smooth: bool | int = False,
     dtype: str | None = None,
+    cross: bool = False,
     tile_points: int = TILE_POINTS,
     progress: Progress | None = None,
 ) -> xr.Dataset:
-    """Elasticities d ln output / d ln parameter everywhere: ``<output>_elasticity`` on (parameter, axes of the output).
+    """Elasticities d ln output / d ln parameter at every design.
 
-    ``of`` names quantities (default: the study's outputs), ``wrt`` given quantities, ``name[label]`` one part of a
-    vector, "all" every given number on which the outputs rest. ``at`` keeps one label of an axis. ``smooth`` replaces
-    kinks by their smooth companions (see `engine.dual`; a number is the sharpness). The dataset also holds the outputs
-    and their constraints. An output that is 0 has elasticity 0. Raises PerfgridError for an unknown or
-    non-differentiable name, a label as output, and results beyond memory.
+    Parameters
+    ----------
+    study
+        The study.
+    of
+        Quantities. Default: the outputs of the study.
+    wrt
+        Given quantities; ``name[label]`` is one component of a vector. "all": every given number that the outputs
+        depend on.
+    at
+        Labels of axes to select first.
+    smooth
+        Replace max, min, ceil, floor and round by smooth functions; a number is their sharpness (default 8).
+    dtype
+        "float32" or "float64" on the grid. Default: that of the study.
+    cross
+        Add second-order elasticities, of a single design.
+    tile_points
+        Points evaluated together.
+    progress
+        Called with phase, done and total.
+
+    Returns
+    -------
+    xarray.Dataset
+        ``<output>_elasticity`` on ``parameter`` (with its unit as ``parameter_unit``) and the axes of the output, 0
+        where the output is 0; the outputs and their constraints. With ``cross`` also ``<output>_cross_elasticity``
+        d2 ln output / (d ln parameter d ln other) on ``parameter`` and ``other``, NaN where an elasticity jumps.
+
+    Raises
+    ------
+    PerfgridError
+        For an unknown or non-differentiable name, a label as output, and results beyond memory.
+
+    Examples
+    --------
+    >>> import perfgrid as pg
+    >>> bill = pg.Study.make(workload="manufacturing", outputs=["die_cost"], axes={"device": ["h100-sxm-80gb"]})
+    >>> found = pg.sensitivity(bill, wrt=["wafer_price", "defect_density"], dtype="float64")
+    >>> found.die_cost_elasticity.dims
+    ('parameter', 'device')
+    >>> found.die_cost_elasticity.sel(parameter="wafer_price").round(2).item()
+    0.99
     """
-    return _differentiated(study, of, wrt, at, smooth, dtype, tile_points, progress, relative=True)
+    found = _differentiated(study, of, wrt, at, smooth, dtype, tile_points, progress, relative=True)
+    names = [str(name).removesuffix("_elasticity") for name in found.data_vars if str(name).endswith("_elasticity")]
+    for name in names if cross else ():
+        second = cross_elasticities(study, name, wrt, at, smooth)["cross_elasticity"]
+        about = {"units": "1", "long_name": f"d2 ln {name} / (d ln parameter d ln other)"}
+        found[f"{name}_cross_elasticity"] = second.assign_attrs(about)
+    return found
 
 
 def gradient(
@@ -58,10 +103,32 @@ def gradient(
     smooth: bool | int = False,
     dtype: str | None = None,
 ) -> xr.Dataset:
-    """Derivatives d output / d parameter at every point: ``<output>_gradient`` on (parameter, axes of the output).
+    """Derivatives d output / d parameter at every design.
 
-    Units are those of the output over those of the parameter (coordinate ``parameter_unit``). Arguments and errors as
-    for `sensitivity`.
+    Parameters
+    ----------
+    study, wrt, at, smooth, dtype
+        As for `sensitivity`.
+    output
+        The quantity.
+
+    Returns
+    -------
+    xarray.Dataset
+        ``<output>_gradient`` on ``parameter`` and the axes of the output, in the unit of the output per unit of the
+        parameter (coordinate ``parameter_unit``).
+
+    Raises
+    ------
+    PerfgridError
+        As for `sensitivity`.
+
+    Examples
+    --------
+    >>> import perfgrid as pg
+    >>> bill = pg.Study.make(workload="manufacturing", outputs=["die_cost"], axes={"device": ["h100-sxm-80gb"]})
+    >>> pg.gradient(bill, "die_cost", "wafer_price", dtype="float64").die_cost_gradient.round(4).item()
+    0.0301
     """
     return _differentiated(study, output, wrt, at, smooth, dtype, TILE_POINTS, None, relative=False)
 
@@ -179,11 +246,15 @@ def _check_memory(
 
 
 def cross_elasticities(
-    study: Study, output: str, wrt: Sequence[str], at: Mapping[str, Any] | None = None, smooth: bool | int = False
+    study: Study,
+    output: str,
+    wrt: str | Sequence[str],
+    at: Mapping[str, Any] | None = None,
+    smooth: bool | int = False,
 ) -> xr.Dataset:
     """Second order: d2 ln output / (d ln parameter d ln other) of one design, on (parameter, other), and first order.
 
-    Differences of exact elasticities over a step of 1e-4 in ln ``other``, float64; no number (NaN) where an elasticity
+    Differences of exact elasticities over a step of 1e-4 in ln ``other``, float64; NaN where an elasticity
     jumps within the step, as at a size from which on another tile is chosen. ``at`` must leave a single design. Raises
     PerfgridError like `sensitivity`.
     """

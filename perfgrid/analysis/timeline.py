@@ -201,12 +201,46 @@ def _chunk(schedule: str, pp: int, device: int, stage: int) -> int:
 def timeline(
     what: Study | xr.Dataset, at: Mapping[str, Any], formulas: Iterable[Callable[..., Any]] = ()
 ) -> xr.Dataset:
-    """The passes of one design's pipeline in one step, as variables along ``event``, by start.
+    """Execute the pipeline schedule of one design for one step.
 
-    ``device`` (the stage number of the pipeline; in DualPipe the device), ``chunk`` (in DualPipe the direction),
-    ``microbatch``, ``kind`` (forward, backward, input_gradient, weight_gradient, handover, wait), ``start`` and ``end``
-    in s. Attributes give the time of the whole and, as ``closed_form_time``, what the formulas say of it. ``at`` names
-    a label of every axis, as for `explain`. Raises PerfgridError for unknown axes or labels and for illegal designs.
+    Parameters
+    ----------
+    what
+        A study or a result.
+    at
+        A label of every axis that has several.
+    formulas
+        The user's own formulas with which a result was made.
+
+    Returns
+    -------
+    xarray.Dataset
+        Along ``event``, by start: ``device`` (the pipeline stage; in DualPipe the device), ``chunk`` (in DualPipe the
+        direction), ``microbatch``, ``kind`` (forward, backward, input_gradient, weight_gradient, handover: a
+        point-to-point transfer, wait), ``start`` and ``end`` in seconds. Attributes: ``pipeline_time``, and
+        ``closed_form_time``, the same by the formulas.
+
+    Raises
+    ------
+    PerfgridError
+        For an unknown axis or label, and for an illegal design.
+
+    Examples
+    --------
+    >>> import perfgrid as pg
+    >>> study = pg.Study.make(
+    ...     outputs=["step_time"],
+    ...     axes={
+    ...         "model": ["llama-2-7b"],
+    ...         "device": ["h100-sxm-80gb"],
+    ...         "topology": ["rail-optimized"],
+    ...         "parallelism": {"devices": [8], "tp": [1, 2], "pp": [1, 2]},
+    ...     },
+    ...     workload_parameters={"sequence_length": 2048, "global_batch": 64},
+    ... )
+    >>> found = pg.timeline(study, {"parallelism": "tp1.pp2.dp4"})
+    >>> sorted(set(found.kind.values.tolist()))
+    ['backward', 'forward', 'handover', 'wait']
     """
     space, registry, choices, at = designs(what, at, formulas)
     rates = [f"{part}_{kind}_time" for part in PARTS for kind in PASSES]

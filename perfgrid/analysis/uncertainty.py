@@ -17,10 +17,38 @@ from perfgrid.study.study import Study
 
 
 def quantiles(result: xr.Dataset, levels: Sequence[float] | np.ndarray = (0.05, 0.5, 0.95)) -> xr.Dataset:
-    """Quantiles of every variable over the axis ``sample`` of a result, along a new axis ``quantile``.
+    """Quantiles of every variable over the axis ``sample`` of a result.
 
-    Samples that its constraints forbid are left out of each. Raises PerfgridError for a result without samples and
-    levels outside [0, 1].
+    Infeasible samples are left out of each.
+
+    Parameters
+    ----------
+    result
+        The result of a study with ``[axes.sample]``.
+    levels
+        Shares of the samples, from 0 to 1.
+
+    Returns
+    -------
+    xarray.Dataset
+        The variables along ``quantile`` in the place of ``sample``.
+
+    Raises
+    ------
+    PerfgridError
+        For a result without samples, and levels outside [0, 1].
+
+    Examples
+    --------
+    >>> import perfgrid as pg
+    >>> bill = pg.Study.make(
+    ...     workload="manufacturing",
+    ...     outputs=["die_cost"],
+    ...     axes={"device": ["h100-sxm-80gb"], "sample": {"num": 64, "seed": 0}},
+    ... )
+    >>> found = pg.quantiles(pg.evaluate(bill), [0.05, 0.95])
+    >>> found.die_cost.dims
+    ('quantile', 'device')
     """
     if SAMPLE not in result.dims:
         raise PerfgridError("this result has no axis sample: state [axes.sample] in its study")
@@ -46,11 +74,36 @@ def only(spec: Any, label: Any) -> Any:
 def tornado(
     study: Study, output: str, at: Mapping[str, Any] | None = None, of: str | Sequence[str] | None = None
 ) -> xr.Dataset:
-    """How far each estimate moves one output if it lies at the ends of its range while all others stay.
+    """One output with each estimate of the catalog at the ends of its range while all others stay.
 
-    Variables ``low``, ``high`` (the output with the estimate at its low and its high end) and ``stated`` along the axis
-    ``assumption``, the largest swing first. ``at`` names a label of every axis that has several, ``of`` tables or
-    quantities to look at. Raises PerfgridError for an unknown output, axis or label, or an axis left open.
+    Parameters
+    ----------
+    study
+        The study.
+    output
+        One of its outputs.
+    at
+        A label of every axis that has several.
+    of
+        Catalog tables or quantities to vary. Default: all with a range.
+
+    Returns
+    -------
+    xarray.Dataset
+        ``low`` and ``high``, the output with the estimate at either end, and ``stated``, in the unit of the output,
+        along ``assumption``, the largest swing first.
+
+    Raises
+    ------
+    PerfgridError
+        For an unknown output, axis or label, and an axis left open.
+
+    Examples
+    --------
+    >>> import perfgrid as pg
+    >>> bill = pg.Study.make(workload="manufacturing", outputs=["die_cost"], axes={"device": ["h100-sxm-80gb"]})
+    >>> pg.tornado(bill, "die_cost").assumption.values[0].item()
+    'wafer_price'
     """
     if output not in study.outputs:
         raise PerfgridError(f"{output!r} is not among the outputs of the study{nearest(output, study.outputs)}")

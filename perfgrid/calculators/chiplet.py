@@ -1,4 +1,4 @@
-"""The scalar door to the manufacturing equations: what one package with any dies costs to make and to design."""
+"""The cost of one package with any dies, from the manufacturing equations."""
 
 from __future__ import annotations
 
@@ -71,26 +71,50 @@ class Carrier:
 
 
 def chiplet_cost(parameter_set: str = "market2025", catalog: Catalog | None = None, **inputs: Any) -> dict[str, Any]:
-    """Costs in USD of one package: ``chiplet_cost(parameter_set="actuary2022", package="OS", dies=[...])``.
+    """Costs of one package with any dies, to manufacture and to design.
 
-    * ``parameter_set``: "actuary2022" (nodes "3" to "55", packages "OS", "FO", "SI") or "market2025" (the nodes and
-      packages of the catalog, such as "n5" and "cowos-s")
-    * ``package``: the package; ``chip_last`` (default true, false: the interposer is grown around the dies)
-    * ``dies``: a list of ``{node, area_mm2, count, modules}``, or ``{dummy_area_mm2, count}`` for dies without
-      circuits; ``modules`` (default: the whole die is one) a list of ``{name, area_mm2, count, is_d2d}``. Each member
-      of the list is a design of its own. Or ``node``, ``total_module_area_mm2``, ``n_chiplets``, ``d2d_area_overhead``
-      (default 0.1, where there are several) and ``chiplets_distinct_designs`` (default false), which make such a list;
-      beside ``dies`` they, ``kind`` and ``note`` only describe it
-    * ``memory``: ``{stacks, cost, stack_area_mm2}`` in the package, its cost in USD, 110 mm^2 a stack by default
-    * ``volume``: packages over which the design is paid
+    Source: feng2022actuary.
 
-    Returns, for each good package, ``RE_raw_chips`` (dies and memory), ``RE_defect_chips`` (dies that failed their
-    test), ``RE_raw_package``, ``RE_defect_package`` (packages scrapped), ``RE_wasted_KGD`` (good dies scrapped with
-    them) and ``RE_total``; once for the design ``NRE_module``, ``NRE_chip``, ``NRE_package``, ``NRE_total``;
-    ``package_area_mm2`` and ``cost_substrate``; with an interposer ``interposer_area_mm2``, ``interposer_yield``,
-    ``interposers_per_wafer`` and ``cost_interposer_raw``; with a volume ``NRE_per_unit`` and ``total_per_unit``; and
-    ``exceeded``, sentences on what is larger than equipment makes. Raises PerfgridError, in one sentence, for anything
-    missing, unknown or impossible. Source: feng2022actuary.
+    Parameters
+    ----------
+    parameter_set
+        "actuary2022" (nodes "3" to "55", packages "OS", "FO", "SI") or "market2025" (the nodes and packages of the
+        catalog, such as "n5" and "cowos-s").
+    catalog
+        A loaded catalog. Default: the built-in one.
+    **inputs
+        ``package``: its name. ``chip_last``: default true; false: the interposer is grown around the dies.
+
+        ``dies``: a list of ``{node, area_mm2, count, modules}``, or ``{dummy_area_mm2, count}`` for dies without
+        circuits; ``modules`` (default: the whole die is one) a list of ``{name, area_mm2, count, is_d2d}``. Each
+        member of the list is a design of its own. Or ``node``, ``total_module_area_mm2``, ``n_chiplets``,
+        ``d2d_area_overhead`` (default 0.1, where there are several) and ``chiplets_distinct_designs`` (default false),
+        which make such a list; beside ``dies`` they, ``kind`` and ``note`` are labels only.
+
+        ``memory``: ``{stacks, cost, stack_area_mm2}`` in the package, its cost in USD, 110 mm^2 a stack by default.
+        ``volume``: packages over which the design is paid.
+
+    Returns
+    -------
+    dict
+        In USD for each good package ``RE_raw_chips`` (dies and memory), ``RE_defect_chips`` (dies that failed their
+        test), ``RE_raw_package``, ``RE_defect_package`` (packages scrapped), ``RE_wasted_KGD`` (good dies scrapped with
+        them) and ``RE_total``; once for the design ``NRE_module``, ``NRE_chip``, ``NRE_package``, ``NRE_total``;
+        ``package_area_mm2`` and ``cost_substrate``; with an interposer ``interposer_area_mm2``, ``interposer_yield``,
+        ``interposers_per_wafer`` and ``cost_interposer_raw``; with a volume ``NRE_per_unit`` and ``total_per_unit``;
+        and ``exceeded``, messages on what is larger than equipment makes.
+
+    Raises
+    ------
+    PerfgridError
+        For anything missing, unknown or impossible, in one line.
+
+    Examples
+    --------
+    >>> import perfgrid as pg
+    >>> dies = [{"node": "7", "area_mm2": 74, "count": 8}, {"node": "14", "area_mm2": 416}]
+    >>> round(pg.chiplet_cost("actuary2022", package="OS", dies=dies)["RE_total"])
+    211
     """
     if parameter_set not in PARAMETER_SETS:
         raise PerfgridError(f"parameter_set: {parameter_set!r} is unknown; legal: {', '.join(PARAMETER_SETS)}")
@@ -127,7 +151,7 @@ def _priced(die: Die, nodes: Mapping[str, Entry], rules: ParameterSet) -> Priced
         return PricedDie(die)
     node = entry_values(nodes, die.node, "node")
     if not node["wafer_price"]:
-        raise PerfgridError(f"node: no price of a wafer is known of {die.node!r}")
+        raise PerfgridError(f"node: the wafer price of {die.node!r} is unknown")
     raw = node["wafer_price"] / rules.per_wafer(die.area, "a die")
     works = die_equations.negative_binomial(die.area * node["defect_density"], node["defect_clustering"])
     return PricedDie(die, node, raw, (raw + node["probe_cost"]) / float(works))
@@ -203,7 +227,7 @@ def _design(package: Mapping[str, Any], carrier: Carrier, dies: Sequence[PricedD
 
 
 def _exceeded(package: Mapping[str, Any], carrier: Carrier, dies: Sequence[PricedDie]) -> list[str]:
-    """Sentences on what is larger than equipment makes; the costs are what they would be if it did."""
+    """Messages on what is larger than equipment makes; the costs ignore that."""
     found = [
         f"a die of {d.die.area / MM2:g} mm2 is larger than the exposure field of {FIELD / MM2:g} mm2"
         for d in dies

@@ -1,4 +1,4 @@
-"""Reading the arguments of `chiplet_cost`; a mistake is one sentence: the place, what was found, what is legal."""
+"""Reading the arguments of `chiplet_cost`; an error is one line: the place, what was found, what is legal."""
 
 from __future__ import annotations
 
@@ -14,9 +14,19 @@ from .collective_input import known, number, whole
 
 MM2 = 1e-6  # m^2
 KEYWORDS = (
-    "package", "dies", "chip_last", "memory", "volume", "kind", "note",
-    "node", "total_module_area_mm2", "n_chiplets", "d2d_area_overhead", "chiplets_distinct_designs",
-)  # fmt: skip
+    "package",
+    "dies",
+    "chip_last",
+    "memory",
+    "volume",
+    "kind",
+    "note",
+    "node",
+    "total_module_area_mm2",
+    "n_chiplets",
+    "d2d_area_overhead",
+    "chiplets_distinct_designs",
+)
 SPLIT = ("node", "total_module_area_mm2", "n_chiplets")
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal, overload
 
 from perfgrid.engine.errors import PerfgridError, nearest
 from perfgrid.formulas.collectives.schedules import alltoall
@@ -25,7 +25,11 @@ TIER_BY_TIER, LIBRARY = "tier_by_tier", "library"
 _KEYWORDS = ("algorithm", "collective", "devices", "group", "options", "size", "topology")
 
 
-def collective_time(**case: Any) -> float:
+@overload
+def collective_time(*, return_algorithm: Literal[False] = False, **case: Any) -> float: ...
+@overload
+def collective_time(*, return_algorithm: Literal[True], **case: Any) -> tuple[float, str]: ...
+def collective_time(*, return_algorithm: bool = False, **case: Any) -> float | tuple[float, str]:
     """Time of one collective in s: ``collective_time(collective=..., topology=..., size=...)``.
 
     * ``collective``: all_reduce, reduce_scatter, all_gather, all_to_all, broadcast or send_recv
@@ -43,11 +47,13 @@ def collective_time(**case: Any) -> float:
     * ``group``: ``size`` and ``stride`` of those that communicate, all such groups at the same time; absent: all ranks
     * ``options``: ``chunks`` of a pipelined schedule (default: the best), ``imbalance`` (most over mean received bytes)
     * ``devices``: checked against the shapes
+    * ``return_algorithm``: also return the algorithm: (time, algorithm)
 
     Raises PerfgridError, in one sentence, for anything missing, unknown or impossible. Source: thakur2005 for the cost
     model; every schedule in `perfgrid.formulas.network` names its own.
     """
-    return collective_choice(**case)[1]
+    algorithm, time = collective_choice(**case)
+    return (time, algorithm) if return_algorithm else time
 
 
 def collective_choice(**case: Any) -> tuple[str, float]:

@@ -1,25 +1,29 @@
-"""``perfgrid best``: the best designs of a study of any size; the grid itself is never kept."""
+"""``perfgrid best``: the best designs or the Pareto front of a study of any size; the grid is never kept."""
 
 from __future__ import annotations
 
 import json
 import time
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from perfgrid.analysis.best import best
+from perfgrid.analysis.pareto import pareto
 from perfgrid.cli.printing.best_table import print_winners, winner_rows
 from perfgrid.cli.printing.console import out
+from perfgrid.cli.printing.pareto_table import objective_rows, print_objectives
 from perfgrid.cli.printing.progress import Reporter
-from perfgrid.engine.errors import PerfgridError
-from perfgrid.results.writing import check_output, save
+from perfgrid.engine.errors import PerfgridError, nearest
+from perfgrid.results.files import check_output
+from perfgrid.results.save import save
 from perfgrid.study.file import Best
 from perfgrid.study.selection import reaching
-from perfgrid.study.study import load_study
+from perfgrid.study.study import Study, load_study
 
+from .arguments import names_in
 from .options import AsJson, Minimize, Output, Overwrite, Settings, StudyFile
-from .reduce import names_of, pareto_of
 
 COUNTS = ("points_searched", "points_excluded")
 
@@ -28,29 +32,28 @@ def best_command(
     study: StudyFile,
     over: Annotated[
         str | None,
-        typer.Option(help="Axes to choose along, separated by commas; without it those of the study."),
+        typer.Option(help="Axes to choose along, comma-separated. Default: those of the study."),
     ] = None,
     minimize: Minimize = None,
-    maximize: Annotated[str | None, typer.Option(help="Quantity to maximize; with --pareto several.")] = None,
+    maximize: Annotated[str | None, typer.Option(help="Quantity to maximize; several with --pareto.")] = None,
     objectives: Annotated[
-        str | None, typer.Option("--pareto", help="Two or more quantities: the designs that no other beats in all.")
+        str | None, typer.Option("--pareto", help="Pareto front between two or more quantities, comma-separated.")
     ] = None,
-    top: Annotated[int, typer.Option(help="So many best designs of every group.")] = 1,
+    top: Annotated[int, typer.Option(help="Designs per group.")] = 1,
     output: Output = None,
     overwrite: Overwrite = False,
     settings: Settings = None,
     as_json: AsJson = False,
 ) -> None:
-    """Find the best designs of a study, however large: only minima are kept, in the memory of one tile."""
+    """Find the best designs or the Pareto front of a study of any size, in the memory of one tile."""
     loaded = load_study(study, settings or ())
     if output is not None:
         check_output(output, overwrite)
-    axes_given = names_of(over) if over is not None else None
+    axes_given = names_in(over) if over is not None else None
     if objectives is not None:
         if minimize is not None or top != 1:
             raise PerfgridError("--pareto goes with --maximize, --over and -o, not with --minimize or --top")
-        pareto_of(loaded, names_of(objectives), names_of(maximize), axes_given, output, overwrite, as_json)
-        return
+        return _pareto(loaded, names_in(objectives), names_in(maximize), axes_given, output, overwrite, as_json)
     stated = loaded.file.best
     if minimize is None and maximize is None and stated is not None:
         minimize, maximize = stated.minimize, stated.maximize
@@ -77,5 +80,37 @@ def best_command(
     print_winners(loaded, winners, choice)
     points, excluded = counted.values()
     out.print(f"{points:,} points searched in {seconds:.1f} s; constraints excluded {excluded:,} of them beforehand")
+    if output is not None:
+        out.print(f"saved {output}")
+
+
+def _pareto(
+    study: Study,
+    objectives: list[str],
+    maximize: list[str],
+    over: list[str] | None,
+    output: Path | None,
+    overwrite: bool,
+    as_json: bool,
+) -> None:
+    """The Pareto front between the objectives; those not in ``maximize`` are minimized."""
+    if unknown := [name for name in maximize if name not in objectives]:
+        raise PerfgridError(f"--maximize {unknown[0]!r} is not among the objectives{nearest(unknown[0], objectives)}")
+    start, stated = time.perf_counter(), study.file.best
+    axes = over if over is not None or stated is None else stated.over
+    labels = {} if stated is None or set(stated.at) & set(axes or []) else stated.at
+    minimize = [name for name in objectives if name not in maximize]
+    with Reporter(study.space.points) as reporter:
+        found = pareto(study, minimize, maximize, axes, labels, progress=reporter)
+    seconds = time.perf_counter() - start
+    if output is not None:
+        save(found, output, overwrite)
+    if as_json:
+        rows = objective_rows(study, found, [*minimize, *maximize])
+        print(json.dumps({"points": study.space.points, "seconds": seconds, "designs": rows}))
+        return
+    print_objectives(study, found, [*minimize, *maximize])
+    size = found.sizes.get("design", 0)
+    out.print(f"{size:,} of {study.space.points:,} points, searched in {seconds:.1f} s")
     if output is not None:
         out.print(f"saved {output}")

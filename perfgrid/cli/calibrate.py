@@ -15,23 +15,29 @@ from perfgrid.engine.errors import PerfgridError
 from perfgrid.validation.calibration import calibrate
 from perfgrid.validation.overlay import CONSTANTS, calibration_rows, overlay, stated
 
+from .options import AsJson, CatalogFiles, Overwrite
+
 
 def calibrate_command(
     files: Annotated[
-        list[Path] | None, typer.Argument(help="Record files (.jsonl) or folders; none: the shipped.")
+        list[Path] | None, typer.Argument(help="Record files (.jsonl) or folders. Default: those of perfgrid.")
     ] = None,
-    software: Annotated[list[str] | None, typer.Option("--software", help="Stacks that share the constants.")] = None,
-    device: Annotated[list[str] | None, typer.Option("--device", help="Devices that share the constants.")] = None,
-    constant: Annotated[list[str] | None, typer.Option("--constant", help="Quantities to fit; repeatable.")] = None,
-    group: Annotated[list[str] | None, typer.Option("--group", help="Only records of these sources.")] = None,
-    catalog: Annotated[list[Path] | None, typer.Option("--catalog", help="Your own catalog files, joined in.")] = None,
+    software: Annotated[
+        list[str] | None, typer.Option("--software", help="Software stack to fit; several share the constants.")
+    ] = None,
+    device: Annotated[
+        list[str] | None, typer.Option("--device", help="Device to fit; several share the constants.")
+    ] = None,
+    constant: Annotated[list[str] | None, typer.Option("--constant", help="Quantity to fit; repeatable.")] = None,
+    group: Annotated[list[str] | None, typer.Option("--group", help="Source whose records to use; repeatable.")] = None,
+    catalog: CatalogFiles = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Catalog file to write (.toml).")] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing file.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")] = False,
+    overwrite: Overwrite = False,
+    as_json: AsJson = False,
 ) -> None:
-    """Fit the few constants of a software stack or of devices to measurements, and write them as a catalog file."""
+    """Fit constants of a software stack or of devices to measurements, and write them as a catalog file."""
     if bool(software) == bool(device):
-        raise PerfgridError("say whose constants to fit: either --software NAME or --device NAME")
+        raise PerfgridError("give either --software NAME or --device NAME")
     if output is not None and output.suffix != ".toml":
         raise PerfgridError(f"cannot write {str(output)!r}: catalog files end in .toml")
     if output is not None and output.exists() and not overwrite:

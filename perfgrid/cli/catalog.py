@@ -1,4 +1,4 @@
-"""The commands of the catalog: what it holds, every value with its source, checks, and importing a model."""
+"""``perfgrid catalog``: list entries, show values with their sources, check files, import a model."""
 
 from __future__ import annotations
 
@@ -20,11 +20,9 @@ from perfgrid.catalog.references import read_references
 from perfgrid.cli.printing.console import out, print_line, show, text_table
 from perfgrid.engine.errors import PerfgridError, nearest
 
-from .options import AsJson
+from .options import AsJson, CatalogFiles, Overwrite
 
-catalog_app = typer.Typer(help="List, show, check and import what the catalog holds.", no_args_is_help=True)
-
-Files = Annotated[list[Path] | None, typer.Option("--catalog", help="Your own catalog file or folder, joined in.")]
+catalog_app = typer.Typer(help="List, show, check and import catalog entries.", no_args_is_help=True)
 
 KEY_FIGURES = {  # beside the counted parameters of models and the workload of software
     "device": ("device_vendor", "peak_bf16_rate", "hbm_capacity", "hbm_bandwidth"),
@@ -43,9 +41,9 @@ KEY_FIGURES = {  # beside the counted parameters of models and the workload of s
 @catalog_app.command("list")
 def list_command(
     table: Annotated[
-        str | None, typer.Argument(help="model, device, topology, node, price, ...; all without it.")
+        str | None, typer.Argument(help="Table: model, device, topology, node, price, ... Default: all.")
     ] = None,
-    files: Files = None,
+    files: CatalogFiles = None,
     as_json: AsJson = False,
 ) -> None:
     """List names, titles and key figures."""
@@ -72,9 +70,9 @@ def list_command(
 
 @catalog_app.command("show")
 def show_command(
-    name: Annotated[str, typer.Argument(help="An entry; table.entry or table entry where several tables hold it.")],
-    in_table: Annotated[str | None, typer.Argument(metavar="[ENTRY]", help="The entry, after its table.")] = None,
-    files: Files = None,
+    name: Annotated[str, typer.Argument(help="Entry; table.entry where several tables hold it.")],
+    in_table: Annotated[str | None, typer.Argument(metavar="[ENTRY]", help="Entry of the table.")] = None,
+    files: CatalogFiles = None,
     as_json: AsJson = False,
 ) -> None:
     """Show every value of an entry with unit, range, year, confidence and source."""
@@ -105,11 +103,11 @@ def show_command(
 @catalog_app.command("check")
 def check_command(
     files: Annotated[
-        list[Path] | None, typer.Argument(help="Catalog files or folders; the built-in without any.")
+        list[Path] | None, typer.Argument(help="Catalog files or folders. Default: the built-in catalog.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Check catalog files: an error ends with status 2, whatever else is odd is listed."""
+    """Check catalog files: errors end with status 2, warnings are listed."""
     catalog = load_catalog(*(files or ()))
     layer = stated_in(*(files or ()))
     counts = _per_file(layer, files or ())
@@ -127,15 +125,15 @@ def check_command(
 
 @catalog_app.command("import")
 def import_command(
-    config: Annotated[Path, typer.Argument(help="A Hugging Face config.json.")],
+    config: Annotated[Path, typer.Argument(help="Hugging Face config.json.")],
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Catalog file to write (.toml).")] = None,
-    name: Annotated[str | None, typer.Option(help="Name of the entry; else that of the configuration.")] = None,
+    name: Annotated[str | None, typer.Option(help="Name of the entry. Default: that of the configuration.")] = None,
     source: Annotated[str, typer.Option(help="Bibliography key of the numbers.")] = "huggingface2026models",
-    files: Files = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing file.")] = False,
+    files: CatalogFiles = None,
+    overwrite: Overwrite = False,
     as_json: AsJson = False,
 ) -> None:
-    """Turn a Hugging Face config.json into a catalog entry (TOML), printed or written to a file."""
+    """Convert a Hugging Face config.json to a catalog entry (TOML)."""
     catalog = load_catalog(*(files or ()))
     if source not in catalog.references:
         raise PerfgridError(f"--source {source!r} is not in the references{near(source, catalog.references)}")
@@ -238,7 +236,7 @@ def _name_of(config: Mapping[str, Any], path: Path) -> str:
 
 
 def _shown(catalog: Catalog, quantity: str, value: Any) -> str:
-    """A value in words: of a vector that says which labels belong to it, those."""
+    """A value as text; of a vector of flags the labels that are set."""
     variable = catalog.variables.get(quantity)
     if variable is not None and variable.axis and variable.kind == "integer" and variable.maximum == 1:
         return ", ".join(label for label, belongs in value.items() if belongs)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import time
 from dataclasses import asdict
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -19,56 +18,31 @@ from perfgrid.cli.printing.console import out, show, text_table
 from perfgrid.cli.printing.progress import Reporter
 from perfgrid.engine.errors import PerfgridError
 from perfgrid.engine.grid.dataset import feasible
-from perfgrid.results.writing import check_output, save
-from perfgrid.study.study import Study, load_study
+from perfgrid.results.files import check_output
+from perfgrid.results.save import save
+from perfgrid.study.study import load_study
 
-OF = typer.Option(
-    "--of",
-    help="Quantities, separated by commas; without it the study's objective or first output.",
-)
-AT = typer.Option("--at", help="axis=label[,axis=label...]: keep one label of an axis.")
-SETTINGS = typer.Option("--set", help="Override, such as axes.microbatch=[1,2].")
-
-
-def names_in(text: str) -> list[str]:
-    """Names separated by commas; those inside square brackets belong to a name."""
-    found, depth = [""], 0
-    for character in text:
-        depth += {"[": 1, "]": -1}.get(character, 0)
-        if character == "," and depth == 0:
-            found.append("")
-        else:
-            found[-1] += character
-    return [name.strip() for name in found if name.strip()]
-
-
-def outputs_of(study: Study, of: str | None) -> list[str]:
-    """The quantities that a command is about."""
-    if of is not None:
-        if not (names := names_in(of)):
-            raise PerfgridError("--of names no quantity")
-        return names
-    best = study.file.best
-    return [(best.minimize or best.maximize if best else None) or study.outputs[0]]
+from .arguments import names_in, outputs_of
+from .options import AsJson, At, Dtype, Of, Output, Overwrite, Settings, StudyFile
 
 
 def sensitivity_command(
-    study: Annotated[Path, typer.Argument(help="A study file (TOML).")],
-    of: Annotated[str | None, OF] = None,
-    wrt: Annotated[str, typer.Option(help="Given quantities, separated by commas, or all.")] = "all",
-    at: Annotated[list[str] | None, AT] = None,
+    study: StudyFile,
+    of: Of = None,
+    wrt: Annotated[str, typer.Option(help="Given quantities, comma-separated, or all.")] = "all",
+    at: At = None,
     smooth: Annotated[
-        bool, typer.Option("--smooth", help="Smooth companions of max, min, ceil, floor, round.")
+        bool, typer.Option("--smooth", help="Replace max, min, ceil, floor and round by smooth functions.")
     ] = False,
-    cross: Annotated[bool, typer.Option("--cross", help="Also cross-elasticities, of a single design.")] = False,
+    cross: Annotated[bool, typer.Option("--cross", help="Add second-order elasticities, of a single design.")] = False,
     top: Annotated[int, typer.Option(help="Parameters to print; 0 prints all.")] = 15,
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="Result file (.nc).")] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing result file.")] = False,
-    dtype: Annotated[str | None, typer.Option(help="float32 or float64 on the grid.")] = None,
-    settings: Annotated[list[str] | None, SETTINGS] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")] = False,
+    output: Output = None,
+    overwrite: Overwrite = False,
+    dtype: Dtype = None,
+    settings: Settings = None,
+    as_json: AsJson = False,
 ) -> None:
-    """Elasticities d ln output / d ln parameter at every point: ranked over feasible designs, and what binds where."""
+    """Rank elasticities of outputs over the feasible designs: d ln output / d ln parameter, and which rate binds."""
     loaded = load_study(study, settings or ())
     if output is not None:
         check_output(output, overwrite)
@@ -105,7 +79,7 @@ def sensitivity_command(
 
 def _print_ranks(result: xr.Dataset, name: str, rows: list[Rank], top: int, whole: bool) -> None:
     if not feasible(result, of=name).any():
-        out.print(f"no design is feasible for {name}: there is nothing to rank")
+        out.print(f"no design is feasible for {name}")
         return
     strong = [r for r in rows if r.zero < 1]
     shown = strong[: top or None]
@@ -129,16 +103,16 @@ def _print_ranks(result: xr.Dataset, name: str, rows: list[Rank], top: int, whol
         )
     )
     if len(strong) > len(shown):
-        out.print(f"and {len(strong) - len(shown)} weaker ones")
+        out.print(f"and {len(strong) - len(shown)} weaker parameters")
     none = [r.parameter for r in rows if r.zero == 1]
     if none:
         out.print(f"without effect at any feasible design ({len(none)}): {', '.join(none)}")
-    rates = sum(r.unit.endswith("/s") for r in strong)  # of a single one there is nothing to tell apart
+    rates = sum(r.unit.endswith("/s") for r in strong)
     if rates > 1 and (shares := binding_shares(result, name)):
         out.print("bound by: " + ", ".join(f"{n} {share:.1%}" for n, share in shares.items()))
     if whole and (balance := time_balance(result, name)) is not None:
         expected, low, high = balance
-        out.print(f"fixed times minus rates: {low:.5f} to {high:.5f}, as must be {expected:g}")
+        out.print(f"fixed times minus rates: {low:.5f} to {high:.5f}, expected {expected:g}")
 
 
 def _print_cross(found: xr.Dataset) -> None:

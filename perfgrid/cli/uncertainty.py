@@ -1,9 +1,8 @@
-"""``perfgrid uncertainty``: what the ranges of the catalog's estimates make of an output."""
+"""``perfgrid uncertainty``: outputs over the ranges of the catalog's estimates."""
 
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
@@ -16,12 +15,14 @@ from perfgrid.cli.printing.bars import bar, swing
 from perfgrid.cli.printing.console import out, show, text_table
 from perfgrid.engine.errors import PerfgridError, nearest
 from perfgrid.results.evaluate import evaluate
-from perfgrid.results.writing import check_output, save
+from perfgrid.results.files import check_output
+from perfgrid.results.save import save
 from perfgrid.study.samples import SAMPLE
 from perfgrid.study.selection import asking, selected
 from perfgrid.study.study import Study, load_study
 
-from .sensitivity import AT, OF, SETTINGS, names_in, outputs_of
+from .arguments import names_in, outputs_of
+from .options import AsJson, At, Of, Output, Overwrite, Settings, StudyFile
 
 METHODS = ("quantiles", "tornado", "morris", "sobol")
 SAMPLES = {"quantiles": 256, "morris": 64, "sobol": 1024}
@@ -30,24 +31,26 @@ LEVELS = (0.05, 0.5, 0.95)
 
 
 def uncertainty_command(
-    study: Annotated[Path, typer.Argument(help="A study file (TOML).")],
-    of: Annotated[str | None, OF] = None,
+    study: StudyFile,
+    of: Of = None,
     method: Annotated[str, typer.Option(help="quantiles, tornado, morris or sobol.")] = "quantiles",
-    at: Annotated[list[str] | None, AT] = None,
-    over: Annotated[str | None, typer.Option(help="Tables or estimates to vary, by commas; without it all.")] = None,
-    samples: Annotated[int | None, typer.Option(help="Samples; of morris trajectories.")] = None,
-    seed: Annotated[int, typer.Option(help="Of the draws.")] = 0,
+    at: At = None,
+    over: Annotated[
+        str | None, typer.Option(help="Catalog tables or quantities to vary, comma-separated. Default: all.")
+    ] = None,
+    samples: Annotated[int | None, typer.Option(help="Samples; trajectories of morris.")] = None,
+    seed: Annotated[int, typer.Option(help="Seed of the samples.")] = 0,
     top: Annotated[int, typer.Option(min=0, help="Estimates to print; 0 prints all.")] = 15,
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="Result file (.nc).")] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing result file.")] = False,
-    settings: Annotated[list[str] | None, SETTINGS] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")] = False,
+    output: Output = None,
+    overwrite: Overwrite = False,
+    settings: Settings = None,
+    as_json: AsJson = False,
 ) -> None:
-    """Quantiles, a tornado, Morris screening or Sobol indices of outputs over the ranges of the catalog's estimates."""
+    """Quantiles, tornado, Morris or Sobol over the catalog's ranges: how sure an output is."""
     if method not in METHODS:
         raise PerfgridError(f"--method must be one of {', '.join(METHODS)}, found {method!r}{nearest(method, METHODS)}")
     if method == "tornado" and samples is not None:
-        raise PerfgridError("--samples: a tornado takes the ends of each range, no samples")
+        raise PerfgridError("--samples: a tornado evaluates the ends of each range and takes no samples")
     loaded, varied = load_study(study, settings or ()), names_in(over) if over is not None else None
     if output is not None:
         check_output(output, overwrite)
@@ -96,7 +99,7 @@ def _quantiles(
         axes[SAMPLE] |= {"of": of} if of is not None else {}
     found = quantiles(evaluate(selected(asking(study, outputs, axes), at)), LEVELS)
     if lacking := [name for name in outputs if name not in found]:
-        raise PerfgridError(f"{', '.join(lacking)}: no estimate with a range moves it, or it is no number")
+        raise PerfgridError(f"{', '.join(lacking)}: no estimate with a range moves it, or it is not a number")
     return found[outputs]
 
 
@@ -175,8 +178,11 @@ def _print_indices(found: xr.Dataset, method: str, top: int) -> None:
         row = found.isel(place)
         labels = ", ".join(f"{d} = {found[d].values[i]}" for d, i in place.items() if found.sizes[d] > 1)
         share = float(np.mean(row.feasible_share.values))
-        out.print(f"{found.attrs['output']}{' at ' + labels if labels else ''}: {method} of {found.sizes['parameter']} "
-                  f"estimates, {found.attrs['evaluations']:,} evaluations, {share:.0%} of them feasible")  # fmt: skip
+        place = f" at {labels}" if labels else ""
+        out.print(
+            f"{found.attrs['output']}{place}: {method} of {found.sizes['parameter']} estimates, "
+            f"{found.attrs['evaluations']:,} evaluations, {share:.0%} of them feasible"
+        )
         order = np.argsort(-row[key].values, kind="stable")[: top or None]
         largest = float(np.max(row[key].values, initial=0.0))
         lines = []

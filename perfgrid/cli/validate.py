@@ -1,4 +1,4 @@
-"""``perfgrid validate``: predictions beside published measurements, or beside the user's own."""
+"""``perfgrid validate``: predictions compared with published measurements, or with the user's own."""
 
 from __future__ import annotations
 
@@ -15,34 +15,39 @@ from perfgrid.cli.printing.console import err, out, print_line, show, text_table
 from perfgrid.cli.printing.derivation import DEPTH, print_derivation
 from perfgrid.engine.errors import PerfgridError
 from perfgrid.formulas import INNER
-from perfgrid.results.writing import check_output, save
+from perfgrid.results.files import check_output
+from perfgrid.results.save import save
 from perfgrid.validation.figure import draw
 from perfgrid.validation.report import HEADERS, WORST, error_rows, reason_rows, worst_rows
 from perfgrid.validation.schema import UNITS, UNSEEN, read_records
 from perfgrid.validation.validate import RECORDED, Prediction, Validation, validate
 
+from .options import AsJson, CatalogFiles, Overwrite
+
 
 def validate_command(
     files: Annotated[
-        list[Path] | None, typer.Argument(help="Record files (.jsonl) or folders; none: the shipped.")
+        list[Path] | None, typer.Argument(help="Record files (.jsonl) or folders. Default: those of perfgrid.")
     ] = None,
-    group: Annotated[str | None, typer.Option("--group", help="Only the records of one source.")] = None,
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="Result file (.nc), a row per record.")] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing result file.")] = False,
-    catalog: Annotated[list[Path] | None, typer.Option("--catalog", help="Your own catalog files, joined in.")] = None,
-    bulk: Annotated[bool, typer.Option("--bulk", help="Score rows of tier bulk as well.")] = False,
+    group: Annotated[str | None, typer.Option("--group", help="Source whose records to use.")] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Result file (.nc), one row per record.")
+    ] = None,
+    overwrite: Overwrite = False,
+    catalog: CatalogFiles = None,
+    bulk: Annotated[bool, typer.Option("--bulk", help="Include records of tier bulk.")] = False,
     unseen: Annotated[
-        bool, typer.Option("--unseen", help="The shipped records of systems that nothing was fitted to.")
+        bool, typer.Option("--unseen", help="Use the held-out records: systems that nothing was fitted to.")
     ] = False,
     verbose: Annotated[bool, typer.Option("--verbose", help="List every record that is not predicted.")] = False,
     derive: Annotated[str | None, typer.Option("--explain", help="Derive the prediction of one record.")] = None,
-    depth: Annotated[int | None, typer.Option(help=f"Levels of the derivation to print; {DEPTH} unless told.")] = None,
-    figure: Annotated[Path | None, typer.Option(help="Picture of predicted versus measured (.png, .pdf).")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")] = False,
+    depth: Annotated[int | None, typer.Option(help=f"Levels of the derivation to print. Default: {DEPTH}.")] = None,
+    figure: Annotated[Path | None, typer.Option(help="Plot of predicted against measured values (.png, .pdf).")] = None,
+    as_json: AsJson = False,
 ) -> None:
-    """Compare predictions with measured systems: error by source, the worst rows, what cannot be predicted and why.
+    """Compare predictions with published measurements: error by source, worst rows, records not predicted and why.
 
-    Exit status 1 where a line is no sound record; the others are compared all the same.
+    Exit status 1 if a line is not a valid record; the others are compared all the same.
     """
     if derive is not None and (as_json or verbose):
         raise PerfgridError("--explain prints one derivation: give it without --json and --verbose")
@@ -79,14 +84,14 @@ def validate_command(
 
 
 def _ask_for_unseen(group: str | None, identity: str | None) -> None:
-    """PerfgridError for a group or record that is one of those that nothing was fitted to."""
+    """PerfgridError for a group or record that is held out."""
     unseen, _ = read_records([UNSEEN]) if group or identity else ([], [])
     if group in {record.group for record in unseen} or identity in {record.id for record in unseen}:
         raise PerfgridError(f"{identity or group} is among the systems that nothing was fitted to: give --unseen")
 
 
 def _compared(p: Prediction) -> list[str]:
-    """What was measured, by whom, and what is said of it."""
+    """What was measured, by whom, and what is predicted."""
     unit, source = UNITS[p.record.quantity], p.record.source
     lines = [f"measured: {p.record.quantity} = {number(p.record.value, unit)} [{source.title}, {source.where}]"]
     if p.predicted is not None and p.ratio is not None:
@@ -101,12 +106,14 @@ def _compared(p: Prediction) -> list[str]:
 def _print(found: Validation, verbose: bool) -> None:
     summary = found.summary()
     rows = error_rows({**summary["groups"], **summary["parts"], **summary["totals"]}, found.whole())
-    out.print("error of predictions, |ln(predicted / measured)|, beside one constant per device and beside other tools")
+    out.print(
+        "error of predictions, |ln(predicted / measured)|, compared with one constant per device and with other tools"
+    )
     show(text_table(HEADERS, rows, right=HEADERS[1:]))
     for name, stacks in found.assumed().items():
         out.print(f"{name}: taken to have run on {', '.join(stacks)}; the field software of a record states another")
     if summary["worst"]:
-        out.print("\nfarthest from the measurement")
+        out.print("\nlargest deviations")
         show(text_table(WORST, worst_rows(summary["worst"]), right=WORST[1:4]))
     left = [p for p in found.predictions if p.reasons]
     if left:
@@ -116,7 +123,7 @@ def _print(found: Validation, verbose: bool) -> None:
     elif left:
         show(text_table(("records", "first reason"), reason_rows(summary["reasons"]), right=("records",)))
     if found.problems:
-        out.print(f"\n{len(found.problems)} lines are not sound records (listed on standard error)")
+        out.print(f"\n{len(found.problems)} lines are not valid records (listed on standard error)")
 
 
 def serving_note() -> str:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cache
 from types import ModuleType
 
+from perfgrid.engine.graph.namespace import xp as xp
 from perfgrid.engine.graph.registry import Registry
 from perfgrid.formulas.training.step import BREAKDOWN as BREAKDOWN
 from perfgrid.formulas.training.step import PASSES as PASSES

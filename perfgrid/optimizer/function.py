@@ -176,11 +176,37 @@ class StudyFunction:
 
 
 def function(study: Study, outputs: Sequence[str] | str | None = None, over: Sequence[str] | str = ()) -> StudyFunction:
-    """Outputs of a study (all of them if none is named) as a differentiable function of the quantities ``over``.
+    """Outputs of a study as a differentiable function of given quantities.
 
-    What the study states of a free quantity is left out, an axis of its name too; the function is built on the plan of
-    the rest, evaluated once. See `StudyFunction`. Raises PerfgridError for unknown names, for a quantity that is no
-    smooth number and for one on which no output depends.
+    What the study states of a free quantity is left out, and so is an axis of its name. The rest is evaluated once.
+
+    Parameters
+    ----------
+    study
+        The study.
+    outputs
+        Quantities. Default: the outputs of the study.
+    over
+        The free quantities; ``name.label`` is one component of a vector.
+
+    Returns
+    -------
+    StudyFunction
+        {name: value} -> {output: array}, in SI units. With JAX arrays it is plain JAX: `jax.jit`, `jax.grad` and
+        `jax.vmap` apply. ``start`` holds what the study states, ``dims`` the axes of each output.
+
+    Raises
+    ------
+    PerfgridError
+        For an unknown name, a quantity that is not a smooth number, and one on which no output depends.
+
+    Examples
+    --------
+    >>> import perfgrid as pg
+    >>> bill = pg.Study.make(workload="manufacturing", outputs=["die_cost"], axes={"device": ["h100-sxm-80gb"]})
+    >>> cost = pg.function(bill, over="wafer_price")
+    >>> round(cost({"wafer_price": 10000.0})["die_cost"].item())
+    306
     """
     chosen = [outputs] if isinstance(outputs, str) else list(study.outputs if outputs is None else outputs)
     over = [over] if isinstance(over, str) else list(over)

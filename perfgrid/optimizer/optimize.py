@@ -1,8 +1,8 @@
-"""The best design over continuous quantities, together with every discrete choice; the front between two objectives."""
+"""The best design over continuous quantities, together with every discrete choice; Pareto fronts."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -16,11 +16,13 @@ from perfgrid.study.selection import reaching
 from perfgrid.study.study import Study, expect_study
 
 from .batched_slsqp import optimality
-from .input import OPEN, Knobs, limits, parts, refuse_contradictions, unit_of_quantity
+from .knobs import Knobs
+from .limits import OPEN, limits, refuse_contradictions, unit_of_quantity
 from .problem import KEPT, Problem
 from .search import Found, best_found
+from .workloads import workloads
 
-UNEXPLAINED = 1e-2  # residual from which multipliers are not told
+UNEXPLAINED = 1e-2  # residual from which multipliers are NaN
 
 
 def optimize(
@@ -32,25 +34,75 @@ def optimize(
     choose: Sequence[str] | str | None = None,
     starts: int = 4,
     seed: int = 0,
+    pareto: str | None = None,
+    points: int = 8,
 ) -> xr.Dataset:
-    """The design that minimises (or maximises) an output within limits, for every label of the axes not in ``choose``.
+    """The design that minimises or maximises an output within limits, for every label of the axes not in ``choose``.
 
-    ``over`` names the free quantities, with [low, high] where it is a mapping; without, bounds are those of the study's
-    axis of that name or of the catalog. ``subject_to`` are limits such as ``"die_area < 800 mm^2"``; constraints that
-    concern the objective or a limited quantity hold as well, outputs that another makes illegal are NaN. What is not
-    stated comes from ``[optimize]`` of the study, ``choose`` (axes along which the best label is taken) from ``[best]``
-    if need be. With ``[[workloads]]`` the weighted sum of the objective is optimised, each workload with the best
-    layout of its own.
+    Constraints that concern the objective or a limited quantity hold as well. With ``[[workloads]]`` in the study the
+    weighted sum of the objective is optimised, each workload with the best layout of its own.
 
-    The result lies on the other axes: ``objective``; every free quantity and output by name (``workload.output``); the
-    layout; ``slack`` and ``shadow_price`` along ``constraint`` (the elasticity of the objective to loosening a limit),
-    ``pull`` along ``knob`` (the same of the bound at which a quantity ends; both NaN where the search ended on a step
-    of the model, with a residual above 0.01), ``kkt_residual``, ``feasible`` and what an infeasible design ``breaks``;
-    ``jump`` along ``knob``, the part by which the exact objective gets worse, beyond its slope, when that quantity
-    moves by a percent; ``trace`` along ``step``; as attributes the free quantities ``without_effect`` there and the
-    number of model evaluations, every slope counted as one. Raises PerfgridError for unknown names, for quantities
-    without bounds or derivative, and where no design keeps the limits.
+    Parameters
+    ----------
+    study
+        The study. What is not given here comes from its ``[optimize]``.
+    minimize, maximize
+        The objective; exactly one of them.
+    over
+        The free quantities, as a mapping with their bounds [low, high]. Without bounds those of the study's axis of
+        that name hold, or the range in the catalog.
+    subject_to
+        Limits, such as ``"die_area < 800 mm^2"``; of one workload ``"name.die_area < 800 mm^2"``.
+    choose
+        Axes along which the best label is taken. Default: those of ``[best]``.
+    starts
+        Designs from which each search starts.
+    seed
+        Seed of the samples.
+    pareto
+        A second output to be small: the Pareto front between both, from the best of one to the best of the other. At
+        every point the objective is optimised with the second output limited (epsilon constraint).
+    points
+        Points of the front; limits are evenly spaced by factor.
+
+    Returns
+    -------
+    xarray.Dataset
+        On the axes that are not chosen along, and ``point`` of a front: ``objective``, every free quantity and output
+        by name (``workload.output``), and the layout. Along ``constraint``: ``slack`` and ``shadow_price``, the
+        elasticity of the objective to loosening a limit. Along ``knob``: ``pull``, the same of the bound at which a
+        quantity ends, and ``jump``, the part by which the exact objective gets worse, beyond its slope, when that
+        quantity moves by 1 %. ``feasible``, and what an infeasible design ``breaks``. ``kkt_residual``: above 0.01 the
+        search ended at a step of the model, and prices and pulls are NaN. ``trace`` along ``step``. Attributes: the
+        free quantities ``without_effect``, and the model ``evaluations``, each slope counted as one. Outputs that a
+        constraint makes illegal are NaN.
+
+    Raises
+    ------
+    PerfgridError
+        For an unknown name, a quantity without bounds or derivative, and where no design keeps the limits.
+
+    Examples
+    --------
+    >>> import perfgrid as pg
+    >>> bill = pg.Study.make(
+    ...     workload="manufacturing", outputs=["die_cost", "die_area"], axes={"device": ["h100-sxm-80gb"]}
+    ... )
+    >>> found = pg.optimize(
+    ...     bill, maximize="die_area", over={"die_area": ["100 mm^2", "800 mm^2"]}, subject_to="die_cost < 100 USD"
+    ... )
+    >>> found.die_area.round(6).item()
+    0.000279
     """
+    expect_study(study, "optimize")
+    if pareto is not None:
+        stated = study.file.optimize
+        limited = subject_to if subject_to is not None else stated.subject_to if stated is not None else []
+        limited = [limited] if isinstance(limited, str) else list(limited)
+        other = optimize(study, pareto, None, over, limited, choose, starts, seed)["objective"].values
+        return _front(
+            study, problem_of(study, minimize, maximize, over, limited, choose, pareto), other, points, starts, seed
+        )
     problem = problem_of(study, minimize, maximize, over, subject_to, choose)
     groups = np.arange(problem.groups)
     found = best_found(problem, groups, np.tile([x.bound for x in problem.limits], (problem.groups, 1)), starts, seed)
@@ -59,39 +111,21 @@ def optimize(
     return described(study, problem, found)
 
 
-def front(
-    study: Study,
-    against: str,
-    points: int = 8,
-    minimize: str | None = None,
-    maximize: str | None = None,
-    over: str | Sequence[str] | Mapping[str, Sequence[Any]] | None = None,
-    subject_to: Sequence[str] | str | None = None,
-    choose: Sequence[str] | str | None = None,
-    starts: int = 4,
-    seed: int = 0,
-) -> xr.Dataset:
-    """The best values of an objective against a second output that should be small, from one's best to the other's.
-
-    At every point of the front the objective is optimised with the second output limited (epsilon constraint), the
-    limits evenly spaced by factor; the result is that of `optimize` with an axis ``point``. Raises PerfgridError alike.
-    """
-    expect_study(study, "a front")
+def _front(study: Study, problem: Problem, other: np.ndarray, points: int, starts: int, seed: int) -> xr.Dataset:
+    """The Pareto front of a problem whose last limit is open, from the best values of the other output."""
     if points < 1:
-        raise PerfgridError(f"a front needs at least one point, found {points!r}")
-    stated = study.file.optimize
-    texts = subject_to if subject_to is not None else stated.subject_to if stated is not None else []
-    texts = [texts] if isinstance(texts, str) else list(texts)
-    other = optimize(study, against, None, over, texts, choose, starts, seed)
-    problem = problem_of(study, minimize, maximize, over, texts, choose, against)
+        raise PerfgridError(f"a Pareto front needs at least one point, found {points!r}")
     last = [i for i, x in enumerate(problem.limits) if x.bound == OPEN]
+    against = problem.limits[last[0]].quantity
     fixed = np.tile([x.bound for x in problem.limits], (problem.groups, 1))
     groups = np.arange(problem.groups)
     free = best_found(problem, groups, fixed, starts, seed)
-    ends = np.ravel(other["objective"].values), second_of(problem, free)
+    ends = np.ravel(other), second_of(problem, free)
     low, high = np.minimum(*ends), np.maximum(*ends)
     if not (low > 0).all():
-        raise PerfgridError(f"{study.name}: a front needs a second output above zero, found {low.min():g} of {against}")
+        raise PerfgridError(
+            f"{study.name}: a Pareto front needs a second output above zero, found {low.min():g} of {against}"
+        )
     steps = np.linspace(0, 1, points)
     limit = low[:, None] * (high / low)[:, None] ** steps * (1 + 1e-4)
     bounds = np.repeat(fixed, points, axis=0)
@@ -119,7 +153,7 @@ def problem_of(
     choose: Sequence[str] | str | None = None,
     against: str | None = None,
 ) -> Problem:
-    """The problem of arguments like those of `optimize` or `front`, checked."""
+    """The problem of arguments like those of `optimize`, checked; ``against``: an output with an open limit."""
     expect_study(study, "an optimisation")
     stated = study.file.optimize
     if minimize is None and maximize is None and stated is not None:
@@ -136,7 +170,7 @@ def problem_of(
     if choose is None and study.file.best is not None:
         choose = study.file.best.over
     choose = [choose] if isinstance(choose, str) else list(choose or ())
-    studies = parts(study)
+    studies = workloads(study)
     known = {a.name for one, _ in studies.values() for a in one.space.axes}
     for axis in choose:
         if axis not in known:
@@ -154,10 +188,10 @@ def problem_of(
 
 
 def nothing_kept(study: Study, problem: Problem, found: Found) -> str:
-    """The sentence for a search that ended without a design that keeps every limit."""
+    """The error message of a search that found no design that keeps every limit."""
     best = int(np.argmin(found.broken))
-    told = "; ".join(broken(problem, found)[best])
-    return f"{study.name}: no design within the bounds keeps every limit; the nearest one breaks {told}"
+    limits = "; ".join(broken(problem, found)[best])
+    return f"{study.name}: no design within the bounds keeps every limit; the nearest one breaks {limits}"
 
 
 def broken(problem: Problem, found: Found) -> list[list[str]]:
@@ -186,85 +220,96 @@ def jumps(problem: Problem, found: Found) -> np.ndarray:
 
 def described(study: Study, problem: Problem, found: Found, points: int = 0) -> xr.Dataset:
     """The designs that were found on the axes that are not chosen along, and along ``point`` those of a front."""
-    first = problem.parts[0]
     shape = problem.group_sizes + ((points,) if points else ())
-    groups = first.groups + (("point",) if points else ())
+    groups = problem.parts[0].groups + (("point",) if points else ())
 
-    def on_groups(values: Any) -> tuple[Any, ...]:
+    def on_groups(values: Any, *extra: str, **attributes: Any) -> xr.Variable:
         array = np.array(values)
-        return (*groups, *extra), array.reshape(shape + array.shape[1:])
+        return xr.Variable((*groups, *extra), array.reshape(shape + array.shape[1:]), attributes)
 
-    extra: tuple[str, ...] = ()
-    named = [problem.knobs.named(p) for p in found.points]
-    data: dict[str, Any] = {}
-    for knob in problem.knobs.knobs:
-        unit = knob.leaf.variable.unit
-        data[knob.name] = (*on_groups([n[knob.name] for n in named]), {"units": unit, "range": [knob.low, knob.high]})
-    splits: dict[str, list[Any]] = {}
-    for knob in problem.knobs.knobs:
-        if knob.share:
-            splits.setdefault(knob.leaf.quantity, []).append(knob)
-    objective = first.objective
-    data["objective"] = (*on_groups(found.value), {"units": unit_of_quantity(study_of(problem), objective)})
-    data["feasible"] = on_groups(found.broken <= KEPT)
-    data["breaks"] = on_groups(["; ".join(told) for told in broken(problem, found)])
-    scale = np.array([k.span for k in problem.knobs.knobs])
-    explained = [optimality(m.point, m.answer, scale) for m in found.minima]
-    data["kkt_residual"] = on_groups([e.residual for e in explained])
-    told = [1.0 if e.residual < UNEXPLAINED else np.nan for e in explained]  # multipliers explain nothing there
-    names = problem.constraint_names()
-    extra = ("constraint",)
-    data["slack"] = on_groups([m.answer[2] for m in found.minima])
-    sign = -1.0 if problem.maximize else 1.0
-    data["shadow_price"] = on_groups([-sign * e.multipliers * t for e, t in zip(explained, told, strict=True)])
-    extra = ("knob",)
-    data["jump"] = (*on_groups(jumps(problem, found)), {"units": "1"})
     slopes = [np.abs(np.vstack((m.answer[1][None], m.answer[3]))).max(axis=0) for m in found.minima]
     idle = np.max(slopes, axis=0) == 0
-    data["pull"] = on_groups([-sign * np.abs(e.bounds) * t for e, t in zip(explained, told, strict=True)])
-    if splits:
-        extra = ("split",)
-        apart = [[sum(abs(n[k.name] - k.start) for k in ks) / 2 for ks in splits.values()] for n in named]
-        data["moved"] = (*on_groups(apart), {"units": "1"})
-    extra = ("step",)
-    steps = max(len(m.trace) for m in found.minima)
-    traces = [np.pad(np.array(m.trace), (0, steps - len(m.trace)), mode="edge") for m in found.minima]
-    shown = (lambda t: np.exp(sign * t)) if problem.positive else (lambda t: sign * t * problem.scale)
-    data["trace"] = on_groups([shown(t) for t in traces])
-    extra = ()
-    coordinates: dict[str, Any] = {"constraint": names, "knob": [k.name for k in problem.knobs.knobs]}
-    if splits:
-        coordinates["split"] = list(splits)
-    for name in first.groups:
-        axis = next(a for a in first.space.axes if a.name == name)
+    knobs = problem.knobs.knobs
+    data = _searched(problem, found, on_groups)
+    coordinates: dict[str, Any] = {"constraint": problem.constraint_names(), "knob": [k.name for k in knobs]}
+    if splits := list(dict.fromkeys(knob.leaf.quantity for knob in knobs if knob.share)):
+        coordinates["split"] = splits
+    for name in problem.parts[0].groups:
+        axis = next(a for a in problem.parts[0].space.axes if a.name == name)
         coordinates[name] = axis.labels
-    outputs = problem.outputs(found.points, found.batch.group, found.layout)
-    for number, (part, (numbers, counts)) in enumerate(zip(problem.parts, outputs, strict=True)):
-        prefix = f"{part.name}." if part.name else ""
-        rows = part.rows(found.batch.group, found.layout[:, number])
-        for output, value in numbers.items():
-            if prefix or output not in data:
-                data[prefix + output] = (*on_groups(value), {"units": unit_of_quantity(part.study, output)})
-        for name, up in part.single.counts.items():
-            exact = np.ceil(counts[name] - 1e-9) if up else np.floor(counts[name] * (1 + 1e-9))
-            data.setdefault(name, on_groups(exact))
-        for axis in part.chosen:
-            labels = [part.labels(row, [axis])[axis] for row in rows]
-            coordinates[prefix + axis] = on_groups(labels)
+    outputs, labels = _evaluated(problem, found, on_groups)
+    data |= {name: values for name, values in outputs.items() if name not in data}
     attributes: dict[str, Any] = {"study_axes": " ".join(groups)}
-    for part in problem.parts:  # what is needed to explain their outputs
+    for part in problem.parts:  # what `explain` needs
         prefix = f"{part.name}." if part.name else ""
         attributes[f"{prefix}{SPACE_ATTRIBUTE}"] = space_text(part.plan, part.study.space)
         attributes[f"{prefix}{STUDY_ATTRIBUTE}"] = global_attributes(part.study)[STUDY_ATTRIBUTE]
         attributes[f"{prefix}formula_hash"] = formula_hash(part.plan)
     attributes |= {
         "title": study.file.title,
-        "objective": f"{'maximize' if problem.maximize else 'minimize'} {objective}",
+        "objective": f"{'maximize' if problem.maximize else 'minimize'} {problem.parts[0].objective}",
         "evaluations": problem.evaluations,
         "limits": [x.text for x in problem.limits],
-        "without_effect": [k.name for k, none in zip(problem.knobs.knobs, idle, strict=True) if none],
+        "without_effect": [k.name for k, none in zip(knobs, idle, strict=True) if none],
     }
-    return xr.Dataset(data, coordinates, attributes)
+    return xr.Dataset(data, coordinates | labels, attributes)
+
+
+def _searched(problem: Problem, found: Found, on_groups: Callable[..., xr.Variable]) -> dict[str, Any]:
+    """Free quantities, objective, limits and multipliers of the designs that were found."""
+    knobs, sign = problem.knobs.knobs, -1.0 if problem.maximize else 1.0
+    named = [problem.knobs.named(p) for p in found.points]
+    data: dict[str, Any] = {}
+    for knob in knobs:
+        about = {"units": knob.leaf.variable.unit, "range": [knob.low, knob.high]}
+        data[knob.name] = on_groups([n[knob.name] for n in named], **about)
+    unit = unit_of_quantity(study_of(problem), problem.parts[0].objective)
+    data["objective"] = on_groups(found.value, units=unit)
+    data["feasible"] = on_groups(found.broken <= KEPT)
+    data["breaks"] = on_groups(["; ".join(limits) for limits in broken(problem, found)])
+    scale = np.array([k.span for k in knobs])
+    explained = [optimality(m.point, m.answer, scale) for m in found.minima]
+    data["kkt_residual"] = on_groups([e.residual for e in explained])
+    valid = [1.0 if e.residual < UNEXPLAINED else np.nan for e in explained]  # multipliers explain nothing elsewhere
+    prices = [-sign * e.multipliers * v for e, v in zip(explained, valid, strict=True)]
+    pulls = [-sign * np.abs(e.bounds) * v for e, v in zip(explained, valid, strict=True)]
+    data["slack"] = on_groups([m.answer[2] for m in found.minima], "constraint")
+    data["shadow_price"] = on_groups(prices, "constraint")
+    data["jump"] = on_groups(jumps(problem, found), "knob", units="1")
+    data["pull"] = on_groups(pulls, "knob")
+    splits: dict[str, list[Any]] = {}
+    for knob in knobs:
+        if knob.share:
+            splits.setdefault(knob.leaf.quantity, []).append(knob)
+    if splits:
+        apart = [[sum(abs(n[k.name] - k.start) for k in ks) / 2 for ks in splits.values()] for n in named]
+        data["moved"] = on_groups(apart, "split", units="1")
+    steps = max(len(m.trace) for m in found.minima)
+    traces = [np.pad(np.array(m.trace), (0, steps - len(m.trace)), mode="edge") for m in found.minima]
+    data["trace"] = on_groups(
+        [np.exp(sign * t) if problem.positive else sign * t * problem.scale for t in traces], "step"
+    )
+    return data
+
+
+def _evaluated(
+    problem: Problem, found: Found, on_groups: Callable[..., xr.Variable]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Outputs, whole counts and chosen labels of the designs that were found, of every workload."""
+    data: dict[str, Any] = {}
+    labels: dict[str, Any] = {}
+    outputs = problem.outputs(found.points, found.batch.group, found.layout)
+    for number, (part, (numbers, counts)) in enumerate(zip(problem.parts, outputs, strict=True)):
+        prefix = f"{part.name}." if part.name else ""
+        rows = part.rows(found.batch.group, found.layout[:, number])
+        for output, value in numbers.items():
+            data[prefix + output] = on_groups(value, units=unit_of_quantity(part.study, output))
+        for name, up in part.single.counts.items():
+            exact = np.ceil(counts[name] - 1e-9) if up else np.floor(counts[name] * (1 + 1e-9))
+            data.setdefault(name, on_groups(exact))
+        for axis in part.chosen:
+            labels[prefix + axis] = on_groups([part.labels(row, [axis])[axis] for row in rows])
+    return data, labels
 
 
 def study_of(problem: Problem) -> Study:

@@ -16,7 +16,8 @@ from perfgrid.engine.grid.space import Axis, Space
 from perfgrid.study.study import Study
 
 from .batched_slsqp import Answer
-from .input import Knobs, Limit, unit_of_quantity
+from .knobs import Knobs
+from .limits import Limit, unit_of_quantity
 
 DESIGN = "design"  # axis of the designs that are evaluated whole at once
 TOGETHER = 32  # designs on it

@@ -19,9 +19,50 @@ def evaluate(
     small_points: int | None = None,
     progress: Progress | None = None,
 ) -> xr.Dataset:
-    """Evaluate every design of a study in memory; variables lie on their own axes, constraints are flag variables.
+    """Evaluate every design of a study in memory.
 
-    Raises PerfgridError if the result would not fit the memory at hand.
+    Parameters
+    ----------
+    study
+        The study.
+    dtype
+        Precision on the grid, "float32" or "float64". Default: that of the study.
+    tile_points
+        Points evaluated together.
+    small_points
+        Most points of a quantity that is evaluated once, in NumPy, before the grid. Default: chosen by the plan.
+    progress
+        Called with phase, done and total.
+
+    Returns
+    -------
+    xarray.Dataset
+        The outputs in SI units (attribute ``units``), each on the axes that it depends on, and the constraints as flag
+        variables (1: satisfied). Values are not masked: see `feasible`.
+
+    Raises
+    ------
+    PerfgridError
+        If the result does not fit the free memory.
+
+    Examples
+    --------
+    >>> import perfgrid as pg
+    >>> study = pg.Study.make(
+    ...     outputs=["step_time"],
+    ...     axes={
+    ...         "model": ["llama-2-7b"],
+    ...         "device": ["h100-sxm-80gb"],
+    ...         "topology": ["rail-optimized"],
+    ...         "parallelism": {"devices": [8], "tp": [1, 2], "pp": [1, 2]},
+    ...     },
+    ...     workload_parameters={"sequence_length": 2048, "global_batch": 64},
+    ... )
+    >>> result = pg.evaluate(study)
+    >>> result.step_time.dims
+    ('model', 'device', 'topology', 'parallelism')
+    >>> result.step_time.attrs["units"]
+    's'
     """
     expect_study(study, "evaluate")
     plan = study.plan(small_points)

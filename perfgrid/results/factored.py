@@ -30,9 +30,9 @@ from perfgrid.engine.grid.tiles import Tiles
 from perfgrid.engine.reductions.subgrid import Cut, keys_to_numbers, partitions_from_classes
 from perfgrid.study.study import Study
 
+from .files import check_output, replacing
 from .memory import available_memory
 from .provenance import given_quantities, global_attributes, restore
-from .writing import check_output, replacing
 
 SUFFIX = ".pgf"
 FORMAT = 1

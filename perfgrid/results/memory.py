@@ -42,7 +42,7 @@ def check_memory(plan: Plan, name: str, dtype: str = "float32", available: int |
     if needed > 0.8 * limit:
         raise PerfgridError(
             f"{name}: the results of {plan.space.points:,} points take {needed / 2**30:,.1f} GiB and "
-            f"{limit / 2**30:,.1f} GiB of memory are free; keep the formulas in their place with "
-            f"'perfgrid run {name} -o FILE.pgf' (pg.save_factored), write them tile by tile with -o FILE.zarr or "
+            f"{limit / 2**30:,.1f} GiB of memory are free; save a factored result with "
+            f"'perfgrid run {name} -o FILE.pgf' (pg.save), write tile by tile with -o FILE.zarr or "
             "--stream -o FILE.nc (pg.stream), or ask for fewer outputs or shorter axes"
         )

@@ -14,9 +14,35 @@ from .factored import SUFFIX, open_factored
 
 
 def open_result(path: str | Path, recompute: bool = False, formulas: Iterable[Callable[..., Any]] = ()) -> xr.Dataset:
-    """A result by its path: netCDF, the folder of a Zarr store, or factored (.pgf); variables are read when needed.
+    """Open a result; variables are read when they are needed.
 
-    ``recompute`` and ``formulas`` concern factored results, see `open_factored`. Raises PerfgridError for what is none.
+    Parameters
+    ----------
+    path
+        A netCDF file, the folder of a Zarr store, or a factored result (``.pgf``).
+    recompute
+        If a factored result was made with other formulas than those installed, evaluate it anew from the given
+        quantities that it stores.
+    formulas
+        The user's own formulas with which a factored result was made.
+
+    Returns
+    -------
+    xarray.Dataset
+        The result.
+
+    Raises
+    ------
+    PerfgridError
+        For any other file, and for a factored result of other formulas without ``recompute``.
+
+    Examples
+    --------
+    >>> import perfgrid as pg
+    >>> pg.open_result("absent.nc")
+    Traceback (most recent call last):
+    ...
+    perfgrid.engine.errors.PerfgridError: cannot read 'absent.nc': No such file or directory
     """
     path = Path(path)
     if path.suffix == SUFFIX:

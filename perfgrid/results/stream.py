@@ -17,8 +17,8 @@ from perfgrid.engine.grid.dataset import to_dataset
 from perfgrid.engine.grid.plan import Plan
 from perfgrid.study.study import Study
 
+from .files import check_output, compression, replacing
 from .provenance import given_quantities, global_attributes
-from .writing import check_output, compression, replacing
 
 STORE = ".zarr"
 
@@ -39,11 +39,51 @@ def stream(
 ) -> Path:
     """Evaluate a study tile by tile into a file, in the memory of a few tiles whatever the size of the grid.
 
-    A netCDF file (``.nc``) is written by this process and appears when it is complete. A zarr store (``.zarr``) is
-    filled region by region: ``resume`` continues it after any interruption, bit for bit; ``workers`` local processes
-    or those of a dask ``scheduler`` fill it together. ``memory`` (bytes) bounds the tiles: of all local processes
-    together, of each process of a cluster. Raises PerfgridError with one sentence for a place that cannot be written, a
-    store of another run and work that broke off.
+    Parameters
+    ----------
+    study
+        The study.
+    path
+        ``.nc``: one netCDF file, written by this process; it appears when it is complete. ``.zarr``: a store, filled
+        region by region.
+    dtype
+        Precision on the grid, "float32" or "float64". Default: that of the study.
+    overwrite
+        Replace an existing file or store.
+    tile_points
+        Points evaluated and written together, at most.
+    progress
+        Called with phase, done and total.
+    resume
+        Continue a store after an interruption, bit for bit.
+    memory
+        Bytes that limit the tiles: of all local processes together, of each process of a cluster.
+    workers
+        Local processes that fill a store together.
+    scheduler
+        Address of a dask scheduler whose workers fill a store together.
+    small_points
+        Most points of a quantity that is evaluated once, before the grid.
+
+    Returns
+    -------
+    Path
+        The path.
+
+    Raises
+    ------
+    PerfgridError
+        For a path that cannot be written, a store of another run, and work that was interrupted.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import perfgrid as pg
+    >>> bill = pg.Study.make(workload="manufacturing", outputs=["die_cost"], axes={"device": ["h100-sxm-80gb"]})
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = pg.stream(bill, f"{folder}/bill.nc")
+    ...     print(pg.open_result(path).load().die_cost.round(0).values)
+    [486.]
     """
     target, dtype = Path(path), dtype or study.file.dtype
     for name, number in (("tile_points", tile_points), ("memory", memory)):

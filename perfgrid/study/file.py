@@ -21,8 +21,8 @@ class Best(BaseModel):
     at: dict[str, Any] = Field(default_factory=dict)
 
 
-class Frontier(BaseModel):
-    """The ``[frontier]`` table of a study: which axes to choose along, and two quantities to be large."""
+class Pareto(BaseModel):
+    """The ``[pareto]`` table of a study: which axes to choose along, and two quantities to maximize."""
 
     model_config = ConfigDict(extra="forbid")
     over: str | list[str]
@@ -60,7 +60,7 @@ class StudyFile(BaseModel):
     choices: dict[str, str] = Field(default_factory=dict)
     catalog: list[str] = Field(default_factory=list)
     best: Best | None = None
-    frontier: Frontier | None = None
+    pareto: Pareto | None = None
     optimize: Optimize | None = None
     workloads: list[dict[str, Any]] = Field(default_factory=list)  # of [optimize]: what differs from this study in each
 

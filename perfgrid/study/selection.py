@@ -20,7 +20,7 @@ def asking(study: Study, outputs: Sequence[str], axes: Mapping[str, Any] | None 
     content = study.file.model_dump(exclude_none=True) | {"outputs": list(outputs)}
     if axes is not None:
         content["axes"] = dict(axes)
-    for table in ("best", "frontier"):
+    for table in ("best", "pareto"):
         content.pop(table, None)
     return build_study(content, study.name, study.catalog, study.formulas)
 
@@ -44,7 +44,7 @@ def reaching(study: Study, quantities: Iterable[str]) -> Study:
     found = asking(study, [*study.outputs, *lacking])
     kept = {a.name: a.labels for a in study.space.axes}  # some labels may have been selected
     axes = tuple(filtered(a, np.isin(a.labels, kept[a.name])) for a in found.space.axes)
-    stated = {table: getattr(study.file, table) for table in ("best", "frontier")}
+    stated = {table: getattr(study.file, table) for table in ("best", "pareto")}
     file, space = found.file.model_copy(update=stated), Space(axes, found.space.constants)
     return replace(found, file=file, space=space, source=study.source)
 

@@ -19,7 +19,7 @@ from perfgrid.engine.grid.space import Space
 from perfgrid.formulas import registry_of
 from perfgrid.study.file import chosen_along
 
-from .file import CLUSTER_SIZE, Best, Frontier, Optimize, StudyFile
+from .file import CLUSTER_SIZE, Best, Optimize, Pareto, StudyFile
 from .space import TABLES, SpaceBuilder
 from .tables import NATIVE, OWN_PREFIX, STATED
 from .where import apply_where
@@ -27,7 +27,17 @@ from .where import apply_where
 
 @dataclass(frozen=True)
 class Study:
-    """A checked study: its design space, the formulas of its workload and the wanted outputs."""
+    """A checked study: its design space, the formulas of its workload and the wanted outputs.
+
+    `Study.make` and `load_study` make one.
+
+    Examples
+    --------
+    >>> import perfgrid as pg
+    >>> study = pg.Study.make(workload="manufacturing", outputs=["die_cost"], axes={"device": ["b200", "mi300x"]})
+    >>> study.space.points, study.outputs
+    (2, ('die_cost',))
+    """
 
     file: StudyFile
     space: Space
@@ -48,8 +58,19 @@ class Study:
     ) -> Study:
         """A study from keyword arguments named like the keys of a study file.
 
-        ``catalog``: one that was loaded, or files of one's own. ``formulas`` are the user's own marked functions, which
-        replace or join the built-in ones. Raises PerfgridError.
+        Parameters
+        ----------
+        catalog
+            A loaded catalog, or catalog files to add to the built-in one.
+        formulas
+            The user's own formulas; they replace or join the built-in ones.
+        **content
+            The keys of a study file: outputs, axes, workload, workload_parameters, overrides, choices, where, ...
+
+        Raises
+        ------
+        PerfgridError
+            For anything wrong, in one line.
         """
         if catalog is not None and not isinstance(catalog, Catalog):
             catalog = load_catalog(*([catalog] if isinstance(catalog, str | Path) else catalog))
@@ -131,8 +152,34 @@ def load_study(
 ) -> Study:
     """Read, check and expand a study file.
 
-    ``settings`` are assignments such as ``device.b200.hbm_bandwidth=10e12`` or ``axes.microbatch=[1, 2]``. Raises
-    PerfgridError with one sentence for anything wrong.
+    Parameters
+    ----------
+    path
+        The file (TOML).
+    settings
+        Overrides such as ``device.b200.hbm_bandwidth=10e12`` or ``axes.microbatch=[1, 2]``.
+    catalog
+        A loaded catalog. Default: the built-in one and the files of ``catalog`` in the study.
+    formulas
+        The user's own formulas; they replace or join the built-in ones.
+
+    Returns
+    -------
+    Study
+        The study.
+
+    Raises
+    ------
+    PerfgridError
+        For anything wrong, in one line: file, key, what was found, nearest legal names.
+
+    Examples
+    --------
+    >>> import perfgrid as pg
+    >>> pg.load_study("absent.toml")
+    Traceback (most recent call last):
+    ...
+    perfgrid.engine.errors.PerfgridError: cannot read study 'absent.toml': No such file or directory
     """
     path = Path(path)
     try:
@@ -219,8 +266,8 @@ def build_study(
             )
     if file.best is not None:
         _check_best(file.best, study)
-    if file.frontier is not None:
-        _check_frontier(file.frontier, study)
+    if file.pareto is not None:
+        _check_pareto(file.pareto, study)
     return study
 
 
@@ -229,7 +276,7 @@ def _sentence(error: ValidationError) -> str:
     first = min(error.errors(), key=lambda complaint: complaint["type"] != "extra_forbidden")
     key = ".".join(str(part) for part in first["loc"])
     if first["type"] == "extra_forbidden":
-        tables = {"best": Best, "frontier": Frontier, "optimize": Optimize}
+        tables = {"best": Best, "optimize": Optimize, "pareto": Pareto}
         legal = tables.get(str(first["loc"][0]), StudyFile).model_fields
         return f"unknown key {key!r}{nearest(str(first['loc'][-1]), legal)}"
     if first["type"] == "missing":
@@ -237,12 +284,12 @@ def _sentence(error: ValidationError) -> str:
     return f"{key}: {first['msg'][0].lower()}{first['msg'][1:]}, found {first['input']!r}"
 
 
-def _check_frontier(frontier: Frontier, study: Study) -> None:
-    _check_axes("frontier", frontier.over, frontier.at, study)
-    for objective in frontier.maximize:
+def _check_pareto(pareto: Pareto, study: Study) -> None:
+    _check_axes("pareto", pareto.over, pareto.at, study)
+    for objective in pareto.maximize:
         if objective not in study.outputs:
             raise PerfgridError(
-                f"{study.name}, frontier: {objective!r} is not among the outputs{nearest(objective, study.outputs)}"
+                f"{study.name}, pareto: {objective!r} is not among the outputs{nearest(objective, study.outputs)}"
             )
 
 

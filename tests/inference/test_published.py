@@ -161,13 +161,13 @@ def test_the_study_of_serving_has_millions_of_points():
     assert pg.load_study(SERVING).space.points >= 2_000_000
 
 
-def test_the_frontier_is_what_no_other_design_beats():
+def test_the_pareto_front_is_what_no_other_design_beats():
     study = small_study()
     ds = pg.evaluate(study)
-    table = study.file.frontier
+    table = study.file.pareto
     assert table is not None
     over, names = list(table.over), table.maximize
-    edge = pg.frontier(ds, over, names)
+    edge = pg.pareto(ds, maximize=names, over=over)
     clean = ds[names].where(pg.feasible(ds))
     for work in ds.requests_of.values:
         a, b = (v.values.ravel() for v in xr.broadcast(*(clean[n].sel(requests_of=work) for n in names)))
@@ -180,16 +180,16 @@ def test_the_frontier_is_what_no_other_design_beats():
         assert set(zip(*(mine[n].values for n in names), strict=True)) == kept
 
 
-def test_a_frontier_needs_names_that_exist():
+def test_a_pareto_front_needs_names_that_exist():
     ds = pg.evaluate(small_study())
     with pytest.raises(pg.PerfgridError, match="did you mean 'time_per_output_token'"):
-        pg.frontier(ds, "batch", ["time_per_output_tokn", "time_to_first_token"])
+        pg.pareto(ds, ["time_per_output_tokn", "time_to_first_token"], over="batch")
     with pytest.raises(pg.PerfgridError, match="no axis 'batches'"):
-        pg.frontier(ds, "batches", ["time_per_output_token", "time_to_first_token"])
-    with pytest.raises(pg.PerfgridError, match="two objectives"):
-        pg.frontier(ds, "batch", ["time_per_output_token"])
-    with pytest.raises(pg.PerfgridError, match=r"frontier.*not among the outputs"):
-        pg.load_study(SERVING, ['frontier.maximize=["goodput", "request_latency"]'])
+        pg.pareto(ds, ["time_per_output_token", "time_to_first_token"], over="batches")
+    with pytest.raises(pg.PerfgridError, match="two or more different objectives"):
+        pg.pareto(ds, "time_per_output_token", over="batch")
+    with pytest.raises(pg.PerfgridError, match=r"pareto.*not among the outputs"):
+        pg.load_study(SERVING, ['pareto.maximize=["goodput", "request_latency"]'])
 
 
 def test_kernels_of_a_pass_add_up():

@@ -12,6 +12,7 @@ import numpy as np
 from scipy.optimize import differential_evolution
 
 import perfgrid as pg
+from perfgrid.formulas import xp
 from perfgrid.formulas.axes import at
 from perfgrid.optimizer.optimize import optimize, problem_of
 from perfgrid.optimizer.search import KEPT
@@ -44,7 +45,7 @@ def overlapped_time(area_split):
     times = [
         w / at(area_split, component=n) for n, w in (("matrix", 4.0), ("l2", 1.0), ("memory", 2.0), ("vector", 3.0))
     ]
-    return pg.xp.maximum(pg.xp.maximum(times[0], times[1]), pg.xp.maximum(times[2], times[3]))
+    return xp.maximum(xp.maximum(times[0], times[1]), xp.maximum(times[2], times[3]))
 
 
 SHARES = [f"area_split.{n}" for n in ("matrix", "vector", "l2", "memory")]

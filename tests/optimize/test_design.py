@@ -10,9 +10,9 @@ import pytest
 
 import perfgrid as pg
 from perfgrid.formulas import INNER
-from perfgrid.optimizer.input import parts
 from perfgrid.optimizer.optimize import problem_of
 from perfgrid.optimizer.search import KEPT
+from perfgrid.optimizer.workloads import workloads
 
 STUDY = Path(__file__).parents[2] / "studies" / "design_accelerator.toml"
 SHARES = [f"area_split.{n}" for n in ("matrix", "vector", "memory", "l2")]
@@ -61,10 +61,8 @@ def test_one_design_is_trained_and_served_on():
     split = dict(zip(INNER.labels["component"], np.ravel(problem.knobs.base["area_split"]).tolist(), strict=True))
     split |= {name.partition(".")[2]: found[name].item() for name in SHARES}
     costs = []
-    for name, (one, _) in parts(study).items():
-        content = one.file.model_dump(
-            exclude_none=True, exclude={"workloads", "optimize", "best", "frontier", "catalog"}
-        )
+    for name, (one, _) in workloads(study).items():
+        content = one.file.model_dump(exclude_none=True, exclude={"workloads", "optimize", "best", "pareto", "catalog"})
         content["overrides"] = {"area_split": split}
         evaluated = pg.evaluate(pg.Study.make(**content), "float64")
         cost = evaluated.cost_per_million_tokens.where(pg.feasible(evaluated)).squeeze()
@@ -104,7 +102,7 @@ def test_what_cannot_be_designed_is_told_in_a_sentence(options, served, told):
 
 def test_the_ready_study_trains_and_serves_two_models_on_every_node():
     study = pg.load_study(STUDY)
-    work = {name: (one.file.workload, one.file.axes["model"]) for name, (one, _) in parts(study).items()}
+    work = {name: (one.file.workload, one.file.axes["model"]) for name, (one, _) in workloads(study).items()}
     assert work == {
         "train_dense": ("training", ["llama-3.1-70b"]), "train_experts": ("training", ["deepseek-v3"]),
         "serve_dense": ("inference", ["llama-3.1-70b"]), "serve_experts": ("inference", ["deepseek-v3"]),

@@ -15,7 +15,9 @@ from scipy.optimize import brentq
 from typer.testing import CliRunner
 
 import perfgrid as pg
+from perfgrid.analysis.prediction_intervals import interval
 from perfgrid.cli.main import app
+from perfgrid.formulas import xp
 from perfgrid.formulas.axes import at
 from perfgrid.results.provenance import formulas_changed
 
@@ -26,19 +28,19 @@ from .comparison import FRESH, STUDIES, compared
 def balanced_time(area_split, budget_area):
     """Arithmetic and traffic that overlap, each faster with its share of the area."""
     arithmetic, traffic = 3.0 / at(area_split, component="matrix"), 1.0 / at(area_split, component="memory")
-    return pg.xp.maximum(arithmetic, traffic) / budget_area
+    return xp.maximum(arithmetic, traffic) / budget_area
 
 
 @pg.formula(unit="USD", source="feng2022actuary")
 def split_cost(budget_area):
     """A square metre of silicon in dies: what defects cost grows with their area, what is paid for each falls."""
-    return 1000.0 * pg.xp.exp(20000.0 * budget_area) + 0.05 / budget_area
+    return 1000.0 * xp.exp(20000.0 * budget_area) + 0.05 / budget_area
 
 
 @pg.formula(unit="1", source="feng2022actuary")
 def whole_things(budget_area):
     """Things of 30 mm^2 that an area holds."""
-    return pg.xp.floor(budget_area / 30e-6)
+    return xp.floor(budget_area / 30e-6)
 
 
 @pg.formula(unit="USD", source="feng2022actuary")
@@ -129,7 +131,7 @@ def test_every_optimum_is_explained_at_its_values(tmp_path):
     shared = pg.optimize(dies(["die_cost", "silicon_cost"], ["n7", "n5"], workloads=entries), "silicon_cost",
                          over=MODULES, choose=["node"], subject_to="four.silicon_cost > 120 USD")  # fmt: skip
     apart = pg.optimize(dies(["die_cost"], ["n7", "n5"]), maximize="die_cost", over=MODULES, subject_to="die_cost < 99")
-    line = pg.front(dies(["die_yield", "die_cost"]), "die_cost", 3, maximize="die_yield", over=MODULES)
+    line = pg.optimize(dies(["die_yield", "die_cost"]), maximize="die_yield", over=MODULES, pareto="die_cost", points=3)
     for found, name, where in (
         (shared, "four.die_cost", {}), (shared, "one.silicon_cost", {"workload": "one"}),
         (apart, "die_cost", {"node": "n5"}), (line, "die_yield", {"point": 1}),
@@ -171,7 +173,7 @@ def test_optima_are_compared(tmp_path):
 
 def test_a_front_runs_from_one_best_to_the_other():
     varied = dies(["split_price", "die_cost"], formulas=[split_price])
-    found = pg.front(varied, "die_cost", 5, "split_price", over=MODULES)
+    found = pg.optimize(varied, "split_price", over=MODULES, pareto="die_cost", points=5)
     cost, other = found.objective.values.ravel(), found.die_cost.values.ravel()
     assert (np.diff(cost) < 1e-6 * cost[:-1]).all()
     assert (np.diff(other) > 0).all()
@@ -248,7 +250,7 @@ def test_objectives_and_limits_need_not_be_outputs():
     assert bool(small.feasible)
     assert small.electricity_price.item() == pytest.approx(1e-8)
     assert "peak_fp16_rate" in found.attrs["without_effect"]
-    assert pg.interval(found, {"model": "llama-3.1-8b"}).value == pytest.approx(small.step_time.item())
+    assert interval(found, {"model": "llama-3.1-8b"}).value == pytest.approx(small.step_time.item())
     assert pg.kernels(found, {"model": "llama-3.1-8b"}).point["parallelism"] == small.parallelism.item()
     with pytest.raises(pg.PerfgridError, match="every optimum has free quantities of its own"):
         pg.compare(found, {"model": "llama-3.1-8b"}, {"model": "llama-3.1-405b"})
@@ -274,7 +276,7 @@ def test_a_layout_that_breaks_a_limit_by_little_hides_none_that_keeps_it():
         found = pg.optimize(one, "step_time", over=over, choose="parallelism", starts=2,
                             subject_to=f"memory_per_device < {memory} byte")  # fmt: skip
         assert found.objective.item() == pytest.approx(kept, rel=1e-6)
-    line = pg.front(one, "hbm_bandwidth", 3, "step_time", over=over, choose="parallelism", starts=1)
+    line = pg.optimize(one, "step_time", over=over, choose="parallelism", starts=1, pareto="hbm_bandwidth", points=3)
     np.testing.assert_allclose(line.hbm_bandwidth, [1e12, 2e12, 4e12], rtol=1e-3)
     assert "hbm_bandwidth < limit" in line.constraint.values
 
@@ -303,7 +305,7 @@ def test_the_command_prints_the_design_and_what_presses(tmp_path):
     assert header.split()[:4] == ["node", "die_yield", "die_cost", "module_area"]
     for node, line in zip(("n7", "n5"), designs, strict=True):
         assert re.match(rf"{node} +\S+ +30 USD ", line)
-    front = CliRunner().invoke(app, ["optimize", str(path), "--against", "die_cost", "--points", "2", "--subject-to",
+    front = CliRunner().invoke(app, ["optimize", str(path), "--pareto", "die_cost", "--points", "2", "--subject-to",
                                      "module_area > 1 cm^2", "--set", 'axes.node=["n7"]'])  # fmt: skip
     assert re.search(r"^point +limit of die_cost +die_yield +die_cost", front.stdout, re.MULTILINE)
     assert re.search(r"^point +what presses +elasticity", front.stdout, re.MULTILINE)

@@ -9,6 +9,7 @@ import perfgrid as pg
 from perfgrid.catalog import load_catalog
 from perfgrid.engine import replay
 from perfgrid.engine.graph.resolver import resolve_checked
+from perfgrid.formulas import BREAKDOWN
 
 CATALOG = load_catalog()
 SERVING = {name for name, entry in CATALOG.tables["software"].items() if entry.values["serves"]}
@@ -17,7 +18,7 @@ NAMES = {  # what trains
 }
 MIXTURES = [name for name in NAMES["model"] if CATALOG.entry("model", name).values["experts"]]
 OUTPUTS = [
-    "step_time", *pg.BREAKDOWN, "memory_per_device", "state_memory", "activation_memory", "working_memory",
+    "step_time", *BREAKDOWN, "memory_per_device", "state_memory", "activation_memory", "working_memory",
     "layer_activation_memory", "model_flops_utilization", "hardware_flops_utilization", "device_time", "step_energy",
     "tp_gather_time", "dp_reduction_time", "layer_forward_time", "layer_backward_time", "matrix_rate",
     "cp_bytes", "cp_memory",

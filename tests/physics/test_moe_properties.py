@@ -5,7 +5,7 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-import perfgrid as pg
+from perfgrid.formulas import BREAKDOWN
 from perfgrid.formulas.parallelism.expert_parallel import ALL_TO_ALL, DEDUPLICATED, TWO_PHASE
 
 from .cases import design, evaluate, point, rows
@@ -44,7 +44,7 @@ def test_everything_is_finite_and_adds_up(drawn):
     for name, value in q.items():
         array = np.abs(np.asarray(value, dtype=np.float64))
         assert np.all((array == 0) | ((array >= 1e-30) & (array <= 1e30))), name  # false for NaN
-    assert sum(q[part] for part in pg.BREAKDOWN) == pytest.approx(q["step_time"], rel=1e-9)
+    assert sum(q[part] for part in BREAKDOWN) == pytest.approx(q["step_time"], rel=1e-9)
     assert 0 <= q["exposed_ep_time"] <= q["step_time"]
 
 

@@ -11,7 +11,7 @@ from perfgrid.engine import replay, resolve
 from perfgrid.engine.graph.resolver import resolve_checked
 from perfgrid.engine.grid.plan import Plan
 from perfgrid.engine.grid.space import Space
-from perfgrid.formulas import registry_of
+from perfgrid.formulas import BREAKDOWN, registry_of
 from tests.units import check
 
 from .cases import LABELS, QUICK, point
@@ -19,7 +19,7 @@ from .cases import LABELS, QUICK, point
 CATALOG = load_catalog()
 OUTPUTS = [
     "step_time",
-    *pg.BREAKDOWN,
+    *BREAKDOWN,
     "memory_per_device",
     "state_memory",
     "activation_memory",

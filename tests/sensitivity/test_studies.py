@@ -192,8 +192,7 @@ def test_cross_elasticities_are_symmetric_and_sum_to_zero():
     at = {a.name: a.labels[0] for a in study.space.axes if len(a) > 1}
     plan = selected(asking(study, ("step_time",)), at).plan()
     names = [p.name for p in parameters_of(plan, numbers_of(study, plan))]
-    found = pg.cross_elasticities(study, "step_time", names, at)
-    cross = found.cross_elasticity.values
+    cross = pg.sensitivity(study, "step_time", names, at, cross=True).step_time_cross_elasticity.values
     jumps = np.isnan(cross).any(axis=0)
     assert jumps.sum() <= 2  # of a size at which another tile is chosen
     smooth = cross[np.ix_(~jumps, ~jumps)]
@@ -232,7 +231,7 @@ def test_other_wrong_questions_are_told():
         (lambda: pg.sensitivity(study, "step_time", at={"devise": 1}), "no axis 'devise'; did you mean 'device'"),
         (lambda: pg.sensitivity(study, "step_time", smooth=1), "whole number of at least 2, found 1"),
         (lambda: pg.sensitivity(cast(pg.Study, "study.toml"), "step_time"), "a derivative needs a Study"),
-        (lambda: pg.cross_elasticities(study, "step_time", ["hbm_bandwidth"]), "need a single design"),
+        (lambda: pg.sensitivity(study, "step_time", ["hbm_bandwidth"], cross=True), "need a single design"),
     ]:
         with pytest.raises(PerfgridError, match=sentence):
             call()

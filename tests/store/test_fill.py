@@ -268,7 +268,7 @@ def test_tiles_of_nothing_and_memory_that_is_no_number_are_refused(tmp_path, how
 
 def test_a_precision_that_grids_have_not_is_refused_before_anything_is_begun(tmp_path):
     for begin in (lambda: pg.stream(study(), tmp_path / "s.zarr", dtype="float16"),
-                  lambda: pg.save_factored(study(), tmp_path / "s.pgf", dtype="float16")):  # fmt: skip
+                  lambda: pg.save(study(), tmp_path / "s.pgf", dtype="float16")):  # fmt: skip
         with pytest.raises(pg.PerfgridError, match="float32 or float64"):
             begin()
     assert list(tmp_path.iterdir()) == []

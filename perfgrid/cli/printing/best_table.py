@@ -25,9 +25,15 @@ from .console import out, show, text_table, wide
 MOST_ROWS = 200  # that a table prints
 RANK = "rank"  # dimension of several best designs of one group
 PACES = (  # objectives that are the step time or its inverse
-    "step_time", "training_time", "device_time", "tokens_per_second", "tokens_per_second_per_device",
-    "sequences_per_second", "model_flops_per_second_per_device", "model_flops_utilization",
-)  # fmt: skip
+    "step_time",
+    "training_time",
+    "device_time",
+    "tokens_per_second",
+    "tokens_per_second_per_device",
+    "sequences_per_second",
+    "model_flops_per_second_per_device",
+    "model_flops_utilization",
+)
 
 
 def winner_rows(

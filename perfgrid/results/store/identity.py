@@ -21,7 +21,7 @@ WHOLE_VALUES = 2**20  # what is small and not longer is written at once, before 
 SHOWN_ONLY = (
     "title",
     "best",
-    "frontier",
+    "pareto",
     "catalog",
 )  # keys of a study that change no value (the catalog's are compared)
 

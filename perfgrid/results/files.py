@@ -1,50 +1,30 @@
-"""Writing results: checked paths, files that appear whole or not at all, compression."""
+"""Paths of results, checked; files that appear only when they are complete; compression."""
 
 from __future__ import annotations
 
 import os
 import shutil
 import tempfile
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import netCDF4
-import xarray as xr
-from xarray.backends import NetCDF4DataStore
 
 from perfgrid.engine.errors import PerfgridError
 
-KINDS = {  # of results, by the suffix of their names
-    ".nc": "results are netCDF files (of run also .zarr, a store, and .pgf, factored)",
-    ".pgf": "this result is a factored one",
+KINDS = {  # of results, by suffix
+    ".nc": "results are netCDF files (a study also .zarr, a store, or .pgf, a factored result)",
+    ".pgf": "a factored result",
 }
-
-
-def save(dataset: xr.Dataset, path: str | Path, overwrite: bool = False) -> Path:
-    """Write a result to one netCDF file, compressed; it appears under its name only when it is complete."""
-    target = check_output(path, overwrite)
-    encoding = {
-        name: compression()
-        for name, variable in dataset.data_vars.items()
-        if variable.ndim and variable.dtype.kind in "fi"
-    }
-    with replacing(target) as temporary:  # `to_netcdf` would import dask and its scheduler wherever they are installed
-        store = NetCDF4DataStore.open(temporary, mode="w", lock=threading.Lock())
-        try:
-            dataset.dump_to_store(store, encoding=encoding)
-        finally:
-            store.close()
-    return target
 
 
 def check_output(path: str | Path, overwrite: bool, suffix: str = ".nc") -> Path:
     """The path of a result if it can be written; PerfgridError for a wrong suffix, no folder, an existing file."""
     target = Path(path)
     if target.suffix != suffix:
-        raise PerfgridError(f"cannot write {str(target)!r}: {KINDS[suffix]}, whose names end in {suffix}")
+        raise PerfgridError(f"cannot write {str(target)!r}: {KINDS[suffix]}; the file name must end in {suffix}")
     if not target.parent.is_dir():
         raise PerfgridError(f"cannot write {str(target)!r}: there is no folder {str(target.parent)!r}")
     if target.is_dir():

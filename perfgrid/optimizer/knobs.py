@@ -1,8 +1,7 @@
-"""What an optimisation may vary and must keep to: free quantities with bounds, limits on outputs, several workloads."""
+"""What an optimisation varies: free quantities with their bounds, as points of the unit cube."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,16 +10,14 @@ import numpy as np
 
 from perfgrid.catalog import convert
 from perfgrid.catalog.schema import Variable
-from perfgrid.engine.autodiff.dual import Dual, value_of
-from perfgrid.engine.errors import PerfgridError, nearest
+from perfgrid.engine.autodiff.dual import Dual
+from perfgrid.engine.errors import PerfgridError
 from perfgrid.formulas import INNER
 from perfgrid.study.samples import entries_of, ranges
-from perfgrid.study.study import Study, build_study
+from perfgrid.study.study import Study
 
 from .function import Leaf, leaf, leaves, stated
 
-LIMIT = re.compile(r"^\s*([\w.\-]+)\s*(<=|>=|<|>)\s*(.+?)\s*$")
-OPEN = 1e300  # bound of a limit that is told later
 SPREAD = 20.0  # by which a share may grow or shrink against the others, from the lower to the upper end
 
 
@@ -48,24 +45,6 @@ class Knob:
         return (self.high - self.low) / max(abs(self.low), abs(self.high))
 
 
-@dataclass(frozen=True)
-class Limit:
-    """A limit on a quantity of one workload (of all that have it, if none is named): at most or at least ``bound``."""
-
-    text: str
-    workload: str
-    quantity: str
-    at_most: bool
-    bound: float
-
-    def slack(self, bounds: Any, value: Any) -> Any:
-        """How far a quantity is within ``bounds``: relative, by logarithms where both are positive."""
-        sign = 1.0 if self.at_most else -1.0
-        if np.all(bounds > 0) and np.all(value_of(value) > 0):
-            return (np.log(bounds) - np.log(value)) * sign
-        return (bounds - value) * (sign / np.maximum(np.abs(bounds), 1e-300))
-
-
 class Knobs:
     """All free numbers of a design: points in the unit cube and the values that they stand for."""
 
@@ -78,7 +57,7 @@ class Knobs:
         for name, given in bounds.items():
             if not isinstance(given, list | tuple):
                 raise PerfgridError(f"{study.name}, bounds of {name}: need a low and a high value, found {given!r}")
-        leaves(study, bounds)  # all wrong names are told together
+        leaves(study, bounds)  # one error for all wrong names
         self.base: dict[str, np.ndarray] = {}
         self.knobs: list[Knob] = []
         for name, given in bounds.items():
@@ -137,7 +116,7 @@ class Knobs:
         if given:
             if len(given) != 2:
                 raise PerfgridError(f"{place}: need a low and a high value, found {list(given)!r}")
-            low, high = (_number(variable, v, place) for v in given)
+            low, high = (converted(variable, v, place) for v in given)
         else:
             axis = next((a for a in study.space.axes if a.name == item.quantity), None)
             entries = entries_of(study.space.axes, study.defaults, study.catalog)
@@ -206,110 +185,9 @@ class Knobs:
         }
 
 
-def limits(studies: Mapping[str, Study], texts: Sequence[str], against: str | None = None) -> list[Limit]:
-    """The limits ``quantity < value`` (or >, <=, >=; ``workload.quantity`` of one workload), values with a unit or SI.
-
-    A last one on ``against``, if given, is left open: at most `OPEN`.
-    PerfgridError for another form, an unknown quantity or workload, and a value of the wrong kind.
-    """
-    found = []
-    opened = [f"{against} < limit"] if against is not None else []
-    for text in (*(part for one in texts for part in one.split(",") if part.strip()), *opened):
-        match = LIMIT.match(text)
-        if match is None:
-            raise PerfgridError(f"a limit must read 'quantity < value' or 'quantity > value', found {text.strip()!r}")
-        name, sign, value = match.groups()
-        first, _, rest = name.partition(".")
-        workload, quantity = (first, rest) if rest else ("", name)
-        if workload and workload not in studies:
-            raise PerfgridError(f"limit {text.strip()!r}: no workload {workload!r}{nearest(workload, studies)}")
-        held = [n for n, s in studies.items() if workload in ("", n) and quantity in _known(s)]
-        if not held:
-            legal = {q for n, s in studies.items() if workload in ("", n) for q in _known(s)}
-            raise PerfgridError(f"limit {text.strip()!r}: unknown quantity {quantity!r}{nearest(quantity, legal)}")
-        for one in held:
-            place = f"limit {text.strip()!r}"
-            bound = OPEN if text in opened else _number(_about(studies[one], quantity), _plain(value), place)
-            found.append(Limit(text.strip(), one, quantity, sign[0] == "<", bound))
-    return found
-
-
-def refuse_contradictions(name: str, knobs: Knobs, held: Sequence[Limit]) -> None:
-    """PerfgridError for limits that contradict each other or the bounds of a free quantity: no design keeps them."""
-    free = {k.name: k for k in knobs.knobs if not k.share}
-    for limit in held:
-        knob = free.get(limit.quantity)
-        low, high = (knob.low, knob.high) if knob is not None else (-np.inf, np.inf)
-        if limit.bound < low if limit.at_most else limit.bound > high:
-            raise PerfgridError(
-                f"{name}: the limit {limit.text!r} contradicts the bounds of {limit.quantity}, {low:g} to {high:g} "
-                f"{knob.leaf.variable.unit if knob is not None else ''}".rstrip()
-            )
-        for other in held:
-            alike = other.quantity == limit.quantity and (knob is not None or other.workload == limit.workload)
-            if alike and limit.at_most and not other.at_most and other.bound > limit.bound:
-                raise PerfgridError(f"{name}: the limits {limit.text!r} and {other.text!r} contradict each other")
-
-
-def _number(variable: Variable, value: Any, place: str) -> float:
+def converted(variable: Variable, value: Any, place: str) -> float:
+    """A value with a unit as a number in SI units. PerfgridError for anything else."""
     found = convert(variable, value, place)
     if not isinstance(found, float):
-        raise PerfgridError(f"{place}: {variable.name} is no number")
-    return found
-
-
-def _plain(text: str) -> Any:
-    try:
-        return float(text)
-    except ValueError:
-        return text
-
-
-def _known(study: Study) -> tuple[str, ...]:
-    return (*study.registry.names(), *study.space.names())
-
-
-def _about(study: Study, quantity: str) -> Variable:
-    """Unit and kind of a quantity."""
-    if quantity in study.catalog.variables:
-        return study.catalog.variables[quantity].model_copy(update={"axis": None, "kind": "number", "codes": ()})
-    formula = study.registry.get(quantity)
-    return Variable(name=quantity, unit=formula.unit, meaning=formula.meaning, of="computed", minimum=-np.inf)
-
-
-def unit_of_quantity(study: Study, quantity: str) -> str:
-    """The unit of any quantity of a study."""
-    return _about(study, quantity).unit
-
-
-def parts(study: Study) -> dict[str, tuple[Study, float]]:
-    """The workloads of an optimisation, by name: studies with their weights; the study itself where it lists none.
-
-    Each of ``[[workloads]]`` states what differs from the study: workload, outputs, axes, workload_parameters, choices,
-    overrides; and its name and weight (1). One of another kind (`workload`) states its parameters and choices anew. An
-    empty list takes an axis or a parameter away. PerfgridError for anything else.
-    """
-    entries = study.file.workloads
-    if not entries:
-        return {"": (study, 1.0)}
-    base = study.file.model_dump(exclude_none=True, exclude={"workloads", "optimize", "best", "frontier"})
-    merged = ("axes", "workload_parameters", "choices", "overrides")
-    legal = ("name", "weight", "workload", "outputs", "where", *merged)
-    found: dict[str, tuple[Study, float]] = {}
-    for number, entry in enumerate(entries, 1):
-        place = f"{study.name}, workloads[{number}]"
-        for key in entry:
-            if key not in legal:
-                raise PerfgridError(f"{place}: unknown key {key!r}{nearest(key, legal)}")
-        name, weight = entry.get("name"), entry.get("weight", 1.0)
-        if not isinstance(name, str) or not re.fullmatch(r"[\w\-]+", name) or name in found:
-            raise PerfgridError(f"{place}: needs a name of its own, of letters and digits, found {name!r}")
-        if isinstance(weight, bool) or not isinstance(weight, (int, float)) or not 0 <= weight < np.inf:
-            raise PerfgridError(f"{place}: the weight must be a number of at least zero, found {weight!r}")
-        content = {**base, **{k: v for k, v in entry.items() if k not in ("name", "weight", *merged)}}
-        own = ("workload_parameters", "choices") if content.get("workload") != base.get("workload") else ()
-        for key in merged:
-            changed = {**({} if key in own else base.get(key, {})), **entry.get(key, {})}
-            content[key] = {k: v for k, v in changed.items() if v != []}  # an empty list takes an axis away
-        found[name] = (build_study(content, f"{study.name} ({name})", study.catalog, study.formulas), float(weight))
+        raise PerfgridError(f"{place}: {variable.name} is not a number")
     return found

@@ -1,0 +1,188 @@
+"""The best designs of a study, searched tile by tile."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from numbers import Integral
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from perfgrid.engine.errors import PerfgridError, nearest, together
+from perfgrid.engine.execution.evaluation import Evaluation, Progress, enable_compilation_cache
+from perfgrid.engine.grid.dataset import to_dataset
+from perfgrid.engine.grid.plan import Plan
+from perfgrid.engine.grid.space import Axis, Space
+from perfgrid.engine.reductions.argmin import Winners, listed
+from perfgrid.engine.reductions.infeasibility import Forbidden
+from perfgrid.engine.reductions.preselection import BestSearch
+from perfgrid.results.provenance import given_quantities, global_attributes
+from perfgrid.study.file import CLUSTER_SIZE, chosen_along
+from perfgrid.study.selection import reaching
+from perfgrid.study.study import Study
+
+from .best_of_result import forbidding, lawful, masked
+
+RANK = "rank"  # dimension of several best designs of one group
+POINTS_AT_ONCE = 2**16  # whose outputs are evaluated together: each has rows of its own of most quantities
+
+
+def best_of_study(
+    study: Study,
+    over: str | Sequence[str],
+    objective: str,
+    least: bool,
+    at: Mapping[str, Any],
+    count: int,
+    tile_points: int,
+    progress: Progress | None,
+) -> xr.Dataset:
+    """The best designs of a study along the axes ``over``; see `perfgrid.best`."""
+    study = reaching(study, [objective])
+    if not isinstance(count, Integral) or count < 1:
+        raise PerfgridError(f"the number of best designs must be 1 or more, found {count!r}")
+    over, weighed = chosen_along(over, CLUSTER_SIZE, [axis.name for axis in study.space.axes])
+    space = selected(study, over, at)
+    plan = replace(study, space=space).plan()  # names outputs that cannot be computed before any work
+    enable_compilation_cache()
+    search = BestSearch(
+        study.registry,
+        space,
+        objective,
+        over,
+        not least,
+        None if weighed else _cluster_sizes(space, over),
+        study.file.choices,
+        study.file.dtype,
+        tile_points,
+        progress,
+    )
+    found = _labelled(study, plan, search, search.winners(int(count)), over, at)
+    return found.assign_attrs(points_searched=space.points, points_excluded=search.excluded)
+
+
+def selected(study: Study, over: Sequence[str], at: Mapping[str, Any]) -> Space:
+    """The space with one row of every axis in ``at``."""
+    names = [axis.name for axis in study.space.axes]
+    if both := sorted(set(over) & set(at)):
+        raise PerfgridError(f"axis {both[0]!r} is chosen along and selected at once")
+    if wrong := [axis for axis in (*over, *at) if axis not in names]:
+        raise PerfgridError(together(_no_axis(study.space, axis) for axis in wrong))
+    axes = []
+    for axis in study.space.axes:
+        if axis.name in at:
+            row = [axis.index(study.label(axis.name, at[axis.name]))]
+            columns, scales = ({k: v[row] for k, v in table.items()} for table in (axis.columns, axis.scales))
+            axis = Axis(axis.name, axis.labels[row], columns, scales, axis.shown)
+        axes.append(axis)
+    return Space(tuple(axes), study.space.constants)
+
+
+def _no_axis(space: Space, name: str) -> str:
+    """That an axis is absent, and of a column of one how its rows are selected."""
+    holder = next((axis.name for axis in space.axes if name in axis.columns), None)
+    if holder is None:
+        return f"the study has no axis {name!r}{nearest(name, [axis.name for axis in space.axes])}"
+    return f"{name!r} is no axis but a column of {holder!r}: where = '{name} == ...' selects its rows"
+
+
+def _cluster_sizes(space: Space, over: Sequence[str]) -> tuple[str, np.ndarray] | None:
+    """The axis that states cluster sizes, if it is chosen along, and a number for the size of each row."""
+    for axis in space.axes:
+        if axis.name in over and axis.name != CLUSTER_SIZE and CLUSTER_SIZE in axis.columns:
+            return axis.name, np.unique(axis.columns[CLUSTER_SIZE], return_inverse=True)[1]
+    return None
+
+
+def at_points(study: Study, plan: Plan, held: Collection[str], places: Sequence[np.ndarray]) -> xr.Dataset:
+    """The outputs of a plan at single points, given as rows of every axis of the study, along ``point``.
+
+    With the flags of the constraints that are not ``held`` by all of them; what one makes illegal is NaN.
+    """
+    wanted = (*plan.outputs, *(name for name in plan.constraints if name not in held))
+    parts: list[xr.Dataset] = []
+    for start in range(0, len(places[0]), POINTS_AT_ONCE):
+        some = [rows[start : start + POINTS_AT_ONCE] for rows in places]
+        space, count = listed(plan.study_space, some), len(some[0])
+        single = Plan(study.registry, space, wanted, plan.choices, small_points=count, constraints=False)
+        values = Evaluation(single, study.file.dtype).collect()
+        about = (study.catalog.references, given_quantities(study), plan)
+        named = lawful(to_dataset(single, values, *about, **global_attributes(study)).drop_vars("point"))
+        # no output may differ from design to design
+        parts.append(named if "point" in named.dims else named.expand_dims(point=count))
+    whole: Any = xr.concat(parts, "point", data_vars="all", combine_attrs="override") if len(parts) > 1 else parts[0]
+    return whole
+
+
+def _none_found(
+    study: Study, space: Space, search: BestSearch, found: np.ndarray
+) -> tuple[np.ndarray, dict[str, np.ndarray], np.ndarray]:
+    """Where a group has no design, how many of its designs each constraint forbids, and of how many (by part)."""
+    none, groups = ~found, [search.axes[i] for i in search.groups]
+    forbidden = Forbidden(study.registry, space, search.plan.constraints, study.file.choices, study.file.dtype)
+    counts = {name: np.zeros(none.shape, np.int64) for name in search.plan.constraints}
+    designs = np.zeros(len(none), np.int64)
+    for part in np.flatnonzero(none.reshape(len(none), -1).any(axis=1)):
+        rows = {axis: np.arange(size) for axis, size in search.sizes.items()}
+        if search.parts is not None:
+            rows[search.parts[0]] = np.flatnonzero(search.parts[1] == part)
+        held = np.nonzero(none[part]) if groups else ()
+        rows |= {axis: np.unique(places) for axis, places in zip(groups, held, strict=True)}
+        axes, by_constraint = forbidden.counts(rows, search.over)
+        designs[part] = np.prod([len(rows[axis]) for axis in search.over], dtype=np.int64)
+        for name, count in by_constraint.items():
+            here = count.transpose([axes.index(axis) for axis in groups])
+            counts[name][(part, *np.ix_(*(rows[axis] for axis in groups)))] = here
+    return none, counts, designs
+
+
+def _labelled(
+    study: Study, plan: Plan, search: BestSearch, winners: Winners, over: Sequence[str], at: Mapping[str, Any]
+) -> xr.Dataset:
+    """The winners with all outputs of the study, labelled like the best of a result."""
+    space = plan.study_space
+    names = [search.axes[i] for i in search.groups]
+    single_rows = tuple(1 + i for i, name in enumerate(names) if name in at)
+    groups = [name for name in names if name not in at]
+    dims = ("part", *groups, RANK)
+    exists, *index = (np.squeeze(array, axis=single_rows) for array in (winners.found, *winners.index))
+    found = xr.DataArray(exists, dims=dims)
+    points, numbers = np.flatnonzero(exists), np.zeros(exists.size, int)
+    numbers[points] = np.arange(len(points))
+    places = [rows.reshape(-1)[points] if len(points) else np.zeros(1, int) for rows in index]
+    named = at_points(study, plan, search.plan.constraints, places)
+    chosen = named.isel(point=xr.DataArray(numbers.reshape(exists.shape), dims=dims))
+    coordinates: dict[str, Any] = {}
+    for axis, rows in zip(space.axes, index, strict=True):
+        if axis.name in at:
+            coordinates[axis.name] = axis.labels[0]
+        elif axis.name in groups:
+            coordinates[axis.name] = axis.labels
+        for column in (axis.name, *axis.shown) if axis.name in over else ():
+            labels = axis.labels if column == axis.name else np.asarray(axis.columns[column])
+            if column != CLUSTER_SIZE or search.parts is None:
+                coordinates[column] = (dims, labels[rows])
+        for column in axis.shown if axis.name in groups else ():
+            if column != axis.name:
+                coordinates[column] = (axis.name, np.asarray(axis.columns[column]))
+    chosen = chosen.assign_coords(coordinates)
+    if not winners.found[..., 0].all():
+        none, counts, designs = _none_found(study, space, search, winners.found[..., 0])
+        none, *every = (np.squeeze(array, axis=single_rows) for array in (none, *counts.values()))
+        counts, designs = dict(zip(counts, every, strict=True)), designs.reshape(-1, *(1,) * len(groups))
+        chosen = forbidding(chosen, xr.DataArray(none, dims=dims[:-1]), counts, designs)
+    sized = [a for a in space.axes if search.parts is not None and a.name in over and CLUSTER_SIZE in a.columns]
+    sizes = np.unique(sized[0].columns[CLUSTER_SIZE]) if sized else None
+    if sizes is None:
+        chosen, found = chosen.isel(part=0), found.isel(part=0)
+    else:
+        chosen = chosen.rename(part=CLUSTER_SIZE).assign_coords({CLUSTER_SIZE: sizes.astype(np.int64)})
+        found = found.rename(part=CLUSTER_SIZE)
+    if exists.shape[-1] == 1:
+        chosen, found = chosen.isel({RANK: 0}), found.isel({RANK: 0})
+    else:
+        chosen = chosen.assign_coords({RANK: np.arange(1, exists.shape[-1] + 1)})
+    order = [d for d in (CLUSTER_SIZE, *(a.name for a in space.axes), RANK) if d in found.dims]
+    return masked(chosen.transpose(*order, ...), found.transpose(*order), over)

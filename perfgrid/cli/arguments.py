@@ -1,0 +1,62 @@
+"""Reading of arguments that several commands share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import xarray as xr
+
+from perfgrid.catalog.units import in_unit
+from perfgrid.engine.errors import PerfgridError
+from perfgrid.results.factored import SUFFIX
+from perfgrid.results.opening import open_result
+from perfgrid.study.study import Study, load_study
+
+
+def names_in(text: str | None) -> list[str]:
+    """Names separated by commas; commas in square brackets belong to a name."""
+    found, depth = [""], 0
+    for character in text or "":
+        depth += {"[": 1, "]": -1}.get(character, 0)
+        if character == "," and depth == 0:
+            found.append("")
+        else:
+            found[-1] += character
+    return [name.strip() for name in found if name.strip()]
+
+
+def outputs_of(study: Study, of: str | None) -> list[str]:
+    """The quantities that a command is about: those named, else the objective of the study or its first output."""
+    if of is not None:
+        if not (names := names_in(of)):
+            raise PerfgridError("--of names no quantity")
+        return names
+    best = study.file.best
+    return [(best.minimize or best.maximize if best else None) or study.outputs[0]]
+
+
+def study_or_result(path: Path, settings: list[str] | None) -> Study | xr.Dataset:
+    """The study or the result of a path. PerfgridError where it is neither."""
+    if path.suffix == ".toml":
+        return load_study(path, settings or ())
+    if settings:
+        raise PerfgridError("--set applies to a study, not to a finished result")
+    try:
+        return open_result(path)
+    except PerfgridError as error:
+        if path.suffix == SUFFIX:
+            raise
+        raise PerfgridError(f"{error}; give a study (.toml) or a result (.nc, .zarr, {SUFFIX})") from error
+
+
+def bytes_of(text: str | None) -> int | None:
+    """Bytes of a text such as 4GB. PerfgridError for another unit."""
+    if text is None:
+        return None
+    try:
+        found = int(in_unit(text, "byte"))
+    except ValueError as error:
+        raise PerfgridError(f"--memory: {error}; write a number with a unit, such as 4GB") from None
+    if found <= 0:
+        raise PerfgridError(f"--memory must be above zero, found {text!r}")
+    return found

@@ -1,0 +1,56 @@
+"""``perfgrid formulas``: the formulas of a workload, as a table, JSON or graph."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+import typer
+
+from perfgrid.cli.printing.console import out, show, text_table
+from perfgrid.engine.errors import PerfgridError
+from perfgrid.engine.graph.registry import Constraint
+from perfgrid.formulas import WORKLOADS, registry_of
+
+from .options import AsJson
+
+
+def formulas_command(
+    graph: Annotated[bool, typer.Option("--graph", help="Print the dependency graph in Graphviz DOT.")] = False,
+    workload: Annotated[str, typer.Option(help="Workload whose formulas to list.")] = "training",
+    as_json: AsJson = False,
+) -> None:
+    """List every formula: quantity, unit, arguments, source."""
+    if graph and as_json:
+        raise PerfgridError("--graph prints Graphviz DOT and --json JSON: give one of them")
+    if workload not in WORKLOADS:
+        raise PerfgridError(f"unknown workload {workload!r}; legal names: {', '.join(WORKLOADS)}")
+    registry = registry_of(workload)
+    rows = [
+        {
+            "quantity": f.name,
+            "kind": f"constraint ({f.kind})" if isinstance(f, Constraint) else "formula",
+            "of": f.of or "",
+            "unit": f.unit,
+            "arguments": list(f.arguments),
+            "source": f.source,
+            "meaning": f.meaning,
+            "workloads": [name for name in WORKLOADS if f.name in registry_of(name).formulas],
+        }
+        for f in registry.formulas.values()
+    ]
+    if graph:
+        out.print("digraph perfgrid {\n  rankdir=LR;")
+        for row in rows:
+            for argument in row["arguments"]:
+                out.print(f'  "{argument}" -> "{row["quantity"]}";')
+            if row["of"]:
+                out.print(f'  "{row["quantity"]}" -> "{row["of"]}" [style=dashed];')
+        out.print("}")
+    elif as_json:
+        print(json.dumps(rows))
+    else:
+        headers = ["quantity", "unit", "arguments", "source", "meaning"]
+        lines = [[r["quantity"], r["unit"], ", ".join(r["arguments"]), r["source"], r["meaning"]] for r in rows]
+        show(text_table(headers, lines))
+        out.print(f"{len(rows)} formulas, {len(registry.choices)} quantities with alternatives")

@@ -1,0 +1,48 @@
+"""The pipeline of one design over time, as a chart of letters."""
+
+from __future__ import annotations
+
+import numpy as np
+import xarray as xr
+
+from perfgrid.analysis.text import number
+
+from .console import out, print_line, show, text_table
+
+LETTERS = {"forward": "F", "backward": "B", "input_gradient": "I", "weight_gradient": "W", "wait": "."}
+PAIR = "X"  # a forward pass beside a backward pass
+COLUMNS = 100  # of the chart
+
+
+def print_timeline(found: xr.Dataset) -> None:
+    """The chart, and how long every device computes and waits."""
+    whole = found.attrs["pipeline_time"]
+    for line in chart(found):
+        print_line(line)
+    out.print("F forward, B backward, I input gradient, W weight gradient, X two side by side, . waiting")
+    rows = []
+    for device in np.unique(found["device"]):
+        own = found.isel(event=(found["device"] == device).values)
+        waits = own.isel(event=(own["kind"] == "wait").values)
+        waited = float((waits["end"] - waits["start"]).sum())
+        rows.append([str(device), number(whole - waited, "s"), number(waited, "s"), f"{waited / whole:.1%}"])
+    show(text_table(["device", "computes", "waits", "share"], rows, right=("computes", "waits", "share")))
+    closed = found.attrs["closed_form_time"]
+    out.print(
+        f"{found.attrs['schedule']}: {number(whole, 's')}; by the formulas {number(closed, 's')} (gradients, optimizer "
+        "and stragglers come on top in step_time)"
+    )
+
+
+def chart(found: xr.Dataset, columns: int = COLUMNS) -> list[str]:
+    """One line per device: what it does in the middle of each of ``columns`` equal parts of the time."""
+    moments = (np.arange(columns) + 0.5) / columns * found.attrs["pipeline_time"]
+    lines = []
+    for device in np.unique(found["device"]):
+        own = found.isel(event=((found["device"] == device) & (found["kind"] != "handover")).values)
+        line = np.full(columns, LETTERS["wait"])
+        for start, end, kind in zip(own["start"].values, own["end"].values, own["kind"].values, strict=True):
+            inside = (moments >= start) & (moments < end)
+            line[inside] = np.where(line[inside] == LETTERS["wait"], LETTERS[str(kind)], PAIR)
+        lines.append(f"{device:>3} {''.join(line)}")
+    return lines

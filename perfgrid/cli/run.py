@@ -1,0 +1,205 @@
+"""``perfgrid run``: every design of a study, in memory, as a file, a factored result or a store."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+import xarray as xr
+
+from perfgrid.analysis.best import best
+from perfgrid.analysis.pareto import pareto
+from perfgrid.analysis.text import number, plain
+from perfgrid.cli.printing.best_table import print_winners, winner_rows
+from perfgrid.cli.printing.console import err, out
+from perfgrid.cli.printing.feasibility import print_violations
+from perfgrid.cli.printing.pareto_table import output_rows, print_outputs
+from perfgrid.cli.printing.progress import Reporter
+from perfgrid.engine.errors import PerfgridError
+from perfgrid.engine.grid.dataset import constraints_of
+from perfgrid.formulas import INNER
+from perfgrid.results.evaluate import evaluate
+from perfgrid.results.factored import SUFFIX, save_factored
+from perfgrid.results.feasibility import violations
+from perfgrid.results.files import check_output
+from perfgrid.results.memory import available_memory
+from perfgrid.results.save import save
+from perfgrid.results.stream import STORE, stream
+from perfgrid.study.file import Best
+from perfgrid.study.study import Study, load_study
+
+from .arguments import bytes_of
+from .options import AsJson, Dtype, Overwrite, Settings, StudyFile
+
+FEW_POINTS = 100  # all printed where a study has no [best]
+EXPANDED_BYTES = 2**32  # of values: more are saved factored unless the suffix asks for values
+
+
+def run_command(
+    study: StudyFile,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            help="Result: .nc, .pgf (factored) or .zarr (a store of any size); no suffix: .nc up to 4 GiB, else .pgf.",
+        ),
+    ] = None,
+    overwrite: Overwrite = False,
+    streaming: Annotated[bool, typer.Option("--stream", help="Write tile by tile, for grids beyond memory.")] = False,
+    settings: Settings = None,
+    dtype: Dtype = None,
+    memory: Annotated[str | None, typer.Option(help="Memory of all local processes together, such as 4GB.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue a store after an interruption.")] = False,
+    workers: Annotated[int | None, typer.Option(help="Local processes that fill a store.")] = None,
+    scheduler: Annotated[
+        str | None, typer.Option(help="Dask cluster that fills a store, such as tcp://127.0.0.1:8786.")
+    ] = None,
+    tile_points: Annotated[int | None, typer.Option(help="Points evaluated and written together, at most.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Evaluate every design of a study, print the best ones and save the result."""
+    loaded = load_study(study, settings or ())
+    if output is not None and not streaming:
+        output = named(loaded, output, dtype)
+    how = {"resume": resume, "memory": bytes_of(memory), "workers": workers, "scheduler": scheduler}
+    if output is not None and output.suffix == STORE:
+        return _to_store(loaded, output, dtype, overwrite, as_json, tile_points=tile_points, **how)
+    if not streaming and any((*how.values(), tile_points)):
+        raise PerfgridError("--memory, --resume, --workers, --scheduler and --tile-points need -o STORE.zarr")
+    if streaming and output is None:
+        raise PerfgridError("--stream needs -o FILE.nc to write to")
+    if output is not None and output.suffix == SUFFIX:
+        if streaming:
+            raise PerfgridError(f"a factored result ({SUFFIX}) holds no values to stream: leave out --stream")
+        return _factored(loaded, output, dtype, overwrite, as_json)
+    if output is not None:
+        check_output(output, overwrite)
+    start = time.perf_counter()
+    try:
+        with Reporter(loaded.space.points) as reporter:
+            if streaming and output is not None:
+                stream(loaded, output, dtype, overwrite, tile_points, reporter, **how)
+                result = xr.open_dataset(output)
+            else:
+                result = evaluate(loaded, dtype, progress=reporter)
+    except KeyboardInterrupt:
+        err.print("perfgrid: interrupted; no result was written")
+        raise typer.Exit(130) from None
+    seconds = time.perf_counter() - start
+    if output is not None and not streaming:
+        save(result, output, overwrite)
+    _report(loaded, result, output, seconds, streaming, as_json)
+
+
+def named(study: Study, output: Path, dtype: str | None) -> Path:
+    """The path of a result; without a suffix it gets .nc where the values are few, else that of a factored result.
+
+    Values take at most `EXPANDED_BYTES`, 0.8 of the free memory (they are evaluated in it) and half of the free disk.
+    """
+    if output.suffix or not output.name:
+        return output
+    needed = study.plan().result_bytes(dtype or study.file.dtype)
+    room = {"the limit for values": EXPANDED_BYTES, "the free memory": int(0.8 * available_memory())}
+    if output.parent.is_dir():
+        room["half of the free disk"] = shutil.disk_usage(output.parent).free // 2
+    what, least = min(room.items(), key=lambda item: item[1])
+    if needed <= least:
+        return output.with_name(output.name + ".nc")
+    err.print(
+        f"{study.space.points:,} points are saved factored: their values take {number(needed, 'byte')}, more than "
+        f"{what} ({number(least, 'byte')}); -o {output.name}.zarr writes the values"
+    )
+    return output.with_name(output.name + SUFFIX)
+
+
+def _report(
+    study: Study, result: xr.Dataset, output: Path | None, seconds: float, streaming: bool, as_json: bool
+) -> None:
+    """Print the best designs, the Pareto front and how many designs are infeasible."""
+    choice = study.file.best
+    if choice is None and study.space.points <= FEW_POINTS:
+        single = [name for name in study.outputs if not set(result[name].dims) & set(INNER.names)] or study.outputs
+        fewest = min(single, key=lambda name: len(constraints_of(result, name)))
+        choice = Best(over=[], minimize=fewest)  # every point that is feasible for any output
+    winners = None
+    if choice is not None and not streaming:
+        winners = best(result, choice.over, choice.minimize, choice.maximize, _labels(study, choice.at))
+    counted, wanted = violations(result), study.file.pareto
+    edge = None
+    if wanted is not None and not streaming:
+        edge = pareto(result, maximize=wanted.maximize, over=wanted.over, at=_labels(study, wanted.at))
+    if as_json:
+        rows = winner_rows(study, winners, choice) if winners is not None and choice is not None else []
+        data: dict[str, Any] = {"seconds": seconds, **asdict(counted), "best": rows}
+        if edge is not None:
+            data["pareto"] = output_rows(study, edge)
+        print(json.dumps(data, default=plain))
+        return
+    if winners is not None and choice is not None:
+        print_winners(study, winners, choice)
+        if study.file.workload == "inference":
+            from .validate import serving_note
+
+            out.print(serving_note())
+    elif choice is not None:
+        out.print("a streamed run does not search the best designs; perfgrid best does")
+    elif output is None:
+        out.print("nothing is saved: give -o FILE.nc to save the result, or [best] in the study for a table")
+    if edge is not None and wanted is not None:
+        print_outputs(study, edge, wanted)
+    print_violations(counted, seconds)
+    if output is not None:
+        out.print(f"saved {output} ({output.stat().st_size / 1e6:.1f} MB)")
+
+
+def _labels(study: Study, at: dict[str, Any]) -> dict[str, Any]:
+    return {axis: study.label(axis, label) for axis, label in at.items()}
+
+
+def _factored(study: Study, output: Path, dtype: str | None, overwrite: bool, as_json: bool) -> None:
+    """Save sub-grids and formulas in the place of the values."""
+    start = time.perf_counter()
+    save_factored(study, output, dtype, overwrite)
+    seconds, size = time.perf_counter() - start, output.stat().st_size
+    expanded = study.plan().result_bytes(dtype or study.file.dtype)
+    if as_json:
+        data = {"points": study.space.points, "seconds": seconds, "bytes": size, "expanded_bytes": expanded}
+        print(json.dumps(data))
+        return
+    ratio = f" ({expanded / size:,.0f} times less)" if expanded > 2 * size else ""
+    out.print(
+        f"{study.space.points:,} points in {number(size, 'byte')} instead of {number(expanded, 'byte')}{ratio}, "
+        f"{seconds:.1f} s; values are evaluated when they are read"
+    )
+    if study.file.best is not None:
+        out.print(f"'perfgrid best {study.name}' finds the best designs")
+    out.print(f"saved {output}")
+
+
+def _to_store(study: Study, output: Path, dtype: str | None, overwrite: bool, as_json: bool, **how: Any) -> None:
+    """Fill a store."""
+    start = time.perf_counter()
+    try:
+        with Reporter(study.space.points) as reporter:
+            stream(study, output, dtype, overwrite, progress=reporter, **how)
+    except KeyboardInterrupt:
+        err.print("perfgrid: interrupted; the same command with --resume continues")
+        raise typer.Exit(130) from None
+    seconds = time.perf_counter() - start
+    from perfgrid.results.store.verify import Opened
+
+    found = Opened(output).violations()
+    if as_json:
+        print(json.dumps({"seconds": seconds, **asdict(found)}))
+        return
+    print_violations(found, seconds)
+    size = sum(file.stat().st_size for file in output.rglob("*") if file.is_file())
+    out.print(f"saved {output} ({size / 1e6:.1f} MB)")
+    if study.file.best is not None:
+        out.print("a streamed run does not search the best designs; perfgrid best does")

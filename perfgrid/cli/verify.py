@@ -1,0 +1,50 @@
+"""``perfgrid verify``: a store checked whole."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from perfgrid.analysis.text import number
+from perfgrid.cli.printing.console import print_line
+from perfgrid.cli.printing.progress import Reporter
+from perfgrid.engine.errors import PerfgridError
+from perfgrid.results.store.verify import verify
+from perfgrid.results.stream import STORE
+from perfgrid.study.study import load_study
+
+from .options import AsJson, Settings
+
+
+def verify_command(
+    store: Annotated[Path, typer.Argument(help="Store (.zarr).")],
+    study: Annotated[Path | None, typer.Option(help="Study file that it must belong to.")] = None,
+    settings: Settings = None,
+    as_json: AsJson = False,
+) -> None:
+    """Check that a store is complete, unchanged and of its study, and finite where feasible. Exit status 1 if not."""
+    if store.suffix != STORE:
+        raise PerfgridError(f"cannot verify {str(store)!r}: only stores (.zarr) have a journal")
+    if settings and study is None:
+        raise PerfgridError("--set applies to the study: give --study as well")
+    with Reporter(0) as reporter:
+        found = verify(store, load_study(study, settings or ()) if study else None, reporter)
+    if as_json:
+        print(json.dumps(vars(found) | {"path": str(found.path), "sound": not found.problems}))
+    else:
+        for name, (least, most) in found.ranges.items():
+            low, high = (number(value, found.units[name]) for value in (least, most))
+            print_line(f"  {name}: {low} to {high} at feasible points")
+        for note in found.notes:
+            print_line(f"note: {note}")
+        for problem in found.problems:
+            print_line(f"wrong: {problem}", whole=True)
+        verdict = "sound" if not found.problems else f"{len(found.problems):,} problems"
+        print_line(f"{found.path}: {found.points:,} points in {found.tiles:,} tiles; {verdict}")
+        if found.problems:
+            print_line("--resume adds missing tiles; --overwrite writes the store anew")
+    if found.problems:
+        raise typer.Exit(1)

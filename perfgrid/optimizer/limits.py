@@ -1,0 +1,107 @@
+"""What an optimisation must keep to: limits on quantities."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from perfgrid.catalog.schema import Variable
+from perfgrid.engine.autodiff.dual import value_of
+from perfgrid.engine.errors import PerfgridError, nearest
+from perfgrid.study.study import Study
+
+from .knobs import Knobs, converted
+
+LIMIT = re.compile(r"^\s*([\w.\-]+)\s*(<=|>=|<|>)\s*(.+?)\s*$")
+OPEN = 1e300  # bound of a limit that is set later
+
+
+@dataclass(frozen=True)
+class Limit:
+    """A limit on a quantity of one workload (of all that have it, if none is named): at most or at least ``bound``."""
+
+    text: str
+    workload: str
+    quantity: str
+    at_most: bool
+    bound: float
+
+    def slack(self, bounds: Any, value: Any) -> Any:
+        """How far a quantity is within ``bounds``: relative, by logarithms where both are positive."""
+        sign = 1.0 if self.at_most else -1.0
+        if np.all(bounds > 0) and np.all(value_of(value) > 0):
+            return (np.log(bounds) - np.log(value)) * sign
+        return (bounds - value) * (sign / np.maximum(np.abs(bounds), 1e-300))
+
+
+def limits(studies: Mapping[str, Study], texts: Sequence[str], against: str | None = None) -> list[Limit]:
+    """The limits ``quantity < value`` (or >, <=, >=; ``workload.quantity`` of one workload), values with a unit or SI.
+
+    A last one on ``against``, if given, is left open: at most `OPEN`.
+    PerfgridError for another form, an unknown quantity or workload, and a value of the wrong kind.
+    """
+    found = []
+    opened = [f"{against} < limit"] if against is not None else []
+    for text in (*(part for one in texts for part in one.split(",") if part.strip()), *opened):
+        match = LIMIT.match(text)
+        if match is None:
+            raise PerfgridError(f"a limit must read 'quantity < value' or 'quantity > value', found {text.strip()!r}")
+        name, sign, value = match.groups()
+        first, _, rest = name.partition(".")
+        workload, quantity = (first, rest) if rest else ("", name)
+        if workload and workload not in studies:
+            raise PerfgridError(f"limit {text.strip()!r}: no workload {workload!r}{nearest(workload, studies)}")
+        held = [n for n, s in studies.items() if workload in ("", n) and quantity in _known(s)]
+        if not held:
+            legal = {q for n, s in studies.items() if workload in ("", n) for q in _known(s)}
+            raise PerfgridError(f"limit {text.strip()!r}: unknown quantity {quantity!r}{nearest(quantity, legal)}")
+        for one in held:
+            place = f"limit {text.strip()!r}"
+            bound = OPEN if text in opened else converted(_about(studies[one], quantity), _plain(value), place)
+            found.append(Limit(text.strip(), one, quantity, sign[0] == "<", bound))
+    return found
+
+
+def refuse_contradictions(name: str, knobs: Knobs, held: Sequence[Limit]) -> None:
+    """PerfgridError for limits that contradict each other or the bounds of a free quantity: no design keeps them."""
+    free = {k.name: k for k in knobs.knobs if not k.share}
+    for limit in held:
+        knob = free.get(limit.quantity)
+        low, high = (knob.low, knob.high) if knob is not None else (-np.inf, np.inf)
+        if limit.bound < low if limit.at_most else limit.bound > high:
+            raise PerfgridError(
+                f"{name}: the limit {limit.text!r} contradicts the bounds of {limit.quantity}, {low:g} to {high:g} "
+                f"{knob.leaf.variable.unit if knob is not None else ''}".rstrip()
+            )
+        for other in held:
+            alike = other.quantity == limit.quantity and (knob is not None or other.workload == limit.workload)
+            if alike and limit.at_most and not other.at_most and other.bound > limit.bound:
+                raise PerfgridError(f"{name}: the limits {limit.text!r} and {other.text!r} contradict each other")
+
+
+def _plain(text: str) -> Any:
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+def _known(study: Study) -> tuple[str, ...]:
+    return (*study.registry.names(), *study.space.names())
+
+
+def _about(study: Study, quantity: str) -> Variable:
+    """Unit and kind of a quantity."""
+    if quantity in study.catalog.variables:
+        return study.catalog.variables[quantity].model_copy(update={"axis": None, "kind": "number", "codes": ()})
+    formula = study.registry.get(quantity)
+    return Variable(name=quantity, unit=formula.unit, meaning=formula.meaning, of="computed", minimum=-np.inf)
+
+
+def unit_of_quantity(study: Study, quantity: str) -> str:
+    """The unit of any quantity of a study."""
+    return _about(study, quantity).unit
