@@ -1,5 +1,7 @@
 """Mistakes in formulas are errors with a sentence, at registration or when the graph is resolved."""
 
+from types import ModuleType
+
 import numpy as np
 import pytest
 
@@ -215,3 +217,107 @@ def test_spaces_reject_contradictions():
         Space((one, Axis("b", np.array([1.0]), {}, {"y": np.array([1.0])})))
     with pytest.raises(PerfgridError, match="2 rows but column 'x' has 3"):
         Axis("b", np.array([1.0, 2.0]), {"x": np.arange(3.0)})
+
+
+def module(name, *functions):
+    """A module that defines some functions."""
+    made = ModuleType(name)
+    for function in functions:
+        function.__module__ = name
+        setattr(made, function.__name__, function)
+    return made
+
+
+def workloads():
+    """Modules of a shop and of a mill, and what both draw from."""
+
+    @formula(unit="kg", source="toy")
+    def weight(pieces):
+        """Weight."""
+        return 2 * pieces
+
+    @alternative(of="way", by="road", label="short", unit="m", source="toy")
+    def short_way():
+        """Way."""
+        return 1.0
+
+    @alternative(of="way", by="road", label="long", unit="m", source="toy")
+    def long_way():
+        """Way."""
+        return 3.0
+
+    @constraint(kind="illegal", reason="nothing is sold", source="toy", workload=("shop", "mill"))
+    def something(pieces):
+        """There is a piece."""
+        return pieces > 0
+
+    @constraint(kind="illegal", reason="it is heavy", source="toy")
+    def light(weight):
+        """It is light."""
+        return weight < 9
+
+    @formula(unit="J", source="toy")
+    def work(weight, way):
+        """Work."""
+        return weight * way
+
+    @alternative(of="weight", by="workload", label="mill", unit="kg", source="toy")
+    def mill_weight(pieces):
+        """Weight of sacks."""
+        return 50 * pieces
+
+    @alternative(of="way", by="workload", label="mill", unit="m", source="toy")
+    def mill_way():
+        """Way inside the mill."""
+        return 2.0
+
+    @constraint(kind="illegal", reason="it tears a sack", source="toy", of="light", workload="mill")
+    def mill_light(weight):
+        """A sack holds."""
+        return weight < 900
+
+    store = module("store", weight, short_way, long_way, something, light)
+    shop, mill = module("shop", work), module("mill", mill_weight, mill_way, mill_light)
+    return Registry.collect([store, shop, mill]), store, shop, mill
+
+
+def test_workloads_have_their_own_alternatives_and_constraints():
+    registry, store, shop, mill = workloads()
+    sold, milled = registry.of_workload("shop", [shop, store]), registry.of_workload("mill", [mill, shop], [store])
+    assert {c.name for c in sold.constraints()} == {"something", "light"}
+    assert {c.name: c.reason for c in milled.constraints()} == {
+        "something": "nothing is sold",
+        "light": "it tears a sack",
+    }
+    assert sold.choices.keys() == {"way"}
+    assert not milled.choices  # the way is one of the workload's own, whichever road
+    graph = resolve(sold, ["work"], ["pieces", "road"], labels={"road": ("long",)})
+    assert replay(graph, {"pieces": 2.0, "road": 0.0})["work"] == 12
+    assert replay(resolve(milled, ["work"], ["pieces"]), {"pieces": 2.0})["work"] == 200
+    assert not {"mill_weight", "short_way"} & {*milled.formulas}
+
+
+def test_only_what_a_workload_needs_is_drawn():
+    registry, store, shop, mill = workloads()
+    assert "light" not in registry.of_workload("shop", [shop], [store]).formulas  # a constraint of others
+    assert "weight" not in registry.of_workload("shop", [mill], [store]).formulas
+
+
+def test_own_formulas_may_differ_by_the_workload():
+    registry, store, shop, mill = workloads()
+
+    @alternative(of="weight", by="workload", label="shop", unit="kg", source="own")
+    def own_weight(pieces):
+        """Weight."""
+        return 7 * pieces
+
+    def weight(name, modules):
+        found = registry.of_workload(name, modules, [store]).extended([own_weight])
+        return replay(resolve(found, ["weight"], ["pieces"]), {"pieces": 1.0})["weight"]
+
+    assert (weight("shop", [shop]), weight("mill", [mill, shop])) == (7, 50)
+
+
+def test_a_constraint_replaces_that_of_one_workload():
+    with pytest.raises(PerfgridError, match="a constraint that replaces 'light' names one workload, found 2"):
+        constraint(kind="illegal", reason="x", source="toy", of="light", workload=("shop", "mill"))

@@ -159,9 +159,18 @@ def constraint(
 
 def _occurs(member: Formula, workload: str, asked: bool) -> bool:
     """Whether a formula belongs to a workload: a constraint to those that it names, or that ask for its module."""
+    if member.by == WORKLOAD:
+        return member.label == workload
     if isinstance(member, Constraint):
         return workload in member.workloads if member.workloads else asked
     return True
+
+
+def _plain(member: Formula) -> Formula:
+    """An alternative by the workload as that workload knows it: the formula of its quantity."""
+    if member.by != WORKLOAD:
+        return member
+    return replace(member, name=str(member.of), of=None, by=None, label=None)
 
 
 class Registry:
@@ -172,6 +181,7 @@ class Registry:
         self.formulas: dict[str, Formula] = {}
         self.choices: dict[str, Choice] = {}
         self.modules: dict[str, str] = {}  # the module that defines each formula
+        self.workload = ""  # the one whose formulas these are, see `of_workload`
 
     @classmethod
     def collect(cls, parts: Iterable[ModuleType | Callable[..., Any]], inner: InnerAxes | None = None) -> Registry:
@@ -232,18 +242,16 @@ class Registry:
         own, other = {m.__name__ for m in asked}, {m.__name__ for m in drawn}
         usable = {n: m for n, m in self.formulas.items() if self.modules[n] in own | other}
         replaced = {m.of for m in usable.values() if m.by == WORKLOAD and m.label == workload}
-        view, roots = Registry(self.inner), []
+        view, kept, roots = Registry(self.inner), Registry(self.inner), []
         for name, member in usable.items():
             module = self.modules[name]
-            if member.by == WORKLOAD:
-                if member.label != workload:
-                    continue
-                member = replace(member, name=str(member.of), of=None, by=None, label=None)
-            elif {member.name, member.of} & replaced or not _occurs(member, workload, module in own):
+            if member.by != WORKLOAD and {member.name, member.of} & replaced:
                 continue
-            view.add(member, module)
-            roots += [member.of or member.name] if module in own else []
-        needed, kept = view.below(roots), Registry(self.inner)
+            if _occurs(member, workload, module in own):
+                member = _plain(member)
+                view.add(member, module)
+                roots += [member.of or member.name] if module in own else []
+        kept.workload, needed = workload, view.below(roots)
         for name, member in view.formulas.items():
             if name in needed:
                 kept.add(member, view.modules[name])
@@ -251,14 +259,15 @@ class Registry:
 
     def extended(self, functions: Iterable[Callable[..., Any]]) -> Registry:
         """A copy in which the given marked functions replace or join the registered ones (a user's own formulas)."""
-        added = Registry.collect(functions)
-        copy = Registry(self.inner)
+        found = Registry.collect(functions)
+        added = [_plain(m) for m in found.formulas.values() if _occurs(m, self.workload, True)]
+        names, copy = {member.name for member in added}, Registry(self.inner)
+        copy.workload = self.workload
         for member in self.formulas.values():
-            replaced = member.name in added.formulas or member.of in added.formulas
-            if not replaced:
+            if not {member.name, member.of} & names:
                 copy.add(member, self.modules[member.name])
-        for member in added.formulas.values():
-            copy.add(member, added.modules[member.name])
+        for member in added:
+            copy.add(member)
         return copy
 
     def constraints(self, evaluated: Container[str] = ()) -> tuple[Constraint, ...]:

@@ -66,9 +66,11 @@ def STAGE_stage_expert_parameters(
     return (weight_copies * STAGE_stage_moe_layers + STAGE_stage_mtp_layers) * rank_expert_parameters
 
 
-def fullest(first, middle, last, of_first, of_middle, of_last):
-    """The value of the stage that holds most parameters; each stage states its routed experts, and all others."""
-    return pick_largest(sum(first), sum(middle), sum(last), of_first, of_middle, of_last)
+def in_fullest(others, experts, values):
+    """The value of the stage with most parameters: those of routed experts, and all others; three stages each."""
+    first, middle, last = (dense + routed for dense, routed in zip(others, experts, strict=True))
+    of_first, of_middle, of_last = values
+    return pick_largest(first, middle, last, of_first, of_middle, of_last)
 
 
 @formula(unit="1", source="shoeybi2019megatron")
@@ -83,7 +85,7 @@ def stage_parameters(
     """Parameters on one device of the fullest stage, routed experts apart."""
     others = (first_stage_parameters, middle_stage_parameters, last_stage_parameters)
     experts = (first_stage_expert_parameters, middle_stage_expert_parameters, last_stage_expert_parameters)
-    return fullest(*zip(others, experts, strict=True), *others)
+    return in_fullest(others, experts, others)
 
 
 @formula(unit="1", source="lepikhin2021gshard")
@@ -98,7 +100,7 @@ def stage_expert_parameters(
     """Parameters of routed experts on one device of the fullest stage."""
     others = (first_stage_parameters, middle_stage_parameters, last_stage_parameters)
     experts = (first_stage_expert_parameters, middle_stage_expert_parameters, last_stage_expert_parameters)
-    return fullest(*zip(others, experts, strict=True), *experts)
+    return in_fullest(others, experts, experts)
 
 
 # ---- activations ----------------------------------------------------------------------------------------------------
