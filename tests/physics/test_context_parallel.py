@@ -129,7 +129,7 @@ def backward_ring_by_loop(ranks, returned):
 
 @pytest.mark.parametrize("returned", [False, True])
 @pytest.mark.parametrize("size", [0.0, 4.0])
-def test_gradients_go_round_as_their_sums_are_kept(size, returned):
+def test_gradients_are_sent_at_the_size_of_their_sums(size, returned):
     """Keys and values of 8192 tokens and four heads in 16 bits; gradients as these or in 32 bits."""
     changes = {"ring_partial_size": size, "returned_key_gradients": returned, "communication_cores": 0.0}
     q = case(**changes, cp_overlap=0.0)
@@ -145,7 +145,7 @@ def test_gradients_go_round_as_their_sums_are_kept(size, returned):
     home = own * max(size, 2) / bandwidth if returned else 0.0  # beside nothing, whatever else is hidden
     assert hidden == pytest.approx(home, rel=1e-9, abs=1e-15)
     gathered = case(**changes, cp_method="all_gather")
-    assert gathered["layer_cp_bytes"] == 3 * 3 / 4 * gathered["cp_message"]  # no sums of passes, nothing goes round
+    assert gathered["layer_cp_bytes"] == 3 * 3 / 4 * gathered["cp_message"]  # no partial sums, no ring
 
 
 @pytest.mark.parametrize(("size", "per_element"), [(0.0, 2 + 2 + 2), (4.0, 2 + 4 + 4)])
@@ -164,8 +164,8 @@ def test_merging_reads_and_writes_sums_as_they_are_kept(size, per_element):
     assert backward == 3 * (per_element * (rank + keys) + again)
 
 
-def test_repeated_keys_are_handed_on_for_every_query_head():
-    """Sixteen query heads on a rank share four key heads; repeated, each reads, hands on and adds to its own."""
+def test_repeated_keys_are_sent_for_every_query_head():
+    """Sixteen query heads on a rank share four key heads; repeated, each reads, sends and adds to its own."""
     once, repeated = case(), case(repeated_keys=True)
     assert (once["kernel_key_heads"], repeated["kernel_key_heads"]) == (4, 16)
     assert repeated["cp_message"] == 32768 * 16 * (128 + 128) * 2 == 4 * once["cp_message"]
@@ -177,7 +177,7 @@ def test_repeated_keys_are_handed_on_for_every_query_head():
     assert exchanged == 8192 * (16 + 16 + 16 + 16) * 128 * 2
 
 
-def test_compiled_layers_wait_for_what_goes_round():
+def test_compiled_layers_wait_for_ring_transfers():
     """torchtitan, 8 ranks on a node: compiled nothing is hidden, otherwise only gradients on their way home are not."""
     run = {"tp": 1.0, "cp": 8.0, "sequence_length": 262144.0, "communication_cores": 0.0, "zero": 3.0}
     compiled, eager = (case(**run, software=f"torchtitan-2024{x}") for x in ("", "-eager"))
@@ -260,7 +260,7 @@ def test_one_rank_is_no_context_parallelism(method):
     assert one["exposed_cp_time"] == one["cp_memory"] == one["cp_bytes"] == 0
 
 
-def test_hybrids_end_in_their_parts():
+def test_hybrids_with_one_factor_equal_that_method():
     for ranks, method in ((1.0, "ring"), (4.0, "ulysses")):
         mixed, pure = case(cp_method="hybrid", ulysses_ranks=ranks), case(cp_method=method)
         for name in ("step_time", "exposed_cp_time", "layer_cp_bytes", "flash_time", "cp_memory"):
@@ -311,7 +311,7 @@ def test_properties_of_all_methods(method, cp, tp, model, inner, causal, length)
     assert many["layer_time"] * cp >= one["layer_time"] * 0.95
 
 
-def test_what_is_impossible_is_said():
+def test_impossible_splits_are_flagged():
     for reason, changes in {
         "context_divides": {"sequence_length": 4100.0},
         "sequence_divides": {"sequence_length": 4104.0, "tp": 4.0},

@@ -95,7 +95,7 @@ def test_the_grid_equals_a_replay(content, dtype):
             assert abs(found - values[name]) <= tolerance * scale, (name, at)
 
 
-def test_the_choice_is_told_in_words():
+def test_the_choice_has_labels():
     made = pg.Study.make(
         CATALOG,
         outputs=["recompute_choice", "memory_per_device"],

@@ -3,9 +3,9 @@
 The label ``cp_method`` says what the ranks split while attention runs, and what they exchange for one layer. Of c
 ranks each sends, per forward pass and for keys and values of K bytes, queries and results of Q bytes on all ranks:
 
-- ``ring`` splits queries: keys and values go round in c passes, each beside the attention to those that came before
-  (Liu 2023): (c - 1)/c·K in c - 1 transfers; backward twice that, with their gradients. Each of 2c chunks of a sequence
-  is paired with its mirror image (zig-zag), so that a causal mask leaves every rank the same work.
+- ``ring`` splits queries: keys and values move from rank to rank in c passes, each beside attention to the previous
+  ones (Liu 2023): (c - 1)/c·K in c - 1 transfers; backward twice that, with their gradients. Each of 2c chunks of a
+  sequence is paired with its mirror image (zig-zag), so that a causal mask leaves every rank the same work.
 - ``all_gather`` splits queries alike: keys and values are gathered before attention starts, backward once more, and
   their gradients are reduce-scattered (Llama 3): the bytes of a ring, nothing hidden.
 - ``ulysses`` splits heads: queries, keys, values and results change places in four all-to-alls (Jacobs 2023):
@@ -23,7 +23,7 @@ from perfgrid.formulas.kernels.flash import partial_share
 from .groups import outermost
 from .tensor_parallel import exposed_time, with_cores_taken
 
-RINGS = {"METHOD": ("ring", "hybrid")}  # methods in which keys and values go round
+RINGS = {"METHOD": ("ring", "hybrid")}  # methods with a ring of keys and values
 WITHOUT_RING = {"METHOD": ("all_gather", "ulysses")}
 UNSPLIT_HEADS = {"METHOD": ("ring", "all_gather")}
 
@@ -89,7 +89,7 @@ def sequence_split(cp, head_split):
 
 @_by_method("ring_passes", "METHOD", "1", "liu2023ring", RINGS)
 def METHOD_ring_passes(sequence_split):
-    """Passes in which a rank attends to all keys and values: as many as ranks among which they go round."""
+    """Passes in which a rank attends to all keys and values: as many as ranks of the ring."""
     return sequence_split
 
 
@@ -343,7 +343,7 @@ def cp_bytes(microbatches, slowest_stage_layers, slowest_stage_heads, mtp_layers
     return microbatches * (slowest_stage_layers + slowest_stage_heads * mtp_layers) * layer_cp_bytes
 
 
-# ---- what divides what ----------------------------------------------------------------------------------------------
+# ---- constraints -----------------------------------------------------------------------------------------------------
 
 
 @constraint(

@@ -33,7 +33,7 @@ def several(ranks, expert_ranks, experts):
     return (ranks > 1) | ((experts > 0) & (expert_ranks > 1))
 
 
-# ---- what is sharded, and for how long ------------------------------------------------------------------------------
+# ---- what is sharded, and how often it is gathered and reduced ------------------------------------------------------
 
 
 @formula(unit="1", source="zhao2023fsdp")
@@ -176,7 +176,7 @@ def gathering_memory(
     return weights + xp.where((zero >= 2) & (weights_sharded > 0), gradients, 0.0)
 
 
-# ---- what is possible -----------------------------------------------------------------------------------------------
+# ---- constraints -----------------------------------------------------------------------------------------------------
 
 
 @constraint(

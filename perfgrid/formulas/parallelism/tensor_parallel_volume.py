@@ -12,8 +12,8 @@ EMBEDDING_REDUCTIONS = 1  # results of the split embedding are added up once
 def exchanged_bytes(reductions, gathers, ranks, message, sequence_parallel, gathered_message=None):
     """Bytes that a rank sends: (t - 1)/t of a message for a gather or reduce-scatter, twice that for an all-reduce.
 
-    Valid for rings; other bandwidth-optimal algorithms send as much. ``gathered_message``: what is gathered, where it
-    is not what is added up.
+    Valid for rings; other bandwidth-optimal algorithms send as much. ``gathered_message`` is that of gathers where
+    it differs from that of reductions.
     """
     added = reductions * xp.where(sequence_parallel, 1.0, 2.0) * message
     return gathered_share(ranks) * (added + gathers * (message if gathered_message is None else gathered_message))

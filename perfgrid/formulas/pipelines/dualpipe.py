@@ -229,7 +229,7 @@ def STAGE_stage_in_flight_of_dualpipe_v(pp, microbatches):
     return xp.minimum(pp + 0.5, microbatches)
 
 
-# ---- what is possible -----------------------------------------------------------------------------------------------
+# ---- constraints -----------------------------------------------------------------------------------------------------
 
 
 @alternative(

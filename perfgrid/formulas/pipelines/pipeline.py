@@ -282,7 +282,7 @@ def STAGE_stage_in_flight_of_gpipe(microbatches):
     return microbatches
 
 
-# ---- what is possible -----------------------------------------------------------------------------------------------
+# ---- constraints -----------------------------------------------------------------------------------------------------
 
 
 @alternative(of="most_chunks", by="schedule", label="1f1b", unit="1", source="narayanan2021")

@@ -316,7 +316,7 @@ def last_chunk_KIND_time(last_chunk_layers, layer_KIND_time, head_KIND_time):
     return last_chunk_layers * layer_KIND_time + head_KIND_time
 
 
-# ---- what divides what ----------------------------------------------------------------------------------------------
+# ---- constraints -----------------------------------------------------------------------------------------------------
 
 
 @constraint(
