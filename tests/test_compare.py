@@ -168,7 +168,7 @@ def test_serving_and_steps_that_are_the_same_are_told(tmp_path, monkeypatch, cap
     served = evaluate(serving)
     save(served, tmp_path / "served.nc")
     for what in (serving, served):
-        with pytest.raises(PerfgridError, match="designs are compared by the parts of a training step"):
+        with pytest.raises(PerfgridError, match="compare needs a training study or result"):
             compare(what, {"device": "h100-sxm-80gb"}, {"device": "b200"})
     axes = STUDY["axes"] | {"parallelism": {"devices": [8], "tp": [8], "pp": [1]}, "device": ["h100-sxm-80gb"],
                             "hbm_bandwidth": {"scale": [1]}, "scale_out_bandwidth": {"scale": [1, 2]}}  # fmt: skip

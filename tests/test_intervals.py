@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from perfgrid import PerfgridError, Study, evaluate, load_catalog, load_study, save
+from perfgrid import PerfgridError, Study, best, evaluate, load_catalog, load_study, save
 from perfgrid.analysis.prediction_intervals import (
     LEAST,
     SCATTER,
@@ -184,6 +184,18 @@ def test_a_result_tells_the_same_as_its_study(study, found, at, tmp_path):
     save(result, tmp_path / "r.nc")
     again = interval(result, at)
     assert (again.low, again.high) == pytest.approx((found.low, found.high))
+
+
+def test_best_designs_with_their_intervals(study):
+    """Of a study and of its result; groups without a feasible design have none."""
+    for what in (study, evaluate(study)):
+        found = best(what, "parallelism", "step_time", intervals=True)
+        assert found.step_time_interval.dims == (*found.found.dims, "bound")
+        for one in found.stack(group=found.found.dims).transpose("group", ...).step_time_interval:
+            design = found.sel({d: one[d].item() for d in found.found.dims})
+            at = {axis.name: design[axis.name].item() for axis in study.space.axes if axis.name in design.coords}
+            expected = interval(study, at)
+            np.testing.assert_allclose(one, [expected.low, expected.high], rtol=1e-6)
 
 
 def test_the_best_and_their_intervals_are_printed(monkeypatch, capsys, tmp_path):

@@ -91,7 +91,7 @@ def forbidding(
 ) -> xr.Dataset:
     """Winners with the constraint that forbids most designs of each group without: name, count, designs of the group.
 
-    ``none`` tells these groups, ``counts`` the designs that each constraint forbids, as ``none`` lies.
+    ``none`` marks these groups, ``counts`` the designs that each constraint forbids, of the shape of ``none``.
     """
     most, named = np.zeros(none.shape, np.int64), np.full(none.shape, "", object)
     for name, count in sorted(counts.items()):  # of equal ones the first by name

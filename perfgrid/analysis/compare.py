@@ -110,7 +110,9 @@ def compare(
     'exposed_tp_time'
     """
     if workload_of(what) != "training":
-        raise PerfgridError("designs are compared by the parts of a training step: explain and kernels tell of others")
+        raise PerfgridError(
+            "compare needs a training study or result; explain and kernels show designs of other workloads"
+        )
     for name in at or {}:
         for side, labels in (("a", a), ("b", b)):
             if name in labels:

@@ -16,7 +16,7 @@ from perfgrid.engine.grid.tiles import Tiles
 
 BLOCK_POINTS = 2**22  # that are compared together
 TOLERANCE = 1e-5  # relative: what float32 loses between machines, tiles and versions of a compiler
-_BITS = 20  # of a float64 that tell the bins of the median apart: 2^-8 of its value
+_BITS = 20  # of a float64 that number the bins of the median: 2^-8 of its value
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class VariableDifference:
     """How far one variable lies apart on the labels that both results have.
 
     ``largest`` and ``median`` (of the values that differ, to 0.4 %) are relative: |a - b| / max(|a|, |b|), infinite
-    where one side is not finite. A flag or a choice has neither; ``where``, ``a`` and ``b`` tell the point that differs
+    where one side is not finite. A flag or a choice has neither; ``where``, ``a`` and ``b`` are the point that differs
     most (the first one of flags).
     """
 
@@ -173,7 +173,7 @@ def _common(
 
 
 def _labels(result: xr.Dataset, dim: str) -> list[str]:
-    """Labels as texts; numbers to twelve digits, so that rounding does not tell them apart."""
+    """Labels as texts; numbers to twelve digits, so that rounding makes no difference."""
     values = result[dim].values
     return [f"{v:.12g}" if isinstance(v, (int, float)) else str(v) for v in values.tolist()]
 

@@ -219,7 +219,11 @@ def _analysed(
     about = {k: values.attrs[k] for k in ("units", "long_name") if k in values.attrs}
     return xr.Dataset(
         {k: (("parameter", *dims), v) for k, v in found.items()},
-        {"parameter": names, "low": ("parameter", [r[0] for r in ranges.values()]),
-         "high": ("parameter", [r[1] for r in ranges.values()]), **coordinates},
+        {
+            "parameter": names,
+            "low": ("parameter", [r[0] for r in ranges.values()]),
+            "high": ("parameter", [r[1] for r in ranges.values()]),
+            **coordinates,
+        },
         {"output": output, **about, "evaluations": len(rows), "confidence_level": CONFIDENCE},
-    ).assign(variance=stacked.var(SAMPLE), feasible_share=share)  # fmt: skip
+    ).assign(variance=stacked.var(SAMPLE), feasible_share=share)

@@ -17,7 +17,7 @@ from perfgrid.study.study import Study
 
 PHASES = INNER.labels["phase"]
 PASSES = INNER.labels["pass"]
-# where a kernel's time lies, the inner axis that tells kernels apart, and how often each runs in a layer
+# where a kernel's time lies, the inner axis of kernels, and how often each runs in a layer
 TABLES: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("gemm_time", "gemm_kernel", ("layer_gemms",)),
     ("core_product_time", "attention_kernel", ("core_kernels",)),
@@ -36,9 +36,13 @@ PASS_TABLES: tuple[tuple[str, str, str], ...] = (  # the same of inference: time
 )
 OF_ALL_LAYERS = ("attention_time",)  # stated for a whole pass
 WAITS = {  # of a pass, between kernels, and what for; then all of it
-    "tp_time": "communication", "exposed_exchange_time": "communication", "handover_time": "communication",
-    "context_exchange_time": "communication", "host_time": "host", "pass_time": "all",
-}  # fmt: skip
+    "tp_time": "communication",
+    "exposed_exchange_time": "communication",
+    "handover_time": "communication",
+    "context_exchange_time": "communication",
+    "host_time": "host",
+    "pass_time": "all",
+}
 ONCE = {"norm": "head", "logits": "head", "loss": "head", "embedding": "embedding"}  # runs outside the layers
 
 

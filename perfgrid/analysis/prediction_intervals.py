@@ -163,7 +163,7 @@ def scaled(a: Interval, b: Interval) -> bool:
 
 
 def tie_margin(a: Interval, b: Interval) -> float:
-    """Relative difference of two predictions below which the model does not tell which one is less.
+    """Relative difference of two predictions below which their order is within the model's error.
 
     Beyond the margin the order is right in 95 of 100 cases. Sizes of one design scatter less than other designs
     (docs/accuracy.md); a further difference never makes their scatter smaller.

@@ -124,8 +124,9 @@ class StudyFunction:
         if base is None:
             return None
         flat = np.ravel(base)
-        return float(flat[0 if item.component is None else item.component]) if flat.size == 1 or (
-            item.component is not None) else flat  # fmt: skip
+        if flat.size > 1 and item.component is None:
+            return flat
+        return float(flat[item.component or 0])
 
     def __call__(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """The outputs at values of the free quantities.

@@ -17,6 +17,7 @@ from perfgrid.study.study import Study
 from .knobs import Knobs, converted
 
 LIMIT = re.compile(r"^\s*([\w.\-]+)\s*(<=|>=|<|>)\s*(.+?)\s*$")
+KEPT = 1e-6  # a limit broken by less is kept
 OPEN = 1e300  # bound of a limit that is set later
 
 

@@ -128,9 +128,15 @@ def _or_sample(
 
 
 def _starts(
-    problem: Problem, groups: np.ndarray, bounds: np.ndarray, designs: np.ndarray, value: np.ndarray,
-    broken: np.ndarray, layout: np.ndarray, starts: int,
-) -> tuple[Batch, np.ndarray]:  # fmt: skip
+    problem: Problem,
+    groups: np.ndarray,
+    bounds: np.ndarray,
+    designs: np.ndarray,
+    value: np.ndarray,
+    broken: np.ndarray,
+    layout: np.ndarray,
+    starts: int,
+) -> tuple[Batch, np.ndarray]:
     """The best designs of each group, those of different layouts first."""
     chosen, points, layouts = [], [], []
     merit = problem.merit(value, broken)
@@ -146,7 +152,7 @@ def _starts(
         layouts += [layout[i, group] for i in picked]
     repeated = np.repeat(bounds, starts, axis=0).reshape(len(chosen), len(problem.limits))
     batch = Batch(np.array(chosen), np.array(layouts), {}, np.zeros((len(chosen), 0)), repeated)
-    problem.slack(batch, np.array(points), ROUGH)  # tells which counts there are
+    problem.slack(batch, np.array(points), ROUGH)  # finds the counts
     return batch.unshifted(len(problem.constraint_names())), np.array(points)
 
 
@@ -155,8 +161,8 @@ def _improved(problem: Problem, batch: Batch, points: np.ndarray, temperature: f
 
     def evaluate(numbers: np.ndarray, where: np.ndarray) -> list[Any]:
         pieces = range(0, len(numbers), AT_ONCE)
-        return [a for i in pieces for a in problem.answers(
-            batch.of(numbers[i : i + AT_ONCE]), where[i : i + AT_ONCE], temperature)]  # fmt: skip
+        parts = ((batch.of(numbers[i : i + AT_ONCE]), where[i : i + AT_ONCE]) for i in pieces)
+        return [answer for some, points in parts for answer in problem.answers(some, points, temperature)]
 
     knobs = len(problem.knobs)
     if temperature == FINE:

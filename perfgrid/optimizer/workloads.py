@@ -1,13 +1,25 @@
-"""The workloads of one optimisation: what each of ``[[workloads]]`` changes in the study."""
+"""The workloads of one optimisation: the studies of ``[[workloads]]``, and their designs evaluated."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import reduce
+from typing import Any
 
 import numpy as np
 
+from perfgrid.engine.autodiff.function import FreeFunction, FreePlan, PointFunction, bring, freed
 from perfgrid.engine.errors import PerfgridError, nearest
+from perfgrid.engine.grid.space import Axis, Space
 from perfgrid.study.study import Study, build_study
+
+from .knobs import Knobs
+from .limits import KEPT, Limit, unit_of_quantity
+
+DESIGN = "design"  # axis of the designs that are evaluated whole at once
+TOGETHER = 32  # designs on it
 
 
 def workloads(study: Study) -> dict[str, tuple[Study, float]]:
@@ -41,3 +53,144 @@ def workloads(study: Study) -> dict[str, tuple[Study, float]]:
             content[key] = {k: v for k, v in changed.items() if v != []}  # an empty list takes an axis away
         found[name] = (build_study(content, f"{study.name} ({name})", study.catalog, study.formulas), float(weight))
     return found
+
+
+@dataclass
+class Part:
+    """One workload of an optimisation: its study with the knobs taken out, and what is read of it."""
+
+    name: str
+    study: Study
+    weight: float
+    objective: str
+    limits: list[Limit]
+    knobs: Knobs
+    choose: Sequence[str]
+    groups: tuple[str, ...] = ()  # axes of which every label has an optimum of its own
+    layouts: tuple[int, ...] = field(init=False)  # lengths of the axes along which the best label is taken
+
+    def __post_init__(self) -> None:
+        study = self.study
+        space = freed(study.space, [q for q in self.knobs.quantities if q in study.space.names()])
+        self.chosen = tuple(a.name for a in space.axes if a.name in self.choose)
+        self.groups = tuple(a.name for a in space.axes if a.name not in self.choose and len(a) > 1)
+        self.space = Space((Axis(DESIGN, np.arange(TOGETHER)), *space.axes), space.constants)
+        self.numbers = tuple(dict.fromkeys((self.objective, *(x.quantity for x in self.limits), *study.outputs)))
+        try:
+            plan = FreePlan(
+                study.registry, self.space, self.numbers, self.knobs.quantities, (DESIGN,), study.file.choices, True
+            )
+        except PerfgridError as error:
+            raise PerfgridError(f"{study.name}: {error}") from error
+        self.plan = plan
+        several = [n for n in self.numbers if any(size > 1 for size in plan.quantities[n].inner)]
+        if wrong := [n for n in several if n == self.objective or n in {x.quantity for x in self.limits}]:
+            raise PerfgridError(f"{study.name}: {wrong[0]!r} has several values at one design; name a single number")
+        about = plan.quantities[self.objective]
+        if about.flag or (about.node is not None and about.node.flags):
+            raise PerfgridError(
+                f"{study.name}: {self.objective!r} is a choice or a flag and has no slope to follow; compare its labels"
+            )
+        self.numbers = tuple(n for n in self.numbers if n not in several)
+        self.whole = FreeFunction(plan)
+        self.held = plan.concerning(self.objective, *(x.quantity for x in self.limits))
+        doubtful = {n: [c for c in plan.concerning(n) if c not in self.held] for n in self.numbers}
+        self.doubtful = {n: [c for c in cs if _illegal(plan, c)] for n, cs in doubtful.items()}
+        others = dict.fromkeys(c for constraints in self.doubtful.values() for c in constraints)
+        self.single = PointFunction(self.whole, [*self.numbers, *others], self.held)
+        axes = {a.name: len(a) for a in space.axes}
+        self.layouts = tuple(axes[name] for name in self.chosen)
+        self._refuse_impossible()
+        self._gathered: dict[bytes, dict[str, np.ndarray]] = {}
+
+    def _refuse_impossible(self) -> None:
+        """PerfgridError where limits and constraints that nothing free moves leave no design of any group."""
+        fixed = self.whole.constants
+        kept = {f"{self.reason(n)} [{n}]": self._flat(n, fixed[n])[:1] > 0 for n in self.held if n in fixed}
+        for limit in self.limits:
+            if limit.quantity in fixed:
+                value = self._flat(limit.quantity, fixed[limit.quantity])[:1]
+                ends = " to ".join(dict.fromkeys(f"{end:.4g}" for end in (value.min(), value.max())))
+                text = f"{limit.text} (it is {ends} {unit_of_quantity(self.study, limit.quantity)})"
+                kept[text] = np.asarray(limit.slack(limit.bound, value)) >= -KEPT
+        if not np.any(reduce(np.logical_and, kept.values(), np.array(True))):
+            always = "; ".join(text for text, holds in kept.items() if not holds.any())
+            broken = always or "one of: " + "; ".join(text for text, holds in kept.items() if not holds.all())
+            raise PerfgridError(f"{self.study.name}: whatever the free quantities are, every design breaks {broken}")
+
+    @property
+    def leaves(self) -> tuple[str, ...]:
+        """The given quantities on which this workload depends."""
+        return self.plan.graph.leaves
+
+    def reason(self, flag: str) -> str:
+        """Why a constraint forbids a design, in words."""
+        constraint = self.plan.graph.nodes[flag].constraint
+        return "" if constraint is None else constraint.reason
+
+    def exact(self, values: Mapping[str, np.ndarray]) -> tuple[dict[str, np.ndarray], np.ndarray]:
+        """The objective and the limited quantities of all layouts, and how many of their constraints are broken.
+
+        Each [designs, groups, layouts]; ``values`` are those of the knobs' quantities, for a full batch of designs.
+        """
+        free = {}
+        for name in self.knobs.quantities:
+            if name in self.leaves:
+                quantity = self.plan.quantities[name]
+                shape = tuple(TOGETHER if a.name == DESIGN else 1 for a in self.plan.space.axes)
+                free[name] = np.reshape(values[name], shape + quantity.inner)
+        with np.errstate(all="ignore"):
+            found = self.whole(free)
+        wanted = (self.objective, *(x.quantity for x in self.limits))
+        broken = reduce(
+            lambda a, b: a + b,
+            (1.0 - self._flat(name, found[name]) for name in self.held),
+            np.zeros((1, 1, 1)),
+        )
+        return {name: self._flat(name, found[name]) for name in wanted}, broken
+
+    def _flat(self, name: str, value: np.ndarray) -> np.ndarray:
+        """A quantity as [designs, groups, layouts]."""
+        plan = self.plan
+        full = tuple(t.of(np.arange(t.length)) for t in plan.partitions)
+        key = plan.quantities[name].key
+        value = bring(value, key, tuple(None if p is None else f for p, f in zip(key, full, strict=True)))
+        names = [a.name for a in plan.space.axes]
+        value = np.broadcast_to(value.reshape(value.shape[: len(names)]), plan.space.shape)
+        order = [names.index(n) for n in (DESIGN, *self.groups, *self.chosen)]
+        rest = [i for i in range(len(names)) if i not in order]
+        count = int(np.prod([len(a) for a in plan.space.axes if a.name in self.groups], dtype=int))
+        return value.transpose(*order, *rest).reshape(TOGETHER, count, -1).astype(float)
+
+    def rows(self, group: np.ndarray, layout: np.ndarray) -> np.ndarray:
+        """Rows of every axis, in the order of the plan, of designs given by numbers of group and layout."""
+        lengths = {a.name: len(a) for a in self.plan.space.axes}
+        where = dict.fromkeys(lengths, np.zeros(len(group), int))
+        for names, numbers in ((self.groups, group), (self.chosen, layout)):
+            if names:
+                where.update(zip(names, np.unravel_index(numbers, [lengths[n] for n in names]), strict=True))
+        return np.stack([where[a.name] for a in self.plan.space.axes], axis=1)
+
+    def gathered(self, rows: np.ndarray) -> dict[str, np.ndarray]:
+        """The constants of designs; kept while the same ones are asked for."""
+        key = rows.tobytes()
+        if key not in self._gathered:
+            if len(self._gathered) > 64:
+                self._gathered.clear()
+            self._gathered[key] = self.single.gathered(rows)
+        return self._gathered[key]
+
+    def labels(self, row: np.ndarray, names: Sequence[str]) -> dict[str, Any]:
+        """The labels of axes at one design."""
+        axes = zip(self.plan.space.axes, row, strict=True)
+        return {
+            a.name: a.labels[i].item() if hasattr(a.labels[i], "item") else a.labels[i]
+            for a, i in axes
+            if a.name in names
+        }
+
+
+def _illegal(plan: FreePlan, constraint: str) -> bool:
+    """Whether numbers mean nothing where a constraint is broken."""
+    node = plan.graph.nodes[constraint]
+    return node.constraint is not None and node.constraint.kind == "illegal"

@@ -1,7 +1,7 @@
 """Factored results: the sub-grids of a study beside the formulas above them, expanded when they are read.
 
 A file ``.pgf`` is a ZIP archive of NumPy arrays (``numpy.load`` opens it) with a header in JSON: coordinates, sub-grids
-on their distinct rows, the rows of every axis that they tell apart, all given quantities, and a hash of the formulas.
+on their distinct rows, the classes of rows of every axis, all given quantities, and a hash of the formulas.
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ def replacing(target: Path) -> Iterator[str]:
         os.replace(temporary, target)
     except (OSError, RuntimeError) as error:
         why = str(getattr(error, "strerror", None) or error)
-        if why.startswith("NetCDF"):  # which tells of a full disk as of any other error
+        if why.startswith("NetCDF"):  # the same message for a full disk and any other error
             why += f" ({shutil.disk_usage(target.parent).free / 2**20:,.1f} MiB are free there)"
         raise PerfgridError(f"cannot write {str(target)!r}: {why}") from error
     finally:

@@ -33,7 +33,7 @@ def given_quantities(study: Study) -> dict[str, tuple[str, str]]:
 
 
 def global_attributes(study: Study) -> dict[str, str]:
-    """Global attributes that tell what the study was."""
+    """Global attributes that state the study."""
     stored = {
         "workload": study.file.workload,
         "where": study.file.where,
@@ -106,7 +106,7 @@ def designs(
 
 
 def design_at(result: xr.Dataset, at: Mapping[str, Any]) -> tuple[xr.Dataset, dict[str, Any]]:
-    """Of chosen designs (best ones, a frontier, optima) the one that ``at`` names, with its labels along all axes.
+    """Of chosen designs (best ones, a Pareto front, optima) the one that ``at`` names, with its labels along all axes.
 
     ``at`` names labels of the result's own axes, ``rank``, ``devices``, ``design`` and ``point`` among them, and one of
     several workloads as ``workload``; what was chosen follows. Any other result is returned as it is. PerfgridError for
@@ -120,8 +120,8 @@ def design_at(result: xr.Dataset, at: Mapping[str, Any]) -> tuple[xr.Dataset, di
     prefix = ""
     if names := [n.removesuffix(end) for n in map(str, result.attrs) if n.endswith(end)]:
         if (name := str(at.pop(WORKLOAD, ""))) not in names:
-            told = f"found {name!r}{nearest(name, names)}" if name else f"legal names: {', '.join(names)}"
-            raise PerfgridError(f"the result has several workloads; {WORKLOAD}=NAME says which one, {told}")
+            found = f"found {name!r}{nearest(name, names)}" if name else f"legal names: {', '.join(names)}"
+            raise PerfgridError(f"the result has several workloads; {WORKLOAD}=NAME names one, {found}")
         prefix = f"{name}."
         result = result.drop_attrs(deep=False).assign_attrs(_attributes(result, prefix))
     space = json.loads(result.attrs.get(SPACE_ATTRIBUTE, '{"axes": []}'))

@@ -279,8 +279,8 @@ class SpaceBuilder:
         for value in values:
             key = value if isinstance(value, str | float | int) else repr(value)
             if key in seen:
-                told = f"{value:g}" if isinstance(value, float) else repr(value)
-                raise PerfgridError(f"{place}: lists {told} more than once")
+                label = f"{value:g}" if isinstance(value, float) else repr(value)
+                raise PerfgridError(f"{place}: lists {label} more than once")
             seen.add(key)
 
     def _names(self, table: str, names: Any, place: str) -> list[str]:

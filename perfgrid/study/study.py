@@ -226,11 +226,11 @@ def build_study(
     catalog_values: Mapping[str, Any] | None = None,
     folder: Path = Path(),
 ) -> Study:
-    """Check the content of a study and expand its axes. ``name`` is told in errors."""
+    """Check the content of a study and expand its axes. ``name`` appears in errors."""
     try:
         file = StudyFile.model_validate(dict(content))
     except ValidationError as error:
-        raise PerfgridError(f"{name}: {_sentence(error)}") from None
+        raise PerfgridError(f"{name}: {_message(error)}") from None
     if catalog is None:
         catalog = load_catalog(*(folder / p for p in file.catalog))
     if catalog_values:
@@ -271,9 +271,9 @@ def build_study(
     return study
 
 
-def _sentence(error: ValidationError) -> str:
-    """The first complaint of pydantic as one sentence with the nearest legal key; a wrong key before a missing one."""
-    first = min(error.errors(), key=lambda complaint: complaint["type"] != "extra_forbidden")
+def _message(error: ValidationError) -> str:
+    """The first error of pydantic as one line with the nearest legal key; a wrong key before a missing one."""
+    first = min(error.errors(), key=lambda one: one["type"] != "extra_forbidden")
     key = ".".join(str(part) for part in first["loc"])
     if first["type"] == "extra_forbidden":
         tables = {"best": Best, "optimize": Optimize, "pareto": Pareto}
@@ -322,7 +322,7 @@ def _check_best(best: Best, study: Study) -> None:
 
 
 def expect_study(found: object, asked: str) -> None:
-    """PerfgridError where what was given is no study."""
+    """PerfgridError for anything but a study."""
     if not isinstance(found, Study):
-        told = repr(found) if isinstance(found, str | Path) else type(found).__name__
-        raise PerfgridError(f"{asked} needs a Study, found {told}; load_study(path) reads one from a file")
+        what = repr(found) if isinstance(found, str | Path) else type(found).__name__
+        raise PerfgridError(f"{asked} needs a Study, found {what}; load_study(path) reads one from a file")

@@ -56,7 +56,7 @@ class _Value:
 def apply_where(space: Space, text: str, place: str) -> tuple[Space, Constraint | None]:
     """Drop the rows that single-axis terms exclude; return the constraint of the remaining terms, if any.
 
-    ``place`` is told in errors. Raises PerfgridError for text that is not an expression, unknown names, an unsupported
+    ``place`` appears in errors. Raises PerfgridError for text that is not an expression, unknown names, an unsupported
     construct, or a condition that leaves an axis empty.
     """
     try:
@@ -66,7 +66,7 @@ def apply_where(space: Space, text: str, place: str) -> tuple[Space, Constraint 
     names = _named(space)
 
     def compute(node: ast.AST, apply: Callable[..., Any], *parts: _Value) -> _Value:
-        """Apply an operation; what cannot be compared or computed is told by its text."""
+        """Apply an operation; an error quotes its text."""
         kinds = {_kind(p.array) for p in parts if p.apply is None} - {"list"}
         if len(kinds) > 1 and "text" in kinds:
             raise PerfgridError(f"{place}: {ast.unparse(node)!r} compares a text with a number")
@@ -80,7 +80,7 @@ def apply_where(space: Space, text: str, place: str) -> tuple[Space, Constraint 
         return value
 
     def known_text(node: ast.Compare, operands: list[_Value]) -> None:
-        """A text that is no label of the column it is compared with is a slip of the pen."""
+        """Reject strings that match no label of the column they are compared with."""
         labels = [str(x) for o in operands if o.axis is not None and _kind(o.array) == "text" for x in o.array]
         for operand in operands if labels else ():
             for text in np.ravel(operand.array) if operand.axis is None else ():

@@ -44,6 +44,8 @@ def test_the_choice_follows_the_message():
     for name, time in (small, large):
         size = 1e2 if name == small[0] else 1e9
         assert time == collective_time(collective="all_reduce", topology=torus, size=size, algorithm=name)
+        case = {"collective": "all_reduce", "topology": torus, "size": size}
+        assert collective_time(**case, return_algorithm=True) == (time, name)
 
 
 def test_bounds_of_the_cases():

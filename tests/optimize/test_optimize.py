@@ -152,7 +152,7 @@ def test_every_optimum_is_explained_at_its_values(tmp_path):
     assert float(np.sum(at(split.value, component="matrix"))) == pytest.approx(matrix["area_split.matrix"].item())
     with pytest.raises(pg.PerfgridError, match=r"not given: node \(such as n7\)"):
         pg.explain(apart, "die_cost", {})
-    with pytest.raises(pg.PerfgridError, match="workload=NAME says which one, legal names: one, four"):
+    with pytest.raises(pg.PerfgridError, match="workload=NAME names one, legal names: one, four"):
         pg.explain(shared, "die_cost", {})
     with pytest.raises(pg.PerfgridError, match="found 'fuor'; did you mean 'four'"):
         pg.explain(shared, "die_cost", {"workload": "fuor"})

@@ -86,7 +86,7 @@ def winner_rows(
 
 
 def _reason(study: Study, constraint: str) -> str:
-    """The sentence of a constraint."""
+    """The reason of a constraint."""
     found = study.registry.get(constraint)
     return found.reason if isinstance(found, Constraint) else ""
 
@@ -109,7 +109,7 @@ def _none_found(row: Mapping[str, Any]) -> str:
 
 
 def _print_reasons(rows: Sequence[Mapping[str, Any]], shown: Sequence[str]) -> None:
-    """The sentences of constraints that a table names, and why an output that it shows has no value."""
+    """The reasons of constraints in a table, and of outputs without a value."""
     for name, reason in dict.fromkeys((row["constraint"], row["reason"]) for row in rows if "constraint" in row):
         out.print(f"{name}: {reason}")
     broken = (pair for row in rows for pair in row.get("infeasible", {}).items() if pair[0] in shown)
@@ -123,7 +123,7 @@ def _told(value: Any, unit: str) -> str:
 
 
 def _ties(rows: Sequence[Mapping[str, Any]], ends: Sequence[Interval]) -> list[bool]:
-    """Whether each row is another design than the best one of its group and not to be told from it."""
+    """Whether each row is tied with another design, the best one of its group."""
 
     def place(row: Mapping[str, Any]) -> tuple[Any, ...]:
         return tuple(label for name, label in row["group"].items() if name != RANK)
@@ -197,6 +197,6 @@ def print_winners(study: Study, winners: xr.Dataset, choice: Best) -> None:
         out.print(f"and {winners['found'].size - MOST_ROWS:,} rows more (--json prints them, -o FILE.nc keeps them)")
     _print_reasons(rows, shown)
     if ties:
-        out.print("tied: not to be told from the first within the model's error for this software (docs/accuracy.md)")
+        out.print("tied: within the model's error of the first for this software (docs/accuracy.md)")
     if left := [name for name in first["outputs"] if name not in shown]:
         out.print(f"not shown: {', '.join(left)} (--json prints them, -o FILE.nc keeps them)")
