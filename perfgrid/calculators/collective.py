@@ -30,27 +30,55 @@ def collective_time(*, return_algorithm: Literal[False] = False, **case: Any) ->
 @overload
 def collective_time(*, return_algorithm: Literal[True], **case: Any) -> tuple[float, str]: ...
 def collective_time(*, return_algorithm: bool = False, **case: Any) -> float | tuple[float, str]:
-    """Time of one collective in s: ``collective_time(collective=..., topology=..., size=...)``.
+    """Time of one collective on one fabric.
 
-    * ``collective``: all_reduce, reduce_scatter, all_gather, all_to_all, broadcast or send_recv
-    * ``size`` in bytes: the buffer of a rank (all_reduce), the gathered output (all_gather), the input
-      (reduce_scatter), the send buffer with the own part (all_to_all), the message (broadcast, send_recv)
-    * ``topology``: ``tiers`` from the innermost outwards (``kind``, ``shape``, ``bandwidth`` in byte/s per link and
-      direction, and what the kind adds: bidirectional, oversubscription, global_links_per_router, twist, wraps,
-      in_network: a switch adds and multicasts unless it says false), ``step_latency``, ``hop_latency`` and
-      ``message_latency`` in s (a tier may state its own; the last, 0 by default, is what posting each of several
-      messages to different ranks takes), and perhaps a ``library``: a fabric of the catalog
-      whose library constants hold, with a ``device`` of the catalog
-    * ``algorithm``: one of `algorithms_for`, or "best" (default): the fastest of them; where the topology names a
-      ``library``, also "library", "library_ring", "library_tree" or "library_nvls": what that library takes on
-      tiers of the stated bandwidth
-    * ``group``: ``size`` and ``stride`` of those that communicate, all such groups at the same time; absent: all ranks
-    * ``options``: ``chunks`` of a pipelined schedule (default: the best), ``imbalance`` (most over mean received bytes)
-    * ``devices``: checked against the shapes
-    * ``return_algorithm``: also return the algorithm: (time, algorithm)
+    Source: thakur2005 for the cost model; every schedule names its own.
 
-    Raises PerfgridError, in one sentence, for anything missing, unknown or impossible. Source: thakur2005 for the cost
-    model; every schedule in `perfgrid.formulas.network` names its own.
+    Parameters
+    ----------
+    return_algorithm
+        Return the algorithm, too.
+    **case
+        ``collective``: all_reduce, reduce_scatter, all_gather, all_to_all, broadcast or send_recv.
+
+        ``size`` in bytes: the buffer of a rank (all_reduce), the gathered output (all_gather), the input
+        (reduce_scatter), the send buffer with the own part (all_to_all), the message (broadcast, send_recv).
+
+        ``topology``: ``tiers`` from the innermost outwards (``kind``, ``shape``, ``bandwidth`` in byte/s per link and
+        direction, and what the kind adds: bidirectional, oversubscription, global_links_per_router, twist, wraps,
+        in_network), ``step_latency``, ``hop_latency`` and ``message_latency`` in s (of all tiers or of one; the last,
+        0 by default, is the time to post each of several messages to different ranks). Optional: ``library``, a fabric
+        of the catalog whose NCCL constants hold, with a ``device`` of the catalog.
+
+        ``algorithm``: "best" (default), one of `algorithms_for`, or with a ``library`` "library", "library_ring",
+        "library_tree" or "library_nvls".
+
+        ``group``: ``size`` and ``stride`` of the ranks that communicate, all such groups at the same time. Default: all
+        ranks.
+
+        ``options``: ``chunks`` of a pipelined schedule (default: the best), ``imbalance`` (most over mean received
+        bytes).
+
+        ``devices``: checked against the shapes.
+
+    Returns
+    -------
+    float or tuple of float and str
+        Seconds; with ``return_algorithm`` also the algorithm.
+
+    Raises
+    ------
+    PerfgridError
+        For anything missing, unknown or impossible, in one line.
+
+    Examples
+    --------
+    >>> import perfgrid as pg
+    >>> tier = {"kind": "switch", "shape": [8], "bandwidth": 450e9, "in_network": False}
+    >>> fabric = {"tiers": [tier], "step_latency": 1e-6, "hop_latency": 0.0}
+    >>> time = pg.collective_time(collective="all_reduce", topology=fabric, size=1e9)
+    >>> round(time * 1e3, 2)
+    3.89
     """
     algorithm, time = collective_choice(**case)
     return (time, algorithm) if return_algorithm else time

@@ -98,10 +98,30 @@ class Catalog:
 
 
 def load_catalog(*extra_paths: str | Path) -> Catalog:
-    """The built-in catalog joined with the user's own files, which add entries, extend them or replace them by name.
+    """The built-in catalog, with the user's own files added.
 
-    A TOML file states its ``kind`` ("model", "device", "topology" or "software") at the top and one table per entry; a
-    .bib file adds references; a folder stands for all such files in it. Raises PerfgridError for any mistake in them.
+    Parameters
+    ----------
+    *extra_paths
+        TOML files, which state their ``kind`` ("model", "device", "topology", "software", ...) at the top and one table
+        per entry; .bib files with references; folders of such files. They add entries, extend them or replace them by
+        name.
+
+    Returns
+    -------
+    Catalog
+        The entries of every table, with a source for each value.
+
+    Raises
+    ------
+    PerfgridError
+        For any mistake in the files.
+
+    Examples
+    --------
+    >>> import perfgrid as pg
+    >>> pg.load_catalog().entry("device", "h100-sxm-80gb").values["hbm_capacity"] / 2**30
+    80.0
     """
     if not extra_paths:
         return _built_in()

@@ -245,10 +245,35 @@ def calibrate(
     group: Collection[str] = (),
     across: bool = True,
 ) -> Calibration:
-    """Fit constants of ``entries`` (which share them) to the step times and kernels of the records that they concern.
+    """Fit constants of catalog entries to measurements.
 
-    ``group`` keeps some sources; ``across`` fits again without each source in turn. Raises PerfgridError for a line
-    that is no sound record, where no record concerns the entries or none of the constants is informed by ten rows.
+    Parameters
+    ----------
+    paths
+        Record files (.jsonl) or folders. Default: those of perfgrid.
+    table
+        "software" or "device".
+    entries
+        Entries that share the constants.
+    names
+        Quantities to fit. Default: those of the table.
+    catalog
+        A loaded catalog. Default: the built-in one.
+    group
+        Keep some sources.
+    across
+        Fit again without each source in turn.
+
+    Returns
+    -------
+    Calibration
+        Fitted constants with their covariance, and errors before and after.
+
+    Raises
+    ------
+    PerfgridError
+        For an invalid record, where no record concerns the entries, and where none of the constants is informed by ten
+        records.
     """
     catalog = catalog or load_catalog()
     constants = constants_of(catalog, table, tuple(entries), names)  # report wrong names first

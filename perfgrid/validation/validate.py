@@ -169,11 +169,29 @@ def validate(
     catalog: Catalog | None = None,
     bulk: bool = False,
 ) -> Validation:
-    """Predict all records of the files (default: the shipped ones) in one evaluation.
+    """Compare predictions with measurements, in one evaluation.
 
-    ``group`` keeps one source (the baseline stays that of all); rows of tier bulk are listed but not predicted unless
-    ``bulk``. Raises PerfgridError for files that cannot be read or contain no valid record and for an unknown group; a
-    malformed line becomes one of the problems.
+    Parameters
+    ----------
+    paths
+        Record files (.jsonl) or folders. Default: those of perfgrid.
+    group
+        Keep one source; the baseline is that of all.
+    catalog
+        A loaded catalog. Default: the built-in one.
+    bulk
+        Predict records of tier bulk, too.
+
+    Returns
+    -------
+    Validation
+        ``predictions`` with their prediction intervals, ``problems`` (malformed lines), `summary` of errors by source,
+        `dataset` with a row per record, and `explain`.
+
+    Raises
+    ------
+    PerfgridError
+        For files that cannot be read or contain no valid record, and for an unknown group.
     """
     catalog = catalog or load_catalog()
     files = record_files([paths] if isinstance(paths, str | Path) else paths)

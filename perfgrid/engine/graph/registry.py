@@ -76,13 +76,42 @@ def formula(
     flags: Sequence[str] = (),
     where: str = "",
 ) -> Callable[[Function], Function]:
-    """Mark a function as the formula of the quantity it is named after.
+    """Mark a function as the formula of the quantity that it is named after; its arguments are quantities, too.
 
-    ``unit`` is an SI unit string ("1" for pure numbers), ``source`` a key of the bibliography. With ``family``
-    (``{"GROUP": ("tp", "dp")}``) the function is a template: one quantity per member, the placeholder replaced in its
-    name, arguments and meaning. With ``host`` it takes the plain values of one design and returns an array on the axes
-    ``inner`` (see `host_formulas`). ``flags`` are the words that the values 0, 1, ... stand for, ``where`` is the
-    equation, table or section of the source. Raises PerfgridError for a missing unit, source or docstring.
+    Parameters
+    ----------
+    unit
+        SI unit; "1" for pure numbers.
+    source
+        Key of the bibliography.
+    family
+        ``{"GROUP": ("tp", "dp")}`` makes one quantity per member, with the placeholder replaced in name, arguments and
+        meaning.
+    host
+        The function takes the plain values of one design and returns an array on the axes ``inner``.
+    inner
+        Inner axes of the result of a host formula.
+    flags
+        The words that the values 0, 1, ... stand for.
+    where
+        Equation, table or section of the source.
+
+    Raises
+    ------
+    PerfgridError
+        For a missing unit, source or docstring.
+
+    Examples
+    --------
+    >>> import perfgrid as pg
+    >>> @pg.formula(unit="USD", source="our price list")
+    ... def price_of_two(die_cost):
+    ...     '''Price of two dies.'''
+    ...     return 2 * die_cost
+    >>> axes = {"device": ["h100-sxm-80gb"]}
+    >>> bill = pg.Study.make(workload="manufacturing", outputs=["price_of_two"], axes=axes, formulas=[price_of_two])
+    >>> pg.evaluate(bill).price_of_two.dims
+    ('device',)
     """
     axes = tuple(inner) if host else None
 
@@ -107,11 +136,33 @@ def alternative(
     family: Family | None = None,
     where: str = "",
 ) -> Callable[[Function], Function]:
-    """Mark a function as one way to obtain the quantity ``of``.
+    """Mark a function as one way to obtain a quantity.
 
-    Without ``by`` the least of all alternatives is taken unless a study fixes one by its label; with ``by`` the named
-    label quantity (say ``precision``) selects. ``by="workload"`` replaces the quantity in studies of the workload
-    ``label``, whatever defines it elsewhere. Raises PerfgridError like `formula`.
+    Parameters
+    ----------
+    of
+        The quantity.
+    label
+        Name of this way.
+    by
+        Label quantity that selects among the alternatives, such as ``precision``. Default: the least value is taken,
+        unless a study selects one in ``[choices]``. "workload" replaces the quantity in studies of the workload
+        ``label``.
+    unit, source, family, where
+        As for `formula`.
+
+    Raises
+    ------
+    PerfgridError
+        As for `formula`.
+
+    Examples
+    --------
+    >>> import perfgrid as pg
+    >>> @pg.alternative(of="die_cost", label="quoted", unit="USD", source="our price list")
+    ... def quoted_die_cost():
+    ...     '''Cost of a die as quoted.'''
+    ...     return 300.0
     """
 
     def decorate(function: Function) -> Function:
@@ -131,12 +182,35 @@ def constraint(
     of: str | None = None,
     workload: str | Sequence[str] = (),
 ) -> Callable[[Function], Function]:
-    """Mark a function as a constraint: true where a design is possible.
+    """Mark a function as a constraint: true where a design is feasible.
 
-    ``illegal``: other values mean nothing where it is false; ``exceeds``: they are kept, the design is out of bounds.
-    ``reason`` is the text shown for a violated point. A constraint ``about`` a quantity is checked only in studies
-    that evaluate this quantity, any other one in all. ``workload`` names the workloads that check it; with ``of`` it
-    replaces the constraint ``of`` in studies of one workload. Raises PerfgridError like `formula`.
+    Parameters
+    ----------
+    kind
+        "illegal": where it is false, values mean nothing. "exceeds": they are valid, but the design breaks a limit.
+    reason
+        Text shown for a design that violates it.
+    source, family
+        As for `formula`.
+    about
+        A quantity: the constraint is checked only in studies that evaluate it. Default: in all.
+    of
+        The constraint that it replaces in studies of one workload.
+    workload
+        Workloads that check it. Default: all.
+
+    Raises
+    ------
+    PerfgridError
+        As for `formula`.
+
+    Examples
+    --------
+    >>> import perfgrid as pg
+    >>> @pg.constraint(kind="exceeds", reason="the die is above 500 mm2", source="our limit")
+    ... def small_die(die_area):
+    ...     '''Whether the die is small.'''
+    ...     return die_area < 500e-6
     """
     if kind not in ("illegal", "exceeds"):
         raise PerfgridError(f"constraint kind must be 'illegal' or 'exceeds', found {kind!r}")

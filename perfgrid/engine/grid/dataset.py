@@ -230,10 +230,33 @@ def feasible(
     kinds: str | Sequence[str] = ("illegal", "exceeds"),
     of: str | Sequence[str] | None = None,
 ) -> xr.DataArray:
-    """True where the constraints of the given kinds hold that concern some outputs, broadcast over their axes.
+    """Where the constraints that concern some outputs are satisfied, broadcast over their axes.
 
-    Without ``of`` these are all outputs: a design whose cost is unknown is then infeasible, ``of="step_time"`` it is
-    not. Raises PerfgridError like `constraints_of`, and for another kind.
+    Parameters
+    ----------
+    dataset
+        A result.
+    kinds
+        "illegal" (the values mean nothing), "exceeds" (they are valid, but the design breaks a limit), or both.
+    of
+        Outputs. Default: all; a design of unknown cost is then infeasible, and feasible with ``of="step_time"``.
+
+    Returns
+    -------
+    xarray.DataArray
+        True where the constraints are satisfied.
+
+    Raises
+    ------
+    PerfgridError
+        For an unknown output or kind.
+
+    Examples
+    --------
+    >>> import perfgrid as pg
+    >>> bill = pg.Study.make(workload="manufacturing", outputs=["die_cost"], axes={"device": ["h100-sxm-80gb"]})
+    >>> pg.feasible(pg.evaluate(bill), of="die_cost").all().item()
+    True
     """
     kinds = (kinds,) if isinstance(kinds, str) else kinds
     if wrong := [kind for kind in kinds if kind not in ("illegal", "exceeds")]:
