@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import numbers
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from perfgrid.catalog import Catalog, Variable, convert
-from perfgrid.catalog.schema import KINDS, is_finite
+from perfgrid.catalog.schema import KINDS
 from perfgrid.engine.errors import PerfgridError, nearest
 from perfgrid.engine.graph.registry import Registry
 from perfgrid.engine.graph.resolver import resolve
@@ -19,6 +18,7 @@ from perfgrid.engine.grid.space import Axis, Space
 from perfgrid.formulas import INNER
 
 from .file import StudyFile
+from .layouts import parallelism_axis
 from .samples import SAMPLE, entries_of, ranges, sample_axis
 from .tables import (
     IO_NODE,
@@ -33,9 +33,10 @@ from .tables import (
     reimplemented,
     switchable_columns,
 )
+from .values import check_no_repeats, numbers
+from .values import names as names_of
 
 TABLES = KINDS
-LONGEST_RANGE = 10_000_000
 
 
 @dataclass
@@ -64,6 +65,32 @@ class SpaceBuilder:
         }
         self.needed = reached(self.registry, self.catalog, self.file.outputs, self.tables)
         constants |= {label: text for label, text in bases(self.tables).items() if label in self.needed}
+        self._state(constants, by_axes)
+        self.taken |= set(by_axes) - set(TABLES)
+        axes += [self._axis(key, spec) for key, spec in self.file.axes.items() if key != SAMPLE]
+        self.defaults = dict(default_entries(self.catalog, set(TABLES) - self.tables, self.needed, self.file.workload))
+        for table, entry in self.defaults.items():
+            for column, values in self._columns(table, [entry], f"{self.name}, {table}").items():
+                constants.setdefault(column, values[0])
+        if SAMPLE in self.file.axes:
+            axes.append(self._samples(axes, constants))
+        for axis, other in itertools.permutations(axes, 2):
+            if axis.name in other.shown:
+                raise PerfgridError(
+                    f"{self.name}, axes.{axis.name}: axes.{other.name} states {axis.name!r} too; "
+                    "give this axis another name"
+                )
+        swept = {c for a in axes for c in a.columns}
+        try:
+            space = Space(tuple(axes), {k: v for k, v in constants.items() if k not in swept})
+        except PerfgridError as error:
+            raise PerfgridError(f"{self.name}, axes: {error}") from None
+        self._check_scales(space)
+        return space
+
+    def _state(self, constants: dict[str, Any], by_axes: Mapping[str, str]) -> None:
+        """Add what ``[workload_parameters]`` and ``[overrides]`` state to the constants."""
+        variables = self.catalog.variables
         computed = {name for name, found in self.registry.formulas.items() if found.of is None}
         for key, value in self.file.workload_parameters.items():
             place = f"{self.name}, workload_parameters.{key}"
@@ -96,27 +123,6 @@ class SpaceBuilder:
                 )
             constants[key] = self._override(key, value)
             self.taken.add(key)
-        self.taken |= set(by_axes) - set(TABLES)
-        axes += [self._axis(key, spec) for key, spec in self.file.axes.items() if key != SAMPLE]
-        self.defaults = dict(default_entries(self.catalog, set(TABLES) - self.tables, self.needed, self.file.workload))
-        for table, entry in self.defaults.items():
-            for column, values in self._columns(table, [entry], f"{self.name}, {table}").items():
-                constants.setdefault(column, values[0])
-        if SAMPLE in self.file.axes:
-            axes.append(self._samples(axes, constants))
-        for axis, other in itertools.permutations(axes, 2):
-            if axis.name in other.shown:
-                raise PerfgridError(
-                    f"{self.name}, axes.{axis.name}: axes.{other.name} states {axis.name!r} too; "
-                    "give this axis another name"
-                )
-        swept = {c for a in axes for c in a.columns}
-        try:
-            space = Space(tuple(axes), {k: v for k, v in constants.items() if k not in swept})
-        except PerfgridError as error:
-            raise PerfgridError(f"{self.name}, axes: {error}") from None
-        self._check_scales(space)
-        return space
 
     def _samples(self, axes: Sequence[Axis], constants: Mapping[str, Any]) -> Axis:
         """The axis of samples: factors on the estimates of the catalog that the outputs depend on."""
@@ -194,15 +200,15 @@ class SpaceBuilder:
     def _axis(self, key: str, spec: Any) -> Axis:
         place = f"{self.name}, axes.{key}"
         if key in TABLES:
-            names = self._names(key, [spec] if isinstance(spec, str) else spec, place)
-            self._no_repeats(names, place)
+            names = names_of(key, [spec] if isinstance(spec, str) else spec, place)
+            check_no_repeats(names, place)
             return Axis(key, np.array(names), self._columns(key, names, place))
         if key == IO_NODE:
-            names = self._names(key, [spec] if isinstance(spec, str) else spec, place)
-            self._no_repeats(names, place)
+            names = names_of(key, [spec] if isinstance(spec, str) else spec, place)
+            check_no_repeats(names, place)
             return Axis(key, np.array(names), io_columns(self.catalog, names, self.needed, place))
         if key == "parallelism":
-            return self._parallelism(spec, place)
+            return parallelism_axis(spec, place, self.catalog.variables)
         if isinstance(spec, dict) and "zip" in spec:
             return self._zipped(key, spec, place)
         variable = self._variable(key, place)
@@ -212,13 +218,13 @@ class SpaceBuilder:
         if isinstance(spec, dict) and set(spec) == {"scale"}:
             if variable.kind != "number" or variable.of == "computed":
                 raise PerfgridError(f"{place}: only given numbers can be scaled, {key!r} is of kind {variable.kind}")
-            factors = self._numbers(spec["scale"], f"{place}.scale")
+            factors = numbers(spec["scale"], f"{place}.scale")
             if min(factors) <= 0:
                 raise PerfgridError(f"{place}.scale: factors must be greater than zero, found {min(factors)}")
-            self._no_repeats(factors, place)
+            check_no_repeats(factors, place)
             return Axis(key, np.array(factors), {}, {key: np.array(factors)})
         if isinstance(spec, dict) and "start" in spec:
-            values = self._numbers(spec, place)
+            values = numbers(spec, place)
         elif isinstance(spec, list):
             values = spec
         else:
@@ -227,7 +233,7 @@ class SpaceBuilder:
                 f"found {spec!r}"
             )
         converted = [convert(variable, v, place) for v in values]
-        self._no_repeats(converted, place)
+        check_no_repeats(converted, place)
         if not converted:
             raise PerfgridError(f"{place}: the list is empty")
         column = np.array([self._placed(variable, v) for v in converted])
@@ -239,54 +245,6 @@ class SpaceBuilder:
         if variable.kind == "flag":
             labels = np.array(["true" if v else "false" for v in converted])
         return Axis(key, labels, {key: column})
-
-    def _numbers(self, spec: Any, place: str) -> list[float]:
-        """Plain numbers from a list or a range."""
-        if isinstance(spec, dict):
-            legal = ("start", "stop", "num", "spacing")
-            for key in spec:
-                if key not in legal:
-                    raise PerfgridError(f"{place}: unknown key {key!r}{nearest(key, legal)}")
-            try:
-                start, stop, num = float(spec["start"]), float(spec["stop"]), int(spec["num"])
-            except KeyError as error:
-                raise PerfgridError(
-                    f"{place}: a range needs start, stop and num; {error.args[0]!r} is missing"
-                ) from None
-            except (TypeError, ValueError, OverflowError):
-                raise PerfgridError(f"{place}: start, stop and num must be numbers, found {spec!r}") from None
-            spacing = spec.get("spacing", "linear")
-            if spacing not in ("linear", "log"):
-                raise PerfgridError(f"{place}: spacing must be 'linear' or 'log', found {spacing!r}")
-            if not (np.isfinite([start, stop]).all() and 1 <= num <= LONGEST_RANGE and num == spec["num"]):
-                raise PerfgridError(
-                    f"{place}: start and stop must be finite and num between 1 and {LONGEST_RANGE:,}, found {spec!r}"
-                )
-            if spacing == "log" and min(start, stop) <= 0:
-                raise PerfgridError(f"{place}: a logarithmic range needs start and stop above zero, found {spec!r}")
-            return (np.geomspace if spacing == "log" else np.linspace)(start, stop, num).tolist()
-        if not isinstance(spec, list) or not spec:
-            raise PerfgridError(f"{place}: needs a list of numbers or a range, found {spec!r}")
-        for value in spec:
-            if isinstance(value, bool) or not isinstance(value, numbers.Real) or not is_finite(value):
-                raise PerfgridError(f"{place}: needs finite numbers, found {value!r}")
-        return [float(v) for v in spec]
-
-    def _no_repeats(self, values: Sequence[Any], place: str) -> None:
-        if len(values) == 0:
-            raise PerfgridError(f"{place}: the list is empty")
-        seen: set[Any] = set()
-        for value in values:
-            key = value if isinstance(value, str | float | int) else repr(value)
-            if key in seen:
-                label = f"{value:g}" if isinstance(value, float) else repr(value)
-                raise PerfgridError(f"{place}: lists {label} more than once")
-            seen.add(key)
-
-    def _names(self, table: str, names: Any, place: str) -> list[str]:
-        if not isinstance(names, list) or not all(isinstance(n, str) for n in names):
-            raise PerfgridError(f"{place}: needs a list of {table} names, found {names!r}")
-        return names
 
     def _columns(self, table: str, names: Sequence[str], place: str) -> dict[str, np.ndarray]:
         """The columns of catalog entries that the study does not state itself."""
@@ -325,7 +283,7 @@ class SpaceBuilder:
         for name, values in spec["zip"].items():
             where = f"{place}.zip.{name}"
             if name in TABLES:
-                columns |= self._columns(name, self._names(name, values, where), where)
+                columns |= self._columns(name, names_of(name, values, where), where)
                 columns[name] = np.array(values)  # the entry's name: a label of the row
                 shown.append(name)
             elif (variable := self._variable(name, where)) is not None:
@@ -340,45 +298,3 @@ class SpaceBuilder:
         if not isinstance(labels, list) or len(labels) != count:
             raise PerfgridError(f"{place}.labels: needs a list of {count} names, found {labels!r}")
         return Axis(key, np.array(labels), columns, {}, tuple(shown))
-
-    def _parallelism(self, spec: Any, place: str) -> Axis:
-        """Every layout of every cluster size; tp and pp default to all divisors, the other degrees to 1.
-
-        Those of tp x cp x dp x pp = devices, for whose experts etp x ep divides tp x cp x dp.
-        """
-        legal = ("devices", "tp", "cp", "pp", "dp", "ep", "etp", "chunks")
-        if not isinstance(spec, dict):
-            raise PerfgridError(f"{place}: needs a table with devices, tp, pp, found {spec!r}")
-        for key in spec:
-            if key not in legal:
-                raise PerfgridError(f"{place}: unknown key {key!r}{nearest(key, legal)}")
-        if "devices" not in spec:
-            raise PerfgridError(f"{place}: states no devices: axes.parallelism.devices are the cluster sizes")
-        lists: dict[str, list[int]] = {}
-        for key in spec:
-            values = spec[key] if isinstance(spec[key], list) else [spec[key]]
-            converted = [convert(self.catalog.variables[key], v, f"{place}.{key}") for v in values]
-            lists[key] = [int(v) for v in converted if isinstance(v, float)]
-            self._no_repeats(lists[key], f"{place}.{key}")
-        rows = []
-        for devices in lists["devices"]:
-            small = [d for d in range(1, int(devices**0.5) + 1) if devices % d == 0]
-            divisors = sorted({*small, *(devices // d for d in small)})
-            degrees = (lists.get("tp", divisors), lists.get("pp", divisors))
-            optional = (lists.get(key, [1]) for key in ("cp", "ep", "etp", "chunks"))
-            for tp, pp, cp, ep, etp, chunks in itertools.product(*degrees, *optional):
-                dp, rest = divmod(devices, tp * cp * pp)
-                if rest or dp == 0 or ("dp" in lists and dp not in lists["dp"]) or (chunks > 1 and pp == 1):
-                    continue
-                if tp * cp * dp % (etp * ep) == 0:
-                    rows.append((devices, tp, cp, pp, dp, ep, etp, chunks))
-            if not any(r[0] == devices for r in rows):
-                raise PerfgridError(
-                    f"{place}: a cluster of {devices} devices has no layout of the given lists with "
-                    "tp * cp * dp * pp = devices and etp * ep a divisor of tp * cp * dp"
-                )
-        columns = {k: np.array(v) for k, v in zip(legal, zip(*rows, strict=True), strict=True)}
-        shown = tuple(k for k in legal if k in ("devices", "tp", "pp", "dp") or k in lists)
-        parts = [(k, "v" if k == "chunks" else k) for k in shown[1:]]
-        labels = [".".join(f"{short}{row[legal.index(key)]}" for key, short in parts) for row in rows]
-        return Axis("parallelism", np.array(labels), {k: columns[k] for k in shown}, {}, shown)

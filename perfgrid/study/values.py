@@ -1,0 +1,65 @@
+"""Lists and ranges of axes, checked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from numbers import Real
+from typing import Any
+
+import numpy as np
+
+from perfgrid.catalog.schema import is_finite
+from perfgrid.engine.errors import PerfgridError, nearest
+
+LONGEST_RANGE = 10_000_000
+
+
+def numbers(spec: Any, place: str) -> list[float]:
+    """Plain numbers from a list or a range."""
+    if isinstance(spec, dict):
+        legal = ("start", "stop", "num", "spacing")
+        for key in spec:
+            if key not in legal:
+                raise PerfgridError(f"{place}: unknown key {key!r}{nearest(key, legal)}")
+        try:
+            start, stop, num = float(spec["start"]), float(spec["stop"]), int(spec["num"])
+        except KeyError as error:
+            raise PerfgridError(f"{place}: a range needs start, stop and num; {error.args[0]!r} is missing") from None
+        except (TypeError, ValueError, OverflowError):
+            raise PerfgridError(f"{place}: start, stop and num must be numbers, found {spec!r}") from None
+        spacing = spec.get("spacing", "linear")
+        if spacing not in ("linear", "log"):
+            raise PerfgridError(f"{place}: spacing must be 'linear' or 'log', found {spacing!r}")
+        if not (np.isfinite([start, stop]).all() and 1 <= num <= LONGEST_RANGE and num == spec["num"]):
+            raise PerfgridError(
+                f"{place}: start and stop must be finite and num between 1 and {LONGEST_RANGE:,}, found {spec!r}"
+            )
+        if spacing == "log" and min(start, stop) <= 0:
+            raise PerfgridError(f"{place}: a logarithmic range needs start and stop above zero, found {spec!r}")
+        return (np.geomspace if spacing == "log" else np.linspace)(start, stop, num).tolist()
+    if not isinstance(spec, list) or not spec:
+        raise PerfgridError(f"{place}: needs a list of numbers or a range, found {spec!r}")
+    for value in spec:
+        if isinstance(value, bool) or not isinstance(value, Real) or not is_finite(value):
+            raise PerfgridError(f"{place}: needs finite numbers, found {value!r}")
+    return [float(v) for v in spec]
+
+
+def check_no_repeats(values: Sequence[Any], place: str) -> None:
+    """PerfgridError for an empty list and for a value that is listed twice."""
+    if len(values) == 0:
+        raise PerfgridError(f"{place}: the list is empty")
+    seen: set[Any] = set()
+    for value in values:
+        key = value if isinstance(value, str | float | int) else repr(value)
+        if key in seen:
+            label = f"{value:g}" if isinstance(value, float) else repr(value)
+            raise PerfgridError(f"{place}: lists {label} more than once")
+        seen.add(key)
+
+
+def names(table: str, names: Any, place: str) -> list[str]:
+    """Names of entries of a table. PerfgridError for anything else."""
+    if not isinstance(names, list) or not all(isinstance(n, str) for n in names):
+        raise PerfgridError(f"{place}: needs a list of {table} names, found {names!r}")
+    return names
