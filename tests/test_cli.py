@@ -112,10 +112,25 @@ def test_explain_from_study_and_file(monkeypatch, capsys, tmp_path):
     status, from_file, _ = run(monkeypatch, capsys, "explain", tmp_path / "r.nc", "step_time", *at)
     assert status == 0
     assert from_file == from_study
-    assert "williams2009roofline" in from_study
-    assert "layer_time" in from_study
+    assert from_study.splitlines()[-1].startswith("% per 1 % more: ")
     _, shallow, _ = run(monkeypatch, capsys, "explain", path, "step_time", "--depth", "1", *at)
     assert len(shallow.splitlines()) < 15
+    _, cited, _ = run(monkeypatch, capsys, "explain", path, "step_time", "--sources", *at)
+    assert "[guo2025] step_time(microbatches, slowest_stage_time" in cited
+    _, every, _ = run(monkeypatch, capsys, "explain", path, "step_time", "--all", *at)
+    assert "williams2009roofline" in every
+    assert len(every.splitlines()) > 500
+    _, text, _ = run(monkeypatch, capsys, "explain", path, "step_time", "--json", *at)
+    found = json.loads(text)
+    assert found["point"]["parallelism"] == "tp2.pp2.dp4"
+    assert (found["story"]["unit"], found["story"]["source"]) == ("s", "guo2025")
+    below = found["story"]["below"]
+    assert sum(p["value"] for p in below) + found["story"].get("folded", {}).get("value", 0.0) == pytest.approx(
+        found["story"]["value"]
+    )
+    assert found["elasticities"]["peak_bf16_rate"] < 0
+    status, _, err = run(monkeypatch, capsys, "explain", path, "step_time", "--all", "--json", *at)
+    assert (status, "give it without --sources and --json" in err) == (2, True)
     replicated = ("--set", "workload_parameters.zero=0", "--at", "parallelism=tp1.pp1.dp16")  # 18 bytes per parameter
     _, out, _ = run(monkeypatch, capsys, "explain", path, "step_time", *replicated)
     assert "infeasible (exceeds): weights, optimizer state and activations exceed" in out

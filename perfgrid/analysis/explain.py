@@ -1,4 +1,4 @@
-"""The derivation of one number of a study or a result."""
+"""One number of a study or a result explained: its parts, its derivation, its elasticities."""
 
 from __future__ import annotations
 
@@ -6,13 +6,20 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+import numpy as np
 import xarray as xr
 
 from perfgrid.catalog import load_variables
+from perfgrid.engine.autodiff.parameters import parameters_of
+from perfgrid.engine.autodiff.sensitivity import Sensitivity
+from perfgrid.engine.graph.registry import Registry
 from perfgrid.engine.graph.resolver import resolve
 from perfgrid.engine.grid.dataset import SPACE_ATTRIBUTE
 from perfgrid.engine.grid.explain import Explanation, explain_point, index_of
+from perfgrid.engine.grid.plan import Plan
 from perfgrid.engine.grid.space import Space
+from perfgrid.engine.reductions.argmin import listed
+from perfgrid.formulas import BREAKDOWN
 from perfgrid.results.provenance import STUDY_ATTRIBUTE, WORKLOAD, design_at, designs, free_quantities
 from perfgrid.study.space import TABLES
 from perfgrid.study.study import Study
@@ -22,11 +29,11 @@ from perfgrid.study.tables import OWN_PREFIX, STATED
 def explain(
     what: Study | xr.Dataset, quantity: str, at: Mapping[str, Any], formulas: Iterable[Callable[..., Any]] = ()
 ) -> Explanation:
-    """Derive one number of a study or of a result: every formula below it, and each constraint that its point violates.
+    """Explain one number of a study or of a result: its parts, every formula below it, the constraints it violates.
 
     ``at`` names a label of every axis (of best designs and optima: of those that are not chosen along); ``formulas``
-    are the user's own with which a result was made. Raises PerfgridError for an unknown quantity, axis or label, and
-    for a result whose formulas are not at hand.
+    are the user's own with which a result was made. `Explanation.story` finds what adds up to the number. Raises
+    PerfgridError for an unknown quantity, axis or label, and for a result whose formulas are not at hand.
     """
     free: set[str] = set()
     if isinstance(what, Study):
@@ -61,7 +68,37 @@ def explain(
                 if name in axis.scales and axis.scales[name][row] != 1:
                     about += f", times {axis.scales[name][row]:g}"
             units[name] = (variable.unit, variable.meaning, about)
-    return explain_point(registry, space, quantity, at, choices, units)
+    found = explain_point(registry, space, quantity, at, choices, units, {"step_time": BREAKDOWN})
+    kinds = {name: variable.kind for name, variable in variables.items()}
+    found.elasticities = lambda: _elasticities(registry, space, index, quantity, choices, kinds)
+    return found
+
+
+def _elasticities(
+    registry: Registry,
+    space: Space,
+    index: tuple[int, ...],
+    quantity: str,
+    choices: Mapping[str, str],
+    kinds: Mapping[str, str],
+) -> dict[str, float]:
+    """d ln quantity / d ln parameter for every given number at one point, the largest first, without zeros."""
+    point = listed(space, [np.array([row]) for row in index])
+    plan = Plan(registry, point, (quantity,), choices, small_points=1, constraints=False)
+    found, names = plan.quantities[quantity], [n for n in plan.graph.leaves if kinds.get(n) == "number"]
+    if found.node is None or found.flag or found.node.flags or not names:
+        return {}
+    parameters = parameters_of(plan, names)
+    values, slopes = Sensitivity(plan, (quantity,), parameters, dtype="float64").derivatives()
+    whole = float(np.sum(values[quantity]))
+    if not np.isfinite(whole) or whole == 0:
+        return {}
+    by_name = {
+        p.name: float(np.sum(slope * values[quantity])) / whole
+        for p, slope in zip(parameters, slopes[quantity], strict=True)
+    }
+    strong = {name: e for name, e in by_name.items() if np.isfinite(e) and e != 0}
+    return dict(sorted(strong.items(), key=lambda item: -abs(item[1])))
 
 
 def _entry(space: Space, index: tuple[int, ...], table: str, names: Mapping[str, Any]) -> str:

@@ -1,7 +1,8 @@
-"""``perfgrid explain``: the derivation of one number."""
+"""``perfgrid explain``: what adds up to a number, and the formulas below it."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Annotated
 
@@ -9,27 +10,37 @@ import typer
 import xarray as xr
 
 from perfgrid.analysis.explain import explain
-from perfgrid.analysis.text import labels_of
+from perfgrid.analysis.story_text import as_data
+from perfgrid.analysis.text import labels_of, plain
 from perfgrid.cli.printing.console import err
-from perfgrid.cli.printing.derivation import DEPTH, print_derivation
+from perfgrid.cli.printing.derivation import DEPTH, print_derivation, print_explanation
 from perfgrid.engine.errors import PerfgridError
 from perfgrid.formulas import INNER
 from perfgrid.results.provenance import formulas_changed
 
 from .arguments import study_or_result
-from .options import Settings
+from .options import AsJson, Settings
 
 
 def explain_command(
     what: Annotated[Path, typer.Argument(help="A study (.toml) or a result (.nc).")],
-    quantity: Annotated[str, typer.Argument(help="The quantity to derive.")],
+    quantity: Annotated[str, typer.Argument(help="The quantity to explain.")],
     at: Annotated[list[str] | None, typer.Option("--at", help="axis=label[,axis=label...]")] = None,
     settings: Settings = None,
-    depth: Annotated[int, typer.Option(help="Levels of the tree to print.")] = DEPTH,
+    depth: Annotated[
+        int | None, typer.Option(help=f"Levels to print; {DEPTH} by default, of --all every one.", show_default=False)
+    ] = None,
+    sources: Annotated[bool, typer.Option("--sources", help="Add the source and the formula of every part.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="Print every formula below the number instead.")] = False,
+    as_json: AsJson = False,
 ) -> None:
-    """Derive one number: every formula, value, unit and source below it, or why its point is infeasible."""
+    """Explain one number: what adds up to it, largest first, what that is made of, and what would change it."""
     labels = labels_of(at, "--at")
-    if depth < 0:
+    if everything and (sources or as_json):
+        raise PerfgridError("--all prints every formula with its source: give it without --sources and --json")
+    if sources and as_json:
+        raise PerfgridError("--json holds the sources: give it without --sources")
+    if depth is not None and depth < 0:
         raise PerfgridError(f"--depth must be 0 or more, found {depth}")
     subject = study_or_result(what, settings)
     try:
@@ -38,5 +49,11 @@ def explain_command(
         raise PerfgridError(f"{what}: {error}" if isinstance(subject, xr.Dataset) else str(error)) from None
     if isinstance(subject, xr.Dataset) and formulas_changed(subject):
         writer = subject.attrs.get("source", "another version")
-        err.print(f"note: {what} was written by {writer} with other formulas; the derivation uses those installed")
-    print_derivation(found, INNER, depth)
+        err.print(f"note: {what} was written by {writer} with other formulas; the explanation uses those installed")
+    levels = DEPTH if depth is None else depth
+    if as_json:
+        print(json.dumps(as_data(found, levels), default=plain))
+    elif everything:
+        print_derivation(found, INNER, depth)
+    else:
+        print_explanation(found, INNER, levels, sources)

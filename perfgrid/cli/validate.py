@@ -12,7 +12,7 @@ import typer
 from perfgrid.analysis.text import number
 from perfgrid.catalog import load_catalog
 from perfgrid.cli.printing.console import err, out, print_line, show, text_table
-from perfgrid.cli.printing.derivation import DEPTH, print_derivation
+from perfgrid.cli.printing.derivation import DEPTH, print_explanation
 from perfgrid.engine.errors import PerfgridError
 from perfgrid.formulas import INNER
 from perfgrid.results.files import check_output
@@ -40,8 +40,8 @@ def validate_command(
         bool, typer.Option("--unseen", help="Use the held-out records: systems that nothing was fitted to.")
     ] = False,
     verbose: Annotated[bool, typer.Option("--verbose", help="List every record that is not predicted.")] = False,
-    derive: Annotated[str | None, typer.Option("--explain", help="Derive the prediction of one record.")] = None,
-    depth: Annotated[int | None, typer.Option(help=f"Levels of the derivation to print. Default: {DEPTH}.")] = None,
+    derive: Annotated[str | None, typer.Option("--explain", help="Explain the prediction of one record.")] = None,
+    depth: Annotated[int | None, typer.Option(help=f"Levels of the explanation. Default: {DEPTH}.")] = None,
     figure: Annotated[Path | None, typer.Option(help="Plot of predicted against measured values (.png, .pdf).")] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -50,7 +50,7 @@ def validate_command(
     Exit status 1 if a line is not a valid record; the others are compared all the same.
     """
     if derive is not None and (as_json or verbose):
-        raise PerfgridError("--explain prints one derivation: give it without --json and --verbose")
+        raise PerfgridError("--explain prints one explanation: give it without --json and --verbose")
     if as_json and verbose:
         raise PerfgridError("--json holds every record: give it without --verbose")
     if depth is not None and derive is None:
@@ -76,7 +76,7 @@ def validate_command(
         derivation = found.explain(derive)
         for line in _compared(next(p for p in found.predictions if p.record.id == derive)):
             print_line(line)
-        print_derivation(derivation, INNER, DEPTH if depth is None else depth)
+        print_explanation(derivation, INNER, DEPTH if depth is None else depth)
     else:
         _print(found, verbose)
     if found.problems:

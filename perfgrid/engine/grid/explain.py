@@ -1,8 +1,8 @@
-"""The derivation of one number: every formula below it with value, unit, source and how strongly it depends on what."""
+"""One number explained: the parts that add up to it, and every formula below it with value, unit and source."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,6 +13,7 @@ from perfgrid.engine.graph.registry import Registry
 from perfgrid.engine.graph.resolver import Graph, Node, replay, resolve, resolve_checked
 
 from .space import Space
+from .story import Part, Replayed, tell
 
 
 @dataclass
@@ -41,11 +42,31 @@ class Violated:
 
 @dataclass
 class Explanation:
-    """A derivation and the constraints that its point violates."""
+    """A derivation, the parts of its value, and the constraints that its point violates."""
 
     point: dict[str, Any]
     derivation: Derivation
     violated: list[Violated]
+    replayed: Replayed | None = field(default=None, repr=False)
+    elasticities: Callable[[], dict[str, float]] = field(default=dict, repr=False)  # by given numbers, largest first
+
+    def story(self, depth: int, lines: int | None = None) -> Part:
+        """What adds up to the number, and what its parts are made of, ``depth`` levels down (see `story.tell`)."""
+        assert self.replayed is not None
+        values = self.replayed.values
+        return tell(self.replayed, self.derivation.name, depth, lines, lambda node: elasticities(node, values))
+
+    def about(self, name: str) -> tuple[str, str, str]:
+        """Unit, meaning and source of a quantity; empty for anything else."""
+        assert self.replayed is not None
+        node = self.replayed.graph.nodes.get(name)
+        return (node.unit, node.meaning, node.source) if node else self.replayed.given.get(name, ("", "", ""))
+
+    def formula(self, name: str) -> str:
+        """The formula of a quantity with its arguments; empty for a given one."""
+        assert self.replayed is not None
+        node = self.replayed.graph.nodes.get(name)
+        return f"{node.formula or node.name}({', '.join(node.arguments)})" if node else ""
 
     @property
     def illegal(self) -> bool:
@@ -60,11 +81,13 @@ def explain_point(
     at: Mapping[str, Any],
     choices: Mapping[str, str] | None = None,
     units: Mapping[str, tuple[str, str, str]] | None = None,
+    breakdowns: Mapping[str, Sequence[str]] | None = None,
 ) -> Explanation:
     """Replay one point and derive one quantity.
 
-    ``at`` names a label of every axis that has more than one. ``units`` tells unit, meaning and source of given
-    quantities. PerfgridError for an unknown quantity, axis or label, or an axis left open.
+    ``at`` names a label of every axis that has more than one. ``units`` holds unit, meaning and source of given
+    quantities, ``breakdowns`` the quantities that are known to add up to others. PerfgridError for an unknown
+    quantity, axis or label, or an axis left open.
     """
     resolve(registry, (quantity,), space.names(), choices, space.label_quantities())  # an unknown name comes first
     index = index_of(space, at)
@@ -88,7 +111,26 @@ def explain_point(
         return found
 
     root = derive(quantity, None)
-    return Explanation(point_of(space, index), root, violated_at(graph, values, units))
+    replayed = _with_breakdowns(registry, space, index, graph, values, choices, breakdowns or {})
+    told = Replayed(*replayed, units, registry.inner, breakdowns or {})
+    return Explanation(point_of(space, index), root, violated_at(graph, values, units), told)
+
+
+def _with_breakdowns(
+    registry: Registry,
+    space: Space,
+    index: tuple[int, ...],
+    graph: Graph,
+    values: dict[str, Any],
+    choices: Mapping[str, str] | None,
+    breakdowns: Mapping[str, Sequence[str]],
+) -> tuple[Graph, dict[str, Any]]:
+    """A replayed graph with the parts of the quantities in it that have a known breakdown."""
+    parts = [n for name, names in breakdowns.items() if name in graph.nodes for n in names]
+    if all(n in values for n in parts):
+        return graph, values
+    more = resolve(registry, (*graph.wanted, *parts), space.names(), choices, space.label_quantities())
+    return more, replay(more, {name: space.at(name, index) for name in more.leaves}) | values
 
 
 def replay_point(

@@ -1,0 +1,172 @@
+"""The parts of a number as lines of text and as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from perfgrid.engine.graph.inner_axes import InnerAxes
+from perfgrid.engine.grid.explain import Explanation
+from perfgrid.engine.grid.story import Part
+
+from .text import number, point_lines, quantity_value
+
+WIDTH = 120  # of a line
+NAME_WIDTH = 44  # of the first column
+LEAST_WORDS = 12  # characters left in a line for a meaning
+STRONGEST = 8  # elasticities in the last line
+
+
+def most_lines(depth: int) -> int:
+    """How many parts are printed at a depth: a screen at 2, two at 3."""
+    return 20 if depth < 3 else 54 + 40 * (depth - 3)
+
+
+def story_lines(found: Explanation, inner: InnerAxes, depth: int, sources: bool = False) -> Iterator[str]:
+    """What adds up to a number, ``depth`` levels down, between its point and its elasticities."""
+    yield from point_lines(found.point, found.violated, inner)
+    if found.illegal:
+        yield f"{found.derivation.name} has no meaning at this point"
+        return
+    rows = list(_rows(found, found.story(depth, most_lines(depth)), inner, 0, None, sources))
+    names, values = max(len(r[0]) for r in rows), max(len(r[1]) for r in rows)
+    for name, value, share, words in rows:
+        line = f"{name:{names}}  {value:>{values}}  {share:>5}  "
+        room = WIDTH - len(line)
+        yield (line + (words if sources else _shortened(words, room))).rstrip()
+    if line := elasticity_line(found.elasticities()):
+        yield line
+
+
+def elasticity_line(elasticities: Mapping[str, float]) -> str:
+    """The largest elasticities in one line, those of equal size once; empty if there are none."""
+    line, seen = "", list[float]()
+    for name, e in elasticities.items():
+        if any(abs(abs(e) - other) < 1e-9 for other in seen) or abs(e) < 0.005 or len(seen) == STRONGEST:
+            continue
+        seen.append(abs(e))
+        more = f"{line}, {name} {e:+.2f}" if line else f"% per 1 % more: {name} {e:+.2f}"
+        if len(more) > WIDTH:
+            break
+        line = more
+    return line
+
+
+def _rows(
+    found: Explanation, part: Part, inner: InnerAxes, level: int, whole: float | None, sources: bool
+) -> Iterator[tuple[str, str, str, str]]:
+    """Name, value, share of the number (or of the factor) that it is a part of, and words, for a part and all below."""
+    indent = "  " * level
+    sign = part.factor + " " if part.factor in ("x", "/") else ""
+    words = [_product(found, part), _rival(part), _meaning(found, part)]
+    if sources:
+        words.append(_source(found, part))
+    share = f"{part.value / whole:.1%}" if whole and not part.factor else ""
+    name = _short_name(part.name, NAME_WIDTH - len(indent + sign))
+    value = _value(found, part, inner) if level == 0 else _text(part)
+    yield indent + sign + name, value, share, "; ".join(filter(None, words))
+    own = part.value if part.factor or level == 0 else whole
+    own = own if isinstance(own, float) and np.isfinite(own) else None
+    for below in part.below:
+        yield from _rows(found, below, inner, level + 1, own, sources)
+    if (folded := part.folded).count:
+        most = np.ceil(1000 * folded.largest / abs(own)) / 10 if own else 0.0
+        share = f"{folded.value / own:.1%}" if own else ""
+        yield f"{indent}  and {folded.count} parts below {most:.1f} %", number(folded.value, part.unit), share, ""
+
+
+def _value(found: Explanation, part: Part, inner: InnerAxes) -> str:
+    """The number itself: labels and flags in words, vectors by their sum."""
+    value, node = found.derivation.value, found.replayed.graph.nodes.get(part.name) if found.replayed else None
+    if node is not None and node.flags and np.size(value) == 1:
+        return node.flags[int(value)]
+    if isinstance(part.value, float) and np.size(value) > 1:
+        return f"{number(part.value, part.unit)} in all"
+    return quantity_value(value, part.unit, inner)
+
+
+def _text(part: Part) -> str:
+    """The value of a part or factor; of a vector its range."""
+    if isinstance(part.value, np.ndarray) and part.value.size:
+        return f"{number(float(part.value.min()), part.unit)} to {number(float(part.value.max()), part.unit)}"
+    if isinstance(part.value, (bool, np.bool_)):
+        return "yes" if part.value else "no"
+    return number(float(part.value), part.unit) if np.size(part.value) else "0"
+
+
+def _product(found: Explanation, part: Part) -> str:
+    """The numbers of a product: 32 x 366 ms; empty where one is a vector. What a single factor is, by name."""
+    if len(part.factors) == 1 and not part.below and part.factors[0].name not in ("", part.name, part.taken):
+        return part.factors[0].name
+    if len(part.factors) < 2 or any(np.size(f.value) != 1 for f in part.factors):
+        return ""
+    texts = [(number(float(np.asarray(f.value).item()), found.about(f.text)[0]), f.divides) for f in part.factors]
+    return " x ".join(t for t, d in texts if not d) + "".join(f" / {t}" for t, d in texts if d)
+
+
+def _rival(part: Part) -> str:
+    """Which operand of a maximum or minimum was taken, and how far the next one is."""
+    if part.rival is None:
+        return ""
+    taken, other, value = part.rival.taken, part.rival.other, part.rival.value
+    apart = f"{number(abs(value - part.value), part.unit)} {'less' if value < part.value else 'more'}"
+    same = abs(value - part.value) <= 1e-9 * abs(part.value)
+    return f"that of {taken}, {other} {'is equal' if same else apart}"
+
+
+def _meaning(found: Explanation, part: Part) -> str:
+    """What a quantity means, of several alternatives the one that was taken; the inner axis of a label."""
+    if part.axis:
+        return part.axis.replace("_", " ")
+    meaning = found.about(part.taken or part.quantity or part.name)[1].rstrip(".")
+    return f"{part.taken}: {meaning}" if part.taken else meaning
+
+
+def _source(found: Explanation, part: Part) -> str:
+    """Where a quantity comes from: its source and its formula."""
+    return " ".join(filter(None, (f"[{s}]" if (s := found.about(part.name)[2]) else "", found.formula(part.name))))
+
+
+def _short_name(name: str, width: int) -> str:
+    """A name that fits; of a product the factors behind."""
+    while len(name) > width and " x " in name.removeprefix("... x "):
+        name = "... x " + name.removeprefix("... x ").partition(" x ")[2]
+    return name if len(name) <= width else name[: width - 3] + "..."
+
+
+def _shortened(text: str, room: int) -> str:
+    """A text cut at a word."""
+    if len(text) <= room:
+        return text
+    if room < LEAST_WORDS:
+        return ""
+    return text[: room - 3].rpartition(" ")[0].rstrip(",;:") + "..."
+
+
+def as_data(found: Explanation, depth: int) -> dict[str, Any]:
+    """An explanation as plain data: point, violated constraints, parts with meaning and source, elasticities."""
+    violated = [{"name": v.name, "kind": v.kind, "reason": v.reason} for v in found.violated]
+    data: dict[str, Any] = {"point": found.point, "violated": violated}
+    if found.illegal:
+        return data
+    return data | {"story": _json(found, found.story(depth, most_lines(depth))), "elasticities": found.elasticities()}
+
+
+def _json(found: Explanation, part: Part) -> dict[str, Any]:
+    _, meaning, source = found.about(part.quantity or part.name)
+    data: dict[str, Any] = {"name": part.name, "value": np.asarray(part.value).tolist(), "unit": part.unit}
+    data |= {"relation": {"": "part", "x": "factor", "/": "divisor", "of": "argument"}[part.factor]}
+    data |= {"meaning": meaning, "source": source, "formula": found.formula(part.quantity or part.name)}
+    if part.factors:
+        data["product"] = [
+            {"name": f.text, "value": np.asarray(f.value).tolist(), "divides": f.divides} for f in part.factors
+        ]
+    if part.taken:
+        data["alternative"] = part.taken
+    if part.rival is not None:
+        data["taken"] = {"quantity": part.rival.taken, "rather_than": part.rival.other, "value": part.rival.value}
+    if part.folded.count:
+        data["folded"] = {"parts": part.folded.count, "value": part.folded.value}
+    return data | {"below": [_json(found, below) for below in part.below]}

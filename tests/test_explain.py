@@ -1,0 +1,119 @@
+"""Explanations of the numbers of real studies: parts add up, and a screen holds them."""
+
+import json
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import perfgrid as pg
+from perfgrid.analysis.story_text import most_lines, story_lines
+from perfgrid.engine.grid.story import FOLDED
+from perfgrid.formulas import BREAKDOWN, INNER
+from tests.physics.test_engine_agrees import OUTPUTS, drawn_study
+from tests.test_bad_input import run
+
+ROOT = Path(__file__).parents[1]
+DESIGNS = {
+    "korthikanti": ("step_time", {"row": "22b full"}),
+    "deepseek": (
+        "step_time",
+        {
+            "schedule": "dualpipe",
+            "microbatch": 1,
+            "run": "deepseek-v3",
+            "system": "H800",
+            "parallelism": "tp1.cp1.pp16.dp128.ep64",
+        },
+    ),
+    "chat_service": (
+        "time_per_output_token",
+        {"device": "b200", "format": "8 bits", "parallelism": "tp2.pp1.dp4"},
+    ),
+}
+
+
+@cache
+def study(name):
+    return pg.load_study(ROOT / "studies" / f"{name}.toml")
+
+
+def check(part):
+    """All parts below add up, and all but a hundredth is listed."""
+    if part.parts:
+        largest = max(abs(p.value) for p in part.parts)
+        together = sum(p.value for p in part.parts) + part.folded.value
+        assert together == pytest.approx(part.value, rel=1e-9, abs=1e-12 * largest), part.name
+        assert abs(part.folded.value) <= FOLDED * abs(part.value)
+    for below in part.below:
+        check(below)
+
+
+@pytest.mark.parametrize("name", DESIGNS)
+def test_every_output_of_a_study_is_the_sum_of_its_parts(name):
+    quantity, at = DESIGNS[name]
+    for output in dict.fromkeys((quantity, *study(name).outputs)):
+        found = pg.explain(study(name), output, at)
+        check(found.story(2, most_lines(2)))
+        check(found.story(4, most_lines(4)))
+
+
+@pytest.mark.parametrize("name", DESIGNS)
+@pytest.mark.parametrize(("depth", "most"), [(2, 25), (3, 60)])
+def test_a_screen_holds_an_explanation(name, depth, most):
+    quantity, at = DESIGNS[name]
+    for output in dict.fromkeys((quantity, *study(name).outputs)):
+        lines = list(story_lines(pg.explain(study(name), output, at), INNER, depth))
+        assert len(lines) <= most, output
+        assert max(map(len, lines[1:])) <= 120
+        assert lines[0].startswith("at ")
+    lines = list(story_lines(pg.explain(study(name), quantity, at), INNER, depth))
+    assert len(lines) > 10
+    assert lines[1].startswith(quantity)
+    assert lines[-1].startswith("% per 1 % more: ")
+
+
+def test_the_step_is_told_by_what_it_waits_for():
+    found = pg.explain(study("korthikanti"), "step_time", DESIGNS["korthikanti"][1])
+    story = found.story(2, most_lines(2))
+    pace, *waits = story.below
+    assert pace.quantity == "slowest_stage_time"
+    assert [p.name for p in pace.below] == ["arithmetic_time", "hbm_time", "exposed_tp_time", "launch_time"]
+    assert {p.name for p in waits} <= set(BREAKDOWN)
+    values = [p.value for p in story.below]
+    assert values == sorted(values, reverse=True)
+
+
+def test_elasticities_are_those_of_the_sensitivity():
+    at = DESIGNS["korthikanti"][1]
+    found = pg.explain(study("korthikanti"), "step_time", at).elasticities()
+    names = ["peak_bf16_rate", "hbm_bandwidth", "step_gap"]
+    known = pg.sensitivity(study("korthikanti"), "step_time", names, at, dtype="float64").step_time_elasticity
+    for name in names:
+        assert found[name] == pytest.approx(known.sel(parameter=name).item(), rel=1e-6)
+    assert list(map(abs, found.values())) == sorted(map(abs, found.values()), reverse=True)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_parts_of_drawn_designs_add_up(seed):
+    generator = np.random.default_rng(seed)
+    drawn = drawn_study(generator)
+    at = {a.name: a.labels[int(generator.integers(len(a)))].item() for a in drawn.space.axes}
+    for output in generator.choice(OUTPUTS, 8, replace=False).tolist():
+        found = pg.explain(drawn, output, at)
+        check(found.story(3, most_lines(3)))
+        assert float(np.sum(found.derivation.value)) == pytest.approx(found.story(0).value, nan_ok=True)
+
+
+def test_data_of_an_explanation(monkeypatch, capsys):
+    path = ROOT / "studies" / "chat_service.toml"
+    at = ",".join(f"{axis}={label}" for axis, label in DESIGNS["chat_service"][1].items())
+    _, out, _ = run(monkeypatch, capsys, "explain", path, "cost_per_million_output_tokens", "--at", at, "--json")
+    found = json.loads(out)
+    story = found["story"]
+    assert (story["unit"], story["relation"]) == ("USD", "part")
+    assert {p["relation"] for p in story["below"]} == {"factor", "divisor"}
+    assert all(p["source"] and p["meaning"] for p in story["below"])
+    assert story["formula"].startswith("cost_per_million_output_tokens(")
+    assert found["elasticities"]["purchase_price"] == pytest.approx(0.84, abs=0.1)
