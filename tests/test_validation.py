@@ -333,7 +333,7 @@ def test_a_prediction_is_explained_as_any_other_number(monkeypatch, capsys):
     _, three, _ = run(monkeypatch, capsys, *one, "--depth", "3")
     assert plain == two
     assert len(plain.splitlines()) < len(three.splitlines()) <= 65
-    assert plain.splitlines()[-1].startswith("% per 1 % more: peak_bf16_rate -0.")
+    assert plain.splitlines()[-1].startswith("% per 1 % more: peak_fp16_rate -0.")
 
 
 def test_files_without_a_sound_record(monkeypatch, capsys, tmp_path):

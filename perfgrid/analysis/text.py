@@ -61,14 +61,14 @@ def quantity_value(value: Any, unit: str, inner: InnerAxes) -> str:
 
 
 def _row(axis: str, labels: Sequence[str], texts: Sequence[str]) -> str:
-    """Values along one inner axis; three or more in a row that read alike are written once."""
-    told = []
+    """Values along one inner axis; three or more equal ones in a row are written once."""
+    found = []
     for text, run in groupby(zip(labels, texts, strict=True), key=lambda pair: pair[1]):
         of = [label for label, _ in run]
         if len(of) == len(labels):
             return f"{text} (every {axis})"
-        told += [f"{of[0]} to {of[-1]}: {text}"] if len(of) > 2 else [f"{label}: {text}" for label in of]
-    return "{" + ", ".join(told) + "}"
+        found += [f"{of[0]} to {of[-1]}: {text}"] if len(of) > 2 else [f"{label}: {text}" for label in of]
+    return "{" + ", ".join(found) + "}"
 
 
 def explanation_lines(found: Explanation, inner: InnerAxes, depth: int | None = None) -> Iterator[str]:

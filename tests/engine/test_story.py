@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from perfgrid.engine import Registry, formula, replay, resolve, xp
 from perfgrid.engine.graph.terms import Kinds, terms_of
 from perfgrid.engine.grid.explain import elasticities, explain_point
-from perfgrid.engine.grid.story import FOLDED, Replayed, tell
+from perfgrid.engine.grid.story import FOLDED, Replayed, story_of
 
 from . import toys
 from .test_explain import AT
@@ -159,8 +159,8 @@ def test_a_known_sum_takes_the_place_of_the_part_that_it_splits():
     graph = resolve(registry, ["whole", "day_time", "night_time"], given_values)
     units = {name: ("s" if name != "times" else "1", "", "") for name in given_values}
     values = replay(graph, given_values)
-    told = Replayed(graph, values, units, registry.inner, {"whole": ("day_time", "night_time", "rest")})
-    story = tell(told, "whole", 2)
+    point = Replayed(graph, values, units, registry.inner, {"whole": ("day_time", "night_time", "rest")})
+    story = story_of(point, "whole", 2)
     pieces, rest = story.below
     assert (pieces.name, pieces.value, rest.name) == ("times x piece", 6.0, "rest")
     assert [(p.name, p.value) for p in pieces.below] == [("day_time", 4.0), ("night_time", 2.0)]
@@ -180,9 +180,9 @@ def test_small_parts_are_folded_and_what_brings_nothing_lists_its_arguments():
     values = {"a": 100.0, "b": 0.4, "c": 0.5, "d": 50.0}
     registry = Registry.collect([whole, late])
     graph = resolve(registry, ["late"], values)
-    told = Replayed(graph, replay(graph, values), {n: ("s", "", "") for n in values}, registry.inner)
-    story = tell(told, "whole", 1)
+    point = Replayed(graph, replay(graph, values), {n: ("s", "", "") for n in values}, registry.inner)
+    story = story_of(point, "whole", 1)
     assert [p.name for p in story.below] == ["a", "d"]
     assert (story.folded.count, story.folded.value, story.folded.largest) == (2, pytest.approx(0.9), 0.5)
-    nothing = tell(told, "late", 1, matters=lambda node: elasticities(node, told.values))
+    nothing = story_of(point, "late", 1, matters=lambda node: elasticities(node, point.values))
     assert [(p.name, p.factor) for p in nothing.below] == [("a", "of"), ("whole", "of")]

@@ -41,7 +41,7 @@ class Reporter:
             self.bar.stop()
 
     def __call__(self, phase: str, done: int, total: int) -> None:
-        """Tell how far a phase is."""
+        """Report how far a phase is."""
         if phase != self.phase:
             self.phase, self.start, self.first = phase, time.monotonic(), done  # a resumed run does not begin at 1
         names = {"compile": "compiling", "evaluate": "evaluating", "verify": "verifying"}

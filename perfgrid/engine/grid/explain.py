@@ -13,7 +13,7 @@ from perfgrid.engine.graph.registry import Registry
 from perfgrid.engine.graph.resolver import Graph, Node, replay, resolve, resolve_checked
 
 from .space import Space
-from .story import Part, Replayed, tell
+from .story import Part, Replayed, story_of
 
 
 @dataclass
@@ -32,7 +32,7 @@ class Derivation:
 
 @dataclass
 class Violated:
-    """A constraint that a point violates: its kind, its sentence and the quantities that it compares."""
+    """A constraint that a point violates: its kind, its reason and the quantities that it compares."""
 
     name: str
     kind: str
@@ -51,10 +51,10 @@ class Explanation:
     elasticities: Callable[[], dict[str, float]] = field(default=dict, repr=False)  # by given numbers, largest first
 
     def story(self, depth: int, lines: int | None = None) -> Part:
-        """What adds up to the number, and what its parts are made of, ``depth`` levels down (see `story.tell`)."""
+        """What adds up to the number, and what its parts are made of, ``depth`` levels down (see `story.story_of`)."""
         assert self.replayed is not None
         values = self.replayed.values
-        return tell(self.replayed, self.derivation.name, depth, lines, lambda node: elasticities(node, values))
+        return story_of(self.replayed, self.derivation.name, depth, lines, lambda node: elasticities(node, values))
 
     def about(self, name: str) -> tuple[str, str, str]:
         """Unit, meaning and source of a quantity; empty for anything else."""
@@ -112,8 +112,8 @@ def explain_point(
 
     root = derive(quantity, None)
     replayed = _with_breakdowns(registry, space, index, graph, values, choices, breakdowns or {})
-    told = Replayed(*replayed, units, registry.inner, breakdowns or {})
-    return Explanation(point_of(space, index), root, violated_at(graph, values, units), told)
+    point = Replayed(*replayed, units, registry.inner, breakdowns or {})
+    return Explanation(point_of(space, index), root, violated_at(graph, values, units), point)
 
 
 def _with_breakdowns(
@@ -186,8 +186,8 @@ def index_of(space: Space, at: Mapping[str, Any]) -> tuple[int, ...]:
 def elasticities(node: Node, values: Mapping[str, Any], labels: Collection[str] = ()) -> dict[str, float]:
     """d ln(quantity) / d ln(argument) of one formula at one point, by differences in float64.
 
-    Rounding and comparisons jump. A slope across a jump grows as the step shrinks and is dropped; the other side then
-    tells that of the branch that holds, and an argument with a jump on both sides is left out, as are ``labels``. Where
+    Rounding and comparisons jump. A slope across a jump grows as the step shrinks and is dropped; the slope of the
+    other side, that of the branch that holds, then counts alone. An argument with a jump on both sides is left out, as are ``labels``. Where
     operands of a maximum tie each has the mean of its two slopes, as in `engine.slopes`. Along inner axes all labels
     move together and absolute values are summed. (Differences, since compiling hundreds of tiny formulas for a printed
     two-digit number would take seconds.)

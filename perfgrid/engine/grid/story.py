@@ -18,7 +18,7 @@ from perfgrid.engine.graph.inner_axes import InnerAxes
 from perfgrid.engine.graph.resolver import Graph, Node
 from perfgrid.engine.graph.terms import Factor, Kinds, Rival, Term, fitted, terms_of
 
-FOLDED = 0.01  # of a value: its smallest parts, told in one line
+FOLDED = 0.01  # of a value: its smallest parts, printed in one line
 WORTH = 0.02  # of a value: smaller parts are not taken apart
 FACTORS = 1 / 3  # how much taking apart a factor matters beside its product
 MOST_FACTORS = 6  # that are listed of a formula that is no product
@@ -78,7 +78,7 @@ class Replayed:
         return node.unit if node else self.given.get(name, ("", "", ""))[0]
 
 
-def tell(
+def story_of(
     point: Replayed,
     quantity: str,
     depth: int,
@@ -89,15 +89,15 @@ def tell(
 
     ``matters`` gives the elasticities of a formula: those arguments are listed of one that is no sum of products.
     """
-    teller = _Teller(point, matters)
-    root = teller.root(quantity)
+    parts = _Parts(point, matters)
+    root = parts.root(quantity)
     used, order = 1, count()
     waiting = [(-1.0, next(order), 0, root.value, root)]  # importance, number, level, value of the tree, part
     while waiting:
         least, _, level, whole, part = heappop(waiting)
         if level >= depth or (lines is not None and not part.factor and abs(part.value) < WORTH * abs(whole)):
             continue
-        below, folded = teller.below(part)
+        below, folded = parts.below(part)
         needed = len(below) + (folded.count > 0)
         if lines is not None and used + needed > lines and level > 0:
             continue
@@ -112,7 +112,7 @@ def tell(
     return root
 
 
-class _Teller:
+class _Parts:
     """Finds what lies below a part."""
 
     def __init__(self, point: Replayed, matters: Callable[[Node], Mapping[str, float]]):
@@ -144,7 +144,7 @@ class _Teller:
             if not node.formula and term.carrier and not part.rival:
                 part.taken = part.taken or term.carrier
             if len(part.factors) < 2:
-                part.factors = _told(term)
+                part.factors = _notable(term)
             part.rival = part.rival or _closest(term)
             name, weights = term.carrier or "", term.weights
         if part.below:  # the rest of a breakdown
@@ -156,7 +156,7 @@ class _Teller:
 
     def part(self, term: Term, unit: str) -> Part:
         """A term as a part."""
-        factors = _told(term)
+        factors = _notable(term)
         named = [f for f in factors if f.names]
         name = " x ".join(f.text for f in named if not f.divides) or term.carrier or "constant"
         name += "".join(f" / {f.text}" for f in named if f.divides)
@@ -185,11 +185,11 @@ class _Teller:
         axes = {i - len(shape) for shape in shapes for i, size in enumerate(shape) if size > 1}
         if labels := self.by_label(part, term.contributions, axes, term):
             return labels
-        told = [f for f in _told(term) if f.names]
-        if told and all(f.name for f in told):
-            signs = {f.name: "/" if f.divides else "x" for f in told}
+        plain = [f for f in _notable(term) if f.names]
+        if plain and all(f.name for f in plain):
+            signs = {f.name: "/" if f.divides else "x" for f in plain}
         else:  # no plain product: what the formula depends on, as far as it does
-            names = list(dict.fromkeys(n for f in told for n in f.names) or (node.arguments if node else ()))
+            names = list(dict.fromkeys(n for f in plain for n in f.names) or (node.arguments if node else ()))
             strong = {n: abs(e) for n, e in (self.matters(node) if node else {}).items() if n in names}
             moving = sorted((n for n in names if strong.get(n, 0.0) > LITTLE), key=lambda n: -strong[n])
             signs = dict.fromkeys((moving or names)[:MOST_FACTORS], "of")
@@ -236,10 +236,10 @@ class _Teller:
         return found
 
 
-def _told(term: Term) -> tuple[Factor, ...]:
+def _notable(term: Term) -> tuple[Factor, ...]:
     """The factors of a term without those that are one."""
-    told = [f for f in term.factors if f.text == term.carrier or not np.all(np.asarray(f.value) == 1)]
-    return tuple(sorted(told, key=lambda f: f.divides))
+    found = [f for f in term.factors if f.text == term.carrier or not np.all(np.asarray(f.value) == 1)]
+    return tuple(sorted(found, key=lambda f: f.divides))
 
 
 def _closest(term: Term) -> Rival | None:
