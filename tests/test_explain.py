@@ -74,7 +74,7 @@ def test_a_screen_holds_an_explanation(name, depth, most):
     assert lines[-1].startswith("% per 1 % more: ")
 
 
-def test_the_step_is_told_by_what_it_waits_for():
+def test_the_parts_of_a_step_are_what_it_waits_for():
     found = pg.explain(study("korthikanti"), "step_time", DESIGNS["korthikanti"][1])
     story = found.story(2, most_lines(2))
     pace, *waits = story.below

@@ -187,10 +187,9 @@ def elasticities(node: Node, values: Mapping[str, Any], labels: Collection[str] 
     """d ln(quantity) / d ln(argument) of one formula at one point, by differences in float64.
 
     Rounding and comparisons jump. A slope across a jump grows as the step shrinks and is dropped; the slope of the
-    other side, that of the branch that holds, then counts alone. An argument with a jump on both sides is left out, as are ``labels``. Where
-    operands of a maximum tie each has the mean of its two slopes, as in `engine.slopes`. Along inner axes all labels
-    move together and absolute values are summed. (Differences, since compiling hundreds of tiny formulas for a printed
-    two-digit number would take seconds.)
+    other side, that of the branch that holds, then counts alone. An argument with a jump on both sides is left out, as
+    are ``labels``. Where operands of a maximum tie each has the mean of its two slopes, as in `autodiff.rules`. Along
+    inner axes all labels move together and absolute values are summed.
     """
 
     def size(changed: str, factor: float) -> float:
