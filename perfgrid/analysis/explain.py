@@ -12,6 +12,7 @@ import xarray as xr
 from perfgrid.catalog import load_variables
 from perfgrid.engine.autodiff.parameters import parameters_of
 from perfgrid.engine.autodiff.sensitivity import Sensitivity
+from perfgrid.engine.errors import PerfgridError
 from perfgrid.engine.graph.registry import Registry
 from perfgrid.engine.graph.resolver import resolve
 from perfgrid.engine.grid.dataset import SPACE_ATTRIBUTE
@@ -89,7 +90,10 @@ def _elasticities(
     if found.node is None or found.flag or found.node.flags or not names:
         return {}
     parameters = parameters_of(plan, names)
-    values, slopes = Sensitivity(plan, (quantity,), parameters, dtype="float64").derivatives()
+    try:
+        values, slopes = Sensitivity(plan, (quantity,), parameters, dtype="float64").derivatives()
+    except PerfgridError:  # a user's formula that uses what has no rule for derivatives
+        return {}
     whole = float(np.sum(values[quantity]))
     if not np.isfinite(whole) or whole == 0:
         return {}

@@ -20,7 +20,7 @@ COMMANDS = {  # name: (function in the file of that name, first line of its help
     "best": ("best:best_command", "Find the best designs or the Pareto front of a study of any size."),
     "optimize": ("optimize:optimize_command", "Find the best design over continuous quantities by gradients."),
     "distribution": ("distribution:distribution_command", "Quantiles and a histogram over the feasible designs."),
-    "explain": ("design:explain_command", "Derive one number: every formula, value, unit and source below it."),
+    "explain": ("explain:explain_command", "Explain one number: what adds up to it, largest first."),
     "kernels": ("kernels:kernels_command", "List every kernel of one design with the resource that bounds it."),
     "timeline": ("timeline:timeline_command", "Execute the pipeline schedule of one design."),
     "compare": ("compare:compare_command", "Show why design B is faster than A, part by part of the step time."),

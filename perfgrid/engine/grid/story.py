@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from perfgrid.engine.graph.inner_axes import InnerAxes
+from perfgrid.engine.graph.registry import same
 from perfgrid.engine.graph.resolver import Graph, Node
 from perfgrid.engine.graph.terms import Factor, Kinds, Rival, Term, fitted, terms_of
 
@@ -165,7 +166,7 @@ class _Parts:
 
     def broken_down(self, name: str, weights: Any, children: list[Part]) -> list[Part]:
         """Parts in the terms of a known sum: what it alone names becomes the parts of the one part that it lacks."""
-        known = self.point.breakdowns.get(name, ())
+        known = [self.meant(n) for n in self.point.breakdowns.get(name, ())]
         if not known or np.size(weights) != 1 or not children:
             return children
         weight = float(np.sum(weights))
@@ -176,6 +177,12 @@ class _Parts:
         if len(lacking) == 1 and abs(sum(p.value for p in rest) - total) <= ROUNDING * abs(total):
             lacking[0].below = rest
         return children
+
+    def meant(self, name: str) -> str:
+        """The quantity that a name stands for: of a synonym the one that it names."""
+        while (node := self.nodes.get(name)) is not None and node.function is same:
+            (name,) = node.arguments
+        return name
 
     # -- where a way ends -----------------------------------------------------------------------------------------
 
