@@ -1,0 +1,61 @@
+"""The documentation: commands and options exist, TOML is valid, Python compiles, the pages stay short."""
+
+import re
+import shlex
+import tomllib
+from pathlib import Path
+from textwrap import dedent
+from typing import Any, cast
+
+import pytest
+import typer.main
+from click import Context, UsageError
+
+from perfgrid.cli.main import app
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
+MOST = 120_000  # bytes of all pages together
+
+
+def blocks(page, *languages):
+    """The code blocks of a page in some languages."""
+    text = page.read_text(encoding="utf-8")
+    return [code for language, code in re.findall(r"```(\w+)\n(.*?)```", text, re.S) if language in languages]
+
+
+def commands(page):
+    """The perfgrid command lines of a page, as lists of arguments."""
+    for code in blocks(page, "sh", "console", "bash"):
+        for line in code.replace("\\\n", " ").splitlines():
+            for part in line.removeprefix("$ ").split(" && "):
+                if part.lstrip().startswith("perfgrid ") and "..." not in part:
+                    yield shlex.split(part.partition(" | ")[0], comments=True)[1:]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_commands_and_options_exist(page):
+    for arguments in commands(page):
+        name, command = "", cast(Any, typer.main.get_command(app))
+        context: Any = Context(command)
+        try:
+            while hasattr(command, "commands"):
+                name, *arguments = arguments
+                assert name in command.commands, (page.name, name)
+                command = command.commands[name]
+                context = Context(command, parent=context, info_name=name)
+            command.make_parser(context).parse_args(list(arguments))
+        except UsageError as error:
+            pytest.fail(f"{page.name}: perfgrid {name} {arguments}: {error.format_message()}")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_toml_is_valid_and_python_compiles(page):
+    for code in blocks(page, "toml"):
+        tomllib.loads(code)
+    for code in blocks(page, "python"):
+        compile(dedent(code), page.name, "exec")
+
+
+def test_the_documentation_stays_short():
+    assert sum(page.stat().st_size for page in (*PAGES, ROOT / "benchmarks" / "results.md")) <= MOST
