@@ -39,10 +39,8 @@ def test_commands_and_options_exist(page):
         name, command = "", cast(Any, typer.main.get_command(app))
         context: Any = Context(command)
         try:
-            while hasattr(command, "commands"):
-                name, *arguments = arguments
-                assert name in command.commands, (page.name, name)
-                command = command.commands[name]
+            while hasattr(command, "resolve_command"):
+                name, command, arguments = command.resolve_command(context, list(arguments))
                 context = Context(command, parent=context, info_name=name)
             command.make_parser(context).parse_args(list(arguments))
         except UsageError as error:
