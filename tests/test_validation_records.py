@@ -65,7 +65,7 @@ def test_a_malformed_record_is_told_by_line_and_stops_nothing(line, tmp_path, pa
     records, problems = read_records([file])
     assert [r.id for r in records] == ["another"]
     assert [p.place for p in problems] == [f"{file}:1"]
-    assert told in problems[0].sentence
+    assert told in problems[0].reason
 
 
 def test_lines_that_are_no_records(line, tmp_path):
@@ -74,9 +74,9 @@ def test_lines_that_are_no_records(line, tmp_path):
     records, problems = read_records([file])
     assert len(records) == 1
     assert [p.place.rpartition(":")[2] for p in problems] == ["1", "2", "4"]
-    assert "not valid JSON" in problems[0].sentence
-    assert "a record is a JSON object" in problems[1].sentence
-    assert f"is already at {file}:3" in problems[2].sentence
+    assert "not valid JSON" in problems[0].reason
+    assert "a record is a JSON object" in problems[1].reason
+    assert f"is already at {file}:3" in problems[2].reason
 
 
 def test_paths_without_records(tmp_path):

@@ -65,7 +65,7 @@ def validate_command(
         _ask_for_unseen(group, derive)
     found = validate(UNSEEN if unseen else files or (), group, load_catalog(*(catalog or ())), bulk)
     for problem in found.problems:
-        err.print(f"{problem.place}: {problem.sentence}", soft_wrap=True)
+        err.print(f"{problem.place}: {problem.reason}", soft_wrap=True)
     if output is not None:
         save(found.dataset(), output, overwrite)
     if figure is not None:

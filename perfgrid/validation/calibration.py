@@ -279,7 +279,7 @@ def calibrate(
     constants = constants_of(catalog, table, tuple(entries), names)  # report wrong names first
     records, problems = read_records(record_files([paths] if isinstance(paths, str | Path) else paths), catalog)
     if problems:  # a fit must not ignore invalid records
-        raise PerfgridError(together(f"{problem.place}: {problem.sentence}" for problem in problems))
+        raise PerfgridError(together(f"{problem.place}: {problem.reason}" for problem in problems))
     known = {record.group for record in records}
     if unknown := [name for name in group if name not in known]:
         raise PerfgridError(f"no record belongs to group {unknown[0]!r}{nearest(unknown[0], known)}")

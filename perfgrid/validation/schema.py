@@ -241,7 +241,7 @@ class Problem:
     """An invalid line of a record file."""
 
     place: str  # file:line
-    sentence: str  # the reason
+    reason: str
 
 
 def record_files(paths: Iterable[str | Path] = ()) -> list[Path]:
@@ -301,13 +301,13 @@ def _record(line: str, devices: set[str]) -> Record | str:
     try:
         record = Record.model_validate(stated)
     except ValidationError as error:
-        return name + "; ".join(_sentence(problem) for problem in error.errors()[:3])
+        return name + "; ".join(_reason(problem) for problem in error.errors()[:3])
     if record.device not in devices:
         return f"{name}unknown device {record.device!r}{nearest(record.device, devices)}"
     return record
 
 
-def _sentence(problem: Any) -> str:
+def _reason(problem: Any) -> str:
     key = ".".join(str(part) for part in problem["loc"])
     if problem["type"] == "missing":
         return f"field {key!r} is missing"

@@ -87,15 +87,15 @@ def scales(
     catalog, by_kinds = load_catalog(), defaultdict[frozenset[str], list[Pair]](list)
     for pair in pairs(rows, errors(rows, calibrations)):
         by_kinds[kinds(pair, catalog)].append(pair)
-    told = {}
+    by_name = {}
     for name, allowed in {AGAIN: frozenset[str](), **ROWS}.items():
         members = defaultdict[str, list[Pair]](list)
         for own, found in by_kinds.items():
             for pair in found if own <= allowed and bool(own) == bool(allowed) else ():
                 members[pair.a.record.group].append(pair)
         if members:
-            told[name] = asdict(_scale(list(members.values())))
-    return told
+            by_name[name] = asdict(_scale(list(members.values())))
+    return by_name
 
 
 def _scale(by_source: Sequence[Sequence[Pair]]) -> Scale:

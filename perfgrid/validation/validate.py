@@ -197,7 +197,7 @@ def validate(
     files = record_files([paths] if isinstance(paths, str | Path) else paths)
     records, problems = read_records(files, catalog)
     if not records:
-        first = f"{problems[0].place}: {problems[0].sentence}" if problems else "the file is empty"
+        first = f"{problems[0].place}: {problems[0].reason}" if problems else "the file is empty"
         raise PerfgridError(f"no valid record in {', '.join(map(str, files))}: {first}")
     if group is not None:
         known = {r.group for r in records}
