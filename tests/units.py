@@ -6,6 +6,7 @@ FLOP, tokens and other counts are pure numbers; bytes, seconds, watts and dollar
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
 
@@ -14,6 +15,8 @@ import numpy as np
 import pint
 from jax.extend import core as jex
 
+from perfgrid.engine.graph.registry import Formula
+from perfgrid.engine.graph.resolver import Node
 from perfgrid.engine.grid.plan import Plan
 
 Dimension = dict[str, Fraction] | None  # None fits anything
@@ -145,6 +148,30 @@ def follow(
     return [read(v) for v in jaxpr.outvars]
 
 
+def _unbound(plan: Plan, node: Node) -> tuple[Callable[..., Any], list[tuple[str, str]]]:
+    """The function of a node and its arguments; constants of the glossary, bound by the graph, with their units."""
+    formula = plan.registry.formulas.get(node.formula)
+    stated = () if formula is None else formula.arguments
+    constants = {place: found for place, name in enumerate(stated) if (found := _constant_of(plan, name)) is not None}
+    if formula is None or not constants or len(stated) != len(node.arguments) + len(constants):
+        return node.function, [(name, "") for name in node.arguments]
+    rest = iter(node.arguments)
+    names = [(constants[i].name, constants[i].unit) if i in constants else (next(rest), "") for i in range(len(stated))]
+    return formula.function, names
+
+
+def _constant_of(plan: Plan, name: str) -> Formula | None:
+    """The constant of the glossary that a name stands for."""
+    given = plan.study_space.names()
+    while name not in given and (found := plan.registry.formulas.get(name)) is not None:
+        if found.value is not None:
+            return found
+        if found.same_as is None:
+            return None
+        name = found.same_as
+    return None
+
+
 def check(plan: Plan, units: dict[str, str]) -> list[str]:
     """The sentences of every formula of a plan that mistreats units; ``units`` are those of the given quantities."""
     problems = []
@@ -152,15 +179,16 @@ def check(plan: Plan, units: dict[str, str]) -> list[str]:
     for node in plan.graph.nodes.values():
         if node.host is not None:  # plain Python: its unit is as declared
             continue
+        function, arguments = _unbound(plan, node)
         shapes = []
-        for argument in node.arguments:
-            quantity = plan.quantities[argument]
-            shapes.append(
-                jax.ShapeDtypeStruct((1,) * len(quantity.key) + quantity.inner, bool if quantity.flag else np.float32)
-            )
-        closed = jax.make_jaxpr(lambda *a, f=node.function: jax.numpy.asarray(f(*a)))(*shapes)
+        for argument, unit in arguments:
+            quantity = plan.quantities.get(argument)
+            shape = () if quantity is None else (1,) * len(quantity.key) + quantity.inner
+            shapes.append(jax.ShapeDtypeStruct(shape, bool if quantity is not None and quantity.flag else np.float32))
+            declared[argument] = unit or declared[argument]
+        closed = jax.make_jaxpr(lambda *a, f=function: jax.numpy.asarray(f(*a)))(*shapes)
         try:
-            (found,) = follow(closed.jaxpr, closed.consts, [dimension(declared[a]) for a in node.arguments])
+            (found,) = follow(closed.jaxpr, closed.consts, [dimension(declared[a]) for a, _ in arguments])
         except UnitError as error:
             problems.append(f"{node.name}: {error}")
             continue

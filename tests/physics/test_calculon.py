@@ -52,7 +52,6 @@ NAMES = [f"{c['id']}-{c['model']}" for c in CASES]
 RECOMPUTE = {"none": "none", "attn_only": "selective", "full": "full"}
 
 OFF = {
-    "gemm_accumulation_time": 0.0,
     "cast_time": 0.0,
     "flash_time": 0.0,
     "embedding_phase_time": 0.0,
@@ -114,6 +113,11 @@ def conventions(adds, tp_network):
         time = matrix(2 * microbatch_tokens * gemm_inputs * gemm_outputs, 2 * elements)
         phases = only("phase", "forward", "input_gradient", "weight_gradient")
         return time * phases * only("resource", "arithmetic")
+
+    @formula(unit="s", source="guo2025")
+    def gemm_time(gemm_product_time, computed_phases):
+        """Products alone: the accumulation of weight gradients is not counted."""
+        return gemm_product_time * computed_phases
 
     @formula(unit="s", source="guo2025")
     def core_product_time(rank_heads, sequence_length, head_dim):

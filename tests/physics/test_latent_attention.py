@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from perfgrid.formulas import INNER
+from perfgrid.formulas.kernels import flash
 
 from .cases import design, rows
 from .test_attention import blocks_by_loop
@@ -63,7 +64,7 @@ def test_latents_do_not_run_where_there_are_none():
 def test_queries_that_are_not_compressed_come_from_the_input():
     q = deepseek(q_lora_rank=0.0, tp=8.0)
     assert q["rank_qkv_width"] == HEADS * (NOPE + ROPE) // 8 + KV_LATENT + ROPE
-    assert q["qkv_tokens"] == 4096
+    assert rows(q["gemm_tokens"], "gemm_kernel")["qkv"] == 4096
     assert q["latent_message"] == q["tp_message"]
     assert q["rank_attention_parameters"] == q["rank_qkv_width"] * H + HEADS * (512 * (NOPE + V) + H * V) // 8
 
@@ -83,8 +84,9 @@ def test_fused_kernel_with_narrow_values_against_a_loop(phase):
             streamed += block * (192 + 128) * 2
             added += 0 if phase == "forward" else block * 192 * 4
     assert 2 * rows(q["flash_volume"], "phase", "mask")[phase, "whole"] == pytest.approx(flops)
-    assert rows(q["flash_cache_time"], "phase", "mask")[phase, "whole"] == pytest.approx(streamed / 9.7e12)
-    assert rows(q["flash_added_gradients_time"], "phase", "mask")[phase, "whole"] == pytest.approx(added / 9.7e12)
+    blocks = flops / (2 * block**2 * sum(products))  # of all heads
+    assert rows(flash.read_from_cache(blocks, block, 192, 128, 2), "phase")[phase] == pytest.approx(streamed)
+    assert rows(flash.added_in_cache(blocks, block, 192, 4), "phase")[phase] == pytest.approx(added)
     tokens = 16 * 2048
     queries, keys, values, results = (2 * tokens * width for width in (192, 192, 128, 128))
     if phase == "forward":

@@ -114,7 +114,7 @@ def test_streaming_kernels_against_a_list():
         assert found["weight_gradient", name] == 0
     runs = rows(q["layer_expert_streams"], "expert_stream_kernel")
     assert runs == {"routing": 1, "permute": 1, "sort": 2, "unpermute": 1, "expert_activation": 1}
-    assert q["rank_experts"] == experts / ep
+    assert q["grouped_batch"] == experts / ep
 
 
 def test_sorting_is_needless_where_the_exchange_sorts_or_nothing_is_exchanged():

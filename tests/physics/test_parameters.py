@@ -63,7 +63,7 @@ def test_parts_of_published_models():
     attention = parameters.full_attention_parameters(
         v["hidden_size"], v["heads"] * v["head_dim"], v["kv_heads"] * v["head_dim"]
     )
-    expert = parameters.expert_matrix_parameters(v["hidden_size"], v["expert_ffn_size"], 2.0)
+    expert = parameters.feed_forward_weights(v["hidden_size"], v["expert_ffn_size"], 2.0)
     assert v["layers"] * attention == pytest.approx(0.96e9, rel=0.01)
     assert v["layers"] * v["experts"] * expert == pytest.approx(114.71e9, rel=0.001)
     assert 2 * v["vocab_size"] * v["hidden_size"] == pytest.approx(1.16e9, rel=0.01)

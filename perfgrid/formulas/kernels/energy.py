@@ -6,15 +6,56 @@ What one operation and one byte take: `event_energy`.
 """
 
 from perfgrid.engine import xp
-from perfgrid.engine.graph.registry import formula
+from perfgrid.engine.graph.registry import Glossary, constant, formula, synonym
 from perfgrid.formulas.axes import only, smallest, table, total
 
-from .gemm import PRODUCTS, WEIGHTED
+from .flash import added_in_cache, read_from_cache
+from .gemm import PRODUCTS, WEIGHTED, accumulated_bytes, core_times
 from .roofline import RESOURCES, roofline_time
-from .tiling import hbm_bytes
+from .stream import expert_stream_operations, stream_operations
+from .tiling import hbm_bytes, scratchpad_bytes_per_operation
 
-EVEN_PRODUCTS = {"PRODUCT": ("gemm", "core")}  # those whose rows all ranks share evenly
 EQUALLY_FAST = 1e-3  # kernels whose times differ by less are chosen alike
+
+GLOSSARY = Glossary(
+    constant(
+        "PRODUCT_uneven_load",
+        1.0,
+        "Rows of a PRODUCT kernel on the fullest rank over those on the mean one: the same.",
+        unit="1",
+        source="fedus2022switch",
+        family={"PRODUCT": ("gemm", "core")},
+    ),
+    synonym(
+        "grouped_uneven_load",
+        "uneven_load",
+        "Rows of the experts' products on the fullest rank over those on the mean one.",
+        unit="1",
+        source="fedus2022switch",
+    ),
+    synonym(
+        "PRODUCT_mean_traffic",
+        "PRODUCT_hbm_traffic",
+        "Memory traffic of each PRODUCT kernel on the mean rank, by phase: that of every rank.",
+        unit="byte",
+        source="hong1981pebble",
+        family={"PRODUCT": ("gemm", "core")},
+    ),
+    synonym(
+        "grouped_format_energy",
+        "format_energy",
+        "Energy of an operation of the experts' products over that in 16 bits.",
+        unit="1",
+        source="micikevicius2022fp8",
+    ),
+    synonym(
+        "core_format_energy",
+        "unquantised_format_energy",
+        "Energy of an operation of the unfused attention products over that in 16 bits.",
+        unit="1",
+        source="micikevicius2022fp8",
+    ),
+)
 
 # ---- equations ------------------------------------------------------------------------------------------------------
 
@@ -28,28 +69,10 @@ def by_consumer(*, arithmetic=0.0, shared_memory=0.0, l2=0.0, hbm=0.0):
 # ---- energy of each kernel, by resource -----------------------------------------------------------------------------
 
 
-@formula(unit="1", source="fedus2022switch", family=EVEN_PRODUCTS)
-def PRODUCT_uneven_load():
-    """Rows of a PRODUCT kernel on the fullest rank over those on the mean one: the same."""
-    return 1.0
-
-
-@formula(unit="1", source="fedus2022switch")
-def grouped_uneven_load(uneven_load):
-    """Rows of the experts' products on the fullest rank over those on the mean one."""
-    return uneven_load
-
-
 @formula(unit="FLOP", source="shoeybi2019megatron", family=PRODUCTS)
 def PRODUCT_flops(PRODUCT_rows, PRODUCT_columns, PRODUCT_depth, PRODUCT_batch, PRODUCT_uneven_load):
     """Operations of each PRODUCT kernel on the mean rank, by phase: padding and idle cores switch nothing."""
     return 2 * PRODUCT_batch * PRODUCT_rows * PRODUCT_columns * PRODUCT_depth / PRODUCT_uneven_load
-
-
-@formula(unit="1", source="micikevicius2022fp8")
-def grouped_format_energy(format_energy):
-    """Energy of an operation of the experts' products over that in 16 bits."""
-    return format_energy
 
 
 @formula(unit="1", source="micikevicius2022fp8")
@@ -59,58 +82,84 @@ def gemm_format_energy(format_energy, unquantised_format_energy):
     return format_energy * (1 - head) + unquantised_format_energy * head
 
 
-@formula(unit="1", source="micikevicius2022fp8")
-def core_format_energy(unquantised_format_energy):
-    """Energy of an operation of the unfused attention products over that in 16 bits."""
-    return unquantised_format_energy
-
-
 @formula(unit="1", source="cutlass2026", family=PRODUCTS)
 def PRODUCT_tile_use(
-    PRODUCT_arithmetic_time,
-    PRODUCT_register_time,
-    PRODUCT_shared_memory_time,
+    PRODUCT_wave_volume,
     PRODUCT_l2_time,
     PRODUCT_epilogue_time,
+    tile_rows,
+    tile_columns,
+    register_tile_m,
+    register_tile_n,
+    matrix_instruction_depth,
+    PRODUCT_operand_size,
+    float32_size,
+    PRODUCT_matrix_rate,
+    usable_register_bandwidth,
+    usable_shared_memory_bandwidth,
 ):
     """How often each PRODUCT kernel uses each tile: those as fast as the fastest, to 0.1 %, equally; by tile and phase.
 
     Unlike its time, the energy of a kernel jumps where two tiles are equally fast: rounding must not decide.
     """
-    levels = (PRODUCT_arithmetic_time, PRODUCT_register_time, PRODUCT_shared_memory_time, PRODUCT_l2_time)
-    time = roofline_time(*levels) + PRODUCT_epilogue_time
+    on_core = core_times(
+        PRODUCT_wave_volume,
+        tile_rows,
+        tile_columns,
+        register_tile_m,
+        register_tile_n,
+        matrix_instruction_depth,
+        PRODUCT_operand_size,
+        float32_size,
+        PRODUCT_matrix_rate,
+        usable_register_bandwidth,
+        usable_shared_memory_bandwidth,
+    )
+    time = roofline_time(*on_core, PRODUCT_l2_time) + PRODUCT_epilogue_time
     fast = xp.where(time <= smallest(time, "tile") * (1 + EQUALLY_FAST), 1.0, 0.0)
     return fast / total(fast, "tile")
 
 
-@formula(unit="byte", source="cutlass2026", family=PRODUCTS)
+@formula(unit="byte", source="ardalani2022deepflow", family=PRODUCTS)
 def PRODUCT_shared_memory_traffic(
-    PRODUCT_shared_memory_time, PRODUCT_balance, PRODUCT_tile_use, usable_shared_memory_bandwidth, PRODUCT_uneven_load
+    PRODUCT_padded_volume,
+    PRODUCT_tile_use,
+    tile_rows,
+    tile_columns,
+    register_tile_m,
+    register_tile_n,
+    PRODUCT_operand_size,
+    PRODUCT_uneven_load,
 ):
     """Scratchpad traffic of each PRODUCT kernel with its tile on the mean rank, by phase: of the cores that work."""
-    busy = total(PRODUCT_tile_use * PRODUCT_shared_memory_time * PRODUCT_balance, "tile")
-    return busy * usable_shared_memory_bandwidth / PRODUCT_uneven_load
-
-
-@formula(unit="byte", source="hong1981pebble", family=EVEN_PRODUCTS)
-def PRODUCT_mean_traffic(PRODUCT_hbm_traffic):
-    """Memory traffic of each PRODUCT kernel on the mean rank, by phase: that of every rank."""
-    return PRODUCT_hbm_traffic
+    moved = scratchpad_bytes_per_operation(
+        tile_rows, tile_columns, register_tile_m, register_tile_n, PRODUCT_operand_size
+    )
+    return total(PRODUCT_tile_use * PRODUCT_padded_volume * moved, "tile") / PRODUCT_uneven_load
 
 
 @formula(unit="byte", source="hong1981pebble")
 def grouped_mean_traffic(
-    grouped_rows, grouped_columns, grouped_depth, grouped_batch, grouped_uneven_load, gemm_tile_m, gemm_tile_n, cores,
-    grouped_operand_size, grouped_result_size, l2_size,
-):  # fmt: skip
+    grouped_rows,
+    grouped_columns,
+    grouped_depth,
+    grouped_batch,
+    uneven_load,
+    gemm_tile_m,
+    gemm_tile_n,
+    cores,
+    grouped_operand_size,
+    gemm_result_size,
+    l2_size,
+):
     """Memory traffic of the experts' products on the mean rank, by phase: fewer rows, the same weights.
 
     Rows of experts are the rows of the result, and the depth of a weight gradient.
     """
     gradient = only("phase", "weight_gradient")
-    rows = grouped_rows / (grouped_uneven_load * (1 - gradient) + gradient)
-    depth = grouped_depth / (1 - gradient + grouped_uneven_load * gradient)
-    sizes = (grouped_operand_size, grouped_result_size, l2_size)
+    rows = grouped_rows / (uneven_load * (1 - gradient) + gradient)
+    depth = grouped_depth / (1 - gradient + uneven_load * gradient)
+    sizes = (grouped_operand_size, gemm_result_size, l2_size)
     return hbm_bytes(rows, grouped_columns, depth, grouped_batch, gemm_tile_m, gemm_tile_n, cores, *sizes)
 
 
@@ -123,9 +172,16 @@ def PRODUCT_l2_traffic(PRODUCT_l2_time, PRODUCT_tile_use, PRODUCT_mean_traffic, 
 
 @formula(unit="J", source="hong2010power", family=PRODUCTS)
 def PRODUCT_energy(
-    PRODUCT_flops, PRODUCT_format_energy, PRODUCT_shared_memory_traffic, PRODUCT_l2_traffic, PRODUCT_mean_traffic,
-    half_precision_operation_energy, shared_memory_byte_energy, l2_byte_energy, memory_byte_energy,
-):  # fmt: skip
+    PRODUCT_flops,
+    PRODUCT_format_energy,
+    PRODUCT_shared_memory_traffic,
+    PRODUCT_l2_traffic,
+    PRODUCT_mean_traffic,
+    half_precision_operation_energy,
+    shared_memory_byte_energy,
+    l2_byte_energy,
+    memory_byte_energy,
+):
     """Energy of each PRODUCT kernel on the mean rank, by resource and phase."""
     return by_consumer(
         arithmetic=PRODUCT_flops * PRODUCT_format_energy * half_precision_operation_energy,
@@ -137,21 +193,27 @@ def PRODUCT_energy(
 
 @formula(unit="J", source="hong2010power", family=WEIGHTED)
 def PRODUCT_pass_energy(
-    PRODUCT_energy, PRODUCT_accumulation_traffic, computed_phases, memory_byte_energy, l2_byte_energy
+    PRODUCT_energy,
+    PRODUCT_rows,
+    PRODUCT_columns,
+    PRODUCT_batch,
+    gradient_size,
+    gradient_copy_size,
+    computed_phases,
+    memory_byte_energy,
+    l2_byte_energy,
 ):
     """Energy of each PRODUCT kernel with its accumulated gradient, by resource and phase: frozen weights have none."""
-    traffic = PRODUCT_accumulation_traffic
+    traffic = accumulated_bytes(PRODUCT_rows, PRODUCT_columns, PRODUCT_batch, gradient_size, gradient_copy_size)
     moved = by_consumer(l2=traffic * l2_byte_energy, hbm=traffic * memory_byte_energy)
     return computed_phases * (PRODUCT_energy + moved)
 
 
 @formula(unit="J", source="hong2010power")
-def stream_energy(
-    stream_elements, stream_operations, stream_traffic, vector_operation_energy, l2_byte_energy, memory_byte_energy
-):
+def stream_energy(stream_elements, stream_traffic, vector_operation_energy, l2_byte_energy, memory_byte_energy):
     """Energy of each streaming kernel, by resource, phase and stream_kernel."""
     return by_consumer(
-        arithmetic=stream_elements * stream_operations * vector_operation_energy,
+        arithmetic=stream_elements * stream_operations() * vector_operation_energy,
         l2=stream_traffic * l2_byte_energy,
         hbm=stream_traffic * memory_byte_energy,
     )
@@ -159,21 +221,36 @@ def stream_energy(
 
 @formula(unit="J", source="hong2010power")
 def flash_energy(
-    flash_volume, attention_blocks, attention_block, flash_operations, unquantised_format_energy,
-    flash_shared_memory_time, usable_shared_memory_bandwidth, flash_cache_time, flash_added_gradients_time,
-    l2_bandwidth, flash_streamed_traffic, flash_exposed_traffic, mask_share,
-    half_precision_operation_energy, vector_operation_energy, shared_memory_byte_energy, l2_byte_energy,
+    flash_volume,
+    attention_blocks,
+    attention_block,
+    flash_operations,
+    unquantised_format_energy,
+    flash_shared_memory_traffic,
+    query_head_width,
+    value_head_width,
+    activation_size,
+    float32_size,
+    flash_streamed_traffic,
+    flash_exposed_traffic,
+    mask_share,
+    half_precision_operation_energy,
+    vector_operation_energy,
+    shared_memory_byte_energy,
+    l2_byte_energy,
     memory_byte_energy,
-):  # fmt: skip
+):
     """Energy of the fused attention kernel, mean of all layers, by resource and phase."""
     exponentials = only("phase", "forward", "input_gradient")
     pointwise = attention_blocks * attention_block**2 * (flash_operations + exponentials)
     traffic = flash_streamed_traffic + flash_exposed_traffic
+    read = read_from_cache(attention_blocks, attention_block, query_head_width, value_head_width, activation_size)
+    added = added_in_cache(attention_blocks, attention_block, query_head_width, float32_size)
     spent = by_consumer(
         arithmetic=2 * flash_volume * unquantised_format_energy * half_precision_operation_energy
         + pointwise * vector_operation_energy,
-        shared_memory=flash_shared_memory_time * usable_shared_memory_bandwidth * shared_memory_byte_energy,
-        l2=((flash_cache_time + flash_added_gradients_time) * l2_bandwidth + traffic) * l2_byte_energy,
+        shared_memory=flash_shared_memory_traffic * shared_memory_byte_energy,
+        l2=(read + added + traffic) * l2_byte_energy,
         hbm=traffic * memory_byte_energy,
     )
     return total(mask_share * spent, "mask")
@@ -193,7 +270,6 @@ def cast_energy(
 @formula(unit="J", source="hong2010power")
 def expert_stream_energy(
     expert_stream_elements,
-    expert_stream_operations,
     expert_stream_sizes,
     uneven_load,
     vector_operation_energy,
@@ -205,7 +281,7 @@ def expert_stream_energy(
     elements = expert_stream_elements / (uneven_load * received + 1 - received)
     traffic = elements * expert_stream_sizes
     return by_consumer(
-        arithmetic=elements * expert_stream_operations * vector_operation_energy,
+        arithmetic=elements * expert_stream_operations() * vector_operation_energy,
         l2=traffic * l2_byte_energy,
         hbm=traffic * memory_byte_energy,
     )
@@ -213,9 +289,17 @@ def expert_stream_energy(
 
 @formula(unit="J", source="hu2021lora")
 def adapter_energy(
-    lora_rank, adapted_gemms, gemm_inputs, gemm_outputs, microbatch_tokens, activation_size, unquantised_format_energy,
-    half_precision_operation_energy, l2_byte_energy, memory_byte_energy,
-):  # fmt: skip
+    lora_rank,
+    adapted_gemms,
+    gemm_inputs,
+    gemm_outputs,
+    microbatch_tokens,
+    activation_size,
+    unquantised_format_energy,
+    half_precision_operation_energy,
+    l2_byte_energy,
+    memory_byte_energy,
+):
     """Energy of the adapters of one layer, by resource and phase: operations and bytes of `adapter_time`."""
     r, k, n = lora_rank, gemm_inputs, gemm_outputs
     moved = table("phase", forward=k + 3 * r + 2 * n, input_gradient=n + 3 * r + 2 * k, weight_gradient=k + n + 2 * r)

@@ -1,9 +1,13 @@
 """Fused attention (flash), versions 1, 2 and 3, by `phase`: forward, and the whole backward pass as input gradient.
 
-Structure of Guo et al. 2025: load, tile products, point-wise work and reductions, store are added. Operands that stream
-past while a core computes (keys and values forward, queries backward) are prefetched, so they only count where they are
-slower than the work; what a core waits for at the ends of its item of work (queries and results forward, keys, values
-and their gradients backward) is added. Version 3 runs softmax beside products.
+Fused attention never writes the scores S = Q·K' to memory. A core holds one square block of scores, goes through the
+blocks of its rows and keeps a running maximum and sum of every row, by which it rescales the result (online softmax).
+Memory traffic is then linear in the length of the sequence, and arithmetic stays quadratic.
+
+The time follows the structure of Guo 2025: load, tile products, point-wise work and reductions, store are added.
+Operands that stream past while a core computes (keys and values forward, queries backward) are prefetched and count
+only where they are slower than the work. What a core waits for at the ends of its item of work (queries and results
+forward, keys, values and their gradients backward) is added. Version 3 runs softmax beside products.
 
 Blocks of the score matrix without any visible score are skipped: above the diagonal, before a sliding window, and
 between packed documents. Values may be narrower than queries and keys (latent attention). Of context parallelism the
@@ -12,9 +16,9 @@ kernel sees only how heads and queries are shared out and how often keys come by
 
 from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import formula
-from perfgrid.formulas.axes import only, table, total
+from perfgrid.formulas.axes import at, only, table, total
 
-from .roofline import EQUAL, roofline_shares
+from .roofline import EQUAL, by_resource, roofline_shares
 from .tiling import wave_utilisation
 
 WARPS = 4.0  # groups of threads among which version 1 splits the keys of a block (Dao 2023, section 3.3)
@@ -87,23 +91,34 @@ def attention_block(shared_memory_size, query_head_width, value_head_width, acti
     return flash_block(shared_memory_size, widths, activation_size, flash_block_limit)
 
 
-@formula(unit="1", source="dao2023flash2")
-def head_blocks(attended_span, attended_documents, attention_block, mask_window, causal, sequence_split):
-    """Blocks of scores of one head that the fused kernel computes on one rank, by mask."""
-    one = visible_blocks(attended_span, attention_block, mask_window, causal, sequence_split)[0]
-    return attended_documents * one
+def window_by_mask(span, window):
+    """Tokens on one side that a token may attend to, by mask: all of its document, or those of the window."""
+    return table("mask", whole=span, window=window)
 
 
 @formula(unit="1", source="dao2023flash2")
-def longest_row_blocks(attended_span, attention_block, mask_window, causal, sequence_split):
+def head_blocks(sequence_length, attended_span, attention_block, window, causal, sequence_split):
+    """Blocks of scores of one head that the fused kernel computes on one rank, by mask.
+
+    Of n rows of blocks a causal mask leaves n·(n + 1)/2 blocks; a window of r blocks leaves at most r in every row. A
+    sequence is packed with sequence_length / attended_span documents.
+    """
+    sides = window_by_mask(attended_span, window)
+    one = visible_blocks(attended_span, attention_block, sides, causal, sequence_split)[0]
+    return sequence_length / attended_span * one
+
+
+@formula(unit="1", source="dao2023flash2")
+def longest_row_blocks(attended_span, attention_block, window, causal, sequence_split):
     """Blocks of scores in the longest row of blocks of one head, by mask."""
-    return visible_blocks(attended_span, attention_block, mask_window, causal, sequence_split)[1]
+    sides = window_by_mask(attended_span, window)
+    return visible_blocks(attended_span, attention_block, sides, causal, sequence_split)[1]
 
 
 @formula(unit="1", source="dao2023flash2")
-def head_rows(attended_span, attended_documents, attention_block, sequence_split):
-    """Rows of blocks of one head on one rank."""
-    return attended_documents * rank_rows(attended_span, attention_block, sequence_split)
+def head_rows(sequence_length, attended_span, attention_block, sequence_split):
+    """Rows of blocks of one head on one rank, those of all documents of a sequence."""
+    return sequence_length / attended_span * rank_rows(attended_span, attention_block, sequence_split)
 
 
 @formula(unit="1", source="dao2023flash2")
@@ -132,53 +147,38 @@ def attention_balance(
 
 
 @formula(unit="1", source="dao2023flash2")
-def flash_depth(query_head_width, value_head_width):
-    """Multiply-adds per score of the fused kernel, by phase: two products forward, five backward.
+def flash_volume(attention_blocks, attention_block, query_head_width, value_head_width):
+    """Multiply-adds of the tile products of the fused kernel, by mask and phase: two products forward, five backward.
 
-    Over the width of queries and keys S and, backward, dQ and dK; over that of values O, backward dP and dV.
+    Over the width of queries and keys S = Q·K' and, backward, S again, dQ and dK; over that of values O = P·V, backward
+    dP and dV.
     """
     q, v = query_head_width, value_head_width
-    return table("phase", forward=q + v, input_gradient=3 * q + 2 * v, weight_gradient=0.0)
+    per_score = table("phase", forward=q + v, input_gradient=3 * q + 2 * v, weight_gradient=0.0)
+    return attention_blocks * attention_block**2 * per_score
 
 
-@formula(unit="1", source="dao2023flash2")
-def flash_summed_width(query_head_width, value_head_width):
-    """Width of what the fused kernel adds up over blocks of keys, by phase: results, backward gradients of queries."""
-    return table("phase", forward=value_head_width, input_gradient=query_head_width, weight_gradient=0.0)
-
-
-@formula(unit="1", source="dao2023flash2")
-def flash_volume(attention_blocks, attention_block, flash_depth):
-    """Multiply-adds of the tile products of the fused kernel, by mask and phase."""
-    return attention_blocks * attention_block**2 * flash_depth
-
-
-@formula(unit="s", source="guo2025")
-def flash_arithmetic_time(flash_volume, unquantised_matrix_rate):
-    """Time of the tile products of the fused kernel with all cores at work, by phase."""
-    return 2 * flash_volume / unquantised_matrix_rate
-
-
-@formula(unit="s", source="dao2023flash2")
-def flash_shared_memory_time(
+@formula(unit="byte", source="dao2023flash2")
+def flash_shared_memory_traffic(
     flash_volume,
     attention_blocks,
     attention_block,
-    flash_summed_width,
+    query_head_width,
+    value_head_width,
     activation_size,
     float32_size,
     flash_algorithm,
-    usable_shared_memory_bandwidth,
 ):
-    """Time of the scratchpad traffic of the fused kernel with all cores at work, by phase.
+    """Scratchpad traffic of the fused kernel, by mask and phase.
 
     Every group of threads reads the operand that it does not own: 16 rows share it, 64 with the group-wide
-    instructions of version 3. The groups of version 1 own keys and add up their results through the scratchpad.
+    instructions of version 3. The groups of version 1 own keys and add up their results (backward the gradients of
+    queries) through the scratchpad.
     """
     operands = flash_volume * activation_size / xp.where(flash_algorithm >= 3, 64.0, 16.0)
-    exchanged = 2 * WARPS * float32_size * attention_blocks * attention_block * flash_summed_width
-    added = xp.where(flash_algorithm >= 2, 0.0, exchanged)
-    return (operands + added) / usable_shared_memory_bandwidth
+    width = table("phase", forward=value_head_width, input_gradient=query_head_width, weight_gradient=0.0)
+    exchanged = 2 * WARPS * float32_size * attention_blocks * attention_block * width
+    return operands + xp.where(flash_algorithm >= 2, 0.0, exchanged)
 
 
 @formula(unit="1", source="dao2023flash2")
@@ -193,49 +193,41 @@ def flash_operations(value_head_width, attention_block, flash_algorithm):
     return table("phase", forward=7 + rescaled, input_gradient=8.0, weight_gradient=0.0)
 
 
-@formula(unit="s", source="guo2025")
-def flash_pointwise_time(attention_blocks, attention_block, flash_operations, vector_rate, special_function_rate):
-    """Time of exponentials, scaling and reductions of the fused kernel with all cores at work, by phase."""
-    exponentials = only("phase", "forward", "input_gradient")
-    per_score = exponentials / special_function_rate + flash_operations / vector_rate
-    return attention_blocks * attention_block**2 * per_score
-
-
 @formula(unit="s", source="shah2024flash3")
 def flash_compute_time(
-    flash_arithmetic_time,
-    flash_shared_memory_time,
-    flash_pointwise_time,
+    flash_volume,
+    flash_shared_memory_traffic,
+    flash_operations,
+    attention_blocks,
+    attention_block,
+    unquantised_matrix_rate,
+    usable_shared_memory_bandwidth,
+    vector_rate,
+    special_function_rate,
     flash_algorithm,
     softmax_overlap,
     flash_slowdown,
     flash_efficiency,
     attention_balance,
 ):
-    """Time of the work on chip, by phase: products and softmax one by one or, in version 3, partly side by side.
+    """Time of the work on chip, by mask, phase and the resource that its products wait for.
 
-    The forward pass only: groups of threads take turns at the matrix units there (section 3.2 and figure 2), which the
-    backward pass with its five products has no registers for.
+    Products take the longer of 2·volume / matrix rate and their scratchpad traffic. Exponentials, scaling and
+    reductions come after them or, in the forward pass of version 3, partly beside them: groups of threads take turns at
+    the matrix units (section 3.2 and figure 2). The backward pass with five products has no registers for that.
     """
-    products = xp.maximum(flash_arithmetic_time, flash_shared_memory_time)
+    arithmetic = 2 * flash_volume / unquantised_matrix_rate
+    scratchpad = flash_shared_memory_traffic / usable_shared_memory_bandwidth
+    exponentials = only("phase", "forward", "input_gradient") / special_function_rate
+    pointwise = attention_blocks * attention_block**2 * (exponentials + flash_operations / vector_rate)
     hidden = xp.where(flash_algorithm >= 3, softmax_overlap, 0.0) * only("phase", "forward")
-    counted = side_by_side(products, flash_pointwise_time, hidden) / attention_balance
-    return flash_slowdown * counted / flash_efficiency
+    counted = side_by_side(xp.maximum(arithmetic, scratchpad), pointwise, hidden) / attention_balance
+    time = flash_slowdown * counted / flash_efficiency
+    by_scratchpad = scratchpad > arithmetic * (1 + EQUAL)
+    return by_resource(xp.where(by_scratchpad, 0.0, time), 0.0, xp.where(by_scratchpad, time, 0.0))
 
 
 # ---- traffic --------------------------------------------------------------------------------------------------------
-
-
-@formula(unit="byte", source="shoeybi2019megatron")
-def query_tensor(kernel_heads, rank_sequence, query_head_width, activation_size):
-    """Queries of one microbatch on one rank; their gradients are as large."""
-    return kernel_heads * rank_sequence * query_head_width * activation_size
-
-
-@formula(unit="byte", source="shoeybi2019megatron")
-def context_tensor(kernel_heads, rank_sequence, value_head_width, activation_size):
-    """Results of the fused kernel for one microbatch on one rank; their gradients are as large."""
-    return kernel_heads * rank_sequence * value_head_width * activation_size
 
 
 @formula(unit="byte", source="ainslie2023gqa")
@@ -244,16 +236,22 @@ def key_value_tensor(kernel_key_heads, sequence_length, query_head_width, value_
     return kernel_key_heads * sequence_length * (query_head_width + value_head_width) * activation_size
 
 
+def rows_of_heads(heads, rank_sequence, width, size):
+    """Bytes of queries, results, or gradients of either of one microbatch on one rank: a row per head and token."""
+    return heads * rank_sequence * width * size
+
+
 @formula(unit="byte", source="dao2023flash2")
-def flash_streamed_traffic(query_tensor, context_tensor, key_value_tensor):
+def flash_streamed_traffic(
+    key_value_tensor, kernel_heads, rank_sequence, query_head_width, value_head_width, activation_size
+):
     """Memory traffic that the fused kernel prefetches, by phase: keys and values; backward queries and dO."""
-    return table("phase", forward=key_value_tensor, input_gradient=query_tensor + context_tensor, weight_gradient=0.0)
+    queries = rows_of_heads(kernel_heads, rank_sequence, query_head_width + value_head_width, activation_size)
+    return table("phase", forward=key_value_tensor, input_gradient=queries, weight_gradient=0.0)
 
 
 @formula(unit="byte", source="dao2022flash")
 def flash_exposed_traffic(
-    query_tensor,
-    context_tensor,
     key_value_tensor,
     activation_size,
     float32_size,
@@ -275,10 +273,12 @@ def flash_exposed_traffic(
     When keys come by in a ring, all of a row is read and written in every pass, and what the passes give is added up:
     it is read, the sum so far read and written (``ring_partial_size``).
     """
+    queries = rows_of_heads(kernel_heads, rank_sequence, query_head_width, activation_size)
+    results = rows_of_heads(kernel_heads, rank_sequence, value_head_width, activation_size)
     statistics = float32_size * kernel_heads * rank_sequence
-    in_single = query_tensor * (float32_size / activation_size)
-    forward = ring_passes * (query_tensor + context_tensor + statistics)
-    rows = 2 * context_tensor + 2 * in_single + query_tensor + statistics
+    in_single = queries * (float32_size / activation_size)
+    forward = ring_passes * (queries + results + statistics)
+    rows = 2 * results + 2 * in_single + queries + statistics
     backward = 2 * key_value_tensor + ring_passes * rows
     blocks = attention_blocks * attention_block
     again_forward = blocks * (activation_size * query_head_width + 2 * float32_size * value_head_width)
@@ -287,8 +287,8 @@ def flash_exposed_traffic(
     )
     first = flash_algorithm < 2
     added = (1 + 2 * partial_share(ring_partial_size, activation_size)) * (ring_passes - 1)
-    added_forward = added * context_tensor
-    added_backward = added * (query_tensor + key_value_tensor / ring_passes)
+    added_forward = added * results
+    added_backward = added * (queries + key_value_tensor / ring_passes)
     return table(
         "phase",
         forward=xp.where(first, again_forward, forward) + added_forward,
@@ -297,62 +297,66 @@ def flash_exposed_traffic(
     )
 
 
-@formula(unit="s", source="guo2025")
-def flash_cache_time(
-    attention_blocks, attention_block, query_head_width, value_head_width, activation_size, l2_bandwidth
-):
-    """Time to read the streamed operands of every block from the cache, by phase: keys, values; queries, dO."""
-    passes = only("phase", "forward", "input_gradient")
-    operands = (query_head_width + value_head_width) * activation_size
-    return attention_blocks * attention_block * operands * passes / l2_bandwidth
+def read_from_cache(blocks, block, query_width, value_width, element_size):
+    """Bytes of the streamed operands of every block, by phase: keys and values; backward queries and dO."""
+    operands = (query_width + value_width) * element_size
+    return blocks * block * operands * only("phase", "forward", "input_gradient")
 
 
-@formula(unit="s", source="dao2023flash2")
-def flash_added_gradients_time(attention_blocks, attention_block, query_head_width, float32_size, l2_bandwidth):
-    """Time to add the query gradients of every block to those in the cache, by phase: one transfer each."""
-    transfers = float32_size * only("phase", "input_gradient")
-    return attention_blocks * attention_block * query_head_width * transfers / l2_bandwidth
+def added_in_cache(blocks, block, query_width, accumulator_size):
+    """Bytes of the query gradients of every block, which are added up in the cache: one transfer each."""
+    return blocks * block * query_width * accumulator_size * only("phase", "input_gradient")
 
 
 # ---- time -----------------------------------------------------------------------------------------------------------
 
 
-@formula(unit="1", source="dao2023flash2")
-def flash_launches(flash_calls, ring_passes):
+def flash_launches(calls, ring_passes):
     """Kernels started by fused attention, by phase; backward one before it and one after it.
 
     What the passes of a ring give is added up by kernels of their own: results, and gradients of queries and of keys.
     """
     added = ring_passes - 1
-    return table("phase", forward=flash_calls + added, input_gradient=3 * flash_calls + 2 * added, weight_gradient=0.0)
+    return table("phase", forward=calls + added, input_gradient=3 * calls + 2 * added, weight_gradient=0.0)
 
 
 @formula(unit="s", source="guo2025")
 def flash_time(
     flash_compute_time,
-    flash_arithmetic_time,
-    flash_shared_memory_time,
-    flash_cache_time,
-    flash_added_gradients_time,
+    attention_blocks,
+    attention_block,
+    query_head_width,
+    value_head_width,
+    activation_size,
+    float32_size,
+    l2_bandwidth,
     flash_streamed_traffic,
     flash_exposed_traffic,
-    flash_launches,
+    flash_calls,
+    ring_passes,
     mask_share,
     achieved_hbm_bandwidth,
     launch_overhead,
 ):
-    """Time of the fused kernel by the resource it waits for, mean of all layers, by resource and phase."""
-    by_scratchpad = flash_shared_memory_time > flash_arithmetic_time * (1 + EQUAL)
+    """Time of the fused kernel by the resource it waits for, mean of all layers, by resource and phase.
+
+    max(work on chip, cache reads, prefetched memory traffic) + query gradients added in the cache + exposed traffic +
+    launches.
+    """
+    read = read_from_cache(attention_blocks, attention_block, query_head_width, value_head_width, activation_size)
+    added = added_in_cache(attention_blocks, attention_block, query_head_width, float32_size)
     block_by_block = roofline_shares(
-        arithmetic=xp.where(by_scratchpad, 0.0, flash_compute_time),
-        shared_memory=xp.where(by_scratchpad, flash_compute_time, 0.0),
-        l2=flash_cache_time,
+        arithmetic=at(flash_compute_time, resource="arithmetic"),
+        shared_memory=at(flash_compute_time, resource="shared_memory"),
+        l2=read / l2_bandwidth,
         hbm=flash_streamed_traffic / achieved_hbm_bandwidth,
     )
-    time = (
-        block_by_block
-        + flash_added_gradients_time * only("resource", "l2")
-        + flash_exposed_traffic / achieved_hbm_bandwidth * only("resource", "hbm")
-        + launch_overhead * flash_launches * only("resource", "launch")
+    time = block_by_block + by_resource(
+        0.0,
+        0.0,
+        0.0,
+        added / l2_bandwidth,
+        flash_exposed_traffic / achieved_hbm_bandwidth,
+        launch_overhead * flash_launches(flash_calls, ring_passes),
     )
     return total(mask_share * time, "mask")

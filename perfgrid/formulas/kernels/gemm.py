@@ -1,26 +1,28 @@
 """Matrix products: tiles, waves, traffic at every level and time, by `phase`, for three families of kernels.
 
 ``gemm`` are the products with weights (`gemm_kernel`), ``core`` the batched products of unfused attention
-(`attention_kernel`, shapes in `attention`), ``grouped`` those of the experts of a rank (`grouped_gemm_kernel`, shapes
-in `moe`). The products of the backward pass are permutations of the forward one: with
+(`attention_kernel`, shapes in `attention`), ``grouped`` the products of the experts of a rank (`grouped_gemm_kernel`,
+shapes in `moe`). The products of the backward pass are permutations of the forward one: with
 Y[M,N] = X[M,K]·W[K,N] the input gradient is [M,K] = [M,N]·[N,K] and the weight gradient [N,K] = [N,M]·[M,K].
 
-A library has kernels with several output tiles (`tile`): a large one moves fewer bytes, a small one fills the cores
-better. The fastest on chip is taken.
+The result is cut into tiles. The cores compute one tile each at a time, wave after wave; the last wave is partly idle,
+and tiles at the edge are partly padding. Too few tiles are multiplied by cutting the depth into parts (split-K), whose
+results are added up in the cache. A library has kernels for several shapes of tile (`tile`): a large tile moves fewer
+bytes, a small one fills the cores better. The fastest on chip is taken.
 """
 
 from perfgrid.engine import xp
-from perfgrid.engine.graph.registry import formula
-from perfgrid.formulas.axes import only, smallest, table, total
+from perfgrid.engine.graph.registry import Glossary, constant, formula, synonym
+from perfgrid.formulas.axes import at, only, smallest, table, total
 
-from .roofline import roofline_shares, roofline_time
+from .roofline import chip_shares, roofline_time, with_memory
 from .tiling import (
     depth_parts,
     hbm_bytes,
     l2_loads,
     partial_bytes,
-    register_bytes,
-    scratchpad_bytes,
+    register_bytes_per_operation,
+    scratchpad_bytes_per_operation,
     steps_of,
     wave_utilisation,
     whole,
@@ -30,12 +32,29 @@ PRODUCTS = {"PRODUCT": ("gemm", "core", "grouped", "expert")}  # `expert`: of ro
 INSTRUCTION_ROWS = 16.0  # rows of the smallest matrix instruction (mma.m16n8k16)
 WEIGHTED = {"PRODUCT": ("gemm", "grouped")}  # products with weights
 
+GLOSSARY = Glossary(
+    constant(
+        "gemm_batch",
+        1.0,
+        "Products with weights that one kernel computes: one.",
+        unit="1",
+        source="shoeybi2019megatron",
+    ),
+    synonym(
+        "grouped_result_size",
+        "gemm_result_size",
+        "Bytes that a product of experts writes per element, by phase.",
+        unit="byte",
+        source="korthikanti2022",
+    ),
+)
+
 # ---- tiles ----------------------------------------------------------------------------------------------------------
 
 
 @formula(unit="1", source="cutlass2026")
 def tile_rows(gemm_tile_m, gemm_tile_n):
-    """Rows of each output tile, by tile."""
+    """Rows of each shape of output tile, by tile: the largest, turned, halved, quartered and so on."""
     m, n = gemm_tile_m, gemm_tile_n
     return table(
         "tile", full=m, turned=n, half=m, tall=n, wide=m / 2, quarter=m / 2, quarter_turned=n / 2, eighth=m / 2
@@ -44,7 +63,7 @@ def tile_rows(gemm_tile_m, gemm_tile_n):
 
 @formula(unit="1", source="cutlass2026")
 def tile_columns(gemm_tile_m, gemm_tile_n):
-    """Columns of each output tile, by tile."""
+    """Columns of each shape of output tile, by tile."""
     m, n = gemm_tile_m, gemm_tile_n
     return table(
         "tile", full=n, turned=m, half=n / 2, tall=m / 2, wide=n, quarter=n / 2, quarter_turned=m / 2, eighth=n / 4
@@ -104,9 +123,14 @@ def gemm_inputs(hidden_size, rank_context_width, q_lora_rank, kv_lora_rank, rank
 
 
 @formula(unit="1", source="shoeybi2019megatron")
-def gemm_tokens(microbatch_tokens, qkv_tokens, sharded_tokens):
-    """Tokens that each product sees on one rank, by gemm_kernel: with sequence parallelism it routes its own part."""
+def gemm_tokens(microbatch_tokens, sharded_tokens, compressed_queries):
+    """Tokens that each product sees on one rank, by gemm_kernel.
+
+    With sequence parallelism a rank routes its own tokens, and makes the latents of its own tokens where queries are
+    compressed (the weights are replicated); it multiplies all tokens by its part of the other matrices.
+    """
     first, router = only("gemm_kernel", "qkv"), only("gemm_kernel", "router")
+    qkv_tokens = xp.where(compressed_queries > 0, sharded_tokens, microbatch_tokens)
     return qkv_tokens * first + sharded_tokens * router + microbatch_tokens * (1 - first - router)
 
 
@@ -131,15 +155,9 @@ def PRODUCT_depth(PRODUCT_tokens, PRODUCT_outputs, PRODUCT_inputs):
     return table("phase", forward=k, input_gradient=n, weight_gradient=m)
 
 
-@formula(unit="1", source="shoeybi2019megatron")
-def gemm_batch():
-    """Products with weights that one kernel computes: one."""
-    return 1.0
-
-
-@formula(unit="byte", source="korthikanti2022", family=WEIGHTED)
-def PRODUCT_result_size(activation_size):
-    """Bytes that a PRODUCT kernel writes per element, by phase: the weight gradient is accumulated apart."""
+@formula(unit="byte", source="korthikanti2022")
+def gemm_result_size(activation_size):
+    """Bytes that a product with weights writes per element, by phase: the weight gradient is accumulated apart."""
     return activation_size * only("phase", "forward", "input_gradient")
 
 
@@ -164,9 +182,14 @@ def gemm_matrix_rate(matrix_rate, unquantised_matrix_rate, library_efficiency):
 
 
 @formula(unit="1", source="cutlass2026", family=PRODUCTS)
-def PRODUCT_parts(PRODUCT_rows, PRODUCT_columns, PRODUCT_depth, PRODUCT_batch, tile_rows, tile_columns,
-                  gemm_tile_k, cores):  # fmt: skip
-    """Parts into which the depth of each PRODUCT kernel is cut, by tile and phase."""
+def PRODUCT_parts(
+    PRODUCT_rows, PRODUCT_columns, PRODUCT_depth, PRODUCT_batch, tile_rows, tile_columns, gemm_tile_k, cores
+):
+    """Parts into which the depth of each PRODUCT kernel is cut (split-K), by tile and phase.
+
+    As many as there are idle cores for, each of at least 16 steps of the tile's depth:
+    parts = max(1, min(floor(cores / tiles), floor(K / (16·tile_k)))).
+    """
     tiles = PRODUCT_batch * steps_of(PRODUCT_rows, tile_rows) * steps_of(PRODUCT_columns, tile_columns)
     return depth_parts(tiles, PRODUCT_depth, gemm_tile_k, cores)
 
@@ -175,9 +198,10 @@ def PRODUCT_parts(PRODUCT_rows, PRODUCT_columns, PRODUCT_depth, PRODUCT_batch, t
 def PRODUCT_padded_volume(
     PRODUCT_rows, PRODUCT_columns, PRODUCT_depth, PRODUCT_batch, tile_rows, tile_columns, gemm_tile_k
 ):
-    """Multiply-adds of each PRODUCT kernel in whole tiles, by tile and phase.
+    """Multiply-adds of each PRODUCT kernel in whole tiles, by tile and phase (tile quantisation).
 
-    Where there are fewer rows than in a tile, only those of matrix instructions (a tile of fewer rows).
+    M, N and K are rounded up to whole tiles; where there are fewer rows than in a tile, M is rounded up to the 16 rows
+    of a matrix instruction.
     """
     rows = xp.minimum(tile_rows, whole(PRODUCT_rows, INSTRUCTION_ROWS))
     padded = whole(PRODUCT_rows, rows) * whole(PRODUCT_columns, tile_columns)
@@ -185,54 +209,16 @@ def PRODUCT_padded_volume(
 
 
 @formula(unit="1", source="nvidia2023matmul", family=PRODUCTS)
-def PRODUCT_balance(PRODUCT_rows, PRODUCT_columns, PRODUCT_batch, PRODUCT_parts, tile_rows, tile_columns, cores):
-    """Part of the cores that each PRODUCT kernel keeps busy (one tile per core at a time), by tile and phase."""
+def PRODUCT_wave_volume(
+    PRODUCT_rows, PRODUCT_columns, PRODUCT_batch, PRODUCT_padded_volume, PRODUCT_parts, tile_rows, tile_columns, cores
+):
+    """Multiply-adds of each PRODUCT kernel in whole waves, by tile and phase: idle cores count as busy.
+
+    The cores compute one tile each at a time: with w = tiles·parts / cores waves the volume grows by ceil(w) / w (wave
+    quantisation).
+    """
     tiles = PRODUCT_batch * steps_of(PRODUCT_rows, tile_rows) * steps_of(PRODUCT_columns, tile_columns)
-    return wave_utilisation(tiles * PRODUCT_parts, cores)
-
-
-@formula(unit="1", source="nvidia2023matmul", family=PRODUCTS)
-def PRODUCT_utilisation(
-    PRODUCT_rows, PRODUCT_columns, PRODUCT_depth, PRODUCT_batch, PRODUCT_padded_volume, PRODUCT_balance
-):
-    """Useful part of the arithmetic of each PRODUCT kernel: tile edges times the last wave, by tile and phase."""
-    useful = PRODUCT_batch * PRODUCT_rows * PRODUCT_columns * PRODUCT_depth
-    return useful / PRODUCT_padded_volume * PRODUCT_balance
-
-
-@formula(unit="s", source="williams2009roofline", family=PRODUCTS)
-def PRODUCT_arithmetic_time(
-    PRODUCT_rows, PRODUCT_columns, PRODUCT_depth, PRODUCT_batch, PRODUCT_utilisation, PRODUCT_matrix_rate
-):
-    """Time of the multiply-adds of each PRODUCT kernel, padding and idle cores included, by tile and phase."""
-    flops = 2 * PRODUCT_batch * PRODUCT_rows * PRODUCT_columns * PRODUCT_depth
-    return flops / PRODUCT_matrix_rate / PRODUCT_utilisation
-
-
-@formula(unit="s", source="ardalani2022deepflow", family=PRODUCTS)
-def PRODUCT_register_time(
-    PRODUCT_padded_volume, PRODUCT_balance, matrix_instruction_depth, float32_size, usable_register_bandwidth
-):
-    """Time of the register traffic of each PRODUCT kernel, by tile and phase."""
-    traffic = register_bytes(PRODUCT_padded_volume, matrix_instruction_depth, float32_size)
-    return traffic / usable_register_bandwidth / PRODUCT_balance
-
-
-@formula(unit="s", source="ardalani2022deepflow", family=PRODUCTS)
-def PRODUCT_shared_memory_time(
-    PRODUCT_padded_volume,
-    PRODUCT_balance,
-    tile_rows,
-    tile_columns,
-    register_tile_m,
-    register_tile_n,
-    PRODUCT_operand_size,
-    usable_shared_memory_bandwidth,
-):
-    """Time of the scratchpad traffic of each PRODUCT kernel, by tile and phase."""
-    registers = (register_tile_m, register_tile_n)
-    traffic = scratchpad_bytes(PRODUCT_padded_volume, tile_rows, tile_columns, *registers, PRODUCT_operand_size)
-    return traffic / usable_shared_memory_bandwidth / PRODUCT_balance
+    return PRODUCT_padded_volume / wave_utilisation(tiles * PRODUCT_parts, cores)
 
 
 @formula(unit="s", source="hong1981pebble", family=PRODUCTS)
@@ -247,7 +233,10 @@ def PRODUCT_l2_time(
     PRODUCT_operand_size,
     l2_bandwidth,
 ):
-    """Time to read the operands of each PRODUCT kernel from the cache, by tile and phase."""
+    """Time to read the operands of each PRODUCT kernel from the last-level cache, by tile and phase.
+
+    Every tile reads its rows of X and its columns of W; a cluster of tiles, one above the other, reads columns once.
+    """
     shape = (PRODUCT_rows, PRODUCT_columns, PRODUCT_depth, PRODUCT_batch)
     return l2_loads(*shape, tile_rows, tile_columns, gemm_cluster, PRODUCT_operand_size) / l2_bandwidth
 
@@ -278,22 +267,73 @@ def PRODUCT_epilogue_time(
     return (tile_alone * stored + partial) / l2_bandwidth
 
 
-@formula(unit="1", source="cutlass2026", family=PRODUCTS)
-def PRODUCT_tile_share(
-    PRODUCT_arithmetic_time,
-    PRODUCT_register_time,
-    PRODUCT_shared_memory_time,
+# ---- time -----------------------------------------------------------------------------------------------------------
+
+
+def core_times(
+    wave_volume,
+    tile_rows,
+    tile_columns,
+    register_tile_m,
+    register_tile_n,
+    instruction_depth,
+    operand_size,
+    accumulator_size,
+    matrix_rate,
+    register_bandwidth,
+    shared_memory_bandwidth,
+):
+    """Times of arithmetic, registers and scratchpad for a volume in whole waves: 2 FLOPs and so many bytes each."""
+    moved = scratchpad_bytes_per_operation(tile_rows, tile_columns, register_tile_m, register_tile_n, operand_size)
+    return (
+        2 * wave_volume / matrix_rate,
+        wave_volume * (register_bytes_per_operation(instruction_depth, accumulator_size) / register_bandwidth),
+        wave_volume * (moved / shared_memory_bandwidth),
+    )
+
+
+@formula(unit="s", source="ardalani2022deepflow", family=PRODUCTS)
+def PRODUCT_chip_time(
+    PRODUCT_wave_volume,
     PRODUCT_l2_time,
     PRODUCT_epilogue_time,
+    tile_rows,
+    tile_columns,
+    register_tile_m,
+    register_tile_n,
+    matrix_instruction_depth,
+    PRODUCT_operand_size,
+    float32_size,
+    PRODUCT_matrix_rate,
+    usable_register_bandwidth,
+    usable_shared_memory_bandwidth,
 ):
-    """1 at the tile that each PRODUCT kernel uses, the fastest on chip (shared among equals), by tile and phase."""
-    levels = (PRODUCT_arithmetic_time, PRODUCT_register_time, PRODUCT_shared_memory_time, PRODUCT_l2_time)
+    """Time of each PRODUCT kernel on chip with its fastest tile, by the resource it waits for and phase.
+
+    A tile takes the longest of arithmetic, registers, scratchpad and cache reads, and then its epilogue. The fastest
+    tile is taken; equally fast tiles count in equal parts.
+    """
+    levels = (
+        *core_times(
+            PRODUCT_wave_volume,
+            tile_rows,
+            tile_columns,
+            register_tile_m,
+            register_tile_n,
+            matrix_instruction_depth,
+            PRODUCT_operand_size,
+            float32_size,
+            PRODUCT_matrix_rate,
+            usable_register_bandwidth,
+            usable_shared_memory_bandwidth,
+        ),
+        PRODUCT_l2_time,
+    )
     time = roofline_time(*levels) + PRODUCT_epilogue_time
     fastest = xp.where(time <= smallest(time, "tile"), 1.0, 0.0)
-    return fastest / total(fastest, "tile")
-
-
-# ---- time -----------------------------------------------------------------------------------------------------------
+    share = fastest / total(fastest, "tile")
+    chosen = (total(share * level, "tile") for level in levels)
+    return chip_shares(*chosen) + total(share * PRODUCT_epilogue_time, "tile") * only("resource", "l2")
 
 
 @formula(unit="byte", source="hong1981pebble", family=PRODUCTS)
@@ -309,65 +349,53 @@ def PRODUCT_hbm_traffic(
     PRODUCT_result_size,
     l2_size,
 ):
-    """Memory traffic of each PRODUCT kernel, by phase: of small tiles a core holds as many as fill the largest."""
+    """Memory traffic of each PRODUCT kernel, by phase.
+
+    Operands that fit the cache are read once. Otherwise the cores compute one nearly square block of the result at a
+    time, and every block reads its own rows and columns. Of small tiles a core holds as many as fill the largest.
+    """
     shape = (PRODUCT_rows, PRODUCT_columns, PRODUCT_depth, PRODUCT_batch)
     sizes = (PRODUCT_operand_size, PRODUCT_result_size, l2_size)
     return hbm_bytes(*shape, gemm_tile_m, gemm_tile_n, cores, *sizes)
 
 
 @formula(unit="s", source="williams2009roofline", family=PRODUCTS)
-def PRODUCT_product_time(
-    PRODUCT_arithmetic_time,
-    PRODUCT_register_time,
-    PRODUCT_shared_memory_time,
-    PRODUCT_l2_time,
-    PRODUCT_epilogue_time,
-    PRODUCT_tile_share,
-    PRODUCT_hbm_traffic,
-    achieved_hbm_bandwidth,
-    launch_overhead,
-):
-    """Time of each PRODUCT kernel with its tile by the resource it waits for, by resource and phase."""
+def PRODUCT_product_time(PRODUCT_chip_time, PRODUCT_hbm_traffic, achieved_hbm_bandwidth, launch_overhead):
+    """Time of each PRODUCT kernel by the resource it waits for, by resource and phase.
 
-    def used(time):
-        return total(PRODUCT_tile_share * time, "tile")
-
-    return roofline_shares(
-        arithmetic=used(PRODUCT_arithmetic_time),
-        registers=used(PRODUCT_register_time),
-        shared_memory=used(PRODUCT_shared_memory_time),
-        l2=used(PRODUCT_l2_time),
-        epilogue=used(PRODUCT_epilogue_time),
-        hbm=PRODUCT_hbm_traffic / achieved_hbm_bandwidth,
-        launch=launch_overhead,
-    )
+    Work on chip and memory traffic overlap, so the longer counts: max(chip, traffic / bandwidth) + launch.
+    """
+    return with_memory(PRODUCT_chip_time, PRODUCT_hbm_traffic / achieved_hbm_bandwidth, launch_overhead)
 
 
-@formula(unit="byte", source="shoeybi2019megatron", family=WEIGHTED)
-def PRODUCT_accumulation_traffic(PRODUCT_rows, PRODUCT_columns, PRODUCT_batch, gradient_size, gradient_copy_size):
-    """Memory traffic to add the weight gradient of each PRODUCT kernel to the accumulated one, by phase.
+def accumulated_bytes(rows, columns, batch, gradient_size, gradient_copy_size):
+    """Memory traffic to add weight gradients to the accumulated ones, by phase.
 
     Read and written by the epilogue of the product (Megatron-LM's accumulation fusion); frameworks that add in a kernel
     of its own also write and read the gradient of the microbatch, and some a copy of it in single precision.
     """
-    moved = 2 * gradient_size + gradient_copy_size
-    return moved * PRODUCT_batch * PRODUCT_rows * PRODUCT_columns * only("phase", "weight_gradient")
+    elements = batch * at(rows, phase="weight_gradient") * at(columns, phase="weight_gradient")
+    return (2 * gradient_size + gradient_copy_size) * elements * only("phase", "weight_gradient")
 
 
 @formula(unit="s", source="shoeybi2019megatron", family=WEIGHTED)
-def PRODUCT_accumulation_time(PRODUCT_accumulation_traffic, achieved_hbm_bandwidth):
-    """Time to accumulate the weight gradient of each PRODUCT kernel, by phase.
+def PRODUCT_time(
+    PRODUCT_product_time,
+    PRODUCT_rows,
+    PRODUCT_columns,
+    PRODUCT_batch,
+    gradient_size,
+    gradient_copy_size,
+    achieved_hbm_bandwidth,
+    computed_phases,
+):
+    """Time of each PRODUCT kernel and of accumulating its weight gradient, by resource and phase.
 
     Unlike a plain store an accumulating epilogue waits for what it adds to. Measured steps on A100 show it
     (Korthikanti 2022, table 5); it is taken as exposed on every device, also where accumulators are double.
     """
-    return PRODUCT_accumulation_traffic / achieved_hbm_bandwidth
-
-
-@formula(unit="s", source="williams2009roofline", family=WEIGHTED)
-def PRODUCT_time(PRODUCT_product_time, PRODUCT_accumulation_time, computed_phases):
-    """Time of each PRODUCT kernel by the resource it waits for, by resource and phase."""
-    return computed_phases * (PRODUCT_product_time + PRODUCT_accumulation_time * only("resource", "hbm"))
+    traffic = accumulated_bytes(PRODUCT_rows, PRODUCT_columns, PRODUCT_batch, gradient_size, gradient_copy_size)
+    return computed_phases * (PRODUCT_product_time + traffic / achieved_hbm_bandwidth * only("resource", "hbm"))
 
 
 @formula(unit="1", source="dai2024deepseekmoe")

@@ -1,16 +1,25 @@
-"""Kernels that wait for the host: it starts them one by one, and the device is idle where it is the slower of the two.
+"""Kernels that wait for the host: it launches them one by one, and the device is idle where the host is slower.
 
 Frameworks that interpret a model (eager PyTorch) need the host for every kernel, graphs and compiled programs hardly.
-Kernels of one pass follow each other without the host as long as it is ahead; a pass takes as long as the slower of
-both. Launches are those that the formulas count: what a framework starts beside them (views, casts, bookkeeping of the
-autograd engine) is in the time of each.
+The kernels of a pass run without a gap as long as the host is ahead, so a pass takes the longer of both times. Launches
+are those that the formulas count; what a framework does beside them (views, casts, bookkeeping of the autograd engine)
+is in the time of each.
 """
 
 from perfgrid.engine import xp
-from perfgrid.engine.graph.registry import formula
+from perfgrid.engine.graph.registry import Glossary, constant, formula
 from perfgrid.formulas.axes import at, only, total
 
-DIRECTIONS = {"DIRECTION": ("forward", "backward")}
+GLOSSARY = Glossary(
+    constant(
+        "PART_exposed_host_time",
+        0.0,
+        "Time of the PART in which the device waits for the host: none, its few kernels are long.",
+        unit="s",
+        source="gray2019cudagraphs",
+        family={"PART": ("embedding", "head")},
+    )
+)
 GROUPED_PRODUCTS = 2  # matrices of an expert that one grouped kernel each multiplies: up (and gate) and down
 
 
@@ -20,9 +29,9 @@ def counted(time, overhead):
 
 
 @formula(unit="1", source="nvidia2026moe")
-def expert_launches(products_by_expert, rank_experts, moe_share, experts):
+def expert_launches(products_by_expert, ep, moe_share, experts):
     """Further kernels of one pass of the mean layer where every expert's product is a kernel of its own."""
-    further = xp.where(experts > 0, moe_share * GROUPED_PRODUCTS * (rank_experts - 1), 0.0)
+    further = xp.where(experts > 0, moe_share * GROUPED_PRODUCTS * (experts / ep - 1), 0.0)
     return xp.where(products_by_expert, further, 0.0)
 
 
@@ -41,44 +50,42 @@ def layer_backward_launches(layer_phase_time, layer_recompute_time, launch_overh
     return counted(waiting, launch_overhead) + (2 + layer_recomputed) * expert_launches
 
 
-@formula(unit="s", source="gray2019cudagraphs", family=DIRECTIONS)
-def layer_DIRECTION_host_time(layer_DIRECTION_launches, host_launch_time):
-    """Time in which the host starts the kernels of the DIRECTION pass of the mean layer."""
-    return layer_DIRECTION_launches * host_launch_time
+def host_beyond(launches, host_launch_time, kernel_time, waits):
+    """Time that the host takes beyond kernels and their waits: max(launches · host - device, 0)."""
+    return xp.maximum(launches * host_launch_time - kernel_time - waits, 0.0)
 
 
-@formula(unit="s", source="korthikanti2022")
-def layer_forward_free_time(layer_forward_kernel_time):
-    """Kernel time of the forward pass of the mean layer."""
-    return layer_forward_kernel_time
-
-
-@formula(unit="s", source="korthikanti2022")
-def layer_backward_free_time(layer_backward_kernel_time, layer_recompute_kernel_time):
-    """Kernel time of the backward pass of the mean layer, what it computes again included."""
-    return layer_backward_kernel_time + layer_recompute_kernel_time
-
-
-@formula(unit="s", source="gray2019cudagraphs", family=DIRECTIONS)
-def layer_DIRECTION_exposed_host_time(
-    layer_DIRECTION_host_time,
-    layer_DIRECTION_free_time,
-    layer_DIRECTION_exposed_tp_time,
-    layer_DIRECTION_exposed_cp_time,
-    layer_DIRECTION_exposed_ep_time,
+@formula(unit="s", source="gray2019cudagraphs")
+def layer_forward_exposed_host_time(
+    layer_forward_launches,
+    host_launch_time,
+    layer_forward_kernel_time,
+    layer_forward_exposed_tp_time,
+    layer_forward_exposed_cp_time,
+    layer_forward_exposed_ep_time,
 ):
-    """Time of the DIRECTION pass of the mean layer in which the device has nothing to do until the host goes on."""
-    waits = layer_DIRECTION_exposed_tp_time + layer_DIRECTION_exposed_cp_time + layer_DIRECTION_exposed_ep_time
-    return xp.maximum(layer_DIRECTION_host_time - layer_DIRECTION_free_time - waits, 0.0)
+    """Time of the forward pass of the mean layer in which the device waits for the host."""
+    waits = layer_forward_exposed_tp_time + layer_forward_exposed_cp_time + layer_forward_exposed_ep_time
+    return host_beyond(layer_forward_launches, host_launch_time, layer_forward_kernel_time, waits)
+
+
+@formula(unit="s", source="gray2019cudagraphs")
+def layer_backward_exposed_host_time(
+    layer_backward_launches,
+    host_launch_time,
+    layer_backward_kernel_time,
+    layer_recompute_kernel_time,
+    layer_backward_exposed_tp_time,
+    layer_backward_exposed_cp_time,
+    layer_backward_exposed_ep_time,
+):
+    """Time of the backward pass of the mean layer, recomputation included, in which the device waits for the host."""
+    waits = layer_backward_exposed_tp_time + layer_backward_exposed_cp_time + layer_backward_exposed_ep_time
+    kernels = layer_backward_kernel_time + layer_recompute_kernel_time
+    return host_beyond(layer_backward_launches, host_launch_time, kernels, waits)
 
 
 @formula(unit="s", source="gray2019cudagraphs")
 def layer_exposed_host_time(layer_forward_exposed_host_time, layer_backward_exposed_host_time):
     """Time of the mean layer for one microbatch in which the device waits for the host."""
     return layer_forward_exposed_host_time + layer_backward_exposed_host_time
-
-
-@formula(unit="s", source="gray2019cudagraphs", family={"PART": ("embedding", "head")})
-def PART_exposed_host_time():
-    """Time of the PART in which the device waits for the host: its few kernels are long."""
-    return 0.0

@@ -1,35 +1,63 @@
-"""The hierarchical roofline: what a kernel waits for, and the time that each resource accounts for."""
+"""The hierarchical roofline: what a kernel waits for, and the time that each resource accounts for.
+
+The roofline of Williams 2009 bounds the rate of a kernel by min(peak rate, intensity · bandwidth). As a time this is
+max(FLOPs / peak rate, bytes / bandwidth): arithmetic and traffic overlap. The hierarchical roofline takes the maximum
+over all levels of memory.
+"""
 
 from functools import reduce
 
 from perfgrid.engine import xp
-from perfgrid.formulas.axes import INNER, table
+from perfgrid.formulas.axes import INNER, table, total
 
 RESOURCES = INNER.labels["resource"]
 EQUAL = 1e-5  # times that differ by less count as equal, so that rounding does not decide who waits for what
 
 
 def roofline_time(*times):
-    """Time of a kernel whose arithmetic and traffic at every level overlap: the slowest (Williams 2009)."""
+    """Time of a kernel whose arithmetic and traffic at every level overlap: the longest."""
     return reduce(lambda a, b: xp.maximum(a, b), times)
 
 
-def roofline_shares(*, arithmetic=0.0, registers=0.0, shared_memory=0.0, l2=0.0, epilogue=0.0, hbm=0.0, launch=0.0):
+def longest(*levels):
+    """The longest of the times of several levels, and for each level 1 where it is the first of the longest, else 0."""
+    time, left, claims = roofline_time(*levels), 1.0, []
+    for level in levels[:-1]:
+        claims.append(xp.where(level >= time * (1 - EQUAL), left, 0.0))
+        left = left - claims[-1]
+    return time, (*claims, left)  # the last takes what is left: rounded off, the time exceeds all levels
+
+
+def by_resource(*shares):
+    """Times along the axis ``resource``: of levels on chip, and of memory and launches where they are given."""
+    rest = (0.0,) * (len(RESOURCES) - len(shares))
+    return table("resource", **dict(zip(RESOURCES, (*shares, *rest), strict=True)))
+
+
+def chip_shares(*levels):
+    """Time of kernels on chip by the resource that they wait for: the first of the longest."""
+    time, claims = longest(*levels)
+    return by_resource(*(claim * time for claim in claims))
+
+
+def with_memory(chip, hbm, launch):
+    """Time of kernels by resource whose memory traffic runs beside their work on chip: the longer, and launches.
+
+    ``chip`` lies along the axis ``resource`` and adds up to the time on chip, which is not 0.
+    """
+    time = total(chip, "resource")
+    streams = hbm > time * (1 + EQUAL)
+    on_chip = xp.where(streams, 0.0, xp.maximum(1.0, hbm / time)) * chip
+    in_memory = xp.where(streams, xp.maximum(time, hbm), 0.0)
+    return on_chip + by_resource(0.0, 0.0, 0.0, 0.0, in_memory, launch)
+
+
+def roofline_shares(*, arithmetic=0.0, shared_memory=0.0, l2=0.0, hbm=0.0, launch=0.0):
     """Time of kernels split by the resource that they wait for, along the axis ``resource``.
 
-    On chip a kernel takes as long as its slowest level, and then an ``epilogue`` in which results go to the cache; its
-    memory traffic runs beside all of that. The time goes to the slowest resource (on chip the first of equals), the
-    epilogue to the cache; launches are added.
+    The time goes to the slowest resource (on chip the first of equals); launches are added.
     """
-    levels = (arithmetic, registers, shared_memory, l2)
-    time = roofline_time(*levels)
-    whole = xp.maximum(time + epilogue, hbm)  # what the shares add up to
-    streams = hbm > (time + epilogue) * (1 + EQUAL)
-    unclaimed, shares = xp.where(streams, 0.0, 1.0), []
-    for number, level in enumerate(levels, 1):  # the last one takes what is left: rounded off, time exceeds all levels
-        claimed = xp.where(level >= time * (1 - EQUAL), unclaimed, 0.0) if number < len(levels) else unclaimed
-        shares.append(claimed * (whole - epilogue))
-        unclaimed = unclaimed - claimed
-    shares[-1] = shares[-1] + xp.where(streams, 0.0, epilogue)
-    shares += [xp.where(streams, whole, 0.0), launch]
-    return table("resource", **dict(zip(RESOURCES, shares, strict=True)))
+    time, claims = longest(arithmetic, 0.0, shared_memory, l2)
+    whole, streams = xp.maximum(time, hbm), hbm > time * (1 + EQUAL)
+    on_chip = xp.where(streams, 0.0, whole)
+    return by_resource(*(claim * on_chip for claim in claims), xp.where(streams, whole, 0.0), launch)

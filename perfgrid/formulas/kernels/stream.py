@@ -1,8 +1,8 @@
 """Streaming kernels (norms, element-wise operations, softmax, look-ups, loss): limited by memory or by vector units.
 
-Each kernel processes a number of elements at so many bytes and vector operations each. Their backward pass stands in
-the phase ``input_gradient``; what it does for the gradients of norms and biases is in ``weight_gradient``: a second
-pass over what the first one read.
+A kernel reads and writes each element once and does a few operations on it, so its intensity is a few operations per
+byte, far below what a device needs to be limited by arithmetic. The backward pass is in the phase ``input_gradient``;
+the gradients of norms and biases are in ``weight_gradient``: a second pass over what the first one read.
 """
 
 from perfgrid.engine import xp
@@ -11,6 +11,16 @@ from perfgrid.formulas.axes import only, table
 from perfgrid.formulas.hardware.device import QUANTISED, UNQUANTISED
 
 from .roofline import roofline_shares
+
+
+def rotary_width(query_width, key_width, value_width, latent_attention, heads, rotary_head_width):
+    """Elements of one token that the rotary kernels handle: queries and keys.
+
+    With latent attention the rotary part of each query, and all of the keys and values: they are put together from
+    their parts on the way.
+    """
+    latent = heads * rotary_head_width + key_width + value_width
+    return xp.where(latent_attention > 0, latent, query_width + key_width)
 
 
 @formula(unit="1", source="korthikanti2022")
@@ -22,7 +32,10 @@ def stream_elements(
     rank_query_width,
     rank_key_width,
     rank_value_width,
-    rotary_width,
+    latent_attention,
+    heads,
+    tp,
+    qk_rope_head_dim,
     latent_width,
     rank_ffn_size,
     rank_shared_ffn_size,
@@ -33,8 +46,10 @@ def stream_elements(
 ):
     """Elements that each streaming kernel processes on one rank, by stream_kernel.
 
-    Rotary: queries and keys. Bias: the results of all matrices of the mean layer but those of experts.
+    Bias: the results of all matrices of the mean layer but those of experts.
     """
+    widths = (rank_query_width, rank_key_width, rank_value_width)
+    rotary = rotary_width(*widths, latent_attention, heads / tp, qk_rope_head_dim)
     return table(
         "stream_kernel",
         norm=sharded_tokens * hidden_size,
@@ -42,7 +57,7 @@ def stream_elements(
         activation=microbatch_tokens * rank_ffn_size,
         shared_activation=microbatch_tokens * rank_shared_ffn_size,
         latent_norm=sharded_tokens * latent_width,
-        rotary=microbatch_tokens * rotary_width,
+        rotary=microbatch_tokens * rotary,
         softmax=rank_heads * sequence_length * sequence_length,
         embedding=microbatch_tokens * hidden_size,
         loss=microbatch_tokens * rank_vocab_size,
@@ -58,20 +73,26 @@ def stream_elements(
 
 
 @formula(unit="byte", source="shoeybi2019megatron")
-def stream_forward_size(activation_size, mask_size, float32_size, ffn_input_matrices, dropout):
-    """Bytes read and written per element in the forward pass, by stream_kernel.
+def stream_element_size(
+    activation_size, mask_size, float32_size, gradient_size, ffn_input_matrices, dropout, pointwise_passes
+):
+    """Bytes read and written per element, by phase and stream_kernel.
 
-    Softmax with scale and mask is one kernel and its dropout another (Megatron-LM); bias, dropout and residual addition
-    are fused, as are the two factors of a gated activation; the loss works in single precision.
+    Forward: softmax with scale and mask is one kernel and its dropout another (Megatron-LM); bias, dropout and residual
+    addition are fused, as are the two factors of a gated activation; the loss works in single precision. Backward: the
+    residual adds the gradients of its two branches, the embedding accumulates into its table. For the gradients of its
+    gains a norm reads its input and output gradient again; that of a bias sums an output gradient over the tokens.
+
+    Frameworks that interpret a model run element-wise kernels operation by operation (``pointwise_passes``); look-ups,
+    loss and sums for biases are counted as they run.
     """
-    a = activation_size
-    mask = xp.where(dropout, mask_size, 0.0)
-    return table(
+    a, factors = activation_size, ffn_input_matrices
+    forward = table(
         "stream_kernel",
         norm=2 * a,
-        residual=3 * a + mask,
-        activation=(ffn_input_matrices + 1) * a,
-        shared_activation=(ffn_input_matrices + 1) * a,
+        residual=3 * a + xp.where(dropout, mask_size, 0.0),
+        activation=(factors + 1) * a,
+        shared_activation=(factors + 1) * a,
         latent_norm=2 * a,
         rotary=2 * a,
         softmax=2 * a + xp.where(dropout, 2 * a + mask_size, 0.0),
@@ -79,22 +100,13 @@ def stream_forward_size(activation_size, mask_size, float32_size, ffn_input_matr
         loss=a + 9 * float32_size,
         bias=0.0,
     )
-
-
-@formula(unit="byte", source="shoeybi2019megatron")
-def stream_backward_size(activation_size, mask_size, float32_size, gradient_size, ffn_input_matrices, dropout):
-    """Bytes read and written per element in the backward pass, by stream_kernel.
-
-    The residual adds the gradients of its two branches; the embedding accumulates into its table.
-    """
-    a = activation_size
     dropped = xp.where(dropout, 2 * a + mask_size, 0.0)
-    return table(
+    backward = table(
         "stream_kernel",
         norm=3 * a,
         residual=3 * a + dropped,
-        activation=(2 * ffn_input_matrices + 1) * a,
-        shared_activation=(2 * ffn_input_matrices + 1) * a,
+        activation=(2 * factors + 1) * a,
+        shared_activation=(2 * factors + 1) * a,
         latent_norm=3 * a,
         rotary=2 * a,
         softmax=3 * a + dropped,
@@ -102,51 +114,23 @@ def stream_backward_size(activation_size, mask_size, float32_size, gradient_size
         loss=a + 3 * float32_size,
         bias=0.0,
     )
+    gradients = 2 * a * only("stream_kernel", "norm", "latent_norm") + a * only("stream_kernel", "bias")
+    fused = table("phase", forward=forward, input_gradient=backward, weight_gradient=gradients)
+    as_they_run = only("stream_kernel", "embedding", "loss", "bias")
+    return (as_they_run + (1 - as_they_run) * pointwise_passes) * fused
 
 
 @formula(unit="byte", source="shoeybi2019megatron")
-def stream_weight_gradient_size(activation_size):
-    """Bytes read per element for gradients of gains and biases, by stream_kernel.
-
-    A norm reads its input and output gradient again; the gradient of a bias sums an output gradient over the tokens.
-    """
-    a = activation_size
-    return 2 * a * only("stream_kernel", "norm", "latent_norm") + a * only("stream_kernel", "bias")
-
-
-@formula(unit="1", source="ivanov2021data")
-def stream_passes(pointwise_passes):
-    """Bytes that each streaming kernel moves over those of one fused kernel, by stream_kernel.
-
-    Frameworks that interpret a model run some of them operation by operation; look-ups, loss and sums for biases, which
-    are counted as they run, are not concerned.
-    """
-    counted = only("stream_kernel", "embedding", "loss", "bias")
-    return counted + (1 - counted) * pointwise_passes
-
-
-@formula(unit="byte", source="shoeybi2019megatron")
-def stream_traffic(
-    stream_elements,
-    stream_forward_size,
-    stream_backward_size,
-    stream_weight_gradient_size,
-    stream_passes,
-    score_copy_size,
-):
+def stream_traffic(stream_elements, stream_element_size, score_copy_size):
     """Memory traffic of each streaming kernel, by phase and stream_kernel; what is done to scores goes with softmax."""
-    fused = table(
-        "phase",
-        forward=stream_forward_size,
-        input_gradient=stream_backward_size,
-        weight_gradient=stream_weight_gradient_size,
-    )
-    return stream_elements * (stream_passes * fused + score_copy_size * only("stream_kernel", "softmax"))
+    return stream_elements * (stream_element_size + score_copy_size * only("stream_kernel", "softmax"))
 
 
-@formula(unit="1", source="ivanov2021data")
 def stream_operations():
-    """Vector operations per element (an exponential or tanh counted as its polynomial), by phase and stream_kernel."""
+    """Vector operations per element (an exponential or tanh counted as its polynomial), by phase and stream_kernel.
+
+    Counted from the kernels that Ivanov 2021 lists.
+    """
     forward = table(
         "stream_kernel",
         norm=7.0,
@@ -177,7 +161,13 @@ def stream_operations():
     return table("phase", forward=forward, input_gradient=backward, weight_gradient=gradients)
 
 
-@formula(unit="1", source="shoeybi2019megatron")
+def expert_stream_operations():
+    """Vector operations per element, by phase and expert_stream_kernel (see `stream_operations`)."""
+    forward = table("expert_stream_kernel", routing=12.0, permute=0.0, sort=0.0, unpermute=2.0, expert_activation=10.0)
+    backward = table("expert_stream_kernel", routing=6.0, permute=1.0, sort=0.0, unpermute=1.0, expert_activation=20.0)
+    return table("phase", forward=forward, input_gradient=backward, weight_gradient=0.0)
+
+
 def stream_launches():
     """Kernels started per run of each streaming kernel, by phase and stream_kernel."""
     passes = only("phase", "forward", "input_gradient")
@@ -186,21 +176,15 @@ def stream_launches():
 
 
 @formula(unit="s", source="williams2009roofline")
-def stream_time(
-    stream_elements,
-    stream_operations,
-    stream_traffic,
-    stream_launches,
-    computed_phases,
-    vector_rate,
-    achieved_hbm_bandwidth,
-    launch_overhead,
-):
-    """Time of each streaming kernel by the resource it waits for, by resource, phase and stream_kernel."""
+def stream_time(stream_elements, stream_traffic, computed_phases, vector_rate, achieved_hbm_bandwidth, launch_overhead):
+    """Time of each streaming kernel by the resource it waits for, by resource, phase and stream_kernel.
+
+    The longer of vector operations and memory traffic: max(operations / vector rate, bytes / bandwidth) + launches.
+    """
     return computed_phases * roofline_shares(
-        arithmetic=stream_elements * stream_operations / vector_rate,
+        arithmetic=stream_elements * stream_operations() / vector_rate,
         hbm=stream_traffic / achieved_hbm_bandwidth,
-        launch=launch_overhead * stream_launches,
+        launch=launch_overhead * stream_launches(),
     )
 
 

@@ -60,15 +60,18 @@ def partial_bytes(m, n, batch, parts, partial_size):
     return batch * m * n * xp.where(parts > 1, 2 * parts * partial_size, 0.0)
 
 
-def scratchpad_bytes(volume, tile_m, tile_n, register_m, register_n, operand_size):
-    """Traffic between scratchpad and registers of ``volume`` multiply-adds.
+def scratchpad_bytes_per_operation(tile_m, tile_n, register_m, register_n, operand_size):
+    """Bytes between scratchpad and registers for each multiply-add of a tile.
 
     A tile's operands are written once; each group of threads reads those of its part of the tile.
     """
     rows, columns = xp.minimum(tile_m, register_m), xp.minimum(tile_n, register_n)
-    return volume * operand_size * (1 / rows + 1 / columns + 1 / tile_m + 1 / tile_n)
+    return operand_size * (1 / rows + 1 / columns + 1 / tile_m + 1 / tile_n)
 
 
-def register_bytes(volume, depth, accumulator_size):
-    """Traffic between registers and matrix units: accumulators are read and written once per instruction."""
-    return volume * 2 * accumulator_size / depth
+def register_bytes_per_operation(depth, accumulator_size):
+    """Bytes between registers and matrix units for each multiply-add.
+
+    An instruction reads and writes its accumulators once for ``depth`` multiply-adds.
+    """
+    return 2 * accumulator_size / depth

@@ -30,14 +30,6 @@ GLOSSARY = Glossary(
         source="dao2022flash",
         workload="inference",
     ),
-    constant(
-        "attended_documents",
-        1.0,
-        "Prompts that share a sequence: none.",
-        unit="1",
-        source="dao2022flash",
-        workload="inference",
-    ),
     synonym(
         "sequence_split",
         "cp",

@@ -3,6 +3,8 @@
 from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import constraint, formula
 
+from .parameters import feed_forward_biases, feed_forward_weights
+
 
 @formula(unit="1", source="chowdhery2022palm")
 def layer_blocks(parallel_block):
@@ -21,18 +23,27 @@ def attended_length(sequence_length, window, windowed_layers_fraction, causal):
 
 
 @formula(unit="1", source="korthikanti2022")
-def core_forward_flops(attended_length, query_width, context_width):
+def core_forward_flops(attended_length, heads, query_head_width, value_head_width):
     """FLOPs per token of scores and context of one layer's forward pass: 4·s·h (no causal mask exploited)."""
-    return 2 * attended_length * (query_width + context_width)
+    return 2 * attended_length * heads * (query_head_width + value_head_width)
 
 
 @formula(unit="1", source="fedus2022switch")
 def active_ffn_parameters(
-    ffn_matrix_parameters, moe_share, router_parameters, experts_per_token, shared_experts, expert_matrix_parameters
+    hidden_size,
+    ffn_size,
+    expert_ffn_size,
+    ffn_input_matrices,
+    moe_share,
+    experts,
+    experts_per_token,
+    shared_experts,
 ):
     """Matrix weights that one token multiplies in the mean feed-forward block: of experts those that it visits."""
-    visited = (experts_per_token + shared_experts) * expert_matrix_parameters
-    return (1 - moe_share) * ffn_matrix_parameters + moe_share * (router_parameters + visited)
+    dense = feed_forward_weights(hidden_size, ffn_size, ffn_input_matrices)
+    expert = feed_forward_weights(hidden_size, expert_ffn_size, ffn_input_matrices)
+    router = hidden_size * experts
+    return (1 - moe_share) * dense + moe_share * (router + (experts_per_token + shared_experts) * expert)
 
 
 @formula(unit="1", source="korthikanti2022")
@@ -103,21 +114,20 @@ def rank_query_width(query_width, tp):
 
 
 @formula(unit="1", source="shoeybi2019megatron")
-def rank_context_width(context_width, tp):
+def rank_context_width(heads, value_head_width, tp):
     """Width of the results of the heads of one tensor-parallel rank."""
-    return context_width / tp
+    return heads * value_head_width / tp
 
 
-@formula(unit="1", source="deepseek2024v2")
 def key_heads(heads, kv_heads, kv_lora_rank):
     """Key and value heads of one layer: every head has its own where they are expanded from a latent."""
     return xp.where(kv_lora_rank > 0, heads, kv_heads)
 
 
 @formula(unit="1", source="shoeybi2019megatron")
-def rank_key_heads(key_heads, tp):
+def rank_key_heads(heads, kv_heads, kv_lora_rank, tp):
     """Key heads of one tensor-parallel rank; with fewer key heads than ranks they are replicated."""
-    return xp.maximum(key_heads / tp, 1.0)
+    return xp.maximum(key_heads(heads, kv_heads, kv_lora_rank) / tp, 1.0)
 
 
 @formula(unit="1", source="shoeybi2019megatron")
@@ -161,15 +171,9 @@ def rank_attention_parameters(
 
 
 @formula(unit="1", source="shoeybi2019megatron")
-def rank_ffn_parameters(hidden_size, rank_ffn_size, ffn_input_matrices):
-    """Weights of a dense feed-forward block on one tensor-parallel rank."""
-    return hidden_size * rank_ffn_size * (ffn_input_matrices + 1)
-
-
-@formula(unit="1", source="shoeybi2019megatron")
-def rank_layer_matrix_parameters(rank_attention_parameters, rank_ffn_parameters):
+def rank_layer_matrix_parameters(rank_attention_parameters, hidden_size, rank_ffn_size, ffn_input_matrices):
     """Matrix weights of one dense layer on one tensor-parallel rank."""
-    return rank_attention_parameters + rank_ffn_parameters
+    return rank_attention_parameters + feed_forward_weights(hidden_size, rank_ffn_size, ffn_input_matrices)
 
 
 @formula(unit="1", source="shoeybi2019megatron")
@@ -182,15 +186,18 @@ def rank_layer_parameters(rank_layer_matrix_parameters, layer_vector_parameters)
 def rank_moe_layer_parameters(
     rank_attention_parameters,
     layer_vector_parameters,
-    ffn_vector_parameters,
-    router_parameters,
+    hidden_size,
+    ffn_size,
+    ffn_input_matrices,
+    biases,
+    experts,
     shared_experts,
     expert_parameters,
     tp,
 ):
     """Parameters of one layer with experts on one tensor-parallel rank, routed experts apart; the router replicated."""
-    vectors = layer_vector_parameters - ffn_vector_parameters
-    return rank_attention_parameters + vectors + router_parameters + shared_experts * expert_parameters / tp
+    vectors = layer_vector_parameters - feed_forward_biases(hidden_size, ffn_size, ffn_input_matrices, biases)
+    return rank_attention_parameters + vectors + hidden_size * experts + shared_experts * expert_parameters / tp
 
 
 @formula(unit="1", source="lepikhin2021gshard")
@@ -243,9 +250,10 @@ def heads_divide(heads, tp):
     source="ainslie2023gqa",
     workload=("training", "inference"),
 )
-def kv_heads_divide(key_heads, tp):
+def kv_heads_divide(heads, kv_heads, kv_lora_rank, tp):
     """Key-value heads are split evenly, or replicated evenly where there are fewer than ranks."""
-    return xp.where(tp <= key_heads, key_heads % tp == 0, tp % key_heads == 0)
+    keys = key_heads(heads, kv_heads, kv_lora_rank)
+    return xp.where(tp <= keys, keys % tp == 0, tp % keys == 0)
 
 
 @constraint(

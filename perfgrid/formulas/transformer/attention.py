@@ -4,8 +4,53 @@ Unfused products compute the whole score matrix, whatever part of it is masked.
 """
 
 from perfgrid.engine import xp
-from perfgrid.engine.graph.registry import formula
+from perfgrid.engine.graph.registry import Glossary, constant, formula, synonym
 from perfgrid.formulas.axes import only, table
+
+GLOSSARY = Glossary(
+    constant(
+        "load_size",
+        16.0,
+        "Bytes that a thread loads at once for the matrix units.",
+        unit="byte",
+        source="nvidia2023matmul",
+    ),
+    synonym(
+        "core_rows",
+        "sequence_length",
+        "Rows of the results of the unfused products of one head.",
+        unit="1",
+        source="korthikanti2022",
+    ),
+    synonym(
+        "core_batch",
+        "rank_heads",
+        "Unfused products that one kernel computes: one per head.",
+        unit="1",
+        source="korthikanti2022",
+    ),
+    synonym(
+        "core_operand_size",
+        "activation_size",
+        "Bytes of one operand element of the unfused products.",
+        unit="byte",
+        source="korthikanti2022",
+    ),
+    synonym(
+        "core_result_size",
+        "activation_size",
+        "Bytes that the unfused products write per element.",
+        unit="byte",
+        source="korthikanti2022",
+    ),
+    synonym(
+        "core_kernels",
+        "unfused",
+        "How often each unfused product runs in one layer.",
+        unit="1",
+        source="dao2022flash",
+    ),
+)
 
 # ---- heads ----------------------------------------------------------------------------------------------------------
 
@@ -14,12 +59,6 @@ from perfgrid.formulas.axes import only, table
 def rank_heads(microbatch, rank_query_width, query_head_width):
     """Query heads of one microbatch on one rank, over all its sequences."""
     return microbatch * rank_query_width / query_head_width
-
-
-@formula(unit="1", source="ainslie2023gqa")
-def rank_key_value_heads(microbatch, rank_key_heads):
-    """Key heads of one microbatch on one rank, over all its sequences."""
-    return microbatch * rank_key_heads
 
 
 # ---- masks ----------------------------------------------------------------------------------------------------------
@@ -48,25 +87,7 @@ def attended_span(sequence_length, document_length, document_variation):
     return xp.where(document_length > 0, span, sequence_length)
 
 
-@formula(unit="1", source="krell2021packing")
-def attended_documents(sequence_length, attended_span):
-    """Documents of that length in one sequence."""
-    return sequence_length / attended_span
-
-
-@formula(unit="1", source="beltagy2020longformer")
-def mask_window(attended_span, window):
-    """Tokens on one side that a token may attend to, by mask."""
-    return table("mask", whole=attended_span, window=window)
-
-
 # ---- unfused products (`core` in the family of `gemm`) --------------------------------------------------------------
-
-
-@formula(unit="1", source="korthikanti2022")
-def core_rows(sequence_length):
-    """Rows of the results of the unfused products of one head."""
-    return sequence_length
 
 
 @formula(unit="1", source="korthikanti2022")
@@ -90,47 +111,27 @@ def core_depth(sequence_length, query_head_width, value_head_width):
     return table("attention_kernel", score=score, context=context)
 
 
-@formula(unit="1", source="korthikanti2022")
-def core_batch(rank_heads):
-    """Unfused products that one kernel computes: one per head."""
-    return rank_heads
+@formula(unit="FLOP/s", source="nvidia2023matmul")
+def core_matrix_rate(
+    sequence_length,
+    query_head_width,
+    value_head_width,
+    core_operand_size,
+    load_size,
+    core_needs_loads,
+    unquantised_matrix_rate,
+    vector_rate,
+):
+    """Rate that large unfused products reach: that of the vector units where the library needs aligned rows.
 
-
-@formula(unit="byte", source="korthikanti2022")
-def core_operand_size(activation_size):
-    """Bytes of one operand element of the unfused products."""
-    return activation_size
-
-
-@formula(unit="byte", source="korthikanti2022")
-def core_result_size(activation_size):
-    """Bytes that the unfused products write per element."""
-    return activation_size
-
-
-@formula(unit="byte", source="nvidia2023matmul")
-def load_size():
-    """Bytes that a thread loads at once for the matrix units."""
-    return 16.0
-
-
-@formula(unit="1", source="nvidia2023matmul")
-def core_aligned(sequence_length, query_head_width, value_head_width, core_operand_size, load_size, core_needs_loads):
-    """1 where every row of the operands of the unfused products fills whole loads, or need not, else 0."""
+    Aligned rows fill whole loads of 16 bytes. BLOOM's runs of 2022 needed them (inferred from their times: heads of 108
+    numbers take as long as on vector units); later libraries use the matrix units for all rows.
+    """
     rows = (sequence_length, query_head_width, value_head_width)
     loads = [row * core_operand_size / load_size for row in rows]
     ragged = sum(xp.ceil(load) - load for load in loads) > 0
-    return xp.where(core_needs_loads & ragged, 0.0, 1.0)
-
-
-@formula(unit="FLOP/s", source="nvidia2023matmul")
-def core_matrix_rate(core_aligned, unquantised_matrix_rate, vector_rate):
-    """Rate that large unfused products reach: that of the vector units where the library needs aligned rows.
-
-    So it was for BLOOM's runs of 2022 (an inference from their times: heads of 108 numbers cost what the vector units
-    need); libraries since use the matrix units for all rows.
-    """
-    return xp.where(core_aligned > 0, unquantised_matrix_rate, xp.minimum(vector_rate, unquantised_matrix_rate))
+    slower = xp.minimum(vector_rate, unquantised_matrix_rate)
+    return xp.where(core_needs_loads & ragged, slower, unquantised_matrix_rate)
 
 
 # ---- which kernels run ----------------------------------------------------------------------------------------------
@@ -140,12 +141,6 @@ def core_matrix_rate(core_aligned, unquantised_matrix_rate, vector_rate):
 def unfused(flash_attention):
     """1 where the scores are computed by separate kernels, 0 with the fused one."""
     return xp.where(flash_attention, 0.0, 1.0)
-
-
-@formula(unit="1", source="dao2022flash")
-def core_kernels(unfused):
-    """How often each unfused product runs in one layer, by attention_kernel."""
-    return unfused * only("attention_kernel", "score", "context")
 
 
 @formula(unit="1", source="dao2022flash")

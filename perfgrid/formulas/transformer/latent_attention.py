@@ -10,9 +10,19 @@ Where queries are not compressed (DeepSeek-V2-Lite) they come straight from the 
 """
 
 from perfgrid.engine import xp
-from perfgrid.engine.graph.registry import formula
+from perfgrid.engine.graph.registry import Glossary, formula, synonym
 from perfgrid.formulas.axes import only
 from perfgrid.formulas.collectives.collectives import gathered_share
+
+GLOSSARY = Glossary(
+    synonym(
+        "latent",
+        "tp",
+        "Ranks that exchange latents: the tensor-parallel ones.",
+        unit="1",
+        source="nvidia2026latent",
+    )
+)
 
 # ---- widths ---------------------------------------------------------------------------------------------------------
 
@@ -36,12 +46,6 @@ def latent_width(latent_attention, q_lora_rank, kv_lora_rank):
 
 
 @formula(unit="1", source="deepseek2024v2")
-def shared_key_width(latent_attention, qk_rope_head_dim):
-    """Width of the rotary part of a key, which all heads share, beside the latents; 0 without latent attention."""
-    return latent_attention * qk_rope_head_dim
-
-
-@formula(unit="1", source="deepseek2024v2")
 def rank_expanded_width(latent_attention, heads, tp, qk_nope_head_dim, v_head_dim):
     """Width of keys (without their rotary part) and values of one rank, expanded from their latent."""
     return latent_attention * heads / tp * (qk_nope_head_dim + v_head_dim)
@@ -55,18 +59,15 @@ def rank_qkv_width(
     latent_attention,
     compressed_queries,
     latent_width,
-    shared_key_width,
+    qk_rope_head_dim,
 ):
-    """Columns of the first product of attention on one rank: queries, keys, values, or what they are expanded from."""
+    """Columns of the first product of attention on one rank: queries, keys, values, or what they are expanded from.
+
+    All heads share the rotary part of a key, which stands beside the latents.
+    """
     full = rank_query_width + rank_key_width + rank_value_width
-    latent = latent_width + shared_key_width + (1 - compressed_queries) * rank_query_width
+    latent = latent_width + qk_rope_head_dim + (1 - compressed_queries) * rank_query_width
     return xp.where(latent_attention > 0, latent, full)
-
-
-@formula(unit="1", source="nvidia2026latent")
-def qkv_tokens(microbatch_tokens, sharded_tokens, compressed_queries):
-    """Tokens that the first product of attention sees on one rank: with replicated weights only the rank's own."""
-    return xp.where(compressed_queries > 0, sharded_tokens, microbatch_tokens)
 
 
 # ---- kernels --------------------------------------------------------------------------------------------------------
@@ -79,20 +80,17 @@ def latent_gemms(latent_attention, compressed_queries):
     return compressed_queries * queries + latent_attention * keys
 
 
-@formula(unit="1", source="nvidia2026latent")
-def rotary_width(rank_query_width, rank_key_width, rank_value_width, latent_attention, heads, tp, qk_rope_head_dim):
-    """Elements of one token that the rotary kernels handle on one rank: queries and keys.
-
-    With latent attention the rotary part of each query, and all of the keys and values: they are put together from
-    their parts on the way.
-    """
-    latent = heads / tp * qk_rope_head_dim + rank_key_width + rank_value_width
-    return xp.where(latent_attention > 0, latent, rank_query_width + rank_key_width)
-
-
 @formula(unit="1", source="deepseek2024v2")
-def latent_expansion_flops(latent_attention, compressed_queries, heads, query_width, q_lora_rank, kv_lora_rank,
-                           qk_nope_head_dim, v_head_dim):  # fmt: skip
+def latent_expansion_flops(
+    latent_attention,
+    compressed_queries,
+    heads,
+    query_width,
+    q_lora_rank,
+    kv_lora_rank,
+    qk_nope_head_dim,
+    v_head_dim,
+):
     """FLOPs per token of the projections up from latents of one layer."""
     queries = compressed_queries * q_lora_rank * query_width
     keys = latent_attention * kv_lora_rank * heads * (qk_nope_head_dim + v_head_dim)
@@ -102,16 +100,10 @@ def latent_expansion_flops(latent_attention, compressed_queries, heads, query_wi
 # ---- communication --------------------------------------------------------------------------------------------------
 
 
-@formula(unit="1", source="nvidia2026latent")
-def latent(tp):
-    """Ranks that exchange latents: the tensor-parallel ones."""
-    return tp
-
-
 @formula(unit="byte", source="nvidia2026latent")
-def latent_message(microbatch_tokens, hidden_size, latent_width, shared_key_width, compressed_queries, activation_size):
+def latent_message(microbatch_tokens, hidden_size, latent_width, qk_rope_head_dim, compressed_queries, activation_size):
     """Inputs of attention's first column-parallel products for one microbatch: the latents, or the layer's input."""
-    width = xp.where(compressed_queries > 0, latent_width + shared_key_width, hidden_size)
+    width = xp.where(compressed_queries > 0, latent_width + qk_rope_head_dim, hidden_size)
     return microbatch_tokens * width * activation_size
 
 

@@ -10,25 +10,43 @@ add up on their way.
 """
 
 from perfgrid.engine import xp
-from perfgrid.engine.graph.registry import constraint, formula
+from perfgrid.engine.graph.registry import Glossary, constraint, formula, synonym
 from perfgrid.formulas.axes import only, table, total
 from perfgrid.formulas.kernels.roofline import roofline_shares
+from perfgrid.formulas.kernels.stream import expert_stream_operations
+
+GLOSSARY = Glossary(
+    synonym(
+        "grouped_operand_size",
+        "operand_size",
+        "Bytes of one operand element of the products of experts.",
+        unit="byte",
+        source="micikevicius2022fp8",
+    ),
+    synonym(
+        "layer_grouped_gemms",
+        "moe_share",
+        "How often each product of experts runs in the mean layer.",
+        unit="1",
+        source="dai2024deepseekmoe",
+    ),
+)
 
 # ---- rows of the experts of one rank --------------------------------------------------------------------------------
 
 
-@formula(unit="1", source="fedus2022switch")
 def largest_expert_load(experts, experts_per_token, ep):
     """What the fullest rank may receive at most, over the mean: every token that visits any of its experts."""
     return xp.maximum(xp.minimum(ep, experts / xp.maximum(experts_per_token, 1.0)), 1.0)
 
 
 @formula(unit="1", source="fedus2022switch")
-def expert_load(expert_imbalance, capacity_factor, largest_expert_load, experts, experts_per_token):
+def expert_load(expert_imbalance, capacity_factor, experts, experts_per_token, ep):
     """Rows of the fullest rank over their mean: all wait for it; with a capacity all ranks are padded to it (eq. 3)."""
     most = xp.maximum(experts / xp.maximum(experts_per_token, 1.0), 1.0)
     padded = xp.minimum(capacity_factor, most)
-    return xp.where(capacity_factor > 0, padded, xp.minimum(expert_imbalance, largest_expert_load))
+    uneven = xp.minimum(expert_imbalance, largest_expert_load(experts, experts_per_token, ep))
+    return xp.where(capacity_factor > 0, padded, uneven)
 
 
 @formula(unit="1", source="fedus2022switch")
@@ -41,21 +59,9 @@ def uneven_load(expert_load, capacity_factor):
 
 
 @formula(unit="1", source="liu2025folding")
-def routed_rows(sharded_tokens, experts_per_token):
-    """Copies of its tokens that one rank sends to experts: one for each choice."""
-    return sharded_tokens * experts_per_token
-
-
-@formula(unit="1", source="liu2025folding")
-def rank_expert_rows(routed_rows, etp, expert_load):
+def rank_expert_rows(sharded_tokens, experts_per_token, etp, expert_load):
     """Rows that the experts of the fullest rank process together: those that its etp ranks received, gathered."""
-    return routed_rows * etp * expert_load
-
-
-@formula(unit="1", source="lepikhin2021gshard")
-def rank_experts(experts, ep):
-    """Routed experts of one rank."""
-    return experts / ep
+    return sharded_tokens * experts_per_token * etp * expert_load
 
 
 @formula(unit="1", source="liu2025folding")
@@ -74,9 +80,9 @@ def rank_shared_ffn_size(shared_experts, expert_ffn_size, tp):
 
 
 @formula(unit="1", source="gale2023megablocks")
-def grouped_batch(rank_experts):
+def grouped_batch(experts, ep):
     """Products that one grouped kernel computes: one for each expert of the rank."""
-    return xp.maximum(rank_experts, 1.0)
+    return xp.maximum(experts / ep, 1.0)
 
 
 @formula(unit="1", source="gale2023megablocks")
@@ -98,12 +104,6 @@ def grouped_inputs(hidden_size, rank_expert_ffn_size):
     return table("grouped_gemm_kernel", expert_up=hidden_size, expert_down=xp.maximum(rank_expert_ffn_size, 1.0))
 
 
-@formula(unit="byte", source="micikevicius2022fp8")
-def grouped_operand_size(operand_size):
-    """Bytes of one operand element of the products of experts."""
-    return operand_size
-
-
 @formula(unit="FLOP/s", source="stas2025ml")
 def grouped_matrix_rate(matrix_rate, library_efficiency):
     """Rate that large products of experts reach."""
@@ -114,18 +114,21 @@ def grouped_matrix_rate(matrix_rate, library_efficiency):
 
 
 @formula(unit="1", source="nvidia2026moe")
-def expert_stream_elements(sharded_tokens, experts, routed_rows, hidden_size, rank_expert_rows, rank_expert_ffn_size):
+def expert_stream_elements(
+    sharded_tokens, experts, experts_per_token, hidden_size, rank_expert_rows, rank_expert_ffn_size
+):
     """Elements that each streaming kernel of the experts processes on one rank, by expert_stream_kernel.
 
     Scores of the router; copies of the tokens in the order of their destinations, and of the received ones in the order
     of the experts; inputs of the activation function.
     """
+    copies = sharded_tokens * experts_per_token * hidden_size
     return table(
         "expert_stream_kernel",
         routing=sharded_tokens * experts,
-        permute=routed_rows * hidden_size,
+        permute=copies,
         sort=rank_expert_rows * hidden_size,
-        unpermute=routed_rows * hidden_size,
+        unpermute=copies,
         expert_activation=rank_expert_rows * rank_expert_ffn_size,
     )
 
@@ -158,28 +161,14 @@ def expert_stream_sizes(activation_size, float32_size, mask_size, ffn_input_matr
     return table("phase", forward=forward, input_gradient=backward, weight_gradient=0.0)
 
 
-@formula(unit="1", source="ivanov2021data")
-def expert_stream_operations():
-    """Vector operations per element, by phase and expert_stream_kernel (see `stream_operations`)."""
-    forward = table("expert_stream_kernel", routing=12.0, permute=0.0, sort=0.0, unpermute=2.0, expert_activation=10.0)
-    backward = table("expert_stream_kernel", routing=6.0, permute=1.0, sort=0.0, unpermute=1.0, expert_activation=20.0)
-    return table("phase", forward=forward, input_gradient=backward, weight_gradient=0.0)
-
-
-@formula(unit="1", source="dai2024deepseekmoe")
-def layer_grouped_gemms(moe_share):
-    """How often each product of experts runs in the mean layer, by grouped_gemm_kernel."""
-    return moe_share * only("grouped_gemm_kernel", "expert_up", "expert_down")
-
-
 @formula(unit="1", source="nvidia2026moe")
-def layer_expert_streams(moe_share, rank_experts, ep, etp, ep_direct):
+def layer_expert_streams(moe_share, experts, ep, etp, ep_direct):
     """How often each streaming kernel of the experts runs in the mean layer, by expert_stream_kernel.
 
     What arrives source by source is sorted by expert, and back again: needless on one rank, with one expert, or where
     the exchange itself delivers in that order.
     """
-    sorts = xp.where((rank_experts > 1) & (ep * etp > 1), 2 * ep_direct, 0.0)
+    sorts = xp.where((experts > ep) & (ep * etp > 1), 2 * ep_direct, 0.0)
     return moe_share * table(
         "expert_stream_kernel", routing=1.0, permute=1.0, sort=sorts, unpermute=1.0, expert_activation=1.0
     )
@@ -187,16 +176,11 @@ def layer_expert_streams(moe_share, rank_experts, ep, etp, ep_direct):
 
 @formula(unit="s", source="williams2009roofline")
 def expert_stream_time(
-    expert_stream_elements,
-    expert_stream_operations,
-    expert_stream_sizes,
-    vector_rate,
-    achieved_hbm_bandwidth,
-    launch_overhead,
+    expert_stream_elements, expert_stream_sizes, vector_rate, achieved_hbm_bandwidth, launch_overhead
 ):
     """Time of each streaming kernel of the experts by resource, phase and expert_stream_kernel."""
     return roofline_shares(
-        arithmetic=expert_stream_elements * expert_stream_operations / vector_rate,
+        arithmetic=expert_stream_elements * expert_stream_operations() / vector_rate,
         hbm=expert_stream_elements * expert_stream_sizes / achieved_hbm_bandwidth,
         launch=launch_overhead * only("phase", "forward", "input_gradient"),
     )
@@ -252,9 +236,9 @@ def expert_layer_activations(
 
 
 @formula(unit="byte", source="nvidia2026moe")
-def expert_buffers(routed_rows, rank_expert_rows, hidden_size, activation_size, ep, etp, experts):
+def expert_buffers(sharded_tokens, experts_per_token, rank_expert_rows, hidden_size, activation_size, ep, etp, experts):
     """Space of one exchange with experts: the copies that a rank sends, and those that it receives or gathers."""
-    buffers = (routed_rows + rank_expert_rows) * hidden_size * activation_size
+    buffers = (sharded_tokens * experts_per_token + rank_expert_rows) * hidden_size * activation_size
     return xp.where((ep * etp > 1) & (experts > 0), buffers, 0.0)
 
 
@@ -313,9 +297,10 @@ def choices_suffice(experts, experts_per_token, groups, groups_per_token):
 
 
 @constraint(
-    kind="illegal", reason="a parallel block (feed-forward beside attention) with experts is not expressed",
+    kind="illegal",
+    reason="a parallel block (feed-forward beside attention) with experts is not expressed",
     source="chowdhery2022palm",
-)  # fmt: skip
+)
 def experts_follow_attention(experts, parallel_block):
     """Experts read what attention has written."""
     return xp.logical_not(parallel_block) | (experts == 0)
@@ -326,7 +311,7 @@ def experts_follow_attention(experts, parallel_block):
     reason="the fullest experts receive more tokens than their capacity holds: some are dropped",
     source="fedus2022switch",
 )
-def capacity_suffices(capacity_factor, expert_imbalance, largest_expert_load):
+def capacity_suffices(capacity_factor, expert_imbalance, experts, experts_per_token, ep):
     """No token is dropped."""
-    needed = xp.minimum(expert_imbalance, largest_expert_load)
+    needed = xp.minimum(expert_imbalance, largest_expert_load(experts, experts_per_token, ep))
     return (capacity_factor == 0) | (capacity_factor >= needed)

@@ -26,12 +26,6 @@ def query_width(heads, query_head_width):
     return heads * query_head_width
 
 
-@formula(unit="1", source="shoeybi2019megatron")
-def context_width(heads, value_head_width):
-    """Width of the results of all heads of one layer together."""
-    return heads * value_head_width
-
-
 @formula(unit="1", source="ainslie2023gqa")
 def key_value_width(kv_heads, head_dim):
     """Width of all key heads (equally: all value heads) of one layer together."""
@@ -47,13 +41,21 @@ def ffn_input_matrices(gated_ffn):
 # ---- one layer ------------------------------------------------------------------------------------------------------
 
 
-@formula(unit="1", source="ainslie2023gqa")
+def feed_forward_weights(hidden_size, inner_size, input_matrices):
+    """Weights of the matrices of a feed-forward block or of one expert: h·f for each input matrix and the output."""
+    return hidden_size * inner_size * (input_matrices + 1)
+
+
+def feed_forward_biases(hidden_size, inner_size, input_matrices, biases):
+    """Biases of a feed-forward block or of one expert."""
+    return xp.where(biases, inner_size * input_matrices + hidden_size, 0.0)
+
+
 def full_attention_parameters(hidden_size, query_width, key_value_width):
     """Weights of query, key, value and output matrices where every head has its own keys, or shares them in groups."""
     return 2 * hidden_size * (query_width + key_value_width)
 
 
-@formula(unit="1", source="deepseek2024v2")
 def latent_attention_parameters(
     hidden_size, heads, q_lora_rank, kv_lora_rank, qk_nope_head_dim, qk_rope_head_dim, v_head_dim
 ):
@@ -69,37 +71,46 @@ def latent_attention_parameters(
 
 
 @formula(unit="1", source="deepseek2024v2")
-def attention_matrix_parameters(kv_lora_rank, latent_attention_parameters, full_attention_parameters):
+def attention_matrix_parameters(
+    hidden_size,
+    heads,
+    query_width,
+    key_value_width,
+    q_lora_rank,
+    kv_lora_rank,
+    qk_nope_head_dim,
+    qk_rope_head_dim,
+    v_head_dim,
+):
     """Weights of the attention matrices of one layer, latent where keys and values have a rank."""
-    return xp.where(kv_lora_rank > 0, latent_attention_parameters, full_attention_parameters)
-
-
-@formula(unit="1", source="shazeer2020glu")
-def ffn_matrix_parameters(hidden_size, ffn_size, ffn_input_matrices):
-    """Weights of the matrices of a dense feed-forward block."""
-    return hidden_size * ffn_size * (ffn_input_matrices + 1)
+    widths = (qk_nope_head_dim, qk_rope_head_dim, v_head_dim)
+    latent = latent_attention_parameters(hidden_size, heads, q_lora_rank, kv_lora_rank, *widths)
+    full = full_attention_parameters(hidden_size, query_width, key_value_width)
+    return xp.where(kv_lora_rank > 0, latent, full)
 
 
 @formula(unit="1", source="shoeybi2019megatron")
-def layer_matrix_parameters(attention_matrix_parameters, ffn_matrix_parameters):
+def layer_matrix_parameters(attention_matrix_parameters, hidden_size, ffn_size, ffn_input_matrices):
     """Weights of the matrices of one dense layer."""
-    return attention_matrix_parameters + ffn_matrix_parameters
-
-
-@formula(unit="1", source="narayanan2021")
-def ffn_vector_parameters(hidden_size, ffn_size, ffn_input_matrices, biases):
-    """Biases of a dense feed-forward block."""
-    return xp.where(biases, ffn_size * ffn_input_matrices + hidden_size, 0.0)
+    return attention_matrix_parameters + feed_forward_weights(hidden_size, ffn_size, ffn_input_matrices)
 
 
 @formula(unit="1", source="narayanan2021")
 def layer_vector_parameters(
-    hidden_size, query_width, key_value_width, q_lora_rank, kv_lora_rank, ffn_vector_parameters, biases
+    hidden_size,
+    query_width,
+    key_value_width,
+    q_lora_rank,
+    kv_lora_rank,
+    ffn_size,
+    ffn_input_matrices,
+    biases,
 ):
     """Gains of the two norms of one dense layer and of its latents and, with biases, those of norms and matrices."""
     gains = 2 * hidden_size + xp.where(kv_lora_rank > 0, q_lora_rank + kv_lora_rank, 0.0)
     additive = 3 * hidden_size + query_width + 2 * key_value_width
-    return gains + xp.where(biases, additive, 0.0) + ffn_vector_parameters
+    feed_forward = feed_forward_biases(hidden_size, ffn_size, ffn_input_matrices, biases)
+    return gains + xp.where(biases, additive, 0.0) + feed_forward
 
 
 @formula(unit="1", source="narayanan2021")
@@ -112,22 +123,10 @@ def layer_parameters(layer_matrix_parameters, layer_vector_parameters):
 
 
 @formula(unit="1", source="fedus2022switch")
-def expert_matrix_parameters(hidden_size, expert_ffn_size, ffn_input_matrices):
-    """Weights of the matrices of one expert."""
-    return hidden_size * expert_ffn_size * (ffn_input_matrices + 1)
-
-
-@formula(unit="1", source="fedus2022switch")
-def expert_parameters(expert_matrix_parameters, hidden_size, expert_ffn_size, ffn_input_matrices, biases):
+def expert_parameters(hidden_size, expert_ffn_size, ffn_input_matrices, biases):
     """Parameters of one expert."""
-    additive = expert_ffn_size * ffn_input_matrices + hidden_size
-    return expert_matrix_parameters + xp.where(biases, additive, 0.0)
-
-
-@formula(unit="1", source="fedus2022switch")
-def router_parameters(hidden_size, experts):
-    """Weights of the router of one mixture-of-experts layer: a score per expert."""
-    return hidden_size * experts
+    shape = (hidden_size, expert_ffn_size, ffn_input_matrices)
+    return feed_forward_weights(*shape) + feed_forward_biases(*shape, biases)
 
 
 @formula(unit="1", source="dai2024deepseekmoe")
@@ -158,16 +157,18 @@ def dense_ffn_share(moe_share, moe_shared_share):
 def moe_layer_parameters(
     attention_matrix_parameters,
     layer_vector_parameters,
-    ffn_vector_parameters,
-    router_parameters,
+    hidden_size,
+    ffn_size,
+    ffn_input_matrices,
+    biases,
     experts,
     shared_experts,
     expert_parameters,
 ):
     """Parameters of one mixture-of-experts layer: attention, norms, router, routed and shared experts."""
-    vectors = layer_vector_parameters - ffn_vector_parameters
+    vectors = layer_vector_parameters - feed_forward_biases(hidden_size, ffn_size, ffn_input_matrices, biases)
     every_expert = (experts + shared_experts) * expert_parameters
-    return attention_matrix_parameters + vectors + router_parameters + every_expert
+    return attention_matrix_parameters + vectors + hidden_size * experts + every_expert
 
 
 # ---- the whole model ------------------------------------------------------------------------------------------------
