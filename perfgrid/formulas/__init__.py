@@ -131,7 +131,7 @@ WORKLOADS = {
 @cache
 def every_formula() -> Registry:
     """All formulas of all workloads."""
-    return Registry.collect((*MODULES, *native.FORMULAS), INNER)
+    return Registry.collect(MODULES, INNER)
 
 
 @cache

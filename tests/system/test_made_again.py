@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 
 import perfgrid as pg
+from perfgrid.catalog import load_catalog
 from perfgrid.engine.errors import PerfgridError
 from perfgrid.formulas import IMPLEMENTED
+from perfgrid.formulas.hardware.native import QUANTITIES
 
 from .cases import grid, study
 
@@ -19,10 +21,16 @@ CHANGED = sorted({q for table in ("node", "memory", "link") for q in IMPLEMENTED
 def test_native_is_the_device_itself(implementation):
     outputs = ["step_time", "step_energy", "device_cost", *CHANGED]
     own = grid(outputs[:3], {"device": DEVICES})
-    again = grid(outputs, {"device": DEVICES, "node": ["native"], "memory": ["native"], "link": ["native"]},
-                 implementation=implementation)  # fmt: skip
+    tables = {"node": ["native"], "memory": ["native"], "link": ["native"]}
+    again = grid(outputs, {"device": DEVICES, **tables}, implementation=implementation)
     for name in outputs[:3]:
         np.testing.assert_allclose(again[name], own[name], rtol=1e-12)
+
+
+def test_the_listed_quantities_of_tables_are_those_of_the_catalog():
+    listed = {name: (table, unit) for table, units in QUANTITIES.items() for unit in units for name in units[unit]}
+    tables = load_catalog().variables.values()
+    assert listed == {v.name: (v.of, v.unit) for v in tables if v.of in QUANTITIES and v.kind != "label"}
 
 
 def test_native_beside_other_nodes_is_each_devices_own():

@@ -1,39 +1,79 @@
 """The label ``native``: what a study states of a node, package or memory, or else what the device's own entry says.
 
 In a study of devices with an axis of such a table, every quantity of the table is given twice: ``stated_<name>`` along
-that axis and ``native_<name>`` along the devices. One formula per table and unit joins them.
+that axis and ``native_<name>`` along the devices. One equation joins them for all quantities, which are listed here by
+table and unit; a test compares the list with the catalog.
 """
 
-from collections.abc import Callable, Iterator
-from inspect import Parameter, Signature
-from itertools import groupby
-from typing import Any
-
-from perfgrid.catalog.loader import load_variables
 from perfgrid.engine import xp
-from perfgrid.engine.graph.registry import formula
+from perfgrid.engine.graph.registry import Formula, Glossary
 
-TABLES = ("node", "package", "memory")
+QUANTITIES = {
+    "node": {
+        "1": (
+            "defect_clustering",
+            "early_defect_ratio",
+            "lithography_share",
+            "analog_density",
+            "operation_energy",
+            "switching_speed",
+            "scaling_generation",
+        ),
+        "1/m^2": ("defect_density", "logic_density"),
+        "J/m^2": ("fab_energy",),
+        "USD": ("wafer_price", "probe_cost", "design_cost", "mask_cost"),
+        "V": ("supply_voltage",),
+        "byte/m^2": ("sram_density",),
+        "kg/m^2": ("fab_gas_carbon",),
+    },
+    "package": {
+        "1": (
+            "interposer_area_ratio",
+            "interposer_defect_clustering",
+            "substrate_area_ratio",
+            "substrate_layers_grow",
+            "bumps_per_design",
+            "attach_yield",
+            "interposer_attach_yield",
+            "stitch_yield",
+            "chip_first",
+            "bridge_yield",
+            "stacks_dies",
+            "bond_yield",
+        ),
+        "1/m^2": ("interposer_defect_density",),
+        "USD": ("interposer_wafer_price", "bridge_price", "assembly_cost", "package_design_cost"),
+        "USD/m^2": ("interposer_price", "substrate_price", "bump_price", "bond_price", "package_design_price"),
+        "m": ("bridge_edge",),
+        "m^2": ("interposer_area_limit",),
+    },
+    "memory": {
+        "J/byte": ("memory_byte_energy",),
+        "USD/byte": ("memory_price",),
+        "byte": ("memory_capacity",),
+        "byte/s": ("memory_bandwidth",),
+        "kg/byte": ("memory_carbon_per_byte",),
+        "m": ("memory_interface_edge",),
+        "m^2": ("memory_interface_area",),
+    },
+}
 
 
-def _joined(table: str, unit: str, names: tuple[str, ...]) -> Callable[..., Any]:
-    """The formula of all quantities of a table with the same unit."""
-
-    def joined(stated, native, is_native):
-        return xp.where(is_native > 0, native, stated)
-
-    arguments = ("stated_QUANTITY", "native_QUANTITY", f"{table}_is_native")
-    joined.__name__ = "QUANTITY"
-    joined.__doc__ = f"What the {table} says of QUANTITY: the stated one, or the device's own where it is native."
-    joined.__signature__ = Signature([Parameter(a, Parameter.POSITIONAL_OR_KEYWORD) for a in arguments])  # pyright: ignore[reportFunctionMemberAccess]
-    return formula(unit=unit, source="ardalani2022deepflow", family={"QUANTITY": names})(joined)
+def stated_or_native(stated, native, is_native):
+    """The stated value, or the device's own where the study states ``native``."""
+    return xp.where(is_native > 0, native, stated)
 
 
-def _formulas() -> Iterator[Callable[..., Any]]:
-    for table in TABLES:
-        given = sorted((v for v in load_variables().values() if v.of == table), key=lambda v: v.unit)
-        for unit, same in groupby((v for v in given if v.kind != "label"), key=lambda v: v.unit):
-            yield _joined(table, unit, tuple(v.name for v in same))
-
-
-FORMULAS = tuple(_formulas())
+GLOSSARY = Glossary(
+    Formula(
+        name,
+        stated_or_native,
+        (f"stated_{name}", f"native_{name}", f"{table}_is_native"),
+        unit,
+        "ardalani2022deepflow",
+        f"What the {table} says of {name}: the stated value, or the device's own where the study states native.",
+    )
+    for table, units in QUANTITIES.items()
+    for unit, names in units.items()
+    for name in names
+)
