@@ -1,33 +1,33 @@
 """Carbon dioxide equivalent: of making the devices (embodied) and of running them (operational).
 
-ACT (Gupta 2022): fabs emit by the area of silicon that they process: by the energy it takes and the grid it comes from,
-by gases and by materials; memory emits by capacity, every package a constant. Operation emits by energy.
+ACT (Gupta 2022): the emissions of a fab grow with the area of silicon that it processes. They have three parts: the
+electricity of the fab times the carbon of its grid, process gases, and materials. Memory emits in proportion to its
+capacity, every package a constant. Operation emits in proportion to the energy drawn from the grid.
 """
 
-from perfgrid.engine.graph.registry import constraint, formula
+from perfgrid.engine.graph.registry import Glossary, constant, constraint, formula
 
-
-@formula(unit="kg", source="gupta2022act")
-def package_carbon():
-    """Carbon of one package."""
-    return 0.15
-
-
-@formula(unit="kg/m^2", source="gupta2022act")
-def fab_material_carbon():
-    """Carbon of the materials that fabs use, by area: 0.5 kg/cm^2."""
-    return 5000.0
+GLOSSARY = Glossary(
+    constant("package_carbon", 0.15, "Carbon of one package.", unit="kg", source="gupta2022act"),
+    constant(
+        "fab_material_carbon",
+        5000.0,
+        "Carbon of the materials that fabs use, by area: 0.5 kg/cm^2.",
+        unit="kg/m^2",
+        source="gupta2022act",
+    ),
+)
 
 
 @formula(unit="kg/m^2", source="gupta2022act")
 def area_carbon(fab_carbon, fab_energy, fab_gas_carbon, fab_material_carbon):
-    """Carbon of processed silicon, by area: energy, gases and materials."""
+    """Carbon of processed silicon, by area: CPA = CI_fab·EPA + GPA + MPA, before yield."""
     return fab_carbon * fab_energy + fab_gas_carbon + fab_material_carbon
 
 
 @formula(unit="kg", source="gupta2022act")
 def die_carbon(area_carbon, fabricated_area, dies, die_yield):
-    """Carbon of the compute dies of one device, those that do not work included."""
+    """Carbon of the compute dies of one device, dies that do not work included: area·CPA / yield."""
     return area_carbon * fabricated_area * dies / die_yield
 
 
@@ -62,9 +62,11 @@ def carbon_per_training_run(operational_carbon_rate, embodied_carbon_rate, train
 
 
 @constraint(
-    kind="illegal", reason="what fabs emit is not known of the node of the device", source="gupta2022act",
+    kind="illegal",
+    reason="what fabs emit is not known of the node of the device",
+    source="gupta2022act",
     about="die_carbon",
-)  # fmt: skip
+)
 def node_has_carbon(fab_energy):
     """The energy that fabs take per area is known of the node."""
     return fab_energy > 0

@@ -123,8 +123,9 @@ def network_oversubscription(tier_oversubscription):
 
 
 @formula(unit="1", source="alfares2008fattree, kim2008dragonfly")
-def network_switches(network_kind, network_planes, network_endpoints, network_radix, network_oversubscription,
-                     scale_out_sides):  # fmt: skip
+def network_switches(
+    network_kind, network_planes, network_endpoints, network_radix, network_oversubscription, scale_out_sides
+):
     """Switches of the scale-out network: of a Clos network, or the routers of as many groups as a dragonfly needs."""
     first, second = at(scale_out_sides, side="first"), at(scale_out_sides, side="second")
     routers = second * dragonfly_groups(network_endpoints, second, first)
@@ -134,8 +135,15 @@ def network_switches(network_kind, network_planes, network_endpoints, network_ra
 
 
 @formula(unit="1", source="alfares2008fattree, kim2008dragonfly")
-def network_links(network_kind, network_planes, network_endpoints, network_radix, network_oversubscription,
-                  scale_out_sides, tier_global_links):  # fmt: skip
+def network_links(
+    network_kind,
+    network_planes,
+    network_endpoints,
+    network_radix,
+    network_oversubscription,
+    scale_out_sides,
+    tier_global_links,
+):
     """Links of the scale-out network, those to the devices among them; without switches one per endpoint and side."""
     sides = total(xp.where(scale_out_sides > 1, 1.0, 0.0), "side")
     first, second = at(scale_out_sides, side="first"), at(scale_out_sides, side="second")

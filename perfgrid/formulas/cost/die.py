@@ -9,13 +9,30 @@ import math
 import numpy as np
 
 from perfgrid.engine import xp
-from perfgrid.engine.graph.registry import alternative, formula
+from perfgrid.engine.graph.registry import Glossary, alternative, constant, formula
 
 WAFER_PARTS = {"IO_": ("", "io_", "interposer_")}  # what wafers are cut into
 DIES = {"IO_": ("", "io_")}
 FEWEST = 1e-3  # dies per wafer, where a formula gives none: the cost stays finite, the design is flagged
 ROUNDING = 1e-6  # of a ratio that is compared with a whole number
 NO_DIE = 1e30  # stands for the area of a die that does not exist
+
+GLOSSARY = Glossary(
+    constant(
+        "learning_time",
+        0.75 * 31_557_600.0,
+        "Time in which the excess of defects falls to 1/e; learning starts as long before volume production.",
+        unit="s",
+        source="cutress2020n5",
+    ),
+    constant(
+        "stated_age",
+        0.75 * 31_557_600.0,
+        "Time after the start of volume production for which the defect densities of new nodes are stated.",
+        unit="s",
+        source="cutress2020n5",
+    ),
+)
 
 # ---- dies per wafer -------------------------------------------------------------------------------------------------
 
@@ -31,24 +48,36 @@ def _cell(area, street):
 
 
 def de_vries(area, diameter, edge, street):
-    """Whole square dies of an area on a wafer: area over area, less an exponential share lost at the rim.
+    r"""Whole square dies of an area on a wafer: area over area, less an exponential share lost at the rim.
 
-    Source: devries2005dies, its best formula. 1.6 % from exact counts between 25 and 858 mm^2.
+    .. math:: N = \frac{\pi d^2}{4 A} \exp(-2 \sqrt{A} / d)
+
+    with the usable diameter d (without the edge) and the area A of a die with its share of the streets between dies.
+
+    Source: devries2005dies, its best formula. Valid for dies of 25 to 858 mm^2: within 1.6 % of exact counts.
     """
     usable, cell = diameter - 2 * edge, _cell(area, street)
     return math.pi * usable**2 / (4 * cell) * xp.exp(-2 * xp.sqrt(cell) / usable)
 
 
 def ferris_prabhu(area, diameter, edge, street):
-    """Whole square dies on a wafer whose radius is shorter by a side of the die. Source: devries2005dies."""
+    r"""Whole square dies on a wafer whose radius is shorter by a side of the die.
+
+    .. math:: N = \frac{\pi d^2}{4 A} \left(1 - 2 \sqrt{A} / d\right)^2
+
+    Source: devries2005dies (after Ferris-Prabhu).
+    """
     usable, cell = diameter - 2 * edge, _cell(area, street)
     return math.pi * usable**2 / (4 * cell) * xp.maximum(1 - 2 * xp.sqrt(cell) / usable, 0.0) ** 2
 
 
 def perimeter(area, diameter, edge, street):
-    """Whole square dies on a wafer: area over area, less the dies that the rim cuts.
+    r"""Whole square dies on a wafer: area over area, less the dies that the rim cuts.
 
-    Source: feng2022actuary; the classic formula where edge and streets are zero. Negative for very large dies.
+    .. math:: N = \frac{\pi d^2}{4 A} - \frac{\pi d}{\sqrt{2 A}}
+
+    Source: feng2022actuary; the classic formula where edge and streets are zero. Not valid for very large dies, where
+    it is negative.
     """
     usable, cell = diameter - 2 * edge, _cell(area, street)
     return math.pi * usable**2 / (4 * cell) - math.pi * usable / xp.sqrt(2 * cell)
@@ -58,27 +87,33 @@ def perimeter(area, diameter, edge, street):
 
 
 def negative_binomial(defects, clustering):
-    """Share of dies without a defect: their number has mean ``defects`` and a gamma-distributed density.
+    r"""Share of dies without a defect where the density of defects has a gamma distribution.
 
-    Source: cunningham1990yield. Tends to `poisson` for large clustering, is `seeds` for 1.
+    .. math:: Y = (1 + D A / \alpha)^{-\alpha}
+
+    with D·A = ``defects``, the mean number of defects on a die, and the clustering alpha. Tends to `poisson` for large
+    alpha; is `seeds` for alpha = 1. Source: cunningham1990yield.
     """
     return xp.exp(-clustering * xp.log1p(defects / clustering))
 
 
 def poisson(defects):
-    """Share of dies without a defect where defects fall independently. Source: cunningham1990yield."""
+    """Share of dies without a defect where defects fall independently: Y = exp(-D·A). Source: cunningham1990yield."""
     return xp.exp(-defects)
 
 
 def murphy(defects):
-    """Share of dies without a defect where their density has a triangular distribution. Source: cunningham1990yield."""
+    """Share of dies without a defect where the density of defects has a triangular distribution.
+
+    Y = ((1 - exp(-D·A)) / (D·A))^2; below 1e-6 defects its limit 1 - D·A. Source: cunningham1990yield.
+    """
     some = defects > 1e-6
     safe = xp.where(some, defects, 1.0)
     return xp.where(some, (-xp.expm1(-safe) / safe) ** 2, 1 - defects)
 
 
 def seeds(defects):
-    """Share of dies without a defect where their density has an exponential distribution.
+    """Share of dies without a defect where the density of defects has an exponential distribution: Y = 1 / (1 + D·A).
 
     Source: cunningham1990yield.
     """
@@ -86,7 +121,10 @@ def seeds(defects):
 
 
 def bose_einstein(defects, layers):
-    """Share of dies without a defect where each critical layer has its share of them. Source: cunningham1990yield."""
+    """Share of dies without a defect where each of n critical layers has an equal share: Y = (1 + D·A/n)^-n.
+
+    Source: cunningham1990yield.
+    """
     return xp.exp(-layers * xp.log1p(defects / layers))
 
 
@@ -132,19 +170,22 @@ def learned(age, before, early_ratio, learning_time):
 
 
 def field_use(area, field):
-    """Share of its exposure fields that a die, or as many as fit one field, covers. Source: graening2025catch."""
+    """Share of its exposure fields that a die covers, or as many dies as fit one field. Source: graening2025catch."""
     area = _existing(area)
     together = xp.floor(field / area + ROUNDING) * area / field
     return xp.where(area <= field * (1 + ROUNDING), together, area / (xp.ceil(area / field - ROUNDING) * field))
 
 
 def raw_cost(wafer_price, dies_per_wafer, lithography_share, use):
-    """Cost of one die, good or bad; exposure is paid by fields. Source: graening2025catch."""
+    """Cost of one die, good or bad: its part of the wafer, whose lithography is paid by exposure fields.
+
+    price / dies · (1 - l + l / use), with the share l of lithography in the price. Source: graening2025catch.
+    """
     return wafer_price / dies_per_wafer * (1 - lithography_share + lithography_share / use)
 
 
 def tested_yield(yield_, coverage):
-    """Share of dies that pass a test which finds ``coverage`` of the dead ones. Source: graening2025catch."""
+    """Share of dies that pass a test which finds ``coverage`` of the dead dies. Source: graening2025catch."""
     return 1 - (1 - yield_) * coverage
 
 
@@ -160,9 +201,13 @@ def IO_dies_per_wafer_de_vries(IO_fabricated_area, wafer_diameter, edge_exclusio
 
 
 @alternative(
-    of="IO_dies_per_wafer", by="wafer_fill", label="ferris_prabhu", unit="1", source="devries2005dies",
+    of="IO_dies_per_wafer",
+    by="wafer_fill",
+    label="ferris_prabhu",
+    unit="1",
+    source="devries2005dies",
     family=WAFER_PARTS,
-)  # fmt: skip
+)
 def IO_dies_per_wafer_ferris_prabhu(IO_fabricated_area, wafer_diameter, edge_exclusion, saw_street):
     """IO_dies that a wafer holds, by the formula of Ferris-Prabhu."""
     return xp.maximum(ferris_prabhu(IO_fabricated_area, wafer_diameter, edge_exclusion, saw_street), FEWEST)
@@ -174,18 +219,6 @@ def IO_dies_per_wafer_ferris_prabhu(IO_fabricated_area, wafer_diameter, edge_exc
 def IO_dies_per_wafer_perimeter(IO_fabricated_area, wafer_diameter, edge_exclusion, saw_street):
     """IO_dies that a wafer holds, less those that the rim cuts."""
     return xp.maximum(perimeter(IO_fabricated_area, wafer_diameter, edge_exclusion, saw_street), FEWEST)
-
-
-@formula(unit="s", source="cutress2020n5")
-def learning_time():
-    """Time in which what is left to learn of a process falls to 1/e; it is learned as long before volume production."""
-    return 0.75 * 31_557_600.0
-
-
-@formula(unit="s", source="cutress2020n5")
-def stated_age():
-    """Time after the start of volume production for which the defect densities of new nodes are stated."""
-    return 0.75 * 31_557_600.0
 
 
 @formula(unit="1/m^2", source="cutress2020n5", family=DIES)
@@ -277,5 +310,5 @@ def IO_die_tested_yield(IO_die_yield, probe_coverage):
 
 @formula(unit="USD", source="graening2025catch", family=DIES)
 def IO_die_cost(IO_die_raw_cost, IO_probe_cost, IO_die_tested_yield):
-    """Cost of one IO_die that passed its test: it bears the dies that did not."""
+    """Cost of one IO_die that passed its test: (die + test) / tested yield, so it bears the dies that failed."""
     return (IO_die_raw_cost + IO_probe_cost) / IO_die_tested_yield

@@ -127,7 +127,7 @@ def stack_has_base(stacks_dies, fabricated_area, dies, io_fabricated_area, io_di
     return xp.logical_not(stacks_dies) | (fabricated_area * dies <= io_fabricated_area * io_dies)
 
 
-# ---- for what it holds ----------------------------------------------------------------------------------------------
+# ---- cost per transistor --------------------------------------------------------------------------------------------
 
 
 @formula(unit="1", source="wikipedia2025transistors")

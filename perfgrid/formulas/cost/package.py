@@ -6,36 +6,74 @@ Areas in m^2, prices in USD.
 """
 
 from perfgrid.engine import xp
-from perfgrid.engine.graph.registry import alternative, formula
+from perfgrid.engine.graph.registry import Glossary, alternative, constant, formula, synonym
 
 from .die import DIES, ROUNDING, negative_binomial
+
+SMALL_PACKAGE, LARGE_PACKAGE = 289e-6, 900e-6  # m^2
+DESIGN_REFERENCE_AREA, INTERFACE_DESIGN_AREA = 300e-6, 20e-6  # m^2
+
+GLOSSARY = Glossary(
+    constant(
+        "small_package",
+        SMALL_PACKAGE,
+        "Package area up to which a substrate under several dies costs one and a half times that under one.",
+        unit="m^2",
+        source="feng2022actuary",
+    ),
+    constant(
+        "large_package",
+        LARGE_PACKAGE,
+        "Package area from which a substrate under several dies costs twice that under one.",
+        unit="m^2",
+        source="feng2022actuary",
+    ),
+    constant(
+        "design_reference_area",
+        DESIGN_REFERENCE_AREA,
+        "Area of the chip for which the design cost of a node is stated.",
+        unit="m^2",
+        source="feng2022actuary",
+    ),
+    constant(
+        "interface_design_area",
+        INTERFACE_DESIGN_AREA,
+        "Area of modules whose design costs as much as that of the interface between dies.",
+        unit="m^2",
+        source="feng2022actuary",
+    ),
+    synonym("io_fabricated_area", "io_die_area", "Area of one I/O die.", unit="m^2", source="feng2022actuary"),
+)
 
 # ---- equations ------------------------------------------------------------------------------------------------------
 
 
 def attach_yields(interposer, attached, attach_yield, interposer_attach_yield):
-    """Yields of putting the dies on the interposer, and all on the substrate, which without interposer the dies are.
+    """Yields of attaching n dies and memory stacks to the interposer, and the interposer to the substrate.
 
-    ``interposer`` is true where there is one, ``attached`` counts dies and memory stacks. Source: feng2022actuary.
+    The first is y^n for the yield y of one attachment. Without an interposer the dies are attached to the substrate:
+    the first yield is 1 and the second y^n. Source: feng2022actuary.
     """
     dies = xp.exp(attached * xp.log(attach_yield))
     return xp.where(interposer, dies, 1.0), xp.where(interposer, interposer_attach_yield, dies)
 
 
 def lost_package(interposer_cost, substrate_cost, interposer_yield, on_interposer, on_substrate, chip_first):
-    """Interposers and substrates scrapped for each good package.
+    """Cost of the interposers and substrates scrapped for each good package.
 
-    An interposer is lost by its own defects, under dies that were attached badly (unless it is grown around them), and
-    with the substrate. Source: feng2022actuary.
+    C_i·(1/(y_i·y_d·y_s) - 1) + C_s·(1/y_s - 1): an interposer is lost by its own defects (y_i), under dies that were
+    attached badly (y_d; not where it is grown around the dies, chip first), and with the substrate (y_s). Source:
+    feng2022actuary.
     """
     module = interposer_yield * xp.where(chip_first, 1.0, on_interposer) * on_substrate
     return interposer_cost * (1 / module - 1) + substrate_cost * (1 / on_substrate - 1)
 
 
 def lost_dies(good_dies, interposer_yield, on_interposer, on_substrate, chip_first):
-    """Good dies and memories scrapped for each good package: chips first, defects of the interposer destroy them too.
+    """Cost of the good dies and memories scrapped for each good package: C·(1/(y·y_s) - 1).
 
-    Source: feng2022actuary.
+    Chip last, y is the yield of attaching the dies; chip first, defects of the interposer destroy them, so y is its
+    yield. Source: feng2022actuary.
     """
     kept = xp.where(chip_first, interposer_yield, on_interposer) * on_substrate
     return good_dies * (1 / kept - 1)
@@ -76,40 +114,10 @@ def bridges_between(neighbours, area, bridge_edge):
 
 
 @formula(unit="m^2", source="feng2022actuary")
-def small_package():
-    """Package area up to which a substrate under several dies costs one and a half times that under one."""
-    return 289e-6
-
-
-@formula(unit="m^2", source="feng2022actuary")
-def large_package():
-    """Package area from which a substrate under several dies costs twice that under one."""
-    return 900e-6
-
-
-@formula(unit="m^2", source="feng2022actuary")
-def design_reference_area():
-    """Area of the chip for which the design cost of a node is stated."""
-    return 300e-6
-
-
-@formula(unit="m^2", source="feng2022actuary")
-def interface_design_area():
-    """Area of modules whose design costs as much as that of the interface between dies."""
-    return 20e-6
-
-
-@formula(unit="m^2", source="feng2022actuary")
 def fabricated_area(module_area, dies, d2d_overhead, die_area):
     """Area of one compute die: its share of the modules and the interfaces to other dies, or as stated."""
     interfaces = xp.where(dies > 1, d2d_overhead, 0.0)
     return xp.where(module_area > 0, module_area / xp.maximum(dies, 1.0) * (1 + interfaces), die_area)
-
-
-@formula(unit="m^2", source="feng2022actuary")
-def io_fabricated_area(io_die_area):
-    """Area of one I/O die."""
-    return io_die_area
 
 
 @formula(unit="m^2", source="feng2022actuary")
@@ -217,7 +225,7 @@ def bonding_cost(stacks_dies, bond_price, fabricated_area, dies):
     return xp.where(stacks_dies, bond_price * fabricated_area * dies, 0.0)
 
 
-# ---- what assembly loses --------------------------------------------------------------------------------------------
+# ---- losses of assembly ---------------------------------------------------------------------------------------------
 
 
 @formula(unit="1", source="feng2022actuary")
@@ -259,9 +267,14 @@ def scrapped_package_cost(
 
 @formula(unit="USD", source="feng2022actuary")
 def scrapped_die_cost(
-    silicon_cost, memory_cost, bonding_cost, interposer_yield, interposer_module_yield, substrate_module_yield,
+    silicon_cost,
+    memory_cost,
+    bonding_cost,
+    interposer_yield,
+    interposer_module_yield,
+    substrate_module_yield,
     chip_first,
-):  # fmt: skip
+):
     """Good dies and memory scrapped in assembly for each good package."""
     yields = (interposer_yield, interposer_module_yield, substrate_module_yield)
     return lost_dies(silicon_cost + memory_cost + bonding_cost, *yields, chip_first)
@@ -278,7 +291,7 @@ def package_cost(
 
 @formula(unit="USD", source="feng2022actuary")
 def manufacturing_cost(silicon_cost, memory_cost, package_cost, bonded_yield):
-    """Cost of making one more device (bill of materials): all that comes to the final test, over what passes it."""
+    """Cost of making one more device (bill of materials): (dies + memory + package) / yield of the final test."""
     return (silicon_cost + memory_cost + package_cost) / bonded_yield
 
 
@@ -320,9 +333,13 @@ def chip_design_cost(tape_out_cost, die_designs, io_tape_out_cost, io_dies):
 
 @formula(unit="USD", source="feng2022actuary")
 def package_engineering_cost(
-    package_area, interposer_fabricated_area, interposer_area_ratio, substrate_layer_factor, package_design_price,
+    package_area,
+    interposer_fabricated_area,
+    interposer_area_ratio,
+    substrate_layer_factor,
+    package_design_price,
     package_design_cost,
-):  # fmt: skip
+):
     """Design of the package."""
     area = xp.where(interposer_area_ratio > 0, interposer_fabricated_area, package_area * substrate_layer_factor)
     return package_design_price * area + package_design_cost

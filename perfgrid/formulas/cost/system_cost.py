@@ -1,46 +1,44 @@
-"""What a cluster costs to buy and to run: per device and hour, per training run, per million tokens.
+"""Cost of buying and running a cluster: per device and hour, per training run, per million tokens.
 
-Devices, servers, the scale-out network (`cluster_network`) and the facility are paid back over their lives; maintenance
-and energy come on top. That is the price of having a device for an hour, whether it works or not. Utilisation enters
-once, where hours become work: in the cost of a run, of tokens and of operations.
+Total cost of ownership: devices, servers, the scale-out network (`cluster_network`) and the facility are paid back over
+their lives; maintenance and energy are added. This gives the cost of a device per hour, busy or idle. Utilization
+enters once, where hours become work: in the cost of a run, of tokens and of operations.
 """
 
 from perfgrid.engine import xp
-from perfgrid.engine.graph.registry import alternative, constraint, formula
+from perfgrid.engine.graph.registry import Glossary, alternative, constant, constraint, formula
+
+GLOSSARY = Glossary(
+    constant("year", 31_557_600.0, "A year of 365.25 days.", unit="s", source="epoch2024costs"),
+    constant("hour", 3600.0, "An hour.", unit="s", source="epoch2024costs"),
+)
 
 # ---- equations ------------------------------------------------------------------------------------------------------
 
 
 def capital_recovery(interest, periods):
-    """Part of a loan to pay per period so that it is repaid after n of them: r / (1 - (1 + r)^-n), 1/n without r."""
+    r"""Part of a loan to pay per period so that it is repaid after n periods (capital recovery factor).
+
+    .. math:: \frac{r}{1 - (1 + r)^{-n}}
+
+    with the interest r per period; 1/n for r = 0.
+    """
     rate = xp.maximum(interest, 1e-6)  # the limit 1/n is reached long before
     return rate / -xp.expm1(-periods * xp.log1p(rate))
 
 
-@formula(unit="s", source="epoch2024costs")
-def year():
-    """A year of 365.25 days."""
-    return 31_557_600.0
-
-
-@formula(unit="s", source="epoch2024costs")
-def hour():
-    """An hour."""
-    return 3600.0
-
-
-# ---- what is bought -------------------------------------------------------------------------------------------------
+# ---- purchase -------------------------------------------------------------------------------------------------------
 
 
 @alternative(of="device_price", by="price_view", label="market", unit="USD", source="epoch2024costs")
 def market_device_price(purchase_price):
-    """What a device costs its buyer on the market."""
+    """Price of a device for its buyer: the market price."""
     return purchase_price
 
 
 @alternative(of="device_price", by="price_view", label="manufacturing", unit="USD", source="siliconanalysts2026")
 def manufacturing_device_price(device_cost, device_margin):
-    """What a device costs its buyer: its manufacturing cost times what designer and vendor add."""
+    """Price of a device for its buyer: its manufacturing cost times the margin of designer and vendor."""
     return device_cost * device_margin
 
 
@@ -93,11 +91,11 @@ def equipment_capital(device_capital, server_capital, network_capital):
 
 @formula(unit="USD", source="barroso2018datacenter")
 def cluster_cost(equipment_capital, facility_capital):
-    """What the whole cluster costs to acquire, its facility included."""
+    """Price of the whole cluster, its facility included."""
     return equipment_capital + facility_capital
 
 
-# ---- what it costs to have ------------------------------------------------------------------------------------------
+# ---- ownership ------------------------------------------------------------------------------------------------------
 
 
 @alternative(of="capital_charge", by="amortisation", label="annuity", unit="USD/s", source="barroso2018datacenter")
@@ -134,10 +132,15 @@ def kernels_mean_device_power(average_power):
 
 @formula(unit="W", source="epoch2024costs")
 def facility_power(
-    devices, mean_device_power, thermal_design_power, server_power_factor, mean_power_fraction, network_power,
+    devices,
+    mean_device_power,
+    thermal_design_power,
+    server_power_factor,
+    mean_power_fraction,
+    network_power,
     power_usage_effectiveness,
-):  # fmt: skip
-    """Mean power drawn from the grid: devices, the rest of the servers, network, and what cooling and supply add."""
+):
+    """Mean power drawn from the grid: (devices + rest of the servers + network) · power usage effectiveness."""
     rest_of_server = thermal_design_power * (server_power_factor - 1) * mean_power_fraction
     return (devices * (mean_device_power + rest_of_server) + network_power) * power_usage_effectiveness
 
@@ -150,7 +153,7 @@ def energy_charge(facility_power, electricity_price):
 
 @formula(unit="USD/s", source="barroso2018datacenter")
 def cluster_charge(capital_charge, maintenance_charge, energy_charge):
-    """Cost of the cluster per time, whatever it does."""
+    """Cost of the cluster per time, busy or idle: capital, maintenance and energy."""
     return capital_charge + maintenance_charge + energy_charge
 
 
@@ -166,12 +169,12 @@ def SHARE_cost_fraction(SHARE_charge, cluster_charge):
     return SHARE_charge / cluster_charge
 
 
-# ---- what work costs ------------------------------------------------------------------------------------------------
+# ---- work -----------------------------------------------------------------------------------------------------------
 
 
 @formula(unit="USD/s", source="barroso2018datacenter")
 def working_charge(cost_per_device_hour, devices, hour, utilization):
-    """Cost of the cluster per time of work: idle hours are paid by those that work."""
+    """Cost of the cluster per time of work: cost per time / utilization, so busy hours pay for idle ones."""
     return cost_per_device_hour * devices / hour / utilization
 
 

@@ -1,4 +1,8 @@
-"""What a device achieves, per number format, and the byte sizes of the formats."""
+"""Rates and bandwidths that a device reaches, by number format, and the byte sizes of the formats.
+
+A data sheet states peak rates. Large matrix products reach a measured fraction of them (``matrix_efficiency``),
+streaming kernels a measured fraction of the memory bandwidth (``hbm_efficiency``).
+"""
 
 from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import Glossary, alternative, constant, constraint, formula
@@ -83,7 +87,7 @@ def fp4_reached_fraction(fp4_matrix_efficiency, fp8_reached_fraction):
 
 @formula(unit="FLOP/s", source="stas2025ml")
 def matrix_rate(usable_peak_rate, reached_fraction):
-    """Rate that large matrix products reach in the format of the study."""
+    """Rate that large matrix products reach in the format of the study: peak rate · reached fraction."""
     return usable_peak_rate * reached_fraction
 
 

@@ -1,6 +1,7 @@
 """Energy of one event: an operation in each number format, a byte of each memory level and link (Hong 2010).
 
-Energies of circuits are those at 7 nm times the node's energy per operation.
+The energy of a kernel is the sum over events of their number times the energy of one. Energies of circuits are stated
+at 7 nm and scaled by the energy per operation of the node (``circuit_energy``).
 """
 
 from perfgrid.engine import xp
@@ -53,18 +54,26 @@ def fp4_format_energy():
 
 
 @alternative(
-    of="unquantised_format_energy", by="precision", label="FORMAT", unit="1", source="jouppi2021lessons",
+    of="unquantised_format_energy",
+    by="precision",
+    label="FORMAT",
+    unit="1",
+    source="jouppi2021lessons",
     family=UNQUANTISED,
-)  # fmt: skip
+)
 def FORMAT_unquantised_format_energy(format_energy):
-    """Energy of the multiply-adds that are never quantised over that in 16 bits, in FORMAT: that of all."""
+    """Energy of the multiply-adds that are never quantised over that in 16 bits: in FORMAT as of all products."""
     return format_energy
 
 
 @alternative(
-    of="unquantised_format_energy", by="precision", label="FORMAT", unit="1", source="jouppi2021lessons",
+    of="unquantised_format_energy",
+    by="precision",
+    label="FORMAT",
+    unit="1",
+    source="jouppi2021lessons",
     family=QUANTISED,
-)  # fmt: skip
+)
 def FORMAT_half_precision_format_energy(bf16_format_energy):
     """Energy of the multiply-adds that FORMAT training leaves in 16 bits, over that in 16 bits."""
     return bf16_format_energy

@@ -1,9 +1,9 @@
-"""A device made again: at another node, with another generation of memory or of links.
+"""A device re-implemented: at another node, with another generation of memory or of links.
 
-The study states a node, memory or link; the device then states its own quantities as ``native_<name>`` and these
-formulas derive what takes their place. A node changes units, clock and energy (`technology`: same area, same design or
-same power); a memory replaces every stack by one of its kind; a link every link of its tier. Ratios are over the
-device's own entries, so that ``native`` gives the device back.
+Where the study states a node, memory or link, the quantities of the device itself are called ``native_<name>``, and the
+formulas here derive ``<name>``. A node changes the number of units, clock and energy (`technology`: same area, same
+design or same power). A memory replaces every stack, a link every link of its tier. Ratios are relative to the device's
+own entries, so the label ``native`` reproduces the device.
 """
 
 from perfgrid.engine import xp
@@ -11,8 +11,19 @@ from perfgrid.engine.graph.registry import alternative, constraint
 from perfgrid.formulas.axes import at
 
 SCALE_UP, SCALE_OUT = 0.0, 1.0  # of link_tier
-RATES = {"RATE": ("peak_bf16_rate", "peak_fp16_rate", "peak_fp8_rate", "peak_fp4_rate", "peak_int8_rate",
-                  "peak_tf32_rate", "peak_fp32_rate", "vector_rate", "special_function_rate")}  # fmt: skip
+RATES = {
+    "RATE": (
+        "peak_bf16_rate",
+        "peak_fp16_rate",
+        "peak_fp8_rate",
+        "peak_fp4_rate",
+        "peak_int8_rate",
+        "peak_tf32_rate",
+        "peak_fp32_rate",
+        "vector_rate",
+        "special_function_rate",
+    )
+}
 LEVELS = {"LEVEL": ("register_bandwidth", "shared_memory_bandwidth", "l2_bandwidth")}
 OF_NODE = (
     *RATES["RATE"],
@@ -30,7 +41,7 @@ IMPLEMENTED = {"node": OF_NODE, "memory": OF_MEMORY, "link": OF_LINK}  # device 
 
 
 def _made_again(name, unit, family=None):
-    """An alternative of a device quantity: what it is where the device is made again (and not from a budget)."""
+    """An alternative of a device quantity: its value where the device is re-implemented (not made from a budget)."""
     return alternative(of=name, by="device_basis", label="device", unit=unit, source="kundu2024", family=family)
 
 
@@ -39,13 +50,13 @@ def _made_again(name, unit, family=None):
 
 @_made_again("RATE", "FLOP/s", RATES)
 def RATE_made_again(native_RATE, throughput_ratio):
-    """RATE of the device at the stated node: units times clock."""
+    """RATE of the device at the stated node: native rate · units · clock, both relative to its own node."""
     return native_RATE * throughput_ratio
 
 
 @_made_again("LEVEL", "byte/s", LEVELS)
 def LEVEL_made_again(native_LEVEL, throughput_ratio):
-    """LEVEL of the device at the stated node: it grows with the units and their clock."""
+    """LEVEL of the device at the stated node: native value · units · clock, both relative to its own node."""
     return native_LEVEL * throughput_ratio
 
 
@@ -75,7 +86,7 @@ def l2_size_made_again(native_l2_size, unit_ratio):
 
 @_made_again("thermal_design_power", "W")
 def thermal_design_power_made_again(native_thermal_design_power, compute_power_ratio):
-    """Thermal design power of the device at the stated node: it follows that of its compute dies."""
+    """Thermal design power of the device at the stated node, in proportion to the power of its compute dies."""
     return native_thermal_design_power * compute_power_ratio
 
 
@@ -87,13 +98,13 @@ def die_area_made_again(native_die_area, die_area_ratio):
 
 @alternative(of="circuit_energy", by="circuit_basis", label="own_node", unit="1", source="shilov2024n2sram")
 def circuit_energy_of_node(operation_energy):
-    """Energy of an operation of the device over that at 7 nm: as its node takes at equal speed."""
+    """Energy of an operation of the device relative to 7 nm: that of its node at equal speed."""
     return operation_energy
 
 
 @alternative(of="circuit_energy", by="circuit_basis", label="stated_node", unit="1", source="shilov2024n2sram")
 def circuit_energy_made_again(native_operation_energy, operation_energy_ratio):
-    """Energy of an operation of the device over that at 7 nm: its own, times what the stated node makes of it."""
+    """Energy of an operation of the device relative to 7 nm: its own times the ratio of the stated node to its own."""
     return native_operation_energy * operation_energy_ratio
 
 

@@ -5,7 +5,7 @@ at the density of the node; the power of the matrix units sets one clock for all
 nominal voltage, and how energy and clock follow the voltage); area and edge of the dies limit how many memory stacks
 and links there are, their generation says how fast, and their share of the power whether they may be.
 
-What a budget does not tell (efficiencies, tiles, what a core is made of) is that of the study's device.
+Efficiencies, tiles and the composition of a core are those of the study's device.
 """
 
 from perfgrid.engine import xp
@@ -17,26 +17,52 @@ from .implementation import SCALE_OUT, SCALE_UP, replaced
 COUNTED = 1e-9  # a count that misses a whole number by rounding is that number
 LOWEST_OVERDRIVE = 0.15  # of the nominal voltage: lower ones do not work, slower clocks do (Ardalani 2022)
 LINKS = {"TIER": ("scale_up", "scale_out")}
-MATRIX_RATES = {"RATE": ("peak_bf16_rate", "peak_fp16_rate", "peak_fp8_rate", "peak_fp4_rate", "peak_int8_rate",
-                         "peak_tf32_rate")}  # fmt: skip
+MATRIX_RATES = {
+    "RATE": (
+        "peak_bf16_rate",
+        "peak_fp16_rate",
+        "peak_fp8_rate",
+        "peak_fp4_rate",
+        "peak_int8_rate",
+        "peak_tf32_rate",
+    )
+}
 VECTOR_RATES = {"RATE": ("peak_fp32_rate", "special_function_rate")}
 LEVELS = {"LEVEL": ("register_bandwidth", "shared_memory_bandwidth", "l2_bandwidth")}
 OF_BUDGET = (
-    *MATRIX_RATES["RATE"], "vector_rate", *VECTOR_RATES["RATE"], *LEVELS["LEVEL"], "cores", "fabricated_cores",
-    "clock_frequency", "register_file_size", "shared_memory_size", "l2_size", "hbm_bandwidth", "hbm_capacity",
-    "hbm_stacks", "scale_up_ports", "scale_up_bandwidth", "scale_out_bandwidth", "thermal_design_power", "die_area",
+    *MATRIX_RATES["RATE"],
+    "vector_rate",
+    *VECTOR_RATES["RATE"],
+    *LEVELS["LEVEL"],
+    "cores",
+    "fabricated_cores",
+    "clock_frequency",
+    "register_file_size",
+    "shared_memory_size",
+    "l2_size",
+    "hbm_bandwidth",
+    "hbm_capacity",
+    "hbm_stacks",
+    "scale_up_ports",
+    "scale_up_bandwidth",
+    "scale_out_bandwidth",
+    "thermal_design_power",
+    "die_area",
     "dies",
-)  # fmt: skip
+)
 
 # ---- equations ------------------------------------------------------------------------------------------------------
 
 
 def overdrive_at_power(power, threshold):
-    """Voltage above the threshold at which circuits draw ``power`` times what they draw at the nominal voltage.
+    r"""Voltage above the threshold at which circuits draw ``power`` times their power at the nominal voltage.
 
-    All voltages are parts of the nominal one. Energy goes with V^2 and the clock with (V - Vt)^2/V, so that for
-    y = V - Vt: y^3 + Vt·y^2 = power·(1 - Vt)^2 (Ardalani 2022). Newton's method from above converges monotonically: the
-    left side is convex.
+    Voltages are relative to the nominal voltage. Energy is proportional to V^2 and the clock to (V - Vt)^2/V, so
+    y = V - Vt solves
+
+    .. math:: y^3 + V_t y^2 = \mathrm{power} (1 - V_t)^2
+
+    (Ardalani 2022). Newton's method from above converges monotonically, since the left side is convex.
     """
     right = power * (1 - threshold) ** 2
     y = xp.minimum(xp.exp(xp.log(right) / 3), xp.sqrt(right / threshold))
@@ -62,24 +88,24 @@ def overdrive_at_clock(clock, threshold):
 
 
 def clock_at_power(power, threshold):
-    """Clock over the nominal one at a power over the nominal one; at the lowest voltage the clock alone is lowered."""
+    """Clock at a power, both relative to nominal; below the lowest voltage only the clock is lowered."""
     overdrive = xp.maximum(overdrive_at_power(power, threshold), LOWEST_OVERDRIVE)
     lowered = xp.minimum(power / relative_power(LOWEST_OVERDRIVE, threshold), 1.0)
     return relative_clock(overdrive, threshold) * lowered
 
 
 def whole_number(count):
-    """A number of things that can be counted."""
+    """The whole number of things that fit."""
     return xp.floor(count * (1 + COUNTED))
 
 
 def limited_rate(count, rate, power, energy):
-    """Rate of so many links, as far as power goes; of one where there is none, which is a flagged design."""
+    """Rate of so many links, limited by their power; that of one link where there is none (a flagged design)."""
     return xp.minimum(xp.maximum(count, 1.0) * rate, power / energy)
 
 
 def _from_budget(name, unit, family=None):
-    """An alternative of a device quantity: what it is where the device is made from a budget."""
+    """An alternative of a device quantity: its value where the device is made from a budget."""
     return alternative(
         of=name, by="device_basis", label="budget", unit=unit, source="ardalani2022deepflow", family=family
     )
@@ -132,7 +158,7 @@ def nominal_compute_power(budget_matrix_operations, nominal_clock, matrix_energy
 
 @formula(unit="1", source="ardalani2022deepflow")
 def compute_power_share(component_power, nominal_compute_power):
-    """Power of the matrix units over what they draw at the nominal clock."""
+    """Power budget of the matrix units over their power at the nominal clock."""
     return at(component_power, component="matrix") / nominal_compute_power
 
 
@@ -150,7 +176,7 @@ def powered_clock(compute_power_share, nominal_clock, relative_threshold):
 
 @formula(unit="Hz", source="ardalani2022deepflow")
 def fastest_clock(nominal_clock, switching_speed):
-    """Highest clock of the node: its gain taken as speed."""
+    """Highest clock of the node: the nominal clock times its gain in speed."""
     return nominal_clock * switching_speed
 
 
@@ -162,7 +188,7 @@ def clock_frequency_from_budget(powered_clock, fastest_clock):
 
 @alternative(of="circuit_energy", by="circuit_basis", label="budget", unit="1", source="ardalani2022deepflow")
 def circuit_energy_of_budget(operation_energy, clock_frequency, nominal_clock, relative_threshold):
-    """Energy of an operation over that at 7 nm: it goes with the square of the voltage that the clock needs."""
+    """Energy of an operation relative to 7 nm: proportional to the square of the voltage that the clock needs."""
     overdrive = xp.maximum(overdrive_at_clock(clock_frequency / nominal_clock, relative_threshold), LOWEST_OVERDRIVE)
     return operation_energy * (overdrive + relative_threshold) ** 2
 
@@ -249,14 +275,14 @@ def LEVEL_from_budget(native_LEVEL, budget_matrix_rate, native_half_precision_ra
 def hbm_stacks_from_budget(
     component_area, component_edge, memory_interface_area, memory_interface_edge, analog_density
 ):
-    """Memory stacks whose interfaces fit the area and the edge."""
+    """Memory stacks whose interfaces fit the area and the edge: floor(min(area / area of one, edge / edge of one))."""
     by_area = at(component_area, component="memory") * analog_density / memory_interface_area
     return whole_number(xp.minimum(by_area, at(component_edge, component="memory") / memory_interface_edge))
 
 
 @_from_budget("hbm_bandwidth", "byte/s")
 def hbm_bandwidth_from_budget(hbm_stacks, memory_bandwidth, component_power, memory_byte_energy):
-    """Bandwidth of all memory stacks, as far as their power goes."""
+    """Bandwidth of all memory stacks, limited by their power: min(stacks · bandwidth, power / energy per byte)."""
     return limited_rate(hbm_stacks, memory_bandwidth, at(component_power, component="memory"), memory_byte_energy)
 
 
@@ -312,14 +338,14 @@ def scale_out_ports(component_area, component_edge, budget_link_area, budget_lin
 
 @_from_budget("scale_up_bandwidth", "byte/s")
 def scale_up_bandwidth_from_budget(scale_up_ports, budget_link_rate, component_power, scale_up_byte_energy):
-    """Bandwidth of all scale-up links, as far as their power goes."""
+    """Bandwidth of all scale-up links, limited by their power."""
     power, rate = at(component_power, component="scale_up"), at(budget_link_rate, tier="scale_up")
     return limited_rate(scale_up_ports, rate, power, scale_up_byte_energy)
 
 
 @_from_budget("scale_out_bandwidth", "byte/s")
 def scale_out_bandwidth_from_budget(scale_out_ports, budget_link_rate, component_power, scale_out_byte_energy):
-    """Bandwidth of all network ports, as far as their power goes."""
+    """Bandwidth of all network ports, limited by their power."""
     power, rate = at(component_power, component="scale_out"), at(budget_link_rate, tier="scale_out")
     return limited_rate(scale_out_ports, rate, power, scale_out_byte_energy)
 
@@ -352,7 +378,7 @@ def dies_from_budget(budget_dies):
     about="component_area",
 )
 def fractions_add_up(area_split, power_split, edge_split):
-    """Every budget is split whole: what no component has is the component rest."""
+    """The fractions of every budget add up to one, those of the component rest included."""
     missing = [xp.abs(total(f, "component") - 1) for f in (area_split, power_split, edge_split)]
     return xp.maximum(missing[0], xp.maximum(missing[1], missing[2])) < 1e-6
 

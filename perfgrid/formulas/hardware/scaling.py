@@ -1,6 +1,6 @@
-"""Scaled number formats: how many values share a scale, what scales weigh, and how often a conversion reads its input.
+"""Scaled number formats: values that share a scale, bytes of the scales, and reads of the input of a conversion.
 
-A recipe is data: a row of `RECIPES`. The code ``scaling`` names one; ``usual`` is what the format itself suggests: one
+A recipe is data: a row of `RECIPES`, named by the code ``scaling``. The recipe ``usual`` is that of the format: one
 scale per tensor, known from earlier steps, in 8 bits, and blocks of 16 values in 4 bits.
 """
 
@@ -39,19 +39,19 @@ def _usual(label):
     of="usual_scaling", by="precision", label="FORMAT", unit="1", source="micikevicius2022fp8", family=UNQUANTISED
 )
 def FORMAT_usual_scaling():
-    """Number of the scaling that FORMAT suggests: none."""
+    """Number of the usual scaling of FORMAT: none."""
     return float(NAMES.index("usual"))
 
 
 @_usual("fp8")
 def fp8_usual_scaling():
-    """Number of the scaling that 8-bit formats suggest: one scale per tensor, of earlier steps."""
+    """Number of the usual scaling of 8-bit formats: one scale per tensor, of earlier steps."""
     return float(NAMES.index("delayed"))
 
 
 @_usual("fp4")
 def fp4_usual_scaling():
-    """Number of the scaling that 4-bit formats suggest: blocks of 16 values."""
+    """Number of the usual scaling of 4-bit formats: blocks of 16 values."""
     return float(NAMES.index("nvfp4"))
 
 
@@ -61,7 +61,7 @@ def scaling_recipe(scaling, usual_scaling):
     return xp.where(scaling > 0, scaling, usual_scaling)
 
 
-# ---- what follows from it -------------------------------------------------------------------------------------------
+# ---- its sizes and copies -------------------------------------------------------------------------------------------
 
 
 @formula(unit="byte", source="rouhani2023mx")
@@ -97,7 +97,7 @@ def converted_copies(scaling_recipe):
 
 @alternative(of="scaling_fits", by="precision", label="FORMAT", unit="1", source="rouhani2023mx", family=UNQUANTISED)
 def FORMAT_scaling_fits():
-    """1 where the scaling serves the format: FORMAT takes no notice of it."""
+    """1 where the scaling serves the format: FORMAT is not scaled."""
     return 1.0
 
 

@@ -1,8 +1,12 @@
-"""Technology nodes: what the same circuit takes at another node, and three ways to make a device again there.
+"""Technology scaling: area, energy and speed of the same circuit at another node, and a device re-implemented there.
 
-A node gives less energy per operation at equal speed, *or* more speed at equal power: two points of one curve, never
-both. Two scalings: what the foundry states (``foundry``), and idealised full steps (``ideal``). Ratios are over the
-device's own node (``native_``) and are 1 there.
+A node offers less energy per operation at equal speed *or* more speed at equal power: two points of one curve, never
+both (``node_gain``). There are two scalings (``node_scaling``): the figures of the foundry (``foundry``), and
+idealised full steps (``ideal``) of 0.67 in area and 0.54 in power at equal frequency. Ratios are relative to the
+device's own node (``native_``) and 1 there.
+
+A device may keep its design and shrink, fill the same area with more units, or take the same power
+(``implementation``).
 """
 
 from perfgrid.engine import xp
@@ -12,9 +16,10 @@ AREA_STEP, POWER_STEP = 0.67, 0.54  # area and power of a circuit at equal frequ
 
 
 def circuit_area(shares, native_densities, densities):
-    """Area of a circuit over its area at its own node: each kind of circuit (logic, memory, analog) shrinks by its own.
+    """Area of a circuit relative to its own node, where logic, memory and analog circuits shrink differently.
 
-    ``shares`` are of the area at the own node. Source: shilov2024n2sram (mixed density of 50, 30 and 20 %).
+    sum of s·(native density / density), with the shares s of the area at the own node. Source: shilov2024n2sram (mixed
+    density of 50, 30 and 20 %).
     """
     return sum(s * n / xp.where(d > 0, d, 1e30) for s, n, d in zip(shares, native_densities, densities, strict=True))
 
@@ -24,9 +29,15 @@ def circuit_area(shares, native_densities, densities):
 
 @alternative(of="circuit_area_ratio", by="node_scaling", label="foundry", unit="1", source="shilov2024n2sram")
 def foundry_circuit_area_ratio(
-    logic_share, sram_share, native_logic_density, logic_density, native_sram_density, sram_density,
-    native_analog_density, analog_density,
-):  # fmt: skip
+    logic_share,
+    sram_share,
+    native_logic_density,
+    logic_density,
+    native_sram_density,
+    sram_density,
+    native_analog_density,
+    analog_density,
+):
     """Area of the same circuit over that at its own node, by the densities of logic, memory and analog circuits."""
     shares = (logic_share, sram_share, 1 - logic_share - sram_share)
     native = (native_logic_density, native_sram_density, native_analog_density)
@@ -35,7 +46,7 @@ def foundry_circuit_area_ratio(
 
 @alternative(of="circuit_area_ratio", by="node_scaling", label="ideal", unit="1", source="ardalani2022deepflow")
 def ideal_circuit_area_ratio(scaling_generation, native_scaling_generation):
-    """Area of the same circuit over that at its own node, by idealised full steps."""
+    """Area of the same circuit over that at its own node, by idealised full steps: 0.67^generations."""
     return xp.exp((scaling_generation - native_scaling_generation) * xp.log(AREA_STEP))
 
 
@@ -47,7 +58,7 @@ def foundry_energy_ratio_at_speed(operation_energy, native_operation_energy):
 
 @alternative(of="energy_ratio_at_speed", by="node_scaling", label="ideal", unit="1", source="ardalani2022deepflow")
 def ideal_energy_ratio_at_speed(scaling_generation, native_scaling_generation):
-    """Energy of an operation at equal speed over that at the own node, by idealised full steps."""
+    """Energy of an operation at equal speed over that at the own node, by idealised full steps: 0.54^generations."""
     return xp.exp((scaling_generation - native_scaling_generation) * xp.log(POWER_STEP))
 
 
@@ -59,13 +70,16 @@ def foundry_speed_ratio_at_power(switching_speed, native_switching_speed):
 
 @alternative(of="speed_ratio_at_power", by="node_scaling", label="ideal", unit="1", source="ardalani2022deepflow")
 def ideal_speed_ratio_at_power(ideal_energy_ratio_at_speed):
-    """Speed at equal power over that at the own node: power grows with the cube of speed (voltage follows it)."""
+    """Speed at equal power over that at the own node: energy ratio^(-1/3).
+
+    Power grows with the cube of speed, since the voltage follows the speed.
+    """
     return xp.exp(-xp.log(ideal_energy_ratio_at_speed) / 3)
 
 
 @alternative(of="clock_ratio", by="node_gain", label="power", unit="1", source="shilov2024n2sram")
 def clock_ratio_kept():
-    """Clock over that at the own node where the gain is taken as power: the same."""
+    """Clock over that at the own node where the gain is taken as lower power: 1."""
     return 1.0
 
 
@@ -83,11 +97,11 @@ def operation_energy_ratio_lowered(energy_ratio_at_speed):
 
 @alternative(of="operation_energy_ratio", by="node_gain", label="speed", unit="1", source="shilov2024n2sram")
 def operation_energy_ratio_of_speed(speed_ratio_at_power):
-    """Energy of an operation over that at the own node where the gain is taken as speed: power is the same."""
+    """Energy of an operation over that at the own node where the gain is taken as speed: 1 / speed, at equal power."""
     return 1 / xp.where(speed_ratio_at_power > 0, speed_ratio_at_power, 1e30)
 
 
-# ---- a device, made again -------------------------------------------------------------------------------------------
+# ---- a device re-implemented ----------------------------------------------------------------------------------------
 
 
 @alternative(of="unit_ratio", by="implementation", label="same_design", unit="1", source="ardalani2022deepflow")
@@ -133,7 +147,7 @@ def compute_power_ratio(throughput_ratio, operation_energy_ratio):
     about="circuit_area_ratio",
 )
 def node_scales(logic_density, sram_density, analog_density, operation_energy, switching_speed, native_logic_density):
-    """All that scales a circuit is known of the node."""
+    """Densities, energy and speed of the node are known."""
     known = xp.minimum(xp.minimum(analog_density, operation_energy), switching_speed) > 0
     return known & (logic_density > 0) & (sram_density > 0) & (native_logic_density > 0)
 
