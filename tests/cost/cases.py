@@ -13,9 +13,13 @@ ACTUARY = {"wafer_fill": "perimeter", "edge_exclusion": "5 mm", "saw_street": "0
 
 def study(outputs, axes, parameters=None, **more):
     return pg.Study.make(
-        workload="manufacturing", dtype="float64", outputs=outputs, axes=axes,
-        workload_parameters=NONE | (parameters or {}), **more,
-    )  # fmt: skip
+        workload="manufacturing",
+        dtype="float64",
+        outputs=outputs,
+        axes=axes,
+        workload_parameters=NONE | (parameters or {}),
+        **more,
+    )
 
 
 def cost(output="manufacturing_cost", node="n5", package="organic", **values):

@@ -182,7 +182,7 @@ GOOD = {"package": "OS", "dies": [{"node": "7", "area_mm2": 100}]}
         ({"memory": {"stacks": 4}}, "memory lacks 'cost'"),
         ({"dies": None}, "dies: needs a list of dies, found None"),
     ],
-)  # fmt: skip
+)
 def test_bad_input_is_told_in_a_sentence(changes, said):
     with pytest.raises(pg.PerfgridError) as error:
         pg.chiplet_cost(**{"parameter_set": "actuary2022", **GOOD, **changes})

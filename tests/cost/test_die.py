@@ -126,9 +126,12 @@ def test_spare_cores_help(defects, cores, spare):
 def test_yields_of_a_wafer_at_5_nm():
     """814 mm2 at 0.10 per cm2: the choice of a model moves the cost of a die by 12 % either way."""
     found = {
-        "poisson": die.poisson(0.814), "nb10": die.negative_binomial(0.814, 10.0), "murphy": die.murphy(0.814),
-        "nb3": die.negative_binomial(0.814, 3.0), "seeds": die.seeds(0.814),
-    }  # fmt: skip
+        "poisson": die.poisson(0.814),
+        "nb10": die.negative_binomial(0.814, 10.0),
+        "murphy": die.murphy(0.814),
+        "nb3": die.negative_binomial(0.814, 3.0),
+        "seeds": die.seeds(0.814),
+    }
     assert [round(float(v), 3) for v in found.values()] == [0.443, 0.457, 0.468, 0.487, 0.551]
 
 

@@ -37,7 +37,7 @@ def violated(axes, parameters=None, outputs=("device_cost",), **more):
         ({**ONE, "fabricated_cores": [64], "cores": [70]}, {"yield_model": "harvested"}, "cores_fit_dies"),
         ({**ONE, "fabricated_cores": [264], "cores": [70]}, {"yield_model": "harvested"}, "cores_fit_dies"),
     ],
-)  # fmt: skip
+)
 def test_what_cannot_be_made_is_flagged(axes, parameters, flag):
     given = {"node": ["n5"], "package": ["organic"], **axes}
     assert flag in violated(given, parameters)
@@ -72,7 +72,7 @@ def test_a_node_that_the_catalog_lacks_is_told_in_a_sentence():
         ({}, {"yield_model": "murfy"}, "; did you mean 'murphy'"),
         ({}, {"core_area_share": 1.5}, "core_area_share must be >= 0 and <= 1, found 1.5"),
     ],
-)  # fmt: skip
+)
 def test_bad_input_is_told_in_a_sentence(axes, parameters, said):
     given = {"node": ["n5"], "package": ["organic"], "dies": [1], "module_area": ["100 mm^2"], **axes}
     with pytest.raises(pg.PerfgridError) as error:

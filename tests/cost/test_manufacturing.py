@@ -49,16 +49,25 @@ def test_grid_is_chiplet_actuary_at_every_point(distinct):
             for dies in (1, 2, 3, 8):
                 for area in (60.0, 333.0, 800.0):
                     door = pg.chiplet_cost(
-                        "actuary2022", package=kind, node=node, total_module_area_mm2=area, n_chiplets=dies,
-                        d2d_area_overhead=0.08, chiplets_distinct_designs=distinct,
-                    )  # fmt: skip
+                        "actuary2022",
+                        package=kind,
+                        node=node,
+                        total_module_area_mm2=area,
+                        n_chiplets=dies,
+                        d2d_area_overhead=0.08,
+                        chiplets_distinct_designs=distinct,
+                    )
                     at = {"node": f"actuary2022-{node}", "package": f"actuary2022-{kind}", "dies": dies}
                     found = result[names].sel(at).sel(module_area=area * 1e-6, method="nearest")
                     packaged = door["RE_raw_package"] + door["RE_defect_package"] + door["RE_wasted_KGD"]
                     expected = (
-                        door["RE_raw_chips"] + door["RE_defect_chips"], packaged, door["RE_total"], door["NRE_module"],
-                        door["NRE_chip"], door["NRE_total"],
-                    )  # fmt: skip
+                        door["RE_raw_chips"] + door["RE_defect_chips"],
+                        packaged,
+                        door["RE_total"],
+                        door["NRE_module"],
+                        door["NRE_chip"],
+                        door["NRE_total"],
+                    )
                     for name, value in zip(names, expected, strict=True):
                         assert float(found[name]) == pytest.approx(value, rel=1e-9), (node, kind, dies, area, name)
 
@@ -241,10 +250,12 @@ def test_derivatives_are_finite_and_those_of_differences(model):
 
 def test_a_million_points_are_one_evaluation():
     axes = {
-        "node": ["n7", "n5", "n3", "n2"], "package": ["organic", "info", "cowos-s", "cowos-l", "emib"],
-        "dies": [1, 2, 4, 8], "module_area": {"start": 5e-5, "stop": 8e-4, "num": 120},
+        "node": ["n7", "n5", "n3", "n2"],
+        "package": ["organic", "info", "cowos-s", "cowos-l", "emib"],
+        "dies": [1, 2, 4, 8],
+        "module_area": {"start": 5e-5, "stop": 8e-4, "num": 120},
         "production_volume": {"start": 1e4, "stop": 1e7, "num": 110, "spacing": "log"},
-    }  # fmt: skip
+    }
     million = pg.Study.make(
         workload="manufacturing", outputs=["device_cost", "cost_per_transistor"], axes=axes, workload_parameters=NONE
     )

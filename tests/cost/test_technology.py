@@ -25,11 +25,13 @@ def column(quantity):
 def ratios(device="a100-sxm-80gb", nodes=LADDER, outputs=tuple(RATIOS), **parameters):
     return pg.evaluate(
         pg.Study.make(
-            workload="manufacturing", dtype="float64", outputs=list(outputs),
+            workload="manufacturing",
+            dtype="float64",
+            outputs=list(outputs),
             axes={"device": [device], "node": list(nodes)},
             workload_parameters={"memory_in_package": "none"} | parameters,
         )
-    ).squeeze("device")  # fmt: skip
+    ).squeeze("device")
 
 
 def test_the_ladder_is_the_whole_table():
@@ -38,9 +40,17 @@ def test_the_ladder_is_the_whole_table():
 
 def test_packages_are_those_of_the_field():
     assert {p for p in CATALOG.tables["package"] if not p.startswith("actuary")} == {
-        "organic", "info", "info-chip-first", "cowos-s", "cowos-l", "efb", "emib", "soic-cowos-s", "microbump-cowos-s",
+        "organic",
+        "info",
+        "info-chip-first",
+        "cowos-s",
+        "cowos-l",
+        "efb",
+        "emib",
+        "soic-cowos-s",
+        "microbump-cowos-s",
         "unknown",
-    }  # fmt: skip
+    }
     for device in CATALOG.tables["device"].values():
         assert device.values["package"] in CATALOG.tables["package"], device.name
         assert device.values["process_node"] in CATALOG.tables["node"], device.name

@@ -171,9 +171,19 @@ PUBLISHED = {
 def test_published_kernel_times(case):
     device, version, both, d, causal = case
     for s, measured in PUBLISHED[case].items():
-        q = design("llama-3.1-8b", device, tp=1.0, microbatch=16384.0 / s, sequence_length=float(s), heads=2048.0 / d,
-                   kv_heads=2048.0 / d, head_dim=float(d), causal=causal, flash_limit=float(version),
-                   precision="fp16")  # fmt: skip
+        q = design(
+            "llama-3.1-8b",
+            device,
+            tp=1.0,
+            microbatch=16384.0 / s,
+            sequence_length=float(s),
+            heads=2048.0 / d,
+            kv_heads=2048.0 / d,
+            head_dim=float(d),
+            causal=causal,
+            flash_limit=float(version),
+            precision="fp16",
+        )
         by_phase = rows(np.sum(q["flash_time"], axis=RESOURCE, keepdims=True), "phase")
         found = by_phase["forward"] + (by_phase["input_gradient"] if both else 0.0)
         assert found == pytest.approx(measured, rel=0.12), s
@@ -201,8 +211,17 @@ def test_unfused_products_against_a_loop():
 )
 def test_heads_whose_rows_fill_no_whole_loads_are_multiplied_by_vector_units(heads, needed, rate):
     """BLOOM's 13824 wide candidate: heads of 144 numbers are 18 loads of 16 bytes, heads of 108 are 13.5."""
-    q = design("megatron-22b", hidden_size=13824.0, heads=heads, kv_heads=heads, head_dim=13824 / heads, tp=4.0,
-               microbatch=2.0, flash_attention=False, core_needs_loads=needed)  # fmt: skip
+    q = design(
+        "megatron-22b",
+        hidden_size=13824.0,
+        heads=heads,
+        kv_heads=heads,
+        head_dim=13824 / heads,
+        tp=4.0,
+        microbatch=2.0,
+        flash_attention=False,
+        core_needs_loads=needed,
+    )
     found = rows(np.sum(q["core_product_time"], axis=RESOURCE), "phase", "attention_kernel")["forward", "score"]
     time = loops.product_time(2048, 2048, int(13824 / heads), 2 * int(heads) // 4, A100, 2, 2, rate, 2.039e12 * 0.834)
     assert found == pytest.approx(time + 3e-6, rel=1e-12)

@@ -33,9 +33,15 @@ def test_rates_of_every_device(device, precision):
 
 @pytest.mark.parametrize(
     ("device", "measured"),
-    [("h100-sxm-80gb", 1402.6e12), ("h200-sxm-141gb", 1453e12), ("b200", 3432.5e12), ("gb200", 3615.6e12),
-     ("b300", 3353e12), ("mi300x", 1159e12)],
-)  # fmt: skip
+    [
+        ("h100-sxm-80gb", 1402.6e12),
+        ("h200-sxm-141gb", 1453e12),
+        ("b200", 3432.5e12),
+        ("gb200", 3615.6e12),
+        ("b300", 3353e12),
+        ("mi300x", 1159e12),
+    ],
+)
 def test_eight_bit_products_reach_what_was_measured(device, measured):
     """Best of a scan of shapes (Stas Bekman's ml-engineering; MI300X: Azure's guide); Blackwell holds less for long."""
     entry = DEVICES[device]

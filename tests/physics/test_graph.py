@@ -14,7 +14,16 @@ from perfgrid.formulas import every_formula
 
 STUDY = Path(__file__).parents[2] / "studies" / "korthikanti.toml"
 STEP_FORMULAS = 595  # that the step times of this study need
-FOLDERS = ("parallelism", "pipelines", "training", "serving")  # whose formulas all compute something
+FOLDERS = (  # whose formulas all compute something
+    "cost",
+    "hardware",
+    "kernels",
+    "parallelism",
+    "pipelines",
+    "serving",
+    "training",
+    "transformer",
+)
 
 
 def returned(function) -> ast.expr | None:

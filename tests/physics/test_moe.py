@@ -37,10 +37,20 @@ def test_grouped_products_against_a_loop(tp, ep, etp):
     """Rows, shapes and times of the products of experts, with tensor parallelism of attention and of experts apart."""
     sequence, hidden, wide, experts, chosen = 2048, 4096, 1536, 16, 2
     q = design(
-        "mixtral-8x7b", "h100-sxm-80gb", tp=float(tp), dp=8.0 * etp / tp, ep=float(ep), etp=float(etp),
-        microbatch=1.0, global_batch=64.0, sequence_length=float(sequence), experts=float(experts),
-        experts_per_token=float(chosen), expert_ffn_size=float(wide), recompute="none",
-    )  # fmt: skip
+        "mixtral-8x7b",
+        "h100-sxm-80gb",
+        tp=float(tp),
+        dp=8.0 * etp / tp,
+        ep=float(ep),
+        etp=float(etp),
+        microbatch=1.0,
+        global_batch=64.0,
+        sequence_length=float(sequence),
+        experts=float(experts),
+        experts_per_token=float(chosen),
+        expert_ffn_size=float(wide),
+        recompute="none",
+    )
     per_expert = rank_rows(sequence, tp, ep, etp, experts, chosen)
     assert q["rank_expert_rows"] == sum(per_expert)
     assert set(per_expert) == {q["grouped_tokens"]}
@@ -51,8 +61,9 @@ def test_grouped_products_against_a_loop(tp, ep, etp):
     found = by_phase(q["grouped_time"], "grouped_gemm_kernel")
     memory, rate = 3.35e12 * 0.887, 989.4e12 * 0.803 * 0.94
     for kernel, (inputs, outputs) in {
-        "expert_up": (hidden, 2 * wide // etp), "expert_down": (wide // etp, hidden)
-    }.items():  # fmt: skip
+        "expert_up": (hidden, 2 * wide // etp),
+        "expert_down": (wide // etp, hidden),
+    }.items():
         for phase, rows_, columns, depth in (
             ("forward", m, outputs, inputs),
             ("input_gradient", m, inputs, outputs),
@@ -69,17 +80,29 @@ def test_grouped_products_against_a_loop(tp, ep, etp):
 @pytest.mark.parametrize(
     ("groups", "m", "n", "k", "measured"),
     [
-        (4, 8192, 4096, 7168, 1346e12), (4, 8192, 7168, 2048, 1214e12),
-        (8, 4096, 4096, 7168, 1346e12), (8, 4096, 7168, 2048, 1214e12),
+        (4, 8192, 4096, 7168, 1346e12),
+        (4, 8192, 7168, 2048, 1214e12),
+        (8, 4096, 4096, 7168, 1346e12),
+        (8, 4096, 7168, 2048, 1214e12),
     ],
-)  # fmt: skip
+)
 def test_grouped_products_against_measurements(groups, m, n, k, measured):
     """Contiguous grouped products in 8 bits on H800 within 10 % of what DeepGEMM states (README of April 2025)."""
     q = design(
-        "mixtral-8x7b", "h800-sxm-80gb", software="megatron-core", tp=1.0, dp=1.0, global_batch=1.0, precision="fp8",
-        experts=float(groups), experts_per_token=1.0, expert_ffn_size=float(n), hidden_size=float(k), gated_ffn=False,
+        "mixtral-8x7b",
+        "h800-sxm-80gb",
+        software="megatron-core",
+        tp=1.0,
+        dp=1.0,
+        global_batch=1.0,
+        precision="fp8",
+        experts=float(groups),
+        experts_per_token=1.0,
+        expert_ffn_size=float(n),
+        hidden_size=float(k),
+        gated_ffn=False,
         sequence_length=float(m * groups),
-    )  # fmt: skip
+    )
     time = by_phase(q["grouped_time"], "grouped_gemm_kernel")["forward", "expert_up"]
     assert 2 * groups * m * n * k / time == pytest.approx(measured, rel=0.1)
 
@@ -88,9 +111,15 @@ def test_streaming_kernels_against_a_list():
     """Every array that routing, permutation, sorting and activation read or write in one layer, both ways."""
     tokens, hidden, wide, experts, chosen, ep = 4096, 2048, 768, 128, 8, 8
     q = design(
-        "qwen3-30b-a3b", "h100-sxm-80gb", tp=1.0, dp=8.0, ep=8.0, global_batch=64.0, sequence_length=4096.0,
+        "qwen3-30b-a3b",
+        "h100-sxm-80gb",
+        tp=1.0,
+        dp=8.0,
+        ep=8.0,
+        global_batch=64.0,
+        sequence_length=4096.0,
         recompute="none",
-    )  # fmt: skip
+    )
     received = tokens * chosen  # of eight ranks an eighth of theirs
     forward = {
         "routing": tokens * experts * (4 + 4 + 4 + 4 + 1 + 4 + 1),
@@ -214,8 +243,15 @@ def test_activations_against_stored_tensors():
     """Tensors that one layer with experts keeps for the backward pass on one rank, listed one by one."""
     tp, ep, etp, tokens, hidden, wide, experts, chosen = 2, 4, 2, 4096, 7168, 2048, 256, 8
     q = design(
-        "deepseek-v3", tp=2.0, dp=4.0, ep=4.0, etp=2.0, global_batch=8.0, sequence_length=4096.0, recompute="none",
-    )  # fmt: skip
+        "deepseek-v3",
+        tp=2.0,
+        dp=4.0,
+        ep=4.0,
+        etp=2.0,
+        global_batch=8.0,
+        sequence_length=4096.0,
+        recompute="none",
+    )
     own = tokens // tp
     received = own * ep * chosen // ep * etp  # a quarter of what four groups of two ranks send
     kept = [(own * experts, 4)]  # scores

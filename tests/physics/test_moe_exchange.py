@@ -71,10 +71,18 @@ def copies(kind, source, choice, per_node, per_rank):
 def test_copies_by_tier_against_counting_links(kind, groups, chosen_groups):
     """16 experts on 8 ranks in nodes of 4, 3 for each token; all sources and all choices."""
     q = design(
-        "mixtral-8x7b", tp=1.0, dp=8.0, ep=8.0, global_batch=8.0, scale_up_size=4.0, experts=16.0,
-        experts_per_token=3.0, groups=float(groups), groups_per_token=float(chosen_groups),
+        "mixtral-8x7b",
+        tp=1.0,
+        dp=8.0,
+        ep=8.0,
+        global_batch=8.0,
+        scale_up_size=4.0,
+        experts=16.0,
+        experts_per_token=3.0,
+        groups=float(groups),
+        groups_per_token=float(chosen_groups),
         token_dispatch=float(EXCHANGES[kind]),
-    )  # fmt: skip
+    )
     every = list(routings(16, 3, groups or 1, chosen_groups or 1))
     counted = [copies(kind, source, choice, 4, 2) for source, choice in product(range(8), every)]
     found = rows(q["ep_copies"], "tier")
@@ -87,9 +95,17 @@ def test_copies_by_tier_against_counting_links(kind, groups, chosen_groups):
 def test_bytes_of_a_dispatch_by_hand():
     """DeepSeek-V3 on 8 nodes of 8: 4096 tokens, 8 bits with a scale for 128 values out, 16 bits back."""
     q = design(
-        "deepseek-v3", "h800-sxm-80gb", tp=1.0, pp=1.0, dp=64.0, ep=64.0, global_batch=64.0, sequence_length=4096.0,
-        token_dispatch=float(DEDUPLICATED), dispatch_size=1 + 4 / 128,
-    )  # fmt: skip
+        "deepseek-v3",
+        "h800-sxm-80gb",
+        tp=1.0,
+        pp=1.0,
+        dp=64.0,
+        ep=64.0,
+        global_batch=64.0,
+        sequence_length=4096.0,
+        token_dispatch=float(DEDUPLICATED),
+        dispatch_size=1 + 4 / 128,
+    )
     sent, back = rows(q["ep_dispatch_tier_bytes"], "tier"), rows(q["ep_combine_tier_bytes"], "tier")
     assert sent["scale_out"] == pytest.approx(4096 * 3.629011 * 7 / 8 * 7168 * 1.03125, rel=1e-6)
     assert sent["scale_up"] == pytest.approx(4096 * 7.359370 * 7 / 8 * 7168 * 1.03125, rel=1e-6)

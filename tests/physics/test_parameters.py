@@ -14,11 +14,28 @@ from perfgrid.formulas.transformer import parameters
 
 MODELS = load_catalog().tables["model"]
 SMALL = {  # of no real model; what each test does not set is absent
-    "layers": 5.0, "hidden_size": 96.0, "heads": 8.0, "kv_heads": 2.0, "head_dim": 16.0, "ffn_size": 320.0,
-    "vocab_size": 1000.0, "learned_positions": 64.0, "gated_ffn": True, "tied_embeddings": False, "biases": False,
-    "experts": 0.0, "experts_per_token": 0.0, "expert_ffn_size": 0.0, "shared_experts": 0.0, "dense_layers": 0.0,
-    "q_lora_rank": 0.0, "kv_lora_rank": 0.0, "qk_nope_head_dim": 0.0, "qk_rope_head_dim": 0.0, "v_head_dim": 0.0,
-}  # fmt: skip
+    "layers": 5.0,
+    "hidden_size": 96.0,
+    "heads": 8.0,
+    "kv_heads": 2.0,
+    "head_dim": 16.0,
+    "ffn_size": 320.0,
+    "vocab_size": 1000.0,
+    "learned_positions": 64.0,
+    "gated_ffn": True,
+    "tied_embeddings": False,
+    "biases": False,
+    "experts": 0.0,
+    "experts_per_token": 0.0,
+    "expert_ffn_size": 0.0,
+    "shared_experts": 0.0,
+    "dense_layers": 0.0,
+    "q_lora_rank": 0.0,
+    "kv_lora_rank": 0.0,
+    "qk_nope_head_dim": 0.0,
+    "qk_rope_head_dim": 0.0,
+    "v_head_dim": 0.0,
+}
 MOE = {"experts": 6.0, "experts_per_token": 2.0, "expert_ffn_size": 48.0, "shared_experts": 1.0, "dense_layers": 2.0}
 MLA = {"kv_lora_rank": 40.0, "qk_nope_head_dim": 16.0, "qk_rope_head_dim": 8.0, "v_head_dim": 24.0}
 

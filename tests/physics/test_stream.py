@@ -36,10 +36,14 @@ def test_gpt_layer_against_its_tensors(sequence_parallel):
         tokens, shard, 6144, 6144, 24576, 4 * 64 // t * 2048 * 2048, t
     ):
         expected[phase, kernel] = expected.get((phase, kernel), 0.0) + elements * size
-    counts = {k: a + b for (k, a), b in zip(
-        rows(q["layer_streams"], "stream_kernel").items(), rows(q["core_streams"], "stream_kernel").values(),
-        strict=True,
-    )}  # fmt: skip
+    counts = {
+        k: a + b
+        for (k, a), b in zip(
+            rows(q["layer_streams"], "stream_kernel").items(),
+            rows(q["core_streams"], "stream_kernel").values(),
+            strict=True,
+        )
+    }
     found = rows(q["stream_traffic"], "phase", "stream_kernel")
     for (phase, kernel), value in found.items():
         assert value * counts[kernel] == pytest.approx(expected.get((phase, kernel), 0.0)), (phase, kernel)
@@ -49,10 +53,13 @@ def test_what_is_done_to_scores_apart_is_counted_once():
     """Position biases: written into the result of the first product and read back by it, 16 bits each; forward only."""
     given = {"microbatch": 2.0, "flash_attention": False, "tp": 4.0, "pointwise_passes": 2.0}
     some, none = (
-        rows(design("megatron-22b", software="megatron-deepspeed", **given, **more)["stream_traffic"],
-             "phase", "stream_kernel")
+        rows(
+            design("megatron-22b", software="megatron-deepspeed", **given, **more)["stream_traffic"],
+            "phase",
+            "stream_kernel",
+        )
         for more in ({}, {"score_copy_size": 0.0})
-    )  # fmt: skip
+    )
     scores = 2 * 64 // 4 * 2048 * 2048
     for key, value in some.items():
         assert value - none[key] == pytest.approx(4 * scores if key == ("forward", "softmax") else 0.0, abs=1.0), key

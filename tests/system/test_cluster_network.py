@@ -141,9 +141,11 @@ def test_kinds_of_networks_in_the_catalog():
         "dragonfly-72",
         "dragonfly-1056",
     ]
-    found = grid(["network_switches", "network_capital"], {
-        "topology": topologies, "parallelism": {"devices": [576], "tp": [8], "pp": [1]}
-    }, global_batch=576)  # fmt: skip
+    found = grid(
+        ["network_switches", "network_capital"],
+        {"topology": topologies, "parallelism": {"devices": [576], "tp": [8], "pp": [1]}},
+        global_batch=576,
+    )
     counts = dict(zip(topologies, found["network_switches"].tolist(), strict=True))
     assert counts["rail-optimized"] == counts["rail-only"] == 8 * (3 + 2)  # 72 domains: three leaves, two spines a rail
     assert counts["fat-tree-2to1"] == 8 * (2 + 1)  # 42 ports down, 22 up

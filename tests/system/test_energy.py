@@ -30,8 +30,11 @@ def test_matrix_operations_are_those_of_the_model(tp, pp, recompute):
     found = point(
         ["arithmetic_energy", "hardware_flops_per_token"],
         {"parallelism": {"devices": [64], "tp": [tp], "pp": [pp]}},
-        overrides={"vector_operation_energy": 0.0}, flash_attention=False, causal=False, recompute=recompute,
-    )  # fmt: skip
+        overrides={"vector_operation_energy": 0.0},
+        flash_attention=False,
+        causal=False,
+        recompute=recompute,
+    )
     flops = found["hardware_flops_per_token"] * 1024 * 2048
     energy = stated("circuit", "unit-circuits", "matrix_energy") * 0.63  # of 4 nm
     assert found["arithmetic_energy"] == pytest.approx(flops * energy, rel=1e-9)
@@ -163,10 +166,14 @@ def test_imbalance_costs_waiting_only(imbalance, precision):
 @pytest.mark.parametrize("modules", [0, 1, 2])
 def test_matrix_operations_of_experts_and_of_prediction_modules(modules, imbalance):
     found = point(
-        ["arithmetic_energy", "hardware_flops_per_token"], PREDICTING,
+        ["arithmetic_energy", "hardware_flops_per_token"],
+        PREDICTING,
         overrides={"vector_operation_energy": 0.0, "mtp_layers": modules},
-        causal=False, flash_attention=False, recompute="full", expert_imbalance=imbalance,
-    )  # fmt: skip
+        causal=False,
+        flash_attention=False,
+        recompute="full",
+        expert_imbalance=imbalance,
+    )
     energy = stated("circuit", "unit-circuits", "matrix_energy") * 0.63
     assert found["arithmetic_energy"] == pytest.approx(
         found["hardware_flops_per_token"] * 1024 * 2048 * energy, rel=1e-9

@@ -55,12 +55,21 @@ def test_the_clock_grows_with_power_and_less_than_power():
 @pytest.mark.parametrize(
     ("quantity", "tolerance"),
     [
-        ("cores", 0.01), ("peak_bf16_rate", 0.30), ("clock_frequency", 0.30), ("l2_size", 0.01),
-        ("register_file_size", 0.01), ("shared_memory_size", 0.20), ("hbm_stacks", 0), ("hbm_capacity", 0.07),
-        ("hbm_bandwidth", 0.03), ("scale_up_bandwidth", 0.001), ("scale_out_bandwidth", 0.001),
-        ("thermal_design_power", 0), ("die_area", 1e-9),
+        ("cores", 0.01),
+        ("peak_bf16_rate", 0.30),
+        ("clock_frequency", 0.30),
+        ("l2_size", 0.01),
+        ("register_file_size", 0.01),
+        ("shared_memory_size", 0.20),
+        ("hbm_stacks", 0),
+        ("hbm_capacity", 0.07),
+        ("hbm_bandwidth", 0.03),
+        ("scale_up_bandwidth", 0.001),
+        ("scale_out_bandwidth", 0.001),
+        ("thermal_design_power", 0),
+        ("die_area", 1e-9),
     ],
-)  # fmt: skip
+)
 def test_real_devices_follow_from_their_own_budgets(quantity, tolerance):
     """What the power allows is within 30 % of the stated clock, lowest on B200; what is counted is as stated."""
     own = [stated("device", device, quantity) for device in REAL]
@@ -104,8 +113,11 @@ def test_nodes_give_more_units_and_less_energy_at_the_same_budget():
 def test_fractions_that_do_not_add_up_are_flagged():
     split = dict(stated("budget", "a100-budget", "area_split"))
     for rest, whole in ((split["rest"], True), (split["rest"] + 0.01, False)):
-        found = grid(["peak_bf16_rate"], {"device": ["a100-sxm-80gb"], "budget": ["a100-budget"]},
-                     overrides={"area_split": split | {"rest": rest}})  # fmt: skip
+        found = grid(
+            ["peak_bf16_rate"],
+            {"device": ["a100-sxm-80gb"], "budget": ["a100-budget"]},
+            overrides={"area_split": split | {"rest": rest}},
+        )
         assert bool(found["fractions_add_up"]) == whole
 
 

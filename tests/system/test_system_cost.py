@@ -78,8 +78,15 @@ def test_rented_clusters_cost_what_their_owners_say():
 
 
 def test_the_parts_add_up():
-    p = point(["cluster_cost", "cost_per_device_hour", "capital_cost_fraction", "maintenance_cost_fraction",
-               "energy_cost_fraction"])  # fmt: skip
+    p = point(
+        [
+            "cluster_cost",
+            "cost_per_device_hour",
+            "capital_cost_fraction",
+            "maintenance_cost_fraction",
+            "energy_cost_fraction",
+        ]
+    )
     bought = p["device_capital"] + p["server_capital"] + p["network_capital"] + p["facility_capital"]
     assert p["cluster_cost"] == pytest.approx(bought, rel=1e-12)
     shares = p["capital_cost_fraction"] + p["maintenance_cost_fraction"] + p["energy_cost_fraction"]
@@ -107,9 +114,22 @@ def test_costs_of_one_kind_agree():
     assert p["cost_per_million_tokens"] * p["tokens_per_dollar"] == pytest.approx(1e6, rel=1e-12)
 
 
-RISES = ["electricity_price", "power_usage_effectiveness", "interest_rate", "facility_price", "maintenance_rate",
-         "server_price_factor", "server_power_factor", "switch_price", "switch_power", "transceiver_price",
-         "transceiver_power", "fibre_price", "purchase_price", "mean_power_fraction"]  # fmt: skip
+RISES = [
+    "electricity_price",
+    "power_usage_effectiveness",
+    "interest_rate",
+    "facility_price",
+    "maintenance_rate",
+    "server_price_factor",
+    "server_power_factor",
+    "switch_price",
+    "switch_power",
+    "transceiver_price",
+    "transceiver_power",
+    "fibre_price",
+    "purchase_price",
+    "mean_power_fraction",
+]
 FALLS = ["equipment_life", "facility_life"]
 
 
@@ -123,8 +143,21 @@ def test_derivatives_are_finite_and_those_of_differences():
     made = study(["cost_per_training_run"], power_view="kernels")
     graph, space = graph_of(made), made.space
     values = {name: space.at(name, (0,) * len(space.axes)) for name in graph.leaves}
-    leaves = [n for n in (*RISES, *FALLS, "utilization", "hbm_bandwidth", "peak_bf16_rate", "memory_byte_energy",
-                          "thermal_design_power", "matrix_energy", "static_fraction") if n in values]  # fmt: skip
+    leaves = [
+        n
+        for n in (
+            *RISES,
+            *FALLS,
+            "utilization",
+            "hbm_bandwidth",
+            "peak_bf16_rate",
+            "memory_byte_energy",
+            "thermal_design_power",
+            "matrix_energy",
+            "static_fraction",
+        )
+        if n in values
+    ]
 
     def run(chosen):
         known = values | chosen
