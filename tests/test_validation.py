@@ -257,7 +257,7 @@ def test_the_command_prints_errors_worst_rows_and_reasons(monkeypatch, capsys, t
     assert any(line.split()[:3] == ["korthikanti", "6", "6"] for line in out.splitlines())
     assert "17 of 42 records are not predicted" in out
     assert "a ceiling over a scan of shapes" in out
-    assert "farthest from the measurement" in out
+    assert "largest deviations" in out
     with xr.open_dataset(tmp_path / "v.nc") as ds:
         assert ds.sizes["record"] == 42
         both = ds.where(ds.group == "korthikanti", drop=True)
