@@ -57,9 +57,10 @@ def equations_once(plan: Plan) -> int:
         if quantity.small and quantity.node is not None:
             arguments = [plan.quantities[a] for a in quantity.node.arguments]
             shapes = [
-                jax.ShapeDtypeStruct((1,) * len(a.key) + a.inner, bool if a.flag else np.float32) for a in arguments
+                jax.ShapeDtypeStruct((1,) * len(a.key) + a.inner_shape, bool if a.flag else np.float32)
+                for a in arguments
             ]
-            count += len(jax.make_jaxpr(quantity.node.function)(*shapes).jaxpr.eqns)
+            count += len(jax.make_jaxpr(lambda *given, name=quantity.name: plan.call(name, given))(*shapes).jaxpr.eqns)
     return count
 
 
@@ -184,11 +185,11 @@ def broadcast(plan: Plan) -> dict[str, np.ndarray]:
             part = array.astype(array.dtype if array.dtype == bool else np.float32).reshape(lead + trailing)
             result = part if result is None else result * part
         assert result is not None
-        values[name] = result
+        values[name] = result.reshape(result.shape[:rank] + plan.quantities[name].inner_shape)
     readers = {n: len(r) for n, r in plan.graph.readers().items()}
     with np.errstate(all="ignore"):
         for node in plan.graph.nodes.values():
-            values[node.name] = np.asarray(node.function(*(values[a] for a in node.arguments)))
+            values[node.name] = np.asarray(plan.call(node.name, [values[a] for a in node.arguments]))
             for argument in set(node.arguments):
                 readers[argument] -= 1
                 if readers[argument] == 0 and argument not in plan.wanted:

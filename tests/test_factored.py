@@ -91,7 +91,7 @@ def test_a_cut_evaluates_any_rows(axes, threshold, dtype, seed):
     found = cut.evaluate(plan.wanted, rows)
     for name, values in found.items():
         full = [rows[a.name] if a.name in plan.quantities[name].columns else [0] for a in plan.space.axes]
-        inner = [np.arange(n) for n in plan.quantities[name].inner]
+        inner = [np.arange(n) for n in plan.quantities[name].inner_shape]
         expected = whole[name][np.ix_(*full, *inner)]
         rounding = 1e-5 * DEADLINE if name == "slack" else 0.0
         if dtype == "float64":

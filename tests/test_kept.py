@@ -228,8 +228,8 @@ def test_functions_of_derivatives_are_kept_too(folder, request):
 
 def test_formulas_are_tried_once_for_the_same_shapes(folder, monkeypatch):
     def planned(**how):
-        attempt = Plan._inner_shape
-        with mock.patch.object(Plan, "_inner_shape", autospec=True, side_effect=attempt) as tried:
+        attempt = Plan._trial
+        with mock.patch.object(Plan, "_trial", autospec=True, side_effect=attempt) as tried:
             plan = Study.make(**content()).plan(**how)
         count = sum(call.args[1].host is None for call in tried.call_args_list)  # host formulas declare their shape
         return count, {name: (q.inner, q.flag) for name, q in plan.quantities.items()}

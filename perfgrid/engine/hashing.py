@@ -26,12 +26,8 @@ _PLAIN = (bool, int, float, complex, str, bytes, range)
 
 def digest(*parts: str | bytes) -> str:
     """A hash of texts; where one ends matters."""
-    found = hashlib.sha256()
-    for part in parts:
-        data = part.encode() if isinstance(part, str) else part
-        found.update(len(data).to_bytes(8, "little"))
-        found.update(data)
-    return found.hexdigest()
+    texts = [part.encode() if isinstance(part, str) else part for part in parts]
+    return hashlib.sha256(b"".join(x for text in texts for x in (len(text).to_bytes(8, "little"), text))).hexdigest()
 
 
 def digest_of_files(paths: Iterable[Path]) -> str:

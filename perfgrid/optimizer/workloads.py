@@ -138,7 +138,7 @@ class Part:
             if name in self.leaves:
                 quantity = self.plan.quantities[name]
                 shape = tuple(TOGETHER if a.name == DESIGN else 1 for a in self.plan.space.axes)
-                free[name] = np.reshape(values[name], shape + quantity.inner)
+                free[name] = np.reshape(values[name], shape + quantity.inner_shape)
         with np.errstate(all="ignore"):
             found = self.whole(free)
         wanted = (self.objective, *(x.quantity for x in self.limits))

@@ -24,7 +24,7 @@ from perfgrid.engine.errors import PerfgridError, nearest
 from perfgrid.engine.execution.evaluation import TILE_POINTS, check_precision, enable_compilation_cache
 from perfgrid.engine.graph.resolver import resolve_checked
 from perfgrid.engine.grid.dataset import SPACE_ATTRIBUTE, graph_hash, to_dataset
-from perfgrid.engine.grid.plan import Plan, Quantity
+from perfgrid.engine.grid.plan import Plan, Quantity, varying
 from perfgrid.engine.grid.space import Axis
 from perfgrid.engine.grid.tiles import Tiles
 from perfgrid.engine.reductions.subgrid import Cut, keys_to_numbers, partitions_from_classes
@@ -64,7 +64,14 @@ def save_factored(study: Study, path: str | Path, dtype: str | None = None, over
         },
         "coordinates": {str(n): {"dims": v.dims, "attributes": _plain(v.attrs)} for n, v in template.coords.items()},
         "quantities": {
-            n: {"axes": list(q.columns), "key": keys[n], "inner": q.inner, "flag": q.flag, "stored": n in cut.values}
+            n: {
+                "axes": list(q.columns),
+                "key": keys[n],
+                "inner": q.inner,
+                "called_on": q.called_on,
+                "flag": q.flag,
+                "stored": n in cut.values,
+            }
             for n, q in cut.quantities.items()
         },
     }
@@ -245,7 +252,7 @@ class Expanded(BackendArray):
         study = {axis: rows.get(axis, np.zeros(1, int)) for axis in cut.sizes}
         with self.lock:  # one compilation at a time
             value = cut.evaluate([self.name], study)[self.name]
-        order = [*cut.sizes, *cut.registry.inner.names]
+        order = [*cut.sizes, *(cut.registry.inner.names[i] for i in cut.quantities[self.name].axes)]
         where = [order.index(d) for d in self.dims]
         value = value.transpose((*where, *(i for i in range(value.ndim) if i not in where)))
         value = value.reshape(value.shape[: len(where)])
@@ -264,7 +271,8 @@ def _stored_cut(archive: Archive, graph: Any, registry: Any) -> Cut:
     for n, q in about.items():
         key = tuple(None if number is None else partitions[number] for number in q["key"])
         axes, inner = dict.fromkeys(q["axes"], ()), tuple(q["inner"])
-        quantities[n] = Quantity(n, graph.nodes.get(n), axes, key, inner, q["flag"], small=q["stored"])
+        node, called_on = graph.nodes.get(n), tuple(q["called_on"])
+        quantities[n] = Quantity(n, node, axes, key, inner, q["flag"], q["stored"], varying(inner), called_on)
     return Cut(graph, registry, archive.header["sizes"], quantities, StoredValues(archive), archive.header["dtype"])
 
 

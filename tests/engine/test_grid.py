@@ -130,7 +130,7 @@ def test_axes_order_and_tiles_change_nothing():
             plan = Plan(registry, space.permuted(order), ("order_time",), small_points=0)
             array = Evaluation(plan, "float64", tile_points).collect()["order_time"]
             names = [a.name for a in plan.space.axes]
-            array = array.transpose([names.index(a.name) for a in space.axes] + [5, 6])
+            array = array.transpose([names.index(a.name) for a in space.axes])
             reference = array if reference is None else reference
             np.testing.assert_allclose(array, reference, rtol=1e-12)
 

@@ -97,13 +97,8 @@ class FreeFunction:
         for node in self.nodes:
             key = quantities[node.name].key
             arguments = [bring(values[a], quantities[a].key, key) for a in node.arguments]
-            values[node.name] = self.ranked(node.function(*arguments))
+            values[node.name] = self.plan.call(node.name, arguments)
         return {name: values[name] for name in self.plan.wanted}
-
-    def ranked(self, value: Any) -> Any:
-        """An array as one of all study axes and inner axes."""
-        rank = len(self.plan.space.axes) + len(self.plan.registry.inner)
-        return xp.reshape(value, (1,) * (rank - np.ndim(value)) + np.shape(value))
 
     def expanded(self, name: str, value: Any) -> Any:
         """A wanted quantity with every axis that it depends on at full length, in the order of the study's axes."""
@@ -148,7 +143,7 @@ class PointFunction:
             index = tuple(
                 np.zeros(len(rows), int) if p is None else p.inverse[rows[:, i]] for i, p in enumerate(quantity.key)
             )
-            found[name] = value[index].reshape((len(rows),) + (1,) * (self.rank - 1) + quantity.inner)
+            found[name] = value[index].reshape((len(rows),) + (1,) * (self.rank - 1) + quantity.inner_shape)
         return found
 
     def __call__(
@@ -158,26 +153,24 @@ class PointFunction:
 
         ``free`` are dual numbers [designs, *inner]; ``counts`` fixes counts, where it is not NaN.
         """
-        inner = len(self.plan.registry.inner)
         lead = (-1,) + (1,) * (self.rank - 1)
         values: dict[str, Any] = dict(gathered)
         for name, value in free.items():
-            values[name] = np.reshape(value, lead + self.plan.quantities[name].inner)
+            values[name] = np.reshape(value, lead + self.plan.quantities[name].inner_shape)
         margins, unrounded = {}, {}
         with np.errstate(all="ignore"), smoothing(temperature):
             for node in self.function.nodes:
                 arguments = [values[a] for a in node.arguments]
                 if node.host is not None:
                     arguments = [value_of(a) for a in arguments]
-                result = self.function.ranked(node.function(*arguments))
-                if isinstance(result, Dual) and result.unrounded is not None and not any(
-                    size > 1 for size in self.plan.quantities[node.name].inner
-                ):  # fmt: skip
+                result = self.plan.call(node.name, arguments)
+                single = not self.plan.quantities[node.name].axes
+                if isinstance(result, Dual) and result.unrounded is not None and single:
                     self.counts[node.name] = result.up
                     unrounded[node.name] = result.unrounded
                     result = result.unrounded if temperature else Dual(result.value, result.tangents)
                     if node.name in counts:
-                        given = np.reshape(counts[node.name], lead + (1,) * inner)
+                        given = np.reshape(counts[node.name], lead)
                         result = xp.where(np.isnan(given), result, given)
                 if node.name in self.flags:
                     margins[node.name] = margin_of(result)
@@ -185,7 +178,7 @@ class PointFunction:
         size = len(next(iter(gathered.values()))) if gathered else len(next(iter(free.values())).value)
 
         def flat(found: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
-            shape = (size,) + (1,) * (self.rank - 1 + inner)
+            shape = (size,) + (1,) * (self.rank - 1)
             return {n: np.reshape(np.broadcast_to(found[n], shape), (size,)) for n in names}
 
         return flat(values, self.numbers), flat(margins, self.flags), flat(unrounded, self.counts)

@@ -21,7 +21,7 @@ import numpy as np
 from perfgrid.engine.errors import PerfgridError
 from perfgrid.engine.execution.evaluation import Evaluation, Progress
 from perfgrid.engine.execution.kernels import Input, Kernel, Takes
-from perfgrid.engine.execution.small_stage import bring
+from perfgrid.engine.execution.small_stage import bring, kept_small, small_order
 from perfgrid.engine.graph.namespace import xp
 from perfgrid.engine.grid.plan import Plan
 from perfgrid.engine.grid.space import Key
@@ -30,7 +30,7 @@ from perfgrid.engine.grid.tiles import TileKey
 from .dual import Dual, value_of
 from .parameters import Parameter
 from .rules import smoothing
-from .shapes import elasticity, elements_of, lifted, same, turn
+from .shapes import elasticity, element, elements_of, lifted, same, turn
 
 TILE_POINTS = 2**18  # a tile holds the tangents of all parameters of a chunk
 MOST_AT_ONCE = 24  # parameters of a chunk
@@ -87,34 +87,26 @@ class Sensitivity(Evaluation):
 
     def _evaluate_small(self) -> dict[str, np.ndarray]:
         start, plan = time.perf_counter(), self.plan
-        readers = plan.graph.readers()
-        small = {name for name, q in plan.quantities.items() if q.small}
-        kept = {n for n in small if n in plan.wanted or any(r not in small for r in readers[n])}
-        left = {n: sum(r in small for r in readers[n]) for n in small}
         values: dict[str, Any] = {}
         for name in plan.graph.leaves:
-            given = self._given(name)
+            given, quantity = self._given(name), plan.quantities[name]
+            masks = {p.name: p.mask(np.ones(quantity.inner)) for p in self.parameters if p.quantity == name}
             seeds = {
-                p.name: ((given if self.relative else 1.0) * p.mask(given))[None]
-                for p in self.parameters
-                if p.quantity == name
+                parameter: ((given if self.relative else 1.0) * mask.reshape(quantity.inner_shape))[None]
+                for parameter, mask in masks.items()
             }
             values[name] = self._settled(name, Dual(given, seeds)) if seeds else given
         with np.errstate(all="ignore"), smoothing(sharpness=self.sharpness):
-            for node in plan.graph.nodes.values():
-                quantity = plan.quantities[node.name]
-                if not quantity.small:
-                    continue
-                arguments = [_brought(values[a], plan.quantities[a].key, quantity.key) for a in node.arguments]
+            for node, done in small_order(plan):
+                key = plan.quantities[node.name].key
+                arguments = [_brought(values[a], plan.quantities[a].key, key) for a in node.arguments]
                 if node.name not in self._relevant:
                     arguments = [value_of(a) for a in arguments]
-                values[node.name] = self._settled(node.name, node.function(*arguments))
-                for argument in set(node.arguments):
-                    left[argument] -= 1
-                    if left[argument] == 0 and argument not in kept:
-                        del values[argument]
+                values[node.name] = self._settled(node.name, plan.call(node.name, arguments))
+                for name in done:
+                    del values[name]
         found = {}
-        for name in kept:
+        for name in kept_small(plan):
             value = values[name]
             found[name] = value_of(value)
             if isinstance(value, Dual):
@@ -194,8 +186,10 @@ class Sensitivity(Evaluation):
         key: Key = tuple(p if size > 1 else None for p, size in zip(quantity.key, shape, strict=False))
         varies = {a.name for a, size in zip(self.plan.space.axes, shape, strict=False) if size > 1}
         columns = {axis: names for axis, names in quantity.columns.items() if axis in varies}
-        inner, text = (*map(int, shape[rank:]), self.width), label.format(name)
-        self.quantities[text] = replace(quantity, name=text, columns=columns, key=key, inner=inner)
+        own = dict(zip(quantity.axes, map(int, shape[rank:]), strict=True))
+        inner, text = (*(own.get(i, 1) for i in range(len(quantity.inner))), self.width), label.format(name)
+        axes = (*quantity.axes, len(quantity.inner))  # parameters come last
+        self.quantities[text] = replace(quantity, name=text, columns=columns, key=key, inner=inner, axes=axes)
         return text
 
     def _input_key(self, name: str, key: TileKey | None) -> TileKey:
@@ -215,9 +209,9 @@ class Sensitivity(Evaluation):
                 slopes, small = self.quantities[f"d {argument}"], self.plan.quantities[argument].small
                 host_key = self._host_key(slopes, self._tile_key(slopes), key) if small else None
                 inputs.append((f"d {argument}", host_key))
-                elements[argument] = elements_of(self.plan.quantities[argument].inner)
+                elements[argument] = elements_of(self.plan.quantities[argument].inner_shape)
         takes = [self._takes(self._input_key(*i), key) for i in inputs]
-        count, rank = len(kernel.inputs), len(kernel.quantity.shape)
+        count, rank, axes = len(kernel.inputs), len(kernel.quantity.shape), len(self.plan.space.axes)
 
         def chained(given: Sequence[Any]) -> Any:
             """The tangents from values and tangents that lie on the rows of the result; None if all are 0."""
@@ -225,12 +219,13 @@ class Sensitivity(Evaluation):
             tangents = dict(zip(elements, given[count:], strict=True))
             for argument, found in elements.items():
                 seeds = {
-                    (argument, i): lifted(mask[None].astype(self.dtype), rank) for i, (_, mask) in enumerate(found)
+                    (argument, i): lifted(mask[None].astype(self.dtype), axes + mask.ndim)
+                    for i, (_, mask) in enumerate(found)
                 }
                 made[argument] = Dual(made[argument], seeds)
             with smoothing(sharpness=self.sharpness):
                 for current in kernel.fused:
-                    made[current] = nodes[current].function(*(made[a] for a in nodes[current].arguments))
+                    made[current] = self.plan.call(current, [made[a] for a in nodes[current].arguments])
             result = made[name]
             if not isinstance(result, Dual) or not result.tangents:
                 return None
@@ -240,8 +235,9 @@ class Sensitivity(Evaluation):
 
             terms = []
             for (argument, i), slope in result.tangents.items():
-                place, tangent = elements[argument][i][0], tangents[argument]
-                terms.append(behind(slope[0]) * (tangent if len(elements[argument]) == 1 else tangent[place]))
+                tangent = element(tangents[argument], elements[argument][i][0])
+                shape = (*tangent.shape[:axes], *(1,) * (rank - axes), self.width)
+                terms.append(behind(slope[0]) * xp.reshape(tangent, shape))
             found = reduce(operator.add, terms)
             return elasticity(behind(result.value), found) if relative else found
 
@@ -257,7 +253,7 @@ class Sensitivity(Evaluation):
         """Ones of size 2 along every axis on which an input lies, which show whether a result varies along it."""
         quantity = self.quantities[name]
         sizes = tuple(1 if k is None else 2 for k in self._input_key(name, key))
-        return np.ones(sizes + quantity.inner, bool if quantity.flag else self.dtype)
+        return np.ones(sizes + quantity.inner_shape, bool if quantity.flag else self.dtype)
 
     def _over_value(self, kernel: Kernel) -> list[Kernel]:
         """The function that makes elasticities of tangents that are there."""
@@ -265,7 +261,7 @@ class Sensitivity(Evaluation):
         if f"d {name}" not in self.quantities:
             return []
         tangents = self.quantities[f"d {name}"]
-        shape = [1 if k is None else 2 for k in kernel.quantity.key] + list(kernel.quantity.inner)
+        shape = [1 if k is None else 2 for k in kernel.quantity.key] + list(kernel.quantity.inner_shape)
         label = self._entered(name, shape, "elasticity of {}")
         inputs: list[Input] = [(name, None), (tangents.name, None)]
         return [self._made(label, inputs, [[], []], lambda value, tangent: elasticity(value[..., None], tangent), [])]
@@ -281,7 +277,7 @@ class Sensitivity(Evaluation):
     ) -> Kernel:
         quantity = self.quantities[label]
         key = self._tile_key(quantity)
-        shape = (*self._tile_sizes(key), *quantity.inner)
+        shape = (*self.tiles.rows_of(key), *quantity.inner_shape)
         signature = self._signature(quantity, shape, inputs, takes, fused, *more)
         return Kernel(quantity, key, inputs, takes, fused, result, shape, self.dtype, signature)
 

@@ -101,11 +101,18 @@ def turn(targets: Sequence[tuple[np.ndarray, int, float]], source: np.ndarray) -
         turn([(target[here], column, sign) for target, column, sign in targets], source[here])
 
 
-def elements_of(inner: Sequence[int]) -> list[tuple[Any, np.ndarray]]:
-    """For each element of a quantity's inner axes where to find it in stacked tangents, and 1 there and 0 elsewhere."""
+def elements_of(inner: Sequence[int]) -> list[tuple[tuple[int, ...], np.ndarray]]:
+    """For each element of a quantity's inner axes its place, and 1 there and 0 elsewhere."""
     found = []
     for place in product(*(range(size) for size in inner)):
         mask = np.zeros(tuple(inner))
         mask[place] = 1.0
-        found.append(((Ellipsis, *(slice(i, i + 1) for i in place), slice(None)), mask))
+        found.append((place, mask))
     return found
+
+
+def element(stacked: Any, place: Sequence[int]) -> Any:
+    """The tangents of one element of a quantity's inner axes, which lie before the last axis."""
+    sizes = np.shape(stacked)[np.ndim(stacked) - 1 - len(place) : -1]
+    at = (0 if size == 1 else i for i, size in zip(place, sizes, strict=True))
+    return stacked[(Ellipsis, *at, slice(None))]

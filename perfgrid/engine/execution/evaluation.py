@@ -23,11 +23,11 @@ from perfgrid.engine.cache import cache_folder
 from perfgrid.engine.errors import PerfgridError
 from perfgrid.engine.grid.plan import Plan, Quantity
 from perfgrid.engine.grid.space import Key, Partition
-from perfgrid.engine.grid.tiles import ROWS, Rows, TileKey, Tiles
+from perfgrid.engine.grid.tiles import ROWS, TileKey, Tiles
 from perfgrid.engine.hashing import signature_of
 
 from .compiled import Compiled
-from .kernels import Call, Input, Kernel, Takes, calls_of
+from .kernels import Call, Input, Kernel, Takes, calls_of, materialised
 from .lanes import Lane, Tile, in_turn, tiles_at_once
 from .small_stage import given_rows, small_values
 
@@ -101,38 +101,10 @@ class Evaluation:
     # -- tile stage: what is materialised, what is fused ----------------------------------------------------------
 
     def _tile_key(self, quantity: Quantity) -> TileKey:
-        return tuple(
-            ROWS if partition is not None and axis <= self.tiles.axis else partition
-            for axis, partition in enumerate(quantity.key)
-        )
-
-    def _tile_sizes(self, key: TileKey) -> tuple[int, ...]:
-        return tuple(
-            1 if k is None else self.tiles.shape[i] if isinstance(k, Rows) else k.size for i, k in enumerate(key)
-        )
-
-    def _materialised(self) -> set[str]:
-        plan, readers = self.plan, self.plan.graph.readers()
-        chosen: set[str] = set()
-        roots: dict[str, set[str]] = {}
-        for node in reversed(plan.graph.nodes.values()):
-            quantity = plan.quantities[node.name]
-            if quantity.small:
-                continue
-            mine: set[str] = set()
-            for reader in readers[node.name]:
-                mine |= {reader} if reader in chosen else roots[reader]
-            size = np.prod(self._tile_sizes(self._tile_key(quantity)))
-            smaller = any(
-                size < np.prod(self._tile_sizes(self._tile_key(plan.quantities[r]))) for r in readers[node.name]
-            )
-            if node.name in plan.wanted or len(mine) > 1 or smaller:
-                chosen.add(node.name)
-            roots[node.name] = mine
-        return chosen
+        return self.tiles.key(quantity.key)
 
     def _kernels(self) -> list[Kernel]:
-        chosen = self._materialised()
+        chosen = materialised(self.plan, self.tiles)
         return [self._kernel(name, chosen) for name in self.plan.graph.nodes if name in chosen]
 
     def _kernel(self, name: str, chosen: set[str]) -> Kernel:
@@ -155,13 +127,13 @@ class Evaluation:
             target = self._host_key(quantities[argument], own, key) if quantities[argument].small else own
             inputs.append((argument, target if quantities[argument].small else None))
             takes.append(self._takes(target, key))
-        shape = (*self._tile_sizes(key), *quantity.inner)
+        shape = (*self.tiles.rows_of(key), *quantity.inner_shape)
         dtype = np.dtype(bool) if quantity.flag else self.dtype
 
         def result(*given: Any) -> Any:
             made = {argument: value for (argument, _), value in zip(inputs, given, strict=True)}
             for current in fused:
-                found = jnp.asarray(nodes[current].function(*(made[a] for a in nodes[current].arguments)))
+                found = jnp.asarray(plan.call(current, [made[a] for a in nodes[current].arguments]))
                 if found.dtype != bool and found.dtype != self.dtype:
                     raise PerfgridError(
                         f"formula {current!r} returns {found.dtype} on a {self.dtype} grid; "
@@ -193,11 +165,10 @@ class Evaluation:
         return signature_of(wiring, (nodes[current].function for current in fused))
 
     def _host_key(self, quantity: Quantity, own: TileKey, reader: TileKey) -> TileKey:
-        """The key that a small quantity is brought to before it is handed over: the reader's, unless that is large."""
+        """The key that a small quantity is brought to before a tile reads it: the reader's, unless that is large."""
         target = tuple(None if mine is None else theirs for mine, theirs in zip(own, reader, strict=True))
-        if np.prod(self._tile_sizes(target)) * np.prod(quantity.inner) <= max(np.prod(self.tiles.shape) / 32, 4096):
-            return target
-        return own
+        values = math.prod(self.tiles.rows_of(target)) * math.prod(quantity.inner_shape)
+        return target if values <= max(math.prod(self.tiles.shape) / 32, 4096) else own
 
     @staticmethod
     def _takes(source: TileKey, target: TileKey) -> Takes:
@@ -213,9 +184,9 @@ class Evaluation:
     def input_shape(self, name: str, key: TileKey | None) -> Any:
         """Shape and precision of an input of a kernel in one tile."""
         quantity = self.quantities[name]
-        sizes = self._tile_sizes(self._tile_key(quantity) if key is None else key)
+        sizes = self.tiles.rows_of(self._tile_key(quantity) if key is None else key)
         kind = bool if quantity.flag else self.dtype
-        return jax.ShapeDtypeStruct(sizes + quantity.inner, kind)
+        return jax.ShapeDtypeStruct(sizes + quantity.inner_shape, kind)
 
     def _compile(self) -> None:
         """Compile every call for the one tile shape; JAX's own cache is left those that no signature tells apart."""
@@ -302,7 +273,7 @@ class Evaluation:
                 where.append(slice(None))
                 if partition is not None and partition.size < len(study_axis):
                     value = np.take(value, partition.inverse, axis=axis)
-        return (*where, *(slice(None) for _ in quantity.inner)), value
+        return (*where, *(slice(None) for _ in quantity.axes)), value
 
     def small_result(self, name: str) -> np.ndarray:
         """A wanted quantity of the small stage on full rows."""

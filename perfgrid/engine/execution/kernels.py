@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from math import prod
 from typing import Any
 
 import jax
@@ -18,7 +19,7 @@ from jax import lax
 
 from perfgrid.engine.errors import PerfgridError
 from perfgrid.engine.graph.namespace import xp
-from perfgrid.engine.grid.plan import Quantity
+from perfgrid.engine.grid.plan import Plan, Quantity
 from perfgrid.engine.grid.tiles import TileKey, Tiles
 from perfgrid.engine.hashing import digest
 
@@ -27,6 +28,27 @@ PART_CALLS = 2**11  # points that are evaluated in the time that a part takes wh
 
 Input = tuple[str, TileKey | None]  # a quantity, and the key it is brought to on the host; None: one of the grid
 Takes = list[tuple[int, np.ndarray]]  # along an axis, which row of an input each row of what reads it takes
+
+
+def materialised(plan: Plan, tiles: Tiles) -> set[str]:
+    """The quantities of the tile stage that have a buffer; each of the others is fused into the one that reads it.
+
+    They are wanted, or read by two materialised ones, or smaller than a reader, which would compute them repeatedly.
+    """
+    readers = plan.graph.readers()
+    rows = {n: prod(tiles.rows_of(tiles.key(q.key))) for n, q in plan.quantities.items() if not q.small}
+    chosen: set[str] = set()
+    roots: dict[str, set[str]] = {}  # the materialised quantities that a fused one is part of
+    for name in reversed(plan.graph.nodes):
+        if name not in rows:
+            continue
+        mine: set[str] = set()
+        for reader in readers[name]:
+            mine |= {reader} if reader in chosen else roots[reader]
+        if name in plan.wanted or len(mine) > 1 or any(rows[name] < rows[r] for r in readers[name]):
+            chosen.add(name)
+        roots[name] = mine
+    return chosen
 
 
 @dataclass

@@ -87,7 +87,7 @@ def block(evaluation: Evaluation, regions: Regions, tile: Tile, name: str, dims:
                 value = np.take(value, partition.inverse[rows.get(regions.axes[axis], slice(None))], axis=axis)
     else:
         value = evaluation.placed(tile, name)[1]
-    names = (*regions.axes, *plan.registry.inner.names)
+    names = (*regions.axes, *(plan.registry.inner.names[i] for i in quantity.axes))
     order = [names.index(dim) for dim in dims]
     value = value.transpose((*order, *(i for i in range(value.ndim) if i not in order)))
     value = value.reshape(value.shape[: len(order)])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -23,19 +23,20 @@ def bring(value: np.ndarray, source: Key, target: Key) -> np.ndarray:
     return value
 
 
-def applied(node: Node, arguments: list[np.ndarray], quantity: Quantity) -> np.ndarray:
+def applied(plan: Plan, quantity: Quantity, arguments: list[np.ndarray]) -> np.ndarray:
     """A small quantity from its arguments: large ones slab by slab, so that what a formula holds meanwhile is small."""
+    node = plan.graph.nodes[quantity.name]
     axis = int(np.argmax(quantity.sizes)) if quantity.sizes else 0
     slab = SLAB_VALUES * quantity.sizes[axis] // max(1, quantity.values) if quantity.sizes else 0
     if node.host is not None or not quantity.sizes or slab >= quantity.sizes[axis]:
-        result = np.asarray(node.function(*arguments))
+        result = np.asarray(plan.call(node.name, arguments))
         if result.dtype != bool:
             result = result.astype(np.float64, copy=False)
         return np.broadcast_to(result, quantity.shape)
     whole = np.empty(quantity.shape, bool if quantity.flag else np.float64)
     for start in range(0, quantity.sizes[axis], max(1, slab)):
         here = (slice(None),) * axis + (slice(start, start + max(1, slab)),)
-        whole[here] = node.function(*(a[here] if a.shape[axis] > 1 else a for a in arguments))
+        whole[here] = plan.call(node.name, [a[here] if a.shape[axis] > 1 else a for a in arguments])
     return whole
 
 
@@ -54,28 +55,40 @@ def given_rows(plan: Plan, name: str) -> np.ndarray:
             rows = rows[:1] if partition is None else rows
             part = rows.reshape(tuple(len(rows) if i == axis else 1 for i in range(rank)) + trailing)
         result = part if result is None else result * part
-    return np.asarray(result)
+    return np.asarray(result).reshape(quantity.shape)
+
+
+def small_order(plan: Plan) -> Iterator[tuple[Node, list[str]]]:
+    """The computed small quantities in the order of evaluation, each with those of which nothing is needed after it."""
+    readers, kept = plan.graph.readers(), kept_small(plan)
+    left = {n: sum(plan.quantities[r].small for r in readers[n]) for n, q in plan.quantities.items() if q.small}
+    for node in plan.graph.nodes.values():
+        if node.name not in left:
+            continue
+        done = []
+        for argument in set(node.arguments):
+            left[argument] -= 1
+            if left[argument] == 0 and argument not in kept:
+                done.append(argument)
+        yield node, done
+
+
+def kept_small(plan: Plan) -> set[str]:
+    """The small quantities that are wanted or that the tile stage reads."""
+    readers, quantities = plan.graph.readers(), plan.quantities
+    small = (n for n, q in quantities.items() if q.small)
+    return {n for n in small if n in plan.wanted or any(not quantities[r].small for r in readers[n])}
 
 
 def small_values(plan: Plan, given: Callable[[Plan, str], np.ndarray] = given_rows) -> dict[str, np.ndarray]:
-    """All small quantities on their distinct rows in NumPy, each freed when its last small reader is done.
-
-    Kept are the wanted ones and those that quantities of the tile stage read.
-    """
-    readers = plan.graph.readers()
-    small = {name for name, q in plan.quantities.items() if q.small}
-    kept = {n for n in small if n in plan.wanted or any(r not in small for r in readers[n])}
-    left = {n: sum(r in small for r in readers[n]) for n in small}
-    values = {name: given(plan, name) for name in plan.graph.leaves if name in small}
+    """The small quantities that are wanted or that the tile stage reads, on their distinct rows, evaluated in NumPy."""
+    values = {name: given(plan, name) for name in plan.graph.leaves if plan.quantities[name].small}
     with np.errstate(all="ignore"):
-        for node in plan.graph.nodes.values():
+        for node, done in small_order(plan):
             quantity = plan.quantities[node.name]
-            if not quantity.small:
-                continue
             arguments = [bring(values[a], plan.quantities[a].key, quantity.key) for a in node.arguments]
-            values[node.name] = applied(node, arguments, quantity)
-            for argument in set(node.arguments):
-                left[argument] -= 1
-                if left[argument] == 0 and argument not in kept:
-                    del values[argument]
+            values[node.name] = applied(plan, quantity, arguments)
+            for name in done:
+                del values[name]
+    kept = kept_small(plan)
     return {name: value for name, value in values.items() if name in kept}

@@ -34,37 +34,43 @@ class HostFormula:
         if positions != sorted(set(positions)):
             legal = [axis for axis in inner.names if axis in axes]
             raise PerfgridError(f"host formula {name!r} names inner axes {axes}; in order, each once: {legal}")
-        self.name, self.function, self.rank = name, function, len(inner)
+        self.name, self.function, self.inner, self.axes = name, function, inner, axes
         self.result = tuple(inner.size(axis) for axis in axes)
-        self.shape = tuple(inner.size(axis) if axis in axes else 1 for axis in inner.names)  # on all inner axes
         self.__name__ = name
+
+    def shape(self, present: tuple[str, ...]) -> tuple[int, ...]:
+        """The shape of a result on these inner axes."""
+        return tuple(self.inner.size(axis) if axis in self.axes else 1 for axis in present)
 
     def __call__(self, *arguments: Any) -> Any:
         """Values on the study axes of the arguments, then on the inner axes."""
+        shape = self.shape(self.inner.present)
         if any(isinstance(a, Tracer) for a in arguments):
             fixed = [jax.lax.stop_gradient(jnp.asarray(a)) for a in arguments]
             kind = jax.dtypes.canonicalize_dtype(np.float64)
-            result = jax.ShapeDtypeStruct(self._grid(fixed) + self.shape, kind)
-            return jax.pure_callback(lambda *given: self._evaluate(given).astype(kind), result, *fixed)
-        return self._evaluate(arguments)
+            result = jax.ShapeDtypeStruct(_grid(fixed, len(shape)) + shape, kind)
+            return jax.pure_callback(lambda *given: self._evaluate(given, shape).astype(kind), result, *fixed)
+        return self._evaluate(arguments, shape)
 
-    def _grid(self, arguments: Any) -> tuple[int, ...]:
-        """The study axes that the arguments have together."""
-        return np.broadcast_shapes(*(np.shape(a)[: max(np.ndim(a) - self.rank, 0)] for a in arguments))
-
-    def _evaluate(self, arguments: Any) -> np.ndarray:
-        grid = self._grid(arguments)
+    def _evaluate(self, arguments: Any, shape: tuple[int, ...]) -> np.ndarray:
+        rank = len(shape)
+        grid = _grid(arguments, rank)
         sizes, columns = [], []
         for argument in arguments:
             value = np.asarray(argument, dtype=np.float64)
-            value = value.reshape((1,) * (self.rank - value.ndim) + value.shape)
-            own = value.shape[value.ndim - self.rank :]
+            value = value.reshape((1,) * (rank - value.ndim) + value.shape)
+            own = value.shape[value.ndim - rank :]
             sizes.append(tuple(size for size in own if size > 1))
             columns.append(np.broadcast_to(value, grid + own).reshape(int(np.prod(grid)), -1))
         rows = np.concatenate(columns, axis=1) if columns else np.zeros((1, 0))
         distinct, where = np.unique(rows, axis=0, return_inverse=True)
         found = [_once(self.function, self.name, self.result, tuple(sizes), row.tobytes()) for row in distinct]
-        return np.stack(found)[where.reshape(-1)].reshape(grid + self.shape)
+        return np.stack(found)[where.reshape(-1)].reshape(grid + shape)
+
+
+def _grid(arguments: Any, rank: int) -> tuple[int, ...]:
+    """The study axes that arguments have together before so many inner axes."""
+    return np.broadcast_shapes(*(np.shape(a)[: max(np.ndim(a) - rank, 0)] for a in arguments))
 
 
 @lru_cache(maxsize=MOST_KEPT)

@@ -1,12 +1,15 @@
 """Inner axes: the trailing, labelled axes that belong to a subject (a phase, a kernel), and the verbs that touch them.
 
 A quantity that does not lie on an inner axis has size 1 there, so ordinary broadcasting joins quantities, and axis
-numbers are negative constants that hold on a grid and on a plain NumPy vector alike.
+numbers are negative, so that they hold on a grid and on a plain NumPy vector alike. A plan calls a formula with arrays
+that have only the inner axes which the formula needs (`InnerAxes.only_axes`); everywhere else arrays have all of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import numpy as np
@@ -14,6 +17,16 @@ import numpy as np
 from perfgrid.engine.errors import PerfgridError, nearest
 
 from .namespace import xp
+
+_PRESENT: ContextVar[tuple[str, ...] | None] = ContextVar("present inner axes", default=None)
+
+
+class AbsentAxis(Exception):
+    """A verb puts a value on an inner axis that the arrays at hand do not have."""
+
+    def __init__(self, axis: str):
+        super().__init__(axis)
+        self.axis = axis
 
 
 def _common_shape(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
@@ -37,25 +50,49 @@ class InnerAxes:
     def __len__(self) -> int:
         return len(self.names)
 
+    @property
+    def present(self) -> tuple[str, ...]:
+        """The inner axes that arrays have here: all of them, but for a formula that a plan calls."""
+        found = _PRESENT.get()
+        return self.names if found is None else found
+
+    @contextmanager
+    def only_axes(self, names: tuple[str, ...]) -> Iterator[None]:
+        """Within this context arrays have these inner axes and no others."""
+        before = _PRESENT.set(names)
+        try:
+            yield
+        finally:
+            _PRESENT.reset(before)
+
     def position(self, axis: str) -> int:
-        """The negative axis number of an inner axis."""
+        """The negative axis number of an inner axis. AbsentAxis where arrays do not have it."""
+        self._check(axis)
+        present = self.present
+        if axis not in present:
+            raise AbsentAxis(axis)
+        return present.index(axis) - len(present)
+
+    def _check(self, axis: str) -> None:
         if axis not in self.labels:
             raise PerfgridError(f"unknown inner axis {axis!r}{nearest(axis, self.names)}")
-        return self.names.index(axis) - len(self.names)
 
     def size(self, axis: str) -> int:
         """How many labels an inner axis has."""
-        self.position(axis)
+        self._check(axis)
         return len(self.labels[axis])
 
     def _index(self, axis: str, label: str) -> int:
-        self.position(axis)
+        self._check(axis)
         if label not in self.labels[axis]:
             raise PerfgridError(f"inner axis {axis!r} has no label {label!r}{nearest(label, self.labels[axis])}")
         return self.labels[axis].index(label)
 
     def extent(self, value: Any, axis: str) -> int:
         """The size of ``value`` along an inner axis: 1 where it does not lie on it."""
+        self._check(axis)
+        if axis not in self.present:
+            return 1
         position, shape = self.position(axis), np.shape(value)
         return shape[position] if len(shape) >= -position else 1
 

@@ -55,20 +55,20 @@ def attributes(
 def on_study_axes(plan: Plan, name: str, array: np.ndarray) -> tuple[list[str], np.ndarray]:
     """The axes on which a wanted quantity lies, in the study's order, and its values on them.
 
-    ``array`` lies on all axes in evaluation order, and may have other axes before them, which stay in front.
+    ``array`` lies on all study axes in evaluation order and its inner axes, and may have other axes before them, which
+    stay in front.
     """
-    study, quantity, inner = plan.study_space, plan.quantities[name], plan.registry.inner
-    front = array.ndim - len(study.axes) - len(inner)
+    study, quantity = plan.study_space, plan.quantities[name]
+    front = array.ndim - len(study.axes) - len(quantity.axes)
     dims: list[str] = []
     where: list[int] = []
     for number, axis in enumerate(study.axes):
         if axis.name in quantity.columns:
             dims.append(axis.name)
             where.append(front + plan.order.index(number))
-    for number, axis in enumerate(inner.names):
-        if quantity.inner[number] > 1:
-            dims.append(axis)
-            where.append(front + len(study.axes) + number)
+    for number, axis in enumerate(quantity.axes):
+        dims.append(plan.registry.inner.names[axis])
+        where.append(front + len(study.axes) + number)
     first = (*range(front), *where)
     array = np.transpose(array, (*first, *(i for i in range(array.ndim) if i not in first)))
     return dims, array.reshape(array.shape[: len(first)])

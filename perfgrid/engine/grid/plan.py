@@ -5,9 +5,11 @@ Nothing is computed here; a plan tells what a run will cost.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
+from math import prod
 from typing import Any
 
 import jax
@@ -15,6 +17,8 @@ import numpy as np
 
 from perfgrid.engine.cache import forget, keep, recall
 from perfgrid.engine.errors import PerfgridError
+from perfgrid.engine.graph.inner_axes import AbsentAxis
+from perfgrid.engine.graph.namespace import xp
 from perfgrid.engine.graph.registry import Registry
 from perfgrid.engine.graph.resolver import Graph, Node, resolve, resolve_checked
 from perfgrid.engine.hashing import digest, digest_of_sources, signature_of
@@ -35,29 +39,36 @@ class Quantity:
     node: Node | None  # None for a given quantity
     columns: dict[str, tuple[str, ...]]  # axis -> the columns that it depends on
     key: Key
-    inner: tuple[int, ...]
+    inner: tuple[int, ...]  # its size along every inner axis
     flag: bool  # boolean rather than a number
     small: bool
+    axes: tuple[int, ...]  # the inner axes that its arrays have
+    called_on: tuple[int, ...] = ()  # the inner axes that the arrays have which its formula gets
 
-    @property
+    @cached_property
     def sizes(self) -> tuple[int, ...]:
         """Distinct rows along each study axis."""
         return tuple(1 if p is None else p.size for p in self.key)
 
-    @property
+    @cached_property
     def points(self) -> int:
         """Distinct study points, inner axes not counted."""
-        return int(np.prod(self.sizes, dtype=np.int64))
+        return prod(self.sizes)
 
     @property
     def values(self) -> int:
         """Numbers that it holds."""
-        return self.points * int(np.prod(self.inner, dtype=np.int64))
+        return self.points * prod(self.inner_shape)
 
-    @property
+    @cached_property
+    def inner_shape(self) -> tuple[int, ...]:
+        """Its sizes along the inner axes that its arrays have."""
+        return tuple(self.inner[i] for i in self.axes)
+
+    @cached_property
     def shape(self) -> tuple[int, ...]:
-        """Its shape where it is evaluated: distinct rows, then inner axes."""
-        return (*self.sizes, *self.inner)
+        """Its shape where it is evaluated: distinct rows, then the inner axes that it has."""
+        return (*self.sizes, *self.inner_shape)
 
     @property
     def bytes(self) -> int:
@@ -65,8 +76,16 @@ class Quantity:
         return self.values * (1 if self.flag else 8 if self.small else 4)
 
 
+Trial = tuple[tuple[int, ...], bool, tuple[int, ...]]  # inner sizes, whether it is a flag, the inner axes called on
+
+
+def varying(inner: Sequence[int]) -> tuple[int, ...]:
+    """The inner axes along which a quantity of these sizes varies."""
+    return tuple(i for i, size in enumerate(inner) if size > 1)
+
+
 class Tried:
-    """What formulas returned where an earlier run tried them: inner shape and whether it is a flag.
+    """What formulas returned where an earlier run tried them.
 
     A formula is known by all that it is made of, a trial by the shapes of its arguments; what is new is tried.
     """
@@ -83,7 +102,7 @@ class Tried:
             self.key = digest(digest_of_sources(), jax.__version__, np.__version__, *self.signed.values())
             self.known = recall(KIND + self.key[:24], self.key) or {}
 
-    def result(self, name: str, given: tuple[Any, ...], attempt: Callable[[], Any]) -> tuple[tuple[int, ...], bool]:
+    def result(self, name: str, given: tuple[Any, ...], attempt: Callable[[], Trial]) -> Trial:
         """The result of a trial with these shapes."""
         there, found = self.known.get(name, (None, None))
         if found is None or there != given:
@@ -152,7 +171,7 @@ class Plan:
     # -- quantities -----------------------------------------------------------------------------------------------
 
     def _is_small(self, key: Key) -> bool:
-        return int(np.prod([1 if p is None else p.size for p in key], dtype=np.int64)) <= self.small_points
+        return prod(1 if p is None else p.size for p in key) <= self.small_points
 
     def _leaf(self, name: str) -> Quantity:
         key: list[Partition | None] = [None] * len(self.space.axes)
@@ -168,7 +187,7 @@ class Plan:
                 table = self.partitions[axis]
                 key[axis] = table.join(key[axis], table.by_values(values))
                 columns[self.space.axes[axis].name] = (name,)
-        return Quantity(name, None, columns, tuple(key), inner, flag, small=True)
+        return Quantity(name, None, columns, tuple(key), inner, flag, small=True, axes=varying(inner))
 
     def _computed(self, node: Node) -> Quantity:
         arguments = [self.quantities[a] for a in node.arguments]
@@ -184,26 +203,59 @@ class Plan:
         small = node.name in self._before_host or self._is_small(full)
         shapes = [(*(1 if p is None else min(p.size, 2) for p in a.key), *a.inner, a.flag) for a in arguments]
         given = (small, tuple(min(size, 2) for size in sizes), *shapes)
-        inner, flag = self._tried.result(node.name, given, lambda: self._inner_shape(node, arguments, sizes, small))
-        return Quantity(node.name, node, columns, full, inner, flag, small)
+        trial = self._tried.result(node.name, given, lambda: self._trial(node, arguments, sizes, small))
+        inner, flag, called_on = trial
+        return Quantity(node.name, node, columns, full, inner, flag, small, varying(inner), called_on)
 
-    def _inner_shape(
-        self, node: Node, arguments: list[Quantity], sizes: tuple[int, ...], small: bool
-    ) -> tuple[tuple[int, ...], bool]:
+    def _trial(self, node: Node, arguments: list[Quantity], sizes: tuple[int, ...], small: bool) -> Trial:
         """Try one formula on shapes: a wrong broadcast or reduction fails here, by the formula's name.
 
-        In the small stage on a few ones in NumPy, which takes a thirtieth of the time of tracing; on the grid by JAX,
-        which refuses a formula that looks at values.
+        Its arrays have the inner axes of its arguments and those on which its verbs put a value. A formula that counts
+        axes itself, and fails on these, gets all inner axes.
         """
+        every = tuple(range(len(self.registry.inner)))
+        called_on = tuple(sorted({i for a in arguments for i in a.axes}))
         if node.host is not None:  # it declares its shape
-            return node.host.shape, False
+            own = map(self.registry.inner.names.index, node.host.axes)
+            return node.host.shape(self.registry.inner.names), False, tuple(sorted({*called_on, *own}))
         sizes = tuple(min(size, 2) for size in sizes)
+        while True:
+            try:
+                inner, kind = self._shape_of_result(node, arguments, sizes, called_on, small)
+                break
+            except PerfgridError:
+                if called_on == every:
+                    raise
+                called_on = every
+            except AbsentAxis as absent:
+                called_on = tuple(sorted({*called_on, self.registry.inner.names.index(absent.axis)}))
+            except Exception as error:
+                if called_on == every:
+                    shapes = ", ".join(f"{a.name} {a.inner}" for a in arguments)
+                    raise PerfgridError(f"formula {node.name!r} fails on inner shapes ({shapes}): {error}") from error
+                called_on = every
+        flag = kind == np.bool_
+        if node.constraint is not None and not flag:
+            raise PerfgridError(f"constraint {node.name!r} must return true or false, found {kind}")
+        if node.constraint is not None and any(size > 1 for size in inner):
+            raise PerfgridError(f"constraint {node.name!r} must be reduced over its inner axes")
+        return inner, flag, called_on
+
+    def _shape_of_result(
+        self, node: Node, arguments: list[Quantity], sizes: tuple[int, ...], called_on: tuple[int, ...], small: bool
+    ) -> tuple[tuple[int, ...], Any]:
+        """Inner sizes and type of what a formula returns on two rows of every axis and some inner axes.
+
+        In the small stage on ones in NumPy, which takes a thirtieth of the time of tracing; on the grid by JAX, which
+        refuses a formula that looks at values.
+        """
+        labels = tuple(self.registry.inner.labels.values())
 
         def shape_of(argument: Quantity) -> tuple[int, ...]:
             grid = tuple(1 if p is None else size for p, size in zip(argument.key, sizes, strict=True))
-            return grid + argument.inner
+            return grid + tuple(argument.inner[i] for i in called_on)
 
-        try:
+        with self.registry.inner.only_axes(self._inner_names(called_on)):
             if small:
                 ones = [np.ones(shape_of(a), bool if a.flag else np.float64) for a in arguments]
                 with np.errstate(all="ignore"):
@@ -211,31 +263,42 @@ class Plan:
             else:
                 kinds = [jax.ShapeDtypeStruct(shape_of(a), bool if a.flag else np.float32) for a in arguments]
                 tried = jax.eval_shape(node.function, *kinds)
-            shape, kind = tuple(tried.shape), tried.dtype
-        except PerfgridError:
-            raise
-        except Exception as error:
-            shapes = ", ".join(f"{a.name} {a.inner}" for a in arguments)
-            raise PerfgridError(f"formula {node.name!r} fails on inner shapes ({shapes}): {error}") from error
-        rank = len(sizes) + len(self.registry.inner)
-        shape = (1,) * (rank - len(shape)) + shape
-        inner = shape[len(sizes) :]
-        legal = [{1, len(labels)} for labels in self.registry.inner.labels.values()]
-        if (
-            len(shape) != rank
-            or shape[: len(sizes)] != sizes
-            or any(s not in allowed for s, allowed in zip(inner, legal, strict=True))
-        ):
+        rank = len(sizes) + len(called_on)
+        shape = (1,) * (rank - len(tried.shape)) + tuple(tried.shape)
+        found = dict(zip(called_on, shape[len(sizes) :], strict=False))
+        legal = all(n in (1, len(labels[i])) for i, n in found.items())
+        if len(shape) != rank or shape[: len(sizes)] != sizes or not legal:
             raise PerfgridError(
                 f"formula {node.name!r} returns shape {shape} on a grid of {sizes} with inner axes "
-                f"{self.registry.inner.names}: it must keep the study axes and fill inner axes whole"
+                f"{self._inner_names(called_on)}: it must keep the study axes and fill inner axes whole"
             )
-        flag = kind == np.bool_
-        if node.constraint is not None and not flag:
-            raise PerfgridError(f"constraint {node.name!r} must return true or false, found {kind}")
-        if node.constraint is not None and any(size > 1 for size in inner):
-            raise PerfgridError(f"constraint {node.name!r} must be reduced over its inner axes")
-        return inner, flag
+        return tuple(found.get(i, 1) for i in range(len(labels))), tried.dtype
+
+    def _inner_names(self, axes: Sequence[int]) -> tuple[str, ...]:
+        return tuple(self.registry.inner.names[i] for i in axes)
+
+    # -- calling formulas -----------------------------------------------------------------------------------------
+
+    def call(self, name: str, arguments: Sequence[Any]) -> Any:
+        """The value of a computed quantity from those of its arguments: arrays of all study axes and own inner axes.
+
+        Arrays of NumPy or JAX, or values with derivatives; rows along study axes are the caller's concern.
+        """
+        quantity, rank = self.quantities[name], len(self.space.axes)
+        node, called_on = quantity.node, quantity.called_on
+        assert node is not None
+        given = []
+        for argument, value in zip(node.arguments, arguments, strict=True):
+            read = self.quantities[argument]
+            if read.axes != called_on:
+                value = xp.reshape(value, (*np.shape(value)[:rank], *(read.inner[i] for i in called_on)))
+            given.append(value)
+        with self.registry.inner.only_axes(self._inner_names(called_on)):
+            result = node.function(*given)
+        shape = np.shape(result)
+        shape = (1,) * (rank + len(called_on) - len(shape)) + shape
+        own = (*shape[:rank], *quantity.inner_shape)
+        return result if own == np.shape(result) else xp.reshape(result, own)
 
     def concerning(self, *names: str) -> tuple[str, ...]:
         """The wanted constraints that concern some quantities."""
@@ -251,13 +314,13 @@ class Plan:
     def result_shape(self, name: str) -> tuple[int, ...]:
         """The shape of a wanted quantity with every axis that it depends on at full length (evaluation order)."""
         quantity = self.quantities[name]
-        return (*(len(a) if a.name in quantity.columns else 1 for a in self.space.axes), *quantity.inner)
+        return (*(len(a) if a.name in quantity.columns else 1 for a in self.space.axes), *quantity.inner_shape)
 
     def describe(self) -> list[dict[str, Any]]:
         """One row per quantity: name, unit, stage, columns by axis, inner axes, points, bytes, formula source."""
         rows = []
         for q in self.quantities.values():
-            inner = [n for n, size in zip(self.registry.inner.names, q.inner, strict=True) if size > 1]
+            inner = list(self._inner_names(q.axes))
             rows.append(
                 {
                     "quantity": q.name,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .space import Partition
+from .space import Key, Partition
 
 CALLS = 2**18  # points that are evaluated in the time that calling all functions of a tile takes, as measured
 
@@ -72,6 +72,15 @@ class Tiles:
     def shape(self) -> tuple[int, ...]:
         """Points of a tile along each axis."""
         return tuple(1 if i < self.axis else self.chunk if i == self.axis else n for i, n in enumerate(self.sizes))
+
+    def key(self, key: Key) -> TileKey:
+        """The key of a quantity in a tile: the rows of the tile along the axes that tiles cut."""
+        return tuple(ROWS if p is not None and axis <= self.axis else p for axis, p in enumerate(key))
+
+    def rows_of(self, key: TileKey) -> tuple[int, ...]:
+        """How many rows a tile has along each axis of a key."""
+        shape = self.shape
+        return tuple(1 if k is None else shape[i] if isinstance(k, Rows) else k.size for i, k in enumerate(key))
 
     def at(self, number: int) -> tuple[np.ndarray, ...]:
         """The row numbers of a tile on the axes that are cut, the last ones repeated to fill a ragged edge."""

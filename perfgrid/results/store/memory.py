@@ -10,7 +10,9 @@ import numpy as np
 
 from perfgrid.engine.errors import PerfgridError
 from perfgrid.engine.execution.evaluation import TILE_POINTS
+from perfgrid.engine.execution.kernels import materialised
 from perfgrid.engine.execution.regions import Regions, stored_dtype
+from perfgrid.engine.execution.small_stage import kept_small, small_order
 from perfgrid.engine.grid.plan import Plan
 
 LEAST_TILE = 2**12  # below, handling a tile takes longer than evaluating it
@@ -21,49 +23,33 @@ TEMPORARIES = 10  # arrays that a formula of the small stage makes on its way, a
 def tile_bytes(plan: Plan, regions: Regions, dtype: str) -> int:
     """Bytes that one tile takes while it is evaluated and the one before is written: an upper bound.
 
-    A quantity has a buffer if it is wanted, read twice or smaller than its reader. What is wanted is copied for the
-    writer while it may still hold the copy of the tile before; it compresses one variable after the other.
+    What is wanted is copied for the writer while it may still hold the copy of the tile before; it compresses one
+    variable after the other.
     """
-    readers, shape = plan.graph.readers(), regions.tiles.shape
-
-    def values(name: str, full: bool = False) -> int:
-        q = plan.quantities[name]
-        sizes = (
-            1 if p is None else n if full or axis <= regions.tiles.axis else p.size
-            for axis, (p, n) in enumerate(zip(q.key, shape, strict=True))
-        )
-        return math.prod(sizes) * math.prod(q.inner)
-
-    buffers = copies = largest = 0
-    for name, quantity in plan.quantities.items():
-        wide = 1 if quantity.flag else np.dtype(dtype).itemsize
-        if not quantity.small:
-            by = readers[name]
-            if name in plan.wanted or len(by) > 1 or any(values(name) < values(r) for r in by):
-                buffers += values(name) * wide
-        if name in plan.wanted:
-            copy = values(name, full=True) * stored_dtype(plan, name, dtype).itemsize
-            copies, largest = copies + copy, max(largest, copy)
-    return buffers + 2 * copies + 3 * largest
+    tiles, number = regions.tiles, np.dtype(dtype).itemsize
+    buffers = 0
+    for name in materialised(plan, tiles):
+        quantity = plan.quantities[name]
+        values = math.prod(tiles.rows_of(tiles.key(quantity.key))) * math.prod(quantity.inner_shape)
+        buffers += values * (1 if quantity.flag else number)
+    copies = [0]
+    for name in plan.wanted:
+        quantity = plan.quantities[name]
+        rows = (1 if p is None else n for p, n in zip(quantity.key, tiles.shape, strict=True))
+        values = math.prod(rows) * math.prod(quantity.inner_shape)
+        copies.append(values * stored_dtype(plan, name, dtype).itemsize)
+    return buffers + 2 * sum(copies) + 3 * max(copies)
 
 
 def small_bytes(plan: Plan) -> tuple[int, int]:
     """Bytes of the small stage: the most that live at once, and what is kept of it while the tiles are evaluated."""
-    readers = plan.graph.readers()
     size = {name: q.values * 8 for name, q in plan.quantities.items() if q.small}
-    kept = {n for n in size if n in plan.wanted or any(r not in size for r in readers[n])}
-    left = {name: sum(r in size for r in readers[name]) for name in size}
     live = most = sum(size[name] for name in plan.graph.leaves)
-    for node in plan.graph.nodes.values():
-        if node.name not in size:
-            continue
+    for node, done in small_order(plan):
         live += size[node.name]
         most = max(most, live)
-        for argument in set(node.arguments):
-            left[argument] -= 1
-            if left[argument] == 0 and argument not in kept:
-                live -= size[argument]
-    return most + TEMPORARIES * max(size.values(), default=0), sum(size[name] for name in kept)
+        live -= sum(size[name] for name in done)
+    return most + TEMPORARIES * max(size.values(), default=0), sum(size[name] for name in kept_small(plan))
 
 
 def fitting_tile(
@@ -100,7 +86,7 @@ def check_room(plan: Plan, regions: Regions, dtype: str, memory: int | None, nam
 
 
 def too_little(name: str, memory: int, least: int) -> PerfgridError:
-    """The sentence with the memory that would do."""
+    """The error with the memory that suffices."""
     suffice = math.ceil(least / 1e8) / 10
     return PerfgridError(f"{name}: a memory of {memory / 1e9:.3g} GB is too little; {suffice:g} GB suffice")
 
