@@ -14,8 +14,16 @@ from perfgrid import load_study, optimize
 from perfgrid.optimizer.optimize import problem_of
 
 STUDY = "studies/design_accelerator.toml"
-DEVICE = ("peak_bf16_rate", "clock_frequency", "hbm_bandwidth", "hbm_capacity", "l2_size", "scale_up_bandwidth",
-          "scale_out_bandwidth", "device_price")  # fmt: skip
+DEVICE = (
+    "peak_bf16_rate",
+    "clock_frequency",
+    "hbm_bandwidth",
+    "hbm_capacity",
+    "l2_size",
+    "scale_up_bandwidth",
+    "scale_out_bandwidth",
+    "device_price",
+)
 
 
 def main(count: int = 10_000, nodes: tuple[str, ...] = ("n5",)) -> None:
@@ -28,10 +36,12 @@ def main(count: int = 10_000, nodes: tuple[str, ...] = ("n5",)) -> None:
         value, broken, layout = problem.screen(np.concatenate((problem.knobs.start()[None], drawn)))
         value, broken, layout = value[:, 0], broken[:, 0], layout[:, 0]
         best = 1 + int(np.argmin(np.where(broken > 0, np.inf, value)[1:]))
-        print(f"{node}: optimum {found.objective.item():.4f} USD, KKT residual {found.kkt_residual.item():.0e}, "
-              f"{found.attrs['evaluations']:,} evaluations, {spent:.0f} CPU seconds; best of {count:,} random designs "
-              f"{value[best]:.4f} ({(broken[1:] == 0).mean():.1%} of them keep all limits); shares of the real die "
-              f"{value[0]:.4f}{' (which break a limit)' if broken[0] > 0 else ''}")  # fmt: skip
+        print(
+            f"{node}: optimum {found.objective.item():.4f} USD, KKT residual {found.kkt_residual.item():.0e}, "
+            f"{found.attrs['evaluations']:,} evaluations, {spent:.0f} CPU seconds; best of {count:,} random designs "
+            f"{value[best]:.4f} ({(broken[1:] == 0).mean():.1%} of them keep all limits); shares of the real die "
+            f"{value[0]:.4f}{' (which break a limit)' if broken[0] > 0 else ''}"
+        )
         points = np.stack((problem.knobs.start(), drawn[best - 1]))
         both = problem.outputs(points, np.zeros(2, int), layout[[0, best]])
         first = problem.parts[0].name
@@ -49,8 +59,10 @@ def main(count: int = 10_000, nodes: tuple[str, ...] = ("n5",)) -> None:
             print(f"{name:28}{real[name]:12.4f}{found[name].item():12.4f}{random[name]:12.4f}")
         for split, moved in found.moved.to_series().items():
             free = sum(real[k.name] for k in problem.knobs.knobs if k.leaf.quantity == split)
-            print(f"{split}: {moved:.3f} of the whole lies elsewhere than on the real die, {moved / free:.0%} of what "
-                  "was free to move")  # fmt: skip
+            print(
+                f"{split}: {moved:.3f} of the whole lies elsewhere than on the real die, {moved / free:.0%} of what "
+                "was free to move"
+            )
         prices = found.shadow_price.to_series()
         print("what presses:", {str(n): round(float(v), 4) for n, v in prices.items() if abs(v) > 1e-4}, flush=True)
 

@@ -30,12 +30,25 @@ from .grids import sized
 
 OUTPUTS = ("step_time", "cost_per_training_run", "step_energy")
 PARAMETERS = (
-    "peak_bf16_rate", "matrix_efficiency", "l2_bandwidth", "hbm_bandwidth", "hbm_efficiency", "launch_overhead",
-    "vector_rate", "special_function_rate", "library_efficiency", "scale_up_bandwidth", "scale_out_bandwidth",
-    "scale_up_efficiency", "scale_out_efficiency", "tier_oversubscription[scale_up]",
-    "tier_oversubscription[scale_out]", "tier_hop_latency[scale_up]", "tier_hop_latency[scale_out]",
+    "peak_bf16_rate",
+    "matrix_efficiency",
+    "l2_bandwidth",
+    "hbm_bandwidth",
+    "hbm_efficiency",
+    "launch_overhead",
+    "vector_rate",
+    "special_function_rate",
+    "library_efficiency",
+    "scale_up_bandwidth",
+    "scale_out_bandwidth",
+    "scale_up_efficiency",
+    "scale_out_efficiency",
+    "tier_oversubscription[scale_up]",
+    "tier_oversubscription[scale_out]",
+    "tier_hop_latency[scale_up]",
+    "tier_hop_latency[scale_out]",
     "device_variation",
-)  # fmt: skip
+)
 
 
 def _median(measured: Callable[[], object], repeats: int) -> float:

@@ -93,8 +93,14 @@ def test_what_a_quantity_may_rest_on():
     }
     assert REGISTRY.below(["price"]) == always | below
     assert REGISTRY.below(["price"], {"price", "weight"}) == {
-        "light_enough", "weight", "price", "payable", "purse", "purse_is_filled", "coins"
-    }  # fmt: skip
+        "light_enough",
+        "weight",
+        "price",
+        "payable",
+        "purse",
+        "purse_is_filled",
+        "coins",
+    }
     assert REGISTRY.below(["price_choice"]) >= {"list_price", "auction_price"}
 
 

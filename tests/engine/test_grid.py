@@ -49,10 +49,18 @@ def assert_equals_replay(registry, space, outputs, dtype, count=20, **options):
 @pytest.mark.parametrize(
     ("small_points", "tile_points", "part_points"),
     [
-        (None, 2**21, 2**17), (0, 2**21, 2**17), (0, 700, 2**17), (40, 61, 2**17), (2000, 4000, 2**17), (0, 1, 2**17),
-        (0, 2**21, 300), (0, 900, 100), (0, 2**21, 1), (40, 2000, 50),
+        (None, 2**21, 2**17),
+        (0, 2**21, 2**17),
+        (0, 700, 2**17),
+        (40, 61, 2**17),
+        (2000, 4000, 2**17),
+        (0, 1, 2**17),
+        (0, 2**21, 300),
+        (0, 900, 100),
+        (0, 2**21, 1),
+        (40, 2000, 50),
     ],
-)  # fmt: skip
+)
 def test_grid_equals_replay(dtype, small_points, tile_points, part_points):
     space = toys.space(product=2, rate=3, distance=2) if tile_points < 100 else toys.space()
     how = {"small_points": small_points, "tile_points": tile_points, "part_points": part_points}

@@ -261,9 +261,10 @@ def _take(a: Any, indices: Any, axis: int) -> Any:
     (place,) = behind(axis, a.ndim)
     return a.mapped(
         value,
-        lambda t: t if t.shape[place] == 1 and np.ndim(indices) == 1
-        else xp.take(spread(t, a.shape), indices, axis=place),
-    )  # fmt: skip
+        lambda t: (
+            t if t.shape[place] == 1 and np.ndim(indices) == 1 else xp.take(spread(t, a.shape), indices, axis=place)
+        ),
+    )
 
 
 def _take_along_axis(a: Any, indices: Any, axis: int) -> Any:

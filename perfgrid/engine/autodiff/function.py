@@ -103,8 +103,8 @@ class FreeFunction:
     def expanded(self, name: str, value: Any) -> Any:
         """A wanted quantity with every axis that it depends on at full length, in the order of the study's axes."""
         plan = self.plan
-        full: Key = tuple(p if p is None else t.of(np.arange(t.length)) for p, t in zip(
-            plan.quantities[name].key, plan.partitions, strict=True))  # fmt: skip
+        tables = zip(plan.quantities[name].key, plan.partitions, strict=True)
+        full: Key = tuple(p if p is None else t.of(np.arange(t.length)) for p, t in tables)
         value = bring(value, plan.quantities[name].key, full)
         rank = len(plan.space.axes)
         back = np.argsort(plan.order)

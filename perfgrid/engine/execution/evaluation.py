@@ -159,9 +159,10 @@ class Evaluation:
         wiring: list[str | bytes] = [quantity.name, "flag" if quantity.flag else str(self.dtype), repr(shape), *more]
         for (argument, target), found in zip(inputs, takes, strict=True):
             given = self.input_shape(argument, target)
-            wiring += [argument, repr(given.shape), str(given.dtype)]
+            wiring += [argument, repr(given.shape), repr(self.quantities[argument].axes), str(given.dtype)]
             wiring += [part for axis, index in found for part in (f"take {axis}", index.tobytes())]
-        wiring += [text for current in fused for text in (current, repr(nodes[current].arguments))]
+        for current in fused:
+            wiring += [current, repr(nodes[current].arguments), repr(self.plan.quantities[current].called_on)]
         return signature_of(wiring, (nodes[current].function for current in fused))
 
     def _host_key(self, quantity: Quantity, own: TileKey, reader: TileKey) -> TileKey:
@@ -233,8 +234,8 @@ class Evaluation:
         if not self.kernels:
             return
         start, todo = time.perf_counter(), range(self.tiles.count) if numbers is None else sorted(set(numbers))
-        lanes = [self._idle.pop() if self._idle else Lane(self)
-                 for _ in range(at_once or tiles_at_once(self.tile_bytes, len(todo)))]  # fmt: skip
+        count = at_once or tiles_at_once(self.tile_bytes, len(todo))
+        lanes = [self._idle.pop() if self._idle else Lane(self) for _ in range(count)]
         try:
             for tile in in_turn(lanes, todo):
                 yield tile

@@ -39,8 +39,11 @@ class Regions:
     def to_json(self) -> dict[str, Any]:
         """Plain data."""
         return {
-            "axes": list(self.axes), "sizes": list(self.tiles.sizes), "cut": self.tiles.axis, "chunk": self.tiles.chunk
-        }  # fmt: skip
+            "axes": list(self.axes),
+            "sizes": list(self.tiles.sizes),
+            "cut": self.tiles.axis,
+            "chunk": self.tiles.chunk,
+        }
 
     def uncut(self) -> Regions:
         """The same grid as one tile, for what is stored whole."""

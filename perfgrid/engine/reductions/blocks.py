@@ -46,8 +46,10 @@ class Blocks:
         met = np.where(minima == np.repeat(least, lengths, axis=self.axis), numbers, len(self.rows) - 1)
         rows = self.rows[np.minimum.reduceat(met, starts, axis=self.axis)]  # one more axis: those of the block
         rows = np.where(rows < 0, rows[..., :1], rows)
-        index = [np.arange(n).reshape(tuple(-1 if i == axis else 1 for i in range(score.ndim + 1)))
-                 for axis, n in enumerate(score.shape)]  # fmt: skip
+        rank = score.ndim + 1
+        index = [
+            np.arange(n).reshape((1,) * axis + (-1,) + (1,) * (rank - axis - 1)) for axis, n in enumerate(score.shape)
+        ]
         index[self.axis] = rows
         column = np.argmax(score[tuple(index)] == least[..., None], axis=-1)
         return parts, least, np.take_along_axis(rows, column[..., None], axis=-1)[..., 0]

@@ -75,8 +75,8 @@ class _Count:
     """How often one flag is false along the axes searched, by rows of the others, added up over tiles."""
 
     def __init__(self, part: Part, name: str, searched: Sequence[bool]):
-        self.rows = Rows(part.plan.quantities[name].key, part.plan.space.shape,
-                         -1 if name in part.small else part.tiles.axis)  # fmt: skip
+        cut = -1 if name in part.small else part.tiles.axis
+        self.rows = Rows(part.plan.quantities[name].key, part.plan.space.shape, cut)
         self.classes = [np.zeros(1, int) if over else self.rows.classes(i) for i, over in enumerate(searched)]
         self.total = np.zeros([int(c.max()) + 1 for c in self.classes], np.int64)
         self.searched = searched
