@@ -18,14 +18,7 @@ COUNTED = 1e-9  # a count that misses a whole number by rounding is that number
 LOWEST_OVERDRIVE = 0.15  # of the nominal voltage: lower ones do not work, slower clocks do (Ardalani 2022)
 LINKS = {"TIER": ("scale_up", "scale_out")}
 MATRIX_RATES = {
-    "RATE": (
-        "peak_bf16_rate",
-        "peak_fp16_rate",
-        "peak_fp8_rate",
-        "peak_fp4_rate",
-        "peak_int8_rate",
-        "peak_tf32_rate",
-    )
+    "RATE": ("peak_bf16_rate", "peak_fp16_rate", "peak_fp8_rate", "peak_fp4_rate", "peak_int8_rate", "peak_tf32_rate"),
 }
 VECTOR_RATES = {"RATE": ("peak_fp32_rate", "special_function_rate")}
 LEVELS = {"LEVEL": ("register_bandwidth", "shared_memory_bandwidth", "l2_bandwidth")}

@@ -10,10 +10,10 @@ from perfgrid.engine.graph.registry import Glossary, constant, formula, synonym
 from perfgrid.formulas.axes import only, smallest, table, total
 
 from .flash import added_in_cache, read_from_cache
-from .gemm import PRODUCTS, WEIGHTED, accumulated_bytes, core_times
+from .gemm import PRODUCTS, WEIGHTED, accumulated_bytes
 from .roofline import RESOURCES, roofline_time
 from .stream import expert_stream_operations, stream_operations
-from .tiling import hbm_bytes, scratchpad_bytes_per_operation
+from .tiling import core_times, hbm_bytes, scratchpad_bytes_per_operation
 
 EQUALLY_FAST = 1e-3  # kernels whose times differ by less are chosen alike
 

@@ -17,12 +17,11 @@ from perfgrid.formulas.axes import at, only, smallest, table, total
 
 from .roofline import chip_shares, roofline_time, with_memory
 from .tiling import (
+    core_times,
     depth_parts,
     hbm_bytes,
     l2_loads,
     partial_bytes,
-    register_bytes_per_operation,
-    scratchpad_bytes_per_operation,
     steps_of,
     wave_utilisation,
     whole,
@@ -268,28 +267,6 @@ def PRODUCT_epilogue_time(
 
 
 # ---- time -----------------------------------------------------------------------------------------------------------
-
-
-def core_times(
-    wave_volume,
-    tile_rows,
-    tile_columns,
-    register_tile_m,
-    register_tile_n,
-    instruction_depth,
-    operand_size,
-    accumulator_size,
-    matrix_rate,
-    register_bandwidth,
-    shared_memory_bandwidth,
-):
-    """Times of arithmetic, registers and scratchpad for a volume in whole waves: 2 FLOPs and so many bytes each."""
-    moved = scratchpad_bytes_per_operation(tile_rows, tile_columns, register_tile_m, register_tile_n, operand_size)
-    return (
-        2 * wave_volume / matrix_rate,
-        wave_volume * (register_bytes_per_operation(instruction_depth, accumulator_size) / register_bandwidth),
-        wave_volume * (moved / shared_memory_bandwidth),
-    )
 
 
 @formula(unit="s", source="ardalani2022deepflow", family=PRODUCTS)

@@ -75,3 +75,25 @@ def register_bytes_per_operation(depth, accumulator_size):
     An instruction reads and writes its accumulators once for ``depth`` multiply-adds.
     """
     return 2 * accumulator_size / depth
+
+
+def core_times(
+    wave_volume,
+    tile_rows,
+    tile_columns,
+    register_tile_m,
+    register_tile_n,
+    instruction_depth,
+    operand_size,
+    accumulator_size,
+    matrix_rate,
+    register_bandwidth,
+    shared_memory_bandwidth,
+):
+    """Times of arithmetic, registers and scratchpad for a volume in whole waves: 2 FLOPs and so many bytes each."""
+    moved = scratchpad_bytes_per_operation(tile_rows, tile_columns, register_tile_m, register_tile_n, operand_size)
+    return (
+        2 * wave_volume / matrix_rate,
+        wave_volume * (register_bytes_per_operation(instruction_depth, accumulator_size) / register_bandwidth),
+        wave_volume * (moved / shared_memory_bandwidth),
+    )
