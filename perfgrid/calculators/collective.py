@@ -1,4 +1,4 @@
-"""The scalar door to the network equations: the time of one collective on one fabric."""
+"""The time of one collective on one fabric, as a single number."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from perfgrid.formulas.collectives.schedules.fabric import Fabric, Place
 from perfgrid.formulas.collectives.schedules.schedule import Coefficients, Schedule
 
 from .collective_input import known, number, placed, read_options
-from .nccl import library_names, library_time
+from .nccl import nccl_fabrics, nccl_time
 
 TIER_BY_TIER, LIBRARY = "tier_by_tier", "library"
 _KEYWORDS = ("algorithm", "collective", "devices", "group", "options", "size", "topology")
@@ -93,7 +93,7 @@ def collective_choice(**case: Any) -> tuple[str, float]:
     routes = across_tiers(places, collective)
     legal = _legal(routes, places)
     if str(algorithm).partition("_")[0] == LIBRARY:
-        return str(algorithm), _library_time(str(algorithm), fabric, places, collective, size)
+        return str(algorithm), _nccl_time(str(algorithm), fabric, places, collective, size)
     if algorithm == "best":
         times = {name: _time(route, places, collective, size, options) for name, route in legal.items()}
         return min(times.items(), key=lambda item: item[1])
@@ -160,14 +160,14 @@ def _adapted(schedule: Schedule, collective: str, options: Mapping[str, float]) 
     return schedule
 
 
-def _library_time(algorithm: str, fabric: Fabric, places: Sequence[Place], collective: str, size: float) -> float:
-    """What a named library takes; its nodes are the domains of the innermost tier."""
-    if fabric.library is None:
+def _nccl_time(algorithm: str, fabric: Fabric, places: Sequence[Place], collective: str, size: float) -> float:
+    """Time of NCCL; its nodes are the domains of the innermost tier."""
+    if fabric.nccl is None:
         raise PerfgridError(
             f"algorithm: {algorithm!r} needs a topology that names its library, the catalog's entry whose constants "
-            f"hold; legal: {', '.join(library_names())}"
+            f"hold; legal: {', '.join(nccl_fabrics())}"
         )
-    return library_time(*fabric.library, places, collective, size, algorithm)
+    return nccl_time(*fabric.nccl, places, collective, size, algorithm)
 
 
 def _refusal(algorithm: Any, reason: Any, collective: str, fabric: Fabric, legal: list[str]) -> PerfgridError:

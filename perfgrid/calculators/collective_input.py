@@ -12,7 +12,7 @@ from perfgrid.engine.errors import PerfgridError, nearest
 from perfgrid.formulas.collectives.schedules.algorithms import COLLECTIVES
 from perfgrid.formulas.collectives.schedules.fabric import KINDS, OUTER, Fabric, Place, Tier, place
 
-from .nccl import library_names
+from .nccl import nccl_fabrics
 
 OPTIONS = ("approximate", "chunks", "imbalance")
 TOPOLOGY = ("device", "hop_latency", "library", "message_latency", "step_latency", "tiers")
@@ -81,17 +81,17 @@ def read_fabric(topology: Mapping[str, Any]) -> Fabric:
             f"topology.tiers[0].kind: {found[0].kind!r} joins domains of an inner tier and cannot be the innermost; "
             "put a switch, fully_connected or another kind before it"
         )
-    return Fabric(tuple(found), _library(topology))
+    return Fabric(tuple(found), _nccl_entries(topology))
 
 
-def _library(topology: Mapping[str, Any]) -> tuple[str, str] | None:
-    """The catalog's fabric and device whose library constants hold; None where no library is named."""
+def _nccl_entries(topology: Mapping[str, Any]) -> tuple[str, str] | None:
+    """The catalog's fabric and device whose constants of NCCL hold; None where no library is named."""
     library, device = topology.get("library"), topology.get("device")
     if library is None:
         return None
-    if library not in library_names():
+    if library not in nccl_fabrics():
         raise PerfgridError(
-            f"topology.library: {library!r} is unknown; legal, entries of the catalog: {', '.join(library_names())}"
+            f"topology.library: {library!r} is unknown; legal, entries of the catalog: {', '.join(nccl_fabrics())}"
         )
     devices = load_catalog().tables["device"]
     if device not in devices:

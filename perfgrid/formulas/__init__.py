@@ -14,7 +14,8 @@ from perfgrid.formulas.training.step import BREAKDOWN as BREAKDOWN
 from perfgrid.formulas.training.step import PASSES as PASSES
 
 from .axes import INNER as INNER
-from .collectives import benchmark, collectives, contention, exchange, fabrics, nccl, topology
+from .collectives import contention, exchange, ideal, nccl, placement, topology
+from .collectives import workload as benchmark
 from .cost import carbon, cluster_network, die, manufacturing, package, system_cost
 from .hardware import device, event_energy, implementation, microarchitecture, native, power, scaling, technology
 from .kernels import energy, flash, gemm, host, stream
@@ -50,7 +51,7 @@ from .transformer import architecture, attention, latent_attention, moe, paramet
 TRANSFORMER = (parameters, architecture, attention, latent_attention, moe)
 DEVICE = (device, scaling, power)
 KERNELS = (gemm, flash, stream, energy, host)
-COLLECTIVES = (topology, collectives, nccl, fabrics, contention, exchange)
+COLLECTIVES = (topology, placement, nccl, ideal, contention, exchange)
 PARALLELISM = (
     context_parallel,
     groups,

@@ -1,9 +1,6 @@
 """The inner axes of the physics, outermost first, and the verbs that formulas use on them."""
 
 from perfgrid.engine.graph.inner_axes import InnerAxes
-from perfgrid.formulas.collectives.nccl_equations import ALGORITHMS as LIBRARY_ALGORITHMS
-from perfgrid.formulas.collectives.nccl_equations import PROTOCOLS
-from perfgrid.formulas.collectives.schedules.tables import ALGORITHMS, MEMBERS
 
 INNER = InnerAxes(
     {
@@ -14,28 +11,39 @@ INNER = InnerAxes(
         "position": tuple(f"{part}_{i}" for part in ("filling", "full") for i in range(1, 5)),
         "link_family": ("nvlink", "infinity_fabric", "ici", "pcie", "ethernet"),  # families of scale-up links
         "side": ("first", "second", "third", "fourth"),  # of the shape of a network tier, innermost first
-        # the shape of a tier, all that its schedules depend on
-        "trait": (
-            "kind",
-            "first",
-            "second",
-            "third",
-            "fourth",
-            "first_wraps",
-            "second_wraps",
-            "third_wraps",
-            "fourth_wraps",
-            "oversubscription",
-            "upper_oversubscription",
-            "in_network",
-            "global_links",
-        ),
         "node_count": ("one", "two", "more"),  # nodes that a group touches
-        "library_algorithm": tuple(LIBRARY_ALGORITHMS),  # of a communication library
-        "protocol": PROTOCOLS,  # of a communication library
-        # what a schedule asks of a tier: as part of one schedule of the whole group, and alone on its tier
-        "demand": (*MEMBERS, "how", "offered", *(f"tier_{member}" for member in MEMBERS), "tier_offered"),
-        "algorithm": ALGORITHMS,  # of collectives
+        "nccl_algorithm": ("ring", "tree", "in_switch"),
+        "protocol": ("ll", "ll128", "simple"),  # of NCCL
+        # what the schedule of a collective asks of the links of a tier (see `Schedule`)
+        "link_use": ("steps", "hops", "volume", "chunk_steps", "chunk_hops", "chunk_volume", "messages"),
+        "algorithm": (  # of collectives
+            "direct",
+            "ring",
+            "ring_half_hops",
+            "line",
+            "halving_doubling",
+            "recursive_doubling",
+            "one_shot",
+            "double_binary_tree",
+            "in_network",
+            "bucket",
+            "rotated",
+            "rotated_balanced",
+            "hamiltonian_rings",
+            "swing",
+            "rotated_halving_doubling",
+            "direct_per_dimension",
+            "rotated_direct",
+            "hierarchical",
+            "hierarchical_pipelined",
+            "multi_ring",
+            "rail_forward",
+            "dimension_order",
+            "binomial_tree",
+            "scatter_all_gather",
+            "pipelined_chain",
+            "pipelined_tree",
+        ),
         "span": ("group", "scale_up", "scale_out"),  # one schedule for the whole group, or a tier on its own
         "tier": ("scale_up", "scale_out"),  # network tiers, innermost first
         # among which the area, power and edge of a device are divided

@@ -12,6 +12,7 @@ from perfgrid.formulas.collectives.schedules.algorithms import COLLECTIVES
 from perfgrid.formulas.collectives.schedules.schedule import UNAVAILABLE
 from perfgrid.formulas.collectives.schedules.tables import (
     ALGORITHMS,
+    HOW,
     best_time,
     group_table,
     table_coefficients,
@@ -37,6 +38,7 @@ FABRICS = {
     "dragonfly": [tier("dragonfly", [2, 4, 9], 2.5e10, global_links_per_router=2)],
 }
 GROUPS = [(s, q) for s in (1, 2, 4, 6, 8, 12, 24, 48) for q in (1, 2, 4, 8, 16)]
+TOGETHER = ("direct", "one_shot", "multi_ring", "rail_forward", "dimension_order")
 STEP, HOP, POST = 2e-6, 3e-7, 1e-7
 
 
@@ -58,6 +60,10 @@ def test_tables_are_single_calls(name, collective):
     least, split = best_time(whole, sizes[:, None]), tier_by_tier_time(parts, sizes[:, None])
     legal = 0
     for g, (size, stride) in enumerate(GROUPS):
+        one_tier = np.sum(table.schedule.volume[g] > 0, axis=-1) <= 1  # how the tiers follow each other makes no odds
+        for a in np.flatnonzero(table.offered[g] & ~one_tier):  # as formulas on ideal fabrics take it from the name
+            expected = "pipelined" if ALGORITHMS[a] == "hierarchical_pipelined" else "in_sequence"
+            assert HOW[table.how[g, a]] == ("together" if ALGORITHMS[a] in TOGETHER else expected)
         case = {"collective": collective, "topology": topology, "group": {"size": size, "stride": stride}}
         try:
             names = algorithms_for(topology, collective, case["group"])

@@ -5,9 +5,10 @@ import math
 import numpy as np
 import pytest
 
-from perfgrid.formulas.collectives import nccl_equations as nccl
-from perfgrid.formulas.collectives.fabrics import NAMES
-from perfgrid.formulas.parallelism import groups as parallelism
+from perfgrid.formulas.collectives import nccl
+from perfgrid.formulas.collectives.ideal import NAMES
+from perfgrid.formulas.collectives.placement import ranks_in_domain
+from perfgrid.formulas.collectives.schedules.schedule import UNAVAILABLE
 
 from .cases import design, evaluate, point, rows
 
@@ -42,7 +43,7 @@ def test_rings_against_their_links(inside, domains):
 @pytest.mark.parametrize(("transfer", "chunk"), [(2e-4, 7e-6), (8e-2, 63e-6), (5e-5, 3e-6)])
 def test_cutting_against_the_best_integer_number_of_chunks(transfer, chunk):
     best = min(c * chunk + transfer / c for c in range(1, 2000))
-    assert nccl.cutting_time(1e8, chunk, transfer / 1e8) == pytest.approx(best, rel=0.02)
+    assert nccl.cutting(chunk, transfer / 1e8) * 1e4 == pytest.approx(best, rel=0.02)
 
 
 @pytest.mark.parametrize("depth", [0, 1, 2, 5])
@@ -100,7 +101,7 @@ def test_measured_collectives_of_8_a100(capsys):
 @pytest.mark.parametrize("stride", [1, 2, 8, 16])
 @pytest.mark.parametrize("domain", [8, 16, 72, 256])
 def test_placement_against_counting_ranks(size, stride, domain):
-    inside = float(parallelism.ranks_in_domain(float(size), float(stride), float(domain)))
+    inside = float(ranks_in_domain(float(size), float(stride), float(domain)))
     most = max(1, min(size, domain // stride))
     assert 1 <= inside <= most
     members = [rank for rank in range(0, domain, stride)][:size] or [0]
@@ -149,7 +150,8 @@ def test_a_full_mesh_has_one_link_per_peer(device):
         each = sum(1 for a, _ in used if a == 0) * link * efficiency
         q = design("llama-3.1-8b", device, tp=float(tp))
         assert rows(q["tp_tier_bandwidth"], "tier")["scale_up"] == pytest.approx(each)
-        assert rows(q["tp_ring_rate"], "protocol")["simple"] == pytest.approx(each)
+        per_byte = rows(q["tp_nccl_gather_inverse_bandwidth"], "protocol")["simple"]
+        assert (tp - 1) / tp / per_byte == pytest.approx(each)
     q = design("llama-3.1-8b", device, tp=2.0, dp=2.0, pp=2.0, global_batch=64.0)
     assert rows(q["replica_tier_bandwidth"], "tier")["scale_up"] == pytest.approx(link * efficiency)
     assert q["pp_transfer_time"] == pytest.approx(3e-6 + 3.4e-6 + q["pp_message"] / (link * efficiency), rel=1e-9)
@@ -178,8 +180,8 @@ def test_a_fixed_algorithm_that_is_not_offered_is_illegal(tp, sequence_parallel)
 def test_a_switch_that_adds_is_taken_where_the_device_has_one(tp, dp):
     for device, has in (("h100-sxm-80gb", True), ("a100-sxm-80gb", False), ("h100-pcie-80gb", False)):
         q = design("llama-3.1-70b", device, tp=tp, dp=dp)
-        latency = rows(q["tp_library_all_reduce_latency"], "library_algorithm", "protocol")
-        offered = {key for key, value in latency.items() if value < q["unavailable"]}
+        latency = rows(q["tp_nccl_all_reduce_latency"], "nccl_algorithm", "protocol")
+        offered = {key for key, value in latency.items() if value < UNAVAILABLE}
         routes = {("ring", p) for p in ("ll", "ll128", "simple")} | {("tree", p) for p in ("ll", "ll128", "simple")}
         assert offered == routes | ({("in_switch", "simple")} if has and tp > 1 else set())
 

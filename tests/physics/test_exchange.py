@@ -7,21 +7,20 @@ from perfgrid.calculators.collective import collective_time
 from perfgrid.engine.graph.registry import Registry
 from perfgrid.engine.graph.resolver import replay, resolve
 from perfgrid.formulas.axes import INNER, table
-from perfgrid.formulas.collectives import exchange, fabrics, topology
-from perfgrid.formulas.collectives import nccl as library
+from perfgrid.formulas.collectives import exchange, ideal, nccl, topology
 from perfgrid.formulas.collectives.exchange import exchange_time
 
 from .cases import entry, rows
 from .test_fabrics import topology_of
 
-REGISTRY = Registry.collect((exchange, fabrics, library, topology), INNER)
+REGISTRY = Registry.collect((exchange, ideal, nccl, topology), INNER)
 
 
 def evaluated(device, fabric, names, **given):
     """Quantities of one exchange; ``given``: the group and what it sends."""
     stated = entry("device", device) | entry("topology", fabric)
     runs = stated.pop("library")
-    values = stated | {"unavailable": 1e10, "collective_launch_latency": 3e-6} | given
+    values = stated | {"collective_launch_latency": 3e-6} | given
     graph = resolve(REGISTRY, names, (*values, "library"), labels={"library": (runs,)})
     return replay(graph, {name: values.get(name, 0.0) for name in graph.leaves})
 

@@ -10,9 +10,8 @@ from perfgrid.calculators.collective import algorithms_for, collective_choice, c
 from perfgrid.catalog import load_catalog
 from perfgrid.engine import replay, resolve
 from perfgrid.formulas.axes import INNER
-from perfgrid.formulas.collectives.fabric_tables import TIER_KINDS
-from perfgrid.formulas.collectives.fabrics import NAMES
-from perfgrid.formulas.collectives.schedules.fabric import KINDS
+from perfgrid.formulas.collectives.ideal import NAMES
+from perfgrid.formulas.collectives.schedules.fabric import TIER_KINDS
 
 from .cases import design, rows
 
@@ -282,7 +281,6 @@ def test_every_ideal_fabric_of_the_catalog_exists(fabric):
 
 
 def test_words_of_the_catalog_are_those_of_the_schedules():
-    assert set(TIER_KINDS) == set(KINDS)
     assert CATALOG.variables["tier_kind"].codes == TIER_KINDS
     for group in ("tp", "dp"):
         assert CATALOG.variables[f"{group}_algorithm"].codes == NAMES

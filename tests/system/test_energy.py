@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from perfgrid.formulas import INNER
-from perfgrid.formulas.collectives.collectives import crossing_share
+from perfgrid.formulas.collectives.placement import crossing_share
 from perfgrid.formulas.training.step_energy import ENERGIES
 
 from .cases import grid, point, stated

@@ -11,8 +11,8 @@ from perfgrid.engine.graph.registry import formula
 from perfgrid.formulas.axes import at, table
 from perfgrid.formulas.collectives.schedules.schedule import several
 
-from .collectives import GATHERING
 from .exchange import equal_parts
+from .placement import RANKS, same_ranks
 
 LEAST_LEFT = 0.05  # of a tier, however busy the pass keeps it: nobody starves
 UNUSED = 1e20  # times as fast as needed: a tier that a transfer does not use
@@ -26,6 +26,14 @@ def part_of_time(load, time):
     return xp.where(time > 0, load / xp.where(time > 0, time, 1e30), 0.0)
 
 
+def speed(need):
+    """How many times as fast each tier could do its part of a transfer that needs it for the part ``need`` of its time.
+
+    1/need; very many for a tier that the transfer does not use.
+    """
+    return xp.where(need > 0, 1 / xp.where(need > 0, need, 1.0), UNUSED)
+
+
 def pace(speed, left):
     """Part of its full speed at which a transfer runs where a tier could do its part ``speed`` times as fast.
 
@@ -37,7 +45,7 @@ def pace(speed, left):
 # ---- bindings -------------------------------------------------------------------------------------------------------
 
 
-@formula(unit="s/byte", source="cho2019blueconnect", family=GATHERING)
+@formula(unit="s/byte", source="cho2019blueconnect", family=RANKS)
 def GROUP_tier_load(GROUP_tier_ranks, GROUP_tier_bandwidth):
     """Time for which each tier is busy per byte of a message that the GROUP ranks gather or scatter, by tier.
 
@@ -120,7 +128,7 @@ def tier_occupancy(tp_tier_occupancy, cp_tier_occupancy, ep_tier_occupancy, etp_
 
 
 @formula(unit="1", source="rashidi2020astrasim")
-def reduction_tier_need(
+def reduction_tier_speed(
     scatter_message,
     scatter_tier_load,
     shard_replica_message,
@@ -132,18 +140,19 @@ def reduction_tier_need(
     expert_bucket_reduction_time,
     zero,
 ):
-    """Part of the time of a bucket's reduction for which it needs each tier, by tier (at most all).
+    """How many times as fast each tier could do its part of a bucket's reduction if it had no other, by tier.
 
-    Of dense buckets or those of experts, whichever need more: all are slowed alike.
+    The reciprocal of the part of the reduction's time for which it needs the tier, of dense buckets or those of
+    experts, whichever need more: all are slowed alike. At least 1.
     """
     load = scatter_message * scatter_tier_load + 2 * shard_replica_message * shard_replica_tier_load
     dense = part_of_time(load, scatter_gather_time + shard_replica_all_reduce_time)
     expert_load = xp.where(zero >= 1, 1.0, 2.0) * expert_replica_message * expert_replica_tier_load
-    return xp.minimum(xp.maximum(dense, part_of_time(expert_load, expert_bucket_reduction_time)), 1.0)
+    return speed(xp.minimum(xp.maximum(dense, part_of_time(expert_load, expert_bucket_reduction_time)), 1.0))
 
 
 @formula(unit="1", source="rashidi2020astrasim")
-def gathering_tier_need(
+def gathering_tier_speed(
     shard_message,
     shard_tier_load,
     shard_gather_time,
@@ -151,10 +160,10 @@ def gathering_tier_need(
     expert_shard_tier_load,
     expert_shard_gather_time,
 ):
-    """Part of the time of a bucket's gathering for which it needs each tier, by tier (see reductions)."""
+    """How many times as fast each tier could do its part of a bucket's gathering, by tier (see reductions)."""
     dense = part_of_time(shard_message * shard_tier_load, shard_gather_time)
     of_experts = part_of_time(expert_shard_message * expert_shard_tier_load, expert_shard_gather_time)
-    return xp.maximum(dense, of_experts)
+    return speed(xp.maximum(dense, of_experts))
 
 
 # On the grid, tiers are quantities of their own and what is left meets what is needed in a product: an inner axis would
@@ -174,13 +183,10 @@ def scale_out_left(tier_occupancy):
 
 
 @formula(unit="1", source="rashidi2020astrasim", family=BUCKETS)
-def BUCKET_tier_speed(BUCKET_tier_need):
-    """How many times as fast each tier could do its part of the BUCKET of a bucket if it had no other, by tier."""
-    return xp.where(BUCKET_tier_need > 0, 1 / xp.where(BUCKET_tier_need > 0, BUCKET_tier_need, 1.0), UNUSED)
-
-
-@formula(unit="1", source="rashidi2020astrasim", family=BUCKETS)
 def BUCKET_pace(BUCKET_tier_speed, scale_up_left, scale_out_left):
     """Part of its full speed at which the BUCKET of a bucket runs beside the collectives of a pass."""
     inside, outside = (at(BUCKET_tier_speed, tier=tier) for tier in ("scale_up", "scale_out"))
     return xp.minimum(pace(inside, scale_up_left), pace(outside, scale_out_left))
+
+
+GLOSSARY = same_ranks(GROUP_tier_load)

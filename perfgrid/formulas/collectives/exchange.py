@@ -7,11 +7,11 @@ same time, or one after the other.
 
 from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import alternative, formula
-from perfgrid.formulas.axes import at, largest, table, total
+from perfgrid.formulas.axes import at, table, total
 from perfgrid.formulas.collectives.schedules.schedule import several
 
-from .fabric_tables import demand, shape_of
-from .fabrics import TABLE, coefficients
+from .ideal import TABLE, any_offered, inverse_bandwidth, latency
+from .ideal_tables import schedules, shape_of
 
 EXCHANGING = {"GROUP": ("head_split", "ep")}  # groups that run all-to-all
 EXPERT_CALLS = {"CALL": ("dispatch", "combine")}
@@ -35,18 +35,18 @@ def equal_parts(message, n, nodes):
     return table("tier", scale_up=(per_node - 1) / n * message, scale_out=(n - per_node) / n * message)
 
 
-# ---- bindings: library and ideal fabrics ----------------------------------------------------------------------------
+# ---- NCCL and ideal fabrics --------------------------------------------------------------------------------------
 
 
 @alternative(
     of="GROUP_exchange_latency", by="library", label="nccl", unit="s", source="nccl2026tuning", family=EXCHANGING
 )
-def GROUP_library_exchange_latency(
+def GROUP_nccl_exchange_latency(
     GROUP_tier_ranks, GROUP_messages, collective_launch_latency, tier_transfer_latency, tier_message_latency
 ):
-    """Latency of an exchange in the GROUP group as the library runs it, by tier: each message is posted on its own."""
-    latency = collective_launch_latency + tier_transfer_latency + GROUP_messages * tier_message_latency
-    return several(GROUP_tier_ranks) * latency
+    """Latency of an exchange in the GROUP group as NCCL runs it, by tier: each message is posted on its own."""
+    each = collective_launch_latency + tier_transfer_latency + GROUP_messages * tier_message_latency
+    return several(GROUP_tier_ranks) * each
 
 
 @alternative(
@@ -57,15 +57,18 @@ def GROUP_library_exchange_latency(
     source="nccl2026tuning",
     family=EXCHANGING,
 )
-def GROUP_library_exchange_inverse_bandwidth(GROUP_tier_ranks, GROUP_tier_bandwidth):
-    """Time per byte that a GROUP rank sends to others as the library runs it, by tier."""
+def GROUP_nccl_exchange_inverse_bandwidth(GROUP_tier_ranks, GROUP_tier_bandwidth):
+    """Time per byte that a GROUP rank sends to others as NCCL runs it, by tier."""
     return several(GROUP_tier_ranks) / GROUP_tier_bandwidth
 
 
 @formula(family=EXCHANGING, **TABLE)
-def GROUP_all_to_all_demand(tier_traits, GROUP, GROUP_stride):
-    """What all-to-alls of the GROUP group ask of the tiers, by demand, algorithm and tier."""
-    return demand(shape_of(tier_traits), "all_to_all", int(GROUP), int(GROUP_stride))
+def GROUP_all_to_all_schedules(
+    tier_kind, tier_sides, scale_up_wraps, tier_tapers, tier_in_network, tier_global_links, GROUP, GROUP_stride
+):
+    """What all-to-alls of the GROUP group ask of the tiers, by link_use, algorithm, span and tier."""
+    shape = shape_of(tier_kind, tier_sides, scale_up_wraps, tier_tapers, tier_in_network, tier_global_links)
+    return schedules(shape, "all_to_all", int(GROUP), int(GROUP_stride))
 
 
 def of_each_tier(by_span):
@@ -75,31 +78,40 @@ def of_each_tier(by_span):
 
 
 @alternative(of="GROUP_exchange_latency", by="library", label="ideal", unit="s", source="dally2004", family=EXCHANGING)
-def GROUP_schedule_exchange_latency(
-    GROUP_all_to_all_demand, GROUP_tier_ranks, GROUP_messages, tier_step_latency, tier_hop_latency, tier_message_latency
+def GROUP_ideal_exchange_latency(
+    GROUP_all_to_all_schedules,
+    GROUP_tier_ranks,
+    GROUP_messages,
+    tier_step_latency,
+    tier_hop_latency,
+    tier_message_latency,
 ):
     """Latency of an exchange in the GROUP group on the links of the fabric, by tier."""
-    found = coefficients(GROUP_all_to_all_demand, tier_step_latency, tier_hop_latency, 1.0, 0.0).latency
+    found = latency(GROUP_all_to_all_schedules, tier_step_latency, tier_hop_latency, 0.0)
     return of_each_tier(found) + several(GROUP_tier_ranks) * GROUP_messages * tier_message_latency
 
 
 @alternative(
-    of="GROUP_exchange_inverse_bandwidth", by="library", label="ideal", unit="s/byte", source="dally2004",
+    of="GROUP_exchange_inverse_bandwidth",
+    by="library",
+    label="ideal",
+    unit="s/byte",
+    source="dally2004",
     family=EXCHANGING,
-)  # fmt: skip
-def GROUP_schedule_exchange_inverse_bandwidth(GROUP_all_to_all_demand, GROUP_tier_ranks, tier_link_bandwidth):
+)
+def GROUP_ideal_exchange_inverse_bandwidth(GROUP_all_to_all_schedules, GROUP_tier_ranks, tier_link_bandwidth):
     """Time per byte that a GROUP rank sends to others over the busiest link of the fabric, by tier.
 
     The tables count a message with the part that a rank keeps: n/(n - 1) of what it sends.
     """
-    found = coefficients(GROUP_all_to_all_demand, 0.0, 0.0, tier_link_bandwidth, 0.0).inverse_bandwidth
+    found = inverse_bandwidth(GROUP_all_to_all_schedules, tier_link_bandwidth)
     return of_each_tier(found) * GROUP_tier_ranks / xp.maximum(GROUP_tier_ranks - 1, 1.0)
 
 
 @alternative(of="ep_fills", by="library", label="ideal", unit="1", source="narayanan2021")
-def ep_fills_shape(ep_all_to_all_demand):
+def ep_fills_shape(ep_all_to_all_schedules):
     """1 where the expert-parallel ranks fill whole domains of every tier."""
-    return largest(at(ep_all_to_all_demand, demand="offered", tier="scale_up"), "algorithm")
+    return any_offered(ep_all_to_all_schedules)
 
 
 # ---- bindings: experts ----------------------------------------------------------------------------------------------

@@ -1,242 +1,319 @@
-"""What NCCL takes for each group: the algorithm and protocol of least estimate (equations in `network.library`).
+"""Collectives as NCCL runs them: in the algorithm and the protocol of least estimate.
 
-Coefficients are small tables by protocol (and algorithm) of every group on a fabric; the message comes last. A study
-may name one of its algorithms (ring, double_binary_tree, in_network); another is flagged.
+The structure is that of NCCL's tuning model (nccl2026tuning): every algorithm (ring, tree, reduction in the switches)
+in every protocol (ll, ll128, simple) has a latency and a rate, and the least sum
+
+.. math:: t = \\alpha + B / \\beta
+
+is run for a message of B bytes. Two things are added that the estimate leaves out: the launch, and the cost of cutting
+the message into chunks, which follow each other through the steps of a pass and pay a share of its latency again.
+
+The coefficients are small tables by protocol (and algorithm) for every set of ranks on a fabric; the message comes
+last. The constants (step latencies, shares of the bus bandwidth) are catalog data: topologies.toml, devices_*.toml. A
+study may name one of the algorithms (ring, double_binary_tree, in_network); a design with another one is flagged.
 """
 
 from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import alternative, formula
 from perfgrid.formulas.axes import INNER, at, smallest, table
-from perfgrid.formulas.collectives.schedules.schedule import several
-from perfgrid.formulas.collectives.schedules.tables import ALGORITHMS
+from perfgrid.formulas.collectives.schedules.schedule import UNAVAILABLE, several
 
-from . import nccl_equations as nccl
-from .collectives import GATHERING, REDUCING, gathered_share
+from .placement import GATHERING, RANKS, gathered_share, same_ranks
 
-NUMBERS = tuple(1.0 + ALGORITHMS.index(name) for name in nccl.ALGORITHMS.values())  # as a study names them
+ALGORITHMS = {"ring": "ring", "tree": "double_binary_tree", "in_switch": "in_network"}  # NCCL's, as a study names them
+NUMBERS = tuple(1.0 + INNER.labels["algorithm"].index(name) for name in ALGORITHMS.values())
 
-# ---- equations ------------------------------------------------------------------------------------------------------
+# ---- equations: ranks, nodes (scale-up domains that the group touches), times in s, rates in byte/s -----------------
+
+
+def bus_bandwidth(ranks, nodes, inside, adapter):
+    """Rate of all rings through all ranks: the links inside a node, the members' adapters between nodes.
+
+    min(inside, n/N · adapter) for n ranks in N > 1 nodes: a ring leaves each node over the adapter of another rank.
+    Source: nccl2026tuning.
+    """
+    return xp.where(nodes > 1, xp.minimum(inside, ranks / nodes * adapter), inside)
+
+
+def of_nodes(nodes, one, two, more):
+    """The value for one, two or more nodes. Source: nccl2026tuning."""
+    return xp.where(nodes > 2, more, xp.where(nodes > 1, two, one))
+
+
+def ring_rate(ranks, tier_ranks, tier_bandwidth, protocol_share, low_latency_bandwidth):
+    """Rate of a ring by protocol: bus bandwidth times the share of a line that is payload, below a ceiling.
+
+    Half of a line is payload in the low-latency protocol (ll); its ceiling, where one is known, falls with the number
+    of nodes. Source: nccl2026tuning.
+    """
+    nodes = at(tier_ranks, tier="scale_out")
+    bus = bus_bandwidth(ranks, nodes, at(tier_bandwidth, tier="scale_up"), at(tier_bandwidth, tier="scale_out"))
+    ceiling = of_nodes(nodes, *(at(low_latency_bandwidth, node_count=count) for count in ("one", "two", "more")))
+    ceilings = table("protocol", ll=xp.where(ceiling > 0, ceiling, bus), ll128=bus, simple=bus)
+    return xp.minimum(bus * protocol_share, ceilings)
+
+
+def ring_pass(ranks, nodes, step, network_step):
+    """Latency of one pass through a ring: n - 1 steps, of which N - 1 leave a node. Source: nccl2026tuning."""
+    between = xp.where(nodes > 1, nodes - 1, 0)
+    return (ranks - 1 - between) * step + between * network_step
+
+
+def tree_pass(ranks, nodes, step, network_step):
+    """Latency of one way through a tree: a chain inside a node, a binary tree of the nodes.
+
+    (n/N - 1) steps inside and log2 N steps between nodes. Source: nccl2026tuning.
+    """
+    return (ranks / nodes - 1) * step + xp.log2(nodes) * network_step
+
+
+def in_switch_latency(nodes, step, network_step, network_adds):
+    """Latency of a reduction in the switches: inside a node, and up and down a tree of nodes or the network's switches.
+
+    Source: nccl2026tuning (NVLS, NVLSTree); graham2016sharp.
+    """
+    between = xp.where(network_adds > 0, several(nodes), 2 * xp.log2(nodes))
+    return step + between * network_step
+
+
+def in_switch_transfer(ranks, nodes, bus, adapter, network_adds):
+    """Time per byte of a reduction in the switch of a node, whose chunks go on through the network meanwhile.
+
+    In a tree of nodes a rank sends its part up and down again, unless the network adds. Source: nccl2026tuning.
+    """
+    per_node = ranks / nodes
+    inside = 2 * (per_node - 1) / per_node / bus
+    passes = xp.where(network_adds > 0, several(nodes), xp.minimum(nodes - 1, 2))
+    return xp.maximum(inside, passes / (per_node * adapter))
+
+
+def cutting(chunk_latency, transfer):
+    """Cost of cutting a message of B bytes into chunks, per root of B.
+
+    The least over the number of chunks C of C·chunk latency + transfer·B/C is 2·sqrt(chunk latency·transfer)·sqrt(B).
+    Source: nccl2026device.
+    """
+    return 2 * _root(chunk_latency * transfer)
+
+
+def _root(x):
+    """Square root with a finite (zero) gradient at 0."""
+    return xp.where(x > 0, xp.sqrt(xp.where(x > 0, x, 1e30)), 0.0)
 
 
 def numbers():
-    """Numbers of the library's algorithms, by library_algorithm. A new array each time: JAX may keep one."""
-    return INNER.vector("library_algorithm", NUMBERS)
+    """Numbers of NCCL's algorithms, by nccl_algorithm. A new array each time: JAX may keep one."""
+    return INNER.vector("nccl_algorithm", NUMBERS)
 
 
 def least(times):
     """The least over protocols and algorithms."""
-    return smallest(smallest(times, "protocol"), "library_algorithm")
+    return smallest(smallest(times, "protocol"), "nccl_algorithm")
 
 
-def chosen_time(message, latency, inverse_bandwidth, chunk_latency, transfer, unavailable):
-    """Time of the candidate with the least estimate; the estimate knows nothing of the chunks."""
+def chosen_time(message, latency, inverse_bandwidth, per_root):
+    """Time of the candidate with the least estimate; the estimate does not count the chunks (``per_root``)."""
     estimate = latency + inverse_bandwidth * message
-    time = estimate + nccl.cutting_time(message, chunk_latency, transfer)
-    return least(xp.where(estimate <= least(estimate), time, unavailable))
+    time = estimate + per_root * _root(message)
+    return least(xp.where(estimate <= least(estimate), time, UNAVAILABLE))
 
 
-def ring_only(latency, named, unavailable):
-    """Latency of a collective that the library runs round rings only; any other name puts it off."""
-    return xp.where((named == 0) | (named == NUMBERS[0]), latency, unavailable)
+def ring_only(latency, named):
+    """Latency of a collective that NCCL runs round rings only: unavailable where the study names another algorithm."""
+    return xp.where((named == 0) | (named == NUMBERS[0]), latency, UNAVAILABLE)
 
 
-# ---- bindings: the fabric -------------------------------------------------------------------------------------------
-
-
-@formula(unit="s", source="nccl2026tuning", family={"ROUTE": ("ring", "tree")})
-def inside_ROUTE_latency(ROUTE_step_latency, tier_path_latency):
-    """Latency of one step of a ROUTE inside a scale-up domain, by protocol."""
-    return ROUTE_step_latency + at(tier_path_latency, tier="scale_up")
+# ---- the fabric -----------------------------------------------------------------------------------------------------
 
 
 @formula(unit="s", source="nccl2026tuning", family={"ROUTE": ("ring", "tree")})
-def between_ROUTE_latency(network_ROUTE_step_latency, tier_path_latency):
-    """Latency of one step of a ROUTE between scale-up domains, by protocol."""
-    return network_ROUTE_step_latency + at(tier_path_latency, tier="scale_out")
+def ROUTE_tier_latency(ROUTE_step_latency, network_ROUTE_step_latency, tier_path_latency):
+    """Latency of one step of a ROUTE, by protocol and tier: software and protocol, and the links passed."""
+    return table("tier", scale_up=ROUTE_step_latency, scale_out=network_ROUTE_step_latency) + tier_path_latency
 
 
 @formula(unit="s", source="nccl2026tuning")
-def tier_transfer_latency(inside_ring_latency, between_ring_latency):
-    """Latency of one message between two members, by tier: a step in the protocol for large messages."""
-    inside, between = (at(x, protocol="simple") for x in (inside_ring_latency, between_ring_latency))
-    return table("tier", scale_up=inside, scale_out=between)
+def tier_transfer_latency(ring_tier_latency):
+    """Latency of one message between two members, by tier: a step in the protocol for large messages (simple)."""
+    return at(ring_tier_latency, protocol="simple")
 
 
-@formula(unit="s", source="nccl2026tuning")
-def between_in_switch_latency(network_in_switch_step_latency, tier_path_latency):
-    """Latency of one step between domains of a reduction in the switches."""
-    return network_in_switch_step_latency + at(tier_path_latency, tier="scale_out")
+# ---- all-gather and reduce-scatter ----------------------------------------------------------------------------------
 
 
-# ---- bindings: a group ----------------------------------------------------------------------------------------------
-
-
-@formula(unit="byte/s", source="nccl2026tuning", family=GATHERING)
-def GROUP_bus_bandwidth(GROUP, GROUP_tier_ranks, GROUP_tier_bandwidth):
-    """Rate of all rings through the GROUP ranks."""
-    inside, adapter = (at(GROUP_tier_bandwidth, tier=tier) for tier in ("scale_up", "scale_out"))
-    return nccl.bus_bandwidth(GROUP, at(GROUP_tier_ranks, tier="scale_out"), inside, adapter)
-
-
-@formula(unit="byte/s", source="nccl2026tuning", family=GATHERING)
-def GROUP_ring_rate(GROUP_bus_bandwidth, GROUP_tier_ranks, protocol_share, low_latency_bandwidth):
-    """Rate of a ring through the GROUP ranks, by protocol: half of a line is payload in the low-latency protocol.
-
-    Its ceiling, where one is known, falls with the number of nodes.
-    """
-    nodes, by_nodes = at(GROUP_tier_ranks, tier="scale_out"), ("one", "two", "more")
-    ceiling = nccl.of_nodes(nodes, *(at(low_latency_bandwidth, node_count=count) for count in by_nodes))
-    low_latency = xp.where(ceiling > 0, ceiling, GROUP_bus_bandwidth)
-    ceilings = table("protocol", ll=low_latency, ll128=GROUP_bus_bandwidth, simple=GROUP_bus_bandwidth)
-    return nccl.protocol_rate(GROUP_bus_bandwidth, protocol_share, ceilings)
-
-
-@formula(unit="s", source="nccl2026tuning", family=GATHERING)
-def GROUP_ring_pass_latency(GROUP, GROUP_tier_ranks, inside_ring_latency, between_ring_latency):
-    """Latency of one pass through a ring of the GROUP ranks, by protocol."""
-    return nccl.ring_pass(GROUP, at(GROUP_tier_ranks, tier="scale_out"), inside_ring_latency, between_ring_latency)
-
-
-# ---- bindings: all-gather and reduce-scatter ------------------------------------------------------------------------
-
-
-@formula(unit="s", source="nccl2026tuning", family=GATHERING)
-def GROUP_library_gather_latency(
-    GROUP, GROUP_ring_pass_latency, ring_base_latency, collective_launch_latency, GROUP_named_algorithm, unavailable
+@formula(unit="s", source="nccl2026tuning", family=RANKS)
+def GROUP_nccl_gather_latency(
+    GROUP, GROUP_tier_ranks, ring_tier_latency, ring_base_latency, collective_launch_latency, GROUP_named_algorithm
 ):
-    """Latency of the library's all-gather in the GROUP group, by protocol."""
-    latency = several(GROUP) * (collective_launch_latency + ring_base_latency + GROUP_ring_pass_latency)
-    return ring_only(latency, several(GROUP) * GROUP_named_algorithm, unavailable)
+    """Latency of NCCL's all-gather (reduce-scatter) in the GROUP group, by protocol.
+
+    Launch, base latency of the ring, and n - 1 steps of which N - 1 leave a node; 0 for a single rank.
+    """
+    between = at(GROUP_tier_ranks, tier="scale_out")
+    steps = ring_pass(GROUP, between, at(ring_tier_latency, tier="scale_up"), at(ring_tier_latency, tier="scale_out"))
+    latency = several(GROUP) * (collective_launch_latency + ring_base_latency + steps)
+    return ring_only(latency, several(GROUP) * GROUP_named_algorithm)
 
 
-@formula(unit="s/byte", source="nccl2026tuning", family=GATHERING)
-def GROUP_library_gather_inverse_bandwidth(GROUP, GROUP_ring_rate):
-    """Time per byte of the library's all-gather in the GROUP group, by protocol."""
-    return gathered_share(GROUP) / GROUP_ring_rate
+@formula(unit="s/byte", source="nccl2026tuning", family=RANKS)
+def GROUP_nccl_gather_inverse_bandwidth(
+    GROUP, GROUP_tier_ranks, GROUP_tier_bandwidth, protocol_share, low_latency_bandwidth
+):
+    """Time per byte of NCCL's all-gather in the GROUP group, by protocol: (n - 1)/n over the rate of a ring."""
+    rate = ring_rate(GROUP, GROUP_tier_ranks, GROUP_tier_bandwidth, protocol_share, low_latency_bandwidth)
+    return gathered_share(GROUP) / rate
 
 
-@formula(unit="s", source="nccl2026device", family=GATHERING)
-def GROUP_library_gather_chunk_latency(GROUP_ring_pass_latency, chunk_share):
-    """Latency that every chunk of the GROUP message adds to a pass, by protocol."""
-    return chunk_share * GROUP_ring_pass_latency
+@formula(unit="s/byte**0.5", source="nccl2026device", family=RANKS)
+def GROUP_nccl_gather_cutting(
+    GROUP, GROUP_tier_ranks, ring_tier_latency, chunk_share, GROUP_nccl_gather_inverse_bandwidth
+):
+    """Cost of cutting the message of NCCL's all-gather in the GROUP group, per root of its size, by protocol.
+
+    2·sqrt(chunk_share · latency of a pass · time per byte).
+    """
+    between = at(GROUP_tier_ranks, tier="scale_out")
+    steps = ring_pass(GROUP, between, at(ring_tier_latency, tier="scale_up"), at(ring_tier_latency, tier="scale_out"))
+    return cutting(chunk_share * steps, GROUP_nccl_gather_inverse_bandwidth)
 
 
 @alternative(of="GROUP_gather_time", by="library", label="nccl", unit="s", source="nccl2026tuning", family=GATHERING)
-def GROUP_library_gather_time(
-    GROUP_message,
-    GROUP_library_gather_latency,
-    GROUP_library_gather_inverse_bandwidth,
-    GROUP_library_gather_chunk_latency,
-    unavailable,
+def GROUP_nccl_gather_time(
+    GROUP_message, GROUP_nccl_gather_latency, GROUP_nccl_gather_inverse_bandwidth, GROUP_nccl_gather_cutting
 ):
-    """Time of the library's all-gather in the GROUP group."""
-    rate = GROUP_library_gather_inverse_bandwidth
-    parts = (GROUP_library_gather_latency, rate, GROUP_library_gather_chunk_latency, rate)
-    return chosen_time(GROUP_message, *parts, unavailable)
+    """Time of NCCL's all-gather in the GROUP group, in the protocol of least estimate."""
+    return chosen_time(
+        GROUP_message, GROUP_nccl_gather_latency, GROUP_nccl_gather_inverse_bandwidth, GROUP_nccl_gather_cutting
+    )
 
 
 @alternative(of="GROUP_gather_number", by="library", label="nccl", unit="1", source="nccl2026tuning", family=GATHERING)
-def GROUP_library_gather_number():
-    """Number of the library's algorithm for all-gathers in the GROUP group: the ring."""
+def GROUP_nccl_gather_number():
+    """Number of NCCL's algorithm for all-gathers in the GROUP group: the ring."""
     return NUMBERS[0]
 
 
-# ---- bindings: all-reduce -------------------------------------------------------------------------------------------
+# ---- all-reduce -----------------------------------------------------------------------------------------------------
 
 
-@formula(unit="s", source="nccl2026tuning", family=REDUCING)
-def GROUP_all_reduce_pass_latency(
+@formula(unit="s", source="nccl2026tuning", family=RANKS)
+def GROUP_nccl_pass_latency(
     GROUP,
     GROUP_tier_ranks,
-    GROUP_ring_pass_latency,
-    inside_tree_latency,
-    between_tree_latency,
+    ring_tier_latency,
+    tree_tier_latency,
     in_switch_step_latency,
-    between_in_switch_latency,
+    network_in_switch_step_latency,
+    tier_path_latency,
     tier_in_network,
 ):
-    """Latency of the steps of one of two passes of an all-reduce in the GROUP group, by algorithm and protocol."""
+    """Latency of the steps of one of the two passes of an all-reduce in the GROUP group, by algorithm and protocol.
+
+    Ring: n - 1 steps. Tree: (n/N - 1) steps inside a node and log2 N between the N nodes. In the switches: half of the
+    way up and down.
+    """
     nodes = at(GROUP_tier_ranks, tier="scale_out")
-    tree = nccl.tree_pass(GROUP, nodes, inside_tree_latency, between_tree_latency)
-    network = (between_in_switch_latency, at(tier_in_network, tier="scale_out"))
-    both = nccl.in_switch_latency(nodes, in_switch_step_latency, *network)
-    return table("library_algorithm", ring=GROUP_ring_pass_latency, tree=tree, in_switch=both / 2)
+    ring, tree = (
+        one_way(GROUP, nodes, at(step, tier="scale_up"), at(step, tier="scale_out"))
+        for one_way, step in ((ring_pass, ring_tier_latency), (tree_pass, tree_tier_latency))
+    )
+    network_step = network_in_switch_step_latency + at(tier_path_latency, tier="scale_out")
+    both = in_switch_latency(nodes, in_switch_step_latency, network_step, at(tier_in_network, tier="scale_out"))
+    return table("nccl_algorithm", ring=ring, tree=tree, in_switch=both / 2)
 
 
-@formula(unit="s", source="nccl2026tuning", family=REDUCING)
-def GROUP_library_all_reduce_latency(
+@formula(unit="s", source="nccl2026tuning", family=RANKS)
+def GROUP_nccl_all_reduce_latency(
     GROUP,
     GROUP_tier_ranks,
-    GROUP_all_reduce_pass_latency,
+    GROUP_nccl_pass_latency,
     ring_base_latency,
     tree_base_latency,
     collective_launch_latency,
     in_switch_gain,
     GROUP_named_algorithm,
-    unavailable,
 ):
-    """Latency of the library's all-reduces in the GROUP group, by algorithm and protocol.
+    """Latency of NCCL's all-reduces in the GROUP group, by algorithm and protocol: launch, base latency and two passes.
 
-    A reduction in the switch takes one that adds, several ranks below it, and the protocol for large messages.
+    A reduction in the switch takes a switch that adds, several ranks below it, and the protocol simple.
     """
-    base = table("library_algorithm", ring=ring_base_latency, tree=tree_base_latency, in_switch=0.0)
-    latency = several(GROUP) * (collective_launch_latency + base + 2 * GROUP_all_reduce_pass_latency)
+    base = table("nccl_algorithm", ring=ring_base_latency, tree=tree_base_latency, in_switch=0.0)
+    latency = several(GROUP) * (collective_launch_latency + base + 2 * GROUP_nccl_pass_latency)
     adds = (in_switch_gain > 0) & (at(GROUP_tier_ranks, tier="scale_up") > 1)
     simple = table("protocol", ll=0.0, ll128=0.0, simple=1.0)
-    offered = table("library_algorithm", ring=1.0, tree=1.0, in_switch=simple * xp.where(adds, 1.0, 0.0))
+    offered = table("nccl_algorithm", ring=1.0, tree=1.0, in_switch=simple * xp.where(adds, 1.0, 0.0))
     named = several(GROUP) * GROUP_named_algorithm
-    return xp.where((offered > 0) & ((named == 0) | (named == numbers())), latency, unavailable)
+    return xp.where((offered > 0) & ((named == 0) | (named == numbers())), latency, UNAVAILABLE)
 
 
-@formula(unit="s/byte", source="nccl2026tuning", family=REDUCING)
-def GROUP_library_all_reduce_inverse_bandwidth(
+@formula(unit="s/byte", source="nccl2026tuning", family=RANKS)
+def GROUP_nccl_all_reduce_inverse_bandwidth(
     GROUP,
     GROUP_tier_ranks,
-    GROUP_bus_bandwidth,
-    GROUP_ring_rate,
     GROUP_tier_bandwidth,
+    protocol_share,
+    low_latency_bandwidth,
     tree_share,
     network_tree_share,
     in_switch_gain,
     tier_bandwidth,
     tier_in_network,
 ):
-    """Time per byte of the library's all-reduces in the GROUP group, by algorithm and protocol."""
+    """Time per byte of NCCL's all-reduces in the GROUP group, by algorithm and protocol.
+
+    Ring: 2·(n - 1)/n over its rate. Tree: up and down, 2 over its share of the bus bandwidth. In the switches: the
+    slower of the links inside a node and the adapters between nodes.
+    """
     nodes = at(GROUP_tier_ranks, tier="scale_out")
-    ring = 2 * gathered_share(GROUP) / GROUP_ring_rate
-    tree = 2 * several(GROUP) / (GROUP_bus_bandwidth * xp.where(nodes > 1, network_tree_share, tree_share))
-    bus = xp.where(in_switch_gain > 0, in_switch_gain, 1.0) * at(tier_bandwidth, tier="scale_up")
-    network = (at(GROUP_tier_bandwidth, tier="scale_out"), at(tier_in_network, tier="scale_out"))
-    in_switch = nccl.in_switch_transfer(GROUP, nodes, bus, *network)
-    return table("library_algorithm", ring=ring, tree=tree, in_switch=in_switch)
+    inside, adapter = (at(GROUP_tier_bandwidth, tier=tier) for tier in ("scale_up", "scale_out"))
+    rate = ring_rate(GROUP, GROUP_tier_ranks, GROUP_tier_bandwidth, protocol_share, low_latency_bandwidth)
+    ring = 2 * gathered_share(GROUP) / rate
+    share = xp.where(nodes > 1, network_tree_share, tree_share)
+    tree = 2 * several(GROUP) / (bus_bandwidth(GROUP, nodes, inside, adapter) * share)
+    switch = xp.where(in_switch_gain > 0, in_switch_gain, 1.0) * at(tier_bandwidth, tier="scale_up")
+    in_switch = in_switch_transfer(GROUP, nodes, switch, adapter, at(tier_in_network, tier="scale_out"))
+    return table("nccl_algorithm", ring=ring, tree=tree, in_switch=in_switch)
 
 
-@formula(unit="s", source="nccl2026device", family=REDUCING)
-def GROUP_library_all_reduce_chunk_latency(GROUP_all_reduce_pass_latency, chunk_share):
-    """Latency that every chunk of the GROUP message adds to a pass of an all-reduce, by algorithm and protocol."""
-    return chunk_share * GROUP_all_reduce_pass_latency * table("library_algorithm", ring=1.0, tree=1.0, in_switch=2.0)
+@formula(unit="s/byte**0.5", source="nccl2026device", family=RANKS)
+def GROUP_nccl_all_reduce_cutting(GROUP_nccl_pass_latency, chunk_share, GROUP_nccl_all_reduce_inverse_bandwidth):
+    """Cost of cutting the message of NCCL's all-reduces in the GROUP group, per root of its size.
 
-
-@alternative(of="GROUP_all_reduce_time", by="library", label="nccl", unit="s", source="nccl2026tuning", family=REDUCING)
-def GROUP_library_all_reduce_time(
-    GROUP_message,
-    GROUP_library_all_reduce_latency,
-    GROUP_library_all_reduce_inverse_bandwidth,
-    GROUP_library_all_reduce_chunk_latency,
-    unavailable,
-):
-    """Time of the library's all-reduce in the GROUP group: the second pass starts with the first chunk that arrives."""
-    rate = GROUP_library_all_reduce_inverse_bandwidth
-    parts = (GROUP_library_all_reduce_latency, rate, GROUP_library_all_reduce_chunk_latency, rate / 2)
-    return chosen_time(GROUP_message, *parts, unavailable)
+    By algorithm and protocol. A chunk pays a share of one pass, in the switches of both; the second pass starts with
+    the first chunk that arrives, so that half of the transfer waits for it.
+    """
+    passes = table("nccl_algorithm", ring=1.0, tree=1.0, in_switch=2.0)
+    return cutting(chunk_share * GROUP_nccl_pass_latency * passes, GROUP_nccl_all_reduce_inverse_bandwidth / 2)
 
 
 @alternative(
-    of="GROUP_all_reduce_number", by="library", label="nccl", unit="1", source="nccl2026tuning", family=REDUCING
+    of="GROUP_all_reduce_time", by="library", label="nccl", unit="s", source="nccl2026tuning", family=GATHERING
 )
-def GROUP_library_all_reduce_number(
-    GROUP_message, GROUP_library_all_reduce_latency, GROUP_library_all_reduce_inverse_bandwidth
+def GROUP_nccl_all_reduce_time(
+    GROUP_message,
+    GROUP_nccl_all_reduce_latency,
+    GROUP_nccl_all_reduce_inverse_bandwidth,
+    GROUP_nccl_all_reduce_cutting,
 ):
-    """Number of the library's algorithm for the all-reduce in the GROUP group."""
-    estimate = GROUP_library_all_reduce_latency + GROUP_library_all_reduce_inverse_bandwidth * GROUP_message
+    """Time of NCCL's all-reduce in the GROUP group, in the algorithm and protocol of least estimate."""
+    coefficients = (GROUP_nccl_all_reduce_latency, GROUP_nccl_all_reduce_inverse_bandwidth)
+    return chosen_time(GROUP_message, *coefficients, GROUP_nccl_all_reduce_cutting)
+
+
+@alternative(
+    of="GROUP_all_reduce_number", by="library", label="nccl", unit="1", source="nccl2026tuning", family=GATHERING
+)
+def GROUP_nccl_all_reduce_number(GROUP_message, GROUP_nccl_all_reduce_latency, GROUP_nccl_all_reduce_inverse_bandwidth):
+    """Number of NCCL's algorithm for the all-reduce in the GROUP group."""
+    estimate = GROUP_nccl_all_reduce_latency + GROUP_nccl_all_reduce_inverse_bandwidth * GROUP_message
     return least(xp.where(estimate <= least(estimate), numbers(), 1e10))
+
+
+GLOSSARY = same_ranks(
+    GROUP_nccl_gather_latency,
+    GROUP_nccl_gather_inverse_bandwidth,
+    GROUP_nccl_gather_cutting,
+    GROUP_nccl_all_reduce_latency,
+    GROUP_nccl_all_reduce_inverse_bandwidth,
+    GROUP_nccl_all_reduce_cutting,
+)

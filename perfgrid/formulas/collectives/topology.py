@@ -1,22 +1,20 @@
-"""The fabric: sizes, bandwidths and latencies of its tiers, by `tier` (innermost first)."""
+"""The fabric: sizes, bandwidths and latencies of its tiers, by `tier` (innermost first); shapes of ideal fabrics."""
 
 from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import alternative, constraint, formula
-from perfgrid.formulas.axes import at, largest, table
+from perfgrid.formulas.axes import at, join, largest, table, total
+from perfgrid.formulas.collectives.schedules.fabric import TIER_KINDS
 
-from .collectives import GATHERING
+from .ideal_tables import exists, links, shape_of
+from .placement import RANKS, same_ranks
 
-
-@formula(unit="1", source="narayanan2021")
-def unlimited_domain():
-    """Devices of a domain without a limit."""
-    return 1e9
+UNLIMITED = 1e9  # devices of a domain without a limit
 
 
 @formula(unit="1", source="narayanan2021")
-def tier_size(tier_size_limit, scale_up_size, unlimited_domain):
+def tier_size(tier_size_limit, scale_up_size):
     """Devices in one domain of a tier, by tier: as the fabric states, or the device's scale-up domain and no limit."""
-    unstated = table("tier", scale_up=scale_up_size, scale_out=unlimited_domain)
+    unstated = table("tier", scale_up=scale_up_size, scale_out=UNLIMITED)
     return xp.where(tier_size_limit > 0, tier_size_limit, unstated)
 
 
@@ -42,7 +40,7 @@ def tier_peer_bandwidth(tier_bandwidth, scale_up_links, tier_stated_bandwidth):
     return tier_bandwidth / xp.where(tier_stated_bandwidth > 0, 1.0, links)
 
 
-@formula(unit="byte/s", source="amd2023cdna3", family={"GROUP": (*GATHERING["GROUP"], "ep", "head_split")})
+@formula(unit="byte/s", source="amd2023cdna3", family={"GROUP": (*RANKS["GROUP"], "ep", "head_split")})
 def GROUP_tier_bandwidth(tier_bandwidth, tier_peer_bandwidth, GROUP_tier_ranks, congestion):
     """Payload bandwidth of one device inside the GROUP group, by tier: only the links to its n - 1 peers carry it.
 
@@ -102,3 +100,85 @@ def topology_exists(fabric_exists):
 def cluster_fits_topology(devices, fabric_size):
     """The fabric joins all devices of the cluster."""
     return devices <= fabric_size
+
+
+# ---- shapes of ideal fabrics -----------------------------------------------------------------------------------------
+
+
+def or_one_side(sides, length):
+    """The stated sides, or a single one where none is stated."""
+    return xp.where(total(sides, "side") > 0, sides, join("side", length, 0.0, 0.0, 0.0))
+
+
+def product_of(sides):
+    """Devices of a shape: the product of its sides."""
+    lengths = xp.maximum(sides, 1.0)
+    return (
+        at(lengths, side="first") * at(lengths, side="second") * at(lengths, side="third") * at(lengths, side="fourth")
+    )
+
+
+@formula(unit="1", source="cho2019blueconnect")
+def tier_sides(scale_up_sides, scale_out_sides, tier_size, devices):
+    """Shape of each tier, by side and tier: as stated, or the scale-up domain and as many as the cluster fills."""
+    inside = or_one_side(scale_up_sides, at(tier_size, tier="scale_up"))
+    between = or_one_side(scale_out_sides, xp.ceil(devices / product_of(inside)))
+    return table("tier", scale_up=inside, scale_out=between)
+
+
+@alternative(of="fabric_size", by="library", label="ideal", unit="1", source="narayanan2021")
+def shape_size(tier_sides):
+    """Devices that the shape of the fabric holds."""
+    inside, between = (product_of(at(tier_sides, tier=tier)) for tier in ("scale_up", "scale_out"))
+    return inside * between
+
+
+@formula(unit="1", source="alfares2008fattree")
+def tier_tapers(tier_oversubscription, upper_oversubscription):
+    """Oversubscription of every level of switches, by side and tier: of the leaves, and of all levels above."""
+    return join("side", tier_oversubscription, *(3 * (upper_oversubscription,)))
+
+
+@formula(unit="1", source="dally2004", host=True, inner=("tier",))
+def tier_links(tier_kind, tier_sides):
+    """Links of one device that share its bandwidth, by tier: two for every side of a torus, one through a switch."""
+    return [links(TIER_KINDS[int(kind)], sides[sides > 0]) for kind, sides in zip(tier_kind, tier_sides.T, strict=True)]
+
+
+@formula(unit="1", source="dally2004", host=True)
+def shape_exists(tier_kind, tier_sides, scale_up_wraps, tier_tapers, tier_in_network, tier_global_links):
+    """1 where a fabric of these kinds and sides can be built."""
+    shape = shape_of(tier_kind, tier_sides, scale_up_wraps, tier_tapers, tier_in_network, tier_global_links)
+    return float(exists(shape))
+
+
+@alternative(of="fabric_exists", by="library", label="ideal", unit="1", source="dally2004")
+def ideal_exists(shape_exists):
+    """1 where a fabric of these kinds and sides can be built."""
+    return shape_exists
+
+
+@formula(unit="byte/s", source="scalingbook2025")
+def tier_link_bandwidth(
+    tier_stated_bandwidth,
+    scale_up_bandwidth,
+    scale_out_bandwidth,
+    scale_up_efficiency,
+    scale_out_efficiency,
+    scale_up_ports,
+    tier_links,
+):
+    """Payload bandwidth of one link and direction, by tier.
+
+    A device's ports are shared out evenly to its links and those left over stay idle (a torus of two sides uses four of
+    six ports); with fewer ports than links, or an unknown number, the bandwidth itself is shared out.
+    """
+    own = table("tier", scale_up=scale_up_bandwidth, scale_out=scale_out_bandwidth)
+    efficiency = table("tier", scale_up=scale_up_efficiency, scale_out=scale_out_efficiency)
+    ports = table("tier", scale_up=scale_up_ports, scale_out=0.0)
+    whole = (tier_stated_bandwidth <= 0) & (ports >= tier_links)
+    share = xp.where(whole, xp.floor(ports / tier_links) / xp.maximum(ports, 1.0), 1 / tier_links)
+    return xp.where(tier_stated_bandwidth > 0, tier_stated_bandwidth, own) * efficiency * share
+
+
+GLOSSARY = same_ranks(GROUP_tier_bandwidth)

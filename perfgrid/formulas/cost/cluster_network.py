@@ -7,7 +7,7 @@ device that needs several. Inside a plane switches form a folded Clos network, a
 from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import constraint, formula
 from perfgrid.formulas.axes import at, total
-from perfgrid.formulas.collectives.fabric_tables import TIER_KINDS
+from perfgrid.formulas.collectives.schedules.fabric import TIER_KINDS
 
 CODES = {kind: float(code) for code, kind in enumerate(TIER_KINDS)}
 FAT_TREES, DRAGONFLY = ("switch", "rail", "rail_only", "fat_tree"), "dragonfly"

@@ -18,9 +18,9 @@ ranks each sends, per forward pass and for keys and values of K bytes, queries a
 from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import Glossary, alternative, constant, constraint, formula, synonym
 from perfgrid.formulas.axes import at, only, table, total
+from perfgrid.formulas.collectives.placement import outermost
 from perfgrid.formulas.kernels.flash import partial_share
 
-from .groups import outermost
 from .tensor_parallel import exposed_time, with_cores_taken
 
 RINGS = {"METHOD": ("ring", "hybrid")}  # methods with a ring of keys and values

@@ -11,7 +11,7 @@ with g bytes per gradient and w bytes per weight,
 
 from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import Glossary, formula, synonym
-from perfgrid.formulas.collectives.collectives import gathered_share
+from perfgrid.formulas.collectives.placement import gathered_share
 
 from .tensor_parallel import exposed_in_parts, with_cores_taken
 

@@ -19,7 +19,7 @@ from math import comb
 from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import Glossary, constant, formula, synonym
 from perfgrid.formulas.axes import at, only, table, total
-from perfgrid.formulas.collectives.collectives import gathered_share
+from perfgrid.formulas.collectives.placement import gathered_share
 
 from .tensor_parallel import exposed_time, with_cores_taken
 

@@ -6,7 +6,7 @@ reduce their gradients, in buckets of their own that alternate with those of `da
 
 from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import formula
-from perfgrid.formulas.collectives.collectives import gathered_share
+from perfgrid.formulas.collectives.placement import gathered_share
 
 
 @formula(unit="byte", source="rajbhandari2020zero")

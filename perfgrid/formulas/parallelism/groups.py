@@ -16,8 +16,8 @@ it. The groups are a family; beside those of the two orders:
 
 from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import Glossary, alternative, constant, constraint, formula, synonym
-from perfgrid.formulas.axes import at, table
-from perfgrid.formulas.collectives.collectives import GATHERING
+from perfgrid.formulas.axes import at
+from perfgrid.formulas.collectives.placement import GATHERING, by_tier, placed, ranks_in_domain
 
 PLACED = {"GROUP": ("tp", "cp", "etp", "ep", "pp", "sequence_split", "head_split", "tied")}  # by size and stride alone
 CHECKED = {"GROUP": ("tp", "cp", "replica")}  # those whose domains the constraints look at
@@ -89,37 +89,6 @@ GLOSSARY = Glossary(
         source="gray2019cudagraphs",
     ),
 )
-
-# ---- equations ------------------------------------------------------------------------------------------------------
-
-
-def ranks_in_domain(size, stride, domain):
-    """Ranks of a group of this size and stride inside one scale-up domain.
-
-    domain/stride of them fit. A group that does not fill whole domains takes a power-of-two part of as many domains as
-    it needs (64 of 72 devices, say).
-    """
-    most = xp.minimum(xp.maximum(xp.floor(domain / stride), 1.0), size)
-    spread = size / most
-    domains = xp.where(size % most == 0, spread, 2.0 ** xp.ceil(xp.log2(spread)))
-    return size / domains
-
-
-def by_tier(size, inside):
-    """Ranks inside one scale-up domain, and the domains that the group spans; by tier."""
-    return table("tier", scale_up=inside, scale_out=size / inside)
-
-
-def placed(size, stride, tier_size):
-    """Ranks at each tier of a group at one distance, by tier."""
-    return by_tier(size, ranks_in_domain(size, stride, at(tier_size, tier="scale_up")))
-
-
-def outermost(values, tier_ranks):
-    """The value at the outermost tier on which a group has several members."""
-    inside, between = at(values, tier="scale_up"), at(values, tier="scale_out")
-    return xp.where(at(tier_ranks, tier="scale_out") > 1, between, inside)
-
 
 # ---- groups: size, and distance between neighbours ------------------------------------------------------------------
 

@@ -2,7 +2,7 @@
 
 from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import formula
-from perfgrid.formulas.collectives.collectives import gathered_share
+from perfgrid.formulas.collectives.placement import gathered_share
 
 from .tensor_parallel import LOSS_REDUCTIONS
 

@@ -5,7 +5,7 @@ How many of them a step waits for is up to the schedule (`exposed_pp_time`).
 
 from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import alternative, formula
-from perfgrid.formulas.parallelism.groups import outermost
+from perfgrid.formulas.collectives.placement import outermost
 
 
 @formula(unit="byte", source="narayanan2021")

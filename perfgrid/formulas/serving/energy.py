@@ -7,7 +7,7 @@ Hosts, switches and cooling are not in it (`system_cost`), nor what turns stored
 from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import Glossary, alternative, formula, synonym
 from perfgrid.formulas.axes import at, only, table, total
-from perfgrid.formulas.collectives.collectives import gathered_share
+from perfgrid.formulas.collectives.placement import gathered_share
 from perfgrid.formulas.kernels import energy
 
 from .batching import NODES

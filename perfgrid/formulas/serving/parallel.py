@@ -9,9 +9,10 @@ have kernels of their own, in which every rank reads its peers' buffers directly
 from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import Glossary, alternative, constant, formula, synonym
 from perfgrid.formulas.axes import at, only, table, total
-from perfgrid.formulas.collectives.collectives import gathered_share
-from perfgrid.formulas.collectives.fabric_tables import TIER_KINDS
 from perfgrid.formulas.collectives.nccl import chosen_time
+from perfgrid.formulas.collectives.placement import gathered_share
+from perfgrid.formulas.collectives.schedules.fabric import TIER_KINDS
+from perfgrid.formulas.collectives.schedules.schedule import UNAVAILABLE
 
 PEERS = tuple(float(TIER_KINDS.index(kind)) for kind in ("switch", "fully_connected"))  # tiers whose members all meet
 
@@ -66,10 +67,9 @@ def expected_distinct(groups, draws):
 
 
 @formula(unit="s", source="nccl2026tuning")
-def tier_short_step(inside_ring_latency, between_ring_latency):
+def tier_short_step(ring_tier_latency):
     """Time of one step with a message of few bytes, by tier: low-latency protocol and links passed."""
-    inside, between = (at(x, protocol="ll") for x in (inside_ring_latency, between_ring_latency))
-    return table("tier", scale_up=inside, scale_out=between)
+    return at(ring_tier_latency, protocol="ll")
 
 
 @alternative(of="tp_message", by="workload", label="inference", unit="byte", source="shoeybi2019megatron")
@@ -85,17 +85,12 @@ def tp_tier_message(tp_message, tp_tier_ranks):
 
 
 @formula(unit="s", source="nccl2026tuning")
-def tp_library_time(
-    tp_message,
-    tp_library_all_reduce_latency,
-    tp_library_all_reduce_inverse_bandwidth,
-    tp_library_all_reduce_chunk_latency,
-    unavailable,
+def tp_nccl_time(
+    tp_message, tp_nccl_all_reduce_latency, tp_nccl_all_reduce_inverse_bandwidth, tp_nccl_all_reduce_cutting
 ):
-    """Time of one all-reduce of the tensor-parallel ranks by the library, by pass."""
-    rate = tp_library_all_reduce_inverse_bandwidth
-    parts = (tp_library_all_reduce_latency, rate, tp_library_all_reduce_chunk_latency, rate / 2)
-    return chosen_time(tp_message, *parts, unavailable)
+    """Time of one all-reduce of the tensor-parallel ranks by NCCL, by pass."""
+    coefficients = (tp_nccl_all_reduce_latency, tp_nccl_all_reduce_inverse_bandwidth)
+    return chosen_time(tp_message, *coefficients, tp_nccl_all_reduce_cutting)
 
 
 @formula(unit="s", source="nvidia2024customallreduce")
@@ -107,7 +102,6 @@ def tp_direct_time(
     tier_kind,
     direct_collectives,
     collective_launch_latency,
-    unavailable,
 ):
     """Time of one all-reduce by kernels that read the buffers of their peers word by word, by pass, where there are."""
     inside = at(tp_tier_ranks, tier="scale_up")
@@ -117,7 +111,7 @@ def tp_direct_time(
     kind = at(tier_kind, tier="scale_up")
     meet = (kind == PEERS[0]) | (kind == PEERS[1])
     offered = direct_collectives & meet & (at(tp_tier_ranks, tier="scale_out") <= 1)
-    return xp.where(offered, collective_launch_latency + xp.minimum(one, two), unavailable)
+    return xp.where(offered, collective_launch_latency + xp.minimum(one, two), UNAVAILABLE)
 
 
 @formula(unit="s", source="graham2016sharp")
@@ -128,18 +122,17 @@ def tp_in_network_time(
     tier_bandwidth,
     tier_in_network,
     collective_launch_latency,
-    unavailable,
 ):
     """Time of one all-reduce that the switches add up, by pass, where they can."""
     time = in_network_all_reduce(tp_tier_message, tp_tier_ranks, tier_transfer_latency, tier_bandwidth)
     offered = (tier_in_network > 0) | (tp_tier_ranks <= 1)
-    return collective_launch_latency + total(xp.where(offered, time, unavailable), "tier")
+    return collective_launch_latency + total(xp.where(offered, time, UNAVAILABLE), "tier")
 
 
 @alternative(of="tp_all_reduce_time", by="workload", label="inference", unit="s", source="pope2022inference")
-def serving_tp_all_reduce_time(tp_library_time, tp_direct_time, tp_in_network_time, tp):
+def serving_tp_all_reduce_time(tp_nccl_time, tp_direct_time, tp_in_network_time, tp):
     """Time of one all-reduce of the tensor-parallel ranks by the fastest means, by pass."""
-    fastest = xp.minimum(tp_library_time, xp.minimum(tp_direct_time, tp_in_network_time))
+    fastest = xp.minimum(tp_nccl_time, xp.minimum(tp_direct_time, tp_in_network_time))
     return xp.where(tp > 1, fastest, 0.0)
 
 

@@ -12,7 +12,7 @@ Where queries are not compressed (DeepSeek-V2-Lite) they come straight from the 
 from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import Glossary, formula, synonym
 from perfgrid.formulas.axes import only
-from perfgrid.formulas.collectives.collectives import gathered_share
+from perfgrid.formulas.collectives.placement import gathered_share
 
 GLOSSARY = Glossary(
     synonym(

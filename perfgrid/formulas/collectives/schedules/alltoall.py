@@ -13,7 +13,11 @@ from .schedule import Schedule, several
 
 
 def ring(n: Any, stride: Any = 1) -> Schedule:
-    """Shortest way round, half of the parts for the opposite rank by either way. Source: dally2004, section 5.2."""
+    """Shortest way round, half of the parts for the opposite rank by either way.
+
+    The busiest link carries n/8 of the message (n even): a part travels n/4 links on average, over two links per rank.
+    Source: dally2004, section 5.2.
+    """
     return Schedule(several(n), xp.floor(n / 2) * stride, stride * xp.floor(n * n / 4) / (2 * n), messages=n - 1)
 
 
@@ -26,7 +30,7 @@ def one_way_ring(n: Any, stride: Any = 1, length: Any = None) -> Schedule:
 
 
 def line(n: Any, stride: Any = 1) -> Schedule:
-    """All parts between the halves pass the middle link. Source: dally2004, section 5.2."""
+    """All parts between the halves pass the middle link: n/4 · B (n even). Source: dally2004, section 5.2."""
     return Schedule(several(n), (n - 1) * stride, stride * xp.floor(n / 2) * xp.ceil(n / 2) / n, messages=n - 1)
 
 
@@ -36,7 +40,7 @@ def full_mesh(n: Any) -> Schedule:
 
 
 def switch(n: Any, hops: Any = 2) -> Schedule:
-    """Non-blocking: only the ports count. Source: thakur2005, section 3.4."""
+    """Non-blocking, so only the ports count: (n - 1)/n of the message leaves each. Source: thakur2005, section 3.4."""
     return Schedule(several(n), hops * several(n), (n - 1) / n, messages=n - 1)
 
 

@@ -15,20 +15,21 @@ from perfgrid.engine.errors import PerfgridError
 MOST_SIDES = 4
 # what the numbers of a kind's shape mean, and how many there may be
 KINDS: Mapping[str, tuple[int, int, str]] = {
+    "switch": (1, 1, "ports"),
+    "rail": (1, 1, "domains"),
+    "rail_only": (1, 1, "domains"),
+    "fat_tree": (1, MOST_SIDES, "children per switch of each level"),
+    "dragonfly": (3, 3, "terminals per router, routers per group, groups"),
+    "fully_connected": (1, 1, "ranks"),
     "ring": (1, 1, "ranks"),
     "line": (1, 1, "ranks"),
-    "fully_connected": (1, 1, "ranks"),
-    "switch": (1, 1, "ports"),
     "torus": (1, MOST_SIDES, "sides"),
     "mesh": (1, MOST_SIDES, "sides"),
     "twisted_torus": (2, MOST_SIDES, "sides"),
     "hypercube": (1, 20, "a 2 for each dimension"),
     "hyperx": (1, MOST_SIDES, "sides"),
-    "fat_tree": (1, MOST_SIDES, "children per switch of each level"),
-    "dragonfly": (3, 3, "terminals per router, routers per group, groups"),
-    "rail": (1, 1, "domains"),
-    "rail_only": (1, 1, "domains"),
 }
+TIER_KINDS = tuple(KINDS)  # in the order of the codes of the catalog's tier_kind
 OUTER = ("rail", "rail_only")  # they join domains of an inner tier by equal position
 SWITCHED = ("switch", "rail", "rail_only", "fat_tree")
 
@@ -72,7 +73,7 @@ class Fabric:
     """Tiers from the innermost outwards."""
 
     tiers: tuple[Tier, ...]
-    library: tuple[str, str] | None = None  # fabric and device of the catalog that state a library's constants
+    nccl: tuple[str, str] | None = None  # fabric and device of the catalog that state the constants of NCCL
 
     @property
     def size(self) -> int:
@@ -81,7 +82,7 @@ class Fabric:
 
     @property
     def name(self) -> str:
-        """Kinds and shapes, for sentences."""
+        """Kinds and shapes, for messages."""
         return " of ".join(f"{t.kind} {'x'.join(map(str, t.shape))}" for t in reversed(self.tiers))
 
 

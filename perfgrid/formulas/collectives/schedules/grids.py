@@ -32,6 +32,7 @@ def _share(n: Any) -> Any:
 def bucket(sides: Any, ways: Any) -> Schedule:
     """One side after the other, a ring or line in each; only the links of one side work at a time.
 
+    The sum of (k - 1) steps over the sides k, and (n - 1)/n of the message over the ways of one side.
     Source: jain2010bucket.
     """
     steps = xp.sum(sides - 1, axis=-1)

@@ -19,14 +19,15 @@ from .schedule import Coefficients, Schedule, several
 
 
 def in_sequence(parts: Sequence[Coefficients]) -> Coefficients:
-    """One part after the other. Source: cho2019blueconnect."""
+    """One part after the other, as the tiers of a hierarchical collective: times add up. Source: cho2019blueconnect."""
     return reduce(lambda a, b: a + b, parts)
 
 
 def pipelined(parts: Sequence[Coefficients]) -> Coefficients:
     """The message in chunks that follow each other through the parts, which use different links.
 
-    C chunks take the time of all parts for one, and C - 1 times that of the slowest; parts must not be chunked yet.
+    C chunks take the time of all parts for one chunk, and C - 1 times that of the slowest. Longest latency and slowest
+    load may belong to different parts. Valid for parts that are not chunked themselves.
     Source: rashidi2022themis; cho2019blueconnect.
     """
     latency, load = [p.latency for p in parts], [p.inverse_bandwidth for p in parts]

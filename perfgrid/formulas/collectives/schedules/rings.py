@@ -1,7 +1,8 @@
 """All-gather (reduce-scatter) on rings and lines, by a whole ring or by groups of every q-th rank of it.
 
 A group has ``n`` members ``stride`` apart on a ring or line of ``length`` ranks; all such groups run at the same time
-and share the links between their members.
+and share the links between their members. Times are for a message of B bytes, with the latency a of a step and the
+bandwidth b of a link and direction.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from .schedule import Schedule
 def ring(n: Any, stride: Any = 1) -> Schedule:
     """Two rings in opposite directions, half of each part in either; the group closes round the whole ring.
 
+    (n - 1)·a + (n - 1)/(2·n) · B/b for neighbours; ``stride`` groups that share the ring slow each other.
     Source: patarasuk2009ring.
     """
     return Schedule(n - 1, (n - 1) * stride, stride * (n - 1) / (2 * n))
@@ -33,13 +35,19 @@ def one_way_ring(n: Any, stride: Any = 1, length: Any = None) -> Schedule:
 
 
 def half_hops(n: Any, stride: Any = 1) -> Schedule:
-    """Whole parts travel both ways at once and meet half-way round. Source: scalingbook2025, "Sharded matrices"."""
+    """Whole parts travel both ways at once and meet half-way round: half of the steps, the same load.
+
+    Source: scalingbook2025, "Sharded matrices".
+    """
     steps = xp.ceil((n - 1) / 2)
     return Schedule(steps, steps * stride, stride * (n - 1) / (2 * n))
 
 
 def line(n: Any, stride: Any = 1) -> Schedule:
-    """Every rank passes on in both directions what it received; the ends have one link. Source: chan2007collective."""
+    """Every rank passes on in both directions what it received: (n - 1)·a + (n - 1)/n · B/b, as the ends have one link.
+
+    Source: chan2007collective.
+    """
     return Schedule(n - 1, (n - 1) * stride, stride * (n - 1) / n)
 
 

@@ -73,10 +73,11 @@ def _root(x: Any) -> Any:
 class Schedule(_Sums):
     """Steps, link traversals on the critical path and bytes over the busiest link per byte of message (all unit 1).
 
-    Cut into C chunks it takes C·chunk_steps and C·chunk_hops more and chunk_volume/C more load; C is the best unless
-    `chunked` fixes it. The model of a step is step latency + traversals·hop latency + load/bandwidth, with cut-through
-    switching and a barrier after each step. ``messages`` counts those that a rank posts one by one because they go to
-    different ranks in the same step (0 where a step has one partner). Source: thakur2005, rashidi2020astrasim.
+    On links it takes steps·step latency + hops·hop latency + volume·B/bandwidth for a message of B bytes (alpha-beta
+    model). Cut into C chunks it takes C·chunk_steps and C·chunk_hops more and chunk_volume/C more load; C is the best
+    unless `chunked` fixes it. ``messages`` counts those that a rank posts one by one because they go to different ranks
+    in the same step (0 where a step has one partner). Valid for cut-through switching and a barrier after each step.
+    Source: thakur2005, rashidi2020astrasim.
     """
 
     steps: Any

@@ -1,8 +1,9 @@
 """Collectives among n ranks that reach each other in one step: through a switch, or over a link to every peer.
 
 Unless its name says otherwise a function is an all-gather (or, reversed in time, a reduce-scatter); an all-reduce is
-one after the other. ``hops`` counts the links of a path: 2 through a switch, 1 over a direct link. ``links`` is how
-many a rank uses at once: 1 port of a switch, n - 1 links of a full mesh where a schedule sends to all peers together.
+one after the other. Times are for a message of B bytes, with the latency a of a step and the bandwidth b of a link (the
+alpha-beta model). ``hops`` counts the links of a path: 2 through a switch, 1 over a direct link. ``links`` is how many
+a rank uses at once: 1 port of a switch, n - 1 links of a full mesh where a schedule sends to all peers together.
 """
 
 from __future__ import annotations
@@ -15,7 +16,10 @@ from .schedule import Schedule, exponent, several
 
 
 def direct(n: Any, hops: Any = 2, links: Any = 1) -> Schedule:
-    """Every rank sends its part to all others at once. Source: thakur2005, section 3."""
+    """Every rank sends its part to all others at once: a + (n - 1)/n · B/b over one port.
+
+    Source: thakur2005, section 3.
+    """
     return Schedule(several(n), hops * several(n), (n - 1) / n / links, messages=n - 1)
 
 
@@ -25,22 +29,34 @@ def full_mesh_links(n: Any) -> Any:
 
 
 def ring(n: Any, hops: Any = 2) -> Schedule:
-    """Pass parts on round one ring in n - 1 steps. Source: patarasuk2009ring."""
+    """Pass parts on round one ring: (n - 1)·a + (n - 1)/n · B/b, the bandwidth bound at the price of n - 1 steps.
+
+    Source: patarasuk2009ring.
+    """
     return Schedule(n - 1, (n - 1) * hops, (n - 1) / n)
 
 
 def halving_doubling(n: Any, hops: Any = 2) -> Schedule:
-    """Exchange with partners at distance 1, 2, 4 ...; n a power of two. Source: thakur2005, section 4."""
+    """Exchange with partners at distance 1, 2, 4 ...: log2 n · a + (n - 1)/n · B/b.
+
+    Recursive doubling gathers, recursive halving scatters. Valid for n a power of two. Source: thakur2005, section 4.
+    """
     return Schedule(exponent(n), exponent(n) * hops, (n - 1) / n)
 
 
 def recursive_doubling_all_reduce(n: Any, hops: Any = 2) -> Schedule:
-    """Exchange and add the whole message log2 n times; n a power of two. Source: thakur2005, section 4.5."""
+    """Exchange and add the whole message log2 n times: log2 n · (a + B/b), best for short messages.
+
+    Valid for n a power of two. Source: thakur2005, section 4.5.
+    """
     return Schedule(exponent(n), exponent(n) * hops, exponent(n))
 
 
 def one_shot_all_reduce(n: Any, hops: Any = 2, links: Any = 1) -> Schedule:
-    """Everyone sends the whole message to all others and adds what arrives. Source: thakur2005, section 4.5."""
+    """Everyone sends the whole message to all others and adds what arrives: a + (n - 1)·B/b over one port.
+
+    Source: thakur2005, section 4.5.
+    """
     return Schedule(several(n), hops * several(n), (n - 1) / links, messages=n - 1)
 
 
@@ -64,7 +80,10 @@ def double_binary_tree_all_reduce(n: Any, hops: Any = 2) -> Schedule:
 
 
 def in_network_all_reduce(n: Any, hops: Any = 2) -> Schedule:
-    """Send the message up and receive the sum that the switch formed, both at once. Source: graham2016sharp."""
+    """Send the message up and receive the sum that the switch formed, both at once: a + B/b.
+
+    Source: graham2016sharp.
+    """
     return Schedule(several(n), hops * several(n), several(n))
 
 
@@ -77,17 +96,23 @@ def in_network_all_gather(n: Any, hops: Any = 2) -> Schedule:
 
 
 def binomial_tree_broadcast(n: Any, hops: Any = 2) -> Schedule:
-    """Those that have the message send it to as many others, log2 n times. Source: thakur2005, section 3.3."""
+    """Those that have the message send it to as many others, log2 n times: log2 n · (a + B/b).
+
+    Source: thakur2005, section 3.3.
+    """
     return Schedule(exponent(n), exponent(n) * hops, exponent(n))
 
 
 def scatter_all_gather_broadcast(n: Any, hops: Any = 2) -> Schedule:
-    """Scatter the parts down a binomial tree, then gather them round a ring. Source: thakur2005, section 3.3."""
+    """Scatter the parts down a binomial tree, then gather them: (log2 n + n - 1)·a + 2·(n - 1)/n · B/b.
+
+    The gathering goes round a ring. Source: thakur2005, section 3.3.
+    """
     return Schedule(exponent(n) + n - 1, (exponent(n) + n - 1) * hops, 2 * (n - 1) / n)
 
 
 def pipelined_chain_broadcast(n: Any, hops: Any = 2) -> Schedule:
-    """Pass chunks down a chain of n ranks: n - 2 + C steps of a C-th. Source: chan2007collective, section 7."""
+    """Pass C chunks down a chain of n ranks: (n - 2 + C)·(a + B/(C·b)). Source: chan2007collective, section 7."""
     return pipelined_tree_broadcast(n - 1, hops)
 
 

@@ -14,18 +14,13 @@ import numpy as np
 
 from perfgrid.engine import xp
 from perfgrid.engine.errors import PerfgridError
+from perfgrid.formulas.axes import INNER
 
 from .algorithms import Route, across_tiers, tier_schedules
 from .fabric import Fabric, place
 from .schedule import UNAVAILABLE, Coefficients, Schedule
 
-ALGORITHMS = (
-    "direct", "ring", "ring_half_hops", "line", "halving_doubling", "recursive_doubling", "one_shot",
-    "double_binary_tree", "in_network", "bucket", "rotated", "rotated_balanced", "hamiltonian_rings", "swing",
-    "rotated_halving_doubling", "direct_per_dimension", "rotated_direct", "hierarchical", "hierarchical_pipelined",
-    "multi_ring", "rail_forward", "dimension_order", "binomial_tree", "scatter_all_gather", "pipelined_chain",
-    "pipelined_tree",
-)  # fmt: skip
+ALGORITHMS = INNER.labels["algorithm"]
 HOW = ("in_sequence", "pipelined", "together")
 MEMBERS = tuple(f.name for f in fields(Schedule))
 

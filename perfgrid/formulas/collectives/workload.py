@@ -1,21 +1,22 @@
 """The workload "collectives": one group, one message, every collective; bandwidths as benchmarks print them.
 
-On an ideal fabric every collective takes the fastest schedule that the links allow. Where a library runs them (nccl)
-the group stands in the place of the data-parallel ranks of training, whose gathers and all-reduces these are.
+On an ideal fabric every collective takes the fastest schedule that the links allow. Where NCCL runs them the group
+stands in the place of the data-parallel ranks of training (``replica``), whose gathers and all-reduces these are.
 """
 
 from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import Glossary, alternative, constraint, formula, synonym
-from perfgrid.formulas.axes import at, largest, table
+from perfgrid.formulas.axes import at, table
 from perfgrid.formulas.collectives.schedules.algorithms import COLLECTIVES
-from perfgrid.formulas.collectives.schedules.schedule import several
+from perfgrid.formulas.collectives.schedules.schedule import UNAVAILABLE, several
 from perfgrid.formulas.collectives.schedules.tables import ALGORITHMS
-from perfgrid.formulas.parallelism import groups as parallelism
 
+from . import ideal
 from .exchange import equal_parts, exchange_time
-from .fabric_tables import demand, shape_of
-from .fabrics import CHOSEN, TABLE, coefficients, fastest, schedule_time, which_fastest
-from .nccl import NUMBERS, chosen_time, ring_only
+from .ideal import CHOSEN, TABLE, any_offered, fastest, schedule_time, which_fastest
+from .ideal_tables import schedules, shape_of
+from .nccl import NUMBERS, chosen_time, cutting, ring_only, ring_pass, ring_rate
+from .placement import outermost, placed
 
 DIRECT = 1.0 + ALGORITHMS.index("direct")  # as a study names it
 
@@ -68,42 +69,51 @@ GLOSSARY = Glossary(
 @alternative(of="replica_tier_ranks", by="workload", label="collectives", unit="1", source="nccltests2024")
 def group_tier_ranks(replica, replica_stride, tier_size):
     """Ranks of the group at each tier: inside one scale-up domain, and domains; by tier."""
-    return parallelism.placed(replica, replica_stride, tier_size)
+    return placed(replica, replica_stride, tier_size)
 
 
 # ---- ideal fabrics --------------------------------------------------------------------------------------------------
 
 
 @formula(**TABLE)
-def collective_demand(tier_traits, collective, group_size, group_stride):
-    """What the schedules of a collective ask of the tiers, by demand, algorithm and tier."""
-    return demand(shape_of(tier_traits), COLLECTIVES[int(collective)], int(group_size), int(group_stride))
+def collective_schedules(
+    tier_kind,
+    tier_sides,
+    scale_up_wraps,
+    tier_tapers,
+    tier_in_network,
+    tier_global_links,
+    collective,
+    group_size,
+    group_stride,
+):
+    """What the schedules of a collective ask of the tiers, by link_use, algorithm, span and tier."""
+    shape = shape_of(tier_kind, tier_sides, scale_up_wraps, tier_tapers, tier_in_network, tier_global_links)
+    return schedules(shape, COLLECTIVES[int(collective)], int(group_size), int(group_stride))
 
 
 @formula(unit="s", source="thakur2005")
-def collective_latency(collective_demand, tier_step_latency, tier_hop_latency, tier_message_latency):
+def collective_latency(collective_schedules, tier_step_latency, tier_hop_latency, tier_message_latency):
     """Latency of a collective, by algorithm and span."""
-    return coefficients(collective_demand, tier_step_latency, tier_hop_latency, 1.0, tier_message_latency).latency
+    return ideal.latency(collective_schedules, tier_step_latency, tier_hop_latency, tier_message_latency)
 
 
 @formula(unit="s/byte", source="thakur2005")
-def collective_inverse_bandwidth(collective_demand, tier_link_bandwidth):
+def collective_inverse_bandwidth(collective_schedules, tier_link_bandwidth):
     """Time of a collective per byte of its message, by algorithm and span."""
-    return coefficients(collective_demand, 0.0, 0.0, tier_link_bandwidth, 0.0).inverse_bandwidth
+    return ideal.inverse_bandwidth(collective_schedules, tier_link_bandwidth)
 
 
 @formula(unit="s", source="sanders2009twotree")
-def collective_chunk_latency(collective_demand, tier_step_latency, tier_hop_latency):
+def collective_chunk_latency(collective_schedules, tier_step_latency, tier_hop_latency):
     """Latency that every chunk of the message adds, by algorithm and span."""
-    return coefficients(collective_demand, tier_step_latency, tier_hop_latency, 1.0, 0.0).chunk_latency
+    return ideal.chunk_latency(collective_schedules, tier_step_latency, tier_hop_latency, 0.0)
 
 
 @formula(unit="s/byte", source="sanders2009twotree")
-def collective_chunk_inverse_bandwidth(collective_demand, tier_step_latency, tier_hop_latency, tier_link_bandwidth):
+def collective_chunk_inverse_bandwidth(collective_schedules, tier_link_bandwidth):
     """Time per byte of a chunk that the message waits for its first chunk, by algorithm and span."""
-    return coefficients(
-        collective_demand, tier_step_latency, tier_hop_latency, tier_link_bandwidth, 0.0
-    ).chunk_inverse_bandwidth
+    return ideal.chunk_inverse_bandwidth(collective_schedules, tier_link_bandwidth)
 
 
 @formula(unit="s", source="thakur2005")
@@ -120,43 +130,52 @@ def algorithm_time(
 
 
 @alternative(of="collective_time", by="library", label="ideal", unit="s", source="thakur2005")
-def ideal_collective_time(algorithm_time, replica_named_algorithm, unavailable):
+def ideal_collective_time(algorithm_time, replica_named_algorithm):
     """Time of the fastest schedule that the links allow."""
-    return fastest(algorithm_time, replica_named_algorithm, unavailable)
+    return fastest(algorithm_time, replica_named_algorithm)
 
 
 @alternative(of="schedule_number", by="library", label="ideal", unit="1", source="thakur2005")
-def ideal_schedule_number(algorithm_time, replica_named_algorithm, unavailable):
+def ideal_schedule_number(algorithm_time, replica_named_algorithm):
     """Number of the fastest algorithm."""
-    return which_fastest(algorithm_time, replica_named_algorithm, unavailable)
+    return which_fastest(algorithm_time, replica_named_algorithm)
 
 
 @alternative(of="group_fills", by="library", label="ideal", unit="1", source="narayanan2021")
-def group_fills_shape(collective_demand):
+def group_fills_shape(collective_schedules):
     """1 where the group fills whole domains of every tier."""
-    return largest(at(collective_demand, demand="offered", tier="scale_up"), "algorithm")
+    return any_offered(collective_schedules)
 
 
-# ---- a library ------------------------------------------------------------------------------------------------------
+# ---- NCCL -----------------------------------------------------------------------------------------------------------
 
 
 @formula(unit="s", source="nccl2026tuning")
 def broadcast_time(
     message_size,
     replica,
-    replica_ring_pass_latency,
-    replica_ring_rate,
+    replica_tier_ranks,
+    replica_tier_bandwidth,
+    ring_tier_latency,
     ring_base_latency,
     chunk_share,
+    protocol_share,
+    low_latency_bandwidth,
     collective_launch_latency,
     replica_named_algorithm,
-    unavailable,
 ):
-    """Time of the library's broadcast: chunks down the ring from the root."""
-    latency = several(replica) * (collective_launch_latency + ring_base_latency + replica_ring_pass_latency)
-    latency = ring_only(latency, replica_named_algorithm, unavailable)
-    rate = several(replica) / replica_ring_rate
-    return chosen_time(message_size, latency, rate, chunk_share * replica_ring_pass_latency, rate, unavailable)
+    """Time of NCCL's broadcast: chunks down the ring from the root.
+
+    The whole message passes every link of the ring: n - 1 steps, B over the rate of the ring.
+    """
+    nodes = at(replica_tier_ranks, tier="scale_out")
+    inside, between = (at(ring_tier_latency, tier=tier) for tier in ("scale_up", "scale_out"))
+    steps = ring_pass(replica, nodes, inside, between)
+    latency = several(replica) * (collective_launch_latency + ring_base_latency + steps)
+    speed = ring_rate(replica, replica_tier_ranks, replica_tier_bandwidth, protocol_share, low_latency_bandwidth)
+    inverse_bandwidth = several(replica) / speed
+    per_root = cutting(chunk_share * steps, inverse_bandwidth)
+    return chosen_time(message_size, ring_only(latency, replica_named_algorithm), inverse_bandwidth, per_root)
 
 
 @formula(unit="s", source="nccl2026tuning")
@@ -169,7 +188,7 @@ def messages_time(
     tier_message_latency,
     collective_launch_latency,
 ):
-    """Time of the library's all-to-all: a message to every other rank, each posted on its own."""
+    """Time of NCCL's all-to-all: a message to every other rank, each posted on its own."""
     inside = at(replica_tier_ranks, tier="scale_up")
     posting = tier_message_latency * table("tier", scale_up=inside - 1, scale_out=replica - inside)
     latency = several(replica_tier_ranks) * (collective_launch_latency + tier_transfer_latency + posting)
@@ -181,42 +200,41 @@ def messages_time(
 def neighbour_time(
     message_size, replica, replica_tier_ranks, tier_transfer_latency, tier_peer_bandwidth, collective_launch_latency
 ):
-    """Time of the library's message from every rank to the next."""
-    latency = collective_launch_latency + parallelism.outermost(tier_transfer_latency, replica_tier_ranks)
-    return several(replica) * (latency + message_size / parallelism.outermost(tier_peer_bandwidth, replica_tier_ranks))
+    """Time of NCCL's message from every rank to the next."""
+    latency = collective_launch_latency + outermost(tier_transfer_latency, replica_tier_ranks)
+    return several(replica) * (latency + message_size / outermost(tier_peer_bandwidth, replica_tier_ranks))
 
 
 @alternative(of="collective_time", by="library", label="nccl", unit="s", source="nccl2026tuning")
-def library_collective_time(
+def nccl_collective_time(
     collective,
-    replica_library_gather_time,
-    replica_library_all_reduce_time,
+    replica_nccl_gather_time,
+    replica_nccl_all_reduce_time,
     broadcast_time,
     messages_time,
     neighbour_time,
     replica_named_algorithm,
-    unavailable,
 ):
-    """Time of a collective as the library runs it."""
+    """Time of a collective as NCCL runs it."""
     direct = (replica_named_algorithm == 0) | (replica_named_algorithm == DIRECT)
     found = {
-        "all_reduce": replica_library_all_reduce_time,
+        "all_reduce": replica_nccl_all_reduce_time,
         "broadcast": broadcast_time,
-        "all_to_all": xp.where(direct, messages_time, unavailable),
-        "send_recv": xp.where(direct, neighbour_time, unavailable),
+        "all_to_all": xp.where(direct, messages_time, UNAVAILABLE),
+        "send_recv": xp.where(direct, neighbour_time, UNAVAILABLE),
     }
-    time = replica_library_gather_time
+    time = replica_nccl_gather_time
     for name, of_it in found.items():
         time = xp.where(collective == COLLECTIVES.index(name), of_it, time)
     return time
 
 
 @alternative(of="schedule_number", by="library", label="nccl", unit="1", source="nccl2026tuning")
-def library_schedule_number(collective, replica_library_all_reduce_number):
-    """Number of the algorithm that the library runs."""
+def nccl_schedule_number(collective, replica_nccl_all_reduce_number):
+    """Number of the algorithm that NCCL runs."""
     direct = collective == COLLECTIVES.index("all_to_all")
     direct = direct | (collective == COLLECTIVES.index("send_recv"))
-    found = xp.where(collective == COLLECTIVES.index("all_reduce"), replica_library_all_reduce_number, NUMBERS[0])
+    found = xp.where(collective == COLLECTIVES.index("all_reduce"), replica_nccl_all_reduce_number, NUMBERS[0])
     return xp.where(direct, DIRECT, found)
 
 
@@ -271,6 +289,6 @@ def group_fits_cluster(group_size, group_stride, devices):
 
 
 @constraint(kind="illegal", reason="this fabric or library has no such collective or algorithm", source="thakur2005")
-def collective_offered(collective_time, unavailable):
+def collective_offered(collective_time):
     """The collective, and the algorithm that the study names, exist."""
-    return collective_time < unavailable
+    return collective_time < UNAVAILABLE

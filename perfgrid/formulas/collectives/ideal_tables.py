@@ -1,7 +1,7 @@
 """Fabrics of two tiers as tables: what the schedules of one group on one fabric ask of each tier.
 
-Plain Python on the numbers of one design, called by the host formulas of `fabrics`; the schedules are those of
-`network`. A fabric that cannot exist, or a group that does not fill whole domains of it, has none.
+Plain Python on the values of one design, called by the host formulas of `ideal`; the schedules are those of
+`schedules`. A fabric that cannot exist has none, nor has a group that does not fill whole domains of it.
 """
 
 from __future__ import annotations
@@ -13,14 +13,10 @@ from functools import lru_cache
 import numpy as np
 
 from perfgrid.engine.errors import PerfgridError
-from perfgrid.formulas.collectives.schedules.fabric import KINDS, OUTER, Fabric, Tier
+from perfgrid.formulas.collectives.schedules.fabric import KINDS, OUTER, TIER_KINDS, Fabric, Tier
 from perfgrid.formulas.collectives.schedules.tables import ALGORITHMS, MEMBERS, group_table
 
-# the words of the catalog's tier_kind, in its order
-TIER_KINDS = (
-    "switch", "rail", "rail_only", "fat_tree", "dragonfly", "fully_connected", "ring", "line", "torus", "mesh",
-    "twisted_torus", "hypercube", "hyperx",
-)  # fmt: skip
+ABSENT = -1.0  # volume of a schedule that a group does not have: a load is never negative
 FEWEST = {"switch": 1.0, "rail": 1.0, "rail_only": 1.0, "fat_tree": 1.0, "dragonfly": 1.0, "ring": 2.0, "line": 2.0}
 
 
@@ -68,16 +64,26 @@ class Shape:
         return Fabric(tuple(tiers))
 
 
-def shape_of(traits: np.ndarray) -> Shape:
-    """A shape from the traits of its tiers, by trait and tier (see `fabrics.tier_traits`)."""
-    kinds = tuple(TIER_KINDS[int(kind)] for kind in traits[0])
+def shape_of(
+    kind: np.ndarray,
+    sides: np.ndarray,
+    wraps: np.ndarray | float,
+    tapers: np.ndarray,
+    in_network: np.ndarray | float,
+    global_links: np.ndarray | float,
+) -> Shape:
+    """The shape that the quantities of a topology state.
+
+    ``kind``, ``in_network`` and ``global_links`` by tier, ``wraps`` by side, ``sides`` and ``tapers`` by side and tier.
+    """
+    most, tiers = sides.shape
     return Shape(
-        kinds,
-        tuple(tuple(int(side) for side in sides if side > 0) for sides in traits[1:5].T),
-        tuple(bool(wraps) for wraps in traits[5:9, 0]),
-        tuple((float(first), float(above), float(above)) for first, above in traits[9:11].T),
-        tuple(bool(flag) for flag in traits[11]),
-        tuple(int(count) for count in traits[12]),
+        tuple(TIER_KINDS[int(code)] for code in kind),
+        tuple(tuple(int(side) for side in of_tier if side > 0) for of_tier in sides.T),
+        tuple(bool(wrap) for wrap in np.broadcast_to(wraps, most)),
+        tuple(tuple(map(float, levels)) for levels in np.broadcast_to(tapers.reshape(most, -1), sides.shape)[:-1].T),
+        tuple(bool(flag) for flag in np.broadcast_to(in_network, tiers)),
+        tuple(int(count) for count in np.broadcast_to(global_links, tiers)),
     )
 
 
@@ -114,25 +120,31 @@ def exists(shape: Shape) -> bool:
 
 
 @lru_cache(maxsize=2**12)
-def demand(shape: Shape, collective: str, size: int, stride: int, spare: bool = True) -> np.ndarray:
-    """What the schedules of a group ask of the tiers, by demand, algorithm and tier; all 0 where there are none.
+def schedules(shape: Shape, collective: str, size: int, stride: int, spare: bool = True) -> np.ndarray:
+    """What the schedules of a group ask of the links, by link_use, algorithm, span and tier.
 
-    The last rows are what each tier offers on its own; ``spare``: the cluster may leave a part of the fabric idle.
+    The first span holds the schedules of the whole group, the others those of each tier on its own. A schedule that the
+    group does not have has the volume `ABSENT`. ``spare``: the cluster may leave a part of the fabric idle.
     """
-    found = np.zeros((2 * len(MEMBERS) + 3, len(ALGORITHMS), len(shape.kinds)))
+    tiers = len(shape.kinds)
+    found = np.zeros((len(MEMBERS), len(ALGORITHMS), 1 + tiers, tiers))
+    volume = found[MEMBERS.index("volume")]
+    volume[:] = ABSENT
     alone = Fabric((Tier("switch", (1,), 1.0, 0.0, 0.0),))
     try:
         fabric = shape.fabric() if size > 1 else alone  # a single rank has nothing to do, wherever it lies
     except PerfgridError:
         return found
     stride = stride if size > 1 else 1
-    table = group_table(fabric, collective, [(size, stride)], len(shape.kinds), spare)
+    table = group_table(fabric, collective, [(size, stride)], tiers, spare)
     if not table.placed[0]:
         return found
-    for row, member in enumerate(MEMBERS):
-        found[row] = getattr(table.schedule, member)[0]
-        found[len(MEMBERS) + 2 + row] = getattr(table.by_tier, member)[0]
-    found[len(MEMBERS)] = table.how[0][:, None]
-    found[len(MEMBERS) + 1] = table.offered[0][:, None]
-    found[-1] = table.by_tier_offered[0]
+    for use, member in zip(found, MEMBERS, strict=True):
+        use[:, 0] = getattr(table.schedule, member)[0]
+        for tier in range(tiers):
+            use[:, 1 + tier] = 0.0
+            use[:, 1 + tier, tier] = getattr(table.by_tier, member)[0, :, tier]
+    volume[~table.offered[0], 0] = ABSENT
+    for tier in range(tiers):
+        volume[~table.by_tier_offered[0, :, tier], 1 + tier] = ABSENT
     return found

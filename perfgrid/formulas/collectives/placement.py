@@ -1,0 +1,141 @@
+"""Groups of ranks that run collectives: their place on the tiers, and the algorithm that a study names for them.
+
+An all-gather of a message of B bytes per rank (its gathered size); a reduce-scatter is its mirror image and costs the
+same. An all-reduce has a schedule of its own: a reduce-scatter whose parts go straight on into an all-gather. The label
+``library`` of a fabric says who runs them: NCCL (`nccl`), or the fastest schedule that the links allow (`ideal`).
+"""
+
+from collections.abc import Callable
+from itertools import product
+from typing import Any
+
+from perfgrid.engine import xp
+from perfgrid.engine.graph.registry import (
+    Formula,
+    Glossary,
+    Registry,
+    constant,
+    constraint,
+    formula,
+    synonym,
+)
+from perfgrid.formulas.axes import at, table
+from perfgrid.formulas.collectives.schedules.schedule import UNAVAILABLE
+
+SAME_RANKS = {"vocab": "tp", "operand": "tp", "latent": "tp", "scatter": "shard"}  # groups that are another's ranks
+GATHERING = {  # groups of ranks that run all-gathers, reduce-scatters and all-reduces
+    "GROUP": (
+        *("tp", "cp", "etp", "vocab", "operand", "latent", "tied"),
+        *("replica", "shard", "scatter", "shard_replica", "expert_replica", "expert_shard"),
+    )
+}
+RANKS = {"GROUP": tuple(group for group in GATHERING["GROUP"] if group not in SAME_RANKS)}  # each set of ranks once
+CALLS = ("gather", "all_reduce")
+TENSOR = ("tp", "etp", "vocab", "operand", "latent")
+DATA = ("replica", "shard", "scatter", "shard_replica", "expert_replica", "expert_shard")
+CROSSING = {"GROUP": ("tp", "cp", "etp", "replica", "expert_replica", "pp")}  # groups whose bytes take energy
+
+# ---- equations ------------------------------------------------------------------------------------------------------
+
+
+def gathered_share(n):
+    """Part of the message that each of n ranks receives from others: (n - 1)/n, the bandwidth bound of every algorithm.
+
+    Source: chan2007collective, table 1.
+    """
+    return (n - 1) / n
+
+
+def same_ranks(*templates: Callable[..., Any]) -> Glossary:
+    """Entries for the groups whose ranks are those of another: they share what these families state of the ranks."""
+    entries: list[Formula] = []
+    for template in templates:
+        members = Registry.collect([template]).formulas
+        for call, (group, of) in product(CALLS if "CALL" in template.__name__ else ("",), SAME_RANKS.items()):
+            name = template.__name__.replace("CALL", f"GROUP_{call}")
+            one = members[name.replace("GROUP", of)]
+            meaning = one.meaning.replace(of, group, 1)
+            entries += synonym(name.replace("GROUP", group), one.name, meaning, unit=one.unit, source=one.source)
+    return Glossary(entries)
+
+
+def crossing_share(inside, outside):
+    """Part of a group's traffic that leaves the domains: (o - 1)/(n - 1) of hierarchical collectives and of chains."""
+    members = inside * outside
+    return (outside - 1) / xp.maximum(members - 1, 0.5)  # of one member: 0; no kink at two
+
+
+def ranks_in_domain(size, stride, domain):
+    """Ranks of a group of this size and stride inside one scale-up domain.
+
+    domain/stride of them fit. A group that does not fill whole domains takes a power-of-two part of as many domains as
+    it needs (64 of 72 devices, say).
+    """
+    most = xp.minimum(xp.maximum(xp.floor(domain / stride), 1.0), size)
+    spread = size / most
+    domains = xp.where(size % most == 0, spread, 2.0 ** xp.ceil(xp.log2(spread)))
+    return size / domains
+
+
+def by_tier(size, inside):
+    """Ranks inside one scale-up domain, and the domains that the group spans; by tier."""
+    return table("tier", scale_up=inside, scale_out=size / inside)
+
+
+def placed(size, stride, tier_size):
+    """Ranks at each tier of a group at one distance, by tier."""
+    return by_tier(size, ranks_in_domain(size, stride, at(tier_size, tier="scale_up")))
+
+
+def outermost(values, tier_ranks):
+    """The value at the outermost tier on which a group has several members."""
+    inside, between = at(values, tier="scale_up"), at(values, tier="scale_out")
+    return xp.where(at(tier_ranks, tier="scale_out") > 1, between, inside)
+
+
+# ---- constraints ----------------------------------------------------------------------------------------------------
+
+
+@constraint(
+    kind="illegal",
+    reason="the chosen collective algorithm of the GROUP ranks is not offered by this fabric or software",
+    source="thakur2005",
+    family={"GROUP": ("tp", "replica", "etp", "expert_replica")},
+)
+def GROUP_algorithms_offered(GROUP_longest_call_time):
+    """The algorithms that the study fixes for the GROUP ranks exist; the fastest of those on offer always does."""
+    return GROUP_longest_call_time < UNAVAILABLE
+
+
+# ---- traffic between domains ----------------------------------------------------------------------------------------
+
+
+@formula(unit="1", source="cho2019blueconnect", family=CROSSING)
+def GROUP_crossing_share(GROUP_tier_ranks):
+    """Part of the traffic of the GROUP group that leaves the scale-up domain."""
+    return crossing_share(at(GROUP_tier_ranks, tier="scale_up"), at(GROUP_tier_ranks, tier="scale_out"))
+
+
+# ---- synonyms -------------------------------------------------------------------------------------------------------
+
+GLOSSARY = Glossary(
+    *(
+        synonym(
+            "GROUP_named_algorithm",
+            named,
+            "Number of the algorithm that the study names for the GROUP ranks; 0 for the fastest.",
+            unit="1",
+            source="thakur2005",
+            family={"GROUP": groups},
+        )
+        for groups, named in ((TENSOR, "tp_algorithm"), (DATA, "dp_algorithm"))
+    ),
+    constant(
+        "GROUP_named_algorithm",
+        0.0,
+        "Number of the algorithm that the study names for the GROUP ranks: none, the fastest is taken.",
+        unit="1",
+        source="thakur2005",
+        family={"GROUP": ("cp", "tied", "pp")},
+    ),
+)
