@@ -185,10 +185,12 @@ def test_parts_compose():
     for size in (1e3, 1e6, 1e9):
         chunks = np.arange(1, 4000)
         by_hand = min(
-            a.latency + b.latency + (a.inverse_bandwidth + b.inverse_bandwidth) * size / c
+            a.latency
+            + b.latency
+            + (a.inverse_bandwidth + b.inverse_bandwidth) * size / c
             + (c - 1) * (b.inverse_bandwidth * size / c + max(a.latency, b.latency))
             for c in chunks
-        )  # fmt: skip
+        )
         assert float(hierarchy.pipelined([a, b]).time(size)) == pytest.approx(by_hand, rel=2e-3)
         assert hierarchy.in_sequence([a, b]).time(size) == pytest.approx(float(a.time(size) + b.time(size)))
     assert alltoall.imbalanced(alltoall.switch(8.0), 1.5).volume == 1.5 * 7 / 8

@@ -132,7 +132,7 @@ def test_times_are_monotone_and_above_their_bound(library, device, ranks, nodes)
         assert (times >= sizes * (ranks - 1) / ranks / 1.2e12).all()
 
 
-def test_a_library_is_asked_for_what_it_has():
+def test_nccl_rejects_what_it_does_not_have():
     case = {"collective": "all_gather", "topology": topology("hgx-a100-200g", "a100-sxm-80gb", 1), "size": 1e6}
     with pytest.raises(PerfgridError, match=r"'library_tree' for all_gather"):
         collective_time(algorithm="library_tree", **case)

@@ -167,19 +167,42 @@ def test_messages_to_different_ranks_are_counted(case):
 NUMBERS = np.array([2.0, 3, 4, 7, 8, 16, 60])
 SIDES = np.array([[4.0, 4, 1, 1], [2, 4, 8, 1], [5, 3, 1, 1], [8, 1, 1, 1], [4, 4, 4, 4], [1, 3, 1, 6]])
 OF_NUMBER = [
-    switched.direct, switched.ring, switched.halving_doubling, switched.recursive_doubling_all_reduce,
-    switched.one_shot_all_reduce, switched.double_binary_tree_all_reduce, switched.in_network_all_reduce,
-    switched.binomial_tree_broadcast, switched.scatter_all_gather_broadcast, switched.pipelined_chain_broadcast,
-    rings.ring, rings.one_way_ring, rings.half_hops, rings.line, rings.halving_doubling,
-    alltoall.ring, alltoall.one_way_ring, alltoall.line, alltoall.full_mesh, alltoall.switch,
-    grids.hamiltonian_rings, grids.hypercube_halving_doubling, grids.hypercube_rotated,
-]  # fmt: skip
+    switched.direct,
+    switched.ring,
+    switched.halving_doubling,
+    switched.recursive_doubling_all_reduce,
+    switched.one_shot_all_reduce,
+    switched.double_binary_tree_all_reduce,
+    switched.in_network_all_reduce,
+    switched.binomial_tree_broadcast,
+    switched.scatter_all_gather_broadcast,
+    switched.pipelined_chain_broadcast,
+    rings.ring,
+    rings.one_way_ring,
+    rings.half_hops,
+    rings.line,
+    rings.halving_doubling,
+    alltoall.ring,
+    alltoall.one_way_ring,
+    alltoall.line,
+    alltoall.full_mesh,
+    alltoall.switch,
+    grids.hamiltonian_rings,
+    grids.hypercube_halving_doubling,
+    grids.hypercube_rotated,
+]
 OF_SIDES = [
-    lambda k: grids.bucket(k, 2), lambda k: grids.rotated(k, 2), lambda k: grids.rotated(k, 1),
-    lambda k: grids.balanced_rotated(k, 2), grids.halving_doubling, grids.swing, grids.direct_per_dimension,
-    grids.rotated_direct, lambda k: alltoall.along_sides(alltoall.ring, k),
+    lambda k: grids.bucket(k, 2),
+    lambda k: grids.rotated(k, 2),
+    lambda k: grids.rotated(k, 1),
+    lambda k: grids.balanced_rotated(k, 2),
+    grids.halving_doubling,
+    grids.swing,
+    grids.direct_per_dimension,
+    grids.rotated_direct,
+    lambda k: alltoall.along_sides(alltoall.ring, k),
     lambda k: alltoall.along_sides(alltoall.line, k),
-]  # fmt: skip
+]
 
 
 def cost(schedule: Schedule, size, step, hop, bandwidth):

@@ -70,7 +70,7 @@ def test_a_curve_equals_single_calls(device, fabric, devices, groups):
     assert legal >= 18
 
 
-def test_a_library_runs_what_it_runs_in_training():
+def test_nccl_runs_as_in_training():
     """The same times but for the launch: benchmarks wait for it, a training step queues its collectives ahead."""
     given = {"dp": 64.0, "tp": 1.0, "pp": 1.0}
     q = design("llama-3.1-8b", "h100-sxm-80gb", "rail-optimized", **given)
@@ -89,11 +89,13 @@ def test_a_library_runs_what_it_runs_in_training():
 @pytest.mark.parametrize(
     ("device", "fabric", "devices"),
     [
-        ("a100-sxm-80gb", "hgx-a100-200g", 8), ("h100-sxm-80gb", "hgx-h100-400g", 64), ("b200", "hgx-b200-400g", 32),
+        ("a100-sxm-80gb", "hgx-a100-200g", 8),
+        ("h100-sxm-80gb", "hgx-h100-400g", 64),
+        ("b200", "hgx-b200-400g", 32),
         ("mi300x", "rail-optimized", 16),
     ],
-)  # fmt: skip
-def test_a_library_is_the_same_in_single_calls(device, fabric, devices):
+)
+def test_nccl_agrees_with_single_calls(device, fabric, devices):
     groups = [(devices, 1), (4, 1), (8, 1)]
     ds = pg.evaluate(curves([fabric], device, devices, groups)).squeeze(["topology", "device"])
     topology = topology_of(device, fabric, devices) | {"library": fabric, "device": device}

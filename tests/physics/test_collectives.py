@@ -1,4 +1,4 @@
-"""Collectives of a library and the placement of groups against walks over rings, trees and links."""
+"""Collectives of NCCL and the placement of groups against walks over rings, trees and links."""
 
 import math
 
@@ -164,7 +164,7 @@ def test_a_full_mesh_has_one_link_per_peer(device):
 @pytest.mark.parametrize("tp", [1.0, 8.0, 16.0])
 @pytest.mark.parametrize("sequence_parallel", [True, False])
 def test_a_fixed_algorithm_that_is_not_offered_is_illegal(tp, sequence_parallel):
-    """Times of algorithms that are not offered stay finite in every product, and the point is told to be impossible."""
+    """Times of algorithms that are not offered stay finite in every product, and the point is flagged as impossible."""
     given = point(tp=tp, dp=64.0, zero=0.0, sequence_parallel=sequence_parallel)
     best = evaluate(given)
     assert best["tp_algorithms_offered"]

@@ -38,8 +38,9 @@ def test_groups_on_different_tiers_do_not_meet(tp, dp, device):
 
 
 def test_groups_on_one_tier_do():
-    across = design("llama-3.1-70b", "h100-sxm-80gb", software="megatron-core", tp=16.0, dp=32.0, zero=1.0,
-                    global_batch=512.0)  # fmt: skip
+    across = design(
+        "llama-3.1-70b", "h100-sxm-80gb", software="megatron-core", tp=16.0, dp=32.0, zero=1.0, global_batch=512.0
+    )
     busy, speed = (rows(across[name], "tier")["scale_out"] for name in ("tier_occupancy", "reduction_tier_speed"))
     assert 1 / across["reduction_pace"] == pytest.approx(1 / speed / (1 - busy))
     assert across["reduction_pace"] < 0.9
@@ -55,9 +56,22 @@ def test_context_parallel_ranks_use_their_tiers_hidden_or_not(method):
     In a ring the last rank of a node hands on everything to the next node; gathered keys arrive from the other node
     once and are spread inside; of an all-to-all 7 and 8 of 16 parts stay and leave; of a hybrid only the ring leaves.
     """
-    q = design("llama-3.1-70b", "h100-sxm-80gb", software="megatron-core", tp=1.0, cp=16.0, dp=8.0, zero=1.0,
-               ulysses_ranks=8.0, cp_method=method, sequence_length=131072.0, global_batch=64.0, heads=64.0,
-               kv_heads=16.0, recompute="full")  # fmt: skip
+    q = design(
+        "llama-3.1-70b",
+        "h100-sxm-80gb",
+        software="megatron-core",
+        tp=1.0,
+        cp=16.0,
+        dp=8.0,
+        zero=1.0,
+        ulysses_ranks=8.0,
+        cp_method=method,
+        sequence_length=131072.0,
+        global_batch=64.0,
+        heads=64.0,
+        kv_heads=16.0,
+        recompute="full",
+    )
     message, exchanged = q["cp_message"], q["exchanged_activations"]
     inside, outside = {
         "ring": (4 * message * 15 / 16, 4 * message * 15 / 16),
@@ -78,9 +92,20 @@ def test_context_parallel_ranks_use_their_tiers_hidden_or_not(method):
 
 
 def test_a_hidden_ring_slows_gradients():
-    q = design("llama-3.1-8b", "h100-sxm-80gb", software="megatron-core", tp=1.0, cp=16.0, dp=8.0, zero=1.0,
-               cp_method="ring", cp_overlap=1.0, communication_cores=0.0, sequence_length=131072.0,
-               global_batch=64.0)  # fmt: skip
+    q = design(
+        "llama-3.1-8b",
+        "h100-sxm-80gb",
+        software="megatron-core",
+        tp=1.0,
+        cp=16.0,
+        dp=8.0,
+        zero=1.0,
+        cp_method="ring",
+        cp_overlap=1.0,
+        communication_cores=0.0,
+        sequence_length=131072.0,
+        global_batch=64.0,
+    )
     assert q["exposed_cp_time"] == 0
     busy, speed = (rows(q[name], "tier")["scale_out"] for name in ("cp_tier_occupancy", "reduction_tier_speed"))
     assert 1 / q["reduction_pace"] == pytest.approx(1 / speed / (1 - busy))
@@ -90,8 +115,9 @@ def test_a_hidden_ring_slows_gradients():
 @pytest.mark.parametrize("zero", [0.0, 1.0])
 def test_buckets_of_experts_need_their_tier_too(zero):
     """A copy of all experts fills a node, so their gradients leave it whole; dense ones are added up inside first."""
-    q = design("mixtral-8x7b", "h100-sxm-80gb", software="megatron-core", tp=1.0, dp=32.0, ep=8.0, zero=zero,
-               global_batch=64.0)  # fmt: skip
+    q = design(
+        "mixtral-8x7b", "h100-sxm-80gb", software="megatron-core", tp=1.0, dp=32.0, ep=8.0, zero=zero, global_batch=64.0
+    )
     load = q["expert_replica_message"] * 3 / 4 / rows(q["tier_bandwidth"], "tier")["scale_out"] * (2 - zero)
     need = 1 / rows(q["reduction_tier_speed"], "tier")["scale_out"]
     own = load / q["expert_bucket_reduction_time"]

@@ -1,4 +1,4 @@
-"""All-to-all of equal and of unlike parts, on ideal fabrics and by a library, against single calls and counts."""
+"""All-to-all of equal and of unlike parts, on ideal fabrics and by NCCL, against single calls and counts."""
 
 import numpy as np
 import pytest
@@ -42,29 +42,42 @@ CASES = [  # device, fabric, devices, size, stride, members inside a domain
 def test_equal_parts_on_one_tier_are_the_all_to_all_of_the_fabric(device, fabric, devices, size, stride, inside):
     message = 5e7
     found = evaluated(
-        device, fabric, ["head_exchange_time"], devices=float(devices), head_split=float(size),
+        device,
+        fabric,
+        ["head_exchange_time"],
+        devices=float(devices),
+        head_split=float(size),
         head_split_stride=float(stride),
         head_split_tier_ranks=table("tier", scale_up=float(inside), scale_out=size / inside),
         head_split_message=message,
-    )  # fmt: skip
+    )
     single = collective_time(
-        collective="all_to_all", topology=topology_of(device, fabric, devices), size=message, algorithm="direct",
+        collective="all_to_all",
+        topology=topology_of(device, fabric, devices),
+        size=message,
+        algorithm="direct",
         group={"size": size, "stride": stride},
-    )  # fmt: skip
+    )
     assert found["head_exchange_time"] == pytest.approx(single, rel=1e-9)
 
 
 @pytest.mark.parametrize(("together", "messages"), [(1.0, (7.0, 24.0)), (0.0, (7.0, 3.0))])
-def test_a_library_sends_its_messages_one_by_one(together, messages):
+def test_nccl_posts_messages_one_by_one(together, messages):
     """Four nodes of eight: every byte and message counted; tiers at once, or one after the other."""
     sent = {"scale_up": 3e7, "scale_out": 1.2e7}
     found = evaluated(
-        "h100-sxm-80gb", "hgx-h100-400g", ["ep_dispatch_time", "ep_combine_time"], ep=32.0, ep_stride=1.0,
-        ep_tier_ranks=table("tier", scale_up=8.0, scale_out=4.0), ep_tiers_together=together,
+        "h100-sxm-80gb",
+        "hgx-h100-400g",
+        ["ep_dispatch_time", "ep_combine_time"],
+        ep=32.0,
+        ep_stride=1.0,
+        ep_tier_ranks=table("tier", scale_up=8.0, scale_out=4.0),
+        ep_tiers_together=together,
         ep_tier_bandwidth=table("tier", scale_up=370e9, scale_out=47e9),
         ep_messages=table("tier", scale_up=messages[0], scale_out=messages[1]),
-        ep_dispatch_tier_bytes=table("tier", **sent), ep_combine_tier_bytes=table("tier", scale_up=0.0, scale_out=0.0),
-    )  # fmt: skip
+        ep_dispatch_tier_bytes=table("tier", **sent),
+        ep_combine_tier_bytes=table("tier", scale_up=0.0, scale_out=0.0),
+    )
     latency = (3e-6 + 3.4e-6 + messages[0] * 1e-6, 3e-6 + 14e-6 + messages[1] * 1e-6)
     by_tier = (latency[0] + 3e7 / 370e9, latency[1] + 1.2e7 / 47e9)
     assert found["ep_dispatch_time"] == pytest.approx(max(by_tier) if together else sum(by_tier))
@@ -79,9 +92,14 @@ def test_a_group_of_one_has_nothing_to_exchange():
     }
     for device, fabric in (("h100-sxm-80gb", "rails"), ("h100-sxm-80gb", "hgx-h100-400g")):
         found = evaluated(
-            device, fabric, ["head_exchange_time"], devices=64.0, head_split_message=1e8,
-            head_split_tier_bandwidth=table("tier", scale_up=370e9, scale_out=47e9), **alone,
-        )  # fmt: skip
+            device,
+            fabric,
+            ["head_exchange_time"],
+            devices=64.0,
+            head_split_message=1e8,
+            head_split_tier_bandwidth=table("tier", scale_up=370e9, scale_out=47e9),
+            **alone,
+        )
         assert found["head_exchange_time"] == 0
 
 

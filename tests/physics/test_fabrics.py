@@ -19,9 +19,14 @@ CATALOG = load_catalog()
 IDEAL = [n for n, e in CATALOG.tables["topology"].items() if e.values["library"] == "ideal"]
 SIDES = ("first", "second", "third", "fourth")
 GPUS = [
-    "rails", "rails-in-network", "rail-only", "rails-spine-2to1", "fat-tree-16x8-2to1", "dragonfly-72",
+    "rails",
+    "rails-in-network",
+    "rail-only",
+    "rails-spine-2to1",
+    "fat-tree-16x8-2to1",
+    "dragonfly-72",
     "wafer-mesh-8x8",
-]  # fmt: skip
+]
 CASES = [  # device, fabrics, devices of the cluster
     ("h100-sxm-80gb", GPUS, [64, 576, 1024]),
     ("mi300x", ["mi300x-mesh-400g", "rails"], [64, 96]),
@@ -30,14 +35,22 @@ CASES = [  # device, fabrics, devices of the cluster
     ("tpu-v6e", ["tpu-torus-16x16", "tpu-mesh-8x8"], [64, 256, 512]),
 ]
 OUTPUTS = [
-    "tp_gather_time", "tp_all_reduce_time", "replica_gather_time", "replica_all_reduce_time", "pp_transfer_time",
+    "tp_gather_time",
+    "tp_all_reduce_time",
+    "replica_gather_time",
+    "replica_all_reduce_time",
+    "pp_transfer_time",
     "step_time",
-    "tp_gather_algorithm", "replica_all_reduce_algorithm", "tp_message", "replica_message", "pp_message",
-]  # fmt: skip
+    "tp_gather_algorithm",
+    "replica_all_reduce_algorithm",
+    "tp_message",
+    "replica_message",
+    "pp_message",
+]
 
 
 def topology_of(device: str, fabric: str, devices: int) -> dict[str, Any]:
-    """What `collective_time` is told of a catalog fabric on a device: written from the glossary, not from formulas."""
+    """The topology of a catalog fabric on a device for `collective_time`, from the glossary and not from formulas."""
     d: Any = CATALOG.entry("device", device).values
     t: Any = CATALOG.entry("topology", fabric).values
     inside = [int(t["scale_up_sides"][s]) for s in SIDES if t["scale_up_sides"][s]]
@@ -196,7 +209,7 @@ def test_what_runs_is_told():
     assert (ds.tp_gather_algorithm.sel(topology="rails") > 0).all()
 
 
-def test_a_library_is_not_changed_by_ideal_fabrics_beside_it():
+def test_nccl_is_unchanged_by_ideal_fabrics_beside_it():
     both = pg.evaluate(study("h100-sxm-80gb", ["rail-optimized", "rails", "dragonfly-72"], [64, 576]))
     alone = pg.evaluate(study("h100-sxm-80gb", ["rail-optimized"], [64, 576]))
     for name in ("step_time", "tp_gather_time", "replica_all_reduce_time", "pp_transfer_time", "replica_fills_tiers"):
@@ -245,10 +258,14 @@ def test_impossible_fabrics_and_groups_are_flagged():
     made = pg.Study.make(
         CATALOG.with_values({f"topology.rails.{name}": value for name, value in odd.items()}),
         outputs=["step_time"],
-        axes={"model": ["llama-2-7b"], "device": ["h100-sxm-80gb"], "topology": ["rails"],
-              "parallelism": {"devices": [64], "tp": [8], "pp": [1]}},
+        axes={
+            "model": ["llama-2-7b"],
+            "device": ["h100-sxm-80gb"],
+            "topology": ["rails"],
+            "parallelism": {"devices": [64], "tp": [8], "pp": [1]},
+        },
         workload_parameters={"sequence_length": 4096, "global_batch": 64},
-    )  # fmt: skip
+    )
     ds = pg.evaluate(made)
     assert not ds.topology_exists.values.any()  # four routers with no global link join one group, not eight
     assert ds.topology_exists.attrs["reason"] == "no fabric has tiers of these kinds and sides"
