@@ -9,7 +9,7 @@ import numpy as np
 
 from perfgrid.catalog import load_catalog
 from perfgrid.engine import replay, resolve
-from perfgrid.engine.graph.registry import Formula, Registry
+from perfgrid.engine.graph.registry import Registry
 from perfgrid.engine.graph.resolver import Graph
 from perfgrid.formulas import COLLECTIVES, PARALLELISM, PIPELINES, TRAINING, TRANSFORMER, every_formula
 from perfgrid.formulas.axes import INNER
@@ -100,13 +100,16 @@ def graph(choices: tuple[tuple[str, str], ...] = (), library: str = "nccl") -> G
     registry = step_registry()
     names = [n for n in registry.names() if n.removesuffix("_choice") not in dict(choices)]
     if library == "nccl":
-        names = [n for n in names if not _of_fabrics(registry.formulas.get(n))]
+        names = [n for n in names if not _ideal(registry, n)]
     return resolve(registry, names, point(), dict(choices), labels=LABELS | {"library": (library,)})
 
 
-def _of_fabrics(formula: Formula | None) -> bool:
-    """The formula belongs to the ideal schedules."""
-    return formula is not None and formula.function.__module__.rpartition(".")[2] == "fabrics"
+def _ideal(registry: Registry, name: str) -> bool:
+    """Whether a quantity, or the one that it is another name of, belongs to the schedules of ideal fabrics."""
+    formula = registry.formulas.get(name)
+    while formula is not None and formula.same_as is not None:
+        formula = registry.formulas.get(formula.same_as)
+    return formula is not None and getattr(formula.function, "__module__", "").rpartition(".")[2] == "ideal"
 
 
 def evaluate(given: dict[str, Any], choices: tuple[tuple[str, str], ...] = ()) -> dict[str, Any]:
