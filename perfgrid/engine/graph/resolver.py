@@ -185,13 +185,29 @@ class _Names:
         except PerfgridError:  # nothing says which label occurs
             return False
 
+    def constant(self, name: str) -> float | None:
+        """The value of a constant, or of a quantity whose only alternative takes no arguments; None of any other."""
+        if name in self.given:
+            return None
+        found = self.registry.formulas.get(name)
+        if found is None and name in self.registry.choices:
+            try:
+                used = self.chosen(name)
+            except PerfgridError:  # reported where the quantity is visited
+                return None
+            found = used[0] if len(used) == 1 else None
+        if found is None or found.arguments or found.host is not None:
+            return None
+        value = found.value if found.value is not None else found.function()
+        return float(value) if np.ndim(value) == 0 else None
+
     def node(self, name: str, formula: Formula) -> Node:
         """The node of a formula under a name, constants among its arguments bound."""
         arguments, constants = [], []
         for place, argument in enumerate(map(self.meant, formula.arguments)):
-            found = self.registry.formulas.get(argument) if argument not in self.given else None
-            if found is not None and found.value is not None:
-                constants.append((place, found.value))
+            value = self.constant(argument)
+            if value is not None:
+                constants.append((place, value))
             else:
                 arguments.append(argument)
         function = _bound(formula.function, tuple(constants)) if constants else formula.function
