@@ -113,8 +113,12 @@ def test_labels_are_no_outputs(refused):
 
 def test_labels_and_given_quantities_as_objectives(monkeypatch, capsys, tmp_path):
     path = write(tmp_path)
-    commands = [("best", "--minimize"), ("best", "--pareto"), ("distribution", "--of"),
-                ("optimize", "--over", "hbm_bandwidth=1e12:2e12", "--minimize")]  # fmt: skip
+    commands = [
+        ("best", "--minimize"),
+        ("best", "--pareto"),
+        ("distribution", "--of"),
+        ("optimize", "--over", "hbm_bandwidth=1e12:2e12", "--minimize"),
+    ]
     for command in commands:
         for name, told in (
             ("recompute", "'recompute' is a label (selective), no number; legal names: memory_per_device, step_time"),

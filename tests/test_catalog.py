@@ -200,11 +200,22 @@ def test_known_figures():
 
 
 STATE_SIZES = {
-    "deepspeed": 16, "nemo": 20, "megatron-bridge": 20, "hai-llm": 14,
-    "nanotron": 20, "torchtitan": 16, "torchtitan-2024": 16,
-    "torchtitan-2024-eager": 16, "llm-foundry": 16, "maxtext": 16, "maxtext-gpu": 16,
-    "megatron-lm-2020": 20, "megatron-lm-2022": 20, "megatron-deepspeed-fp16": 16, "llm-foundry-2023": 16,
-}  # fmt: skip
+    "deepspeed": 16,
+    "nemo": 20,
+    "megatron-bridge": 20,
+    "hai-llm": 14,
+    "nanotron": 20,
+    "torchtitan": 16,
+    "torchtitan-2024": 16,
+    "torchtitan-2024-eager": 16,
+    "llm-foundry": 16,
+    "maxtext": 16,
+    "maxtext-gpu": 16,
+    "megatron-lm-2020": 20,
+    "megatron-lm-2022": 20,
+    "megatron-deepspeed-fp16": 16,
+    "llm-foundry-2023": 16,
+}
 
 
 @pytest.mark.parametrize("stack", CATALOG.tables["software"])
@@ -233,8 +244,10 @@ def test_every_device_fits_fabrics_of_its_links():
         assert fits
         assert set(fits) <= set(chips if fabric["ici"] else others)
     for device in DEVICES:
-        assert any(shared(values_of("device", device.name)["device_link"], values_of("topology", name)["topology_link"])
-                   for name in CATALOG.tables["topology"])  # fmt: skip
+        assert any(
+            shared(values_of("device", device.name)["device_link"], values_of("topology", name)["topology_link"])
+            for name in CATALOG.tables["topology"]
+        )
 
 
 def shared(a, b):

@@ -175,10 +175,12 @@ def test_values_that_read_alike_are_written_once():
     one_each = np.arange(1.0, 1.0 + len(INNER.labels["phase"]))
     for values, text in (
         (np.ones(16), "1 (every load)"),
-        (np.repeat([0.0, 0.25, 0.75, 0.0], [10, 1, 1, 4]), "{node_1 to node_10: 0, node_11: 0.25, node_12: 0.75, "
-                                                           "node_13 to node_16: 0}"),
+        (
+            np.repeat([0.0, 0.25, 0.75, 0.0], [10, 1, 1, 4]),
+            "{node_1 to node_10: 0, node_11: 0.25, node_12: 0.75, node_13 to node_16: 0}",
+        ),
         (np.repeat([1.0, 2.0], [14, 2]), "{node_1 to node_14: 1, node_15: 2, node_16: 2}"),
-    ):  # fmt: skip
+    ):
         along = np.reshape(values, [16 if axis == "load" else 1 for axis in INNER.names])
         assert quantity_value(along, "1", INNER) == text
     along = np.reshape(one_each, [len(one_each) if axis == "phase" else 1 for axis in INNER.names])

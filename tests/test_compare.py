@@ -160,18 +160,23 @@ def test_models_are_questions_of_their_own():
 
 def test_serving_and_steps_that_are_the_same_are_told(tmp_path, monkeypatch, capsys):
     serving = Study.make(
-        workload="inference", outputs=["request_latency"],
+        workload="inference",
+        outputs=["request_latency"],
         axes={"model": ["llama-3.1-8b"], "device": ["h100-sxm-80gb", "b200"], "topology": ["rail-optimized"]},
         workload_parameters={"prompt_tokens": 100, "output_tokens": 10, "batch": 1}
         | dict.fromkeys(("devices", "tp", "pp", "dp"), 1),
-    )  # fmt: skip
+    )
     served = evaluate(serving)
     save(served, tmp_path / "served.nc")
     for what in (serving, served):
         with pytest.raises(PerfgridError, match="compare needs a training study or result"):
             compare(what, {"device": "h100-sxm-80gb"}, {"device": "b200"})
-    axes = STUDY["axes"] | {"parallelism": {"devices": [8], "tp": [8], "pp": [1]}, "device": ["h100-sxm-80gb"],
-                            "hbm_bandwidth": {"scale": [1]}, "scale_out_bandwidth": {"scale": [1, 2]}}  # fmt: skip
+    axes = STUDY["axes"] | {
+        "parallelism": {"devices": [8], "tp": [8], "pp": [1]},
+        "device": ["h100-sxm-80gb"],
+        "hbm_bandwidth": {"scale": [1]},
+        "scale_out_bandwidth": {"scale": [1, 2]},
+    }
     save(evaluate(Study.make(**STUDY | {"axes": axes, "best": None})), tmp_path / "one_node.nc")
     arguments = ("--a", "scale_out_bandwidth=1", "--b", "scale_out_bandwidth=2")
     status, out, _ = run(monkeypatch, capsys, "compare", tmp_path / "one_node.nc", *arguments)

@@ -249,8 +249,12 @@ def test_ranks_that_a_group_lacks_are_no_group_without_a_design(path, monkeypatc
 
 def test_a_comparison_tells_what_forbids_a_side(path):
     with pytest.raises(pg.PerfgridError, match=r"no feasible design for .*: fits_memory forbids 18 of 18 \(weights"):
-        pg.compare(pg.load_study(path, ["axes.parallelism.devices=[8]"]), {"device": "mi325x"}, {"device": "b300"},
-                   at={"model": "llama-3.1-405b"})  # fmt: skip
+        pg.compare(
+            pg.load_study(path, ["axes.parallelism.devices=[8]"]),
+            {"device": "mi325x"},
+            {"device": "b300"},
+            at={"model": "llama-3.1-405b"},
+        )
 
 
 def test_a_table_without_any_design(path, monkeypatch, capsys, tmp_path):

@@ -204,8 +204,15 @@ CONFIGS = {  # entries of the catalog, as their publishers configure them
 }
 OTHERS = {  # (configuration, published number of parameters)
     "gpt2-xl": (
-        {"model_type": "gpt2", "n_layer": 48, "n_embd": 1600, "n_head": 25, "n_positions": 1024, "vocab_size": 50257,
-         "resid_pdrop": 0.1},
+        {
+            "model_type": "gpt2",
+            "n_layer": 48,
+            "n_embd": 1600,
+            "n_head": 25,
+            "n_positions": 1024,
+            "vocab_size": 50257,
+            "resid_pdrop": 0.1,
+        },
         1_557_611_200,
     ),
     "phi-3-mini": (
@@ -218,22 +225,43 @@ OTHERS = {  # (configuration, published number of parameters)
     ),
     "gemma-7b": ({"model_type": "gemma", **sizes(28, 3072, 16, 16, 24576, 256000, head_dim=256)}, 8_537_680_896),
     "gemma-3-4b": (
-        {"model_type": "gemma3_text", "num_hidden_layers": 34, "hidden_size": 2560, "intermediate_size": 10240,
-         "sliding_window": 1024},
+        {
+            "model_type": "gemma3_text",
+            "num_hidden_layers": 34,
+            "hidden_size": 2560,
+            "intermediate_size": 10240,
+            "sliding_window": 1024,
+        },
         3_880_099_328,
     ),
     "falcon-7b": (
-        {"model_type": "falcon", "num_hidden_layers": 32, "hidden_size": 4544, "num_attention_heads": 71,
-         "vocab_size": 65024, "new_decoder_architecture": False, "multi_query": True, "parallel_attn": True},
+        {
+            "model_type": "falcon",
+            "num_hidden_layers": 32,
+            "hidden_size": 4544,
+            "num_attention_heads": 71,
+            "vocab_size": 65024,
+            "new_decoder_architecture": False,
+            "multi_query": True,
+            "parallel_attn": True,
+        },
         6_921_720_704,
     ),
     "deepseek-v2-lite": (  # without compression of queries
-        {"model_type": "deepseek_v2", **sizes(27, 2048, 16, 16, 10944, 102400, **MLA | {"q_lora_rank": None}),
-         "n_routed_experts": 64, "num_experts_per_tok": 6, "moe_intermediate_size": 1408, "n_shared_experts": 2,
-         "first_k_dense_replace": 1, "n_group": 1, "topk_group": 1},
+        {
+            "model_type": "deepseek_v2",
+            **sizes(27, 2048, 16, 16, 10944, 102400, **MLA | {"q_lora_rank": None}),
+            "n_routed_experts": 64,
+            "num_experts_per_tok": 6,
+            "moe_intermediate_size": 1408,
+            "n_shared_experts": 2,
+            "first_k_dense_replace": 1,
+            "n_group": 1,
+            "topk_group": 1,
+        },
         15_706_484_224,
     ),
-}  # fmt: skip
+}
 
 
 def loaded(tmp_path, name, config, source="huggingface2026models"):
@@ -341,7 +369,7 @@ def test_keys_of_single_architectures():
         (DEEPSEEK_V3, {"topk_group": 9}, ["topk_group = 9 exceeds n_group = 8"]),
         (DEEPSEEK_V3, {"moe_layer_freq": 2}, ["moe_layer_freq = 2", "only 1"]),
     ],
-)  # fmt: skip
+)
 def test_mistakes_are_told_by_key(config, changes, parts):
     with pytest.raises(PerfgridError) as caught:
         values(config, **changes)

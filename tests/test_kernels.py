@@ -78,14 +78,28 @@ def test_every_axis_needs_a_label():
 def test_kernels_and_waits_of_serving_add_up_to_a_pass():
     """Runs times times of a mixture whose experts lie on eight devices, and what it waits for: the whole pass."""
     served = Study.make(
-        workload="inference", outputs=["request_latency"],
-        axes={"model": ["qwen3-235b-a22b"], "device": ["h200-sxm-141gb"], "topology": ["rail-optimized"],
-              "parallelism": {"devices": [8], "tp": [2], "ep": [8], "pp": [1]}},
-        workload_parameters={"prompt_tokens": 1000, "output_tokens": 10, "batch": 64, "precision": "fp8",
-                             "weight_precision": "fp8"},
-    )  # fmt: skip
-    at = {"model": "qwen3-235b-a22b", "device": "h200-sxm-141gb", "topology": "rail-optimized",
-          "parallelism": next(a.labels[0] for a in served.space.axes if a.name == "parallelism")}  # fmt: skip
+        workload="inference",
+        outputs=["request_latency"],
+        axes={
+            "model": ["qwen3-235b-a22b"],
+            "device": ["h200-sxm-141gb"],
+            "topology": ["rail-optimized"],
+            "parallelism": {"devices": [8], "tp": [2], "ep": [8], "pp": [1]},
+        },
+        workload_parameters={
+            "prompt_tokens": 1000,
+            "output_tokens": 10,
+            "batch": 64,
+            "precision": "fp8",
+            "weight_precision": "fp8",
+        },
+    )
+    at = {
+        "model": "qwen3-235b-a22b",
+        "device": "h200-sxm-141gb",
+        "topology": "rail-optimized",
+        "parallelism": next(a.labels[0] for a in served.space.axes if a.name == "parallelism"),
+    }
     found = kernels(served, at).kernels
     parts = {kernel.name: kernel for kernel in found}
     assert {k.part for k in found} == {"pass", "wait", "total"}

@@ -32,10 +32,13 @@ def test_the_parts_of_the_memory_page_add_up_to_the_whole(monkeypatch, capsys, t
     ]
 
 
-@pytest.mark.parametrize(("workload", "parts"), [
-    ("training", ("state_memory", "activation_memory", "working_memory", "reserved_memory")),
-    ("inference", ("weight_memory", "kv_cache_memory", "workspace_memory", "reserved_memory")),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("workload", "parts"),
+    [
+        ("training", ("state_memory", "activation_memory", "working_memory", "reserved_memory")),
+        ("inference", ("weight_memory", "kv_cache_memory", "workspace_memory", "reserved_memory")),
+    ],
+)
 def test_the_gloss_of_the_memory_of_a_device_names_its_parts(workload, parts):
     formulas = registry_of(workload).formulas
     assert all(part in formulas["memory_per_device"].meaning for part in parts)

@@ -143,8 +143,19 @@ def test_the_commands(study, result, tmp_path, monkeypatch, capsys):
     assert (status, out) == (2, "")
     assert "did you mean 'step_time'" in err
     assert run(monkeypatch, capsys, *command, "--top", "2")[0] == 2
-    status, out, _ = run(monkeypatch, capsys, "distribution", path, "--of", "step_time", "--over",
-                         "parallelism,microbatch,recompute,hbm_bandwidth", "--bins", "3", "--log")  # fmt: skip
+    status, out, _ = run(
+        monkeypatch,
+        capsys,
+        "distribution",
+        path,
+        "--of",
+        "step_time",
+        "--over",
+        "parallelism,microbatch,recompute,hbm_bandwidth",
+        "--bins",
+        "3",
+        "--log",
+    )
     assert status == 0
     assert "llama-2-13b" in out
     status, out, _ = run(monkeypatch, capsys, "distribution", path, "--of", "step_time", "--quantiles", "0.5", "--json")

@@ -34,19 +34,43 @@ def test_maxtext_takes_the_batch_of_a_replica_in_one_pass(mapped, size, slices, 
 def test_a_training_step_as_its_source_states_it(mapped):
     (row,) = rows_of(mapped, "bloom-preq-l775-181b-tp8pp6dp8mbs4-a64")
     stated = {
-        "device": "a100-sxm-80gb", "topology": "rail-optimized", "devices": 384, "tp": 8, "pp": 6, "dp": 8, "chunks": 1,
-        "microbatch": 4, "global_batch": 1568, "sequence_length": 2048, "zero": 1, "recompute": "full",
-        "sequence_parallel": False, "flash_attention": False, "scale_up_size": 8, "scale_out_bandwidth": 6.25e9,
+        "device": "a100-sxm-80gb",
+        "topology": "rail-optimized",
+        "devices": 384,
+        "tp": 8,
+        "pp": 6,
+        "dp": 8,
+        "chunks": 1,
+        "microbatch": 4,
+        "global_batch": 1568,
+        "sequence_length": 2048,
+        "zero": 1,
+        "recompute": "full",
+        "sequence_parallel": False,
+        "flash_attention": False,
+        "scale_up_size": 8,
+        "scale_out_bandwidth": 6.25e9,
         "tp_overlap": 0.0,
-    }  # fmt: skip
+    }
     assert {name: row.columns[name] for name in stated} == stated
     assert row.quantity == "step_time"
     model = mapped.catalog.entry("model", row.columns["model"]).values
     architecture = {
-        "layers": 72, "hidden_size": 14336, "heads": 64, "kv_heads": 64, "head_dim": 224, "ffn_size": 57344,
-        "vocab_size": 250880, "learned_positions": 0, "gated_ffn": False, "tied_embeddings": True, "dropout": False,
-        "biases": True, "experts": 0, "window": 0,
-    }  # fmt: skip
+        "layers": 72,
+        "hidden_size": 14336,
+        "heads": 64,
+        "kv_heads": 64,
+        "head_dim": 224,
+        "ffn_size": 57344,
+        "vocab_size": 250880,
+        "learned_positions": 0,
+        "gated_ffn": False,
+        "tied_embeddings": True,
+        "dropout": False,
+        "biases": True,
+        "experts": 0,
+        "window": 0,
+    }
     assert {name: model[name] for name in architecture} == architecture
 
 
@@ -112,8 +136,15 @@ def test_experts_and_decoding_attention_are_one_step_of_one_layer(served):
     (row,) = rows_of(served, "moe-b300-deepseek-v3-ep8-mxfp8-64")
     model = served.catalog.entry("model", row.columns["model"]).values
     assert (model["layers"], model["experts"], model["experts_per_token"], model["expert_ffn_size"]) == (1, 32, 1, 2048)
-    stated = {"batch": 64, "batch_rule": "given", "output_tokens": 2, "precision": "fp8", "weight_precision": "fp8",
-              "devices": 1, "software": "tensorrt-llm"}  # fmt: skip
+    stated = {
+        "batch": 64,
+        "batch_rule": "given",
+        "output_tokens": 2,
+        "precision": "fp8",
+        "weight_precision": "fp8",
+        "devices": 1,
+        "software": "tensorrt-llm",
+    }
     assert {name: row.columns[name] for name in stated} == stated
     assert row.quantity == "expert_layer_busy_time"
     (row,) = rows_of(served, "decode-b200-64x8x64-128x4096")
@@ -183,9 +214,16 @@ def test_a_record_predicts_what_its_catalog_design_does(mapped):
     found = {p.record.id: p.predicted for p in validate(SHIPPED / "korthikanti.jsonl").predictions}
     (row,) = rows_of(mapped, "korth-t5-22b-seqsel")
     own = design(
-        "megatron-22b", tp=8.0, pp=1.0, dp=1.0, microbatch=4.0, global_batch=4.0, flash_attention=False, zero=0.0,
+        "megatron-22b",
+        tp=8.0,
+        pp=1.0,
+        dp=1.0,
+        microbatch=4.0,
+        global_batch=4.0,
+        flash_attention=False,
+        zero=0.0,
         precision=row.columns["precision"],
-    )  # fmt: skip
+    )
     assert found["korth-t5-22b-seqsel"] == pytest.approx(own["step_time"], rel=1e-9)
     assert found["korth-t4-seqsel-forward"] == pytest.approx(own["layer_forward_time"], rel=1e-9)
     assert found["korth-t4-seqsel-backward"] == pytest.approx(own["layer_backward_time"], rel=1e-9)

@@ -25,10 +25,26 @@ _REGISTRY = pint.UnitRegistry()
 for definition in ("USD = [money]", "FLOP = count", "token = count", "octet = [information] = byte_"):
     _REGISTRY.define(definition)
 _KEEP = {
-    "broadcast_in_dim", "reshape", "squeeze", "slice", "transpose", "convert_element_type", "copy", "copy_p", "gather",
-    "reduce_sum", "reduce_max", "reduce_min", "cumsum", "neg", "abs", "stop_gradient", "expand_dims", "dynamic_slice",
+    "broadcast_in_dim",
+    "reshape",
+    "squeeze",
+    "slice",
+    "transpose",
+    "convert_element_type",
+    "copy",
+    "copy_p",
+    "gather",
+    "reduce_sum",
+    "reduce_max",
+    "reduce_min",
+    "cumsum",
+    "neg",
+    "abs",
+    "stop_gradient",
+    "expand_dims",
+    "dynamic_slice",
     "rev",
-}  # fmt: skip
+}
 _JOIN = {"add", "sub", "max", "min", "concatenate", "rem", "clamp", "nextafter", "add_any"}
 _COMPARE = {"eq", "ne", "lt", "le", "gt", "ge"}
 _PURE = {

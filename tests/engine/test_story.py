@@ -127,8 +127,12 @@ def test_the_story_of_a_toy():
     assert second.rival is not None
 
 
-@given(st.sampled_from(["order_time", "throughput", "energy_cost", "slack", "piece_time", "tool_time", "line_time"]),
-       st.sampled_from([0.5, 1.0, 2.0]), st.integers(0, 6), st.sampled_from([None, 5, 12, 30]))  # fmt: skip
+@given(
+    st.sampled_from(["order_time", "throughput", "energy_cost", "slack", "piece_time", "tool_time", "line_time"]),
+    st.sampled_from([0.5, 1.0, 2.0]),
+    st.integers(0, 6),
+    st.sampled_from([None, 5, 12, 30]),
+)
 def test_parts_of_toys_add_up(quantity, rate, depth, lines):
     space = toys.space()
     found = explain_point(toys.registry(), space, quantity, {**AT, "machine_rate": rate})

@@ -21,8 +21,12 @@ from perfgrid.optimizer.search import KEPT
 @pg.formula(unit="USD", source="zhang2024llmcompass")
 def parts_price(hbm_bandwidth, peak_bf16_rate, scale_up_bandwidth, scale_out_bandwidth):
     """A price that grows with what a device can do: a study's own assumption."""
-    return 2e3 * (peak_bf16_rate / 1e15) + 2e3 * (hbm_bandwidth / 3e12) + 1e3 * (scale_up_bandwidth / 450e9) + 800 * (
-        scale_out_bandwidth / 50e9)  # fmt: skip
+    return (
+        2e3 * (peak_bf16_rate / 1e15)
+        + 2e3 * (hbm_bandwidth / 3e12)
+        + 1e3 * (scale_up_bandwidth / 450e9)
+        + 800 * (scale_out_bandwidth / 50e9)
+    )
 
 
 @pg.formula(unit="s.USD", source="zhang2024llmcompass")
@@ -49,10 +53,20 @@ def overlapped_time(area_split):
 
 
 SHARES = [f"area_split.{n}" for n in ("matrix", "vector", "l2", "memory")]
-ACROSS = ["area_split.matrix", "area_split.vector", "area_split.memory", "area_split.l2",
-          "power_split.matrix", "power_split.memory"]  # fmt: skip
-RATES: dict[str, Any] = {"hbm_bandwidth": [1e12, 16e12], "peak_bf16_rate": [2e14, 4e15],
-                         "scale_up_bandwidth": [1e11, 2e12], "scale_out_bandwidth": [1e10, 2e11]}  # fmt: skip
+ACROSS = [
+    "area_split.matrix",
+    "area_split.vector",
+    "area_split.memory",
+    "area_split.l2",
+    "power_split.matrix",
+    "power_split.memory",
+]
+RATES: dict[str, Any] = {
+    "hbm_bandwidth": [1e12, 16e12],
+    "peak_bf16_rate": [2e14, 4e15],
+    "scale_up_bandwidth": [1e11, 2e12],
+    "scale_out_bandwidth": [1e10, 2e11],
+}
 CHIP = {"workload": "manufacturing", "axes": {"device": ["h100-sxm-80gb"], "budget": ["h100-budget"]}}
 
 
@@ -73,20 +87,32 @@ STUDIES: dict[str, tuple[dict[str, Any], str, Any, str | None]] = {  # content, 
     "70B, area and power, 3 nm": (training("llama-3.1-70b", H100, "h100-budget", "n3"), "step_time", ACROSS, None),
     "GPT-3, area and power, 7 nm": (training("gpt3-175b", A100, "a100-budget", "n7"), "step_time", ACROSS, None),
     "70B, long sequences": (
-        training("llama-3.1-70b", H100, "h100-budget", "n5", sequence_length=32768), "step_time", ACROSS, None),
+        training("llama-3.1-70b", H100, "h100-budget", "n5", sequence_length=32768),
+        "step_time",
+        ACROSS,
+        None,
+    ),
     "8B, rates for a price": (training("llama-3.1-8b", H100, None, None), "price_of_speed", RATES, None),
     "70B, rates within a price": (
-        training("llama-3.1-70b", H100, None, None), "step_time", RATES, "parts_price < 6000 USD"),
+        training("llama-3.1-70b", H100, None, None),
+        "step_time",
+        RATES,
+        "parts_price < 6000 USD",
+    ),
     "8B, least price in time": (training("llama-3.1-8b", H100, None, None), "parts_price", RATES, "step_time < 2.5 s"),
     "GPT-3, rates for a price": (training("gpt3-175b", A100, None, None), "price_of_speed", RATES, None),
-}  # fmt: skip
+}
 
 
-def serving(model: str, device: str, budget: str | None, node: str | None, tp: list[int], devices: int,
-            **parameters: Any) -> dict[str, Any]:  # fmt: skip
+def serving(
+    model: str, device: str, budget: str | None, node: str | None, tp: list[int], devices: int, **parameters: Any
+) -> dict[str, Any]:
     content = training(model, device, budget, node)
-    content["axes"] |= {"software": ["vllm"], "batch": [8, 16, 32, 64, 128, 256],
-                        "parallelism": {"devices": [devices], "tp": tp, "pp": [1]}}  # fmt: skip
+    content["axes"] |= {
+        "software": ["vllm"],
+        "batch": [8, 16, 32, 64, 128, 256],
+        "parallelism": {"devices": [devices], "tp": tp, "pp": [1]},
+    }
     given = {"batch_rule": "concurrency", "prompt_tokens": 1024, "output_tokens": 512} | parameters
     return content | {"workload": "inference", "workload_parameters": given}
 
@@ -94,20 +120,42 @@ def serving(model: str, device: str, budget: str | None, node: str | None, tp: l
 # Drawn after the optimiser was finished and run once: nothing was chosen by looking at them.
 FRESH: dict[str, tuple[dict[str, Any], str, Any, str | None]] = {
     "405B, energy, 2 nm": (
-        training("llama-3.1-405b", H100, "b200-budget", "n2"), "energy_per_token", ACROSS, "step_time < 12 s"),
+        training("llama-3.1-405b", H100, "b200-budget", "n2"),
+        "energy_per_token",
+        ACROSS,
+        "step_time < 12 s",
+    ),
     "Mixtral 8x7B, cost, 4 nm": (
-        training("mixtral-8x7b", H100, "h100-budget", "n4"), "cost_per_million_tokens", ACROSS, None),
+        training("mixtral-8x7b", H100, "h100-budget", "n4"),
+        "cost_per_million_tokens",
+        ACROSS,
+        None,
+    ),
     "22B, area and power, 10 nm": (
-        training("megatron-22b", A100, "exploration-budget", "n10"), "step_time", ACROSS, None),
+        training("megatron-22b", A100, "exploration-budget", "n10"),
+        "step_time",
+        ACROSS,
+        None,
+    ),
     "27B served, cost, 3 nm": (
         serving("gemma-2-27b", H100, "h100-budget", "n3", [1, 2, 4], 4, time_per_output_token_limit=0.02),
-        "cost_per_million_tokens", ACROSS, None),
+        "cost_per_million_tokens",
+        ACROSS,
+        None,
+    ),
     "72B served, latency, 6 nm": (
-        serving("qwen-2.5-72b", A100, "a100-budget", "n6", [2, 4, 8], 8), "time_per_output_token", ACROSS, None),
+        serving("qwen-2.5-72b", A100, "a100-budget", "n6", [2, 4, 8], 8),
+        "time_per_output_token",
+        ACROSS,
+        None,
+    ),
     "8B served, rates for a price": (
         serving("llama-3.1-8b", H100, None, None, [1], 1, time_per_output_token_limit=0.02),
-        "parts_price", RATES, "output_tokens_per_second > 4000"),
-}  # fmt: skip
+        "parts_price",
+        RATES,
+        "output_tokens_per_second > 4000",
+    ),
+}
 
 
 class Spent(Exception):
@@ -139,13 +187,26 @@ def compared(name: str, per_axis: int = 6, seed: int = 0) -> dict[str, float]:
 
     with contextlib.suppress(Spent):
         differential_evolution(
-            score, [(0, 1)] * count, popsize=10, maxiter=10**6, tol=0, atol=0, polish=False, rng=seed, vectorized=True,
+            score,
+            [(0, 1)] * count,
+            popsize=10,
+            maxiter=10**6,
+            tol=0,
+            atol=0,
+            polish=False,
+            rng=seed,
+            vectorized=True,
             updating="deferred",
-        )  # fmt: skip
+        )
     return {
-        "knobs": count, "optimum": found.objective.item(), "grid": float(dense), "points": len(grid),
-        "evolution": best[0], "evaluations": found.attrs["evaluations"], "kkt": found.kkt_residual.item(),
-    }  # fmt: skip
+        "knobs": count,
+        "optimum": found.objective.item(),
+        "grid": float(dense),
+        "points": len(grid),
+        "evolution": best[0],
+        "evaluations": found.attrs["evaluations"],
+        "kkt": found.kkt_residual.item(),
+    }
 
 
 def main() -> None:
@@ -157,9 +218,13 @@ def main() -> None:
     for name in FRESH if "fresh" in sys.argv else STUDIES:
         start = time.process_time()
         row = compared(name, seed=seed)
-        print(f"| {name} | {row['knobs']} | {row['optimum']:.5g} | {row['grid'] / row['optimum'] - 1:+.2%} | "
-              f"{row['evolution'] / row['optimum'] - 1:+.2%} | {row['evaluations']:,} | {row['kkt']:.0e} | "
-              f"{time.process_time() - start:.0f} s", flush=True, file=sys.stdout)  # fmt: skip
+        print(
+            f"| {name} | {row['knobs']} | {row['optimum']:.5g} | {row['grid'] / row['optimum'] - 1:+.2%} | "
+            f"{row['evolution'] / row['optimum'] - 1:+.2%} | {row['evaluations']:,} | {row['kkt']:.0e} | "
+            f"{time.process_time() - start:.0f} s",
+            flush=True,
+            file=sys.stdout,
+        )
 
 
 if __name__ == "__main__":

@@ -17,23 +17,40 @@ from perfgrid.optimizer.workloads import workloads
 STUDY = Path(__file__).parents[2] / "studies" / "design_accelerator.toml"
 SHARES = [f"area_split.{n}" for n in ("matrix", "vector", "memory", "l2")]
 SERVED = {
-    "precision": "bf16", "price_view": "manufacturing", "batch_rule": "concurrency", "prompt_tokens": 1024,
-    "output_tokens": 256, "time_per_output_token_limit": 0.03,
-}  # fmt: skip
+    "precision": "bf16",
+    "price_view": "manufacturing",
+    "batch_rule": "concurrency",
+    "prompt_tokens": 1024,
+    "output_tokens": 256,
+    "time_per_output_token_limit": 0.03,
+}
 
 
 def both(served: dict[str, Any] | None = None, **content: Any) -> pg.Study:
     """Llama 3.1 8B trained and served on one design."""
     serve = {
-        "name": "served", "workload": "inference", "outputs": ["cost_per_million_tokens", "time_per_output_token"],
+        "name": "served",
+        "workload": "inference",
+        "outputs": ["cost_per_million_tokens", "time_per_output_token"],
         "axes": {"software": ["vllm"], "batch": [16, 64, 256], "parallelism": {"devices": [1], "tp": [1], "pp": [1]}},
         "workload_parameters": SERVED | (served or {}),
-    }  # fmt: skip
-    axes = {"model": ["llama-3.1-8b"], "device": ["h100-sxm-80gb"], "budget": ["h100-budget"], "node": ["n5"],
-            "memory": ["hbm3e"], "topology": ["rail-optimized"],
-            "parallelism": {"devices": [64], "tp": [1, 2], "pp": [1]}}  # fmt: skip
-    given = {"sequence_length": 4096, "global_batch": 64, "precision": "bf16", "recompute": "least",
-             "price_view": "manufacturing"}  # fmt: skip
+    }
+    axes = {
+        "model": ["llama-3.1-8b"],
+        "device": ["h100-sxm-80gb"],
+        "budget": ["h100-budget"],
+        "node": ["n5"],
+        "memory": ["hbm3e"],
+        "topology": ["rail-optimized"],
+        "parallelism": {"devices": [64], "tp": [1, 2], "pp": [1]},
+    }
+    given = {
+        "sequence_length": 4096,
+        "global_batch": 64,
+        "precision": "bf16",
+        "recompute": "least",
+        "price_view": "manufacturing",
+    }
     outputs = ["cost_per_million_tokens", "step_time", "hbm_bandwidth"]
     return pg.Study.make(
         outputs=outputs, axes=axes, workload_parameters=given, workloads=[{"name": "trained"}, serve], **content
@@ -91,7 +108,7 @@ REFUSED = [
     ({"over": {"batch": [1, 9]}}, {}, "has no derivative|nothing states a quantity 'batch'"),
     ({"choose": ["parallelism"]}, {}, "different axes of which every label would have an optimum.*choose"),
     ({"minimize": "step_time"}, {}, r"\(served\).*unknown quantity 'step_time'"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("options", "served", "told"), REFUSED)
@@ -104,9 +121,11 @@ def test_the_ready_study_trains_and_serves_two_models_on_every_node():
     study = pg.load_study(STUDY)
     work = {name: (one.file.workload, one.file.axes["model"]) for name, (one, _) in workloads(study).items()}
     assert work == {
-        "train_dense": ("training", ["llama-3.1-70b"]), "train_experts": ("training", ["deepseek-v3"]),
-        "serve_dense": ("inference", ["llama-3.1-70b"]), "serve_experts": ("inference", ["deepseek-v3"]),
-    }  # fmt: skip
+        "train_dense": ("training", ["llama-3.1-70b"]),
+        "train_experts": ("training", ["deepseek-v3"]),
+        "serve_dense": ("inference", ["llama-3.1-70b"]),
+        "serve_experts": ("inference", ["deepseek-v3"]),
+    }
     nodes = next(a.labels.tolist() for a in study.space.axes if a.name == "node")
     assert (nodes[0], nodes[-1]) == ("n12", "a10")
 

@@ -13,10 +13,12 @@ import perfgrid as pg
 def dies(**axes):
     given = {"module_area": "800 mm^2", "memory_in_package": "none"}
     return pg.Study.make(
-        workload="manufacturing", outputs=["die_cost", "die_yield"], overrides={"dies": 2},
+        workload="manufacturing",
+        outputs=["die_cost", "die_yield"],
+        overrides={"dies": 2},
         axes={"node": ["n7", "n5", "n3"], "package": ["cowos-s", "emib"], **axes},
         workload_parameters={k: v for k, v in given.items() if k not in axes},
-    )  # fmt: skip
+    )
 
 
 def test_it_is_the_evaluation_of_the_study():
@@ -58,10 +60,18 @@ def test_jax_transforms_apply():
 
 
 def test_components_and_what_is_refused():
-    axes = {"model": ["llama-3.1-8b"], "device": ["h100-sxm-80gb"], "budget": ["h100-budget"],
-            "topology": ["rail-optimized"], "parallelism": {"devices": [8], "tp": [1, 2], "pp": [1]}}  # fmt: skip
-    study = pg.Study.make(outputs=["step_time", "peak_bf16_rate"], axes=axes, workload_parameters={
-        "sequence_length": 2048, "global_batch": 8})  # fmt: skip
+    axes = {
+        "model": ["llama-3.1-8b"],
+        "device": ["h100-sxm-80gb"],
+        "budget": ["h100-budget"],
+        "topology": ["rail-optimized"],
+        "parallelism": {"devices": [8], "tp": [1, 2], "pp": [1]},
+    }
+    study = pg.Study.make(
+        outputs=["step_time", "peak_bf16_rate"],
+        axes=axes,
+        workload_parameters={"sequence_length": 2048, "global_batch": 8},
+    )
     found = pg.function(study, over=["area_split.matrix", "budget_power"])
     assert found.start["area_split.matrix"] == 0.102
     exact = pg.evaluate(study, "float64")

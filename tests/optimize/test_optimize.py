@@ -98,9 +98,12 @@ MODULES = {"module_area": ["1 cm^2", "8 cm^2"]}
 def dies(outputs, nodes=("n5",), **content: Any):
     return pg.Study.make(
         overrides={"dies": 1},
-        workload="manufacturing", outputs=outputs, axes={"node": list(nodes), "package": ["cowos-s"]}, **content,
+        workload="manufacturing",
+        outputs=outputs,
+        axes={"node": list(nodes), "package": ["cowos-s"]},
+        **content,
         workload_parameters={"module_area": "800 mm^2", "memory_in_package": "none"},
-    )  # fmt: skip
+    )
 
 
 def test_a_maximum_and_several_discrete_choices():
@@ -115,9 +118,12 @@ def test_a_maximum_and_several_discrete_choices():
 def test_two_workloads_share_the_design():
     entries = [{"name": "one", "weight": 3.0}, {"name": "four", "overrides": {"dies": 4}}]
     found = pg.optimize(
-        dies(["die_cost", "silicon_cost"], workloads=entries), "silicon_cost", over=MODULES, choose=[],
+        dies(["die_cost", "silicon_cost"], workloads=entries),
+        "silicon_cost",
+        over=MODULES,
+        choose=[],
         subject_to="four.silicon_cost > 120 USD",
-    )  # fmt: skip
+    )
     one = pg.evaluate(dies(["silicon_cost"]), "float64")
     assert float(found["four.silicon_cost"]) == pytest.approx(120, rel=1e-4)
     assert float(found["one.silicon_cost"]) > 120
@@ -128,14 +134,21 @@ def test_two_workloads_share_the_design():
 def test_every_optimum_is_explained_at_its_values(tmp_path):
     """Of a label, of a workload, of a point of a front, read again from a file: the number that it holds."""
     entries = [{"name": "one", "weight": 3.0}, {"name": "four", "overrides": {"dies": 4}}]
-    shared = pg.optimize(dies(["die_cost", "silicon_cost"], ["n7", "n5"], workloads=entries), "silicon_cost",
-                         over=MODULES, choose=["node"], subject_to="four.silicon_cost > 120 USD")  # fmt: skip
+    shared = pg.optimize(
+        dies(["die_cost", "silicon_cost"], ["n7", "n5"], workloads=entries),
+        "silicon_cost",
+        over=MODULES,
+        choose=["node"],
+        subject_to="four.silicon_cost > 120 USD",
+    )
     apart = pg.optimize(dies(["die_cost"], ["n7", "n5"]), maximize="die_cost", over=MODULES, subject_to="die_cost < 99")
     line = pg.optimize(dies(["die_yield", "die_cost"]), maximize="die_yield", over=MODULES, pareto="die_cost", points=3)
     for found, name, where in (
-        (shared, "four.die_cost", {}), (shared, "one.silicon_cost", {"workload": "one"}),
-        (apart, "die_cost", {"node": "n5"}), (line, "die_yield", {"point": 1}),
-    ):  # fmt: skip
+        (shared, "four.die_cost", {}),
+        (shared, "one.silicon_cost", {"workload": "one"}),
+        (apart, "die_cost", {"node": "n5"}),
+        (line, "die_yield", {"point": 1}),
+    ):
         kept = pg.open_result(pg.save(found, tmp_path / "found.nc", overwrite=True))
         told = pg.explain(kept, name, where)
         one = (
@@ -183,10 +196,14 @@ def test_a_front_runs_from_one_best_to_the_other():
 AREA = {"budget_area": [1e-4, 8e-4]}
 REFUSED = [
     ({"minimize": "split_cost", "over": AREA, "subject_to": "split_cost < 1 USD"}, "no design within the bounds keeps"),
-    ({"minimize": "split_cost", "over": AREA, "subject_to": "split_cost < 1 USD, budget_area < 2e-4"},
-     "nearest one breaks split_cost < 1 USD .missed by"),
-    ({"minimize": "split_cost", "over": AREA, "subject_to": "budget_area < 2e-4, budget_area > 3e-4"},
-     "'budget_area < 2e-4' and 'budget_area > 3e-4' contradict each other"),
+    (
+        {"minimize": "split_cost", "over": AREA, "subject_to": "split_cost < 1 USD, budget_area < 2e-4"},
+        "nearest one breaks split_cost < 1 USD .missed by",
+    ),
+    (
+        {"minimize": "split_cost", "over": AREA, "subject_to": "budget_area < 2e-4, budget_area > 3e-4"},
+        "'budget_area < 2e-4' and 'budget_area > 3e-4' contradict each other",
+    ),
     ({"minimize": "split_cost", "over": AREA, "subject_to": "split_cost > 3 kUSD, split_cost < 2 kUSD"}, "contradict"),
     ({"minimize": "split_cost", "over": AREA, "subject_to": "budget_area > 9 cm^2"}, "contradicts the bounds of"),
     ({"minimize": "split_cost", "over": AREA, "subject_to": "budget_power < 1 W"}, "every design breaks budget_"),
@@ -209,7 +226,7 @@ REFUSED = [
     ({"minimize": "split_cost", "over": {"budget_area": 4e-4}}, "need a low and a high value, found 0.0004"),
     ({"minimize": "split_cost", "over": AREA, "starts": 0}, "starts must be 1 or more, found 0"),
     ({"minimize": "split_cost", "over": AREA, "choose": "parallelism"}, "is no axis"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("arguments", "told"), REFUSED)
@@ -221,8 +238,13 @@ def test_what_cannot_be_optimised_is_told_in_a_sentence(arguments, told):
 def test_steps_nearby_and_quantities_without_effect_are_told():
     """The best whole number of things fills the area: a percent less holds one thing less."""
     one = study(["area_per_thing"])
-    found = pg.optimize(one, "area_per_thing", over={"budget_area": [1e-4, 8e-4], "budget_power": [1.0, 2.0]},
-                        subject_to="budget_power < 3 W", starts=2)  # fmt: skip
+    found = pg.optimize(
+        one,
+        "area_per_thing",
+        over={"budget_area": [1e-4, 8e-4], "budget_power": [1.0, 2.0]},
+        subject_to="budget_power < 3 W",
+        starts=2,
+    )
     things = np.floor(found.budget_area.item() / 30e-6 * (1 + 1e-9))
     lost = (0.99 * found.budget_area.item() * 1e6 + 100) / (things - 1) / found.objective.item() - 1
     assert lost - 0.01 < found.jump.sel(knob="budget_area").item() < lost  # a percent of area alone is less than one
@@ -232,11 +254,15 @@ def test_steps_nearby_and_quantities_without_effect_are_told():
 
 TRAINED = {
     "outputs": ["step_time"],
-    "axes": {"model": ["llama-3.1-8b", "llama-3.1-405b"], "device": ["h100-sxm-80gb"], "topology": ["rail-optimized"],
-             "parallelism": {"devices": [64], "tp": [1, 8], "pp": [1]}},
+    "axes": {
+        "model": ["llama-3.1-8b", "llama-3.1-405b"],
+        "device": ["h100-sxm-80gb"],
+        "topology": ["rail-optimized"],
+        "parallelism": {"devices": [64], "tp": [1, 8], "pp": [1]},
+    },
     "workload_parameters": {"sequence_length": 4096, "global_batch": 64, "recompute": "least"},
     "choices": {},
-}  # fmt: skip
+}
 
 
 def test_objectives_and_limits_need_not_be_outputs():
@@ -266,15 +292,16 @@ def test_a_layout_that_breaks_a_limit_by_little_hides_none_that_keeps_it():
     """Against every layout evaluated at the bound at which each is fastest; a front along a free quantity."""
     content = TRAINED | {
         "outputs": ["step_time", "memory_per_device"],
-        "axes": TRAINED["axes"] | {"model": ["llama-2-7b"],
-                                   "parallelism": {"devices": [16], "tp": [1, 2, 4], "pp": [1, 2]}},
-    }  # fmt: skip
+        "axes": TRAINED["axes"]
+        | {"model": ["llama-2-7b"], "parallelism": {"devices": [16], "tp": [1, 2, 4], "pp": [1, 2]}},
+    }
     every = pg.evaluate(pg.Study.make(**content, overrides={"hbm_bandwidth": 4e12}), "float64")
     one, over = pg.Study.make(**content), {"hbm_bandwidth": [1e12, 4e12]}
     for memory in np.sort(every.memory_per_device.values.ravel())[1:4] * 0.99:
         kept = every.step_time.where(every.memory_per_device < memory).min().item()
-        found = pg.optimize(one, "step_time", over=over, choose="parallelism", starts=2,
-                            subject_to=f"memory_per_device < {memory} byte")  # fmt: skip
+        found = pg.optimize(
+            one, "step_time", over=over, choose="parallelism", starts=2, subject_to=f"memory_per_device < {memory} byte"
+        )
         assert found.objective.item() == pytest.approx(kept, rel=1e-6)
     line = pg.optimize(one, "step_time", over=over, choose="parallelism", starts=1, pareto="hbm_bandwidth", points=3)
     np.testing.assert_allclose(line.hbm_bandwidth, [1e12, 2e12, 4e12], rtol=1e-3)
@@ -305,8 +332,21 @@ def test_the_command_prints_the_design_and_what_presses(tmp_path):
     assert header.split()[:4] == ["node", "die_yield", "die_cost", "module_area"]
     for node, line in zip(("n7", "n5"), designs, strict=True):
         assert re.match(rf"{node} +\S+ +30 USD ", line)
-    front = CliRunner().invoke(app, ["optimize", str(path), "--pareto", "die_cost", "--points", "2", "--subject-to",
-                                     "module_area > 1 cm^2", "--set", 'axes.node=["n7"]'])  # fmt: skip
+    front = CliRunner().invoke(
+        app,
+        [
+            "optimize",
+            str(path),
+            "--pareto",
+            "die_cost",
+            "--points",
+            "2",
+            "--subject-to",
+            "module_area > 1 cm^2",
+            "--set",
+            'axes.node=["n7"]',
+        ],
+    )
     assert re.search(r"^point +limit of die_cost +die_yield +die_cost", front.stdout, re.MULTILINE)
     assert re.search(r"^point +what presses +elasticity", front.stdout, re.MULTILINE)
     wrong = CliRunner().invoke(app, ["optimize", str(path), "--over", "module_area=1"])

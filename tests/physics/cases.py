@@ -69,8 +69,13 @@ def entry(kind: str, name: str) -> dict[str, Any]:
     return found
 
 
-def point(model: str = "gpt3-175b", device: str = "a100-sxm-80gb", topology: str = "rail-optimized",
-          software: str = "megatron-lm", **changes: Any) -> dict[str, Any]:  # fmt: skip
+def point(
+    model: str = "gpt3-175b",
+    device: str = "a100-sxm-80gb",
+    topology: str = "rail-optimized",
+    software: str = "megatron-lm",
+    **changes: Any,
+) -> dict[str, Any]:
     """Every given quantity of one design."""
     tables = {"model": model, "device": device, "topology": topology, "software": software}
     given: dict[str, Any] = {}

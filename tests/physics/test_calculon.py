@@ -81,7 +81,7 @@ OFF = {
     "vocab_size": 51200.0,
     "flash_attention": False,
     "schedule": "1f1b",
-}  # fmt: skip
+}
 
 
 def kernel_time(flops, size, rate, adds):
@@ -210,12 +210,37 @@ def registry(adds, tp_network):
 
 
 WANTED = (
-    "step_time", "forward_time", "backward_time", "recompute_time", "bubble_time", "exposed_tp_time",
-    "exposed_pp_time", "exposed_dp_time", "dp_reduction_time", "dp_gathering_time", "optimizer_time", "microbatches",
-    "first_stage_layers", "stage_parameters", "state_memory", "layer_activation_memory", "layer_activations",
-    "working_memory", "core_product_time", "tp_message", "stage_transfer_time", "layer_blocks", "pp", "chunks", "tp",
-    "parameter_state_size", "shard", "layer_recomputed", "core_recomputed", "layer_tp_gathers",
-)  # fmt: skip
+    "step_time",
+    "forward_time",
+    "backward_time",
+    "recompute_time",
+    "bubble_time",
+    "exposed_tp_time",
+    "exposed_pp_time",
+    "exposed_dp_time",
+    "dp_reduction_time",
+    "dp_gathering_time",
+    "optimizer_time",
+    "microbatches",
+    "first_stage_layers",
+    "stage_parameters",
+    "state_memory",
+    "layer_activation_memory",
+    "layer_activations",
+    "working_memory",
+    "core_product_time",
+    "tp_message",
+    "stage_transfer_time",
+    "layer_blocks",
+    "pp",
+    "chunks",
+    "tp",
+    "parameter_state_size",
+    "shard",
+    "layer_recomputed",
+    "core_recomputed",
+    "layer_tp_gathers",
+)
 
 
 def perfgrid(case, adds):
@@ -228,18 +253,28 @@ def perfgrid(case, adds):
     dp = run["data_par"] if run["optimizer_sharding"] else 1
     given = point(
         "gpt3-175b",
-        layers=float(layers), hidden_size=float(shape["hidden"]), heads=float(shape["attn_heads"]),
-        kv_heads=float(shape["attn_heads"]), head_dim=float(shape["attn_size"]), ffn_size=float(shape["feedforward"]),
-        tp=float(run["tensor_par"]), pp=float(pp), dp=float(run["data_par"]),
-        chunks=float(run["pipeline_interleaving"]), microbatch=float(run["microbatch_size"]),
-        global_batch=float(run["batch_size"]), sequence_length=float(shape["seq_size"]),
-        recompute=RECOMPUTE[run["activation_recompute"]], sequence_parallel=sequence_parallel,
+        layers=float(layers),
+        hidden_size=float(shape["hidden"]),
+        heads=float(shape["attn_heads"]),
+        kv_heads=float(shape["attn_heads"]),
+        head_dim=float(shape["attn_size"]),
+        ffn_size=float(shape["feedforward"]),
+        tp=float(run["tensor_par"]),
+        pp=float(pp),
+        dp=float(run["data_par"]),
+        chunks=float(run["pipeline_interleaving"]),
+        microbatch=float(run["microbatch_size"]),
+        global_batch=float(run["batch_size"]),
+        sequence_length=float(shape["seq_size"]),
+        recompute=RECOMPUTE[run["activation_recompute"]],
+        sequence_parallel=sequence_parallel,
         zero=float(run["optimizer_sharding"]),
         # float32 for one block, 16 bits and sharded for the others
         gradient_size=(4 + 2 * (layers / pp - 1) / dp) / (layers / pp),
         gradient_bucket_size=2 * block,
-        dp_overlap=float(run["data_par_overlap"]), parameter_overlap=float(run["data_par_overlap"]),
-    )  # fmt: skip
+        dp_overlap=float(run["data_par_overlap"]),
+        parameter_overlap=float(run["data_par_overlap"]),
+    )
     given |= OFF
     if not (sequence_parallel or run["tensor_par_comm_type"] == "p2p_rs_ag"):
         given["pp_message"] = 2.0 * run["microbatch_size"] * shape["seq_size"] * shape["hidden"]

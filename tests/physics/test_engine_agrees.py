@@ -18,11 +18,25 @@ NAMES = {  # what trains
 }
 MIXTURES = [name for name in NAMES["model"] if CATALOG.entry("model", name).values["experts"]]
 OUTPUTS = [
-    "step_time", *BREAKDOWN, "memory_per_device", "state_memory", "activation_memory", "working_memory",
-    "layer_activation_memory", "model_flops_utilization", "hardware_flops_utilization", "device_time", "step_energy",
-    "tp_gather_time", "dp_reduction_time", "layer_forward_time", "layer_backward_time", "matrix_rate",
-    "cp_bytes", "cp_memory",
-]  # fmt: skip
+    "step_time",
+    *BREAKDOWN,
+    "memory_per_device",
+    "state_memory",
+    "activation_memory",
+    "working_memory",
+    "layer_activation_memory",
+    "model_flops_utilization",
+    "hardware_flops_utilization",
+    "device_time",
+    "step_energy",
+    "tp_gather_time",
+    "dp_reduction_time",
+    "layer_forward_time",
+    "layer_backward_time",
+    "matrix_rate",
+    "cp_bytes",
+    "cp_memory",
+]
 ATTENTION = {  # heads of their own, latents with compressed and with plain queries; what goes with them
     "q_lora_rank": [0, 768, 0],
     "kv_lora_rank": [0, 256, 128],
@@ -117,11 +131,13 @@ def test_an_algorithm_that_nobody_offers_is_flagged_and_stays_finite(fabric):
         CATALOG,
         outputs=["device_time", "step_energy", "step_time"],
         axes={
-            "model": ["llama-3.1-405b"], "device": ["h100-sxm-80gb"], "topology": [fabric],
+            "model": ["llama-3.1-405b"],
+            "device": ["h100-sxm-80gb"],
+            "topology": [fabric],
             "parallelism": {"devices": [512], "tp": [1, 8, 16], "pp": [1, 4], "chunks": [1]},
         },
         workload_parameters={"sequence_length": 512, "global_batch": 512, "tp_algorithm": "direct"},
-    )  # fmt: skip
+    )
     ds = pg.evaluate(made, "float32")
     assert all(np.all(ds[name].values < 1e30) for name in made.outputs)
     assert (ds.tp_algorithms_offered.values == (ds.tp.values == 1)).all()

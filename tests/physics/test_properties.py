@@ -24,22 +24,53 @@ MODELS = (
 )
 DEVICES = ("v100-sxm-32gb", "a100-sxm-80gb", "h100-sxm-80gb", "b200", "gb200", "mi300x")
 RATES = (
-    "peak_bf16_rate", "peak_fp16_rate", "peak_fp8_rate", "vector_rate", "special_function_rate", "register_bandwidth",
-    "shared_memory_bandwidth", "l2_bandwidth", "hbm_bandwidth", "scale_up_bandwidth", "scale_out_bandwidth",
-)  # fmt: skip
+    "peak_bf16_rate",
+    "peak_fp16_rate",
+    "peak_fp8_rate",
+    "vector_rate",
+    "special_function_rate",
+    "register_bandwidth",
+    "shared_memory_bandwidth",
+    "l2_bandwidth",
+    "hbm_bandwidth",
+    "scale_up_bandwidth",
+    "scale_out_bandwidth",
+)
 MORE_IS_FASTER = (
-    *RATES, "matrix_efficiency", "fp8_matrix_efficiency", "hbm_efficiency", "scale_up_efficiency",
-    "scale_out_efficiency", "tp_overlap", "cp_overlap", "dp_overlap", "softmax_overlap", "library_efficiency",
-)  # fmt: skip
+    *RATES,
+    "matrix_efficiency",
+    "fp8_matrix_efficiency",
+    "hbm_efficiency",
+    "scale_up_efficiency",
+    "scale_out_efficiency",
+    "tp_overlap",
+    "cp_overlap",
+    "dp_overlap",
+    "softmax_overlap",
+    "library_efficiency",
+)
 LATENCIES = (
-    "step_gap", "launch_overhead", "tier_hop_latency", "ring_base_latency", "tree_base_latency", "ring_step_latency",
-    "tree_step_latency", "network_ring_step_latency", "network_tree_step_latency", "in_switch_step_latency",
-    "network_in_switch_step_latency", "tier_message_latency",
-)  # fmt: skip
+    "step_gap",
+    "launch_overhead",
+    "tier_hop_latency",
+    "ring_base_latency",
+    "tree_base_latency",
+    "ring_step_latency",
+    "tree_step_latency",
+    "network_ring_step_latency",
+    "network_tree_step_latency",
+    "in_switch_step_latency",
+    "network_in_switch_step_latency",
+    "tier_message_latency",
+)
 MORE_IS_SLOWER = (*LATENCIES, "optimizer_traffic", "gradient_size", "gradient_copy_size")
 NETWORK = (
-    *LATENCIES[2:], "scale_up_bandwidth", "scale_out_bandwidth", "scale_up_efficiency", "scale_out_efficiency",
-)  # fmt: skip
+    *LATENCIES[2:],
+    "scale_up_bandwidth",
+    "scale_out_bandwidth",
+    "scale_up_efficiency",
+    "scale_out_efficiency",
+)
 CALLS = [
     f"{g}_{c}"
     for g in ("tp", "replica", "shard")
@@ -77,12 +108,28 @@ quick = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCh
 
 
 FEWER_THAN_STAGES = {  # interleaved with one microbatch: illegal, and no window of other microbatches to hide behind
-    "model": "megatron-22b", "device": "a100-sxm-80gb", "topology": "rail-optimized", "tp": 2.0, "cp": 16.0,
-    "cp_method": "all_gather", "ulysses_ranks": 1.0, "document_length": 0.0, "recompute_latents": False,
-    "recompute_norms": False, "pp": 16.0, "dp": 1.0, "chunks": 3.0, "microbatch": 1.0, "global_batch": 1.0,
-    "sequence_length": 512.0, "precision": "bf16", "recompute": "none", "sequence_parallel": False,
-    "flash_attention": False, "zero": 0.0,
-}  # fmt: skip
+    "model": "megatron-22b",
+    "device": "a100-sxm-80gb",
+    "topology": "rail-optimized",
+    "tp": 2.0,
+    "cp": 16.0,
+    "cp_method": "all_gather",
+    "ulysses_ranks": 1.0,
+    "document_length": 0.0,
+    "recompute_latents": False,
+    "recompute_norms": False,
+    "pp": 16.0,
+    "dp": 1.0,
+    "chunks": 3.0,
+    "microbatch": 1.0,
+    "global_batch": 1.0,
+    "sequence_length": 512.0,
+    "precision": "bf16",
+    "recompute": "none",
+    "sequence_parallel": False,
+    "flash_attention": False,
+    "zero": 0.0,
+}
 
 
 @quick
@@ -118,9 +165,13 @@ extreme = st.sampled_from([1e-3, 1.0, 1e3])
 def test_extreme_hardware_is_finite(drawn, rate, bandwidth, link, latency):
     given_ = point(**drawn)
     for name, factor in (
-        ("peak_bf16_rate", rate), ("hbm_bandwidth", bandwidth), ("l2_bandwidth", bandwidth),
-        ("scale_up_bandwidth", link), ("scale_out_bandwidth", link), ("ring_step_latency", latency),
-    ):  # fmt: skip
+        ("peak_bf16_rate", rate),
+        ("hbm_bandwidth", bandwidth),
+        ("l2_bandwidth", bandwidth),
+        ("scale_up_bandwidth", link),
+        ("scale_out_bandwidth", link),
+        ("ring_step_latency", latency),
+    ):
         given_[name] = given_[name] * factor
     for name, value in evaluate(given_).items():
         array = np.abs(np.asarray(value, dtype=np.float64))

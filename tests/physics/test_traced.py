@@ -17,10 +17,17 @@ POINTS = [
     {"model": "llama-2-7b", "device": "v100-sxm-32gb", "tp": 3.0, "precision": "fp8"},
     {"model": "llama-2-7b", "device": "h100-sxm-80gb", "topology": "rails", "tp": 4.0, "pp": 2.0, "dp": 4.0},
     {"model": "deepseek-v3", "device": "h100-sxm-80gb", "tp": 2.0, "cp": 4.0, "sequence_length": 16384.0},
-    {"model": "llama-3.1-8b", "device": "b200", "cp": 4.0, "tp": 2.0, "cp_method": "hybrid", "ulysses_ranks": 2.0,
-     "document_length": 512.0},
+    {
+        "model": "llama-3.1-8b",
+        "device": "b200",
+        "cp": 4.0,
+        "tp": 2.0,
+        "cp_method": "hybrid",
+        "ulysses_ranks": 2.0,
+        "document_length": 512.0,
+    },
     {"model": "gpt3-175b", "device": "tpu-v5p", "topology": "tpu-torus-4x4x4", "tp": 16.0, "pp": 4.0, "dp": 2.0},
-]  # fmt: skip
+]
 
 
 def leaves_of(given):

@@ -166,8 +166,13 @@ def test_gradients_are_elasticities_times_value_over_parameter(trained):
     space = study.space
     device = [a.name for a in space.axes].index("device")
     scale = [a.name for a in space.axes].index("hbm_bandwidth")
-    values = [[space.at("hbm_bandwidth", tuple(d if i == device else s if i == scale else 0 for i in range(8)))
-               for s in range(3)] for d in range(3)]  # fmt: skip
+    values = [
+        [
+            space.at("hbm_bandwidth", tuple(d if i == device else s if i == scale else 0 for i in range(8)))
+            for s in range(3)
+        ]
+        for d in range(3)
+    ]
     bandwidth = xr.DataArray(values, dims=("device", "hbm_bandwidth"))
     elasticity = result.step_time_elasticity.sel(parameter="hbm_bandwidth")
     gradient = found.step_time_gradient.sel(parameter="hbm_bandwidth")

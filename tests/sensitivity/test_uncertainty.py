@@ -132,8 +132,12 @@ global_batch = 64
     assert lines[0] == "elasticities of step_time over the feasible designs"
     assert lines[2].split()[:2] in (["peak_bf16_rate", "FLOP/s"], ["matrix_efficiency", "1"])
     assert "##|" in lines[2]
-    for words in ("bound by: ", "without effect at any feasible design", "derivatives: exact",
-                  "fixed times minus rates: 1.00000 to 1.00000"):  # fmt: skip
+    for words in (
+        "bound by: ",
+        "without effect at any feasible design",
+        "derivatives: exact",
+        "fixed times minus rates: 1.00000 to 1.00000",
+    ):
         assert words in out
     with xr.open_dataset(target) as ds:
         assert ds.step_time_elasticity.dims[0] == "parameter"

@@ -58,12 +58,14 @@ def test_regions_without_any_feasible_design_and_labels_that_are_true_or_false(t
     made = small.study(
         outputs=["state_memory"],
         axes={
-            "model": ["llama-2-7b"], "device": ["h100-sxm-80gb"], "topology": ["rail-optimized"],
+            "model": ["llama-2-7b"],
+            "device": ["h100-sxm-80gb"],
+            "topology": ["rail-optimized"],
             "parallelism": {"devices": [64], "tp": [1, 2], "pp": [2]},
             "case": {"labels": ["a", "b"], "zip": {"global_batch": [5, 7], "flash_attention": [True, False]}},
         },
         workload_parameters={"sequence_length": 2048},
-    )  # fmt: skip
+    )
     result = pg.evaluate(made, small_points=0)
     assert not pg.feasible(result).any()
     path = pg.stream(made, tmp_path / f"store{suffix}", tile_points=1, small_points=0)
@@ -267,8 +269,10 @@ def test_tiles_of_nothing_and_memory_that_is_no_number_are_refused(tmp_path, how
 
 
 def test_a_precision_that_grids_have_not_is_refused_before_anything_is_begun(tmp_path):
-    for begin in (lambda: pg.stream(study(), tmp_path / "s.zarr", dtype="float16"),
-                  lambda: pg.save(study(), tmp_path / "s.pgf", dtype="float16")):  # fmt: skip
+    for begin in (
+        lambda: pg.stream(study(), tmp_path / "s.zarr", dtype="float16"),
+        lambda: pg.save(study(), tmp_path / "s.pgf", dtype="float16"),
+    ):
         with pytest.raises(pg.PerfgridError, match="float32 or float64"):
             begin()
     assert list(tmp_path.iterdir()) == []
