@@ -15,8 +15,8 @@ import numpy as np
 import pint
 from jax.extend import core as jex
 
-from perfgrid.engine.graph.registry import Formula
-from perfgrid.engine.graph.resolver import Node
+from perfgrid.engine.graph.registry import same
+from perfgrid.engine.graph.resolver import Node, _Names
 from perfgrid.engine.grid.plan import Plan
 
 Dimension = dict[str, Fraction] | None  # None fits anything
@@ -165,31 +165,19 @@ def follow(
 
 
 def _unbound(plan: Plan, node: Node) -> tuple[Callable[..., Any], list[tuple[str, str]]]:
-    """The function of a node and its arguments; constants of the glossary, bound by the graph, with their units."""
+    """The function of a node before the graph bound constants to it, and its arguments, constants with their units."""
     formula = plan.registry.formulas.get(node.formula)
-    stated = () if formula is None else formula.arguments
-    constants = {place: found for place, name in enumerate(stated) if (found := _constant_of(plan, name)) is not None}
-    if formula is None or not constants or len(stated) != len(node.arguments) + len(constants):
+    if formula is None or node.function is same:
         return node.function, [(name, "") for name in node.arguments]
-    rest = iter(node.arguments)
-    names = [(constants[i].name, constants[i].unit) if i in constants else (next(rest), "") for i in range(len(stated))]
-    return formula.function, names
-
-
-def _constant_of(plan: Plan, name: str) -> Formula | None:
-    """The constant of the glossary that a name stands for."""
-    given = plan.study_space.names()
-    while name not in given and (found := plan.registry.formulas.get(name)) is not None:
-        if found.value is not None:
-            return found
-        if found.same_as is None:
-            return None
-        name = found.same_as
-    return None
+    space = plan.study_space
+    names = _Names(plan.registry, set(space.names()), plan.choices, space.label_quantities())
+    meant = [names.meant(name) for name in formula.arguments]
+    units = ["" if names.constant(name) is None else plan.registry.get(name).unit for name in meant]
+    return formula.function, list(zip(meant, units, strict=True))
 
 
 def check(plan: Plan, units: dict[str, str]) -> list[str]:
-    """The sentences of every formula of a plan that mistreats units; ``units`` are those of the given quantities."""
+    """What is wrong with the units of a plan's formulas; ``units`` are those of the given quantities."""
     problems = []
     declared = {**units, **{n.name: n.unit for n in plan.graph.nodes.values()}}
     for node in plan.graph.nodes.values():
