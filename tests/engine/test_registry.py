@@ -92,7 +92,7 @@ def test_unknown_missing_and_cyclic_quantities():
         """Egg."""
         return hen
 
-    with pytest.raises(PerfgridError, match="circle: hen <- egg <- hen"):
+    with pytest.raises(PerfgridError, match="circular dependency between quantities: hen <- egg <- hen"):
         resolve(Registry.collect([hen, egg]), ["hen"], [])
 
 
@@ -113,7 +113,7 @@ def test_alternatives_best_fixed_and_by_label():
     by_label = resolve(registry, ["cut_work"], ["size", "material"], labels={"material": ("hard", "soft")})
     assert replay(by_label, {"size": 9.0, "material": 0})["cut_work"] == 27.0
     assert replay(by_label, {"size": 9.0, "material": 1})["cut_work"] == 18.0
-    with pytest.raises(PerfgridError, match=r"material = 'sft' is none of .*did you mean 'soft'"):
+    with pytest.raises(PerfgridError, match=r"material = 'sft' is not one of .*did you mean 'soft'"):
         resolve(registry, ["cut_work"], ["size", "material"], labels={"material": ("sft",)})
     with pytest.raises(PerfgridError, match="'unobtainium', needed by 'exotic_work', is neither given"):
         resolve(registry, ["cut_work"], ["size", "material"], labels={"material": ("exotic",)})
@@ -123,7 +123,7 @@ def test_family_members_are_quantities_of_their_own():
     registry = toys.registry()
     assert registry.formulas["early_pay_time"].arguments == ("early_size", "piece_time")
     assert registry.formulas["late_pay_time"].meaning == "Paid time of the late crew."
-    with pytest.raises(PerfgridError, match="its name lacks 'CREW'"):
+    with pytest.raises(PerfgridError, match="its name does not contain 'CREW'"):
 
         @formula(unit="1", source="toy", family={"CREW": ("a", "b")})
         def nothing(x):
@@ -176,7 +176,7 @@ def test_formulas_that_break_the_grid_are_named():
 
     with pytest.raises(PerfgridError, match="'by_tool' must be reduced over its inner axes"):
         Plan(Registry.collect([by_tool], inner), space, ["by_tool"])
-    with pytest.raises(PerfgridError, match="'number' must return true or false"):
+    with pytest.raises(PerfgridError, match="'number' must return booleans"):
         Plan(Registry.collect([number], inner), space, ["number"])
 
 
@@ -319,5 +319,5 @@ def test_own_formulas_may_differ_by_the_workload():
 
 
 def test_a_constraint_replaces_that_of_one_workload():
-    with pytest.raises(PerfgridError, match="a constraint that replaces 'light' names one workload, found 2"):
+    with pytest.raises(PerfgridError, match="a constraint that replaces 'light' must name one workload, found 2"):
         constraint(kind="illegal", reason="x", source="toy", of="light", workload=("shop", "mill"))

@@ -1,4 +1,4 @@
-"""What a registry holds: formulas, constraints, quantities with alternatives, and a glossary of other names."""
+"""The entries of a registry: formulas, constraints, quantities with alternatives, synonyms and constants."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, Literal
 from perfgrid.engine.errors import PerfgridError
 
 Family = Mapping[str, Sequence[str]]
-WORKLOAD = "workload"  # the label that is known before evaluation: it selects formulas, see `Registry.of_workload`
+WORKLOAD = "workload"  # label known before evaluation; selects formulas, see `Registry.of_workload`
 
 
 @dataclass(frozen=True)
@@ -27,10 +27,10 @@ class Formula:
     label: str | None = None  # the alternative's name in studies
     by: str | None = None  # the label quantity that selects among the alternatives
     host: tuple[str, ...] | None = None  # the inner axes of a host formula
-    flags: tuple[str, ...] = ()  # the words that its values 0, 1, ... stand for
+    flags: tuple[str, ...] = ()  # labels of its values 0, 1, ...
     where: str = ""  # the equation, table or section of the source
-    same_as: str | None = None  # a glossary entry: another name of this quantity
-    value: float | None = None  # a glossary entry: a constant
+    same_as: str | None = None  # of a synonym: the quantity that it names
+    value: float | None = None  # of a constant
 
 
 class Glossary:
@@ -50,9 +50,9 @@ class Glossary:
 def synonym(
     name: str, of: str, meaning: str, *, unit: str, source: str, family: Family | None = None, workload: str = ""
 ) -> tuple[Formula, ...]:
-    """Entries of a `Glossary`: ``name`` is another name of the quantity ``of``, in one workload where it is named.
+    """Entries of a `Glossary`: ``name`` is another name of the quantity ``of``.
 
-    One entry per member of a family.
+    One entry per member of a family. With ``workload``, only in studies of that workload.
     """
     return members(_in_workload(Formula(name, same, (of,), unit, source, meaning, same_as=of), workload), family)
 
@@ -60,16 +60,16 @@ def synonym(
 def constant(
     name: str, value: float, meaning: str, *, unit: str, source: str, family: Family | None = None, workload: str = ""
 ) -> tuple[Formula, ...]:
-    """Entries of a `Glossary`: ``name`` is the constant ``value`` in SI units, in one workload where it is named.
+    """Entries of a `Glossary`: ``name`` is the constant ``value`` in SI units.
 
-    One entry per member of a family.
+    One entry per member of a family. With ``workload``, only in studies of that workload.
     """
     entry = Formula(name, _Value(value), (), unit, source, meaning, value=float(value))
     return members(_in_workload(entry, workload), family)
 
 
 def _in_workload(entry: Formula, workload: str) -> Formula:
-    """An alternative by the workload, if one is named."""
+    """The entry; with ``workload``, as an alternative selected by that workload."""
     if not workload:
         return entry
     return replace(entry, name=f"{workload}_{entry.name}", of=entry.name, by=WORKLOAD, label=workload)
@@ -97,12 +97,12 @@ class Constraint(Formula):
     kind: Literal["illegal", "exceeds"] = "illegal"
     reason: str = ""
     about: str | None = None  # checked only where this quantity is evaluated
-    workloads: tuple[str, ...] = ()  # those that check it; without any those that ask for its module
+    workloads: tuple[str, ...] = ()  # that check it; if empty, those that ask for its module
 
 
 @dataclass(frozen=True)
 class Choice:
-    """A quantity with alternatives: the best of them, one fixed by the study, or one per label of a quantity."""
+    """A quantity with alternatives: the least, one fixed by the study, or one per label of the quantity ``by``."""
 
     name: str
     alternatives: tuple[Formula, ...]
@@ -133,7 +133,7 @@ def members(bare: Formula, family: Family | None) -> tuple[Formula, ...]:
     """The members of a family: one formula per combination, each placeholder replaced by a member's name."""
     for placeholder in family or {}:
         if placeholder not in bare.name:
-            raise PerfgridError(f"formula {bare.name!r} belongs to a family but its name lacks {placeholder!r}")
+            raise PerfgridError(f"formula {bare.name!r} has a family, but its name does not contain {placeholder!r}")
     if not family:
         return (bare,)
     found = []

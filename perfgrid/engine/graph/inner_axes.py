@@ -1,8 +1,8 @@
-"""Inner axes: the trailing, labelled axes that belong to a subject (a phase, a kernel), and the verbs that touch them.
+"""Inner axes: trailing, labelled axes of the formulas (phases, kernels, tiers), and the functions that act on them.
 
-A quantity that does not lie on an inner axis has size 1 there, so ordinary broadcasting joins quantities, and axis
-numbers are negative, so that they hold on a grid and on a plain NumPy vector alike. A plan calls a formula with arrays
-that have only the inner axes which the formula needs (`InnerAxes.only_axes`); everywhere else arrays have all of them.
+A quantity that does not vary along an inner axis has size 1 there, so quantities combine by broadcasting. Axis numbers
+are negative: they are the same on a grid and for a plain NumPy vector. A plan calls a formula with arrays that have
+only the inner axes that it needs (`InnerAxes.only_axes`); everywhere else arrays have all of them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _PRESENT: ContextVar[tuple[str, ...] | None] = ContextVar("present inner axes", 
 
 
 class AbsentAxis(Exception):
-    """A verb puts a value on an inner axis that the arrays at hand do not have."""
+    """A function uses an inner axis that the arrays passed to the formula do not have."""
 
     def __init__(self, axis: str):
         super().__init__(axis)
@@ -45,14 +45,14 @@ class InnerAxes:
         self.names: tuple[str, ...] = tuple(self.labels)
         for axis, names in self.labels.items():
             if not names or len(set(names)) != len(names):
-                raise PerfgridError(f"inner axis {axis!r} needs labels, each once, found {list(names)}")
+                raise PerfgridError(f"inner axis {axis!r} must have distinct labels, at least one; found {list(names)}")
 
     def __len__(self) -> int:
         return len(self.names)
 
     @property
     def present(self) -> tuple[str, ...]:
-        """The inner axes that arrays have here: all of them, but for a formula that a plan calls."""
+        """The inner axes that arrays have in this context: all of them, except in a formula called by a plan."""
         found = _PRESENT.get()
         return self.names if found is None else found
 
@@ -66,7 +66,7 @@ class InnerAxes:
             _PRESENT.reset(before)
 
     def position(self, axis: str) -> int:
-        """The negative axis number of an inner axis. AbsentAxis where arrays do not have it."""
+        """The negative axis number of an inner axis. Raises AbsentAxis if arrays do not have it."""
         self._check(axis)
         present = self.present
         if axis not in present:
@@ -78,7 +78,7 @@ class InnerAxes:
             raise PerfgridError(f"unknown inner axis {axis!r}{nearest(axis, self.names)}")
 
     def size(self, axis: str) -> int:
-        """How many labels an inner axis has."""
+        """The number of labels of an inner axis."""
         self._check(axis)
         return len(self.labels[axis])
 
@@ -89,7 +89,7 @@ class InnerAxes:
         return self.labels[axis].index(label)
 
     def extent(self, value: Any, axis: str) -> int:
-        """The size of ``value`` along an inner axis: 1 where it does not lie on it."""
+        """The size of ``value`` along an inner axis; 1 if it does not vary along it."""
         self._check(axis)
         if axis not in self.present:
             return 1
@@ -103,7 +103,7 @@ class InnerAxes:
             raise PerfgridError(f"inner axis {axis!r} has {self.size(axis)} labels, found {array.shape[-1]} values")
         return array.reshape(array.shape + (1,) * (-self.position(axis) - 1))
 
-    # -- the verbs of formulas ------------------------------------------------------------------------------------
+    # -- functions for formulas -----------------------------------------------------------------------------------
 
     def table(self, axis: str, /, **rows: Any) -> Any:
         """One value per label of an inner axis; the keywords are its labels, in order."""

@@ -1,4 +1,4 @@
-"""Formulas, constraints and alternatives: what a decorator notes on a function, and the registry that collects them.
+"""The decorators that mark formulas, constraints and alternatives, and the registry that collects marked functions.
 
 A formula is a pure function named after the quantity it returns whose arguments are named after the quantities it
 needs. Nothing else declares the wiring.
@@ -32,18 +32,18 @@ _MARK = "__perfgrid__"
 
 @dataclass
 class _Mark:
-    """What a decorator leaves on a function until a registry collects it."""
+    """The formulas that a decorator attaches to a function, for a registry to collect."""
 
     formulas: list[Formula] = field(default_factory=list)
 
 
 def _arguments(function: Callable[..., Any]) -> tuple[str, ...]:
-    """The names of a formula's arguments. Raises PerfgridError where one is not plain."""
+    """The names of a formula's arguments. Raises PerfgridError for defaults, ``*args`` and keyword-only arguments."""
     if isinstance(function, FunctionType) and not {"__signature__", "__wrapped__"} & vars(function).keys():
         code = function.__code__
         special = code.co_flags & (inspect.CO_VARARGS | inspect.CO_VARKEYWORDS) or code.co_kwonlyargcount
         if not special and not function.__defaults__:
-            return code.co_varnames[: code.co_argcount]  # `inspect` takes ten times as long, for a thousand formulas
+            return code.co_varnames[: code.co_argcount]  # ten times faster than `inspect`
     parameters = inspect.signature(function).parameters.values()
     for p in parameters:
         if p.kind not in (p.POSITIONAL_OR_KEYWORD, p.POSITIONAL_ONLY) or p.default is not p.empty:
@@ -76,23 +76,23 @@ def formula(
     flags: Sequence[str] = (),
     where: str = "",
 ) -> Callable[[Function], Function]:
-    """Mark a function as the formula of the quantity that it is named after; its arguments are quantities, too.
+    """Mark a function as the formula of the quantity it is named after. Its arguments are names of quantities, too.
 
     Parameters
     ----------
     unit
         SI unit; "1" for pure numbers.
     source
-        Key of the bibliography.
+        Key of the bibliography (of built-in formulas), or any text.
     family
-        ``{"GROUP": ("tp", "dp")}`` makes one quantity per member, with the placeholder replaced in name, arguments and
-        meaning.
+        ``{"GROUP": ("tp", "dp")}`` makes one quantity per member: "tp" and "dp" replace "GROUP" in the function's name,
+        arguments and docstring.
     host
         The function takes the plain values of one design and returns an array on the axes ``inner``.
     inner
         Inner axes of the result of a host formula.
     flags
-        The words that the values 0, 1, ... stand for.
+        Labels of the values 0, 1, ..., printed in their place.
     where
         Equation, table or section of the source.
 
@@ -136,18 +136,20 @@ def alternative(
     family: Family | None = None,
     where: str = "",
 ) -> Callable[[Function], Function]:
-    """Mark a function as one way to obtain a quantity.
+    """Mark a function as one of several ways to compute a quantity.
+
+    All formulas of the quantity must be alternatives: one that is also defined by a `formula` is an error.
 
     Parameters
     ----------
     of
         The quantity.
     label
-        Name of this way.
+        Name of this alternative.
     by
         Label quantity that selects among the alternatives, such as ``precision``. Default: the least value is taken,
-        unless a study selects one in ``[choices]``. "workload" replaces the quantity in studies of the workload
-        ``label``.
+        unless a study selects one in ``[choices]``; the quantity ``<of>_choice`` says which. With "workload", the
+        function replaces the quantity in studies whose workload is ``label``.
     unit, source, family, where
         As for `formula`.
 
@@ -159,10 +161,18 @@ def alternative(
     Examples
     --------
     >>> import perfgrid as pg
-    >>> @pg.alternative(of="die_cost", label="quoted", unit="USD", source="our price list")
-    ... def quoted_die_cost():
-    ...     '''Cost of a die as quoted.'''
-    ...     return 300.0
+    >>> @pg.alternative(of="die_price", label="made", unit="USD", source="our price list")
+    ... def made_die_price(die_cost):
+    ...     '''Price of a die of our own.'''
+    ...     return 1.5 * die_cost
+    >>> @pg.alternative(of="die_price", label="bought", unit="USD", source="our price list")
+    ... def bought_die_price():
+    ...     '''Price of a die from a supplier.'''
+    ...     return 100.0
+    >>> axes, formulas = {"device": ["h100-sxm-80gb"]}, [made_die_price, bought_die_price]
+    >>> bill = pg.Study.make(workload="manufacturing", outputs=["die_price"], axes=axes, formulas=formulas)
+    >>> pg.evaluate(bill).die_price.item()
+    100.0
     """
 
     def decorate(function: Function) -> Function:
@@ -187,17 +197,17 @@ def constraint(
     Parameters
     ----------
     kind
-        "illegal": where it is false, values mean nothing. "exceeds": they are valid, but the design breaks a limit.
+        "illegal": the values of designs that violate it are meaningless. "exceeds": they are valid, but beyond a limit.
     reason
-        Text shown for a design that violates it.
+        Text shown for designs that violate it, such as "the die is above 500 mm2".
     source, family
         As for `formula`.
     about
         A quantity: the constraint is checked only in studies that evaluate it. Default: in all.
     of
-        The constraint that it replaces in studies of one workload.
+        Name of a constraint that this one replaces in studies of the one workload given by ``workload``.
     workload
-        Workloads that check it. Default: all.
+        Names of the workloads that check it. Default: all.
 
     Raises
     ------
@@ -216,7 +226,7 @@ def constraint(
         raise PerfgridError(f"constraint kind must be 'illegal' or 'exceeds', found {kind!r}")
     named = (workload,) if isinstance(workload, str) else tuple(workload)
     if of is not None and len(named) != 1:
-        raise PerfgridError(f"a constraint that replaces {of!r} names one workload, found {len(named)}")
+        raise PerfgridError(f"a constraint that replaces {of!r} must name one workload, found {len(named)}")
 
     def decorate(function: Function) -> Function:
         def build(f: Formula) -> Formula:
@@ -232,7 +242,10 @@ def constraint(
 
 
 def _occurs(member: Formula, workload: str, asked: bool) -> bool:
-    """Whether a formula belongs to a workload: a constraint to those that it names, or that ask for its module."""
+    """Whether a formula belongs to a workload. ``asked``: whether the workload asks for the formula's module.
+
+    A constraint belongs to the workloads that it names, or else to those that ask for its module.
+    """
     if member.by == WORKLOAD:
         return member.label == workload
     if isinstance(member, Constraint):
@@ -241,7 +254,7 @@ def _occurs(member: Formula, workload: str, asked: bool) -> bool:
 
 
 def _plain(member: Formula) -> Formula:
-    """An alternative by the workload as that workload knows it: the formula of its quantity."""
+    """An alternative selected by the workload, renamed to the quantity that it computes there."""
     if member.by != WORKLOAD:
         return member
     return replace(member, name=str(member.of), of=None, by=None, label=None)
@@ -255,7 +268,7 @@ class Registry:
         self.formulas: dict[str, Formula] = {}
         self.choices: dict[str, Choice] = {}
         self.modules: dict[str, str] = {}  # the module that defines each formula
-        self.workload = ""  # the one whose formulas these are, see `of_workload`
+        self.workload = ""  # set by `of_workload`
 
     @classmethod
     def collect(cls, parts: Iterable[ModuleType | Callable[..., Any]], inner: InnerAxes | None = None) -> Registry:
@@ -276,7 +289,7 @@ class Registry:
                 found = [f for f in found if f.__module__ == part.__name__]
             elif not found:
                 raise PerfgridError(
-                    f"{getattr(part, '__name__', part)!r} carries no @formula, @constraint or @alternative"
+                    f"{getattr(part, '__name__', part)!r} has no @formula, @constraint or @alternative decorator"
                 )
             for function in found:
                 for member in getattr(function, _MARK).formulas:
@@ -284,7 +297,7 @@ class Registry:
         return registry
 
     def add(self, member: Formula, module: str = "") -> None:
-        """Enter one formula; PerfgridError if its name is taken or its siblings disagree with it."""
+        """Add a formula. Raises PerfgridError if its name is taken or it disagrees with other alternatives."""
         if member.name in self.formulas or member.name in self.choices:
             raise PerfgridError(f"quantity {member.name!r} is defined twice")
         self.formulas[member.name] = member
@@ -292,7 +305,10 @@ class Registry:
         if member.of is None or member.by == WORKLOAD:
             return
         if member.of in self.formulas:
-            raise PerfgridError(f"quantity {member.of!r} is defined by a formula and by alternative {member.name!r}")
+            raise PerfgridError(
+                f"quantity {member.of!r} is defined by a formula and by alternative {member.name!r}: "
+                f"make the formula an alternative, too"
+            )
         siblings = self.choices[member.of].alternatives if member.of in self.choices else ()
         for sibling in siblings:
             for what in ("unit", "by"):
@@ -308,10 +324,10 @@ class Registry:
         self.choices[member.of] = Choice(member.of, (*siblings, member), member.by)
 
     def of_workload(self, workload: str, asked: Iterable[ModuleType], drawn: Iterable[ModuleType] = ()) -> Registry:
-        """The formulas of one workload: those of the modules ``asked``, and what these need of the modules ``drawn``.
+        """The formulas of one workload: all of the modules ``asked``, and those of the modules ``drawn`` they need.
 
-        Alternatives by the workload stand in the place of what they are alternatives of. Constraints are those of the
-        modules asked for and those that name the workload.
+        Alternatives selected by the workload replace the quantities that they are alternatives of. Constraints are
+        those of the modules ``asked`` and those that name the workload.
         """
         own, other = {m.__name__ for m in asked}, {m.__name__ for m in drawn}
         usable = {n: m for n, m in self.formulas.items() if self.modules[n] in own | other}
@@ -350,7 +366,7 @@ class Registry:
         return tuple(c for c in found if c.about is None or c.about in evaluated)
 
     def below(self, names: Iterable[str], given: Container[str] = ()) -> set[str]:
-        """The named quantities and all that they may rest on, whichever alternatives are taken; given ones end it."""
+        """The named quantities and all that they may depend on, by any alternative; stops at given ones."""
         found: set[str] = set()
         about: dict[str | None, list[str]] = {}
         for member in self.formulas.values():

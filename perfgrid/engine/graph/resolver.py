@@ -1,4 +1,4 @@
-"""From wanted quantities to an ordered graph: arguments are followed by name until only given quantities are left."""
+"""Resolves wanted quantities to an ordered graph, following argument names down to given quantities."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ class Node:
     source: str
     meaning: str
     constraint: Constraint | None = None
-    flags: tuple[str, ...] = ()  # the labels that its values 0, 1, ... stand for
-    formula: str = ""  # the name of the formula, where it is an alternative of the quantity
+    flags: tuple[str, ...] = ()  # labels of its values 0, 1, ...
+    formula: str = ""  # name of the formula; differs from ``name`` for an alternative
 
     @property
     def host(self) -> HostFormula | None:
-        """The host formula that computes it, if one does."""
+        """The host formula that computes it, if any."""
         return self.function if isinstance(self.function, HostFormula) else None
 
 
@@ -52,19 +52,19 @@ class Graph:
     def concerning(self, names: Iterable[str]) -> tuple[str, ...]:
         """The constraints that concern some quantities: those that a study of them alone would check.
 
-        A constraint concerns all quantities unless it is about one; then it concerns those that rest on this one, be it
-        through another constraint that concerns them.
+        A constraint without ``about`` concerns all quantities. With ``about``, it concerns the quantities that depend
+        on that one, directly or through another constraint that concerns them.
         """
         held, _ = self._held(names, *self._always)
         return tuple(n.name for n in self.constraints if n.name in held)
 
     @cached_property
     def _always(self) -> tuple[Set[str], Set[str]]:
-        """The constraints that concern all quantities, and all that they rest on."""
+        """The constraints that concern all quantities, and everything that they depend on."""
         return self._held((), set(), set())
 
     def _held(self, names: Iterable[str], held: Set[str], below: Set[str]) -> tuple[Set[str], Set[str]]:
-        """The constraints held and what is below them, with those that some quantities add."""
+        """Adds to constraints ``held``, and to ``below`` (all that they depend on), those that concern ``names``."""
         about = {n.name: n.constraint.about for n in self.constraints if n.constraint is not None}
         waiting, held, below = list(names), set(held), set(below)
         while True:
@@ -87,7 +87,7 @@ class Graph:
         return found
 
     def readers(self) -> dict[str, tuple[str, ...]]:
-        """For every quantity the quantities that take it as an argument."""
+        """For each quantity, those that take it as an argument."""
         found: dict[str, list[str]] = {name: [] for name in (*self.leaves, *self.nodes)}
         for node in self.nodes.values():
             for argument in dict.fromkeys(node.arguments):
@@ -109,7 +109,7 @@ def _which_least(*values: Any) -> Any:
 
 @cache
 def _bound(function: Callable[..., Any], constants: tuple[tuple[int, float], ...]) -> Callable[..., Any]:
-    """A function whose arguments at the given places are constants."""
+    """A function with constants bound to the arguments at the given positions."""
 
     def call(*values: Any) -> Any:
         arguments = list(values)
@@ -131,7 +131,7 @@ def _selected(codes: Sequence[int]) -> Callable[..., Any]:
 
 
 def _chosen(choice: Choice, choices: Mapping[str, str], labels: Mapping[str, Sequence[str]]) -> tuple[Formula, ...]:
-    """The alternatives of a quantity that occur: one fixed by a study, those of the labels present, or all of them."""
+    """The alternatives that a study uses: the one it fixes, those of the labels present, or all."""
     by_label = {str(a.label): a for a in choice.alternatives}
     if choice.name in choices:
         label = choices[choice.name]
@@ -145,12 +145,12 @@ def _chosen(choice: Choice, choices: Mapping[str, str], labels: Mapping[str, Seq
     for label in labels[choice.by]:
         if label not in by_label:
             legal = ", ".join(map(str, by_label))
-            raise PerfgridError(f"{choice.by} = {label!r} is none of {legal}{nearest(label, by_label)}")
+            raise PerfgridError(f"{choice.by} = {label!r} is not one of {legal}{nearest(label, by_label)}")
     return tuple(by_label[label] for label in labels[choice.by])
 
 
 class _Names:
-    """What names stand for in a study: synonyms, constants and alternatives without a rival are looked through."""
+    """Resolves names in a study: synonyms and only alternatives to their quantities, constants to their values."""
 
     def __init__(
         self, registry: Registry, given: Set[str], choices: Mapping[str, str], labels: Mapping[str, Sequence[str]]
@@ -159,7 +159,7 @@ class _Names:
         self._chosen: dict[str, tuple[Formula, ...]] = {}
 
     def chosen(self, name: str) -> tuple[Formula, ...]:
-        """The alternatives of a quantity that occur. Raises PerfgridError."""
+        """The alternatives of a quantity that the study uses. Raises PerfgridError."""
         if name not in self._chosen:
             self._chosen[name] = _chosen(self.registry.choices[name], self.choices, self.labels)
         return self._chosen[name]
@@ -176,17 +176,17 @@ class _Names:
         return name
 
     def _only(self, alternative: Formula) -> bool:
-        """Whether an alternative is the one that its quantity takes at every design."""
+        """Whether an alternative is the only one of its quantity that the study uses."""
         of = str(alternative.of)
         if of in self.given:
             return False
         try:
             return self.chosen(of) == (alternative,)
-        except PerfgridError:  # nothing says which label occurs
+        except PerfgridError:  # the labels present are unknown
             return False
 
     def constant(self, name: str) -> float | None:
-        """The value of a constant, or of a quantity whose only alternative takes no arguments; None of any other."""
+        """The value of a constant, or of a quantity whose only alternative takes no arguments; otherwise None."""
         if name in self.given:
             return None
         found = self.registry.formulas.get(name)
@@ -202,7 +202,7 @@ class _Names:
         return float(value) if np.ndim(value) == 0 else None
 
     def node(self, name: str, formula: Formula) -> Node:
-        """The node of a formula under a name, constants among its arguments bound."""
+        """The node of a formula under the given name, with constant arguments bound."""
         arguments, constants = [], []
         for place, argument in enumerate(map(self.meant, formula.arguments)):
             value = self.constant(argument)
@@ -220,7 +220,7 @@ class _Names:
         return Node(name, function, tuple(arguments), *about, checked, formula.flags, formula.name)
 
     def choice(self, choice: Choice) -> Node:
-        """The node of a quantity with alternatives: the only one that occurs, one per label, or the least."""
+        """The node of a quantity with alternatives: the only one used, one per label, or the least."""
         used = self.chosen(choice.name)
         if len(used) == 1:
             return self.node(choice.name, used[0])
@@ -240,9 +240,9 @@ def resolve(
 ) -> Graph:
     """Order the formulas that lead from the given quantities to the wanted ones.
 
-    ``choices`` fixes alternatives by label, ``labels`` lists the labels that occur of each label quantity. A given name
-    hides a formula of the same name (an override). What nobody asked for is left out. Raises PerfgridError for an
-    unknown, missing or cyclic quantity.
+    ``choices`` maps quantities to the labels of fixed alternatives, ``labels`` maps label quantities to the labels
+    present. A given name hides a formula of the same name (an override). Quantities that are not needed are left out.
+    Raises PerfgridError for an unknown, missing or cyclic quantity.
     """
     wanted, given = tuple(dict.fromkeys(wanted)), set(given)
     choices, labels = choices or {}, labels or {}
@@ -259,7 +259,7 @@ def resolve(
             return names.choice(registry.choices[name])
         if name in registry.formulas:
             node = names.node(name, registry.formulas[name])
-            other = names.meant(name)  # wanted under a name that is looked through elsewhere
+            other = names.meant(name)  # an output may be a synonym, which other readers skip
             return node if other == name else replace(node, function=same, arguments=(other,))
         base = name.removesuffix("_choice")
         if base != name and base in registry.choices:
@@ -277,7 +277,7 @@ def resolve(
             return
         if name in path:
             raise PerfgridError(
-                "quantities need each other in a circle: " + " <- ".join((*path[path.index(name) :], name))
+                "circular dependency between quantities: " + " <- ".join((*path[path.index(name) :], name))
             )
         if name in given:
             leaves[name] = None

@@ -1,10 +1,10 @@
 """The terms of a formula at one point: its value as a sum of products of its arguments.
 
-A formula is evaluated on numbers that record every operation (`Traced`). Reading the record backwards, a *weight* per
-element says how much of the value one unit of it brings: sums pass it to every operand, products to one operand (the
-other one becomes a factor of the weight), maxima and conditions to the operand that was taken. So every term is a
-weight times one argument, and terms add up to the value. A step that is none of these (a root, a rounding, a host
-formula) ends the way: its arguments are the factors of one term.
+A formula is evaluated on numbers that record every operation (`Traced`). The record is read backwards from the result.
+Each element has a *weight*, what one unit of it contributes to the value: sums pass the weight to every operand,
+products to one operand (the other one becomes a factor of the weight), maxima and conditions to the operand that was
+taken. So every term is a weight times one argument, and the terms add up to the value. Any other operation (a root, a
+rounding, a host formula) ends the path: its arguments are the factors of one term.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .resolver import Node
 
 SIGNS = {"add": "+", "subtract": "-", "multiply": "x", "divide": "/"}
 WRITTEN = ("maximum", "minimum", "ceil", "floor", "sqrt", "exp", "log", "log2")
-LONGEST = 40  # of the text of an expression
+LONGEST = 40  # characters of a printed expression
 OF_VALUES = ("zeros_like", "ones_like", "ndim", "shape", "argsort", "argmax", "argmin", "isfinite", "sign")
 ROUNDING = 1e-12
 MOVING = ("getitem", "reshape", "broadcast_to", "expand_dims", "squeeze", "take", "take_along_axis", "roll", "asarray")
@@ -65,13 +65,13 @@ class Traced(Arraylike):
         return Traced(self.value[key], "getitem", (self,), {"key": key})
 
     def apply(self, name: str, arguments: tuple[Any, ...], options: dict[str, Any]) -> Any:
-        """The function of that name on the values, with a record of it."""
+        """Apply the function ``xp.<name>`` to the values and record it."""
         value = getattr(xp, name)(*map(value_of, arguments), **{k: value_of(v) for k, v in options.items()})
         return value if name in OF_VALUES else Traced(value, name, arguments, options)
 
 
 def value_of(item: Any) -> Any:
-    """A value without its record; tuples and lists of them too."""
+    """A value without its record; also for tuples and lists."""
     if isinstance(item, Traced):
         return item.value
     return type(item)(map(value_of, item)) if isinstance(item, (list, tuple)) else item
@@ -88,17 +88,17 @@ class Factor:
 
     @property
     def name(self) -> str:
-        """The argument that it is; empty for a constant or an expression."""
+        """Its name if it is an argument; empty for a constant or an expression."""
         return self.text if self.names == (self.text,) else ""
 
 
 @dataclass(frozen=True)
 class Rival:
-    """What a maximum or minimum took, and what it did not."""
+    """The operand that a maximum or minimum took, and the other one."""
 
     taken: str
     other: str
-    value: float  # of the other, in what it would have brought
+    value: float  # what the other one would have contributed
 
 
 @dataclass(frozen=True)
@@ -106,41 +106,41 @@ class Term:
     """One summand of a formula's value."""
 
     value: float
-    factors: tuple[Factor, ...]  # that it is a product of, in the order of the formula
-    carrier: str | None = None  # the argument that is a sum of parts like the value: of its unit
+    factors: tuple[Factor, ...]  # whose product it is, in the order of the formula
+    carrier: str | None = None  # the argument of the unit of the value, which can be split further
     weights: Any = None  # value = sum(weights * last factor), element by element
-    contributions: Any = None  # what each element brings
+    contributions: Any = None  # of each element to the value
     rivals: tuple[Rival, ...] = ()
 
 
 class Kinds:
-    """Which arguments may carry the parts of a value: those of its unit, computed ones before given ones."""
+    """Ranks arguments as carriers of a value: those of its unit first, computed ones before given ones."""
 
     def __init__(self, unit: str, units: Mapping[str, str], computed: Callable[[str], bool]):
         self.unit, self.units, self.computed = unit, units, computed
 
     def rank(self, name: str) -> int:
-        """How well an argument carries the value."""
+        """The rank of an argument as a carrier of the value."""
         return 1 + 2 * (self.units.get(name, "") == self.unit) + self.computed(name)
 
     def alike(self, item: Any) -> bool:
-        """Whether an expression holds an argument of the value's unit."""
+        """Whether an expression contains an argument of the value's unit."""
         return any(self.units.get(name, "") == self.unit for name in names_in(item))
 
     def of(self, item: Any) -> int:
-        """How well the best argument in an expression carries the value; 0 for a constant."""
+        """The highest rank among the arguments of an expression; 0 for a constant."""
         return max(map(self.rank, names_in(item)), default=0)
 
 
 def names_in(item: Any) -> tuple[str, ...]:
-    """The arguments of which an expression is made, conditions left out."""
+    """The arguments in an expression, except those of conditions."""
     if isinstance(item, (list, tuple)):
         return tuple(dict.fromkeys(name for part in item for name in names_in(part)))
     return item.names if isinstance(item, Traced) else ()
 
 
 def terms_of(node: Node, values: Mapping[str, Any], kinds: Kinds, weights: Any) -> list[Term]:
-    """The terms of sum(weights * quantity), the largest first; those that bring nothing are left out."""
+    """The nonzero terms of sum(weights * quantity), the largest first."""
     arguments = [Traced(values[a], name=a) for a in node.arguments]
     with np.errstate(all="ignore"):
         host = node.host is not None
@@ -158,7 +158,7 @@ def terms_of(node: Node, values: Mapping[str, Any], kinds: Kinds, weights: Any) 
 
 
 def _uncancelled(terms: list[Term]) -> list[Term]:
-    """Terms without neighbours in size that are the same but for the sign."""
+    """Terms without pairs that cancel: neighbours in size that differ only in sign."""
     kept: list[Term] = []
     for term in terms:
         if kept and abs(kept[-1].value + term.value) <= ROUNDING * abs(term.value):
@@ -176,14 +176,14 @@ def _merged(a: Term, b: Term) -> Term:
 
 @dataclass(frozen=True)
 class _Way:
-    """What was met on the way from the result to an operand."""
+    """The factors and rivals on the path from the result to an operand."""
 
     factors: tuple[Factor, ...] = ()
     rivals: tuple[Rival, ...] = ()
-    clear: bool = True  # no other factor would carry the value as well
+    clear: bool = True  # no other factor ranks as high as a carrier
 
     def times(self, item: Any, divides: bool = False, clear: bool = True) -> _Way:
-        """The way with another factor."""
+        """The path with another factor."""
         return replace(self, factors=(*self.factors, *factors_in(item, divides)), clear=self.clear and clear)
 
 
@@ -198,7 +198,7 @@ def factors_in(item: Any, divides: bool = False) -> Iterator[Factor]:
 
 
 def leading(item: Any) -> str:
-    """The argument that an expression takes its value from unchanged; empty if there is none."""
+    """The argument whose value an expression passes on unchanged; empty if there is none."""
     while isinstance(item, Traced) and not item.name:
         if item.made in MOVING:
             item = item.operands[0]
@@ -244,7 +244,7 @@ class _Split:
             yield from rule(item, weights, way)
 
     def _whole(self, item: Any, weights: Any, way: _Way) -> Term:
-        """An argument, a constant, or an expression that is no sum of products."""
+        """One term: an argument, a constant, or an expression that is not a sum of products."""
         brought = _times(weights, value_of(item))
         name = item.name if isinstance(item, Traced) else ""
         carries = bool(name) and way.clear and self.kinds.units.get(name, "") == self.kinds.unit
@@ -345,7 +345,7 @@ class _Split:
     # -- shapes ---------------------------------------------------------------------------------------------------
 
     def _moving(self, item: Traced, weights: Any, way: _Way) -> Iterator[Term]:
-        """What only moves or repeats elements: the same done to their numbers says where each came from."""
+        """Operations that only move or repeat elements: applied to element indices, they show where each came from."""
         operand, *rest = item.operands
         places = np.arange(prod(operand.shape)).reshape(operand.shape)
         options = {k: value_of(v) for k, v in item.options.items()}
@@ -364,7 +364,7 @@ class _Split:
 
 
 def fitted(weights: Any, shape: tuple[int, ...]) -> Any:
-    """Weights of a result as those of an operand that was broadcast to it."""
+    """The weights of a result, summed to the shape of an operand that was broadcast to it."""
     weights = np.asarray(weights)
     surplus = weights.ndim - len(shape)
     axes = tuple(i for i in range(weights.ndim) if i < surplus or (shape[i - surplus] == 1 and weights.shape[i] > 1))
@@ -377,5 +377,5 @@ def _times(weights: Any, value: Any) -> Any:
 
 
 def _is_sum(item: Any) -> bool:
-    """Whether an expression adds several arguments up."""
+    """Whether an expression is a sum of arguments."""
     return isinstance(item, Traced) and item.made == "add" and all(map(names_in, item.operands))

@@ -1,6 +1,6 @@
-"""The plan of an evaluation: for every quantity its columns, its distinct rows, its shape and the stage that makes it.
+"""The plan of an evaluation: the columns, distinct rows, shape and stage of every quantity.
 
-Nothing is computed here; a plan tells what a run will cost.
+Nothing is evaluated here; a plan shows what a run will cost.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from perfgrid.engine.hashing import digest, digest_of_sources, signature_of
 
 from .space import Key, Partition, Partitions, Space
 
-SMALL_FRACTION = 1 / 32  # of the grid: what is smaller is evaluated once, in float64
-SMALL_POINTS = 2**14  # always small, so that little studies need no compilation
-KIND, MOST_KEPT = "shapes-", 300  # trials of so many studies are kept, some 100 kB each
-SMALL_LIMIT = 2**18  # never small, so that a grid of any size keeps the small stage in memory
+SMALL_FRACTION = 1 / 32  # of the grid: smaller quantities are evaluated once, in float64
+SMALL_POINTS = 2**14  # up to this always small, so that small studies need no compilation
+KIND, MOST_KEPT = "shapes-", 300  # cache prefix; number of studies whose trials are kept, about 100 kB each
+SMALL_LIMIT = 2**18  # beyond this never small, so that the small stage fits in memory for any grid
 
 
 @dataclass(frozen=True)
@@ -37,13 +37,13 @@ class Quantity:
 
     name: str
     node: Node | None  # None for a given quantity
-    columns: dict[str, tuple[str, ...]]  # axis -> the columns that it depends on
+    columns: dict[str, tuple[str, ...]]  # by axis, those that it depends on
     key: Key
     inner: tuple[int, ...]  # its size along every inner axis
-    flag: bool  # boolean rather than a number
+    flag: bool  # boolean
     small: bool
     axes: tuple[int, ...]  # the inner axes that its arrays have
-    called_on: tuple[int, ...] = ()  # the inner axes that the arrays have which its formula gets
+    called_on: tuple[int, ...] = ()  # the inner axes of the arrays that its formula is called with
 
     @cached_property
     def sizes(self) -> tuple[int, ...]:
@@ -57,7 +57,7 @@ class Quantity:
 
     @property
     def values(self) -> int:
-        """Numbers that it holds."""
+        """Number of values, inner axes included."""
         return self.points * prod(self.inner_shape)
 
     @cached_property
@@ -72,7 +72,7 @@ class Quantity:
 
     @property
     def bytes(self) -> int:
-        """Bytes that it takes where it is evaluated (float64 in the small stage, float32 on the grid)."""
+        """Bytes of its values where it is evaluated (float64 in the small stage, float32 on the grid)."""
         return self.values * (1 if self.flag else 8 if self.small else 4)
 
 
@@ -80,14 +80,14 @@ Trial = tuple[tuple[int, ...], bool, tuple[int, ...]]  # inner sizes, whether it
 
 
 def varying(inner: Sequence[int]) -> tuple[int, ...]:
-    """The inner axes along which a quantity of these sizes varies."""
+    """Positions of the inner axes with more than one value."""
     return tuple(i for i, size in enumerate(inner) if size > 1)
 
 
 class Tried:
-    """What formulas returned where an earlier run tried them.
+    """Cached trials: the shapes that formulas returned in earlier runs.
 
-    A formula is known by all that it is made of, a trial by the shapes of its arguments; what is new is tried.
+    A formula is identified by its code and constants, a trial by the shapes of the arguments.
     """
 
     def __init__(self, graph: Graph):
@@ -103,7 +103,7 @@ class Tried:
             self.known = recall(KIND + self.key[:24], self.key) or {}
 
     def result(self, name: str, given: tuple[Any, ...], attempt: Callable[[], Trial]) -> Trial:
-        """The result of a trial with these shapes."""
+        """The result of a trial with the argument shapes ``given``, from the cache or by ``attempt``."""
         there, found = self.known.get(name, (None, None))
         if found is None or there != given:
             found = attempt()
@@ -113,14 +113,14 @@ class Tried:
         return found
 
     def keep(self) -> None:
-        """Keep what is new for the next run."""
+        """Write new trials to the cache."""
         if self.changed and self.key:
             keep(KIND + self.key[:24], self.key, self.known)
             forget(KIND, MOST_KEPT)
 
 
 class Plan:
-    """What an evaluation will do. Axes are held in evaluation order: factored ones outside, a long dense one last."""
+    """What an evaluation will do. Axes are in evaluation order, see `_evaluation_order`."""
 
     def __init__(
         self,
@@ -138,7 +138,7 @@ class Plan:
         """
         for axis in space.axes:
             if axis.name in registry.inner.names:
-                raise PerfgridError(f"axis {axis.name!r} has the name of an inner axis; call it otherwise")
+                raise PerfgridError(f"axis {axis.name!r} has the name of an inner axis; choose another name")
         self.registry, self.study_space, self.outputs = registry, space, tuple(dict.fromkeys(outputs))
         self.choices = dict(choices or {})
         order = resolve_checked if constraints else resolve
@@ -162,7 +162,7 @@ class Plan:
         self._tried.keep()
 
     def _evaluation_order(self, space: Space) -> tuple[int, ...]:
-        """Plain axes by length, then axes of several used columns, the longest plain axis last (gathers outside)."""
+        """The order of axes: plain ones by length, those with several used columns, and last the longest plain one."""
         used = set(self.graph.leaves)
         factored = [len(used & set(a.columns)) > 1 and len(a) > 1 for a in space.axes]
         plain = sorted((i for i, f in enumerate(factored) if not f), key=lambda i: len(space.axes[i]))
@@ -180,7 +180,7 @@ class Plan:
         for axis, values in self.space.parts(name):
             trailing = (1,) * (len(inner) - values.ndim + 1) + values.shape[1:]
             if len(trailing) != len(inner):
-                raise PerfgridError(f"quantity {name!r} has shape {values.shape[1:]}, which fits no inner axes")
+                raise PerfgridError(f"quantity {name!r} has shape {values.shape[1:]}, more than the inner axes")
             inner = tuple(max(a, b) for a, b in zip(inner, trailing, strict=True))
             flag = flag or values.dtype == bool
             if axis is not None:
@@ -208,14 +208,14 @@ class Plan:
         return Quantity(node.name, node, columns, full, inner, flag, small, varying(inner), called_on)
 
     def _trial(self, node: Node, arguments: list[Quantity], sizes: tuple[int, ...], small: bool) -> Trial:
-        """Try one formula on shapes: a wrong broadcast or reduction fails here, by the formula's name.
+        """Try one formula on small shapes: a wrong broadcast or reduction fails here, with the formula's name.
 
-        Its arrays have the inner axes of its arguments and those on which its verbs put a value. A formula that counts
-        axes itself, and fails on these, gets all inner axes.
+        The arrays have the inner axes of the arguments and those that the formula adds (by `table`, for example). A
+        formula that fails on these, because it counts axes itself, gets all inner axes.
         """
         every = tuple(range(len(self.registry.inner)))
         called_on = tuple(sorted({i for a in arguments for i in a.axes}))
-        if node.host is not None:  # it declares its shape
+        if node.host is not None:  # declares its shape
             own = map(self.registry.inner.names.index, node.host.axes)
             return node.host.shape(self.registry.inner.names), False, tuple(sorted({*called_on, *own}))
         sizes = tuple(min(size, 2) for size in sizes)
@@ -236,7 +236,7 @@ class Plan:
                 called_on = every
         flag = kind == np.bool_
         if node.constraint is not None and not flag:
-            raise PerfgridError(f"constraint {node.name!r} must return true or false, found {kind}")
+            raise PerfgridError(f"constraint {node.name!r} must return booleans, found {kind}")
         if node.constraint is not None and any(size > 1 for size in inner):
             raise PerfgridError(f"constraint {node.name!r} must be reduced over its inner axes")
         return inner, flag, called_on
@@ -246,8 +246,8 @@ class Plan:
     ) -> tuple[tuple[int, ...], Any]:
         """Inner sizes and type of what a formula returns on two rows of every axis and some inner axes.
 
-        In the small stage on ones in NumPy, which takes a thirtieth of the time of tracing; on the grid by JAX, which
-        refuses a formula that looks at values.
+        In the small stage it is called on NumPy arrays of ones, thirty times faster than tracing. On the grid it is
+        traced by JAX, which rejects formulas that branch on values.
         """
         labels = tuple(self.registry.inner.labels.values())
 
@@ -270,7 +270,7 @@ class Plan:
         if len(shape) != rank or shape[: len(sizes)] != sizes or not legal:
             raise PerfgridError(
                 f"formula {node.name!r} returns shape {shape} on a grid of {sizes} with inner axes "
-                f"{self._inner_names(called_on)}: it must keep the study axes and fill inner axes whole"
+                f"{self._inner_names(called_on)}: study axes must be kept, inner axes have size 1 or one per label"
             )
         return tuple(found.get(i, 1) for i in range(len(labels))), tried.dtype
 
@@ -282,7 +282,7 @@ class Plan:
     def call(self, name: str, arguments: Sequence[Any]) -> Any:
         """The value of a computed quantity from those of its arguments: arrays of all study axes and own inner axes.
 
-        Arrays of NumPy or JAX, or values with derivatives; rows along study axes are the caller's concern.
+        Arguments are NumPy or JAX arrays, or values with derivatives. The caller aligns them along study axes.
         """
         quantity, rank = self.quantities[name], len(self.space.axes)
         node, called_on = quantity.node, quantity.called_on

@@ -1,7 +1,7 @@
-"""A number from the top down: what adds up to it, largest first, and below every part what that is made of.
+"""Splits a number into the parts that add up to it, largest first, and each part in the same way (`perfgrid explain`).
 
-`graph.terms` finds what adds up; quantities that only pass a value along are looked through. Below a product its
-factors follow, each in its own unit.
+`graph.terms` finds the parts; quantities that only pass on a value are skipped. A product is followed by its factors,
+each in its own unit.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from perfgrid.engine.graph.registry import same
 from perfgrid.engine.graph.resolver import Graph, Node
 from perfgrid.engine.graph.terms import Factor, Kinds, Rival, Term, fitted, terms_of
 
-FOLDED = 0.01  # of a value: its smallest parts, printed in one line
-WORTH = 0.02  # of a value: smaller parts are not taken apart
-FACTORS = 1 / 3  # how much taking apart a factor matters beside its product
-MOST_FACTORS = 6  # that are listed of a formula that is no product
-LITTLE = 0.005  # elasticity of an argument that is not listed
+FOLDED = 0.01  # share of a value below which its smallest parts are printed together in one line
+WORTH = 0.02  # share of a value below which a part is not split
+FACTORS = 1 / 3  # importance of splitting a factor relative to its product
+MOST_FACTORS = 6  # listed for a formula that is not a product
+LITTLE = 0.005  # elasticity up to which an argument is not listed
 ROUNDING = 1e-9
 
 
 @dataclass(frozen=True)
 class Folded:
-    """Small parts that are not listed: how many, what they bring together, and the largest of them."""
+    """Small parts that are not listed: their number, their sum, and the largest of them."""
 
     count: int = 0
     value: float = 0.0
@@ -41,16 +41,16 @@ NONE = Folded()
 
 @dataclass
 class Part:
-    """A part of a number, or a factor of one. The parts ``below`` and what is ``folded`` add up to its value."""
+    """A part of a number, or a factor of one. The parts ``below`` and those ``folded`` add up to its value."""
 
     name: str  # the quantity, the product of quantities, or the label of an inner axis
-    value: Any  # of a part what it brings, of a factor its own value (of a vector those that matter)
+    value: Any  # of a part its contribution; of a factor its own value, or the elements of a vector that contribute
     unit: str
-    quantity: str = ""  # whose parts follow; empty for a product of several, and for a constant
-    factor: str = ""  # with a value of its own: "x" multiplies and "/" divides the parent, "of" is in its formula
-    factors: tuple[Factor, ...] = ()  # that it is a product of
-    rival: Rival | None = None  # what comes closest among those that a maximum or minimum did not take
-    taken: str = ""  # of several alternatives the one that it is
+    quantity: str = ""  # to split further; empty for a product of several, and for a constant
+    factor: str = ""  # "x": multiplies the parent, "/": divides it, "of": an argument of its formula; empty for a part
+    factors: tuple[Factor, ...] = ()  # whose product it is
+    rival: Rival | None = None  # the closest operand that a maximum or minimum did not take
+    taken: str = ""  # the alternative that was taken
     axis: str = ""  # the inner axis of a label
     below: list[Part] = field(default_factory=list)
     folded: Folded = NONE  # the small parts that are not listed below
@@ -59,13 +59,13 @@ class Part:
 
     @property
     def parts(self) -> list[Part]:
-        """What is listed below and adds up."""
+        """The parts below, without factors."""
         return [p for p in self.below if not p.factor]
 
 
 @dataclass(frozen=True)
 class Replayed:
-    """One point: a graph, all values, unit, meaning and source of given ones, and known sums (name: its parts)."""
+    """One point: graph, values, (unit, meaning, source) of given quantities, and known sums (name: its parts)."""
 
     graph: Graph
     values: Mapping[str, Any]
@@ -86,9 +86,9 @@ def story_of(
     lines: int | None = None,
     matters: Callable[[Node], Mapping[str, float]] = lambda _: {},
 ) -> Part:
-    """The parts of a quantity down to ``depth`` levels, the largest taken apart first while ``lines`` suffice.
+    """The parts of a quantity down to ``depth`` levels, the largest split first, in at most ``lines`` lines.
 
-    ``matters`` gives the elasticities of a formula: those arguments are listed of one that is no sum of products.
+    ``matters`` gives the elasticities of a formula, which select the arguments to list if it is not a sum of products.
     """
     parts = _Parts(point, matters)
     root = parts.root(quantity)
@@ -114,21 +114,21 @@ def story_of(
 
 
 class _Parts:
-    """Finds what lies below a part."""
+    """Finds the parts and factors below a part."""
 
     def __init__(self, point: Replayed, matters: Callable[[Node], Mapping[str, float]]):
         self.point, self.values, self.nodes, self.matters = point, point.values, point.graph.nodes, matters
         self.units = {name: point.unit(name) for name in point.values}
 
     def root(self, name: str) -> Part:
-        """The quantity itself: a vector along inner axes counts with its sum."""
+        """The part of the quantity itself; a vector along inner axes is summed."""
         array, node = np.asarray(self.values[name]), self.nodes.get(name)
         plain = array.dtype == bool or (node is not None and node.flags)
         value = self.values[name] if plain else float(np.sum(array))
         return Part(name, value, self.units[name], name, weights=np.ones(array.shape))
 
     def below(self, part: Part) -> tuple[list[Part], Folded]:
-        """The parts below one, the largest first, and how many small ones are left out with what they bring."""
+        """The parts below a part, the largest first, and the small ones that are folded."""
         name, weights, term, node = part.quantity, part.weights, part.term, self.nodes.get(part.quantity)
         if term is None and np.count_nonzero(weights) > 1 and not part.below:
             brought = np.where(weights == 0, 0.0, weights * self.values[name])
@@ -137,7 +137,7 @@ class _Parts:
             node = self.nodes[name]
             found = terms_of(node, self.values, Kinds(node.unit, self.units, self.nodes.__contains__), weights)
             children = self.broken_down(name, weights, [self.part(t, part.unit) for t in found])
-            if not found:  # nothing is brought: what might
+            if not found:  # no contribution: list the arguments
                 return [self.factor(n, 1.0, "of") for n in dict.fromkeys(node.arguments)][:MOST_FACTORS], NONE
             if len(children) > 1:
                 return _folded(part.below or children, part.value)
@@ -165,7 +165,7 @@ class _Parts:
         return Part(name, term.value, unit, quantity, "", factors, rival, weights=term.weights, term=term)
 
     def broken_down(self, name: str, weights: Any, children: list[Part]) -> list[Part]:
-        """Parts in the terms of a known sum: what it alone names becomes the parts of the one part that it lacks."""
+        """Parts of a known sum: summands not among ``children`` go below the one child that is not a summand."""
         known = [self.meant(n) for n in self.point.breakdowns.get(name, ())]
         if not known or np.size(weights) != 1 or not children:
             return children
@@ -179,15 +179,15 @@ class _Parts:
         return children
 
     def meant(self, name: str) -> str:
-        """The quantity that a name stands for: of a synonym the one that it names."""
+        """The quantity that a name stands for: synonyms are followed."""
         while (node := self.nodes.get(name)) is not None and node.function is same:
             (name,) = node.arguments
         return name
 
-    # -- where a way ends -----------------------------------------------------------------------------------------
+    # -- where a path ends ----------------------------------------------------------------------------------------
 
     def last(self, part: Part, term: Term, node: Node | None) -> list[Part]:
-        """Below a product: what each label of an inner axis brings along which it varies, then its factors."""
+        """Below a product: the contribution of each label of an inner axis, if it varies along one, or its factors."""
         shapes = [np.shape(f.value) for f in term.factors]
         axes = {i - len(shape) for shape in shapes for i, size in enumerate(shape) if size > 1}
         if labels := self.by_label(part, term.contributions, axes, term):
@@ -195,7 +195,7 @@ class _Parts:
         plain = [f for f in _notable(term) if f.names]
         if plain and all(f.name for f in plain):
             signs = {f.name: "/" if f.divides else "x" for f in plain}
-        else:  # no plain product: what the formula depends on, as far as it does
+        else:  # not a plain product: the arguments with the largest elasticities
             names = list(dict.fromkeys(n for f in plain for n in f.names) or (node.arguments if node else ()))
             strong = {n: abs(e) for n, e in (self.matters(node) if node else {}).items() if n in names}
             moving = sorted((n for n in names if strong.get(n, 0.0) > LITTLE), key=lambda n: -strong[n])
@@ -205,7 +205,7 @@ class _Parts:
         return [] if passed_on else below
 
     def factor(self, name: str, contributions: Any, sign: str) -> Part:
-        """A factor with its own value: of a vector the element that the product is made of, or a range."""
+        """A factor with its own value; of a vector, the elements that contribute to the product."""
         value, weights = self.values[name], np.ones(())
         if np.size(value) > 1:
             brings = np.asarray(contributions != 0, float)
@@ -219,7 +219,7 @@ class _Parts:
         return Part(name, number, self.units[name], name, sign, weights=weights)
 
     def by_label(self, part: Part, brought: Any, axes: Iterable[int], term: Term | None = None) -> list[Part]:
-        """The parts along the innermost of some axes that have several labels which bring something."""
+        """The parts by label, along the innermost of ``axes`` on which several labels contribute."""
         brought = np.asarray(brought)
         for axis in sorted((a for a in axes if a >= -brought.ndim), reverse=True):
             others = tuple(a for a in range(-brought.ndim, 0) if a != axis)
@@ -244,18 +244,18 @@ class _Parts:
 
 
 def _notable(term: Term) -> tuple[Factor, ...]:
-    """The factors of a term without those that are one."""
+    """The factors of a term, without those equal to 1."""
     found = [f for f in term.factors if f.text == term.carrier or not np.all(np.asarray(f.value) == 1)]
     return tuple(sorted(found, key=lambda f: f.divides))
 
 
 def _closest(term: Term) -> Rival | None:
-    """What came nearest among what a maximum or minimum did not take."""
+    """The operand closest to the term among those that a maximum or minimum did not take."""
     return min(term.rivals, key=lambda rival: abs(rival.value - term.value), default=None)
 
 
 def _folded(parts: list[Part], value: Any) -> tuple[list[Part], Folded]:
-    """The largest parts, and those folded that bring little together; a single small one is listed."""
+    """The parts, largest first, with the smallest folded if together below `FOLDED`; a single small one is listed."""
     ordered = sorted(parts, key=lambda p: -abs(p.value))
     keep, rest = len(ordered), 0.0
     while keep > 1 and rest + abs(ordered[keep - 1].value) <= FOLDED * abs(value):
