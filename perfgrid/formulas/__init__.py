@@ -1,7 +1,8 @@
 """The physics: pure functions, one file per subject. Nothing here knows how a grid is evaluated.
 
-All formulas are collected once. A workload asks for the quantities of some modules and draws what these need from
-others; where it differs from training, its formulas are alternatives selected by the label ``workload``.
+All formulas are collected once, from the modules in `MODULES`: a new file is added to one of the tuples below. A
+workload offers the quantities of the modules that it asks for, and takes what these need from those that it draws on.
+Where it differs from training, its formulas are alternatives selected by the label ``workload``.
 """
 
 from dataclasses import dataclass
@@ -90,8 +91,8 @@ SERVING = (
     bounds,
     serving_energy,
 )
-TECHNOLOGY = (technology, implementation, native)  # a device made again
-MANUFACTURING = (*TECHNOLOGY, die, package, manufacturing)  # what a device costs to make
+TECHNOLOGY = (technology, implementation, native)  # devices at another node, memory or link
+MANUFACTURING = (*TECHNOLOGY, die, package, manufacturing)  # manufacturing cost
 ECONOMY = (microarchitecture, event_energy, cluster_network, system_cost, carbon)  # budgets, prices, energy of events
 
 MODULES = (
@@ -111,7 +112,7 @@ MODULES = (
 
 @dataclass(frozen=True)
 class Workload:
-    """What a kind of study may ask for, and the modules from which it draws what that needs."""
+    """The modules whose quantities a kind of study may request, and those drawn on for what these need."""
 
     asked: tuple[ModuleType, ...]
     drawn: tuple[ModuleType, ...] = ()
@@ -142,5 +143,5 @@ def registry_of(workload: str) -> Registry:
     return every_formula().of_workload(workload, found.asked, found.drawn)
 
 
-# device quantities that follow from a table where a study of devices states it
+# device quantities that are computed if a study has an axis of this name
 IMPLEMENTED = implementation.IMPLEMENTED | {"budget": microarchitecture.OF_BUDGET}

@@ -1,20 +1,20 @@
-"""Collectives and exchanges of every group of ranks on a fabric of two tiers.
+"""Collectives and all-to-alls of every group of ranks on a network of two tiers.
 
-What they run on:
+The network:
 
 * `topology`: sizes, bandwidths and latencies of the tiers, and the shapes of ideal fabrics
-* `placement`: groups of ranks, where they lie on the tiers, and the algorithm that a study names for them
+* `placement`: groups of ranks, their place on the tiers, and the algorithm that a study names for them
 
-How long they take, by the label ``library`` of the fabric:
+Times, by the label ``library`` of the topology:
 
-* `nccl`: as NCCL runs them, in the algorithm and protocol of its least estimate (library = "nccl")
+* `nccl`: with the algorithm and protocol that NCCL estimates to be the fastest (library = "nccl")
 * `ideal`: the fastest schedule that the links allow (library = "ideal"), from tables that `ideal_tables` lists
-* `exchange`: all-to-alls of equal parts, and of tokens with experts, for both
+* `exchange`: all-to-alls of equal parts, and of tokens among experts, for both libraries
 
-What follows:
+Derived quantities:
 
-* `contention`: what a pass leaves of a tier to the traffic that runs beside it
-* `workload`: the workload "collectives": one group, one message, bandwidths as nccl-tests prints them
+* `contention`: the share of a tier that is left to concurrent traffic
+* `workload`: the workload "collectives": one group, one message, bandwidths as nccl-tests reports them
 
-`schedules` holds the equations of every algorithm on every kind of network, without units and without studies.
+`schedules` has the equations of every algorithm on every kind of network, independent of units and studies.
 """

@@ -1,16 +1,16 @@
-"""Collectives as NCCL runs them: in the algorithm and the protocol of least estimate.
+"""Collectives of NCCL, with the algorithm and protocol that it estimates to be the fastest.
 
-The structure is that of NCCL's tuning model (nccl2026tuning): every algorithm (ring, tree, reduction in the switches)
-in every protocol (ll, ll128, simple) has a latency and a rate, and the least sum
+This is NCCL's tuning model (nccl2026tuning): every algorithm (ring, tree, reduction in the switches) with every
+protocol (ll, ll128, simple) has a latency and a rate, and the combination with the least
 
 .. math:: t = \\alpha + B / \\beta
 
-is run for a message of B bytes. Two things are added that the estimate leaves out: the launch, and the cost of cutting
-the message into chunks, which follow each other through the steps of a pass and pay a share of its latency again.
+is chosen for a message of B bytes. Two costs that NCCL's estimate leaves out are added: the launch, and the cutting of
+the message into chunks, which are pipelined through the steps of a pass: each adds a share of the pass's latency.
 
-The coefficients are small tables by protocol (and algorithm) for every set of ranks on a fabric; the message comes
-last. The constants (step latencies, shares of the bus bandwidth) are catalog data: topologies.toml, devices_*.toml. A
-study may name one of the algorithms (ring, double_binary_tree, in_network); a design with another one is flagged.
+The coefficients do not depend on the message: they are small tables by protocol (and algorithm) for every group of
+ranks and network. The constants (step latencies, shares of the bus bandwidth) are catalog data: topologies.toml,
+devices_*.toml. A study may name one of the algorithms (ring, double_binary_tree, in_network); others are infeasible.
 """
 
 from perfgrid.engine import xp
@@ -20,16 +20,16 @@ from perfgrid.formulas.collectives.schedules.schedule import UNAVAILABLE, severa
 
 from .placement import GATHERING, RANKS, gathered_share, same_ranks
 
-ALGORITHMS = {"ring": "ring", "tree": "double_binary_tree", "in_switch": "in_network"}  # NCCL's, as a study names them
+ALGORITHMS = {"ring": "ring", "tree": "double_binary_tree", "in_switch": "in_network"}  # NCCL's names: those in studies
 NUMBERS = tuple(1.0 + INNER.labels["algorithm"].index(name) for name in ALGORITHMS.values())
 
 # ---- equations: ranks, nodes (scale-up domains that the group touches), times in s, rates in byte/s -----------------
 
 
 def bus_bandwidth(ranks, nodes, inside, adapter):
-    """Rate of all rings through all ranks: the links inside a node, the members' adapters between nodes.
+    """Rate of all rings together: limited by the links inside a node and by the network adapters of its ranks.
 
-    min(inside, n/N · adapter) for n ranks in N > 1 nodes: a ring leaves each node over the adapter of another rank.
+    min(inside, n/N · adapter) for n ranks in N > 1 nodes: each ring leaves a node through another rank's adapter.
     Source: nccl2026tuning.
     """
     return xp.where(nodes > 1, xp.minimum(inside, ranks / nodes * adapter), inside)
@@ -41,10 +41,10 @@ def of_nodes(nodes, one, two, more):
 
 
 def ring_rate(ranks, tier_ranks, tier_bandwidth, protocol_share, low_latency_bandwidth):
-    """Rate of a ring by protocol: bus bandwidth times the share of a line that is payload, below a ceiling.
+    """Rate of a ring by protocol: bus bandwidth times the payload share of a line, up to a limit.
 
-    Half of a line is payload in the low-latency protocol (ll); its ceiling, where one is known, falls with the number
-    of nodes. Source: nccl2026tuning.
+    In the low-latency protocol (ll) half of a line is payload; its limit, where known, decreases with the number of
+    nodes. Source: nccl2026tuning.
     """
     nodes = at(tier_ranks, tier="scale_out")
     bus = bus_bandwidth(ranks, nodes, at(tier_bandwidth, tier="scale_up"), at(tier_bandwidth, tier="scale_out"))
@@ -60,7 +60,7 @@ def ring_pass(ranks, nodes, step, network_step):
 
 
 def tree_pass(ranks, nodes, step, network_step):
-    """Latency of one way through a tree: a chain inside a node, a binary tree of the nodes.
+    """Latency of one traversal of a tree, up or down: a chain inside each node, a binary tree of the nodes.
 
     (n/N - 1) steps inside and log2 N steps between nodes. Source: nccl2026tuning.
     """
@@ -77,9 +77,9 @@ def in_switch_latency(nodes, step, network_step, network_adds):
 
 
 def in_switch_transfer(ranks, nodes, bus, adapter, network_adds):
-    """Time per byte of a reduction in the switch of a node, whose chunks go on through the network meanwhile.
+    """Time per byte of a reduction in the switch of a node, overlapped chunk by chunk with the network.
 
-    In a tree of nodes a rank sends its part up and down again, unless the network adds. Source: nccl2026tuning.
+    In a tree of nodes a rank sends its part up and down, unless the network switches reduce. Source: nccl2026tuning.
     """
     per_node = ranks / nodes
     inside = 2 * (per_node - 1) / per_node / bus
@@ -97,12 +97,12 @@ def cutting(chunk_latency, transfer):
 
 
 def _root(x):
-    """Square root with a finite (zero) gradient at 0."""
+    """Square root whose gradient at 0 is 0 instead of infinite."""
     return xp.where(x > 0, xp.sqrt(xp.where(x > 0, x, 1e30)), 0.0)
 
 
 def numbers():
-    """Numbers of NCCL's algorithms, by nccl_algorithm. A new array each time: JAX may keep one."""
+    """Numbers of NCCL's algorithms, by nccl_algorithm. A new array each time, as JAX may hold a reference."""
     return INNER.vector("nccl_algorithm", NUMBERS)
 
 
@@ -119,7 +119,7 @@ def chosen_time(message, latency, inverse_bandwidth, per_root):
 
 
 def ring_only(latency, named):
-    """Latency of a collective that NCCL runs round rings only: unavailable where the study names another algorithm."""
+    """Latency of a collective that NCCL runs only as a ring; unavailable if the study names another algorithm."""
     return xp.where((named == 0) | (named == NUMBERS[0]), latency, UNAVAILABLE)
 
 
@@ -235,7 +235,7 @@ def GROUP_nccl_all_reduce_latency(
 ):
     """Latency of NCCL's all-reduces in the GROUP group, by algorithm and protocol: launch, base latency and two passes.
 
-    A reduction in the switch takes a switch that adds, several ranks below it, and the protocol simple.
+    A reduction in the switches requires switches that can add, several ranks per node, and the protocol simple.
     """
     base = table("nccl_algorithm", ring=ring_base_latency, tree=tree_base_latency, in_switch=0.0)
     latency = several(GROUP) * (collective_launch_latency + base + 2 * GROUP_nccl_pass_latency)

@@ -1,8 +1,8 @@
-"""Pipeline schedules: GPipe, 1F1B and interleaved 1F1B. Their bubble, exposed transfers, microbatches in flight.
+"""Pipeline schedules GPipe, 1F1B and interleaved 1F1B: bubble, exposed transfers and microbatches in flight.
 
-Schedules that put weight gradients off are in `zero_bubble`, those of two ways in `dualpipe`.
+Schedules that defer weight gradients are in `zero_bubble`, bidirectional ones in `dualpipe`.
 
-A schedule is data: the label ``schedule`` selects among the alternatives below; ``chunks`` > 1 makes 1F1B interleaved.
+The label ``schedule`` selects among the alternatives below; ``chunks`` > 1 makes 1F1B interleaved.
 Symbols: p stages, m microbatches, v chunks per device, F and B forward and backward time of a stage for a microbatch.
 A step takes m·(F + B) plus the bubble; with equal stages
 
@@ -12,7 +12,7 @@ A step takes m·(F + B) plus the bubble; with equal stages
 | 1F1B | (p - 1)·(F + B) | min(m, p - i) |
 | interleaved 1F1B | (p - 1)·(F + B)/v | min(m, p - 2i/v + (p - 1)/v) |
 
-The closed forms are longest paths through the dependencies of a schedule (who waits for whom), for uneven stages too.
+The closed forms are longest paths through the dependencies of a schedule between passes, also for uneven stages.
 `tests/physics` executes the schedules event by event, with the stages of `stages`, and compares:
 
 * GPipe: exact, also with transfers.
@@ -33,7 +33,7 @@ GLOSSARY = Glossary(
     constant(
         "middle_stage_position",
         1.0,
-        "Number of the stage after the first, which keeps most microbatches of those in the middle.",
+        "Number of the second stage, which keeps the most microbatches of all middle stages.",
         unit="1",
         source="narayanan2021",
     ),
@@ -45,29 +45,29 @@ GLOSSARY = Glossary(
 def idle_while_pacing(before, after, forward, backward, ahead):
     """Idle time of a stage that sets the pace of 1F1B: a longest path that stays on it as long as possible.
 
-    It waits until the first microbatch has come down from the stages ``before`` it and the last gradient has gone up
-    again; and twice, for the first and the last microbatch, for the way down ``after`` it and back, unless what it does
-    ahead in the meantime (``ahead`` forward or backward passes) takes longer.
+    It waits for the first microbatch to pass the stages ``before`` it and for the last gradient to return through them.
+    For the first and the last microbatch it also waits for the round trip through the stages ``after`` it, less the
+    ``ahead`` forward or backward passes that it runs meanwhile.
     """
     return before + xp.maximum(after - ahead * forward, 0.0) + xp.maximum(after - ahead * backward, 0.0)
 
 
 def chunks_ahead(stages_after, chunks):
-    """Chunks that a stage of 1F1B may do ahead of the last one: one per stage after it, two if interleaved."""
+    """Chunks that a stage of 1F1B may run ahead of the last stage: one per stage after it, two if interleaved."""
     return xp.where(chunks > 1, 2.0, 1.0) * stages_after
 
 
 def gpipe_bubble(all_stages, slowest, slowest_forward, slowest_backward, microbatches):
     """Idle time of the slowest stage when all forward passes precede all backward passes (Huang 2019).
 
-    Both halves are flow shops of equal jobs: one job passes through all stages, the others follow at the pace of the
-    slowest.
+    Each half is a flow shop of equal jobs: one job passes through all stages, the others follow at the pace of the
+    slowest stage.
     """
     return all_stages - slowest + (microbatches - 1) * (slowest_forward + slowest_backward - slowest)
 
 
 def round_trips(pp, microbatches):
-    """How often the longest path of 1F1B goes down all stages and up again: once per pp microbatches."""
+    """Round trips of the longest path of 1F1B through all stages: one per pp microbatches."""
     return xp.floor((microbatches - 1) / pp) + 1
 
 
@@ -101,10 +101,10 @@ def last_stage_idle_time(
     layer_time,
     embedding_time,
 ):
-    """Idle time of the last stage if it sets the pace: way down of the first microbatch, way up of the last gradient.
+    """Idle time of the last stage if it sets the pace: the first microbatch arrives, the last gradient returns.
 
-    (p - 1)·(F + B)/v with equal stages: the first chunks of all stages but the last. In an interleaved pipeline an
-    embedding that makes the very first chunk the longest delays every other stage by the difference.
+    (p - 1)·(F + B)/v with equal stages: the first chunks of all stages but the last. In an interleaved pipeline, if
+    the embedding makes the first chunk the longest, every other stage is delayed by the difference.
     """
     filling_layers = (pp - 1) * chunk_layers - (missing_layers - last_missing_layers)
     longer = embedding_time - first_missing_layers * layer_time
@@ -187,8 +187,8 @@ def one_forward_one_backward_bubble_time(
     """Idle time of the slowest stage in 1F1B while the pipeline fills and drains: the longest of three paths.
 
     With equal stages (p - 1)·(F + B), interleaved (p - 1)·(F + B)/v. Each path stays on one stage as long as possible.
-    An early stage with no more microbatches than it does ahead makes all forward before any backward passes: its path
-    goes down and up once and repeats the longer of both for all other microbatches.
+    An early stage that may run all microbatches ahead runs all forward passes before any backward pass: its path goes
+    through all stages and back once, and repeats the longer of both passes for every other microbatch.
     """
     longer_pass = xp.maximum(layer_forward_time, layer_backward_time)
 
@@ -216,9 +216,9 @@ def slowest_DIRECTION_time(first_stage_DIRECTION_time, middle_stage_DIRECTION_ti
 def gpipe_bubble_time(
     pp, microbatches, model_pass_time, slowest_stage_time, slowest_forward_time, slowest_backward_time
 ):
-    """Idle time of the slowest stage in GPipe while the pipeline fills, turns round and drains.
+    """Idle time of the slowest stage in GPipe while the pipeline fills, reverses and drains.
 
-    (p - 1)·(F + B) with equal stages, as in 1F1B; what differs is memory. Exact for stages of any length.
+    (p - 1)·(F + B) with equal stages, as in 1F1B, but more memory. Exact for stages of any length.
     """
     times = (model_pass_time, slowest_stage_time, slowest_forward_time, slowest_backward_time)
     return xp.where(pp > 1, gpipe_bubble(*times, microbatches), 0.0)
@@ -231,7 +231,7 @@ def gpipe_bubble_time(
 def transfers_waited_for(pp, microbatches, chunks):
     """Point-to-point transfers on the longest path of 1F1B between equal stages: 2(p - 1)(m/p + 1) - 2 if p divides m.
 
-    Receiving runs beside other work. The interleaved schedule has other chunks to work on and waits only along the
+    Receiving overlaps with other work. The interleaved schedule has other chunks to work on and waits only for the
     first and the last microbatch: 2(p·v - 1).
     """
     return xp.where(chunks > 1, 2 * (pp * chunks - 1), transfers_on_the_way(pp, microbatches))
@@ -241,10 +241,10 @@ def transfers_waited_for(pp, microbatches, chunks):
 def one_forward_one_backward_exposed_pp_time(
     pp, microbatches, chunks, transfers_waited_for, stage_transfer_time, slowest_stage_time, model_pass_time
 ):
-    """Transfers between stages that 1F1B waits for, per step: those of one way there and back at least.
+    """Time of the transfers between stages that 1F1B waits for, per step: at least those of one round trip.
 
-    Less the slack of uneven stages: the path through all transfers goes down and up once per p microbatches, while the
-    slowest stage needs p times its own time. The last way is the same for both; interleaved stages have no slack.
+    Uneven stages have slack: the path through all transfers takes one round trip per p microbatches, the slowest stage
+    p times its own time. The last round trip has none, nor have interleaved stages.
     """
     waits = (round_trips(pp, microbatches) - 1) * (pp * slowest_stage_time - model_pass_time)
     slack = xp.where(chunks > 1, 0.0, waits)
@@ -254,7 +254,7 @@ def one_forward_one_backward_exposed_pp_time(
 
 @alternative(of="exposed_pp_time", by="schedule", label="gpipe", unit="s", source="huang2019gpipe")
 def gpipe_exposed_pp_time(pp, stage_transfer_time):
-    """Transfers between stages that GPipe waits for, per step: 2(p - 1), one way there and back."""
+    """Time of the transfers between stages that GPipe waits for, per step: 2(p - 1) transfers, one round trip."""
     return 2 * (pp - 1) * stage_transfer_time
 
 
@@ -312,9 +312,9 @@ def most_chunks_of_folded_SCHEDULE():
     return 2.0
 
 
-@constraint(kind="illegal", reason="the schedule does not divide stages into so many chunks", source="narayanan2021")
+@constraint(kind="illegal", reason="the schedule does not support so many chunks per device", source="narayanan2021")
 def schedule_takes_chunks(chunks, most_chunks):
-    """The schedule knows this many virtual stages per device."""
+    """Whether the schedule supports this number of chunks (virtual stages) per device."""
     return chunks <= most_chunks
 
 
@@ -324,5 +324,5 @@ def schedule_takes_chunks(chunks, most_chunks):
     source="qi2024zerobubble",
 )
 def folded_schedules_hold_two_chunks(chunks, folded):
-    """Chunks run down the devices and back up: one each way."""
+    """Whether a V schedule has two chunks per device: one down the devices, one back up."""
     return (folded == 0) | (chunks == 2)
