@@ -131,7 +131,7 @@ class Join:
         draft.values[name] = convert(variable, value, key)
         source = about.get("source", draft.source)
         if not isinstance(source, str):
-            raise PerfgridError(f"{key} has no source: give the entry a source key or the value its own")
+            raise PerfgridError(f"{key} has no source: add `source` to the entry or to the value")
         self._check_source(source, key)
         draft.sources[name] = source
         draft.details.pop(name, None)
@@ -141,7 +141,8 @@ class Join:
     def _check_source(self, source: str, where: str) -> None:
         if source not in self.references:
             raise PerfgridError(
-                f"{where}: source {source!r} is not in the references{nearest(source, self.references)}"
+                f"{where}: source {source!r} is not in the bibliography (references.bib and the .bib files given)"
+                f"{nearest(source, self.references)}"
             )
 
     def _detail(self, variable: Variable, about: Mapping[str, Any], value: Value, key: str) -> Detail | None:
