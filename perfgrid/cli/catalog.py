@@ -136,7 +136,7 @@ def import_command(
     """Convert a Hugging Face config.json to a catalog entry (TOML)."""
     catalog = load_catalog(*(files or ()))
     if source not in catalog.references:
-        raise PerfgridError(f"--source {source!r} is not in the references{near(source, catalog.references)}")
+        raise PerfgridError(f"--source {source!r} is not in the bibliography{near(source, catalog.references)}")
     if output is not None and output.suffix != ".toml":
         raise PerfgridError(f"-o {str(output)!r}: a catalog file ends in .toml")
     if output is not None and output.exists() and not overwrite:

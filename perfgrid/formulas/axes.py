@@ -1,4 +1,4 @@
-"""The inner axes of the physics, outermost first, and the verbs that formulas use on them."""
+"""The inner axes of the physics, outermost first, and the functions that act on them."""
 
 from perfgrid.engine.graph.inner_axes import InnerAxes
 
