@@ -24,7 +24,7 @@ COMPUTES = ("forward", "backward", "input_gradient", "weight_gradient")
 
 @st.composite
 def runs(draw, schedules=SCHEDULES):
-    """A legal schedule with stages of any lengths: (schedule, devices, chunks, microbatches, times, hand-over)."""
+    """A legal schedule with stages of any lengths: (schedule, devices, chunks, microbatches, times, transfer time)."""
     schedule = draw(st.sampled_from(schedules))
     pp = draw(st.integers(1 if schedule in ("gpipe", "1f1b", "zb_h1") else 2, 6))
     chunks = draw(st.integers(2, 3)) if schedule == "interleaved" else 2 if schedule.endswith("_v") else 1
@@ -51,17 +51,17 @@ def played(schedule, *rest):
 @many
 @given(runs())
 def test_as_long_as_the_reference(case):
-    schedule, pp, chunks, microbatches, times, handover = case
-    found = max(e.end for e in played(*case) if e.kind != "handover")
+    schedule, pp, chunks, microbatches, times, transfer = case
+    found = max(e.end for e in played(*case) if e.kind != "transfer")
     forward, gradient, weight = (times[kind] for kind in PASSES)
     if schedule in ("gpipe", "1f1b", "interleaved"):
         backward = [b + w for b, w in zip(gradient, weight, strict=True)]
         by_rank = [[[t[c * pp + r] for c in range(chunks)] for r in range(pp)] for t in (forward, backward)]
         name = "gpipe" if schedule == "gpipe" else "1f1b"
-        expected = Pipeline(by_rank[0], by_rank[1], handover, name).run(microbatches)
+        expected = Pipeline(by_rank[0], by_rank[1], transfer, name).run(microbatches)
     else:
         split = {"F": forward, "B": gradient, "W": weight}
-        expected = SplitPipeline(schedule, pp, split, handover).run(microbatches)
+        expected = SplitPipeline(schedule, pp, split, transfer).run(microbatches)
     assert found == pytest.approx(expected, rel=1e-12)
 
 
@@ -90,11 +90,11 @@ def test_orders_of_the_reference(case):
 @given(runs())
 def test_what_any_schedule_obeys(case):
     """Every pass once; devices do one thing at a time, or a pair, and nothing is left out; results come first."""
-    _, pp, chunks, microbatches, times, handover = case
+    _, pp, chunks, microbatches, times, transfer = case
     events = played(*case)
-    end = max(e.end for e in events if e.kind != "handover")
+    end = max(e.end for e in events if e.kind != "transfer")
     for device in range(pp):
-        own = [e for e in events if e.device == device and e.kind != "handover"]
+        own = [e for e in events if e.device == device and e.kind != "transfer"]
         spans = sorted({(e.start, e.end) for e in own})
         assert spans[0][0] == 0.0
         assert spans[-1][1] == end
@@ -103,9 +103,9 @@ def test_what_any_schedule_obeys(case):
     assert len({(e.device, e.chunk, e.microbatch, e.kind) for e in passes}) == len(passes)
     done = [sum(2 if e.kind == "backward" else 1 for e in passes if e.microbatch == i) for i in range(microbatches)]
     assert done == [3 * pp * chunks] * microbatches
-    sent = [e for e in events if e.kind == "handover"]
+    sent = [e for e in events if e.kind == "transfer"]
     stages = len(times["forward"])
-    if handover and pp > 1:
+    if transfer and pp > 1:
         turns = 1 if stages > pp and case[0] != "interleaved" else 0  # nothing is handed over at the turn of a V
         assert len(sent) == 2 * microbatches * (stages - 1 - turns)
 
@@ -199,7 +199,7 @@ def test_command(study, tmp_path):
     data = json.loads(CliRunner().invoke(app, ["timeline", str(path), "--at", at, "--json"]).stdout)
     assert len(data["events"]) == stored.sizes["event"]
     assert data["pipeline_time"] == pytest.approx(stored.attrs["pipeline_time"])
-    assert {e["kind"] for e in data["events"]} == {"forward", "input_gradient", "weight_gradient", "handover", "wait"}
+    assert {e["kind"] for e in data["events"]} == {"forward", "input_gradient", "weight_gradient", "transfer", "wait"}
 
 
 def test_illegal_designs_are_refused(study):

@@ -38,7 +38,7 @@ OF_ALL_LAYERS = ("attention_time",)  # stated for a whole pass
 WAITS = {  # of a pass, between kernels, and what for; then all of it
     "tp_time": "communication",
     "exposed_exchange_time": "communication",
-    "handover_time": "communication",
+    "pipeline_transfer_time": "communication",
     "context_exchange_time": "communication",
     "host_time": "host",
     "pass_time": "all",

@@ -1,4 +1,4 @@
-"""A timeline of one pipeline: which device computes, waits or hands over what and when, by executing its schedule.
+"""A timeline of one pipeline: which device computes, waits or sends what and when, by executing its schedule.
 
 The order of a device is a list of patterns with how often each repeats (`order`); `execute` plays the orders of all
 devices from event to event. The closed forms of `formulas` are not used, so a timeline also shows how exact they are.
@@ -31,7 +31,7 @@ Work = tuple[str, int, int]  # kind of KINDS, microbatch, stage (in the order of
 
 @dataclass(frozen=True)
 class Event:
-    """What a device does from ``start`` to ``end`` (seconds): a pass, a hand-over beside it, or waiting."""
+    """What a device does from ``start`` to ``end`` (seconds): a pass, a transfer beside it, or waiting."""
 
     device: int
     chunk: int
@@ -122,10 +122,10 @@ def execute(
     chunks: int,
     microbatches: int,
     times: Mapping[str, Sequence[float]],
-    handover: float = 0.0,
+    transfer: float = 0.0,
     alone: Sequence[float] = (),
 ) -> list[Event]:
-    """Play a schedule: every pass, hand-over and wait of every device, by start.
+    """Play a schedule: every pass, point-to-point transfer and wait of every device, by start.
 
     ``times`` gives forward, input_gradient and weight_gradient seconds of each stage, in the order in which a
     microbatch passes through them (two per device in a V). A pass starts when its device is free and what it needs has
@@ -167,11 +167,11 @@ def execute(
             reader = home.get(("F", i, s + 1) if kind == "F" else ("I", i, s - 1)) if kind != "W" else None
             if reader is None or reader == device:
                 continue
-            arrival = end + handover if len(slot) == 1 else end
+            arrival = end + transfer if len(slot) == 1 else end
             arrived[reader, result] = arrival
             heapq.heappush(agenda, (arrival, reader))
-            if handover > 0:
-                events.append(Event(device, chunk, i, "handover", max(arrival - handover, start), arrival))
+            if transfer > 0:
+                events.append(Event(device, chunk, i, "transfer", max(arrival - transfer, start), arrival))
     if any(position[d] < len(orders[d]) for d in range(pp)):
         raise PerfgridError(f"the schedule {schedule} of {pp} devices and {microbatches} microbatches waits for itself")
     last = max(free)
@@ -216,7 +216,7 @@ def timeline(
     -------
     xarray.Dataset
         Along ``event``, by start: ``device`` (the pipeline stage; in DualPipe the device), ``chunk`` (in DualPipe the
-        direction), ``microbatch``, ``kind`` (forward, backward, input_gradient, weight_gradient, handover: a
+        direction), ``microbatch``, ``kind`` (forward, backward, input_gradient, weight_gradient, transfer: a
         point-to-point transfer, wait), ``start`` and ``end`` in seconds. Attributes: ``pipeline_time``, and
         ``closed_form_time``, the same by the formulas.
 
@@ -240,7 +240,7 @@ def timeline(
     ... )
     >>> found = pg.timeline(study, {"parallelism": "tp1.pp2.dp4"})
     >>> sorted(set(found.kind.values.tolist()))
-    ['backward', 'forward', 'handover', 'wait']
+    ['backward', 'forward', 'transfer', 'wait']
     """
     space, registry, choices, at = designs(what, at, formulas)
     rates = [f"{part}_{kind}_time" for part in PARTS for kind in PASSES]
@@ -297,5 +297,5 @@ def dataset(events: Sequence[Event], attributes: Mapping[str, Any]) -> xr.Datase
         units = {"units": "s"} if name in ("start", "end") else {}
         variables[name] = ("event", np.array([getattr(e, name) for e in events]), {"long_name": meaning, **units})
     return xr.Dataset(
-        variables, attrs={**attributes, "pipeline_time": max(e.end for e in events if e.kind != "handover")}
+        variables, attrs={**attributes, "pipeline_time": max(e.end for e in events if e.kind != "transfer")}
     )

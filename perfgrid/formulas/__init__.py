@@ -35,6 +35,7 @@ from .serving import batching, bounds, capacity, experts, formats, latency, para
 from .serving import energy as serving_energy
 from .serving import kernels as serving_kernels
 from .training import (
+    activations,
     adapters,
     error,
     memory,
@@ -68,6 +69,7 @@ TRAINING = (
     adapters,
     recompute,
     offload,
+    activations,
     memory,
     retained,
     token_prediction,

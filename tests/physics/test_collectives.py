@@ -142,7 +142,7 @@ def test_no_collective_beats_its_bandwidth_bound(device, tp, dp):
 
 @pytest.mark.parametrize("device", ["mi300x", "mi325x"])
 def test_a_full_mesh_has_one_link_per_peer(device):
-    """Links of the groups counted one by one; the hand-over to one peer has one link."""
+    """Links of the groups counted one by one; the point-to-point transfer to one peer has one link."""
     link, efficiency = 64e9, 0.707
     for tp in (2, 4, 8):
         members = range(tp)

@@ -2,8 +2,8 @@
 
 Device, fabric and software constants are those of the catalog and come from other measurements or from counting. The
 structure of the model is another matter: that weight gradients are accumulated in float32 through memory, that the
-parts of a hand-over are gathered, and which passes the optimizer step makes was found by looking at the residuals of
-these same rows. The tables are an in-sample check of that structure, not an independent validation.
+parts of a point-to-point transfer are gathered, and which passes the optimizer step makes was found by looking at the
+residuals of these same rows. The tables are an in-sample check of that structure, not an independent validation.
 """
 
 import pytest

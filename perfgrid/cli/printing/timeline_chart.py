@@ -39,7 +39,7 @@ def chart(found: xr.Dataset, columns: int = COLUMNS) -> list[str]:
     moments = (np.arange(columns) + 0.5) / columns * found.attrs["pipeline_time"]
     lines = []
     for device in np.unique(found["device"]):
-        own = found.isel(event=((found["device"] == device) & (found["kind"] != "handover")).values)
+        own = found.isel(event=((found["device"] == device) & (found["kind"] != "transfer")).values)
         line = np.full(columns, LETTERS["wait"])
         for start, end, kind in zip(own["start"].values, own["end"].values, own["kind"].values, strict=True):
             inside = (moments >= start) & (moments < end)

@@ -165,22 +165,22 @@ def pass_link_bytes(
     expert_exchange,
     moe_layers,
     tier_copies,
-    handover_crosses,
+    pipeline_transfer_crosses,
     context_message,
     context_crosses,
     layers,
 ):
     """Bytes that one rank of every stage sends in a pass, by pass and tier.
 
-    All-reduces in two gathering halves, tokens to experts and back, hand-overs of a pipeline, and what context-parallel
-    ranks pass round.
+    All-reduces in two gathering halves, tokens to experts and back, transfers between pipeline stages, and what
+    context-parallel ranks pass round.
     """
     sums = 2 * gathered_share(tp) * tp_message * tp_all_reduces
     token = hidden_size * activation_size
     experts = tier_copies * pass_tokens / tp * hidden_size * (operand_size + activation_size)
     handed = (pp - 1) * pass_tokens * token / tp
     passed_round = layers * (cp - 1) * context_message
-    leaving = sums * tp_crossing_share + handed * handover_crosses + passed_round * context_crosses
+    leaving = sums * tp_crossing_share + handed * pipeline_transfer_crosses + passed_round * context_crosses
     tiers = table("tier", scale_up=sums + handed + passed_round - leaving, scale_out=leaving)
     return tiers + expert_exchange * moe_layers * experts
 

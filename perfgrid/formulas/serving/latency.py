@@ -42,9 +42,9 @@ def exposed_exchange_time(exchange_time, busy_time, batch_parts, exchange_overla
 
 
 @alternative(of="communication_time", by="workload", label="inference", unit="s", source="pope2022inference")
-def serving_communication_time(tp_time, exposed_exchange_time, handover_time, context_exchange_time):
+def serving_communication_time(tp_time, exposed_exchange_time, pipeline_transfer_time, context_exchange_time):
     """Time in which a pass waits for other ranks, by pass."""
-    return tp_time + exposed_exchange_time + handover_time + context_exchange_time
+    return tp_time + exposed_exchange_time + pipeline_transfer_time + context_exchange_time
 
 
 @formula(unit="s", source="pope2022inference")

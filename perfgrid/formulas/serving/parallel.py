@@ -1,4 +1,4 @@
-"""What ranks exchange in inference: all-reduces of tensor parallelism, tokens of experts, hand-overs of a pipeline.
+"""What ranks exchange in inference: all-reduces of tensor parallelism, tokens of experts, point-to-point transfers.
 
 Messages of a decoding step are small: what counts is the start of a collective and its number of steps. A library sends
 them with its low-latency protocol, which flags every word and so reaches half of the links' rate. Serving stacks also
@@ -223,26 +223,26 @@ def exchange_time(dispatch_time, expert_exchange, moe_layers):
 
 
 @formula(unit="1", source="narayanan2021")
-def handover_crosses(tp, cp, pp, tier_size):
+def pipeline_transfer_crosses(tp, cp, pp, tier_size):
     """1 where the stages of a pipeline span several scale-up domains."""
     return xp.where(tp * cp * pp > at(tier_size, tier="scale_up"), 1.0, 0.0)
 
 
 @formula(unit="s", source="narayanan2021")
-def handover_time(
+def pipeline_transfer_time(
     pass_tokens,
     hidden_size,
     activation_size,
     tp,
     pp,
-    handover_crosses,
+    pipeline_transfer_crosses,
     tier_transfer_latency,
     tier_bandwidth,
     collective_overhead,
 ):
-    """Time of all hand-overs between the stages of one pass, by pass: across the outermost tier that they span."""
+    """Time of the point-to-point transfers between stages in one pass, by pass, across the outermost tier they span."""
     by_tier = tier_transfer_latency + pass_tokens * hidden_size * activation_size / tp / tier_bandwidth
-    one = xp.where(handover_crosses > 0, at(by_tier, tier="scale_out"), at(by_tier, tier="scale_up"))
+    one = xp.where(pipeline_transfer_crosses > 0, at(by_tier, tier="scale_out"), at(by_tier, tier="scale_up"))
     return (pp - 1) * (one + collective_overhead)
 
 

@@ -1,0 +1,174 @@
+"""Activations of one layer that wait for the backward pass, by module and by recomputation mode."""
+
+from perfgrid.engine import xp
+from perfgrid.engine.graph.registry import alternative, formula
+
+
+@formula(unit="byte", source="nvidia2026telinear")
+def kept_operand_size(activation_size, operand_size, quantised_operands):
+    """Bytes per element of inputs that products keep for the backward pass: as converted for them, or 16 bits."""
+    return xp.where(quantised_operands, xp.minimum(activation_size, operand_size), activation_size)
+
+
+@formula(unit="byte", source="korthikanti2022")
+def attention_activations(
+    microbatch_tokens,
+    rank_context_width,
+    expanded_activations,
+    latent_activations,
+    latents_dropped,
+    attention_output_size,
+):
+    """Activations of one attention block and microbatch: queries, keys, values and the attention output; latents."""
+    kept = (1 - latents_dropped) * expanded_activations + latent_activations
+    return microbatch_tokens * rank_context_width * attention_output_size + kept
+
+
+@formula(unit="byte", source="nvidia2026recompute")
+def activation_function_results(
+    microbatch_tokens,
+    rank_ffn_size,
+    moe_share,
+    rank_expert_rows,
+    rank_expert_ffn_size,
+    rank_shared_ffn_size,
+    kept_operand_size,
+):
+    """Results of the activation function in the mean feed-forward block and microbatch: inputs of second matrices."""
+    experts = rank_expert_rows * rank_expert_ffn_size + microbatch_tokens * rank_shared_ffn_size
+    return ((1 - moe_share) * microbatch_tokens * rank_ffn_size + moe_share * experts) * kept_operand_size
+
+
+@formula(unit="byte", source="korthikanti2022")
+def feed_forward_activations(
+    microbatch_tokens,
+    rank_ffn_size,
+    ffn_input_matrices,
+    function_input_size,
+    kept_operand_size,
+    activation_function_dropped,
+    activation_function_results,
+    moe_share,
+    expert_layer_activations,
+):
+    """Activations of the mean feed-forward block and microbatch: inputs of activation function and second matrix."""
+    dense = microbatch_tokens * rank_ffn_size * (ffn_input_matrices * function_input_size + kept_operand_size)
+    kept = (1 - moe_share) * dense + moe_share * expert_layer_activations
+    return kept - activation_function_dropped * activation_function_results
+
+
+@formula(unit="byte", source="korthikanti2022")
+def layer_linear_activations(
+    sharded_tokens,
+    hidden_size,
+    layer_blocks,
+    activation_size,
+    kept_operand_size,
+    mask_size,
+    dropout,
+    attention_activations,
+    feed_forward_activations,
+    norms_dropped,
+):
+    """Activations of one layer and microbatch that grow with the tokens: s·b·h·(10 + 24/t) for GPT, eq. 2.
+
+    Stored are for each block the input of its norm, that of the matrices after it and a dropout mask; and what the
+    blocks themselves keep.
+    """
+    kept = activation_size + (1 - norms_dropped) * kept_operand_size + xp.where(dropout, mask_size, 0.0)
+    replicated = hidden_size * layer_blocks * kept
+    return sharded_tokens * replicated + attention_activations + feed_forward_activations
+
+
+@formula(unit="byte", source="nvidia2026recompute")
+def dropped_activations(
+    sharded_tokens,
+    hidden_size,
+    layer_blocks,
+    activation_function_results,
+    latent_width,
+    expanded_activations,
+    activation_size,
+    kept_operand_size,
+    norms_dropped,
+    activation_function_dropped,
+    latents_dropped,
+    moe_share,
+):
+    """Activations of the mean layer and microbatch that single modules drop and compute again; experts drop none."""
+    norms = norms_dropped * sharded_tokens * hidden_size * layer_blocks * kept_operand_size
+    latents = latents_dropped * sharded_tokens * latent_width * activation_size
+    results = activation_function_dropped * activation_function_results + latents_dropped * expanded_activations
+    return norms + latents + results
+
+
+@formula(unit="byte", source="korthikanti2022")
+def layer_score_activations(
+    kernel_heads, rank_sequence, sequence_length, activation_size, mask_size, float32_size, dropout, flash_attention
+):
+    """Activations of one layer and microbatch in the attention core: 5·a·s²·b/t with dropout, eq. 2.
+
+    Softmax output, dropout mask and dropout output; the fused kernel keeps one statistic per row instead.
+    """
+    scores = activation_size + xp.where(dropout, activation_size + mask_size, 0.0)
+    return kernel_heads * rank_sequence * xp.where(flash_attention, float32_size, scores * sequence_length)
+
+
+@formula(unit="byte", source="korthikanti2022")
+def layer_input_activations(sharded_tokens, hidden_size, activation_size):
+    """The input of one layer for one microbatch: 2·s·b·h, a t-th of it with sequence parallelism."""
+    return sharded_tokens * hidden_size * activation_size
+
+
+@alternative(of="layer_activations", by="recompute", label="none", unit="byte", source="korthikanti2022")
+def none_layer_activations(layer_linear_activations, layer_score_activations):
+    """Activations of one layer and microbatch kept for the backward pass, without recomputation."""
+    return layer_linear_activations + layer_score_activations
+
+
+@alternative(of="layer_activations", by="recompute", label="selective", unit="byte", source="korthikanti2022")
+def selective_layer_activations(selective_linear_activations, layer_score_activations, unfused):
+    """Activations of one layer and microbatch kept for the backward pass when the unfused core is recomputed."""
+    return selective_linear_activations + (1 - unfused) * layer_score_activations
+
+
+@alternative(of="layer_activations", by="recompute", label="full", unit="byte", source="korthikanti2022")
+def full_layer_activations(layer_input_activations):
+    """Activations of one layer and microbatch kept for the backward pass when the layer is recomputed: its input."""
+    return layer_input_activations
+
+
+@formula(unit="byte", source="korthikanti2022")
+def embedding_activations(sharded_tokens, hidden_size, mask_size, dropout):
+    """Activations of the embedding for one microbatch: its dropout mask."""
+    return sharded_tokens * hidden_size * xp.where(dropout, mask_size, 0.0)
+
+
+@formula(unit="byte", source="korthikanti2022")
+def head_activations(
+    sharded_tokens,
+    microbatch_tokens,
+    hidden_size,
+    rank_vocab_size,
+    activation_size,
+    logit_size,
+    split_logit_size,
+    tp,
+    head_passes,
+    mtp_layers,
+    mtp_activations,
+):
+    """Activations of final norm and output head for one microbatch: 4·s·b·h·(1 + V/h)/t, section 4.3.
+
+    There a fused loss works in single precision in place; others keep several copies of the logits, and more where
+    ranks have parts of the vocabulary. With them those of modules that predict further tokens.
+    """
+    size = xp.where((tp > 1) & (split_logit_size > 0), split_logit_size, logit_size)
+    own = 2 * sharded_tokens * hidden_size * activation_size + microbatch_tokens * rank_vocab_size * size
+    return head_passes * own + mtp_layers * mtp_activations
+
+
+@formula(unit="byte", source="korthikanti2022")
+def layer_activation_memory(stage_layers, first_stage_in_flight, layer_activations):
+    """Activations of the layers that one device of the first stage keeps: L·(1 + (p - 1)/(p·v)) layers' worth."""
+    return stage_layers * first_stage_in_flight * layer_activations
