@@ -53,6 +53,74 @@ class _Value:
     parts: tuple[_Value, ...] = ()
 
 
+@dataclass(frozen=True)
+class _Condition:
+    """The text of a condition, where it stands, and what its names mean."""
+
+    text: str
+    place: str
+    names: Mapping[str, _Value]
+
+    def _compute(self, node: ast.AST, apply: Callable[..., Any], *parts: _Value) -> _Value:
+        """Apply an operation; an error quotes its text."""
+        kinds = {_kind(p.array) for p in parts if p.apply is None} - {"list"}
+        if len(kinds) > 1 and "text" in kinds:
+            raise PerfgridError(f"{self.place}: {ast.unparse(node)!r} compares a text with a number")
+        try:
+            value = _combine(apply, *parts)
+        except (TypeError, ValueError, OverflowError, ArithmeticError) as error:
+            raise PerfgridError(f"{self.place}: cannot compute {ast.unparse(node)!r}: {error}") from None
+        array = np.asarray(value.array) if value.apply is None else np.zeros(())
+        if array.dtype.kind == "f" and not np.isfinite(array).all():
+            raise PerfgridError(f"{self.place}: {ast.unparse(node)!r} is not a finite number everywhere")
+        return value
+
+    def _check_labels(self, node: ast.Compare, operands: list[_Value]) -> None:
+        """Reject strings that match no label of the column they are compared with."""
+        labels = [str(x) for o in operands if o.axis is not None and _kind(o.array) == "text" for x in o.array]
+        for operand in operands if labels else ():
+            for text in np.ravel(operand.array) if operand.axis is None else ():
+                if isinstance(text, str) and str(text) not in labels:
+                    raise PerfgridError(
+                        f"{self.place}: {str(text)!r} in {ast.unparse(node)!r} is no label{nearest(str(text), labels)}"
+                    )
+
+    def build(self, node: ast.AST) -> _Value:
+        """The value of a part of the condition. Raises PerfgridError for what a condition may not hold."""
+        match node:
+            case ast.Constant(value=value) if isinstance(value, (int, float, str, bool)):
+                return _Value(None, float(value) if type(value) is int else value)
+            case ast.List(elts=items) | ast.Tuple(elts=items):
+                return _Value(None, [_literal(i, self.text, self.place) for i in items])
+            case ast.Name(id=name):
+                if name in ("true", "false"):
+                    return _Value(None, name == "true")
+                if name not in self.names:
+                    near = nearest(name, self.names)
+                    raise PerfgridError(f"{self.place}: unknown name {name!r} in {self.text!r}{near}")
+                return self.names[name]
+            case ast.UnaryOp(op=ast.Not(), operand=operand):
+                return self._compute(node, xp.logical_not, self.build(operand))
+            case ast.UnaryOp(op=ast.USub(), operand=operand):
+                return self._compute(node, operator.neg, self.build(operand))
+            case ast.BinOp(left=left, op=op, right=right) if type(op) in _BINARY:
+                return self._compute(node, _BINARY[type(op)], self.build(left), self.build(right))
+            case ast.BoolOp(op=op, values=values):
+                join = xp.logical_and if isinstance(op, ast.And) else xp.logical_or
+                return self._compute(node, lambda *parts: reduce(join, parts), *map(self.build, values))
+            case ast.Compare(left=left, ops=ops, comparators=others) if all(type(o) in _COMPARE for o in ops):
+                operands = [self.build(left), *map(self.build, others)]
+                self._check_labels(node, operands)
+                pairs = [
+                    self._compute(node, _COMPARE[type(o)], *sides)
+                    for o, sides in zip(ops, pairwise(operands), strict=True)
+                ]
+                return self._compute(node, lambda *parts: reduce(xp.logical_and, parts), *pairs)
+        raise PerfgridError(
+            f"{self.place}: {ast.unparse(node)!r} is not allowed in a condition (compare columns and numbers)"
+        )
+
+
 def apply_where(space: Space, text: str, place: str) -> tuple[Space, Constraint | None]:
     """Drop the rows that single-axis terms exclude; return the constraint of the remaining terms, if any.
 
@@ -63,69 +131,12 @@ def apply_where(space: Space, text: str, place: str) -> tuple[Space, Constraint 
         tree = ast.parse(text.strip(), mode="eval").body
     except SyntaxError as error:
         raise PerfgridError(f"{place}: cannot read {text!r} as a condition: {error.msg}") from None
-    names = _named(space)
-
-    def compute(node: ast.AST, apply: Callable[..., Any], *parts: _Value) -> _Value:
-        """Apply an operation; an error quotes its text."""
-        kinds = {_kind(p.array) for p in parts if p.apply is None} - {"list"}
-        if len(kinds) > 1 and "text" in kinds:
-            raise PerfgridError(f"{place}: {ast.unparse(node)!r} compares a text with a number")
-        try:
-            value = _combine(apply, *parts)
-        except (TypeError, ValueError, OverflowError, ArithmeticError) as error:
-            raise PerfgridError(f"{place}: cannot compute {ast.unparse(node)!r}: {error}") from None
-        array = np.asarray(value.array) if value.apply is None else np.zeros(())
-        if array.dtype.kind == "f" and not np.isfinite(array).all():
-            raise PerfgridError(f"{place}: {ast.unparse(node)!r} is not a finite number everywhere")
-        return value
-
-    def known_text(node: ast.Compare, operands: list[_Value]) -> None:
-        """Reject strings that match no label of the column they are compared with."""
-        labels = [str(x) for o in operands if o.axis is not None and _kind(o.array) == "text" for x in o.array]
-        for operand in operands if labels else ():
-            for text in np.ravel(operand.array) if operand.axis is None else ():
-                if isinstance(text, str) and str(text) not in labels:
-                    raise PerfgridError(
-                        f"{place}: {str(text)!r} in {ast.unparse(node)!r} is no label{nearest(str(text), labels)}"
-                    )
-
-    def build(node: ast.AST) -> _Value:
-        match node:
-            case ast.Constant(value=value) if isinstance(value, (int, float, str, bool)):
-                return _Value(None, float(value) if type(value) is int else value)
-            case ast.List(elts=items) | ast.Tuple(elts=items):
-                return _Value(None, [_literal(i, text, place) for i in items])
-            case ast.Name(id=name):
-                if name in ("true", "false"):
-                    return _Value(None, name == "true")
-                if name not in names:
-                    raise PerfgridError(f"{place}: unknown name {name!r} in {text!r}{nearest(name, names)}")
-                return names[name]
-            case ast.UnaryOp(op=ast.Not(), operand=operand):
-                return compute(node, xp.logical_not, build(operand))
-            case ast.UnaryOp(op=ast.USub(), operand=operand):
-                return compute(node, operator.neg, build(operand))
-            case ast.BinOp(left=left, op=op, right=right) if type(op) in _BINARY:
-                return compute(node, _BINARY[type(op)], build(left), build(right))
-            case ast.BoolOp(op=op, values=values):
-                join = xp.logical_and if isinstance(op, ast.And) else xp.logical_or
-                return compute(node, lambda *parts: reduce(join, parts), *map(build, values))
-            case ast.Compare(left=left, ops=ops, comparators=others) if all(type(o) in _COMPARE for o in ops):
-                operands = [build(left), *map(build, others)]
-                known_text(node, operands)
-                pairs = [
-                    compute(node, _COMPARE[type(o)], a, b) for o, (a, b) in zip(ops, pairwise(operands), strict=True)
-                ]
-                return compute(node, lambda *parts: reduce(xp.logical_and, parts), *pairs)
-        raise PerfgridError(
-            f"{place}: {ast.unparse(node)!r} is not allowed in a condition (compare columns and numbers)"
-        )
-
+    condition = _Condition(text, place, _named(space))
     terms = tree.values if isinstance(tree, ast.BoolOp) and isinstance(tree.op, ast.And) else [tree]
     keep = [np.ones(len(a), bool) for a in space.axes]
     joint: list[_Value] = []
     for term in terms:
-        value = build(term)
+        value = condition.build(term)
         if value.apply is not None:
             joint.append(value)
             continue
@@ -139,39 +150,44 @@ def apply_where(space: Space, text: str, place: str) -> tuple[Space, Constraint 
         if not rows.any():
             raise PerfgridError(f"{place}: {text!r} leaves no row of axis {axis.name!r}")
         axes.append(filtered(axis, rows))
-    constraint, constants = None, dict(space.constants)
-    if joint:
-        arguments: list[str] = []
+    if not joint:
+        return Space(tuple(axes), dict(space.constants)), None
+    constraint = _joint_constraint(text, joint, axes, keep)
+    return Space(tuple(axes), dict(space.constants)), constraint
 
-        def name_leaves(value: _Value) -> Callable[[Mapping[str, Any]], Any]:
-            if value.apply is not None:
-                parts, apply = [name_leaves(p) for p in value.parts], value.apply
-                return lambda given: apply(*(p(given) for p in parts))
-            name = f"where_{len(arguments)}"
-            if value.axis is None:
-                return lambda given, constant=value.array: constant
-            arguments.append(name)
-            columns = axes[value.axis].columns
-            axes[value.axis] = filtered(axes[value.axis], None, {**columns, name: value.array[keep[value.axis]]})
-            return lambda given: given[name]
 
-        tests = [name_leaves(v) for v in joint]
+def _joint_constraint(text: str, joint: list[_Value], axes: list[Axis], keep: list[np.ndarray]) -> Constraint:
+    """The terms on several axes as one constraint; their operands become columns of the axes, which are replaced."""
+    arguments: list[str] = []
 
-        def where(*given: Any) -> Any:
-            by_name = dict(zip(arguments, given, strict=True))
-            return reduce(xp.logical_and, (t(by_name) for t in tests))
+    def name_leaves(value: _Value) -> Callable[[Mapping[str, Any]], Any]:
+        if value.apply is not None:
+            parts, apply = [name_leaves(p) for p in value.parts], value.apply
+            return lambda given: apply(*(p(given) for p in parts))
+        name = f"where_{len(arguments)}"
+        if value.axis is None:
+            return lambda given, constant=value.array: constant
+        arguments.append(name)
+        columns = axes[value.axis].columns
+        axes[value.axis] = filtered(axes[value.axis], None, {**columns, name: value.array[keep[value.axis]]})
+        return lambda given: given[name]
 
-        constraint = Constraint(
-            "where",
-            where,
-            tuple(arguments),
-            "1",
-            "study",
-            "The design satisfies the study's where.",
-            kind="exceeds",  # its values mean what they say; the study does not want it
-            reason=f"excluded by the study: where = {text}",
-        )
-    return Space(tuple(axes), constants), constraint
+    tests = [name_leaves(v) for v in joint]
+
+    def where(*given: Any) -> Any:
+        by_name = dict(zip(arguments, given, strict=True))
+        return reduce(xp.logical_and, (t(by_name) for t in tests))
+
+    return Constraint(
+        "where",
+        where,
+        tuple(arguments),
+        "1",
+        "study",
+        "The design satisfies the study's where.",
+        kind="exceeds",  # its values mean what they say; the study does not want it
+        reason=f"excluded by the study: where = {text}",
+    )
 
 
 def _named(space: Space) -> dict[str, _Value]:
