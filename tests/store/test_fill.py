@@ -13,10 +13,7 @@ import xarray as xr
 
 import perfgrid as pg
 from perfgrid.engine.grid import tiles
-from perfgrid.engine.grid.dataset import SPACE_ATTRIBUTE, formula_hash, space_text
-from perfgrid.engine.grid.plan import Plan
 from perfgrid.results.feasibility import violations
-from perfgrid.results.provenance import global_attributes, restore
 from perfgrid.results.store.fill import part_of
 from perfgrid.results.store.journal import NAME, TABLES
 from perfgrid.results.store.verify import Opened, verify
@@ -364,54 +361,9 @@ def test_values_that_are_not_finite_where_feasible_are_found(tmp_path):
     assert "formulas of its user, die_cost" in found.notes[0]
 
 
-def test_memory_bounds_the_tile(tmp_path, monkeypatch):
-    from perfgrid.engine.execution.regions import Regions
-    from perfgrid.results.store import memory
-
-    plan = study().plan(64)
-    monkeypatch.setattr(memory, "resident_memory", lambda: 10**6)
-    monkeypatch.setattr(memory, "LEAST_TILE", 64)
-    monkeypatch.setattr(memory, "COMPILED", 0)
-    monkeypatch.setattr(memory, "small_bytes", lambda plan: (0, 0))
-    sizes = []
-    for limit in (1.2e6, 1.5e6, 2e6, 1e9):
-        points = memory.fitting_tile(plan, "float32", int(limit), "s")
-        assert 10**6 + memory.tile_bytes(plan, Regions.of(plan, points), "float32") <= limit
-        sizes.append(points)
-    assert sizes == sorted(sizes)
-    assert sizes[0] < sizes[-1] == 18_056
-    with pytest.raises(pg.PerfgridError, match=r"a memory of 0.001 GB is too little; 0.1 GB suffice"):
-        memory.fitting_tile(plan, "float32", 10**6, "s")
-    assert memory.fitting_tile(plan, "float32", None, "s", processes=4) == 18_056 // 16
-    monkeypatch.undo()
-    with pytest.raises(pg.PerfgridError, match=r"a memory of 0.1 GB is too little; [0-9.]+ GB suffice"):
-        memory.fitting_tile(plan, "float32", 10**8, "s")
-
-
 def test_the_header_of_the_journal_ties_it_to_the_store(copy):
     header = json.loads((copy / NAME).read_text().splitlines()[0])
     assert header["tiles"] == TILES
     (copy / NAME).write_text((copy / NAME).read_text().replace(header["seal"], "0" * 64))
     assert "its journal belongs to another store" in verify(copy).problems
     assert np.isclose(Opened(copy).points, 18_056)
-
-
-@pytest.mark.parametrize("workload", ["training", "manufacturing"])
-def test_a_worker_plans_what_the_study_plans(workload):
-    """From the attributes of a store alone: the same order, stages, partitions and values, to the bit."""
-    made = study() if workload == "manufacturing" else small.study(where="tp * pp <= 16 and microbatch * tp < 9")
-    plan = made.plan()
-    attributes = {**global_attributes(made), SPACE_ATTRIBUTE: space_text(plan)}
-    space, registry, choices = restore(xr.Dataset(attrs=attributes))
-    again = Plan(registry, space, json.loads(attributes[SPACE_ATTRIBUTE])["outputs"], choices, plan.small_points)
-    assert (again.order, again.wanted, list(again.quantities)) == (plan.order, plan.wanted, list(plan.quantities))
-    assert formula_hash(again) == formula_hash(plan)
-    for name, quantity in plan.quantities.items():
-        other = again.quantities[name]
-        assert (other.small, other.inner, other.flag) == (quantity.small, quantity.inner, quantity.flag), name
-        for a, b in zip(quantity.key, other.key, strict=True):
-            assert (a is None) == (b is None), name
-            assert a is None or b is None or (a.inverse == b.inverse).all(), name
-    for name in plan.graph.leaves:
-        for (axis, a), (other, b) in zip(plan.space.parts(name), again.space.parts(name), strict=True):
-            assert (axis, a.dtype, a.tobytes()) == (other, b.dtype, b.tobytes()), name

@@ -1,0 +1,249 @@
+"""Configurations of published models, and the parameters that their publishers count."""
+
+
+def sizes(layers, hidden, heads, kv_heads, ffn, vocabulary, **more):
+    """The keys that most architectures share."""
+    return {
+        "num_hidden_layers": layers,
+        "hidden_size": hidden,
+        "num_attention_heads": heads,
+        "num_key_value_heads": kv_heads,
+        "intermediate_size": ffn,
+        "vocab_size": vocabulary,
+        **more,
+    }
+
+
+MLA = {"q_lora_rank": 1536, "kv_lora_rank": 512, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128}
+UNTIED = {"tie_word_embeddings": False}
+DEEPSEEK_V3 = {
+    "model_type": "deepseek_v3",
+    **sizes(61, 7168, 128, 128, 18432, 129280, **MLA, **UNTIED),
+    "n_routed_experts": 256,
+    "num_experts_per_tok": 8,
+    "moe_intermediate_size": 2048,
+    "n_shared_experts": 1,
+    "first_k_dense_replace": 3,
+    "moe_layer_freq": 1,
+    "n_group": 8,
+    "topk_group": 4,
+    "num_nextn_predict_layers": 1,
+}
+LLAMA_8B = {"model_type": "llama", **sizes(32, 4096, 32, 8, 14336, 128256, **UNTIED), "attention_dropout": 0.0}
+GPT_OSS = {
+    "model_type": "gpt_oss",
+    **sizes(24, 2880, 64, 8, 2880, 201088, head_dim=64, **UNTIED),
+    "num_local_experts": 32,
+    "num_experts_per_tok": 4,
+    "experts_per_token": 4,
+    "sliding_window": 128,
+    "layer_types": ["sliding_attention", "full_attention"] * 12,
+}
+QWEN3_MOE = {
+    "model_type": "qwen3_moe",
+    **sizes(48, 2048, 32, 4, 6144, 151936, head_dim=128, **UNTIED),
+    "num_experts": 128,
+    "num_experts_per_tok": 8,
+    "moe_intermediate_size": 768,
+    "decoder_sparse_step": 1,
+    "mlp_only_layers": [],
+    "sliding_window": None,
+    "use_sliding_window": False,
+    "max_window_layers": 48,
+}
+FALCON_180B = {
+    "model_type": "falcon",
+    "num_hidden_layers": 80,
+    "hidden_size": 14848,
+    "num_attention_heads": 232,
+    "num_kv_heads": 8,
+    "vocab_size": 65024,
+    "new_decoder_architecture": True,
+    "multi_query": True,
+    "parallel_attn": True,
+    "bias": False,
+    "alibi": False,
+    "hidden_dropout": 0.0,
+}
+MPT_7B = {
+    "model_type": "mpt",
+    "n_layers": 32,
+    "d_model": 4096,
+    "n_heads": 32,
+    "expansion_ratio": 4,
+    "vocab_size": 50432,
+    "max_seq_len": 2048,
+    "learned_pos_emb": True,
+    "no_bias": True,
+    "resid_pdrop": 0,
+    "attn_config": {"alibi": True, "attn_type": "multihead_attention", "attn_pdrop": 0},
+}
+
+CONFIGS = {  # entries of the catalog, as their publishers configure them
+    "llama-3.1-8b": LLAMA_8B,
+    "llama-2-70b": {"model_type": "llama", **sizes(80, 8192, 64, 8, 28672, 32000, **UNTIED)},
+    "mistral-7b-v0.1": {
+        "model_type": "mistral",
+        **sizes(32, 4096, 32, 8, 14336, 32000, **UNTIED),
+        "sliding_window": 4096,
+    },
+    "qwen-2.5-72b": {
+        "model_type": "qwen2",
+        **sizes(80, 8192, 64, 8, 29568, 152064, **UNTIED),
+        "sliding_window": 131072,
+        "use_sliding_window": False,
+        "max_window_layers": 80,
+    },
+    "gemma-2-27b": {
+        "model_type": "gemma2",
+        **sizes(46, 4608, 32, 16, 36864, 256000, head_dim=128),
+        "sliding_window": 4096,
+    },
+    "gemma-3-27b": {  # of several modalities, and silent about what its class takes anyway
+        "model_type": "gemma3",
+        "text_config": {
+            "model_type": "gemma3_text",
+            "num_hidden_layers": 62,
+            "hidden_size": 5376,
+            "num_attention_heads": 32,
+            "num_key_value_heads": 16,
+            "head_dim": 128,
+            "intermediate_size": 21504,
+            "sliding_window": 1024,
+        },
+        "vision_config": {"hidden_size": 1152},
+    },
+    "nemotron-4-340b": {"model_type": "nemotron", **sizes(96, 18432, 96, 8, 73728, 256000, head_dim=192, **UNTIED)},
+    "gpt-neox-20b": {
+        "model_type": "gpt_neox",
+        **{k: v for k, v in sizes(44, 6144, 64, 0, 24576, 50432, **UNTIED).items() if k != "num_key_value_heads"},
+        "use_parallel_residual": True,
+        "hidden_dropout": 0.0,
+    },
+    "opt-175b": {
+        "model_type": "opt",
+        "num_hidden_layers": 96,
+        "hidden_size": 12288,
+        "num_attention_heads": 96,
+        "ffn_dim": 49152,
+        "vocab_size": 50272,
+        "max_position_embeddings": 2048,
+        "word_embed_proj_dim": 12288,
+        "dropout": 0.1,
+    },
+    "bloom-176b": {
+        "model_type": "bloom",
+        "n_layer": 70,
+        "n_embed": 14336,
+        "num_attention_heads": 112,
+        "n_inner": None,
+        "vocab_size": 250880,
+        "hidden_dropout": 0.0,
+    },
+    "mpt-7b": MPT_7B,
+    "falcon-180b": FALCON_180B,
+    "falcon-40b": {
+        "model_type": "RefinedWeb",
+        "n_layer": 60,
+        "hidden_size": 8192,
+        "n_head": 128,
+        "n_head_kv": 8,
+        "vocab_size": 65024,
+        "parallel_attn": True,
+        "bias": False,
+    },
+    "mixtral-8x7b": {
+        "model_type": "mixtral",
+        **sizes(32, 4096, 32, 8, 14336, 32000, **UNTIED),
+        "num_local_experts": 8,
+        "num_experts_per_tok": 2,
+        "sliding_window": None,
+    },
+    "qwen3-30b-a3b": QWEN3_MOE,
+    "gpt-oss-20b": GPT_OSS,
+    "deepseek-v2": {
+        "model_type": "deepseek_v2",
+        **sizes(60, 5120, 128, 128, 12288, 102400, **MLA, **UNTIED),
+        "n_routed_experts": 160,
+        "num_experts_per_tok": 6,
+        "moe_intermediate_size": 1536,
+        "n_shared_experts": 2,
+        "first_k_dense_replace": 1,
+        "moe_layer_freq": 1,
+        "n_group": 8,
+        "topk_group": 3,
+    },
+    "deepseek-v3": DEEPSEEK_V3,
+    "kimi-k2": {
+        **DEEPSEEK_V3,
+        "model_type": "kimi_k2",
+        "num_attention_heads": 64,
+        "num_key_value_heads": 64,
+        "vocab_size": 163840,
+        "n_routed_experts": 384,
+        "first_k_dense_replace": 1,
+        "n_group": 1,
+        "topk_group": 1,
+        "num_nextn_predict_layers": 0,
+    },
+}
+OTHERS = {  # (configuration, published number of parameters)
+    "gpt2-xl": (
+        {
+            "model_type": "gpt2",
+            "n_layer": 48,
+            "n_embd": 1600,
+            "n_head": 25,
+            "n_positions": 1024,
+            "vocab_size": 50257,
+            "resid_pdrop": 0.1,
+        },
+        1_557_611_200,
+    ),
+    "phi-3-mini": (
+        {"model_type": "phi3", **sizes(32, 3072, 32, 32, 8192, 32064, **UNTIED), "sliding_window": 2047},
+        3_821_079_552,
+    ),
+    "qwen3-32b": (
+        {"model_type": "qwen3", **sizes(64, 5120, 64, 8, 25600, 151936, head_dim=128, **UNTIED)},
+        32_762_123_264,
+    ),
+    "gemma-7b": ({"model_type": "gemma", **sizes(28, 3072, 16, 16, 24576, 256000, head_dim=256)}, 8_537_680_896),
+    "gemma-3-4b": (
+        {
+            "model_type": "gemma3_text",
+            "num_hidden_layers": 34,
+            "hidden_size": 2560,
+            "intermediate_size": 10240,
+            "sliding_window": 1024,
+        },
+        3_880_099_328,
+    ),
+    "falcon-7b": (
+        {
+            "model_type": "falcon",
+            "num_hidden_layers": 32,
+            "hidden_size": 4544,
+            "num_attention_heads": 71,
+            "vocab_size": 65024,
+            "new_decoder_architecture": False,
+            "multi_query": True,
+            "parallel_attn": True,
+        },
+        6_921_720_704,
+    ),
+    "deepseek-v2-lite": (  # without compression of queries
+        {
+            "model_type": "deepseek_v2",
+            **sizes(27, 2048, 16, 16, 10944, 102400, **MLA | {"q_lora_rank": None}),
+            "n_routed_experts": 64,
+            "num_experts_per_tok": 6,
+            "moe_intermediate_size": 1408,
+            "n_shared_experts": 2,
+            "first_k_dense_replace": 1,
+            "n_group": 1,
+            "topk_group": 1,
+        },
+        15_706_484_224,
+    ),
+}
