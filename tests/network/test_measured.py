@@ -122,7 +122,8 @@ def test_steps_of_nccl():
 @pytest.mark.parametrize(("ranks", "nodes"), [(8, 1), (4, 1), (16, 2), (4, 4), (512, 64)])
 @pytest.mark.parametrize(("library", "device"), [("hgx-a100-200g", "a100-sxm-80gb"), ("hgx-b200-400g", "b200")])
 def test_times_are_monotone_and_above_their_bound(library, device, ranks, nodes):
-    case, sizes = {"topology": topology(library, device, nodes)}, np.geomspace(1e3, 1e11, 60)
+    case: dict[str, Any] = {"topology": topology(library, device, nodes)}
+    sizes = np.geomspace(1e3, 1e11, 60)
     if ranks < 8 * nodes:
         case["group"] = {"size": ranks, "stride": 8 if nodes > 1 else 1}
     for collective in ("all_reduce", "all_gather", "broadcast", "all_to_all", "send_recv"):

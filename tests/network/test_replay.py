@@ -1,6 +1,7 @@
 """The schedules replayed link by link on shapes of all kinds: `collective_time` must agree to 1e-9."""
 
 import itertools
+from typing import Any
 
 import pytest
 
@@ -32,7 +33,7 @@ def predicted(kind, shape, collective, algorithm, group=None, **tier):
         "step_latency": ALPHA,
         "hop_latency": LAM,
     }
-    named = {"group": {"size": group[0], "stride": group[1]}} if group else {}
+    named: dict[str, Any] = {"group": {"size": group[0], "stride": group[1]}} if group else {}
     return collective_time(collective=collective, algorithm=algorithm, topology=topology, size=SIZE, **named)
 
 

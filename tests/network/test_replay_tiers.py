@@ -1,5 +1,7 @@
 """Schedules on switches, nodes with rails, fat trees and dragonflies, replayed link by link."""
 
+from typing import Any
+
 import pytest
 
 from perfgrid.calculators.collective import collective_time
@@ -16,7 +18,7 @@ def machine(piece, bandwidth):
 
 def predicted(tiers, collective, algorithm, group=None, **options):
     topology = {"tiers": tiers, "step_latency": ALPHA, "hop_latency": LAM}
-    named = {"group": {"size": group[0], "stride": group[1]}} if group else {}
+    named: dict[str, Any] = {"group": {"size": group[0], "stride": group[1]}} if group else {}
     return collective_time(
         collective=collective, algorithm=algorithm, topology=topology, size=SIZE, **named, options=options
     )

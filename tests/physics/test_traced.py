@@ -81,10 +81,9 @@ def test_derivatives_exist_everywhere(changes):
         )
 
     hardware = {name: leaves[name] * 1.0 for name in names}
-    _, along = jax.linearize(jax.jit(times, compiler_options=QUICK), hardware)
-    zero = {n: jnp.zeros_like(v) for n, v in hardware.items()}
+    slopes = jax.jit(jax.jacfwd(times))(hardware)
     for name in names:
-        slope = along({**zero, name: jnp.ones_like(hardware[name])})
+        slope = np.reshape(slopes[name], (3, -1))
         assert np.all(np.isfinite(slope)), name
         if name in ("hbm_bandwidth", "peak_bf16_rate", "scale_up_bandwidth"):
-            assert slope[0] <= 0, name
+            assert slope[0].sum() <= 0, name

@@ -178,7 +178,7 @@ def test_the_command_uncertainty(monkeypatch, capsys, tmp_path):
         assert target.exists()
     for options, sentence in [
         (("--method", "monte_carlo"), "--method must be one of quantiles, tornado, morris, sobol, found 'monte_carlo'"),
-        (("--method", "tornado", "--samples", "5"), "a tornado takes the ends of each range"),
+        (("--method", "tornado", "--samples", "5"), "a tornado evaluates the ends of each range"),
         (("--method", "sobol", "--of", "manufacturing_cost,silicon_cost"), "looks at one output at a time"),
         (("--of", ""), "--of names no quantity"),
     ]:

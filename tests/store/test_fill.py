@@ -215,7 +215,7 @@ def test_stores_of_other_runs_are_refused_with_what_differs(copy, tmp_path, monk
         fill(copy, resume=True)
     monkeypatch.undo()
     monkeypatch.setattr("perfgrid.results.store.identity.formula_hash", lambda plan: "0" * 16)
-    with pytest.raises(pg.PerfgridError, match=r"the formulas \(hash \w+ there, 0{16} here\)"):
+    with pytest.raises(pg.PerfgridError, match=r"the formulas \((perfgrid [\d.]+, )?hash \w+ there, 0{16} here\)"):
         fill(copy, resume=True)
     monkeypatch.undo()
     assert fill(copy, resume=True) == copy  # its own run has nothing to do
