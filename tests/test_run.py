@@ -1,12 +1,14 @@
 """Evaluate, stream, save, best, violations, explain: on real studies and their files."""
 
 import itertools
+import json
 
 import numpy as np
 import pytest
 import xarray as xr
 
 import perfgrid as pg
+from perfgrid.engine.grid.dataset import SPACE_ATTRIBUTE
 from perfgrid.results.feasibility import violations
 from perfgrid.results.memory import check_memory, left_by_groups
 from perfgrid.results.provenance import formulas_changed
@@ -229,6 +231,24 @@ def test_the_formula_hash_sees_the_equations(monkeypatch, result):
     stated = gemm.wave_utilisation
     monkeypatch.setattr(gemm, "wave_utilisation", lambda *given: 0.99 * stated(*given))
     assert formulas_changed(result)
+
+
+def test_a_result_of_a_version_with_other_inner_axes_is_explained(result):
+    def deeper(values, rows):
+        if np.ndim(values) <= rows:
+            return values
+        return np.reshape(values, (*np.shape(values), 1)).tolist()  # one more inner axis behind its own
+
+    data = json.loads(result.attrs[SPACE_ATTRIBUTE])
+    data["constants"] = {name: deeper(value, 0) for name, value in data["constants"].items()}
+    for axis in data["axes"]:
+        axis["columns"] = {name: deeper(values, 1) for name, values in axis["columns"].items()}
+    data["outputs"].append("quantity_of_old")
+    old = result.assign_attrs({SPACE_ATTRIBUTE: json.dumps(data)})
+    assert old.attrs[SPACE_ATTRIBUTE] != result.attrs[SPACE_ATTRIBUTE]
+    at = {str(axis): result[axis].values[0] for axis in result.step_time.dims}
+    assert repr(pg.explain(old, "step_time", at)) == repr(pg.explain(result, "step_time", at))
+    assert formulas_changed(old)
 
 
 TABLE = {"factor": 2.0}

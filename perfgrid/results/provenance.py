@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -20,6 +21,7 @@ from perfgrid.engine.grid.space import Axis, Space
 from perfgrid.formulas import INNER, registry_of
 from perfgrid.study.file import CLUSTER_SIZE
 from perfgrid.study.study import Study
+from perfgrid.study.tables import OWN_PREFIX, STATED
 from perfgrid.study.where import apply_where
 
 GROUPED = "always_grouped"  # attribute of a result: a coordinate; each of its values has a best design of its own
@@ -66,7 +68,7 @@ def restore(dataset: xr.Dataset, formulas: Iterable[Callable[..., Any]] = ()) ->
     if SPACE_ATTRIBUTE not in dataset.attrs or STUDY_ATTRIBUTE not in dataset.attrs:
         raise PerfgridError("this is no perfgrid result: it stores no design space")
     data, stored = json.loads(dataset.attrs[SPACE_ATTRIBUTE]), json.loads(dataset.attrs[STUDY_ATTRIBUTE])
-    space, formulas = space_from_json(data), tuple(formulas)
+    space, formulas = _on_inner_axes(space_from_json(data)), tuple(formulas)
     found = registry_of(stored["workload"])
     if lacking := sorted(set(stored["formulas"]) - {f.__name__ for f in formulas}):
         raise PerfgridError(
@@ -90,6 +92,23 @@ def restore(dataset: xr.Dataset, formulas: Iterable[Callable[..., Any]] = ()) ->
             value.reshape(-1)[INNER.labels[axis].index(component) if axis is not None else 0] = dataset[name].item()
     space = freed(space, values)
     return Space(space.axes, {**space.constants, **values}), found, dict(data["choices"])
+
+
+def _on_inner_axes(space: Space) -> Space:
+    """A stored space whose vectors lie on the inner axes of this version. PerfgridError where these have other labels.
+
+    Another version may have had more or fewer inner axes, so that a vector lay elsewhere.
+    """
+    variables = load_variables()
+
+    def placed(name: str, values: Any, rows: int) -> Any:
+        variable = variables.get(name.removeprefix(STATED).removeprefix(OWN_PREFIX))
+        if np.ndim(values) <= rows or variable is None or variable.axis is None:
+            return values
+        return INNER.vector(variable.axis, np.reshape(values, (*np.shape(values)[:rows], -1)))
+
+    axes = [replace(a, columns={n: placed(n, values, 1) for n, values in a.columns.items()}) for a in space.axes]
+    return Space(tuple(axes), {name: placed(name, value, 0) for name, value in space.constants.items()})
 
 
 def designs(
@@ -156,6 +175,10 @@ def formulas_changed(dataset: xr.Dataset) -> bool:
             attrs = _attributes(dataset, name.removesuffix(SPACE_ATTRIBUTE))
             space, registry, choices = restore(xr.Dataset(attrs=attrs))
             outputs = json.loads(attrs[SPACE_ATTRIBUTE])["outputs"]
-            if formula_hash(Plan(registry, space, outputs, choices)) != attrs.get("formula_hash"):
+            try:
+                found = formula_hash(Plan(registry, space, outputs, choices))
+            except PerfgridError:  # an output or an inner axis that only the writer had
+                return True
+            if found != attrs.get("formula_hash"):
                 return True
     return False
