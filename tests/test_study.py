@@ -148,3 +148,78 @@ def test_a_study_brings_its_own_catalog(tmp_path):
         "[workload_parameters]\nsequence_length = 2048\nglobal_batch = 8\n"
     )
     assert pg.load_study(tmp_path / "s.toml").space.at("hbm_bandwidth", (0, 0, 0, 0)) == 5e12
+
+
+LITTLE = {
+    "model": ["llama-2-7b"],
+    "device": ["h100-sxm-80gb"],
+    "topology": ["rail-optimized"],
+    "parallelism": {"devices": [64], "tp": [8], "pp": [2]},
+}
+
+
+@pytest.mark.parametrize(
+    ("alternative", "quantity", "value", "labels"),
+    [
+        ("bf16_peak_matrix_rate", "peak_matrix_rate", 1e14, {"precision": ["bf16", "fp8"]}),
+        ("bf16_operand_size", "operand_size", 4.0, {"precision": ["bf16", "fp8"]}),  # a constant
+        ("tp_nccl_gather_time", "tp_gather_time", 1.0, {"library": ["nccl", "ideal"]}),
+    ],
+)
+def test_stating_the_only_alternative_of_a_quantity_states_the_quantity(alternative, quantity, value, labels):
+    def evaluated(**changes):
+        return pg.evaluate(small.study(**{"axes": LITTLE, "outputs": ["step_time", quantity], **changes}))
+
+    found = evaluated(overrides={alternative: value})
+    assert found[quantity].item() == pytest.approx(value)
+    for axis, (first, _) in labels.items():  # the same with a second alternative beside it
+        beside = evaluated(axes=LITTLE | labels, overrides={alternative: value}).sel({axis: first})
+        assert beside.step_time.item() == pytest.approx(found.step_time.item(), rel=1e-6)
+    swept = evaluated(axes=LITTLE | {alternative: [value, 2 * value]})
+    assert swept.step_time[..., 0].item() == pytest.approx(found.step_time.item(), rel=1e-6)
+    assert swept.step_time[..., 1].item() != swept.step_time[..., 0].item()
+
+
+def test_another_name_that_nothing_reads_cannot_be_stated():
+    with pytest.raises(pg.PerfgridError, match="no formula of this workload depends on 'vocab', another name of 'tp'"):
+        small.study(axes=LITTLE, overrides={"vocab": 4})
+    stated = small.study(axes=LITTLE, overrides={"core_kernels": 3.0})  # another name that formulas read
+    assert pg.evaluate(stated).step_time.item() > pg.evaluate(small.study(axes=LITTLE)).step_time.item()
+
+
+def test_own_formulas_without_arguments():
+    @pg.formula(unit="1", source="mine")
+    def ours():
+        """True or false, a number, or an error."""
+        return outcome()
+
+    @pg.formula(unit="1", source="mine")
+    def reader(ours, tp):
+        """What reads it."""
+        return ours * tp
+
+    made = small.study(axes=LITTLE, outputs=["reader"], formulas=[ours, reader])
+    for returned in (True, 1, 1.0, np.float32(1)):
+        outcome = lambda returned=returned: returned  # noqa: E731
+        assert pg.evaluate(made).reader.item() == 8.0
+    outcome = lambda: 1 / 0  # noqa: E731
+    with pytest.raises(pg.PerfgridError, match=r"formula 'ours' fails on inner shapes .*: division by zero"):
+        pg.evaluate(made)
+    for returned in (None, "much"):
+        outcome = lambda returned=returned: returned  # noqa: E731
+        with pytest.raises(pg.PerfgridError, match="formula 'ours' must return numbers"):
+            pg.evaluate(made)
+
+
+def test_a_reader_of_a_true_constant_may_negate_it():
+    @pg.formula(unit="1", source="mine")
+    def ours():
+        """True."""
+        return True
+
+    @pg.constraint(kind="exceeds", reason="never", source="mine")
+    def possible(ours):
+        """Never."""
+        return ~ours
+
+    assert not pg.evaluate(small.study(axes=LITTLE, formulas=[ours, possible])).possible.item()

@@ -110,7 +110,7 @@ def _function_parts(function: FunctionType, exact: bool, seen: set[Any]) -> Iter
 def _defined_here(function: FunctionType) -> bool:
     """Whether a function is one of a module of this package."""
     module = sys.modules.get(function.__module__)
-    return function.__module__.partition(".")[0] == _ROOT and vars(module) is function.__globals__
+    return (function.__module__ or "").partition(".")[0] == _ROOT and vars(module) is function.__globals__
 
 
 def _code(code: CodeType) -> Iterator[str | bytes]:

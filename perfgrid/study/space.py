@@ -179,7 +179,18 @@ class SpaceBuilder:
         if key not in self.registry.names():
             return None
         found = self.registry.get(key)
+        self._check_read(key, place)
         return Variable(name=key, unit=found.unit, meaning=found.meaning, of="computed", minimum=-np.inf)
+
+    def _check_read(self, key: str, place: str) -> None:
+        """Refuse another name of a quantity where every formula reads the quantity itself."""
+        found = self.registry.formulas.get(key)
+        if found is None or found.same_as is None or found.of is not None:
+            return
+        if not any(key in f.arguments or key == f.by or key == f.same_as for f in self.registry.formulas.values()):
+            raise PerfgridError(
+                f"{place}: no formula of this workload depends on {key!r}, another name of {found.same_as!r}"
+            )
 
     def _placed(self, variable: Variable, value: Any) -> Any:
         """A converted value as the engine wants it: vectors on their inner axis."""

@@ -195,11 +195,16 @@ class _Names:
                 used = self.chosen(name)
             except PerfgridError:  # reported where the quantity is visited
                 return None
-            found = used[0] if len(used) == 1 else None
+            found = used[0] if len(used) == 1 and used[0].name not in self.given else None
         if found is None or found.arguments or found.host is not None:
             return None
-        value = found.value if found.value is not None else found.function()
-        return float(value) if np.ndim(value) == 0 else None
+        if found.value is not None:
+            return found.value
+        try:
+            value = np.asarray(found.function())
+        except Exception:  # reported where the formula is tried
+            return None
+        return float(value) if value.ndim == 0 and value.dtype.kind in "iuf" else None
 
     def node(self, name: str, formula: Formula) -> Node:
         """The node of a formula under the given name, with constant arguments bound."""
@@ -223,7 +228,9 @@ class _Names:
         """The node of a quantity with alternatives: the only one used, one per label, or the least."""
         used = self.chosen(choice.name)
         if len(used) == 1:
-            return self.node(choice.name, used[0])
+            node = self.node(choice.name, used[0])
+            stated = used[0].name in self.given
+            return replace(node, function=same, arguments=(used[0].name,)) if stated else node
         about = (choice.unit, choice.source, choice.meaning)
         names = tuple(self.meant(a.name) for a in used)
         if choice.by is None:

@@ -180,7 +180,9 @@ class Plan:
         for axis, values in self.space.parts(name):
             trailing = (1,) * (len(inner) - values.ndim + 1) + values.shape[1:]
             if len(trailing) != len(inner):
-                raise PerfgridError(f"quantity {name!r} has shape {values.shape[1:]}, more than the inner axes")
+                raise PerfgridError(
+                    f"quantity {name!r} has {values.ndim - 1} inner axes and not {len(inner)}: of another version"
+                )
             inner = tuple(max(a, b) for a, b in zip(inner, trailing, strict=True))
             flag = flag or values.dtype == bool
             if axis is not None:
@@ -235,6 +237,8 @@ class Plan:
                     raise PerfgridError(f"formula {node.name!r} fails on inner shapes ({shapes}): {error}") from error
                 called_on = every
         flag = kind == np.bool_
+        if not flag and kind.kind in "OUSc":
+            raise PerfgridError(f"formula {node.name!r} must return numbers, found {kind}")
         if node.constraint is not None and not flag:
             raise PerfgridError(f"constraint {node.name!r} must return booleans, found {kind}")
         if node.constraint is not None and any(size > 1 for size in inner):
