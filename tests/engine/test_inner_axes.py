@@ -5,9 +5,10 @@ import pytest
 
 from perfgrid.engine import Registry, formula, xp
 from perfgrid.engine.execution.evaluation import Evaluation
-from perfgrid.engine.graph.inner_axes import AbsentAxis
+from perfgrid.engine.graph.inner_axes import AbsentAxis, InnerAxes
 from perfgrid.engine.graph.resolver import replay
 from perfgrid.engine.grid.plan import Plan
+from perfgrid.engine.grid.space import Axis, Space
 
 from . import toys
 
@@ -58,3 +59,29 @@ def test_positions_are_those_among_the_axes_that_arrays_have():
         with pytest.raises(AbsentAxis):
             inner.only("shift", "day")
     assert inner.position("shift") == -2
+
+
+def test_one_function_of_two_quantities_on_different_axes_of_one_size():
+    inner = InnerAxes({"shift": ["day", "night"], "side": ["left", "right"]})
+
+    @formula(unit="s", source="toy")
+    def shift_time(start):
+        """A time on one axis."""
+        return start * inner.only("shift", "day")
+
+    @formula(unit="s", source="toy")
+    def side_time(start):
+        """A time on another axis of the same size."""
+        return start * inner.only("side", "left")
+
+    @formula(unit="s", source="toy", family={"AXIS": ["shift", "side"]})
+    def AXIS_sum(AXIS_time):
+        """A sum over one of the two."""
+        return inner.total(AXIS_time, "shift")
+
+    registry = Registry.collect([shift_time, side_time, AXIS_sum], inner)
+    space = Space((Axis("start", np.array([1.0, 2.0]), {"start": np.array([1.0, 2.0])}),))
+    for small in (0, 10**9):
+        plan = Plan(registry, space, ("shift_sum", "side_sum"), small_points=small)
+        assert plan.quantities["shift_sum"].inner == (1, 1)
+        assert plan.quantities["side_sum"].inner == (1, 2)

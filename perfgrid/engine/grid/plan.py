@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, wraps
 from math import prod
 from typing import Any
 
@@ -266,7 +266,8 @@ class Plan:
                     tried = np.asarray(node.function(*ones))
             else:
                 kinds = [jax.ShapeDtypeStruct(shape_of(a), bool if a.flag else np.float32) for a in arguments]
-                tried = jax.eval_shape(node.function, *kinds)
+                anew = wraps(node.function)(lambda *given: node.function(*given))  # JAX keeps results by function
+                tried = jax.eval_shape(anew, *kinds)
         rank = len(sizes) + len(called_on)
         shape = (1,) * (rank - len(tried.shape)) + tuple(tried.shape)
         found = dict(zip(called_on, shape[len(sizes) :], strict=False))
