@@ -84,6 +84,7 @@ def morris(
     def analyse(problem: dict[str, Any], rows: np.ndarray, values: np.ndarray, seed: int) -> dict[str, Any]:
         from SALib.analyze import morris as analyser
 
+        seed += 1  # SALib takes 0 for no seed
         found = analyser.analyze(problem, rows, values, conf_level=CONFIDENCE, num_levels=LEVELS, seed=seed)
         return {
             "mean_effect": found["mu"],
@@ -147,6 +148,7 @@ def sobol(
             zeros = np.zeros(problem["num_vars"])
             found = {"S1": zeros, "S1_conf": zeros, "ST": zeros, "ST_conf": zeros}
         else:
+            seed += 1  # SALib takes 0 for no seed
             found = analyser.analyze(problem, values, calc_second_order=False, conf_level=CONFIDENCE, seed=seed)
         return {
             "first_order": found["S1"],

@@ -72,7 +72,7 @@ def _print(found: Difference, a: str, b: str, units: dict[str, str]) -> None:
     if not found.same and found.formulas_differ:
         out.print("the formulas differ")
     compared = f"{len(found.variables)} variables on {found.points:,} points, relative tolerance {found.tolerance:g}"
-    out.print(f"the same: {compared}" if found.same else f"different: {compared}")
+    out.print(f"the same: {compared}" if found.same else f"different: {len(rows)} of {compared}")
 
 
 def _relative(value: float | None) -> str:

@@ -128,12 +128,12 @@ def _print(found: Validation, verbose: bool) -> None:
 
 def serving_note() -> str:
     """How far serving may be off, in place of intervals, which only training steps have."""
-    totals = json.loads(RECORDED.read_text(encoding="utf-8"))["unseen"]["totals"]
-    halves = [
-        f"{math.exp(totals[f'inference: {models}']['median']):.2f} of {models}"
-        for models in ("dense models", "mixtures of experts")
-    ]
+    shares = json.loads(RECORDED.read_text(encoding="utf-8"))["shares"]
+    dense, mixtures = (
+        math.exp(shares[f"blind: inference: {models}"]["median"]) for models in ("dense models", "mixtures of experts")
+    )
     return (
-        f"serving has no intervals: of systems that nothing was fitted to half lie within a factor of {halves[0]}, "
-        f"{halves[1]} (docs/accuracy.md); perfgrid uncertainty spans the ranges of the catalog"
+        f"no intervals for serving: half of the blind records are within a factor of {dense:.2f} (dense models) and "
+        f"{mixtures:.2f} (mixtures of experts) of the prediction (docs/accuracy.md); perfgrid uncertainty spans the "
+        "ranges of the catalog"
     )

@@ -52,7 +52,7 @@ class Knobs:
         bounds = dict(over) if isinstance(over, Mapping) else {name: [] for name in over}
         if not bounds:
             raise PerfgridError(
-                f"{study.name}: name at least one quantity to optimise over (--over or [optimize.over])"
+                f"{study.name}: name at least one quantity to optimize over (--over or [optimize.over])"
             )
         for name, given in bounds.items():
             if not isinstance(given, list | tuple):

@@ -88,6 +88,8 @@ def test_morris_tells_a_sum_from_a_product(study):
 
 def test_one_estimate_and_several_designs(study):
     found = sobol(study, "manufacturing_cost", {"yield_model": "harvested"}, of=["assembly_cost"], samples=64)
+    again = sobol(study, "manufacturing_cost", {"yield_model": "harvested"}, of=["assembly_cost"], samples=64)
+    assert found.equals(again)  # the intervals, too, are those of the seed
     assert found.sizes["device"] > 1
     np.testing.assert_allclose(found.total, 1.0, atol=0.02)
     assert (found.feasible_share == 1).all()
