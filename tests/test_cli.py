@@ -193,7 +193,7 @@ def test_a_store_is_no_study_and_serving_says_how_far_it_may_be_off(tmp_path, mo
     assert status == 2
     assert "it is a folder, such as a store of results, and a study is TOML" in err
     status, out, _ = run(monkeypatch, capsys, "run", STUDIES / "chat_service.toml")
-    told = json.loads((Path(pg.__file__).parent / "validation" / "accuracy.json").read_text())["unseen"]["totals"]
-    half = np.exp(told["inference: mixtures of experts"]["median"])
+    told = json.loads((Path(pg.__file__).parent / "validation" / "accuracy.json").read_text())["shares"]
+    half = np.exp(told["blind: inference: mixtures of experts"]["median"])
     assert status == 0
-    assert f"{half:.2f} of mixtures of experts (docs/accuracy.md)" in out
+    assert f"{half:.2f} (mixtures of experts) of the prediction (docs/accuracy.md)" in " ".join(out.split())

@@ -1,7 +1,6 @@
 """The decorators that mark formulas, constraints and alternatives, and the registry that collects marked functions.
 
-A formula is a pure function named after the quantity it returns whose arguments are named after the quantities it
-needs. Nothing else declares the wiring.
+A formula is a pure function named after its quantity; its arguments are named after the quantities that it needs.
 """
 
 from __future__ import annotations
