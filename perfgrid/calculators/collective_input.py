@@ -1,4 +1,4 @@
-"""Reading the arguments of `collective_time`; a mistake is one sentence: the place, what was found, what is legal."""
+"""Reading the arguments of `collective_time`; an error is one line: the place, what was found, what is legal."""
 
 from __future__ import annotations
 

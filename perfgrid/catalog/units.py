@@ -38,7 +38,7 @@ def is_unit(text: str) -> bool:
 def in_unit(text: str, unit: str) -> float:
     """The number that ``text`` states, in ``unit``.
 
-    Raises ValueError with half a sentence that says what is wrong with the text.
+    Raises ValueError that says what is wrong with the text.
     """
     expected = unit_registry().parse_units("" if unit == "1" else unit)
     read = text.replace("%", " percent")

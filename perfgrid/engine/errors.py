@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 
 class PerfgridError(ValueError):
-    """A mistake in a study, a catalog or a formula, told in one sentence that names the place and the remedy."""
+    """A mistake in a study, a catalog or a formula, reported in one line that names the place and the remedy."""
 
 
 class MissingQuantity(PerfgridError):
@@ -21,7 +21,7 @@ class MissingQuantity(PerfgridError):
 
 
 def nearest(name: str, legal: Iterable[str], count: int = 3) -> str:
-    """The legal names closest to ``name`` as the tail of a sentence; empty where none is near and the list is long.
+    """The legal names closest to ``name`` as the end of a message; empty where none is near and the list is long.
 
     Names that begin with it come first: who writes h100 means one of that family.
     """

@@ -130,7 +130,7 @@ def _holds_dual(items: Any) -> bool:
 def _linear(value: Any, *terms: tuple[Any, Any], chosen: bool = False) -> Dual:
     """``value`` with the sum of slope times tangent over ``terms`` (operand, slope).
 
-    ``chosen``: a tangent is dropped, not multiplied, where its slope is 0: it may be no number there.
+    ``chosen``: a tangent is dropped, not multiplied, where its slope is 0: it may be NaN there.
     """
     found: dict[Any, Any] = {}
     rank = np.ndim(value)

@@ -12,7 +12,7 @@ Two smooth companions stand beside the exact rules, each chosen for a block of c
 * a *sharpness* p keeps every value. Slopes of `maximum` (`minimum`) of non-negative operands are those of their p-norm
   (-p-norm), scaled to the exact value, so that elasticities are weighted means with weights a^p / (a^p + b^p) and every
   Euler sum is kept; `ceil`, `floor` and `round` let slopes pass straight through (Bengio, Leonard and Courville, arXiv
-  1308.3432). It tells what nearly binds.
+  1308.3432). It shows what nearly binds.
 * a *temperature* changes values to a smooth function with the slopes of that function, which a search may descend: the
   larger and the smaller of two numbers are rounded off over that relative width, `ceil` and `floor` follow their mean.
   `max` and `min` along an axis stay exact: formulas compare with them to find which one it is.

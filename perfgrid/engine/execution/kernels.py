@@ -63,7 +63,7 @@ class Kernel:
     result: Callable[..., Any]  # of the inputs on the rows of the quantity
     shape: tuple[int, ...]  # in a tile
     dtype: np.dtype[Any]
-    signature: str | None = None  # of all that decides what is compiled; None where that cannot be told
+    signature: str | None = None  # of all that decides what is compiled; None where that is unknown
 
     def values(self, given: Sequence[Any], shape: tuple[int, ...], cut: Collection[int] = ()) -> Any:
         """Its values in an array of some shape, from inputs that are on the right rows along the axes ``cut``."""
@@ -105,7 +105,7 @@ class Call:
 
     @cached_property
     def signature(self) -> str | None:
-        """Of all that decides what is compiled; None where that cannot be told."""
+        """Of all that decides what is compiled; None where that is unknown."""
         wiring = [repr((self.parts, [k.quantity.name for k in self.kept]))]
         for kernel in self.kernels:
             if kernel.signature is None:

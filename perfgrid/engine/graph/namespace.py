@@ -37,7 +37,9 @@ class Arraylike(NDArrayOperatorsMixin, Ruled):
         return self.apply(function.__name__, args, options)
 
 
-PLAIN = frozenset((np.ndarray, float, int, bool, np.float64, np.bool_))  # told without a search through base classes
+PLAIN = frozenset(
+    (np.ndarray, float, int, bool, np.float64, np.bool_)
+)  # recognized without a search through base classes
 
 
 def _special(values: Iterable[Any]) -> Any:

@@ -60,7 +60,7 @@ def fill(
 ) -> Path:
     """Evaluate a study into a zarr store; returns its path when it is complete.
 
-    ``template(plan)`` makes the dataset whose metadata the store takes. Raises PerfgridError with one sentence for a
+    ``template(plan)`` makes the dataset whose metadata the store takes. Raises PerfgridError in one line for a
     place that cannot be written, a store that belongs to another run, and work that broke off; what is in the journal
     stays valid.
     """
@@ -141,7 +141,7 @@ def check_same(path: Path, study: Study, plan: Plan, dtype: str) -> dict[str, An
 def _begin(
     part: Path, journal: Journal, study: Study, plan: Plan, template: xr.Dataset, dtype: str, how: How
 ) -> dict[str, Any]:
-    """An empty store: all metadata, then the first line of the journal, which tells that they are whole."""
+    """An empty store: all metadata, then the first line of the journal, which marks them complete."""
     points = fitting_tile(plan, dtype, how.memory, study.name, how.workers or 1, how.tile_points)
     journal.reset()
     for path in part.iterdir():
@@ -169,7 +169,7 @@ def _complete(
     how: How,
     progress: Progress | None,
 ) -> None:
-    """Every tile that is not durable yet, then the name. What breaks off tells how to go on."""
+    """Every tile that is not durable yet, then the name. An interrupted run says how to resume."""
     try:
         _sweep(part)  # for room, before more is written
         _evaluate(part, journal, study, plan, stored, how, progress)

@@ -1,4 +1,4 @@
-"""Which run a store belongs to: study, catalog values, formulas, versions, precision. What differs is told by name."""
+"""Which run a store belongs to: study, catalog values, formulas, versions, precision. Differences are named."""
 
 from __future__ import annotations
 

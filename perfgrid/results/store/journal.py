@@ -1,6 +1,6 @@
 """The journal of a store: what is durable. Append-only lines of JSON; one entry after each region that is on disk.
 
-The first line tells that the template of the store is complete. A line that a crash cut short is dropped; a line that
+The first line says that the template of the store is complete. A line that a crash cut short is dropped; a line that
 is damaged anywhere else is an error. One process at a time holds the journal of a store.
 """
 

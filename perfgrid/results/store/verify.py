@@ -27,7 +27,7 @@ from .identity import ATTRIBUTE, differences, identity, seal, versions
 from .journal import NAME, TABLES, Entry, read
 from .worker import Blocks, checksum, feasible_block, on_axes
 
-MOST = 10  # tiles that are told one by one
+MOST = 10  # tiles that are listed one by one
 
 
 @dataclass
