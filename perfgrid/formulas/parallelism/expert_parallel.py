@@ -182,7 +182,7 @@ def lone_kernel_time(layer_busy_time, shared_hiding_time, moe_share):
     return total(layer_busy_time, "resource") - moe_share * total(shared_hiding_time, "phase")
 
 
-@formula(unit="s", source="deepseek2024v3", where="section 3.2.1")
+@formula(unit="s", source="deepseek2024v3")
 def dedicated_core_time(layer_busy_time, dedicated_cores, ep_overlap_by_schedule, communication_core_share):
     """Time by which kernels of the mean layer slow down in pairs whose exchanges have cores of their own throughout.
 
@@ -193,7 +193,7 @@ def dedicated_core_time(layer_busy_time, dedicated_cores, ep_overlap_by_schedule
     return xp.where(dedicated_cores, ep_overlap_by_schedule, 0.0) * slower * on_cores
 
 
-@formula(unit="1", source="deepseek2024v3", where="section 3.2.1")
+@formula(unit="1", source="deepseek2024v3")
 def exposed_expert_share(
     layer_forward_expert_wait,
     layer_backward_expert_wait,

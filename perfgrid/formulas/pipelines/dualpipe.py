@@ -82,9 +82,7 @@ def fill_and_drain_wait(devices, layers, unpaired_ep_time):
 # ---- bubble ---------------------------------------------------------------------------------------------------------
 
 
-@alternative(
-    of="bubble_time", by="schedule", label="dualpipe", unit="s", source="deepseek2024v3", where="section 3.2.1, table 2"
-)
+@alternative(of="bubble_time", by="schedule", label="dualpipe", unit="s", source="deepseek2024v3")
 def dualpipe_bubble_time(
     pp,
     microbatches,
@@ -208,7 +206,6 @@ def ep_overlap_by_pairs_of_SCHEDULE():
     label="dualpipe",
     unit="1",
     source="deepseek2024v3",
-    where="section 3.2.1, table 2",
     family=STAGES,
 )
 def STAGE_stage_in_flight_of_dualpipe(pp, microbatches):

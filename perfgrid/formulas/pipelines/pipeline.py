@@ -90,7 +90,7 @@ def stages_in_flight(pp, position, chunks, microbatches):
 # ---- idle time of the stage that sets the pace ----------------------------------------------------------------------
 
 
-@formula(unit="s", source="narayanan2021", where="section 2.2")
+@formula(unit="s", source="narayanan2021")
 def last_stage_idle_time(
     pp,
     chunks,
