@@ -163,9 +163,7 @@ def first_stage_idle_time(
 # ---- bubble ---------------------------------------------------------------------------------------------------------
 
 
-@alternative(
-    of="bubble_time", by="schedule", label="1f1b", unit="s", source="narayanan2021", where="sections 2.2.1 and 2.2.2"
-)
+@alternative(of="bubble_time", by="schedule", label="1f1b", unit="s", source="narayanan2021")
 def one_forward_one_backward_bubble_time(
     pp,
     microbatches,
