@@ -1,15 +1,15 @@
-"""The entries of a registry: formulas, constraints, quantities with alternatives, synonyms and constants."""
+"""The entries of a registry: formulas, constraints and quantities with alternatives."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any, Literal
 
 from perfgrid.engine.errors import PerfgridError
 
-Family = Mapping[str, Sequence[str]]
+Family = Mapping[str, Sequence[str] | Mapping[str, str]]  # members, or the member whose value each of them has
 WORKLOAD = "workload"  # label known before evaluation; selects formulas, see `Registry.of_workload`
 
 
@@ -29,50 +29,7 @@ class Formula:
     host: tuple[str, ...] | None = None  # the inner axes of a host formula
     flags: tuple[str, ...] = ()  # labels of its values 0, 1, ...
     where: str = ""  # the equation, table or section of the source
-    same_as: str | None = None  # of a synonym: the quantity that it names
-    value: float | None = None  # of a constant
-
-
-class Glossary:
-    """Names that need no formula: synonyms of other quantities, and constants. A module states its own as ``GLOSSARY``.
-
-    Readers of a synonym read the quantity that it names, readers of a constant take its value: neither is evaluated.
-    """
-
-    def __init__(self, *parts: Iterable[Formula]):
-        self.entries = tuple(entry for part in parts for entry in part)
-
-    def __getitem__(self, name: str) -> Glossary:
-        """The glossary of one entry."""
-        return Glossary([entry for entry in self.entries if entry.name == name])
-
-
-def synonym(
-    name: str, of: str, meaning: str, *, unit: str, source: str, family: Family | None = None, workload: str = ""
-) -> tuple[Formula, ...]:
-    """Entries of a `Glossary`: ``name`` is another name of the quantity ``of``.
-
-    One entry per member of a family. With ``workload``, only in studies of that workload.
-    """
-    return members(_in_workload(Formula(name, same, (of,), unit, source, meaning, same_as=of), workload), family)
-
-
-def constant(
-    name: str, value: float, meaning: str, *, unit: str, source: str, family: Family | None = None, workload: str = ""
-) -> tuple[Formula, ...]:
-    """Entries of a `Glossary`: ``name`` is the constant ``value`` in SI units.
-
-    One entry per member of a family. With ``workload``, only in studies of that workload.
-    """
-    entry = Formula(name, _Value(value), (), unit, source, meaning, value=float(value))
-    return members(_in_workload(entry, workload), family)
-
-
-def _in_workload(entry: Formula, workload: str) -> Formula:
-    """The entry; with ``workload``, as an alternative selected by that workload."""
-    if not workload:
-        return entry
-    return replace(entry, name=f"{workload}_{entry.name}", of=entry.name, by=WORKLOAD, label=workload)
+    same_as: str | None = None  # of another name: the quantity that it returns as it is
 
 
 def same(value: Any) -> Any:
@@ -80,14 +37,9 @@ def same(value: Any) -> Any:
     return value
 
 
-@dataclass(frozen=True)
-class _Value:
-    """A function without arguments that returns a constant."""
-
-    value: float
-
-    def __call__(self) -> float:
-        return float(self.value)
+def synonym(entry: Formula, of: str) -> Formula:
+    """The entry as another name of the quantity ``of``: readers read that one, so that it is not evaluated."""
+    return replace(entry, function=same, arguments=(of,), host=None, same_as=of)
 
 
 @dataclass(frozen=True)
@@ -130,7 +82,10 @@ class Choice:
 
 
 def members(bare: Formula, family: Family | None) -> tuple[Formula, ...]:
-    """The members of a family: one formula per combination, each placeholder replaced by a member's name."""
+    """The members of a family: one formula per combination, each placeholder replaced by a member's name.
+
+    A member that a mapping gives the value of another one is a synonym of that one.
+    """
     for placeholder in family or {}:
         if placeholder not in bare.name:
             raise PerfgridError(f"formula {bare.name!r} has a family, but its name does not contain {placeholder!r}")
@@ -139,6 +94,7 @@ def members(bare: Formula, family: Family | None) -> tuple[Formula, ...]:
     found = []
     for combination in product(*family.values()):
         swap = dict(zip(family, combination, strict=True))
+        like = {p: of[swap[p]] if isinstance(of, Mapping) else swap[p] for p, of in family.items()}
 
         def named(text: Any, swap: dict[str, str] = swap) -> Any:
             for placeholder, member in swap.items():
@@ -148,5 +104,6 @@ def members(bare: Formula, family: Family | None) -> tuple[Formula, ...]:
         changed = {k: named(getattr(bare, k)) for k in ("name", "meaning", "of", "by", "label", "same_as")}
         if isinstance(bare, Constraint):
             changed |= {"reason": named(bare.reason), "about": named(bare.about)}
-        found.append(replace(bare, arguments=tuple(map(named, bare.arguments)), **changed))
+        one = replace(bare, arguments=tuple(map(named, bare.arguments)), **changed)
+        found.append(one if like == swap else synonym(one, named(bare.name, like)))
     return tuple(found)

@@ -18,11 +18,8 @@ from .entries import Choice as Choice
 from .entries import Constraint as Constraint
 from .entries import Family as Family
 from .entries import Formula as Formula
-from .entries import Glossary as Glossary
-from .entries import constant as constant
-from .entries import members
+from .entries import members, synonym
 from .entries import same as same
-from .entries import synonym as synonym
 from .inner_axes import InnerAxes
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -62,6 +59,9 @@ def _mark(function: Callable[..., Any], family: Family | None, build: Callable[[
     for what in ("unit", "source"):
         if not getattr(bare, what):
             raise PerfgridError(f"formula {name!r} needs a {what}")
+    renames = isinstance(function, FunctionType) and function.__code__.co_code == same.__code__.co_code
+    if len(arguments) == 1 and renames and (bare.of is None or bare.by == WORKLOAD):
+        bare = synonym(bare, arguments[0])
     setattr(function, _MARK, _Mark(list(members(bare, family))))
 
 
@@ -77,6 +77,9 @@ def formula(
 ) -> Callable[[Function], Function]:
     """Mark a function as the formula of the quantity it is named after. Its arguments are names of quantities, too.
 
+    A function that returns its only argument gives a quantity another name, one without arguments is a constant.
+    Readers take the quantity that is named, or the value: neither is evaluated.
+
     Parameters
     ----------
     unit
@@ -85,7 +88,8 @@ def formula(
         Key of the bibliography (of built-in formulas), or any text.
     family
         ``{"GROUP": ("tp", "dp")}`` makes one quantity per member: "tp" and "dp" replace "GROUP" in the function's name,
-        arguments and docstring.
+        arguments and docstring. ``{"GROUP": {"tp": "tp", "vocab": "tp"}}`` makes that of "vocab" another name of that
+        of "tp".
     host
         The function takes the plain values of one design and returns an array on the axes ``inner``.
     inner
@@ -277,11 +281,8 @@ class Registry:
         """
         registry = cls(inner)
         for part in parts:
-            glossary = getattr(part, "GLOSSARY", None) if isinstance(part, ModuleType) else part
-            for entry in glossary.entries if isinstance(glossary, Glossary) else ():
+            for entry in getattr(part, "FORMULAS", ()):
                 registry.add(entry, getattr(part, "__name__", ""))
-            if isinstance(part, Glossary):
-                continue
             functions = vars(part).values() if isinstance(part, ModuleType) else [part]
             found = [f for f in functions if callable(f) and isinstance(getattr(f, _MARK, None), _Mark)]
             if isinstance(part, ModuleType):  # what a module imports from another belongs to the other

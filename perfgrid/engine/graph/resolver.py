@@ -198,8 +198,6 @@ class _Names:
             found = used[0] if len(used) == 1 and used[0].name not in self.given else None
         if found is None or found.arguments or found.host is not None:
             return None
-        if found.value is not None:
-            return found.value
         try:
             value = np.asarray(found.function())
         except Exception:  # reported where the formula is tried

@@ -12,7 +12,7 @@ from perfgrid.formulas.axes import at, table
 from perfgrid.formulas.collectives.schedules.schedule import several
 
 from .exchange import equal_parts
-from .placement import RANKS, same_ranks
+from .placement import RANKS
 
 LEAST_LEFT = 0.05  # of a tier, however busy the pass keeps it: nobody starves
 UNUSED = 1e20  # times as fast as needed: a tier that a transfer does not use
@@ -187,6 +187,3 @@ def BUCKET_pace(BUCKET_tier_speed, scale_up_left, scale_out_left):
     """Part of its full speed at which the BUCKET of a bucket runs beside the collectives of a pass."""
     inside, outside = (at(BUCKET_tier_speed, tier=tier) for tier in ("scale_up", "scale_out"))
     return xp.minimum(pace(inside, scale_up_left), pace(outside, scale_out_left))
-
-
-GLOSSARY = same_ranks(GROUP_tier_load)

@@ -16,7 +16,7 @@ from perfgrid.formulas.collectives.schedules.schedule import UNAVAILABLE
 from perfgrid.formulas.collectives.schedules.tables import ALGORITHMS, MEMBERS
 
 from .ideal_tables import schedules, shape_of
-from .placement import CALLS, GATHERING, RANKS, same_ranks
+from .placement import CALLS, GATHERING, RANKS
 
 TABLE: Any = {
     "unit": "1",
@@ -25,12 +25,9 @@ TABLE: Any = {
     "inner": ("link_use", "algorithm", "span", "tier"),
 }
 EVERY_CALL = {**GATHERING, "CALL": CALLS}
+TRANSFERS = {transfer: transfer for transfer in ("pp_transfer", "ring_transfer")}
 OF_RANKS = {
-    "CALL": (
-        *(f"{group}_{call}" for group in RANKS["GROUP"] for call in CALLS),
-        "pp_transfer",
-        "ring_transfer",
-    )
+    "CALL": {f"{group}_{call}": f"{of}_{call}" for group, of in RANKS["GROUP"].items() for call in CALLS} | TRANSFERS
 }
 VOLUME = MEMBERS.index("volume")
 TWO_HALVES = np.array([1.0 if "volume" in use else 2.0 for use in MEMBERS])  # twice the steps, half of the message each
@@ -161,7 +158,7 @@ def GROUP_gather_schedules(
     return schedules(shape, "all_gather", int(GROUP), int(GROUP_stride))
 
 
-@formula(family={"GROUP": tuple(g for g in RANKS["GROUP"] if g != "tied")}, **TABLE)
+@formula(family={"GROUP": {g: of for g, of in RANKS["GROUP"].items() if g != "tied"}}, **TABLE)
 def GROUP_all_reduce_schedules(
     tier_kind, tier_sides, scale_up_wraps, tier_tapers, tier_in_network, tier_global_links, GROUP, GROUP_stride
 ):
@@ -323,12 +320,3 @@ def GROUP_fills_shape(GROUP_gather_schedules):
 def shape_holds_stages(pp_transfer_schedules, tied_all_reduce_schedules):
     """1 where the pipeline stages, and the first and the last of them, fill whole domains of every tier."""
     return any_offered(pp_transfer_schedules) * any_offered(tied_all_reduce_schedules)
-
-
-GLOSSARY = same_ranks(
-    GROUP_gather_schedules,
-    CALL_latency,
-    CALL_inverse_bandwidth,
-    CALL_chunk_latency,
-    CALL_chunk_inverse_bandwidth,
-)

@@ -18,7 +18,7 @@ from perfgrid.engine.graph.registry import alternative, formula
 from perfgrid.formulas.axes import INNER, at, smallest, table
 from perfgrid.formulas.collectives.schedules.schedule import UNAVAILABLE, several
 
-from .placement import GATHERING, RANKS, gathered_share, same_ranks
+from .placement import GATHERING, RANKS, gathered_share
 
 ALGORITHMS = {"ring": "ring", "tree": "double_binary_tree", "in_switch": "in_network"}  # NCCL's names: those in studies
 NUMBERS = tuple(1.0 + INNER.labels["algorithm"].index(name) for name in ALGORITHMS.values())
@@ -307,13 +307,3 @@ def GROUP_nccl_all_reduce_number(GROUP_message, GROUP_nccl_all_reduce_latency, G
     """Number of NCCL's algorithm for the all-reduce in the GROUP group."""
     estimate = GROUP_nccl_all_reduce_latency + GROUP_nccl_all_reduce_inverse_bandwidth * GROUP_message
     return least(xp.where(estimate <= least(estimate), numbers(), 1e10))
-
-
-GLOSSARY = same_ranks(
-    GROUP_nccl_gather_latency,
-    GROUP_nccl_gather_inverse_bandwidth,
-    GROUP_nccl_gather_cutting,
-    GROUP_nccl_all_reduce_latency,
-    GROUP_nccl_all_reduce_inverse_bandwidth,
-    GROUP_nccl_all_reduce_cutting,
-)

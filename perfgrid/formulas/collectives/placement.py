@@ -5,20 +5,8 @@ same. An all-reduce has a schedule of its own: a reduce-scatter whose parts go s
 ``library`` of a fabric says who runs them: NCCL (`nccl`), or the fastest schedule that the links allow (`ideal`).
 """
 
-from collections.abc import Callable
-from itertools import product
-from typing import Any
-
 from perfgrid.engine import xp
-from perfgrid.engine.graph.registry import (
-    Formula,
-    Glossary,
-    Registry,
-    constant,
-    constraint,
-    formula,
-    synonym,
-)
+from perfgrid.engine.graph.registry import constraint, formula
 from perfgrid.formulas.axes import at, table
 from perfgrid.formulas.collectives.schedules.schedule import UNAVAILABLE
 
@@ -29,7 +17,7 @@ GATHERING = {  # groups of ranks that run all-gathers, reduce-scatters and all-r
         *("replica", "shard", "scatter", "shard_replica", "expert_replica", "expert_shard"),
     )
 }
-RANKS = {"GROUP": tuple(group for group in GATHERING["GROUP"] if group not in SAME_RANKS)}  # each set of ranks once
+RANKS = {"GROUP": {group: SAME_RANKS.get(group, group) for group in GATHERING["GROUP"]}}  # each set of ranks once
 CALLS = ("gather", "all_reduce")
 TENSOR = ("tp", "etp", "vocab", "operand", "latent")
 DATA = ("replica", "shard", "scatter", "shard_replica", "expert_replica", "expert_shard")
@@ -44,19 +32,6 @@ def gathered_share(n):
     Source: chan2007collective, table 1.
     """
     return (n - 1) / n
-
-
-def same_ranks(*templates: Callable[..., Any]) -> Glossary:
-    """Entries for the groups whose ranks are those of another: they share what these families state of the ranks."""
-    entries: list[Formula] = []
-    for template in templates:
-        members = Registry.collect([template]).formulas
-        for call, (group, of) in product(CALLS if "CALL" in template.__name__ else ("",), SAME_RANKS.items()):
-            name = template.__name__.replace("CALL", f"GROUP_{call}")
-            one = members[name.replace("GROUP", of)]
-            meaning = one.meaning.replace(of, group, 1)
-            entries += synonym(name.replace("GROUP", group), one.name, meaning, unit=one.unit, source=one.source)
-    return Glossary(entries)
 
 
 def crossing_share(inside, outside):
@@ -118,24 +93,20 @@ def GROUP_crossing_share(GROUP_tier_ranks):
 
 # ---- synonyms -------------------------------------------------------------------------------------------------------
 
-GLOSSARY = Glossary(
-    *(
-        synonym(
-            "GROUP_named_algorithm",
-            named,
-            "Number of the algorithm that the study names for the GROUP ranks; 0 for the fastest.",
-            unit="1",
-            source="thakur2005",
-            family={"GROUP": groups},
-        )
-        for groups, named in ((TENSOR, "tp_algorithm"), (DATA, "dp_algorithm"))
-    ),
-    constant(
-        "GROUP_named_algorithm",
-        0.0,
-        "Number of the algorithm that the study names for the GROUP ranks: none, the fastest is taken.",
-        unit="1",
-        source="thakur2005",
-        family={"GROUP": ("cp", "tied", "pp")},
-    ),
-)
+
+@formula(unit="1", source="thakur2005", family={"TENSOR": TENSOR})
+def TENSOR_named_algorithm(tp_algorithm):
+    """Number of the algorithm that the study names for the TENSOR ranks; 0 for the fastest."""
+    return tp_algorithm
+
+
+@formula(unit="1", source="thakur2005", family={"DATA": DATA})
+def DATA_named_algorithm(dp_algorithm):
+    """Number of the algorithm that the study names for the DATA ranks; 0 for the fastest."""
+    return dp_algorithm
+
+
+@formula(unit="1", source="thakur2005", family={"GROUP": ("cp", "tied", "pp")})
+def GROUP_named_algorithm():
+    """Number of the algorithm that the study names for the GROUP ranks: none, the fastest is taken."""
+    return 0.0

@@ -6,7 +6,7 @@ from perfgrid.formulas.axes import at, join, largest, table, total
 from perfgrid.formulas.collectives.schedules.fabric import TIER_KINDS
 
 from .ideal_tables import exists, links, shape_of
-from .placement import RANKS, same_ranks
+from .placement import RANKS
 
 UNLIMITED = 1e9  # devices of a domain without a limit
 
@@ -40,7 +40,9 @@ def tier_peer_bandwidth(tier_bandwidth, scale_up_links, tier_stated_bandwidth):
     return tier_bandwidth / xp.where(tier_stated_bandwidth > 0, 1.0, links)
 
 
-@formula(unit="byte/s", source="amd2023cdna3", family={"GROUP": (*RANKS["GROUP"], "ep", "head_split")})
+@formula(
+    unit="byte/s", source="amd2023cdna3", family={"GROUP": RANKS["GROUP"] | {"ep": "ep", "head_split": "head_split"}}
+)
 def GROUP_tier_bandwidth(tier_bandwidth, tier_peer_bandwidth, GROUP_tier_ranks, congestion):
     """Payload bandwidth of one device inside the GROUP group, by tier: only the links to its n - 1 peers carry it.
 
@@ -179,6 +181,3 @@ def tier_link_bandwidth(
     whole = (tier_stated_bandwidth <= 0) & (ports >= tier_links)
     share = xp.where(whole, xp.floor(ports / tier_links) / xp.maximum(ports, 1.0), 1 / tier_links)
     return xp.where(tier_stated_bandwidth > 0, tier_stated_bandwidth, own) * efficiency * share
-
-
-GLOSSARY = same_ranks(GROUP_tier_bandwidth)

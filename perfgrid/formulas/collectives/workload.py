@@ -5,7 +5,7 @@ stands in the place of the data-parallel ranks of training (``replica``), whose 
 """
 
 from perfgrid.engine import xp
-from perfgrid.engine.graph.registry import Glossary, alternative, constraint, formula, synonym
+from perfgrid.engine.graph.registry import alternative, constraint, formula
 from perfgrid.formulas.axes import at, table
 from perfgrid.formulas.collectives.schedules.algorithms import COLLECTIVES
 from perfgrid.formulas.collectives.schedules.schedule import UNAVAILABLE, several
@@ -20,48 +20,36 @@ from .placement import outermost, placed
 
 DIRECT = 1.0 + ALGORITHMS.index("direct")  # as a study names it
 
-GLOSSARY = Glossary(
-    synonym(
-        "replica",
-        "group_size",
-        "Ranks of the group: it stands in the place of the data-parallel ranks of training.",
-        unit="1",
-        source="nccltests2024",
-        workload="collectives",
-    ),
-    synonym(
-        "replica_stride",
-        "group_stride",
-        "Distance between neighbouring ranks of the group.",
-        unit="1",
-        source="nccltests2024",
-        workload="collectives",
-    ),
-    synonym(
-        "replica_message",
-        "message_size",
-        "Message of the group.",
-        unit="byte",
-        source="nccltests2024",
-        workload="collectives",
-    ),
-    synonym(
-        "replica_named_algorithm",
-        "algorithm",
-        "Number of the ideal algorithm that the study names; 0 for the fastest.",
-        unit="1",
-        source="thakur2005",
-        workload="collectives",
-    ),
-    synonym(
-        "collective_launch_latency",
-        "library_launch_latency",
-        "Latency of a collective until its first step, as benchmarks see it.",
-        unit="s",
-        source="nccltests2024",
-        workload="collectives",
-    ),
-)
+
+@alternative(of="replica", by="workload", label="collectives", unit="1", source="nccltests2024")
+def collectives_replica(group_size):
+    """Ranks of the group: it stands in the place of the data-parallel ranks of training."""
+    return group_size
+
+
+@alternative(of="replica_stride", by="workload", label="collectives", unit="1", source="nccltests2024")
+def collectives_replica_stride(group_stride):
+    """Distance between neighbouring ranks of the group."""
+    return group_stride
+
+
+@alternative(of="replica_message", by="workload", label="collectives", unit="byte", source="nccltests2024")
+def collectives_replica_message(message_size):
+    """Message of the group."""
+    return message_size
+
+
+@alternative(of="replica_named_algorithm", by="workload", label="collectives", unit="1", source="thakur2005")
+def collectives_replica_named_algorithm(algorithm):
+    """Number of the ideal algorithm that the study names; 0 for the fastest."""
+    return algorithm
+
+
+@alternative(of="collective_launch_latency", by="workload", label="collectives", unit="s", source="nccltests2024")
+def collectives_collective_launch_latency(library_launch_latency):
+    """Latency of a collective until its first step, as benchmarks see it."""
+    return library_launch_latency
+
 
 # ---- the group ------------------------------------------------------------------------------------------------------
 

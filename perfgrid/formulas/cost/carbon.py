@@ -5,18 +5,19 @@ electricity of the fab times the carbon of its grid, process gases, and material
 capacity, every package a constant. Operation emits in proportion to the energy drawn from the grid.
 """
 
-from perfgrid.engine.graph.registry import Glossary, constant, constraint, formula
+from perfgrid.engine.graph.registry import constraint, formula
 
-GLOSSARY = Glossary(
-    constant("package_carbon", 0.15, "Carbon of one package.", unit="kg", source="gupta2022act"),
-    constant(
-        "fab_material_carbon",
-        5000.0,
-        "Carbon of the materials that fabs use, by area: 0.5 kg/cm^2.",
-        unit="kg/m^2",
-        source="gupta2022act",
-    ),
-)
+
+@formula(unit="kg", source="gupta2022act")
+def package_carbon():
+    """Carbon of one package."""
+    return 0.15
+
+
+@formula(unit="kg/m^2", source="gupta2022act")
+def fab_material_carbon():
+    """Carbon of the materials that fabs use, by area: 0.5 kg/cm^2."""
+    return 5000.0
 
 
 @formula(unit="kg/m^2", source="gupta2022act")

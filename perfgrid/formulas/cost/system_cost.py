@@ -6,12 +6,20 @@ enters once, where hours become work: in the cost of a run, of tokens and of ope
 """
 
 from perfgrid.engine import xp
-from perfgrid.engine.graph.registry import Glossary, alternative, constant, constraint, formula
+from perfgrid.engine.graph.registry import alternative, constraint, formula
 
-GLOSSARY = Glossary(
-    constant("year", 31_557_600.0, "A year of 365.25 days.", unit="s", source="epoch2024costs"),
-    constant("hour", 3600.0, "An hour.", unit="s", source="epoch2024costs"),
-)
+
+@formula(unit="s", source="epoch2024costs")
+def year():
+    """A year of 365.25 days."""
+    return 31_557_600.0
+
+
+@formula(unit="s", source="epoch2024costs")
+def hour():
+    """An hour."""
+    return 3600.0
+
 
 # ---- equations ------------------------------------------------------------------------------------------------------
 

@@ -6,7 +6,7 @@ table and unit; a test compares the list with the catalog.
 """
 
 from perfgrid.engine import xp
-from perfgrid.engine.graph.registry import Formula, Glossary
+from perfgrid.engine.graph.registry import Formula
 
 QUANTITIES = {
     "node": {
@@ -64,7 +64,7 @@ def stated_or_native(stated, native, is_native):
     return xp.where(is_native > 0, native, stated)
 
 
-GLOSSARY = Glossary(
+FORMULAS = tuple(
     Formula(
         name,
         stated_or_native,

@@ -12,7 +12,7 @@ bytes, a small one fills the cores better. The fastest on chip is taken.
 """
 
 from perfgrid.engine import xp
-from perfgrid.engine.graph.registry import Glossary, constant, formula, synonym
+from perfgrid.engine.graph.registry import formula
 from perfgrid.formulas.axes import at, only, smallest, table, total
 
 from .roofline import chip_shares, roofline_time, with_memory
@@ -31,22 +31,18 @@ PRODUCTS = {"PRODUCT": ("gemm", "core", "grouped", "expert")}  # `expert`: of ro
 INSTRUCTION_ROWS = 16.0  # rows of the smallest matrix instruction (mma.m16n8k16)
 WEIGHTED = {"PRODUCT": ("gemm", "grouped")}  # products with weights
 
-GLOSSARY = Glossary(
-    constant(
-        "gemm_batch",
-        1.0,
-        "Products with weights that one kernel computes: one.",
-        unit="1",
-        source="shoeybi2019megatron",
-    ),
-    synonym(
-        "grouped_result_size",
-        "gemm_result_size",
-        "Bytes that a product of experts writes per element, by phase.",
-        unit="byte",
-        source="korthikanti2022",
-    ),
-)
+
+@formula(unit="1", source="shoeybi2019megatron")
+def gemm_batch():
+    """Products with weights that one kernel computes: one."""
+    return 1.0
+
+
+@formula(unit="byte", source="korthikanti2022")
+def grouped_result_size(gemm_result_size):
+    """Bytes that a product of experts writes per element, by phase."""
+    return gemm_result_size
+
 
 # ---- tiles ----------------------------------------------------------------------------------------------------------
 

@@ -7,19 +7,16 @@ is in the time of each.
 """
 
 from perfgrid.engine import xp
-from perfgrid.engine.graph.registry import Glossary, constant, formula
+from perfgrid.engine.graph.registry import formula
 from perfgrid.formulas.axes import at, only, total
 
-GLOSSARY = Glossary(
-    constant(
-        "PART_exposed_host_time",
-        0.0,
-        "Time of the PART in which the device waits for the host: none, its few kernels are long.",
-        unit="s",
-        source="gray2019cudagraphs",
-        family={"PART": ("embedding", "head")},
-    )
-)
+
+@formula(unit="s", source="gray2019cudagraphs", family={"PART": ("embedding", "head")})
+def PART_exposed_host_time():
+    """Time of the PART in which the device waits for the host: none, its few kernels are long."""
+    return 0.0
+
+
 GROUPED_PRODUCTS = 2  # matrices of an expert that one grouped kernel each multiplies: up (and gate) and down
 
 

@@ -15,7 +15,7 @@ it. The groups are a family; beside those of the two orders:
 """
 
 from perfgrid.engine import xp
-from perfgrid.engine.graph.registry import Glossary, alternative, constant, constraint, formula, synonym
+from perfgrid.engine.graph.registry import alternative, constraint, formula
 from perfgrid.formulas.axes import at
 from perfgrid.formulas.collectives.placement import GATHERING, by_tier, placed, ranks_in_domain
 
@@ -23,72 +23,84 @@ PLACED = {"GROUP": ("tp", "cp", "etp", "ep", "pp", "sequence_split", "head_split
 CHECKED = {"GROUP": ("tp", "cp", "replica")}  # those whose domains the constraints look at
 EXPERTS_CHECKED = {"GROUP": ("etp", "ep", "expert_replica")}  # and in mixtures of experts
 
-GLOSSARY = Glossary(
-    constant(
-        "INNERMOST_stride",
-        1.0,
-        "Distance between neighbouring ranks of the INNERMOST group.",
-        unit="1",
-        source="narayanan2021",
-        family={"INNERMOST": ("tp", "etp", "vocab", "operand", "latent")},
-    ),
-    synonym("vocab", "tp", "Ranks among which the vocabulary is split.", unit="1", source="shoeybi2019megatron"),
-    synonym("operand", "tp", "Ranks that gather operands of products.", unit="1", source="korthikanti2022"),
-    synonym(
-        "ALIKE_tier_ranks",
-        "tp_tier_ranks",
-        "Ranks of the ALIKE group at each tier, by tier.",
-        unit="1",
-        source="shoeybi2019megatron",
-        family={"ALIKE": ("vocab", "operand", "latent")},
-    ),
-    synonym("cp_stride", "tp", "Distance between neighbouring context-parallel ranks.", unit="1", source="liu2023ring"),
-    synonym(
-        "head_split_stride",
-        "tp",
-        "Distance between neighbouring ranks that split the heads.",
-        unit="1",
-        source="jacobs2023ulysses",
-    ),
-    synonym(
-        "ep_stride",
-        "etp",
-        "Distance between neighbouring expert-parallel ranks.",
-        unit="1",
-        source="lepikhin2021gshard",
-    ),
-    synonym("expert_replica", "edp", "Ranks that hold the same experts.", unit="1", source="lepikhin2021gshard"),
-    synonym("scatter", "shard", "Ranks that reduce-scatter gradients.", unit="1", source="rajbhandari2020zero"),
-    synonym(
-        "scatter_tier_ranks",
-        "shard_tier_ranks",
-        "Ranks that reduce-scatter gradients at each tier, by tier.",
-        unit="1",
-        source="rajbhandari2020zero",
-    ),
-    synonym(
-        "SHARDING_stride",
-        "replica_stride",
-        "Distance between neighbouring ranks of the SHARDING group.",
-        unit="1",
-        source="rajbhandari2020zero",
-        family={"SHARDING": ("shard", "scatter")},
-    ),
-    synonym(
-        "expert_shard_stride",
-        "expert_replica_stride",
-        "Distance between neighbouring ranks over which the state of experts is sharded.",
-        unit="1",
-        source="rajbhandari2020zero",
-    ),
-    synonym(
-        "collective_launch_latency",
-        "launch_overhead",
-        "Latency of a collective until its first step: that of any kernel, since the host queues them ahead.",
-        unit="s",
-        source="gray2019cudagraphs",
-    ),
-)
+
+@formula(unit="1", source="narayanan2021", family={"INNERMOST": ("tp", "etp", "vocab", "operand", "latent")})
+def INNERMOST_stride():
+    """Distance between neighbouring ranks of the INNERMOST group."""
+    return 1.0
+
+
+@formula(unit="1", source="shoeybi2019megatron")
+def vocab(tp):
+    """Ranks among which the vocabulary is split."""
+    return tp
+
+
+@formula(unit="1", source="korthikanti2022")
+def operand(tp):
+    """Ranks that gather operands of products."""
+    return tp
+
+
+@formula(unit="1", source="shoeybi2019megatron", family={"ALIKE": ("vocab", "operand", "latent")})
+def ALIKE_tier_ranks(tp_tier_ranks):
+    """Ranks of the ALIKE group at each tier, by tier."""
+    return tp_tier_ranks
+
+
+@formula(unit="1", source="liu2023ring")
+def cp_stride(tp):
+    """Distance between neighbouring context-parallel ranks."""
+    return tp
+
+
+@formula(unit="1", source="jacobs2023ulysses")
+def head_split_stride(tp):
+    """Distance between neighbouring ranks that split the heads."""
+    return tp
+
+
+@formula(unit="1", source="lepikhin2021gshard")
+def ep_stride(etp):
+    """Distance between neighbouring expert-parallel ranks."""
+    return etp
+
+
+@formula(unit="1", source="lepikhin2021gshard")
+def expert_replica(edp):
+    """Ranks that hold the same experts."""
+    return edp
+
+
+@formula(unit="1", source="rajbhandari2020zero")
+def scatter(shard):
+    """Ranks that reduce-scatter gradients."""
+    return shard
+
+
+@formula(unit="1", source="rajbhandari2020zero")
+def scatter_tier_ranks(shard_tier_ranks):
+    """Ranks that reduce-scatter gradients at each tier, by tier."""
+    return shard_tier_ranks
+
+
+@formula(unit="1", source="rajbhandari2020zero", family={"SHARDING": ("shard", "scatter")})
+def SHARDING_stride(replica_stride):
+    """Distance between neighbouring ranks of the SHARDING group."""
+    return replica_stride
+
+
+@formula(unit="1", source="rajbhandari2020zero")
+def expert_shard_stride(expert_replica_stride):
+    """Distance between neighbouring ranks over which the state of experts is sharded."""
+    return expert_replica_stride
+
+
+@formula(unit="s", source="gray2019cudagraphs")
+def collective_launch_latency(launch_overhead):
+    """Latency of a collective until its first step: that of any kernel, since the host queues them ahead."""
+    return launch_overhead
+
 
 # ---- groups: size, and distance between neighbours ------------------------------------------------------------------
 

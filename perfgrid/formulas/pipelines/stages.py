@@ -13,7 +13,7 @@ their means per copy of the weights and per microbatch.
 """
 
 from perfgrid.engine import xp
-from perfgrid.engine.graph.registry import Glossary, alternative, constant, constraint, formula
+from perfgrid.engine.graph.registry import alternative, constraint, formula
 
 STAGES = {"STAGE": ("first", "middle", "last")}
 PARTS = {"PART": ("layers", "embeddings", "heads")}
@@ -21,16 +21,12 @@ KINDS = {"KIND": ("forward", "input_gradient", "weight_gradient")}
 FOLDED = ("zb_v", "dualpipe_v")  # schedules with two chunks per device, in the order of a V
 STRAIGHT = ("1f1b", "gpipe", "zb_h1", "dualpipe")
 
-GLOSSARY = Glossary(
-    constant(
-        "middle_stage_PART",
-        0.0,
-        "The PART of a stage between the first and the last: none.",
-        unit="1",
-        source="shoeybi2019megatron",
-        family={"PART": ("embeddings", "heads")},
-    ),
-)
+
+@formula(unit="1", source="shoeybi2019megatron", family={"PART": ("embeddings", "heads")})
+def middle_stage_PART():
+    """The PART of a stage between the first and the last: none."""
+    return 0.0
+
 
 # ---- equations ------------------------------------------------------------------------------------------------------
 

@@ -5,25 +5,20 @@ more than the mean. The weights of visited experts are read once.
 """
 
 from perfgrid.engine import xp
-from perfgrid.engine.graph.registry import Glossary, constraint, formula, synonym
+from perfgrid.engine.graph.registry import constraint, formula
 from perfgrid.formulas.axes import table, total
 
-GLOSSARY = Glossary(
-    synonym(
-        "expert_operand_size",
-        "operand_size",
-        "Bytes of one operand element of the products of experts.",
-        unit="byte",
-        source="micikevicius2022fp8",
-    ),
-    synonym(
-        "expert_weight_size",
-        "weight_element_size",
-        "Bytes of one weight of an expert in memory.",
-        unit="byte",
-        source="lin2023awq",
-    ),
-)
+
+@formula(unit="byte", source="micikevicius2022fp8")
+def expert_operand_size(operand_size):
+    """Bytes of one operand element of the products of experts."""
+    return operand_size
+
+
+@formula(unit="byte", source="lin2023awq")
+def expert_weight_size(weight_element_size):
+    """Bytes of one weight of an expert in memory."""
+    return weight_element_size
 
 
 def touched_experts(experts, share, tokens):

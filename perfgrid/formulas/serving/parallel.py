@@ -7,7 +7,7 @@ have kernels of their own, in which every rank reads its peers' buffers directly
 """
 
 from perfgrid.engine import xp
-from perfgrid.engine.graph.registry import Glossary, alternative, constant, formula, synonym
+from perfgrid.engine.graph.registry import alternative, formula
 from perfgrid.formulas.axes import at, only, table, total
 from perfgrid.formulas.collectives.nccl import chosen_time
 from perfgrid.formulas.collectives.placement import gathered_share
@@ -16,24 +16,18 @@ from perfgrid.formulas.collectives.schedules.schedule import UNAVAILABLE
 
 PEERS = tuple(float(TIER_KINDS.index(kind)) for kind in ("switch", "fully_connected"))  # tiers whose members all meet
 
-GLOSSARY = Glossary(
-    synonym(
-        "collective_launch_latency",
-        "collective_overhead",
-        "Latency of a collective until its first step: what the serving stack takes to start it on all ranks.",
-        unit="s",
-        source="nccl2026tuning",
-        workload="inference",
-    ),
-    constant(
-        "tp_named_algorithm",
-        0.0,
-        "Number of the algorithm that the study names for the tensor-parallel ranks: none.",
-        unit="1",
-        source="thakur2005",
-        workload="inference",
-    ),
-)
+
+@alternative(of="collective_launch_latency", by="workload", label="inference", unit="s", source="nccl2026tuning")
+def inference_collective_launch_latency(collective_overhead):
+    """Latency of a collective until its first step: what the serving stack takes to start it on all ranks."""
+    return collective_overhead
+
+
+@alternative(of="tp_named_algorithm", by="workload", label="inference", unit="1", source="thakur2005")
+def inference_tp_named_algorithm():
+    """Number of the algorithm that the study names for the tensor-parallel ranks: none."""
+    return 0.0
+
 
 # ---- equations: an all-reduce of B bytes among n ranks ---------------------------------------------------------------
 

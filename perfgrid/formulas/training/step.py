@@ -4,7 +4,7 @@
 """
 
 from perfgrid.engine import xp
-from perfgrid.engine.graph.registry import Glossary, alternative, constraint, formula, synonym
+from perfgrid.engine.graph.registry import alternative, constraint, formula
 from perfgrid.formulas.kernels.roofline import RESOURCES
 
 WAITS = (
@@ -26,17 +26,16 @@ PASSES = ("forward_time", "backward_time", "recompute_time", *WAITS)  # the same
 
 LAYER_WAITS = ("exposed_tp", "exposed_cp", "exposed_ep", "exposed_host")  # those of layers, at the pace of the pipeline
 
-GLOSSARY = Glossary(
-    # Losses and gradient norms are read back, which empties the queue of kernels; the optimizer is started parameter by
-    # parameter, the next batch fetched. It depends on neither model nor batch: it shows in steps of a second.
-    synonym(
-        "between_steps_time",
-        "step_gap",
-        "Time in which devices idle between two steps, until the host has seen the end of one and begun the next.",
-        unit="s",
-        source="jiang2024megascale",
-    ),
-)
+
+@formula(unit="s", source="jiang2024megascale")
+def between_steps_time(step_gap):
+    """Time in which devices idle between two steps, until the host has seen the end of one and begun the next.
+
+    Losses and gradient norms are read back, which empties the queue of kernels; the optimizer is started parameter by
+    parameter, the next batch fetched. It depends on neither model nor batch: it shows in steps of a second.
+    """
+    return step_gap
+
 
 # ---- the slowest stage ----------------------------------------------------------------------------------------------
 

@@ -10,27 +10,23 @@ add up on their way.
 """
 
 from perfgrid.engine import xp
-from perfgrid.engine.graph.registry import Glossary, constraint, formula, synonym
+from perfgrid.engine.graph.registry import constraint, formula
 from perfgrid.formulas.axes import only, table, total
 from perfgrid.formulas.kernels.roofline import roofline_shares
 from perfgrid.formulas.kernels.stream import expert_stream_operations
 
-GLOSSARY = Glossary(
-    synonym(
-        "grouped_operand_size",
-        "operand_size",
-        "Bytes of one operand element of the products of experts.",
-        unit="byte",
-        source="micikevicius2022fp8",
-    ),
-    synonym(
-        "layer_grouped_gemms",
-        "moe_share",
-        "How often each product of experts runs in the mean layer.",
-        unit="1",
-        source="dai2024deepseekmoe",
-    ),
-)
+
+@formula(unit="byte", source="micikevicius2022fp8")
+def grouped_operand_size(operand_size):
+    """Bytes of one operand element of the products of experts."""
+    return operand_size
+
+
+@formula(unit="1", source="dai2024deepseekmoe")
+def layer_grouped_gemms(moe_share):
+    """How often each product of experts runs in the mean layer."""
+    return moe_share
+
 
 # ---- rows of the experts of one rank --------------------------------------------------------------------------------
 
