@@ -37,7 +37,7 @@ def same(value: Any) -> Any:
     return value
 
 
-def synonym(entry: Formula, of: str) -> Formula:
+def renamed(entry: Formula, of: str) -> Formula:
     """The entry as another name of the quantity ``of``: readers read that one, so that it is not evaluated."""
     return replace(entry, function=same, arguments=(of,), host=None, same_as=of)
 
@@ -105,5 +105,5 @@ def members(bare: Formula, family: Family | None) -> tuple[Formula, ...]:
         if isinstance(bare, Constraint):
             changed |= {"reason": named(bare.reason), "about": named(bare.about)}
         one = replace(bare, arguments=tuple(map(named, bare.arguments)), **changed)
-        found.append(one if like == swap else synonym(one, named(bare.name, like)))
+        found.append(one if like == swap else renamed(one, named(bare.name, like)))
     return tuple(found)

@@ -18,7 +18,7 @@ from .entries import Choice as Choice
 from .entries import Constraint as Constraint
 from .entries import Family as Family
 from .entries import Formula as Formula
-from .entries import members, synonym
+from .entries import members, renamed
 from .entries import same as same
 from .inner_axes import InnerAxes
 
@@ -59,9 +59,6 @@ def _mark(function: Callable[..., Any], family: Family | None, build: Callable[[
     for what in ("unit", "source"):
         if not getattr(bare, what):
             raise PerfgridError(f"formula {name!r} needs a {what}")
-    renames = isinstance(function, FunctionType) and function.__code__.co_code == same.__code__.co_code
-    if len(arguments) == 1 and renames and (bare.of is None or bare.by == WORKLOAD):
-        bare = synonym(bare, arguments[0])
     setattr(function, _MARK, _Mark(list(members(bare, family))))
 
 
@@ -76,9 +73,6 @@ def formula(
     where: str = "",
 ) -> Callable[[Function], Function]:
     """Mark a function as the formula of the quantity it is named after. Its arguments are names of quantities, too.
-
-    A function that returns its only argument gives a quantity another name, one without arguments is a constant.
-    Readers take the quantity that is named, or the value: neither is evaluated.
 
     Parameters
     ----------
@@ -127,6 +121,28 @@ def formula(
         return function
 
     return decorate
+
+
+def synonym(
+    *, unit: str, source: str, family: Family | None = None, of: str | None = None, workload: str | None = None
+) -> Callable[[Function], Function]:
+    """Mark a function that returns its only argument: another name of that quantity, which its readers read instead.
+
+    With ``of`` and ``workload``: of the quantity ``of`` in studies of that workload.
+    """
+    by = WORKLOAD if workload else None
+
+    def decorate(function: Function) -> Function:
+        stated = {"unit": unit, "source": source, "of": of, "by": by, "label": workload}
+        _mark(function, family, lambda f: renamed(replace(f, **stated), *f.arguments))
+        return function
+
+    return decorate
+
+
+def constant(*, unit: str, source: str, family: Family | None = None) -> Callable[[Function], Function]:
+    """Mark a function without arguments: a constant, whose value its readers take."""
+    return formula(unit=unit, source=source, family=family)
 
 
 def alternative(

@@ -6,7 +6,7 @@ same. An all-reduce has a schedule of its own: a reduce-scatter whose parts go s
 """
 
 from perfgrid.engine import xp
-from perfgrid.engine.graph.registry import constraint, formula
+from perfgrid.engine.graph.registry import constant, constraint, formula, synonym
 from perfgrid.formulas.axes import at, table
 from perfgrid.formulas.collectives.schedules.schedule import UNAVAILABLE
 
@@ -94,19 +94,19 @@ def GROUP_crossing_share(GROUP_tier_ranks):
 # ---- synonyms -------------------------------------------------------------------------------------------------------
 
 
-@formula(unit="1", source="thakur2005", family={"TENSOR": TENSOR})
+@synonym(unit="1", source="thakur2005", family={"TENSOR": TENSOR})
 def TENSOR_named_algorithm(tp_algorithm):
     """Number of the algorithm that the study names for the TENSOR ranks; 0 for the fastest."""
     return tp_algorithm
 
 
-@formula(unit="1", source="thakur2005", family={"DATA": DATA})
+@synonym(unit="1", source="thakur2005", family={"DATA": DATA})
 def DATA_named_algorithm(dp_algorithm):
     """Number of the algorithm that the study names for the DATA ranks; 0 for the fastest."""
     return dp_algorithm
 
 
-@formula(unit="1", source="thakur2005", family={"GROUP": ("cp", "tied", "pp")})
+@constant(unit="1", source="thakur2005", family={"GROUP": ("cp", "tied", "pp")})
 def GROUP_named_algorithm():
     """Number of the algorithm that the study names for the GROUP ranks: none, the fastest is taken."""
     return 0.0

@@ -5,7 +5,7 @@ stands in the place of the data-parallel ranks of training (``replica``), whose 
 """
 
 from perfgrid.engine import xp
-from perfgrid.engine.graph.registry import alternative, constraint, formula
+from perfgrid.engine.graph.registry import alternative, constraint, formula, synonym
 from perfgrid.formulas.axes import at, table
 from perfgrid.formulas.collectives.schedules.algorithms import COLLECTIVES
 from perfgrid.formulas.collectives.schedules.schedule import UNAVAILABLE, several
@@ -21,31 +21,31 @@ from .placement import outermost, placed
 DIRECT = 1.0 + ALGORITHMS.index("direct")  # as a study names it
 
 
-@alternative(of="replica", by="workload", label="collectives", unit="1", source="nccltests2024")
+@synonym(of="replica", workload="collectives", unit="1", source="nccltests2024")
 def collectives_replica(group_size):
     """Ranks of the group: it stands in the place of the data-parallel ranks of training."""
     return group_size
 
 
-@alternative(of="replica_stride", by="workload", label="collectives", unit="1", source="nccltests2024")
+@synonym(of="replica_stride", workload="collectives", unit="1", source="nccltests2024")
 def collectives_replica_stride(group_stride):
     """Distance between neighbouring ranks of the group."""
     return group_stride
 
 
-@alternative(of="replica_message", by="workload", label="collectives", unit="byte", source="nccltests2024")
+@synonym(of="replica_message", workload="collectives", unit="byte", source="nccltests2024")
 def collectives_replica_message(message_size):
     """Message of the group."""
     return message_size
 
 
-@alternative(of="replica_named_algorithm", by="workload", label="collectives", unit="1", source="thakur2005")
+@synonym(of="replica_named_algorithm", workload="collectives", unit="1", source="thakur2005")
 def collectives_replica_named_algorithm(algorithm):
     """Number of the ideal algorithm that the study names; 0 for the fastest."""
     return algorithm
 
 
-@alternative(of="collective_launch_latency", by="workload", label="collectives", unit="s", source="nccltests2024")
+@synonym(of="collective_launch_latency", workload="collectives", unit="s", source="nccltests2024")
 def collectives_collective_launch_latency(library_launch_latency):
     """Latency of a collective until its first step, as benchmarks see it."""
     return library_launch_latency

@@ -5,16 +5,16 @@ electricity of the fab times the carbon of its grid, process gases, and material
 capacity, every package a constant. Operation emits in proportion to the energy drawn from the grid.
 """
 
-from perfgrid.engine.graph.registry import constraint, formula
+from perfgrid.engine.graph.registry import constant, constraint, formula
 
 
-@formula(unit="kg", source="gupta2022act")
+@constant(unit="kg", source="gupta2022act")
 def package_carbon():
     """Carbon of one package."""
     return 0.15
 
 
-@formula(unit="kg/m^2", source="gupta2022act")
+@constant(unit="kg/m^2", source="gupta2022act")
 def fab_material_carbon():
     """Carbon of the materials that fabs use, by area: 0.5 kg/cm^2."""
     return 5000.0

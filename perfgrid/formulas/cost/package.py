@@ -6,7 +6,7 @@ Areas in m^2, prices in USD.
 """
 
 from perfgrid.engine import xp
-from perfgrid.engine.graph.registry import alternative, formula
+from perfgrid.engine.graph.registry import alternative, constant, formula, synonym
 
 from .die import DIES, ROUNDING, negative_binomial
 
@@ -14,31 +14,31 @@ SMALL_PACKAGE, LARGE_PACKAGE = 289e-6, 900e-6  # m^2
 DESIGN_REFERENCE_AREA, INTERFACE_DESIGN_AREA = 300e-6, 20e-6  # m^2
 
 
-@formula(unit="m^2", source="feng2022actuary")
+@constant(unit="m^2", source="feng2022actuary")
 def small_package():
     """Package area up to which a substrate under several dies costs one and a half times that under one."""
     return SMALL_PACKAGE
 
 
-@formula(unit="m^2", source="feng2022actuary")
+@constant(unit="m^2", source="feng2022actuary")
 def large_package():
     """Package area from which a substrate under several dies costs twice that under one."""
     return LARGE_PACKAGE
 
 
-@formula(unit="m^2", source="feng2022actuary")
+@constant(unit="m^2", source="feng2022actuary")
 def design_reference_area():
     """Area of the chip for which the design cost of a node is stated."""
     return DESIGN_REFERENCE_AREA
 
 
-@formula(unit="m^2", source="feng2022actuary")
+@constant(unit="m^2", source="feng2022actuary")
 def interface_design_area():
     """Area of modules whose design costs as much as that of the interface between dies."""
     return INTERFACE_DESIGN_AREA
 
 
-@formula(unit="m^2", source="feng2022actuary")
+@synonym(unit="m^2", source="feng2022actuary")
 def io_fabricated_area(io_die_area):
     """Area of one I/O die."""
     return io_die_area

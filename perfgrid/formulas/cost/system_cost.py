@@ -6,16 +6,16 @@ enters once, where hours become work: in the cost of a run, of tokens and of ope
 """
 
 from perfgrid.engine import xp
-from perfgrid.engine.graph.registry import alternative, constraint, formula
+from perfgrid.engine.graph.registry import alternative, constant, constraint, formula
 
 
-@formula(unit="s", source="epoch2024costs")
+@constant(unit="s", source="epoch2024costs")
 def year():
     """A year of 365.25 days."""
     return 31_557_600.0
 
 
-@formula(unit="s", source="epoch2024costs")
+@constant(unit="s", source="epoch2024costs")
 def hour():
     """An hour."""
     return 3600.0

@@ -5,7 +5,7 @@ streaming kernels a measured fraction of the memory bandwidth (``hbm_efficiency`
 """
 
 from perfgrid.engine import xp
-from perfgrid.engine.graph.registry import alternative, constraint, formula
+from perfgrid.engine.graph.registry import alternative, constant, constraint, formula
 from perfgrid.formulas.axes import INNER, largest, table
 
 FORMATS = {"FORMAT": ("fp32", "tf32", "fp16", "bf16", "fp8", "fp4")}  # of the operands of matrix products
@@ -13,31 +13,31 @@ UNQUANTISED = {"FORMAT": ("fp32", "tf32", "fp16", "bf16")}
 QUANTISED = {"FORMAT": ("fp8", "fp4")}  # operands are scaled: the label ``scaling`` says how
 
 
-@formula(unit="byte", source="micikevicius2022fp8")
+@constant(unit="byte", source="micikevicius2022fp8")
 def fp8_element_size():
     """Bytes of one 8-bit number."""
     return 1.0
 
 
-@formula(unit="byte", source="rouhani2023mx")
+@constant(unit="byte", source="rouhani2023mx")
 def fp4_element_size():
     """Bytes of one 4-bit number."""
     return 0.5
 
 
-@formula(unit="byte", source="korthikanti2022")
+@constant(unit="byte", source="korthikanti2022")
 def mask_size():
     """Bytes of one element of a dropout mask."""
     return 1.0
 
 
-@formula(unit="byte/s", source="ardalani2022deepflow")
+@constant(unit="byte/s", source="ardalani2022deepflow")
 def unlimited_bandwidth():
     """Bandwidth of a level of which none is known: it never limits."""
     return 1e18
 
 
-@formula(unit="byte", source="korthikanti2022")
+@constant(unit="byte", source="korthikanti2022")
 def float32_size():
     """Bytes of one element in single precision (logits, softmax statistics, accumulated attention gradients)."""
     return 4.0

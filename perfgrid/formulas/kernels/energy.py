@@ -6,7 +6,7 @@ What one operation and one byte take: `event_energy`.
 """
 
 from perfgrid.engine import xp
-from perfgrid.engine.graph.registry import formula
+from perfgrid.engine.graph.registry import constant, formula, synonym
 from perfgrid.formulas.axes import only, smallest, table, total
 
 from .flash import added_in_cache, read_from_cache
@@ -18,31 +18,31 @@ from .tiling import core_times, hbm_bytes, scratchpad_bytes_per_operation
 EQUALLY_FAST = 1e-3  # kernels whose times differ by less are chosen alike
 
 
-@formula(unit="1", source="fedus2022switch", family={"PRODUCT": ("gemm", "core")})
+@constant(unit="1", source="fedus2022switch", family={"PRODUCT": ("gemm", "core")})
 def PRODUCT_uneven_load():
     """Rows of a PRODUCT kernel on the fullest rank over those on the mean one: the same."""
     return 1.0
 
 
-@formula(unit="1", source="fedus2022switch")
+@synonym(unit="1", source="fedus2022switch")
 def grouped_uneven_load(uneven_load):
     """Rows of the experts' products on the fullest rank over those on the mean one."""
     return uneven_load
 
 
-@formula(unit="byte", source="hong1981pebble", family={"PRODUCT": ("gemm", "core")})
+@synonym(unit="byte", source="hong1981pebble", family={"PRODUCT": ("gemm", "core")})
 def PRODUCT_mean_traffic(PRODUCT_hbm_traffic):
     """Memory traffic of each PRODUCT kernel on the mean rank, by phase: that of every rank."""
     return PRODUCT_hbm_traffic
 
 
-@formula(unit="1", source="micikevicius2022fp8")
+@synonym(unit="1", source="micikevicius2022fp8")
 def grouped_format_energy(format_energy):
     """Energy of an operation of the experts' products over that in 16 bits."""
     return format_energy
 
 
-@formula(unit="1", source="micikevicius2022fp8")
+@synonym(unit="1", source="micikevicius2022fp8")
 def core_format_energy(unquantised_format_energy):
     """Energy of an operation of the unfused attention products over that in 16 bits."""
     return unquantised_format_energy

@@ -12,7 +12,7 @@ bytes, a small one fills the cores better. The fastest on chip is taken.
 """
 
 from perfgrid.engine import xp
-from perfgrid.engine.graph.registry import formula
+from perfgrid.engine.graph.registry import constant, formula, synonym
 from perfgrid.formulas.axes import at, only, smallest, table, total
 
 from .roofline import chip_shares, roofline_time, with_memory
@@ -32,13 +32,13 @@ INSTRUCTION_ROWS = 16.0  # rows of the smallest matrix instruction (mma.m16n8k16
 WEIGHTED = {"PRODUCT": ("gemm", "grouped")}  # products with weights
 
 
-@formula(unit="1", source="shoeybi2019megatron")
+@constant(unit="1", source="shoeybi2019megatron")
 def gemm_batch():
     """Products with weights that one kernel computes: one."""
     return 1.0
 
 
-@formula(unit="byte", source="korthikanti2022")
+@synonym(unit="byte", source="korthikanti2022")
 def grouped_result_size(gemm_result_size):
     """Bytes that a product of experts writes per element, by phase."""
     return gemm_result_size

@@ -7,11 +7,11 @@ is in the time of each.
 """
 
 from perfgrid.engine import xp
-from perfgrid.engine.graph.registry import formula
+from perfgrid.engine.graph.registry import constant, formula
 from perfgrid.formulas.axes import at, only, total
 
 
-@formula(unit="s", source="gray2019cudagraphs", family={"PART": ("embedding", "head")})
+@constant(unit="s", source="gray2019cudagraphs", family={"PART": ("embedding", "head")})
 def PART_exposed_host_time():
     """Time of the PART in which the device waits for the host: none, its few kernels are long."""
     return 0.0

@@ -16,7 +16,7 @@ ranks each sends, per forward pass and for keys and values of K bytes, queries a
 """
 
 from perfgrid.engine import xp
-from perfgrid.engine.graph.registry import alternative, constraint, formula
+from perfgrid.engine.graph.registry import alternative, constant, constraint, formula, synonym
 from perfgrid.formulas.axes import at, only, table, total
 from perfgrid.formulas.collectives.placement import outermost
 from perfgrid.formulas.kernels.flash import partial_share
@@ -28,13 +28,13 @@ WITHOUT_RING = {"METHOD": ("all_gather", "ulysses")}
 UNSPLIT_HEADS = {"METHOD": ("ring", "all_gather")}
 
 
-@formula(unit="s", source="grattafiori2024llama3")
+@constant(unit="s", source="grattafiori2024llama3")
 def embedding_exposed_cp_time():
     """Exposed context-parallel communication of the embedding: it sees every token on its own."""
     return 0.0
 
 
-@formula(unit="s", source="grattafiori2024llama3")
+@synonym(unit="s", source="grattafiori2024llama3")
 def cp_longest_call_time(cp_gather_time):
     """Time of the longest collective of the context-parallel ranks in a step."""
     return cp_gather_time

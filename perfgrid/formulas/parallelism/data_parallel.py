@@ -10,13 +10,13 @@ with g bytes per gradient and w bytes per weight,
 """
 
 from perfgrid.engine import xp
-from perfgrid.engine.graph.registry import formula
+from perfgrid.engine.graph.registry import formula, synonym
 from perfgrid.formulas.collectives.placement import gathered_share
 
 from .tensor_parallel import exposed_in_parts, with_cores_taken
 
 
-@formula(unit="s", source="narayanan2021")
+@synonym(unit="s", source="narayanan2021")
 def exposed_tied_time(tied_all_reduce_time):
     """All-reduce of a shared embedding table's gradients between the first and the last stage, after all others."""
     return tied_all_reduce_time

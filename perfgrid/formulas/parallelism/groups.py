@@ -15,7 +15,7 @@ it. The groups are a family; beside those of the two orders:
 """
 
 from perfgrid.engine import xp
-from perfgrid.engine.graph.registry import alternative, constraint, formula
+from perfgrid.engine.graph.registry import alternative, constant, constraint, formula, synonym
 from perfgrid.formulas.axes import at
 from perfgrid.formulas.collectives.placement import GATHERING, by_tier, placed, ranks_in_domain
 
@@ -24,79 +24,79 @@ CHECKED = {"GROUP": ("tp", "cp", "replica")}  # those whose domains the constrai
 EXPERTS_CHECKED = {"GROUP": ("etp", "ep", "expert_replica")}  # and in mixtures of experts
 
 
-@formula(unit="1", source="narayanan2021", family={"INNERMOST": ("tp", "etp", "vocab", "operand", "latent")})
+@constant(unit="1", source="narayanan2021", family={"INNERMOST": ("tp", "etp", "vocab", "operand", "latent")})
 def INNERMOST_stride():
     """Distance between neighbouring ranks of the INNERMOST group."""
     return 1.0
 
 
-@formula(unit="1", source="shoeybi2019megatron")
+@synonym(unit="1", source="shoeybi2019megatron")
 def vocab(tp):
     """Ranks among which the vocabulary is split."""
     return tp
 
 
-@formula(unit="1", source="korthikanti2022")
+@synonym(unit="1", source="korthikanti2022")
 def operand(tp):
     """Ranks that gather operands of products."""
     return tp
 
 
-@formula(unit="1", source="shoeybi2019megatron", family={"ALIKE": ("vocab", "operand", "latent")})
+@synonym(unit="1", source="shoeybi2019megatron", family={"ALIKE": ("vocab", "operand", "latent")})
 def ALIKE_tier_ranks(tp_tier_ranks):
     """Ranks of the ALIKE group at each tier, by tier."""
     return tp_tier_ranks
 
 
-@formula(unit="1", source="liu2023ring")
+@synonym(unit="1", source="liu2023ring")
 def cp_stride(tp):
     """Distance between neighbouring context-parallel ranks."""
     return tp
 
 
-@formula(unit="1", source="jacobs2023ulysses")
+@synonym(unit="1", source="jacobs2023ulysses")
 def head_split_stride(tp):
     """Distance between neighbouring ranks that split the heads."""
     return tp
 
 
-@formula(unit="1", source="lepikhin2021gshard")
+@synonym(unit="1", source="lepikhin2021gshard")
 def ep_stride(etp):
     """Distance between neighbouring expert-parallel ranks."""
     return etp
 
 
-@formula(unit="1", source="lepikhin2021gshard")
+@synonym(unit="1", source="lepikhin2021gshard")
 def expert_replica(edp):
     """Ranks that hold the same experts."""
     return edp
 
 
-@formula(unit="1", source="rajbhandari2020zero")
+@synonym(unit="1", source="rajbhandari2020zero")
 def scatter(shard):
     """Ranks that reduce-scatter gradients."""
     return shard
 
 
-@formula(unit="1", source="rajbhandari2020zero")
+@synonym(unit="1", source="rajbhandari2020zero")
 def scatter_tier_ranks(shard_tier_ranks):
     """Ranks that reduce-scatter gradients at each tier, by tier."""
     return shard_tier_ranks
 
 
-@formula(unit="1", source="rajbhandari2020zero", family={"SHARDING": ("shard", "scatter")})
+@synonym(unit="1", source="rajbhandari2020zero", family={"SHARDING": ("shard", "scatter")})
 def SHARDING_stride(replica_stride):
     """Distance between neighbouring ranks of the SHARDING group."""
     return replica_stride
 
 
-@formula(unit="1", source="rajbhandari2020zero")
+@synonym(unit="1", source="rajbhandari2020zero")
 def expert_shard_stride(expert_replica_stride):
     """Distance between neighbouring ranks over which the state of experts is sharded."""
     return expert_replica_stride
 
 
-@formula(unit="s", source="gray2019cudagraphs")
+@synonym(unit="s", source="gray2019cudagraphs")
 def collective_launch_latency(launch_overhead):
     """Latency of a collective until its first step: that of any kernel, since the host queues them ahead."""
     return launch_overhead

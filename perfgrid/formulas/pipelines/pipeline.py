@@ -24,18 +24,18 @@ The closed forms are longest paths through the dependencies of a schedule betwee
 """
 
 from perfgrid.engine import xp
-from perfgrid.engine.graph.registry import alternative, constraint, formula
+from perfgrid.engine.graph.registry import alternative, constant, constraint, formula
 
 from .stages import FOLDED, STAGES
 
 
-@formula(unit="1", source="narayanan2021")
+@constant(unit="1", source="narayanan2021")
 def first_stage_position():
     """Number of the first stage."""
     return 0.0
 
 
-@formula(unit="1", source="narayanan2021")
+@constant(unit="1", source="narayanan2021")
 def middle_stage_position():
     """Number of the second stage, which keeps the most microbatches of all middle stages."""
     return 1.0

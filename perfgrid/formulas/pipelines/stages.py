@@ -13,7 +13,7 @@ their means per copy of the weights and per microbatch.
 """
 
 from perfgrid.engine import xp
-from perfgrid.engine.graph.registry import alternative, constraint, formula
+from perfgrid.engine.graph.registry import alternative, constant, constraint, formula
 
 STAGES = {"STAGE": ("first", "middle", "last")}
 PARTS = {"PART": ("layers", "embeddings", "heads")}
@@ -22,7 +22,7 @@ FOLDED = ("zb_v", "dualpipe_v")  # schedules with two chunks per device, in the 
 STRAIGHT = ("1f1b", "gpipe", "zb_h1", "dualpipe")
 
 
-@formula(unit="1", source="shoeybi2019megatron", family={"PART": ("embeddings", "heads")})
+@constant(unit="1", source="shoeybi2019megatron", family={"PART": ("embeddings", "heads")})
 def middle_stage_PART():
     """The PART of a stage between the first and the last: none."""
     return 0.0

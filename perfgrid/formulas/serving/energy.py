@@ -5,7 +5,7 @@ Hosts, switches and cooling are not in it (`system_cost`), nor what turns stored
 """
 
 from perfgrid.engine import xp
-from perfgrid.engine.graph.registry import alternative, formula
+from perfgrid.engine.graph.registry import alternative, formula, synonym
 from perfgrid.formulas.axes import at, only, table, total
 from perfgrid.formulas.collectives.placement import gathered_share
 from perfgrid.formulas.kernels import energy
@@ -17,13 +17,13 @@ from .products import product_traffic
 PARTS = ("arithmetic", "shared_memory", "l2", "hbm", "scale_up", "scale_out", "static")  # of the energy of a request
 
 
-@formula(unit="1", source="micikevicius2022fp8")
+@synonym(unit="1", source="micikevicius2022fp8")
 def expert_format_energy(format_energy):
     """Energy of an operation of the experts' products over that in 16 bits."""
     return format_energy
 
 
-@formula(unit="1", source="fedus2022switch")
+@synonym(unit="1", source="fedus2022switch")
 def expert_uneven_load(busiest_load):
     """Rows of the experts' products on the busiest rank over those on the mean one, by pass."""
     return busiest_load

@@ -5,17 +5,17 @@ more than the mean. The weights of visited experts are read once.
 """
 
 from perfgrid.engine import xp
-from perfgrid.engine.graph.registry import constraint, formula
+from perfgrid.engine.graph.registry import constraint, formula, synonym
 from perfgrid.formulas.axes import table, total
 
 
-@formula(unit="byte", source="micikevicius2022fp8")
+@synonym(unit="byte", source="micikevicius2022fp8")
 def expert_operand_size(operand_size):
     """Bytes of one operand element of the products of experts."""
     return operand_size
 
 
-@formula(unit="byte", source="lin2023awq")
+@synonym(unit="byte", source="lin2023awq")
 def expert_weight_size(weight_element_size):
     """Bytes of one weight of an expert in memory."""
     return weight_element_size

@@ -6,7 +6,7 @@ or the latent, are one matrix product, padded to the rows of a matrix instructio
 """
 
 from perfgrid.engine import xp
-from perfgrid.engine.graph.registry import alternative, formula
+from perfgrid.engine.graph.registry import alternative, constant, formula, synonym
 from perfgrid.formulas.axes import at, only, table, total
 from perfgrid.formulas.kernels.flash import side_by_side
 from perfgrid.formulas.kernels.gemm import INSTRUCTION_ROWS
@@ -14,31 +14,31 @@ from perfgrid.formulas.kernels.roofline import roofline_shares
 from perfgrid.formulas.kernels.tiling import whole
 
 
-@alternative(of="sequence_length", by="workload", label="inference", unit="1", source="dao2022flash")
+@synonym(of="sequence_length", workload="inference", unit="1", source="dao2022flash")
 def inference_sequence_length(prompt_tokens):
     """Tokens of the sequence that the fused kernel sees: the prompt."""
     return prompt_tokens
 
 
-@alternative(of="attended_span", by="workload", label="inference", unit="1", source="dao2022flash")
+@synonym(of="attended_span", workload="inference", unit="1", source="dao2022flash")
 def inference_attended_span(prompt_tokens):
     """Tokens that attend to each other: those of one prompt."""
     return prompt_tokens
 
 
-@alternative(of="sequence_split", by="workload", label="inference", unit="1", source="liu2023ring")
+@synonym(of="sequence_split", workload="inference", unit="1", source="liu2023ring")
 def inference_sequence_split(cp):
     """Ranks that share the queries of a head: the context-parallel ones."""
     return cp
 
 
-@alternative(of="ring_passes", by="workload", label="inference", unit="1", source="liu2023ring")
+@synonym(of="ring_passes", workload="inference", unit="1", source="liu2023ring")
 def inference_ring_passes(cp):
     """Passes in which a rank attends to all keys and values of a prompt: one per context-parallel rank."""
     return cp
 
 
-@formula(unit="FLOP", source="williams2009roofline")
+@constant(unit="FLOP", source="williams2009roofline")
 def one_flop():
     """One floating-point operation."""
     return 1.0
@@ -247,7 +247,7 @@ def serving_stream_size(activation_size, operand_size, float32_size, ffn_input_m
     )
 
 
-@formula(unit="1", source="nvidia2023trtllm")
+@constant(unit="1", source="nvidia2023trtllm")
 def serving_stream_launches():
     """Kernels that each streaming kernel consists of, by serving_stream.
 

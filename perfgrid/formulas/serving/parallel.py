@@ -7,7 +7,7 @@ have kernels of their own, in which every rank reads its peers' buffers directly
 """
 
 from perfgrid.engine import xp
-from perfgrid.engine.graph.registry import alternative, formula
+from perfgrid.engine.graph.registry import alternative, formula, synonym
 from perfgrid.formulas.axes import at, only, table, total
 from perfgrid.formulas.collectives.nccl import chosen_time
 from perfgrid.formulas.collectives.placement import gathered_share
@@ -17,7 +17,7 @@ from perfgrid.formulas.collectives.schedules.schedule import UNAVAILABLE
 PEERS = tuple(float(TIER_KINDS.index(kind)) for kind in ("switch", "fully_connected"))  # tiers whose members all meet
 
 
-@alternative(of="collective_launch_latency", by="workload", label="inference", unit="s", source="nccl2026tuning")
+@synonym(of="collective_launch_latency", workload="inference", unit="s", source="nccl2026tuning")
 def inference_collective_launch_latency(collective_overhead):
     """Latency of a collective until its first step: what the serving stack takes to start it on all ranks."""
     return collective_overhead

@@ -7,16 +7,14 @@ latent (`key_up`), and absorbed in decoding, where `key_up` takes the queries of
 """
 
 from perfgrid.engine import xp
-from perfgrid.engine.graph.registry import alternative, formula
+from perfgrid.engine.graph.registry import alternative, formula, synonym
 from perfgrid.formulas.axes import only, table, total
 from perfgrid.formulas.kernels.tiling import operand_loads, wave_blocks
 
 PRODUCTS = {"PRODUCT": ("gemm", "expert")}
 
 
-@alternative(
-    of="PRODUCT_result_size", by="workload", label="inference", unit="byte", source="pope2022inference", family=PRODUCTS
-)
+@synonym(of="PRODUCT_result_size", workload="inference", unit="byte", source="pope2022inference", family=PRODUCTS)
 def inference_PRODUCT_result_size(activation_size):
     """Bytes that a PRODUCT kernel writes per element."""
     return activation_size

@@ -4,7 +4,7 @@
 """
 
 from perfgrid.engine import xp
-from perfgrid.engine.graph.registry import alternative, constraint, formula
+from perfgrid.engine.graph.registry import alternative, constraint, formula, synonym
 from perfgrid.formulas.kernels.roofline import RESOURCES
 
 WAITS = (
@@ -27,7 +27,7 @@ PASSES = ("forward_time", "backward_time", "recompute_time", *WAITS)  # the same
 LAYER_WAITS = ("exposed_tp", "exposed_cp", "exposed_ep", "exposed_host")  # those of layers, at the pace of the pipeline
 
 
-@formula(unit="s", source="jiang2024megascale")
+@synonym(unit="s", source="jiang2024megascale")
 def between_steps_time(step_gap):
     """Time in which devices idle between two steps, until the host has seen the end of one and begun the next.
 

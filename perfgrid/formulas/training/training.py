@@ -1,6 +1,6 @@
 """Kernels summed up to a layer, the embedding and the output head: by resource, by phase, and what they wait for."""
 
-from perfgrid.engine.graph.registry import formula
+from perfgrid.engine.graph.registry import constant, formula, synonym
 from perfgrid.formulas.axes import at, only, total
 
 from .token_prediction import module_kernels
@@ -9,13 +9,13 @@ PARTS = {"PART": ("layer", "embedding", "head")}
 DIRECTIONS = {"DIRECTION": ("forward", "backward")}
 
 
-@formula(unit="s", source="korthikanti2022", family=DIRECTIONS)
+@synonym(unit="s", source="korthikanti2022", family=DIRECTIONS)
 def embedding_DIRECTION_exposed_time(embedding_DIRECTION_exposed_tp_time):
     """Communication that the DIRECTION pass of the embedding waits for, for one microbatch."""
     return embedding_DIRECTION_exposed_tp_time
 
 
-@formula(unit="s", source="korthikanti2022")
+@constant(unit="s", source="korthikanti2022")
 def embedding_recompute_kernel_time():
     """Kernel time of what the embedding computes again: nothing."""
     return 0.0

@@ -4,41 +4,41 @@ Unfused products compute the whole score matrix, whatever part of it is masked.
 """
 
 from perfgrid.engine import xp
-from perfgrid.engine.graph.registry import formula
+from perfgrid.engine.graph.registry import constant, formula, synonym
 from perfgrid.formulas.axes import only, table
 
 
-@formula(unit="byte", source="nvidia2023matmul")
+@constant(unit="byte", source="nvidia2023matmul")
 def load_size():
     """Bytes that a thread loads at once for the matrix units."""
     return 16.0
 
 
-@formula(unit="1", source="korthikanti2022")
+@synonym(unit="1", source="korthikanti2022")
 def core_rows(sequence_length):
     """Rows of the results of the unfused products of one head."""
     return sequence_length
 
 
-@formula(unit="1", source="korthikanti2022")
+@synonym(unit="1", source="korthikanti2022")
 def core_batch(rank_heads):
     """Unfused products that one kernel computes: one per head."""
     return rank_heads
 
 
-@formula(unit="byte", source="korthikanti2022")
+@synonym(unit="byte", source="korthikanti2022")
 def core_operand_size(activation_size):
     """Bytes of one operand element of the unfused products."""
     return activation_size
 
 
-@formula(unit="byte", source="korthikanti2022")
+@synonym(unit="byte", source="korthikanti2022")
 def core_result_size(activation_size):
     """Bytes that the unfused products write per element."""
     return activation_size
 
 
-@formula(unit="1", source="dao2022flash")
+@synonym(unit="1", source="dao2022flash")
 def core_kernels(unfused):
     """How often each unfused product runs in one layer."""
     return unfused

@@ -10,19 +10,19 @@ add up on their way.
 """
 
 from perfgrid.engine import xp
-from perfgrid.engine.graph.registry import constraint, formula
+from perfgrid.engine.graph.registry import constraint, formula, synonym
 from perfgrid.formulas.axes import only, table, total
 from perfgrid.formulas.kernels.roofline import roofline_shares
 from perfgrid.formulas.kernels.stream import expert_stream_operations
 
 
-@formula(unit="byte", source="micikevicius2022fp8")
+@synonym(unit="byte", source="micikevicius2022fp8")
 def grouped_operand_size(operand_size):
     """Bytes of one operand element of the products of experts."""
     return operand_size
 
 
-@formula(unit="1", source="dai2024deepseekmoe")
+@synonym(unit="1", source="dai2024deepseekmoe")
 def layer_grouped_gemms(moe_share):
     """How often each product of experts runs in the mean layer."""
     return moe_share
