@@ -51,27 +51,21 @@ def check(part):
 
 
 @pytest.mark.parametrize("name", DESIGNS)
-def test_every_output_of_a_study_is_the_sum_of_its_parts(name):
+def test_every_output_is_the_sum_of_its_parts_and_fits_a_screen(name):
     quantity, at = DESIGNS[name]
     for output in dict.fromkeys((quantity, *study(name).outputs)):
         found = pg.explain(study(name), output, at)
-        check(found.story(2, most_lines(2)))
-        check(found.story(4, most_lines(4)))
-
-
-@pytest.mark.parametrize("name", DESIGNS)
-@pytest.mark.parametrize(("depth", "most"), [(2, 25), (3, 60)])
-def test_a_screen_holds_an_explanation(name, depth, most):
-    quantity, at = DESIGNS[name]
-    for output in dict.fromkeys((quantity, *study(name).outputs)):
-        lines = list(story_lines(pg.explain(study(name), output, at), INNER, depth))
-        assert len(lines) <= most, output
-        assert max(map(len, lines[1:])) <= 120
-        assert lines[0].startswith("at ")
-    lines = list(story_lines(pg.explain(study(name), quantity, at), INNER, depth))
-    assert len(lines) > 10
-    assert lines[1].startswith(quantity)
-    assert lines[-1].startswith("% per 1 % more: ")
+        for depth in (2, 4):
+            check(found.story(depth, most_lines(depth)))
+        for depth, most in ((2, 25), (3, 60)):
+            lines = list(story_lines(found, INNER, depth))
+            assert len(lines) <= most, output
+            assert max(map(len, lines[1:])) <= 120
+            assert lines[0].startswith("at ")
+            if output == quantity:
+                assert len(lines) > 10
+                assert lines[1].startswith(quantity)
+                assert lines[-1].startswith("% per 1 % more: ")
 
 
 def test_the_parts_of_a_step_are_what_it_waits_for():

@@ -5,10 +5,10 @@ import pytest
 import xarray as xr
 
 import perfgrid as pg
-from perfgrid.engine import replay, resolve
 from perfgrid.formulas import BREAKDOWN
 from perfgrid.study.study import Study
 from tests import small
+from tests.replays import assert_grid_is_replay
 
 
 def test_layouts_are_all_factorisations_of_each_cluster():
@@ -31,31 +31,9 @@ def test_layouts_are_all_factorisations_of_each_cluster():
     [(None, 2**21), pytest.param(0, 2**21, marks=pytest.mark.slow), (200, 1500)],
 )
 def test_the_grid_of_the_real_physics_equals_a_replay(dtype, small_points, tile_points):
-    """Every output and constraint, at drawn points; differences are measured against the largest operand."""
     made = small.study(outputs=[*small.CONTENT["outputs"], *BREAKDOWN, "layer_activation_memory"])
     ds = pg.evaluate(made, dtype, tile_points, small_points)
-    space = made.space
-    graph = resolve(made.registry, map(str, ds.data_vars), space.names(), labels=space.label_quantities())
-    generator = np.random.default_rng(1)
-    tolerance = {"float32": 1e-5, "float64": 1e-12}[dtype]
-    for _ in range(40):
-        index = tuple(int(generator.integers(n)) for n in space.shape)
-        values = replay(graph, {n: space.at(n, index) for n in graph.leaves})
-        point = {a.name: i for a, i in zip(space.axes, index, strict=True)}
-        for name in map(str, ds.data_vars):
-            variable = ds[name]
-            found = variable.isel({d: point[str(d)] for d in variable.dims}).item()
-            if variable.dtype == np.int8:
-                assert found == values[name], (name, point)
-                continue
-            operands = [np.max(np.abs(values[a])) for a in graph.nodes[name].arguments]
-            same_unit = [
-                o
-                for o, a in zip(operands, graph.nodes[name].arguments, strict=True)
-                if a in graph.nodes and graph.nodes[a].unit == graph.nodes[name].unit
-            ]
-            scale = max([abs(values[name]), *same_unit])
-            assert abs(found - values[name]) <= tolerance * scale, (name, point)
+    assert_grid_is_replay(made, ds, np.random.default_rng(1), 40, {"float32": 1e-5, "float64": 1e-12}[dtype])
 
 
 def test_axes_can_come_in_any_order():

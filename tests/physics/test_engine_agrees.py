@@ -7,9 +7,8 @@ import pytest
 
 import perfgrid as pg
 from perfgrid.catalog import load_catalog
-from perfgrid.engine import replay
-from perfgrid.engine.graph.resolver import resolve_checked
 from perfgrid.formulas import BREAKDOWN
+from tests.replays import assert_grid_is_replay
 
 CATALOG = load_catalog()
 SERVING = {name for name, entry in CATALOG.tables["software"].items() if entry.values["serves"]}
@@ -99,29 +98,13 @@ def drawn_study(generator):
 
 @pytest.mark.parametrize("seed", [0, 3, 5, 6, 7, *(pytest.param(s, marks=pytest.mark.slow) for s in (1, 2, 4))])
 def test_the_grid_equals_a_replay(seed):
-    """Every output and constraint at drawn points; differences are measured against the largest operand of its unit."""
     generator = np.random.default_rng(seed)
     made = drawn_study(generator)
-    space = made.space
-    graph = resolve_checked(made.registry, OUTPUTS, space.names(), labels=space.label_quantities())
     dtype, tolerance = [("float32", 1e-5), ("float64", 1e-12)][seed % 2]
     small_points = [None, 0, 300][int(generator.integers(3))]
     ds = pg.evaluate(made, dtype, int(generator.choice([700, 5000, 2**21])), small_points)
-    assert set(map(str, ds.data_vars)) == set(graph.wanted)
-    for _ in range(25):
-        index = tuple(int(generator.integers(n)) for n in space.shape)
-        values = replay(graph, {n: space.at(n, index) for n in graph.leaves})
-        point = {a.name: i for a, i in zip(space.axes, index, strict=True)}
-        for name in graph.wanted:
-            variable = ds[name]
-            found = variable.isel({d: point[str(d)] for d in variable.dims}).item()
-            if variable.dtype == np.int8:
-                assert found == values[name], (name, point)
-                continue
-            alike = [a for a in graph.nodes[name].arguments if a in graph.nodes]
-            alike = [a for a in alike if graph.nodes[a].unit == graph.nodes[name].unit]
-            scale = max([abs(values[name]), *(float(np.max(np.abs(values[a]))) for a in alike)])
-            assert abs(found - values[name]) <= tolerance * scale, (name, point)
+    assert set(OUTPUTS) <= set(map(str, ds.data_vars))
+    assert_grid_is_replay(made, ds, generator, 25, tolerance)
 
 
 @pytest.mark.parametrize("fabric", ["rail-optimized", "ici-ring"])

@@ -8,10 +8,10 @@ import pytest
 import perfgrid as pg
 from perfgrid.calculators.collective import algorithms_for, collective_choice, collective_time
 from perfgrid.catalog import load_catalog
-from perfgrid.engine import replay, resolve
 from perfgrid.formulas.axes import INNER
 from perfgrid.formulas.collectives.ideal import NAMES
 from perfgrid.formulas.collectives.schedules.fabric import TIER_KINDS
+from tests.replays import assert_grid_is_replay
 
 from .cases import design, rows
 
@@ -164,17 +164,10 @@ def test_the_grid_equals_a_replay():
         "scale_out_bandwidth": {"scale": [0.5, 1.0, 3.0]},
     }
     made = study("h100-sxm-80gb", ["rail-optimized", "rails", "dragonfly-72", "wafer-mesh-8x8"], [64, 576], axes=axes)
-    space, generator = made.space, np.random.default_rng(3)
+    generator = np.random.default_rng(3)
     for small_points in (None, 0):
         ds = pg.evaluate(made, "float64", 3000, small_points)
-        graph = resolve(made.registry, list(map(str, ds.data_vars)), space.names(), labels=space.label_quantities())
-        for _ in range(40):
-            index = tuple(int(generator.integers(n)) for n in space.shape)
-            values = replay(graph, {n: space.at(n, index) for n in graph.leaves})
-            point = {a.name: i for a, i in zip(space.axes, index, strict=True)}
-            for name in map(str, ds.data_vars):
-                found = ds[name].isel({d: point[str(d)] for d in ds[name].dims}).item()
-                assert found == pytest.approx(float(values[name]), rel=1e-9), (name, point)
+        assert_grid_is_replay(made, ds, generator, 40, 1e-9)
 
 
 def test_a_named_algorithm_is_taken_or_flagged():

@@ -7,11 +7,11 @@ import pytest
 
 import perfgrid as pg
 from perfgrid.catalog import load_catalog
-from perfgrid.engine import replay, resolve
-from perfgrid.engine.graph.resolver import resolve_checked
+from perfgrid.engine import resolve
 from perfgrid.engine.grid.plan import Plan
 from perfgrid.engine.grid.space import Space
 from perfgrid.formulas import BREAKDOWN, registry_of
+from tests.replays import assert_grid_is_replay
 from tests.units import check
 
 from .cases import LABELS, QUICK, point
@@ -75,24 +75,8 @@ def test_the_grid_equals_a_replay(content, dtype):
     }
     sizes = {"sequence_length": 8192, "global_batch": 64}
     made = pg.Study.make(CATALOG, outputs=OUTPUTS, axes=axes, workload_parameters=sizes)
-    space, generator = made.space, np.random.default_rng(3)
-    graph = resolve_checked(made.registry, OUTPUTS, space.names(), labels=space.label_quantities())
     ds = pg.evaluate(made, dtype, 5000, 300)
-    tolerance = {"float32": 2e-5, "float64": 1e-12}[dtype]
-    for _ in range(40):
-        index = tuple(int(generator.integers(n)) for n in space.shape)
-        values = replay(graph, {n: space.at(n, index) for n in graph.leaves})
-        at = {a.name: i for a, i in zip(space.axes, index, strict=True)}
-        for name in graph.wanted:
-            variable = ds[name]
-            found = variable.isel({d: at[str(d)] for d in variable.dims}).item()
-            if variable.dtype == np.int8:
-                assert found == values[name], (name, at)
-                continue
-            alike = [a for a in graph.nodes[name].arguments if a in graph.nodes]
-            alike = [a for a in alike if graph.nodes[a].unit == graph.nodes[name].unit]
-            scale = max([abs(values[name]), *(float(np.max(np.abs(values[a]))) for a in alike)])
-            assert abs(found - values[name]) <= tolerance * scale, (name, at)
+    assert_grid_is_replay(made, ds, np.random.default_rng(3), 40, {"float32": 2e-5, "float64": 1e-12}[dtype])
 
 
 def test_the_choice_has_labels():

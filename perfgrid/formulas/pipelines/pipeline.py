@@ -198,7 +198,8 @@ def one_forward_one_backward_bubble_time(
     def idle_early(stages_after, once, repeated, layers):
         alternates = (chunks > 1) | (microbatches > stages_after + 1)
         longer = layers * longer_pass
-        return xp.where(alternates, idle(once, repeated), idle(model_pass_time - longer, longer))
+        once = xp.where(alternates, once, model_pass_time - longer)
+        return idle(once, xp.where(alternates, repeated, longer))
 
     by_first = idle_early(pp - 1, first_stage_idle_time, first_stage_time, first_stage_layers)
     by_middle = idle_early(short_middle_stages + 1, middle_stage_idle_time, middle_stage_time, middle_stage_layers)
