@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from perfgrid.catalog.schema import Variable
-from perfgrid.engine.autodiff.dual import value_of
 from perfgrid.engine.errors import PerfgridError, nearest
+from perfgrid.engine.graph.namespace import value_of
 from perfgrid.study.study import Study
 
 from .knobs import Knobs, converted

@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from perfgrid.engine.autodiff.dual import Dual, value_of
+from perfgrid.engine.autodiff.dual import Dual
 from perfgrid.engine.errors import PerfgridError, nearest
+from perfgrid.engine.graph.namespace import value_of
 from perfgrid.study.study import Study
 
 from .batched_slsqp import Answer

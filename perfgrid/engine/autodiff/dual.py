@@ -3,7 +3,7 @@
 A `Dual` is a value and tangents: by a key of the caller's choice an array [directions, *axes of the value], of size 1
 along every axis on which it does not vary, so that the derivative with respect to a price lies on the axes of that
 price's factor alone. A sensitivity gives each parameter a key of its own; a search gives all its directions at one
-place a single one. Derivatives of primitives, exact and smooth, are in `engine.slopes`.
+place a single one. Derivatives of primitives, exact and smooth, are in `rules`.
 
 A comparison of dual numbers is a `Flag`, which can tell its *margin*, how far it is from turning over, so that a
 constraint that says true or false becomes an inequality.
@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from perfgrid.engine.errors import PerfgridError
-from perfgrid.engine.graph.namespace import Arraylike, xp
+from perfgrid.engine.graph.namespace import OF_VALUES, Ruled, value_of, xp
 
 from .rules import SLOPES, extreme, extreme_along, rounded
 from .shapes import behind, joined, lifted, part, reshaped, spread, total
@@ -29,44 +29,21 @@ TOGETHER = ""  # the key of tangents that are given without one
 TINY = 1e-300
 
 
-class _Carrying(Arraylike):
-    """A value that carries something along."""
+class _Differentiable(Ruled):
+    """A dual number or a flag of them."""
 
-    __slots__ = ("value",)
-    __hash__ = None  # type: ignore[assignment]
-    value: Any
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """The shape of the value."""
-        return np.shape(self.value)
-
-    @property
-    def ndim(self) -> int:
-        """The rank of the value."""
-        return np.ndim(self.value)
-
-    @property
-    def dtype(self) -> Any:
-        """The type of the value."""
-        return self.value.dtype if hasattr(self.value, "dtype") else np.asarray(self.value).dtype
-
-    def __len__(self) -> int:
-        return self.shape[0]
-
-    def __bool__(self) -> bool:
-        return bool(self.value)
+    __slots__ = ()
 
     def apply(self, name: str, arguments: tuple[Any, ...], options: dict[str, Any]) -> Any:
         """A function of ``xp`` by its rule; PerfgridError where a number with tangents meets none."""
-        if name in _OF_VALUES or (name not in _OF_BOTH and not _holds_dual(arguments)):
+        if name in OF_VALUES or (name not in _OF_BOTH and not _holds_dual(arguments)):
             return getattr(xp, name)(*map(value_of, arguments), **options)
         if name not in _RULES:
             raise PerfgridError(f"xp.{name} has no rule for derivatives; it is not used by formulas so far")
         return _RULES[name](*arguments, **options)
 
 
-class Dual(_Carrying):
+class Dual(_Differentiable):
     """A value with tangents [directions, *axes] by key, or with one array of them."""
 
     __slots__ = ("tangents", "unrounded", "up")
@@ -91,7 +68,7 @@ class Dual(_Carrying):
         return self.mapped(self.value[key], lambda t: part(t, key, self.shape))
 
 
-class Flag(_Carrying):
+class Flag(_Differentiable):
     """True or false of dual numbers; ``margin`` is positive where it is true, and worked out when asked for."""
 
     __slots__ = ("_margin",)
@@ -106,13 +83,6 @@ class Flag(_Carrying):
 
     def __getitem__(self, key: Any) -> Flag:
         return Flag(self.value[key], lambda: self.margin[key])
-
-
-def value_of(item: Any) -> Any:
-    """A value without what it carries; tuples and lists of them too."""
-    if isinstance(item, _Carrying):
-        return item.value
-    return type(item)(map(value_of, item)) if isinstance(item, (list, tuple)) else item
 
 
 def margin_of(flag: Any) -> Any:
@@ -226,23 +196,20 @@ def _whole(name: str) -> Callable[..., Any]:
     return apply
 
 
-def _shaped(a: Any, value: Any) -> Any:
-    """What was reshaped to ``value``: where only axes of size 1 come and go, tangents stay on their own axes."""
-    if isinstance(a, Flag):
-        return Flag(value, lambda: xp.reshape(margin_of(a), value.shape))
-    new = np.shape(value)
-    found = a.mapped(value, lambda t: reshaped(t, a.shape, new))
-    found.unrounded, found.up = None if a.unrounded is None else xp.reshape(a.unrounded, new), a.up
-    return found
+def _shaped(name: str, change: Callable[[Any, Any, Any], Any]) -> Callable[..., Any]:
+    """The rule of a function that keeps elements in order; ``change`` takes a tangent, the old and the new shape."""
 
+    def apply(a: Any, *arguments: Any, **options: Any) -> Any:
+        function = getattr(xp, name)
+        value = function(a.value, *arguments, **options)
+        if isinstance(a, Flag):
+            return Flag(value, lambda: function(a.margin, *arguments, **options))
+        found = a.mapped(value, lambda t: change(t, a.shape, np.shape(value)))
+        found.unrounded = None if a.unrounded is None else function(a.unrounded, *arguments, **options)
+        found.up = a.up
+        return found
 
-def _broadcast_to(a: Any, shape: Any) -> Any:
-    value = xp.broadcast_to(a.value, shape)
-    if isinstance(a, Flag):
-        return Flag(value, lambda: xp.broadcast_to(margin_of(a), shape))
-    found = a.mapped(value, lambda t: lifted(t, value.ndim))
-    found.unrounded, found.up = None if a.unrounded is None else xp.broadcast_to(a.unrounded, shape), a.up
-    return found
+    return apply
 
 
 def _concatenate(parts: Any, axis: int = 0) -> Any:
@@ -308,14 +275,10 @@ def _not(a: Any) -> Flag:
     return Flag(xp.logical_not(value_of(a)), lambda: -margin_of(a))
 
 
-_OF_VALUES = ("zeros_like", "ones_like", "ndim", "shape", "argsort", "argmax", "argmin", "isfinite", "sign")
-
 _OF_BOTH: dict[str, Callable[..., Any]] = {  # flags keep their margins
     "where": _where,
-    "reshape": lambda a, shape: _shaped(a, xp.reshape(a.value, shape)),
-    "expand_dims": lambda a, axis: _shaped(a, xp.expand_dims(a.value, axis)),
-    "squeeze": lambda a, axis: _shaped(a, xp.squeeze(a.value, axis)),
-    "broadcast_to": _broadcast_to,
+    **{name: _shaped(name, reshaped) for name in ("reshape", "expand_dims", "squeeze")},
+    "broadcast_to": _shaped("broadcast_to", lambda tangent, _, new: lifted(tangent, len(new))),
     "take": _take,
     "asarray": lambda a: a,
     "less": _comparison(operator.lt, lambda a, b: _above(b, a)),

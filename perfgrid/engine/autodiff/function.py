@@ -15,13 +15,13 @@ import numpy as np
 
 from perfgrid.engine.errors import PerfgridError
 from perfgrid.engine.execution.small_stage import small_values
-from perfgrid.engine.graph.namespace import xp
+from perfgrid.engine.graph.namespace import value_of, xp
 from perfgrid.engine.graph.registry import Registry
 from perfgrid.engine.graph.resolver import Node
 from perfgrid.engine.grid.plan import Plan, Quantity
 from perfgrid.engine.grid.space import Axis, Key, Partition, Space
 
-from .dual import Dual, margin_of, value_of
+from .dual import Dual, margin_of
 from .rules import smoothing
 
 

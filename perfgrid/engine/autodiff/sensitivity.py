@@ -1,7 +1,7 @@
 """Derivatives of outputs with respect to given quantities at every point of a grid, in forward mode through the plan.
 
 A grid is evaluated point by point along its study axes, so one tangent per parameter gives the exact derivative at
-every point. Tangents travel through the same stages as values (`engine.dual`): in the small stage in NumPy, each on its
+every point. Tangents travel through the same stages as values (`dual`): in the small stage in NumPy, each on its
 own axes; on the grid side by side along a last axis, in one compiled function per materialised quantity, whose
 innermost loop runs over parameters, so that what they share is computed once per point. What a parameter does not
 reach, or reaches with slope 0 everywhere, costs nothing.
@@ -22,12 +22,12 @@ from perfgrid.engine.errors import PerfgridError
 from perfgrid.engine.execution.evaluation import Evaluation, Progress
 from perfgrid.engine.execution.kernels import Input, Kernel, Takes
 from perfgrid.engine.execution.small_stage import bring, kept_small, small_order
-from perfgrid.engine.graph.namespace import xp
+from perfgrid.engine.graph.namespace import value_of, xp
 from perfgrid.engine.grid.plan import Plan
 from perfgrid.engine.grid.space import Key
 from perfgrid.engine.grid.tiles import TileKey
 
-from .dual import Dual, value_of
+from .dual import Dual
 from .parameters import Parameter
 from .rules import smoothing
 from .shapes import elasticity, element, elements_of, lifted, same, turn
@@ -55,7 +55,7 @@ class Sensitivity(Evaluation):
     ):
         """``relative``: elasticities d ln output / d ln parameter (0 where the output is 0), else derivatives.
 
-        ``sharpness``: None for exact derivatives, else as in `engine.slopes`. PerfgridError for a label or flag as
+        ``sharpness``: None for exact derivatives, else as in `rules`. PerfgridError for a label or flag as
         output.
         """
         for name in outputs:

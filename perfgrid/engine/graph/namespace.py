@@ -15,18 +15,15 @@ import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
 
-class Ruled:
-    """A value for which ``xp`` functions mean something else than for arrays."""
+class Ruled(NDArrayOperatorsMixin):
+    """A value that carries something along: ``xp`` functions of it, and NumPy's own, go by its rules (`apply`)."""
+
+    __slots__ = ("value",)
+    value: Any
 
     def apply(self, name: str, arguments: tuple[Any, ...], options: dict[str, Any]) -> Any:
         """The value of the function ``xp.<name>``."""
         raise NotImplementedError
-
-
-class Arraylike(NDArrayOperatorsMixin, Ruled):
-    """A value that NumPy's own operators and functions take too: they mean what ``xp`` of their name means."""
-
-    __slots__ = ()
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
         if method != "__call__" or options.pop("out", (self,))[0] is not self or options:  # x += y makes a new x
@@ -36,10 +33,41 @@ class Arraylike(NDArrayOperatorsMixin, Ruled):
     def __array_function__(self, function: Any, types: Any, args: Any, options: Any) -> Any:
         return self.apply(function.__name__, args, options)
 
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of the value."""
+        return np.shape(self.value)
 
-PLAIN = frozenset(
-    (np.ndarray, float, int, bool, np.float64, np.bool_)
-)  # recognized without a search through base classes
+    @property
+    def ndim(self) -> int:
+        """The rank of the value."""
+        return np.ndim(self.value)
+
+    @property
+    def dtype(self) -> Any:
+        """The type of the value."""
+        return self.value.dtype if hasattr(self.value, "dtype") else np.asarray(self.value).dtype
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __bool__(self) -> bool:
+        return bool(self.value)
+
+
+# functions whose results carry nothing along
+OF_VALUES = ("zeros_like", "ones_like", "ndim", "shape", "argsort", "argmax", "argmin", "isfinite", "sign")
+
+
+def value_of(item: Any) -> Any:
+    """A value without what it carries; tuples and lists of them too."""
+    if isinstance(item, Ruled):
+        return item.value
+    return type(item)(map(value_of, item)) if isinstance(item, (list, tuple)) else item
+
+
+# recognized without a search through base classes
+PLAIN = frozenset((np.ndarray, float, int, bool, np.float64, np.bool_))
 
 
 def _special(values: Iterable[Any]) -> Any:

@@ -16,47 +16,24 @@ from typing import Any
 
 import numpy as np
 
-from .namespace import Arraylike, xp
+from .namespace import OF_VALUES, Ruled, value_of, xp
 from .resolver import Node
 
 SIGNS = {"add": "+", "subtract": "-", "multiply": "x", "divide": "/"}
 WRITTEN = ("maximum", "minimum", "ceil", "floor", "sqrt", "exp", "log", "log2")
 LONGEST = 40  # characters of a printed expression
-OF_VALUES = ("zeros_like", "ones_like", "ndim", "shape", "argsort", "argmax", "argmin", "isfinite", "sign")
 ROUNDING = 1e-12
 MOVING = ("getitem", "reshape", "broadcast_to", "expand_dims", "squeeze", "take", "take_along_axis", "roll", "asarray")
 
 
-class Traced(Arraylike):
+class Traced(Ruled):
     """A number of a formula, the operation that made it and its operands; an argument has a ``name`` instead."""
 
-    __slots__ = ("made", "name", "names", "operands", "options", "value")
-    __hash__ = None  # type: ignore[assignment]
+    __slots__ = ("made", "name", "names", "operands", "options")
 
     def __init__(self, value: Any, made: str = "", operands: Any = (), options: Any = None, name: str = ""):
         self.value, self.made, self.operands, self.options, self.name = value, made, operands, options or {}, name
         self.names = (name,) if name else names_in(operands[1:] if made == "where" else operands)
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """The shape of the value."""
-        return np.shape(self.value)
-
-    @property
-    def ndim(self) -> int:
-        """The rank of the value."""
-        return np.ndim(self.value)
-
-    @property
-    def dtype(self) -> Any:
-        """The type of the value."""
-        return np.asarray(self.value).dtype
-
-    def __len__(self) -> int:
-        return self.shape[0]
-
-    def __bool__(self) -> bool:
-        return bool(self.value)
 
     def __float__(self) -> float:
         return float(self.value)
@@ -68,13 +45,6 @@ class Traced(Arraylike):
         """Apply the function ``xp.<name>`` to the values and record it."""
         value = getattr(xp, name)(*map(value_of, arguments), **{k: value_of(v) for k, v in options.items()})
         return value if name in OF_VALUES else Traced(value, name, arguments, options)
-
-
-def value_of(item: Any) -> Any:
-    """A value without its record; also for tuples and lists."""
-    if isinstance(item, Traced):
-        return item.value
-    return type(item)(map(value_of, item)) if isinstance(item, (list, tuple)) else item
 
 
 @dataclass(frozen=True)
