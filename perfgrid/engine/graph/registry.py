@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Container, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from types import FunctionType, ModuleType
 from typing import Any, Literal, TypeVar
 
@@ -26,13 +26,6 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 _MARK = "__perfgrid__"
 
 
-@dataclass
-class _Mark:
-    """The formulas that a decorator attaches to a function, for a registry to collect."""
-
-    formulas: list[Formula] = field(default_factory=list)
-
-
 def _arguments(function: Callable[..., Any]) -> tuple[str, ...]:
     """The names of a formula's arguments. Raises PerfgridError for defaults, ``*args`` and keyword-only arguments."""
     if isinstance(function, FunctionType) and not {"__signature__", "__wrapped__"} & vars(function).keys():
@@ -49,17 +42,23 @@ def _arguments(function: Callable[..., Any]) -> tuple[str, ...]:
     return tuple(p.name for p in parameters)
 
 
-def _mark(function: Callable[..., Any], family: Family | None, build: Callable[[Formula], Formula]) -> None:
-    name = function.__name__
-    arguments = _arguments(function)
-    document = inspect.getdoc(function)
-    if not document:
-        raise PerfgridError(f"formula {name!r} needs a docstring whose first line says what the quantity means")
-    bare = build(Formula(name, function, arguments, "", "", document.splitlines()[0]))
-    for what in ("unit", "source"):
-        if not getattr(bare, what):
-            raise PerfgridError(f"formula {name!r} needs a {what}")
-    setattr(function, _MARK, _Mark(list(members(bare, family))))
+def _marking(family: Family | None, build: Callable[[Formula], Formula]) -> Callable[[Function], Function]:
+    """A decorator that attaches to a function the formulas that a registry collects: those built from its bare one."""
+
+    def decorate(function: Function) -> Function:
+        name = function.__name__
+        arguments = _arguments(function)
+        document = inspect.getdoc(function)
+        if not document:
+            raise PerfgridError(f"formula {name!r} needs a docstring whose first line says what the quantity means")
+        bare = build(Formula(name, function, arguments, "", "", document.splitlines()[0]))
+        for what in ("unit", "source"):
+            if not getattr(bare, what):
+                raise PerfgridError(f"formula {name!r} needs a {what}")
+        setattr(function, _MARK, members(bare, family))
+        return function
+
+    return decorate
 
 
 def formula(
@@ -112,15 +111,12 @@ def formula(
     """
     axes = tuple(inner) if host else None
 
-    def decorate(function: Function) -> Function:
+    def build(bare: Formula) -> Formula:
         if inner and not host:
-            raise PerfgridError(f"formula {function.__name__!r}: only a host formula declares inner axes")
-        _mark(
-            function, family, lambda f: replace(f, unit=unit, source=source, host=axes, flags=tuple(flags), where=where)
-        )
-        return function
+            raise PerfgridError(f"formula {bare.name!r}: only a host formula declares inner axes")
+        return replace(bare, unit=unit, source=source, host=axes, flags=tuple(flags), where=where)
 
-    return decorate
+    return _marking(family, build)
 
 
 def synonym(
@@ -131,13 +127,8 @@ def synonym(
     With ``of`` and ``workload``: of the quantity ``of`` in studies of that workload.
     """
     by = WORKLOAD if workload else None
-
-    def decorate(function: Function) -> Function:
-        stated = {"unit": unit, "source": source, "of": of, "by": by, "label": workload}
-        _mark(function, family, lambda f: renamed(replace(f, **stated), *f.arguments))
-        return function
-
-    return decorate
+    stated = {"unit": unit, "source": source, "of": of, "by": by, "label": workload}
+    return _marking(family, lambda f: renamed(replace(f, **stated), *f.arguments))
 
 
 def constant(*, unit: str, source: str, family: Family | None = None) -> Callable[[Function], Function]:
@@ -193,12 +184,8 @@ def alternative(
     >>> pg.evaluate(bill).die_price.item()
     100.0
     """
-
-    def decorate(function: Function) -> Function:
-        _mark(function, family, lambda f: replace(f, unit=unit, source=source, of=of, label=label, by=by, where=where))
-        return function
-
-    return decorate
+    about = {"unit": unit, "source": source, "of": of, "label": label, "by": by, "where": where}
+    return _marking(family, lambda bare: replace(bare, **about))
 
 
 def constraint(
@@ -247,17 +234,13 @@ def constraint(
     if of is not None and len(named) != 1:
         raise PerfgridError(f"a constraint that replaces {of!r} must name one workload, found {len(named)}")
 
-    def decorate(function: Function) -> Function:
-        def build(f: Formula) -> Formula:
-            stated = {"kind": kind, "reason": reason or f.meaning, "about": about, "workloads": named}
-            if of is not None:
-                stated |= {"of": of, "by": WORKLOAD, "label": named[0]}
-            return Constraint(f.name, f.function, f.arguments, "1", source, f.meaning, **stated)
+    def build(f: Formula) -> Formula:
+        stated = {"kind": kind, "reason": reason or f.meaning, "about": about, "workloads": named}
+        if of is not None:
+            stated |= {"of": of, "by": WORKLOAD, "label": named[0]}
+        return Constraint(f.name, f.function, f.arguments, "1", source, f.meaning, **stated)
 
-        _mark(function, family, build)
-        return function
-
-    return decorate
+    return _marking(family, build)
 
 
 def _occurs(member: Formula, workload: str, asked: bool) -> bool:
@@ -300,7 +283,7 @@ class Registry:
             for entry in getattr(part, "FORMULAS", ()):
                 registry.add(entry, getattr(part, "__name__", ""))
             functions = vars(part).values() if isinstance(part, ModuleType) else [part]
-            found = [f for f in functions if callable(f) and isinstance(getattr(f, _MARK, None), _Mark)]
+            found = [f for f in functions if callable(f) and isinstance(getattr(f, _MARK, None), tuple)]
             if isinstance(part, ModuleType):  # what a module imports from another belongs to the other
                 found = [f for f in found if f.__module__ == part.__name__]
             elif not found:
@@ -308,7 +291,7 @@ class Registry:
                     f"{getattr(part, '__name__', part)!r} has no @formula, @constraint or @alternative decorator"
                 )
             for function in found:
-                for member in getattr(function, _MARK).formulas:
+                for member in getattr(function, _MARK):
                     registry.add(member, function.__module__)
         return registry
 
@@ -366,7 +349,10 @@ class Registry:
     def extended(self, functions: Iterable[Callable[..., Any]]) -> Registry:
         """A copy in which the given marked functions replace or join the registered ones (a user's own formulas)."""
         found = Registry.collect(functions)
-        added = [_plain(m) for m in found.formulas.values() if _occurs(m, self.workload, True)]
+        return self.joined([_plain(m) for m in found.formulas.values() if _occurs(m, self.workload, True)])
+
+    def joined(self, added: Sequence[Formula]) -> Registry:
+        """A copy in which the given formulas replace or join the registered ones."""
         names, copy = {member.name for member in added}, Registry(self.inner)
         copy.workload = self.workload
         for member in self.formulas.values():

@@ -63,9 +63,7 @@ def scored(
     def score(value: Any, *flags: Any) -> Any:
         return xp.where(reduce(and_, flags, abs(value) < np.inf), sign * value, np.inf)  # which NaN is not
 
-    copy = Registry(registry.inner)
-    for member in registry.formulas.values():
-        copy.add(member)
+    added = []
     waiting = sorted((c.name for c in graph.constraints), key=lambda n: prod(len(space.axes[i]) for i in axes[n]))
     joined, known = (), set[int]()
     while waiting:
@@ -73,10 +71,11 @@ def scored(
         now = [name for name in waiting if axes[name] <= known]
         waiting = [name for name in waiting if name not in now]
         name = f"{POSSIBLE}_{len(waiting)}"
-        copy.add(Formula(name, lambda *flags: reduce(and_, flags), (*joined, *now), "1", objective, "possible so far"))
+        possible = (*joined, *now)
+        added.append(Formula(name, lambda *flags: reduce(and_, flags), possible, "1", objective, "possible so far"))
         joined = (name,)
-    copy.add(Formula(SCORE, score, (objective, *joined), "1", objective, f"{objective} of possible designs"))
-    return copy
+    added.append(Formula(SCORE, score, (objective, *joined), "1", objective, f"{objective} of possible designs"))
+    return registry.joined(added)
 
 
 def objective_plan(

@@ -89,13 +89,11 @@ def _scored(registry: Registry, signs: Mapping[str, float], constraints: Sequenc
 
         return score
 
-    copy = Registry(registry.inner)
-    for member in registry.formulas.values():
-        copy.add(member)
+    added = []
     for place, (name, sign) in enumerate(signs.items()):
         about = f"{name} of possible designs"
-        copy.add(Formula(f"{SCORE}{place}", score_of(place, sign), (*names, *constraints), "1", name, about))
-    return copy
+        added.append(Formula(f"{SCORE}{place}", score_of(place, sign), (*names, *constraints), "1", name, about))
+    return registry.joined(added)
 
 
 class Scan:
