@@ -79,7 +79,7 @@ def _rows(
 
 def _value(found: Explanation, part: Part, inner: InnerAxes) -> str:
     """The number itself: labels and flags in words, vectors by their sum."""
-    value, node = found.derivation.value, found.replayed.graph.nodes.get(part.name) if found.replayed else None
+    value, node = found.derivation.value, found.replayed.graph.nodes.get(part.name)
     if node is not None and node.flags and np.size(value) == 1:
         return node.flags[int(value)]
     if isinstance(part.value, float) and np.size(value) > 1:

@@ -13,7 +13,7 @@ from perfgrid.engine.graph.registry import Registry
 from perfgrid.engine.graph.resolver import Graph, Node, replay, resolve, resolve_checked
 
 from .space import Space
-from .story import Part, Replayed, story_of
+from .story import Part, Replayed, about_of, story_of
 
 
 @dataclass
@@ -23,8 +23,8 @@ class Derivation:
     name: str
     value: Any
     unit: str
-    source: str
     meaning: str
+    source: str
     elasticity: float | None = None  # d ln(reader) / d ln(this)
     repeated: bool = False  # its own derivation is printed further up
     below: list[Derivation] = field(default_factory=list)
@@ -47,24 +47,20 @@ class Explanation:
     point: dict[str, Any]
     derivation: Derivation
     violated: list[Violated]
-    replayed: Replayed | None = field(default=None, repr=False)
+    replayed: Replayed = field(repr=False)
     elasticities: Callable[[], dict[str, float]] = field(default=dict, repr=False)  # by given numbers, largest first
 
     def story(self, depth: int, lines: int | None = None) -> Part:
         """What adds up to the number, and what its parts are made of, ``depth`` levels down (see `story.story_of`)."""
-        assert self.replayed is not None
         values = self.replayed.values
         return story_of(self.replayed, self.derivation.name, depth, lines, lambda node: elasticities(node, values))
 
     def about(self, name: str) -> tuple[str, str, str]:
         """Unit, meaning and source of a quantity; empty for anything else."""
-        assert self.replayed is not None
-        node = self.replayed.graph.nodes.get(name)
-        return (node.unit, node.meaning, node.source) if node else self.replayed.given.get(name, ("", "", ""))
+        return about_of(self.replayed.graph, self.replayed.given, name)
 
     def formula(self, name: str) -> str:
         """The formula of a quantity with its arguments; empty for a given one."""
-        assert self.replayed is not None
         node = self.replayed.graph.nodes.get(name)
         return f"{node.formula or node.name}({', '.join(node.arguments)})" if node else ""
 
@@ -94,15 +90,18 @@ def explain_point(
     graph, values = replay_point(registry, space, (quantity,), index, choices)
     shown: set[str] = set()
     labels = space.label_quantities()
-    units = units or {}
+    units, breakdowns = units or {}, breakdowns or {}
+    violated = violated_at(graph, values, units)
+    parts = [n for name, names in breakdowns.items() if name in graph.nodes for n in names]
+    if not all(n in values for n in parts):
+        graph = resolve(registry, (*graph.wanted, *parts), space.names(), choices, labels)
+        values = replay(graph, {name: space.at(name, index) for name in graph.leaves})
 
     def derive(name: str, elasticity: float | None) -> Derivation:
-        node = graph.nodes.get(name)
+        node, value, about = graph.nodes.get(name), values[name], about_of(graph, units, name)
         if node is None:
-            unit, meaning, source = units.get(name, ("", "", ""))
-            value = labels[name][int(values[name])] if name in labels else values[name]
-            return Derivation(name, value, unit, source, meaning, elasticity)
-        found = Derivation(name, values[name], node.unit, node.source, node.meaning, elasticity, name in shown)
+            return Derivation(name, labels[name][int(value)] if name in labels else value, *about, elasticity)
+        found = Derivation(name, value, *about, elasticity, name in shown)
         if not found.repeated:
             shown.add(name)
             strengths = elasticities(node, values, labels)
@@ -110,27 +109,8 @@ def explain_point(
             found.below = [derive(a, strengths.get(a)) for a in below]
         return found
 
-    root = derive(quantity, None)
-    replayed = _with_breakdowns(registry, space, index, graph, values, choices, breakdowns or {})
-    point = Replayed(*replayed, units, registry.inner, breakdowns or {})
-    return Explanation(point_of(space, index), root, violated_at(graph, values, units), point)
-
-
-def _with_breakdowns(
-    registry: Registry,
-    space: Space,
-    index: tuple[int, ...],
-    graph: Graph,
-    values: dict[str, Any],
-    choices: Mapping[str, str] | None,
-    breakdowns: Mapping[str, Sequence[str]],
-) -> tuple[Graph, dict[str, Any]]:
-    """A replayed graph with the parts of the quantities in it that have a known breakdown."""
-    parts = [n for name, names in breakdowns.items() if name in graph.nodes for n in names]
-    if all(n in values for n in parts):
-        return graph, values
-    more = resolve(registry, (*graph.wanted, *parts), space.names(), choices, space.label_quantities())
-    return more, replay(more, {name: space.at(name, index) for name in more.leaves}) | values
+    point = Replayed(graph, values, units, registry.inner, breakdowns)
+    return Explanation(point_of(space, index), derive(quantity, None), violated, point)
 
 
 def replay_point(
@@ -149,19 +129,12 @@ def violated_at(
     graph: Graph, values: Mapping[str, Any], units: Mapping[str, tuple[str, str, str]] | None = None
 ) -> list[Violated]:
     """The constraints of a replayed graph that do not hold; ``units`` as for `explain_point`."""
-
-    def single(name: str) -> Derivation:
-        node = graph.nodes.get(name)
-        about = (node.unit, node.meaning, node.source) if node else (units or {}).get(name, ("", "", ""))
-        unit, meaning, source = about
-        return Derivation(name, values[name], unit, source, meaning)
-
     found = []
     for node in graph.constraints:
         if not bool(np.all(values[node.name])):
             assert node.constraint is not None
-            kind, reason = node.constraint.kind, node.constraint.reason
-            found.append(Violated(node.name, kind, reason, [single(a) for a in node.arguments]))
+            sides = [Derivation(a, values[a], *about_of(graph, units or {}, a)) for a in node.arguments]
+            found.append(Violated(node.name, node.constraint.kind, node.constraint.reason, sides))
     return found
 
 

@@ -73,10 +73,11 @@ class Replayed:
     inner: InnerAxes
     breakdowns: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
-    def unit(self, name: str) -> str:
-        """The unit of a quantity."""
-        node = self.graph.nodes.get(name)
-        return node.unit if node else self.given.get(name, ("", "", ""))[0]
+
+def about_of(graph: Graph, given: Mapping[str, tuple[str, str, str]], name: str) -> tuple[str, str, str]:
+    """Unit, meaning and source of a quantity; empty for anything else."""
+    node = graph.nodes.get(name)
+    return (node.unit, node.meaning, node.source) if node else given.get(name, ("", "", ""))
 
 
 def story_of(
@@ -118,7 +119,7 @@ class _Parts:
 
     def __init__(self, point: Replayed, matters: Callable[[Node], Mapping[str, float]]):
         self.point, self.values, self.nodes, self.matters = point, point.values, point.graph.nodes, matters
-        self.units = {name: point.unit(name) for name in point.values}
+        self.units = {name: about_of(point.graph, point.given, name)[0] for name in point.values}
 
     def root(self, name: str) -> Part:
         """The part of the quantity itself; a vector along inner axes is summed."""
