@@ -10,8 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from perfgrid.engine.autodiff.function import FreeFunction, FreePlan, PointFunction, bring, freed
+from perfgrid.engine.autodiff.function import FreeFunction, FreePlan, PointFunction, freed
 from perfgrid.engine.errors import PerfgridError, nearest
+from perfgrid.engine.execution.small_stage import bring
 from perfgrid.engine.grid.space import Axis, Space
 from perfgrid.study.study import Study, build_study
 

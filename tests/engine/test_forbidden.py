@@ -65,7 +65,7 @@ def test_tiles_are_only_evaluated_where_small_constraints_leave_designs():
     never = np.flatnonzero((pieces[:, None] % lines != 0).all(axis=0))
     assert len(never) > 0
     layout = {**rows, "layout": never}
-    with mock.patch.object(module, "Part", wraps=module.Part) as parts:
+    with mock.patch.object(module, "Evaluation", wraps=module.Evaluation) as parts:
         _, found = asked.counts(layout, ["layout"])
         assert set(found) == {"pieces_divide"}
         assert parts.call_count == 1

@@ -13,8 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from perfgrid.engine.errors import PerfgridError
-from perfgrid.engine.execution.small_stage import small_values
+from perfgrid.engine.execution.small_stage import bring, small_values
 from perfgrid.engine.graph.namespace import value_of, xp
 from perfgrid.engine.graph.registry import Registry
 from perfgrid.engine.graph.resolver import Node
@@ -109,16 +108,6 @@ class FreeFunction:
         rank = len(plan.space.axes)
         back = np.argsort(plan.order)
         return xp.transpose(value, (*back, *range(rank, value.ndim)))
-
-
-def bring(value: Any, source: Key, target: Key) -> Any:
-    """Gather an array from the distinct rows of one key to those of a finer one."""
-    for axis, (have, want) in enumerate(zip(source, target, strict=True)):
-        if have is not None and have is not want:
-            if want is None:
-                raise PerfgridError("a quantity depends on rows that its reader does not tell apart")
-            value = xp.take(value, have.inverse[want.rows], axis=axis)
-    return value
 
 
 class PointFunction:

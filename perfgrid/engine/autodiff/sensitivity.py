@@ -89,7 +89,7 @@ class Sensitivity(Evaluation):
         start, plan = time.perf_counter(), self.plan
         values: dict[str, Any] = {}
         for name in plan.graph.leaves:
-            given, quantity = self._given(name), plan.quantities[name]
+            given, quantity = plan.given_rows(name), plan.quantities[name]
             masks = {p.name: p.mask(np.ones(quantity.inner)) for p in self.parameters if p.quantity == name}
             seeds = {
                 parameter: ((given if self.relative else 1.0) * mask.reshape(quantity.inner_shape))[None]

@@ -29,7 +29,7 @@ from perfgrid.engine.hashing import signature_of
 from .compiled import Compiled
 from .kernels import Call, Input, Kernel, Takes, calls_of, materialised
 from .lanes import Lane, Tile, in_turn, tiles_at_once
-from .small_stage import given_rows, small_values
+from .small_stage import small_values
 
 TILE_POINTS = 2**22
 Progress = Callable[[str, int, int], None]  # ("compile" | "evaluate", done, total)
@@ -87,14 +87,10 @@ class Evaluation:
 
     # -- small stage ----------------------------------------------------------------------------------------------
 
-    def _given(self, name: str) -> np.ndarray:
-        """A given quantity on its distinct rows."""
-        return given_rows(self.plan, name)
-
     def _evaluate_small(self) -> dict[str, np.ndarray]:
         """All small quantities on their distinct rows."""
         start = time.perf_counter()
-        found = small_values(self.plan, lambda _, name: self._given(name))
+        found = small_values(self.plan)
         self.seconds["small"] = time.perf_counter() - start
         return found
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
+from perfgrid.engine.graph.namespace import xp
 from perfgrid.engine.graph.resolver import Node
 from perfgrid.engine.grid.plan import Plan, Quantity
 from perfgrid.engine.grid.space import Key
@@ -14,12 +15,12 @@ from perfgrid.engine.grid.space import Key
 SLAB_VALUES = 2**20  # of the small stage at once
 
 
-def bring(value: np.ndarray, source: Key, target: Key) -> np.ndarray:
+def bring(value: Any, source: Key, target: Key) -> Any:
     """Gather an array from the distinct rows of one key to those of a finer one."""
     for axis, (have, want) in enumerate(zip(source, target, strict=True)):
         if have is not None and have is not want:
             assert want is not None  # a reader tells apart at least what its arguments do
-            value = np.take(value, have.inverse[want.rows], axis=axis)
+            value = xp.take(value, have.inverse[want.rows], axis=axis)
     return value
 
 
@@ -38,24 +39,6 @@ def applied(plan: Plan, quantity: Quantity, arguments: list[np.ndarray]) -> np.n
         here = (slice(None),) * axis + (slice(start, start + max(1, slab)),)
         whole[here] = plan.call(node.name, [a[here] if a.shape[axis] > 1 else a for a in arguments])
     return whole
-
-
-def given_rows(plan: Plan, name: str) -> np.ndarray:
-    """A given quantity on its distinct rows."""
-    quantity, space = plan.quantities[name], plan.space
-    rank = len(space.axes)
-    result: Any = None
-    for axis, values in space.parts(name):
-        trailing = (1,) * (len(quantity.inner) - values.ndim + 1) + values.shape[1:]
-        if axis is None:
-            part = values.reshape((1,) * rank + trailing)
-        else:
-            partition = quantity.key[axis]
-            rows = values if partition is None else values[partition.rows]
-            rows = rows[:1] if partition is None else rows
-            part = rows.reshape(tuple(len(rows) if i == axis else 1 for i in range(rank)) + trailing)
-        result = part if result is None else result * part
-    return np.asarray(result).reshape(quantity.shape)
 
 
 def small_order(plan: Plan) -> Iterator[tuple[Node, list[str]]]:
@@ -80,9 +63,9 @@ def kept_small(plan: Plan) -> set[str]:
     return {n for n in small if n in plan.wanted or any(not quantities[r].small for r in readers[n])}
 
 
-def small_values(plan: Plan, given: Callable[[Plan, str], np.ndarray] = given_rows) -> dict[str, np.ndarray]:
+def small_values(plan: Plan) -> dict[str, np.ndarray]:
     """The small quantities that are wanted or that the tile stage reads, on their distinct rows, evaluated in NumPy."""
-    values = {name: given(plan, name) for name in plan.graph.leaves if plan.quantities[name].small}
+    values = {name: plan.given_rows(name) for name in plan.graph.leaves if plan.quantities[name].small}
     with np.errstate(all="ignore"):
         for node, done in small_order(plan):
             quantity = plan.quantities[node.name]

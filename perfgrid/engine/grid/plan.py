@@ -282,7 +282,22 @@ class Plan:
     def _inner_names(self, axes: Sequence[int]) -> tuple[str, ...]:
         return tuple(self.registry.inner.names[i] for i in axes)
 
-    # -- calling formulas -----------------------------------------------------------------------------------------
+    # -- values ---------------------------------------------------------------------------------------------------
+
+    def given_rows(self, name: str) -> np.ndarray:
+        """A given quantity on its distinct rows."""
+        quantity, rank = self.quantities[name], len(self.space.axes)
+        result: Any = None
+        for axis, values in self.space.parts(name):
+            trailing = (1,) * (len(quantity.inner) - values.ndim + 1) + values.shape[1:]
+            if axis is None:
+                part = values.reshape((1,) * rank + trailing)
+            else:
+                partition = quantity.key[axis]
+                rows = values[:1] if partition is None else values[partition.rows]
+                part = rows.reshape(tuple(len(rows) if i == axis else 1 for i in range(rank)) + trailing)
+            result = part if result is None else result * part
+        return np.asarray(result).reshape(quantity.shape)
 
     def call(self, name: str, arguments: Sequence[Any]) -> Any:
         """The value of a computed quantity from those of its arguments: arrays of all study axes and own inner axes.

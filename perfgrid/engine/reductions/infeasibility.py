@@ -8,12 +8,13 @@ from typing import Any
 
 import numpy as np
 
+from perfgrid.engine.execution.evaluation import Evaluation
 from perfgrid.engine.graph.registry import Registry
 from perfgrid.engine.grid.plan import Plan
 from perfgrid.engine.grid.space import Space
 
 from .scan import Rows
-from .subgrid import Cut, Part, Selection
+from .subgrid import Cut, Selection
 
 MOST_POINTS = 2**30  # on which a constraint is evaluated
 
@@ -59,7 +60,7 @@ class Forbidden:
         kept = [name for name in names if plan.quantities[name].points <= MOST_POINTS]
         if not kept:
             return {}
-        part = Part(Selection(self.cut, kept, rows), self.cut.dtype, self.tile_points)
+        part = Evaluation(Selection(self.cut, kept, rows), self.cut.dtype, self.tile_points)
         searched = [axis.name in over for axis in part.plan.space.axes]
         counts = {name: _Count(part, name, searched) for name in kept}
         for name, count in counts.items():
@@ -74,7 +75,7 @@ class Forbidden:
 class _Count:
     """How often one flag is false along the axes searched, by rows of the others, added up over tiles."""
 
-    def __init__(self, part: Part, name: str, searched: Sequence[bool]):
+    def __init__(self, part: Evaluation, name: str, searched: Sequence[bool]):
         cut = -1 if name in part.small else part.tiles.axis
         self.rows = Rows(part.plan.quantities[name].key, part.plan.space.shape, cut)
         self.classes = [np.zeros(1, int) if over else self.rows.classes(i) for i, over in enumerate(searched)]

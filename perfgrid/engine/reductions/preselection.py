@@ -7,20 +7,18 @@ evaluated for the distinct columns they depend on, as on the grid, so that winne
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from functools import reduce
 from math import prod
 
 import numpy as np
 
 from perfgrid.engine.execution.evaluation import Evaluation, Progress
 from perfgrid.engine.graph.registry import Registry
-from perfgrid.engine.grid.plan import Plan
-from perfgrid.engine.grid.space import Axis, Key, Partition, Partitions, Space
+from perfgrid.engine.grid.space import Space
 
 from .argmin import POSSIBLE, SCORE, SEARCH_TILE_POINTS, Search, Winners, objective_plan
-from .subgrid import Cut, above
+from .subgrid import Cut, Selection
 
 PRESELECT_FROM = 2**22  # points: smaller grids are searched whole
 MOST_ROWS = 2**18  # of the candidate axis before any constraint
@@ -90,12 +88,13 @@ class BestSearch:
         self.rows = {name: row[order] for name, row in rows.items()}
         self.excluded = (prod(shape) - len(numbers)) * (self.plan.space.points // prod(shape))
         kept = [name for name in self.axes if name not in joined]
-        plan = CandidatePlan(cut, self.rows, (*kept[:-1], CANDIDATES, last))
+        axes = {name: (name,) for name in kept[:-1]} | {CANDIDATES: joined, last: (last,)}
+        plan = Selection(cut, (SCORE,), self.rows, axes, small_points=0)
         points = min(tile_points, TILE)
         points = plane if points < plane <= 8 * points else points  # no tile cuts the candidates
         groups = self.count_parts * prod(self.sizes[name] for name in joined if name not in self.over)
         over = [CANDIDATES, *(name for name in self.over if name in kept)]
-        return Search(CandidateEvaluation(plan, dtype, points, progress), over, (CANDIDATES, group[order], groups))
+        return Search(Evaluation(plan, dtype, points, progress), over, (CANDIDATES, group[order], groups))
 
     def _joined_axes(self) -> tuple[str, ...] | None:
         """The axes whose rows are candidates: all that is searched but the last axis, then short groups.
@@ -153,65 +152,3 @@ class BestSearch:
                 found = (chosen[name] if name in kept else rows[name][chosen[CANDIDATES]]).reshape(shape)
             index[self.plan.order[place]] = np.broadcast_to(found, shape).transpose(order)
         return replace(winners, index=tuple(index), found=winners.found.reshape(shape).transpose(order))
-
-
-class CandidatePlan(Plan):
-    """The plan of the score on the candidates and on all rows of the other axes, everything above the cut in tiles.
-
-    ``rows`` are those of the candidates along every joined axis; ``order`` names the axes of this plan: `CANDIDATES`
-    and those of the cut that are not joined.
-    """
-
-    def __init__(self, cut: Cut, rows: Mapping[str, np.ndarray], order: Sequence[str]):
-        sizes = {**cut.sizes, CANDIDATES: len(next(iter(rows.values())))}
-        self.registry, self.choices = cut.registry, {}
-        self.space = self.study_space = Space(tuple(Axis(n, np.arange(sizes[n])) for n in order))
-        self.outputs = self.wanted = (SCORE,)
-        self.constraints = ()
-        self.order, self.small_points = tuple(range(len(order))), 0
-        self.graph = above(cut, self.wanted)
-        self.partitions = tuple(Partitions(sizes[n]) for n in order)
-        table, place = self.partitions[order.index(CANDIDATES)], order.index(CANDIDATES)
-        known: dict[tuple[int, ...], Partition | None] = {}
-
-        def told_apart(key: Key) -> Partition | None:
-            """Which candidates a quantity tells apart."""
-            parts = [(p, rows[n]) for n, p in zip(cut.sizes, key, strict=True) if n in rows and p is not None]
-            same = tuple(id(p) for p, _ in parts)
-            if same not in known:
-                known[same] = reduce(table.join, (table.of(p.inverse[taken]) for p, taken in parts), None)
-            return known[same]
-
-        def own_key(key: Key) -> Key:
-            own = dict(zip(cut.sizes, key, strict=True)) | {CANDIDATES: told_apart(key)}
-            return tuple(own[name] for name in order)
-
-        self.quantities = {}
-        for name in (*self.graph.leaves, *self.graph.nodes):
-            key = own_key(cut.quantities[name].key)
-            columns = cut.quantities[name].columns | ({} if key[place] is None else {CANDIDATES: ()})
-            small = name in self.graph.leaves
-            self.quantities[name] = replace(cut.quantities[name], key=key, columns=columns, small=small)
-        self.given = {name: self._gathered(cut, name, rows) for name in self.graph.leaves}
-
-    def _gathered(self, cut: Cut, name: str, rows: Mapping[str, np.ndarray]) -> np.ndarray:
-        """A sub-grid on the distinct rows of this plan."""
-        order, index = [axis.name for axis in self.space.axes], []
-        chosen = self.quantities[name].key[order.index(CANDIDATES)]
-        for axis, partition in zip(cut.sizes, cut.quantities[name].key, strict=True):
-            place = order.index(CANDIDATES if axis in rows else axis)
-            if axis in rows:
-                first = rows[axis][:1] if chosen is None else rows[axis][chosen.rows]
-                found = np.zeros(1, int) if partition is None else partition.inverse[first]
-            else:
-                found = np.arange(1 if partition is None else partition.size)
-            index.append(found.reshape(tuple(len(found) if i == place else 1 for i in range(len(order)))))
-        return cut.values[name][tuple(index)]
-
-
-class CandidateEvaluation(Evaluation):
-    """The evaluation of a plan of candidates."""
-
-    def _given(self, name: str) -> np.ndarray:
-        assert isinstance(self.plan, CandidatePlan)
-        return self.plan.given.pop(name)  # read once: the tiles keep what they read of it

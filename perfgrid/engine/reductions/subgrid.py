@@ -6,8 +6,10 @@ part of the grid (some rows of every axis) is a plan of its own, whose given qua
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
+from typing import Any
 
 import numpy as np
 
@@ -16,7 +18,7 @@ from perfgrid.engine.execution.small_stage import small_values
 from perfgrid.engine.graph.registry import Registry
 from perfgrid.engine.graph.resolver import Graph
 from perfgrid.engine.grid.plan import SMALL_LIMIT, Plan, Quantity
-from perfgrid.engine.grid.space import Axis, Key, Partition, Partitions, Space
+from perfgrid.engine.grid.space import Axis, Partition, Partitions, Space
 
 
 @dataclass(frozen=True)
@@ -57,41 +59,70 @@ class Cut:
         Axes that one does not depend on have size 1. What has at most 2^18 values is evaluated in NumPy, since
         compiling would take longer, the rest tile by tile.
         """
-        return Part(Selection(self, names, rows), self.dtype, tile_points).collect()
+        return Evaluation(Selection(self, names, rows), self.dtype, tile_points).collect()
 
 
 class Selection(Plan):
-    """The plan of quantities on some rows of every axis, with the sub-grids of a cut as given quantities."""
+    """The plan of quantities on some rows of the axes of a cut, with its sub-grids as given quantities.
 
-    def __init__(self, cut: Cut, wanted: Sequence[str], rows: Mapping[str, np.ndarray]):
+    ``rows`` are those taken of axes of the cut, without which an axis is taken whole. ``axes`` names those of the
+    selection and the axes of the cut whose rows, side by side, are its rows; by default all axes as they are.
+    """
+
+    def __init__(
+        self,
+        cut: Cut,
+        wanted: Sequence[str],
+        rows: Mapping[str, np.ndarray],
+        axes: Mapping[str, Sequence[str]] | None = None,
+        small_points: int = SMALL_LIMIT,
+    ):
         """Shapes are those of the cut, so nothing is resolved or traced again."""
-        taken = [rows[axis] for axis in cut.sizes]
+        axes = axes or {axis: (axis,) for axis in cut.sizes}
+        sizes = {name: len(rows[of[0]]) if of[0] in rows else cut.sizes[of[0]] for name, of in axes.items()}
         self.registry, self.choices = cut.registry, {}
-        self.space = self.study_space = Space(tuple(Axis(n, np.arange(len(rows[n]))) for n in cut.sizes))
+        self.space = self.study_space = Space(tuple(Axis(name, np.arange(size)) for name, size in sizes.items()))
         self.outputs, self.wanted, self.constraints = tuple(wanted), tuple(wanted), ()
-        self.order = tuple(range(len(taken)))
-        self.small_points = SMALL_LIMIT
-        self.partitions = tuple(Partitions(len(r)) for r in taken)
+        self.order, self.small_points = tuple(range(len(sizes))), small_points
+        self.partitions = tuple(map(Partitions, sizes.values()))
         self.graph = above(cut, self.wanted)
-        names = (*self.graph.leaves, *self.graph.nodes)
-        keys = {n: self._key(cut.quantities[n].key, taken) for n in names}
-        self.quantities = {
-            n: replace(cut.quantities[n], key=keys[n], small=n in self.graph.leaves or self._is_small(keys[n]))
-            for n in names
-        }
-        self.given = {n: _rows_of(cut.values[n], cut.quantities[n].key, keys[n], taken) for n in self.graph.leaves}
+        known: dict[Any, Partition | None] = {}
 
-    def _key(self, key: Key, taken: Sequence[np.ndarray]) -> Key:
-        tables = zip(self.partitions, key, taken, strict=True)
-        return tuple(None if p is None else table.of(p.inverse[rows]) for table, p, rows in tables)
+        def told_apart(table: Partitions, key: Mapping[str, Partition | None], of: Sequence[str]) -> Partition | None:
+            """Which rows of an axis a quantity tells apart."""
+            parts = {axis: p for axis in of if (p := key[axis]) is not None}
+            if (same := (table, *parts.items())) not in known:
+                taken = (table.of(p.inverse[rows[axis]]) if axis in rows else p for axis, p in parts.items())
+                known[same] = reduce(table.join, taken, None)
+            return known[same]
 
+        self.quantities = {}
+        for name in (*self.graph.leaves, *self.graph.nodes):
+            have = cut.quantities[name]
+            by_axis = dict(zip(cut.sizes, have.key, strict=True))
+            key = tuple(told_apart(t, by_axis, of) for t, of in zip(self.partitions, axes.values(), strict=True))
+            columns = {axis: () for axis, of in axes.items() if have.columns.keys() & set(of)}
+            small = name in self.graph.leaves or self._is_small(key)
+            self.quantities[name] = replace(have, key=key, columns=columns, small=small)
+        self._given = {name: self._taken(cut, name, rows, axes.values()) for name in self.graph.leaves}
 
-class Part(Evaluation):
-    """The evaluation of a selection."""
+    def _taken(self, cut: Cut, name: str, rows: Mapping[str, np.ndarray], axes: Iterable[Sequence[str]]) -> np.ndarray:
+        """A sub-grid on the distinct rows of this plan."""
+        names, have = list(cut.sizes), dict(zip(cut.sizes, cut.quantities[name].key, strict=True))
+        value, order = cut.values[name], [names.index(axis) for of in axes for axis in of]
+        value = value.transpose((*order, *range(len(order), value.ndim)))
+        for place, (of, chosen) in enumerate(zip(axes, self.quantities[name].key, strict=True)):
+            sizes, behind = value.shape[place : place + len(of)], value.shape[place + len(of) :]
+            if of[0] in rows:
+                first = np.zeros(1, int) if chosen is None else chosen.rows
+                found = [first * 0 if (p := have[axis]) is None else p.inverse[rows[axis][first]] for axis in of]
+                value = value.reshape(*value.shape[:place], -1, *behind)
+                value = np.take(value, np.ravel_multi_index(found, sizes), axis=place)
+        return value
 
-    def _given(self, name: str) -> np.ndarray:
-        assert isinstance(self.plan, Selection)
-        return self.plan.given[name]
+    def given_rows(self, name: str) -> np.ndarray:
+        """A sub-grid on the distinct rows; read once, so that its memory is free when the tiles have theirs."""
+        return self._given.pop(name)
 
 
 def above(cut: Cut, wanted: tuple[str, ...]) -> Graph:
@@ -102,15 +133,6 @@ def above(cut: Cut, wanted: tuple[str, ...]) -> Graph:
             needed |= set(node.arguments)
     leaves = tuple(sorted(n for n in needed if n in cut.values))
     return Graph(wanted, leaves, {n: node for n, node in cut.graph.nodes.items() if n in needed - set(leaves)})
-
-
-def _rows_of(value: np.ndarray, have: Key, want: Key, taken: Sequence[np.ndarray]) -> np.ndarray:
-    """The distinct rows of a sub-grid that a selection reads."""
-    for axis, (partition, chosen, rows) in enumerate(zip(have, want, taken, strict=True)):
-        if partition is not None:
-            first = rows[:1] if chosen is None else rows[chosen.rows]
-            value = np.take(value, partition.inverse[first], axis=axis)
-    return value
 
 
 def keys_to_numbers(quantities: Mapping[str, Quantity]) -> tuple[dict[str, list[int | None]], list[np.ndarray]]:
