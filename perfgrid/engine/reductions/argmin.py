@@ -17,12 +17,10 @@ from typing import Any, cast
 import jax
 import numpy as np
 
-from perfgrid.engine.errors import PerfgridError
 from perfgrid.engine.execution.evaluation import Evaluation, Tile
 from perfgrid.engine.graph.namespace import xp
 from perfgrid.engine.graph.registry import Formula, Registry
 from perfgrid.engine.graph.resolver import resolve_checked
-from perfgrid.engine.grid.plan import Plan
 from perfgrid.engine.grid.space import Axis, Space
 
 from .blocks import Blocks
@@ -30,6 +28,7 @@ from .scan import Rows
 
 SEARCH_TILE_POINTS = 2**23
 BLOCK_ROWS = 16  # of which a compiled function takes the least
+Spread = list[tuple[np.ndarray, np.ndarray]]
 SCORE, POSSIBLE = "search score", "search possible"  # no names that outputs can have
 
 
@@ -78,22 +77,6 @@ def scored(
     return registry.joined(added)
 
 
-def objective_plan(
-    registry: Registry,
-    space: Space,
-    objective: str,
-    maximize: bool = False,
-    choices: Mapping[str, str] | None = None,
-    small_points: int | None = None,
-) -> Plan:
-    """The plan of a quantity to minimise. Raises PerfgridError like `Plan`, and for an objective with inner axes."""
-    copy = scored(registry, space, objective, maximize, choices)
-    plan = Plan(copy, space, [SCORE], choices, small_points, constraints=False)
-    if any(size > 1 for size in plan.quantities[SCORE].inner):
-        raise PerfgridError(f"{objective!r} has several values at one design and cannot be minimised")
-    return plan
-
-
 class Search:
     """The least value of the score along some axes, for every row of the others; every tile is evaluated once.
 
@@ -109,7 +92,8 @@ class Search:
         self.parts_axis = names.index(parts[0]) if parts else -1
         self.parts, self.count_parts = parts[1:] if parts else (np.zeros(1, int), 1)
         self.cut = self.evaluation.tiles.axis if self.evaluation.kernels else -1  # the last axis that tiles cut
-        self.rows = Rows(self.plan.quantities[SCORE].key, self.plan.space.shape, self.cut)
+        self.key = self.plan.quantities[SCORE].key
+        self.rows = Rows(self.key, self.plan.space.shape, self.cut)
         self._blocks = self._fixed_blocks()
         self._minima = jax.jit(self._blocks.minima) if self._blocks else None
 
@@ -118,8 +102,8 @@ class Search:
 
         None where no such axis is long.
         """
-        key = self.plan.quantities[SCORE].key
-        lengths = {i: p.size for i in self.over if i > self.cut and (p := key[i]) is not None and i < len(key) - 1}
+        inner = (i for i in self.over if self.cut < i < len(self.key) - 1)
+        lengths = {i: p.size for i in inner if (p := self.key[i]) is not None}
         axis = self.parts_axis if self.parts_axis >= 0 else max(lengths, key=lengths.__getitem__, default=-1)
         if not self.evaluation.kernels or lengths.get(axis, 0) < 2 * BLOCK_ROWS:
             return None
@@ -131,25 +115,23 @@ class Search:
 
     def _members(self, tile: Tile, part: int) -> np.ndarray:
         """Which rows of a tile's score along the axis of the parts belong to a part."""
-        partition, inside = self.plan.quantities[SCORE].key[self.parts_axis], self.parts == part
+        partition, inside = self.key[self.parts_axis], self.parts == part
         if partition is None:
             return np.zeros(1, int)
         if self.parts_axis <= self.cut:
             return np.flatnonzero(inside[tile.rows[self.parts_axis]])
         return np.unique(partition.inverse[inside])
 
-    def _rows(self, tile: Tile, axis: int) -> np.ndarray:
-        """The study rows that the rows of a tile's score stand for along an axis: the first of each class."""
-        partition = self.plan.quantities[SCORE].key[axis]
-        if partition is None:
-            return np.zeros(1, int)
-        return tile.rows[axis] if axis <= self.cut else partition.rows
+    def _study_rows(self, tile: Tile, axis: int, part: int) -> np.ndarray:
+        """The study rows that the rows of a tile's score stand for along an axis: the first of each class in the part.
 
-    def _first_row(self, axis: int, rows: np.ndarray, part: int) -> np.ndarray:
-        """The first study row of the part in the classes of these rows (any row where a class has none of it)."""
-        partition = self.plan.quantities[SCORE].key[axis]
-        if axis != self.parts_axis or (axis <= self.cut and partition is not None):
-            return rows
+        Any row where a class has none of the part.
+        """
+        partition = self.key[axis]
+        if partition is not None and axis <= self.cut:
+            return tile.rows[axis]
+        if axis != self.parts_axis:
+            return np.zeros(1, int) if partition is None else partition.rows
         inside = np.flatnonzero(self.parts == part)
         if partition is None:
             return inside[:1]
@@ -157,19 +139,29 @@ class Search:
         first[partition.inverse[inside[::-1]]] = inside[::-1]
         return first
 
-    def _spread(self, tile: Tile) -> tuple[tuple[np.ndarray, np.ndarray], ...]:
-        """For every group axis: the group rows that a tile holds, and which row of its score each reads."""
-        found = []
+    def _opened(self, tile: Tile) -> tuple[Tile, np.ndarray, np.ndarray | None, Spread]:
+        """A tile without the repeated rows of a ragged edge, its score, the minima of its blocks, and what groups read.
+
+        That is for every group axis: the group rows that the tile holds, and the row of its score that each reads.
+        """
+        axes, minima = len(self.key), None
+        if self._minima is not None:
+            with jax.enable_x64(self.evaluation.dtype == np.float64):
+                minima = np.asarray(self._minima(tile.values[SCORE]))
+                minima = minima.reshape(minima.shape[:axes])
+        score = np.asarray(tile.values[SCORE])
+        score = score.reshape(score.shape[:axes])
+        if self.cut >= 0 and self.key[self.cut] is not None:
+            rows = np.unique(tile.rows[self.cut])
+            tile = Tile(tile.number, (*tile.rows[: self.cut], rows), tile.values)
+            whole = (slice(None),) * self.cut + (slice(len(rows)),)
+            score, minima = score[whole], None if minima is None else minima[whole]
+        spread = []
         for axis in self.groups:
-            partition, length = self.plan.quantities[SCORE].key[axis], len(self.plan.space.axes[axis])
-            if partition is None:
-                rows, source = np.arange(length), np.zeros(length, int)
-            elif axis <= self.cut:
-                rows, source = tile.rows[axis], np.arange(len(tile.rows[axis]))
-            else:
-                rows, source = np.arange(length), partition.inverse
-            found.append((rows, source))
-        return tuple(found)
+            cut = axis <= self.cut and self.key[axis] is not None
+            rows = tile.rows[axis] if cut else np.arange(self.rows.lengths[axis])
+            spread.append((rows, np.arange(len(rows)) if cut else self.rows.classes(axis)))
+        return tile, score, minima, spread
 
     # -- all tiles --------------------------------------------------------------------------------------------------
 
@@ -209,20 +201,15 @@ class Search:
     def _enter(self, tile: Tile, numbers: np.ndarray, best: Best) -> None:
         """Enter the best point of all groups of a tile, each of which lies in it whole."""
         assert self._blocks is not None
-        assert self._minima is not None
-        axes, axis = len(self.plan.space.axes), self.parts_axis
-        with jax.enable_x64(self.evaluation.dtype == np.float64):
-            minima = np.asarray(self._minima(tile.values[SCORE]))
-        tile, whole = self._trimmed(tile)
-        score = np.asarray(tile.values[SCORE])
-        minima, score = (array.reshape(array.shape[:axes])[whole] for array in (minima, score))
+        axis = self.parts_axis
+        tile, score, minima, spread = self._opened(tile)
+        assert minima is not None
         parts, least, rows = (np.asarray(found) for found in self._blocks.least(minima, score))
-        spread = self._spread(tile)
         sources, places = (np.ix_(np.arange(len(parts)), *(pair[i] for pair in spread)) for i in (1, 0))
         places = (parts[places[0]], *places[1:])
         least, rows = (np.moveaxis(array, axis, 0) for array in (least, rows))
-        if (partition := self.plan.quantities[SCORE].key[axis]) is None or partition.size < len(self.parts):
-            first = [self._first_row(axis, self._rows(tile, axis), part) for part in parts]
+        if (partition := self.key[axis]) is None or partition.size < len(self.parts):
+            first = [self._study_rows(tile, axis, part) for part in parts]
             rows = np.stack([table[of_part] for table, of_part in zip(first, rows, strict=True)])
         groups = numbers[places]
         best.values[groups, 0] = least[sources]
@@ -230,18 +217,11 @@ class Search:
 
     def _search(self, tile: Tile, numbers: np.ndarray, best: Best) -> None:
         """Enter the best points of a tile for all groups that gain by it."""
-        axes, minima, blocks = len(self.plan.space.axes), None, self._blocks
-        if self._minima is not None:
-            with jax.enable_x64(self.evaluation.dtype == np.float64):
-                minima = np.asarray(self._minima(tile.values[SCORE]))
-                minima = minima.reshape(minima.shape[:axes])
-        tile, whole = self._trimmed(tile)
-        score = np.asarray(tile.values[SCORE])
-        score = score.reshape(score.shape[:axes])[whole]
-        spread = self._spread(tile)
+        tile, score, minima, spread = self._opened(tile)
+        blocks = self._blocks
         for part in range(self.count_parts):
             if minima is not None and blocks is not None:
-                within = (*whole[: blocks.axis], blocks.parts[part])
+                within = (slice(None),) * blocks.axis + (blocks.parts[part],)
                 least, candidates = minima[within], blocks.rows[blocks.parts[part]]
             elif self.parts_axis >= 0:
                 candidates = self._members(tile, part)[:, None]
@@ -254,9 +234,9 @@ class Search:
             mine = np.asarray(numbers[part][np.ix_(*(rows for rows, _ in spread))])
             gains = groups < best.values[mine, -1]
             if gains.any():
-                wanted = mine[gains]
-                readers = self._readers(spread, gains)
-                self._take(tile, part, score, least, candidates, wanted, readers, best)
+                places = np.nonzero(gains) if self.groups else ()
+                readers = tuple(source[place] for (_, source), place in zip(spread, places, strict=True))
+                self._take(tile, part, score, least, candidates, mine[gains], readers, best)
 
     def _each(self, best: Best) -> Best:
         """The best points from the best classes of points with one value: of every class one point after the other."""
@@ -283,20 +263,6 @@ class Search:
             rows[axis] = members[np.minimum(start + left % size, len(members) - 1)]
             left = left // size
         return Best(np.take_along_axis(best.values, place, axis=1), rows)
-
-    def _trimmed(self, tile: Tile) -> tuple[Tile, tuple[slice, ...]]:
-        """The tile without the repeated rows of a ragged edge, and where they lie in its arrays."""
-        whole = [slice(None)] * len(self.plan.space.axes)
-        if self.cut < 0 or self.plan.quantities[SCORE].key[self.cut] is None:
-            return tile, tuple(whole)
-        rows = np.unique(tile.rows[self.cut])
-        whole[self.cut] = slice(len(rows))
-        return Tile(tile.number, (*tile.rows[: self.cut], rows), tile.values), tuple(whole)
-
-    def _readers(self, spread: tuple[tuple[np.ndarray, np.ndarray], ...], gains: np.ndarray) -> tuple[np.ndarray, ...]:
-        """Which row of a tile's score each gaining group reads along the axes of the groups."""
-        places = np.nonzero(gains) if self.groups else ()
-        return tuple(source[place] for (_, source), place in zip(spread, places, strict=True))
 
     def _take(
         self,
@@ -330,7 +296,7 @@ class Search:
         kept = _least_columns(merged, count)
         best.values[wanted] = np.take_along_axis(merged, kept, axis=1)
         for axis in self.over:
-            rows = self._first_row(axis, self._rows(tile, axis), part)[index[axis]]
+            rows = self._study_rows(tile, axis, part)[index[axis]]
             rows = np.broadcast_to(rows, values.shape).reshape(found.shape)
             both = np.concatenate((best.rows[axis][wanted], rows), axis=1)
             best.rows[axis][wanted] = np.take_along_axis(both, kept, axis=1)

@@ -85,15 +85,15 @@ def _sorted_out(group: np.ndarray, scores: np.ndarray) -> np.ndarray:
     return kept
 
 
-def _pivots(group: np.ndarray, scores: np.ndarray, groups: int, count: int = PIVOTS) -> tuple[np.ndarray, ...]:
+def _pivots(group: np.ndarray, scores: np.ndarray, groups: int) -> tuple[np.ndarray, ...]:
     """Some points of every group, evenly along the first objective: one array [pivots, groups] per objective."""
     order = np.lexsort((scores[:, 0], group))
     sizes = np.bincount(group, minlength=groups)
     first = np.cumsum(sizes) - sizes
-    chosen = np.full((count, groups, scores.shape[1]), np.inf)
+    chosen = np.full((PIVOTS, groups, scores.shape[1]), np.inf)
     held = np.flatnonzero(sizes)
-    for place in range(count):
-        at = first[held] + (place * (sizes[held] - 1)) // max(count - 1, 1)
+    for place in range(PIVOTS):
+        at = first[held] + (place * (sizes[held] - 1)) // (PIVOTS - 1)
         chosen[place, held] = scores[order[at]]
     return tuple(np.moveaxis(chosen, -1, 0))
 
@@ -111,24 +111,20 @@ def front(scan: Scan, over: Sequence[str]) -> Front:
     groups = tuple(i for i in range(len(scan.axes)) if i not in searched)
     filtered: Callable[..., Any] = jax.jit(_possible)
     found: dict[tuple[int, ...], _Members] = {}
+    no_scores = np.zeros((0, len(scan.names)), scan.evaluation.dtype)
+    nothing = _Members(np.zeros(0, int), no_scores, np.zeros((0, len(scan.axes)), int))
     blocks = compared = 0
     for block in scan.blocks():
         blocks += 1
         place = tuple(row for axis, row in enumerate(block.place) if axis in groups)
         shape = tuple(len(block.rows[i]) if i in groups else 1 for i in range(len(scan.axes)))
-        total = int(np.prod(shape))
-        known = found.get(place)
-        if known is None:
-            pivots = tuple(np.full((PIVOTS, total), np.inf) for _ in block.scores)
-        else:
-            pivots = _pivots(known.group, known.scores, total)
-        dtype = scan.evaluation.dtype
+        known, dtype = found.get(place, nothing), scan.evaluation.dtype
+        pivots = _pivots(known.group, known.scores, int(np.prod(shape)))
         with jax.enable_x64(dtype == np.float64):
             left = filtered(block.scores, tuple(p.reshape(PIVOTS, *shape).astype(dtype) for p in pivots))
         new = _taken(block, np.asarray(left), shape)
         compared += len(new.group)
-        if known is not None:
-            new = known.joined(new)
+        new = known.joined(new)
         found[place] = new.only(unbeaten(new.group, new.scores))
     return _expanded(scan, list(found.values()), groups, blocks, compared)
 
@@ -152,13 +148,9 @@ def _taken(block: Block, left: np.ndarray, shape: tuple[int, ...]) -> _Members:
 
 def _expanded(scan: Scan, found: list[_Members], groups: tuple[int, ...], blocks: int, compared: int) -> Front:
     """The frontiers of all groups of the study: rows that no quantity tells apart have the same one."""
-    members = [m for m in found if len(m.group)]
-    if not members:
-        nothing = tuple(np.zeros(0, int) for _ in scan.axes)
-        return Front(nothing, np.zeros((0, len(scan.names))), blocks, compared)
-    rows, scores = np.concatenate([m.rows for m in members]), np.concatenate([m.scores for m in members])
+    rows, scores = np.concatenate([m.rows for m in found]), np.concatenate([m.scores for m in found])
     for axis in groups:
-        classes = scan.classes(axis)
+        classes = scan.rows.classes(axis)
         order = np.argsort(classes, kind="stable")
         counts = np.bincount(classes)
         of_point = classes[rows[:, axis]]

@@ -13,11 +13,13 @@ from math import prod
 
 import numpy as np
 
+from perfgrid.engine.errors import PerfgridError
 from perfgrid.engine.execution.evaluation import Evaluation, Progress
 from perfgrid.engine.graph.registry import Registry
+from perfgrid.engine.grid.plan import Plan
 from perfgrid.engine.grid.space import Space
 
-from .argmin import POSSIBLE, SCORE, SEARCH_TILE_POINTS, Search, Winners, objective_plan
+from .argmin import POSSIBLE, SCORE, SEARCH_TILE_POINTS, Search, Winners, scored
 from .subgrid import Cut, Selection
 
 PRESELECT_FROM = 2**22  # points: smaller grids are searched whole
@@ -49,7 +51,10 @@ class BestSearch:
         progress: Progress | None = None,
         small_points: int | None = None,
     ):
-        self.plan = objective_plan(registry, space, objective, maximize, choices, small_points)
+        scores = scored(registry, space, objective, maximize, choices)
+        self.plan = Plan(scores, space, [SCORE], choices, small_points, constraints=False)
+        if self.plan.quantities[SCORE].axes:
+            raise PerfgridError(f"{objective!r} has several values at one design and cannot be minimised")
         self.axes = [axis.name for axis in self.plan.space.axes]
         self.sizes = dict(zip(self.axes, self.plan.space.shape, strict=True))
         self.over = tuple(name for name in self.axes if name in over)
@@ -57,17 +62,12 @@ class BestSearch:
         self.parts = parts
         self.count_parts = int(parts[1].max()) + 1 if parts else 1
         self.excluded = 0
-        self.rows: dict[
-            str, np.ndarray
-        ] = {}  # of the candidates along every joined axis; empty: all points are searched
+        # of the candidates along every joined axis; empty: all points are searched
+        self.rows: dict[str, np.ndarray] = {}
         large = not self.plan.quantities[SCORE].small and space.points >= PRESELECT_FROM
         found = self._search_of_candidates(dtype, tile_points, progress) if large else None
-        self.search = found or self._search_of_all(dtype, tile_points, progress)
-
-    def _search_of_all(self, dtype: str, tile_points: int, progress: Progress | None) -> Search:
-        """The search that evaluates every point."""
-        numbered = None if self.parts is None else (*self.parts, self.count_parts)
-        return Search(Evaluation(self.plan, dtype, tile_points, progress), self.over, numbered)
+        numbered = None if parts is None else (*parts, self.count_parts)
+        self.search = found or Search(Evaluation(self.plan, dtype, tile_points, progress), self.over, numbered)
 
     def _search_of_candidates(self, dtype: str, tile_points: int, progress: Progress | None) -> Search | None:
         """The search of the candidates: the other axes around them, the last axis innermost; None for too many."""

@@ -63,7 +63,7 @@ class Groups:
         for axis, size in enumerate(self.shape):
             rows = np.zeros(1, np.int64)
             if axis not in self.over:
-                rows = self.scan.classes(axis)[block.rows[axis]]
+                rows = self.scan.rows.classes(axis)[block.rows[axis]]
             numbers = numbers * size + rows.reshape(self._along(axis))
         return numbers
 
@@ -75,7 +75,7 @@ class Groups:
         values = values.reshape(*self.shape, *values.shape[1:])
         for axis in range(len(self.shape)):
             if axis not in self.over:
-                values = np.take(values, self.scan.classes(axis), axis=axis)
+                values = np.take(values, self.scan.rows.classes(axis), axis=axis)
         values = np.squeeze(values, axis=self.over)
         groups = [i for i in range(len(self.shape)) if i not in self.over]
         order = np.argsort([self.scan.plan.order[i] for i in groups])

@@ -119,7 +119,7 @@ class Scan:
         scored = _scored(registry, signs, constraints)
         self.plan = Plan(scored, space, self.names, choices, small_points, constraints=False)
         for name in signs:
-            if any(size > 1 for size in self.plan.quantities[name].inner):
+            if self.plan.quantities[name].axes:
                 raise PerfgridError(f"{name!r} has several values at one design and cannot be ranked")
         self.evaluation = Evaluation(self.plan, dtype, tile_points, progress)
         self.axes = tuple(a.name for a in self.plan.space.axes)
@@ -127,13 +127,9 @@ class Scan:
         self.rows = Rows(self.plan.quantities[self.names[0]].key, self.plan.space.shape, cut)
         self.points = space.points
 
-    def classes(self, axis: int) -> np.ndarray:
-        """Which row of the blocks each study row of an axis belongs to."""
-        return self.rows.classes(axis)
-
     def shape(self) -> tuple[int, ...]:
         """How many such rows there are along every axis."""
-        return tuple(int(self.classes(i).max()) + 1 for i in range(len(self.axes)))
+        return tuple(int(self.rows.classes(i).max()) + 1 for i in range(len(self.axes)))
 
     def blocks(self) -> Iterator[Block]:
         """All blocks. Scores are arrays of the grid's dtype."""
