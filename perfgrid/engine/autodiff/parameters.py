@@ -41,15 +41,11 @@ def parameters_of(plan: Plan, names: Iterable[str]) -> tuple[Parameter, ...]:
                 f"the outputs do not rest on a given quantity {name!r}{nearest(name, plan.graph.leaves)}"
             )
         shape = plan.quantities[name].inner
-        if all(size == 1 for size in shape):
-            members = {name: Parameter(name, name, (-1,) * len(shape))}
-        else:
-            rows = product(*(range(size) if size > 1 else (-1,) for size in shape))
-            members = {}
-            for row in rows:
-                labels = [inner.labels[axis][r] for axis, r in zip(inner.names, row, strict=True) if r >= 0]
-                label = f"{name}[{','.join(labels)}]"
-                members[label] = Parameter(label, name, row)
+        members = {}
+        for row in product(*(range(size) if size > 1 else (-1,) for size in shape)):
+            labels = [inner.labels[axis][r] for axis, r in zip(inner.names, row, strict=True) if r >= 0]
+            label = f"{name}[{','.join(labels)}]" if labels else name
+            members[label] = Parameter(label, name, row)
         if rest and text not in members:
             raise PerfgridError(f"{name!r} has no part {text!r}{nearest(text, members)}")
         found |= {text: members[text]} if rest else members

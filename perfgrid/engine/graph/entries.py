@@ -73,12 +73,8 @@ class Choice:
     @property
     def meaning(self) -> str:
         """What the quantity is, made from its name and the labels of its alternatives."""
-        labels = ", ".join(str(a.label) for a in self.alternatives)
-        return (
-            f"{self.name.replace('_', ' ').capitalize()} by {self.by.replace('_', ' ')}: {labels}."
-            if self.by
-            else (f"{self.name.replace('_', ' ').capitalize()}, the least of: {labels}.")
-        )
+        how = f" by {self.by.replace('_', ' ')}" if self.by else ", the least of"
+        return f"{self.name.replace('_', ' ').capitalize()}{how}: {', '.join(str(a.label) for a in self.alternatives)}."
 
 
 def members(bare: Formula, family: Family | None) -> tuple[Formula, ...]:

@@ -9,8 +9,10 @@ rounding, a host formula) ends the path: its arguments are the factors of one te
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partialmethod
 from math import prod
 from typing import Any
 
@@ -224,12 +226,6 @@ class _Split:
 
     # -- sums -----------------------------------------------------------------------------------------------------
 
-    def _add(self, item: Traced, weights: Any, way: _Way) -> Iterator[Term]:
-        yield from self._signed(item, weights, way, 1.0)
-
-    def _subtract(self, item: Traced, weights: Any, way: _Way) -> Iterator[Term]:
-        yield from self._signed(item, weights, way, -1.0)
-
     def _signed(self, item: Traced, weights: Any, way: _Way, sign: float) -> Iterator[Term]:
         a, b = item.operands
         if (sign < 0 or not (names_in(a) and names_in(b))) and not self.kinds.alike(item):
@@ -237,6 +233,8 @@ class _Split:
             return
         yield from self.split(a, weights, way)
         yield from self.split(b, sign * weights, way)
+
+    _add, _subtract = partialmethod(_signed, sign=1.0), partialmethod(_signed, sign=-1.0)
 
     def _negative(self, item: Traced, weights: Any, way: _Way) -> Iterator[Term]:
         yield from self.split(item.operands[0], -weights, way)
@@ -267,22 +265,18 @@ class _Split:
 
     # -- one of several -------------------------------------------------------------------------------------------
 
-    def _taken(self, taken: Any, a: Any, b: Any, weights: Any, way: _Way) -> Iterator[Term]:
-        for operand, mask in ((a, taken), (b, np.logical_not(taken))):
-            other = b if operand is a else a
-            here = way
+    def _extreme(self, item: Traced, weights: Any, way: _Way, taken: Callable[[Any, Any], Any]) -> Iterator[Term]:
+        a, b = item.operands
+        mask = taken(value_of(a), value_of(b))
+        for operand, other, here in ((a, b, mask), (b, a, np.logical_not(mask))):
+            own = way
             if weights.size == 1 and leading(other) and leading(operand):
                 rival = Rival(leading(operand), leading(other), float(np.sum(_times(weights, value_of(other)))))
-                here = replace(way, rivals=(*way.rivals, rival))
-            yield from self.split(operand, np.where(mask, weights, 0.0), here)
+                own = replace(way, rivals=(*way.rivals, rival))
+            yield from self.split(operand, np.where(here, weights, 0.0), own)
 
-    def _maximum(self, item: Traced, weights: Any, way: _Way) -> Iterator[Term]:
-        a, b = item.operands
-        yield from self._taken(value_of(a) >= value_of(b), a, b, weights, way)
-
-    def _minimum(self, item: Traced, weights: Any, way: _Way) -> Iterator[Term]:
-        a, b = item.operands
-        yield from self._taken(value_of(a) <= value_of(b), a, b, weights, way)
+    _maximum = partialmethod(_extreme, taken=operator.ge)
+    _minimum = partialmethod(_extreme, taken=operator.le)
 
     def _where(self, item: Traced, weights: Any, way: _Way) -> Iterator[Term]:
         condition, *operands = item.operands
@@ -294,13 +288,7 @@ class _Split:
         a, low, high = item.operands
         yield from self.split(xp.minimum(xp.maximum(a, low), high), weights, way)
 
-    def _max(self, item: Traced, weights: Any, way: _Way) -> Iterator[Term]:
-        yield from self._extreme_along(item, np.argmax, weights, way)
-
-    def _min(self, item: Traced, weights: Any, way: _Way) -> Iterator[Term]:
-        yield from self._extreme_along(item, np.argmin, weights, way)
-
-    def _extreme_along(self, item: Traced, place: Any, weights: Any, way: _Way) -> Iterator[Term]:
+    def _extreme_along(self, item: Traced, weights: Any, way: _Way, place: Any) -> Iterator[Term]:
         (operand,), axis = item.operands, item.options.get("axis")
         if not isinstance(axis, int):
             yield self._whole(item, weights, way)
@@ -312,6 +300,9 @@ class _Split:
         np.put_along_axis(found, place(operand.value, axis=axis, keepdims=True), weights, axis)
         yield from self.split(operand, found, way)
 
+    _max = partialmethod(_extreme_along, place=np.argmax)
+    _min = partialmethod(_extreme_along, place=np.argmin)
+
     # -- shapes ---------------------------------------------------------------------------------------------------
 
     def _moving(self, item: Traced, weights: Any, way: _Way) -> Iterator[Term]:
@@ -319,8 +310,9 @@ class _Split:
         operand, *rest = item.operands
         places = np.arange(prod(operand.shape)).reshape(operand.shape)
         options = {k: value_of(v) for k, v in item.options.items()}
-        moved = places[options["key"]] if item.made == "getitem" else None
-        if moved is None:
+        if item.made == "getitem":
+            moved = places[options["key"]]
+        else:
             moved = getattr(np, item.made)(places, *map(value_of, rest), **options)
         found = np.bincount(np.ravel(moved), np.ravel(fitted(weights, item.shape)), places.size).reshape(operand.shape)
         yield from self.split(operand, found, way)

@@ -7,9 +7,11 @@ distinct rows of those columns only: the *partition* of the axis that these colu
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import reduce
 from hashlib import blake2b
+from operator import mul
 from typing import Any
 
 import numpy as np
@@ -52,22 +54,18 @@ class Axis:
     def index(self, label: Any) -> int:
         """The row of a label; a number matches within rounding. PerfgridError with the nearest labels otherwise."""
         text = [str(known) for known in self.labels.tolist()]
-        label = (
-            str(label).lower() if isinstance(label, (bool, np.bool_)) else label
-        )  # flags are labelled true and false
-        if str(label) in text:
-            return text.index(str(label))
+        # flags are labelled true and false
+        label = str(label).lower() if isinstance(label, (bool, np.bool_)) else str(label)
+        if label in text:
+            return text.index(label)
+        hint = nearest(label, text)
         if np.issubdtype(self.labels.dtype, np.number):
-            try:
-                close = np.isclose(self.labels.astype(float), float(str(label)), rtol=1e-6, atol=0)
-            except ValueError:
-                close = np.zeros(len(self), bool)
-            if close.any():
-                return int(np.argmax(close))
-        hint = nearest(str(label), text)
-        if np.issubdtype(self.labels.dtype, np.number):
+            with suppress(ValueError):
+                close = np.isclose(self.labels.astype(float), float(label), rtol=1e-6, atol=0)
+                if close.any():
+                    return int(np.argmax(close))
             hint = "; labels: " + ", ".join(text[:8]) + (", ..." if len(text) > 8 else "")
-        raise PerfgridError(f"axis {self.name!r} has no label {str(label)!r}{hint}")
+        raise PerfgridError(f"axis {self.name!r} has no label {label!r}{hint}")
 
 
 @dataclass(frozen=True)
@@ -147,9 +145,7 @@ class Space:
     def at(self, name: str, index: tuple[int, ...]) -> Any:
         """The value of a quantity at one point: a float, a bool or an inner vector."""
         values = [array[0 if axis is None else index[axis]] for axis, array in self.parts(name)]
-        value = values[0]
-        for factor in values[1:]:
-            value = value * factor
+        value = reduce(mul, values)
         if np.ndim(value):
             return np.asarray(value)
         return bool(value) if isinstance(value, (bool, np.bool_)) else float(value)
