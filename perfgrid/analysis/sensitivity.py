@@ -192,7 +192,7 @@ def _differentiated(
     study = selected(asking(study, outputs) if outputs != study.outputs else study, at)
     plan, sharpness = study.plan(), _sharpness(smooth)
     if of is None:  # those of the study's outputs that are numbers
-        outputs = tuple(n for n in outputs if not _is_choice(plan, n))
+        outputs = tuple(n for n in outputs if not plan.quantities[n].labelled)
     parameters = chosen(study, plan, wrt, whole=sharpness is not None)
     dtype = dtype or study.file.dtype
     _check_memory(plan, study, outputs, parameters, dtype)
@@ -224,11 +224,6 @@ def _sharpness(smooth: bool | int) -> int | None:
     if not isinstance(found, int) or found < 2:
         raise PerfgridError(f"the sharpness of smooth derivatives is a whole number of at least 2, found {smooth!r}")
     return found
-
-
-def _is_choice(plan: Plan, name: str) -> bool:
-    quantity = plan.quantities[name]
-    return quantity.flag or (quantity.node is not None and bool(quantity.node.flags))
 
 
 def _check_memory(

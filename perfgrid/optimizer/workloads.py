@@ -88,7 +88,7 @@ class Part:
         if wrong := [n for n in several if n == self.objective or n in {x.quantity for x in self.limits}]:
             raise PerfgridError(f"{study.name}: {wrong[0]!r} has several values at one design; name a single number")
         about = plan.quantities[self.objective]
-        if about.flag or (about.node is not None and about.node.flags):
+        if about.labelled:
             raise PerfgridError(
                 f"{study.name}: {self.objective!r} is a choice or a flag and has no slope to follow; compare its labels"
             )

@@ -22,6 +22,7 @@ from xarray.core import indexing
 
 from perfgrid.engine.errors import PerfgridError, nearest
 from perfgrid.engine.execution.evaluation import TILE_POINTS, check_precision, enable_compilation_cache
+from perfgrid.engine.execution.regions import stored_dtype
 from perfgrid.engine.graph.resolver import resolve_checked
 from perfgrid.engine.grid.dataset import SPACE_ATTRIBUTE, graph_hash, to_dataset
 from perfgrid.engine.grid.plan import Plan, Quantity, varying
@@ -278,11 +279,10 @@ def _stored_cut(archive: Archive, graph: Any, registry: Any) -> Cut:
 
 def _template(study: Study, plan: Plan, dtype: str) -> xr.Dataset:
     """The result of a study with values that take no memory."""
-    stand_ins = {}
-    for name in plan.wanted:
-        quantity = plan.quantities[name]
-        labels = quantity.flag or (quantity.node is not None and quantity.node.flags)
-        stand_ins[name] = np.broadcast_to(np.zeros((), np.int8 if labels else dtype), plan.result_shape(name))
+    stand_ins = {
+        name: np.broadcast_to(np.zeros((), stored_dtype(plan, name, dtype)), plan.result_shape(name))
+        for name in plan.wanted
+    }
     return to_dataset(plan, stand_ins, study.catalog.references, given_quantities(study), **global_attributes(study))
 
 

@@ -124,7 +124,7 @@ def stream(
         for tile in tiles if evaluation.kernels else (Tile(n, (), {}) for n in range(regions.tiles.count)):
             for name in plan.wanted:
                 if regions.owns(tile.number, dims[name]):
-                    value = block(evaluation, regions, tile, name, dims[name])
+                    value = block(evaluation, regions, tile, name)
                     file[name][regions.region(tile.number, dims[name])] = value
     return target
 

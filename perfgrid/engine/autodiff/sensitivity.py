@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import operator
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from functools import reduce
 from typing import Any
@@ -20,7 +20,7 @@ import numpy as np
 
 from perfgrid.engine.errors import PerfgridError
 from perfgrid.engine.execution.evaluation import Evaluation, Progress
-from perfgrid.engine.execution.kernels import Input, Kernel, Takes
+from perfgrid.engine.execution.kernels import Input, Kernel
 from perfgrid.engine.execution.small_stage import bring, kept_small, small_order
 from perfgrid.engine.graph.namespace import value_of, xp
 from perfgrid.engine.grid.plan import Plan
@@ -59,8 +59,7 @@ class Sensitivity(Evaluation):
         output.
         """
         for name in outputs:
-            quantity = plan.quantities[name]
-            if quantity.flag or (quantity.node is not None and quantity.node.flags):
+            if plan.quantities[name].labelled:
                 raise PerfgridError(f"{name!r} is a choice or a flag: it has no derivative")
         self.outputs, self.parameters, self.relative, self.sharpness = outputs, parameters, relative, sharpness
         self.small_tangents: dict[str, dict[str, np.ndarray]] = {}  # quantity -> parameter -> tangent
@@ -247,7 +246,7 @@ class Sensitivity(Evaluation):
             return []
         label = self._entered(name, tried.shape[:-1], "elasticity of {}" if relative else "d {}")
         how = repr((relative, self.sharpness))
-        return [self._made(label, inputs, takes, lambda *given: chained(given), kernel.fused, how)]
+        return [self._made(label, inputs, takes, kernel.fused, lambda *given: chained(given), how)]
 
     def _probe(self, name: str, key: TileKey | None) -> np.ndarray:
         """Ones of size 2 along every axis on which an input lies, which show whether a result varies along it."""
@@ -264,22 +263,7 @@ class Sensitivity(Evaluation):
         shape = [1 if k is None else 2 for k in kernel.quantity.key] + list(kernel.quantity.inner_shape)
         label = self._entered(name, shape, "elasticity of {}")
         inputs: list[Input] = [(name, None), (tangents.name, None)]
-        return [self._made(label, inputs, [[], []], lambda value, tangent: elasticity(value[..., None], tangent), [])]
-
-    def _made(
-        self,
-        label: str,
-        inputs: list[Input],
-        takes: list[Takes],
-        result: Callable[..., Any],
-        fused: list[str],
-        *more: str,
-    ) -> Kernel:
-        quantity = self.quantities[label]
-        key = self._tile_key(quantity)
-        shape = (*self.tiles.rows_of(key), *quantity.inner_shape)
-        signature = self._signature(quantity, shape, inputs, takes, fused, *more)
-        return Kernel(quantity, key, inputs, takes, fused, result, shape, self.dtype, signature)
+        return [self._made(label, inputs, [[], []], [], lambda value, tangent: elasticity(value[..., None], tangent))]
 
     # -- results --------------------------------------------------------------------------------------------------
 
@@ -298,13 +282,9 @@ class Sensitivity(Evaluation):
 
         Derivatives are evaluated with the tiles of the values; a parameter that does not matter has zeros.
         """
-        plan, rows = self.plan, {p.name: i for i, p in enumerate(self.parameters)}
-        values = {n: self.small_result(n) for n in plan.wanted if plan.quantities[n].small}
-        shapes = {n: plan.result_shape(n) for n in plan.wanted}
-        for name in plan.wanted:
-            if name not in values:
-                values[name] = np.empty(shapes[name], bool if plan.quantities[name].flag else self.dtype)
-        found = {o: np.zeros((len(rows), *shapes[o]), self.dtype) for o in self.outputs}
+        rows = {p.name: i for i, p in enumerate(self.parameters)}
+        values = self.begun()
+        found = {o: np.zeros((len(rows), *values[o].shape), self.dtype) for o in self.outputs}
         for output in self.outputs:
             for parameter, tangent in self.small_tangents.get(output, {}).items():
                 tangent = elasticity(self.small[output], tangent) if self.relative else tangent

@@ -115,7 +115,7 @@ class Evaluation:
             fused[current] = None
 
         visit(name)
-        quantity, key = quantities[name], self._tile_key(quantities[name])
+        key = self._tile_key(quantities[name])
         inputs: list[Input] = []
         takes: list[Takes] = []
         for argument in dict.fromkeys(a for n in fused for a in nodes[n].arguments if a not in fused):
@@ -123,8 +123,6 @@ class Evaluation:
             target = self._host_key(quantities[argument], own, key) if quantities[argument].small else own
             inputs.append((argument, target if quantities[argument].small else None))
             takes.append(self._takes(target, key))
-        shape = (*self.tiles.rows_of(key), *quantity.inner_shape)
-        dtype = np.dtype(bool) if quantity.flag else self.dtype
 
         def result(*given: Any) -> Any:
             made = {argument: value for (argument, _), value in zip(inputs, given, strict=True)}
@@ -138,28 +136,30 @@ class Evaluation:
                 made[current] = found
             return made[name]
 
-        signature = self._signature(quantity, shape, inputs, takes, fused)
-        return Kernel(quantity, key, inputs, takes, list(fused), result, shape, dtype, signature)
+        return self._made(name, inputs, takes, list(fused), result)
 
-    def _signature(
+    def _made(
         self,
-        quantity: Quantity,
-        shape: tuple[int, ...],
-        inputs: Collection[Input],
-        takes: Collection[Takes],
-        fused: Collection[str],
+        name: str,
+        inputs: list[Input],
+        takes: list[Takes],
+        fused: list[str],
+        result: Callable[..., Any],
         *more: str,
-    ) -> str | None:
-        """What a compiled function is known by; None where its formulas do not tell. ``more``: what else decides."""
-        nodes = self.plan.graph.nodes
-        wiring: list[str | bytes] = [quantity.name, "flag" if quantity.flag else str(self.dtype), repr(shape), *more]
+    ) -> Kernel:
+        """A kernel, with the signature of its formulas and wiring if they tell. ``more``: what else decides."""
+        quantity, nodes = self.quantities[name], self.plan.graph.nodes
+        key, dtype = self._tile_key(quantity), np.dtype(bool) if quantity.flag else self.dtype
+        shape = (*self.tiles.rows_of(key), *quantity.inner_shape)
+        wiring: list[str | bytes] = [name, "flag" if quantity.flag else str(dtype), repr(shape), *more]
         for (argument, target), found in zip(inputs, takes, strict=True):
             given = self.input_shape(argument, target)
             wiring += [argument, repr(given.shape), repr(self.quantities[argument].axes), str(given.dtype)]
             wiring += [part for axis, index in found for part in (f"take {axis}", index.tobytes())]
         for current in fused:
-            wiring += [current, repr(nodes[current].arguments), repr(self.plan.quantities[current].called_on)]
-        return signature_of(wiring, (nodes[current].function for current in fused))
+            wiring += [current, repr(nodes[current].arguments), repr(self.quantities[current].called_on)]
+        signature = signature_of(wiring, (nodes[current].function for current in fused))
+        return Kernel(quantity, key, inputs, takes, fused, result, shape, dtype, signature)
 
     def _host_key(self, quantity: Quantity, own: TileKey, reader: TileKey) -> TileKey:
         """The key that a small quantity is brought to before a tile reads it: the reader's, unless that is large."""
@@ -285,14 +285,18 @@ class Evaluation:
                 value = np.take(value, partition.inverse, axis=axis)
         return value
 
+    def begun(self) -> dict[str, np.ndarray]:
+        """All wanted quantities on full rows: those of the small stage, and room for the others."""
+        results = {}
+        for name in self.plan.wanted:
+            quantity, shape = self.plan.quantities[name], self.plan.result_shape(name)
+            small, kind = quantity.small, bool if quantity.flag else self.dtype
+            results[name] = self.small_result(name) if small else np.empty(shape, kind)
+        return results
+
     def collect(self) -> dict[str, np.ndarray]:
         """All wanted quantities, each on its own axes at full length (evaluation order of axes)."""
-        plan = self.plan
-        results = {n: self.small_result(n) for n in plan.wanted if plan.quantities[n].small}
-        for name in plan.wanted:
-            if name not in results:
-                kind = bool if plan.quantities[name].flag else self.dtype
-                results[name] = np.empty(plan.result_shape(name), dtype=kind)
+        results = self.begun()
         for tile in self.run():
             for name in tile.values:
                 where, value = self.placed(tile, name)

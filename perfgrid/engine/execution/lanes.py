@@ -8,31 +8,19 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from perfgrid.engine.grid.plan import Quantity
 from perfgrid.engine.grid.space import Partition
-from perfgrid.engine.grid.tiles import ROWS, TileKey, Tiles
+from perfgrid.engine.grid.tiles import ROWS, TileKey
 
-from .kernels import Call, Input
+if TYPE_CHECKING:
+    from .evaluation import Evaluation
 
 BYTES_AT_ONCE = 2**30  # of all lanes together
-
-
-class Ready(Protocol):
-    """What lanes need of an evaluation."""
-
-    tiles: Tiles
-    dtype: np.dtype[Any]
-    calls: list[Call]
-    quantities: dict[str, Quantity]
-    cast: dict[str, np.ndarray]  # small quantities in the precision of the grid
-    wanted: set[str]
-    again: set[Input]  # small quantities that more than one tile reads
 
 
 @dataclass
@@ -47,7 +35,7 @@ class Tile:
 class Lane:
     """The arrays of one tile of an evaluation: the next tile of the lane overwrites them."""
 
-    def __init__(self, evaluation: Ready):
+    def __init__(self, evaluation: Evaluation):
         self.evaluation = evaluation
         self.prepared: dict[tuple[str, TileKey], tuple[tuple[int, ...], Any]] = {}
         self.buffers: dict[str, Any] = {}

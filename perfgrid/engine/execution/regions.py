@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from perfgrid.engine.grid.dataset import on_study_axes
 from perfgrid.engine.grid.plan import Plan
 from perfgrid.engine.grid.tiles import Tiles
 
@@ -79,8 +80,8 @@ class Regions:
         return all(rows.start == 0 for axis, rows in self.rows(number).items() if axis not in dims)
 
 
-def block(evaluation: Evaluation, regions: Regions, tile: Tile, name: str, dims: tuple[str, ...]) -> np.ndarray:
-    """A copy of a tile's values of a wanted quantity on full rows, its axes in the order of ``dims``."""
+def block(evaluation: Evaluation, regions: Regions, tile: Tile, name: str) -> np.ndarray:
+    """A copy of a tile's values of a wanted quantity on full rows, its axes in the order of the study."""
     plan = evaluation.plan
     quantity, rows = plan.quantities[name], regions.rows(tile.number)
     if quantity.small:
@@ -90,10 +91,7 @@ def block(evaluation: Evaluation, regions: Regions, tile: Tile, name: str, dims:
                 value = np.take(value, partition.inverse[rows.get(regions.axes[axis], slice(None))], axis=axis)
     else:
         value = evaluation.placed(tile, name)[1]
-    names = (*regions.axes, *(plan.registry.inner.names[i] for i in quantity.axes))
-    order = [names.index(dim) for dim in dims]
-    value = value.transpose((*order, *(i for i in range(value.ndim) if i not in order)))
-    value = value.reshape(value.shape[: len(order)])
+    dims, value = on_study_axes(plan, name, value)
     length = regions.lengths(tile.number)
     shape = tuple(length.get(dim, int(n)) for dim, n in zip(dims, value.shape, strict=True))
     return np.array(np.broadcast_to(value, shape), dtype=stored_dtype(plan, name, evaluation.dtype), order="C")
@@ -101,6 +99,4 @@ def block(evaluation: Evaluation, regions: Regions, tile: Tile, name: str, dims:
 
 def stored_dtype(plan: Plan, name: str, dtype: Any) -> np.dtype[Any]:
     """How a wanted quantity is stored: flags and choices in one byte, numbers in the precision of the grid."""
-    quantity = plan.quantities[name]
-    labelled = quantity.flag or (quantity.node is not None and quantity.node.flags)
-    return np.dtype(np.int8 if labelled else dtype)
+    return np.dtype(np.int8 if plan.quantities[name].labelled else dtype)

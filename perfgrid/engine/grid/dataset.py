@@ -60,16 +60,10 @@ def on_study_axes(plan: Plan, name: str, array: np.ndarray) -> tuple[list[str], 
     """
     study, quantity = plan.study_space, plan.quantities[name]
     front = array.ndim - len(study.axes) - len(quantity.axes)
-    dims: list[str] = []
-    where: list[int] = []
-    for number, axis in enumerate(study.axes):
-        if axis.name in quantity.columns:
-            dims.append(axis.name)
-            where.append(front + plan.order.index(number))
-    for number, axis in enumerate(quantity.axes):
-        dims.append(plan.registry.inner.names[axis])
-        where.append(front + len(study.axes) + number)
-    first = (*range(front), *where)
+    inner = [plan.registry.inner.names[i] for i in quantity.axes]
+    names = [*(a.name for a in plan.space.axes), *inner]
+    dims = [*(a.name for a in study.axes if a.name in quantity.columns), *inner]
+    first = (*range(front), *(front + names.index(dim) for dim in dims))
     array = np.transpose(array, (*first, *(i for i in range(array.ndim) if i not in first)))
     return dims, array.reshape(array.shape[: len(first)])
 
@@ -91,9 +85,8 @@ def to_dataset(
     study = plan.study_space
     variables: dict[str, Any] = {}
     for name in plan.wanted:
-        quantity = plan.quantities[name]
         dims, array = on_study_axes(plan, name, results[name])
-        if quantity.flag or (quantity.node is not None and quantity.node.flags):
+        if plan.quantities[name].labelled:
             array = array.astype(np.int8, copy=False)
         variables[name] = (dims, array, attributes(plan, name, references, given))
     coordinates: dict[str, Any] = {}

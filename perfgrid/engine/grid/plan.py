@@ -60,6 +60,11 @@ class Quantity:
         """Number of values, inner axes included."""
         return self.points * prod(self.inner_shape)
 
+    @property
+    def labelled(self) -> bool:
+        """Whether its values are no numbers: true or false, or labels."""
+        return self.flag or (self.node is not None and bool(self.node.flags))
+
     @cached_property
     def inner_shape(self) -> tuple[int, ...]:
         """Its sizes along the inner axes that its arrays have."""
@@ -148,10 +153,8 @@ class Plan:
         self.order = self._evaluation_order(space)
         self.space = space.permuted(self.order)
         self.partitions = tuple(Partitions(len(a)) for a in self.space.axes)
-        limit = small_points
-        if limit is None:
-            limit = int(min(max(space.points * SMALL_FRACTION, SMALL_POINTS), SMALL_LIMIT))
-        self.small_points = limit
+        by_size = int(min(max(space.points * SMALL_FRACTION, SMALL_POINTS), SMALL_LIMIT))
+        self.small_points = by_size if small_points is None else small_points
         self.quantities: dict[str, Quantity] = {}
         self._before_host = self.graph.before_host()  # in the small stage, whatever their size
         for name in self.graph.leaves:

@@ -94,7 +94,7 @@ class Worker:
 
     def _blocks(self, names: Collection[str], regions: Regions, tile: Tile) -> Blocks:
         return {
-            name: (regions.region(tile.number, dims), block(self.evaluation, regions, tile, name, dims))
+            name: (regions.region(tile.number, dims), block(self.evaluation, regions, tile, name))
             for name, dims in self.dims.items()
             if name in names
         }
