@@ -190,8 +190,8 @@ def alternative(
 
 def constraint(
     *,
-    kind: Literal["illegal", "exceeds"],
     reason: str,
+    kind: Literal["illegal", "exceeds"] = "illegal",
     source: str = "",
     family: Family | None = None,
     about: str | None = None,
@@ -202,10 +202,10 @@ def constraint(
 
     Parameters
     ----------
-    kind
-        "illegal": the values of designs that violate it are meaningless. "exceeds": they are valid, but beyond a limit.
     reason
         Text shown for designs that violate it, such as "the die is above 500 mm2".
+    kind
+        "illegal": the values of designs that violate it are meaningless. "exceeds": they are valid, but beyond a limit.
     source, family
         As for `formula`.
     about

@@ -341,24 +341,19 @@ def cp_bytes(microbatches, slowest_stage_layers, slowest_stage_heads, mtp_layers
 # ---- constraints -----------------------------------------------------------------------------------------------------
 
 
-@constraint(
-    kind="illegal", reason="twice the context-parallel ranks must divide the sequence", source="nvidia2026bridge"
-)
+@constraint(reason="twice the context-parallel ranks must divide the sequence", source="nvidia2026bridge")
 def context_divides(sequence_length, cp):
     """Every rank has two chunks of each sequence, one from each end."""
     return (cp == 1) | (sequence_length % (2 * cp) == 0)
 
 
-@constraint(
-    kind="illegal", reason="context parallelism needs the fused attention kernel", source="nvidia2026transformerengine"
-)
+@constraint(reason="context parallelism needs the fused attention kernel", source="nvidia2026transformerengine")
 def context_is_fused(cp, flash_attention):
     """Partial results of attention are merged with the softmax statistics that only the fused kernel keeps."""
     return (cp == 1) | flash_attention
 
 
 @constraint(
-    kind="illegal",
     reason="keys and values going round in a ring know no sliding window: choose all_gather or ulysses",
     source="nvidia2026transformerengine",
 )
@@ -368,7 +363,6 @@ def ring_sees_everything(ring_passes, windowed_layers_fraction):
 
 
 @constraint(
-    kind="illegal",
     reason="the ranks that share out heads divide neither the context-parallel ranks nor the heads of a rank",
     source="jacobs2023ulysses",
 )

@@ -18,6 +18,7 @@ from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import alternative, constant, constraint, formula, synonym
 from perfgrid.formulas.axes import at
 from perfgrid.formulas.collectives.placement import GATHERING, by_tier, placed, ranks_in_domain
+from perfgrid.formulas.transformer.parameters import LAID_OUT
 
 PLACED = {"GROUP": ("tp", "cp", "etp", "ep", "pp", "sequence_split", "head_split", "tied")}  # by size and stride alone
 CHECKED = {"GROUP": ("tp", "cp", "replica")}  # those whose domains the constraints look at
@@ -272,10 +273,7 @@ def GROUP_fills_domains(GROUP_tier_ranks):
 
 
 @constraint(
-    kind="illegal",
-    reason="the GROUP ranks do not fill the domains of the fabric evenly",
-    source="narayanan2021",
-    family=CHECKED,
+    reason="the GROUP ranks do not fill the domains of the fabric evenly", source="narayanan2021", family=CHECKED
 )
 def GROUP_fills_tiers(GROUP_fills):
     """The GROUP group fills whole domains of every tier that it touches."""
@@ -283,7 +281,6 @@ def GROUP_fills_tiers(GROUP_fills):
 
 
 @constraint(
-    kind="illegal",
     reason="the GROUP ranks do not fill the domains of the fabric evenly",
     source="narayanan2021",
     family=EXPERTS_CHECKED,
@@ -299,30 +296,20 @@ def switched_stages():
     return 1.0
 
 
-@constraint(
-    kind="illegal", reason="the pipeline stages do not fill the domains of the fabric evenly", source="narayanan2021"
-)
+@constraint(reason="the pipeline stages do not fill the domains of the fabric evenly", source="narayanan2021")
 def stages_fill_tiers(stages_placed):
     """The pipeline stages fill whole domains of every tier that they touch."""
     return stages_placed > 0
 
 
-@constraint(
-    kind="illegal",
-    reason="tp x cp x dp x pp is not the number of devices",
-    source="narayanan2021",
-    workload=("training", "inference"),
-)
+@constraint(reason="tp x cp x dp x pp is not the number of devices", source="narayanan2021", workload=LAID_OUT)
 def layout_fills_cluster(tp, cp, dp, pp, devices):
     """The parallel ranks are exactly the devices of the cluster."""
     return tp * cp * dp * pp == devices
 
 
 @constraint(
-    kind="illegal",
-    reason="etp x ep does not divide the tp x cp x dp ranks of a stage",
-    source="lepikhin2021gshard",
-    workload=("training", "inference"),
+    reason="etp x ep does not divide the tp x cp x dp ranks of a stage", source="lepikhin2021gshard", workload=LAID_OUT
 )
 def experts_fill_stage(tp, cp, dp, etp, ep):
     """The ranks of a stage hold a whole number of copies of all experts."""
@@ -330,10 +317,7 @@ def experts_fill_stage(tp, cp, dp, etp, ep):
 
 
 @constraint(
-    kind="illegal",
-    reason="there are no experts to spread over ep or etp ranks",
-    source="lepikhin2021gshard",
-    workload=("training", "inference"),
+    reason="there are no experts to spread over ep or etp ranks", source="lepikhin2021gshard", workload=LAID_OUT
 )
 def experts_exist(experts, ep, etp):
     """Expert parallelism needs experts."""
@@ -353,7 +337,6 @@ def experts_inside_sequence(tp, cp, pp, etp, ep):
 
 
 @constraint(
-    kind="illegal",
     reason="in the rank order tp-cp-pp-dp etp x ep must divide tp x cp: choose tp-cp-dp-pp",
     source="grattafiori2024llama3",
 )
@@ -376,7 +359,6 @@ def same_distance(tp, cp, dp, dp_stride, replica, expert_replica, etp, ep):
 
 
 @constraint(
-    kind="illegal",
     reason="on ideal fabrics ranks with the same weights must lie at one distance: choose the rank order tp-cp-dp-pp",
     source="narayanan2021",
 )

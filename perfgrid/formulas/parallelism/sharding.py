@@ -180,7 +180,6 @@ def gathering_memory(
 
 
 @constraint(
-    kind="illegal",
     reason="the software does not shard that much: lower the ZeRO stage or choose other software",
     source="rajbhandari2020zero",
 )
@@ -189,16 +188,13 @@ def software_shards(zero, largest_zero, replica, expert_replica, experts):
     return (zero <= largest_zero) | xp.logical_not(several(replica, expert_replica, experts))
 
 
-@constraint(
-    kind="illegal", reason="the software stores shards of weights (FSDP): zero must be 2 or 3", source="zhao2023fsdp"
-)
+@constraint(reason="the software stores shards of weights (FSDP): zero must be 2 or 3", source="zhao2023fsdp")
 def shards_are_gathered(sharded_weights, zero, replica, expert_replica, experts):
     """Software that stores shards of weights shards gradients and optimizer state too."""
     return xp.logical_not(sharded_weights & several(replica, expert_replica, experts)) | (zero >= 2)
 
 
 @constraint(
-    kind="illegal",
     reason="the software does not combine sharded gradients or weights (zero 2 and 3) with a pipeline",
     source="deepspeed2025",
 )
@@ -209,7 +205,6 @@ def pipelines_shard(zero, pp, pipeline_sharding, replica, expert_replica, expert
 
 
 @constraint(
-    kind="illegal",
     reason="the sharding group (zero_size) divides neither the ranks that hold the same weights nor their domains",
     source="zhao2023fsdp",
 )
@@ -220,7 +215,6 @@ def shards_fill_replicas(shard, replica, shard_tier_ranks, replica_tier_ranks):
 
 
 @constraint(
-    kind="illegal",
     reason="the sharding group (zero_size) has more ranks than hold the same weights (cp x dp): choose fewer, or 0",
     source="zhao2023fsdp",
 )
@@ -229,9 +223,7 @@ def replicas_fill_shards(zero, zero_size, replica):
     return (zero == 0) | (zero_size <= replica)
 
 
-@constraint(
-    kind="illegal", reason="hybrid sharding of experts is not expressed: zero_size must be 0", source="zhao2023fsdp"
-)
+@constraint(reason="hybrid sharding of experts is not expressed: zero_size must be 0", source="zhao2023fsdp")
 def experts_shard_fully(experts, shard, replica, zero):
     """The state of experts is sharded over all ranks that hold them."""
     return (experts == 0) | (zero == 0) | (shard == replica)

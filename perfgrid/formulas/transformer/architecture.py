@@ -3,7 +3,7 @@
 from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import constraint, formula
 
-from .parameters import feed_forward_biases, feed_forward_weights
+from .parameters import LAID_OUT, feed_forward_biases, feed_forward_weights
 
 
 @formula(unit="1", source="chowdhery2022palm")
@@ -234,10 +234,7 @@ def sharded_tokens(microbatch_tokens, tp, sequence_parallel):
 
 
 @constraint(
-    kind="illegal",
-    reason="tensor-parallel ranks do not divide the attention heads",
-    source="shoeybi2019megatron",
-    workload=("training", "inference"),
+    reason="tensor-parallel ranks do not divide the attention heads", source="shoeybi2019megatron", workload=LAID_OUT
 )
 def heads_divide(heads, tp):
     """Every tensor-parallel rank has the same number of query heads."""
@@ -245,10 +242,9 @@ def heads_divide(heads, tp):
 
 
 @constraint(
-    kind="illegal",
     reason="tensor-parallel ranks neither divide the key-value heads nor are a multiple of them",
     source="ainslie2023gqa",
-    workload=("training", "inference"),
+    workload=LAID_OUT,
 )
 def kv_heads_divide(heads, kv_heads, kv_lora_rank, tp):
     """Key-value heads are split evenly, or replicated evenly where there are fewer than ranks."""
@@ -257,26 +253,21 @@ def kv_heads_divide(heads, kv_heads, kv_lora_rank, tp):
 
 
 @constraint(
-    kind="illegal",
-    reason="tensor-parallel ranks do not divide the feed-forward width",
-    source="shoeybi2019megatron",
-    workload=("training", "inference"),
+    reason="tensor-parallel ranks do not divide the feed-forward width", source="shoeybi2019megatron", workload=LAID_OUT
 )
 def ffn_divides(ffn_size, tp):
     """Every tensor-parallel rank has the same feed-forward width."""
     return ffn_size % tp == 0
 
 
-@constraint(kind="illegal", reason="tensor-parallel ranks do not divide the vocabulary", source="shoeybi2019megatron")
+@constraint(reason="tensor-parallel ranks do not divide the vocabulary", source="shoeybi2019megatron")
 def vocabulary_divides(vocab_size, tp):
     """Every tensor-parallel rank has the same part of the vocabulary."""
     return vocab_size % tp == 0
 
 
 @constraint(
-    kind="illegal",
-    reason="with sequence parallelism the tensor-parallel ranks must divide the sequence",
-    source="korthikanti2022",
+    reason="with sequence parallelism the tensor-parallel ranks must divide the sequence", source="korthikanti2022"
 )
 def sequence_divides(sequence_length, tp, cp, sequence_parallel):
     """Every rank has the same part of the sequence where norms and dropout are sharded."""

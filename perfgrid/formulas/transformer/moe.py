@@ -15,6 +15,8 @@ from perfgrid.formulas.axes import only, table, total
 from perfgrid.formulas.kernels.roofline import roofline_shares
 from perfgrid.formulas.kernels.stream import expert_stream_operations
 
+from .parameters import LAID_OUT
+
 
 @synonym(unit="byte", source="micikevicius2022fp8")
 def grouped_operand_size(operand_size):
@@ -241,17 +243,14 @@ def expert_buffers(sharded_tokens, experts_per_token, rank_expert_rows, hidden_s
 # ---- what divides what ----------------------------------------------------------------------------------------------
 
 
-@constraint(kind="illegal", reason="expert-parallel ranks do not divide the experts", source="lepikhin2021gshard")
+@constraint(reason="expert-parallel ranks do not divide the experts", source="lepikhin2021gshard")
 def experts_divide(experts, ep):
     """Every expert-parallel rank has the same number of experts."""
     return experts % ep == 0
 
 
 @constraint(
-    kind="illegal",
-    reason="the tensor-parallel ranks of an expert do not divide its width",
-    source="liu2025folding",
-    workload=("training", "inference"),
+    reason="the tensor-parallel ranks of an expert do not divide its width", source="liu2025folding", workload=LAID_OUT
 )
 def expert_width_divides(expert_ffn_size, etp):
     """Every tensor-parallel rank of an expert has the same part of its width."""
@@ -259,10 +258,9 @@ def expert_width_divides(expert_ffn_size, etp):
 
 
 @constraint(
-    kind="illegal",
     reason="tensor-parallel ranks do not divide the width of the shared experts",
     source="liu2025folding",
-    workload=("training", "inference"),
+    workload=LAID_OUT,
 )
 def shared_width_divides(shared_experts, expert_ffn_size, tp):
     """Every tensor-parallel rank has the same part of the shared experts."""
@@ -270,7 +268,6 @@ def shared_width_divides(shared_experts, expert_ffn_size, tp):
 
 
 @constraint(
-    kind="illegal",
     reason="a mixture of experts with tensor parallelism needs sequence parallelism: without it every rank would route "
     "the same tokens",
     source="nvidia2026moe",
@@ -281,10 +278,7 @@ def experts_need_sequence_parallel(experts, tp, sequence_parallel):
 
 
 @constraint(
-    kind="illegal",
-    reason="a token visits at least one expert and no more than there are",
-    source="fedus2022switch",
-    workload=("training", "inference"),
+    reason="a token visits at least one expert and no more than there are", source="fedus2022switch", workload=LAID_OUT
 )
 def choices_suffice(experts, experts_per_token, groups, groups_per_token):
     """The experts of one token are different ones, in the groups that it may visit."""
@@ -293,9 +287,7 @@ def choices_suffice(experts, experts_per_token, groups, groups_per_token):
 
 
 @constraint(
-    kind="illegal",
-    reason="a parallel block (feed-forward beside attention) with experts is not expressed",
-    source="chowdhery2022palm",
+    reason="a parallel block (feed-forward beside attention) with experts is not expressed", source="chowdhery2022palm"
 )
 def experts_follow_attention(experts, parallel_block):
     """Experts read what attention has written."""

@@ -7,6 +7,8 @@ sequential one. Extra prediction layers that are only trained along are not coun
 from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import formula
 
+LAID_OUT = ("training", "inference")  # workloads that spread a transformer over parallel ranks
+
 
 @formula(unit="1", source="deepseek2024v2")
 def query_head_width(head_dim, kv_lora_rank, qk_nope_head_dim, qk_rope_head_dim):
