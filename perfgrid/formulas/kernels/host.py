@@ -80,9 +80,3 @@ def layer_backward_exposed_host_time(
     waits = layer_backward_exposed_tp_time + layer_backward_exposed_cp_time + layer_backward_exposed_ep_time
     kernels = layer_backward_kernel_time + layer_recompute_kernel_time
     return host_beyond(layer_backward_launches, host_launch_time, kernels, waits)
-
-
-@formula(unit="s", source="gray2019cudagraphs")
-def layer_exposed_host_time(layer_forward_exposed_host_time, layer_backward_exposed_host_time):
-    """Time of the mean layer for one microbatch in which the device waits for the host."""
-    return layer_forward_exposed_host_time + layer_backward_exposed_host_time

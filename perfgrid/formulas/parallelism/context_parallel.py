@@ -28,6 +28,12 @@ WITHOUT_RING = {"METHOD": ("all_gather", "ulysses")}
 UNSPLIT_HEADS = {"METHOD": ("ring", "all_gather")}
 
 
+@synonym(unit="byte", source="ainslie2023gqa")
+def cp_message(key_value_tensor):
+    """Keys and values of one microbatch that a context-parallel group gathers."""
+    return key_value_tensor
+
+
 @constant(unit="s", source="grattafiori2024llama3")
 def embedding_exposed_cp_time():
     """Exposed context-parallel communication of the embedding: it sees every token on its own."""
@@ -125,15 +131,6 @@ def rank_sequence(sequence_length, sequence_split):
 
 
 # ---- keys and values ------------------------------------------------------------------------------------------------
-
-
-@formula(unit="byte", source="ainslie2023gqa")
-def cp_message(kernel_key_heads, sequence_length, query_head_width, value_head_width, activation_size):
-    """Keys and values of one microbatch that a context-parallel group gathers: b·n_kv·s·(d_k + d_v) elements.
-
-    Of latents: expanded.
-    """
-    return kernel_key_heads * sequence_length * (query_head_width + value_head_width) * activation_size
 
 
 @formula(unit="byte", source="liu2023ring")
@@ -258,18 +255,6 @@ def layer_backward_exposed_cp_time(attention_wait, cp, layer_forward_exposed_cp_
     return own + layer_recomputed * layer_forward_exposed_cp_time
 
 
-@formula(unit="s", source="grattafiori2024llama3")
-def layer_exposed_cp_time(layer_forward_exposed_cp_time, layer_backward_exposed_cp_time):
-    """Exposed context-parallel communication of one layer for one microbatch."""
-    return layer_forward_exposed_cp_time + layer_backward_exposed_cp_time
-
-
-@formula(unit="s", source="grattafiori2024llama3")
-def head_exposed_cp_time(mtp_layers, layer_exposed_cp_time):
-    """Exposed context-parallel communication of the head: only of layers that predict further tokens."""
-    return mtp_layers * layer_exposed_cp_time
-
-
 # ---- memory ---------------------------------------------------------------------------------------------------------
 
 
@@ -332,10 +317,10 @@ def layer_cp_bytes(layer_key_bytes, exchanged_activations, head_split, layer_rec
     return layer_key_bytes + (2 + layer_recomputed) * heads
 
 
-@formula(unit="byte", source="liu2023ring")
-def cp_bytes(microbatches, slowest_stage_layers, slowest_stage_heads, mtp_layers, layer_cp_bytes):
-    """Bytes that one device of the slowest stage sends to context-parallel ranks in one step."""
-    return microbatches * (slowest_stage_layers + slowest_stage_heads * mtp_layers) * layer_cp_bytes
+@formula(unit="byte", source="liu2023ring", family={"GROUP": ("cp", "etp")})
+def GROUP_bytes(microbatches, slowest_stage_layers, slowest_stage_heads, mtp_layers, layer_GROUP_bytes):
+    """Bytes that one device of the slowest stage sends to GROUP ranks in one step."""
+    return microbatches * (slowest_stage_layers + slowest_stage_heads * mtp_layers) * layer_GROUP_bytes
 
 
 # ---- constraints -----------------------------------------------------------------------------------------------------

@@ -13,7 +13,20 @@ from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import formula, synonym
 from perfgrid.formulas.collectives.placement import gathered_share
 
+from .groups import ALSO_OF_EXPERTS
 from .tensor_parallel import exposed_in_parts, with_cores_taken
+
+
+@synonym(unit="byte", source="li2020ddp")
+def scatter_message(replica_message):
+    """Gradients of one bucket that ranks reduce-scatter."""
+    return replica_message
+
+
+@synonym(unit="1", source="li2020ddp")
+def expert_layer_buckets(moe_share):
+    """Buckets of a layer's routed experts where weights are sharded: one in layers that have any."""
+    return moe_share
 
 
 @synonym(unit="s", source="narayanan2021")
@@ -62,31 +75,31 @@ def gradient_message(stage_trained_parameters, reduced_gradient_size):
     return stage_trained_parameters * reduced_gradient_size
 
 
-@formula(unit="1", source="li2020ddp")
-def gradient_buckets(
-    gradient_message,
+@formula(unit="1", source="li2020ddp", family=ALSO_OF_EXPERTS)
+def EXPERT_gradient_buckets(
+    EXPERT_gradient_message,
     gradient_bucket_size,
     gradient_bucket_rank_size,
-    replica,
+    EXPERT_replica,
     chunks,
     zero,
     weights_sharded,
     stage_layers,
-    layer_buckets,
+    EXPERT_layer_buckets,
 ):
-    """Buckets in which gradients are reduced and weights gathered, at least one per chunk.
+    """Buckets in which the EXPERT_replica ranks reduce gradients and gather weights, at least one per chunk.
 
     Gradients over the bucket size; layer by layer where weights are sharded.
     """
-    size = xp.maximum(gradient_bucket_size, gradient_bucket_rank_size * replica)
+    size = xp.maximum(gradient_bucket_size, gradient_bucket_rank_size * EXPERT_replica)
     by_layer = (zero >= 2) & (weights_sharded > 0)
-    return xp.maximum(xp.where(by_layer, stage_layers * layer_buckets, gradient_message / size), chunks)
+    return xp.maximum(xp.where(by_layer, stage_layers * EXPERT_layer_buckets, EXPERT_gradient_message / size), chunks)
 
 
-@formula(unit="byte", source="li2020ddp", family={"GROUP": ("replica", "scatter")})
-def GROUP_message(gradient_message, gradient_buckets):
-    """Gradients of one bucket in the GROUP group."""
-    return gradient_message / gradient_buckets
+@formula(unit="byte", source="li2020ddp", family=ALSO_OF_EXPERTS)
+def EXPERT_replica_message(EXPERT_gradient_message, EXPERT_gradient_buckets):
+    """Gradients of one bucket of the EXPERT_replica ranks."""
+    return EXPERT_gradient_message / EXPERT_gradient_buckets
 
 
 @formula(unit="byte", source="zhao2023fsdp")

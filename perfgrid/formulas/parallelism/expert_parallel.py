@@ -239,18 +239,6 @@ def layer_DIRECTION_exposed_ep_time(layer_DIRECTION_expert_wait, exposed_expert_
     return layer_DIRECTION_expert_wait * exposed_expert_share
 
 
-@formula(unit="s", source="deepseek2024v3")
-def head_exposed_ep_time(mtp_layers, layer_exposed_ep_time):
-    """Exposed exchange of tokens with experts of the head: only of layers that predict further tokens."""
-    return mtp_layers * layer_exposed_ep_time
-
-
-@formula(unit="s", source="deepseek2024v3")
-def layer_exposed_ep_time(layer_forward_exposed_ep_time, layer_backward_exposed_ep_time):
-    """Exposed exchange of tokens with their experts of the mean layer for one microbatch."""
-    return layer_forward_exposed_ep_time + layer_backward_exposed_ep_time
-
-
 # ---- volume ---------------------------------------------------------------------------------------------------------
 
 
@@ -274,12 +262,6 @@ def layer_etp_bytes(etp, etp_message, moe_share, layer_recomputed):
     (n - 1)/n of the rows for the gather before the experts and for the reduce-scatter after them, in every pass.
     """
     return 2 * (2 + layer_recomputed) * moe_share * gathered_share(etp) * etp_message
-
-
-@formula(unit="byte", source="liu2025folding")
-def etp_bytes(microbatches, slowest_stage_layers, slowest_stage_heads, mtp_layers, layer_etp_bytes):
-    """Bytes that one device of the slowest stage sends in one step to the ranks which share its experts."""
-    return microbatches * (slowest_stage_layers + slowest_stage_heads * mtp_layers) * layer_etp_bytes
 
 
 @formula(unit="1", source="lepikhin2021gshard")

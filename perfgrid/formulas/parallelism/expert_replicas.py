@@ -15,24 +15,6 @@ def expert_gradient_message(stage_expert_parameters, reduced_gradient_size):
     return stage_expert_parameters * reduced_gradient_size
 
 
-@formula(unit="1", source="li2020ddp")
-def expert_gradient_buckets(
-    expert_gradient_message,
-    gradient_bucket_size,
-    gradient_bucket_rank_size,
-    expert_replica,
-    chunks,
-    zero,
-    weights_sharded,
-    stage_layers,
-    moe_share,
-):
-    """Buckets of gradients and weights of routed experts: one per chunk at least; sharded weights one for a layer."""
-    size = xp.maximum(gradient_bucket_size, gradient_bucket_rank_size * expert_replica)
-    by_layer = (zero >= 2) & (weights_sharded > 0)
-    return xp.maximum(xp.where(by_layer, stage_layers * moe_share, expert_gradient_message / size), chunks)
-
-
 @formula(unit="1", source="rajbhandari2020zero")
 def expert_reductions(experts, expert_replica, expert_gradient_buckets):
     """Buckets of routed experts that ranks reduce: 0 without experts or without replicas of them."""
@@ -43,12 +25,6 @@ def expert_reductions(experts, expert_replica, expert_gradient_buckets):
 def dp_buckets(gradient_buckets, expert_reductions):
     """Buckets of all gradients of one device."""
     return gradient_buckets + expert_reductions
-
-
-@formula(unit="byte", source="li2020ddp")
-def expert_replica_message(expert_gradient_message, expert_gradient_buckets):
-    """Bytes of gradients of routed experts in one bucket."""
-    return expert_gradient_message / expert_gradient_buckets
 
 
 @formula(unit="byte", source="rajbhandari2020zero")

@@ -22,6 +22,7 @@ from perfgrid.formulas.transformer.parameters import LAID_OUT
 
 PLACED = {"GROUP": ("tp", "cp", "etp", "ep", "pp", "sequence_split", "head_split", "tied")}  # by size and stride alone
 CHECKED = {"GROUP": ("tp", "cp", "replica")}  # those whose domains the constraints look at
+ALSO_OF_EXPERTS = {"EXPERT_": ("", "expert_")}  # quantities of dense weights that the experts have as well
 EXPERTS_CHECKED = {"GROUP": ("etp", "ep", "expert_replica")}  # and in mixtures of experts
 
 
@@ -240,22 +241,16 @@ def spread_expert_replica_tier_ranks(etp, ep, tp, cp, edp, dp_stride, tier_size)
     return by_tier(edp, inside)
 
 
-@formula(unit="1", source="rajbhandari2020zero")
-def shard_tier_ranks(shard, replica_tier_ranks):
-    """Ranks of the sharding group at each tier: it fills a domain before it leaves it; by tier."""
-    return by_tier(shard, xp.minimum(shard, at(replica_tier_ranks, tier="scale_up")))
+@formula(unit="1", source="rajbhandari2020zero", family=ALSO_OF_EXPERTS)
+def EXPERT_shard_tier_ranks(EXPERT_shard, EXPERT_replica_tier_ranks):
+    """Ranks of the group EXPERT_shard at each tier: it fills a domain before it leaves it; by tier."""
+    return by_tier(EXPERT_shard, xp.minimum(EXPERT_shard, at(EXPERT_replica_tier_ranks, tier="scale_up")))
 
 
 @formula(unit="1", source="zhao2023fsdp")
 def shard_replica_tier_ranks(replica_tier_ranks, shard_tier_ranks):
     """Ranks with the same shard at each tier: what the sharding group leaves of the replicas; by tier."""
     return replica_tier_ranks / shard_tier_ranks
-
-
-@formula(unit="1", source="rajbhandari2020zero")
-def expert_shard_tier_ranks(expert_shard, expert_replica_tier_ranks):
-    """Ranks over which the state of experts is sharded at each tier, by tier."""
-    return by_tier(expert_shard, xp.minimum(expert_shard, at(expert_replica_tier_ranks, tier="scale_up")))
 
 
 @alternative(

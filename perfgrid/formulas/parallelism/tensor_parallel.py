@@ -10,7 +10,7 @@ from perfgrid.engine.graph.registry import constant, formula, synonym
 from perfgrid.formulas.axes import at, only, total
 
 BLOCKS = {"BLOCK": ("attention", "ffn")}
-PARTS = {"PART": ("layer", "embedding", "head")}
+ENDS = {"PART": ("embedding", "head")}
 LOSS_REDUCTIONS = 3  # of a vocabulary-parallel cross-entropy: maximum, logit of the label, sum of exponentials
 
 
@@ -282,7 +282,7 @@ def head_backward_exposed_tp_time(
     return head_passes * (tp_gathering_time + tp_reduction_time) + mtp_layers * mtp_backward_exposed_tp_time
 
 
-@formula(unit="s", source="korthikanti2022", family=PARTS)
+@formula(unit="s", source="korthikanti2022", family=ENDS)
 def PART_exposed_tp_time(PART_forward_exposed_tp_time, PART_backward_exposed_tp_time):
     """Exposed tensor-parallel communication of the PART for one microbatch."""
     return PART_forward_exposed_tp_time + PART_backward_exposed_tp_time

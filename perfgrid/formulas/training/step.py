@@ -40,6 +40,18 @@ def between_steps_time(step_gap):
 # ---- the slowest stage ----------------------------------------------------------------------------------------------
 
 
+@formula(unit="s", source="korthikanti2022", family={"WAIT": LAYER_WAITS})
+def layer_WAIT_time(layer_forward_WAIT_time, layer_backward_WAIT_time):
+    """WAIT part of the time of one layer and microbatch: forward and backward."""
+    return layer_forward_WAIT_time + layer_backward_WAIT_time
+
+
+@formula(unit="s", source="deepseek2024v3", family={"WAIT": ("exposed_cp", "exposed_ep")})
+def head_WAIT_time(mtp_layers, layer_WAIT_time):
+    """WAIT part of the time of the head for one microbatch: only of layers that predict further tokens."""
+    return mtp_layers * layer_WAIT_time
+
+
 @formula(unit="s", source="narayanan2021", family={"SHARE": (*RESOURCES, *LAYER_WAITS)})
 def SHARE_time(
     microbatches,

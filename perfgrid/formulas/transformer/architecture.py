@@ -107,10 +107,10 @@ def model_flops_per_step(model_flops_per_token, tokens_per_step):
 # ---- one tensor-parallel rank ---------------------------------------------------------------------------------------
 
 
-@formula(unit="1", source="shoeybi2019megatron")
-def rank_query_width(query_width, tp):
-    """Width of the query heads of one tensor-parallel rank."""
-    return query_width / tp
+@formula(unit="1", source="shoeybi2019megatron", family={"WIDTH": ("query_width", "ffn_size", "vocab_size")})
+def rank_WIDTH(WIDTH, tp):
+    """Part of the WIDTH of one tensor-parallel rank."""
+    return WIDTH / tp
 
 
 @formula(unit="1", source="shoeybi2019megatron")
@@ -140,18 +140,6 @@ def rank_key_width(rank_key_heads, query_head_width):
 def rank_value_width(rank_key_heads, value_head_width):
     """Width of the value heads of one tensor-parallel rank."""
     return rank_key_heads * value_head_width
-
-
-@formula(unit="1", source="shoeybi2019megatron")
-def rank_ffn_size(ffn_size, tp):
-    """Feed-forward width of one tensor-parallel rank."""
-    return ffn_size / tp
-
-
-@formula(unit="1", source="shoeybi2019megatron")
-def rank_vocab_size(vocab_size, tp):
-    """Vocabulary entries of one tensor-parallel rank."""
-    return vocab_size / tp
 
 
 @formula(unit="1", source="shoeybi2019megatron")
