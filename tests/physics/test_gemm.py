@@ -8,7 +8,7 @@ import pytest
 
 from perfgrid.catalog import load_catalog
 from perfgrid.formulas import INNER
-from perfgrid.formulas.kernels import tiling
+from perfgrid.formulas.kernels import gemm, tiling
 
 from . import loops
 from .cases import design, evaluate, point, rows
@@ -31,9 +31,9 @@ def test_work_of_a_tile_shape_against_loops(shape: tuple[int, int, int], tile: t
         padded = batch * tiling.whole(m, tile[0]) * tiling.whole(n, tile[1]) * tiling.whole(k, 32)
         balance = tiling.wave_utilisation(tiles * parts, 108)
         assert padded / balance == pytest.approx(volume)
-        moved = tiling.scratchpad_bytes_per_operation(*tile, 64, 64, 2)
-        assert padded * moved / balance == pytest.approx(2 * scratchpad)
-        assert padded * tiling.register_bytes_per_operation(16, 4) / balance == pytest.approx(registers)
+        moved = gemm.tile_operand_moves(*tile, 64, 64)
+        assert padded * moved / balance == pytest.approx(scratchpad)
+        assert padded * gemm.accumulator_time(16, 4, 1.0) / balance == pytest.approx(registers)
         assert tiling.l2_loads(*shape, batch, *tile, 1, 2) == pytest.approx(2 * loads)
         assert tiling.partial_bytes(m, n, batch, parts, 4) == stores * (8 * parts if parts > 1 else 0)
 

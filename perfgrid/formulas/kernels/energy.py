@@ -10,10 +10,10 @@ from perfgrid.engine.graph.registry import constant, formula, synonym
 from perfgrid.formulas.axes import only, smallest, table, total
 
 from .flash import added_in_cache, read_from_cache
-from .gemm import PRODUCTS, WEIGHTED, accumulated_bytes
+from .gemm import PRODUCTS, WEIGHTED, chip_levels
 from .roofline import RESOURCES, roofline_time
 from .stream import expert_stream_operations, stream_operations
-from .tiling import core_times, hbm_bytes, scratchpad_bytes_per_operation
+from .tiling import hbm_bytes
 
 EQUALLY_FAST = 1e-3  # kernels whose times differ by less are chosen alike
 
@@ -78,54 +78,36 @@ def PRODUCT_tile_use(
     PRODUCT_wave_volume,
     PRODUCT_l2_time,
     PRODUCT_epilogue_time,
-    tile_rows,
-    tile_columns,
-    register_tile_m,
-    register_tile_n,
-    matrix_instruction_depth,
+    tile_operand_moves,
     PRODUCT_operand_size,
-    float32_size,
     PRODUCT_matrix_rate,
-    usable_register_bandwidth,
+    accumulator_time,
     usable_shared_memory_bandwidth,
 ):
     """How often each PRODUCT kernel uses each tile: those as fast as the fastest, to 0.1 %, equally; by tile and phase.
 
     Unlike its time, the energy of a kernel jumps where two tiles are equally fast: rounding must not decide.
     """
-    on_core = core_times(
+    levels = chip_levels(
         PRODUCT_wave_volume,
-        tile_rows,
-        tile_columns,
-        register_tile_m,
-        register_tile_n,
-        matrix_instruction_depth,
+        PRODUCT_l2_time,
+        tile_operand_moves,
         PRODUCT_operand_size,
-        float32_size,
         PRODUCT_matrix_rate,
-        usable_register_bandwidth,
+        accumulator_time,
         usable_shared_memory_bandwidth,
     )
-    time = roofline_time(*on_core, PRODUCT_l2_time) + PRODUCT_epilogue_time
+    time = roofline_time(*levels) + PRODUCT_epilogue_time
     fast = xp.where(time <= smallest(time, "tile") * (1 + EQUALLY_FAST), 1.0, 0.0)
     return fast / total(fast, "tile")
 
 
 @formula(unit="byte", source="ardalani2022deepflow", family=PRODUCTS)
 def PRODUCT_shared_memory_traffic(
-    PRODUCT_padded_volume,
-    PRODUCT_tile_use,
-    tile_rows,
-    tile_columns,
-    register_tile_m,
-    register_tile_n,
-    PRODUCT_operand_size,
-    PRODUCT_uneven_load,
+    PRODUCT_padded_volume, PRODUCT_tile_use, tile_operand_moves, PRODUCT_operand_size, PRODUCT_uneven_load
 ):
     """Scratchpad traffic of each PRODUCT kernel with its tile on the mean rank, by phase: of the cores that work."""
-    moved = scratchpad_bytes_per_operation(
-        tile_rows, tile_columns, register_tile_m, register_tile_n, PRODUCT_operand_size
-    )
+    moved = PRODUCT_operand_size * tile_operand_moves
     return total(PRODUCT_tile_use * PRODUCT_padded_volume * moved, "tile") / PRODUCT_uneven_load
 
 
@@ -183,21 +165,12 @@ def PRODUCT_energy(
 
 
 @formula(unit="J", source="hong2010power", family=WEIGHTED)
-def PRODUCT_pass_energy(
-    PRODUCT_energy,
-    PRODUCT_rows,
-    PRODUCT_columns,
-    PRODUCT_batch,
-    gradient_size,
-    gradient_copy_size,
-    computed_phases,
-    memory_byte_energy,
-    l2_byte_energy,
-):
+def PRODUCT_pass_energy(PRODUCT_energy, PRODUCT_gradient_traffic, computed_phases, memory_byte_energy, l2_byte_energy):
     """Energy of each PRODUCT kernel with its accumulated gradient, by resource and phase: frozen weights have none."""
-    traffic = accumulated_bytes(PRODUCT_rows, PRODUCT_columns, PRODUCT_batch, gradient_size, gradient_copy_size)
-    moved = by_consumer(l2=traffic * l2_byte_energy, hbm=traffic * memory_byte_energy)
-    return computed_phases * (PRODUCT_energy + moved)
+    traffic = PRODUCT_gradient_traffic
+    return computed_phases * (
+        PRODUCT_energy + by_consumer(l2=traffic * l2_byte_energy, hbm=traffic * memory_byte_energy)
+    )
 
 
 @formula(unit="J", source="hong2010power")

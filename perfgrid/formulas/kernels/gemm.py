@@ -13,19 +13,10 @@ bytes, a small one fills the cores better. The fastest on chip is taken.
 
 from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import constant, formula, synonym
-from perfgrid.formulas.axes import at, only, smallest, table, total
+from perfgrid.formulas.axes import only, smallest, table, total
 
 from .roofline import chip_shares, roofline_time, with_memory
-from .tiling import (
-    core_times,
-    depth_parts,
-    hbm_bytes,
-    l2_loads,
-    partial_bytes,
-    steps_of,
-    wave_utilisation,
-    whole,
-)
+from .tiling import depth_parts, hbm_bytes, l2_loads, partial_bytes, steps_of, wave_utilisation, whole
 
 PRODUCTS = {"PRODUCT": ("gemm", "core", "grouped", "expert")}  # `expert`: of routed experts in serving
 INSTRUCTION_ROWS = 16.0  # rows of the smallest matrix instruction (mma.m16n8k16)
@@ -176,6 +167,31 @@ def gemm_matrix_rate(matrix_rate, unquantised_matrix_rate, library_efficiency):
 # ---- time on chip, by tile ------------------------------------------------------------------------------------------
 
 
+@formula(unit="1", source="ardalani2022deepflow")
+def tile_operand_moves(tile_rows, tile_columns, register_tile_m, register_tile_n):
+    """Operand elements between scratchpad and registers for each multiply-add, by tile.
+
+    A tile's operands are written once; each group of threads reads those of its part of the tile.
+    """
+    rows, columns = xp.minimum(tile_rows, register_tile_m), xp.minimum(tile_columns, register_tile_n)
+    return 1 / rows + 1 / columns + 1 / tile_rows + 1 / tile_columns
+
+
+@formula(unit="s", source="ardalani2022deepflow")
+def accumulator_time(matrix_instruction_depth, float32_size, usable_register_bandwidth):
+    """Time to move accumulators between registers and matrix units for each multiply-add, of all cores together.
+
+    An instruction reads and writes its accumulators once for ``matrix_instruction_depth`` multiply-adds.
+    """
+    return 2 * float32_size / matrix_instruction_depth / usable_register_bandwidth
+
+
+def chip_levels(volume, l2_time, operand_moves, operand_size, matrix_rate, accumulator_time, shared_memory_bandwidth):
+    """Times of arithmetic, registers, scratchpad and cache reads for a volume of multiply-adds in whole waves."""
+    scratchpad = operand_size * operand_moves / shared_memory_bandwidth
+    return 2 * volume / matrix_rate, volume * accumulator_time, volume * scratchpad, l2_time
+
+
 @formula(unit="1", source="cutlass2026", family=PRODUCTS)
 def PRODUCT_parts(
     PRODUCT_rows, PRODUCT_columns, PRODUCT_depth, PRODUCT_batch, tile_rows, tile_columns, gemm_tile_k, cores
@@ -270,15 +286,10 @@ def PRODUCT_chip_time(
     PRODUCT_wave_volume,
     PRODUCT_l2_time,
     PRODUCT_epilogue_time,
-    tile_rows,
-    tile_columns,
-    register_tile_m,
-    register_tile_n,
-    matrix_instruction_depth,
+    tile_operand_moves,
     PRODUCT_operand_size,
-    float32_size,
     PRODUCT_matrix_rate,
-    usable_register_bandwidth,
+    accumulator_time,
     usable_shared_memory_bandwidth,
 ):
     """Time of each PRODUCT kernel on chip with its fastest tile, by the resource it waits for and phase.
@@ -286,21 +297,14 @@ def PRODUCT_chip_time(
     A tile takes the longest of arithmetic, registers, scratchpad and cache reads, and then its epilogue. The fastest
     tile is taken; equally fast tiles count in equal parts.
     """
-    levels = (
-        *core_times(
-            PRODUCT_wave_volume,
-            tile_rows,
-            tile_columns,
-            register_tile_m,
-            register_tile_n,
-            matrix_instruction_depth,
-            PRODUCT_operand_size,
-            float32_size,
-            PRODUCT_matrix_rate,
-            usable_register_bandwidth,
-            usable_shared_memory_bandwidth,
-        ),
+    levels = chip_levels(
+        PRODUCT_wave_volume,
         PRODUCT_l2_time,
+        tile_operand_moves,
+        PRODUCT_operand_size,
+        PRODUCT_matrix_rate,
+        accumulator_time,
+        usable_shared_memory_bandwidth,
     )
     time = roofline_time(*levels) + PRODUCT_epilogue_time
     fastest = xp.where(time <= smallest(time, "tile"), 1.0, 0.0)
@@ -341,34 +345,26 @@ def PRODUCT_product_time(PRODUCT_chip_time, PRODUCT_hbm_traffic, achieved_hbm_ba
     return with_memory(PRODUCT_chip_time, PRODUCT_hbm_traffic / achieved_hbm_bandwidth, launch_overhead)
 
 
-def accumulated_bytes(rows, columns, batch, gradient_size, gradient_copy_size):
-    """Memory traffic to add weight gradients to the accumulated ones, by phase.
+@formula(unit="byte", source="shoeybi2019megatron", family=WEIGHTED)
+def PRODUCT_gradient_traffic(PRODUCT_outputs, PRODUCT_inputs, PRODUCT_batch, gradient_size, gradient_copy_size):
+    """Memory traffic to add the weight gradients of each PRODUCT kernel to the accumulated ones, by phase.
 
     Read and written by the epilogue of the product (Megatron-LM's accumulation fusion); frameworks that add in a kernel
     of its own also write and read the gradient of the microbatch, and some a copy of it in single precision.
     """
-    elements = batch * at(rows, phase="weight_gradient") * at(columns, phase="weight_gradient")
+    elements = PRODUCT_batch * PRODUCT_outputs * PRODUCT_inputs
     return (2 * gradient_size + gradient_copy_size) * elements * only("phase", "weight_gradient")
 
 
 @formula(unit="s", source="shoeybi2019megatron", family=WEIGHTED)
-def PRODUCT_time(
-    PRODUCT_product_time,
-    PRODUCT_rows,
-    PRODUCT_columns,
-    PRODUCT_batch,
-    gradient_size,
-    gradient_copy_size,
-    achieved_hbm_bandwidth,
-    computed_phases,
-):
+def PRODUCT_time(PRODUCT_product_time, PRODUCT_gradient_traffic, achieved_hbm_bandwidth, computed_phases):
     """Time of each PRODUCT kernel and of accumulating its weight gradient, by resource and phase.
 
     Unlike a plain store an accumulating epilogue waits for what it adds to. Measured steps on A100 show it
     (Korthikanti 2022, table 5); it is taken as exposed on every device, also where accumulators are double.
     """
-    traffic = accumulated_bytes(PRODUCT_rows, PRODUCT_columns, PRODUCT_batch, gradient_size, gradient_copy_size)
-    return computed_phases * (PRODUCT_product_time + traffic / achieved_hbm_bandwidth * only("resource", "hbm"))
+    accumulating = PRODUCT_gradient_traffic / achieved_hbm_bandwidth * only("resource", "hbm")
+    return computed_phases * (PRODUCT_product_time + accumulating)
 
 
 @formula(unit="1", source="dai2024deepseekmoe")

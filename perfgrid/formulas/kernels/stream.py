@@ -13,6 +13,13 @@ from perfgrid.formulas.hardware.device import QUANTISED, UNQUANTISED
 from .roofline import roofline_shares
 
 
+def by_phase(axis, **rows):
+    """A table along ``phase`` and an axis of kernels: each row has a forward, an input and a weight gradient."""
+    columns = zip(*rows.values(), strict=True)
+    forward, input_gradient, weight_gradient = (table(axis, **dict(zip(rows, c, strict=True))) for c in columns)
+    return table("phase", forward=forward, input_gradient=input_gradient, weight_gradient=weight_gradient)
+
+
 def rotary_width(query_width, key_width, value_width, latent_attention, heads, rotary_head_width):
     """Elements of one token that the rotary kernels handle: queries and keys.
 
@@ -86,36 +93,22 @@ def stream_element_size(
     Frameworks that interpret a model run element-wise kernels operation by operation (``pointwise_passes``); look-ups,
     loss and sums for biases are counted as they run.
     """
-    a, factors = activation_size, ffn_input_matrices
-    forward = table(
+    a, f = activation_size, float32_size
+    mask, dropped = xp.where(dropout, mask_size, 0.0), xp.where(dropout, 2 * a + mask_size, 0.0)
+    activation = ((ffn_input_matrices + 1) * a, (2 * ffn_input_matrices + 1) * a, 0.0)
+    fused = by_phase(
         "stream_kernel",
-        norm=2 * a,
-        residual=3 * a + xp.where(dropout, mask_size, 0.0),
-        activation=(factors + 1) * a,
-        shared_activation=(factors + 1) * a,
-        latent_norm=2 * a,
-        rotary=2 * a,
-        softmax=2 * a + xp.where(dropout, 2 * a + mask_size, 0.0),
-        embedding=2 * a,
-        loss=a + 9 * float32_size,
-        bias=0.0,
+        norm=(2 * a, 3 * a, 2 * a),
+        residual=(3 * a + mask, 3 * a + dropped, 0.0),
+        activation=activation,
+        shared_activation=activation,
+        latent_norm=(2 * a, 3 * a, 2 * a),
+        rotary=(2 * a, 2 * a, 0.0),
+        softmax=(2 * a + dropped, 3 * a + dropped, 0.0),
+        embedding=(2 * a, a + 2 * gradient_size, 0.0),
+        loss=(a + 9 * f, a + 3 * f, 0.0),
+        bias=(0.0, 0.0, a),
     )
-    dropped = xp.where(dropout, 2 * a + mask_size, 0.0)
-    backward = table(
-        "stream_kernel",
-        norm=3 * a,
-        residual=3 * a + dropped,
-        activation=(2 * factors + 1) * a,
-        shared_activation=(2 * factors + 1) * a,
-        latent_norm=3 * a,
-        rotary=2 * a,
-        softmax=3 * a + dropped,
-        embedding=a + 2 * gradient_size,
-        loss=a + 3 * float32_size,
-        bias=0.0,
-    )
-    gradients = 2 * a * only("stream_kernel", "norm", "latent_norm") + a * only("stream_kernel", "bias")
-    fused = table("phase", forward=forward, input_gradient=backward, weight_gradient=gradients)
     as_they_run = only("stream_kernel", "embedding", "loss", "bias")
     return (as_they_run + (1 - as_they_run) * pointwise_passes) * fused
 
@@ -131,41 +124,31 @@ def stream_operations():
 
     Counted from the kernels that Ivanov 2021 lists.
     """
-    forward = table(
+    return by_phase(
         "stream_kernel",
-        norm=7.0,
-        residual=3.0,
-        activation=10.0,
-        shared_activation=10.0,
-        latent_norm=7.0,
-        rotary=3.0,
-        softmax=8.0,
-        embedding=1.0,
-        loss=8.0,
-        bias=0.0,
+        norm=(7.0, 10.0, 4.0),
+        residual=(3.0, 3.0, 0.0),
+        activation=(10.0, 20.0, 0.0),
+        shared_activation=(10.0, 20.0, 0.0),
+        latent_norm=(7.0, 10.0, 4.0),
+        rotary=(3.0, 3.0, 0.0),
+        softmax=(8.0, 6.0, 0.0),
+        embedding=(1.0, 1.0, 0.0),
+        loss=(8.0, 2.0, 0.0),
+        bias=(0.0, 0.0, 1.0),
     )
-    backward = table(
-        "stream_kernel",
-        norm=10.0,
-        residual=3.0,
-        activation=20.0,
-        shared_activation=20.0,
-        latent_norm=10.0,
-        rotary=3.0,
-        softmax=6.0,
-        embedding=1.0,
-        loss=2.0,
-        bias=0.0,
-    )
-    gradients = 4 * only("stream_kernel", "norm", "latent_norm") + only("stream_kernel", "bias")
-    return table("phase", forward=forward, input_gradient=backward, weight_gradient=gradients)
 
 
 def expert_stream_operations():
     """Vector operations per element, by phase and expert_stream_kernel (see `stream_operations`)."""
-    forward = table("expert_stream_kernel", routing=12.0, permute=0.0, sort=0.0, unpermute=2.0, expert_activation=10.0)
-    backward = table("expert_stream_kernel", routing=6.0, permute=1.0, sort=0.0, unpermute=1.0, expert_activation=20.0)
-    return table("phase", forward=forward, input_gradient=backward, weight_gradient=0.0)
+    return by_phase(
+        "expert_stream_kernel",
+        routing=(12.0, 6.0, 0.0),
+        permute=(0.0, 1.0, 0.0),
+        sort=(0.0, 0.0, 0.0),
+        unpermute=(2.0, 1.0, 0.0),
+        expert_activation=(10.0, 20.0, 0.0),
+    )
 
 
 def stream_launches():

@@ -13,7 +13,7 @@ from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import constraint, formula, synonym
 from perfgrid.formulas.axes import only, table, total
 from perfgrid.formulas.kernels.roofline import roofline_shares
-from perfgrid.formulas.kernels.stream import expert_stream_operations
+from perfgrid.formulas.kernels.stream import by_phase, expert_stream_operations
 
 from .parameters import LAID_OUT
 
@@ -140,23 +140,14 @@ def expert_stream_sizes(activation_size, float32_size, mask_size, ffn_input_matr
     """
     a, f = activation_size, float32_size
     added_up = a * (1 + 1 / xp.maximum(experts_per_token, 1.0))
-    forward = table(
+    return by_phase(
         "expert_stream_kernel",
-        routing=5 * f + 2 * mask_size,
-        permute=2 * a,
-        sort=2 * a,
-        unpermute=added_up,
-        expert_activation=(ffn_input_matrices + 1) * a,
+        routing=(5 * f + 2 * mask_size, 3 * f, 0.0),
+        permute=(2 * a, added_up, 0.0),
+        sort=(2 * a, 2 * a, 0.0),
+        unpermute=(added_up, 2 * a, 0.0),
+        expert_activation=((ffn_input_matrices + 1) * a, (2 * ffn_input_matrices + 1) * a, 0.0),
     )
-    backward = table(
-        "expert_stream_kernel",
-        routing=3 * f,
-        permute=added_up,
-        sort=2 * a,
-        unpermute=2 * a,
-        expert_activation=(2 * ffn_input_matrices + 1) * a,
-    )
-    return table("phase", forward=forward, input_gradient=backward, weight_gradient=0.0)
 
 
 @formula(unit="1", source="nvidia2026moe")
