@@ -20,25 +20,14 @@ from .join import Join, near, variable_of
 from .schema import KINDS, Entry, Variable, convert
 
 _HERE = Path(__file__).parent
+_TABLES_IN_PARTS = {
+    "models": ("gpt", "llama", "dense", "moe"),
+    "devices": ("nvidia", "nvidia_hopper", "amd", "google", "other"),
+}
+_TABLES = ("topologies", "software", "nodes", "packages", "memories", "links", "circuits", "budgets", "prices")
 _BUILT_IN = (
-    "models_gpt.toml",
-    "models_llama.toml",
-    "models_dense.toml",
-    "models_moe.toml",
-    "devices_nvidia.toml",
-    "devices_nvidia_hopper.toml",
-    "devices_amd.toml",
-    "devices_google.toml",
-    "devices_other.toml",
-    "topologies.toml",
-    "software.toml",
-    "nodes.toml",
-    "packages.toml",
-    "memories.toml",
-    "links.toml",
-    "circuits.toml",
-    "budgets.toml",
-    "prices.toml",
+    *(f"{table}_{part}.toml" for table, parts in _TABLES_IN_PARTS.items() for part in parts),
+    *(f"{table}.toml" for table in _TABLES),
     "references.bib",
 )
 OF_IO_DIES = (

@@ -1,19 +1,20 @@
 """The inner axes of the physics, outermost first, and the functions that act on them."""
 
+from perfgrid.catalog.schema import AXIS_LABELS
 from perfgrid.engine.graph.inner_axes import InnerAxes
 
 INNER = InnerAxes(
     {
-        "vendor": ("nvidia", "amd", "google", "intel"),  # of devices
+        "vendor": AXIS_LABELS["vendor"],  # of devices
         # batches at which serving is tabulated, from one sequence to as many as fit
         "load": tuple(f"node_{i}" for i in range(1, 17)),
         # where decoding is evaluated: four nodes before a sliding window is full and four after
         "position": tuple(f"{part}_{i}" for part in ("filling", "full") for i in range(1, 5)),
-        "link_family": ("nvlink", "infinity_fabric", "ici", "pcie", "ethernet"),  # families of scale-up links
-        "side": ("first", "second", "third", "fourth"),  # of the shape of a network tier, innermost first
-        "node_count": ("one", "two", "more"),  # nodes that a group touches
+        "link_family": AXIS_LABELS["link_family"],  # families of scale-up links
+        "side": AXIS_LABELS["side"],  # of the shape of a network tier, innermost first
+        "node_count": AXIS_LABELS["node_count"],  # nodes that a group touches
         "nccl_algorithm": ("ring", "tree", "in_switch"),
-        "protocol": ("ll", "ll128", "simple"),  # of NCCL
+        "protocol": AXIS_LABELS["protocol"],  # of NCCL
         # what the schedule of a collective asks of the links of a tier (see `Schedule`)
         "link_use": ("steps", "hops", "volume", "chunk_steps", "chunk_hops", "chunk_volume", "messages"),
         "algorithm": (  # of collectives
@@ -45,23 +46,13 @@ INNER = InnerAxes(
             "pipelined_tree",
         ),
         "span": ("group", "scale_up", "scale_out"),  # one schedule for the whole group, or a tier on its own
-        "tier": ("scale_up", "scale_out"),  # network tiers, innermost first
+        "tier": AXIS_LABELS["tier"],  # network tiers, innermost first
         # among which the area, power and edge of a device are divided
-        "component": (
-            "matrix",
-            "vector",
-            "registers",
-            "shared_memory",
-            "l2",
-            "memory",
-            "scale_up",
-            "scale_out",
-            "rest",
-        ),
+        "component": AXIS_LABELS["component"],
         "resource": ("arithmetic", "registers", "shared_memory", "l2", "hbm", "launch"),  # what a kernel waits for
         "recompute_mode": ("none", "selective", "full"),  # least first
         "pass": ("prefill", "decode"),  # of inference: the whole prompt, and one step
-        "phase": ("forward", "input_gradient", "weight_gradient"),
+        "phase": AXIS_LABELS["phase"],
         "mask": ("whole", "window"),  # layers that attend to the whole sequence, and in a sliding window
         # output tiles of a product, from the device's largest: rows x columns, in parts of that tile's
         "tile": ("full", "turned", "half", "tall", "wide", "quarter", "quarter_turned", "eighth"),
