@@ -77,9 +77,8 @@ def test_parts_of_published_models():
     assert deepseek["key_value_cache_width"] == 4.5 * 128  # its table 1: as of 2.25 groups of key and value heads
     oss = MODELS["gpt-oss-120b"].values
     v = {k: x for k, x in oss.items() if isinstance(x, float)}
-    attention = parameters.full_attention_parameters(
-        v["hidden_size"], v["heads"] * v["head_dim"], v["kv_heads"] * v["head_dim"]
-    )
+    widths = (v["heads"] * v["head_dim"], v["kv_heads"] * v["head_dim"])
+    attention = parameters.attention_matrix_parameters(v["hidden_size"], v["heads"], *widths, 0, 0, 0, 0, 0)
     expert = parameters.feed_forward_weights(v["hidden_size"], v["expert_ffn_size"], 2.0)
     assert v["layers"] * attention == pytest.approx(0.96e9, rel=0.01)
     assert v["layers"] * v["experts"] * expert == pytest.approx(114.71e9, rel=0.001)

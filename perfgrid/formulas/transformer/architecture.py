@@ -3,7 +3,7 @@
 from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import constraint, formula
 
-from .parameters import LAID_OUT, feed_forward_biases, feed_forward_weights
+from .parameters import LAID_OUT, feed_forward_weights
 
 
 @formula(unit="1", source="chowdhery2022palm")
@@ -172,20 +172,11 @@ def rank_layer_parameters(rank_layer_matrix_parameters, layer_vector_parameters)
 
 @formula(unit="1", source="dai2024deepseekmoe")
 def rank_moe_layer_parameters(
-    rank_attention_parameters,
-    layer_vector_parameters,
-    hidden_size,
-    ffn_size,
-    ffn_input_matrices,
-    biases,
-    experts,
-    shared_experts,
-    expert_parameters,
-    tp,
+    rank_attention_parameters, attention_vector_parameters, hidden_size, experts, shared_experts, expert_parameters, tp
 ):
     """Parameters of one layer with experts on one tensor-parallel rank, routed experts apart; the router replicated."""
-    vectors = layer_vector_parameters - feed_forward_biases(hidden_size, ffn_size, ffn_input_matrices, biases)
-    return rank_attention_parameters + vectors + hidden_size * experts + shared_experts * expert_parameters / tp
+    shared = shared_experts * expert_parameters / tp
+    return rank_attention_parameters + attention_vector_parameters + hidden_size * experts + shared
 
 
 @formula(unit="1", source="lepikhin2021gshard")

@@ -53,25 +53,6 @@ def feed_forward_biases(hidden_size, inner_size, input_matrices, biases):
     return xp.where(biases, inner_size * input_matrices + hidden_size, 0.0)
 
 
-def full_attention_parameters(hidden_size, query_width, key_value_width):
-    """Weights of query, key, value and output matrices where every head has its own keys, or shares them in groups."""
-    return 2 * hidden_size * (query_width + key_value_width)
-
-
-def latent_attention_parameters(
-    hidden_size, heads, q_lora_rank, kv_lora_rank, qk_nope_head_dim, qk_rope_head_dim, v_head_dim
-):
-    """Weights of multi-head latent attention: down to the latents, up to the heads, and the output matrix.
-
-    Queries are compressed only where they have a rank; the rotary part of a key is one for all heads (section 2.1).
-    """
-    queries = heads * (qk_nope_head_dim + qk_rope_head_dim)
-    query_weights = xp.where(q_lora_rank > 0, q_lora_rank * (hidden_size + queries), hidden_size * queries)
-    down = hidden_size * (kv_lora_rank + qk_rope_head_dim)
-    up = kv_lora_rank * heads * (qk_nope_head_dim + v_head_dim)
-    return query_weights + down + up + heads * v_head_dim * hidden_size
-
-
 @formula(unit="1", source="deepseek2024v2")
 def attention_matrix_parameters(
     hidden_size,
@@ -84,10 +65,17 @@ def attention_matrix_parameters(
     qk_rope_head_dim,
     v_head_dim,
 ):
-    """Weights of the attention matrices of one layer, latent where keys and values have a rank."""
-    widths = (qk_nope_head_dim, qk_rope_head_dim, v_head_dim)
-    latent = latent_attention_parameters(hidden_size, heads, q_lora_rank, kv_lora_rank, *widths)
-    full = full_attention_parameters(hidden_size, query_width, key_value_width)
+    """Weights of the attention matrices of one layer, latent where keys and values have a rank.
+
+    Latent: down to the latents, up to the heads, and the output matrix. Queries are compressed only where they have a
+    rank; the rotary part of a key is one for all heads (section 2.1).
+    """
+    full = 2 * hidden_size * (query_width + key_value_width)  # of queries and results, of keys and values
+    compressed = q_lora_rank * (hidden_size + query_width)
+    queries = xp.where(q_lora_rank > 0, compressed, hidden_size * query_width)
+    down = hidden_size * (kv_lora_rank + qk_rope_head_dim)
+    up = kv_lora_rank * heads * (qk_nope_head_dim + v_head_dim)
+    latent = queries + down + up + heads * v_head_dim * hidden_size
     return xp.where(kv_lora_rank > 0, latent, full)
 
 
@@ -98,21 +86,16 @@ def layer_matrix_parameters(attention_matrix_parameters, hidden_size, ffn_size, 
 
 
 @formula(unit="1", source="narayanan2021")
-def layer_vector_parameters(
-    hidden_size,
-    query_width,
-    key_value_width,
-    q_lora_rank,
-    kv_lora_rank,
-    ffn_size,
-    ffn_input_matrices,
-    biases,
-):
-    """Gains of the two norms of one dense layer and of its latents and, with biases, those of norms and matrices."""
+def attention_vector_parameters(hidden_size, query_width, key_value_width, q_lora_rank, kv_lora_rank, biases):
+    """Gains of the two norms of one layer and of its latents and, with biases, those of norms and attention."""
     gains = 2 * hidden_size + xp.where(kv_lora_rank > 0, q_lora_rank + kv_lora_rank, 0.0)
-    additive = 3 * hidden_size + query_width + 2 * key_value_width
-    feed_forward = feed_forward_biases(hidden_size, ffn_size, ffn_input_matrices, biases)
-    return gains + xp.where(biases, additive, 0.0) + feed_forward
+    return gains + xp.where(biases, 3 * hidden_size + query_width + 2 * key_value_width, 0.0)
+
+
+@formula(unit="1", source="narayanan2021")
+def layer_vector_parameters(attention_vector_parameters, hidden_size, ffn_size, ffn_input_matrices, biases):
+    """Gains of the norms of one dense layer and, with biases, those of norms and matrices."""
+    return attention_vector_parameters + feed_forward_biases(hidden_size, ffn_size, ffn_input_matrices, biases)
 
 
 @formula(unit="1", source="narayanan2021")
@@ -157,20 +140,11 @@ def dense_ffn_share(moe_share, moe_shared_share):
 
 @formula(unit="1", source="dai2024deepseekmoe")
 def moe_layer_parameters(
-    attention_matrix_parameters,
-    layer_vector_parameters,
-    hidden_size,
-    ffn_size,
-    ffn_input_matrices,
-    biases,
-    experts,
-    shared_experts,
-    expert_parameters,
+    attention_matrix_parameters, attention_vector_parameters, hidden_size, experts, shared_experts, expert_parameters
 ):
     """Parameters of one mixture-of-experts layer: attention, norms, router, routed and shared experts."""
-    vectors = layer_vector_parameters - feed_forward_biases(hidden_size, ffn_size, ffn_input_matrices, biases)
     every_expert = (experts + shared_experts) * expert_parameters
-    return attention_matrix_parameters + vectors + hidden_size * experts + every_expert
+    return attention_matrix_parameters + attention_vector_parameters + hidden_size * experts + every_expert
 
 
 # ---- the whole model ------------------------------------------------------------------------------------------------
