@@ -1,6 +1,6 @@
 """From a Hugging Face ``config.json`` to a catalog entry of a model.
 
-What is particular to an architecture stands in its row of `architectures.ARCHITECTURES`: the keys that hold a quantity,
+What is particular to an architecture stands in its row of ``architectures.toml``: the keys that hold a quantity,
 what it fixes, and what it takes where a configuration leaves a key out. Reading a row is the same for all.
 """
 
@@ -14,10 +14,11 @@ from typing import Any
 
 from perfgrid.engine.errors import PerfgridError, nearest
 
-from .architectures import ARCHITECTURES, FALCON, QWEN_MOE, Architecture
+from .architectures import ARCHITECTURES, Architecture
 from .schema import BLOCKS, Value, Variable, convert
 
 _DROPOUT = ("attention_dropout", "hidden_dropout", "dropout", "resid_pdrop", "attn_pdrop", "attn_config.attn_pdrop")
+_FALCONS = ("falcon", "RefinedWeb", "RefinedWebModel")
 _LAYER_TYPES = ("sliding_attention", "full_attention")
 
 
@@ -63,7 +64,7 @@ class _Reading:
     def values(self) -> dict[str, Value]:
         for key, value in self.row.only.items():
             if (found := self._at(key)) not in (None, value):
-                raise PerfgridError(f"{self.where}: {key} = {found!r} is not expressed, only {value!r}")
+                raise self._error(f": {key} = {found!r} is not expressed, only {value!r}")
         found: dict[str, Value] = dict(self.row.fixed)
         for quantity in (*self.row.keys, *self.row.absent):
             if (value := self._stated(quantity)) is not None:
@@ -74,9 +75,7 @@ class _Reading:
         found.setdefault("kv_heads", heads)
         if "head_dim" not in found:
             if hidden % heads:
-                raise PerfgridError(
-                    f"{self.where} states no head_dim, and {heads:g} heads do not divide the hidden size {hidden:g}"
-                )
+                raise self._error(f" states no head_dim, and {heads:g} heads do not divide the hidden size {hidden:g}")
             found["head_dim"] = hidden / heads
         if "ffn_size" not in found and self.row.ffn_multiple:
             found["ffn_size"] = self.row.ffn_multiple * hidden
@@ -89,6 +88,12 @@ class _Reading:
         self._contradictions(found)
         return found
 
+    def _error(self, text: str) -> PerfgridError:
+        return PerfgridError(f"{self.where}{text}")
+
+    def _contradiction(self, text: str) -> PerfgridError:
+        return self._error(f" contradicts itself: {text}")
+
     def _at(self, key: str) -> Any:
         value: Any = self.config
         for part in key.split("."):
@@ -97,16 +102,15 @@ class _Reading:
 
     def _stated(self, quantity: str) -> Value | None:
         """The value of a quantity by its keys or, where they are missing or null, what the architecture takes."""
-        keys = self.row.keys.get(quantity, ())
-        stated = {key: value for key in keys if (value := self._at(key)) is not None}
+        stated = {key: value for key in self.row.keys_of(quantity) if (value := self._at(key)) is not None}
         first = next(iter(stated), None)
         if first is None:
             return self.row.absent.get(quantity)
         for key, value in stated.items():
             if key != first and value != stated[first]:
-                raise PerfgridError(f"{self.where} contradicts itself: {first} = {stated[first]!r}, {key} = {value!r}")
+                raise self._contradiction(f"{first} = {stated[first]!r}, {key} = {value!r}")
         if isinstance(stated[first], str):
-            raise PerfgridError(f"{self.where}, {first} must be a number or a flag, found {stated[first]!r}")
+            raise self._error(f", {first} must be a number or a flag, found {stated[first]!r}")
         return convert(self.variables[quantity], stated[first], f"{self.where}, {first}")
 
     def _size(self, key: str, absent: float) -> float:
@@ -114,26 +118,24 @@ class _Reading:
         if value is None:
             return absent
         if isinstance(value, bool) or not isinstance(value, (int, float)):
-            raise PerfgridError(f"{self.where}, {key} must be a number, found {value!r}")
+            raise self._error(f", {key} must be a number, found {value!r}")
         return float(value)
 
     def _flag(self, key: str, absent: bool) -> bool:
         value = self._at(key)
         if value is not None and not isinstance(value, bool):
-            raise PerfgridError(f"{self.where}, {key} must be true or false, found {value!r}")
+            raise self._error(f", {key} must be true or false, found {value!r}")
         return absent if value is None else value
 
     def _need(self, found: Mapping[str, Value], quantity: str) -> float:
         if quantity not in found:
-            keys = " or ".join(self.row.keys.get(quantity, (quantity,)))
-            raise PerfgridError(
-                f"{self.where} lacks {keys} ({self.variables[quantity].meaning}), which {self.kind} needs"
-            )
+            keys = " or ".join(self.row.keys_of(quantity) or [quantity])
+            raise self._error(f" lacks {keys} ({self.variables[quantity].meaning}), which {self.kind} needs")
         return float(found[quantity])  # pyright: ignore[reportArgumentType] (sizes and flags)
 
     def _special(self, found: dict[str, Value]) -> None:
         """What a few architectures say by other means than one key."""
-        if self.row is FALCON and not self._flag("new_decoder_architecture", self.kind == "RefinedWeb"):
+        if self.kind in _FALCONS and not self._flag("new_decoder_architecture", self.kind == "RefinedWeb"):
             if self._flag("multi_query", True):
                 found["kv_heads"] = 1.0
             else:
@@ -149,18 +151,16 @@ class _Reading:
                 found["kv_heads"] = 1.0
             found.setdefault("ffn_size", self._size("expansion_ratio", 4.0) * self._need(found, "hidden_size"))
         if self.kind == "opt" and self._size("word_embed_proj_dim", width := self._need(found, "hidden_size")) != width:
-            raise PerfgridError(
-                f"{self.where}: word_embed_proj_dim = {self._at('word_embed_proj_dim')!r} differs from hidden_size = "
-                f"{width:g}; embeddings of another width are not expressed"
+            raise self._error(
+                f": word_embed_proj_dim = {self._at('word_embed_proj_dim')!r} differs from hidden_size = {width:g}; "
+                "embeddings of another width are not expressed"
             )
         if found.get("groups") == 1.0:  # one group of all experts limits nothing
             found["groups"] = found["groups_per_token"] = 0.0
-        if self.row is QWEN_MOE:
+        if self.kind == "qwen3_moe":
             dense = self._at("mlp_only_layers") or []
             if not isinstance(dense, list) or dense != list(range(len(dense))):
-                raise PerfgridError(
-                    f"{self.where}: mlp_only_layers = {dense!r} is not expressed, only leading layers may be dense"
-                )
+                raise self._error(f": mlp_only_layers = {dense!r} is not expressed, only leading layers may be dense")
             found["dense_layers"] = float(len(dense))
 
     def _window(self, found: dict[str, Value]) -> None:
@@ -175,19 +175,15 @@ class _Reading:
         if (types := self._at("layer_types")) is not None:
             if not isinstance(types, list) or len(types) != layers:
                 length = len(types) if isinstance(types, list) else repr(types)
-                raise PerfgridError(
-                    f"{self.where} contradicts itself: {layers:g} layers, but layer_types lists {length}"
-                )
+                raise self._contradiction(f"{layers:g} layers, but layer_types lists {length}")
             if other := [t for t in types if t not in _LAYER_TYPES]:
-                raise PerfgridError(
-                    f"{self.where}: layer_types holds {other[0]!r}, which is not expressed; "
-                    f"expressed are {' and '.join(_LAYER_TYPES)}"
+                expressed = " and ".join(_LAYER_TYPES)
+                raise self._error(
+                    f": layer_types holds {other[0]!r}, which is not expressed; expressed are {expressed}"
                 )
             windowed = float(types.count("sliding_attention"))
             if windowed and not found.get("window"):
-                raise PerfgridError(
-                    f"{self.where} contradicts itself: layer_types has windows, sliding_window has none"
-                )
+                raise self._contradiction("layer_types has windows, sliding_window has none")
         if not found.get("window") or not windowed:
             found["window"] = windowed = 0.0
         found["window_layers"] = windowed
@@ -195,10 +191,7 @@ class _Reading:
     def _contradictions(self, found: Mapping[str, Value]) -> None:
         size = {q: v for q, v in found.items() if isinstance(v, float)}
         if size["heads"] % size["kv_heads"]:
-            raise PerfgridError(
-                f"{self.where} contradicts itself: {size['kv_heads']:g} key-value heads do not divide "
-                f"{size['heads']:g} heads"
-            )
+            raise self._contradiction(f"{size['kv_heads']:g} key-value heads do not divide {size['heads']:g} heads")
         for less, more in (
             ("experts_per_token", "experts"),
             ("dense_layers", "layers"),
@@ -206,11 +199,8 @@ class _Reading:
             ("groups", "experts"),
         ):
             if size.get(less, 0.0) > size.get(more, 0.0):
-                key = self.row.keys.get(less, (less,))[0]
-                raise PerfgridError(
-                    f"{self.where} contradicts itself: {key} = {size[less]:g} exceeds "
-                    f"{self.row.keys.get(more, (more,))[0]} = {size.get(more, 0.0):g}"
-                )
+                first, second = ((self.row.keys_of(quantity) or [quantity])[0] for quantity in (less, more))
+                raise self._contradiction(f"{first} = {size[less]:g} exceeds {second} = {size.get(more, 0.0):g}")
 
 
 def catalog_text(

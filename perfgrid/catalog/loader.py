@@ -48,11 +48,7 @@ class Catalog:
 
     def entry(self, kind: str, name: str) -> Entry:
         """An entry by table and name; PerfgridError with the nearest legal names if there is none."""
-        if kind not in self.tables:
-            raise PerfgridError(f"the catalog has no table {kind!r}{nearest(kind, self.tables)}")
-        if name not in self.tables[kind]:
-            raise PerfgridError(f"the catalog has no {kind} {name!r}{near(name, self.tables[kind])}")
-        return self.tables[kind][name]
+        return _entry_of(self.tables, kind, name, "")
 
     def with_values(self, settings: Mapping[str, Any]) -> Catalog:
         """A copy with single values replaced: ``{"device.b200.hbm_bandwidth": "10 TB/s"}``, a trailing label for one
@@ -63,19 +59,15 @@ class Catalog:
         tables = {kind: dict(entries) for kind, entries in self.tables.items()}
         for key, value in settings.items():
             kind, _, rest = key.partition(".")
-            if kind not in tables:
-                raise PerfgridError(f"{key}: the catalog has no table {kind!r}{nearest(kind, tables)}")
             name, _, quantity = rest.rpartition(".")
             label = None
             holder, _, vector = name.rpartition(".")
-            if vector in self.variables and self.variables[vector].axis and name not in tables[kind]:
+            if vector in self.variables and self.variables[vector].axis and name not in tables.get(kind, {}):
                 name, quantity, label = holder, vector, quantity
-            if name not in tables[kind]:
-                raise PerfgridError(f"{key}: the catalog has no {kind} {name!r}{near(name, tables[kind])}")
+            entry = _entry_of(tables, kind, name, f"{key}: ")
             variable = variable_of(self.variables, kind, quantity, key)
             if isinstance(value, str):
                 value = _plain(value)
-            entry = tables[kind][name]
             if label is not None:
                 value = {label: value}
             if isinstance(value, Mapping) and isinstance(old := entry.values.get(quantity), dict):
@@ -84,6 +76,14 @@ class Catalog:
         return replace(
             self, tables=tables, references={**self.references, OVERRIDE: "Value set by the user of this study"}
         )
+
+
+def _entry_of(tables: Mapping[str, Mapping[str, Entry]], kind: str, name: str, where: str) -> Entry:
+    if kind not in tables:
+        raise PerfgridError(f"{where}the catalog has no table {kind!r}{nearest(kind, tables)}")
+    if name not in tables[kind]:
+        raise PerfgridError(f"{where}the catalog has no {kind} {name!r}{near(name, tables[kind])}")
+    return tables[kind][name]
 
 
 def load_catalog(*extra_paths: str | Path) -> Catalog:

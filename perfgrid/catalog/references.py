@@ -8,7 +8,8 @@ from pathlib import Path
 from perfgrid.engine.errors import PerfgridError
 
 _ENTRY = re.compile(r"@(\w+)\s*\{\s*([^\s,{}]+)\s*,")
-_FIELD = re.compile(r"(\w+)\s*=\s*")
+_FIELD = re.compile(r"[,\s]*(\w+)\s*=\s*")
+_BARE = re.compile(r"[^,}\s]+")  # a value in neither quotes nor braces
 
 
 def read_references(path: Path) -> dict[str, str]:
@@ -29,7 +30,7 @@ def _fields(text: str, start: int, where: str) -> dict[str, str]:
     """The fields of the entry whose first field begins at ``start``."""
     fields: dict[str, str] = {}
     position = start
-    while match := _FIELD.match(text, _skip(text, position)):
+    while match := _FIELD.match(text, position):
         opening = text[match.end() : match.end() + 1]
         if opening == '"':
             end = text.find('"', match.end() + 1)
@@ -38,18 +39,12 @@ def _fields(text: str, start: int, where: str) -> dict[str, str]:
             end = _closing(text, match.end(), where)
             inner, position = text[match.end() + 1 : end], end + 1
         else:
-            bare = re.compile(r"[^,}\s]+").match(text, match.end())
+            bare = _BARE.match(text, match.end())
             if bare is None:
                 raise PerfgridError(f"{where}: field {match[1]!r} is empty")
             inner, position = bare[0], bare.end()
         fields[match[1].lower()] = " ".join(re.sub(r"[{}]", "", inner).split())
     return fields
-
-
-def _skip(text: str, position: int) -> int:
-    while position < len(text) and text[position] in ", \t\r\n":
-        position += 1
-    return position
 
 
 def _closing(text: str, opening: int, where: str) -> int:
@@ -68,12 +63,6 @@ def _citation(fields: dict[str, str]) -> str:
     venue = next(
         (fields[k] for k in ("journal", "booktitle", "howpublished", "institution", "publisher") if k in fields), ""
     )
-    link = (
-        f"doi:{fields['doi']}"
-        if "doi" in fields
-        else f"arXiv:{fields['eprint']}"
-        if "eprint" in fields
-        else fields.get("url", "")
-    )
-    parts = (names, fields.get("title", ""), venue, fields.get("year", ""), link)
+    links = (prefix + fields[k] for k, prefix in (("doi", "doi:"), ("eprint", "arXiv:"), ("url", "")) if k in fields)
+    parts = (names, fields.get("title", ""), venue, fields.get("year", ""), next(links, ""))
     return ", ".join(p for p in parts if p)
