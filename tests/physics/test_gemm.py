@@ -34,7 +34,7 @@ def test_work_of_a_tile_shape_against_loops(shape: tuple[int, int, int], tile: t
         moved = gemm.tile_operand_moves(*tile, 64, 64)
         assert padded * moved / balance == pytest.approx(scratchpad)
         assert padded * gemm.accumulator_time(16, 4, 1.0) / balance == pytest.approx(registers)
-        assert tiling.l2_loads(*shape, batch, *tile, 1, 2) == pytest.approx(2 * loads)
+        assert tiling.l2_loads(*shape, batch, *tile, 1, 2, 2) == pytest.approx(2 * loads)
         assert tiling.partial_bytes(m, n, batch, parts, 4) == stores * (8 * parts if parts > 1 else 0)
 
 
@@ -96,7 +96,7 @@ def test_a_product_with_one_row_reads_its_weights_at_memory_speed():
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("cache", [0, 1e6, 1e9])
 def test_memory_traffic_against_loops_over_blocks(shape: tuple[int, int, int], cache):
-    found = tiling.hbm_bytes(*shape, 3, 128, 256, 108, 2, 4, cache)
+    found = tiling.hbm_bytes(*shape, 3, 128, 256, 108, 2, 2, 4, cache)
     assert found == pytest.approx(loops.memory_bytes(*shape, 3, 128, 256, 108, 2, 4, cache), rel=1e-9)
 
 
@@ -106,12 +106,12 @@ def test_memory_traffic_against_loops_over_blocks(shape: tuple[int, int, int], c
 )
 def test_memory_traffic_against_waves_of_whole_tiles(shape: tuple[int, int, int], cores):
     """Fractional blocks against a schedule of whole tiles, which wastes a little at the edges of its strips."""
-    read = (tiling.hbm_bytes(*shape, 1, 128, 128, cores, 2, 2, 0) - 2 * shape[0] * shape[1]) / 2
+    read = (tiling.hbm_bytes(*shape, 1, 128, 128, cores, 2, 2, 2, 0) - 2 * shape[0] * shape[1]) / 2
     assert read == pytest.approx(loops.memory_reads_by_waves(*shape, 128, 128, cores), rel=0.2)
 
 
 def test_a_single_wave_reads_its_operands_once():
-    assert tiling.hbm_bytes(256, 512, 4096, 1, 128, 256, 108, 2, 2, 0) == 2 * (256 * 4096 + 4096 * 512 + 256 * 512)
+    assert tiling.hbm_bytes(256, 512, 4096, 1, 128, 256, 108, 2, 2, 2, 0) == 2 * (256 * 4096 + 4096 * 512 + 256 * 512)
 
 
 @pytest.mark.parametrize(

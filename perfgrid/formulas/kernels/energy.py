@@ -132,7 +132,7 @@ def grouped_mean_traffic(
     gradient = only("phase", "weight_gradient")
     rows = grouped_rows / (uneven_load * (1 - gradient) + gradient)
     depth = grouped_depth / (1 - gradient + uneven_load * gradient)
-    sizes = (grouped_operand_size, gemm_result_size, l2_size)
+    sizes = (grouped_operand_size, grouped_operand_size, gemm_result_size, l2_size)
     return hbm_bytes(rows, grouped_columns, depth, grouped_batch, gemm_tile_m, gemm_tile_n, cores, *sizes)
 
 

@@ -23,6 +23,12 @@ INSTRUCTION_ROWS = 16.0  # rows of the smallest matrix instruction (mma.m16n8k16
 WEIGHTED = {"PRODUCT": ("gemm", "grouped")}  # products with weights
 
 
+@synonym(unit="byte", source="micikevicius2022fp8", family={"PRODUCT": ("gemm", "core", "grouped")})
+def PRODUCT_weight_size(PRODUCT_operand_size):
+    """Bytes of one element of the second operand of each PRODUCT kernel, as it is read from memory."""
+    return PRODUCT_operand_size
+
+
 @constant(unit="1", source="shoeybi2019megatron")
 def gemm_batch():
     """Products with weights that one kernel computes: one."""
@@ -242,6 +248,7 @@ def PRODUCT_l2_time(
     tile_columns,
     gemm_cluster,
     PRODUCT_operand_size,
+    PRODUCT_weight_size,
     l2_bandwidth,
 ):
     """Time to read the operands of each PRODUCT kernel from the last-level cache, by tile and phase.
@@ -249,7 +256,8 @@ def PRODUCT_l2_time(
     Every tile reads its rows of X and its columns of W; a cluster of tiles, one above the other, reads columns once.
     """
     shape = (PRODUCT_rows, PRODUCT_columns, PRODUCT_depth, PRODUCT_batch)
-    return l2_loads(*shape, tile_rows, tile_columns, gemm_cluster, PRODUCT_operand_size) / l2_bandwidth
+    sizes = (PRODUCT_operand_size, PRODUCT_weight_size)
+    return l2_loads(*shape, tile_rows, tile_columns, gemm_cluster, *sizes) / l2_bandwidth
 
 
 @formula(unit="1", source="cutlass2026")
@@ -323,6 +331,7 @@ def PRODUCT_hbm_traffic(
     gemm_tile_n,
     cores,
     PRODUCT_operand_size,
+    PRODUCT_weight_size,
     PRODUCT_result_size,
     l2_size,
 ):
@@ -332,7 +341,7 @@ def PRODUCT_hbm_traffic(
     time, and every block reads its own rows and columns. Of small tiles a core holds as many as fill the largest.
     """
     shape = (PRODUCT_rows, PRODUCT_columns, PRODUCT_depth, PRODUCT_batch)
-    sizes = (PRODUCT_operand_size, PRODUCT_result_size, l2_size)
+    sizes = (PRODUCT_operand_size, PRODUCT_weight_size, PRODUCT_result_size, l2_size)
     return hbm_bytes(*shape, gemm_tile_m, gemm_tile_n, cores, *sizes)
 
 

@@ -28,7 +28,7 @@ def wave_utilisation(items, cores):
 
 
 def operand_loads(m, n, k, block_rows, block_columns):
-    """Operand elements read if each block of the result reads its own rows and columns (blocks may be fractional)."""
+    """Operand bytes read if each block of the result reads its own rows and columns (blocks may be fractional)."""
     return k * (m * block_columns + n * block_rows)
 
 
@@ -40,19 +40,22 @@ def wave_blocks(m, n, tile_m, tile_n, cores):
     return xp.maximum(m / rows, 1.0), xp.maximum(n / columns, 1.0)
 
 
-def hbm_bytes(m, n, k, batch, tile_m, tile_n, cores, operand_size, output_size, l2_size):
+def hbm_bytes(m, n, k, batch, tile_m, tile_n, cores, operand_size, weight_size, result_size, l2_size):
     """Memory traffic: the blocks of a wave share operands; operands that fit the cache are read once.
 
-    At the size of the cache the traffic jumps; such products rarely wait for memory.
+    The second operand has ``weight_size`` bytes an element. At the size of the cache the traffic jumps; such products
+    rarely wait for memory.
     """
-    once = (m * k + k * n) * operand_size
-    loads = operand_loads(m, n, k, *wave_blocks(m, n, tile_m, tile_n, cores)) * operand_size
-    return batch * (xp.where(once <= l2_size, once, loads) + m * n * output_size)
+    rows, columns = m * operand_size, n * weight_size  # bytes for each step of the depth
+    once = k * (rows + columns)
+    loads = operand_loads(rows, columns, k, *wave_blocks(m, n, tile_m, tile_n, cores))
+    return batch * (xp.where(once <= l2_size, once, loads) + m * n * result_size)
 
 
-def l2_loads(m, n, k, batch, tile_m, tile_n, cluster, operand_size):
+def l2_loads(m, n, k, batch, tile_m, tile_n, cluster, operand_size, weight_size):
     """Traffic from cache to cores: a cluster of tiles, one above the other, reads its operands once."""
-    return batch * operand_size * operand_loads(m, n, k, xp.ceil(m / (tile_m * cluster)), xp.ceil(n / tile_n))
+    blocks = (xp.ceil(m / (tile_m * cluster)), xp.ceil(n / tile_n))
+    return operand_loads(m * operand_size, n * weight_size, batch * k, *blocks)
 
 
 def partial_bytes(m, n, batch, parts, partial_size):

@@ -258,10 +258,13 @@ def layer_backward_exposed_cp_time(attention_wait, cp, layer_forward_exposed_cp_
 # ---- memory ---------------------------------------------------------------------------------------------------------
 
 
-@_by_method("cp_memory", "ring", "byte", "liu2023ring")
-def ring_cp_memory(ring_message, sequence_split):
-    """Working space of context parallelism: two buffers each for keys with values and for their gradients."""
-    return xp.where(sequence_split > 1, 2 * at(ring_message, phase="input_gradient"), 0.0)
+@_by_method("cp_memory", "METHOD", "byte", "liu2023ring", RINGS)
+def METHOD_cp_memory(exchanged_activations, ring_message, sequence_split):
+    """Working space of context parallelism: two buffers each for keys with values and for their gradients.
+
+    Where heads are split, that of the all-to-alls as well.
+    """
+    return exchanged_activations + xp.where(sequence_split > 1, 2 * at(ring_message, phase="input_gradient"), 0.0)
 
 
 @_by_method("cp_memory", "all_gather", "byte", "grattafiori2024llama3")
@@ -274,13 +277,6 @@ def all_gather_cp_memory(cp_message, sequence_split):
 def ulysses_cp_memory(exchanged_activations):
     """Working space of context parallelism: queries, keys, values and results on both sides of an all-to-all."""
     return exchanged_activations
-
-
-@_by_method("cp_memory", "hybrid", "byte", "fang2024usp")
-def hybrid_cp_memory(exchanged_activations, ring_message, sequence_split):
-    """Working space of context parallelism: that of the all-to-alls, and the buffers of the ring."""
-    ring = xp.where(sequence_split > 1, 2 * at(ring_message, phase="input_gradient"), 0.0)
-    return exchanged_activations + ring
 
 
 # ---- volume ---------------------------------------------------------------------------------------------------------

@@ -9,10 +9,10 @@ from perfgrid.engine.graph.registry import alternative, formula, synonym
 from perfgrid.formulas.axes import at, only, table, total
 from perfgrid.formulas.collectives.placement import gathered_share
 from perfgrid.formulas.kernels import energy
+from perfgrid.formulas.kernels.tiling import hbm_bytes
 
 from .batching import NODES
 from .experts import touched_experts
-from .products import product_traffic
 
 PARTS = ("arithmetic", "shared_memory", "l2", "hbm", "scale_up", "scale_out", "static")  # of the energy of a request
 
@@ -76,7 +76,7 @@ def expert_mean_traffic(
     rows = expert_tokens * xp.maximum(experts_per_token, 1.0) / ep / visited
     shape = (rows, expert_columns, expert_depth, visited)
     sizes = (expert_operand_size, expert_weight_size, expert_result_size, l2_size)
-    return product_traffic(*shape, gemm_tile_m, gemm_tile_n, cores, *sizes)
+    return hbm_bytes(*shape, gemm_tile_m, gemm_tile_n, cores, *sizes)
 
 
 @formula(unit="J", source="hong2010power")

@@ -9,7 +9,6 @@ latent (`key_up`), and absorbed in decoding, where `key_up` takes the queries of
 from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import alternative, formula, synonym
 from perfgrid.formulas.axes import only, table, total
-from perfgrid.formulas.kernels.tiling import operand_loads, wave_blocks
 
 PRODUCTS = {"PRODUCT": ("gemm", "expert")}
 
@@ -18,25 +17,6 @@ PRODUCTS = {"PRODUCT": ("gemm", "expert")}
 def inference_PRODUCT_result_size(activation_size):
     """Bytes that a PRODUCT kernel writes per element."""
     return activation_size
-
-
-# ---- equations ------------------------------------------------------------------------------------------------------
-
-
-def product_traffic(m, n, k, batch, tile_m, tile_n, cores, operand_size, weight_size, result_size, l2_size):
-    """Memory traffic of products whose second operand is stored in a format of its own (see `tiling.hbm_bytes`)."""
-    once = m * k * operand_size + k * n * weight_size
-    blocks = wave_blocks(m, n, tile_m, tile_n, cores)
-    rows = operand_loads(m, 0, k, *blocks) * operand_size
-    columns = operand_loads(0, n, k, *blocks) * weight_size
-    return batch * (xp.where(once <= l2_size, once, rows + columns) + m * n * result_size)
-
-
-def stored_l2_loads(m, n, k, batch, tile_m, tile_n, cluster, operand_size, weight_size):
-    """Traffic from cache to cores where the second operand is stored in a format of its own (see `tiling.l2_loads`)."""
-    blocks = (xp.ceil(m / (tile_m * cluster)), xp.ceil(n / tile_n))
-    rows, columns = operand_loads(m, 0, k, *blocks), operand_loads(0, n, k, *blocks)
-    return batch * (rows * operand_size + columns * weight_size)
 
 
 # ---- which attention ------------------------------------------------------------------------------------------------
@@ -188,8 +168,8 @@ def serving_gemm_operand_size(operand_size, head_size):
     return operand_size * (1 - head) + head_size * head
 
 
-@formula(unit="byte", source="lin2023awq")
-def gemm_weight_size(weight_element_size, head_size):
+@alternative(of="gemm_weight_size", by="workload", label="inference", unit="byte", source="lin2023awq")
+def serving_gemm_weight_size(weight_element_size, head_size):
     """Bytes of one weight in memory, by product."""
     head = only("product", "logits", "router")
     return weight_element_size * (1 - head) + head_size * head
@@ -200,47 +180,6 @@ def serving_gemm_matrix_rate(matrix_rate, unquantised_matrix_rate, library_effic
     """Rate that large products reach, by product: those of the head stay in 16 bits."""
     head = only("product", "logits", "router")
     return library_efficiency * (matrix_rate * (1 - head) + unquantised_matrix_rate * head)
-
-
-@alternative(
-    of="PRODUCT_hbm_traffic", by="workload", label="inference", unit="byte", source="hong1981pebble", family=PRODUCTS
-)
-def serving_PRODUCT_hbm_traffic(
-    PRODUCT_rows,
-    PRODUCT_columns,
-    PRODUCT_depth,
-    PRODUCT_batch,
-    gemm_tile_m,
-    gemm_tile_n,
-    cores,
-    PRODUCT_operand_size,
-    PRODUCT_weight_size,
-    PRODUCT_result_size,
-    l2_size,
-):
-    """Memory traffic of each PRODUCT kernel, by pass: operands, weights as they are stored, results."""
-    shape = (PRODUCT_rows, PRODUCT_columns, PRODUCT_depth, PRODUCT_batch)
-    sizes = (PRODUCT_operand_size, PRODUCT_weight_size, PRODUCT_result_size, l2_size)
-    return product_traffic(*shape, gemm_tile_m, gemm_tile_n, cores, *sizes)
-
-
-@alternative(of="PRODUCT_l2_time", by="workload", label="inference", unit="s", source="hong1981pebble", family=PRODUCTS)
-def serving_PRODUCT_l2_time(
-    PRODUCT_rows,
-    PRODUCT_columns,
-    PRODUCT_depth,
-    PRODUCT_batch,
-    tile_rows,
-    tile_columns,
-    gemm_cluster,
-    PRODUCT_operand_size,
-    PRODUCT_weight_size,
-    l2_bandwidth,
-):
-    """Time to read the operands of each PRODUCT kernel from the cache, by tile and pass: weights as they are stored."""
-    shape = (PRODUCT_rows, PRODUCT_columns, PRODUCT_depth, PRODUCT_batch)
-    traffic = stored_l2_loads(*shape, tile_rows, tile_columns, gemm_cluster, PRODUCT_operand_size, PRODUCT_weight_size)
-    return traffic / l2_bandwidth
 
 
 @formula(unit="s", source="williams2009roofline")

@@ -79,18 +79,11 @@ def latent_gemms(latent_attention, compressed_queries):
 
 @formula(unit="1", source="deepseek2024v2")
 def latent_expansion_flops(
-    latent_attention,
-    compressed_queries,
-    heads,
-    query_width,
-    q_lora_rank,
-    kv_lora_rank,
-    qk_nope_head_dim,
-    v_head_dim,
+    compressed_queries, heads, query_width, q_lora_rank, kv_lora_rank, qk_nope_head_dim, v_head_dim
 ):
-    """FLOPs per token of the projections up from latents of one layer."""
+    """FLOPs per token of the projections up from latents of one layer; 0 without latents, which have a rank of 0."""
     queries = compressed_queries * q_lora_rank * query_width
-    keys = latent_attention * kv_lora_rank * heads * (qk_nope_head_dim + v_head_dim)
+    keys = kv_lora_rank * heads * (qk_nope_head_dim + v_head_dim)
     return 2 * (queries + keys)
 
 
