@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -26,21 +27,19 @@ class _Draft:
     details: dict[str, Detail]
 
 
+@dataclass(frozen=True)
 class Join:
     """Puts the entries of one table together from their definitions."""
 
-    def __init__(
-        self,
-        kind: Kind,
-        variables: Mapping[str, Variable],
-        references: Mapping[str, str],
-        layers: list[Mapping[str, Definition]],
-    ):
-        self.kind: Kind = kind
-        self.references = references
-        self.all_variables = variables
-        self.variables = {n: v for n, v in variables.items() if v.of == kind}
-        self.layers = layers
+    kind: Kind
+    all_variables: Mapping[str, Variable]
+    references: Mapping[str, str]
+    layers: list[Mapping[str, Definition]]
+
+    @cached_property
+    def variables(self) -> dict[str, Variable]:
+        """The variables of this table."""
+        return {n: v for n, v in self.all_variables.items() if v.of == self.kind}
 
     def entry(self, name: str) -> Entry:
         """The finished entry of a name; PerfgridError names the file, the entry and the mistake."""

@@ -135,9 +135,9 @@ def _read_variables() -> dict[str, Variable]:
     variables = {}
     for name, stated in read_toml(path).items():
         try:
-            variables[name] = Variable(name=name, **stated)
+            variables[name] = Variable(**stated, name=name)
         except (ValidationError, TypeError) as error:
-            raise PerfgridError(f"{path.name}, {name}: {_first_problem(error)}") from error
+            raise PerfgridError(f"{path.name}, {name}: {error}") from error
     for name in OF_IO_DIES:  # I/O dies have a node of their own
         same = variables[name]
         meaning = f"{same.meaning} (node of the I/O dies)"
@@ -191,10 +191,3 @@ def _plain(text: str) -> Any:
         return float(text)
     except ValueError:
         return text
-
-
-def _first_problem(error: Exception) -> str:
-    if isinstance(error, ValidationError):
-        problem = error.errors()[0]
-        return f"{'.'.join(map(str, problem['loc']))} {problem['msg']}".strip()
-    return str(error)

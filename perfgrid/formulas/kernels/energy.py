@@ -11,7 +11,7 @@ from perfgrid.formulas.axes import only, smallest, table, total
 
 from .flash import added_in_cache, read_from_cache
 from .gemm import PRODUCTS, WEIGHTED, chip_levels
-from .roofline import RESOURCES, roofline_time
+from .roofline import by_resource, roofline_time
 from .stream import expert_stream_operations, stream_operations
 from .tiling import hbm_bytes
 
@@ -53,8 +53,7 @@ def core_format_energy(unquantised_format_energy):
 
 def by_consumer(*, arithmetic=0.0, shared_memory=0.0, l2=0.0, hbm=0.0):
     """Energy by the resource that consumes it, along the axis ``resource`` (Hong 2010: events times their energy)."""
-    spent = {"arithmetic": arithmetic, "shared_memory": shared_memory, "l2": l2, "hbm": hbm}
-    return table("resource", **{resource: spent.get(resource, 0.0) for resource in RESOURCES})
+    return by_resource(arithmetic, 0.0, shared_memory, l2, hbm)
 
 
 # ---- energy of each kernel, by resource -----------------------------------------------------------------------------

@@ -239,17 +239,12 @@ def key_value_tensor(kernel_key_heads, sequence_length, query_head_width, value_
     return kernel_key_heads * sequence_length * (query_head_width + value_head_width) * activation_size
 
 
-def rows_of_heads(heads, rank_sequence, width, size):
-    """Bytes of queries, results, or gradients of either of one microbatch on one rank: a row per head and token."""
-    return heads * rank_sequence * width * size
-
-
 @formula(unit="byte", source="dao2023flash2")
 def flash_streamed_traffic(
     key_value_tensor, kernel_heads, rank_sequence, query_head_width, value_head_width, activation_size
 ):
     """Memory traffic that the fused kernel prefetches, by phase: keys and values; backward queries and dO."""
-    queries = rows_of_heads(kernel_heads, rank_sequence, query_head_width + value_head_width, activation_size)
+    queries = kernel_heads * rank_sequence * (query_head_width + value_head_width) * activation_size
     return table("phase", forward=key_value_tensor, input_gradient=queries, weight_gradient=0.0)
 
 
@@ -276,8 +271,8 @@ def flash_exposed_traffic(
     When keys come by in a ring, all of a row is read and written in every pass, and what the passes give is added up:
     it is read, the sum so far read and written (``ring_partial_size``).
     """
-    queries = rows_of_heads(kernel_heads, rank_sequence, query_head_width, activation_size)
-    results = rows_of_heads(kernel_heads, rank_sequence, value_head_width, activation_size)
+    queries = kernel_heads * rank_sequence * query_head_width * activation_size
+    results = kernel_heads * rank_sequence * value_head_width * activation_size
     statistics = float32_size * kernel_heads * rank_sequence
     in_single = queries * (float32_size / activation_size)
     forward = ring_passes * (queries + results + statistics)

@@ -20,16 +20,6 @@ def by_phase(axis, **rows):
     return table("phase", forward=forward, input_gradient=input_gradient, weight_gradient=weight_gradient)
 
 
-def rotary_width(query_width, key_width, value_width, latent_attention, heads, rotary_head_width):
-    """Elements of one token that the rotary kernels handle: queries and keys.
-
-    With latent attention the rotary part of each query, and all of the keys and values: they are put together from
-    their parts on the way.
-    """
-    latent = heads * rotary_head_width + key_width + value_width
-    return xp.where(latent_attention > 0, latent, query_width + key_width)
-
-
 @formula(unit="1", source="korthikanti2022")
 def stream_elements(
     sharded_tokens,
@@ -53,10 +43,14 @@ def stream_elements(
 ):
     """Elements that each streaming kernel processes on one rank, by stream_kernel.
 
-    Bias: the results of all matrices of the mean layer but those of experts.
+    Rotary: queries and keys; with latent attention the rotary part of each query, and all of the keys and values, which
+    are put together from their parts on the way. Bias: the results of all matrices of the mean layer but those of
+    experts.
     """
-    widths = (rank_query_width, rank_key_width, rank_value_width)
-    rotary = rotary_width(*widths, latent_attention, heads / tp, qk_rope_head_dim)
+    latent = heads / tp * qk_rope_head_dim + rank_key_width + rank_value_width
+    rotary = xp.where(latent_attention > 0, latent, rank_query_width + rank_key_width)
+    results = rank_query_width + rank_key_width + rank_value_width + hidden_size
+    dense_results = rank_ffn_size * ffn_input_matrices + hidden_size
     return table(
         "stream_kernel",
         norm=sharded_tokens * hidden_size,
@@ -68,14 +62,7 @@ def stream_elements(
         softmax=rank_heads * sequence_length * sequence_length,
         embedding=microbatch_tokens * hidden_size,
         loss=microbatch_tokens * rank_vocab_size,
-        bias=microbatch_tokens
-        * (
-            rank_query_width
-            + rank_key_width
-            + rank_value_width
-            + hidden_size
-            + (1 - moe_share) * (rank_ffn_size * ffn_input_matrices + hidden_size)
-        ),
+        bias=microbatch_tokens * (results + (1 - moe_share) * dense_results),
     )
 
 
