@@ -10,7 +10,7 @@ from perfgrid.engine.graph.registry import constant, formula, synonym
 from perfgrid.formulas.axes import only, smallest, table, total
 
 from .flash import added_in_cache, read_from_cache
-from .gemm import PRODUCTS, WEIGHTED, chip_levels
+from .gemm import PRODUCTS, WEIGHTED, core_times
 from .roofline import by_resource, roofline_time
 from .stream import expert_stream_operations, stream_operations
 from .tiling import hbm_bytes
@@ -56,6 +56,11 @@ def by_consumer(*, arithmetic=0.0, shared_memory=0.0, l2=0.0, hbm=0.0):
     return by_resource(arithmetic, 0.0, shared_memory, l2, hbm)
 
 
+def streamed(traffic, l2_byte_energy, memory_byte_energy, arithmetic=0.0):
+    """Energy by resource of bytes that pass the cache on their way to or from memory, and of what is done with them."""
+    return by_consumer(arithmetic=arithmetic, l2=traffic * l2_byte_energy, hbm=traffic * memory_byte_energy)
+
+
 # ---- energy of each kernel, by resource -----------------------------------------------------------------------------
 
 
@@ -87,16 +92,9 @@ def PRODUCT_tile_use(
 
     Unlike its time, the energy of a kernel jumps where two tiles are equally fast: rounding must not decide.
     """
-    levels = chip_levels(
-        PRODUCT_wave_volume,
-        PRODUCT_l2_time,
-        tile_operand_moves,
-        PRODUCT_operand_size,
-        PRODUCT_matrix_rate,
-        accumulator_time,
-        usable_shared_memory_bandwidth,
-    )
-    time = roofline_time(*levels) + PRODUCT_epilogue_time
+    scratchpad_time = PRODUCT_operand_size * tile_operand_moves / usable_shared_memory_bandwidth
+    on_core = core_times(PRODUCT_wave_volume, PRODUCT_matrix_rate, accumulator_time, scratchpad_time)
+    time = roofline_time(*on_core, PRODUCT_l2_time) + PRODUCT_epilogue_time
     fast = xp.where(time <= smallest(time, "tile") * (1 + EQUALLY_FAST), 1.0, 0.0)
     return fast / total(fast, "tile")
 
@@ -166,20 +164,15 @@ def PRODUCT_energy(
 @formula(unit="J", source="hong2010power", family=WEIGHTED)
 def PRODUCT_pass_energy(PRODUCT_energy, PRODUCT_gradient_traffic, computed_phases, memory_byte_energy, l2_byte_energy):
     """Energy of each PRODUCT kernel with its accumulated gradient, by resource and phase: frozen weights have none."""
-    traffic = PRODUCT_gradient_traffic
-    return computed_phases * (
-        PRODUCT_energy + by_consumer(l2=traffic * l2_byte_energy, hbm=traffic * memory_byte_energy)
-    )
+    accumulated = streamed(PRODUCT_gradient_traffic, l2_byte_energy, memory_byte_energy)
+    return computed_phases * (PRODUCT_energy + accumulated)
 
 
 @formula(unit="J", source="hong2010power")
 def stream_energy(stream_elements, stream_traffic, vector_operation_energy, l2_byte_energy, memory_byte_energy):
     """Energy of each streaming kernel, by resource, phase and stream_kernel."""
-    return by_consumer(
-        arithmetic=stream_elements * stream_operations() * vector_operation_energy,
-        l2=stream_traffic * l2_byte_energy,
-        hbm=stream_traffic * memory_byte_energy,
-    )
+    arithmetic = stream_elements * stream_operations() * vector_operation_energy
+    return streamed(stream_traffic, l2_byte_energy, memory_byte_energy, arithmetic)
 
 
 @formula(unit="J", source="hong2010power")
@@ -227,7 +220,7 @@ def cast_energy(
     rows = rank_expert_rows / uneven_load
     of_experts = moe_share * rows * hidden_size * only("phase", "forward", "input_gradient")
     traffic = (cast_elements + of_experts) * cast_size
-    return by_consumer(l2=traffic * l2_byte_energy, hbm=traffic * memory_byte_energy)
+    return streamed(traffic, l2_byte_energy, memory_byte_energy)
 
 
 @formula(unit="J", source="hong2010power")
@@ -243,11 +236,8 @@ def expert_stream_energy(
     received = only("expert_stream_kernel", "sort", "expert_activation")
     elements = expert_stream_elements / (uneven_load * received + 1 - received)
     traffic = elements * expert_stream_sizes
-    return by_consumer(
-        arithmetic=elements * expert_stream_operations() * vector_operation_energy,
-        l2=traffic * l2_byte_energy,
-        hbm=traffic * memory_byte_energy,
-    )
+    arithmetic = elements * expert_stream_operations() * vector_operation_energy
+    return streamed(traffic, l2_byte_energy, memory_byte_energy, arithmetic)
 
 
 @formula(unit="J", source="hu2021lora")
@@ -268,8 +258,5 @@ def adapter_energy(
     moved = table("phase", forward=k + 3 * r + 2 * n, input_gradient=n + 3 * r + 2 * k, weight_gradient=k + n + 2 * r)
     flops = 2 * microbatch_tokens * r * total(adapted_gemms * (k + n), "gemm_kernel")
     traffic = microbatch_tokens * activation_size * total(adapted_gemms * moved, "gemm_kernel")
-    return by_consumer(
-        arithmetic=flops * unquantised_format_energy * half_precision_operation_energy,
-        l2=traffic * l2_byte_energy,
-        hbm=traffic * memory_byte_energy,
-    )
+    arithmetic = flops * unquantised_format_energy * half_precision_operation_energy
+    return streamed(traffic, l2_byte_energy, memory_byte_energy, arithmetic)

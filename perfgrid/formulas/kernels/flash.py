@@ -349,12 +349,7 @@ def flash_time(
         l2=read / l2_bandwidth,
         hbm=flash_streamed_traffic / achieved_hbm_bandwidth,
     )
-    time = block_by_block + by_resource(
-        0.0,
-        0.0,
-        0.0,
-        added / l2_bandwidth,
-        flash_exposed_traffic / achieved_hbm_bandwidth,
-        launch_overhead * flash_launches(flash_calls, ring_passes),
-    )
+    exposed = flash_exposed_traffic / achieved_hbm_bandwidth
+    launches = launch_overhead * flash_launches(flash_calls, ring_passes)
+    time = block_by_block + by_resource(0.0, 0.0, 0.0, added / l2_bandwidth, exposed, launches)
     return total(mask_share * time, "mask")

@@ -192,10 +192,9 @@ def accumulator_time(matrix_instruction_depth, float32_size, usable_register_ban
     return 2 * float32_size / matrix_instruction_depth / usable_register_bandwidth
 
 
-def chip_levels(volume, l2_time, operand_moves, operand_size, matrix_rate, accumulator_time, shared_memory_bandwidth):
-    """Times of arithmetic, registers, scratchpad and cache reads for a volume of multiply-adds in whole waves."""
-    scratchpad = operand_size * operand_moves / shared_memory_bandwidth
-    return 2 * volume / matrix_rate, volume * accumulator_time, volume * scratchpad, l2_time
+def core_times(volume, matrix_rate, accumulator_time, scratchpad_time):
+    """Times of arithmetic, registers and scratchpad for a volume of multiply-adds in whole waves, 2 FLOPs each."""
+    return 2 * volume / matrix_rate, volume * accumulator_time, volume * scratchpad_time
 
 
 @formula(unit="1", source="cutlass2026", family=PRODUCTS)
@@ -305,15 +304,9 @@ def PRODUCT_chip_time(
     A tile takes the longest of arithmetic, registers, scratchpad and cache reads, and then its epilogue. The fastest
     tile is taken; equally fast tiles count in equal parts.
     """
-    levels = chip_levels(
-        PRODUCT_wave_volume,
-        PRODUCT_l2_time,
-        tile_operand_moves,
-        PRODUCT_operand_size,
-        PRODUCT_matrix_rate,
-        accumulator_time,
-        usable_shared_memory_bandwidth,
-    )
+    scratchpad_time = PRODUCT_operand_size * tile_operand_moves / usable_shared_memory_bandwidth
+    on_core = core_times(PRODUCT_wave_volume, PRODUCT_matrix_rate, accumulator_time, scratchpad_time)
+    levels = (*on_core, PRODUCT_l2_time)
     time = roofline_time(*levels) + PRODUCT_epilogue_time
     fastest = xp.where(time <= smallest(time, "tile"), 1.0, 0.0)
     share = fastest / total(fastest, "tile")
