@@ -69,13 +69,15 @@ class Join:
             if base not in known:
                 raise PerfgridError(f"{where}: extends names the unknown {self.kind} {base!r}{near(base, known)}")
             draft = self._draft(base, below, (*path, (name, depth)))
-        self._state(draft, definition.stated, where)
-        if depth > 0 and draft.source is not None and "source" not in definition.stated:
-            self._attribute(draft, definition)
+        self._state(draft, definition, where, depth > 0)
         return draft
 
-    def _state(self, draft: _Draft, stated: Mapping[str, Any], where: str) -> None:
-        """Enter what one definition states over what it extends."""
+    def _state(self, draft: _Draft, definition: Definition, where: str, own: bool) -> None:
+        """Enter what one definition states over what it extends. ``own``: a user's definition.
+
+        What a user's entry states without a source comes from the user's file, not from what the entry extends.
+        """
+        stated = definition.stated
         for what in ("title", "source"):
             if what in stated:
                 if not isinstance(stated[what], str) or not stated[what]:
@@ -83,32 +85,27 @@ class Join:
                 setattr(draft, what, stated[what])
         if draft.source is not None:
             self._check_source(draft.source, where)
+        source = definition.file if own and draft.source is not None and "source" not in stated else draft.source
         for key, value in stated.items():
             if key in ("title", "source", "extends"):
                 continue
             if key in BLOCKS and self.kind == "model":
-                self._state_block(draft, key, value, where)
+                self._state_block(draft, key, value, where, source)
             else:
-                self._state_value(draft, key, value, where, None)
+                self._state_value(draft, key, value, where, source)
 
-    def _attribute(self, draft: _Draft, definition: Definition) -> None:
-        """What a user's entry states without a source comes from the user's file, not from what the entry extends."""
-        for key, value in definition.stated.items():
-            inside = value if key in BLOCKS and isinstance(value, Mapping) else {key: value}
-            for name, about in inside.items():
-                if name in draft.sources and not (isinstance(about, Mapping) and "source" in about):
-                    draft.sources[name] = definition.file
-
-    def _state_block(self, draft: _Draft, block: str, stated: Any, where: str) -> None:
+    def _state_block(self, draft: _Draft, block: str, stated: Any, where: str, source: str | None) -> None:
         if not isinstance(stated, Mapping):
             raise PerfgridError(f"{where}: {block} must be a table, found {stated!r}")
         for key, value in stated.items():
-            self._state_value(draft, key, value, where, block)
+            self._state_value(draft, key, value, where, source, block)
         for name, variable in self.variables.items():
             if variable.block == block and not variable.optional and name not in draft.values:
                 raise PerfgridError(f"{where}: block {block} lacks {name} ({variable.meaning})")
 
-    def _state_value(self, draft: _Draft, name: str, value: Any, where: str, block: str | None) -> None:
+    def _state_value(
+        self, draft: _Draft, name: str, value: Any, where: str, source: str | None, block: str | None = None
+    ) -> None:
         if isinstance(value, Mapping) and name not in self.all_variables:
             raise PerfgridError(
                 f"{where}: unknown table {name!r}{nearest(name, (*BLOCKS, *self.variables))}; "
@@ -128,7 +125,7 @@ class Join:
         if isinstance(value, Mapping) and isinstance(inherited := draft.values.get(name), dict):
             value = {**variable.word(inherited), **value}
         draft.values[name] = convert(variable, value, key)
-        source = about.get("source", draft.source)
+        source = about.get("source", source)
         if not isinstance(source, str):
             raise PerfgridError(f"{key} has no source: add `source` to the entry or to the value")
         self._check_source(source, key)
