@@ -7,15 +7,8 @@ is in the time of each.
 """
 
 from perfgrid.engine import xp
-from perfgrid.engine.graph.registry import constant, formula
+from perfgrid.engine.graph.registry import formula
 from perfgrid.formulas.axes import at, only, total
-
-
-@constant(unit="s", source="gray2019cudagraphs", family={"PART": ("embedding", "head")})
-def PART_exposed_host_time():
-    """Time of the PART in which the device waits for the host: none, its few kernels are long."""
-    return 0.0
-
 
 GROUPED_PRODUCTS = 2  # matrices of an expert that one grouped kernel each multiplies: up (and gate) and down
 

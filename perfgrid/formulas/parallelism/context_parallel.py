@@ -16,7 +16,7 @@ ranks each sends, per forward pass and for keys and values of K bytes, queries a
 """
 
 from perfgrid.engine import xp
-from perfgrid.engine.graph.registry import alternative, constant, constraint, formula, synonym
+from perfgrid.engine.graph.registry import alternative, constraint, formula, synonym
 from perfgrid.formulas.axes import at, only, table, total
 from perfgrid.formulas.collectives.placement import outermost
 from perfgrid.formulas.kernels.flash import partial_share
@@ -34,16 +34,10 @@ def cp_message(key_value_tensor):
     return key_value_tensor
 
 
-@constant(unit="s", source="grattafiori2024llama3")
-def embedding_exposed_cp_time():
-    """Exposed context-parallel communication of the embedding: it sees every token on its own."""
-    return 0.0
-
-
-@synonym(unit="s", source="grattafiori2024llama3")
-def cp_longest_call_time(cp_gather_time):
-    """Time of the longest collective of the context-parallel ranks in a step."""
-    return cp_gather_time
+@synonym(unit="s", source="grattafiori2024llama3", family={"GROUP": ("cp", "etp")})
+def GROUP_longest_call_time(GROUP_gather_time):
+    """Time of the longest collective of the GROUP ranks in a step."""
+    return GROUP_gather_time
 
 
 def _by_method(of, label, unit, source, family=None):

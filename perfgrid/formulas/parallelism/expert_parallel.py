@@ -17,7 +17,7 @@ or expert).
 from math import comb
 
 from perfgrid.engine import xp
-from perfgrid.engine.graph.registry import constant, formula, synonym
+from perfgrid.engine.graph.registry import formula
 from perfgrid.formulas.axes import at, only, table, total
 from perfgrid.formulas.collectives.placement import gathered_share
 
@@ -25,18 +25,6 @@ from .tensor_parallel import exposed_time, with_cores_taken
 
 ALL_TO_ALL, TWO_PHASE, DEDUPLICATED = 0, 1, 2  # the codes of token_dispatch
 EXCHANGES = {"EXCHANGE": ("dispatch", "combine")}
-
-
-@constant(unit="s", source="deepseek2024v3")
-def embedding_exposed_ep_time():
-    """Exposed exchange of tokens with experts of the embedding: none."""
-    return 0.0
-
-
-@synonym(unit="s", source="liu2025folding")
-def etp_longest_call_time(etp_gather_time):
-    """Time of the longest collective of the ranks that split experts in a step."""
-    return etp_gather_time
 
 
 # ---- equations ------------------------------------------------------------------------------------------------------

@@ -20,7 +20,12 @@ from perfgrid.formulas.axes import at
 from perfgrid.formulas.collectives.placement import GATHERING, by_tier, placed, ranks_in_domain
 from perfgrid.formulas.transformer.parameters import LAID_OUT
 
-PLACED = {"GROUP": ("tp", "cp", "etp", "ep", "pp", "sequence_split", "head_split", "tied")}  # by size and stride alone
+PLACED = {  # by size and stride alone
+    "GROUP": {
+        **{group: group for group in ("tp", "cp", "etp", "ep", "pp", "sequence_split", "head_split", "tied")},
+        **{group: "tp" for group in ("vocab", "operand", "latent")},
+    }
+}
 CHECKED = {"GROUP": ("tp", "cp", "replica")}  # those whose domains the constraints look at
 ALSO_OF_EXPERTS = {"EXPERT_": ("", "expert_")}  # quantities of dense weights that the experts have as well
 EXPERTS_CHECKED = {"GROUP": ("etp", "ep", "expert_replica")}  # and in mixtures of experts
@@ -32,33 +37,15 @@ def INNERMOST_stride():
     return 1.0
 
 
-@synonym(unit="1", source="shoeybi2019megatron")
-def vocab(tp):
-    """Ranks among which the vocabulary is split."""
+@synonym(unit="1", source="shoeybi2019megatron", family={"GROUP": ("vocab", "operand", "latent")})
+def GROUP(tp):
+    """Ranks of the GROUP group: the tensor-parallel ones."""
     return tp
 
 
-@synonym(unit="1", source="korthikanti2022")
-def operand(tp):
-    """Ranks that gather operands of products."""
-    return tp
-
-
-@synonym(unit="1", source="shoeybi2019megatron", family={"ALIKE": ("vocab", "operand", "latent")})
-def ALIKE_tier_ranks(tp_tier_ranks):
-    """Ranks of the ALIKE group at each tier, by tier."""
-    return tp_tier_ranks
-
-
-@synonym(unit="1", source="liu2023ring")
-def cp_stride(tp):
-    """Distance between neighbouring context-parallel ranks."""
-    return tp
-
-
-@synonym(unit="1", source="jacobs2023ulysses")
-def head_split_stride(tp):
-    """Distance between neighbouring ranks that split the heads."""
+@synonym(unit="1", source="liu2023ring", family={"GROUP": ("cp", "head_split")})
+def GROUP_stride(tp):
+    """Distance between neighbouring ranks of the GROUP group: the tensor-parallel ones lie between."""
     return tp
 
 
@@ -74,28 +61,16 @@ def expert_replica(edp):
     return edp
 
 
-@synonym(unit="1", source="rajbhandari2020zero")
-def scatter(shard):
-    """Ranks that reduce-scatter gradients."""
-    return shard
+@synonym(unit="1", source="rajbhandari2020zero", family={"_PLACE": ("", "_tier_ranks", "_stride")})
+def scatter_PLACE(shard_PLACE):
+    """As `shard_PLACE`, of the ranks that reduce-scatter gradients: those of the sharding group."""
+    return shard_PLACE
 
 
-@synonym(unit="1", source="rajbhandari2020zero")
-def scatter_tier_ranks(shard_tier_ranks):
-    """Ranks that reduce-scatter gradients at each tier, by tier."""
-    return shard_tier_ranks
-
-
-@synonym(unit="1", source="rajbhandari2020zero", family={"SHARDING": ("shard", "scatter")})
-def SHARDING_stride(replica_stride):
-    """Distance between neighbouring ranks of the SHARDING group."""
-    return replica_stride
-
-
-@synonym(unit="1", source="rajbhandari2020zero")
-def expert_shard_stride(expert_replica_stride):
-    """Distance between neighbouring ranks over which the state of experts is sharded."""
-    return expert_replica_stride
+@synonym(unit="1", source="rajbhandari2020zero", family=ALSO_OF_EXPERTS)
+def EXPERT_shard_stride(EXPERT_replica_stride):
+    """Distance between neighbouring ranks of the group EXPERT_shard."""
+    return EXPERT_replica_stride
 
 
 @synonym(unit="s", source="gray2019cudagraphs")

@@ -4,7 +4,7 @@
 """
 
 from perfgrid.engine import xp
-from perfgrid.engine.graph.registry import alternative, constraint, formula, synonym
+from perfgrid.engine.graph.registry import alternative, constant, constraint, formula, synonym
 from perfgrid.formulas.kernels.roofline import RESOURCES
 
 WAITS = (
@@ -25,6 +25,7 @@ BREAKDOWN = (*(f"{resource}_time" for resource in RESOURCES), *WAITS)  # the par
 PASSES = ("forward_time", "backward_time", "recompute_time", *WAITS)  # the same, kernels by pass
 
 LAYER_WAITS = ("exposed_tp", "exposed_cp", "exposed_ep", "exposed_host")  # those of layers, at the pace of the pipeline
+NO_WAITS = ("embedding_exposed_cp", "embedding_exposed_ep", "embedding_exposed_host", "head_exposed_host")
 
 
 @synonym(unit="s", source="jiang2024megascale")
@@ -44,6 +45,15 @@ def between_steps_time(step_gap):
 def layer_WAIT_time(layer_forward_WAIT_time, layer_backward_WAIT_time):
     """WAIT part of the time of one layer and microbatch: forward and backward."""
     return layer_forward_WAIT_time + layer_backward_WAIT_time
+
+
+@constant(unit="s", source="gray2019cudagraphs", family={"PART_WAIT": NO_WAITS})
+def PART_WAIT_time():
+    """PART_WAIT part of the time of one microbatch: none.
+
+    The embedding sees every token on its own; for the few long kernels of embedding and head nothing waits on the host.
+    """
+    return 0.0
 
 
 @formula(unit="s", source="deepseek2024v3", family={"WAIT": ("exposed_cp", "exposed_ep")})

@@ -26,15 +26,9 @@ def core_batch(rank_heads):
     return rank_heads
 
 
-@synonym(unit="byte", source="korthikanti2022")
-def core_operand_size(activation_size):
-    """Bytes of one operand element of the unfused products."""
-    return activation_size
-
-
-@synonym(unit="byte", source="korthikanti2022")
-def core_result_size(activation_size):
-    """Bytes that the unfused products write per element."""
+@synonym(unit="byte", source="korthikanti2022", family={"USE": ("operand", "result")})
+def core_USE_size(activation_size):
+    """Bytes of one USE element of the unfused products."""
     return activation_size
 
 

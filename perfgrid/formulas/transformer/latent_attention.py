@@ -10,16 +10,9 @@ Where queries are not compressed (DeepSeek-V2-Lite) they come straight from the 
 """
 
 from perfgrid.engine import xp
-from perfgrid.engine.graph.registry import formula, synonym
+from perfgrid.engine.graph.registry import formula
 from perfgrid.formulas.axes import only
 from perfgrid.formulas.collectives.placement import gathered_share
-
-
-@synonym(unit="1", source="nvidia2026latent")
-def latent(tp):
-    """Ranks that exchange latents: the tensor-parallel ones."""
-    return tp
-
 
 # ---- widths ---------------------------------------------------------------------------------------------------------
 
