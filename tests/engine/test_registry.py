@@ -251,7 +251,7 @@ def workloads():
         """There is a piece."""
         return pieces > 0
 
-    @constraint(kind="illegal", reason="it is heavy", source="toy")
+    @constraint(reason="it is heavy", source="toy")
     def light(weight):
         """It is light."""
         return weight < 9

@@ -72,7 +72,6 @@ def outermost(values, tier_ranks):
 
 
 @constraint(
-    kind="illegal",
     reason="the chosen collective algorithm of the GROUP ranks is not offered by this fabric or software",
     source="thakur2005",
     family={"GROUP": ("tp", "replica", "etp", "expert_replica")},

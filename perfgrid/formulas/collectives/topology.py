@@ -60,7 +60,6 @@ def tier_path_latency(tier_hops, tier_hop_latency):
 
 
 @constraint(
-    kind="illegal",
     reason="the fabric does not fit the device's scale-up links",
     source="narayanan2021",
     workload=("training", "inference", "collectives"),
@@ -83,10 +82,7 @@ def tiers_exist():
 
 
 @constraint(
-    kind="illegal",
-    reason="no fabric has tiers of these kinds and sides",
-    source="dally2004",
-    workload=("training", "collectives"),
+    reason="no fabric has tiers of these kinds and sides", source="dally2004", workload=("training", "collectives")
 )
 def topology_exists(fabric_exists):
     """A fabric of the stated kinds and sides can be built."""
@@ -94,10 +90,7 @@ def topology_exists(fabric_exists):
 
 
 @constraint(
-    kind="illegal",
-    reason="the cluster is larger than the fabric",
-    source="narayanan2021",
-    workload=("training", "collectives"),
+    reason="the cluster is larger than the fabric", source="narayanan2021", workload=("training", "collectives")
 )
 def cluster_fits_topology(devices, fabric_size):
     """The fabric joins all devices of the cluster."""

@@ -264,19 +264,19 @@ def bus_bandwidth(algorithm_bandwidth, bus_factor):
 # ---- constraints ----------------------------------------------------------------------------------------------------
 
 
-@constraint(kind="illegal", reason="the group does not fill the domains of the fabric evenly", source="narayanan2021")
+@constraint(reason="the group does not fill the domains of the fabric evenly", source="narayanan2021")
 def group_fills_tiers(group_fills):
     """The group fills whole domains of every tier that it touches."""
     return group_fills > 0
 
 
-@constraint(kind="illegal", reason="the group is larger than the cluster", source="narayanan2021")
+@constraint(reason="the group is larger than the cluster", source="narayanan2021")
 def group_fits_cluster(group_size, group_stride, devices):
     """The cluster holds a whole number of groups."""
     return devices % (group_size * group_stride) == 0
 
 
-@constraint(kind="illegal", reason="this fabric or library has no such collective or algorithm", source="thakur2005")
+@constraint(reason="this fabric or library has no such collective or algorithm", source="thakur2005")
 def collective_offered(collective_time):
     """The collective, and the algorithm that the study names, exist."""
     return collective_time < UNAVAILABLE

@@ -62,12 +62,7 @@ def carbon_per_training_run(operational_carbon_rate, embodied_carbon_rate, train
     return (operational_carbon_rate + embodied_carbon_rate) * training_time / utilization
 
 
-@constraint(
-    kind="illegal",
-    reason="what fabs emit is not known of the node of the device",
-    source="gupta2022act",
-    about="die_carbon",
-)
+@constraint(reason="what fabs emit is not known of the node of the device", source="gupta2022act", about="die_carbon")
 def node_has_carbon(fab_energy):
     """The energy that fabs take per area is known of the node."""
     return fab_energy > 0

@@ -159,10 +159,7 @@ def network_links(
 
 
 @constraint(
-    kind="illegal",
-    reason="the switches of a network of this kind are not counted",
-    source="dally2004",
-    about="network_capital",
+    reason="the switches of a network of this kind are not counted", source="dally2004", about="network_capital"
 )
 def network_is_counted(network_kind):
     """The network is one of those whose switches and links are counted."""
@@ -170,7 +167,6 @@ def network_is_counted(network_kind):
 
 
 @constraint(
-    kind="illegal",
     reason="three tiers of these switches do not join that many endpoints",
     source="alfares2008fattree",
     about="network_capital",

@@ -9,7 +9,6 @@ from .die import DIES, MOST_SPARE
 
 
 @constraint(
-    kind="illegal",
     reason="there is no compute die: state their number, and the area of each or of all modules",
     source="feng2022actuary",
     about="die_cost",
@@ -19,16 +18,13 @@ def dies_exist(dies, fabricated_area):
     return (dies >= 1) & (fabricated_area > 0)
 
 
-@constraint(
-    kind="illegal", reason="no price of a wafer is known of this node", source="khan2020aichips", about="die_cost"
-)
+@constraint(reason="no price of a wafer is known of this node", source="khan2020aichips", about="die_cost")
 def node_is_priced(wafer_price):
     """The price of a wafer is known of the node of the compute dies."""
     return wafer_price > 0
 
 
 @constraint(
-    kind="illegal",
     reason="no price of a wafer is known of the node of the I/O dies: state io_node",
     source="khan2020aichips",
     about="io_die_cost",
@@ -39,11 +35,7 @@ def io_node_is_priced(io_wafer_price, io_dies, io_fabricated_area):
 
 
 @constraint(
-    kind="illegal",
-    reason="a wafer does not hold one IO_die of this area",
-    source="devries2005dies",
-    family=DIES,
-    about="IO_die_cost",
+    reason="a wafer does not hold one IO_die of this area", source="devries2005dies", family=DIES, about="IO_die_cost"
 )
 def IO_die_fits_wafer(IO_dies_per_wafer, IO_dies):
     """A wafer holds at least one of the IO_dies."""
@@ -63,7 +55,6 @@ def IO_die_fits_field(IO_fabricated_area, field_area):
 
 
 @constraint(
-    kind="illegal",
     reason="the device enables more cores than its dies hold, or has more spare cores than are counted",
     source="koren1998defect",
     about="die_yield_harvested",
@@ -77,7 +68,7 @@ def cores_fit_dies(fabricated_cores, cores, dies):
 # ---- packages -------------------------------------------------------------------------------------------------------
 
 
-@constraint(kind="illegal", reason="nothing is known of this package", source="feng2022actuary", about="package_cost")
+@constraint(reason="nothing is known of this package", source="feng2022actuary", about="package_cost")
 def package_is_known(substrate_area_ratio):
     """The package has a substrate."""
     return substrate_area_ratio > 0
@@ -94,19 +85,13 @@ def interposer_is_made(interposer_fabricated_area, interposer_area_limit):
     return (interposer_area_limit <= 0) | (interposer_fabricated_area <= interposer_area_limit)
 
 
-@constraint(
-    kind="illegal",
-    reason="a wafer does not hold one interposer of this area",
-    source="devries2005dies",
-    about="package_cost",
-)
+@constraint(reason="a wafer does not hold one interposer of this area", source="devries2005dies", about="package_cost")
 def interposer_fits_wafer(interposer_dies_per_wafer, interposer_area_ratio):
     """A wafer holds at least one interposer."""
     return (interposer_area_ratio <= 0) | (interposer_dies_per_wafer >= 1)
 
 
 @constraint(
-    kind="illegal",
     reason="memory stacks need an interposer or bridges, which this package has not",
     source="siliconanalysts2026",
     about="package_cost",
@@ -117,7 +102,6 @@ def memory_is_reached(hbm_stacks, interposer_area_ratio, bridge_price):
 
 
 @constraint(
-    kind="illegal",
     reason="compute dies that are stacked need I/O dies of at least their area below them",
     source="siliconanalysts2026",
     about="package_cost",

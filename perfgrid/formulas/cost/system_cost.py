@@ -51,7 +51,6 @@ def manufacturing_device_price(device_cost, device_margin):
 
 
 @constraint(
-    kind="illegal",
     reason="no market price of the device is known; state purchase_price or take the manufacturing view",
     source="epoch2024costs",
     about="market_device_price",

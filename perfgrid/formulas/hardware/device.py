@@ -52,7 +52,7 @@ def FORMAT_peak_matrix_rate(peak_FORMAT_rate):
     return peak_FORMAT_rate
 
 
-@constraint(kind="illegal", reason="the device has no matrix units for this number format", source="stas2025ml")
+@constraint(reason="the device has no matrix units for this number format", source="stas2025ml")
 def device_supports_precision(peak_matrix_rate):
     """The device computes matrix products in the format of the study."""
     return peak_matrix_rate > 0

@@ -109,7 +109,6 @@ def circuit_energy_made_again(native_operation_energy, operation_energy_ratio):
 
 
 @constraint(
-    kind="illegal",
     reason="the energy of an operation is not known of this node",
     source="shilov2024n2sram",
     about="circuit_energy_made_again",
@@ -159,7 +158,6 @@ def scale_out_bandwidth_made_again(native_scale_out_bandwidth, stated_link_bandw
 
 
 @constraint(
-    kind="illegal",
     reason="how many scale-up links the device has is not known, or the stated link joins dies only",
     source="kundu2024",
     about="stated_link_bandwidth",
@@ -171,7 +169,6 @@ def link_fits_device(scale_up_ports, stated_link_tier, link_is_native):
 
 
 @constraint(
-    kind="illegal",
     reason="the fabric states the bandwidth of this tier itself: the stated link changes nothing",
     source="kundu2024",
     about="stated_link_bandwidth",

@@ -365,7 +365,6 @@ def dies_from_budget(budget_dies):
 
 
 @constraint(
-    kind="illegal",
     reason="the fractions of area, power or edge of a budget do not add up to one",
     source="ardalani2022deepflow",
     about="component_area",
@@ -377,7 +376,6 @@ def fractions_add_up(area_split, power_split, edge_split):
 
 
 @constraint(
-    kind="illegal",
     reason="the area or edge of the budget has no room for a memory stack or a link of these generations",
     source="ardalani2022deepflow",
     about="component_edge",

@@ -114,7 +114,6 @@ def fp4_scaling_fits(scaling_recipe):
 
 
 @constraint(
-    kind="illegal",
     reason="the scaling does not serve the number format (nvfp4 is for fp4; fp4 needs mx or nvfp4)",
     source="rouhani2023mx",
 )

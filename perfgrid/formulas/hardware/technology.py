@@ -141,7 +141,6 @@ def compute_power_ratio(throughput_ratio, operation_energy_ratio):
 
 
 @constraint(
-    kind="illegal",
     reason="of this node, or of the device's own, density, energy or speed are not known",
     source="shilov2024n2sram",
     about="circuit_area_ratio",
@@ -153,7 +152,6 @@ def node_scales(logic_density, sram_density, analog_density, operation_energy, s
 
 
 @constraint(
-    kind="illegal",
     reason="the shares of logic and memory in the area of a die are more than the whole",
     source="shilov2024n2sram",
     about="circuit_area_ratio",

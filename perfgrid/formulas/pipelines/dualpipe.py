@@ -262,7 +262,6 @@ def fewest_microbatches_of_pairs_of_SCHEDULE(pp):
 
 
 @constraint(
-    kind="illegal",
     reason="the schedule needs more microbatches: 2 pp - 1 in zb_v, 2 pp in dualpipe and dualpipe_v",
     source="deepseek2025dualpipe",
 )
@@ -271,13 +270,13 @@ def microbatches_fill_schedule(microbatches, fewest_microbatches):
     return microbatches >= fewest_microbatches
 
 
-@constraint(kind="illegal", reason="dualpipe needs an even number of stages", source="deepseek2025dualpipe")
+@constraint(reason="dualpipe needs an even number of stages", source="deepseek2025dualpipe")
 def two_way_stages_pair(pp, weight_copies):
     """Every device holds a stage and its mirror image."""
     return (weight_copies == 1) | (pp % 2 == 0)
 
 
-@constraint(kind="illegal", reason="dualpipe needs an even number of microbatches", source="deepseek2025dualpipe")
+@constraint(reason="dualpipe needs an even number of microbatches", source="deepseek2025dualpipe")
 def two_way_microbatches_pair(microbatches, weight_copies):
     """Half of the microbatches go each way."""
     return (weight_copies == 1) | (microbatches % 2 == 0)

@@ -313,17 +313,13 @@ def most_chunks_of_folded_SCHEDULE():
     return 2.0
 
 
-@constraint(kind="illegal", reason="the schedule does not support so many chunks per device", source="narayanan2021")
+@constraint(reason="the schedule does not support so many chunks per device", source="narayanan2021")
 def schedule_takes_chunks(chunks, most_chunks):
     """Whether the schedule supports this number of chunks (virtual stages) per device."""
     return chunks <= most_chunks
 
 
-@constraint(
-    kind="illegal",
-    reason="a V schedule holds exactly two chunks on every device: chunks = 2",
-    source="qi2024zerobubble",
-)
+@constraint(reason="a V schedule holds exactly two chunks on every device: chunks = 2", source="qi2024zerobubble")
 def folded_schedules_hold_two_chunks(chunks, folded):
     """Whether a V schedule has two chunks per device: one down the devices, one back up."""
     return (folded == 0) | (chunks == 2)

@@ -315,24 +315,19 @@ def last_chunk_KIND_time(last_chunk_layers, layer_KIND_time, head_KIND_time):
 # ---- constraints -----------------------------------------------------------------------------------------------------
 
 
-@constraint(
-    kind="illegal", reason="data-parallel ranks times microbatch do not divide the global batch", source="narayanan2021"
-)
+@constraint(reason="data-parallel ranks times microbatch do not divide the global batch", source="narayanan2021")
 def batch_divides(global_batch, dp, microbatch):
     """Every pipeline processes the same number of full microbatches."""
     return global_batch % (dp * microbatch) == 0
 
 
-@constraint(
-    kind="illegal", reason="an interleaved schedule needs a multiple of pp microbatches", source="narayanan2021"
-)
+@constraint(reason="an interleaved schedule needs a multiple of pp microbatches", source="narayanan2021")
 def microbatches_interleave(microbatches, pp, chunks, folded):
     """Interleaved schedules process microbatches in groups of as many as there are stages; folded ones do not."""
     return (chunks == 1) | (folded > 0) | (microbatches % pp == 0)
 
 
 @constraint(
-    kind="illegal",
     reason="the layers do not fill pp x chunks: only the first (by one) and the last chunk may have fewer than others",
     source="grattafiori2024llama3",
 )
@@ -345,13 +340,13 @@ def layers_interleave(last_missing_layers, stage_layers, chunks):
     return (chunks == 1) | ((stage_layers % chunks == 0) & (last_missing_layers <= stage_layers / chunks))
 
 
-@constraint(kind="illegal", reason="there are fewer layers than pipeline stages", source="narayanan2021")
+@constraint(reason="there are fewer layers than pipeline stages", source="narayanan2021")
 def layers_suffice(layers, pp):
     """Every stage has at least one layer."""
     return pp <= layers
 
 
-@constraint(kind="illegal", reason="an interleaved schedule needs more than one stage", source="narayanan2021")
+@constraint(reason="an interleaved schedule needs more than one stage", source="narayanan2021")
 def chunks_need_stages(pp, chunks):
     """Virtual stages exist only in a pipeline."""
     return (chunks == 1) | (pp > 1)

@@ -223,7 +223,6 @@ def separate_request_capacity(
 
 
 @constraint(
-    kind="illegal",
     reason="separate pools need a replica for prefills and one that decodes",
     source="zhong2024distserve",
     about="separate_request_capacity",

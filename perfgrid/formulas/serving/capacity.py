@@ -165,17 +165,13 @@ def serving_fits_memory(memory_per_device, hbm_capacity):
     return memory_per_device <= hbm_capacity
 
 
-@constraint(
-    kind="illegal", reason="a sequence needs more places than its slot of the cache has", source="pope2022inference"
-)
+@constraint(reason="a sequence needs more places than its slot of the cache has", source="pope2022inference")
 def slot_holds_the_context(cache_slot_tokens, longest_context):
     """Where shapes are fixed the slot of a sequence has a place for each of its tokens."""
     return (cache_slot_tokens == 0) | (longest_context <= cache_slot_tokens)
 
 
-@constraint(
-    kind="illegal", reason="not one sequence fits beside the weights: no batch can be chosen", source="kwon2023vllm"
-)
+@constraint(reason="not one sequence fits beside the weights: no batch can be chosen", source="kwon2023vllm")
 def batch_can_be_chosen(largest_batch, dp, batch_is_given):
     """Where the system chooses the batch, every replica has room for a sequence."""
     return (largest_batch >= dp) | (batch_is_given > 0)

@@ -48,7 +48,7 @@ def redundancy(experts, ep):
     return xp.where(experts > 0, xp.ceil(each * (1 - 1e-9)) / each, 1.0)
 
 
-@constraint(kind="illegal", reason="there are more expert-parallel ranks than experts", source="lepikhin2021gshard")
+@constraint(reason="there are more expert-parallel ranks than experts", source="lepikhin2021gshard")
 def ranks_have_experts(experts, ep):
     """Every expert-parallel rank has an expert."""
     return (experts == 0) | (ep <= experts)

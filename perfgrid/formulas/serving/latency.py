@@ -54,16 +54,13 @@ def host_time(group_batch, prefill_sequences, prefill_passes, step_overhead, seq
     return step_overhead + sequence_overhead * sequences
 
 
-@constraint(
-    kind="illegal", reason="this software trains models and serves none", source="kwon2023vllm", about="pass_time"
-)
+@constraint(reason="this software trains models and serves none", source="kwon2023vllm", about="pass_time")
 def software_serves(serves):
     """The software has a loop that serves requests."""
     return xp.logical_and(serves, True)
 
 
 @constraint(
-    kind="illegal",
     reason="this software does not run on devices of this vendor",
     source="vllm2026platforms",
     about="pass_time",

@@ -152,15 +152,13 @@ def longest_context(prompt_tokens, output_tokens):
 # ---- constraints ----------------------------------------------------------------------------------------------------
 
 
-@constraint(
-    kind="illegal", reason="fewer sequences run than there are data-parallel replicas", source="pope2022inference"
-)
+@constraint(reason="fewer sequences run than there are data-parallel replicas", source="pope2022inference")
 def replicas_have_work(tabulated_batch, dp, batch_is_given):
     """Every replica runs at least one sequence of a batch that the study states."""
     return (at(tabulated_batch, load="node_1") >= dp * (1 - 1e-9)) | (batch_is_given == 0)
 
 
-@constraint(kind="illegal", reason="there are more pipeline stages than layers", source="narayanan2021")
+@constraint(reason="there are more pipeline stages than layers", source="narayanan2021")
 def stages_have_layers(layers, pp):
     """Every stage of the pipeline has a layer."""
     return layers >= pp

@@ -109,9 +109,7 @@ def adapter_time(
 
 
 @constraint(
-    kind="illegal",
-    reason="adapters (LoRA) are expressed for dense layers with full heads: lora_rank must be 0",
-    source="hu2021lora",
+    reason="adapters (LoRA) are expressed for dense layers with full heads: lora_rank must be 0", source="hu2021lora"
 )
 def adapters_fit_model(lora_rank, experts, kv_lora_rank):
     """Adapters lie beside dense matrices."""

@@ -156,11 +156,7 @@ def LABEL_host_reached(host_bandwidth):
     return xp.where(host_bandwidth > 0, 1.0, 0.0)
 
 
-@constraint(
-    kind="illegal",
-    reason="the bandwidth between device and host is not known: offload must be none",
-    source="ren2021offload",
-)
+@constraint(reason="the bandwidth between device and host is not known: offload must be none", source="ren2021offload")
 def offload_has_link(host_reached):
     """Offloading needs a link to the host."""
     return host_reached > 0

@@ -128,16 +128,13 @@ def straggler_time(straggler_delay, microbatches, slowest_stage_time, bubble_tim
     return straggler_delay * (microbatches * slowest_stage_time + bubble_time)
 
 
-@constraint(
-    kind="illegal", reason="this software serves models and trains none", source="kwon2023vllm", about="step_time"
-)
+@constraint(reason="this software serves models and trains none", source="kwon2023vllm", about="step_time")
 def software_trains(serves):
     """The software has a training step."""
     return xp.logical_not(serves)
 
 
 @constraint(
-    kind="illegal",
     reason="this software does not run on devices of this vendor",
     source="vllm2026platforms",
     about="step_time",
