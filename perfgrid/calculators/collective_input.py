@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from numbers import Real
 from typing import Any
 
 from perfgrid.catalog import load_catalog
 from perfgrid.engine.errors import PerfgridError, nearest
 from perfgrid.formulas.collectives.schedules.algorithms import COLLECTIVES
-from perfgrid.formulas.collectives.schedules.fabric import KINDS, OUTER, Fabric, Place, Tier, place
+from perfgrid.formulas.collectives.schedules.fabric import KINDS, OUTER, Fabric, Place, Tier, place, shape_problem
 
 from .nccl import nccl_fabrics
 
@@ -110,16 +110,15 @@ def _tier(tier: Mapping[str, Any], where: str, latencies: Mapping[str, float]) -
     own = OF_KIND.get(kind, ())
     needed = tuple(name for name in own if name in REQUIRED_OF_KIND)
     known(tier, (*TIER, *own), f"{where} ({kind})", required=("kind", "shape", "bandwidth", *needed))
-    shape = _shape(tier["shape"], kind, where)
+    shape = tier["shape"]
+    if isinstance(shape, (list, tuple)):
+        shape = [whole(side, f"{where}.shape") for side in shape]
     links = whole(tier["global_links_per_router"], f"{where}.global_links_per_router") if kind == "dragonfly" else 0
-    if kind == "dragonfly" and shape[2] != shape[1] * links + 1:
-        raise PerfgridError(
-            f"{where}.shape: a dragonfly of {shape[1]} routers with {links} global links each has "
-            f"{shape[1] * links + 1} groups, one link between any two, found {shape[2]}"
-        )
+    if problem := shape_problem(kind, shape, links):
+        raise PerfgridError(f"{where}.shape: {problem}")
     return Tier(
         kind=kind,
-        shape=shape,
+        shape=tuple(shape),
         bandwidth=number(tier["bandwidth"], f"{where}.bandwidth", above=0),
         **{k: number(tier.get(k, latencies[k]), f"{where}.{k}", minimum=0) for k in LATENCIES},
         bidirectional=_flag(tier.get("bidirectional", True), f"{where}.bidirectional"),
@@ -132,18 +131,7 @@ def _tier(tier: Mapping[str, Any], where: str, latencies: Mapping[str, float]) -
     )
 
 
-def _shape(shape: Any, kind: str, where: str) -> tuple[int, ...]:
-    least, most, meaning = KINDS[kind]
-    if not isinstance(shape, (list, tuple)) or not least <= len(shape) <= most:
-        count = f"{least}" if least == most else f"{least} to {most}"
-        raise PerfgridError(f"{where}.shape: a {kind} takes {count} whole numbers ({meaning}), found {shape!r}")
-    sides = tuple(whole(side, f"{where}.shape") for side in shape)
-    if kind == "hypercube" and any(side != 2 for side in sides):
-        raise PerfgridError(f"{where}.shape: the sides of a hypercube are 2, found {list(sides)}; see hyperx or torus")
-    return sides
-
-
-def _twist(twist: Any, shape: tuple[int, ...], where: str) -> tuple[tuple[int, tuple[int, ...]], ...]:
+def _twist(twist: Any, shape: Sequence[int], where: str) -> tuple[tuple[int, tuple[int, ...]], ...]:
     """Side -> shifts of the other coordinates where it wraps."""
     given = dict(twist) if isinstance(twist, Mapping) else {"": None}
     found = {}
@@ -160,7 +148,7 @@ def _twist(twist: Any, shape: tuple[int, ...], where: str) -> tuple[tuple[int, t
     return tuple(sorted(found.items()))
 
 
-def _wraps(value: Any, shape: tuple[int, ...], where: str) -> tuple[bool, ...]:
+def _wraps(value: Any, shape: Sequence[int], where: str) -> tuple[bool, ...]:
     """Which sides wrap around."""
     if not isinstance(value, (list, tuple)) or len(value) != len(shape):
         raise PerfgridError(f"{where} must have true or false for each of the {len(shape)} sides, found {value!r}")

@@ -11,7 +11,7 @@ from perfgrid.formulas.axes import at, table, total
 from perfgrid.formulas.collectives.schedules.schedule import several
 
 from .ideal import TABLE, any_offered, inverse_bandwidth, latency
-from .ideal_tables import schedules, shape_of
+from .ideal_tables import fabric_of, schedules
 
 EXCHANGING = {"GROUP": ("head_split", "ep")}  # groups that run all-to-all
 EXPERT_CALLS = {"CALL": ("dispatch", "combine")}
@@ -67,8 +67,8 @@ def GROUP_all_to_all_schedules(
     tier_kind, tier_sides, scale_up_wraps, tier_tapers, tier_in_network, tier_global_links, GROUP, GROUP_stride
 ):
     """What all-to-alls of the GROUP group ask of the tiers, by link_use, algorithm, span and tier."""
-    shape = shape_of(tier_kind, tier_sides, scale_up_wraps, tier_tapers, tier_in_network, tier_global_links)
-    return schedules(shape, "all_to_all", int(GROUP), int(GROUP_stride))
+    fabric = fabric_of(tier_kind, tier_sides, scale_up_wraps, tier_tapers, tier_in_network, tier_global_links)
+    return schedules(fabric, "all_to_all", int(GROUP), int(GROUP_stride))
 
 
 def of_each_tier(by_span):

@@ -13,9 +13,8 @@ from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import alternative, formula
 from perfgrid.formulas.axes import INNER, at, largest, only, smallest, total
 from perfgrid.formulas.collectives.schedules.schedule import UNAVAILABLE
-from perfgrid.formulas.collectives.schedules.tables import ALGORITHMS, MEMBERS
 
-from .ideal_tables import schedules, shape_of
+from .ideal_tables import ALGORITHMS, VOLUME, fabric_of, schedules
 from .placement import CALLS, GATHERING, RANKS
 
 TABLE: Any = {
@@ -29,8 +28,8 @@ TRANSFERS = {transfer: transfer for transfer in ("pp_transfer", "ring_transfer")
 OF_RANKS = {
     "CALL": {f"{group}_{call}": f"{of}_{call}" for group, of in RANKS["GROUP"].items() for call in CALLS} | TRANSFERS
 }
-VOLUME = MEMBERS.index("volume")
-TWO_HALVES = np.array([1.0 if "volume" in use else 2.0 for use in MEMBERS])  # twice the steps, half of the message each
+# twice the steps, half of the message each
+TWO_HALVES = np.array([1.0 if "volume" in use else 2.0 for use in INNER.labels["link_use"]])
 NAMES = ("best", *ALGORITHMS, "tier_by_tier")  # what a study may name
 CHOSEN = ("none", *NAMES[1:])  # what may run
 
@@ -154,8 +153,8 @@ def GROUP_gather_schedules(
     tier_kind, tier_sides, scale_up_wraps, tier_tapers, tier_in_network, tier_global_links, GROUP, GROUP_stride
 ):
     """What all-gathers (reduce-scatters) of the GROUP group ask of the tiers, by link_use, algorithm, span and tier."""
-    shape = shape_of(tier_kind, tier_sides, scale_up_wraps, tier_tapers, tier_in_network, tier_global_links)
-    return schedules(shape, "all_gather", int(GROUP), int(GROUP_stride))
+    fabric = fabric_of(tier_kind, tier_sides, scale_up_wraps, tier_tapers, tier_in_network, tier_global_links)
+    return schedules(fabric, "all_gather", int(GROUP), int(GROUP_stride))
 
 
 @formula(family={"GROUP": {g: of for g, of in RANKS["GROUP"].items() if g != "tied"}}, **TABLE)
@@ -163,8 +162,8 @@ def GROUP_all_reduce_schedules(
     tier_kind, tier_sides, scale_up_wraps, tier_tapers, tier_in_network, tier_global_links, GROUP, GROUP_stride
 ):
     """What all-reduces of the GROUP group ask of the tiers, by link_use, algorithm, span and tier."""
-    shape = shape_of(tier_kind, tier_sides, scale_up_wraps, tier_tapers, tier_in_network, tier_global_links)
-    return schedules(shape, "all_reduce", int(GROUP), int(GROUP_stride))
+    fabric = fabric_of(tier_kind, tier_sides, scale_up_wraps, tier_tapers, tier_in_network, tier_global_links)
+    return schedules(fabric, "all_reduce", int(GROUP), int(GROUP_stride))
 
 
 @formula(**TABLE)
@@ -184,12 +183,12 @@ def tied_all_reduce_schedules(
 
     Where two stages that far apart are no regular group, two exchanges of half the message between the stages.
     """
-    shape = shape_of(tier_kind, tier_sides, scale_up_wraps, tier_tapers, tier_in_network, tier_global_links)
+    fabric = fabric_of(tier_kind, tier_sides, scale_up_wraps, tier_tapers, tier_in_network, tier_global_links)
     for stride in (tied_stride, pp_stride * (pp // 2)):
-        found = schedules(shape, "all_reduce", int(tied), int(stride), False)
+        found = schedules(fabric, "all_reduce", int(tied), int(stride), False)
         if (found[VOLUME] >= 0).any():
             return found
-    return schedules(shape, "send_recv", int(pp), int(pp_stride)) * TWO_HALVES[:, None, None, None]
+    return schedules(fabric, "send_recv", int(pp), int(pp_stride)) * TWO_HALVES[:, None, None, None]
 
 
 @formula(**TABLE)
@@ -197,8 +196,8 @@ def pp_transfer_schedules(
     tier_kind, tier_sides, scale_up_wraps, tier_tapers, tier_in_network, tier_global_links, pp, pp_stride
 ):
     """What sends from every pipeline stage to the next ask of the tiers, by link_use, algorithm, span and tier."""
-    shape = shape_of(tier_kind, tier_sides, scale_up_wraps, tier_tapers, tier_in_network, tier_global_links)
-    return schedules(shape, "send_recv", int(pp), int(pp_stride))
+    fabric = fabric_of(tier_kind, tier_sides, scale_up_wraps, tier_tapers, tier_in_network, tier_global_links)
+    return schedules(fabric, "send_recv", int(pp), int(pp_stride))
 
 
 @formula(**TABLE)
@@ -213,8 +212,8 @@ def ring_transfer_schedules(
     sequence_split_stride,
 ):
     """What sends from every rank of a ring to the next ask of the tiers, by link_use, algorithm, span and tier."""
-    shape = shape_of(tier_kind, tier_sides, scale_up_wraps, tier_tapers, tier_in_network, tier_global_links)
-    return schedules(shape, "send_recv", int(sequence_split), int(sequence_split_stride))
+    fabric = fabric_of(tier_kind, tier_sides, scale_up_wraps, tier_tapers, tier_in_network, tier_global_links)
+    return schedules(fabric, "send_recv", int(sequence_split), int(sequence_split_stride))
 
 
 @formula(unit="s", source="thakur2005", family=OF_RANKS)

@@ -7,84 +7,62 @@ Plain Python on the values of one design, called by the host formulas of `ideal`
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import astuple
 from functools import lru_cache
 
 import numpy as np
 
 from perfgrid.engine.errors import PerfgridError
-from perfgrid.formulas.collectives.schedules.fabric import KINDS, OUTER, TIER_KINDS, Fabric, Tier
-from perfgrid.formulas.collectives.schedules.tables import ALGORITHMS, MEMBERS, group_table
+from perfgrid.formulas.axes import INNER
+from perfgrid.formulas.collectives.schedules.algorithms import Route, across_tiers, tier_schedules
+from perfgrid.formulas.collectives.schedules.fabric import OUTER, TIER_KINDS, Fabric, Tier, place, shape_problem
+from perfgrid.formulas.collectives.schedules.schedule import NOTHING, Schedule
 
+ALGORITHMS = INNER.labels["algorithm"]
+TIERS = len(INNER.labels["tier"])
+VOLUME = INNER.labels["link_use"].index("volume")
 ABSENT = -1.0  # volume of a schedule that a group does not have: a load is never negative
 FEWEST = {"switch": 1.0, "rail": 1.0, "rail_only": 1.0, "fat_tree": 1.0, "dragonfly": 1.0, "ring": 2.0, "line": 2.0}
+ALONE = Fabric((Tier("switch", (1,)),))
 
 
-@dataclass(frozen=True)
-class Shape:
-    """A fabric without speeds: kind, sides and what the kind adds, per tier."""
-
-    kinds: tuple[str, ...]
-    sides: tuple[tuple[int, ...], ...]
-    wraps: tuple[bool, ...]  # of the inner tier
-    oversubscription: tuple[tuple[float, ...], ...]
-    in_network: tuple[bool, ...]
-    global_links: tuple[int, ...]
-
-    def fabric(self) -> Fabric:
-        """The fabric; PerfgridError where it cannot exist. An outer tier of one domain is left out."""
-        tiers = []
-        for index, (kind, sides) in enumerate(zip(self.kinds, self.sides, strict=True)):
-            if index and int(np.prod(sides)) == 1:
-                continue
-            least, most, meaning = KINDS[kind]
-            if not least <= len(sides) <= most:
-                raise PerfgridError(f"a {kind} takes {least} to {most} sides ({meaning}), found {list(sides)}")
-            if index == 0 and kind in OUTER:
-                raise PerfgridError(f"a {kind} joins domains of an inner tier and cannot be the innermost")
-            if kind == "hypercube" and set(sides) != {2}:
-                raise PerfgridError(f"the sides of a hypercube are 2, found {list(sides)}")
-            if kind == "dragonfly" and sides[2] != sides[1] * self.global_links[index] + 1:
-                raise PerfgridError(f"a dragonfly has routers x global links + 1 groups, found {list(sides)}")
-            tiers.append(
-                Tier(
-                    kind,
-                    sides,
-                    1.0,
-                    0.0,
-                    0.0,
-                    wraps=self.wraps[: len(sides)] if kind == "torus" and index == 0 else (),
-                    oversubscription=self.oversubscription[index] if kind in ("rail", "fat_tree") else (),
-                    global_links=self.global_links[index],
-                    in_network=self.in_network[index],
-                    twist=short_sides_twist(sides) if kind == "twisted_torus" else (),
-                    own_ports=kind == "fat_tree",
-                )
-            )
-        return Fabric(tuple(tiers))
-
-
-def shape_of(
+def fabric_of(
     kind: np.ndarray,
     sides: np.ndarray,
     wraps: np.ndarray | float,
     tapers: np.ndarray,
     in_network: np.ndarray | float,
     global_links: np.ndarray | float,
-) -> Shape:
-    """The shape that the quantities of a topology state.
+) -> Fabric | None:
+    """The fabric that the quantities of a topology state, without speeds; None where there can be none.
 
     ``kind``, ``in_network`` and ``global_links`` by tier, ``wraps`` by side, ``sides`` and ``tapers`` by side and tier.
+    An outer tier of one domain is left out.
     """
-    most, tiers = sides.shape
-    return Shape(
-        tuple(TIER_KINDS[int(code)] for code in kind),
-        tuple(tuple(int(side) for side in of_tier if side > 0) for of_tier in sides.T),
-        tuple(bool(wrap) for wrap in np.broadcast_to(wraps, most)),
-        tuple(tuple(map(float, levels)) for levels in np.broadcast_to(tapers.reshape(most, -1), sides.shape)[:-1].T),
-        tuple(bool(flag) for flag in np.broadcast_to(in_network, tiers)),
-        tuple(int(count) for count in np.broadcast_to(global_links, tiers)),
-    )
+    most = len(sides)
+    wraps = np.broadcast_to(wraps, most)
+    tapers = np.broadcast_to(tapers.reshape(most, -1), sides.shape)[:-1]
+    in_network, global_links = np.broadcast_to(in_network, TIERS), np.broadcast_to(global_links, TIERS)
+    tiers = []
+    for index, code in enumerate(kind):
+        name, shape = TIER_KINDS[int(code)], tuple(int(side) for side in sides[:, index] if side > 0)
+        if index and np.prod(shape) == 1:
+            continue
+        if shape_problem(name, shape, int(global_links[index])) or (index == 0 and name in OUTER):
+            return None
+        tiers.append(
+            Tier(
+                name,
+                shape,
+                wraps=tuple(map(bool, wraps[: len(shape)])) if name == "torus" and index == 0 else (),
+                oversubscription=tuple(map(float, tapers[:, index])) if name in ("rail", "fat_tree") else (),
+                global_links=int(global_links[index]),
+                in_network=bool(in_network[index]),
+                twist=short_sides_twist(shape) if name == "twisted_torus" else (),
+                own_ports=name == "fat_tree",
+            )
+        )
+    return Fabric(tuple(tiers))
 
 
 def short_sides_twist(sides: Sequence[int]) -> tuple[tuple[int, tuple[int, ...]], ...]:
@@ -111,40 +89,36 @@ def links(kind: str, sides: Sequence[int]) -> float:
     return FEWEST[kind]
 
 
-def exists(shape: Shape) -> bool:
-    """Whether there is such a fabric."""
-    try:
-        return bool(shape.fabric().tiers)
-    except PerfgridError:
-        return False
-
-
 @lru_cache(maxsize=2**12)
-def schedules(shape: Shape, collective: str, size: int, stride: int, spare: bool = True) -> np.ndarray:
+def schedules(fabric: Fabric | None, collective: str, size: int, stride: int, spare: bool = True) -> np.ndarray:
     """What the schedules of a group ask of the links, by link_use, algorithm, span and tier.
 
     The first span holds the schedules of the whole group, the others those of each tier on its own. A schedule that the
     group does not have has the volume `ABSENT`. ``spare``: the cluster may leave a part of the fabric idle.
     """
-    tiers = len(shape.kinds)
-    found = np.zeros((len(MEMBERS), len(ALGORITHMS), 1 + tiers, tiers))
-    volume = found[MEMBERS.index("volume")]
-    volume[:] = ABSENT
-    alone = Fabric((Tier("switch", (1,), 1.0, 0.0, 0.0),))
+    found = np.zeros((len(INNER.labels["link_use"]), len(ALGORITHMS), 1 + TIERS, TIERS))
+    found[VOLUME] = ABSENT
+    if size == 1:  # a single rank has nothing to do, wherever it lies
+        fabric, stride = ALONE, 1
     try:
-        fabric = shape.fabric() if size > 1 else alone  # a single rank has nothing to do, wherever it lies
+        places = place(fabric, size, stride, spare) if fabric else ()
     except PerfgridError:
+        places = ()
+    if not places:
         return found
-    stride = stride if size > 1 else 1
-    table = group_table(fabric, collective, [(size, stride)], tiers, spare)
-    if not table.placed[0]:
-        return found
-    for use, member in zip(found, MEMBERS, strict=True):
-        use[:, 0] = getattr(table.schedule, member)[0]
-        for tier in range(tiers):
-            use[:, 1 + tier] = 0.0
-            use[:, 1 + tier, tier] = getattr(table.by_tier, member)[0, :, tier]
-    volume[~table.offered[0], 0] = ABSENT
-    for tier in range(tiers):
-        volume[~table.by_tier_offered[0, :, tier], 1 + tier] = ABSENT
+
+    def enter(name: str, span: int, parts: Sequence[Schedule], tier: int = 0) -> None:
+        row = found[:, ALGORITHMS.index(name), span]
+        row[:] = 0.0
+        row[:, tier : tier + len(parts)] = np.array([astuple(part) for part in parts]).T
+
+    for name, route in across_tiers(places, collective).items():
+        if isinstance(route, Route):
+            enter(name, 0, route.parts)
+    for tier, offer in enumerate(tier_schedules(places, collective)):
+        for name, schedule in offer.items():
+            if isinstance(schedule, Schedule):
+                enter(name, 1 + tier, [schedule], tier)
+    for absent in range(len(places), TIERS):
+        enter("direct", 1 + absent, [NOTHING], absent)
     return found

@@ -5,7 +5,7 @@ from perfgrid.engine.graph.registry import alternative, constraint, formula
 from perfgrid.formulas.axes import at, join, largest, table, total
 from perfgrid.formulas.collectives.schedules.fabric import TIER_KINDS
 
-from .ideal_tables import exists, links, shape_of
+from .ideal_tables import fabric_of, links
 from .placement import RANKS
 
 UNLIMITED = 1e9  # devices of a domain without a limit
@@ -143,8 +143,8 @@ def tier_links(tier_kind, tier_sides):
 @formula(unit="1", source="dally2004", host=True)
 def shape_exists(tier_kind, tier_sides, scale_up_wraps, tier_tapers, tier_in_network, tier_global_links):
     """1 where a fabric of these kinds and sides can be built."""
-    shape = shape_of(tier_kind, tier_sides, scale_up_wraps, tier_tapers, tier_in_network, tier_global_links)
-    return float(exists(shape))
+    fabric = fabric_of(tier_kind, tier_sides, scale_up_wraps, tier_tapers, tier_in_network, tier_global_links)
+    return float(fabric is not None)
 
 
 @alternative(of="fabric_exists", by="library", label="ideal", unit="1", source="dally2004")

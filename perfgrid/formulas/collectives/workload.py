@@ -9,12 +9,11 @@ from perfgrid.engine.graph.registry import alternative, constraint, formula, syn
 from perfgrid.formulas.axes import at, table
 from perfgrid.formulas.collectives.schedules.algorithms import COLLECTIVES
 from perfgrid.formulas.collectives.schedules.schedule import UNAVAILABLE, several
-from perfgrid.formulas.collectives.schedules.tables import ALGORITHMS
 
 from . import ideal
 from .exchange import equal_parts, exchange_time
 from .ideal import CHOSEN, TABLE, any_offered, fastest, schedule_time, which_fastest
-from .ideal_tables import schedules, shape_of
+from .ideal_tables import ALGORITHMS, fabric_of, schedules
 from .nccl import NUMBERS, chosen_time, cutting, ring_only, ring_pass, ring_rate
 from .placement import outermost, placed
 
@@ -76,8 +75,8 @@ def collective_schedules(
     group_stride,
 ):
     """What the schedules of a collective ask of the tiers, by link_use, algorithm, span and tier."""
-    shape = shape_of(tier_kind, tier_sides, scale_up_wraps, tier_tapers, tier_in_network, tier_global_links)
-    return schedules(shape, COLLECTIVES[int(collective)], int(group_size), int(group_stride))
+    fabric = fabric_of(tier_kind, tier_sides, scale_up_wraps, tier_tapers, tier_in_network, tier_global_links)
+    return schedules(fabric, COLLECTIVES[int(collective)], int(group_size), int(group_stride))
 
 
 @formula(unit="s", source="thakur2005")

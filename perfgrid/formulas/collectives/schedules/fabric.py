@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from perfgrid.engine.errors import PerfgridError
 
@@ -34,15 +35,31 @@ OUTER = ("rail", "rail_only")  # they join domains of an inner tier by equal pos
 SWITCHED = ("switch", "rail", "rail_only", "fat_tree")
 
 
+def shape_problem(kind: str, shape: Any, global_links: int) -> str:
+    """What makes a shape illegal for a kind of tier; nothing where it is legal."""
+    least, most, meaning = KINDS[kind]
+    if not isinstance(shape, (list, tuple)) or not least <= len(shape) <= most:
+        count = f"{least}" if least == most else f"{least} to {most}"
+        return f"a {kind} takes {count} whole numbers ({meaning}), found {shape!r}"
+    if kind == "hypercube" and set(shape) != {2}:
+        return f"the sides of a hypercube are 2, found {list(shape)}; see hyperx or torus"
+    if kind == "dragonfly" and shape[2] != (groups := shape[1] * global_links + 1):
+        return (
+            f"a dragonfly of {shape[1]} routers with {global_links} global links each has {groups} groups, one link "
+            f"between any two, found {shape[2]}"
+        )
+    return ""
+
+
 @dataclass(frozen=True)
 class Tier:
     """One tier: kind, shape, byte/s per link (or port) and direction, latencies in s and what its kind adds."""
 
     kind: str
     shape: tuple[int, ...]
-    bandwidth: float
-    step_latency: float
-    hop_latency: float
+    bandwidth: float = 1.0
+    step_latency: float = 0.0
+    hop_latency: float = 0.0
     message_latency: float = 0.0  # to post one of several messages to different ranks
     bidirectional: bool = True  # ring
     wraps: tuple[bool, ...] = ()  # torus: sides that are rings, the others are lines; all by default
