@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal, overload
 
 from perfgrid.engine.errors import PerfgridError, nearest
-from perfgrid.formulas.collectives.schedules import alltoall
 from perfgrid.formulas.collectives.schedules.algorithms import (
     SYNONYMS,
     Offer,
@@ -156,7 +155,7 @@ def _adapted(schedule: Schedule, collective: str, options: Mapping[str, float]) 
     if "chunks" in options:
         schedule = schedule.chunked(options["chunks"])
     if "imbalance" in options and collective == "all_to_all":
-        schedule = alltoall.imbalanced(schedule, options["imbalance"])
+        schedule = schedule.load(options["imbalance"])  # the rank that receives most decides
     return schedule
 
 

@@ -14,7 +14,8 @@ from perfgrid.calculators.collective_input import placed
 from perfgrid.catalog.references import read_references
 from perfgrid.engine.errors import PerfgridError
 from perfgrid.formulas.collectives import schedules as network
-from perfgrid.formulas.collectives.schedules import alltoall, bounds, graphs, grids, hierarchy, switched
+from perfgrid.formulas.collectives.schedules import bounds, graphs, grids, switched
+from perfgrid.formulas.collectives.schedules.algorithms import Route
 from perfgrid.formulas.collectives.schedules.bounds import lower_bound
 
 ROOT = Path(network.__file__).parents[3]
@@ -102,13 +103,6 @@ def test_scaling_book():
     assert collective_time(collective="all_gather", topology=h100, size=512 * 2**20) == pytest.approx(1.0439156622e-3)
     per_global_byte = collective_time(collective="all_to_all", topology=h100, size=1.0) / 8
     assert per_global_byte == pytest.approx(2.430555556e-13)
-    degrees, upwards = np.array([8.0, 32.0, 4.0]), np.array([450e9, 400e9, 12.8e12])
-    one_by_one = [
-        1 / float(hierarchy.tree_gather_load(np.array([d]), np.array([w])))
-        for d, w in zip(degrees, upwards, strict=True)
-    ]
-    assert one_by_one == pytest.approx([514285714285.7143, 412903225806.4516, 17066666666666.666])
-    assert 1 / float(hierarchy.tree_gather_load(degrees, upwards)) == pytest.approx(412903225806.4516)
 
 
 @pytest.mark.parametrize(
@@ -174,14 +168,19 @@ def test_rotation_on_unequal_sides_and_its_balance():
 def test_two_phases_cost_the_ratio_of_bandwidths():
     """wang2023railonly, section 4: forwarding first costs 50/450 and 25/300 of the direct exchange."""
     for inner, outer, published in ((450e9, 50e9, 0.111), (300e9, 25e9, 0.0833)):
-        inside, between = hierarchy.rail_forward(1e6, 1e6)
-        parts = [inside.on(0, 0, inner), between.on(0, 0, outer)]
-        serial, overlapped = hierarchy.in_sequence(parts), hierarchy.together(parts)
-        assert serial.inverse_bandwidth / overlapped.inverse_bandwidth - 1 == pytest.approx(published, abs=1e-3)
+        nodes = topology(("switch", [10**6], inner), ("rail", [10**6], outer))
+        serial, overlapped = (
+            collective_time(collective="all_to_all", topology=nodes, size=1e9, algorithm=algorithm)
+            for algorithm in ("hierarchical", "rail_forward")
+        )
+        assert serial / overlapped - 1 == pytest.approx(published, abs=1e-3)
 
 
 def test_parts_compose():
-    a, b = (switched.ring(n).on(1e-6, 1e-7, w) for n, w in ((8.0, 4e11), (4.0, 5e10)))
+    tiers = topology(("switch", [8], 4e11), ("rail", [4], 5e10), step=1e-6, hop=1e-7)
+    _, places = placed("all_gather", tiers, None)
+    rings = switched.ring(8.0), switched.ring(4.0)
+    a, b = (ring.on(*place.tier.speed) for ring, place in zip(rings, places, strict=True))
     for size in (1e3, 1e6, 1e9):
         chunks = np.arange(1, 4000)
         by_hand = min(
@@ -191,9 +190,11 @@ def test_parts_compose():
             + (c - 1) * (b.inverse_bandwidth * size / c + max(a.latency, b.latency))
             for c in chunks
         )
-        assert float(hierarchy.pipelined([a, b]).time(size)) == pytest.approx(by_hand, rel=2e-3)
-        assert hierarchy.in_sequence([a, b]).time(size) == pytest.approx(float(a.time(size) + b.time(size)))
-    assert alltoall.imbalanced(alltoall.switch(8.0), 1.5).volume == 1.5 * 7 / 8
+        assert float(Route(rings, "pipelined").on(places).time(size)) == pytest.approx(by_hand, rel=2e-3)
+        assert Route(rings).on(places).time(size) == pytest.approx(float(a.time(size) + b.time(size)))
+    exchange = {"collective": "all_to_all", "topology": topology(("switch", [8], 4e11)), "size": 1e9}
+    skewed = collective_time(options={"imbalance": 1.5}, **exchange)
+    assert skewed == pytest.approx(1.5 * collective_time(**exchange), rel=1e-12)
 
 
 # ---- what users get wrong -------------------------------------------------------------------------------------------

@@ -1,7 +1,6 @@
 """The library model and the exchange of experts against published measurements; ``pytest -s`` prints the tables."""
 
 import json
-import math
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +15,9 @@ from perfgrid.engine.errors import PerfgridError
 from perfgrid.formulas.axes import INNER, table
 from perfgrid.formulas.collectives import exchange
 from perfgrid.formulas.collectives.nccl import chosen_time, cutting
-from perfgrid.formulas.collectives.schedules import alltoall, hierarchy
 from perfgrid.formulas.collectives.schedules.algorithms import COLLECTIVES
 from perfgrid.formulas.collectives.workload import bus_factor
+from perfgrid.formulas.parallelism.expert_parallel import DEDUPLICATED, ep_copies, places_reached
 
 CATALOG = load_catalog()
 MEASURED = json.loads(Path(__file__).with_name("measured_collectives.json").read_text(encoding="utf-8"))
@@ -163,22 +162,18 @@ LOW_LATENCY_KERNEL = 40e-6  # start, signalling and receive of the low-latency k
 
 
 def exchange_time(row):
-    per_node = 8
+    per_node, low_latency = 8, row["kernel"] == "low_latency"
     nodes = row["ranks"] // per_node
-    if row["kernel"] == "low_latency":  # one copy per expert, no copies saved
-        inside, between = hierarchy.rail_direct(per_node, nodes)
-        copies = row["size"]
-    else:
-        reached = alltoall.node_limited_destinations(nodes, 256, 8, 4)
-        ranks = alltoall.distinct_destinations(min(nodes, 4) * per_node, 256 * min(nodes, 4) / nodes, 8)
+    if low_latency:  # one copy per expert, no copies saved
+        sent = exchange.equal_parts(row["size"], row["ranks"], nodes)
+    else:  # eight of 256 experts on at most four nodes
+        ranks, reached = (places_reached(n, 256, 8, nodes, min(nodes, 4)) for n in (row["ranks"], nodes))
+        places, group = (table("tier", scale_up=u, scale_out=o) for u, o in ((ranks, reached), (per_node, nodes)))
         counted = reached if nodes > 1 else ranks  # the published payload counts nodes, or ranks of the only one
-        inside, between = alltoall.expert_exchange(ranks, reached, per_node, nodes)
-        copies = row["size"] / counted
-    start = LOW_LATENCY_KERNEL if row["kernel"] == "low_latency" else 0.0
-    sent = table("tier", scale_up=inside.volume * copies, scale_out=between.volume * copies)
-    return start + float(
-        np.squeeze(exchange.exchange_time(sent, 0.0, table("tier", scale_up=1 / NVLINK, scale_out=1 / NETWORK), 1.0))
-    )
+        sent = row["size"] / counted * ep_copies(DEDUPLICATED, 8, row["ranks"], group, places)
+    start = LOW_LATENCY_KERNEL if low_latency else 0.0
+    speed = table("tier", scale_up=1 / NVLINK, scale_out=1 / NETWORK)
+    return start + float(np.squeeze(exchange.exchange_time(sent, 0.0, speed, 1.0)))
 
 
 def test_expert_exchange_of_deepep():
@@ -192,29 +187,3 @@ def test_expert_exchange_of_deepep():
     print(f"median |error| {np.median(np.abs(errors)):.1%}, largest {np.max(np.abs(errors)):.1%}")
     assert np.median(np.abs(errors)) <= 0.10
     assert np.max(np.abs(errors)) <= 0.30
-
-
-@pytest.mark.parametrize(("ranks", "published"), [(8, 5.294652), (16, 6.523280), (32, 7.266800), (64, 7.675750)])
-def test_distinct_destinations(ranks, published):
-    assert alltoall.distinct_destinations(ranks, 256, 8) == pytest.approx(published, rel=1e-6)
-    rng = np.random.default_rng(1)
-    drawn = rng.permuted(np.tile(np.arange(256), (20000, 1)), axis=1)[:, :8] // (256 // ranks)
-    counted = np.mean([len(set(row)) for row in drawn])
-    assert counted == pytest.approx(published, rel=0.01)
-
-
-def test_destinations_in_arrays():
-    places, experts, chosen = np.array([[1.0], [4.0], [8.0]]), 64.0, np.array([1.0, 2.0, 6.0, 32.0])
-    many = alltoall.distinct_destinations(places, experts, chosen)
-    one = [[alltoall.distinct_destinations(p, experts, k) for k in chosen] for p in places[:, 0]]
-    np.testing.assert_allclose(many, one, rtol=1e-12)
-    np.testing.assert_allclose(many[:, 0], 1.0)  # one expert lies in one place
-    np.testing.assert_allclose(many[0], 1.0)
-    assert (np.diff(many, axis=1) >= 0).all()
-    missed = math.comb(64 - 8, 6) / math.comb(64, 6)
-    assert many[2, 2] == pytest.approx(8 * (1 - missed))
-
-
-def test_node_limited_routing_of_deepseek_v3():
-    assert alltoall.node_limited_destinations(8, 256, 8, 4) == pytest.approx(3.629, rel=1e-3)
-    assert alltoall.node_limited_destinations(2, 256, 8, 4) == alltoall.distinct_destinations(2, 256, 8)

@@ -165,43 +165,25 @@ def test_messages_to_different_ranks_are_counted(case):
 # ---- arrays ---------------------------------------------------------------------------------------------------------
 
 NUMBERS = np.array([2.0, 3, 4, 7, 8, 16, 60])
-SIDES = np.array([[4.0, 4, 1, 1], [2, 4, 8, 1], [5, 3, 1, 1], [8, 1, 1, 1], [4, 4, 4, 4], [1, 3, 1, 6]])
 OF_NUMBER = [
-    switched.direct,
     switched.ring,
     switched.halving_doubling,
     switched.recursive_doubling_all_reduce,
-    switched.one_shot_all_reduce,
     switched.double_binary_tree_all_reduce,
     switched.in_network_all_reduce,
     switched.binomial_tree_broadcast,
     switched.scatter_all_gather_broadcast,
     switched.pipelined_chain_broadcast,
     rings.ring,
-    rings.one_way_ring,
     rings.half_hops,
     rings.line,
     rings.halving_doubling,
     alltoall.ring,
-    alltoall.one_way_ring,
     alltoall.line,
     alltoall.full_mesh,
     alltoall.switch,
     grids.hamiltonian_rings,
-    grids.hypercube_halving_doubling,
     grids.hypercube_rotated,
-]
-OF_SIDES = [
-    lambda k: grids.bucket(k, 2),
-    lambda k: grids.rotated(k, 2),
-    lambda k: grids.rotated(k, 1),
-    lambda k: grids.balanced_rotated(k, 2),
-    grids.halving_doubling,
-    grids.swing,
-    grids.direct_per_dimension,
-    grids.rotated_direct,
-    lambda k: alltoall.along_sides(alltoall.ring, k),
-    lambda k: alltoall.along_sides(alltoall.line, k),
 ]
 
 
@@ -209,8 +191,9 @@ def cost(schedule: Schedule, size, step, hop, bandwidth):
     return schedule.on(step, hop, bandwidth).time(size)
 
 
-@pytest.mark.parametrize(("function", "values"), [*((f, NUMBERS) for f in OF_NUMBER), *((f, SIDES) for f in OF_SIDES)])
-def test_arrays_are_loops_and_compile(function, values):
+@pytest.mark.parametrize("function", OF_NUMBER)
+def test_arrays_are_loops_and_compile(function):
+    values = NUMBERS
     sizes, links = np.array([1.0, 1e5, 1e9]), (1e-6, 2e-7, 5e10)
     one = [[float(cost(function(v), s, *links)) for s in sizes] for v in values]
     many = cost(function(values[:, None]), sizes, *links)
@@ -263,7 +246,7 @@ def test_coefficients_of_a_fabric_give_its_times():
             time = collective_time(collective=collective, topology=topology, size=1e7, algorithm=name)
             assert float(c.time(1e7)) == pytest.approx(time, rel=1e-12)
             tail = float(c.time(1e12)) - float(c.latency + c.inverse_bandwidth * 1e12)
-            assert tail == pytest.approx(float(c.inverse_sqrt) * 1e6, rel=1e-9)
+            assert tail == pytest.approx(2e6 * math.sqrt(c.chunk_latency * c.chunk_inverse_bandwidth), rel=1e-9)
 
 
 # ---- unequal sides can be balanced ----------------------------------------------------------------------------------

@@ -6,8 +6,11 @@ tiers an algorithm is a `Route`: what each tier does, and whether one after the 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
+from math import prod
+from operator import add
 from typing import Any
 
 from . import hierarchy, tier_grid, tier_switched
@@ -40,6 +43,11 @@ ORDINARY: Mapping[str, str] = {
 }
 
 
+def changed(offer: Mapping[str, Schedule | str], change: Callable[[Schedule], Any]) -> dict[str, Any]:
+    """An offer with its schedules changed; reasons why there is none stay."""
+    return {name: s if isinstance(s, str) else change(s) for name, s in offer.items()}
+
+
 def on_tier(place: Place, collective: str) -> Offer:
     """Schedules of a collective among the members of a group on one tier."""
     if place.members == 1:
@@ -60,10 +68,7 @@ def on_tier(place: Place, collective: str) -> Offer:
 
 def _all_reduce(gather: Offer, place: Place) -> Offer:
     """Reduce-scatter and all-gather by each algorithm, and everyone's whole message to everyone at once."""
-    twice: Offer = {name: s if isinstance(s, str) else 2 * s for name, s in gather.items()}
-    direct = gather["direct"]
-    assert isinstance(direct, Schedule)
-    return {**twice, "one_shot": direct.load(place.members)}
+    return {**changed(gather, lambda s: 2 * s), "one_shot": _schedule(gather["direct"]).load(place.members)}
 
 
 def ordinary(place: Place, collective: str) -> Schedule:
@@ -85,15 +90,24 @@ class Route:
     how: str = "in_sequence"
 
     def on(self, places: Sequence[Place]) -> Coefficients:
-        """Coefficients on the tiers of a fabric; one set of messages pays one step latency, the largest."""
+        """Coefficients on the tiers of a fabric.
+
+        In sequence times add up. Pipelined, C chunks take the time of all tiers for one chunk, and C - 1 times that of
+        the slowest; the longest latency and the slowest load may belong to different tiers. Together is one set of
+        messages over the links of all tiers: the slowest load, and one step latency, the largest.
+        Source: cho2019blueconnect; rashidi2022themis; dally2004, chapter 3.
+        """
         tiers = [p.tier for p in places]
-        if self.how != "together":
-            costs = [s.on(*t.speed) for s, t in zip(self.parts, tiers, strict=True)]
-            return hierarchy.pipelined(costs) if self.how == "pipelined" else hierarchy.in_sequence(costs)
-        software = max(s.steps * t.step_latency for s, t in zip(self.parts, tiers, strict=True))
-        costs = [s.on(0.0, *t.speed[1:]) for s, t in zip(self.parts, tiers, strict=True)]
-        found = hierarchy.together(costs)
-        return replace(found, latency=found.latency + software)
+        each = [s.on(*t.speed) for s, t in zip(self.parts, tiers, strict=True)]
+        whole = reduce(add, each)
+        slowest, longest = max(c.inverse_bandwidth for c in each), max(c.latency for c in each)
+        if self.how == "in_sequence":
+            return whole
+        if self.how == "pipelined":
+            return Coefficients(whole.latency - longest, slowest, longest, whole.inverse_bandwidth - slowest)
+        software = [s.steps * t.step_latency for s, t in zip(self.parts, tiers, strict=True)]
+        links = sum(c.latency - own for c, own in zip(each, software, strict=True))
+        return Coefficients(links + max(software), slowest)
 
 
 Routes = dict[str, Route | str]
@@ -111,7 +125,7 @@ def tier_schedules(places: Sequence[Place], collective: str) -> list[Offer]:
         offer = on_tier(place, collective if collective != "all_reduce" or i == outermost else "all_gather")
         if collective in (*GATHERING, "all_reduce"):
             factor = 2 if collective == "all_reduce" and i != outermost else 1
-            offer = {name: s if isinstance(s, str) else (factor * s).load(1 / place.inner) for name, s in offer.items()}
+            offer = changed(offer, lambda s, factor=factor, inner=place.inner: (factor * s).load(1 / inner))
         found.append(offer)
     return found
 
@@ -119,13 +133,12 @@ def tier_schedules(places: Sequence[Place], collective: str) -> list[Offer]:
 def across_tiers(places: Sequence[Place], collective: str) -> Routes:
     """Algorithms of a group on a fabric: those of its one tier, or those that combine several."""
     active = [p for p in places if p.members > 1]
+    found: Routes = _alone(places, collective) if len(active) <= 1 else {}
     if len(places) == 1:
-        return {name: s if isinstance(s, str) else Route((s,)) for name, s in on_tier(places[0], collective).items()}
-    found: Routes = {}
-    if len(active) <= 1:
-        found |= _alone(places, collective)
-    if collective == "send_recv":
-        return found or {"direct": Route(_farthest(places), "together")}
+        return found
+    if collective == "send_recv":  # a message to the next rank may cross every tier with several members
+        farthest = tuple(_schedule(on_tier(p, "send_recv")["direct"]) for p in places)
+        return found or {"direct": Route(farthest, "together")}
     parts = _ordinary_parts(places, collective)
     found["hierarchical"] = Route(parts)
     if len(active) > 1:
@@ -152,36 +165,27 @@ def _schedule(found: Schedule | str) -> Schedule:
 def _alone(places: Sequence[Place], collective: str) -> Routes:
     """The algorithms of the only tier on which the group has several members."""
     index = next((i for i, p in enumerate(places) if p.members > 1), 0)
-    offer = on_tier(places[index], collective)
-    return {
-        name: s if isinstance(s, str) else Route(tuple(s if i == index else NOTHING for i in range(len(places))))
-        for name, s in offer.items()
-    }
+    before, after = (NOTHING,) * index, (NOTHING,) * (len(places) - index - 1)
+    return changed(on_tier(places[index], collective), lambda s: Route((*before, s, *after)))
 
 
 def _flat(places: Sequence[Place], collective: str) -> Routes:
     """Algorithms that do not stop between tiers."""
-    found: Routes = {}
     if collective == "broadcast":
-        return found
-    found |= _all_pairs(places)
+        return {}
+    pairs, found = _all_pairs(places), Routes()
     if collective == "all_to_all":
-        return found
-    n = 1
-    for place in places:
-        n *= place.members
-    pairs = {name: r for name, r in found.items() if name == "direct" and isinstance(r, Route)}
-    found = {name: _twice(r) if collective == "all_reduce" else r for name, r in pairs.items()}
-    if collective == "all_reduce" and "direct" in pairs:
-        found["one_shot"] = Route(tuple(s.load(n) for s in pairs["direct"].parts), "together")
+        return pairs
+    passes = 2 if collective == "all_reduce" else 1
+    if isinstance(direct := pairs.get("direct"), Route):
+        found["direct"] = Route(tuple(passes * s for s in direct.parts), "together")
+        if collective == "all_reduce":
+            ranks = prod(p.members for p in places)
+            found["one_shot"] = Route(tuple(s.load(ranks) for s in direct.parts), "together")
     active = [i for i, p in enumerate(places) if p.members > 1]
     if len(active) == 2 and places[active[0]].tier.kind in ("switch", "fully_connected"):
-        found["multi_ring"] = _multi_ring(places, active, 2 if collective == "all_reduce" else 1)
+        found["multi_ring"] = _multi_ring(places, active, passes)
     return found
-
-
-def _twice(route: Route) -> Route:
-    return Route(tuple(2 * s for s in route.parts), route.how)
 
 
 def _multi_ring(places: Sequence[Place], active: list[int], passes: int) -> Route | str:
@@ -237,9 +241,7 @@ def _direct_parts(places: Sequence[Place]) -> tuple[Schedule, ...]:
 
     A tier below the lowest rail carries only the parts for its own domain, as its kind routes them.
     """
-    n = 1
-    for place in places:
-        n *= place.members
+    n = prod(p.members for p in places)
     first = next(i for i, p in enumerate(places) if p.tier.kind in ("rail", "fat_tree"))
     parts: list[Schedule] = []
     for i, place in enumerate(places):
@@ -264,8 +266,3 @@ def _direct_parts(places: Sequence[Place]) -> tuple[Schedule, ...]:
             hops = 2.0 * sum(c.members > 1 for c in tier_switched.levels(place))
             parts.append(Schedule(1.0, hops, scarce, messages=place.inner * (place.members - 1.0)))
     return tuple(parts)
-
-
-def _farthest(places: Sequence[Place]) -> tuple[Schedule, ...]:
-    """A message to the next rank may cross every tier on which the group has several members."""
-    return tuple(_schedule(on_tier(p, "send_recv")["direct"]) for p in places)

@@ -21,9 +21,8 @@ def ring(n: Any, stride: Any = 1) -> Schedule:
     return Schedule(several(n), xp.floor(n / 2) * stride, stride * xp.floor(n * n / 4) / (2 * n), messages=n - 1)
 
 
-def one_way_ring(n: Any, stride: Any = 1, length: Any = None) -> Schedule:
+def one_way_ring(n: Any, stride: Any, length: Any) -> Schedule:
     """All parts in the only direction that the links have. Source: dally2004, section 5.2."""
-    length = n * stride if length is None else length
     back = xp.maximum(length - stride, stride) * several(n)  # from the second member forward to the first
     around = (length / n) * (n - 1) / 2  # a part to a member and the answer pass the whole ring together
     return Schedule(several(n), back, around, messages=n - 1)
@@ -44,30 +43,6 @@ def switch(n: Any, hops: Any = 2) -> Schedule:
     return Schedule(several(n), hops * several(n), (n - 1) / n, messages=n - 1)
 
 
-def along_sides(of_side: Any, sides: Any) -> Schedule:
-    """A grid in dimension order: each side carries all parts, the busiest decides; ``of_side`` is ring, line or mesh.
-
-    Source: dally2004, section 8.4.
-    """
-    side = of_side(sides)
-    return Schedule(
-        xp.max(side.steps, axis=-1),
-        xp.sum(side.hops, axis=-1),
-        xp.max(side.volume, axis=-1),
-        messages=xp.prod(sides, axis=-1) - 1,
-    )
-
-
-def fat_tree(n: Any, leaf: Any, oversubscription: Any) -> Schedule:
-    """Leaf switches of ``leaf`` ports whose uplinks carry 1/oversubscription of them.
-
-    Source: alfares2008fattree.
-    """
-    beyond = xp.where(n > leaf, 1.0, 0.0)
-    uplink = oversubscription * (n - leaf) / n * beyond
-    return Schedule(several(n), (2 + 2 * beyond) * several(n), xp.maximum((n - 1) / n, uplink), messages=n - 1)
-
-
 def dragonfly(terminals: Any, routers: Any, global_links: Any) -> Schedule:
     """Minimal routing on a·h + 1 groups of a routers with p terminals and h global links each.
 
@@ -78,48 +53,3 @@ def dragonfly(terminals: Any, routers: Any, global_links: Any) -> Schedule:
     n = p * a * (a * h + 1)
     busiest = xp.maximum(xp.maximum(n - 1, (a * p) ** 2), p * p + 2 * a * p * p * h)
     return Schedule(1.0, 5.0, busiest / n, messages=n - 1)
-
-
-def imbalanced(schedule: Schedule, imbalance: Any) -> Schedule:
-    """Skewed parts: the rank that receives most decides; ``imbalance`` is most over mean. Source: deepseek2024v3."""
-    return schedule.load(imbalance)
-
-
-# ---- mixture of experts: what is sent -------------------------------------------------------------------------------
-
-
-MOST_CHOSEN = 32  # experts per token
-
-
-def distinct_destinations(places: Any, experts: Any, chosen: Any) -> Any:
-    """Expected number of ``places`` (ranks or nodes) that the ``chosen`` different experts of one token lie in.
-
-    Each place holds experts/places; a place is missed with probability C(E - E/x, k)/C(E, k), k at most 32.
-    Source: deepseek2025deepep (one copy per destination); drawing without replacement.
-    """
-    missed = 1.0
-    for drawn in range(MOST_CHOSEN):
-        elsewhere, left = xp.maximum(experts - experts / places - drawn, 0.0), xp.maximum(experts - drawn, 1.0)
-        missed = missed * xp.where(drawn < chosen, elsewhere / left, 1.0)
-    return places * (1 - missed)
-
-
-def node_limited_destinations(nodes: Any, experts: Any, chosen: Any, groups: Any) -> Any:
-    """Expected nodes of one token whose experts are drawn from at most ``groups`` nodes.
-
-    Source: deepseek2024v3, section 2.1.2.
-    """
-    groups = xp.minimum(groups, nodes)
-    return distinct_destinations(groups, experts * groups / nodes, chosen)
-
-
-def expert_exchange(ranks_reached: Any, nodes_reached: Any, per_node: Any, nodes: Any) -> tuple[Schedule, Schedule]:
-    """Dispatch (or combine) with one copy per destination node, fanned out inside it: (inside a node, between nodes).
-
-    The message is one copy of all local tokens; copies for the own node do not leave it, those for the own rank (or the
-    rank that received them) use no link. Both tiers work at the same time. Source: deepseek2025deepep.
-    """
-    return (
-        Schedule(several(per_node), 2 * several(per_node), ranks_reached * (per_node - 1) / per_node),
-        Schedule(several(nodes), 2 * several(nodes), nodes_reached * (nodes - 1) / nodes),
-    )

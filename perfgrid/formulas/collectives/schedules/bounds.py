@@ -14,7 +14,6 @@ from perfgrid.engine import xp
 
 from .fabric import SWITCHED, Place, Tier
 from .graphs import shortest_path_loads, torus_neighbours
-from .schedule import exponent
 from .tier_switched import levels
 
 # ---- equations ------------------------------------------------------------------------------------------------------
@@ -57,11 +56,6 @@ def bisection_bound(size: Any, n: Any, links: Any, bandwidth: Any, half: Any = N
 def distance_bound(size: Any, mean_distance: Any, out: Any, n: Any) -> Any:
     """All-to-all: every part occupies as many links as its way is long. Source: dally2004, chapter 3."""
     return (n - 1) / n * size * mean_distance / out
-
-
-def rounds(n: Any) -> Any:
-    """Steps that n ranks with one port need until all know of each. Source: chan2007collective, table 1."""
-    return exponent(n)
 
 
 # ---- a group on a fabric --------------------------------------------------------------------------------------------

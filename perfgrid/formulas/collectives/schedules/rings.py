@@ -23,13 +23,12 @@ def ring(n: Any, stride: Any = 1) -> Schedule:
     return Schedule(n - 1, (n - 1) * stride, stride * (n - 1) / (2 * n))
 
 
-def one_way_ring(n: Any, stride: Any = 1, length: Any = None) -> Schedule:
+def one_way_ring(n: Any, stride: Any, length: Any) -> Schedule:
     """One ring in the only direction that the links have.
 
     Every group's ring passes every link once, also where the last member is far from the first; the longest step is
     that one. Source: patarasuk2009ring.
     """
-    length = n * stride if length is None else length
     back = length - (n - 1) * stride
     return Schedule(n - 1, (n - 1) * xp.maximum(stride, back), (length / n) * (n - 1) / n)
 

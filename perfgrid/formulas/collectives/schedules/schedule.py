@@ -47,25 +47,14 @@ class Coefficients(_Sums):
     chunk_latency: Any = 0.0
     chunk_inverse_bandwidth: Any = 0.0
 
-    @property
-    def inverse_sqrt(self) -> Any:
-        """Coefficient of the square root of B (s/byte^0.5) where the message is cut into more than one chunk."""
-        return 2 * _root(self.chunk_latency * self.chunk_inverse_bandwidth)
-
     def time(self, size: Any) -> Any:
         """Time of a message of ``size`` bytes, in s."""
-        return self.latency + self.inverse_bandwidth * size + self._chunks_time(size)
-
-    def _chunks_time(self, size: Any) -> Any:
         filling = self.chunk_inverse_bandwidth * size
-        return xp.where(
-            filling > self.chunk_latency, 2 * _root(self.chunk_latency * filling), self.chunk_latency + filling
-        )
-
-
-def _root(x: Any) -> Any:
-    """Square root with a finite (zero) gradient at 0."""
-    return xp.where(x > 0, xp.sqrt(xp.where(x > 0, x, 1.0)), 0.0)
+        product = self.chunk_latency * filling
+        some = product > 0  # the root of 0 has no gradient
+        cut = xp.where(some, 2 * xp.sqrt(xp.where(some, product, 1.0)), 0.0)
+        chunks = xp.where(filling > self.chunk_latency, cut, self.chunk_latency + filling)
+        return self.latency + self.inverse_bandwidth * size + chunks
 
 
 @jax.tree_util.register_dataclass
@@ -122,8 +111,3 @@ def several(n: Any) -> Any:
 def exponent(n: Any) -> Any:
     """Rounds of doubling that reach n ranks: log2 n rounded up."""
     return xp.ceil(xp.log2(n) - 1e-5)  # a logarithm in single precision may come out a rounding above a whole number
-
-
-def is_power_of_two(n: Any) -> Any:
-    """True where n is a power of two."""
-    return 2.0 ** exponent(n) == n

@@ -2,8 +2,7 @@
 
 Unless its name says otherwise a function is an all-gather (or, reversed in time, a reduce-scatter); an all-reduce is
 one after the other. Times are for a message of B bytes, with the latency a of a step and the bandwidth b of a link (the
-alpha-beta model). ``hops`` counts the links of a path: 2 through a switch, 1 over a direct link. ``links`` is how many
-a rank uses at once: 1 port of a switch, n - 1 links of a full mesh where a schedule sends to all peers together.
+alpha-beta model). ``hops`` counts the links of a path: 2 through a switch, 1 over a direct link.
 """
 
 from __future__ import annotations
@@ -13,19 +12,6 @@ from typing import Any
 from perfgrid.engine import xp
 
 from .schedule import Schedule, exponent, several
-
-
-def direct(n: Any, hops: Any = 2, links: Any = 1) -> Schedule:
-    """Every rank sends its part to all others at once: a + (n - 1)/n · B/b over one port.
-
-    Source: thakur2005, section 3.
-    """
-    return Schedule(several(n), hops * several(n), (n - 1) / n / links, messages=n - 1)
-
-
-def full_mesh_links(n: Any) -> Any:
-    """Links of one rank of a full mesh: one to each peer. Source: dally2004, chapter 3."""
-    return xp.maximum(n - 1, 1)
 
 
 def ring(n: Any, hops: Any = 2) -> Schedule:
@@ -50,14 +36,6 @@ def recursive_doubling_all_reduce(n: Any, hops: Any = 2) -> Schedule:
     Valid for n a power of two. Source: thakur2005, section 4.5.
     """
     return Schedule(exponent(n), exponent(n) * hops, exponent(n))
-
-
-def one_shot_all_reduce(n: Any, hops: Any = 2, links: Any = 1) -> Schedule:
-    """Everyone sends the whole message to all others and adds what arrives: a + (n - 1)·B/b over one port.
-
-    Source: thakur2005, section 4.5.
-    """
-    return Schedule(several(n), hops * several(n), (n - 1) / links, messages=n - 1)
 
 
 def double_binary_tree_all_reduce(n: Any, hops: Any = 2) -> Schedule:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from . import alltoall, graphs, grids, rings, switched
-from .fabric import Place, Side
+from .fabric import Place
 from .schedule import Schedule
 from .tier_switched import Offer, power_of_two
 
@@ -26,7 +26,7 @@ def gather(place: Place) -> Offer:
     direct, kind, n = all_to_all(place), place.tier.kind, place.members
     if kind == "hypercube":
         return {
-            "halving_doubling": grids.hypercube_halving_doubling(n),
+            "halving_doubling": switched.halving_doubling(n, hops=1),
             "rotated_halving_doubling": grids.hypercube_rotated(n),
             **direct,
         }
@@ -123,18 +123,15 @@ def all_to_all(place: Place) -> Offer:
     kind, tier = place.tier.kind, place.tier
     if kind == "twisted_torus":
         return {"direct": graphs.twisted_torus_all_to_all(tier.shape, dict(tier.twist))}
-    if kind in ("hyperx", "hypercube"):
-        return {"direct": alltoall.along_sides(alltoall.full_mesh, sides(place))}
     if kind == "ring" and not tier.bidirectional:
         side = place.active[0]
         return {"direct": alltoall.one_way_ring(side.members, side.stride, side.length)}
-    along = [_pairs(s) for s in place.active]
+    if kind in ("hyperx", "hypercube"):
+        along = [alltoall.full_mesh(s.members) for s in place.active]
+    else:
+        along = [(alltoall.ring if s.closed else alltoall.line)(s.members, s.stride) for s in place.active]
     longest, busiest = sum(s.hops for s in along), max(s.volume for s in along)
     return {"direct": Schedule(1.0, longest, busiest, messages=place.members - 1.0)}
-
-
-def _pairs(side: Side) -> Schedule:
-    return (alltoall.ring if side.closed else alltoall.line)(side.members, side.stride)
 
 
 def broadcast(place: Place) -> Offer:

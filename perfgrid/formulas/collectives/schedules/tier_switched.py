@@ -129,7 +129,7 @@ def dragonfly_gather(place: Place) -> Offer:
     """All-gather level by level: terminals of a router, routers of a group, groups; or all at once."""
     terminals, routers, groups = place.sides
     parts = (
-        switched.direct(terminals.members),
+        alltoall.switch(terminals.members),
         hierarchy.dragonfly_router_gather(routers.members, terminals.length),
         hierarchy.dragonfly_group_gather(groups.members, terminals.length, routers.length, place.tier.global_links),
     )
