@@ -169,7 +169,7 @@ def _carrier(package: Mapping[str, Any], rules: ParameterSet, dies: Sequence[Die
     works *= package["stitch_yield"] ** float(package_equations.stitches(interposer, FIELD))
 
     substrate = package["substrate_area_ratio"] * (interposer or area)
-    limits = package_equations.SMALL_PACKAGE, package_equations.LARGE_PACKAGE
+    limits = package_equations.small_package(), package_equations.large_package()
     layers = float(package_equations.layer_factor(substrate, parts, package["substrate_layers_grow"], *limits))
     neighbours = (parts - memory.stacks - 1, max(d.area for d in dies)), (memory.stacks, memory.stack_area)
     bridges = sum(float(package_equations.bridges_between(*n, package["bridge_edge"])) for n in neighbours)
@@ -198,13 +198,12 @@ def _recurring(
         "RE_defect_package": package_equations.lost_package(carrier.interposer_cost, carrier.substrate_cost, *yields),
         "RE_wasted_KGD": package_equations.lost_dies(raw + lost, *yields),
     }
-    found = {name: float(value) for name, value in found.items()}
-    return found | {"RE_total": sum(found.values())}
+    return _with_total(found, "RE_total")
 
 
 def _design(package: Mapping[str, Any], carrier: Carrier, dies: Sequence[PricedDie]) -> dict[str, float]:
     """Design of every different module and die, of every interface (once at a node), and of the package."""
-    reference, worth = package_equations.DESIGN_REFERENCE_AREA, package_equations.INTERFACE_DESIGN_AREA
+    reference, worth = package_equations.design_reference_area(), package_equations.interface_design_area()
     modules: dict[tuple[Any, ...], float] = {}
     chips = 0.0
     for priced in dies:
@@ -222,8 +221,12 @@ def _design(package: Mapping[str, Any], carrier: Carrier, dies: Sequence[PricedD
         "NRE_chip": chips,
         "NRE_package": package["package_design_price"] * designed + package["package_design_cost"],
     }
-    found = {name: float(value) for name, value in found.items()}
-    return found | {"NRE_total": sum(found.values())}
+    return _with_total(found, "NRE_total")
+
+
+def _with_total(costs: Mapping[str, Any], total: str) -> dict[str, float]:
+    found = {name: float(cost) for name, cost in costs.items()}
+    return found | {total: sum(found.values())}
 
 
 def _exceeded(package: Mapping[str, Any], carrier: Carrier, dies: Sequence[PricedDie]) -> list[str]:

@@ -8,7 +8,6 @@ from typing import Any, Literal, overload
 from perfgrid.engine.errors import PerfgridError, nearest
 from perfgrid.formulas.collectives.schedules.algorithms import (
     SYNONYMS,
-    Offer,
     Route,
     Routes,
     across_tiers,
@@ -131,24 +130,17 @@ def _legal(routes: Routes, places: Sequence[Place]) -> dict[str, Route | None]:
 
 
 def _time(
-    route: Route | None,
-    places: Sequence[Place],
-    collective: str,
-    size: float,
-    options: Mapping[str, float],
+    route: Route | None, places: Sequence[Place], collective: str, size: float, options: Mapping[str, float]
 ) -> float:
+    """Time of a route; where there is none, every tier takes its own fastest schedule."""
     if route is None:
-        offers = zip(tier_schedules(places, collective), places, strict=True)
-        return sum(_least(offer, place, collective, size, options) for offer, place in offers)
+        offers = ([s for s in o.values() if isinstance(s, Schedule)] for o in tier_schedules(places, collective))
+        return sum(
+            min(_time(Route((s,)), (place,), collective, size, options) for s in offer)
+            for offer, place in zip(offers, places, strict=True)
+        )
     adapted = Route(tuple(_adapted(s, collective, options) for s in route.parts), route.how)
     return float(adapted.on(places).time(size))
-
-
-def _least(offer: Offer, place: Place, collective: str, size: float, options: Mapping[str, float]) -> float:
-    """Time of the fastest algorithm on one tier."""
-
-    costs = [_adapted(s, collective, options).on(*place.tier.speed) for s in offer.values() if isinstance(s, Schedule)]
-    return min(float(c.time(size)) for c in costs)
 
 
 def _adapted(schedule: Schedule, collective: str, options: Mapping[str, float]) -> Schedule:

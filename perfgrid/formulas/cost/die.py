@@ -154,14 +154,6 @@ def harvested(core_defects, other_defects, cores, needed, clustering):
     return (xp.sum(weight * enough, axis=-2) / xp.sum(weight, axis=-2))[..., 0]
 
 
-def learned(age, before, early_ratio, learning_time):
-    """Defect density over that of the mature process: it falls exponentially from ``before`` volume production on.
-
-    Source: cutress2020n5 (the curves of 10, 7 and 5 nm).
-    """
-    return 1 + (early_ratio - 1) * xp.exp(-(age + before) / learning_time)
-
-
 # ---- cost -----------------------------------------------------------------------------------------------------------
 
 
@@ -180,38 +172,27 @@ def raw_cost(wafer_price, dies_per_wafer, lithography_share, use):
     return wafer_price / dies_per_wafer * (1 - lithography_share + lithography_share / use)
 
 
-def tested_yield(yield_, coverage):
-    """Share of dies that pass a test which finds ``coverage`` of the dead dies. Source: graening2025catch."""
-    return 1 - (1 - yield_) * coverage
-
-
 # ---- quantities -----------------------------------------------------------------------------------------------------
 
 
-@alternative(
-    of="IO_dies_per_wafer", by="wafer_fill", label="de_vries", unit="1", source="devries2005dies", family=WAFER_PARTS
-)
+def _fill(label, source="devries2005dies"):
+    family = WAFER_PARTS
+    return alternative(of="IO_dies_per_wafer", by="wafer_fill", label=label, unit="1", source=source, family=family)
+
+
+@_fill("de_vries")
 def IO_dies_per_wafer_de_vries(IO_fabricated_area, wafer_diameter, edge_exclusion, saw_street):
     """IO_dies that a wafer holds, by the formula of de Vries."""
     return xp.maximum(de_vries(IO_fabricated_area, wafer_diameter, edge_exclusion, saw_street), FEWEST)
 
 
-@alternative(
-    of="IO_dies_per_wafer",
-    by="wafer_fill",
-    label="ferris_prabhu",
-    unit="1",
-    source="devries2005dies",
-    family=WAFER_PARTS,
-)
+@_fill("ferris_prabhu")
 def IO_dies_per_wafer_ferris_prabhu(IO_fabricated_area, wafer_diameter, edge_exclusion, saw_street):
     """IO_dies that a wafer holds, by the formula of Ferris-Prabhu."""
     return xp.maximum(ferris_prabhu(IO_fabricated_area, wafer_diameter, edge_exclusion, saw_street), FEWEST)
 
 
-@alternative(
-    of="IO_dies_per_wafer", by="wafer_fill", label="perimeter", unit="1", source="feng2022actuary", family=WAFER_PARTS
-)
+@_fill("perimeter", "feng2022actuary")
 def IO_dies_per_wafer_perimeter(IO_fabricated_area, wafer_diameter, edge_exclusion, saw_street):
     """IO_dies that a wafer holds, less those that the rim cuts."""
     return xp.maximum(perimeter(IO_fabricated_area, wafer_diameter, edge_exclusion, saw_street), FEWEST)
@@ -219,8 +200,14 @@ def IO_dies_per_wafer_perimeter(IO_fabricated_area, wafer_diameter, edge_exclusi
 
 @formula(unit="1/m^2", source="cutress2020n5", family=DIES)
 def IO_learned_defect_density(IO_defect_density, IO_early_defect_ratio, process_age, stated_age, learning_time):
-    """Density of killing defects at the age of the process."""
-    now, then = (learned(age, learning_time, IO_early_defect_ratio, learning_time) for age in (process_age, stated_age))
+    """Density of killing defects at the age of the process, over that of the age for which it is stated.
+
+    It falls exponentially to that of the mature process; learning starts before volume production.
+    """
+    now, then = (
+        1 + (IO_early_defect_ratio - 1) * xp.exp(-(age + learning_time) / learning_time)
+        for age in (process_age, stated_age)
+    )
     return IO_defect_density * now / then
 
 
@@ -300,8 +287,8 @@ def IO_die_raw_cost(IO_wafer_price, IO_dies_per_wafer, IO_lithography_share, IO_
 
 @formula(unit="1", source="graening2025catch", family=DIES)
 def IO_die_tested_yield(IO_die_yield, probe_coverage):
-    """Share of IO_dies that pass the test on the wafer."""
-    return tested_yield(IO_die_yield, probe_coverage)
+    """Share of IO_dies that pass the test on the wafer, which finds the part ``probe_coverage`` of the dead ones."""
+    return 1 - (1 - IO_die_yield) * probe_coverage
 
 
 @formula(unit="USD", source="graening2025catch", family=DIES)

@@ -10,32 +10,29 @@ from perfgrid.engine.graph.registry import alternative, constant, formula, synon
 
 from .die import DIES, ROUNDING, negative_binomial
 
-SMALL_PACKAGE, LARGE_PACKAGE = 289e-6, 900e-6  # m^2
-DESIGN_REFERENCE_AREA, INTERFACE_DESIGN_AREA = 300e-6, 20e-6  # m^2
-
 
 @constant(unit="m^2", source="feng2022actuary")
 def small_package():
     """Package area up to which a substrate under several dies costs one and a half times that under one."""
-    return SMALL_PACKAGE
+    return 289e-6
 
 
 @constant(unit="m^2", source="feng2022actuary")
 def large_package():
     """Package area from which a substrate under several dies costs twice that under one."""
-    return LARGE_PACKAGE
+    return 900e-6
 
 
 @constant(unit="m^2", source="feng2022actuary")
 def design_reference_area():
     """Area of the chip for which the design cost of a node is stated."""
-    return DESIGN_REFERENCE_AREA
+    return 300e-6
 
 
 @constant(unit="m^2", source="feng2022actuary")
 def interface_design_area():
     """Area of modules whose design costs as much as that of the interface between dies."""
-    return INTERFACE_DESIGN_AREA
+    return 20e-6
 
 
 @synonym(unit="m^2", source="feng2022actuary")

@@ -15,15 +15,6 @@ from perfgrid.engine.graph.registry import alternative, constraint, formula
 AREA_STEP, POWER_STEP = 0.67, 0.54  # area and power of a circuit at equal frequency after one idealised step
 
 
-def circuit_area(shares, native_densities, densities):
-    """Area of a circuit relative to its own node, where logic, memory and analog circuits shrink differently.
-
-    sum of s·(native density / density), with the shares s of the area at the own node. Source: shilov2024n2sram (mixed
-    density of 50, 30 and 20 %).
-    """
-    return sum(s * n / xp.where(d > 0, d, 1e30) for s, n, d in zip(shares, native_densities, densities, strict=True))
-
-
 # ---- one circuit ----------------------------------------------------------------------------------------------------
 
 
@@ -38,10 +29,15 @@ def foundry_circuit_area_ratio(
     native_analog_density,
     analog_density,
 ):
-    """Area of the same circuit over that at its own node, by the densities of logic, memory and analog circuits."""
+    """Area of the same circuit over that at its own node, by the densities of logic, memory and analog circuits.
+
+    sum of s·(native density / density), with the shares s of the area at the own node: they shrink differently. The
+    source's mixed density has 50, 30 and 20 %.
+    """
     shares = (logic_share, sram_share, 1 - logic_share - sram_share)
     native = (native_logic_density, native_sram_density, native_analog_density)
-    return circuit_area(shares, native, (logic_density, sram_density, analog_density))
+    densities = (logic_density, sram_density, analog_density)
+    return sum(s * n / xp.where(d > 0, d, 1e30) for s, n, d in zip(shares, native, densities, strict=True))
 
 
 @alternative(of="circuit_area_ratio", by="node_scaling", label="ideal", unit="1", source="ardalani2022deepflow")

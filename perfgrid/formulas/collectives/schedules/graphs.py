@@ -79,16 +79,3 @@ def twisted_torus_all_to_all(sides: Sequence[int], twist: Mapping[int, Sequence[
     busiest, diameter = _twisted(tuple(int(s) for s in sides), key)
     n = float(np.prod(sides))
     return Schedule(1.0, diameter, busiest / n, messages=n - 1)
-
-
-def all_to_all_loads(neighbours: np.ndarray) -> tuple[np.ndarray, int]:
-    """Load of every directed link in a uniform all-to-all of one unit per pair, and the diameter; any graph.
-
-    Source: brandes2001.
-    """
-    total, diameter = np.zeros(neighbours.shape), 0
-    for source in range(len(neighbours)):
-        loads, distance = shortest_path_loads(neighbours, source)
-        total += loads
-        diameter = max(diameter, int(distance.max()))
-    return total, diameter
