@@ -56,7 +56,7 @@ def studies():
     for precision in ("fp32", "tf32", "fp16", "fp8", "fp4"):
         yield study(ENERGY, {"device": ["b200"]}, precision=precision)
     again = {"node": ["native", "n3"], "memory": ["native", "hbm4"], "link": ["native", "nvlink6"]}
-    yield study([*MONEY, *ENERGY, *[r for r in RATES if r in implementation.OF_NODE]], again)
+    yield study([*MONEY, *ENERGY, *[r for r in RATES if r in implementation.IMPLEMENTED["node"]]], again)
     yield study([*MONEY, *ENERGY, *RATES], again | BUDGET)
 
 

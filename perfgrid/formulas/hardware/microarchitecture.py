@@ -12,37 +12,11 @@ from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import alternative, constraint, formula
 from perfgrid.formulas.axes import at, table, total
 
-from .implementation import SCALE_OUT, SCALE_UP, replaced
+from .implementation import LEVELS, MATRIX_RATES, SCALE_OUT, SCALE_UP, VECTOR_RATES, replaced
 
 COUNTED = 1e-9  # a count that misses a whole number by rounding is that number
 LOWEST_OVERDRIVE = 0.15  # of the nominal voltage: lower ones do not work, slower clocks do (Ardalani 2022)
-LINKS = {"TIER": ("scale_up", "scale_out")}
-MATRIX_RATES = {
-    "RATE": ("peak_bf16_rate", "peak_fp16_rate", "peak_fp8_rate", "peak_fp4_rate", "peak_int8_rate", "peak_tf32_rate"),
-}
-VECTOR_RATES = {"RATE": ("peak_fp32_rate", "special_function_rate")}
-LEVELS = {"LEVEL": ("register_bandwidth", "shared_memory_bandwidth", "l2_bandwidth")}
-OF_BUDGET = (
-    *MATRIX_RATES["RATE"],
-    "vector_rate",
-    *VECTOR_RATES["RATE"],
-    *LEVELS["LEVEL"],
-    "cores",
-    "fabricated_cores",
-    "clock_frequency",
-    "register_file_size",
-    "shared_memory_size",
-    "l2_size",
-    "hbm_bandwidth",
-    "hbm_capacity",
-    "hbm_stacks",
-    "scale_up_ports",
-    "scale_up_bandwidth",
-    "scale_out_bandwidth",
-    "thermal_design_power",
-    "die_area",
-    "dies",
-)
+OF_BUDGET: list[str] = []  # device quantities that follow from a budget
 
 # ---- equations ------------------------------------------------------------------------------------------------------
 
@@ -99,6 +73,7 @@ def limited_rate(count, rate, power, energy):
 
 def _from_budget(name, unit, family=None):
     """An alternative of a device quantity: its value where the device is made from a budget."""
+    OF_BUDGET.extend(family[name] if family else [name])
     return alternative(
         of=name, by="device_basis", label="budget", unit=unit, source="ardalani2022deepflow", family=family
     )
