@@ -10,8 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from perfgrid.engine import xp
-
 from .fabric import SWITCHED, Place, Tier
 from .graphs import shortest_path_loads, torus_neighbours
 from .tier_switched import levels
@@ -19,37 +17,9 @@ from .tier_switched import levels
 # ---- equations ------------------------------------------------------------------------------------------------------
 
 
-def gather_bound(size: Any, n: Any, out: Any) -> Any:
-    """All-gather or reduce-scatter: all but the own part passes a rank's links. Source: chan2007collective, table 1."""
-    return (n - 1) / n * size / out
-
-
-def all_reduce_bound(size: Any, n: Any, out: Any, mean_out: Any) -> Any:
-    """All-reduce between ranks: a rank's part of every sum leaves it; all n - 1 additions and copies need a link.
-
-    Source: chan2007collective, table 1; patarasuk2009ring.
-    """
-    return xp.maximum(size / out, 2 * (n - 1) / n * size / mean_out)
-
-
-def in_network_bound(size: Any, out: Any) -> Any:
-    """All-reduce in switches: the message leaves every rank once. Source: graham2016sharp."""
-    return size / out
-
-
-def broadcast_bound(size: Any, out: Any) -> Any:
-    """Broadcast: the message enters every rank. Source: chan2007collective, table 1."""
-    return size / out
-
-
-def egress_bound(size: Any, n: Any, inside: Any, bandwidth: Any) -> Any:
-    """All-gather into a domain whose ``inside`` members have ``bandwidth`` each. Source: cho2019blueconnect."""
-    return (n - inside) / n * size / (inside * bandwidth)
-
-
 def bisection_bound(size: Any, n: Any, links: Any, bandwidth: Any, half: Any = None) -> Any:
     """All-to-all across a cut of one-way ``links`` with ``half`` ranks on one side. Source: dally2004, chapter 3."""
-    half = xp.floor(n / 2) if half is None else half
+    half = n // 2 if half is None else half
     return size / n * half * (n - half) / (bandwidth * links)
 
 
@@ -88,7 +58,7 @@ def _rings(tier: Tier) -> tuple[bool, ...]:
 def lower_bound(places: Sequence[Place], collective: str, size: float, in_network: bool = False) -> float:
     """Time in s below which no algorithm of a group can be, from bandwidths alone; all such groups run at once.
 
-    Source: chan2007collective, table 1; dally2004, chapter 3.
+    Source: chan2007collective, table 1; patarasuk2009ring; graham2016sharp; cho2019blueconnect; dally2004, chapter 3.
     """
     links = [links_of_rank(p) for p in places]
     out = sum(least * p.tier.bandwidth for (least, _), p in zip(links, places, strict=True))
@@ -98,18 +68,18 @@ def lower_bound(places: Sequence[Place], collective: str, size: float, in_networ
         return 0.0
     if collective == "send_recv":
         return size / out
-    if collective == "broadcast":
-        return broadcast_bound(size, mean)
-    if collective == "all_reduce":
-        return in_network_bound(size, mean) if in_network else float(all_reduce_bound(size, n, out, mean))
-    found = [gather_bound(size, n, out)]
+    if collective == "broadcast" or (collective == "all_reduce" and in_network):  # the message passes every rank once
+        return size / mean
+    if collective == "all_reduce":  # a rank's part of every sum leaves it; n - 1 additions and copies need a link each
+        return max(size / out, 2 * (n - 1) / n * size / mean)
+    found = [(n - 1) / n * size / out]  # all but the own part
     for place, (least, _) in zip(places, links, strict=True):
         if len(places) > 1 and least and place.inner > 1:  # into one domain, by the ports of all tiers from here on
             outside = sum(
                 a * p.tier.bandwidth for (_, a), p in zip(links, places, strict=True) if p.inner >= place.inner
             )
             share = 1 if collective != "all_to_all" else place.inner
-            found.append(egress_bound(size * share, n, place.inner, outside))
+            found.append((n - place.inner) / n * size * share / (place.inner * outside))
     if collective == "all_to_all":
         found.append(_cut_bound(places[-1], size, n))  # what is between the outermost domains has no other way
     return max(found)
