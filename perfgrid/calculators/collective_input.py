@@ -45,15 +45,11 @@ def placed(
         raise PerfgridError(
             f"topology: the shapes of {fabric.name} make {fabric.size} devices, but devices is {devices!r}"
         )
-    size, stride = _group(group, fabric)
-    return fabric, place(fabric, size, stride)
-
-
-def _group(group: Mapping[str, int] | None, fabric: Fabric) -> tuple[int, int]:
     if group is None:
-        return fabric.size, 1
+        return fabric, place(fabric, fabric.size, 1)
     known(group, ("size", "stride"), "group", required=("size",))
-    return whole(group["size"], "group.size"), whole(group.get("stride", 1), "group.stride")
+    size, stride = whole(group["size"], "group.size"), whole(group.get("stride", 1), "group.stride")
+    return fabric, place(fabric, size, stride)
 
 
 def read_options(options: Mapping[str, Any] | None) -> dict[str, float]:

@@ -96,8 +96,13 @@ def test_a_die_that_needs_all_its_cores_has_the_plain_yield(defects, clustering,
 
 @given(DEFECTS, CLUSTERING)
 def test_yields_lie_in_their_order_and_range(defects, clustering):
-    poisson, murphy, seeds = (float(f(defects)) for f in (die.poisson, die.murphy, die.seeds))
-    clustered, layers = float(die.negative_binomial(defects, clustering)), float(die.bose_einstein(defects, 10.0))
+    poisson, murphy, seeds = (
+        float(f(defects)) for f in (die.IO_die_yield_poisson, die.IO_die_yield_murphy, die.IO_die_yield_seeds)
+    )
+    clustered, layers = (
+        float(die.negative_binomial(defects, clustering)),
+        float(die.IO_die_yield_bose_einstein(defects, 10.0)),
+    )
     for value in (poisson, murphy, seeds, clustered, layers):
         assert 0 < value <= 1
     slack = 1 + 1e-9
@@ -110,8 +115,10 @@ def test_yields_lie_in_their_order_and_range(defects, clustering):
 
 @given(DEFECTS)
 def test_negative_binomial_holds_its_limits(defects):
-    assert float(die.negative_binomial(defects, 1.0)) == pytest.approx(float(die.seeds(defects)))
-    assert float(die.negative_binomial(defects, 1e6)) == pytest.approx(float(die.poisson(defects)), rel=1e-3)
+    assert float(die.negative_binomial(defects, 1.0)) == pytest.approx(float(die.IO_die_yield_seeds(defects)))
+    assert float(die.negative_binomial(defects, 1e6)) == pytest.approx(
+        float(die.IO_die_yield_poisson(defects)), rel=1e-3
+    )
 
 
 @given(st.floats(1e-5, 1.0), st.integers(2, 100), st.integers(0, 20))
@@ -126,11 +133,11 @@ def test_spare_cores_help(defects, cores, spare):
 def test_yields_of_a_wafer_at_5_nm():
     """814 mm2 at 0.10 per cm2: the choice of a model moves the cost of a die by 12 % either way."""
     found = {
-        "poisson": die.poisson(0.814),
+        "poisson": die.IO_die_yield_poisson(0.814),
         "nb10": die.negative_binomial(0.814, 10.0),
-        "murphy": die.murphy(0.814),
+        "murphy": die.IO_die_yield_murphy(0.814),
         "nb3": die.negative_binomial(0.814, 3.0),
-        "seeds": die.seeds(0.814),
+        "seeds": die.IO_die_yield_seeds(0.814),
     }
     assert [round(float(v), 3) for v in found.values()] == [0.443, 0.457, 0.468, 0.487, 0.551]
 
@@ -140,7 +147,7 @@ def test_derivatives_are_those_of_differences_and_finite_where_there_is_no_die()
         whole = {
             "area": lambda x: die.de_vries(x, WAFER, EDGE, STREET) * die.negative_binomial(x * 1e3, 3.0),
             "clustering": lambda x: die.harvested(0.003, 0.2, 144.0, 132.0, x),
-            "defects": lambda x: die.murphy(x),
+            "defects": lambda x: die.IO_die_yield_murphy(x),
         }
         for name, at in (("area", 4e-4), ("clustering", 3.0), ("defects", 0.5)):
             function, step = whole[name], 1e-5 * at

@@ -22,7 +22,6 @@ ALGORITHMS = INNER.labels["algorithm"]
 TIERS = len(INNER.labels["tier"])
 VOLUME = INNER.labels["link_use"].index("volume")
 ABSENT = -1.0  # volume of a schedule that a group does not have: a load is never negative
-FEWEST = {"switch": 1.0, "rail": 1.0, "rail_only": 1.0, "fat_tree": 1.0, "dragonfly": 1.0, "ring": 2.0, "line": 2.0}
 ALONE = Fabric((Tier("switch", (1,)),))
 
 
@@ -86,7 +85,7 @@ def links(kind: str, sides: Sequence[int]) -> float:
         return float(len(sides))
     if kind in ("fully_connected", "hyperx"):
         return max(float(sum(side - 1 for side in sides)), 1.0)
-    return FEWEST[kind]
+    return 2.0 if kind in ("ring", "line") else 1.0
 
 
 @lru_cache(maxsize=2**12)

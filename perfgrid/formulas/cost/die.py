@@ -87,41 +87,10 @@ def negative_binomial(defects, clustering):
 
     .. math:: Y = (1 + D A / \alpha)^{-\alpha}
 
-    with D·A = ``defects``, the mean number of defects on a die, and the clustering alpha. Tends to `poisson` for large
-    alpha; is `seeds` for alpha = 1. Source: cunningham1990yield.
+    with D·A = ``defects``, the mean number of defects on a die, and the clustering alpha. Tends to Poisson's for
+    large alpha; is Seeds' for alpha = 1. Source: cunningham1990yield.
     """
     return xp.exp(-clustering * xp.log1p(defects / clustering))
-
-
-def poisson(defects):
-    """Share of dies without a defect where defects fall independently: Y = exp(-D·A). Source: cunningham1990yield."""
-    return xp.exp(-defects)
-
-
-def murphy(defects):
-    """Share of dies without a defect where the density of defects has a triangular distribution.
-
-    Y = ((1 - exp(-D·A)) / (D·A))^2; below 1e-6 defects its limit 1 - D·A. Source: cunningham1990yield.
-    """
-    some = defects > 1e-6
-    safe = xp.where(some, defects, 1.0)
-    return xp.where(some, (-xp.expm1(-safe) / safe) ** 2, 1 - defects)
-
-
-def seeds(defects):
-    """Share of dies without a defect where the density of defects has an exponential distribution: Y = 1 / (1 + D·A).
-
-    Source: cunningham1990yield.
-    """
-    return 1 / (1 + defects)
-
-
-def bose_einstein(defects, layers):
-    """Share of dies without a defect where each of n critical layers has an equal share: Y = (1 + D·A/n)^-n.
-
-    Source: cunningham1990yield.
-    """
-    return xp.exp(-layers * xp.log1p(defects / layers))
 
 
 MOST_SPARE = 64  # cores of one die that may be dead; dies with more spares are counted as if they had these
@@ -229,26 +198,31 @@ def IO_die_yield_negative_binomial(IO_die_defects, IO_defect_clustering):
 
 @_yield("poisson")
 def IO_die_yield_poisson(IO_die_defects):
-    """Share of IO_dies that work, of independent defects."""
-    return poisson(IO_die_defects)
+    """Share of IO_dies that work, of independent defects: Y = exp(-D·A)."""
+    return xp.exp(-IO_die_defects)
 
 
 @_yield("murphy")
 def IO_die_yield_murphy(IO_die_defects):
-    """Share of IO_dies that work, by Murphy's triangular distribution."""
-    return murphy(IO_die_defects)
+    """Share of IO_dies that work, by Murphy's triangular distribution.
+
+    Y = ((1 - exp(-D·A)) / (D·A))^2; below 1e-6 defects its limit 1 - D·A.
+    """
+    some = IO_die_defects > 1e-6
+    safe = xp.where(some, IO_die_defects, 1.0)
+    return xp.where(some, (-xp.expm1(-safe) / safe) ** 2, 1 - IO_die_defects)
 
 
 @_yield("seeds")
 def IO_die_yield_seeds(IO_die_defects):
-    """Share of IO_dies that work, by Seeds' exponential distribution."""
-    return seeds(IO_die_defects)
+    """Share of IO_dies that work, by Seeds' exponential distribution: Y = 1 / (1 + D·A)."""
+    return 1 / (1 + IO_die_defects)
 
 
 @_yield("bose_einstein")
 def IO_die_yield_bose_einstein(IO_die_defects, critical_layers):
-    """Share of IO_dies that work, where each critical layer has its share of the defects."""
-    return bose_einstein(IO_die_defects, critical_layers)
+    """Share of IO_dies that work, where each critical layer has its share of the defects: Y = (1 + D·A/n)^-n."""
+    return xp.exp(-critical_layers * xp.log1p(IO_die_defects / critical_layers))
 
 
 @alternative(of="die_yield", by="yield_model", label="harvested", unit="1", source="koren1998defect")

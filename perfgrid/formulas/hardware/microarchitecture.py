@@ -260,30 +260,16 @@ def hbm_capacity_from_budget(hbm_stacks, memory_capacity):
     return xp.maximum(hbm_stacks, 1.0) * memory_capacity
 
 
-@formula(unit="byte/s", source="ardalani2022deepflow")
-def budget_link_rate(own_link_bandwidth, stated_link_bandwidth, stated_link_tier, link_is_native):
-    """Rate of one link, by tier: of the stated generation or of the budget's own."""
-    return _stated_on_tier(own_link_bandwidth, stated_link_bandwidth, stated_link_tier, link_is_native)
-
-
-@formula(unit="m^2", source="ardalani2022deepflow")
-def budget_link_area(own_link_area, stated_link_area, stated_link_tier, link_is_native):
-    """Area of the interface of one link at 7 nm, by tier."""
-    return _stated_on_tier(own_link_area, stated_link_area, stated_link_tier, link_is_native)
-
-
-@formula(unit="m", source="ardalani2022deepflow")
-def budget_link_edge(own_link_edge, stated_link_edge, stated_link_tier, link_is_native):
-    """Edge that the interface of one link takes, by tier."""
-    return _stated_on_tier(own_link_edge, stated_link_edge, stated_link_tier, link_is_native)
-
-
-def _stated_on_tier(own, stated, tier, is_native):
-    inside, outside = replaced(SCALE_UP, is_native, tier), replaced(SCALE_OUT, is_native, tier)
+@formula(unit="byte/s", source="ardalani2022deepflow", family={"WHAT": ("bandwidth",)})
+@formula(unit="m^2", source="ardalani2022deepflow", family={"WHAT": ("area",)})
+@formula(unit="m", source="ardalani2022deepflow", family={"WHAT": ("edge",)})
+def budget_link_WHAT(own_link_WHAT, stated_link_WHAT, stated_link_tier, link_is_native):
+    """The WHAT of one link, by tier: of the stated generation or of the budget's own; interfaces at 7 nm."""
+    inside, outside = (replaced(tier, link_is_native, stated_link_tier) for tier in (SCALE_UP, SCALE_OUT))
     return table(
         "tier",
-        scale_up=xp.where(inside, stated, at(own, tier="scale_up")),
-        scale_out=xp.where(outside, stated, at(own, tier="scale_out")),
+        scale_up=xp.where(inside, stated_link_WHAT, at(own_link_WHAT, tier="scale_up")),
+        scale_out=xp.where(outside, stated_link_WHAT, at(own_link_WHAT, tier="scale_out")),
     )
 
 
@@ -305,16 +291,16 @@ def scale_out_ports(component_area, component_edge, budget_link_area, budget_lin
 
 
 @_from_budget("scale_up_bandwidth", "byte/s")
-def scale_up_bandwidth_from_budget(scale_up_ports, budget_link_rate, component_power, scale_up_byte_energy):
+def scale_up_bandwidth_from_budget(scale_up_ports, budget_link_bandwidth, component_power, scale_up_byte_energy):
     """Bandwidth of all scale-up links, limited by their power."""
-    power, rate = at(component_power, component="scale_up"), at(budget_link_rate, tier="scale_up")
+    power, rate = at(component_power, component="scale_up"), at(budget_link_bandwidth, tier="scale_up")
     return limited_rate(scale_up_ports, rate, power, scale_up_byte_energy)
 
 
 @_from_budget("scale_out_bandwidth", "byte/s")
-def scale_out_bandwidth_from_budget(scale_out_ports, budget_link_rate, component_power, scale_out_byte_energy):
+def scale_out_bandwidth_from_budget(scale_out_ports, budget_link_bandwidth, component_power, scale_out_byte_energy):
     """Bandwidth of all network ports, limited by their power."""
-    power, rate = at(component_power, component="scale_out"), at(budget_link_rate, tier="scale_out")
+    power, rate = at(component_power, component="scale_out"), at(budget_link_bandwidth, tier="scale_out")
     return limited_rate(scale_out_ports, rate, power, scale_out_byte_energy)
 
 
