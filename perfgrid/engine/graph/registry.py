@@ -139,7 +139,7 @@ def constant(*, unit: str, source: str, family: Family | None = None) -> Callabl
 def alternative(
     *,
     of: str,
-    label: str,
+    label: str | Sequence[str],
     by: str | None = None,
     unit: str = "",
     source: str = "",
@@ -155,7 +155,7 @@ def alternative(
     of
         The quantity.
     label
-        Name of this alternative.
+        Name of this alternative. Several names make one alternative each, as a family over "LABEL" does.
     by
         Label quantity that selects among the alternatives, such as ``precision``. Default: the least value is taken,
         unless a study selects one in ``[choices]``; the quantity ``<of>_choice`` says which. With "workload", the
@@ -184,8 +184,9 @@ def alternative(
     >>> pg.evaluate(bill).die_price.item()
     100.0
     """
-    about = {"unit": unit, "source": source, "of": of, "label": label, "by": by, "where": where}
-    return _marking(family, lambda bare: replace(bare, **about))
+    of_each, name = (family, label) if isinstance(label, str) else ({**(family or {}), "LABEL": label}, "LABEL")
+    about = {"unit": unit, "source": source, "of": of, "label": name, "by": by, "where": where}
+    return _marking(of_each, lambda bare: replace(bare, **about))
 
 
 def constraint(

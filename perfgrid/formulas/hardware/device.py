@@ -8,9 +8,9 @@ from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import alternative, constant, constraint, formula
 from perfgrid.formulas.axes import INNER, largest, table
 
-FORMATS = {"FORMAT": ("fp32", "tf32", "fp16", "bf16", "fp8", "fp4")}  # of the operands of matrix products
-UNQUANTISED = {"FORMAT": ("fp32", "tf32", "fp16", "bf16")}
-QUANTISED = {"FORMAT": ("fp8", "fp4")}  # operands are scaled: the label ``scaling`` says how
+FORMATS = ("fp32", "tf32", "fp16", "bf16", "fp8", "fp4")  # of the operands of matrix products
+UNQUANTISED = ("fp32", "tf32", "fp16", "bf16")
+QUANTISED = ("fp8", "fp4")  # operands are scaled: the label ``scaling`` says how
 
 
 @constant(unit="byte", source="micikevicius2022fp8")
@@ -46,10 +46,10 @@ def float32_size():
 # ---- rates ----------------------------------------------------------------------------------------------------------
 
 
-@alternative(of="peak_matrix_rate", by="precision", label="FORMAT", unit="FLOP/s", source="stas2025ml", family=FORMATS)
-def FORMAT_peak_matrix_rate(peak_FORMAT_rate):
-    """Peak rate of matrix products in FORMAT; 0 where there is none."""
-    return peak_FORMAT_rate
+@alternative(of="peak_matrix_rate", by="precision", label=FORMATS, unit="FLOP/s", source="stas2025ml")
+def LABEL_peak_matrix_rate(peak_LABEL_rate):
+    """Peak rate of matrix products in LABEL; 0 where there is none."""
+    return peak_LABEL_rate
 
 
 @constraint(reason="the device has no matrix units for this number format", source="stas2025ml")
@@ -78,9 +78,9 @@ def usable_peak_rate(peak_matrix_rate, half_precision_rate):
     return xp.where(peak_matrix_rate > 0, peak_matrix_rate, half_precision_rate)
 
 
-@alternative(of="reached_fraction", by="precision", label="FORMAT", unit="1", source="stas2025ml", family=UNQUANTISED)
-def FORMAT_reached_fraction(matrix_efficiency):
-    """Fraction of the peak rate that large matrix products reach in FORMAT: as measured in 16 bits."""
+@alternative(of="reached_fraction", by="precision", label=UNQUANTISED, unit="1", source="stas2025ml")
+def LABEL_reached_fraction(matrix_efficiency):
+    """Fraction of the peak rate that large matrix products reach in LABEL: as measured in 16 bits."""
     return matrix_efficiency
 
 
@@ -102,19 +102,15 @@ def matrix_rate(usable_peak_rate, reached_fraction):
     return usable_peak_rate * reached_fraction
 
 
-@alternative(
-    of="unquantised_matrix_rate", by="precision", label="FORMAT", unit="FLOP/s", source="stas2025ml", family=UNQUANTISED
-)
-def FORMAT_unquantised_matrix_rate(matrix_rate):
-    """Rate of the products that are never quantised (attention, output head) in FORMAT: that of all products."""
+@alternative(of="unquantised_matrix_rate", by="precision", label=UNQUANTISED, unit="FLOP/s", source="stas2025ml")
+def LABEL_unquantised_matrix_rate(matrix_rate):
+    """Rate of the products that are never quantised (attention, output head) in LABEL: that of all products."""
     return matrix_rate
 
 
-@alternative(
-    of="unquantised_matrix_rate", by="precision", label="FORMAT", unit="FLOP/s", source="stas2025ml", family=QUANTISED
-)
-def FORMAT_unquantised_matrix_rate_in_16_bits(half_precision_rate, matrix_efficiency):
-    """Rate of the products that FORMAT training leaves in 16-bit formats: attention and the output head."""
+@alternative(of="unquantised_matrix_rate", by="precision", label=QUANTISED, unit="FLOP/s", source="stas2025ml")
+def LABEL_unquantised_matrix_rate_in_16_bits(half_precision_rate, matrix_efficiency):
+    """Rate of the products that LABEL training leaves in 16-bit formats: attention and the output head."""
     return half_precision_rate * matrix_efficiency
 
 
@@ -173,17 +169,13 @@ def fp4_operand_size(fp4_element_size, scale_size):
     return fp4_element_size + scale_size
 
 
-@alternative(
-    of="activation_size", by="precision", label="FORMAT", unit="byte", source="korthikanti2022", family=UNQUANTISED
-)
-def FORMAT_activation_size(FORMAT_operand_size):
-    """Bytes of one stored activation element in FORMAT training."""
-    return FORMAT_operand_size
+@alternative(of="activation_size", by="precision", label=UNQUANTISED, unit="byte", source="korthikanti2022")
+def LABEL_activation_size(LABEL_operand_size):
+    """Bytes of one stored activation element in LABEL training."""
+    return LABEL_operand_size
 
 
-@alternative(
-    of="activation_size", by="precision", label="FORMAT", unit="byte", source="korthikanti2022", family=QUANTISED
-)
-def FORMAT_activation_size_in_16_bits(bf16_operand_size):
-    """Bytes of one stored activation element in FORMAT training: they stay in 16-bit formats."""
+@alternative(of="activation_size", by="precision", label=QUANTISED, unit="byte", source="korthikanti2022")
+def LABEL_activation_size_in_16_bits(bf16_operand_size):
+    """Bytes of one stored activation element in LABEL training: they stay in 16-bit formats."""
     return bf16_operand_size

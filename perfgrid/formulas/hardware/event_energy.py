@@ -53,29 +53,15 @@ def fp4_format_energy():
     return 0.57**2
 
 
-@alternative(
-    of="unquantised_format_energy",
-    by="precision",
-    label="FORMAT",
-    unit="1",
-    source="jouppi2021lessons",
-    family=UNQUANTISED,
-)
-def FORMAT_unquantised_format_energy(format_energy):
-    """Energy of the multiply-adds that are never quantised over that in 16 bits: in FORMAT as of all products."""
+@alternative(of="unquantised_format_energy", by="precision", label=UNQUANTISED, unit="1", source="jouppi2021lessons")
+def LABEL_unquantised_format_energy(format_energy):
+    """Energy of the multiply-adds that are never quantised over that in 16 bits: in LABEL as of all products."""
     return format_energy
 
 
-@alternative(
-    of="unquantised_format_energy",
-    by="precision",
-    label="FORMAT",
-    unit="1",
-    source="jouppi2021lessons",
-    family=QUANTISED,
-)
-def FORMAT_half_precision_format_energy(bf16_format_energy):
-    """Energy of the multiply-adds that FORMAT training leaves in 16 bits, over that in 16 bits."""
+@alternative(of="unquantised_format_energy", by="precision", label=QUANTISED, unit="1", source="jouppi2021lessons")
+def LABEL_half_precision_format_energy(bf16_format_energy):
+    """Energy of the multiply-adds that LABEL training leaves in 16 bits, over that in 16 bits."""
     return bf16_format_energy
 
 

@@ -35,11 +35,9 @@ def _usual(label):
     return alternative(of="usual_scaling", by="precision", label=label, unit="1", source="micikevicius2022fp8")
 
 
-@alternative(
-    of="usual_scaling", by="precision", label="FORMAT", unit="1", source="micikevicius2022fp8", family=UNQUANTISED
-)
-def FORMAT_usual_scaling():
-    """Number of the usual scaling of FORMAT: none."""
+@alternative(of="usual_scaling", by="precision", label=UNQUANTISED, unit="1", source="micikevicius2022fp8")
+def LABEL_usual_scaling():
+    """Number of the usual scaling of LABEL: none."""
     return float(NAMES.index("usual"))
 
 
@@ -95,9 +93,9 @@ def converted_copies(scaling_recipe):
     return of_recipe(scaling_recipe, 3)
 
 
-@alternative(of="scaling_fits", by="precision", label="FORMAT", unit="1", source="rouhani2023mx", family=UNQUANTISED)
-def FORMAT_scaling_fits():
-    """1 where the scaling serves the format: FORMAT is not scaled."""
+@alternative(of="scaling_fits", by="precision", label=UNQUANTISED, unit="1", source="rouhani2023mx")
+def LABEL_scaling_fits():
+    """1 where the scaling serves the format: LABEL is not scaled."""
     return 1.0
 
 

@@ -185,19 +185,15 @@ def layer_streams(
 # ---- conversion to 8 and 4 bits -------------------------------------------------------------------------------------
 
 
-@alternative(
-    of="cast_size", by="precision", label="FORMAT", unit="byte", source="micikevicius2022fp8", family=UNQUANTISED
-)
-def FORMAT_cast_size():
-    """Bytes per element of a conversion of operands: none is needed for FORMAT products."""
+@alternative(of="cast_size", by="precision", label=UNQUANTISED, unit="byte", source="micikevicius2022fp8")
+def LABEL_cast_size():
+    """Bytes per element of a conversion of operands: none is needed for LABEL products."""
     return 0.0
 
 
-@alternative(
-    of="cast_size", by="precision", label="FORMAT", unit="byte", source="micikevicius2022fp8", family=QUANTISED
-)
-def FORMAT_scaled_cast_size(activation_size, operand_size, scaling_reads):
-    """Bytes per element of a conversion to FORMAT: read as often as the scaling asks, written for two products.
+@alternative(of="cast_size", by="precision", label=QUANTISED, unit="byte", source="micikevicius2022fp8")
+def LABEL_scaled_cast_size(activation_size, operand_size, scaling_reads):
+    """Bytes per element of a conversion to LABEL: read as often as the scaling asks, written for two products.
 
     The products of the two passes sum along different dimensions: operands are stored in two layouts, each with scales.
     """

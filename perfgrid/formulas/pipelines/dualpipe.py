@@ -23,9 +23,9 @@ state. Not modelled: the reduction of gradients between the copies and the gathe
 from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import alternative, constraint
 
-from .stages import STAGES
+from .stages import ONE_WAY, in_flight
 
-TWO_WAY = {"SCHEDULE": ("dualpipe", "dualpipe_v")}
+TWO_WAY = ("dualpipe", "dualpipe_v")
 
 # ---- equations ------------------------------------------------------------------------------------------------------
 
@@ -176,51 +176,28 @@ def dualpipe_v_exposed_pp_time(pp, stage_transfer_time):
     return 5 * (pp - 1) * stage_transfer_time
 
 
-@alternative(
-    of="ep_overlap_by_schedule",
-    by="schedule",
-    label="SCHEDULE",
-    unit="1",
-    source="deepseek2024v3",
-    family={"SCHEDULE": ("1f1b", "gpipe", "zb_h1", "zb_v")},
-)
-def ep_overlap_by_SCHEDULE():
-    """Share of the expert all-to-all that runs beside the computation of another microbatch: none in SCHEDULE."""
+@alternative(of="ep_overlap_by_schedule", by="schedule", label=(*ONE_WAY, "zb_v"), unit="1", source="deepseek2024v3")
+def ep_overlap_by_LABEL():
+    """Share of the expert all-to-all that runs beside the computation of another microbatch: none in LABEL."""
     return 0.0
 
 
-@alternative(
-    of="ep_overlap_by_schedule", by="schedule", label="SCHEDULE", unit="1", source="deepseek2024v3", family=TWO_WAY
-)
-def ep_overlap_by_pairs_of_SCHEDULE():
-    """Share of the expert all-to-all that runs beside the computation of another microbatch: all in SCHEDULE."""
+@alternative(of="ep_overlap_by_schedule", by="schedule", label=TWO_WAY, unit="1", source="deepseek2024v3")
+def ep_overlap_by_pairs_of_LABEL():
+    """Share of the expert all-to-all that runs beside the computation of another microbatch: all in LABEL."""
     return 1.0
 
 
 # ---- microbatches in flight -----------------------------------------------------------------------------------------
 
 
-@alternative(
-    of="STAGE_stage_in_flight",
-    by="schedule",
-    label="dualpipe",
-    unit="1",
-    source="deepseek2024v3",
-    family=STAGES,
-)
+@in_flight("dualpipe", "deepseek2024v3")
 def STAGE_stage_in_flight_of_dualpipe(pp, microbatches):
     """Microbatches whose activations a device of the STAGE stage of DualPipe keeps at most: p + 1."""
     return xp.minimum(pp + 1, microbatches)
 
 
-@alternative(
-    of="STAGE_stage_in_flight",
-    by="schedule",
-    label="dualpipe_v",
-    unit="1",
-    source="deepseek2025dualpipe",
-    family=STAGES,
-)
+@in_flight("dualpipe_v", "deepseek2025dualpipe")
 def STAGE_stage_in_flight_of_dualpipe_v(pp, microbatches):
     """Microbatches whose activations the STAGE stage of DualPipeV keeps at most: 2p + 1 chunks, p + 1/2 stages."""
     return xp.minimum(pp + 0.5, microbatches)
@@ -229,16 +206,9 @@ def STAGE_stage_in_flight_of_dualpipe_v(pp, microbatches):
 # ---- constraints -----------------------------------------------------------------------------------------------------
 
 
-@alternative(
-    of="fewest_microbatches",
-    by="schedule",
-    label="SCHEDULE",
-    unit="1",
-    source="narayanan2021",
-    family={"SCHEDULE": ("1f1b", "gpipe", "zb_h1")},
-)
-def fewest_microbatches_of_SCHEDULE():
-    """Microbatches that SCHEDULE needs at least: one."""
+@alternative(of="fewest_microbatches", by="schedule", label=ONE_WAY, unit="1", source="narayanan2021")
+def fewest_microbatches_of_LABEL():
+    """Microbatches that LABEL needs at least: one."""
     return 1.0
 
 
@@ -248,16 +218,9 @@ def fewest_microbatches_of_zb_v(pp):
     return 2 * pp - 1
 
 
-@alternative(
-    of="fewest_microbatches",
-    by="schedule",
-    label="SCHEDULE",
-    unit="1",
-    source="deepseek2025dualpipe",
-    family=TWO_WAY,
-)
-def fewest_microbatches_of_pairs_of_SCHEDULE(pp):
-    """Microbatches that SCHEDULE needs at least: two per device."""
+@alternative(of="fewest_microbatches", by="schedule", label=TWO_WAY, unit="1", source="deepseek2025dualpipe")
+def fewest_microbatches_of_pairs_of_LABEL(pp):
+    """Microbatches that LABEL needs at least: two per device."""
     return 2 * pp
 
 

@@ -26,7 +26,7 @@ The closed forms are longest paths through the dependencies of a schedule betwee
 from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import alternative, constant, constraint, formula
 
-from .stages import FOLDED, STAGES
+from .stages import FOLDED, in_flight
 
 
 @constant(unit="1", source="narayanan2021")
@@ -268,7 +268,7 @@ def last_stage_position(pp):
     return pp - 1
 
 
-@alternative(of="STAGE_stage_in_flight", by="schedule", label="1f1b", unit="1", source="narayanan2021", family=STAGES)
+@in_flight("1f1b", "narayanan2021")
 def STAGE_stage_in_flight_of_1f1b(pp, STAGE_stage_position, chunks, microbatches):
     """Microbatches whose activations the STAGE stage of 1F1B keeps at most, in units of the whole stage.
 
@@ -277,7 +277,7 @@ def STAGE_stage_in_flight_of_1f1b(pp, STAGE_stage_position, chunks, microbatches
     return stages_in_flight(pp, STAGE_stage_position, chunks, microbatches)
 
 
-@alternative(of="STAGE_stage_in_flight", by="schedule", label="gpipe", unit="1", source="huang2019gpipe", family=STAGES)
+@in_flight("gpipe", "huang2019gpipe")
 def STAGE_stage_in_flight_of_gpipe(microbatches):
     """Microbatches whose activations the STAGE stage of GPipe keeps at most: all of the step."""
     return microbatches
@@ -292,24 +292,15 @@ def most_chunks_of_1f1b(stage_layers):
     return stage_layers
 
 
-@alternative(
-    of="most_chunks",
-    by="schedule",
-    label="SCHEDULE",
-    unit="1",
-    source="huang2019gpipe",
-    family={"SCHEDULE": ("gpipe", "zb_h1", "dualpipe")},
-)
-def most_chunks_of_SCHEDULE():
-    """Chunks per device that SCHEDULE allows: one."""
+@alternative(of="most_chunks", by="schedule", label=("gpipe", "zb_h1", "dualpipe"), unit="1", source="huang2019gpipe")
+def most_chunks_of_LABEL():
+    """Chunks per device that LABEL allows: one."""
     return 1.0
 
 
-@alternative(
-    of="most_chunks", by="schedule", label="SCHEDULE", unit="1", source="qi2024zerobubble", family={"SCHEDULE": FOLDED}
-)
-def most_chunks_of_folded_SCHEDULE():
-    """Chunks per device that SCHEDULE allows: two."""
+@alternative(of="most_chunks", by="schedule", label=FOLDED, unit="1", source="qi2024zerobubble")
+def most_chunks_of_folded_LABEL():
+    """Chunks per device that LABEL allows: two."""
     return 2.0
 
 

@@ -19,7 +19,7 @@ STAGES = {"STAGE": ("first", "middle", "last")}
 PARTS = {"PART": ("layers", "embeddings", "heads")}
 KINDS = {"KIND": ("forward", "input_gradient", "weight_gradient")}
 FOLDED = ("zb_v", "dualpipe_v")  # schedules with two chunks per device, in the order of a V
-STRAIGHT = ("1f1b", "gpipe", "zb_h1", "dualpipe")
+ONE_WAY = ("1f1b", "gpipe", "zb_h1")  # schedules in which microbatches and chunks run down the devices only
 
 
 @constant(unit="1", source="shoeybi2019megatron", family={"PART": ("embeddings", "heads")})
@@ -44,32 +44,27 @@ def other_end(weight_copies):
 # ---- what the schedule decides --------------------------------------------------------------------------------------
 
 
-@alternative(
-    of="folded", by="schedule", label="SCHEDULE", unit="1", source="narayanan2021", family={"SCHEDULE": STRAIGHT}
-)
-def folded_not_in_SCHEDULE():
-    """1 where the chunks of a pipeline run down the devices and back up; they do not in SCHEDULE."""
+def in_flight(label, source):
+    """Marks the microbatches whose activations a device of each stage keeps at most in the schedules ``label``."""
+    of = "STAGE_stage_in_flight"
+    return alternative(of=of, by="schedule", label=label, unit="1", source=source, family=STAGES)
+
+
+@alternative(of="folded", by="schedule", label=(*ONE_WAY, "dualpipe"), unit="1", source="narayanan2021")
+def folded_not_in_LABEL():
+    """1 where the chunks of a pipeline run down the devices and back up; they do not in LABEL."""
     return 0.0
 
 
-@alternative(
-    of="folded", by="schedule", label="SCHEDULE", unit="1", source="qi2024zerobubble", family={"SCHEDULE": FOLDED}
-)
-def folded_in_SCHEDULE():
-    """1 where the chunks of a pipeline run down the devices and back up, as in SCHEDULE."""
+@alternative(of="folded", by="schedule", label=FOLDED, unit="1", source="qi2024zerobubble")
+def folded_in_LABEL():
+    """1 where the chunks of a pipeline run down the devices and back up, as in LABEL."""
     return 1.0
 
 
-@alternative(
-    of="weight_copies",
-    by="schedule",
-    label="SCHEDULE",
-    unit="1",
-    source="narayanan2021",
-    family={"SCHEDULE": ("1f1b", "gpipe", "zb_h1", *FOLDED)},
-)
-def weight_copies_of_SCHEDULE():
-    """Copies of the model that one pipeline holds: one in SCHEDULE."""
+@alternative(of="weight_copies", by="schedule", label=(*ONE_WAY, *FOLDED), unit="1", source="narayanan2021")
+def weight_copies_of_LABEL():
+    """Copies of the model that one pipeline holds: one in LABEL."""
     return 1.0
 
 

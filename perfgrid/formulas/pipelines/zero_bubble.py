@@ -21,7 +21,7 @@ event by event and compares:
 from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import alternative, formula
 
-from .stages import STAGES
+from .stages import in_flight
 
 # ---- equations ------------------------------------------------------------------------------------------------------
 
@@ -213,16 +213,9 @@ def zb_v_exposed_pp_time(pp, stage_transfer_time):
 # ---- microbatches in flight -----------------------------------------------------------------------------------------
 
 
-@alternative(
-    of="STAGE_stage_in_flight",
-    by="schedule",
-    label="SCHEDULE",
-    unit="1",
-    source="qi2024zerobubble",
-    family={**STAGES, "SCHEDULE": ("zb_h1", "zb_v")},
-)
-def STAGE_stage_in_flight_of_SCHEDULE(pp, microbatches):
-    """Microbatches whose activations the STAGE stage of SCHEDULE keeps at most, until their weight gradients are done.
+@in_flight(("zb_h1", "zb_v"), "qi2024zerobubble")
+def STAGE_stage_in_flight_of_LABEL(pp, microbatches):
+    """Microbatches whose activations the STAGE stage of LABEL keeps at most, until their weight gradients are done.
 
     p on every stage, the most of 1F1B: later stages have fewer ahead but put off more weight gradients.
     """

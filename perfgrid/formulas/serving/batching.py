@@ -19,10 +19,11 @@ from perfgrid.formulas.axes import INNER, at, largest, only, table, total
 from .latency import in_pass
 
 NODES = INNER.labels["load"]
-FIXED = {"RULE": ("given", "concurrency", "memory", "run")}
-STATED = {"RULE": ("given", "concurrency")}  # the study states the batch
-ENDLESS = {"RULE": ("given", "concurrency", "memory")}  # one batch that stays
-REPLACED = {"RULE": ("concurrency", "memory", "run", "rate")}  # continuous batching
+FIXED = ("given", "concurrency", "memory", "run")
+STATED = ("given", "concurrency")  # the study states the batch
+ENDLESS = ("given", "concurrency", "memory")  # one batch that stays
+CHOSEN = ("memory", "run", "rate")  # the system chooses the batch
+REPLACED = ("concurrency", "memory", "run", "rate")  # continuous batching
 
 # ---- equations ------------------------------------------------------------------------------------------------------
 
@@ -65,8 +66,8 @@ def place_wait(load, places, service, variation):
 # ---- who decides ----------------------------------------------------------------------------------------------------
 
 
-@alternative(of="tabulated_batch", by="batch_rule", label="RULE", unit="1", source="pope2022inference", family=STATED)
-def RULE_tabulated_batch(batch):
+@alternative(of="tabulated_batch", by="batch_rule", label=STATED, unit="1", source="pope2022inference")
+def LABEL_tabulated_batch(batch):
     """Sequences of a batch that the study states."""
     return batch
 
@@ -104,8 +105,8 @@ def rate_tabulated_batch(largest_batch, dp):
     return dp * table("load", **{node: most ** (i / last) for i, node in enumerate(NODES)})
 
 
-@alternative(of="prefill_sequences", by="batch_rule", label="RULE", unit="1", source="yu2022orca", family=FIXED)
-def RULE_prefill_sequences(group_batch):
+@alternative(of="prefill_sequences", by="batch_rule", label=FIXED, unit="1", source="yu2022orca")
+def LABEL_prefill_sequences(group_batch):
     """Prompts that are computed together: those of a group."""
     return group_batch
 
@@ -116,8 +117,8 @@ def rate_prefill_sequences():
     return 1.0
 
 
-@alternative(of="prefill_groups", by="batch_rule", label="RULE", unit="1", source="narayanan2021", family=FIXED)
-def RULE_prefill_groups(batch_groups, batch_parts):
+@alternative(of="prefill_groups", by="batch_rule", label=FIXED, unit="1", source="narayanan2021")
+def LABEL_prefill_groups(batch_groups, batch_parts):
     """Passes' worth of prompts that follow each other through the pipeline: one for every part of the batch."""
     return batch_groups * batch_parts
 
@@ -134,27 +135,20 @@ def given_request_prefill_time(prefill_time, replica_batch):
     return prefill_time / replica_batch
 
 
-@alternative(of="request_prefill_time", by="batch_rule", label="RULE", unit="s", source="yu2022orca", family=REPLACED)
-def RULE_request_prefill_time(pass_time, prefill_passes, prefill_sequences, stage_share):
+@alternative(of="request_prefill_time", by="batch_rule", label=REPLACED, unit="s", source="yu2022orca")
+def LABEL_request_prefill_time(pass_time, prefill_passes, prefill_sequences, stage_share):
     """Time of a replica that the prefill of one request takes: of its fullest stage, others follow at once."""
     return in_pass(pass_time, "prefill") * prefill_passes / prefill_sequences * stage_share
 
 
-@alternative(of="batch_is_given", by="batch_rule", label="RULE", unit="1", source="pope2022inference", family=STATED)
-def RULE_batch_is_given():
+@alternative(of="batch_is_given", by="batch_rule", label=STATED, unit="1", source="pope2022inference")
+def LABEL_batch_is_given():
     """1 where the study states the batch."""
     return 1.0
 
 
-@alternative(
-    of="batch_is_given",
-    by="batch_rule",
-    label="RULE",
-    unit="1",
-    source="pope2022inference",
-    family={"RULE": ("memory", "run", "rate")},
-)
-def RULE_batch_is_chosen():
+@alternative(of="batch_is_given", by="batch_rule", label=CHOSEN, unit="1", source="pope2022inference")
+def LABEL_batch_is_chosen():
     """0 where the system chooses the batch."""
     return 0.0
 
@@ -162,10 +156,8 @@ def RULE_batch_is_chosen():
 # ---- capacity and load ----------------------------------------------------------------------------------------------
 
 
-@alternative(
-    of="full_batch_decode_time", by="batch_rule", label="RULE", unit="s", source="zhong2024distserve", family=FIXED
-)
-def RULE_full_batch_decode_time(request_decode_time):
+@alternative(of="full_batch_decode_time", by="batch_rule", label=FIXED, unit="s", source="zhong2024distserve")
+def LABEL_full_batch_decode_time(request_decode_time):
     """Time of a replica that decoding one request takes in the batch that pools are sized for: the only one."""
     return at(request_decode_time, load=NODES[0])
 
@@ -232,8 +224,8 @@ def pools_have_replicas(dp, prefill_replicas):
     return (dp >= 2) & (prefill_replicas < dp)
 
 
-@alternative(of="load_weight", by="batch_rule", label="RULE", unit="1", source="little1961", family=FIXED)
-def RULE_load_weight():
+@alternative(of="load_weight", by="batch_rule", label=FIXED, unit="1", source="little1961")
+def LABEL_load_weight():
     """Weights of the tabulated batches, by load: there is one batch only."""
     return only("load", "node_1")
 
@@ -254,8 +246,8 @@ def run_served_rate(request_prefill_time, request_decode_time, full_batch, last_
     return requests / (requests / dp * at(request_prefill_time, load=NODES[0]) + steps)
 
 
-@alternative(of="served_rate", by="batch_rule", label="RULE", unit="1/s", source="little1961", family=ENDLESS)
-def RULE_served_rate(request_capacity):
+@alternative(of="served_rate", by="batch_rule", label=ENDLESS, unit="1/s", source="little1961")
+def LABEL_served_rate(request_capacity):
     """Requests per second that end."""
     return at(request_capacity, load="node_1")
 
@@ -272,8 +264,8 @@ def largest_request_rate(request_capacity):
     return largest(request_capacity, "load")
 
 
-@alternative(of="load_fraction", by="batch_rule", label="RULE", unit="1", source="little1961", family=FIXED)
-def RULE_load_fraction():
+@alternative(of="load_fraction", by="batch_rule", label=FIXED, unit="1", source="little1961")
+def LABEL_load_fraction():
     """Arrivals over what is served at most: the queue never ends."""
     return 1.0
 
@@ -290,10 +282,10 @@ def run_running_batch(full_batch):
     return full_batch
 
 
-@alternative(of="running_batch", by="batch_rule", label="RULE", unit="1", source="little1961", family=ENDLESS)
-def RULE_running_batch(RULE_tabulated_batch, dp, decoding_replicas):
+@alternative(of="running_batch", by="batch_rule", label=ENDLESS, unit="1", source="little1961")
+def LABEL_running_batch(LABEL_tabulated_batch, dp, decoding_replicas):
     """Sequences that run at the same time, over all replicas that decode."""
-    return RULE_tabulated_batch * decoding_replicas / dp
+    return LABEL_tabulated_batch * decoding_replicas / dp
 
 
 @alternative(of="running_batch", by="batch_rule", label="rate", unit="1", source="little1961")
@@ -314,15 +306,8 @@ def rate_interference(busy_share):
     return busy_share
 
 
-@alternative(
-    of="interference",
-    by="batch_rule",
-    label="RULE",
-    unit="1",
-    source="little1961",
-    family={"RULE": ("concurrency", "memory", "run")},
-)
-def RULE_interference(busy_share, replica_batch):
+@alternative(of="interference", by="batch_rule", label=("concurrency", "memory", "run"), unit="1", source="little1961")
+def LABEL_interference(busy_share, replica_batch):
     """Part of the time of a running sequence in which prefills hold up its steps: those of the others, not its own."""
     others = xp.maximum(1 - 1 / at(replica_batch, load=NODES[0]), 0.0)
     waits = others * busy_share / (1 - busy_share)  # over the time of the steps

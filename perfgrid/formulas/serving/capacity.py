@@ -4,7 +4,7 @@ from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import alternative, constraint, formula
 from perfgrid.formulas.axes import only, table, total
 
-from .batching import STATED
+from .batching import CHOSEN, STATED
 from .latency import in_pass
 
 # ---- weights --------------------------------------------------------------------------------------------------------
@@ -80,23 +80,14 @@ def sequence_cache_memory(cached_tokens, mask_share, rank_cache_width, kv_elemen
 # ---- working space --------------------------------------------------------------------------------------------------
 
 
-@alternative(
-    of="largest_pass_tokens", by="batch_rule", label="RULE", unit="1", source="agrawal2024sarathi", family=STATED
-)
-def RULE_largest_pass_tokens(prefill_chunk_tokens, computed_prompt_tokens, batch, dp, cp):
+@alternative(of="largest_pass_tokens", by="batch_rule", label=STATED, unit="1", source="agrawal2024sarathi")
+def LABEL_largest_pass_tokens(prefill_chunk_tokens, computed_prompt_tokens, batch, dp, cp):
     """Tokens of the largest pass that working space is kept for: that of the prefill of the stated batch."""
     return xp.minimum(prefill_chunk_tokens, computed_prompt_tokens * xp.maximum(batch / dp, 1.0) / cp)
 
 
-@alternative(
-    of="largest_pass_tokens",
-    by="batch_rule",
-    label="RULE",
-    unit="1",
-    source="agrawal2024sarathi",
-    family={"RULE": ("memory", "run", "rate")},
-)
-def RULE_limit_pass_tokens(prefill_chunk_tokens, computed_prompt_tokens, batch_limit, cp):
+@alternative(of="largest_pass_tokens", by="batch_rule", label=CHOSEN, unit="1", source="agrawal2024sarathi")
+def LABEL_limit_pass_tokens(prefill_chunk_tokens, computed_prompt_tokens, batch_limit, cp):
     """Tokens of the largest pass that working space is kept for."""
     return xp.minimum(prefill_chunk_tokens, computed_prompt_tokens * batch_limit / cp)
 

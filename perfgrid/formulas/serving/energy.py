@@ -11,7 +11,7 @@ from perfgrid.formulas.collectives.placement import gathered_share
 from perfgrid.formulas.kernels import energy
 from perfgrid.formulas.kernels.tiling import hbm_bytes
 
-from .batching import NODES
+from .batching import ENDLESS, NODES
 from .experts import touched_experts
 
 PARTS = ("arithmetic", "shared_memory", "l2", "hbm", "scale_up", "scale_out", "static")  # of the energy of a request
@@ -207,15 +207,8 @@ def request_passes(tp, cp, prefill_passes, prefill_sequences, group_batch, decod
     return tp * cp * table("pass", prefill=prefill_passes / prefill_sequences, decode=steps)
 
 
-@alternative(
-    of="request_weight",
-    by="batch_rule",
-    label="RULE",
-    unit="1",
-    source="little1961",
-    family={"RULE": ("given", "concurrency", "memory", "rate")},
-)
-def RULE_request_weight(load_weight):
+@alternative(of="request_weight", by="batch_rule", label=(*ENDLESS, "rate"), unit="1", source="little1961")
+def LABEL_request_weight(load_weight):
     """Part of the requests that are served in each tabulated batch, by load."""
     return load_weight
 

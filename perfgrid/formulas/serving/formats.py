@@ -95,19 +95,15 @@ def int8_activation_size(bf16_operand_size):
     return bf16_operand_size
 
 
-@alternative(
-    of="head_size", by="precision", label="FORMAT", unit="byte", source="micikevicius2022fp8", family=UNQUANTISED
-)
-def FORMAT_head_size(FORMAT_operand_size):
-    """Bytes of one weight of embedding and output head in FORMAT."""
-    return FORMAT_operand_size
+@alternative(of="head_size", by="precision", label=UNQUANTISED, unit="byte", source="micikevicius2022fp8")
+def LABEL_head_size(LABEL_operand_size):
+    """Bytes of one weight of embedding and output head in LABEL."""
+    return LABEL_operand_size
 
 
-@alternative(
-    of="head_size", by="precision", label="FORMAT", unit="byte", source="micikevicius2022fp8", family=QUANTISED
-)
-def FORMAT_head_size_in_16_bits(bf16_operand_size):
-    """Bytes of one weight of embedding and output head beside FORMAT products: they stay in 16-bit formats."""
+@alternative(of="head_size", by="precision", label=QUANTISED, unit="byte", source="micikevicius2022fp8")
+def LABEL_head_size_in_16_bits(bf16_operand_size):
+    """Bytes of one weight of embedding and output head beside LABEL products: they stay in 16-bit formats."""
     return bf16_operand_size
 
 

@@ -78,28 +78,14 @@ def pass_time(busy_time, communication_time, host_time):
     return busy_time + communication_time + host_time
 
 
-@alternative(
-    of="awaited_passes",
-    by="batch_rule",
-    label="RULE",
-    unit="1",
-    source="narayanan2021",
-    family={"RULE": ("given", "run", "rate")},
-)
-def RULE_awaited_passes(prefill_passes, prefill_groups):
+@alternative(of="awaited_passes", by="batch_rule", label=("given", "run", "rate"), unit="1", source="narayanan2021")
+def LABEL_awaited_passes(prefill_passes, prefill_groups):
     """Passes of the prefill until a request has its first token: of all prompts that start together (rate: one)."""
     return prefill_groups * prefill_passes
 
 
-@alternative(
-    of="awaited_passes",
-    by="batch_rule",
-    label="RULE",
-    unit="1",
-    source="yu2022orca",
-    family={"RULE": ("concurrency", "memory")},
-)
-def RULE_own_passes(prefill_passes, prefill_sequences):
+@alternative(of="awaited_passes", by="batch_rule", label=("concurrency", "memory"), unit="1", source="yu2022orca")
+def LABEL_own_passes(prefill_passes, prefill_sequences):
     """Passes of the prefill until a request has its first token: its own, where sequences are replaced one by one."""
     return xp.maximum(prefill_passes / prefill_sequences, 1.0)
 

@@ -22,28 +22,14 @@ def time_per_output_token(loaded_step_time, accepted_tokens):
     return loaded_step_time / accepted_tokens
 
 
-@alternative(
-    of="queueing_time",
-    by="batch_rule",
-    label="RULE",
-    unit="s",
-    source="pope2022inference",
-    family={"RULE": ("given", "run")},
-)
-def RULE_queueing_time():
+@alternative(of="queueing_time", by="batch_rule", label=("given", "run"), unit="s", source="pope2022inference")
+def LABEL_queueing_time():
     """Wait of a request before its prefill: none is counted where a batch starts together."""
     return 0.0
 
 
-@alternative(
-    of="queueing_time",
-    by="batch_rule",
-    label="RULE",
-    unit="s",
-    source="yu2022orca",
-    family={"RULE": ("concurrency", "memory")},
-)
-def RULE_step_queueing_time(step_wait):
+@alternative(of="queueing_time", by="batch_rule", label=("concurrency", "memory"), unit="s", source="yu2022orca")
+def LABEL_step_queueing_time(step_wait):
     """Wait of a request before its prefill, from the moment that a place is free: for the end of a step."""
     return step_wait
 

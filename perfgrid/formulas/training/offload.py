@@ -9,18 +9,18 @@ from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import alternative, constraint, formula
 from perfgrid.formulas.parallelism.tensor_parallel import exposed_in_parts
 
-RESIDENT = {"LABEL": ("none", "optimizer")}  # offloading that leaves activations on the device
-ON_DEVICE = {"LABEL": ("none", "activations")}  # offloading that leaves the optimizer on the device
+RESIDENT = ("none", "optimizer")  # offloading that leaves activations on the device
+ON_DEVICE = ("none", "activations")  # offloading that leaves the optimizer on the device
 
 
-def _by(of, label, unit, family=None):
-    return alternative(of=of, by="offload", label=label, unit=unit, source="ren2021offload", family=family)
+def _by(of, label, unit):
+    return alternative(of=of, by="offload", label=label, unit=unit, source="ren2021offload")
 
 
 # ---- memory ---------------------------------------------------------------------------------------------------------
 
 
-@_by("offloaded_state_size", "LABEL", "byte", ON_DEVICE)
+@_by("offloaded_state_size", ON_DEVICE, "byte")
 def LABEL_offloaded_state_size():
     """Bytes of optimizer state per parameter on the host (offload: LABEL): none."""
     return 0.0
@@ -32,7 +32,7 @@ def optimizer_offloaded_state_size(optimizer_state_size):
     return optimizer_state_size
 
 
-@_by("resident_share", "LABEL", "1", RESIDENT)
+@_by("resident_share", RESIDENT, "1")
 def LABEL_resident_share():
     """Part of a layer's activations that stays on the device until the backward pass (offload: LABEL): all."""
     return 1.0
@@ -44,7 +44,7 @@ def activations_resident_share():
     return 0.0
 
 
-@_by("layers_in_transit", "LABEL", "1", RESIDENT)
+@_by("layers_in_transit", RESIDENT, "1")
 def LABEL_layers_in_transit():
     """Layers whose activations are on their way to the host or back (offload: LABEL): none."""
     return 0.0
@@ -122,7 +122,7 @@ def optimizer_exposed_offload_time(
     return exposed_in_parts(gradients, gradient_buckets, hidden) + xp.maximum(host_optimizer_time, weights)
 
 
-@alternative(of="on_device_optimizer", by="offload", label="LABEL", unit="1", source="ren2021offload", family=ON_DEVICE)
+@alternative(of="on_device_optimizer", by="offload", label=ON_DEVICE, unit="1", source="ren2021offload")
 def LABEL_on_device_optimizer():
     """1 where the device takes the optimizer step (offload: LABEL)."""
     return 1.0
@@ -143,14 +143,7 @@ def none_host_reached():
     return 1.0
 
 
-@alternative(
-    of="host_reached",
-    by="offload",
-    label="LABEL",
-    unit="1",
-    source="ren2021offload",
-    family={"LABEL": ("optimizer", "activations")},
-)
+@alternative(of="host_reached", by="offload", label=("optimizer", "activations"), unit="1", source="ren2021offload")
 def LABEL_host_reached(host_bandwidth):
     """1 where the host can be reached as the offloading needs (offload: LABEL): its link is known."""
     return xp.where(host_bandwidth > 0, 1.0, 0.0)
