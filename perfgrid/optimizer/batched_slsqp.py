@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -33,18 +35,14 @@ class _Together:
     def __init__(self, evaluate: Evaluate, count: int):
         self.evaluate, self.live = evaluate, count
         self.ready = threading.Condition()
-        self.asked: dict[int, np.ndarray] = {}
-        self.answers: dict[int, Answer | BaseException] = {}
+        self.asked: dict[int, tuple[np.ndarray, Future[Answer]]] = {}
 
     def ask(self, number: int, point: np.ndarray) -> Answer:
+        answer = Future[Answer]()
         with self.ready:
-            self.asked[number] = point
+            self.asked[number] = point, answer
             self.ready.notify_all()
-            self.ready.wait_for(lambda: number in self.answers)
-            answer = self.answers.pop(number)
-        if isinstance(answer, BaseException):
-            raise answer
-        return answer
+        return answer.result()
 
     def leave(self) -> None:
         with self.ready:
@@ -58,15 +56,15 @@ class _Together:
                 self.ready.wait_for(lambda: len(self.asked) >= self.live)
                 if not self.live:
                     return
-                batch, self.asked = dict(sorted(self.asked.items())), {}
-            found: list[Any]
+                batch, self.asked = sorted(self.asked.items()), {}
             try:
-                found = self.evaluate(np.array(list(batch)), np.array(list(batch.values())))
+                found = self.evaluate(np.array([n for n, _ in batch]), np.array([point for _, (point, _) in batch]))
             except BaseException as error:
-                found = [error] * len(batch)
-            with self.ready:
-                self.answers.update(zip(batch, found, strict=True))
-                self.ready.notify_all()
+                for _, (_, waiting) in batch:
+                    waiting.set_exception(error)
+            else:
+                for (_, (_, waiting)), answer in zip(batch, found, strict=True):
+                    waiting.set_result(answer)
 
 
 def minimize_together(evaluate: Evaluate, starts: np.ndarray, most: int, tolerance: float) -> list[Minimum]:
@@ -75,57 +73,44 @@ def minimize_together(evaluate: Evaluate, starts: np.ndarray, most: int, toleran
     Errors of ``evaluate`` are raised here.
     """
     together = _Together(evaluate, len(starts))
-    ends: list[Minimum | BaseException | None] = [None] * len(starts)
+    ends = [Future[Minimum]() for _ in starts]
 
     def one(number: int) -> None:
         try:
-            ends[number] = _minimum(lambda x: together.ask(number, x), starts[number], most, tolerance)
+            ends[number].set_result(_minimum(lambda x: together.ask(number, x), starts[number], most, tolerance))
         except BaseException as error:
-            ends[number] = error
+            ends[number].set_exception(error)
         finally:
             together.leave()
 
-    threads = [threading.Thread(target=one, args=(i,), daemon=True) for i in range(len(starts))]
-    for thread in threads:
-        thread.start()
+    for number in range(len(starts)):
+        threading.Thread(target=one, args=(number,), daemon=True).start()
     together.serve()
-    for thread in threads:
-        thread.join()
-    for end in ends:
-        if isinstance(end, BaseException):
-            raise end
-    return [end for end in ends if isinstance(end, Minimum)]
+    return [end.result() for end in ends]
 
 
 def _minimum(ask: Callable[[np.ndarray], Answer], start: np.ndarray, most: int, tolerance: float) -> Minimum:
-    known: dict[bytes, Answer] = {}
-    trace: list[float] = []
-    least: list[Any] = [np.inf, start, None]  # of all that was seen: score, point, answer
-    asked = 0
+    seen: list[tuple[np.ndarray, Answer]] = []
+
+    @lru_cache(maxsize=1)  # value, slope and constraints of one point are asked for one after the other
+    def known(x: bytes) -> Answer:
+        if len(seen) == most:
+            raise _Enough
+        point = np.clip(np.frombuffer(x), 0.0, 1.0)
+        value, slope, slack, slopes = ask(point)
+        answer = float(_finite(value, FAR)), _finite(slope, 0.0), _finite(slack, -FAR), _finite(slopes, 0.0)
+        seen.append((point, answer))
+        return answer
 
     def at(x: np.ndarray) -> Answer:
-        key = x.tobytes()
-        if key not in known:
-            nonlocal asked
-            if asked == most:
-                raise _Enough
-            asked += 1
-            value, slope, slack, slopes = ask(np.clip(x, 0.0, 1.0))
-            finite = (_finite(value, FAR), _finite(slope, 0.0), _finite(slack, -FAR), _finite(slopes, 0.0))
-            answer = (float(finite[0]), *finite[1:])
-            known.clear()
-            known[key] = answer
-            score = answer[0] + PENALTY * float(np.maximum(-answer[2], 0.0).sum())
-            if score < least[0]:
-                least[:] = [score, np.clip(x, 0.0, 1.0), answer]
-        return known[key]
+        return known(x.tobytes())
 
     from scipy.optimize import minimize  # a fifth of the time that all of perfgrid takes to import
 
     constraints = []
     if len(at(start)[2]):
         constraints = [{"type": "ineq", "fun": lambda x: at(x)[2], "jac": lambda x: at(x)[3]}]
-    trace.append(float(at(start)[0]))
+    trace = [at(start)[0]]
     try:
         found = minimize(
             lambda x: at(x)[0],
@@ -134,16 +119,20 @@ def _minimum(ask: Callable[[np.ndarray], Answer], start: np.ndarray, most: int, 
             method="SLSQP",
             bounds=[(0.0, 1.0)] * len(start),
             constraints=constraints,
-            callback=lambda x: trace.append(float(at(x)[0])),
+            callback=lambda x: trace.append(at(x)[0]),
             options={"maxiter": most, "ftol": tolerance},
         )
-        point = np.clip(found.x, 0.0, 1.0)
-        answer = at(point)
-        if answer[0] + PENALTY * float(np.maximum(-answer[2], 0.0).sum()) <= least[0] + tolerance:
-            return Minimum(point, answer, tuple(trace))
+        end = np.clip(found.x, 0.0, 1.0)
+        if _score(at(end)) <= min(_score(answer) for _, answer in seen) + tolerance:
+            return Minimum(end, at(end), tuple(trace))
     except _Enough:
         pass
-    return Minimum(least[1], least[2], tuple(trace))
+    return Minimum(*min(seen, key=lambda pair: _score(pair[1])), tuple(trace))
+
+
+def _score(answer: Answer) -> float:
+    """The objective and what broken constraints cost."""
+    return answer[0] + PENALTY * float(np.maximum(-answer[2], 0.0).sum())
 
 
 def _finite(value: Any, otherwise: float) -> Any:
@@ -180,7 +169,7 @@ def optimality(point: np.ndarray, answer: Answer, scale: np.ndarray, active: flo
         from scipy.optimize import nnls
 
         weights, _ = nnls(columns.T, slope / scale)
-    left = slope / scale - (columns.T @ weights if len(columns) else 0.0)
+    left = slope / scale - columns.T @ weights
     multipliers, bounds = np.zeros(len(values)), np.zeros(len(point))
     multipliers[binding] = weights[: len(binding)]
     bounds[low] = -weights[len(binding) : len(binding) + len(low)] / scale[low]

@@ -108,7 +108,6 @@ class StudyFunction:
         if unread:
             raise PerfgridError(f"{study.name}: {', '.join(outputs)} do not depend on {unread[0]!r}")
         self._function = FreeFunction(plan)
-        self._variables = study.catalog.variables
         self.outputs = tuple(plan.outputs)
         self.start = {item.name: self._start(item) for item in self.leaves}
         self.dims: dict[str, tuple[str, ...]] = {}
@@ -160,9 +159,7 @@ class StudyFunction:
 
     def _check(self, item: Leaf, value: np.ndarray) -> None:
         """Raise PerfgridError where a value lies outside the bounds of its quantity."""
-        variable = self._variables.get(item.quantity)
-        if variable is None:
-            return
+        variable = item.variable
         low = value >= variable.minimum if variable.minimum is not None else value > (variable.above or 0.0)
         high = variable.maximum is None or value <= variable.maximum
         if not np.all(low & high):
