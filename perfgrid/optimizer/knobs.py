@@ -44,6 +44,12 @@ class Knob:
             return float(np.log(self.high / self.low))
         return (self.high - self.low) / max(abs(self.low), abs(self.high))
 
+    def place(self, value: float) -> float:
+        """The coordinate, from 0 to 1, of a value."""
+        if self.logarithmic:
+            return float(np.log(value / self.low) / self.span)
+        return (value - self.low) / (self.high - self.low)
+
 
 class Knobs:
     """All free numbers of a design: points in the unit cube and the values that they stand for."""
@@ -61,13 +67,12 @@ class Knobs:
         self.base: dict[str, np.ndarray] = {}
         self.knobs: list[Knob] = []
         for name, given in bounds.items():
-            for item in self._leaves(study, name):
-                self.knobs.append(self._knob(study, item, given))
-        shares: dict[str, list[int]] = {}
-        for i, knob in enumerate(self.knobs):
+            self.knobs += [self._knob(study, item, given) for item in self._leaves(study, name)]
+        self.shares: dict[str, list[Knob]] = {}  # by quantity, those that keep their sum
+        for knob in self.knobs:
             if knob.share:
-                shares.setdefault(knob.leaf.quantity, []).append(i)
-        for quantity, members in shares.items():
+                self.shares.setdefault(knob.leaf.quantity, []).append(knob)
+        for quantity, members in self.shares.items():
             if len(members) < 2:
                 raise PerfgridError(
                     f"{study.name}: the shares of {quantity!r} keep their sum, and a single one cannot vary; name two"
@@ -122,7 +127,7 @@ class Knobs:
             entries = entries_of(study.space.axes, study.defaults, study.catalog)
             found = ranges(study.catalog, entries, {item.quantity})
             if axis is not None and len(axis) > 1:
-                values = np.prod([np.ravel(v) for _, v in study.space.parts(item.quantity)][:1], axis=0)
+                values = study.space.parts(item.quantity)[0][1]
                 factors = np.asarray(axis.scales.get(item.quantity, [1.0]))
                 low, high = float(np.min(values) * factors.min()), float(np.max(values) * factors.max())
             elif item.quantity in found and np.isfinite(value):
@@ -142,13 +147,7 @@ class Knobs:
 
     def start(self) -> np.ndarray:
         """The design that the study states, as a point of the unit cube; the middle where it states none."""
-        return np.array([0.5 if k.start is None or k.share else self._place(k, k.start) for k in self.knobs])
-
-    @staticmethod
-    def _place(knob: Knob, value: float) -> float:
-        if knob.logarithmic:
-            return float(np.log(value / knob.low) / np.log(knob.high / knob.low))
-        return (value - knob.low) / (knob.high - knob.low)
+        return np.array([0.5 if k.start is None or k.share else k.place(k.start) for k in self.knobs])
 
     def directions(self, points: np.ndarray) -> list[Dual]:
         """The coordinates of points [points, knobs] as dual numbers."""

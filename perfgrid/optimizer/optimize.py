@@ -12,6 +12,7 @@ import xarray as xr
 from perfgrid.engine.errors import PerfgridError, nearest
 from perfgrid.engine.grid.dataset import SPACE_ATTRIBUTE, formula_hash, space_text
 from perfgrid.results.provenance import STUDY_ATTRIBUTE, global_attributes
+from perfgrid.study.file import Optimize
 from perfgrid.study.selection import reaching
 from perfgrid.study.study import Study, expect_study
 
@@ -96,18 +97,16 @@ def optimize(
     """
     expect_study(study, "optimize")
     if pareto is not None:
-        stated = study.file.optimize
-        limited = subject_to if subject_to is not None else stated.subject_to if stated is not None else []
-        limited = [limited] if isinstance(limited, str) else list(limited)
-        other = optimize(study, pareto, None, over, limited, choose, starts, seed)["objective"].values
-        return _front(
-            study, problem_of(study, minimize, maximize, over, limited, choose, pareto), other, points, starts, seed
-        )
+        other = optimize(study, pareto, None, over, subject_to, choose, starts, seed)["objective"].values
+        problem = problem_of(study, minimize, maximize, over, subject_to, choose, pareto)
+        return _front(study, problem, other, points, starts, seed)
     problem = problem_of(study, minimize, maximize, over, subject_to, choose)
-    groups = np.arange(problem.groups)
-    found = best_found(problem, groups, np.tile([x.bound for x in problem.limits], (problem.groups, 1)), starts, seed)
+    found = best_found(problem, np.arange(problem.groups), np.tile(problem.bounds, (problem.groups, 1)), starts, seed)
     if (found.broken > KEPT).all():
-        raise PerfgridError(nothing_kept(study, problem, found))
+        limits = "; ".join(broken(problem, found)[np.argmin(found.broken)])
+        raise PerfgridError(
+            f"{study.name}: no design within the bounds keeps every limit; the nearest one breaks {limits}"
+        )
     return described(study, problem, found)
 
 
@@ -115,12 +114,10 @@ def _front(study: Study, problem: Problem, other: np.ndarray, points: int, start
     """The Pareto front of a problem whose last limit is open, from the best values of the other output."""
     if points < 1:
         raise PerfgridError(f"a Pareto front needs at least one point, found {points!r}")
-    last = [i for i, x in enumerate(problem.limits) if x.bound == OPEN]
-    against = problem.limits[last[0]].quantity
-    fixed = np.tile([x.bound for x in problem.limits], (problem.groups, 1))
-    groups = np.arange(problem.groups)
-    free = best_found(problem, groups, fixed, starts, seed)
-    ends = np.ravel(other), second_of(problem, free)
+    against, groups = problem.limits[-1].quantity, np.arange(problem.groups)
+    free = best_found(problem, groups, np.tile(problem.bounds, (problem.groups, 1)), starts, seed)
+    outputs = problem.outputs(free.points, free.batch.group, free.batch.layout)
+    ends = np.ravel(other), np.sum([numbers[against] for numbers, _ in outputs], axis=0)
     low, high = np.minimum(*ends), np.maximum(*ends)
     if not (low > 0).all():
         raise PerfgridError(
@@ -128,20 +125,13 @@ def _front(study: Study, problem: Problem, other: np.ndarray, points: int, start
         )
     steps = np.linspace(0, 1, points)
     limit = low[:, None] * (high / low)[:, None] ** steps * (1 + 1e-4)
-    bounds = np.repeat(fixed, points, axis=0)
-    bounds[:, last] = limit.reshape(-1, 1)
+    bounds = np.where(problem.bounds == OPEN, limit.reshape(-1, 1), problem.bounds)
     found = best_found(problem, np.repeat(groups, points), bounds, starts, seed)
     result = described(study, problem, found, points)
-    about = {"units": unit_of_quantity(study_of(problem), against), "long_name": f"limit of {against}"}
+    about = {"units": unit_of_quantity(problem.parts[0].study, against), "long_name": f"limit of {against}"}
     return result.assign_coords(
         limit=((*problem.parts[0].groups, "point"), limit.reshape(*problem.group_sizes, points), about)
     )
-
-
-def second_of(problem: Problem, found: Found) -> np.ndarray:
-    """The output of the last limit, of all workloads together, at designs."""
-    outputs = problem.outputs(found.points, found.batch.group, found.layout)
-    return np.sum([n[part.limits[-1].quantity] for part, (n, _) in zip(problem.parts, outputs, strict=True)], axis=0)
 
 
 def problem_of(
@@ -155,18 +145,14 @@ def problem_of(
 ) -> Problem:
     """The problem of arguments like those of `optimize`, checked; ``against``: an output with an open limit."""
     expect_study(study, "an optimisation")
-    stated = study.file.optimize
-    if minimize is None and maximize is None and stated is not None:
+    stated = study.file.optimize or Optimize()
+    if minimize is None and maximize is None:
         minimize, maximize = stated.minimize, stated.maximize
     if (minimize is None) == (maximize is None):
         raise PerfgridError(f"{study.name}: give either minimize or maximize, here or in [optimize]")
-    if over is None:
-        over = stated.over if stated is not None else []
-    over = [over] if isinstance(over, str) else over
-    if subject_to is None:
-        subject_to = stated.subject_to if stated is not None else []
-    if choose is None and stated is not None:
-        choose = stated.choose
+    over = stated.over if over is None else [over] if isinstance(over, str) else over
+    subject_to = stated.subject_to if subject_to is None else subject_to
+    choose = stated.choose if choose is None else choose
     if choose is None and study.file.best is not None:
         choose = study.file.best.over
     choose = [choose] if isinstance(choose, str) else list(choose or ())
@@ -187,16 +173,9 @@ def problem_of(
 # -- what was found ---------------------------------------------------------------------------------------------------
 
 
-def nothing_kept(study: Study, problem: Problem, found: Found) -> str:
-    """The error message of a search that found no design that keeps every limit."""
-    best = int(np.argmin(found.broken))
-    limits = "; ".join(broken(problem, found)[best])
-    return f"{study.name}: no design within the bounds keeps every limit; the nearest one breaks {limits}"
-
-
 def broken(problem: Problem, found: Found) -> list[list[str]]:
     """What each design that was found breaks, in words."""
-    return problem.broken_by(found.points, found.batch.group, found.layout, found.batch.bounds)
+    return problem.broken_by(found.points, found.batch.group, found.batch.layout, found.batch.bounds)
 
 
 def jumps(problem: Problem, found: Found) -> np.ndarray:
@@ -209,7 +188,7 @@ def jumps(problem: Problem, found: Found) -> np.ndarray:
     around = np.concatenate((np.zeros((1, len(moves))), np.diag(moves), -np.diag(moves)))
     points = np.clip(found.points[:, None] + around, 0.0, 1.0)
     rows = np.repeat(np.arange(len(points)), len(around))
-    batch = replace(found.batch.of(rows), layout=found.layout[rows], counts={}).unshifted(0)
+    batch = replace(found.batch.of(rows), counts={}).unshifted(0)
     score, slack = problem.slack(batch, points.reshape(len(rows), -1), 0.0)
     kept = (slack >= -KEPT).all(axis=1).reshape(len(points), -1)
     score = score.reshape(len(points), -1)
@@ -232,11 +211,9 @@ def described(study: Study, problem: Problem, found: Found, points: int = 0) -> 
     knobs = problem.knobs.knobs
     data = _searched(problem, found, on_groups)
     coordinates: dict[str, Any] = {"constraint": problem.constraint_names(), "knob": [k.name for k in knobs]}
-    if splits := list(dict.fromkeys(knob.leaf.quantity for knob in knobs if knob.share)):
-        coordinates["split"] = splits
-    for name in problem.parts[0].groups:
-        axis = next(a for a in problem.parts[0].space.axes if a.name == name)
-        coordinates[name] = axis.labels
+    if problem.knobs.shares:
+        coordinates["split"] = list(problem.knobs.shares)
+    coordinates |= {a.name: a.labels for a in problem.parts[0].space.axes if a.name in groups}
     outputs, labels = _evaluated(problem, found, on_groups)
     data |= {name: values for name, values in outputs.items() if name not in data}
     attributes: dict[str, Any] = {"study_axes": " ".join(groups)}
@@ -257,13 +234,13 @@ def described(study: Study, problem: Problem, found: Found, points: int = 0) -> 
 
 def _searched(problem: Problem, found: Found, on_groups: Callable[..., xr.Variable]) -> dict[str, Any]:
     """Free quantities, objective, limits and multipliers of the designs that were found."""
-    knobs, sign = problem.knobs.knobs, -1.0 if problem.maximize else 1.0
+    knobs, sign = problem.knobs.knobs, problem.sign
     named = [problem.knobs.named(p) for p in found.points]
     data: dict[str, Any] = {}
     for knob in knobs:
         about = {"units": knob.leaf.variable.unit, "range": [knob.low, knob.high]}
         data[knob.name] = on_groups([n[knob.name] for n in named], **about)
-    unit = unit_of_quantity(study_of(problem), problem.parts[0].objective)
+    unit = unit_of_quantity(problem.parts[0].study, problem.parts[0].objective)
     data["objective"] = on_groups(found.value, units=unit)
     data["feasible"] = on_groups(found.broken <= KEPT)
     data["breaks"] = on_groups(["; ".join(limits) for limits in broken(problem, found)])
@@ -277,18 +254,12 @@ def _searched(problem: Problem, found: Found, on_groups: Callable[..., xr.Variab
     data["shadow_price"] = on_groups(prices, "constraint")
     data["jump"] = on_groups(jumps(problem, found), "knob", units="1")
     data["pull"] = on_groups(pulls, "knob")
-    splits: dict[str, list[Any]] = {}
-    for knob in knobs:
-        if knob.share:
-            splits.setdefault(knob.leaf.quantity, []).append(knob)
-    if splits:
-        apart = [[sum(abs(n[k.name] - k.start) for k in ks) / 2 for ks in splits.values()] for n in named]
+    if shares := problem.knobs.shares:
+        apart = [[sum(abs(n[k.name] - (k.start or 0.0)) for k in ks) / 2 for ks in shares.values()] for n in named]
         data["moved"] = on_groups(apart, "split", units="1")
     steps = max(len(m.trace) for m in found.minima)
     traces = [np.pad(np.array(m.trace), (0, steps - len(m.trace)), mode="edge") for m in found.minima]
-    data["trace"] = on_groups(
-        [np.exp(sign * t) if problem.positive else sign * t * problem.scale for t in traces], "step"
-    )
+    data["trace"] = on_groups([problem.objective(t) for t in traces], "step")
     return data
 
 
@@ -298,20 +269,16 @@ def _evaluated(
     """Outputs, whole counts and chosen labels of the designs that were found, of every workload."""
     data: dict[str, Any] = {}
     labels: dict[str, Any] = {}
-    outputs = problem.outputs(found.points, found.batch.group, found.layout)
+    outputs = problem.outputs(found.points, found.batch.group, found.batch.layout)
     for number, (part, (numbers, counts)) in enumerate(zip(problem.parts, outputs, strict=True)):
         prefix = f"{part.name}." if part.name else ""
-        rows = part.rows(found.batch.group, found.layout[:, number])
+        rows = part.rows(found.batch.group, found.batch.layout[:, number]).T
         for output, value in numbers.items():
             data[prefix + output] = on_groups(value, units=unit_of_quantity(part.study, output))
         for name, up in part.single.counts.items():
             exact = np.ceil(counts[name] - 1e-9) if up else np.floor(counts[name] * (1 + 1e-9))
             data.setdefault(name, on_groups(exact))
-        for axis in part.chosen:
-            labels[prefix + axis] = on_groups([part.labels(row, [axis])[axis] for row in rows])
+        for axis, of_axis in zip(part.plan.space.axes, rows, strict=True):
+            if axis.name in part.chosen:
+                labels[prefix + axis.name] = on_groups(axis.labels[of_axis].tolist())
     return data, labels
-
-
-def study_of(problem: Problem) -> Study:
-    """The study of the first workload."""
-    return problem.parts[0].study

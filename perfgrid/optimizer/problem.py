@@ -57,6 +57,8 @@ class Problem:
         choose: Sequence[str],
     ):
         self.knobs, self.maximize, self.limits = knobs, maximize, list(limits)
+        self.sign = -1.0 if maximize else 1.0
+        self.bounds = np.array([x.bound for x in self.limits])
         self.parts = []
         for name, (study, weight) in parts.items():
             legal = (*study.registry.names(), *study.space.names())
@@ -71,7 +73,7 @@ class Problem:
                 f"{self.parts[0].study.name}: the workloads have different axes of which every label would have an "
                 f"optimum ({'; '.join(', '.join(g) or 'none' for g in groups)}); name the others in choose"
             )
-        unread = [q for q in knobs.quantities if not any(q in part.leaves for part in self.parts)]
+        unread = [q for q in knobs.quantities if not any(q in part.free for part in self.parts)]
         if unread:
             raise PerfgridError(
                 f"{self.parts[0].study.name}: neither the objective nor a limit depends on {unread[0]!r}"
@@ -96,7 +98,7 @@ class Problem:
         values, broken, chosen = [], [], []
         meant = np.arange(self.groups) if groups is None else np.unique(groups)
         self.evaluations += len(points) * len(meant)
-        bounds = np.array([x.bound for x in self.limits]) if bounds is None else bounds
+        bounds = self.bounds if bounds is None else bounds
         for start in range(0, len(points), TOGETHER):
             piece = points[start : start + TOGETHER]
             padded = np.concatenate((piece, np.repeat(piece[-1:], TOGETHER - len(piece), axis=0)))
@@ -115,9 +117,7 @@ class Problem:
             value = found[part.objective]
             wrong = np.where(np.isfinite(value), np.nan_to_num(wrong, nan=100.0), 1e3)
             value = np.where(np.isfinite(value), value, 0.0)
-            score = (-1.0 if self.maximize else 1.0) * (
-                np.log(np.maximum(value, 1e-300)) if (value > 0).all() else value
-            )
+            score = self.sign * (np.log(np.maximum(value, 1e-300)) if (value > 0).all() else value)
             best = np.argmin(score * (part.weight > 0) + self.weight * wrong, axis=2)[..., None]
             total = total + part.weight * np.take_along_axis(value, best, 2)[..., 0]
             missed = missed + np.take_along_axis(wrong, best, 2)[..., 0]
@@ -128,9 +128,12 @@ class Problem:
 
     def merit(self, value: np.ndarray, broken: np.ndarray) -> np.ndarray:
         """What a design is chosen by: the objective's logarithm and what it pays for broken limits."""
-        sign = -1.0 if self.maximize else 1.0
         score = np.log(np.maximum(value, 1e-300)) if self.positive else value / self.scale
-        return sign * score + self.weight * broken
+        return self.sign * score + self.weight * broken
+
+    def objective(self, score: Any) -> Any:
+        """The objective from what is minimised in its place."""
+        return np.exp(self.sign * score) if self.positive else self.sign * score * self.scale
 
     scale = 1.0
     weight = BROKEN  # of broken limits, where designs are chosen
@@ -142,8 +145,7 @@ class Problem:
         """
         values, found = self.knobs.values(list(points.T)), []
         for number, part in enumerate(self.parts):
-            free = {q: _dual(values[q]) for q in self.knobs.quantities if q in part.leaves}
-            numbers, _, counts = part.single(free, part.gathered(part.rows(group, layout[:, number])), {}, 0.0)
+            numbers, _, counts = part.at(values, group, layout[:, number], {}, 0.0)
             numbers, counts = (
                 {n: np.broadcast_to(value_of(v), (len(points),)) for n, v in of.items()} for of in (numbers, counts)
             )
@@ -163,26 +165,24 @@ class Problem:
         values: dict[str, Any] = self.knobs.values(list(points.T))
         broken: list[list[tuple[float, str]]] = [[] for _ in points]  # how far it is missed, and what
         for number, part in enumerate(self.parts):
-            prefix = f"{part.name}: " if part.name else ""
-            free = {q: _dual(values[q]) for q in self.knobs.quantities if q in part.leaves}
+            numbers, margins, _ = part.at(values, group, layout[:, number], {}, 0.0)
             gathered = part.gathered(part.rows(group, layout[:, number]))
-            numbers, margins, _ = part.single(free, gathered, {}, 0.0)
             value = np.broadcast_to(value_of(numbers[part.objective]), (len(points),))
             for i in np.flatnonzero(~np.isfinite(value)):
-                broken[i].append((np.inf, f"{prefix}{part.objective} is NaN there"))
+                broken[i].append((np.inf, part.told(f"{part.objective} is NaN there")))
             for limit in part.limits:
                 bound = bounds[:, self.limits.index(limit)]
                 value = np.broadcast_to(value_of(numbers[limit.quantity]), bound.shape)
                 for i in np.flatnonzero(~np.isfinite(value)):
-                    broken[i].append((np.inf, f"{prefix}{limit.quantity} is NaN there"))
+                    broken[i].append((np.inf, part.told(f"{limit.quantity} is NaN there")))
                 for i in np.flatnonzero(np.asarray(limit.slack(bound, value)) < -KEPT):
                     missed = abs(value[i] - bound[i]) / max(abs(bound[i]), 1e-300)
-                    text = f"{prefix}{limit.text.removeprefix(f'{part.name}.')} (missed by {missed:.1%})"
-                    broken[i].append((missed, text))
+                    text = f"{limit.text.removeprefix(f'{part.name}.')} (missed by {missed:.1%})"
+                    broken[i].append((missed, part.told(text)))
             for flag in part.held:
                 holds = value_of(margins[flag]) > -KEPT if flag in margins else gathered[flag].astype(bool)
                 for i in np.flatnonzero(~np.broadcast_to(np.ravel(holds), len(points))):
-                    broken[i].append((0.0, f"{prefix}{part.reason(flag)} [{flag}]"))
+                    broken[i].append((0.0, part.told(f"{part.reason(flag)} [{flag}]")))
         return [[text for _, text in sorted(own, key=lambda pair: -pair[0])] for own in broken]
 
     # -- smooth, single layouts -----------------------------------------------------------------------------------
@@ -214,9 +214,8 @@ class Problem:
         """What the constraints of `answers` are, in order: limits, constraints of formulas, counts."""
         names = []
         for part in self.parts:
-            prefix = f"{part.name}: " if part.name else ""
-            names += [prefix + x.text.removeprefix(f"{part.name}.") for x in part.limits]
-            names += [prefix + flag for flag in part.single.flags]
+            names += [part.told(x.text.removeprefix(f"{part.name}.")) for x in part.limits]
+            names += map(part.told, part.single.flags)
         return [*names, *self.count_names()]
 
     def count_names(self) -> list[str]:
@@ -233,32 +232,21 @@ class Problem:
         slacks: list[Any] = []
         unrounded: dict[str, Any] = {}
         for number, part in enumerate(self.parts):
-            free = {}
-            for name in self.knobs.quantities:
-                if name in part.leaves:
-                    free[name] = _dual(values[name])
-            gathered = part.gathered(part.rows(batch.group, batch.layout[:, number]))
-            numbers, margins, rounded = part.single(free, gathered, batch.counts, temperature)
+            layout = batch.layout[:, number]
+            numbers, margins, rounded = part.at(values, batch.group, layout, batch.counts, temperature)
             total = total + part.weight * numbers[part.objective]
             for limit in part.limits:
                 bounds = batch.bounds[:, self.limits.index(limit)]
                 slacks.append(limit.slack(bounds, numbers[limit.quantity]))
             slacks += [margins[flag] for flag in part.single.flags]
-            for name, value in rounded.items():
-                unrounded.setdefault(name, value)
+            unrounded = rounded | unrounded
         for name in self.count_names():
             given = batch.counts.get(name, np.full(len(batch.group), np.nan))
             limited = given >= 1  # neither open nor none
             ratio = np.log(np.maximum(unrounded[name], 1e-9)) - np.log(np.where(limited, given, 1.0))
             slacks.append(np.where(limited, -ratio if self.rounded_up(name) else ratio, 1.0))
-        sign = -1.0 if self.maximize else 1.0
-        score = sign * np.log(total) if self.positive else total * (sign / self.scale)
+        score = self.sign * np.log(total) if self.positive else total * (self.sign / self.scale)
         return score, slacks
-
-
-def _dual(value: Any) -> Dual:
-    """A number as a dual one, without slopes if it has none."""
-    return value if isinstance(value, Dual) else Dual(value, np.zeros((0, *np.shape(value))))
 
 
 def _slopes(item: Any, directions: int, count: int) -> np.ndarray:

@@ -18,17 +18,8 @@ FINALISTS = 2  # of the designs with whole counts that are improved on the fines
 SETTLED = 1e-5  # residual below which a search is not begun again
 ROUNDS = 4  # at most, of choosing layouts again and of correcting limits by the exact model
 AT_ONCE = 64  # designs whose slopes are evaluated together
-NEARBY = (
-    0.05,
-    0.05,
-    0.03,
-    0.03,
-    0.02,
-    0.02,
-    0.01,
-    0.01,
-    0.005,
-)  # reach of the exact search around an optimum, in parts of the ranges
+# reach of the exact search around an optimum, in parts of the ranges
+NEARBY = (0.05, 0.05, 0.03, 0.03, 0.02, 0.02, 0.01, 0.01, 0.005)
 NEAR = 1e-4  # slack, and disagreement about it, that matters
 
 
@@ -41,17 +32,27 @@ class Found:
     value: np.ndarray  # exact
     broken: np.ndarray  # exact: the sum of what limits are broken by
     minima: list[Minimum]
-    chosen: np.ndarray | None = None  # layouts of the points, where they moved away from those of the batch
-
-    @property
-    def layout(self) -> np.ndarray:
-        """The layouts of the points."""
-        return self.batch.layout if self.chosen is None else self.chosen
 
     def of(self, index: np.ndarray) -> Found:
         """Some of the designs."""
-        minima, chosen = [self.minima[i] for i in index], None if self.chosen is None else self.chosen[index]
-        return Found(self.batch.of(index), self.points[index], self.value[index], self.broken[index], minima, chosen)
+        minima = [self.minima[i] for i in index]
+        return Found(self.batch.of(index), self.points[index], self.value[index], self.broken[index], minima)
+
+    def improve(
+        self,
+        problem: Problem,
+        i: int,
+        points: np.ndarray,
+        value: np.ndarray,
+        broken: np.ndarray,
+        layout: np.ndarray,
+    ) -> None:
+        """Put the best of some exactly known designs in the place of one that is worse."""
+        merit = problem.merit(value, _missed(broken))
+        j = int(np.argmin(merit))
+        if merit[j] < problem.merit(self.value[i], _missed(self.broken[i])):
+            self.points[i], self.value[i], self.broken[i] = points[j], value[j], broken[j]
+            self.batch.layout[i] = layout[j]
 
 
 def sampled(problem: Problem, count: int, seed: int) -> np.ndarray:
@@ -93,11 +94,13 @@ def _searched(
     value, broken, layout = problem.screen(designs)
     problem.positive = bool((value > 0).all())
     problem.scale = float(np.max(np.abs(value))) or 1.0
-    batch, points = _starts(problem, groups, bounds, designs, value, broken, layout, starts)
-    owner = np.repeat(np.arange(len(groups)), starts)
-    found = _improved(problem, batch, points, ROUGH)
+    merit, owner = problem.merit(value, broken), np.repeat(np.arange(len(groups)), starts)
+    start = np.concatenate([_starts(merit[:, group], layout[:, group], starts) for group in groups])
+    batch = Batch(groups[owner], layout[start, groups[owner]], {}, np.zeros((len(owner), 0)), bounds[owner])
+    problem.slack(batch, designs[start], ROUGH)  # finds the counts
+    found = _improved(problem, batch.unshifted(len(problem.constraint_names())), designs[start], ROUGH)
     for _ in range(ROUNDS):  # another layout may be better where the design has moved to
-        changed = _chosen_again(problem, found)
+        changed = _chosen_again(problem, found).batch
         moved = np.flatnonzero((changed.layout != found.batch.layout).any(axis=1))
         if not len(moved):
             break
@@ -106,54 +109,19 @@ def _searched(
     found, owner = _with_whole_counts(problem, found.of(kept), owner[kept])
     found = _corrected(problem, found)
     found = _settled(problem, found.of(_best_of(problem, found, owner)))
-    return _polished(problem, _or_sample(problem, found, designs, value, broken, layout), seed)
+    found = _chosen_again(problem, found)
+    for i, group in enumerate(groups):  # the best sample where slopes led to nothing better: over steps, say
+        if np.array_equal(bounds[i], problem.bounds):  # of a front samples were weighed by other limits
+            found.improve(problem, i, designs, value[:, group], broken[:, group], layout[:, group])
+    _polish(problem, found, seed)
+    return found
 
 
-def _or_sample(
-    problem: Problem, found: Found, designs: np.ndarray, value: np.ndarray, broken: np.ndarray, layout: np.ndarray
-) -> Found:
-    """The designs with what they exactly are; the best sample where slopes led to nothing better: over steps, say."""
-    points, values, missed = found.points.copy(), found.value.copy(), found.broken.copy()
-    chosen = _chosen_again(problem, found, values, missed).layout.copy()
-    stated = np.array([x.bound for x in problem.limits])
-    for i, group in enumerate(found.batch.group):
-        if not np.array_equal(found.batch.bounds[i], stated):  # of a front: samples were weighed by other limits
-            continue
-        merit = problem.merit(value[:, group], _missed(broken[:, group]))
-        best = int(np.argmin(merit))
-        if merit[best] < problem.merit(values[i], _missed(missed[i])):
-            points[i], values[i], missed[i] = designs[best], value[best, group], broken[best, group]
-            chosen[i] = layout[best, group]
-    return replace(found, points=points, value=values, broken=missed, chosen=chosen)
-
-
-def _starts(
-    problem: Problem,
-    groups: np.ndarray,
-    bounds: np.ndarray,
-    designs: np.ndarray,
-    value: np.ndarray,
-    broken: np.ndarray,
-    layout: np.ndarray,
-    starts: int,
-) -> tuple[Batch, np.ndarray]:
-    """The best designs of each group, those of different layouts first."""
-    chosen, points, layouts = [], [], []
-    merit = problem.merit(value, broken)
-    for group in groups:
-        order = np.argsort(merit[:, group], kind="stable")
-        seen: dict[bytes, int] = {}
-        for i in order:
-            seen.setdefault(layout[i, group].tobytes(), int(i))
-        picked = list(seen.values())[:starts]
-        picked += [int(i) for i in order if i not in picked][: starts - len(picked)]
-        chosen += [group] * starts
-        points += [designs[i] for i in picked]
-        layouts += [layout[i, group] for i in picked]
-    repeated = np.repeat(bounds, starts, axis=0).reshape(len(chosen), len(problem.limits))
-    batch = Batch(np.array(chosen), np.array(layouts), {}, np.zeros((len(chosen), 0)), repeated)
-    problem.slack(batch, np.array(points), ROUGH)  # finds the counts
-    return batch.unshifted(len(problem.constraint_names())), np.array(points)
+def _starts(merit: np.ndarray, layout: np.ndarray, count: int) -> np.ndarray:
+    """The numbers of the best designs of a group, those of different layouts first."""
+    order = np.argsort(merit, kind="stable")
+    _, first = np.unique(layout[order], axis=0, return_index=True)
+    return np.concatenate((order[np.sort(first)], np.delete(order, first)))[:count]
 
 
 def _improved(problem: Problem, batch: Batch, points: np.ndarray, temperature: float) -> Found:
@@ -171,9 +139,7 @@ def _improved(problem: Problem, batch: Batch, points: np.ndarray, temperature: f
         minima = minimize_together(evaluate, np.clip(points, 0.01, 0.99), 15 + 2 * knobs, 1e-5)
     where = np.array([m.point for m in minima])
     score, slack = problem.slack(batch, where, 0.0)
-    value = np.exp(score) if problem.positive else score * problem.scale
-    if problem.maximize:
-        value = np.exp(-score) if problem.positive else -score * problem.scale
+    value = problem.objective(score)
     broken = np.maximum(-slack, 0.0).sum(axis=1) + np.where(np.isfinite(value), 0.0, 1e3)
     return Found(batch, where, np.nan_to_num(value), np.nan_to_num(broken, nan=1e3), minima)
 
@@ -192,8 +158,6 @@ def _updated(old: Found, index: np.ndarray, new: Found) -> Found:
     place = np.arange(len(old.points))
     place[index] = len(place) + np.arange(len(index))
     rows = {n: np.concatenate((getattr(old, n), getattr(new, n))) for n in ("points", "value", "broken")}
-    if old.chosen is not None and new.chosen is not None:
-        rows["chosen"] = np.concatenate((old.chosen, new.chosen))
     return Found(_joined(old.batch, new.batch), minima=[*old.minima, *new.minima], **rows).of(place)
 
 
@@ -223,20 +187,16 @@ def _best_of(
     return np.array(sorted(kept, key=lambda i: owner[i]))
 
 
-def _chosen_again(
-    problem: Problem, found: Found, value: np.ndarray | None = None, broken: np.ndarray | None = None
-) -> Batch:
-    """The batch with the best layout of each design where it stands now; what is exactly known of it, if wanted."""
-    layouts = found.batch.layout.copy()
+def _chosen_again(problem: Problem, found: Found) -> Found:
+    """The designs with the best layout of each where it stands now, and with what they exactly are."""
+    layouts, value, broken = found.batch.layout.copy(), found.value.copy(), found.broken.copy()
     for bounds in np.unique(found.batch.bounds, axis=0):
         members = np.flatnonzero((found.batch.bounds == bounds).all(axis=1))
         own = found.batch.group[members]
         place = (np.arange(len(members)), np.searchsorted(np.unique(own), own))
         values, wrong, layout = problem.screen(found.points[members], bounds, own)
-        layouts[members] = layout[place]
-        if value is not None and broken is not None:
-            value[members], broken[members] = values[place], wrong[place]
-    return replace(found.batch, layout=layouts)
+        layouts[members], value[members], broken[members] = layout[place], values[place], wrong[place]
+    return Found(replace(found.batch, layout=layouts), found.points.copy(), value, broken, found.minima)
 
 
 def _with_whole_counts(problem: Problem, found: Found, owner: np.ndarray) -> tuple[Found, np.ndarray]:
@@ -333,20 +293,13 @@ def _corrected(problem: Problem, found: Found) -> Found:
     return found
 
 
-def _polished(problem: Problem, found: Found, seed: int) -> Found:
-    """Designs moved to the best exact one nearby: there the model climbs and falls in steps, by waves of tiles say."""
-    draw, best = np.random.default_rng(seed), found.points.copy()
-    value, broken, layout = found.value.copy(), found.broken.copy(), found.layout.copy()
+def _polish(problem: Problem, found: Found, seed: int) -> None:
+    """Move designs to the best exact one nearby: there the model climbs and falls in steps, by waves of tiles say."""
+    draw, knobs = np.random.default_rng(seed), len(problem.knobs)
     for reach in NEARBY:
-        for i in range(len(best)):
-            moved = draw.normal(0.0, reach, (TOGETHER, best.shape[1]))
-            moved *= draw.random(moved.shape) < np.maximum(2 / best.shape[1], 0.3)  # some of the coordinates
-            points = np.clip(best[i] + moved, 0.0, 1.0)
-            group = found.batch.group[i]
-            new, missed, layouts = problem.screen(points, found.batch.bounds[i], [group])
-            new, missed = new[:, 0], missed[:, 0]
-            score = problem.merit(new, _missed(missed))
-            j = int(np.argmin(score))
-            if score[j] < problem.merit(value[i], _missed(broken[i])):
-                best[i], value[i], broken[i], layout[i] = points[j], new[j], missed[j], layouts[j, 0]
-    return replace(found, points=best, value=value, broken=broken, chosen=layout)
+        for i, group in enumerate(found.batch.group):
+            moved = draw.normal(0.0, reach, (TOGETHER, knobs))
+            moved *= draw.random(moved.shape) < np.maximum(2 / knobs, 0.3)  # some of the coordinates
+            points = np.clip(found.points[i] + moved, 0.0, 1.0)
+            known = problem.screen(points, found.batch.bounds[i], [group])
+            found.improve(problem, i, points, *(of_group[:, 0] for of_group in known))

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import reduce
+from math import prod
 from typing import Any
 
 import numpy as np
 
+from perfgrid.engine.autodiff.dual import Dual
 from perfgrid.engine.autodiff.function import FreeFunction, FreePlan, PointFunction, freed
 from perfgrid.engine.errors import PerfgridError, nearest
-from perfgrid.engine.execution.small_stage import bring
 from perfgrid.engine.grid.space import Axis, Space
 from perfgrid.study.study import Study, build_study
 
@@ -68,7 +69,6 @@ class Part:
     knobs: Knobs
     choose: Sequence[str]
     groups: tuple[str, ...] = ()  # axes of which every label has an optimum of its own
-    layouts: tuple[int, ...] = field(init=False)  # lengths of the axes along which the best label is taken
 
     def __post_init__(self) -> None:
         study = self.study
@@ -84,6 +84,7 @@ class Part:
         except PerfgridError as error:
             raise PerfgridError(f"{study.name}: {error}") from error
         self.plan = plan
+        self.free = [q for q in self.knobs.quantities if q in plan.graph.leaves]
         several = [n for n in self.numbers if any(size > 1 for size in plan.quantities[n].inner)]
         if wrong := [n for n in several if n == self.objective or n in {x.quantity for x in self.limits}]:
             raise PerfgridError(f"{study.name}: {wrong[0]!r} has several values at one design; name a single number")
@@ -99,8 +100,6 @@ class Part:
         self.doubtful = {n: [c for c in cs if _illegal(plan, c)] for n, cs in doubtful.items()}
         others = dict.fromkeys(c for constraints in self.doubtful.values() for c in constraints)
         self.single = PointFunction(self.whole, [*self.numbers, *others], self.held)
-        axes = {a.name: len(a) for a in space.axes}
-        self.layouts = tuple(axes[name] for name in self.chosen)
         self._refuse_impossible()
         self._gathered: dict[bytes, dict[str, np.ndarray]] = {}
 
@@ -119,10 +118,9 @@ class Part:
             broken = always or "one of: " + "; ".join(text for text, holds in kept.items() if not holds.all())
             raise PerfgridError(f"{self.study.name}: whatever the free quantities are, every design breaks {broken}")
 
-    @property
-    def leaves(self) -> tuple[str, ...]:
-        """The given quantities on which this workload depends."""
-        return self.plan.graph.leaves
+    def told(self, text: str) -> str:
+        """A text about this workload with its name before it."""
+        return f"{self.name}: {text}" if self.name else text
 
     def reason(self, flag: str) -> str:
         """Why a constraint forbids a design, in words."""
@@ -134,33 +132,21 @@ class Part:
 
         Each [designs, groups, layouts]; ``values`` are those of the knobs' quantities, for a full batch of designs.
         """
-        free = {}
-        for name in self.knobs.quantities:
-            if name in self.leaves:
-                quantity = self.plan.quantities[name]
-                shape = tuple(TOGETHER if a.name == DESIGN else 1 for a in self.plan.space.axes)
-                free[name] = np.reshape(values[name], shape + quantity.inner_shape)
+        shape = tuple(TOGETHER if a.name == DESIGN else 1 for a in self.plan.space.axes)
+        free = {q: np.reshape(values[q], shape + self.plan.quantities[q].inner_shape) for q in self.free}
         with np.errstate(all="ignore"):
             found = self.whole(free)
         wanted = (self.objective, *(x.quantity for x in self.limits))
-        broken = reduce(
-            lambda a, b: a + b,
-            (1.0 - self._flat(name, found[name]) for name in self.held),
-            np.zeros((1, 1, 1)),
-        )
+        broken = sum((1.0 - self._flat(name, found[name]) for name in self.held), np.zeros((1, 1, 1)))
         return {name: self._flat(name, found[name]) for name in wanted}, broken
 
     def _flat(self, name: str, value: np.ndarray) -> np.ndarray:
         """A quantity as [designs, groups, layouts]."""
-        plan = self.plan
-        full = tuple(t.of(np.arange(t.length)) for t in plan.partitions)
-        key = plan.quantities[name].key
-        value = bring(value, key, tuple(None if p is None else f for p, f in zip(key, full, strict=True)))
-        names = [a.name for a in plan.space.axes]
-        value = np.broadcast_to(value.reshape(value.shape[: len(names)]), plan.space.shape)
+        names, value = [a.name for a in self.space.axes], self.whole.expanded(name, value)
+        value = np.broadcast_to(value.reshape(value.shape[: len(names)]), self.space.shape)
         order = [names.index(n) for n in (DESIGN, *self.groups, *self.chosen)]
         rest = [i for i in range(len(names)) if i not in order]
-        count = int(np.prod([len(a) for a in plan.space.axes if a.name in self.groups], dtype=int))
+        count = prod(len(a) for a in self.space.axes if a.name in self.groups)
         return value.transpose(*order, *rest).reshape(TOGETHER, count, -1).astype(float)
 
     def rows(self, group: np.ndarray, layout: np.ndarray) -> np.ndarray:
@@ -172,6 +158,18 @@ class Part:
                 where.update(zip(names, np.unravel_index(numbers, [lengths[n] for n in names]), strict=True))
         return np.stack([where[a.name] for a in self.plan.space.axes], axis=1)
 
+    def at(
+        self,
+        values: Mapping[str, Any],
+        group: np.ndarray,
+        layout: np.ndarray,
+        counts: Mapping[str, np.ndarray],
+        temperature: float,
+    ) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+        """Numbers, margins and counts before rounding of one layout per design; see `PointFunction`."""
+        free = {q: v if isinstance(v := values[q], Dual) else Dual(v, np.zeros((0, *np.shape(v)))) for q in self.free}
+        return self.single(free, self.gathered(self.rows(group, layout)), counts, temperature)
+
     def gathered(self, rows: np.ndarray) -> dict[str, np.ndarray]:
         """The constants of designs; kept while the same ones are asked for."""
         key = rows.tobytes()
@@ -180,15 +178,6 @@ class Part:
                 self._gathered.clear()
             self._gathered[key] = self.single.gathered(rows)
         return self._gathered[key]
-
-    def labels(self, row: np.ndarray, names: Sequence[str]) -> dict[str, Any]:
-        """The labels of axes at one design."""
-        axes = zip(self.plan.space.axes, row, strict=True)
-        return {
-            a.name: a.labels[i].item() if hasattr(a.labels[i], "item") else a.labels[i]
-            for a, i in axes
-            if a.name in names
-        }
 
 
 def _illegal(plan: FreePlan, constraint: str) -> bool:
