@@ -13,7 +13,7 @@ import xarray as xr
 
 from perfgrid.engine.errors import PerfgridError, nearest
 from perfgrid.engine.grid.dataset import bare_variables, constraints_of, feasible
-from perfgrid.engine.grid.space import Axis
+from perfgrid.results.factored import selected
 from perfgrid.results.provenance import GROUPED
 from perfgrid.study.file import chosen_along
 
@@ -24,17 +24,14 @@ def best_of_result(
     dataset: xr.Dataset, over: str | Sequence[str], objective: str, least: bool, at: Mapping[str, Any]
 ) -> xr.Dataset:
     """The best design of a result along the axes ``over``; see `perfgrid.best`."""
-    if objective not in dataset:
-        raise PerfgridError(f"the result holds no {objective!r}{nearest(objective, map(str, dataset.data_vars))}")
     grouped = dataset.attrs.get(GROUPED)
     over, weighed = chosen_along(over, grouped, list(map(str, dataset.dims)))
     if both := sorted(set(over) & set(at)):
         raise PerfgridError(f"axis {both[0]!r} is chosen along and selected at once")
-    for axis in (*over, *at):
+    dataset = selected(dataset, at)
+    for axis in over:
         if axis not in dataset.dims:
             raise PerfgridError(f"the result has no axis {axis!r}{nearest(axis, map(str, dataset.dims))}")
-    for axis, label in at.items():
-        dataset = dataset.isel({axis: Axis(axis, dataset[axis].values).index(label)})
     if grouped in dataset.coords and grouped not in dataset.dims and not weighed:
         axis = next(iter(dataset[grouped].dims), None)
         if axis in over:
@@ -54,8 +51,8 @@ def _without_reasons(winners: xr.Dataset) -> xr.Dataset:
 
 
 def _best(dataset: xr.Dataset, over: list[str], objective: str, least: bool) -> xr.Dataset:
-    score = dataset[objective] if least else -dataset[objective]
-    score = score.where(feasible(dataset, of=objective) & np.isfinite(score), np.inf)
+    possible, score = feasible(dataset, of=objective), dataset[objective] if least else -dataset[objective]
+    score = score.where(possible & np.isfinite(score), np.inf)
     others = [d for d in dataset.attrs.get("study_axes", "").split() if d in dataset.dims]
     constant = [d for d in dict.fromkeys([*over, *others]) if d not in score.dims]  # other outputs may vary there
     score = score.expand_dims({d: dataset.sizes[d] for d in constant})

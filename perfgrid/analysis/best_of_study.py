@@ -14,13 +14,13 @@ from perfgrid.engine.errors import PerfgridError, nearest, together
 from perfgrid.engine.execution.evaluation import Evaluation, Progress, enable_compilation_cache
 from perfgrid.engine.grid.dataset import to_dataset
 from perfgrid.engine.grid.plan import Plan
-from perfgrid.engine.grid.space import Axis, Space
-from perfgrid.engine.reductions.argmin import Winners, listed
+from perfgrid.engine.grid.space import Space
+from perfgrid.engine.reductions.argmin import Winners, points_plan
 from perfgrid.engine.reductions.infeasibility import Forbidden
 from perfgrid.engine.reductions.preselection import BestSearch
 from perfgrid.results.provenance import given_quantities, global_attributes
 from perfgrid.study.file import CLUSTER_SIZE, chosen_along
-from perfgrid.study.selection import reaching
+from perfgrid.study.selection import reaching, selected
 from perfgrid.study.study import Study
 
 from .best_of_result import forbidding, lawful, masked
@@ -44,7 +44,7 @@ def best_of_study(
     if not isinstance(count, Integral) or count < 1:
         raise PerfgridError(f"the number of best designs must be 1 or more, found {count!r}")
     over, weighed = chosen_along(over, CLUSTER_SIZE, [axis.name for axis in study.space.axes])
-    space = selected(study, over, at)
+    space = searched_space(study, over, at)
     plan = replace(study, space=space).plan()  # names outputs that cannot be computed before any work
     enable_compilation_cache()
     search = BestSearch(
@@ -63,21 +63,14 @@ def best_of_study(
     return found.assign_attrs(points_searched=space.points, points_excluded=search.excluded)
 
 
-def selected(study: Study, over: Sequence[str], at: Mapping[str, Any]) -> Space:
-    """The space with one row of every axis in ``at``."""
+def searched_space(study: Study, over: Sequence[str], at: Mapping[str, Any]) -> Space:
+    """The space with one row of every axis in ``at``. PerfgridError for what is no axis, and for one in both."""
     names = [axis.name for axis in study.space.axes]
     if both := sorted(set(over) & set(at)):
         raise PerfgridError(f"axis {both[0]!r} is chosen along and selected at once")
     if wrong := [axis for axis in (*over, *at) if axis not in names]:
         raise PerfgridError(together(_no_axis(study.space, axis) for axis in wrong))
-    axes = []
-    for axis in study.space.axes:
-        if axis.name in at:
-            row = [axis.index(study.label(axis.name, at[axis.name]))]
-            columns, scales = ({k: v[row] for k, v in table.items()} for table in (axis.columns, axis.scales))
-            axis = Axis(axis.name, axis.labels[row], columns, scales, axis.shown)
-        axes.append(axis)
-    return Space(tuple(axes), study.space.constants)
+    return selected(study, at).space
 
 
 def _no_axis(space: Space, name: str) -> str:
@@ -105,13 +98,12 @@ def at_points(study: Study, plan: Plan, held: Collection[str], places: Sequence[
     parts: list[xr.Dataset] = []
     for start in range(0, len(places[0]), POINTS_AT_ONCE):
         some = [rows[start : start + POINTS_AT_ONCE] for rows in places]
-        space, count = listed(plan.study_space, some), len(some[0])
-        single = Plan(study.registry, space, wanted, plan.choices, small_points=count, constraints=False)
+        single = points_plan(study.registry, plan.study_space, some, wanted, plan.choices)
         values = Evaluation(single, study.file.dtype).collect()
         about = (study.catalog.references, given_quantities(study), plan)
         named = lawful(to_dataset(single, values, *about, **global_attributes(study)).drop_vars("point"))
         # no output may differ from design to design
-        parts.append(named if "point" in named.dims else named.expand_dims(point=count))
+        parts.append(named if "point" in named.dims else named.expand_dims(point=len(some[0])))
     whole: Any = xr.concat(parts, "point", data_vars="all", combine_attrs="override") if len(parts) > 1 else parts[0]
     return whole
 
@@ -159,14 +151,10 @@ def _labelled(
         if axis.name in at:
             coordinates[axis.name] = axis.labels[0]
         elif axis.name in groups:
-            coordinates[axis.name] = axis.labels
-        for column in (axis.name, *axis.shown) if axis.name in over else ():
-            labels = axis.labels if column == axis.name else np.asarray(axis.columns[column])
-            if column != CLUSTER_SIZE or search.parts is None:
-                coordinates[column] = (dims, labels[rows])
-        for column in axis.shown if axis.name in groups else ():
-            if column != axis.name:
-                coordinates[column] = (axis.name, np.asarray(axis.columns[column]))
+            coordinates |= {name: (axis.name, values) for name, values in axis.coordinates().items()}
+        else:
+            found_there = {name: (dims, values) for name, values in axis.coordinates(rows).items()}
+            coordinates |= {n: v for n, v in found_there.items() if n != CLUSTER_SIZE or search.parts is None}
     chosen = chosen.assign_coords(coordinates)
     if not winners.found[..., 0].all():
         none, counts, designs = _none_found(study, space, search, winners.found[..., 0])

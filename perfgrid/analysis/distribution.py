@@ -16,7 +16,7 @@ from perfgrid.engine.reductions.scan import SCAN_TILE_POINTS
 from perfgrid.study.selection import reaching
 from perfgrid.study.study import Study, expect_study
 
-from .pareto_of_study import scan_of
+from .pareto import scan_of
 
 
 def distribution(
@@ -98,8 +98,8 @@ def distribution(
     }
     coordinates: dict[str, Any] = {"quantile": list(levels)}
     for axis in space.axes:
-        for column in (axis.name, *axis.shown) if axis.name in dims else ():
-            coordinates[column] = (axis.name, axis.labels if column == axis.name else np.asarray(axis.columns[column]))
+        if axis.name in dims:
+            coordinates |= {name: (axis.name, values) for name, values in axis.coordinates().items()}
     if number:
         edges = _edges(groups, number, logarithmic) if edges is None else edges
         counts = groups.spread(histogram(groups, edges)).astype(np.int64)

@@ -17,9 +17,8 @@ from perfgrid.engine.graph.registry import Registry
 from perfgrid.engine.graph.resolver import resolve
 from perfgrid.engine.grid.dataset import SPACE_ATTRIBUTE
 from perfgrid.engine.grid.explain import Explanation, explain_point, index_of
-from perfgrid.engine.grid.plan import Plan
 from perfgrid.engine.grid.space import Space
-from perfgrid.engine.reductions.argmin import listed
+from perfgrid.engine.reductions.argmin import points_plan
 from perfgrid.formulas import BREAKDOWN
 from perfgrid.results.provenance import STUDY_ATTRIBUTE, WORKLOAD, design_at, designs, free_quantities
 from perfgrid.study.space import TABLES
@@ -84,8 +83,7 @@ def _elasticities(
     kinds: Mapping[str, str],
 ) -> dict[str, float]:
     """d ln quantity / d ln parameter for every given number at one point, the largest first, without zeros."""
-    point = listed(space, [np.array([row]) for row in index])
-    plan = Plan(registry, point, (quantity,), choices, small_points=1, constraints=False)
+    plan = points_plan(registry, space, [np.array([row]) for row in index], (quantity,), choices)
     found, names = plan.quantities[quantity], [n for n in plan.graph.leaves if kinds.get(n) == "number"]
     if found.node is None or found.flag or found.node.flags or not names:
         return {}

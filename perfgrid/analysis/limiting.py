@@ -9,8 +9,7 @@ import numpy as np
 
 from perfgrid.engine.execution.evaluation import Evaluation
 from perfgrid.engine.grid.explain import index_of
-from perfgrid.engine.grid.plan import Plan
-from perfgrid.engine.reductions.argmin import listed
+from perfgrid.engine.reductions.argmin import points_plan
 from perfgrid.formulas import BREAKDOWN
 from perfgrid.formulas.serving import anatomy
 from perfgrid.formulas.serving.anatomy import request_parts
@@ -48,16 +47,9 @@ def bounds(study: Study, points: Sequence[Mapping[str, Any]]) -> list[str]:
     if study.file.workload not in ("training", "inference") or not points:
         return [""] * len(points)
     training = study.file.workload == "training"
-    rows = np.transpose([index_of(study.space, at) for at in points])
-    plan = Plan(
-        study.registry,
-        listed(study.space, list(rows)),
-        BREAKDOWN if training else anatomy.QUANTITIES,
-        study.file.choices,
-        small_points=len(points),
-        constraints=False,
-    )
-    values = Evaluation(plan, "float64").collect()
+    rows = list(np.transpose([index_of(study.space, at) for at in points]))
+    wanted = BREAKDOWN if training else anatomy.QUANTITIES
+    values = Evaluation(points_plan(study.registry, study.space, rows, wanted, study.file.choices), "float64").collect()
     found = []
     for row in range(len(points)):
         here = {name: value[row if len(value) > 1 else 0] for name, value in values.items()}

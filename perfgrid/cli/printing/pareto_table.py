@@ -6,7 +6,7 @@ from typing import Any
 
 import xarray as xr
 
-from perfgrid.analysis.pareto_of_result import DESIGN
+from perfgrid.analysis.pareto import DESIGN
 from perfgrid.analysis.text import label_text, number
 from perfgrid.engine.grid.dataset import study_axes
 from perfgrid.study.file import Pareto

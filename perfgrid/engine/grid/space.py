@@ -51,6 +51,11 @@ class Axis:
     def __len__(self) -> int:
         return len(self.labels)
 
+    def coordinates(self, rows: Any = slice(None)) -> dict[str, np.ndarray]:
+        """Its labels, and the columns that a result shows beside them, at some rows."""
+        shown = {name: np.asarray(self.columns[name])[rows] for name in self.shown if name != self.name}
+        return {self.name: self.labels[rows], **shown}
+
     def index(self, label: Any) -> int:
         """The row of a label; a number matches within rounding. PerfgridError with the nearest labels otherwise."""
         text = [str(known) for known in self.labels.tolist()]

@@ -21,6 +21,7 @@ from perfgrid.engine.execution.evaluation import Evaluation, Tile
 from perfgrid.engine.graph.namespace import xp
 from perfgrid.engine.graph.registry import Formula, Registry
 from perfgrid.engine.graph.resolver import resolve_checked
+from perfgrid.engine.grid.plan import Plan
 from perfgrid.engine.grid.space import Axis, Space
 
 from .blocks import Blocks
@@ -338,3 +339,14 @@ def listed(space: Space, index: Sequence[np.ndarray], name: str = "point") -> Sp
             columns[quantity] = base * factor.reshape((-1,) + (1,) * (base.ndim - factor.ndim) + factor.shape[1:])
     constants = {k: v for k, v in constants.items() if k not in columns}
     return Space((Axis(name, np.arange(len(index[0])), columns),), constants)
+
+
+def points_plan(
+    registry: Registry,
+    space: Space,
+    rows: Sequence[np.ndarray],
+    outputs: Sequence[str],
+    choices: Mapping[str, str] | None = None,
+) -> Plan:
+    """The plan of quantities at single points, given as rows of every axis: all in the small stage."""
+    return Plan(registry, listed(space, rows), outputs, choices, small_points=len(rows[0]), constraints=False)
