@@ -6,8 +6,9 @@ value the median. SALib draws and analyses; the evaluation is one study with an 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -21,11 +22,18 @@ from perfgrid.study.samples import SAMPLE, factors
 from perfgrid.study.selection import asking, selected
 from perfgrid.study.study import Study
 
-from .uncertainty import looked_at, only
+from .uncertainty import one_at_a_time
 
 LEVELS = 4  # of a Morris design
 MOST_DESIGNS = 1000  # analysed one by one
 CONFIDENCE = 0.95
+EFFECTS = {  # of Morris: what they are called by SALib
+    "mean_effect": "mu",
+    "mean_absolute_effect": "mu_star",
+    "mean_absolute_effect_confidence": "mu_star_conf",
+    "effect_deviation": "sigma",
+}
+INDICES = {"first_order": "S1", "first_order_confidence": "S1_conf", "total": "ST", "total_confidence": "ST_conf"}
 
 
 def morris(
@@ -75,25 +83,7 @@ def morris(
     >>> found.mean_effect.dims
     ('parameter', 'device')
     """
-
-    def draw(problem: dict[str, Any], count: int, seed: int) -> np.ndarray:
-        from SALib.sample import morris as sampler
-
-        return sampler.sample(problem, count, num_levels=LEVELS, seed=seed)
-
-    def analyse(problem: dict[str, Any], rows: np.ndarray, values: np.ndarray, seed: int) -> dict[str, Any]:
-        from SALib.analyze import morris as analyser
-
-        seed += 1  # SALib takes 0 for no seed
-        found = analyser.analyze(problem, rows, values, conf_level=CONFIDENCE, num_levels=LEVELS, seed=seed)
-        return {
-            "mean_effect": found["mu"],
-            "mean_absolute_effect": found["mu_star"],
-            "mean_absolute_effect_confidence": found["mu_star_conf"],
-            "effect_deviation": found["sigma"],
-        }
-
-    return _analysed(study, output, at, of, trajectories, seed, draw, analyse)
+    return _analysed(study, output, at, of, trajectories, seed, "morris", EFFECTS, num_levels=LEVELS)
 
 
 def sobol(
@@ -135,38 +125,7 @@ def sobol(
     >>> found.total.idxmax("parameter").item()
     'wafer_price'
     """
-
-    def draw(problem: dict[str, Any], count: int, seed: int) -> np.ndarray:
-        from SALib.sample import sobol as sampler
-
-        return sampler.sample(problem, count, calc_second_order=False, seed=seed)
-
-    def analyse(problem: dict[str, Any], _rows: np.ndarray, values: np.ndarray, seed: int) -> dict[str, Any]:
-        from SALib.analyze import sobol as analyser
-
-        if np.ptp(values) <= 1e-12 * np.max(np.abs(values)):  # nothing varies: no share of no variance
-            zeros = np.zeros(problem["num_vars"])
-            found = {"S1": zeros, "S1_conf": zeros, "ST": zeros, "ST_conf": zeros}
-        else:
-            seed += 1  # SALib takes 0 for no seed
-            found = analyser.analyze(problem, values, calc_second_order=False, conf_level=CONFIDENCE, seed=seed)
-        return {
-            "first_order": found["S1"],
-            "first_order_confidence": found["S1_conf"],
-            "total": found["ST"],
-            "total_confidence": found["ST_conf"],
-        }
-
-    return _analysed(study, output, at, of, samples, seed, draw, analyse)
-
-
-def _ranges(study: Study, output: str, of: str | Sequence[str] | None, at: Mapping[str, Any] | None) -> dict[str, Any]:
-    """The ends of each estimate's range as factors on its stated value."""
-    axes = {k: only(v, (at or {}).get(k)) for k, v in study.file.axes.items() if k != SAMPLE}
-    axes[SAMPLE] = {"method": "one_at_a_time", **looked_at(of)}
-    ends = next(a for a in asking(study, (output,), axes).space.axes if a.name == SAMPLE)
-    row = {label: i for i, label in enumerate(ends.labels.tolist())}
-    return {n: (float(s[row[f"{n}.low"]]), float(s[row[f"{n}.high"]])) for n, s in ends.scales.items()}
+    return _analysed(study, output, at, of, samples, seed, "sobol", INDICES, calc_second_order=False)
 
 
 def _analysed(
@@ -176,11 +135,14 @@ def _analysed(
     of: str | Sequence[str] | None,
     count: int,
     seed: int,
-    draw: Callable[..., np.ndarray],
-    analyse: Callable[..., dict[str, Any]],
+    method: str,
+    kept: Mapping[str, str],
+    **options: Any,
 ) -> xr.Dataset:
+    """What a method of SALib finds, ``kept`` by the names of its results, for every design."""
     try:
-        import SALib  # noqa: F401
+        draw = import_module(f"SALib.sample.{method}").sample
+        analyse = import_module(f"SALib.analyze.{method}").analyze
     except ImportError:
         raise PerfgridError("global sensitivity needs SALib: pip install 'perfgrid[sensitivity]'") from None
     if isinstance(count, bool) or not isinstance(count, int) or count < 2:
@@ -189,43 +151,48 @@ def _analysed(
         raise PerfgridError(f"the seed must be a whole number of at least 0, found {seed!r}")
     if output in (axis.name for axis in study.space.axes):
         raise PerfgridError(f"{output!r} labels designs: it has no variance")
-    ranges = _ranges(study, output, of, at)
-    names = list(ranges)
-    problem = {"num_vars": len(names), "names": names, "bounds": [[0.0, 1.0]] * len(names)}
-    rows = draw(problem, count, seed)
-    scales = {n: factors(rows[:, i], *ranges[n]) for i, n in enumerate(names)}
-    axes = {k: v for k, v in study.file.axes.items() if k != SAMPLE}
-    bare = selected(asking(study, (output,), axes), at)
+    ends = next(a for a in one_at_a_time(study, output, at, of).space.axes if a.name == SAMPLE)
+    row = {label: i for i, label in enumerate(ends.labels.tolist())}
+    ranges = {n: (float(s[row[f"{n}.low"]]), float(s[row[f"{n}.high"]])) for n, s in ends.scales.items()}
+    problem = {"num_vars": len(ranges), "names": list(ranges), "bounds": [[0.0, 1.0]] * len(ranges)}
+    rows = draw(problem, count, **options, seed=seed)
+    scales = {n: factors(rows[:, i], *ends) for i, (n, ends) in enumerate(ranges.items())}
+    result = _evaluated(study, output, at, Axis(SAMPLE, np.arange(len(rows)), {}, scales))
+    values = result[output]
+    if SAMPLE not in values.dims:
+        values = values.expand_dims({SAMPLE: len(rows)})
+
+    def single(values: np.ndarray) -> tuple[np.ndarray, ...]:
+        if np.ptp(values) <= 1e-12 * np.max(np.abs(values)):  # nothing varies
+            return tuple(np.zeros((len(kept), len(ranges))))
+        given = (rows, values) if method == "morris" else (values,)
+        found = analyse(problem, *given, **options, conf_level=CONFIDENCE, seed=seed + 1)  # SALib takes 0 for no seed
+        return tuple(np.ma.filled(found[name], 0.0) for name in kept.values())
+
+    dims = [["parameter"]] * len(kept)
+    found = xr.apply_ufunc(
+        single, values, input_core_dims=[[SAMPLE]], output_core_dims=dims, vectorize=True, keep_attrs=False
+    )
+    possible = feasible(result, of=output)
+    share = possible.mean(SAMPLE) if SAMPLE in possible.dims else possible.astype(float)
+    low, high = (("parameter", list(ends)) for ends in zip(*ranges.values(), strict=True))
+    about = {k: values.attrs[k] for k in ("units", "long_name") if k in values.attrs}
+    return xr.Dataset(
+        {name: array.transpose("parameter", ...) for name, array in zip(kept, found, strict=True)},
+        {"parameter": list(ranges), "low": low, "high": high},
+        {"output": output, **about, "evaluations": len(rows), "confidence_level": CONFIDENCE},
+    ).assign(variance=values.var(SAMPLE), feasible_share=share)
+
+
+def _evaluated(study: Study, output: str, at: Mapping[str, Any] | None, samples: Axis) -> xr.Dataset:
+    """The result of a study of one output along an axis of samples."""
+    bare = selected(asking(study, (output,), {k: v for k, v in study.file.axes.items() if k != SAMPLE}), at)
     if bare.space.points > MOST_DESIGNS:
         raise PerfgridError(
             f"{bare.name}: {bare.space.points:,} designs would be analysed one by one, at most {MOST_DESIGNS:,} are; "
             "keep single labels of axes"
         )
-    axis = Axis(SAMPLE, np.arange(len(rows)), {}, scales)
-    result = evaluate(replace(bare, space=Space((*bare.space.axes, axis), bare.space.constants)), "float64")
-    values = result[output]
-    if values.dtype.kind != "f":
+    result = evaluate(replace(bare, space=Space((*bare.space.axes, samples), bare.space.constants)), "float64")
+    if result[output].dtype.kind != "f":
         raise PerfgridError(f"{output!r} is a choice or a flag: it has no variance")
-    if SAMPLE not in values.dims:
-        values = values.expand_dims({SAMPLE: len(rows)})
-    dims = [d for d in values.dims if d != SAMPLE]
-    stacked = values.transpose(*dims, SAMPLE)
-    found: dict[str, np.ndarray] = {}
-    for place in np.ndindex(*(stacked.sizes[d] for d in dims)):
-        for name, column in analyse(problem, rows, np.asarray(stacked.values[place]), seed).items():
-            array = found.setdefault(name, np.zeros((len(names), *(stacked.sizes[d] for d in dims))))
-            array[(slice(None), *place)] = np.ma.filled(column, 0.0)
-    possible = feasible(result, of=output)
-    share = possible.mean(SAMPLE) if SAMPLE in possible.dims else possible.astype(float)
-    coordinates = {k: v for k, v in values.coords.items() if SAMPLE not in v.dims and k != SAMPLE}
-    about = {k: values.attrs[k] for k in ("units", "long_name") if k in values.attrs}
-    return xr.Dataset(
-        {k: (("parameter", *dims), v) for k, v in found.items()},
-        {
-            "parameter": names,
-            "low": ("parameter", [r[0] for r in ranges.values()]),
-            "high": ("parameter", [r[1] for r in ranges.values()]),
-            **coordinates,
-        },
-        {"output": output, **about, "evaluations": len(rows), "confidence_level": CONFIDENCE},
-    ).assign(variance=stacked.var(SAMPLE), feasible_share=share)
+    return result

@@ -60,15 +60,17 @@ def quantiles(result: xr.Dataset, levels: Sequence[float] | np.ndarray = (0.05, 
     return kept.quantile(levels, dim=SAMPLE, keep_attrs=True)
 
 
-def looked_at(of: str | Sequence[str] | None) -> dict[str, list[str]]:
-    """What ``[axes.sample]`` states of the tables or quantities to look at; nothing for all."""
-    return {} if of is None else {"of": [of] if isinstance(of, str) else list(of)}
-
-
 def only(spec: Any, label: Any) -> Any:
     """A listed axis without its other labels, so that ranges are those of the entry in question."""
     kept = [v for v in spec if str(v) == str(label)] if isinstance(spec, list) else []
     return kept or spec
+
+
+def one_at_a_time(study: Study, output: str, at: Mapping[str, Any] | None, of: str | Sequence[str] | None) -> Study:
+    """The study of one output with an axis ``sample``: each estimate, or each ``of`` some, at the ends of its range."""
+    axes = {k: only(v, (at or {}).get(k)) for k, v in study.file.axes.items() if k != SAMPLE}
+    named = {} if of is None else {"of": [of] if isinstance(of, str) else list(of)}
+    return asking(study, (output,), axes | {SAMPLE: {"method": "one_at_a_time", **named}})
 
 
 def tornado(
@@ -107,9 +109,7 @@ def tornado(
     """
     if output not in study.outputs:
         raise PerfgridError(f"{output!r} is not among the outputs of the study{nearest(output, study.outputs)}")
-    axes = {k: only(v, (at or {}).get(k)) for k, v in study.file.axes.items() if k != SAMPLE}
-    axes[SAMPLE] = {"method": "one_at_a_time", **looked_at(of)}
-    result = evaluate(selected(asking(study, (output,), axes), at), "float64")[output]
+    result = evaluate(selected(one_at_a_time(study, output, at, of), at), "float64")[output]
     several = [str(d) for d in result.dims if d != SAMPLE and result.sizes[d] > 1]
     if several:
         raise PerfgridError(f"a tornado needs a single design; name a label of {', '.join(several)} in at")
