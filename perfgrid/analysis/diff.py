@@ -157,18 +157,17 @@ def _common(
             axes.append(AxisDifference(dim, held[0], held[1]))
             continue
         labels_a, labels_b = _labels(a, dim), _labels(b, dim)
-        place = {label: row for row, label in enumerate(labels_b)}
-        rows_a[dim] = np.array([row for row, label in enumerate(labels_a) if label in place], int)
-        rows_b[dim] = np.array([place[label] for label in labels_a if label in place], int)
-        only_a, only_b = [v for v in labels_a if v not in place], sorted(set(labels_b) - set(labels_a))
+        held = set(labels_a) & set(labels_b)
+        both, only_a = [v for v in labels_a if v in held], [v for v in labels_a if v not in held]
+        only_b = sorted(set(labels_b) - held)
         if only_a or only_b:
             axes.append(AxisDifference(dim, only_a, only_b))
-        if not len(rows_a[dim]) and (dim in study or not study):
+        if not both and (dim in study or not study):
             raise PerfgridError(f"the results have no label of axis {dim!r} in common")
-        if np.array_equal(rows_a[dim], np.arange(len(labels_a))):
-            rows_a[dim] = slice(None)  # leaves a lazy array as it is
-        if np.array_equal(rows_b[dim], np.arange(len(labels_b))):
-            rows_b[dim] = slice(None)
+        for rows, labels in ((rows_a, labels_a), (rows_b, labels_b)):
+            place = {label: row for row, label in enumerate(labels)}
+            chosen = np.array([place[v] for v in both], int)
+            rows[dim] = slice(None) if labels == both else chosen  # a slice leaves a lazy array as it is
     return axes, rows_a, rows_b
 
 
@@ -178,24 +177,28 @@ def _labels(result: xr.Dataset, dim: str) -> list[str]:
     return [f"{v:.12g}" if isinstance(v, (int, float)) else str(v) for v in values.tolist()]
 
 
-def _blocks(sizes: dict[str, int]) -> Iterator[dict[str, Any]]:
-    """Parts of a grid of at most `BLOCK_POINTS` points: the rows along the dimensions that are cut."""
-    for rows in Tiles.cut(tuple(sizes.values()), BLOCK_POINTS).rows():
-        yield {d: slice(int(r[0]), int(r[-1]) + 1) for d, r in zip(sizes, rows, strict=False)}
+def _blocks(a: Any, b: Any) -> Iterator[tuple[dict[str, slice], Any, Any]]:
+    """Parts of both, loaded and without coordinates, of at most `BLOCK_POINTS` points, and the rows that they lie on.
+
+    Rows are given along the dimensions that are cut.
+    """
+    sizes = {str(d): n for d, n in {**a.sizes, **b.sizes}.items()}
+    for cut in Tiles.cut(tuple(sizes.values()), BLOCK_POINTS).rows() if 0 not in sizes.values() else ():
+        rows = {d: slice(int(r[0]), int(r[-1]) + 1) for d, r in zip(sizes, cut, strict=False)}
+        parts = (v.isel(rows, missing_dims="ignore").load() for v in (a, b))
+        yield rows, *(p.drop_vars(list(p.coords)) for p in parts)
 
 
 def _compared(a: xr.DataArray, b: xr.DataArray, tolerance: float) -> VariableDifference:
     """One variable on common labels; a dimension that only one has is broadcast."""
-    sizes = {str(d): n for d, n in {**a.sizes, **b.sizes}.items()}
     number = a.dtype.kind == "f" or b.dtype.kind == "f"
     number = number and not any("flag_values" in v.attrs for v in (a, b))
     text = a.dtype.kind not in "fiub" or b.dtype.kind not in "fiub"
     counts = np.zeros(1 << _BITS, np.int64)
     points = differing = 0
     worst, where, values = -1.0, {}, (np.nan, np.nan)
-    for block in _blocks(sizes) if 0 not in sizes.values() else ():
-        parts = (v.isel({d: r for d, r in block.items() if d in v.dims}).load() for v in (a, b))
-        left, right = xr.broadcast(*(p.drop_vars(list(p.coords)) for p in parts))
+    for rows, *parts in _blocks(a, b):
+        left, right = xr.broadcast(*parts)
         x, y = left.values, right.transpose(*left.dims).values
         apart = _relative(x, y) if number else np.where(x != y, np.inf, 0.0)
         points, differing = points + apart.size, differing + int((apart > tolerance).sum())
@@ -207,7 +210,7 @@ def _compared(a: xr.DataArray, b: xr.DataArray, tolerance: float) -> VariableDif
         if apart[most] > worst:
             worst, values = float(apart[most]), values if text else (float(x[most]), float(y[most]))
             places = dict(zip(map(str, left.dims), most, strict=True))
-            where = {d: int(i) + (block[d].start if d in block else 0) for d, i in places.items()}
+            where = {d: int(i) + (rows[d].start if d in rows else 0) for d, i in places.items()}
     labels = {d: _label(a if d in a.dims else b, d, i) for d, i in where.items()}
     median = None if not number else _least_of_bin(counts, (differing + 1) // 2) if differing else 0.0
     largest = worst if number and points else None
@@ -236,11 +239,9 @@ def _feasibility(a: xr.Dataset, b: xr.Dataset, points: int) -> tuple[int, int]:
     """Points of the common grid that only one of the results calls feasible for all outputs that both have."""
     both = [str(n) for n in a.data_vars if n in b.data_vars]
     flags = [d[constraints_of(d, both)] for d in (a, b)]
-    sizes = {str(d): n for d, n in {**flags[1].sizes, **flags[0].sizes}.items()}
     gone = new = seen = 0
-    for block in _blocks(sizes) if 0 not in sizes.values() else ():
-        parts = (f.isel({d: r for d, r in block.items() if d in f.dims}) for f in flags)
-        x, y = xr.broadcast(*(feasible(p.drop_vars(list(p.coords)).load()) for p in parts))
+    for _, *parts in _blocks(*flags):
+        x, y = xr.broadcast(*map(feasible, parts))
         gone, new, seen = gone + int((x & ~y).sum()), new + int((~x & y).sum()), seen + x.size
     return gone * (points // max(seen, 1)), new * (points // max(seen, 1))
 

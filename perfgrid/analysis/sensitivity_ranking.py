@@ -40,12 +40,7 @@ def _feasible_rows(result: xr.Dataset, found: xr.DataArray, output: str) -> np.n
     possible = feasible(result, of=output)
     possible = possible.any([d for d in possible.dims if d not in found.dims])
     points = found.isel(parameter=0, drop=True)
-    kept = np.broadcast_to(
-        possible.transpose(*(d for d in points.dims if d in possible.dims)).values.reshape(
-            [size if d in possible.dims else 1 for d, size in points.sizes.items()]
-        ),
-        points.shape,
-    )
+    kept = possible.broadcast_like(points).transpose(*points.dims).values
     return found.values.reshape(found.shape[0], -1)[:, kept.reshape(-1)]
 
 
@@ -55,13 +50,10 @@ def ranked(result: xr.Dataset, output: str) -> list[Rank]:
     rows = _feasible_rows(result, found, output)
     ranks = []
     for name, unit, row in zip(found.parameter.values, result.parameter_unit.values, rows, strict=True):
-        if row.size and row.any():
-            mean, low, high = (float(f(row)) + 0.0 for f in (np.mean, np.min, np.max))
-            ranks.append(
-                (float(np.abs(row).mean()), Rank(str(name), str(unit), mean, low, high, float((row == 0).mean())))
-            )
-        else:
-            ranks.append((0.0, Rank(str(name), str(unit), 0.0, 0.0, 0.0, 1.0)))
+        row = row if row.any() else np.zeros(1)
+        mean, low, high = (float(f(row)) + 0.0 for f in (np.mean, np.min, np.max))
+        rank = Rank(str(name), str(unit), mean, low, high, float((row == 0).mean()))
+        ranks.append((float(np.abs(row).mean()), rank))
     return [rank for _, rank in sorted(ranks, key=lambda r: -r[0])]
 
 
@@ -99,11 +91,9 @@ def binding_shares(result: xr.Dataset, output: str) -> Mapping[str, float]:
     """The share of feasible points at which each rate binds an output, the most frequent first."""
     which = binding(result, output)
     codes = _feasible_rows(result, which.expand_dims("parameter"), output)[0]
-    if codes.size == 0:
-        return {}
-    counts: dict[str, Any] = {name: int((codes == i).sum()) for i, name in enumerate(which.flag_meanings.split(" "))}
-    counts["none"] = int((codes == -1).sum())
-    return {n: c / codes.size for n, c in sorted(counts.items(), key=lambda i: -i[1]) if c}
+    names = [*which.flag_meanings.split(" "), "none"]  # whose code is -1, too
+    counts = np.bincount(codes % len(names), minlength=len(names)).tolist()
+    return {n: c / codes.size for n, c in sorted(zip(names, counts, strict=True), key=lambda i: -i[1]) if c}
 
 
 def time_balance(result: xr.Dataset, output: str) -> tuple[float, float, float] | None:
