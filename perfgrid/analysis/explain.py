@@ -85,7 +85,7 @@ def _elasticities(
     """d ln quantity / d ln parameter for every given number at one point, the largest first, without zeros."""
     plan = points_plan(registry, space, [np.array([row]) for row in index], (quantity,), choices)
     found, names = plan.quantities[quantity], [n for n in plan.graph.leaves if kinds.get(n) == "number"]
-    if found.node is None or found.flag or found.node.flags or not names:
+    if found.node is None or found.labelled or not names:
         return {}
     parameters = parameters_of(plan, names)
     try:

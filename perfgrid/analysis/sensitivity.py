@@ -88,11 +88,8 @@ def sensitivity(
     """
     found = _differentiated(study, of, wrt, at, smooth, dtype, tile_points, progress, relative=True)
     names = [str(name).removesuffix("_elasticity") for name in found.data_vars if str(name).endswith("_elasticity")]
-    for name in names if cross else ():
-        second = cross_elasticities(study, name, wrt, at, smooth)["cross_elasticity"]
-        about = {"units": "1", "long_name": f"d2 ln {name} / (d ln parameter d ln other)"}
-        found[f"{name}_cross_elasticity"] = second.assign_attrs(about)
-    return found
+    second = {f"{name}_cross_elasticity": cross_elasticities(study, name, wrt, at, smooth) for name in names if cross}
+    return found.assign(second)
 
 
 def gradient(
@@ -204,13 +201,10 @@ def _differentiated(
     for output in outputs:
         dims, array = on_study_axes(plan, output, derivatives.pop(output))
         about = {k: v for k, v in result[output].attrs.items() if k in ("references", "ancillary_variables")}
-        if relative:
-            about |= {"units": "1", "long_name": f"d ln {output} / d ln parameter"}
-            found[f"{output}_elasticity"] = (("parameter", *dims), array, about)
-        else:
-            unit = result[output].attrs["units"]
-            about |= {"long_name": f"d {output} / d parameter", "units": f"{unit} per unit of the parameter"}
-            found[f"{output}_gradient"] = (("parameter", *dims), array, about)
+        unit = "1" if relative else f"{result[output].attrs['units']} per unit of the parameter"
+        of_what = f"d ln {output} / d ln parameter" if relative else f"d {output} / d parameter"
+        about |= {"units": unit, "long_name": of_what}
+        found[f"{output}_{'elasticity' if relative else 'gradient'}"] = (("parameter", *dims), array, about)
     units = [unit_of(study.catalog.variables, p.quantity) for p in parameters]
     names = np.array([p.name for p in parameters], dtype=np.str_)
     result = result.assign_coords(parameter=names, parameter_unit=("parameter", units)).assign(found)
@@ -246,8 +240,8 @@ def cross_elasticities(
     wrt: str | Sequence[str],
     at: Mapping[str, Any] | None = None,
     smooth: bool | int = False,
-) -> xr.Dataset:
-    """Second order: d2 ln output / (d ln parameter d ln other) of one design, on (parameter, other), and first order.
+) -> xr.DataArray:
+    """Second order: d2 ln output / (d ln parameter d ln other) of one design, on (parameter, other).
 
     Differences of exact elasticities over a step of 1e-4 in ln ``other``, float64; NaN where an elasticity
     jumps within the step, as at a size from which on another tile is chosen. ``at`` must leave a single design. Raises
@@ -278,11 +272,5 @@ def cross_elasticities(
     cross, fine = ((e[:, i::4] - e[:, i + 1 :: 4]) / step for i, step in ((1, 2 * STEP), (3, STEP / 5)))
     cross = np.where(np.abs(cross - fine) > 1e-2 * np.abs(fine) + 1e-5, np.nan, cross)
     names = np.array([p.name for p in parameters], dtype=np.str_)
-    return xr.Dataset(
-        {
-            "elasticity": ("parameter", e[:, 0]),
-            "cross_elasticity": (("parameter", "other"), cross),
-        },
-        {"parameter": names, "other": names},
-        {"output": output, "derivatives": EXACT if sharpness is None else SMOOTH.format(sharpness)},
-    )
+    about = {"units": "1", "long_name": f"d2 ln {output} / (d ln parameter d ln other)"}
+    return xr.DataArray(cross, {"parameter": names, "other": names}, ("parameter", "other"), attrs=about)

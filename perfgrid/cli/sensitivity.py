@@ -68,7 +68,7 @@ def sensitivity_command(
     for name, rows in ranks.items():
         _print_ranks(result, name, rows, top, parameters == "all")
         if (found := crossed.get(name)) is not None:
-            _print_cross(found)
+            _print_cross(name, found)
     out.print(f"derivatives: {result.attrs['derivatives']}")
     points = result[outputs[0]].size
     count = result.sizes["parameter"]
@@ -115,18 +115,18 @@ def _print_ranks(result: xr.Dataset, name: str, rows: list[Rank], top: int, whol
         out.print(f"fixed times minus rates: {low:.5f} to {high:.5f}, expected {expected:g}")
 
 
-def _print_cross(found: xr.Dataset) -> None:
+def _print_cross(output: str, found: xr.DataArray) -> None:
     names = [str(n) for n in found.parameter.values]
-    out.print(f"cross-elasticities of {found.attrs['output']}: change of the row's elasticity with ln of the column")
+    out.print(f"cross-elasticities of {output}: change of the row's elasticity with ln of the column")
     lines = [
         [n, *("jumps" if v != v else f"{v:+.4f}" for v in row)]
-        for n, row in zip(names, found.cross_elasticity.values.tolist(), strict=True)
+        for n, row in zip(names, found.values.tolist(), strict=True)
     ]
     show(text_table(["", *names], lines, names))
 
 
 def _plain(
-    result: xr.Dataset, ranks: dict[str, list[Rank]], crossed: dict[str, xr.Dataset | None], seconds: float
+    result: xr.Dataset, ranks: dict[str, list[Rank]], crossed: dict[str, xr.DataArray | None], seconds: float
 ) -> dict[str, Any]:
     found: dict[str, Any] = {"seconds": seconds, "derivatives": result.attrs["derivatives"], "outputs": {}}
     for name, rows in ranks.items():
@@ -139,6 +139,6 @@ def _plain(
         if (cross := crossed.get(name)) is not None:
             found["outputs"][name]["cross_elasticities"] = {
                 "parameters": cross.parameter.values.tolist(),
-                "values": cross.cross_elasticity.values.tolist(),
+                "values": cross.values.tolist(),
             }
     return found

@@ -88,8 +88,7 @@ class Part:
         several = [n for n in self.numbers if any(size > 1 for size in plan.quantities[n].inner)]
         if wrong := [n for n in several if n == self.objective or n in {x.quantity for x in self.limits}]:
             raise PerfgridError(f"{study.name}: {wrong[0]!r} has several values at one design; name a single number")
-        about = plan.quantities[self.objective]
-        if about.labelled:
+        if plan.quantities[self.objective].labelled:
             raise PerfgridError(
                 f"{study.name}: {self.objective!r} is a choice or a flag and has no slope to follow; compare its labels"
             )
