@@ -110,13 +110,16 @@ def kernels(what: Study | xr.Dataset, at: Mapping[str, Any], formulas: Iterable[
     ('qkv', 'arithmetic')
     """
     space, registry, choices, at = designs(what, at, formulas)
-    wanted = [name for time, _, counts in TABLES for name in (time, *counts)] + ["unfused"]
-    index = index_of(space, at)
-    if "pass_time" in registry.formulas:
-        graph, values = replay_point(registry, space, _of_passes(), index, choices)
-        return KernelList(point_of(space, index), tuple(violated_at(graph, values)), tuple(_passes(values)))
-    graph, values = replay_point(registry, space, wanted, index, choices)
-    found = []
+    index, serving = index_of(space, at), "pass_time" in registry.formulas
+    training = [name for time, _, counts in TABLES for name in (time, *counts)] + ["unfused"]
+    passes = [name for time, _, count in PASS_TABLES for name in (time, count)] + [*WAITS, "load_weight"]
+    graph, values = replay_point(registry, space, passes if serving else training, index, choices)
+    found = (_passes if serving else _layers)(values)
+    return KernelList(point_of(space, index), tuple(violated_at(graph, values)), tuple(found))
+
+
+def _layers(values: Mapping[str, Any]) -> Iterator[Kernel]:
+    """The kernels of a microbatch: those of a layer, and those that run once."""
     for table, axis, counts in TABLES:
         runs = sum(values[c] for c in counts) if counts else 1.0
         if table == "flash_time":
@@ -126,13 +129,7 @@ def kernels(what: Study | xr.Dataset, at: Mapping[str, Any], formulas: Iterable[
             in_layer = float(np.squeeze(_pick(runs, axis, label)))
             for part, count in (("layer", in_layer), (ONCE.get(label, ""), 1.0)):
                 if part and count and time.any():
-                    found.append(_kernel(label, part, count, time))
-    return KernelList(point_of(space, index), tuple(violated_at(graph, values)), tuple(found))
-
-
-def _of_passes() -> list[str]:
-    """What the kernels of inference are made of."""
-    return [name for time, _, count in PASS_TABLES for name in (time, count)] + [*WAITS, "load_weight"]
+                    yield _kernel(label, part, count, time)
 
 
 def _passes(values: Mapping[str, Any]) -> Iterator[Kernel]:

@@ -107,10 +107,8 @@ def works(schedule: str, pp: int, chunks: int, microbatches: int, device: int) -
             late.append((microbatch, held(chunk)))
         return kind, microbatch, held(chunk)
 
-    passes = [
-        name for times, pattern in order(schedule, pp, chunks, microbatches, device) for name in times * pattern.split()
-    ]
-    return [tuple(work(name) for name in names.split("+")) for names in passes]
+    patterns = order(schedule, pp, chunks, microbatches, device)
+    return [tuple(map(work, names.split("+"))) for times, pattern in patterns for names in times * pattern.split()]
 
 
 # ---- execution ------------------------------------------------------------------------------------------------------
@@ -160,7 +158,7 @@ def execute(
         free[device], position[device] = end, position[device] + 1
         heapq.heappush(agenda, (end, device))
         for kind, i, s in slot:
-            chunk = _chunk(schedule, pp, device, s)
+            chunk = int(s != device) if schedule == "dualpipe" else s // pp  # there the direction
             events.append(Event(device, chunk, i, KINDS[kind], start, end))
             result = ("I" if kind == "B" else kind, i, s)
             arrived[device, result] = end
@@ -186,13 +184,6 @@ def _needed(kind: str, microbatch: int, stage: int, stages: int) -> Work | None:
     if kind == "W":
         return ("I", microbatch, stage)
     return ("I", microbatch, stage + 1) if stage + 1 < stages else ("F", microbatch, stage)
-
-
-def _chunk(schedule: str, pp: int, device: int, stage: int) -> int:
-    """Which of its chunks (in DualPipe: which direction) a device computes."""
-    if schedule == "dualpipe":
-        return int(stage != device)
-    return stage // pp
 
 
 # ---- of a design ----------------------------------------------------------------------------------------------------
@@ -256,9 +247,8 @@ def timeline(
     count = {name: round(float(np.squeeze(values[name]))) for name in COUNTS}
     schedule = str(space.label_quantities()["schedule"][int(space.at("schedule", index))])
     held = layers_of_stages(**{name: count[name] for name in COUNTS if name != "microbatches"})
-    times = {}
+    times = {kind: [n * number[f"layer_{kind}_time"] for n in held] for kind in PASSES}
     for kind in PASSES:
-        times[kind] = [n * number[f"layer_{kind}_time"] for n in held]
         times[kind][0] += number[f"embedding_{kind}_time"]
         times[kind][-1] += number[f"head_{kind}_time"]
     exchanging = [*held[:-1], held[-1] + number["mtp_layers"]]
@@ -284,18 +274,14 @@ def layers_of_stages(
 
 def dataset(events: Sequence[Event], attributes: Mapping[str, Any]) -> xr.Dataset:
     """Events as variables along ``event``, with the time of all of them as attribute ``pipeline_time``."""
-    meanings = {
-        "device": "device of the pipeline, by stage",
-        "chunk": "chunk of the device; -1: none",
-        "microbatch": "microbatch; -1: none",
-        "kind": "what the device does",
-        "start": "start",
-        "end": "end",
+    about = {
+        "device": {"long_name": "device of the pipeline, by stage"},
+        "chunk": {"long_name": "chunk of the device; -1: none"},
+        "microbatch": {"long_name": "microbatch; -1: none"},
+        "kind": {"long_name": "what the device does"},
+        "start": {"long_name": "start", "units": "s"},
+        "end": {"long_name": "end", "units": "s"},
     }
-    variables = {}
-    for name, meaning in meanings.items():
-        units = {"units": "s"} if name in ("start", "end") else {}
-        variables[name] = ("event", np.array([getattr(e, name) for e in events]), {"long_name": meaning, **units})
-    return xr.Dataset(
-        variables, attrs={**attributes, "pipeline_time": max(e.end for e in events if e.kind != "transfer")}
-    )
+    variables = {name: ("event", np.array([getattr(e, name) for e in events]), told) for name, told in about.items()}
+    whole = max(e.end for e in events if e.kind != "transfer")
+    return xr.Dataset(variables, attrs={**attributes, "pipeline_time": whole})
