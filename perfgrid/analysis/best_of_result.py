@@ -58,14 +58,11 @@ def _best(dataset: xr.Dataset, over: list[str], objective: str, least: bool) -> 
     score = score.expand_dims({d: dataset.sizes[d] for d in constant})
     groups = [d for d in score.dims if d not in over]
     score = score.transpose(*groups, *over)
-    if not over:  # every point is its own group
-        exists = xr.DataArray(np.isfinite(score.values), dims=groups)
-        return _explained(masked(lawful(dataset), exists), dataset, over, objective, exists)
     flat = score.values.reshape(*(score.sizes[d] for d in groups), -1)
     winner = np.argmin(flat, axis=-1)
     found = np.isfinite(np.take_along_axis(flat, winner[..., None], axis=-1)[..., 0])
-    rows = np.unravel_index(winner, [score.sizes[d] for d in over])
-    index = {d: xr.DataArray(r, dims=groups) for d, r in zip(over, rows, strict=True)}
+    rows = np.unravel_index(winner, [score.sizes[d] for d in over] or [1])  # without axes a point is its own group
+    index = {d: xr.DataArray(r, dims=groups) for d, r in zip(over, rows, strict=False)}
     exists = xr.DataArray(found, dims=groups)
     return _explained(masked(lawful(dataset.isel(index)), exists, over), dataset, over, objective, exists)
 
@@ -115,9 +112,7 @@ def masked(chosen: xr.Dataset, exists: xr.DataArray, over: Collection[str] = ())
         if name in chosen.coords and name not in over and not set(exists.dims) & set(variable.dims):
             continue
         masked[name] = _where(variable, exists)
-    return chosen.assign_coords({n: v for n, v in masked.items() if n in chosen.coords} | {"found": exists}).assign(
-        {n: v for n, v in masked.items() if n not in chosen.coords}
-    )
+    return chosen.assign(masked).assign_coords(found=exists)
 
 
 def lawful(designs: xr.Dataset) -> xr.Dataset:

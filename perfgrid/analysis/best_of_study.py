@@ -140,7 +140,6 @@ def _labelled(
     groups = [name for name in names if name not in at]
     dims = ("part", *groups, RANK)
     exists, *index = (np.squeeze(array, axis=single_rows) for array in (winners.found, *winners.index))
-    found = xr.DataArray(exists, dims=dims)
     points, numbers = np.flatnonzero(exists), np.zeros(exists.size, int)
     numbers[points] = np.arange(len(points))
     places = [rows.reshape(-1)[points] if len(points) else np.zeros(1, int) for rows in index]
@@ -155,22 +154,21 @@ def _labelled(
         else:
             found_there = {name: (dims, values) for name, values in axis.coordinates(rows).items()}
             coordinates |= {n: v for n, v in found_there.items() if n != CLUSTER_SIZE or search.parts is None}
-    chosen = chosen.assign_coords(coordinates)
+    chosen = chosen.assign_coords(coordinates | {"found": (dims, exists)})
     if not winners.found[..., 0].all():
         none, counts, designs = _none_found(study, space, search, winners.found[..., 0])
         none, *every = (np.squeeze(array, axis=single_rows) for array in (none, *counts.values()))
         counts, designs = dict(zip(counts, every, strict=True)), designs.reshape(-1, *(1,) * len(groups))
         chosen = forbidding(chosen, xr.DataArray(none, dims=dims[:-1]), counts, designs)
-    sized = [a for a in space.axes if search.parts is not None and a.name in over and CLUSTER_SIZE in a.columns]
-    sizes = np.unique(sized[0].columns[CLUSTER_SIZE]) if sized else None
-    if sizes is None:
-        chosen, found = chosen.isel(part=0), found.isel(part=0)
+    if search.parts is None:
+        chosen = chosen.isel(part=0)
     else:
+        sizes = np.unique(next(a for a in space.axes if a.name == search.parts[0]).columns[CLUSTER_SIZE])
         chosen = chosen.rename(part=CLUSTER_SIZE).assign_coords({CLUSTER_SIZE: sizes.astype(np.int64)})
-        found = found.rename(part=CLUSTER_SIZE)
     if exists.shape[-1] == 1:
-        chosen, found = chosen.isel({RANK: 0}), found.isel({RANK: 0})
+        chosen = chosen.isel({RANK: 0})
     else:
         chosen = chosen.assign_coords({RANK: np.arange(1, exists.shape[-1] + 1)})
-    order = [d for d in (CLUSTER_SIZE, *(a.name for a in space.axes), RANK) if d in found.dims]
-    return masked(chosen.transpose(*order, ...), found.transpose(*order), over)
+    order = [d for d in (CLUSTER_SIZE, *(a.name for a in space.axes), RANK) if d in chosen["found"].dims]
+    chosen = chosen.transpose(*order, ...)
+    return masked(chosen.drop_vars("found"), xr.DataArray(chosen["found"].variable), over)

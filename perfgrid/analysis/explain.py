@@ -23,7 +23,7 @@ from perfgrid.formulas import BREAKDOWN
 from perfgrid.results.provenance import STUDY_ATTRIBUTE, WORKLOAD, design_at, designs, free_quantities
 from perfgrid.study.space import TABLES
 from perfgrid.study.study import Study
-from perfgrid.study.tables import OWN_PREFIX, STATED
+from perfgrid.study.tables import OWN_PREFIX, STATED, entries_at
 
 
 def explain(
@@ -49,7 +49,8 @@ def explain(
     space, registry, choices, at = designs(what, at, formulas)
     resolve(registry, (quantity,), space.names(), choices, space.label_quantities())  # an unknown name comes first
     index = index_of(space, at)
-    entries = {table: _entry(space, index, table, names) for table, names in sources.items()}
+    single = {table: next(iter(names)) if len(names) == 1 else "" for table, names in sources.items()}
+    entries = entries_at(space, index, sources, single)
     units = {}
     for variable in variables.values():
         source = f"given by {variable.of}"
@@ -101,13 +102,3 @@ def _elasticities(
     }
     strong = {name: e for name, e in by_name.items() if np.isfinite(e) and e != 0}
     return dict(sorted(strong.items(), key=lambda item: -abs(item[1])))
-
-
-def _entry(space: Space, index: tuple[int, ...], table: str, names: Mapping[str, Any]) -> str:
-    """The catalog entry of a table at one point; empty if none is known."""
-    for axis, row in zip(space.axes, index, strict=True):
-        if axis.name == table:
-            return str(axis.labels[row])
-        if table in axis.columns:
-            return str(axis.columns[table][row])
-    return next(iter(names)) if len(names) == 1 else ""

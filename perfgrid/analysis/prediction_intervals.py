@@ -31,7 +31,7 @@ from perfgrid.engine.reductions.argmin import listed
 from perfgrid.formulas.training.error import CENTRAL_90
 from perfgrid.results.provenance import STUDY_ATTRIBUTE, design_at, restore
 from perfgrid.study.study import Study
-from perfgrid.study.tables import NATIVE, OWN, OWN_PREFIX, STATED
+from perfgrid.study.tables import NATIVE, OWN, OWN_PREFIX, STATED, entries_at
 
 SCATTER = "unexplained_error"  # of software: deviation of ln(predicted / measured) beyond all assumptions
 SHARED_SCATTER = "ranking_error"  # the same between designs of one stack and machine
@@ -84,8 +84,7 @@ def intervals(what: Study | xr.Dataset, points: Sequence[tuple[int, ...]], outpu
     parameters = parameters_of(plan, [n for n in plan.graph.leaves if ranged.get(_bare(n)) == "number"])
     values, derivatives = Sensitivity(plan, (output,), parameters, True, None, "float64").derivatives()
     value = np.broadcast_to(np.ravel(values[output]), every.points)
-    shape = (len(parameters), every.points)
-    slopes = np.broadcast_to(np.reshape(derivatives[output], (shape[0], -1)), shape) if parameters else np.zeros(shape)
+    slopes = {p.quantity: np.ravel(slope) for p, slope in zip(parameters, derivatives[output], strict=True)}
     stepped: dict[str, np.ndarray] = {}
     for row, (name, i, side, _) in enumerate(steps, count):
         stepped.setdefault(name, np.zeros((count, 2)))[i, side] = np.log(value[row] / value[i])
@@ -93,7 +92,7 @@ def intervals(what: Study | xr.Dataset, points: Sequence[tuple[int, ...]], outpu
     timed = any(name in plan.graph.nodes for name in STEPS)
     found = []
     for i, entries in enumerate(entries_at):
-        here = {p.quantity: slopes[k, i] for k, p in enumerate(parameters)}
+        here = {name: np.broadcast_to(slope, every.points)[i] for name, slope in slopes.items()}
         shifts: dict[Assumption, tuple[float, float]] = {}
         for name in (*here, *stepped):
             if (about := _range(setting, entries, name, space.at(name, (i,)))) is None:
@@ -191,11 +190,7 @@ class _Setting:
 
     def entries(self, index: tuple[int, ...]) -> dict[str, str]:
         """The entry of every table at a point; a device names some of its own."""
-        found = dict(self.defaults)
-        for axis, row in zip(self.space.axes, index, strict=True):
-            for table, labels in {axis.name: axis.labels, **axis.columns}.items():
-                if table in self.catalog.tables:
-                    found[table] = str(labels[row])
+        found = entries_at(self.space, index, self.catalog.tables, self.defaults)
         device = self.catalog.tables["device"].get(found.get("device", ""))
         own = {} if device is None else {table: str(device.values.get(name, "")) for table, name in OWN.items()}
         return found | {table: name for table, name in own.items() if found.get(table, NATIVE) == NATIVE}

@@ -14,6 +14,7 @@ import numpy as np
 from perfgrid.catalog import Catalog, Variable
 from perfgrid.engine.errors import PerfgridError
 from perfgrid.engine.graph.registry import Registry
+from perfgrid.engine.grid.space import Space
 from perfgrid.formulas import IMPLEMENTED
 
 NATIVE = "native"  # the label of the device as it is
@@ -28,6 +29,17 @@ SERVING_SOFTWARE = "vllm"
 OWN = {"node": "process_node", "memory": "hbm_generation", "package": "package"}  # a device names its own entry as
 IO_NODE = "io_node"  # an axis of nodes for the I/O dies of a device
 SWITCHABLE = (*OWN, "link")  # tables whose axes may hold that label
+
+
+def entries_at(
+    space: Space, index: Sequence[int], tables: Collection[str], defaults: Mapping[str, str]
+) -> dict[str, str]:
+    """The catalog entry of every table at a point, given as the row of every axis; else the default."""
+    found = dict(defaults)
+    for axis, row in zip(space.axes, index, strict=True):
+        labels = {axis.name: axis.labels, **axis.columns}
+        found |= {table: str(labels[table][row]) for table in tables if table in labels}
+    return found
 
 
 def reimplemented(registry: Registry, stated: Collection[str]) -> set[str]:
