@@ -1,7 +1,6 @@
 """The validation of the shipped records: no record is dropped, no error grows, the documentation states the errors."""
 
 import json
-import tomllib
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,13 +10,13 @@ import xarray as xr
 
 from perfgrid import PerfgridError, evaluate, load_catalog
 from perfgrid.study.study import Study
-from perfgrid.validation.__main__ import CALIBRATIONS, FITTED
+from perfgrid.validation.__main__ import CALIBRATIONS
 from perfgrid.validation.calibration import BOUNDS, MOST_CONSTANTS, ROWS_PER_CONSTANT
 from perfgrid.validation.design import Designs
 from perfgrid.validation.page import by_source, headline, with_table
-from perfgrid.validation.report import aim_rows, anchors
+from perfgrid.validation.report import aim_rows
 from perfgrid.validation.scatter import held_out_coverage, scatters
-from perfgrid.validation.schema import SHARES, SHIPPED, UNSEEN, read_records
+from perfgrid.validation.schema import SHARES, SHIPPED, UNSEEN, data, read_records
 from perfgrid.validation.ties import SCALED, scales
 from perfgrid.validation.validate import RECORDED, validate
 from tests.test_bad_input import run
@@ -91,7 +90,7 @@ def test_every_predicted_record_counts_once_in_its_share(found, recorded):
 def test_the_catalog_holds_what_was_fitted_and_nothing_else_is_called_calibrated():
     """Values of the catalog are those of the last fit, rounded; each stack has at most one constant for ten records."""
     fitted = json.loads(CALIBRATIONS.read_text(encoding="utf-8"))
-    assert set(fitted) == set(tomllib.loads(FITTED.read_text(encoding="utf-8")))
+    assert set(fitted) == set(data("calibrations"))
     known = load_catalog().tables["software"]
     shared = {e: c for c in fitted.values() for label in c["constants"] for e in label.split(".")[1].split("+")}
     for name, entry in known.items():
@@ -366,10 +365,10 @@ def test_files_without_a_sound_record(monkeypatch, capsys, tmp_path):
 def test_other_tools_stand_beside_the_rows_that_they_were_run_on(monkeypatch, capsys, found):
     assert found.whole() == {g.name for g in (*found.groups(), *found.parts(), *found.totals())}
     _, out, _ = run(monkeypatch, capsys, "validate", "--group", "korthikanti")
-    rows = [line.split() for line in out.splitlines()]
+    rows, anchors = [line.split() for line in out.splitlines()], data("anchors")
     (group,) = [row for row in rows if row[:2] == ["korthikanti", "6"]]
     (total,) = [row for row in rows if row[:2] == ["all", "training"]]
-    assert group[-2:] == [f"{anchors()[tool]['korthikanti']:.3f}" for tool in ("calculon", "llm-analysis")]
+    assert group[-2:] == [f"{anchors[tool]['korthikanti']:.3f}" for tool in ("calculon", "llm-analysis")]
     assert total[-2:] == ["-", "-"]  # their medians over all sources say nothing of these rows
 
 

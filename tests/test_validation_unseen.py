@@ -5,9 +5,7 @@ import re
 
 import pytest
 
-from perfgrid.validation.design import conventions
-from perfgrid.validation.report import findings
-from perfgrid.validation.schema import UNSEEN, read_records, record_files
+from perfgrid.validation.schema import UNSEEN, data, read_records, record_files
 from perfgrid.validation.validate import RECORDED, validate
 from tests.test_bad_input import run
 
@@ -63,10 +61,10 @@ def test_no_unseen_source_is_worse_than_published(found, recorded):
 
 
 def test_every_source_that_is_far_off_has_a_sentence_on_its_cause(recorded):
-    told = {f["title"] for f in findings()["unseen"]}
+    told = {f["title"] for f in data("findings")["unseen"]}
     assert told <= set(recorded["groups"])
     assert {n for n, g in recorded["groups"].items() if (g["median"] or 0) > FAR} <= told
-    assert set(recorded["groups"]) <= set(conventions()["group"])
+    assert set(recorded["groups"]) <= set(data("conventions")["group"])
 
 
 def test_the_command_evaluates_them_alone(monkeypatch, capsys, recorded):

@@ -9,7 +9,6 @@ each stack (`model_error`, `unexplained_error`, `ranking_error`) and the `scalin
 
 import json
 import sys
-import tomllib
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,18 +20,17 @@ from .figure import draw_shares
 from .overlay import overlay, stated
 from .page import by_source, headline, with_table
 from .scatter import held_out_coverage, scatters
-from .schema import UNSEEN, read_records
+from .schema import UNSEEN, data, read_records
 from .ties import scales
 from .validate import RECORDED, Validation, validate
 
 DOCS = Path(__file__).parents[2] / "docs"
 CALIBRATIONS = Path(__file__).with_name("calibrations.json")
-FITTED = Path(__file__).with_name("calibrations.toml")
 
 
 def main(names: list[str]) -> None:
     """Write all files."""
-    fitted = tomllib.loads(FITTED.read_text(encoding="utf-8"))
+    fitted = data("calibrations")
     kept = json.loads(CALIBRATIONS.read_text(encoding="utf-8")) if CALIBRATIONS.exists() else {}
     for name in fitted if names == ["all"] else names:
         shared = fitted[name].get("shared_with", [])

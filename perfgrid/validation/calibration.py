@@ -23,8 +23,9 @@ from perfgrid.study.study import Study
 
 from .design import Row, designs
 from .metrics import Error, error_of
-from .schema import Record, read_records, record_files
-from .validate import CALIBRATED, WHOLE, WORKLOAD_ROWS
+from .quantities import FORMULAS
+from .schema import Record, data, read_records, record_files
+from .validate import CALIBRATED, WHOLE
 
 ROWS_PER_CONSTANT = 10
 MOST_CONSTANTS = {"software": 4, "device": 6}  # of one entry
@@ -34,32 +35,8 @@ FREE = 0.5  # standard deviation of the logarithm of a constant for which the ca
 TO_95 = 1.645  # a stated range is the central 90 %
 STEP = 1e-4  # of a logarithm, for derivatives
 TRIVIAL = 0.005  # change of ln(prediction) over that of ln(constant) below which a row does not inform it
-PRIORS = {  # value and standard deviation of the logarithm, if the catalog value is neutral or calibrated
-    "host_launch_time": (
-        3e-5,
-        1.0,
-    ),  # an eager host needs 5 to 30 us per operation; a counted kernel is several operations
-    "pointwise_passes": (1.3, 0.25),  # some operations are fused
-    "library_efficiency": (0.94, 0.03),  # that of A100, and values between it and 1
-    "dp_overlap": (0.8, 0.2),
-    "step_gap": (0.1, 0.7),  # tens to hundreds of milliseconds
-    "launch_overhead": (3e-6, 0.5),
-}
-BOUNDS = {  # physical limits in addition to those of the glossary
-    "library_efficiency": (0.7, 1.0),
-    "pointwise_passes": (1.0, 3.0),
-    "host_launch_time": (1e-6, 1.5e-4),
-    "launch_overhead": (5e-7, 2e-5),
-    "step_gap": (0.003, 0.5),
-    "dp_overlap": (0.05, 1.0),
-    "parameter_overlap": (0.05, 1.0),
-    "tp_overlap": (0.05, 1.0),
-    "matrix_efficiency": (0.4, 0.95),
-    "fp8_matrix_efficiency": (0.4, 0.95),
-    "hbm_efficiency": (0.6, 0.97),
-    "scale_up_efficiency": (0.4, 0.98),
-    "scale_out_efficiency": (0.2, 0.98),
-}
+BOUNDS = {name: tuple(about["bounds"]) for name, about in data("constants").items()}
+PRIORS = {name: tuple(about["prior"]) for name, about in data("constants").items() if "prior" in about}
 DEFAULTS = {  # constants fitted by default
     "software": ("host_launch_time", "pointwise_passes", "library_efficiency"),
     "device": ("matrix_efficiency", "fp8_matrix_efficiency", "hbm_efficiency"),
@@ -106,7 +83,6 @@ class Calibration:
     unseen: Error | None = None  # of all rows, each predicted by the fit without its source
     unseen_logs: np.ndarray | None = None  # ln(predicted / measured) of these
     dropped: dict[str, str] = field(default_factory=dict)  # constant -> why it was not fitted
-    unpredicted: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 def constants_of(catalog: Catalog, table: str, entries: Sequence[str], names: Iterable[str] = ()) -> list[Constant]:
@@ -141,48 +117,40 @@ def constants_of(catalog: Catalog, table: str, entries: Sequence[str], names: It
 class Model:
     """Predictions of rows as a function of constants."""
 
-    def __init__(self, catalog: Catalog, rows: list[Row], workload: str, constants: Sequence[Constant]):
-        self.catalog, self.rows, self.workload, self.constants = catalog, rows, workload, tuple(constants)
+    def __init__(self, catalog: Catalog, rows: list[Row], constants: Sequence[Constant]):
+        self.catalog, self.rows, self.constants = catalog, rows, tuple(constants)
         self.measured = np.array([row.record.value for row in rows])
-        self.applies = np.array([[row.columns[c.table] in c.entries for c in constants] for row in rows], bool).reshape(
-            len(rows), len(constants)
-        )
+        self.applies = [[row.columns[c.table] in c.entries for c in constants] for row in rows]
 
     def of(self, keep: np.ndarray) -> Model:
         """The same for some of the rows."""
         rows = [row for row, kept in zip(self.rows, keep, strict=True) if kept]
-        return Model(self.catalog, rows, self.workload, self.constants)
+        return Model(self.catalog, rows, self.constants)
 
     def logs(self, trials: np.ndarray) -> np.ndarray:
         """ln(predicted / measured) by row and trial; ``trials`` are logarithms of the constants, one row each."""
-        labels, columns = [], {name: [] for name in self.rows[0].columns}
-        own: dict[str, list[float]] = {c.name: [] for c in self.constants}
-        for t, trial in enumerate(trials):
-            for i, row in enumerate(self.rows):
-                labels.append(f"{row.label} {t}")
-                for name, value in row.columns.items():
-                    columns[name].append(value)
-                for name in own:
-                    own[name].append(self._value(row, i, name, trial))
+        labels = [f"{row.label} {t}" for t in range(len(trials)) for row in self.rows]
+        columns = {name: [row.columns[name] for row in self.rows] * len(trials) for name in self.rows[0].columns}
+        for name in {c.name for c in self.constants}:
+            columns[name] = [self._value(row, i, name, t) for t in trials for i, row in enumerate(self.rows)]
         study = Study.make(
             self.catalog,
-            WORKLOAD_ROWS[self.workload][1],
+            FORMULAS,
             title="calibration",
-            workload=self.workload,
             outputs=sorted({row.quantity for row in self.rows}),
             dtype="float64",
-            axes={"row": {"labels": labels, "zip": {**columns, **own}}},
+            axes={"row": {"labels": labels, "zip": columns}},
         )
         result = evaluate(study, small_points=WHOLE)
-        predicted = np.empty((len(trials), len(self.rows)))
-        for i, row in enumerate(self.rows):
-            found = result[row.quantity].values.reshape(len(labels), -1).sum(axis=1)
-            predicted[:, i] = found[i :: len(self.rows)]
-        return np.log(predicted / self.measured).T
+        predicted = [
+            result[row.quantity].values.reshape(len(trials), len(self.rows), -1)[:, i].sum(axis=1)
+            for i, row in enumerate(self.rows)
+        ]
+        return np.log(np.array(predicted) / self.measured[:, None])
 
     def _value(self, row: Row, index: int, name: str, trial: np.ndarray) -> float:
         for k, constant in enumerate(self.constants):
-            if constant.name == name and self.applies[index, k]:
+            if constant.name == name and self.applies[index][k]:
                 return float(np.exp(trial[k]))
         table = next(c.table for c in self.constants if c.name == name)
         return float(row.columns.get(name, cast(float, self.catalog.entry(table, row.columns[table]).values[name])))
@@ -283,36 +251,31 @@ def calibrate(
     known = {record.group for record in records}
     if unknown := [name for name in group if name not in known]:
         raise PerfgridError(f"no record belongs to group {unknown[0]!r}{nearest(unknown[0], known)}")
-    rows, catalog, unpredicted = _rows(records, catalog, table, tuple(entries), group)
-    model = Model(catalog, rows, "training", constants)
+    rows, catalog = _rows(records, catalog, table, tuple(entries), group)
+    model = Model(catalog, rows, constants)
     centre = np.log([c.start for c in constants])
     errors, slopes = model.derivatives(centre)
     within = np.minimum(centre + [c.spread for c in constants], np.log([c.high for c in constants]) - STEP)
-    dropped: dict[str, str] = {}
-    informing = (
-        np.maximum(np.abs(slopes), np.abs(model.derivatives(within)[1])) > TRIVIAL
-    )  # here or one standard deviation away
-    informing = informing.sum(axis=0)
-    constants_kept = list(range(len(constants)))
-    for k in sorted(constants_kept, key=lambda k: informing[k]):
+    derived = (slopes, model.derivatives(within)[1])  # here, and one standard deviation away
+    informing = (np.max(np.abs(derived), axis=0) > TRIVIAL).sum(axis=0)
+    dropped, kept = dict[str, str](), list(range(len(constants)))
+    for k in sorted(kept, key=lambda k: informing[k]):
         if informing[k] < ROWS_PER_CONSTANT:
             dropped[constants[k].label] = f"{informing[k]} rows inform it"
-            constants_kept.remove(k)
-    while len(constants_kept) * ROWS_PER_CONSTANT > len(rows) and constants_kept:
-        weakest = min(constants_kept, key=lambda k: informing[k])
-        dropped[constants[weakest].label] = f"{len(rows)} rows carry no more than {len(rows) // ROWS_PER_CONSTANT}"
-        constants_kept.remove(weakest)
-    if not constants_kept:
+        elif len(kept) * ROWS_PER_CONSTANT > len(rows):
+            dropped[constants[k].label] = f"{len(rows)} rows carry no more than {len(rows) // ROWS_PER_CONSTANT}"
+        else:
+            break
+        kept.remove(k)
+    if not kept:
         raise PerfgridError(
             f"too few rows inform a constant of {', '.join(entries)}: there are {len(rows)}, and {ROWS_PER_CONSTANT} "
             "are needed for each"
         )
-    model = Model(catalog, rows, "training", [constants[k] for k in constants_kept])
-    found = fit(model)
-    measured = model.measured
-    result = Calibration(
-        found, rows, _error(errors, measured), _error(found.logs, measured), dropped=dropped, unpredicted=unpredicted
-    )
+    model = Model(catalog, rows, [constants[k] for k in kept])
+    found, measured = fit(model), model.measured
+    before, after = _error(errors, measured), _error(found.logs, measured)
+    result = Calibration(found, rows, before, after, dropped=dropped)
     sources = sorted({row.record.group for row in rows})
     if across and len(sources) > 1:
         unseen = np.empty(len(rows))
@@ -332,7 +295,7 @@ def _error(logs: np.ndarray, measured: np.ndarray) -> Error:
 
 def _rows(
     records: list[Record], catalog: Catalog, table: str, entries: tuple[str, ...], group: Collection[str]
-) -> tuple[list[Row], Catalog, dict[str, tuple[str, ...]]]:
+) -> tuple[list[Row], Catalog]:
     """The rows of some entries, with the catalog that contains their models."""
     mine = [
         r
@@ -342,11 +305,11 @@ def _rows(
         and (not group or r.group in group)
         and (table != "device" or r.device in entries)
     ]
-    mapped = designs(mine, catalog, registry_of("training"), WORKLOAD_ROWS["training"][0])
+    mapped = designs(mine, catalog, registry_of("training"))
     kinds = ("training", "kernel") if table == "device" else ("training",)
     rows = [row for row in mapped.rows if row.columns[table] in entries and row.record.kind in kinds]
     if not rows:
         others = ", ".join(sorted({row.columns[table] for row in mapped.rows}))
         hint = f"; records use {others}" if others else ""
         raise PerfgridError(f"no predictable record uses {table} {', '.join(entries)}{hint}")
-    return rows, mapped.catalog, mapped.unpredicted
+    return rows, mapped.catalog

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cache
-from pathlib import Path
 from typing import Any, cast
 
 from perfgrid.catalog import Catalog, Entry, Variable, convert
@@ -16,7 +13,7 @@ from perfgrid.study.tables import DEFAULTS as DEFAULT_ENTRIES
 
 from .limits import DEFAULTS, label_of, readable, reasons
 from .quantities import answering
-from .schema import Kernel, Model, Record
+from .schema import Kernel, Model, Record, data
 
 LEAST_RECOMPUTE = "least"  # that fits the memory, if the source does not state it
 FUSED_VERSIONS = {"fa2": 2, "fa3": 3}
@@ -25,10 +22,7 @@ OVERLAPS = {  # flag of a plan -> overlaps of the software that it disables; the
     "dp_overlap": ("dp_overlap", "parameter_overlap"),
 }
 UNFUSED_VERSIONS = ("torch",)
-PLAIN_KERNELS = (
-    "gemm",
-    "attention",
-)  # operators whose block states their whole shape, without a model
+PLAIN_KERNELS = ("gemm", "attention")  # operators whose block states their whole shape, without a model
 MASK_ADDED = {"forward": 6.0}  # bytes per score read and written by a separate kernel that adds a mask
 
 
@@ -59,22 +53,16 @@ class Designs:
         }
 
 
-@cache
-def conventions() -> dict[str, Any]:
-    """Conventions for fields that records do not state (conventions.toml)."""
-    return tomllib.loads(Path(__file__).with_name("conventions.toml").read_text(encoding="utf-8"))
-
-
 def convention(record: Record, key: str) -> Any:
     """Conventions of the source of a record: tables are merged with the defaults, other values replace them."""
-    default = conventions()["default"].get(key)
-    stated = conventions()["group"].get(record.group, {}).get(key, default)
+    default = data("conventions")["default"].get(key)
+    stated = data("conventions")["group"].get(record.group, {}).get(key, default)
     return {**default, **stated} if isinstance(default, dict) else stated
 
 
 def of_family(model: str) -> dict[str, Any]:
     """Conventions for a model's name: the entry with the longest matching prefix."""
-    families = conventions()["model"]
+    families = data("conventions")["model"]
     return families[max((f for f in families if model.startswith(f)), key=len)]
 
 

@@ -15,8 +15,8 @@ from perfgrid.formulas.axes import only, total
 from perfgrid.formulas.serving import anatomy
 from perfgrid.formulas.serving.latency import in_pass
 
-from .design import Mapper, Row, convention, conventions
-from .schema import Kernel, Record
+from .design import Mapper, Row, convention
+from .schema import Kernel, Record, data
 
 
 @formula(unit="s", source="fedus2022switch")
@@ -97,7 +97,7 @@ class InferenceMapper(Mapper):
         """The serving stack of a source; the default for unknown sources."""
         if record.software is not None:
             return self._entry("software", record.software)
-        own = conventions()["group"].get(record.group, {})
+        own = data("conventions")["group"].get(record.group, {})
         trains_alone = "serving_software" not in own and "software" in own
         return self._first("software" if trains_alone else "serving_software", record)
 
@@ -112,9 +112,9 @@ class InferenceMapper(Mapper):
     def _first(self, table: str, record: Record) -> str:
         """The catalog entry for a record; the topology follows from the device if known."""
         if table == "topology" and record.topology is None:
-            families = [f for f in conventions()["device"] if record.device.startswith(f)]
+            families = [f for f in data("conventions")["device"] if record.device.startswith(f)]
             if families:
-                return conventions()["device"][max(families, key=len)]["topology"][0]
+                return data("conventions")["device"][max(families, key=len)]["topology"][0]
         return super()._first(table, record)
 
     def _tokens(self, name: str, record: Record) -> int | None:

@@ -5,21 +5,20 @@ Who teaches the formulas to express a feature deletes its line here; the fields 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator
 
 from perfgrid.catalog import Catalog
 from perfgrid.engine.graph.registry import Registry
 
 from .schema import Kernel, Model, Record
 
-_MODEL: dict[str, Callable[[Model], bool]] = {
-    "attention without a causal mask in training": lambda m: not m.causal,
-}
-_RECORD: dict[str, Callable[[Record], bool]] = {
+_FEATURES: dict[str, Callable[[Record], bool]] = {
     "collectives on their own": lambda r: r.kind == "collective",
     "cost and power": lambda r: r.kind == "cost",
     "copies on their own": lambda r: r.kernel is not None and r.kernel.op == "memcpy",
+    "attention without a causal mask in training": lambda r: (
+        r.kind != "inference" and r.model is not None and not r.model.causal
+    ),
 }
 _ZERO = {
     1: "sharded optimizer state (ZeRO stage 1)",
@@ -80,8 +79,7 @@ def reasons(record: Record, catalog: Catalog, registry: Registry) -> Iterator[st
         yield f"the source leaves open: {', '.join(record.missing)}"
     if kernel is not None and kernel.version in CEILINGS:
         yield "a ceiling over a scan of shapes: an input, not evidence"
-    yield from _features(_RECORD, record)
-    yield from _features(_MODEL if record.kind != "inference" else {}, record.model)
+    yield from (f"not modelled: {name}" for name, holds in _FEATURES.items() if holds(record))
     if kernel is not None:
         yield from _shape(kernel, record.model)
     if record.kind in TARGETS and record.quantity not in TARGETS[record.kind]:
@@ -109,9 +107,3 @@ def _shape(kernel: Kernel, model: Model | None) -> Iterator[str]:
         yield f"the source leaves open: {', '.join(open_fields)}"
     if kernel.op in FORWARD and kernel.direction not in (None, "forward"):
         yield f"not modelled: {kernel.direction} of {kernel.op}"
-
-
-def _features(features: Mapping[str, Callable[[Any], bool]], part: Any) -> Iterator[str]:
-    """Features of a part of a record that the formulas do not model."""
-    if part is not None:
-        yield from (f"not modelled: {name}" for name, holds in features.items() if holds(part))

@@ -6,6 +6,7 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import pandas as pd
 
 FEWEST_RANKED = 3  # rows needed for a rank correlation
 
@@ -48,17 +49,11 @@ def spearman(a: np.ndarray, b: np.ndarray) -> float | None:
     """Spearman's rank correlation, equal values sharing their mean rank; None for few or constant values."""
     if len(a) < FEWEST_RANKED:
         return None
-    first, second = _ranks(np.asarray(a, float)), _ranks(np.asarray(b, float))
+    # rounded, so that values that differ in the last bits are equal
+    first, second = (pd.Series([float(f"{v:.12g}") for v in values]).rank() for values in (a, b))
     if np.ptp(first) == 0 or np.ptp(second) == 0:
         return None
     return float(np.corrcoef(first, second)[0, 1])
-
-
-def _ranks(values: np.ndarray) -> np.ndarray:
-    # rounded, so that values that differ in the last bits are equal
-    _, inverse, counts = np.unique([float(f"{v:.12g}") for v in values], return_inverse=True, return_counts=True)
-    last = np.cumsum(counts)
-    return (last - (counts - 1) / 2)[inverse]
 
 
 def constant_rate(work: Sequence[float], measured: Sequence[float], kinds: Sequence[Hashable]) -> list[float]:

@@ -15,7 +15,8 @@ from .calibration import TO_95, Calibration
 from .validate import CALIBRATED
 
 DIGITS = 3  # of fitted values
-AS_STATED = 1e-3  # relative change below which a value is unchanged
+ERRORS = ("before", "in-sample", "source left out")
+CONSTANTS = ("constant", "prior", "fitted", "deviation of ln", "rows of sources", *ERRORS)
 
 
 def overlay(found: Calibration, catalog: Catalog, today: date) -> str:
@@ -80,23 +81,10 @@ def calibration_rows(calibrations: Mapping[str, Mapping[str, Any]]) -> list[list
     """One row per calibration and constant, with the columns CONSTANTS."""
     rows = []
     for c in calibrations.values():
-        for i, (label, k) in enumerate(c["constants"].items()):
-            errors = [
-                f"{c['rows']} of {len(c['sources'])}", f"{c['before']['median']:.3f}", f"{c['after']['median']:.3f}",
-                f"{c['unseen']['median']:.3f}" if c["unseen"] else "one source",
-            ]  # fmt: skip
+        medians = [f"{c[of]['median']:.3f}" if c[of] else "one source" for of in ("before", "after", "unseen")]
+        errors = [f"{c['rows']} of {len(c['sources'])}", *medians]
+        for label, k in c["constants"].items():
             value = [f"{k['before']:.3g}", f"{k['value']:.3g}", f"{k['deviation']:.2f}"]
-            rows.append([label.removeprefix("software."), *value, *(errors if i == 0 else [""] * 4)])
+            rows.append([label.removeprefix("software."), *value, *errors])
+            errors = [""] * len(errors)  # beside the first constant only
     return rows
-
-
-CONSTANTS = (
-    "constant",
-    "prior",
-    "fitted",
-    "deviation of ln",
-    "rows of sources",
-    "before",
-    "in-sample",
-    "source left out",
-)

@@ -8,8 +8,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from .design import conventions
-from .schema import Record
+from .schema import Record, data
 
 BEGIN, END = "<!-- table: python -m perfgrid.validation -->", "<!-- end of table -->"
 KINDS = {"training": "training step", "inference": "serving", "kernel": "kernel", "memory": "memory"}
@@ -51,7 +50,7 @@ def by_source(summary: Mapping[str, Any], records: Sequence[Record], fits: Mappi
     for name, group in {**summary["groups"], **summary["unseen"]["groups"]}.items():
         source = name.removesuffix(f" {group['kind']}")
         shares = sorted({record.share for record in of_group[source, group["kind"]]})
-        known = {**conventions()["default"], **conventions()["group"].get(source, {})}
+        known = {**data("conventions")["default"], **data("conventions")["group"].get(source, {})}
         training = group["kind"] == "training"
         _, outside = summary["held_out"].get(name, (0, None))
         errors = [group[e] for e in ("median", "p90", "mape", "bias", "rank")] + [group["baseline"]["median"]]

@@ -7,8 +7,10 @@ line number and the reason; the other lines are still read.
 from __future__ import annotations
 
 import json
+import tomllib
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -37,6 +39,13 @@ UNITS = {  # by quantity
 }
 PLAIN = ("s", "FLOP/s", "byte/s", "byte", "W")  # units in which printed values are checked; tokens are dimensionless
 ROUNDING = 0.01  # relative difference allowed between a value and the printed one
+
+
+@cache
+def data(name: str) -> dict[str, Any]:
+    """A data file of this folder (TOML)."""
+    return tomllib.loads(Path(__file__).with_name(f"{name}.toml").read_text(encoding="utf-8"))
+
 
 Count = Annotated[int, Field(gt=0)]
 Number = Annotated[float, Field(gt=0, allow_inf_nan=False)]

@@ -24,11 +24,11 @@ from perfgrid.study.study import Study
 
 from . import inference
 from .baseline import done_by_a_device, kind_of, work_of
-from .design import Designs, Mapper, Row, conventions, designs
+from .design import Designs, Mapper, Row, designs
 from .groups import Group, Prediction, by_kind, by_source, by_version, group_of
 from .metrics import constant_rate
 from .quantities import FORMULAS, OUTPUTS
-from .schema import SHARES, UNITS, Problem, read_records, record_files
+from .schema import SHARES, UNITS, Problem, data, read_records, record_files
 
 CALIBRATED = "calibrated"  # confidence of catalog values from a calibration
 RECORDED = Path(__file__).with_name("accuracy.json")  # errors at the time of writing
@@ -112,7 +112,7 @@ class Validation:
         """The default software used for records without one, by group, for sources without conventions."""
         found: dict[str, set[str]] = {}
         for p in self.predictions:
-            if p.software and p.record.software is None and p.record.group not in conventions()["group"]:
+            if p.software and p.record.software is None and p.record.group not in data("conventions")["group"]:
                 found.setdefault(p.record.group, set()).add(p.software)
         return {group: sorted(names) for group, names in found.items()}
 
