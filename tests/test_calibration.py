@@ -175,7 +175,7 @@ def test_the_command_says_what_is_wrong(monkeypatch, capsys, tmp_path):
     cases = {
         (): "either --software NAME or --device NAME",
         ("--software", "nemo", "--device", "b200"): "either --software NAME or --device NAME",
-        ("--software", "nemo", "-o", "x.json"): "catalog files end in .toml",
+        ("--software", "nemo", "-o", "x.json"): "the file name must end in .toml",
         ("--software", "nemo", "-o", str(tmp_path / "there.toml")): "give --overwrite",
         ("--software", "nemo", "-o", str(tmp_path / "no" / "x.toml")): "there is no folder",
         ("--device", "b2000"): "no device 'b2000'",

@@ -2,44 +2,38 @@
 
 from __future__ import annotations
 
-import json
-import time
-from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Option
 
 from perfgrid.analysis.best import best
 from perfgrid.analysis.pareto import pareto
 from perfgrid.cli.printing.best_table import print_winners, winner_rows
-from perfgrid.cli.printing.console import out
+from perfgrid.cli.printing.console import out, print_json
 from perfgrid.cli.printing.pareto_table import objective_rows, print_objectives
 from perfgrid.cli.printing.progress import Reporter
 from perfgrid.engine.errors import PerfgridError, nearest
-from perfgrid.results.files import check_output
-from perfgrid.results.save import save
 from perfgrid.study.file import Best
 from perfgrid.study.selection import reaching
 from perfgrid.study.study import Study, load_study
 
 from .arguments import names_in
 from .options import AsJson, Minimize, Output, Overwrite, Settings, StudyFile
-
-COUNTS = ("points_searched", "points_excluded")
+from .saving import Target
 
 
 def best_command(
     study: StudyFile,
     over: Annotated[
         str | None,
-        typer.Option(help="Axes to choose along, comma-separated. Default: those of the study."),
+        Option(help="Axes to choose along, comma-separated. Default: those of the study."),
     ] = None,
     minimize: Minimize = None,
-    maximize: Annotated[str | None, typer.Option(help="Quantity to maximize; several with --pareto.")] = None,
+    maximize: Annotated[str | None, Option(help="Quantity to maximize; several with --pareto.")] = None,
     objectives: Annotated[
-        str | None, typer.Option("--pareto", help="Pareto front between two or more quantities, comma-separated.")
+        str | None, Option("--pareto", help="Pareto front between two or more quantities, comma-separated.")
     ] = None,
-    top: Annotated[int, typer.Option(help="Designs per group.")] = 1,
+    top: Annotated[int, Option(help="Designs per group.")] = 1,
     output: Output = None,
     overwrite: Overwrite = False,
     settings: Settings = None,
@@ -47,13 +41,12 @@ def best_command(
 ) -> None:
     """Find the best designs or the Pareto front of a study of any size, in the memory of one tile."""
     loaded = load_study(study, settings or ())
-    if output is not None:
-        check_output(output, overwrite)
+    target = Target(output, overwrite)
     axes_given = names_in(over) if over is not None else None
     if objectives is not None:
         if minimize is not None or top != 1:
             raise PerfgridError("--pareto goes with --maximize, --over and -o, not with --minimize or --top")
-        return _pareto(loaded, names_in(objectives), names_in(maximize), axes_given, output, overwrite, as_json)
+        return _pareto(loaded, names_in(objectives), names_in(maximize), axes_given, target, as_json)
     stated = loaded.file.best
     if minimize is None and maximize is None and stated is not None:
         minimize, maximize = stated.minimize, stated.maximize
@@ -62,55 +55,41 @@ def best_command(
     loaded = reaching(loaded, [minimize or maximize or ""])
     axes = axes_given if axes_given is not None else stated.over if stated else []
     at = stated.at if stated and not set(stated.at) & set(axes) else {}
-    start = time.perf_counter()
-    try:
-        with Reporter(loaded.space.points) as reporter:
-            winners = best(loaded, axes, minimize, maximize, at, top, progress=reporter)
-    except KeyboardInterrupt:
-        raise typer.Exit(130) from None
-    seconds = time.perf_counter() - start
-    if output is not None:
-        save(winners, output, overwrite)
-    counted = {name: winners.attrs[name] for name in COUNTS}
+    with Reporter(loaded.space.points) as reporter:
+        winners = best(loaded, axes, minimize, maximize, at, top, progress=reporter)
+    target.save(winners)
+    counted = {name: winners.attrs[name] for name in ("points_searched", "points_excluded")}
     choice = Best(over=axes, minimize=minimize, maximize=maximize, at=at)
     if as_json:
         rows = winner_rows(loaded, winners, choice)
-        print(json.dumps({"points": loaded.space.points, **counted, "seconds": seconds, "best": rows}))
+        print_json({"points": loaded.space.points, **counted, "seconds": reporter.seconds, "best": rows})
         return
     print_winners(loaded, winners, choice)
     points, excluded = counted.values()
-    out.print(f"{points:,} points searched in {seconds:.1f} s; constraints excluded {excluded:,} of them beforehand")
-    if output is not None:
-        out.print(f"saved {output}")
+    out.print(
+        f"{points:,} points searched in {reporter.seconds:.1f} s; constraints excluded {excluded:,} of them beforehand"
+    )
+    target.tell()
 
 
 def _pareto(
-    study: Study,
-    objectives: list[str],
-    maximize: list[str],
-    over: list[str] | None,
-    output: Path | None,
-    overwrite: bool,
-    as_json: bool,
+    study: Study, objectives: list[str], maximize: list[str], over: list[str] | None, target: Target, as_json: bool
 ) -> None:
     """The Pareto front between the objectives; those not in ``maximize`` are minimized."""
     if unknown := [name for name in maximize if name not in objectives]:
         raise PerfgridError(f"--maximize {unknown[0]!r} is not among the objectives{nearest(unknown[0], objectives)}")
-    start, stated = time.perf_counter(), study.file.best
+    stated = study.file.best
     axes = over if over is not None or stated is None else stated.over
     labels = {} if stated is None or set(stated.at) & set(axes or []) else stated.at
     minimize = [name for name in objectives if name not in maximize]
     with Reporter(study.space.points) as reporter:
         found = pareto(study, minimize, maximize, axes, labels, progress=reporter)
-    seconds = time.perf_counter() - start
-    if output is not None:
-        save(found, output, overwrite)
+    target.save(found)
     if as_json:
         rows = objective_rows(study, found, [*minimize, *maximize])
-        print(json.dumps({"points": study.space.points, "seconds": seconds, "designs": rows}))
+        print_json({"points": study.space.points, "seconds": reporter.seconds, "designs": rows})
         return
     print_objectives(study, found, [*minimize, *maximize])
     size = found.sizes.get("design", 0)
-    out.print(f"{size:,} of {study.space.points:,} points, searched in {seconds:.1f} s")
-    if output is not None:
-        out.print(f"saved {output}")
+    out.print(f"{size:,} of {study.space.points:,} points, searched in {reporter.seconds:.1f} s")
+    target.tell()

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Argument, Option
 
 from perfgrid.catalog import load_catalog
-from perfgrid.cli.printing.console import out, show, text_table
+from perfgrid.cli.printing.console import out, print_json, print_table
 from perfgrid.engine.errors import PerfgridError
+from perfgrid.results.files import check_output
 from perfgrid.validation.calibration import calibrate
 from perfgrid.validation.overlay import CONSTANTS, calibration_rows, overlay, stated
 
@@ -20,30 +20,24 @@ from .options import AsJson, CatalogFiles, Overwrite
 
 def calibrate_command(
     files: Annotated[
-        list[Path] | None, typer.Argument(help="Record files (.jsonl) or folders. Default: those of perfgrid.")
+        list[Path] | None, Argument(help="Record files (.jsonl) or folders. Default: those of perfgrid.")
     ] = None,
     software: Annotated[
-        list[str] | None, typer.Option("--software", help="Software stack to fit; several share the constants.")
+        list[str] | None, Option("--software", help="Software stack to fit; several share the constants.")
     ] = None,
-    device: Annotated[
-        list[str] | None, typer.Option("--device", help="Device to fit; several share the constants.")
-    ] = None,
-    constant: Annotated[list[str] | None, typer.Option("--constant", help="Quantity to fit; repeatable.")] = None,
-    group: Annotated[list[str] | None, typer.Option("--group", help="Source whose records to use; repeatable.")] = None,
+    device: Annotated[list[str] | None, Option("--device", help="Device to fit; several share the constants.")] = None,
+    constant: Annotated[list[str] | None, Option("--constant", help="Quantity to fit; repeatable.")] = None,
+    group: Annotated[list[str] | None, Option("--group", help="Source whose records to use; repeatable.")] = None,
     catalog: CatalogFiles = None,
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="Catalog file to write (.toml).")] = None,
+    output: Annotated[Path | None, Option("--output", "-o", help="Catalog file to write (.toml).")] = None,
     overwrite: Overwrite = False,
     as_json: AsJson = False,
 ) -> None:
     """Fit constants of a software stack or of devices to measurements, and write them as a catalog file."""
     if bool(software) == bool(device):
         raise PerfgridError("give either --software NAME or --device NAME")
-    if output is not None and output.suffix != ".toml":
-        raise PerfgridError(f"cannot write {str(output)!r}: catalog files end in .toml")
-    if output is not None and output.exists() and not overwrite:
-        raise PerfgridError(f"{str(output)!r} exists; give --overwrite to replace it")
-    if output is not None and not output.parent.is_dir():
-        raise PerfgridError(f"cannot write {str(output)!r}: there is no folder {str(output.parent)!r}")
+    if output is not None:
+        check_output(output, overwrite, ".toml")
     known = load_catalog(*(catalog or ()))
     table = "software" if software else "device"
     found = calibrate(files or (), table, software or device or (), constant or (), known, group or ())
@@ -51,10 +45,10 @@ def calibrate_command(
     if output is not None:
         output.write_text(overlay(found, known, today), encoding="utf-8")
     if as_json:
-        print(json.dumps(stated(found, today)))
+        print_json(stated(found, today))
         return
     rows = calibration_rows({"": stated(found, today)})
-    show(text_table(CONSTANTS, rows, right=CONSTANTS[1:]))
+    print_table(CONSTANTS, rows, right=CONSTANTS[1:])
     for source, error in found.left_out.items():
         out.print(f"without {source}: median {error.median:.3f} on its {error.rows} rows, bias {error.bias:+.3f}")
     for label, why in found.dropped.items():

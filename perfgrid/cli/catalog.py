@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
+from typer import Argument, Option, Typer
 
 from perfgrid.analysis.catalog_check import counted_parameters, remarks
 from perfgrid.analysis.text import number
@@ -17,12 +18,13 @@ from perfgrid.catalog.huggingface import catalog_text, model_values, read_config
 from perfgrid.catalog.join import near
 from perfgrid.catalog.loader import stated_in
 from perfgrid.catalog.references import read_references
-from perfgrid.cli.printing.console import out, print_line, show, text_table
+from perfgrid.cli.printing.console import out, print_json, print_line, print_table
 from perfgrid.engine.errors import PerfgridError, nearest
+from perfgrid.results.files import check_output, replacing
 
 from .options import AsJson, CatalogFiles, Overwrite
 
-catalog_app = typer.Typer(help="List, show, check and import catalog entries.", no_args_is_help=True)
+catalog_command = Typer(help="List, show, check and import catalog entries.", no_args_is_help=True)
 
 KEY_FIGURES = {  # beside the counted parameters of models and the workload of software
     "device": ("device_vendor", "peak_bf16_rate", "hbm_capacity", "hbm_bandwidth"),
@@ -38,10 +40,10 @@ KEY_FIGURES = {  # beside the counted parameters of models and the workload of s
 }
 
 
-@catalog_app.command("list")
+@catalog_command.command("list")
 def list_command(
     table: Annotated[
-        str | None, typer.Argument(help="Table: model, device, topology, node, price, ... Default: all.")
+        str | None, Argument(help="Table: model, device, topology, node, price, ... Default: all.")
     ] = None,
     files: CatalogFiles = None,
     as_json: AsJson = False,
@@ -53,7 +55,7 @@ def list_command(
     tables = [table] if table else list(catalog.tables)
     rows = {kind: [_row(catalog, entry) for entry in catalog.tables[kind].values()] for kind in tables}
     if as_json:
-        print(json.dumps(rows))
+        print_json(rows)
         return
     for position, (kind, listed) in enumerate(rows.items()):
         if position:
@@ -64,14 +66,14 @@ def list_command(
         for row in listed:
             shown = [_shown(catalog, q, row[q]) for q in figures]
             lines.append([row["name"], *shown, row["title"]])
-        show(text_table(headers, lines, right=figures))
+        print_table(headers, lines, right=figures)
         out.print(f"{len(listed)} {kind} entries")
 
 
-@catalog_app.command("show")
+@catalog_command.command("show")
 def show_command(
-    name: Annotated[str, typer.Argument(help="Entry; table.entry where several tables hold it.")],
-    in_table: Annotated[str | None, typer.Argument(metavar="[ENTRY]", help="Entry of the table.")] = None,
+    name: Annotated[str, Argument(help="Entry; table.entry where several tables hold it.")],
+    in_table: Annotated[str | None, Argument(metavar="[ENTRY]", help="Entry of the table.")] = None,
     files: CatalogFiles = None,
     as_json: AsJson = False,
 ) -> None:
@@ -82,7 +84,7 @@ def show_command(
     rows = [_value_row(catalog, entry, catalog.variables[q]) for q in entry.values]
     if as_json:
         head = {"name": entry.name, "table": entry.kind, "title": entry.title}
-        print(json.dumps({**head, "counted": counts, "values": {r.pop("quantity"): r for r in rows}}))
+        print_json({**head, "counted": counts, "values": {r.pop("quantity"): r for r in rows}})
         return
     print_line(f"{entry.kind} {entry.name}: {entry.title}", whole=True)
     for quantity, value in counts.items():
@@ -95,15 +97,15 @@ def show_command(
         shown = _shown(catalog, row["quantity"], row["value"])
         lines.append([row["quantity"], shown, low, high, *about[:2], row["source"], about[2]])
     headers = ["quantity", "value", "low", "high", "year", "confidence", "source", "note"]
-    show(text_table(headers, lines), whole=True)
+    print_table(headers, lines, whole=True)
     for key in dict.fromkeys(row["source"] for row in rows):
         print_line(f"[{key}] {catalog.references[key]}", whole=True)
 
 
-@catalog_app.command("check")
+@catalog_command.command("check")
 def check_command(
     files: Annotated[
-        list[Path] | None, typer.Argument(help="Catalog files or folders. Default: the built-in catalog.")
+        list[Path] | None, Argument(help="Catalog files or folders. Default: the built-in catalog.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -113,7 +115,7 @@ def check_command(
     counts = _per_file(layer, files or ())
     found = list(remarks(catalog, layer, built_in=not files))
     if as_json:
-        print(json.dumps({"files": counts, "warnings": [vars(r) for r in found]}))
+        print_json({"files": counts, "warnings": [vars(r) for r in found]})
         return
     for path, holds in counts.items():
         held = ", ".join(f"{count} {kind}" for kind, count in holds.items())
@@ -123,12 +125,12 @@ def check_command(
     out.print(f"no errors, {len(found)} warning{'' if len(found) == 1 else 's'}")
 
 
-@catalog_app.command("import")
+@catalog_command.command("import")
 def import_command(
-    config: Annotated[Path, typer.Argument(help="Hugging Face config.json.")],
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="Catalog file to write (.toml).")] = None,
-    name: Annotated[str | None, typer.Option(help="Name of the entry. Default: that of the configuration.")] = None,
-    source: Annotated[str, typer.Option(help="Bibliography key of the numbers.")] = "huggingface2026models",
+    config: Annotated[Path, Argument(help="Hugging Face config.json.")],
+    output: Annotated[Path | None, Option("--output", "-o", help="Catalog file to write (.toml).")] = None,
+    name: Annotated[str | None, Option(help="Name of the entry. Default: that of the configuration.")] = None,
+    source: Annotated[str, Option(help="Bibliography key of the numbers.")] = "huggingface2026models",
     files: CatalogFiles = None,
     overwrite: Overwrite = False,
     as_json: AsJson = False,
@@ -137,10 +139,8 @@ def import_command(
     catalog = load_catalog(*(files or ()))
     if source not in catalog.references:
         raise PerfgridError(f"--source {source!r} is not in the bibliography{near(source, catalog.references)}")
-    if output is not None and output.suffix != ".toml":
-        raise PerfgridError(f"-o {str(output)!r}: a catalog file ends in .toml")
-    if output is not None and output.exists() and not overwrite:
-        raise PerfgridError(f"{output} exists; give --overwrite to replace it")
+    if output is not None:
+        check_output(output, overwrite, ".toml")
     stated = read_config(config)
     name = name or _name_of(stated, config)
     check_name(name, "--name")
@@ -159,10 +159,8 @@ def import_command(
     if output is None:
         print(text, end="")
         return
-    try:
-        output.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise PerfgridError(f"{output}: cannot be written: {error}") from None
+    with replacing(output) as temporary:
+        Path(temporary).write_text(text, encoding="utf-8")
     out.print(f"saved {output} ({name})")
 
 
@@ -208,14 +206,12 @@ def _value_row(catalog: Catalog, entry: Entry, variable: Variable) -> dict[str, 
 
 def _per_file(layer: Layer, files: Sequence[Path]) -> dict[str, dict[str, int]]:
     """How many entries of each table, or references, a file states."""
-    counts: dict[str, dict[str, int]] = {}
+    counts = defaultdict[str, dict[str, int]](Counter)
     for kind, definitions in layer.definitions.items():
         for definition in definitions.values():
-            held = counts.setdefault(definition.file, {})
-            held[kind] = held.get(kind, 0) + 1
-    bibliographies = [f for path in files for f in files_of(path) if f.suffix == ".bib"]
-    for path in bibliographies:
-        counts[str(path)] = {"references": len(read_references(path))}
+            counts[definition.file][kind] += 1
+    for bibliography in [f for path in files for f in files_of(path) if f.suffix == ".bib"]:
+        counts[str(bibliography)] = {"references": len(read_references(bibliography))}
     if not files:
         counts["references.bib"] = {"references": len(layer.references)}
     return counts

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from typing import Annotated
 
-import typer
+from typer import Option
 
 from perfgrid.analysis.compare import compare
 from perfgrid.analysis.limiting import WORDS
-from perfgrid.analysis.text import labels_of, number, plain
-from perfgrid.cli.printing.console import out, print_line, show, text_table
+from perfgrid.analysis.text import labels_of, number
+from perfgrid.cli.printing.console import out, print_json, print_line, print_table
 
 from .arguments import study_or_result
 from .options import AsJson, At, Settings, StudyOrResult
@@ -18,8 +17,8 @@ from .options import AsJson, At, Settings, StudyOrResult
 
 def compare_command(
     what: StudyOrResult,
-    a: Annotated[list[str], typer.Option("--a", help="Labels of the first design: axis=label[,axis=label...].")],
-    b: Annotated[list[str], typer.Option("--b", help="Labels of the second design.")],
+    a: Annotated[list[str], Option("--a", help="Labels of the first design: axis=label[,axis=label...].")],
+    b: Annotated[list[str], Option("--b", help="Labels of the second design.")],
     at: At = None,
     settings: Settings = None,
     as_json: AsJson = False,
@@ -32,7 +31,7 @@ def compare_command(
         data = {"a": found.a, "b": found.b, "step_time": [before, after], "speedup": found.speedup, "parts": parts}
         data |= {"tie_margin": found.tie_margin, "tied": found.tied}
         data["intervals"] = [[i.low, i.high] for i in found.intervals]
-        print(json.dumps(data, default=plain))
+        print_json(data)
         return
     for name, point in (("A", found.a), ("B", found.b)):
         print_line(f"{name}  " + ", ".join(f"{axis} = {label}" for axis, label in point.items()))
@@ -44,7 +43,7 @@ def compare_command(
         if max(x, y) > 0:
             share = f"{(y - x) / (after - before):.0%}" if after != before else ""
             rows.append([WORDS[part], number(x, "s"), number(y, "s"), _signed(y - x), share])
-    show(text_table(["", "A", "B", "change", "of the change"], rows, right=("A", "B", "change", "of the change")))
+    print_table(["", "A", "B", "change", "of the change"], rows, right=("A", "B", "change", "of the change"))
     if before == after and all(x == y for _, x, y in found.parts):
         out.print("A and B take the same time: their differences change no part of a step")
         return

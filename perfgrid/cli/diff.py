@@ -7,11 +7,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
+from typer import Argument, Exit, Option
 
 from perfgrid.analysis.diff import TOLERANCE, Difference, diff
 from perfgrid.analysis.text import number
-from perfgrid.cli.printing.console import out, show, text_table
+from perfgrid.cli.printing.console import out, print_table
 from perfgrid.results.opening import open_result
 
 from .arguments import names_in
@@ -21,10 +21,10 @@ MANY_LABELS = 6  # of an axis that are printed
 
 
 def diff_command(
-    a: Annotated[Path, typer.Argument(help="Result (.nc, .zarr, .pgf).")],
-    b: Annotated[Path, typer.Argument(help="Result to compare with.")],
-    tolerance: Annotated[float, typer.Option(help="Relative difference up to which values agree.")] = TOLERANCE,
-    variables: Annotated[str | None, typer.Option(help="Variables to compare, comma-separated. Default: all.")] = None,
+    a: Annotated[Path, Argument(help="Result (.nc, .zarr, .pgf).")],
+    b: Annotated[Path, Argument(help="Result to compare with.")],
+    tolerance: Annotated[float, Option(help="Relative difference up to which values agree.")] = TOLERANCE,
+    variables: Annotated[str | None, Option(help="Variables to compare, comma-separated. Default: all.")] = None,
     recompute: Recompute = False,
     as_json: AsJson = False,
 ) -> None:
@@ -39,7 +39,7 @@ def diff_command(
     else:
         _print(found, str(a), str(b), units)
     if not found.same:
-        raise typer.Exit(1)
+        raise Exit(1)
 
 
 def _print(found: Difference, a: str, b: str, units: dict[str, str]) -> None:
@@ -61,7 +61,7 @@ def _print(found: Difference, a: str, b: str, units: dict[str, str]) -> None:
             rows.append([v.name, f"{v.differing / v.points:.2%}", *shares, *_values(v.a, v.b, unit), where])
     if rows:
         headers = ["variable", "differs", "median", "largest", "A", "B", "at"]
-        show(text_table(headers, rows, right=headers[1:6]), whole=True)
+        print_table(headers, rows, right=headers[1:6], whole=True)
     if found.feasible_only_a or found.feasible_only_b:
         out.print(
             f"of {found.points:,} points {found.feasible_only_a:,} are feasible only in A, "

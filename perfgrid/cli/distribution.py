@@ -2,37 +2,34 @@
 
 from __future__ import annotations
 
-import json
-import time
 from typing import Annotated, Any
 
 import numpy as np
-import typer
 import xarray as xr
+from typer import Option
 
 from perfgrid.analysis.distribution import distribution
 from perfgrid.analysis.text import labels_of, number
-from perfgrid.cli.printing.console import out, show, text_table
+from perfgrid.cli.printing.console import out, print_json, print_table
 from perfgrid.cli.printing.progress import Reporter
 from perfgrid.engine.errors import PerfgridError
-from perfgrid.results.files import check_output
-from perfgrid.results.save import save
 from perfgrid.study.study import Study, load_study
 
 from .arguments import names_in
 from .options import AsJson, At, Output, Overwrite, Settings, StudyFile
+from .saving import Target
 
 SHOWN = 60  # rows that are printed
 
 
 def distribution_command(
     study: StudyFile,
-    of: Annotated[str, typer.Option(help="Quantity.")],
-    over: Annotated[str | None, typer.Option(help="Axes to reduce, comma-separated. Default: all.")] = None,
+    of: Annotated[str, Option(help="Quantity.")],
+    over: Annotated[str | None, Option(help="Axes to reduce, comma-separated. Default: all.")] = None,
     at: At = None,
-    quantiles: Annotated[str, typer.Option(help="Shares of the feasible designs.")] = "0.05,0.5,0.95",
-    bins: Annotated[int, typer.Option(help="Bins of a histogram.")] = 0,
-    logarithmic: Annotated[bool, typer.Option("--log", help="Bins of equal ratio instead of equal width.")] = False,
+    quantiles: Annotated[str, Option(help="Shares of the feasible designs.")] = "0.05,0.5,0.95",
+    bins: Annotated[int, Option(help="Bins of a histogram.")] = 0,
+    logarithmic: Annotated[bool, Option("--log", help="Bins of equal ratio instead of equal width.")] = False,
     output: Output = None,
     overwrite: Overwrite = False,
     settings: Settings = None,
@@ -40,28 +37,24 @@ def distribution_command(
 ) -> None:
     """Quantiles and a histogram over the feasible designs of a study of any size."""
     loaded = load_study(study, settings or ())
-    if output is not None:
-        check_output(output, overwrite)
+    target = Target(output, overwrite)
     try:
         levels = [float(text) for text in names_in(quantiles)]
     except ValueError:
         raise PerfgridError(f"--quantiles needs numbers between 0 and 1, found {quantiles!r}") from None
-    start = time.perf_counter()
     with Reporter(loaded.space.points) as reporter:
         axes = None if over is None else names_in(over)
         found = distribution(loaded, of, axes, labels_of(at, "--at"), levels, bins, logarithmic, progress=reporter)
-    seconds = time.perf_counter() - start
-    if output is not None:
-        save(found, output, overwrite)
+    target.save(found)
     groups = [str(d) for d in found["designs"].dims]
     places = list(np.ndindex(*found["designs"].shape))
     if as_json:
         rows = [_row(found, of, groups, place) for place in places]
         edges = [*found["bin_from"].values.tolist(), float(found["bin_to"][-1])] if bins else []
-        print(json.dumps({"points": loaded.space.points, "seconds": seconds, "edges": edges, "groups": rows}))
+        print_json({"points": loaded.space.points, "seconds": reporter.seconds, "edges": edges, "groups": rows})
         return
     _print(loaded, found, of, levels, bins)
-    out.print(f"{loaded.space.points:,} points in {seconds:.1f} s")
+    out.print(f"{loaded.space.points:,} points in {reporter.seconds:.1f} s")
 
 
 def _print(study: Study, found: xr.Dataset, of: str, levels: list[float], bins: int) -> None:
@@ -75,7 +68,7 @@ def _print(study: Study, found: xr.Dataset, of: str, levels: list[float], bins: 
         values = [number(v, unit) if v is not None else "" for v in row["quantiles"]]
         lines.append([*map(str, row["group"].values()), f"{row['designs']:,}", *values])
     out.print(f"{study.file.title}: {of} of feasible designs; a share of them lies at or below")
-    show(text_table([*groups, "designs", *heads], lines, right=["designs", *heads]), whole=True)
+    print_table([*groups, "designs", *heads], lines, right=["designs", *heads], whole=True)
     if len(places) > SHOWN:
         out.print(f"and {len(places) - SHOWN:,} more groups; -o FILE.nc keeps all of them")
     if bins:
@@ -84,7 +77,7 @@ def _print(study: Study, found: xr.Dataset, of: str, levels: list[float], bins: 
             [f"{number(a, unit)} to {number(b, unit)}", f"{n:,}", "#" * int(np.ceil(40 * n / max(counts.max(), 1)))]
             for a, b, n in zip(found["bin_from"].values, found["bin_to"].values, counts.tolist(), strict=True)
         ]
-        show(text_table([of, "designs", ""], rows, right=["designs"]), whole=True)
+        print_table([of, "designs", ""], rows, right=["designs"], whole=True)
 
 
 def _row(found: xr.Dataset, of: str, groups: list[str], place: tuple[int, ...]) -> dict[str, Any]:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
-import typer
 import xarray as xr
+from typer import Argument, Option
 
 from perfgrid.analysis.explain import explain
 from perfgrid.analysis.story_text import as_data
-from perfgrid.analysis.text import labels_of, plain
-from perfgrid.cli.printing.console import err
+from perfgrid.analysis.text import labels_of
+from perfgrid.cli.printing.console import err, print_json
 from perfgrid.cli.printing.derivation import DEPTH, print_derivation, print_explanation
 from perfgrid.engine.errors import PerfgridError
 from perfgrid.formulas import INNER
@@ -23,15 +22,15 @@ from .options import AsJson, Settings
 
 
 def explain_command(
-    what: Annotated[Path, typer.Argument(help="A study (.toml) or a result (.nc).")],
-    quantity: Annotated[str, typer.Argument(help="The quantity to explain.")],
-    at: Annotated[list[str] | None, typer.Option("--at", help="axis=label[,axis=label...]")] = None,
+    what: Annotated[Path, Argument(help="A study (.toml) or a result (.nc).")],
+    quantity: Annotated[str, Argument(help="The quantity to explain.")],
+    at: Annotated[list[str] | None, Option("--at", help="axis=label[,axis=label...]")] = None,
     settings: Settings = None,
     depth: Annotated[
-        int | None, typer.Option(help=f"Levels to print; {DEPTH} by default, of --all every one.", show_default=False)
+        int | None, Option(help=f"Levels to print; {DEPTH} by default, of --all every one.", show_default=False)
     ] = None,
-    sources: Annotated[bool, typer.Option("--sources", help="Add the source and the formula of every part.")] = False,
-    everything: Annotated[bool, typer.Option("--all", help="Print every formula below the number instead.")] = False,
+    sources: Annotated[bool, Option("--sources", help="Add the source and the formula of every part.")] = False,
+    everything: Annotated[bool, Option("--all", help="Print every formula below the number instead.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Explain one number: what adds up to it, largest first, what that is made of, and what would change it."""
@@ -52,7 +51,7 @@ def explain_command(
         err.print(f"note: {what} was written by {writer} with other formulas; the explanation uses those installed")
     levels = DEPTH if depth is None else depth
     if as_json:
-        print(json.dumps(as_data(found, levels), default=plain))
+        print_json(as_data(found, levels))
     elif everything:
         print_derivation(found, INNER, depth)
     else:

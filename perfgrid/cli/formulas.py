@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from typing import Annotated
 
-import typer
+from typer import Option
 
-from perfgrid.cli.printing.console import out, show, text_table
+from perfgrid.cli.printing.console import out, print_json, print_table
 from perfgrid.engine.errors import PerfgridError
 from perfgrid.engine.graph.registry import Constraint
 from perfgrid.formulas import WORKLOADS, registry_of
@@ -16,8 +15,8 @@ from .options import AsJson
 
 
 def formulas_command(
-    graph: Annotated[bool, typer.Option("--graph", help="Print the dependency graph in Graphviz DOT.")] = False,
-    workload: Annotated[str, typer.Option(help="Workload whose formulas to list.")] = "training",
+    graph: Annotated[bool, Option("--graph", help="Print the dependency graph in Graphviz DOT.")] = False,
+    workload: Annotated[str, Option(help="Workload whose formulas to list.")] = "training",
     as_json: AsJson = False,
 ) -> None:
     """List every formula: quantity, unit, arguments, source."""
@@ -48,9 +47,9 @@ def formulas_command(
                 out.print(f'  "{row["quantity"]}" -> "{row["of"]}" [style=dashed];')
         out.print("}")
     elif as_json:
-        print(json.dumps(rows))
+        print_json(rows)
     else:
         headers = ["quantity", "unit", "arguments", "source", "meaning"]
         lines = [[r["quantity"], r["unit"], ", ".join(r["arguments"]), r["source"], r["meaning"]] for r in rows]
-        show(text_table(headers, lines))
+        print_table(headers, lines)
         out.print(f"{len(rows)} formulas, {len(registry.choices)} quantities with alternatives")

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 
 from perfgrid.analysis.kernel_table import kernels
 from perfgrid.analysis.text import labels_of, number, point_lines
-from perfgrid.cli.printing.console import print_line, show, text_table
+from perfgrid.cli.printing.console import print_json, print_line, print_table
 from perfgrid.formulas import INNER
 
 from .arguments import study_or_result
@@ -20,7 +19,7 @@ def kernels_command(what: StudyOrResult, at: At = None, settings: Settings = Non
     if as_json:
         violated = [{"name": v.name, "kind": v.kind, "reason": v.reason} for v in found.violated]
         rows = [asdict(kernel) for kernel in found.kernels]
-        print(json.dumps({"point": found.point, "violated": violated, "kernels": rows}))
+        print_json({"point": found.point, "violated": violated, "kernels": rows})
         return
     for line in point_lines(found.point, found.violated, INNER):
         print_line(line, whole=True)
@@ -30,4 +29,4 @@ def kernels_command(what: StudyOrResult, at: At = None, settings: Settings = Non
     for kernel in found.kernels:
         times = [f"{number(t, 's')} {kernel.bound_by[phase]}" if t else "" for phase, t in kernel.time.items()]
         lines.append([kernel.name, kernel.part, f"{kernel.runs:g}", *times])
-    show(text_table(headers, lines))
+    print_table(headers, lines)

@@ -14,28 +14,25 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
-COMMANDS = {  # name: (function in the file of that name, first line of its help)
-    "run": ("run:run_command", "Evaluate every design of a study, print the best ones and save the result."),
-    "plan": ("plan:plan_command", "Show what a study evaluates: quantity, columns, points, bytes."),
-    "best": ("best:best_command", "Find the best designs or the Pareto front of a study of any size."),
-    "optimize": ("optimize:optimize_command", "Find the best design over continuous quantities by gradients."),
-    "distribution": ("distribution:distribution_command", "Quantiles and a histogram over the feasible designs."),
-    "explain": ("explain:explain_command", "Explain one number: what adds up to it, largest first."),
-    "kernels": ("kernels:kernels_command", "List every kernel of one design with the resource that bounds it."),
-    "timeline": ("timeline:timeline_command", "Execute the pipeline schedule of one design."),
-    "compare": ("compare:compare_command", "Show why design B is faster than A, part by part of the step time."),
-    "sensitivity": ("sensitivity:sensitivity_command", "Rank elasticities of outputs over the feasible designs."),
-    "uncertainty": (
-        "uncertainty:uncertainty_command",
-        "Quantiles, tornado, Morris or Sobol over the catalog's ranges.",
-    ),
-    "diff": ("diff:diff_command", "Compare two results: labels, variables, values, feasibility."),
-    "expand": ("expand:expand_command", "Write a factored result, or a part of it, as netCDF."),
-    "verify": ("verify:verify_command", "Check that a store is complete, unchanged and of its study."),
-    "validate": ("validate:validate_command", "Compare predictions with published measurements."),
-    "calibrate": ("calibrate:calibrate_command", "Fit constants of a software stack or of devices to measurements."),
-    "catalog": ("catalog:catalog_app", "List, show, check and import catalog entries."),
-    "formulas": ("formulas:formulas_command", "List every formula: quantity, unit, arguments, source."),
+COMMANDS = {  # name, which is also that of its file: first line of its help
+    "run": "Evaluate every design of a study, print the best ones and save the result.",
+    "plan": "Show what a study evaluates: quantity, columns, points, bytes.",
+    "best": "Find the best designs or the Pareto front of a study of any size.",
+    "optimize": "Find the best design over continuous quantities by gradients.",
+    "distribution": "Quantiles and a histogram over the feasible designs.",
+    "explain": "Explain one number: what adds up to it, largest first.",
+    "kernels": "List every kernel of one design with the resource that bounds it.",
+    "timeline": "Execute the pipeline schedule of one design.",
+    "compare": "Show why design B is faster than A, part by part of the step time.",
+    "sensitivity": "Rank elasticities of outputs over the feasible designs.",
+    "uncertainty": "Quantiles, tornado, Morris or Sobol over the catalog's ranges.",
+    "diff": "Compare two results: labels, variables, values, feasibility.",
+    "expand": "Write a factored result, or a part of it, as netCDF.",
+    "verify": "Check that a store is complete, unchanged and of its study.",
+    "validate": "Compare predictions with published measurements.",
+    "calibrate": "Fit constants of a software stack or of devices to measurements.",
+    "catalog": "List, show, check and import catalog entries.",
+    "formulas": "List every formula: quantity, unit, arguments, source.",
 }
 
 
@@ -48,7 +45,7 @@ class Commands(TyperGroup):
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """A name with its line of help, for lists of commands."""
-        return TyperCommand(cmd_name, help=COMMANDS[cmd_name][1]) if cmd_name in COMMANDS else None
+        return TyperCommand(cmd_name, help=COMMANDS[cmd_name]) if cmd_name in COMMANDS else None
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
         """The command that is called."""
@@ -58,8 +55,7 @@ class Commands(TyperGroup):
 
 def imported(name: str) -> Any:
     """The command of a name, from its file."""
-    file, _, attribute = COMMANDS[name][0].partition(":")
-    found = getattr(import_module(f"perfgrid.cli.{file}"), attribute)
+    found = getattr(import_module(f"perfgrid.cli.{name}"), f"{name}_command")
     if not isinstance(found, typer.Typer):
         single = typer.Typer(add_completion=False)
         single.command(name)(found)

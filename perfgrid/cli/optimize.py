@@ -2,41 +2,33 @@
 
 from __future__ import annotations
 
-import json
 import time
 from typing import Annotated, Any
 
-import typer
+from typer import Option
 
-from perfgrid.cli.printing.console import out
+from perfgrid.cli.printing.console import out, print_json
 from perfgrid.cli.printing.optimum_table import design_rows, print_designs
 from perfgrid.engine.errors import PerfgridError
 from perfgrid.optimizer.optimize import optimize
-from perfgrid.results.files import check_output
-from perfgrid.results.save import save
 from perfgrid.study.study import load_study
 
 from .arguments import names_in
 from .options import AsJson, Minimize, Output, Overwrite, Settings, StudyFile
+from .saving import Target
 
 
 def optimize_command(
     study: StudyFile,
     minimize: Minimize = None,
-    maximize: Annotated[str | None, typer.Option(help="Quantity to maximize.")] = None,
-    over: Annotated[
-        str | None, typer.Option(help="Quantities to vary, comma-separated: name or name=low:high.")
-    ] = None,
-    subject_to: Annotated[
-        str | None, typer.Option(help="Limits, such as 'step_time < 2 s, die_area < 800 mm^2'.")
-    ] = None,
-    choose: Annotated[
-        str | None, typer.Option(help="Axes along which to take the best label, comma-separated.")
-    ] = None,
-    pareto: Annotated[str | None, typer.Option(help="Second quantity to be small: Pareto front of both.")] = None,
-    points: Annotated[int, typer.Option(help="Points of the Pareto front.", min=2)] = 8,
-    starts: Annotated[int, typer.Option(help="Starting designs of each search.", min=1)] = 4,
-    seed: Annotated[int, typer.Option(help="Seed of the samples.", min=0)] = 0,
+    maximize: Annotated[str | None, Option(help="Quantity to maximize.")] = None,
+    over: Annotated[str | None, Option(help="Quantities to vary, comma-separated: name or name=low:high.")] = None,
+    subject_to: Annotated[str | None, Option(help="Limits, such as 'step_time < 2 s, die_area < 800 mm^2'.")] = None,
+    choose: Annotated[str | None, Option(help="Axes along which to take the best label, comma-separated.")] = None,
+    pareto: Annotated[str | None, Option(help="Second quantity to be small: Pareto front of both.")] = None,
+    points: Annotated[int, Option(help="Points of the Pareto front.", min=2)] = 8,
+    starts: Annotated[int, Option(help="Starting designs of each search.", min=1)] = 4,
+    seed: Annotated[int, Option(help="Seed of the samples.", min=0)] = 0,
     output: Output = None,
     overwrite: Overwrite = False,
     settings: Settings = None,
@@ -44,24 +36,21 @@ def optimize_command(
 ) -> None:
     """Find the best design over continuous quantities by gradients, for every label of the axes not in --choose."""
     loaded = load_study(study, settings or ())
-    if output is not None:
-        check_output(output, overwrite)
+    target = Target(output, overwrite)
     varied = None if over is None else _bounds(over)
     chosen = None if choose is None else names_in(choose)
     start = time.perf_counter()
     found = optimize(loaded, minimize, maximize, varied, subject_to, chosen, starts, seed, pareto, points)
     seconds = time.perf_counter() - start
-    if output is not None:
-        save(found, output, overwrite)
+    target.save(found)
     rows = design_rows(found)
     if as_json:
         about = {name: found.attrs[name] for name in ("objective", "evaluations")}
-        print(json.dumps({**about, "seconds": seconds, "designs": rows}))
+        print_json({**about, "seconds": seconds, "designs": rows})
         return
     print_designs(found, rows)
     out.print(f"{found.attrs['evaluations']:,} model evaluations, slopes included, in {seconds:.1f} s")
-    if output is not None:
-        out.print(f"saved {output}")
+    target.tell()
 
 
 def _bounds(text: str) -> dict[str, list[Any]]:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from typing import Annotated
 
-import typer
+from typer import Option
 
-from perfgrid.analysis.text import number, plain
-from perfgrid.cli.printing.console import out, show, text_table
+from perfgrid.analysis.text import number
+from perfgrid.cli.printing.console import out, print_json, print_table
 from perfgrid.study.study import load_study
 from perfgrid.study.tables import unit_of
 
@@ -19,7 +18,7 @@ MOST_COLUMNS = 3  # of an axis, named in a line
 
 def plan_command(
     study: StudyFile,
-    everything: Annotated[bool, typer.Option("--all", help="List every quantity, not only outputs.")] = False,
+    everything: Annotated[bool, Option("--all", help="List every quantity, not only outputs.")] = False,
     settings: Settings = None,
     as_json: AsJson = False,
 ) -> None:
@@ -29,7 +28,7 @@ def plan_command(
     rows = plan.describe()
     if as_json:
         data = {"points": plan.space.points, "result_bytes": plan.result_bytes(), "quantities": rows}
-        print(json.dumps(data, default=plain))
+        print_json(data)
         return
     lines = []
     for row in sorted(rows, key=lambda r: (r["stage"] != "given", r["points"])):
@@ -41,7 +40,7 @@ def plan_command(
         unit = row["unit"] or unit_of(loaded.catalog.variables, row["quantity"])
         lines.append([mark + row["quantity"], row["stage"], unit, *counts, " x ".join(row["inner"]), columns])
     headers = ["  quantity", "stage", "unit", "points", "values", "bytes", "inner axes", "columns"]
-    show(text_table(headers, lines, right=("points", "values", "bytes")))
+    print_table(headers, lines, right=("points", "values", "bytes"))
     grid = " x ".join(f"{a.name} {len(a)}" for a in loaded.space.axes)
     out.print(
         f"{plan.space.points:,} points ({grid}); {len(rows)} quantities, {sum(r['stage'] == 'grid' for r in rows)} on "

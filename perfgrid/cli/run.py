@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import time
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
 import xarray as xr
+from typer import Exit, Option
 
 from perfgrid.analysis.best import best
 from perfgrid.analysis.pareto import pareto
-from perfgrid.analysis.text import number, plain
+from perfgrid.analysis.text import number
 from perfgrid.cli.printing.best_table import print_winners, winner_rows
-from perfgrid.cli.printing.console import err, out
+from perfgrid.cli.printing.console import err, out, print_json
 from perfgrid.cli.printing.feasibility import print_violations
 from perfgrid.cli.printing.pareto_table import output_rows, print_outputs
 from perfgrid.cli.printing.progress import Reporter
@@ -26,15 +25,14 @@ from perfgrid.formulas import INNER
 from perfgrid.results.evaluate import evaluate
 from perfgrid.results.factored import SUFFIX, save_factored
 from perfgrid.results.feasibility import violations
-from perfgrid.results.files import check_output
 from perfgrid.results.memory import available_memory
-from perfgrid.results.save import save
 from perfgrid.results.stream import STORE, stream
 from perfgrid.study.file import Best
 from perfgrid.study.study import Study, load_study
 
 from .arguments import bytes_of
 from .options import AsJson, Dtype, Overwrite, Settings, StudyFile
+from .saving import Target
 
 FEW_POINTS = 100  # all printed where a study has no [best]
 EXPANDED_BYTES = 2**32  # of values: more are saved factored unless the suffix asks for values
@@ -44,23 +42,23 @@ def run_command(
     study: StudyFile,
     output: Annotated[
         Path | None,
-        typer.Option(
+        Option(
             "--output",
             "-o",
             help="Result: .nc, .pgf (factored) or .zarr (a store of any size); no suffix: .nc up to 4 GiB, else .pgf.",
         ),
     ] = None,
     overwrite: Overwrite = False,
-    streaming: Annotated[bool, typer.Option("--stream", help="Write tile by tile, for grids beyond memory.")] = False,
+    streaming: Annotated[bool, Option("--stream", help="Write tile by tile, for grids beyond memory.")] = False,
     settings: Settings = None,
     dtype: Dtype = None,
-    memory: Annotated[str | None, typer.Option(help="Memory of all local processes together, such as 4GB.")] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Continue a store after an interruption.")] = False,
-    workers: Annotated[int | None, typer.Option(help="Local processes that fill a store.")] = None,
+    memory: Annotated[str | None, Option(help="Memory of all local processes together, such as 4GB.")] = None,
+    resume: Annotated[bool, Option("--resume", help="Continue a store after an interruption.")] = False,
+    workers: Annotated[int | None, Option(help="Local processes that fill a store.")] = None,
     scheduler: Annotated[
-        str | None, typer.Option(help="Dask cluster that fills a store, such as tcp://127.0.0.1:8786.")
+        str | None, Option(help="Dask cluster that fills a store, such as tcp://127.0.0.1:8786.")
     ] = None,
-    tile_points: Annotated[int | None, typer.Option(help="Points evaluated and written together, at most.")] = None,
+    tile_points: Annotated[int | None, Option(help="Points evaluated and written together, at most.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Evaluate every design of a study, print the best ones and save the result."""
@@ -78,9 +76,7 @@ def run_command(
         if streaming:
             raise PerfgridError(f"a factored result ({SUFFIX}) holds no values to stream: leave out --stream")
         return _factored(loaded, output, dtype, overwrite, as_json)
-    if output is not None:
-        check_output(output, overwrite)
-    start = time.perf_counter()
+    target = Target(output, overwrite)
     try:
         with Reporter(loaded.space.points) as reporter:
             if streaming and output is not None:
@@ -90,11 +86,10 @@ def run_command(
                 result = evaluate(loaded, dtype, progress=reporter)
     except KeyboardInterrupt:
         err.print("perfgrid: interrupted; no result was written")
-        raise typer.Exit(130) from None
-    seconds = time.perf_counter() - start
-    if output is not None and not streaming:
-        save(result, output, overwrite)
-    _report(loaded, result, output, seconds, streaming, as_json)
+        raise Exit(130) from None
+    if not streaming:
+        target.save(result)
+    _report(loaded, result, target, reporter.seconds, streaming, as_json)
 
 
 def named(study: Study, output: Path, dtype: str | None) -> Path:
@@ -118,9 +113,7 @@ def named(study: Study, output: Path, dtype: str | None) -> Path:
     return output.with_name(output.name + SUFFIX)
 
 
-def _report(
-    study: Study, result: xr.Dataset, output: Path | None, seconds: float, streaming: bool, as_json: bool
-) -> None:
+def _report(study: Study, result: xr.Dataset, target: Target, seconds: float, streaming: bool, as_json: bool) -> None:
     """Print the best designs, the Pareto front and how many designs are infeasible."""
     choice = study.file.best
     if choice is None and study.space.points <= FEW_POINTS:
@@ -139,7 +132,7 @@ def _report(
         data: dict[str, Any] = {"seconds": seconds, **asdict(counted), "best": rows}
         if edge is not None:
             data["pareto"] = output_rows(study, edge)
-        print(json.dumps(data, default=plain))
+        print_json(data)
         return
     if winners is not None and choice is not None:
         print_winners(study, winners, choice)
@@ -149,13 +142,12 @@ def _report(
             out.print(serving_note())
     elif choice is not None:
         out.print("a streamed run does not search the best designs; perfgrid best does")
-    elif output is None:
+    elif target.path is None:
         out.print("nothing is saved: give -o FILE.nc to save the result, or [best] in the study for a table")
     if edge is not None and wanted is not None:
         print_outputs(study, edge, wanted)
     print_violations(counted, seconds)
-    if output is not None:
-        out.print(f"saved {output} ({output.stat().st_size / 1e6:.1f} MB)")
+    target.tell(size=True)
 
 
 def _labels(study: Study, at: dict[str, Any]) -> dict[str, Any]:
@@ -170,7 +162,7 @@ def _factored(study: Study, output: Path, dtype: str | None, overwrite: bool, as
     expanded = study.plan().result_bytes(dtype or study.file.dtype)
     if as_json:
         data = {"points": study.space.points, "seconds": seconds, "bytes": size, "expanded_bytes": expanded}
-        print(json.dumps(data))
+        print_json(data)
         return
     ratio = f" ({expanded / size:,.0f} times less)" if expanded > 2 * size else ""
     out.print(
@@ -184,21 +176,19 @@ def _factored(study: Study, output: Path, dtype: str | None, overwrite: bool, as
 
 def _to_store(study: Study, output: Path, dtype: str | None, overwrite: bool, as_json: bool, **how: Any) -> None:
     """Fill a store."""
-    start = time.perf_counter()
     try:
         with Reporter(study.space.points) as reporter:
             stream(study, output, dtype, overwrite, progress=reporter, **how)
     except KeyboardInterrupt:
         err.print("perfgrid: interrupted; the same command with --resume continues")
-        raise typer.Exit(130) from None
-    seconds = time.perf_counter() - start
+        raise Exit(130) from None
     from perfgrid.results.store.verify import Opened
 
     found = Opened(output).violations()
     if as_json:
-        print(json.dumps({"seconds": seconds, **asdict(found)}))
+        print_json({"seconds": reporter.seconds, **asdict(found)})
         return
-    print_violations(found, seconds)
+    print_violations(found, reporter.seconds)
     size = sum(file.stat().st_size for file in output.rglob("*") if file.is_file())
     out.print(f"saved {output} ({size / 1e6:.1f} MB)")
     if study.file.best is not None:

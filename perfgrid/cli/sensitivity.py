@@ -2,40 +2,37 @@
 
 from __future__ import annotations
 
-import json
-import time
 from dataclasses import asdict
 from typing import Annotated, Any
 
-import typer
 import xarray as xr
+from typer import Option
 
 from perfgrid.analysis.sensitivity import cross_elasticities, sensitivity
 from perfgrid.analysis.sensitivity_ranking import Rank, binding_shares, ranked, time_balance
 from perfgrid.analysis.text import labels_of
 from perfgrid.cli.printing.bars import bar
-from perfgrid.cli.printing.console import out, show, text_table
+from perfgrid.cli.printing.console import out, print_json, print_table
 from perfgrid.cli.printing.progress import Reporter
 from perfgrid.engine.errors import PerfgridError
 from perfgrid.engine.grid.dataset import feasible
-from perfgrid.results.files import check_output
-from perfgrid.results.save import save
 from perfgrid.study.study import load_study
 
 from .arguments import names_in, outputs_of
 from .options import AsJson, At, Dtype, Of, Output, Overwrite, Settings, StudyFile
+from .saving import Target
 
 
 def sensitivity_command(
     study: StudyFile,
     of: Of = None,
-    wrt: Annotated[str, typer.Option(help="Given quantities, comma-separated, or all.")] = "all",
+    wrt: Annotated[str, Option(help="Given quantities, comma-separated, or all.")] = "all",
     at: At = None,
     smooth: Annotated[
-        bool, typer.Option("--smooth", help="Replace max, min, ceil, floor and round by smooth functions.")
+        bool, Option("--smooth", help="Replace max, min, ceil, floor and round by smooth functions.")
     ] = False,
-    cross: Annotated[bool, typer.Option("--cross", help="Add second-order elasticities, of a single design.")] = False,
-    top: Annotated[int, typer.Option(help="Parameters to print; 0 prints all.")] = 15,
+    cross: Annotated[bool, Option("--cross", help="Add second-order elasticities, of a single design.")] = False,
+    top: Annotated[int, Option(help="Parameters to print; 0 prints all.")] = 15,
     output: Output = None,
     overwrite: Overwrite = False,
     dtype: Dtype = None,
@@ -44,18 +41,14 @@ def sensitivity_command(
 ) -> None:
     """Rank elasticities of outputs over the feasible designs: d ln output / d ln parameter, and which rate binds."""
     loaded = load_study(study, settings or ())
-    if output is not None:
-        check_output(output, overwrite)
+    target = Target(output, overwrite)
     if top < 0:
         raise PerfgridError(f"--top must be 0 or more, found {top}")
     outputs, places = outputs_of(loaded, of), labels_of(at, "--at")
     parameters: str | list[str] = "all" if wrt.strip() == "all" else names_in(wrt)
-    start = time.perf_counter()
     with Reporter(loaded.space.points) as reporter:
         result = sensitivity(loaded, outputs, parameters, places, smooth, dtype, progress=reporter)
-    seconds = time.perf_counter() - start
-    if output is not None:
-        save(result, output, overwrite)
+    target.save(result)
     ranks = {name: ranked(result, name) for name in outputs}
     crossed = {}
     if cross:
@@ -63,7 +56,7 @@ def sensitivity_command(
             strongest = [r.parameter for r in ranks[name] if r.zero < 1][: top or None]
             crossed[name] = cross_elasticities(loaded, name, strongest, places, smooth) if strongest else None
     if as_json:
-        print(json.dumps(_plain(result, ranks, crossed, seconds)))
+        print_json(_plain(result, ranks, crossed, reporter.seconds))
         return
     for name, rows in ranks.items():
         _print_ranks(result, name, rows, top, parameters == "all")
@@ -72,9 +65,8 @@ def sensitivity_command(
     out.print(f"derivatives: {result.attrs['derivatives']}")
     points = result[outputs[0]].size
     count = result.sizes["parameter"]
-    out.print(f"{count} parameters x {len(outputs)} outputs at {points:,} points in {seconds:.1f} s")
-    if output is not None:
-        out.print(f"saved {output} ({output.stat().st_size / 1e6:.1f} MB)")
+    out.print(f"{count} parameters x {len(outputs)} outputs at {points:,} points in {reporter.seconds:.1f} s")
+    target.tell(size=True)
 
 
 def _print_ranks(result: xr.Dataset, name: str, rows: list[Rank], top: int, whole: bool) -> None:
@@ -97,11 +89,8 @@ def _print_ranks(result: xr.Dataset, name: str, rows: list[Rank], top: int, whol
         ]
         for r in shown
     ]
-    show(
-        text_table(
-            ["parameter", "unit", "mean", "", "least", "most", "zero at"], lines, ("mean", "least", "most", "zero at")
-        )
-    )
+    headers = ["parameter", "unit", "mean", "", "least", "most", "zero at"]
+    print_table(headers, lines, right=("mean", "least", "most", "zero at"))
     if len(strong) > len(shown):
         out.print(f"and {len(strong) - len(shown)} weaker parameters")
     none = [r.parameter for r in rows if r.zero == 1]
@@ -122,7 +111,7 @@ def _print_cross(output: str, found: xr.DataArray) -> None:
         [n, *("jumps" if v != v else f"{v:+.4f}" for v in row)]
         for n, row in zip(names, found.values.tolist(), strict=True)
     ]
-    show(text_table(["", *names], lines, names))
+    print_table(["", *names], lines, names)
 
 
 def _plain(

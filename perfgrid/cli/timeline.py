@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import json
-
 from perfgrid.analysis.text import labels_of
 from perfgrid.analysis.timeline import timeline
-from perfgrid.cli.printing.console import out
+from perfgrid.cli.printing.console import print_json
 from perfgrid.cli.printing.timeline_chart import print_timeline
-from perfgrid.results.files import check_output
-from perfgrid.results.save import save
 
 from .arguments import study_or_result
 from .options import AsJson, At, Output, Overwrite, Settings, StudyOrResult
+from .saving import Target
 
 
 def timeline_command(
@@ -24,15 +21,13 @@ def timeline_command(
     as_json: AsJson = False,
 ) -> None:
     """Execute the pipeline schedule of one design: when each device computes, waits and sends."""
+    target = Target(output, overwrite)
     found = timeline(study_or_result(what, settings), labels_of(at, "--at"))
-    if output is not None:
-        check_output(output, overwrite)
-        save(found, output, overwrite)
+    target.save(found)
     if as_json:
         rows = zip(*(variable.values.tolist() for variable in found.data_vars.values()), strict=True)
         events = [dict(zip(found.data_vars, row, strict=True)) for row in rows]
-        print(json.dumps({**found.attrs, "events": events}))
+        print_json({**found.attrs, "events": events})
         return
     print_timeline(found)
-    if output is not None:
-        out.print(f"saved {output}")
+    target.tell()

@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-import json
 from typing import Annotated, Any
 
 import numpy as np
-import typer
 import xarray as xr
+from typer import Option
 
 from perfgrid.analysis.text import labels_of, number
 from perfgrid.analysis.uncertainty import only, quantiles, tornado
 from perfgrid.cli.printing.bars import bar, swing
-from perfgrid.cli.printing.console import out, show, text_table
+from perfgrid.cli.printing.console import out, print_json, print_table
 from perfgrid.engine.errors import PerfgridError, nearest
 from perfgrid.results.evaluate import evaluate
-from perfgrid.results.files import check_output
-from perfgrid.results.save import save
 from perfgrid.study.samples import SAMPLE
 from perfgrid.study.selection import asking, selected
 from perfgrid.study.study import Study, load_study
 
 from .arguments import names_in, outputs_of
 from .options import AsJson, At, Of, Output, Overwrite, Settings, StudyFile
+from .saving import Target
 
 METHODS = ("quantiles", "tornado", "morris", "sobol")
 SAMPLES = {"quantiles": 256, "morris": 64, "sobol": 1024}
@@ -33,14 +31,14 @@ LEVELS = (0.05, 0.5, 0.95)
 def uncertainty_command(
     study: StudyFile,
     of: Of = None,
-    method: Annotated[str, typer.Option(help="quantiles, tornado, morris or sobol.")] = "quantiles",
+    method: Annotated[str, Option(help="quantiles, tornado, morris or sobol.")] = "quantiles",
     at: At = None,
     over: Annotated[
-        str | None, typer.Option(help="Catalog tables or quantities to vary, comma-separated. Default: all.")
+        str | None, Option(help="Catalog tables or quantities to vary, comma-separated. Default: all.")
     ] = None,
-    samples: Annotated[int | None, typer.Option(help="Samples; trajectories of morris.")] = None,
-    seed: Annotated[int, typer.Option(help="Seed of the samples.")] = 0,
-    top: Annotated[int, typer.Option(min=0, help="Estimates to print; 0 prints all.")] = 15,
+    samples: Annotated[int | None, Option(help="Samples; trajectories of morris.")] = None,
+    seed: Annotated[int, Option(help="Seed of the samples.")] = 0,
+    top: Annotated[int, Option(min=0, help="Estimates to print; 0 prints all.")] = 15,
     output: Output = None,
     overwrite: Overwrite = False,
     settings: Settings = None,
@@ -52,14 +50,13 @@ def uncertainty_command(
     if method == "tornado" and samples is not None:
         raise PerfgridError("--samples: a tornado evaluates the ends of each range and takes no samples")
     loaded, varied = load_study(study, settings or ()), names_in(over) if over is not None else None
-    if output is not None:
-        check_output(output, overwrite)
+    target = Target(output, overwrite)
     outputs, places = outputs_of(loaded, of), labels_of(at, "--at")
     places = {axis: loaded.label(axis, label) for axis, label in places.items()}
     if method == "quantiles":
         found = _quantiles(loaded, outputs, places, varied, samples, seed)
         if as_json:
-            print(json.dumps({"levels": list(LEVELS), "quantiles": _rows(found, outputs)}))
+            print_json({"levels": list(LEVELS), "quantiles": _rows(found, outputs)})
         else:
             _print_quantiles(found, outputs)
     else:
@@ -67,14 +64,13 @@ def uncertainty_command(
             raise PerfgridError(f"--method {method} looks at one output at a time, found {', '.join(outputs)}")
         found = _analysis(loaded, outputs[0], method, places, varied, samples, seed)
         if as_json:
-            print(json.dumps({"output": outputs[0], "method": method, **_plain(found)}))
+            print_json({"output": outputs[0], "method": method, **_plain(found)})
         elif method == "tornado":
             _print_tornado(found, top)
         else:
             _print_indices(found, method, top)
-    if output is not None:
-        save(found, output, overwrite)
-        out.print(f"saved {output} ({output.stat().st_size / 1e6:.1f} MB)")
+    target.save(found)
+    target.tell(size=True)
 
 
 def _analysis(
@@ -130,7 +126,7 @@ def _print_quantiles(found: xr.Dataset, outputs: list[str]) -> None:
         values = ["infeasible" if v is None else number(v, unit) for v in row["values"]]
         lines.append([row["output"], *(str(row["at"].get(a, "")) for a in axes), *values])
     levels = [f"{level:.0%}" for level in LEVELS]
-    show(text_table(["output", *axes, *levels], lines, right=levels), whole=True)
+    print_table(["output", *axes, *levels], lines, right=levels, whole=True)
 
 
 def _print_tornado(found: xr.Dataset, top: int) -> None:
@@ -140,7 +136,7 @@ def _print_tornado(found: xr.Dataset, top: int) -> None:
     out.print(f"{found.attrs['output']} = {number(stated, unit)} with every estimate as stated")
     largest = max((abs(v - stated) for _, low, high in rows for v in (low, high)), default=0.0)
     lines = [[n, number(low, unit), swing(low, stated, high, largest), number(high, unit)] for n, low, high in rows]
-    show(text_table(["estimate", "at its low end", "", "at its high end"], lines, ("at its low end",)), whole=True)
+    print_table(["estimate", "at its low end", "", "at its high end"], lines, ("at its low end",), whole=True)
 
 
 def _designs(found: xr.Dataset) -> list[dict[str, Any]]:
@@ -197,4 +193,4 @@ def _print_indices(found: xr.Dataset, method: str, top: int) -> None:
                 cells.append(text)
             lines.append([*cells, bar(float(row[key].values[i]), largest).partition("|")[2]])
         headers = ["estimate", *(c.replace("_", " ") for c in columns), ""]
-        show(text_table(headers, lines, right=headers[1:-1]), whole=True)
+        print_table(headers, lines, right=headers[1:-1], whole=True)

@@ -7,42 +7,39 @@ import math
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Argument, Exit, Option
 
 from perfgrid.analysis.text import number
 from perfgrid.catalog import load_catalog
-from perfgrid.cli.printing.console import err, out, print_line, show, text_table
+from perfgrid.cli.printing.console import err, out, print_json, print_line, print_table
 from perfgrid.cli.printing.derivation import DEPTH, print_explanation
 from perfgrid.engine.errors import PerfgridError
 from perfgrid.formulas import INNER
-from perfgrid.results.files import check_output
-from perfgrid.results.save import save
 from perfgrid.validation.figure import draw
 from perfgrid.validation.report import HEADERS, WORST, error_rows, reason_rows, worst_rows
 from perfgrid.validation.schema import UNITS, UNSEEN, read_records
 from perfgrid.validation.validate import RECORDED, Prediction, Validation, validate
 
 from .options import AsJson, CatalogFiles, Overwrite
+from .saving import Target
 
 
 def validate_command(
     files: Annotated[
-        list[Path] | None, typer.Argument(help="Record files (.jsonl) or folders. Default: those of perfgrid.")
+        list[Path] | None, Argument(help="Record files (.jsonl) or folders. Default: those of perfgrid.")
     ] = None,
-    group: Annotated[str | None, typer.Option("--group", help="Source whose records to use.")] = None,
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Result file (.nc), one row per record.")
-    ] = None,
+    group: Annotated[str | None, Option("--group", help="Source whose records to use.")] = None,
+    output: Annotated[Path | None, Option("--output", "-o", help="Result file (.nc), one row per record.")] = None,
     overwrite: Overwrite = False,
     catalog: CatalogFiles = None,
-    bulk: Annotated[bool, typer.Option("--bulk", help="Include records of tier bulk.")] = False,
+    bulk: Annotated[bool, Option("--bulk", help="Include records of tier bulk.")] = False,
     unseen: Annotated[
-        bool, typer.Option("--unseen", help="Use the held-out records: systems that nothing was fitted to.")
+        bool, Option("--unseen", help="Use the held-out records: systems that nothing was fitted to.")
     ] = False,
-    verbose: Annotated[bool, typer.Option("--verbose", help="List every record that is not predicted.")] = False,
-    derive: Annotated[str | None, typer.Option("--explain", help="Explain the prediction of one record.")] = None,
-    depth: Annotated[int | None, typer.Option(help=f"Levels of the explanation. Default: {DEPTH}.")] = None,
-    figure: Annotated[Path | None, typer.Option(help="Plot of predicted against measured values (.png, .pdf).")] = None,
+    verbose: Annotated[bool, Option("--verbose", help="List every record that is not predicted.")] = False,
+    derive: Annotated[str | None, Option("--explain", help="Explain the prediction of one record.")] = None,
+    depth: Annotated[int | None, Option(help=f"Levels of the explanation. Default: {DEPTH}.")] = None,
+    figure: Annotated[Path | None, Option(help="Plot of predicted against measured values (.png, .pdf).")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Compare predictions with published measurements: error by source, worst rows, records not predicted and why.
@@ -59,19 +56,17 @@ def validate_command(
         raise PerfgridError(f"--depth must be 0 or more, found {depth}")
     if unseen and files:
         raise PerfgridError("--unseen reads records that perfgrid ships: give it without files")
-    if output is not None:
-        check_output(output, overwrite)
+    target = Target(output, overwrite)
     if not unseen and not files:
         _ask_for_unseen(group, derive)
     found = validate(UNSEEN if unseen else files or (), group, load_catalog(*(catalog or ())), bulk)
     for problem in found.problems:
         err.print(f"{problem.place}: {problem.reason}", soft_wrap=True)
-    if output is not None:
-        save(found.dataset(), output, overwrite)
+    target.save(found.dataset())
     if figure is not None:
         draw(found, figure)
     if as_json:
-        print(json.dumps(found.as_json()))
+        print_json(found.as_json())
     elif derive is not None:
         derivation = found.explain(derive)
         for line in _compared(next(p for p in found.predictions if p.record.id == derive)):
@@ -80,7 +75,7 @@ def validate_command(
     else:
         _print(found, verbose)
     if found.problems:
-        raise typer.Exit(1)
+        raise Exit(1)
 
 
 def _ask_for_unseen(group: str | None, identity: str | None) -> None:
@@ -109,19 +104,19 @@ def _print(found: Validation, verbose: bool) -> None:
     out.print(
         "error of predictions, |ln(predicted / measured)|, compared with one constant per device and with other tools"
     )
-    show(text_table(HEADERS, rows, right=HEADERS[1:]))
+    print_table(HEADERS, rows, right=HEADERS[1:])
     for name, stacks in found.assumed().items():
         out.print(f"{name}: taken to have run on {', '.join(stacks)}; the field software of a record states another")
     if summary["worst"]:
         out.print("\nlargest deviations")
-        show(text_table(WORST, worst_rows(summary["worst"]), right=WORST[1:4]))
+        print_table(WORST, worst_rows(summary["worst"]), right=WORST[1:4])
     left = [p for p in found.predictions if p.reasons]
     if left:
         out.print(f"\n{len(left)} of {len(found.predictions)} records are not predicted")
     if verbose:
-        show(text_table(("record", "reasons"), [[p.record.id, "; ".join(p.reasons)] for p in left]))
+        print_table(("record", "reasons"), [[p.record.id, "; ".join(p.reasons)] for p in left])
     elif left:
-        show(text_table(("records", "first reason"), reason_rows(summary["reasons"]), right=("records",)))
+        print_table(("records", "first reason"), reason_rows(summary["reasons"]), right=("records",))
     if found.problems:
         out.print(f"\n{len(found.problems)} lines are not valid records (listed on standard error)")
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Argument, Exit, Option
 
 from perfgrid.analysis.text import number
-from perfgrid.cli.printing.console import print_line
+from perfgrid.cli.printing.console import print_json, print_line
 from perfgrid.cli.printing.progress import Reporter
 from perfgrid.engine.errors import PerfgridError
 from perfgrid.results.store.verify import verify
@@ -20,8 +19,8 @@ from .options import AsJson, Settings
 
 
 def verify_command(
-    store: Annotated[Path, typer.Argument(help="Store (.zarr).")],
-    study: Annotated[Path | None, typer.Option(help="Study file that it must belong to.")] = None,
+    store: Annotated[Path, Argument(help="Store (.zarr).")],
+    study: Annotated[Path | None, Option(help="Study file that it must belong to.")] = None,
     settings: Settings = None,
     as_json: AsJson = False,
 ) -> None:
@@ -33,7 +32,7 @@ def verify_command(
     with Reporter(0) as reporter:
         found = verify(store, load_study(study, settings or ()) if study else None, reporter)
     if as_json:
-        print(json.dumps(vars(found) | {"path": str(found.path), "sound": not found.problems}))
+        print_json(vars(found) | {"path": str(found.path), "sound": not found.problems})
     else:
         for name, (least, most) in found.ranges.items():
             low, high = (number(value, found.units[name]) for value in (least, most))
@@ -47,4 +46,4 @@ def verify_command(
         if found.problems:
             print_line("--resume adds missing tiles; --overwrite writes the store anew")
     if found.problems:
-        raise typer.Exit(1)
+        raise Exit(1)

@@ -14,14 +14,15 @@ import netCDF4
 
 from perfgrid.engine.errors import PerfgridError
 
-KINDS = {  # of results, by suffix
+KINDS = {  # of what is written, by suffix
     ".nc": "results are netCDF files (a study also .zarr, a store, or .pgf, a factored result)",
     ".pgf": "a factored result",
+    ".toml": "catalog files are TOML",
 }
 
 
 def check_output(path: str | Path, overwrite: bool, suffix: str = ".nc") -> Path:
-    """The path of a result if it can be written; PerfgridError for a wrong suffix, no folder, an existing file."""
+    """The path of a file if it can be written; PerfgridError for a wrong suffix, no folder, an existing file."""
     target = Path(path)
     if target.suffix != suffix:
         raise PerfgridError(f"cannot write {str(target)!r}: {KINDS[suffix]}; the file name must end in {suffix}")

@@ -20,7 +20,7 @@ from perfgrid.engine.grid.explain import index_of
 from perfgrid.study.file import CLUSTER_SIZE, Best
 from perfgrid.study.study import Study
 
-from .console import out, show, text_table, wide
+from .console import out, print_table, text_table, wide
 
 MOST_ROWS = 200  # that a table prints
 RANK = "rank"  # dimension of several best designs of one group
@@ -163,7 +163,7 @@ def print_winners(study: Study, winners: xr.Dataset, choice: Best) -> None:
         out.print(f"{few} has a feasible design")
         names = [name for name in rows[0]["group"] if name not in same]
         lines = [[*(label_text(row["group"][name]) for name in names), _none_found(row)] for row in rows]
-        show(text_table([*names, ""], lines), whole=True)
+        print_table([*names, ""], lines, whole=True)
         _print_reasons(rows, shown)
         return
     shown = [name for name in shown if name in first["outputs"]][:5]
@@ -188,11 +188,11 @@ def print_winners(study: Study, winners: xr.Dataset, choice: Best) -> None:
                 *(["yes" if row.get("tied") else ""] if ties else []),
             ]
             lines.append([*labels, *map(label_text, row["chosen"].values()), *values, *about])
-        table = text_table(headers, lines, right=shown)
+        table = text_table(headers, lines, shown)
         if len(shown) <= 3 or not out.is_terminal or Measurement.get(wide, wide.options, table).maximum <= out.width:
             break
         shown.pop()  # a narrow terminal shows fewer outputs rather than broken ones
-    show(table, whole=True)
+    print_table(headers, lines, shown, whole=True)
     if winners["found"].size > MOST_ROWS:
         out.print(f"and {winners['found'].size - MOST_ROWS:,} rows more (--json prints them, -o FILE.nc keeps them)")
     _print_reasons(rows, shown)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Collection, Iterable, Sequence
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
+
+from perfgrid.analysis.text import plain
 
 # what is printed is never markup: a name, title or path in square brackets stays as it is
 out = Console(highlight=False, markup=False, emoji=False, soft_wrap=not sys.stdout.isatty())
@@ -27,12 +31,19 @@ def text_table(headers: Iterable[str], rows: Iterable[Sequence[str]], right: Col
     return table
 
 
-def show(table: Table, whole: bool = False) -> None:
+def print_table(
+    headers: Iterable[str], rows: Iterable[Sequence[str]], right: Collection[str] = (), whole: bool = False
+) -> None:
     """Print a table line by line; on a terminal lines are cut at its width unless the ``whole`` matters."""
     with wide.capture() as capture:
-        wide.print(table)
+        wide.print(text_table(headers, rows, right))
     for line in capture.get().splitlines():
         print_line(Text.from_ansi(line.rstrip()), whole)
+
+
+def print_json(data: Any) -> None:
+    """Print one line of JSON."""
+    print(json.dumps(data, default=plain))
 
 
 def print_line(line: Text | str, whole: bool = False) -> None:

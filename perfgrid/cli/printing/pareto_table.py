@@ -12,7 +12,7 @@ from perfgrid.engine.grid.dataset import study_axes
 from perfgrid.study.file import Pareto
 from perfgrid.study.study import Study
 
-from .console import out, show, text_table
+from .console import out, print_table
 
 SHOWN = 60  # designs of a search that are printed
 
@@ -47,7 +47,7 @@ def print_outputs(study: Study, edge: xr.Dataset, wanted: Pareto) -> None:
     if not lines:
         out.print("no feasible design")
         return
-    show(text_table([*(a for a in axes if a not in same), *wanted.maximize], lines, right=wanted.maximize), whole=True)
+    print_table([*(a for a in axes if a not in same), *wanted.maximize], lines, right=wanted.maximize, whole=True)
 
 
 def objective_rows(study: Study, edge: xr.Dataset, objectives: list[str]) -> list[dict[str, Any]]:
@@ -68,7 +68,7 @@ def print_objectives(study: Study, edge: xr.Dataset, objectives: list[str]) -> N
         [*map(str, row["at"].values()), *(number(value, units[n]) for n, value in row["objectives"].items())]
         for row in rows[:SHOWN]
     ]
-    show(text_table([*shown, *objectives], lines, right=objectives), whole=True)
+    print_table([*shown, *objectives], lines, right=objectives, whole=True)
     if len(rows) > SHOWN:
         out.print(f"and {len(rows) - SHOWN:,} more; -o FILE.nc saves all")
 

@@ -13,10 +13,11 @@ from .console import err
 
 
 class Reporter:
-    """Progress on standard error: a bar on a terminal, a line every ten seconds otherwise."""
+    """Progress on standard error: a bar on a terminal, a line every ten seconds otherwise; measures the time."""
 
     def __init__(self, points: int):
-        self.points, self.last, self.start = points, time.monotonic(), time.monotonic()
+        self.points, self.seconds = points, 0.0  # of the whole, when it is over
+        self.begun = self.last = self.start = time.monotonic()
         self.phase, self.first = "", 0
         self.bar = Progress(
             TextColumn("{task.description:<10}"),
@@ -37,6 +38,7 @@ class Reporter:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.seconds = time.monotonic() - self.begun
         if err.is_terminal:
             self.bar.stop()
 

@@ -7,7 +7,7 @@ import xarray as xr
 
 from perfgrid.analysis.text import number
 
-from .console import out, print_line, show, text_table
+from .console import out, print_line, print_table
 
 LETTERS = {"forward": "F", "backward": "B", "input_gradient": "I", "weight_gradient": "W", "wait": "."}
 PAIR = "X"  # a forward pass beside a backward pass
@@ -26,7 +26,7 @@ def print_timeline(found: xr.Dataset) -> None:
         waits = own.isel(event=(own["kind"] == "wait").values)
         waited = float((waits["end"] - waits["start"]).sum())
         rows.append([str(device), number(whole - waited, "s"), number(waited, "s"), f"{waited / whole:.1%}"])
-    show(text_table(["device", "computes", "waits", "share"], rows, right=("computes", "waits", "share")))
+    print_table(["device", "computes", "waits", "share"], rows, right=("computes", "waits", "share"))
     closed = found.attrs["closed_form_time"]
     out.print(
         f"{found.attrs['schedule']}: {number(whole, 's')}; by the formulas {number(closed, 's')} (gradients, optimizer "
