@@ -13,11 +13,11 @@ from perfgrid.engine.autodiff.parameters import Parameter, parameters_of
 from perfgrid.engine.autodiff.sensitivity import TILE_POINTS, Sensitivity
 from perfgrid.engine.errors import PerfgridError, nearest
 from perfgrid.engine.execution.evaluation import Progress, enable_compilation_cache
-from perfgrid.engine.grid.dataset import on_study_axes, to_dataset
+from perfgrid.engine.grid.dataset import on_study_axes
 from perfgrid.engine.grid.plan import Plan
 from perfgrid.engine.grid.space import Axis, Space
 from perfgrid.results.memory import available_memory, check_memory
-from perfgrid.results.provenance import given_quantities, global_attributes
+from perfgrid.results.provenance import labelled
 from perfgrid.study.selection import asking, selected
 from perfgrid.study.study import Study, expect_study
 from perfgrid.study.tables import OWN_PREFIX, STATED, unit_of
@@ -196,7 +196,7 @@ def _differentiated(
     enable_compilation_cache()
     evaluation = Sensitivity(plan, outputs, parameters, relative, sharpness, dtype, tile_points, progress)
     values, derivatives = evaluation.derivatives()
-    result = to_dataset(plan, values, study.catalog.references, given_quantities(study), **global_attributes(study))
+    result = labelled(study, plan, values)
     found: dict[str, Any] = {}
     for output in outputs:
         dims, array = on_study_axes(plan, output, derivatives.pop(output))

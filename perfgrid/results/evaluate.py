@@ -5,11 +5,10 @@ from __future__ import annotations
 import xarray as xr
 
 from perfgrid.engine.execution.evaluation import TILE_POINTS, Evaluation, Progress, enable_compilation_cache
-from perfgrid.engine.grid.dataset import to_dataset
 from perfgrid.study.study import Study, expect_study
 
 from .memory import check_memory
-from .provenance import given_quantities, global_attributes
+from .provenance import labelled
 
 
 def evaluate(
@@ -69,6 +68,4 @@ def evaluate(
     check_memory(plan, study.name, dtype or study.file.dtype)
     enable_compilation_cache()
     evaluation = Evaluation(plan, dtype or study.file.dtype, tile_points, progress)
-    return to_dataset(
-        plan, evaluation.collect(), study.catalog.references, given_quantities(study), **global_attributes(study)
-    )
+    return labelled(study, plan, evaluation.collect())

@@ -22,9 +22,8 @@ from xarray.core import indexing
 
 from perfgrid.engine.errors import PerfgridError, nearest
 from perfgrid.engine.execution.evaluation import TILE_POINTS, check_precision, enable_compilation_cache
-from perfgrid.engine.execution.regions import stored_dtype
 from perfgrid.engine.graph.resolver import resolve_checked
-from perfgrid.engine.grid.dataset import SPACE_ATTRIBUTE, graph_hash, to_dataset
+from perfgrid.engine.grid.dataset import SPACE_ATTRIBUTE, graph_hash
 from perfgrid.engine.grid.plan import Plan, Quantity, varying
 from perfgrid.engine.grid.space import Axis
 from perfgrid.engine.grid.tiles import Tiles
@@ -33,7 +32,7 @@ from perfgrid.study.study import Study
 
 from .files import check_output, replacing
 from .memory import available_memory
-from .provenance import given_quantities, global_attributes, restore
+from .provenance import restore, template
 
 SUFFIX = ".pgf"
 FORMAT = 1
@@ -51,19 +50,19 @@ def save_factored(study: Study, path: str | Path, dtype: str | None = None, over
     plan, dtype = study.plan(), dtype or study.file.dtype
     check_precision(dtype)
     cut = Cut.of(plan, dtype)
-    template = _template(study, plan, dtype)
+    result = template(study, plan, dtype)
     keys, classes = keys_to_numbers(cut.quantities)
     header = {
         "format": FORMAT,
         "perfgrid": version("perfgrid"),
         "dtype": dtype,
         "sizes": dict(cut.sizes),
-        "attributes": template.attrs,
+        "attributes": result.attrs,
         "variables": {
             str(n): {"dims": v.dims, "dtype": str(v.dtype), "attributes": _plain(v.attrs)}
-            for n, v in template.data_vars.items()
+            for n, v in result.data_vars.items()
         },
-        "coordinates": {str(n): {"dims": v.dims, "attributes": _plain(v.attrs)} for n, v in template.coords.items()},
+        "coordinates": {str(n): {"dims": v.dims, "attributes": _plain(v.attrs)} for n, v in result.coords.items()},
         "quantities": {
             n: {
                 "axes": list(q.columns),
@@ -78,7 +77,7 @@ def save_factored(study: Study, path: str | Path, dtype: str | None = None, over
     }
     with replacing(target) as temporary, zipfile.ZipFile(temporary, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as file:
         file.writestr(HEADER, json.dumps(header))
-        arrays = {f"coordinate/{n}": np.asarray(v.values) for n, v in template.coords.items()}
+        arrays = {f"coordinate/{n}": np.asarray(v.values) for n, v in result.coords.items()}
         arrays |= {f"rows/{i}": values for i, values in enumerate(classes)}
         arrays |= {f"value/{n}": values for n, values in cut.values.items()}
         for name, values in arrays.items():
@@ -275,15 +274,6 @@ def _stored_cut(archive: Archive, graph: Any, registry: Any) -> Cut:
         node, called_on = graph.nodes.get(n), tuple(q["called_on"])
         quantities[n] = Quantity(n, node, axes, key, inner, q["flag"], q["stored"], varying(inner), called_on)
     return Cut(graph, registry, archive.header["sizes"], quantities, StoredValues(archive), archive.header["dtype"])
-
-
-def _template(study: Study, plan: Plan, dtype: str) -> xr.Dataset:
-    """The result of a study with values that take no memory."""
-    stand_ins = {
-        name: np.broadcast_to(np.zeros((), stored_dtype(plan, name, dtype)), plan.result_shape(name))
-        for name in plan.wanted
-    }
-    return to_dataset(plan, stand_ins, study.catalog.references, given_quantities(study), **global_attributes(study))
 
 
 def _plain(attributes: Mapping[Any, Any]) -> dict[str, Any]:

@@ -14,8 +14,9 @@ import xarray as xr
 from perfgrid.catalog import load_variables
 from perfgrid.engine.autodiff.function import freed
 from perfgrid.engine.errors import PerfgridError, nearest
+from perfgrid.engine.execution.regions import stored_dtype
 from perfgrid.engine.graph.registry import Registry
-from perfgrid.engine.grid.dataset import SPACE_ATTRIBUTE, formula_hash, space_from_json
+from perfgrid.engine.grid.dataset import SPACE_ATTRIBUTE, formula_hash, space_from_json, to_dataset
 from perfgrid.engine.grid.plan import Plan
 from perfgrid.engine.grid.space import Axis, Space
 from perfgrid.formulas import INNER, registry_of
@@ -51,6 +52,17 @@ def global_attributes(study: Study) -> dict[str, str]:
         GROUPED: CLUSTER_SIZE,
         "history": f"{datetime.now(UTC).strftime('%Y-%m-%dT%H:%M:%SZ')} evaluated from {study.name}",
     }
+
+
+def labelled(study: Study, plan: Plan, values: Mapping[str, np.ndarray]) -> xr.Dataset:
+    """The result of a study, with its origin."""
+    return to_dataset(plan, values, study.catalog.references, given_quantities(study), **global_attributes(study))
+
+
+def template(study: Study, plan: Plan, dtype: str) -> xr.Dataset:
+    """The result of a study with values that take no memory."""
+    zeros = {name: np.zeros((), stored_dtype(plan, name, dtype)) for name in plan.wanted}
+    return labelled(study, plan, {name: np.broadcast_to(z, plan.result_shape(name)) for name, z in zeros.items()})
 
 
 def workload_of(what: Study | xr.Dataset) -> str:
@@ -92,6 +104,14 @@ def restore(dataset: xr.Dataset, formulas: Iterable[Callable[..., Any]] = ()) ->
             value.reshape(-1)[INNER.labels[axis].index(component) if axis is not None else 0] = dataset[name].item()
     space = freed(space, values)
     return Space(space.axes, {**space.constants, **values}), found, dict(data["choices"])
+
+
+def plan_of(
+    attributes: Mapping[str, Any], formulas: Iterable[Callable[..., Any]] = (), small_points: int | None = None
+) -> Plan:
+    """The plan that made a result with these attributes, by the formulas installed. PerfgridError like `restore`."""
+    space, registry, choices = restore(xr.Dataset(attrs=attributes), formulas)
+    return Plan(registry, space, json.loads(attributes[SPACE_ATTRIBUTE])["outputs"], choices, small_points)
 
 
 def _on_inner_axes(space: Space) -> Space:
@@ -173,10 +193,8 @@ def formulas_changed(dataset: xr.Dataset) -> bool:
     for name in map(str, dataset.attrs):
         if name.endswith(SPACE_ATTRIBUTE):
             attrs = _attributes(dataset, name.removesuffix(SPACE_ATTRIBUTE))
-            space, registry, choices = restore(xr.Dataset(attrs=attrs))
-            outputs = json.loads(attrs[SPACE_ATTRIBUTE])["outputs"]
             try:
-                found = formula_hash(Plan(registry, space, outputs, choices))
+                found = formula_hash(plan_of(attrs))
             except PerfgridError:  # an output or an inner axis that only the writer had
                 return True
             if found != attrs.get("formula_hash"):

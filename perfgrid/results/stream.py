@@ -12,13 +12,11 @@ import xarray as xr
 
 from perfgrid.engine.errors import PerfgridError
 from perfgrid.engine.execution.evaluation import TILE_POINTS, Evaluation, Progress, Tile, enable_compilation_cache
-from perfgrid.engine.execution.regions import Regions, block, stored_dtype
-from perfgrid.engine.grid.dataset import to_dataset
-from perfgrid.engine.grid.plan import Plan
+from perfgrid.engine.execution.regions import Regions, block
 from perfgrid.study.study import Study
 
 from .files import check_output, compression, replacing
-from .provenance import given_quantities, global_attributes
+from .provenance import template
 
 STORE = ".zarr"
 
@@ -91,19 +89,11 @@ def stream(
             about = "bytes" if name == "memory" else "points"
             raise PerfgridError(f"{name} must be a number of {about}, 1 or more, found {number!r}")
 
-    def template(plan: Plan) -> xr.Dataset:
-        stand_ins = {
-            name: np.broadcast_to(np.zeros((), stored_dtype(plan, name, dtype)), plan.result_shape(name))
-            for name in plan.wanted
-        }
-        cited, given = study.catalog.references, given_quantities(study)
-        return to_dataset(plan, stand_ins, cited, given, **global_attributes(study))
-
     if target.suffix == STORE:
         from perfgrid.results.store.fill import How, fill
 
         how = How(overwrite, resume, memory, workers, scheduler, tile_points, small_points)
-        return fill(study, target, template, dtype, how, progress)
+        return fill(study, target, dtype, how, progress)
     if resume or workers is not None or scheduler is not None:
         raise PerfgridError(
             f"{str(path)!r} is written at once by one process: --resume and --workers need a .zarr store"
@@ -118,7 +108,7 @@ def stream(
     regions = Regions.of(plan, TILE_POINTS if tile_points is None else tile_points)
     evaluation = Evaluation(plan, dtype, regions.tile_points, progress)
     with replacing(target) as temporary, netCDF4.Dataset(temporary, "w") as file:
-        _define(file, template(plan))
+        _define(file, template(study, plan, dtype))
         dims = {name: tuple(map(str, file[name].dimensions)) for name in plan.wanted}
         tiles = evaluation.run(at_once=None if memory is None else 1)  # `fitting_tile` counts one
         for tile in tiles if evaluation.kernels else (Tile(n, (), {}) for n in range(regions.tiles.count)):
@@ -129,22 +119,22 @@ def stream(
     return target
 
 
-def _define(file: netCDF4.Dataset, template: xr.Dataset) -> None:
+def _define(file: netCDF4.Dataset, result: xr.Dataset) -> None:
     """Dimensions, coordinates, empty variables and attributes of a result."""
-    for dim, size in template.sizes.items():
+    for dim, size in result.sizes.items():
         file.createDimension(str(dim), size)
-    file.setncatts({k: v if isinstance(v, str) else str(v) for k, v in template.attrs.items()})
-    for name, coordinate in template.coords.items():
+    file.setncatts({k: v if isinstance(v, str) else str(v) for k, v in result.attrs.items()})
+    for name, coordinate in result.coords.items():
         kind: Any = {"U": str, "S": str, "b": np.int8}.get(coordinate.dtype.kind, coordinate.dtype)
         variable = file.createVariable(str(name), kind, tuple(map(str, coordinate.dims)))
         variable[:] = coordinate.values.astype(object if kind is str else kind)
         truth = {"dtype": "bool"} if kind is np.int8 else {}  # as xarray writes truth values, which netCDF has not
         variable.setncatts({**coordinate.attrs, **truth})
-    for name, array in template.data_vars.items():
+    for name, array in result.data_vars.items():
         options = compression() if array.ndim else {}
         variable = file.createVariable(str(name), array.dtype, tuple(map(str, array.dims)), **options)
-        variable.setncatts({**array.attrs, "coordinates": " ".join(_extra_coordinates(template, array))})
+        variable.setncatts({**array.attrs, "coordinates": " ".join(_extra_coordinates(result, array))})
 
 
-def _extra_coordinates(template: xr.Dataset, array: xr.DataArray) -> list[str]:
-    return [str(c) for c, v in template.coords.items() if c not in template.dims and set(v.dims) <= set(array.dims)]
+def _extra_coordinates(result: xr.Dataset, array: xr.DataArray) -> list[str]:
+    return [str(c) for c, v in result.coords.items() if c not in result.dims and set(v.dims) <= set(array.dims)]

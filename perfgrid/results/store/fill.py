@@ -10,24 +10,23 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-import xarray as xr
 
 from perfgrid.engine.errors import PerfgridError
 from perfgrid.engine.execution.evaluation import Progress, check_precision
 from perfgrid.engine.execution.regions import Regions
 from perfgrid.engine.grid.dataset import SPACE_ATTRIBUTE, space_text
 from perfgrid.engine.grid.plan import Plan
+from perfgrid.results.provenance import template
 from perfgrid.study.study import Study
 
 from .arrays import Arrays, synchronise, write_template
 from .executors import cluster, processes, serial
 from .identity import ATTRIBUTE, differences, identity, seal
-from .journal import NAME, TABLES, Journal, read
+from .journal import NAME, TABLES, Entry, Journal, read
 from .memory import check_room, fitting_tile
 from .worker import Task, cannot_write
 
@@ -50,19 +49,11 @@ def part_of(target: Path) -> Path:
     return target.with_name(f"{target.stem}.part.zarr")
 
 
-def fill(
-    study: Study,
-    target: Path,
-    template: Callable[[Plan], xr.Dataset],
-    dtype: str,
-    how: How,
-    progress: Progress | None = None,
-) -> Path:
+def fill(study: Study, target: Path, dtype: str, how: How, progress: Progress | None = None) -> Path:
     """Evaluate a study into a zarr store; returns its path when it is complete.
 
-    ``template(plan)`` makes the dataset whose metadata the store takes. Raises PerfgridError in one line for a
-    place that cannot be written, a store that belongs to another run, and work that broke off; what is in the journal
-    stays valid.
+    Raises PerfgridError in one line for a place that cannot be written, a store that belongs to another run, and work
+    that broke off; what is in the journal stays valid.
     """
     check_precision(dtype)
     check_store(target, how)
@@ -84,8 +75,8 @@ def fill(
             regions = Regions.from_json(stored["regions"])
             check_room(plan, regions, dtype, how.memory, study.name, how.workers or 1)
         else:
-            stored = _begin(part, journal, study, plan, template(plan), dtype, how)
-        _complete(part, target, journal, study, plan, stored, how, progress)
+            stored = _begin(part, journal, study, plan, dtype, how)
+        _complete(part, target, journal, _lacking(part, journal, study, plan, stored, how, progress), progress)
     except OSError as error:  # of the template
         raise cannot_write(target, error) from error
     finally:
@@ -138,10 +129,9 @@ def check_same(path: Path, study: Study, plan: Plan, dtype: str) -> dict[str, An
     return stored
 
 
-def _begin(
-    part: Path, journal: Journal, study: Study, plan: Plan, template: xr.Dataset, dtype: str, how: How
-) -> dict[str, Any]:
+def _begin(part: Path, journal: Journal, study: Study, plan: Plan, dtype: str, how: How) -> dict[str, Any]:
     """An empty store: all metadata, then the first line of the journal, which marks them complete."""
+    result = template(study, plan, dtype)
     points = fitting_tile(plan, dtype, how.memory, study.name, how.workers or 1, how.tile_points)
     journal.reset()
     for path in part.iterdir():
@@ -149,62 +139,52 @@ def _begin(
             shutil.rmtree(path) if path.is_dir() else path.unlink()
     regions = Regions.of(plan, points)
     made = identity(study, plan, regions, dtype)
-    made["seal"] = seal(made, template.attrs[SPACE_ATTRIBUTE])
+    made["seal"] = seal(made, result.attrs[SPACE_ATTRIBUTE])
     chunks = {
         str(name): v.shape if name in made["tables"] else regions.chunks(tuple(map(str, v.dims)), v.shape)
-        for name, v in template.data_vars.items()
+        for name, v in result.data_vars.items()
     }
-    write_template(part, template.assign_attrs({ATTRIBUTE: json.dumps(made)}), chunks)
+    write_template(part, result.assign_attrs({ATTRIBUTE: json.dumps(made)}), chunks)
     journal.begin(tiles=regions.tiles.count, seal=made["seal"])
     return made
 
 
-def _complete(
-    part: Path,
-    target: Path,
-    journal: Journal,
-    study: Study,
-    plan: Plan,
-    stored: dict[str, Any],
-    how: How,
-    progress: Progress | None,
-) -> None:
+def _complete(part: Path, target: Path, journal: Journal, entries: Iterable[Entry], progress: Progress | None) -> None:
     """Every tile that is not durable yet, then the name. An interrupted run says how to resume."""
+
+    def done() -> int:
+        return len(journal.entries) - (TABLES in journal.entries)
+
+    count = journal.header["tiles"] if journal.header else 0
     try:
         _sweep(part)  # for room, before more is written
-        _evaluate(part, journal, study, plan, stored, how, progress)
+        for entry in entries:
+            journal.add(entry)
+            if progress is not None:
+                progress("evaluate", done(), count)
         _sweep(part)  # workers of this run may have died too
         _finish(part, target)
-    except OSError as error:
-        raise _told(journal, cannot_write(target, error)) from error
-    except PerfgridError as error:
-        raise _told(journal, error) from error
+    except (OSError, PerfgridError) as error:
+        told = cannot_write(target, error) if isinstance(error, OSError) else error
+        raise PerfgridError(
+            f"{told}; {done():,} of {count:,} tiles are complete and the same command with --resume continues"
+        ) from error
 
 
-def _evaluate(
-    part: Path,
-    journal: Journal,
-    study: Study,
-    plan: Plan,
-    stored: dict[str, Any],
-    how: How,
-    progress: Progress | None,
-) -> None:
+def _lacking(
+    part: Path, journal: Journal, study: Study, plan: Plan, stored: dict[str, Any], how: How, progress: Progress | None
+) -> Iterator[Entry]:
+    """The tiles that are not in the journal, evaluated and written."""
     count = Regions.from_json(stored["regions"]).tiles.count
     numbers = [n for n in (TABLES, *range(count)) if n not in journal.entries]
-    if not numbers:
-        return
     task = Task(str(part.resolve()), stored["seal"], study.formulas)
+    if not numbers:
+        return iter(())
     if how.scheduler is not None:
-        entries = cluster(task, numbers, how.scheduler)
-    elif how.workers is not None and how.workers > 1:
-        entries = processes(task, numbers, how.workers)
-    else:
-        entries = serial(task, numbers, plan, progress)
-    for entry in entries:
-        journal.add(entry)
-        if progress is not None:
-            progress("evaluate", len(journal.entries) - (TABLES in journal.entries), count)
+        return cluster(task, numbers, how.scheduler)
+    if how.workers is not None and how.workers > 1:
+        return processes(task, numbers, how.workers)
+    return serial(task, numbers, plan, progress)
 
 
 def _sweep(part: Path) -> None:
@@ -222,12 +202,3 @@ def _finish(part: Path, target: Path) -> None:
     os.rename(part, target)
     synchronise([target])
     shutil.rmtree(old, ignore_errors=True)
-
-
-def _told(journal: Journal, error: PerfgridError) -> PerfgridError:
-    """The error and how to go on."""
-    done = len(journal.entries) - (TABLES in journal.entries)
-    count = journal.header["tiles"] if journal.header else 0
-    return PerfgridError(
-        f"{error}; {done:,} of {count:,} tiles are complete and the same command with --resume continues"
-    )

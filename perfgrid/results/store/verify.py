@@ -4,28 +4,26 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator
+from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import xarray as xr
 
 from perfgrid.engine.errors import PerfgridError
 from perfgrid.engine.execution.evaluation import Progress
 from perfgrid.engine.execution.regions import Regions
 from perfgrid.engine.grid.dataset import CONCERNING, SPACE_ATTRIBUTE, concerned, formula_hash, space_text
-from perfgrid.engine.grid.plan import Plan
 from perfgrid.results.feasibility import Feasibility, Violation
-from perfgrid.results.provenance import restore
+from perfgrid.results.provenance import plan_of
 from perfgrid.study.study import Study
 
 from .arrays import Arrays
 from .fill import part_of
 from .identity import ATTRIBUTE, differences, identity, seal, versions
 from .journal import NAME, TABLES, Entry, read
-from .worker import Blocks, checksum, feasible_block, on_axes
+from .worker import Blocks, checksum, feasible_block, on_axes, owned
 
 MOST = 10  # tiles that are listed one by one
 
@@ -80,17 +78,16 @@ class Opened:
 
     def violations(self) -> Feasibility:
         """How many points are infeasible and why, as the tiles counted them."""
-        counted: dict[str, int] = {}
+        counted: Counter[str] = Counter()
         for entry in self.entries.values():
-            for name, count in entry.violated.items():
-                counted[name] = counted.get(name, 0) + count
+            counted.update(entry.violated)
         found = []
-        for name, count in counted.items():
+        for name, count in counted.most_common():
             about = self.attributes[name]
             outputs = concerned(self.attributes, name)
             found.append(Violation(name, about["constraint"], about["reason"], count, outputs))
         infeasible, partly = (sum(getattr(e, n) for e in self.entries.values()) for n in ("infeasible", "partly"))
-        return Feasibility(self.points, infeasible, partly, sorted(found, key=lambda v: -v.points))
+        return Feasibility(self.points, infeasible, partly, found)
 
 
 def verify(path: str | Path, study: Study | None = None, progress: Progress | None = None) -> Verified:
@@ -137,9 +134,7 @@ def _check_identity(store: Opened, study: Study | None, found: Verified) -> None
         if there != here:
             found.notes.append(f"it was made with {name} {there}, here is {here}")
     try:
-        restored, registry, choices = restore(xr.Dataset(attrs=store.arrays.attributes))
-        outputs = json.loads(space)["outputs"]
-        if formula_hash(Plan(registry, restored, outputs, choices)) != store.stored["formulas"]:
+        if formula_hash(plan_of(store.arrays.attributes)) != store.stored["formulas"]:
             writer = store.stored["versions"].get("perfgrid", "of another version")
             found.notes.append(f"it was written by perfgrid {writer} with other formulas than those installed")
     except PerfgridError as error:
@@ -152,7 +147,9 @@ def _check_tile(store: Opened, number: int, found: Verified) -> None:
     if entry is None:
         return
     blocks: Blocks = {}
-    for name, region in _owned(store, number):
+    regions = store.regions.uncut() if number == TABLES else store.regions
+    for name in owned(store.regions, store.dims, store.stored["tables"], number):
+        region = regions.region(max(number, 0), store.dims[name])
         try:
             value = store.arrays.read(name, region)
         except Exception as error:  # whatever the decompressor raises on damaged bytes
@@ -171,16 +168,6 @@ def _check_tile(store: Opened, number: int, found: Verified) -> None:
             found.problems.append(f"{what}: {name} holds other labels than {legal[0]} to {legal[-1]}")
     if number != TABLES:
         _check_values(store, entry, blocks, found)
-
-
-def _owned(store: Opened, number: int) -> Iterator[tuple[str, tuple[slice, ...]]]:
-    """Names and regions of what a tile wrote."""
-    tables = set(store.stored["tables"])
-    for name, dims in store.dims.items():
-        if number == TABLES and name in tables:
-            yield name, (slice(None),) * len(dims)
-        elif number != TABLES and name not in tables and store.regions.owns(number, dims):
-            yield name, store.regions.region(number, dims)
 
 
 def _check_values(store: Opened, entry: Entry, blocks: Blocks, found: Verified) -> None:

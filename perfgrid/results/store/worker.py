@@ -13,14 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import xarray as xr
 
 from perfgrid.engine.errors import PerfgridError
 from perfgrid.engine.execution.evaluation import Evaluation, Progress, Tile, enable_compilation_cache
 from perfgrid.engine.execution.regions import Region, Regions, block
-from perfgrid.engine.grid.dataset import SPACE_ATTRIBUTE, formula_hash, least_constrained
+from perfgrid.engine.grid.dataset import formula_hash, least_constrained
 from perfgrid.engine.grid.plan import Plan
-from perfgrid.results.provenance import restore
+from perfgrid.results.provenance import plan_of
 
 from .arrays import Arrays, synchronise
 from .identity import ATTRIBUTE, versions
@@ -67,10 +66,7 @@ class Worker:
         self._lock = threading.Lock()  # the buffers of one tile are those of the next
 
     def _restored(self, stored: Mapping[str, Any]) -> Plan:
-        attributes = self.arrays.attributes
-        space, registry, choices = restore(xr.Dataset(attrs=attributes), self.task.formulas)
-        outputs = json.loads(attributes[SPACE_ATTRIBUTE])["outputs"]
-        plan = Plan(registry, space, outputs, choices, stored["small_points"])
+        plan = plan_of(self.arrays.attributes, self.task.formulas, stored["small_points"])
         mine = {"formulas": formula_hash(plan), **versions()}
         for what, needed in {"formulas": stored["formulas"], **stored["versions"]}.items():
             if mine[what] != needed:
@@ -79,17 +75,15 @@ class Worker:
 
     def evaluate(self, number: int) -> tuple[Entry, Blocks]:
         """The entry of a tile, and copies of what it alone writes."""
+        mine = owned(self.regions, self.dims, self.tables, number)
         if number == TABLES:
-            found = self._blocks(self.tables, self.regions.uncut(), Tile(0, (), {}))
+            found = self._blocks(mine, self.regions.uncut(), Tile(0, (), {}))
             return Entry(TABLES, checksum(found)), found
-        mine = {
-            n for n in self.plan.wanted if n not in self.tables and self.regions.owns(number, self.dims[n])
-        }  # fmt: skip
         with self._lock:
             tile = next(self.evaluation.run({number}), None) or Tile(number, (), {})
             found = self._blocks({*mine, *self.plan.constraints}, self.regions, tile)
         infeasible, partly, violated = self._violations(number, found)
-        found = {name: found[name] for name in self.plan.wanted if name in mine}
+        found = {name: found[name] for name in mine}
         return Entry(number, checksum(found), infeasible, violated, partly), found
 
     def _blocks(self, names: Collection[str], regions: Regions, tile: Tile) -> Blocks:
@@ -122,6 +116,13 @@ class Worker:
         except OSError as error:
             raise cannot_write(self.task.path, error) from error
         return entry
+
+
+def owned(regions: Regions, dims: Mapping[str, tuple[str, ...]], tables: Collection[str], number: int) -> list[str]:
+    """The variables of which a tile alone writes its region; of `TABLES` those that are written whole."""
+    if number == TABLES:
+        return [name for name in dims if name in tables]
+    return [name for name, own in dims.items() if name not in tables and regions.owns(number, own)]
 
 
 def on_axes(value: np.ndarray, dims: tuple[str, ...], axes: tuple[str, ...]) -> np.ndarray:
