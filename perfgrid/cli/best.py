@@ -10,7 +10,7 @@ from perfgrid.analysis.best import best
 from perfgrid.analysis.pareto import pareto
 from perfgrid.cli.printing.best_table import print_winners, winner_rows
 from perfgrid.cli.printing.console import out, print_json
-from perfgrid.cli.printing.pareto_table import objective_rows, print_objectives
+from perfgrid.cli.printing.pareto_table import front_rows, print_objectives
 from perfgrid.cli.printing.progress import Reporter
 from perfgrid.engine.errors import PerfgridError, nearest
 from perfgrid.study.file import Best
@@ -86,7 +86,7 @@ def _pareto(
         found = pareto(study, minimize, maximize, axes, labels, progress=reporter)
     target.save(found)
     if as_json:
-        rows = objective_rows(study, found, [*minimize, *maximize])
+        rows = front_rows(study, found, [*minimize, *maximize], "objectives")
         print_json({"points": study.space.points, "seconds": reporter.seconds, "designs": rows})
         return
     print_objectives(study, found, [*minimize, *maximize])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import islice
 from typing import Annotated, Any
 
 import numpy as np
@@ -10,6 +12,7 @@ from typer import Option
 
 from perfgrid.analysis.distribution import distribution
 from perfgrid.analysis.text import labels_of, number
+from perfgrid.cli.printing.cells import cells
 from perfgrid.cli.printing.console import out, print_json, print_table
 from perfgrid.cli.printing.progress import Reporter
 from perfgrid.engine.errors import PerfgridError
@@ -46,10 +49,8 @@ def distribution_command(
         axes = None if over is None else names_in(over)
         found = distribution(loaded, of, axes, labels_of(at, "--at"), levels, bins, logarithmic, progress=reporter)
     target.save(found)
-    groups = [str(d) for d in found["designs"].dims]
-    places = list(np.ndindex(*found["designs"].shape))
     if as_json:
-        rows = [_row(found, of, groups, place) for place in places]
+        rows = list(_rows(found, of))
         edges = [*found["bin_from"].values.tolist(), float(found["bin_to"][-1])] if bins else []
         print_json({"points": loaded.space.points, "seconds": reporter.seconds, "edges": edges, "groups": rows})
         return
@@ -58,19 +59,17 @@ def distribution_command(
 
 
 def _print(study: Study, found: xr.Dataset, of: str, levels: list[float], bins: int) -> None:
-    groups = [str(d) for d in found["designs"].dims]
-    places = list(np.ndindex(*found["designs"].shape))
+    groups, count = [str(d) for d in found["designs"].dims], found["designs"].size
     unit = found[of].attrs["units"]
     heads = [f"{level:.4g}" for level in levels]
     lines = []
-    for place in places[:SHOWN]:
-        row = _row(found, of, groups, place)
+    for row in islice(_rows(found, of), SHOWN):
         values = [number(v, unit) if v is not None else "" for v in row["quantiles"]]
         lines.append([*map(str, row["group"].values()), f"{row['designs']:,}", *values])
     out.print(f"{study.file.title}: {of} of feasible designs; a share of them lies at or below")
     print_table([*groups, "designs", *heads], lines, right=["designs", *heads], whole=True)
-    if len(places) > SHOWN:
-        out.print(f"and {len(places) - SHOWN:,} more groups; -o FILE.nc keeps all of them")
+    if count > SHOWN:
+        out.print(f"and {count - SHOWN:,} more groups; -o FILE.nc keeps all of them")
     if bins:
         counts = found["histogram"].values.reshape(-1, bins).sum(axis=0)
         rows = [
@@ -80,12 +79,10 @@ def _print(study: Study, found: xr.Dataset, of: str, levels: list[float], bins: 
         print_table([of, "designs", ""], rows, right=["designs"], whole=True)
 
 
-def _row(found: xr.Dataset, of: str, groups: list[str], place: tuple[int, ...]) -> dict[str, Any]:
-    """One group: labels, number of feasible designs, quantiles, counts by bin."""
-    values = [None if np.isnan(v) else v for v in found[of].values[place].tolist()]
-    row = {
-        "group": {d: found[d].values[i].item() for d, i in zip(groups, place, strict=True)},
-        "designs": int(found["designs"].values[place]),
-        "quantiles": values,
-    }
-    return row | ({"histogram": found["histogram"].values[place].tolist()} if "histogram" in found else {})
+def _rows(found: xr.Dataset, of: str) -> Iterator[dict[str, Any]]:
+    """Every group: labels, number of feasible designs, quantiles, counts by bin."""
+    for labels, at in cells(found, found["designs"].dims):
+        place = tuple(at.values())
+        values = [None if np.isnan(v) else v for v in found[of].values[place].tolist()]
+        row = {"group": labels, "designs": int(found["designs"].values[place]), "quantiles": values}
+        yield row | ({"histogram": found["histogram"].values[place].tolist()} if "histogram" in found else {})

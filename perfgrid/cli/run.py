@@ -13,11 +13,12 @@ from typer import Exit, Option
 
 from perfgrid.analysis.best import best
 from perfgrid.analysis.pareto import pareto
+from perfgrid.analysis.pareto_of_result import DESIGN
 from perfgrid.analysis.text import number
 from perfgrid.cli.printing.best_table import print_winners, winner_rows
 from perfgrid.cli.printing.console import err, out, print_json
 from perfgrid.cli.printing.feasibility import print_violations
-from perfgrid.cli.printing.pareto_table import output_rows, print_outputs
+from perfgrid.cli.printing.pareto_table import front_rows, print_outputs
 from perfgrid.cli.printing.progress import Reporter
 from perfgrid.engine.errors import PerfgridError
 from perfgrid.engine.grid.dataset import constraints_of
@@ -131,7 +132,8 @@ def _report(study: Study, result: xr.Dataset, target: Target, seconds: float, st
         rows = winner_rows(study, winners, choice) if winners is not None and choice is not None else []
         data: dict[str, Any] = {"seconds": seconds, **asdict(counted), "best": rows}
         if edge is not None:
-            data["pareto"] = output_rows(study, edge)
+            shown = [name for name in study.outputs if edge[name].dims == (DESIGN,)]
+            data["pareto"] = front_rows(study, edge, shown, "outputs")
         print_json(data)
         return
     if winners is not None and choice is not None:

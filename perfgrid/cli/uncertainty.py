@@ -11,6 +11,7 @@ from typer import Option
 from perfgrid.analysis.text import labels_of, number
 from perfgrid.analysis.uncertainty import only, quantiles, tornado
 from perfgrid.cli.printing.bars import bar, swing
+from perfgrid.cli.printing.cells import cells
 from perfgrid.cli.printing.console import out, print_json, print_table
 from perfgrid.engine.errors import PerfgridError, nearest
 from perfgrid.results.evaluate import evaluate
@@ -104,10 +105,8 @@ def _rows(found: xr.Dataset, outputs: list[str]) -> list[dict[str, Any]]:
     rows = []
     for name in outputs:
         array = found[name].transpose(..., "quantile")
-        dims = array.dims[:-1]
-        for place in np.ndindex(*(array.sizes[d] for d in dims)):
-            labels = {str(d): array[d].values[i].item() for d, i in zip(dims, place, strict=True)}
-            values = [None if np.isnan(v) else float(v) for v in array.values[place]]
+        for labels, at in cells(array, array.dims[:-1]):
+            values = [None if np.isnan(v) else float(v) for v in array.values[tuple(at.values())]]
             rows.append({"output": name, "at": labels, "values": values})
     return rows
 
@@ -139,58 +138,46 @@ def _print_tornado(found: xr.Dataset, top: int) -> None:
     print_table(["estimate", "at its low end", "", "at its high end"], lines, ("at its low end",), whole=True)
 
 
-def _designs(found: xr.Dataset) -> list[dict[str, Any]]:
-    dims = [str(d) for d in found.dims if d != "parameter"]
-    return [dict(zip(dims, place, strict=True)) for place in np.ndindex(*(found.sizes[d] for d in dims))]
-
-
 def _plain(found: xr.Dataset) -> dict[str, Any]:
     if "assumption" in found.dims:
-        return {
-            "stated": float(found.stated),
-            "estimates": found.assumption.values.tolist(),
-            "low": found.low.values.tolist(),
-            "high": found.high.values.tolist(),
-        }
-    designs = []
-    for place in _designs(found):
-        row = found.isel(place)
-        designs.append({"at": {d: found[d].values[i].item() for d, i in place.items() if d in study_axes_of(found)}})
-        designs[-1] |= {str(n): row[n].values.tolist() for n in found.data_vars}
+        ends = {end: found[end].values.tolist() for end in ("low", "high")}
+        return {"stated": float(found.stated), "estimates": found.assumption.values.tolist(), **ends}
+    designs = [
+        {"at": labels} | {str(n): found[n].isel(at, missing_dims="ignore").values.tolist() for n in found.data_vars}
+        for labels, at in cells(found, _of_designs(found))
+    ]
     return {"estimates": found.parameter.values.tolist(), "evaluations": found.attrs["evaluations"], "designs": designs}
 
 
-def study_axes_of(found: xr.Dataset) -> list[str]:
-    """The axes of designs in a result of Morris or Sobol."""
-    return [str(d) for d in found.dims if d in found.coords and d != "parameter"]
+def _of_designs(found: xr.Dataset) -> list[str]:
+    """The dimensions of designs in a result of Morris or Sobol."""
+    return [str(d) for d in found.dims if d != "parameter"]
 
 
 def _print_indices(found: xr.Dataset, method: str, top: int) -> None:
     unit, key = found.attrs.get("units", "1"), "total" if method == "sobol" else "mean_absolute_effect"
-    columns = (
-        ("first_order", "total") if method == "sobol" else ("mean_effect", "mean_absolute_effect", "effect_deviation")
-    )
-    for place in _designs(found):
-        row = found.isel(place)
-        labels = ", ".join(f"{d} = {found[d].values[i]}" for d, i in place.items() if found.sizes[d] > 1)
+    columns = ("mean_effect", "mean_absolute_effect", "effect_deviation")
+    columns = ("first_order", "total") if method == "sobol" else columns
+
+    def shown(value: xr.DataArray) -> str:
+        return f"{float(value):.3f}" if method == "sobol" else number(float(value), unit)
+
+    for _, at in cells(found, _of_designs(found)):
+        row = found.isel(at)
+        labels = ", ".join(f"{d} = {found[d].values[i]}" for d, i in at.items() if found.sizes[d] > 1)
+        labels = f" at {labels}" if labels else ""
         share = float(np.mean(row.feasible_share.values))
-        place = f" at {labels}" if labels else ""
         out.print(
-            f"{found.attrs['output']}{place}: {method} of {found.sizes['parameter']} estimates, "
+            f"{found.attrs['output']}{labels}: {method} of {found.sizes['parameter']} estimates, "
             f"{found.attrs['evaluations']:,} evaluations, {share:.0%} of them feasible"
         )
-        order = np.argsort(-row[key].values, kind="stable")[: top or None]
         largest = float(np.max(row[key].values, initial=0.0))
         lines = []
-        for i in order:
-            cells = [str(row.parameter.values[i])]
+        for i in np.argsort(-row[key].values, kind="stable")[: top or None]:
+            one, texts = row.isel(parameter=i), []
             for column in columns:
-                value = float(row[column].values[i])
-                text = f"{value:.3f}" if method == "sobol" else number(value, unit)
-                if f"{column}_confidence" in row:
-                    spread = float(row[f"{column}_confidence"].values[i])
-                    text += f" ± {spread:.3f}" if method == "sobol" else f" ± {number(spread, unit)}"
-                cells.append(text)
-            lines.append([*cells, bar(float(row[key].values[i]), largest).partition("|")[2]])
+                spread = f" ± {shown(one[f'{column}_confidence'])}" if f"{column}_confidence" in one else ""
+                texts.append(shown(one[column]) + spread)
+            lines.append([str(one.parameter.values), *texts, bar(float(one[key]), largest).partition("|")[2]])
         headers = ["estimate", *(c.replace("_", " ") for c in columns), ""]
         print_table(headers, lines, right=headers[1:-1], whole=True)

@@ -11,6 +11,7 @@ import xarray as xr
 from perfgrid.analysis.text import label_text, number
 from perfgrid.optimizer.optimize import UNEXPLAINED
 
+from .cells import cells
 from .console import out, print_table
 
 PRESSING = 5e-4  # least elasticity that is printed, with three decimals
@@ -20,12 +21,11 @@ JUMP = 0.01  # least step of the model that is printed: a part of the objective 
 
 def design_rows(found: xr.Dataset) -> list[dict[str, Any]]:
     """One row per design: labels, free quantities, objective, feasibility, limits and bounds that press."""
-    groups = list(found["objective"].dims)
     rows = []
-    for index in np.ndindex(*(found.sizes[g] for g in groups)):
-        one = found.isel(dict(zip(groups, index, strict=True)))
+    for _, at in cells(found, found["objective"].dims):
+        one = found.isel(at)
         labels = {str(c): one[c].item() for c in one.coords if one[c].ndim == 0}
-        labels |= {str(g): i for g, i in zip(groups, index, strict=True) if g not in one.coords}
+        labels |= {group: place for group, place in at.items() if group not in one.coords}
         pressing = {}
         for dim, variable in (("constraint", "shadow_price"), ("knob", "pull")):
             for name, value in zip(one[dim].values, one[variable].values, strict=True):
@@ -44,15 +44,10 @@ def design_rows(found: xr.Dataset) -> list[dict[str, Any]]:
                 "knobs": {str(k): float(one[k]) for k in found["knob"].values},
                 "pressing": pressing,
                 "moved": {} if "moved" not in one else {str(s): float(v) for s, v in one["moved"].to_series().items()},
-                "outputs": {str(v): _output(one[v]) for v in outputs},
+                "outputs": {str(v): None if np.isnan(one[v]) else float(one[v]) for v in outputs},  # JSON has no NaN
             }
         )
     return rows
-
-
-def _output(value: xr.DataArray) -> float | None:
-    """A number; None where it is illegal (JSON has no NaN)."""
-    return None if np.isnan(value) else float(value)
 
 
 def _output_text(row: dict[str, Any], name: str, found: xr.Dataset) -> str:
