@@ -11,33 +11,36 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 CLUSTER_SIZE = "devices"  # clusters of different sizes are weighed against each other only where that is asked for
 
 
-class Best(BaseModel):
-    """The ``[best]`` table of a study: which axes to choose along, by which quantity, at which labels of others."""
+class Table(BaseModel):
+    """A table that holds no other keys than those stated."""
 
     model_config = ConfigDict(extra="forbid")
+
+
+class Best(Table):
+    """The ``[best]`` table of a study: which axes to choose along, by which quantity, at which labels of others."""
+
     over: str | list[str]
     minimize: str | None = None
     maximize: str | None = None
     at: dict[str, Any] = Field(default_factory=dict)
 
 
-class Pareto(BaseModel):
+class Pareto(Table):
     """The ``[pareto]`` table of a study: which axes to choose along, and two quantities to maximize."""
 
-    model_config = ConfigDict(extra="forbid")
     over: str | list[str]
     maximize: list[str] = Field(min_length=2, max_length=2)
     at: dict[str, Any] = Field(default_factory=dict)
 
 
-class Optimize(BaseModel):
+class Optimize(Table):
     """The ``[optimize]`` table of a study: what to minimise or maximise, over which quantities, within which limits.
 
     ``over`` names quantities, or tables them with their bounds; ``choose`` names the axes along which the best label is
     taken (those of ``[best]`` if absent), every label of the others has an optimum of its own.
     """
 
-    model_config = ConfigDict(extra="forbid")
     minimize: str | None = None
     maximize: str | None = None
     over: list[str] | dict[str, list[Any]] = Field(default_factory=list)
@@ -45,10 +48,9 @@ class Optimize(BaseModel):
     choose: str | list[str] | None = None
 
 
-class StudyFile(BaseModel):
+class StudyFile(Table):
     """What a study file may hold."""
 
-    model_config = ConfigDict(extra="forbid")
     title: str = "untitled study"
     workload: Literal["training", "inference", "collectives", "manufacturing"] = "training"
     outputs: list[str] = Field(min_length=1)

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from perfgrid.catalog import Variable, convert
-from perfgrid.engine.errors import PerfgridError, nearest
+from perfgrid.engine.errors import PerfgridError
 from perfgrid.engine.grid.space import Axis
 
-from .values import check_no_repeats
+from .values import check_keys, check_no_repeats
 
 
 def parallelism_axis(spec: Any, place: str, variables: Mapping[str, Variable]) -> Axis:
@@ -23,9 +23,7 @@ def parallelism_axis(spec: Any, place: str, variables: Mapping[str, Variable]) -
     legal = ("devices", "tp", "cp", "pp", "dp", "ep", "etp", "chunks")
     if not isinstance(spec, dict):
         raise PerfgridError(f"{place}: needs a table with devices, tp, pp, found {spec!r}")
-    for key in spec:
-        if key not in legal:
-            raise PerfgridError(f"{place}: unknown key {key!r}{nearest(key, legal)}")
+    check_keys(spec, legal, place)
     if "devices" not in spec:
         raise PerfgridError(f"{place}: states no devices: axes.parallelism.devices are the cluster sizes")
     lists: dict[str, list[int]] = {}

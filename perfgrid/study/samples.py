@@ -16,6 +16,8 @@ from perfgrid.catalog import Catalog
 from perfgrid.engine.errors import PerfgridError, nearest
 from perfgrid.engine.grid.space import Axis
 
+from .values import check_keys
+
 SAMPLE = "sample"
 METHODS = ("sobol", "latin_hypercube", "one_at_a_time")
 LARGEST = 1_000_000
@@ -66,9 +68,7 @@ def sample_axis(spec: Any, found: Mapping[str, Any], place: str) -> Axis:
     """The axis of a study's ``[axes.sample]``: method, num, seed, of. PerfgridError for anything else."""
     if not isinstance(spec, Mapping):
         raise PerfgridError(f"{place}: needs a table with num and method, found {spec!r}")
-    for key in spec:
-        if key not in ("num", "method", "seed", "of"):
-            raise PerfgridError(f"{place}: unknown key {key!r}{nearest(key, ('num', 'method', 'seed', 'of'))}")
+    check_keys(spec, ("num", "method", "seed", "of"), place)
     method, seed = spec.get("method", "sobol"), spec.get("seed", 0)
     if method not in METHODS:
         raise PerfgridError(f"{place}.method must be one of {', '.join(METHODS)}, found {method!r}")
@@ -100,13 +100,11 @@ def _draws(method: str, dimensions: int, num: int, seed: int) -> np.ndarray:
 
 def _one_at_a_time(varied: Mapping[str, Any]) -> Axis:
     """The stated values, and each quantity at the ends of its range while all others stay."""
-    labels, rows = ["stated"], [np.ones(len(varied))]
+    labels = ["stated", *(f"{name}.{end}" for name in varied for end in ("low", "high"))]
+    scales = {name: np.ones(len(labels)) for name in varied}
     for i, (name, (_, low, high)) in enumerate(varied.items()):
-        for end, factor in (("low", low), ("high", high)):
-            labels.append(f"{name}.{end}")
-            rows.append(np.where(np.arange(len(varied)) == i, factor, 1.0))
-    table = np.array(rows)
-    return Axis(SAMPLE, np.array(labels), {}, {name: table[:, i] for i, name in enumerate(varied)})
+        scales[name][1 + 2 * i : 3 + 2 * i] = low, high
+    return Axis(SAMPLE, np.array(labels), {}, scales)
 
 
 def entries_of(axes: Iterable[Axis], defaults: Mapping[str, str], catalog: Catalog) -> dict[str, set[str]]:

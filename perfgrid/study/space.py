@@ -33,7 +33,7 @@ from .tables import (
     reimplemented,
     switchable_columns,
 )
-from .values import check_no_repeats, numbers
+from .values import check_keys, check_no_repeats, numbers
 from .values import names as names_of
 
 TABLES = KINDS
@@ -113,15 +113,14 @@ class SpaceBuilder:
                 raise PerfgridError(f"{place}: axes.{by_axes[key]} states {key!r} too; state it once")
             constants[key] = self._placed(variables[key], convert(variables[key], value, place))
         for key, value in self.file.overrides.items():
-            if key in by_axes:
-                raise PerfgridError(
-                    f"{self.name}, overrides.{key}: axes.{by_axes[key]} states {key!r} too; state it once"
-                )
-            if key in self.file.workload_parameters:
-                raise PerfgridError(
-                    f"{self.name}, overrides.{key}: workload_parameters.{key} states {key!r} too; state it once"
-                )
-            constants[key] = self._override(key, value)
+            place = f"{self.name}, overrides.{key}"
+            if key in by_axes or key in self.file.workload_parameters:
+                other = f"axes.{by_axes[key]}" if key in by_axes else f"workload_parameters.{key}"
+                raise PerfgridError(f"{place}: {other} states {key!r} too; state it once")
+            variable = self._variable(key, place)
+            if variable is None:
+                raise PerfgridError(f"{place}: unknown quantity{nearest(key, (*self.registry.names(), *variables))}")
+            constants[key] = self._placed(variable, convert(variable, value, place))
             self.taken.add(key)
 
     def _samples(self, axes: Sequence[Axis], constants: Mapping[str, Any]) -> Axis:
@@ -158,11 +157,9 @@ class SpaceBuilder:
     def _check_scales(self, space: Space) -> None:
         """A scaled quantity stays within its bounds."""
         for name in {n for a in space.axes for n in a.scales}:
-            extremes = [1.0, 1.0]
-            for _, values in space.parts(name):
-                extremes = [extremes[0] * float(values.min()), extremes[1] * float(values.max())]
+            extremes = np.prod([(v.min(), v.max()) for _, v in space.parts(name)], axis=0, dtype=float)
             variable = self.catalog.variables[name].model_copy(update={"axis": None})
-            for value in extremes:
+            for value in extremes.tolist():
                 convert(variable, value, f"{self.name}, axes.{name}.scale: the scaled {name}")
 
     def _variable(self, key: str, place: str) -> Variable | None:
@@ -170,27 +167,19 @@ class SpaceBuilder:
 
         Raises PerfgridError for a quantity that no formula reads: a model with experts, say, is not evaluated as dense.
         """
+        formulas = self.registry.formulas
+        read = any(key in f.arguments or key == f.by for f in formulas.values())
         if key in self.catalog.variables:
-            formulas = self.registry.formulas.values()
-            read = any(key in f.arguments or key == f.by for f in formulas)
             if not read:
                 raise PerfgridError(f"{place}: no formula of this workload depends on {key!r}")
             return self.catalog.variables[key]
         if key not in self.registry.names():
             return None
+        same_as = formulas[key].same_as if key in formulas and formulas[key].of is None else None
+        if same_as is not None and not read and not any(key == f.same_as for f in formulas.values()):
+            raise PerfgridError(f"{place}: no formula of this workload depends on {key!r}, another name of {same_as!r}")
         found = self.registry.get(key)
-        self._check_read(key, place)
         return Variable(name=key, unit=found.unit, meaning=found.meaning, of="computed", minimum=-np.inf)
-
-    def _check_read(self, key: str, place: str) -> None:
-        """Refuse another name of a quantity where every formula reads the quantity itself."""
-        found = self.registry.formulas.get(key)
-        if found is None or found.same_as is None or found.of is not None:
-            return
-        if not any(key in f.arguments or key == f.by or key == f.same_as for f in self.registry.formulas.values()):
-            raise PerfgridError(
-                f"{place}: no formula of this workload depends on {key!r}, another name of {found.same_as!r}"
-            )
 
     def _placed(self, variable: Variable, value: Any) -> Any:
         """A converted value as the engine wants it: vectors on their inner axis."""
@@ -198,26 +187,18 @@ class SpaceBuilder:
             return value
         return INNER.vector(variable.axis, [float(value[label]) for label in INNER.labels[variable.axis]])
 
-    def _override(self, key: str, value: Any) -> Any:
-        place = f"{self.name}, overrides.{key}"
-        variable = self._variable(key, place)
-        if variable is None:
-            legal = (*self.registry.names(), *self.catalog.variables)
-            raise PerfgridError(f"{place}: unknown quantity{nearest(key, legal)}")
-        return self._placed(variable, convert(variable, value, place))
-
     # -- axes -----------------------------------------------------------------------------------------------------
 
     def _axis(self, key: str, spec: Any) -> Axis:
         place = f"{self.name}, axes.{key}"
-        if key in TABLES:
+        if key in (*TABLES, IO_NODE):
             names = names_of(key, [spec] if isinstance(spec, str) else spec, place)
             check_no_repeats(names, place)
-            return Axis(key, np.array(names), self._columns(key, names, place))
-        if key == IO_NODE:
-            names = names_of(key, [spec] if isinstance(spec, str) else spec, place)
-            check_no_repeats(names, place)
-            return Axis(key, np.array(names), io_columns(self.catalog, names, self.needed, place))
+            of_nodes = key == IO_NODE
+            columns = (
+                io_columns(self.catalog, names, self.needed, place) if of_nodes else self._columns(key, names, place)
+            )
+            return Axis(key, np.array(names), columns)
         if key == "parallelism":
             return parallelism_axis(spec, place, self.catalog.variables)
         if isinstance(spec, dict) and "zip" in spec:
@@ -280,9 +261,7 @@ class SpaceBuilder:
 
     def _zipped(self, key: str, spec: dict[str, Any], place: str) -> Axis:
         """Rows that state several quantities together; a table name stands for all columns of its entries."""
-        for other in spec:
-            if other not in ("zip", "labels"):
-                raise PerfgridError(f"{place}: unknown key {other!r}{nearest(other, ('zip', 'labels'))}")
+        check_keys(spec, ("zip", "labels"), place)
         columns: dict[str, np.ndarray] = {}
         if not isinstance(spec["zip"], dict):
             raise PerfgridError(f"{place}.zip: needs a table of lists, found {spec['zip']!r}")

@@ -251,8 +251,8 @@ def build_study(
         if constraint is not None:
             registry = registry.extended(())
             registry.add(constraint)
-    stated, defaults = frozenset(builder.taken), builder.defaults
-    study = Study(file, space, registry, catalog, name, formulas=formulas, stated=stated, defaults=defaults)
+    taken, defaults = frozenset(builder.taken), builder.defaults
+    study = Study(file, space, registry, catalog, name, formulas=formulas, stated=taken, defaults=defaults)
     legal = (*registry.names(), *(f"{c}_choice" for c in registry.choices), *space.names())
     for output in file.outputs:
         if output not in legal and output not in {axis.name for axis in space.axes}:
@@ -264,10 +264,9 @@ def build_study(
             raise PerfgridError(
                 f"{name}, --set {key}: the study uses no such {table}{nearest(rest, used.get(table, ()))}"
             )
-    if file.best is not None:
-        _check_best(file.best, study)
-    if file.pareto is not None:
-        _check_pareto(file.pareto, study)
+    for table, stated in (("best", file.best), ("pareto", file.pareto)):
+        if stated is not None:
+            _check_search(table, stated, study)
     return study
 
 
@@ -284,41 +283,31 @@ def _message(error: ValidationError) -> str:
     return f"{key}: {first['msg'][0].lower()}{first['msg'][1:]}, found {first['input']!r}"
 
 
-def _check_pareto(pareto: Pareto, study: Study) -> None:
-    _check_axes("pareto", pareto.over, pareto.at, study)
-    for objective in pareto.maximize:
-        if objective not in study.outputs:
-            raise PerfgridError(
-                f"{study.name}, pareto: {objective!r} is not among the outputs{nearest(objective, study.outputs)}"
-            )
-
-
-def _check_axes(table: str, over: str | list[str], at: Mapping[str, Any], study: Study) -> None:
-    """The axes and labels that a table of the study names exist."""
+def _check_search(table: str, stated: Best | Pareto, study: Study) -> None:
+    """The axes, labels and objectives that ``[best]`` or ``[pareto]`` names exist."""
     names = [a.name for a in study.space.axes]
-    over, _ = chosen_along(over, CLUSTER_SIZE, names)
-    for key, axes in (("over", over), ("at", at)):
+    over, _ = chosen_along(stated.over, CLUSTER_SIZE, names)
+    for key, axes in (("over", over), ("at", stated.at)):
         for axis in axes:
             if axis not in names:
                 raise PerfgridError(f"{study.name}, {table}.{key}: unknown axis {axis!r}{nearest(axis, names)}")
-    if both := sorted(set(over) & set(at)):
+    if both := sorted(set(over) & set(stated.at)):
         raise PerfgridError(f"{study.name}, {table}: axis {both[0]!r} stands in over and in at")
-    for axis, label in at.items():
+    for axis, label in stated.at.items():
         try:
             study.space.axes[names.index(axis)].index(study.label(axis, label))
         except PerfgridError as error:
             raise PerfgridError(f"{study.name}, {table}.at: {error}") from None
-
-
-def _check_best(best: Best, study: Study) -> None:
-    _check_axes("best", best.over, best.at, study)
-    if (best.minimize is None) == (best.maximize is None):
-        raise PerfgridError(f"{study.name}, best: give either minimize or maximize")
-    objective = best.minimize or best.maximize
-    if objective not in study.outputs:
-        raise PerfgridError(
-            f"{study.name}, best: {objective!r} is not among the outputs{nearest(str(objective), study.outputs)}"
-        )
+    objectives = stated.maximize
+    if isinstance(stated, Best):
+        if (stated.minimize is None) == (stated.maximize is None):
+            raise PerfgridError(f"{study.name}, best: give either minimize or maximize")
+        objectives = [stated.minimize or stated.maximize]
+    for objective in map(str, objectives or ()):
+        if objective not in study.outputs:
+            raise PerfgridError(
+                f"{study.name}, {table}: {objective!r} is not among the outputs{nearest(objective, study.outputs)}"
+            )
 
 
 def expect_study(found: object, asked: str) -> None:

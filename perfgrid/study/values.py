@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from numbers import Real
 from typing import Any
 
@@ -14,13 +14,17 @@ from perfgrid.engine.errors import PerfgridError, nearest
 LONGEST_RANGE = 10_000_000
 
 
+def check_keys(table: Mapping[str, Any], legal: Collection[str], place: str) -> None:
+    """PerfgridError for a key that a table may not hold."""
+    for key in table:
+        if key not in legal:
+            raise PerfgridError(f"{place}: unknown key {key!r}{nearest(key, legal)}")
+
+
 def numbers(spec: Any, place: str) -> list[float]:
     """Plain numbers from a list or a range."""
     if isinstance(spec, dict):
-        legal = ("start", "stop", "num", "spacing")
-        for key in spec:
-            if key not in legal:
-                raise PerfgridError(f"{place}: unknown key {key!r}{nearest(key, legal)}")
+        check_keys(spec, ("start", "stop", "num", "spacing"), place)
         try:
             start, stop, num = float(spec["start"]), float(spec["stop"]), int(spec["num"])
         except KeyError as error:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import ast
 import operator
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import pairwise
 from typing import Any
@@ -168,8 +168,8 @@ def _joint_constraint(text: str, joint: list[_Value], axes: list[Axis], keep: li
         if value.axis is None:
             return lambda given, constant=value.array: constant
         arguments.append(name)
-        columns = axes[value.axis].columns
-        axes[value.axis] = filtered(axes[value.axis], None, {**columns, name: value.array[keep[value.axis]]})
+        columns = {**axes[value.axis].columns, name: value.array[keep[value.axis]]}
+        axes[value.axis] = replace(axes[value.axis], columns=columns)
         return lambda given: given[name]
 
     tests = [name_leaves(v) for v in joint]
@@ -203,13 +203,10 @@ def _named(space: Space) -> dict[str, _Value]:
     return names
 
 
-def filtered(axis: Axis, rows: np.ndarray | None, columns: Mapping[str, np.ndarray] | None = None) -> Axis:
-    """An axis with only the chosen rows and, if given, other columns."""
-    chosen = slice(None) if rows is None else rows
-    if columns is None:
-        columns = {k: np.asarray(v)[chosen] for k, v in axis.columns.items()}
-    scales = {k: np.asarray(v)[chosen] for k, v in axis.scales.items()}
-    return Axis(axis.name, axis.labels[chosen], columns, scales, axis.shown)
+def filtered(axis: Axis, rows: np.ndarray) -> Axis:
+    """An axis with only the chosen rows."""
+    columns, scales = ({k: np.asarray(v)[rows] for k, v in of.items()} for of in (axis.columns, axis.scales))
+    return replace(axis, labels=axis.labels[rows], columns=columns, scales=scales)
 
 
 def _combine(apply: Callable[..., Any], *parts: _Value) -> _Value:
