@@ -151,9 +151,10 @@ def import_command(
         text = json.dumps({"name": name, "source": source, "values": values, "counted": counts}) + "\n"
     else:
         total, token = counts["total_parameters"], counts["parameters_per_token"]
+        language = text if isinstance(text := stated.get("text_config"), Mapping) else stated
         comments = (
             f"{total:,.0f} parameters, of which a token's forward pass multiplies {token:,.0f}",
-            f"imported from {config.name} of architecture {_text_config(stated)['model_type']}",
+            f"imported from {config.name} of architecture {language['model_type']}",
         )
         text = catalog_text(name, name, source, values, catalog.variables, comments)
     if output is None:
@@ -215,11 +216,6 @@ def _per_file(layer: Layer, files: Sequence[Path]) -> dict[str, dict[str, int]]:
     if not files:
         counts["references.bib"] = {"references": len(layer.references)}
     return counts
-
-
-def _text_config(config: Mapping[str, Any]) -> Mapping[str, Any]:
-    nested = config.get("text_config")
-    return nested if isinstance(nested, Mapping) else config
 
 
 def _name_of(config: Mapping[str, Any], path: Path) -> str:

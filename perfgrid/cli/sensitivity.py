@@ -77,18 +77,10 @@ def _print_ranks(result: xr.Dataset, name: str, rows: list[Rank], top: int, whol
     shown = strong[: top or None]
     out.print(f"elasticities of {name} over the feasible designs")
     largest = max((abs(r.mean) for r in shown), default=0.0)
-    lines = [
-        [
-            r.parameter,
-            r.unit,
-            f"{r.mean:+.4f}",
-            bar(r.mean, largest),
-            f"{r.low:+.4f}",
-            f"{r.high:+.4f}",
-            f"{r.zero:.0%}",
-        ]
-        for r in shown
-    ]
+    lines = []
+    for r in shown:
+        spread = (f"{r.low:+.4f}", f"{r.high:+.4f}", f"{r.zero:.0%}")
+        lines.append([r.parameter, r.unit, f"{r.mean:+.4f}", bar(r.mean, largest), *spread])
     headers = ["parameter", "unit", "mean", "", "least", "most", "zero at"]
     print_table(headers, lines, right=("mean", "least", "most", "zero at"))
     if len(strong) > len(shown):

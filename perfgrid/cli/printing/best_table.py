@@ -158,36 +158,32 @@ def print_winners(study: Study, winners: xr.Dataset, choice: Best) -> None:
     caption = "".join(f", {axis} = {label_text(label)}" for axis, label in (choice.at | same).items())
     way = f"best by {'least' if choice.minimize else 'largest'} {objective}" if choice.over else "every design"
     out.print(f"{study.file.title}: {way}{caption}")
+    names = [name for name in rows[0]["group"] if name not in same]
     if first is None:
         few = "no group" if winners["found"].size <= MOST_ROWS else f"none of the first {MOST_ROWS} groups"
         out.print(f"{few} has a feasible design")
-        names = [name for name in rows[0]["group"] if name not in same]
         lines = [[*(label_text(row["group"][name]) for name in names), _none_found(row)] for row in rows]
         print_table([*names, ""], lines, whole=True)
         _print_reasons(rows, shown)
         return
     shown = [name for name in shown if name in first["outputs"]][:5]
     units = {name: winners[name].attrs.get("units", "1") for name in shown}
+    extras = {  # beside labels and outputs, where they are known
+        "90 of 100 within": ("interval" in first, lambda row: " to ".join(number(v, unit) for v in row["interval"])),
+        "bound by": (first["bound_by"], lambda row: row["bound_by"]),
+        "tied": (any(row.get("tied") for row in rows), lambda row: "yes" if row.get("tied") else ""),
+    }
+    extras = {name: text for name, (known, text) in extras.items() if known}
     while True:
-        bounds = ["bound by"] if first["bound_by"] else []
-        ends = ["90 of 100 within"] if "interval" in first else []
-        ties = ["tied"] if any(row.get("tied") for row in rows) else []
-        headers = [*(n for n in first["group"] if n not in same), *first["chosen"], *shown, *ends, *bounds, *ties]
-        lines = []
+        headers, lines = [*names, *first["chosen"], *shown, *extras], []
         for row in rows:
-            labels = [label_text(v) for name, v in row["group"].items() if name not in same]
-            if not row["feasible"]:
-                lines.append([*labels, _none_found(row)])
-                continue
-            found = {name: row["outputs"][name] for name in shown}
-            values = [_told(v, units[name]) for name, v in found.items()]
-            between = [" to ".join(number(v, unit) for v in row.get("interval", []))] if ends else []
-            about = [
-                *between,
-                *([row["bound_by"]] if bounds else []),
-                *(["yes" if row.get("tied") else ""] if ties else []),
-            ]
-            lines.append([*labels, *map(label_text, row["chosen"].values()), *values, *about])
+            lines.append([label_text(row["group"][name]) for name in names])
+            if row["feasible"]:
+                lines[-1] += [label_text(label) for label in row["chosen"].values()]
+                lines[-1] += [_told(row["outputs"][name], units[name]) for name in shown]
+                lines[-1] += [text(row) for text in extras.values()]
+            else:
+                lines[-1].append(_none_found(row))
         table = text_table(headers, lines, shown)
         if len(shown) <= 3 or not out.is_terminal or Measurement.get(wide, wide.options, table).maximum <= out.width:
             break
@@ -196,7 +192,7 @@ def print_winners(study: Study, winners: xr.Dataset, choice: Best) -> None:
     if winners["found"].size > MOST_ROWS:
         out.print(f"and {winners['found'].size - MOST_ROWS:,} rows more (--json prints them, -o FILE.nc keeps them)")
     _print_reasons(rows, shown)
-    if ties:
+    if "tied" in extras:
         out.print("tied: within the model's error of the first for this software (docs/accuracy.md)")
     if left := [name for name in first["outputs"] if name not in shown]:
         out.print(f"not shown: {', '.join(left)} (--json prints them, -o FILE.nc keeps them)")
