@@ -25,8 +25,7 @@ from .saving import Target
 def best_command(
     study: StudyFile,
     over: Annotated[
-        str | None,
-        Option(help="Axes to choose along, comma-separated. Default: those of the study."),
+        str | None, Option(help="Axes to choose along, comma-separated. Default: those of the study.")
     ] = None,
     minimize: Minimize = None,
     maximize: Annotated[str | None, Option(help="Quantity to maximize; several with --pareto.")] = None,

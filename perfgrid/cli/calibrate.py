@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
 
-from typer import Argument, Option
+from typer import Option
 
 from perfgrid.catalog import load_catalog
 from perfgrid.cli.printing.console import out, print_json, print_table
@@ -15,13 +15,11 @@ from perfgrid.results.files import check_output
 from perfgrid.validation.calibration import calibrate
 from perfgrid.validation.overlay import CONSTANTS, calibration_rows, overlay, stated
 
-from .options import AsJson, CatalogFiles, Overwrite
+from .options import AsJson, CatalogFiles, Overwrite, Records
 
 
 def calibrate_command(
-    files: Annotated[
-        list[Path] | None, Argument(help="Record files (.jsonl) or folders. Default: those of perfgrid.")
-    ] = None,
+    files: Records = None,
     software: Annotated[
         list[str] | None, Option("--software", help="Software stack to fit; several share the constants.")
     ] = None,

@@ -25,5 +25,6 @@ Settings = Annotated[
     list[str] | None,
     Option("--set", help="Override, such as device.b200.hbm_bandwidth=10e12 or axes.microbatch=[1,2]."),
 ]
+Records = Annotated[list[Path] | None, Argument(help="Record files (.jsonl) or folders. Default: those of perfgrid.")]
 CatalogFiles = Annotated[list[Path] | None, Option("--catalog", help="Catalog file or folder to add.")]
 AsJson = Annotated[bool, Option("--json", help="Print one JSON object instead of a table.")]

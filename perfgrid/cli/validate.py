@@ -7,7 +7,7 @@ import math
 from pathlib import Path
 from typing import Annotated
 
-from typer import Argument, Exit, Option
+from typer import Exit, Option
 
 from perfgrid.analysis.text import number
 from perfgrid.catalog import load_catalog
@@ -20,14 +20,12 @@ from perfgrid.validation.report import HEADERS, WORST, error_rows, reason_rows, 
 from perfgrid.validation.schema import UNITS, UNSEEN, read_records
 from perfgrid.validation.validate import RECORDED, Prediction, Validation, validate
 
-from .options import AsJson, CatalogFiles, Overwrite
+from .options import AsJson, CatalogFiles, Overwrite, Records
 from .saving import Target
 
 
 def validate_command(
-    files: Annotated[
-        list[Path] | None, Argument(help="Record files (.jsonl) or folders. Default: those of perfgrid.")
-    ] = None,
+    files: Records = None,
     group: Annotated[str | None, Option("--group", help="Source whose records to use.")] = None,
     output: Annotated[Path | None, Option("--output", "-o", help="Result file (.nc), one row per record.")] = None,
     overwrite: Overwrite = False,

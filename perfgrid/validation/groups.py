@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -86,10 +86,11 @@ class Group:
 
 def by_source(predictions: Iterable[Prediction]) -> dict[str, list[Prediction]]:
     """Rows by source; a source with several kinds of records has a group for each."""
-    rows = sorted(predictions, key=lambda p: (_position(p.record.kind), p.record.group))
-    kinds: dict[str, set[str]] = {}
+    # kinds that are not predicted come last
+    rows = sorted(predictions, key=lambda p: ((*KINDS, p.record.kind).index(p.record.kind), p.record.group))
+    kinds = defaultdict[str, set[str]](set)
     for p in rows:
-        kinds.setdefault(p.record.group, set()).add(p.record.kind)
+        kinds[p.record.group].add(p.record.kind)
     members: dict[str, list[Prediction]] = {}
     for p in rows:
         record = p.record
@@ -118,10 +119,6 @@ def by_kind(predictions: Collection[Prediction]) -> dict[str, list[Prediction]]:
             members[f"{kind}: dense models"] = [p for p, own in zip(rows, routed, strict=True) if not own]
             members[f"{kind}: mixtures of experts"] = [p for p, own in zip(rows, routed, strict=True) if own]
     return {name: rows for name, rows in members.items() if rows}
-
-
-def _position(kind: str) -> int:
-    return KINDS.index(kind) if kind in KINDS else len(KINDS)
 
 
 def group_of(name: str, rows: list[Prediction]) -> Group:

@@ -70,12 +70,8 @@ QUANTITIES = {
     "allocator_memory": "allocator_memory",
 }
 LAYERS_ONLY = ("layer_state_memory", "layer_activation_memory")
-WORK = (  # inputs of the trivial baseline
-    "hardware_flops_per_token",
-    "model_flops_per_token",
-    "layer_forward_flops",
-    "total_parameters",
-)
+# inputs of the trivial baseline
+WORK = ("hardware_flops_per_token", "model_flops_per_token", "layer_forward_flops", "total_parameters")
 OUTPUTS = tuple(dict.fromkeys((*QUANTITIES.values(), *LAYERS_ONLY, *KERNELS.values(), *BREAKDOWN, *WORK)))
 
 

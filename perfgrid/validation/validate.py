@@ -82,10 +82,6 @@ class Validation:
         predicted = [p for p in self.predictions if p.ratio is not None]
         return sorted(predicted, key=lambda p: -abs(np.log(p.ratio or 1.0)))[:count]
 
-    def not_predicted(self) -> Counter[str]:
-        """Number of records by their first reason."""
-        return Counter(p.reasons[0] for p in self.predictions if p.reasons)
-
     def explain(self, identity: str) -> Explanation:
         """Derive the prediction of one record. PerfgridError for an unknown or unpredicted one."""
         known = {p.record.id: p for p in self.predictions}
@@ -105,7 +101,7 @@ class Validation:
             "parts": {g.name: g.stated() for g in self.parts()},
             "totals": {g.name: g.stated() for g in self.totals()},
             "worst": [p.stated() for p in self.worst()],
-            "reasons": dict(self.not_predicted().most_common()),
+            "reasons": dict(Counter(p.reasons[0] for p in self.predictions if p.reasons).most_common()),  # the first
         }
 
     def assumed(self) -> dict[str, list[str]]:

@@ -7,9 +7,7 @@ HALF = 12  # characters on either side of the middle
 
 def bar(value: float, largest: float) -> str:
     """A bar to the left of the middle for a negative value, to the right for a positive one."""
-    length = 0 if largest == 0 else round(HALF * min(abs(value) / largest, 1.0))
-    left, right = (length, 0) if value < 0 else (0, length)
-    return " " * (HALF - left) + "#" * left + "|" + "#" * right + " " * (HALF - right)
+    return swing(value, 0.0, value, largest)
 
 
 def swing(low: float, middle: float, high: float, largest: float) -> str:

@@ -18,12 +18,7 @@ from perfgrid.study.study import Study
 
 ATTRIBUTE = "perfgrid_store"
 WHOLE_VALUES = 2**20  # what is small and not longer is written at once, before the tiles
-SHOWN_ONLY = (
-    "title",
-    "best",
-    "pareto",
-    "catalog",
-)  # keys of a study that change no value (the catalog's are compared)
+SHOWN_ONLY = ("title", "best", "pareto", "catalog")  # keys of a study without effect (the catalog's are compared)
 
 
 def versions() -> dict[str, str]:
