@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import reduce
 from operator import or_
+from typing import Any
 
 import numpy as np
 import xarray as xr
@@ -48,18 +50,23 @@ def violations(dataset: xr.Dataset) -> Feasibility:
     inner = {d for v in variables.values() for d in v.dims} - set(study_dims(dataset))
     points = int(np.prod([n for d, n in dataset.sizes.items() if d not in inner], dtype=np.int64))
 
-    def count(flags: xr.Variable) -> int:
-        return int((~flags.astype(bool)).sum()) * (points // max(1, flags.size))
-
-    found, about = [], {n: v.attrs for n, v in variables.items()}
-    for name, variable in variables.items():
-        if "constraint" in variable.attrs:
-            violated, outputs = count(variable != 0), concerned(about, name)
-            kind, reason = variable.attrs["constraint"], variable.attrs["reason"]
-            if violated:
-                found.append(Violation(name, kind, reason, violated, outputs))
+    counted = {
+        name: int((v == 0).sum()) * (points // max(1, v.size))
+        for name, v in variables.items()
+        if "constraint" in v.attrs
+    }
+    found = violated(counted, {name: v.attrs for name, v in variables.items()})
     counts = _infeasible(dataset, points) if found else (0, 0)
-    return Feasibility(points, *counts, sorted(found, key=lambda v: -v.points))
+    return Feasibility(points, *counts, found)
+
+
+def violated(counted: Mapping[str, int], about: Mapping[str, Mapping[str, Any]]) -> list[Violation]:
+    """The constraints that points violate, by decreasing count; ``about`` are the attributes of all variables."""
+    return [
+        Violation(name, about[name]["constraint"], about[name]["reason"], count, concerned(about, name))
+        for name, count in sorted(counted.items(), key=lambda item: -item[1])
+        if count
+    ]
 
 
 def _infeasible(dataset: xr.Dataset, points: int) -> tuple[int, int]:

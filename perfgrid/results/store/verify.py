@@ -14,8 +14,8 @@ import numpy as np
 from perfgrid.engine.errors import PerfgridError
 from perfgrid.engine.execution.evaluation import Progress
 from perfgrid.engine.execution.regions import Regions
-from perfgrid.engine.grid.dataset import CONCERNING, SPACE_ATTRIBUTE, concerned, formula_hash, space_text
-from perfgrid.results.feasibility import Feasibility, Violation
+from perfgrid.engine.grid.dataset import CONCERNING, SPACE_ATTRIBUTE, formula_hash, space_text
+from perfgrid.results.feasibility import Feasibility, violated
 from perfgrid.results.provenance import plan_of
 from perfgrid.study.study import Study
 
@@ -81,13 +81,8 @@ class Opened:
         counted: Counter[str] = Counter()
         for entry in self.entries.values():
             counted.update(entry.violated)
-        found = []
-        for name, count in counted.most_common():
-            about = self.attributes[name]
-            outputs = concerned(self.attributes, name)
-            found.append(Violation(name, about["constraint"], about["reason"], count, outputs))
         infeasible, partly = (sum(getattr(e, n) for e in self.entries.values()) for n in ("infeasible", "partly"))
-        return Feasibility(self.points, infeasible, partly, found)
+        return Feasibility(self.points, infeasible, partly, violated(counted, self.attributes))
 
 
 def verify(path: str | Path, study: Study | None = None, progress: Progress | None = None) -> Verified:
