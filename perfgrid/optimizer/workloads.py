@@ -85,7 +85,7 @@ class Part:
             raise PerfgridError(f"{study.name}: {error}") from error
         self.plan = plan
         self.free = [q for q in self.knobs.quantities if q in plan.graph.leaves]
-        several = [n for n in self.numbers if any(size > 1 for size in plan.quantities[n].inner)]
+        several = [n for n in self.numbers if plan.quantities[n].axes]
         if wrong := [n for n in several if n == self.objective or n in {x.quantity for x in self.limits}]:
             raise PerfgridError(f"{study.name}: {wrong[0]!r} has several values at one design; name a single number")
         if plan.quantities[self.objective].labelled:

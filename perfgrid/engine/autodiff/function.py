@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from perfgrid.engine.execution.small_stage import bring, small_values
+from perfgrid.engine.execution.small_stage import bring, expanded, small_values
 from perfgrid.engine.graph.namespace import value_of, xp
 from perfgrid.engine.graph.registry import Registry
 from perfgrid.engine.graph.resolver import Node
 from perfgrid.engine.grid.plan import Plan, Quantity
-from perfgrid.engine.grid.space import Axis, Key, Partition, Space
+from perfgrid.engine.grid.space import Axis, Partition, Space
 
 from .dual import Dual, margin_of
 from .rules import smoothing
@@ -102,9 +102,7 @@ class FreeFunction:
     def expanded(self, name: str, value: Any) -> Any:
         """A wanted quantity with every axis that it depends on at full length, in the order of the study's axes."""
         plan = self.plan
-        tables = zip(plan.quantities[name].key, plan.partitions, strict=True)
-        full: Key = tuple(p if p is None else t.of(np.arange(t.length)) for p, t in tables)
-        value = bring(value, plan.quantities[name].key, full)
+        value = expanded(value, plan.quantities[name].key)
         rank = len(plan.space.axes)
         back = np.argsort(plan.order)
         return xp.transpose(value, (*back, *range(rank, value.ndim)))

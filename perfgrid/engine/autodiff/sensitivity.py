@@ -21,7 +21,7 @@ import numpy as np
 from perfgrid.engine.errors import PerfgridError
 from perfgrid.engine.execution.evaluation import Evaluation, Progress
 from perfgrid.engine.execution.kernels import Input, Kernel
-from perfgrid.engine.execution.small_stage import bring, kept_small, small_order
+from perfgrid.engine.execution.small_stage import bring, expanded, kept_small, small_order
 from perfgrid.engine.graph.namespace import value_of, xp
 from perfgrid.engine.grid.plan import Plan
 from perfgrid.engine.grid.space import Key
@@ -288,7 +288,7 @@ class Sensitivity(Evaluation):
         for output in self.outputs:
             for parameter, tangent in self.small_tangents.get(output, {}).items():
                 tangent = elasticity(self.small[output], tangent) if self.relative else tangent
-                found[output][rows[parameter]] = self.expanded(tangent, self.quantities[output].key)
+                found[output][rows[parameter]] = expanded(tangent, self.quantities[output].key)
         for number in range(self.chunks if self.kernels else 0):
             columns = [(c, p) for c, alike in enumerate(self.chunk(number)) for p in alike]
             for tile in self.run():

@@ -22,14 +22,14 @@ import numpy as np
 from perfgrid.engine.cache import cache_folder
 from perfgrid.engine.errors import PerfgridError
 from perfgrid.engine.grid.plan import Plan, Quantity
-from perfgrid.engine.grid.space import Key, Partition
+from perfgrid.engine.grid.space import Partition
 from perfgrid.engine.grid.tiles import ROWS, TileKey, Tiles
 from perfgrid.engine.hashing import signature_of
 
 from .compiled import Compiled
 from .kernels import Call, Input, Kernel, Takes, calls_of, materialised
 from .lanes import Lane, Tile, in_turn, tiles_at_once
-from .small_stage import small_values
+from .small_stage import expanded, small_values
 
 TILE_POINTS = 2**22
 Progress = Callable[[str, int, int], None]  # ("compile" | "evaluate", done, total)
@@ -275,15 +275,8 @@ class Evaluation:
     def small_result(self, name: str) -> np.ndarray:
         """A wanted quantity of the small stage on full rows."""
         quantity = self.quantities[name]
-        value = np.broadcast_to(self.expanded(self.small[name], quantity.key), self.plan.result_shape(name))
+        value = np.broadcast_to(expanded(self.small[name], quantity.key), self.plan.result_shape(name))
         return value if quantity.flag else np.asarray(value, dtype=self.dtype)
-
-    def expanded(self, value: np.ndarray, key: Key) -> np.ndarray:
-        """A value on the distinct rows of a key on full rows; axes of size 1 stay."""
-        for axis, partition in enumerate(key):
-            if partition is not None and value.shape[axis] > 1 and partition.size < len(self.plan.space.axes[axis]):
-                value = np.take(value, partition.inverse, axis=axis)
-        return value
 
     def begun(self) -> dict[str, np.ndarray]:
         """All wanted quantities on full rows: those of the small stage, and room for the others."""

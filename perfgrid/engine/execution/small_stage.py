@@ -24,6 +24,14 @@ def bring(value: Any, source: Key, target: Key) -> Any:
     return value
 
 
+def expanded(value: Any, key: Key) -> Any:
+    """An array on the distinct rows of a key on full rows; axes of size 1 stay."""
+    for axis, partition in enumerate(key):
+        if partition is not None and value.shape[axis] > 1 and partition.size < len(partition.inverse):
+            value = xp.take(value, partition.inverse, axis=axis)
+    return value
+
+
 def applied(plan: Plan, quantity: Quantity, arguments: list[np.ndarray]) -> np.ndarray:
     """A small quantity from its arguments: large ones slab by slab, so that what a formula holds meanwhile is small."""
     node = plan.graph.nodes[quantity.name]

@@ -109,13 +109,10 @@ class InnerAxes:
         """One value per label of an inner axis; the keywords are its labels, in order."""
         if tuple(rows) != self.labels[axis]:
             raise PerfgridError(f"table({axis!r}) needs the labels {self.labels[axis]} in order, found {tuple(rows)}")
-        return self._side_by_side(axis, list(rows.values()))
+        return self.join(axis, *rows.values())
 
-    def join(self, axis: str, *parts: Any) -> Any:
+    def join(self, axis: str, *values: Any) -> Any:
         """Arrays side by side along an inner axis (their lengths add up to its labels)."""
-        return self._side_by_side(axis, list(parts))
-
-    def _side_by_side(self, axis: str, values: list[Any]) -> Any:
         position = self.position(axis)
         rank = max(-position, *(np.ndim(v) for v in values))
         raised = [
@@ -159,4 +156,4 @@ class InnerAxes:
     def only(self, axis: str, *labels: str) -> Any:
         """1 at the named labels of an inner axis and 0 elsewhere."""
         chosen = {self._index(axis, label) for label in labels}
-        return self._side_by_side(axis, [1.0 if i in chosen else 0.0 for i in range(self.size(axis))])
+        return self.join(axis, *(1.0 if i in chosen else 0.0 for i in range(self.size(axis))))

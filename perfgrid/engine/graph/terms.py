@@ -91,17 +91,14 @@ class Kinds:
     def __init__(self, unit: str, units: Mapping[str, str], computed: Callable[[str], bool]):
         self.unit, self.units, self.computed = unit, units, computed
 
-    def rank(self, name: str) -> int:
-        """The rank of an argument as a carrier of the value."""
-        return 1 + 2 * (self.units.get(name, "") == self.unit) + self.computed(name)
-
     def alike(self, item: Any) -> bool:
         """Whether an expression contains an argument of the value's unit."""
         return any(self.units.get(name, "") == self.unit for name in names_in(item))
 
     def of(self, item: Any) -> int:
-        """The highest rank among the arguments of an expression; 0 for a constant."""
-        return max(map(self.rank, names_in(item)), default=0)
+        """The highest rank of an argument of an expression as carrier of the value; 0 for a constant."""
+        ranks = (1 + 2 * (self.units.get(name, "") == self.unit) + self.computed(name) for name in names_in(item))
+        return max(ranks, default=0)
 
 
 def names_in(item: Any) -> tuple[str, ...]:

@@ -152,7 +152,7 @@ class Plan:
         self.wanted = tuple(dict.fromkeys((*self.outputs, *self.constraints)))
         self.order = self._evaluation_order(space)
         self.space = space.permuted(self.order)
-        self.partitions = tuple(Partitions(len(a)) for a in self.space.axes)
+        self.partitions = tuple(Partitions() for _ in self.space.axes)
         by_size = int(min(max(space.points * SMALL_FRACTION, SMALL_POINTS), SMALL_LIMIT))
         self.small_points = by_size if small_points is None else small_points
         self.quantities: dict[str, Quantity] = {}

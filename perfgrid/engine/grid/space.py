@@ -176,8 +176,7 @@ class Partition:
 class Partitions:
     """All partitions of one axis, each made once."""
 
-    def __init__(self, length: int):
-        self.length = length
+    def __init__(self) -> None:
         self._known: dict[bytes, Partition] = {}
         self._joined: dict[tuple[Partition, Partition], Partition | None] = {}
 

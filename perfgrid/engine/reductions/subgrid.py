@@ -84,7 +84,7 @@ class Selection(Plan):
         self.space = self.study_space = Space(tuple(Axis(name, np.arange(size)) for name, size in sizes.items()))
         self.outputs, self.wanted, self.constraints = tuple(wanted), tuple(wanted), ()
         self.order, self.small_points = tuple(range(len(sizes))), small_points
-        self.partitions = tuple(map(Partitions, sizes.values()))
+        self.partitions = tuple(Partitions() for _ in sizes)
         self.graph = above(cut, self.wanted)
         known: dict[Any, Partition | None] = {}
 
