@@ -12,8 +12,7 @@ import xarray as xr
 from typer import Exit, Option
 
 from perfgrid.analysis.best import best
-from perfgrid.analysis.pareto import pareto
-from perfgrid.analysis.pareto_of_result import DESIGN
+from perfgrid.analysis.pareto import DESIGN, pareto
 from perfgrid.analysis.text import number
 from perfgrid.cli.printing.best_table import print_winners, winner_rows
 from perfgrid.cli.printing.console import err, out, print_json
