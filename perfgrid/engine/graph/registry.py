@@ -43,7 +43,10 @@ def _arguments(function: Callable[..., Any]) -> tuple[str, ...]:
 
 
 def _marking(family: Family | None, build: Callable[[Formula], Formula]) -> Callable[[Function], Function]:
-    """A decorator that attaches to a function the formulas that a registry collects: those built from its bare one."""
+    """A decorator that attaches to a function the formulas that a registry collects: those built from its bare one.
+
+    Decorators of one function add up.
+    """
 
     def decorate(function: Function) -> Function:
         name = function.__name__
@@ -55,7 +58,7 @@ def _marking(family: Family | None, build: Callable[[Formula], Formula]) -> Call
         for what in ("unit", "source"):
             if not getattr(bare, what):
                 raise PerfgridError(f"formula {name!r} needs a {what}")
-        setattr(function, _MARK, members(bare, family))
+        setattr(function, _MARK, (*getattr(function, _MARK, ()), *members(bare, family)))
         return function
 
     return decorate
