@@ -112,11 +112,11 @@ def formula(
     >>> pg.evaluate(bill).price_of_two.dims
     ('device',)
     """
-    axes = tuple(inner) if host else None
 
     def build(bare: Formula) -> Formula:
         if inner and not host:
             raise PerfgridError(f"formula {bare.name!r}: only a host formula declares inner axes")
+        axes = tuple(inner) if host else None
         return replace(bare, unit=unit, source=source, host=axes, flags=tuple(flags), where=where)
 
     return _marking(family, build)
@@ -284,16 +284,15 @@ class Registry:
         """
         registry = cls(inner)
         for part in parts:
+            name = getattr(part, "__name__", "")
             for entry in getattr(part, "FORMULAS", ()):
-                registry.add(entry, getattr(part, "__name__", ""))
+                registry.add(entry, name)
             functions = vars(part).values() if isinstance(part, ModuleType) else [part]
             found = [f for f in functions if callable(f) and isinstance(getattr(f, _MARK, None), tuple)]
             if isinstance(part, ModuleType):  # what a module imports from another belongs to the other
-                found = [f for f in found if f.__module__ == part.__name__]
+                found = [f for f in found if f.__module__ == name]
             elif not found:
-                raise PerfgridError(
-                    f"{getattr(part, '__name__', part)!r} has no @formula, @constraint or @alternative decorator"
-                )
+                raise PerfgridError(f"{name or part!r} has no @formula, @constraint or @alternative decorator")
             for function in found:
                 for member in getattr(function, _MARK):
                     registry.add(member, function.__module__)
@@ -308,10 +307,8 @@ class Registry:
         if member.of is None or member.by == WORKLOAD:
             return
         if member.of in self.formulas:
-            raise PerfgridError(
-                f"quantity {member.of!r} is defined by a formula and by alternative {member.name!r}: "
-                f"make the formula an alternative, too"
-            )
+            both = f"by a formula and by alternative {member.name!r}"
+            raise PerfgridError(f"quantity {member.of!r} is defined {both}: make the formula an alternative, too")
         siblings = self.choices[member.of].alternatives if member.of in self.choices else ()
         for sibling in siblings:
             for what in ("unit", "by"):
@@ -321,9 +318,8 @@ class Registry:
                         f"{getattr(sibling, what)!r}, {member.name!r} has {getattr(member, what)!r}"
                     )
             if sibling.label == member.label:
-                raise PerfgridError(
-                    f"alternatives {sibling.name!r} and {member.name!r} share the label {member.label!r}"
-                )
+                both = f"{sibling.name!r} and {member.name!r}"
+                raise PerfgridError(f"alternatives {both} share the label {member.label!r}")
         self.choices[member.of] = Choice(member.of, (*siblings, member), member.by)
 
     def of_workload(self, workload: str, asked: Iterable[ModuleType], drawn: Iterable[ModuleType] = ()) -> Registry:
