@@ -17,8 +17,8 @@ ENTRIES = [entry for table in CATALOG.tables.values() for entry in table.values(
 MODELS = list(CATALOG.tables["model"].values())
 DEVICES = list(CATALOG.tables["device"].values())
 FORMULAS = Path(__file__).parent.parent / "perfgrid" / "formulas"
-FORMULA_FILES = sorted(f for f in FORMULAS.rglob("*.py") if f.parent.name != "network")
-NETWORK_FILES = sorted(FORMULAS.glob("network/*.py"))
+FORMULA_FILES = sorted(f for f in FORMULAS.rglob("*.py") if f.parent.name != "schedules")
+SCHEDULE_FILES = sorted(FORMULAS.glob("collectives/schedules/*.py"))
 
 
 def identity(entry):
@@ -110,7 +110,7 @@ def test_sources_of_formulas_stand_in_the_bibliography(path):
                     assert set(keys) <= {*CATALOG.references, ""}, getattr(node, "name", path)
 
 
-@pytest.mark.parametrize("path", NETWORK_FILES, ids=lambda p: p.stem)
+@pytest.mark.parametrize("path", SCHEDULE_FILES, ids=lambda p: p.stem)
 def test_sources_of_schedules_stand_in_the_bibliography(path):
     """Equations that are no quantities of a study cite in their docstrings."""
     cited = re.findall(r"Source: ([^.]*)\.", path.read_text(encoding="utf-8"))
