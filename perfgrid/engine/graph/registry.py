@@ -43,10 +43,7 @@ def _arguments(function: Callable[..., Any]) -> tuple[str, ...]:
 
 
 def _marking(family: Family | None, build: Callable[[Formula], Formula]) -> Callable[[Function], Function]:
-    """A decorator that attaches to a function the formulas that a registry collects: those built from its bare one.
-
-    Decorators of one function add up.
-    """
+    """A decorator that adds to a function's formulas, which a registry collects: those built from its bare one."""
 
     def decorate(function: Function) -> Function:
         name = function.__name__
