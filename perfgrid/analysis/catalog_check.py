@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date
 from functools import cache
+from itertools import chain
 from typing import Any
 
 from perfgrid.catalog import Catalog, Entry
@@ -56,13 +57,8 @@ def remarks(catalog: Catalog, layer: Layer, built_in: bool = False) -> Iterator[
             entry = catalog.entry(kind, name)
             blocks = (definition.stated.get(block, {}) for block in BLOCKS)
             stated = {*definition.stated, *(q for block in blocks for q in block)}
-            for sentence in (
-                *_unsourced(entry, definition),
-                *_parameters(entry),
-                *_peak(entry),
-                *_estimates(entry, stated),
-            ):
-                yield Remark(f"{kind} {name}", sentence)
+            checks = (_unsourced(entry, definition), _parameters(entry), _peak(entry), _estimates(entry, stated))
+            yield from (Remark(f"{kind} {name}", sentence) for sentence in chain(*checks))
     cited = {source for table in catalog.tables.values() for e in table.values() for source in e.sources.values()}
     if built_in:
         cited |= {key.strip() for f in every_formula().formulas.values() for key in f.source.split(",")}
@@ -105,12 +101,11 @@ def _parameters(entry: Entry) -> Iterator[str]:
 def _peak(entry: Entry) -> Iterator[str]:
     if entry.kind != "device":
         return
-    cores, clock, operations, peak = (
+    cores, clock, operations, bf16, fp16 = (
         float(entry.values[q])  # pyright: ignore[reportArgumentType] (numbers, as the glossary says)
-        for q in ("cores", "clock_frequency", "matrix_operations_per_clock", "peak_bf16_rate")
+        for q in ("cores", "clock_frequency", "matrix_operations_per_clock", "peak_bf16_rate", "peak_fp16_rate")
     )
-    peak = peak or float(entry.values["peak_fp16_rate"])  # pyright: ignore[reportArgumentType]
-    product = cores * clock * operations
+    product, peak = cores * clock * operations, bf16 or fp16
     if product and peak and abs(product / peak - 1) > PEAK_TOLERANCE:
         yield (
             f"the peak 16-bit rate {peak / 1e12:.4g} TFLOP/s differs from cores x clock x operations per clock, "

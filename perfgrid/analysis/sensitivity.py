@@ -207,8 +207,9 @@ def _differentiated(
         found[f"{output}_{'elasticity' if relative else 'gradient'}"] = (("parameter", *dims), array, about)
     units = [unit_of(study.catalog.variables, p.quantity) for p in parameters]
     names = np.array([p.name for p in parameters], dtype=np.str_)
-    result = result.assign_coords(parameter=names, parameter_unit=("parameter", units)).assign(found)
-    return result.assign_attrs(derivatives=EXACT if sharpness is None else SMOOTH.format(sharpness))
+    told = EXACT if sharpness is None else SMOOTH.format(sharpness)
+    coordinates = {"parameter": names, "parameter_unit": ("parameter", units)}
+    return result.assign_coords(coordinates).assign(found).assign_attrs(derivatives=told)
 
 
 def _sharpness(smooth: bool | int) -> int | None:
