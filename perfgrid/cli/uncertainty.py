@@ -71,7 +71,8 @@ def uncertainty_command(
         else:
             _print_indices(found, method, top)
     target.save(found)
-    target.tell(size=True)
+    if not as_json:
+        target.tell(size=True)
 
 
 def _analysis(

@@ -106,7 +106,7 @@ class StudyFunction:
             raise PerfgridError(f"{study.name}: {error}") from error
         unread = [name for name in names if name not in plan.graph.leaves]
         if unread:
-            raise PerfgridError(f"{study.name}: {', '.join(outputs)} do not depend on {unread[0]!r}")
+            raise PerfgridError(f"{study.name}: no requested output depends on {unread[0]!r}")
         self._function = FreeFunction(plan)
         self.outputs = tuple(plan.outputs)
         self.start = {item.name: self._start(item) for item in self.leaves}
