@@ -1,11 +1,13 @@
 """Mistakes in formulas are errors with a sentence, at registration or when the graph is resolved."""
 
+import functools
 from types import ModuleType
 
 import numpy as np
 import pytest
 
 from perfgrid.engine import InnerAxes, PerfgridError, Registry, alternative, constraint, formula, replay, resolve, xp
+from perfgrid.engine.graph.registry import synonym
 from perfgrid.engine.grid.plan import Plan
 from perfgrid.engine.grid.space import Axis, Space
 
@@ -44,6 +46,53 @@ def test_unit_source_and_docstring_are_required():
 def test_names_are_defined_once():
     with pytest.raises(PerfgridError, match="'piece_time' is defined twice"):
         Registry.collect([toys.piece_time, toys.piece_time], toys.INNER)
+
+
+def test_the_last_mark_of_a_name_counts():
+    def speed(distance):
+        """Speed."""
+        return distance
+
+    marked = formula(unit="km/h", source="toy")(formula(unit="m/s", source="toy")(speed))
+    assert Registry.collect([marked]).formulas["speed"].unit == "km/h"
+
+    @formula(unit="1", source="toy")
+    @functools.wraps(marked)
+    def wrapped(distance):
+        return 2 * marked(distance)
+
+    assert Registry.collect([wrapped]).formulas["speed"].function is wrapped
+
+    @formula(unit="s", source="a", family={"PACE": ("slow",)})
+    @formula(unit="s", source="b", family={"PACE": ("fast", "slow")})
+    def PACE_time(distance):
+        """PACE time."""
+        return distance
+
+    found = Registry.collect([PACE_time]).formulas  # members of other names add up
+    assert {name: member.source for name, member in found.items()} == {"fast_time": "b", "slow_time": "a"}
+
+
+def test_synonyms_have_one_meaning():
+    with pytest.raises(PerfgridError, match="synonym 'pair' needs exactly one argument, found 2"):
+
+        @synonym(unit="1", source="toy")
+        def pair(hen, egg):
+            """Pair."""
+            return hen
+
+    @synonym(unit="1", source="toy")
+    def hen(egg):
+        """Hen."""
+        return egg
+
+    @synonym(unit="1", source="toy")
+    def egg(hen):
+        """Egg."""
+        return hen
+
+    with pytest.raises(PerfgridError, match="synonyms name each other: hen <- egg <- hen"):
+        resolve(Registry.collect([hen, egg]), ["hen"], [])
 
 
 def test_alternatives_must_agree():

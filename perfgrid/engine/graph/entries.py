@@ -42,6 +42,13 @@ def renamed(entry: Formula, of: str) -> Formula:
     return replace(entry, function=same, arguments=(of,), host=None, same_as=of)
 
 
+def plain(entry: Formula) -> Formula:
+    """An alternative selected by the workload, renamed to the quantity that it computes there."""
+    if entry.by != WORKLOAD:
+        return entry
+    return replace(entry, name=str(entry.of), of=None, by=None, label=None)
+
+
 @dataclass(frozen=True)
 class Constraint(Formula):
     """A formula that is true where a design is possible."""

@@ -18,7 +18,7 @@ from .entries import Choice as Choice
 from .entries import Constraint as Constraint
 from .entries import Family as Family
 from .entries import Formula as Formula
-from .entries import members, renamed
+from .entries import members, plain, renamed
 from .entries import same as same
 from .inner_axes import InnerAxes
 
@@ -55,7 +55,9 @@ def _marking(family: Family | None, build: Callable[[Formula], Formula]) -> Call
         for what in ("unit", "source"):
             if not getattr(bare, what):
                 raise PerfgridError(f"formula {name!r} needs a {what}")
-        setattr(function, _MARK, (*getattr(function, _MARK, ()), *members(bare, family)))
+        owner, earlier = getattr(function, _MARK, (function, {}))  # `functools.wraps` copies the mark of another one
+        found = {member.name: member for member in members(bare, family)}
+        setattr(function, _MARK, (function, found if owner is not function else earlier | found))
         return function
 
     return decorate
@@ -126,9 +128,14 @@ def synonym(
 
     With ``of`` and ``workload``: of the quantity ``of`` in studies of that workload.
     """
-    by = WORKLOAD if workload else None
-    stated = {"unit": unit, "source": source, "of": of, "by": by, "label": workload}
-    return _marking(family, lambda f: renamed(replace(f, **stated), *f.arguments))
+    stated = {"unit": unit, "source": source, "of": of, "by": WORKLOAD if workload else None, "label": workload}
+
+    def build(bare: Formula) -> Formula:
+        if len(bare.arguments) != 1:
+            raise PerfgridError(f"synonym {bare.name!r} needs exactly one argument, found {len(bare.arguments)}")
+        return renamed(replace(bare, **stated), *bare.arguments)
+
+    return _marking(family, build)
 
 
 def constant(*, unit: str, source: str, family: Family | None = None) -> Callable[[Function], Function]:
@@ -256,13 +263,6 @@ def _occurs(member: Formula, workload: str, asked: bool) -> bool:
     return True
 
 
-def _plain(member: Formula) -> Formula:
-    """An alternative selected by the workload, renamed to the quantity that it computes there."""
-    if member.by != WORKLOAD:
-        return member
-    return replace(member, name=str(member.of), of=None, by=None, label=None)
-
-
 class Registry:
     """All formulas of a subject, by name, with the inner axes that they may use."""
 
@@ -291,7 +291,7 @@ class Registry:
             elif not found:
                 raise PerfgridError(f"{name or part!r} has no @formula, @constraint or @alternative decorator")
             for function in found:
-                for member in getattr(function, _MARK):
+                for member in getattr(function, _MARK)[1].values():
                     registry.add(member, function.__module__)
         return registry
 
@@ -334,7 +334,7 @@ class Registry:
             if member.by != WORKLOAD and {member.name, member.of} & replaced:
                 continue
             if _occurs(member, workload, module in own):
-                member = _plain(member)
+                member = plain(member)
                 view.add(member, module)
                 roots += [member.of or member.name] if module in own else []
         kept.workload, needed = workload, view.below(roots)
@@ -346,7 +346,7 @@ class Registry:
     def extended(self, functions: Iterable[Callable[..., Any]]) -> Registry:
         """A copy in which the given marked functions replace or join the registered ones (a user's own formulas)."""
         found = Registry.collect(functions)
-        return self.joined([_plain(m) for m in found.formulas.values() if _occurs(m, self.workload, True)])
+        return self.joined([plain(m) for m in found.formulas.values() if _occurs(m, self.workload, True)])
 
     def joined(self, added: Sequence[Formula]) -> Registry:
         """A copy in which the given formulas replace or join the registered ones."""

@@ -165,9 +165,13 @@ class _Names:
         return self._chosen[name]
 
     def meant(self, name: str) -> str:
-        """The quantity that a name stands for."""
+        """The quantity that a name stands for. Raises PerfgridError for synonyms that name each other."""
+        passed: list[str] = []
         while name not in self.given and (found := self.registry.formulas.get(name)) is not None:
             if found.same_as is not None:
+                if name in passed:
+                    raise PerfgridError("synonyms name each other: " + " <- ".join((*passed, name)))
+                passed.append(name)
                 name = found.same_as
             elif found.of is not None and self._only(found):
                 return found.of

@@ -63,13 +63,14 @@ class Axis:
         label = str(label).lower() if isinstance(label, (bool, np.bool_)) else str(label)
         if label in text:
             return text.index(label)
-        hint = nearest(label, text)
         if np.issubdtype(self.labels.dtype, np.number):
             with suppress(ValueError):
                 close = np.isclose(self.labels.astype(float), float(label), rtol=1e-6, atol=0)
                 if close.any():
                     return int(np.argmax(close))
             hint = "; labels: " + ", ".join(text[:8]) + (", ..." if len(text) > 8 else "")
+        else:
+            hint = nearest(label, text)
         raise PerfgridError(f"axis {self.name!r} has no label {label!r}{hint}")
 
 
