@@ -7,7 +7,6 @@ Where it differs from training, its formulas are alternatives selected by the la
 
 from dataclasses import dataclass
 from functools import cache
-from importlib import import_module
 from types import ModuleType
 
 from perfgrid.engine.graph.namespace import xp as xp
@@ -16,40 +15,64 @@ from perfgrid.formulas.training.step import BREAKDOWN as BREAKDOWN
 from perfgrid.formulas.training.step import PASSES as PASSES
 
 from .axes import INNER as INNER
-from .hardware.implementation import IMPLEMENTED as MADE_AGAIN
-from .hardware.microarchitecture import OF_BUDGET
-
-
-def _modules(folder: str, *names: str) -> tuple[ModuleType, ...]:
-    """Modules of a folder, in the order in which their formulas are listed."""
-    return tuple(import_module(f"{__name__}.{folder}.{name}") for name in names)
-
-
-PARAMETERS = _modules("transformer", "parameters")
-TRANSFORMER = (*PARAMETERS, *_modules("transformer", "architecture", "attention", "latent_attention", "moe"))
-DEVICE = _modules("hardware", "device", "scaling", "power")
-KERNELS = _modules("kernels", "gemm", "flash", "stream", "energy", "host")
-COLLECTIVES = _modules("collectives", "topology", "placement", "nccl", "ideal", "contention", "exchange")
-BENCHMARK = _modules("collectives", "workload")
-PARALLELISM = (
-    *_modules("parallelism", "context_parallel", "groups", "tensor_parallel", "tensor_parallel_volume", "sharding"),
-    *_modules("parallelism", "expert_parallel", "expert_replicas", "data_parallel"),
+from .collectives import contention, exchange, ideal, nccl, placement, topology
+from .collectives import workload as benchmark
+from .cost import carbon, cluster_network, die, manufacturing, package, system_cost
+from .hardware import device, event_energy, implementation, microarchitecture, native, power, scaling, technology
+from .kernels import energy, flash, gemm, host, stream
+from .parallelism import (
+    context_parallel,
+    data_parallel,
+    expert_parallel,
+    expert_replicas,
+    groups,
+    sharding,
+    tensor_parallel,
+    tensor_parallel_volume,
 )
-PIPELINES = _modules("pipelines", "stages", "transfers", "pipeline", "zero_bubble", "dualpipe")
+from .pipelines import dualpipe, pipeline, stages, transfers, zero_bubble
+from .serving import batching, bounds, capacity, experts, formats, latency, parallel, products, requests
+from .serving import energy as serving_energy
+from .serving import kernels as serving_kernels
+from .serving import serving as service
+from .training import (
+    activations,
+    adapters,
+    error,
+    memory,
+    offload,
+    recompute,
+    reliability,
+    retained,
+    step,
+    step_energy,
+    token_prediction,
+)
+from .training import training as training_run
+from .transformer import architecture, attention, latent_attention, moe, parameters
+
+PARAMETERS = (parameters,)
+TRANSFORMER = (parameters, architecture, attention, latent_attention, moe)
+DEVICE = (device, scaling, power)
+KERNELS = (gemm, flash, stream, energy, host)
+COLLECTIVES = (topology, placement, nccl, ideal, contention, exchange)
+BENCHMARK = (benchmark,)
+PARALLELISM = (
+    *(context_parallel, groups, tensor_parallel, tensor_parallel_volume, sharding),
+    *(expert_parallel, expert_replicas, data_parallel),
+)
+PIPELINES = (stages, transfers, pipeline, zero_bubble, dualpipe)
 TRAINING = (
-    *_modules("training", "adapters", "recompute", "offload", "activations", "memory", "retained", "token_prediction"),
-    *_modules("training", "training", "step", "error", "reliability", "step_energy"),
+    *(adapters, recompute, offload, activations, memory, retained, token_prediction),
+    *(training_run, step, error, reliability, step_energy),
 )
 SERVING = (
-    *_modules("serving", "requests", "formats", "products", "experts", "kernels", "parallel", "capacity", "latency"),
-    *_modules("serving", "batching", "serving", "bounds", "energy"),
+    *(requests, formats, products, experts, serving_kernels, parallel, capacity, latency),
+    *(batching, service, bounds, serving_energy),
 )
-TECHNOLOGY = _modules("hardware", "technology", "implementation", "native")  # devices at another node, memory or link
-MANUFACTURING = (*TECHNOLOGY, *_modules("cost", "die", "package", "manufacturing"))  # manufacturing cost
-ECONOMY = (  # budgets, prices, energy of events
-    *_modules("hardware", "microarchitecture", "event_energy"),
-    *_modules("cost", "cluster_network", "system_cost", "carbon"),
-)
+TECHNOLOGY = (technology, implementation, native)  # devices at another node, with another memory or link
+MANUFACTURING = (*TECHNOLOGY, die, package, manufacturing)  # manufacturing cost
+ECONOMY = (microarchitecture, event_energy, cluster_network, system_cost, carbon)  # budgets, prices, energy of events
 
 MODULES = (
     *TRANSFORMER,
@@ -100,4 +123,4 @@ def registry_of(workload: str) -> Registry:
 
 
 # device quantities that are computed if a study has an axis of this name
-IMPLEMENTED = MADE_AGAIN | {"budget": OF_BUDGET}
+IMPLEMENTED = implementation.IMPLEMENTED | {"budget": microarchitecture.OF_BUDGET}

@@ -17,45 +17,63 @@ MATRIX_RATES = {
 VECTOR_RATES = {"RATE": ("peak_fp32_rate", "special_function_rate")}
 RATES = {"RATE": (*MATRIX_RATES["RATE"], "vector_rate", *VECTOR_RATES["RATE"])}
 LEVELS = {"LEVEL": ("register_bandwidth", "shared_memory_bandwidth", "l2_bandwidth")}
-IMPLEMENTED: dict[str, list[str]] = {"node": [], "memory": [], "link": []}  # device quantities that follow from a table
+IMPLEMENTED = {  # device quantities that follow from a table
+    "node": (
+        *RATES["RATE"],
+        *LEVELS["LEVEL"],
+        *("cores", "fabricated_cores", "l2_size", "clock_frequency", "thermal_design_power", "die_area"),
+    ),
+    "memory": ("hbm_bandwidth", "hbm_capacity"),
+    "link": ("scale_up_bandwidth", "scale_out_bandwidth"),
+}
 
 
-def _made_again(table, name, unit, family=None):
+def _made_again(name, unit, family=None):
     """An alternative of a device quantity: its value where the device is re-implemented (not made from a budget)."""
-    IMPLEMENTED[table].extend(family[name] if family else [name])
     return alternative(of=name, by="device_basis", label="device", unit=unit, source="kundu2024", family=family)
 
 
 # ---- node -----------------------------------------------------------------------------------------------------------
 
 
-@_made_again("node", "RATE", "FLOP/s", RATES)
-@_made_again("node", "RATE", "byte/s", {"RATE": LEVELS["LEVEL"]})
+@_made_again("RATE", "FLOP/s", RATES)
+@_made_again("RATE", "byte/s", {"RATE": LEVELS["LEVEL"]})
 def RATE_made_again(native_RATE, throughput_ratio):
     """RATE of the device at the stated node: native rate · units · clock, both relative to its own node."""
     return native_RATE * throughput_ratio
 
 
-@_made_again("node", "COUNT", "1", {"COUNT": ("cores", "fabricated_cores")})
-@_made_again("node", "COUNT", "byte", {"COUNT": ("l2_size",)})
-def COUNT_made_again(native_COUNT, unit_ratio):
-    """COUNT of the device at the stated node, as many for each unit: fractions are the mean of neighbouring designs."""
-    return native_COUNT * unit_ratio
+@_made_again("cores", "1")
+def cores_made_again(native_cores, unit_ratio):
+    """Cores of the device at the stated node; fractions stand for the mean of neighbouring designs."""
+    return native_cores * unit_ratio
 
 
-@_made_again("node", "clock_frequency", "Hz")
+@_made_again("fabricated_cores", "1")
+def fabricated_cores_made_again(native_fabricated_cores, unit_ratio):
+    """Cores on the dies of the device at the stated node, disabled ones among them."""
+    return native_fabricated_cores * unit_ratio
+
+
+@_made_again("l2_size", "byte")
+def l2_size_made_again(native_l2_size, unit_ratio):
+    """Last-level cache of the device at the stated node: as much for each unit."""
+    return native_l2_size * unit_ratio
+
+
+@_made_again("clock_frequency", "Hz")
 def clock_frequency_made_again(native_clock_frequency, clock_ratio):
     """Clock of the device at the stated node."""
     return native_clock_frequency * clock_ratio
 
 
-@_made_again("node", "thermal_design_power", "W")
+@_made_again("thermal_design_power", "W")
 def thermal_design_power_made_again(native_thermal_design_power, compute_power_ratio):
     """Thermal design power of the device at the stated node, in proportion to the power of its compute dies."""
     return native_thermal_design_power * compute_power_ratio
 
 
-@_made_again("node", "die_area", "m^2")
+@_made_again("die_area", "m^2")
 def die_area_made_again(native_die_area, die_area_ratio):
     """Area of one compute die of the device at the stated node."""
     return native_die_area * die_area_ratio
@@ -86,13 +104,13 @@ def node_has_energy(operation_energy):
 # ---- memory ---------------------------------------------------------------------------------------------------------
 
 
-@_made_again("memory", "hbm_bandwidth", "byte/s")
+@_made_again("hbm_bandwidth", "byte/s")
 def hbm_bandwidth_made_again(native_hbm_bandwidth, memory_bandwidth, native_memory_bandwidth):
     """Memory bandwidth of the device with as many stacks of the stated memory, derated as its own."""
     return native_hbm_bandwidth * memory_bandwidth / native_memory_bandwidth
 
 
-@_made_again("memory", "hbm_capacity", "byte")
+@_made_again("hbm_capacity", "byte")
 def hbm_capacity_made_again(native_hbm_capacity, memory_capacity, native_memory_capacity):
     """Memory of the device with as many stacks of the stated memory."""
     return native_hbm_capacity * memory_capacity / native_memory_capacity
@@ -106,7 +124,7 @@ def replaced(tier, link_is_native, link_tier):
     return (link_is_native < 1) & (link_tier == tier)
 
 
-@_made_again("link", "scale_up_bandwidth", "byte/s")
+@_made_again("scale_up_bandwidth", "byte/s")
 def scale_up_bandwidth_made_again(
     native_scale_up_bandwidth, scale_up_ports, stated_link_bandwidth, stated_link_tier, link_is_native
 ):
@@ -115,7 +133,7 @@ def scale_up_bandwidth_made_again(
     return xp.where(other, scale_up_ports * stated_link_bandwidth, native_scale_up_bandwidth)
 
 
-@_made_again("link", "scale_out_bandwidth", "byte/s")
+@_made_again("scale_out_bandwidth", "byte/s")
 def scale_out_bandwidth_made_again(native_scale_out_bandwidth, stated_link_bandwidth, stated_link_tier, link_is_native):
     """Network bandwidth of the device with one port of the stated kind."""
     other = replaced(SCALE_OUT, link_is_native, stated_link_tier)

@@ -12,11 +12,17 @@ from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import alternative, constraint, formula
 from perfgrid.formulas.axes import at, table, total
 
-from .implementation import LEVELS, MATRIX_RATES, SCALE_OUT, SCALE_UP, VECTOR_RATES, replaced
+from .implementation import LEVELS, MATRIX_RATES, RATES, SCALE_OUT, SCALE_UP, VECTOR_RATES, replaced
 
 COUNTED = 1e-9  # a count that misses a whole number by rounding is that number
 LOWEST_OVERDRIVE = 0.15  # of the nominal voltage: lower ones do not work, slower clocks do (Ardalani 2022)
-OF_BUDGET: list[str] = []  # device quantities that follow from a budget
+OF_BUDGET = (  # device quantities that follow from a budget
+    *RATES["RATE"],
+    *LEVELS["LEVEL"],
+    *("clock_frequency", "cores", "fabricated_cores", "register_file_size", "shared_memory_size", "l2_size"),
+    *("hbm_stacks", "hbm_bandwidth", "hbm_capacity", "scale_up_ports", "scale_up_bandwidth", "scale_out_bandwidth"),
+    *("thermal_design_power", "die_area", "dies"),
+)
 
 # ---- equations ------------------------------------------------------------------------------------------------------
 
@@ -73,7 +79,6 @@ def limited_rate(count, rate, power, energy):
 
 def _from_budget(name, unit, family=None):
     """An alternative of a device quantity: its value where the device is made from a budget."""
-    OF_BUDGET.extend(family[name] if family else [name])
     return alternative(
         of=name, by="device_basis", label="budget", unit=unit, source="ardalani2022deepflow", family=family
     )
@@ -264,7 +269,10 @@ def hbm_capacity_from_budget(hbm_stacks, memory_capacity):
 @formula(unit="m^2", source="ardalani2022deepflow", family={"WHAT": ("area",)})
 @formula(unit="m", source="ardalani2022deepflow", family={"WHAT": ("edge",)})
 def budget_link_WHAT(own_link_WHAT, stated_link_WHAT, stated_link_tier, link_is_native):
-    """The WHAT of one link, by tier: of the stated generation or of the budget's own; interfaces at 7 nm."""
+    """The WHAT of one link, by tier: of the stated generation or of the budget's own.
+
+    The area is that of an interface at 7 nm.
+    """
     inside, outside = (replaced(tier, link_is_native, stated_link_tier) for tier in (SCALE_UP, SCALE_OUT))
     return table(
         "tier",
