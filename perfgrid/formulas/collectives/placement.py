@@ -10,7 +10,10 @@ from perfgrid.engine.graph.registry import constant, constraint, formula, synony
 from perfgrid.formulas.axes import at, table
 from perfgrid.formulas.collectives.schedules.schedule import UNAVAILABLE
 
-SAME_RANKS = {"vocab": "tp", "operand": "tp", "latent": "tp", "scatter": "shard"}  # groups that are another's ranks
+SAME_RANKS = {  # group -> the group whose ranks it has
+    **dict.fromkeys(("vocab", "operand", "latent"), "tp"),
+    "scatter": "shard",
+}
 GATHERING = {  # groups of ranks that run all-gathers, reduce-scatters and all-reduces
     "GROUP": (
         *("tp", "cp", "etp", "vocab", "operand", "latent", "tied"),

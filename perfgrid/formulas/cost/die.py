@@ -169,7 +169,7 @@ def IO_dies_per_wafer_perimeter(IO_fabricated_area, wafer_diameter, edge_exclusi
 
 @formula(unit="1/m^2", source="cutress2020n5", family=DIES)
 def IO_learned_defect_density(IO_defect_density, IO_early_defect_ratio, process_age, stated_age, learning_time):
-    """Density of killing defects at the age of the process, over that of the age for which it is stated.
+    """Density of killing defects at the age of the process.
 
     It falls exponentially to that of the mature process; learning starts before volume production.
     """

@@ -232,9 +232,9 @@ def flash_compute_time(
 
 @formula(unit="byte", source="ainslie2023gqa")
 def key_value_tensor(kernel_key_heads, sequence_length, query_head_width, value_head_width, activation_size):
-    """Keys and values of one microbatch that one rank attends to: b·n_kv·s·(d_k + d_v) elements, expanded from latents.
+    """Keys and values of one microbatch that one rank attends to: b·n_kv·s·(d_k + d_v) elements.
 
-    Their gradients are as large.
+    Those of latents are expanded before. Their gradients are as large.
     """
     return kernel_key_heads * sequence_length * (query_head_width + value_head_width) * activation_size
 

@@ -250,7 +250,7 @@ def PRODUCT_l2_time(
     PRODUCT_weight_size,
     l2_bandwidth,
 ):
-    """Time to read the operands of each PRODUCT kernel from the last-level cache, by tile and phase.
+    """Time to read the operands of each PRODUCT kernel from the cache, by tile and phase or pass; weights as stored.
 
     Every tile reads its rows of X and its columns of W; a cluster of tiles, one above the other, reads columns once.
     """
@@ -328,7 +328,7 @@ def PRODUCT_hbm_traffic(
     PRODUCT_result_size,
     l2_size,
 ):
-    """Memory traffic of each PRODUCT kernel, by phase.
+    """Memory traffic of each PRODUCT kernel, by phase or pass; weights as they are stored.
 
     Operands that fit the cache are read once. Otherwise the cores compute one nearly square block of the result at a
     time, and every block reads its own rows and columns. Of small tiles a core holds as many as fill the largest.

@@ -27,9 +27,12 @@ def wave_utilisation(items, cores):
     return waves / xp.ceil(waves)
 
 
-def operand_loads(m, n, k, block_rows, block_columns):
-    """Operand bytes read if each block of the result reads its own rows and columns (blocks may be fractional)."""
-    return k * (m * block_columns + n * block_rows)
+def operand_loads(row_bytes, column_bytes, depth, block_rows, block_columns):
+    """Bytes read if each block of the result reads its own rows and columns at every step of the depth.
+
+    There may be fractions of blocks.
+    """
+    return depth * (row_bytes * block_columns + column_bytes * block_rows)
 
 
 def wave_blocks(m, n, tile_m, tile_n, cores):

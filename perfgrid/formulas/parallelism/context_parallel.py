@@ -34,7 +34,8 @@ def cp_message(key_value_tensor):
     return key_value_tensor
 
 
-@synonym(unit="s", source="grattafiori2024llama3", family={"GROUP": ("cp", "etp")})
+@synonym(unit="s", source="liu2025folding", family={"GROUP": ("etp",)})
+@synonym(unit="s", source="grattafiori2024llama3", family={"GROUP": ("cp",)})
 def GROUP_longest_call_time(GROUP_gather_time):
     """Time of the longest collective of the GROUP ranks in a step."""
     return GROUP_gather_time
@@ -252,11 +253,12 @@ def layer_backward_exposed_cp_time(attention_wait, cp, layer_forward_exposed_cp_
 # ---- memory ---------------------------------------------------------------------------------------------------------
 
 
-@_by_method("cp_memory", "METHOD", "byte", "liu2023ring", RINGS)
+@_by_method("cp_memory", "METHOD", "byte", "fang2024usp", {"METHOD": ("hybrid",)})
+@_by_method("cp_memory", "METHOD", "byte", "liu2023ring", {"METHOD": ("ring",)})
 def METHOD_cp_memory(exchanged_activations, ring_message, sequence_split):
-    """Working space of context parallelism: two buffers each for keys with values and for their gradients.
+    """Working space of context parallelism: the buffers of the ring, and those of all-to-alls where heads are split.
 
-    Where heads are split, that of the all-to-alls as well.
+    A ring has two buffers each for keys with values and for their gradients.
     """
     return exchanged_activations + xp.where(sequence_split > 1, 2 * at(ring_message, phase="input_gradient"), 0.0)
 
@@ -307,7 +309,8 @@ def layer_cp_bytes(layer_key_bytes, exchanged_activations, head_split, layer_rec
     return layer_key_bytes + (2 + layer_recomputed) * heads
 
 
-@formula(unit="byte", source="liu2023ring", family={"GROUP": ("cp", "etp")})
+@formula(unit="byte", source="liu2025folding", family={"GROUP": ("etp",)})
+@formula(unit="byte", source="liu2023ring", family={"GROUP": ("cp",)})
 def GROUP_bytes(microbatches, slowest_stage_layers, slowest_stage_heads, mtp_layers, layer_GROUP_bytes):
     """Bytes that one device of the slowest stage sends to GROUP ranks in one step."""
     return microbatches * (slowest_stage_layers + slowest_stage_heads * mtp_layers) * layer_GROUP_bytes

@@ -37,13 +37,16 @@ def INNERMOST_stride():
     return 1.0
 
 
-@synonym(unit="1", source="shoeybi2019megatron", family={"GROUP": ("vocab", "operand", "latent")})
+@synonym(unit="1", source="nvidia2026latent", family={"GROUP": ("latent",)})
+@synonym(unit="1", source="korthikanti2022", family={"GROUP": ("operand",)})
+@synonym(unit="1", source="shoeybi2019megatron", family={"GROUP": ("vocab",)})
 def GROUP(tp):
     """Ranks of the GROUP group: the tensor-parallel ones."""
     return tp
 
 
-@synonym(unit="1", source="liu2023ring", family={"GROUP": ("cp", "head_split")})
+@synonym(unit="1", source="jacobs2023ulysses", family={"GROUP": ("head_split",)})
+@synonym(unit="1", source="liu2023ring", family={"GROUP": ("cp",)})
 def GROUP_stride(tp):
     """Distance between neighbouring ranks of the GROUP group: the tensor-parallel ones lie between."""
     return tp
@@ -63,7 +66,7 @@ def expert_replica(edp):
 
 @synonym(unit="1", source="rajbhandari2020zero", family={"_PLACE": ("", "_tier_ranks", "_stride")})
 def scatter_PLACE(shard_PLACE):
-    """As `shard_PLACE`, of the ranks that reduce-scatter gradients: those of the sharding group."""
+    """The same as `shard_PLACE`, since the ranks that reduce-scatter gradients are those of the sharding group."""
     return shard_PLACE
 
 

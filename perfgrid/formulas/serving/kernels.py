@@ -247,7 +247,7 @@ def serving_stream_size(activation_size, operand_size, float32_size, ffn_input_m
     )
 
 
-@constant(unit="1", source="nvidia2023trtllm")
+@formula(unit="1", source="nvidia2023trtllm")
 def serving_stream_launches():
     """Kernels that each streaming kernel consists of, by serving_stream.
 

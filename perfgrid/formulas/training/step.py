@@ -25,7 +25,6 @@ BREAKDOWN = (*(f"{resource}_time" for resource in RESOURCES), *WAITS)  # the par
 PASSES = ("forward_time", "backward_time", "recompute_time", *WAITS)  # the same, kernels by pass
 
 LAYER_WAITS = ("exposed_tp", "exposed_cp", "exposed_ep", "exposed_host")  # those of layers, at the pace of the pipeline
-NO_WAITS = ("embedding_exposed_cp", "embedding_exposed_ep", "embedding_exposed_host", "head_exposed_host")
 
 
 @synonym(unit="s", source="jiang2024megascale")
@@ -41,25 +40,31 @@ def between_steps_time(step_gap):
 # ---- the slowest stage ----------------------------------------------------------------------------------------------
 
 
-@formula(unit="s", source="korthikanti2022", family={"WAIT": LAYER_WAITS})
-def layer_WAIT_time(layer_forward_WAIT_time, layer_backward_WAIT_time):
-    """WAIT part of the time of one layer and microbatch: forward and backward."""
-    return layer_forward_WAIT_time + layer_backward_WAIT_time
+@formula(unit="s", source="gray2019cudagraphs", family={"WAIT": ("host",)})
+@formula(unit="s", source="deepseek2024v3", family={"WAIT": ("ep",)})
+@formula(unit="s", source="grattafiori2024llama3", family={"WAIT": ("cp",)})
+@formula(unit="s", source="korthikanti2022", family={"WAIT": ("tp",)})
+def layer_exposed_WAIT_time(layer_forward_exposed_WAIT_time, layer_backward_exposed_WAIT_time):
+    """Exposed WAIT time of one layer for one microbatch: that of its forward and of its backward pass."""
+    return layer_forward_exposed_WAIT_time + layer_backward_exposed_WAIT_time
 
 
-@constant(unit="s", source="gray2019cudagraphs", family={"PART_WAIT": NO_WAITS})
-def PART_WAIT_time():
-    """PART_WAIT part of the time of one microbatch: none.
+@constant(unit="s", source="gray2019cudagraphs", family={"PART": ("embedding", "head"), "WAIT": ("host",)})
+@constant(unit="s", source="deepseek2024v3", family={"PART": ("embedding",), "WAIT": ("ep",)})
+@constant(unit="s", source="grattafiori2024llama3", family={"PART": ("embedding",), "WAIT": ("cp",)})
+def PART_exposed_WAIT_time():
+    """Exposed WAIT time of the PART for one microbatch: none.
 
     The embedding sees every token on its own; for the few long kernels of embedding and head nothing waits on the host.
     """
     return 0.0
 
 
-@formula(unit="s", source="deepseek2024v3", family={"WAIT": ("exposed_cp", "exposed_ep")})
-def head_WAIT_time(mtp_layers, layer_WAIT_time):
-    """WAIT part of the time of the head for one microbatch: only of layers that predict further tokens."""
-    return mtp_layers * layer_WAIT_time
+@formula(unit="s", source="deepseek2024v3", family={"WAIT": ("ep",)})
+@formula(unit="s", source="grattafiori2024llama3", family={"WAIT": ("cp",)})
+def head_exposed_WAIT_time(mtp_layers, layer_exposed_WAIT_time):
+    """Exposed WAIT time of the head for one microbatch: only of layers that predict further tokens."""
+    return mtp_layers * layer_exposed_WAIT_time
 
 
 @formula(unit="s", source="narayanan2021", family={"SHARE": (*RESOURCES, *LAYER_WAITS)})

@@ -109,7 +109,7 @@ def model_flops_per_step(model_flops_per_token, tokens_per_step):
 
 @formula(unit="1", source="shoeybi2019megatron", family={"WIDTH": ("query_width", "ffn_size", "vocab_size")})
 def rank_WIDTH(WIDTH, tp):
-    """Part of the WIDTH of one tensor-parallel rank."""
+    """WIDTH of one tensor-parallel rank: one of tp equal parts."""
     return WIDTH / tp
 
 
