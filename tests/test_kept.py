@@ -102,9 +102,9 @@ def test_what_was_used_longest_ago_is_forgotten_first(folder):
 
 
 def _functions(workload):
-    """The functions of all formulas; constants and other names are never evaluated."""
+    """The functions of all formulas and alternatives; constants and other names are never evaluated."""
     entries = registry_of(workload).formulas.values()
-    return (f.function for f in entries if f.arguments and f.same_as is None)
+    return (f.function for f in entries if f.same_as is None and (f.arguments or f.by is not None))
 
 
 def test_a_signature_tells_apart_code_constants_and_closures(monkeypatch):

@@ -106,8 +106,8 @@ def _tier(tier: Mapping[str, Any], where: str, latencies: Mapping[str, float]) -
     own = OF_KIND.get(kind, ())
     needed = tuple(name for name in own if name in REQUIRED_OF_KIND)
     known(tier, (*TIER, *own), f"{where} ({kind})", required=("kind", "shape", "bandwidth", *needed))
-    shape = tier["shape"]
-    if isinstance(shape, (list, tuple)):
+    shape, (least, most, _) = tier["shape"], KINDS[kind]
+    if isinstance(shape, (list, tuple)) and least <= len(shape) <= most:  # the number of sides is checked first
         shape = [whole(side, f"{where}.shape") for side in shape]
     links = whole(tier["global_links_per_router"], f"{where}.global_links_per_router") if kind == "dragonfly" else 0
     if problem := shape_problem(kind, shape, links):

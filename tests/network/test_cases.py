@@ -260,6 +260,7 @@ MISTAKES = [
     (changed(topology=one("torus", 4)), ["topology.tiers[0].shape", "1 to 4", "4"]),
     (changed(topology=one("torus", [2] * 5)), ["1 to 4", "[2, 2, 2, 2, 2]"]),
     (changed(topology=one("torus", [4, 2.5])), ["shape", "2.5"]),
+    (changed(topology=one("torus", (2.5, 3, 4, 5, 6))), ["1 to 4", "(2.5, 3, 4, 5, 6)"]),
     (changed(topology=one("torus", [4, 0])), ["shape", "at least 1", "0"]),
     (changed(topology=one("switch", [4, 4])), ["a switch takes 1", "[4, 4]"]),
     (changed(topology=one("hypercube", [2, 4])), ["hypercube", "[2, 4]", "hyperx"]),

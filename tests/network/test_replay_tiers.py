@@ -255,6 +255,25 @@ def test_hierarchy_of_ring_full_mesh_and_switch(size, stride):
     assert predicted(tiers, "all_gather", "hierarchical", (size, stride)) == pytest.approx(time, rel=1e-9)
 
 
+def test_rails_in_pods_of_a_fat_tree():
+    """Three tiers, counted by hand."""
+    tiers = [
+        {"kind": "switch", "shape": [4], "bandwidth": 400e9},
+        {"kind": "rail", "shape": [4], "bandwidth": 50e9},
+        {"kind": "fat_tree", "shape": [3], "bandwidth": 50e9, "oversubscription": 4.0},
+    ]
+    piece = SIZE / 48
+    pods = 2 * (ALPHA + 4 * LAM + piece / 12.5e9)  # rings: a fourth of a port's bandwidth leaves the pod
+    rail = 3 * (ALPHA + 2 * LAM + 3 * piece / 50e9)
+    node = ALPHA + 2 * LAM + 3 * 12 * piece / 400e9  # to everyone at once
+    assert predicted(tiers, "all_gather", "hierarchical") == pytest.approx(pods + rail + node, rel=1e-12)
+    assert predicted(tiers, "all_reduce", "hierarchical") == pytest.approx(2 * (pods + rail + node), rel=1e-12)
+    at_once = pods - ALPHA - 4 * LAM + rail - 2 * (ALPHA + 2 * LAM) + node  # on every tier: one step, the same bytes
+    assert predicted(tiers, "all_gather", "tier_by_tier") == pytest.approx(at_once, rel=1e-12)
+    flat = ALPHA + 6 * LAM + 32 * piece / 12.5e9  # port, rail's spine, pod, and down; 32 ranks are in other pods
+    assert predicted(tiers, "all_to_all", "direct") == pytest.approx(flat, rel=1e-12)
+
+
 @pytest.mark.parametrize(
     ("kind", "shape"), [("torus", (5,)), ("torus", (4, 3)), ("mesh", (3, 4)), ("torus", (3, 2, 4)), ("line", (6,))]
 )

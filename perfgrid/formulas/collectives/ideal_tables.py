@@ -39,24 +39,40 @@ def fabric_of(
     An outer tier of one domain is left out.
     """
     most = len(sides)
-    wraps = np.broadcast_to(wraps, most)
     tapers = np.broadcast_to(tapers.reshape(most, -1), sides.shape)[:-1]
     in_network, global_links = np.broadcast_to(in_network, TIERS), np.broadcast_to(global_links, TIERS)
+    stated = tuple(
+        (
+            TIER_KINDS[int(code)],
+            tuple(int(side) for side in sides[:, i] if side > 0),
+            tuple(tapers[:, i].tolist()),
+            bool(in_network[i]),
+            int(global_links[i]),
+        )
+        for i, code in enumerate(kind)
+    )
+    return _fabric(stated, tuple(map(bool, np.broadcast_to(wraps, most))))
+
+
+@lru_cache(maxsize=2**12)
+def _fabric(
+    stated: tuple[tuple[str, tuple[int, ...], tuple[float, ...], bool, int], ...], wraps: tuple[bool, ...]
+) -> Fabric | None:
+    """The fabric of these tiers: kind, sides, tapers, whether the switches reduce, and global links of each."""
     tiers = []
-    for index, code in enumerate(kind):
-        name, shape = TIER_KINDS[int(code)], tuple(int(side) for side in sides[:, index] if side > 0)
+    for index, (name, shape, tapers, in_network, global_links) in enumerate(stated):
         if index and np.prod(shape) == 1:
             continue
-        if shape_problem(name, shape, int(global_links[index])) or (index == 0 and name in OUTER):
+        if shape_problem(name, shape, global_links) or (index == 0 and name in OUTER):
             return None
         tiers.append(
             Tier(
                 name,
                 shape,
-                wraps=tuple(map(bool, wraps[: len(shape)])) if name == "torus" and index == 0 else (),
-                oversubscription=tuple(map(float, tapers[:, index])) if name in ("rail", "fat_tree") else (),
-                global_links=int(global_links[index]),
-                in_network=bool(in_network[index]),
+                wraps=wraps[: len(shape)] if name == "torus" and index == 0 else (),
+                oversubscription=tapers if name in ("rail", "fat_tree") else (),
+                global_links=global_links,
+                in_network=in_network,
                 twist=short_sides_twist(shape) if name == "twisted_torus" else (),
                 own_ports=name == "fat_tree",
             )
