@@ -11,7 +11,7 @@ from typer import Option
 from perfgrid.catalog import load_catalog
 from perfgrid.cli.printing.console import out, print_json, print_table
 from perfgrid.engine.errors import PerfgridError
-from perfgrid.results.files import check_output
+from perfgrid.results.files import check_output, write_text
 from perfgrid.validation.calibration import calibrate
 from perfgrid.validation.overlay import CONSTANTS, calibration_rows, overlay, stated
 
@@ -41,7 +41,7 @@ def calibrate_command(
     found = calibrate(files or (), table, software or device or (), constant or (), known, group or ())
     today = datetime.now(UTC).date()
     if output is not None:
-        output.write_text(overlay(found, known, today), encoding="utf-8")
+        write_text(output, overlay(found, known, today))
     if as_json:
         print_json(stated(found, today))
         return

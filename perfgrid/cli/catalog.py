@@ -20,7 +20,7 @@ from perfgrid.catalog.loader import stated_in
 from perfgrid.catalog.references import read_references
 from perfgrid.cli.printing.console import out, print_json, print_line, print_table
 from perfgrid.engine.errors import PerfgridError, nearest
-from perfgrid.results.files import check_output, replacing
+from perfgrid.results.files import check_output, write_text
 
 from .options import AsJson, CatalogFiles, Overwrite
 
@@ -151,7 +151,8 @@ def import_command(
         text = json.dumps({"name": name, "source": source, "values": values, "counted": counts}) + "\n"
     else:
         total, token = counts["total_parameters"], counts["parameters_per_token"]
-        language = text if isinstance(text := stated.get("text_config"), Mapping) else stated
+        nested = stated.get("text_config")
+        language = nested if isinstance(nested, Mapping) else stated
         comments = (
             f"{total:,.0f} parameters, of which a token's forward pass multiplies {token:,.0f}",
             f"imported from {config.name} of architecture {language['model_type']}",
@@ -160,8 +161,7 @@ def import_command(
     if output is None:
         print(text, end="")
         return
-    with replacing(output) as temporary:
-        Path(temporary).write_text(text, encoding="utf-8")
+    write_text(output, text)
     out.print(f"saved {output} ({name})")
 
 

@@ -60,7 +60,8 @@ def validate_command(
     found = validate(UNSEEN if unseen else files or (), group, load_catalog(*(catalog or ())), bulk)
     for problem in found.problems:
         err.print(f"{problem.place}: {problem.reason}", soft_wrap=True)
-    target.save(found.dataset())
+    if output is not None:
+        target.save(found.dataset())
     if figure is not None:
         draw(found, figure)
     if as_json:

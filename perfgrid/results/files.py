@@ -60,6 +60,12 @@ def replacing(target: Path) -> Iterator[str]:
             os.unlink(temporary)
 
 
+def write_text(target: Path, text: str) -> None:
+    """Write a text file that appears only when it is complete."""
+    with replacing(target) as temporary:
+        Path(temporary).write_text(text, encoding="utf-8")
+
+
 def compression() -> dict[str, Any]:
     """Options of a compressed netCDF variable: the fastest compression that the library has."""
     return {"compression": "zstd", "complevel": 1, "shuffle": True} if _has_zstd() else {"zlib": True, "complevel": 1}

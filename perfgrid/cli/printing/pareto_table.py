@@ -22,7 +22,7 @@ SHOWN = 60  # designs of a search that are printed
 def front_rows(study: Study, edge: xr.Dataset, quantities: Iterable[str], key: str) -> list[dict[str, Any]]:
     """One row per design of a front: labels of the axes that vary, and under ``key`` values of some quantities."""
     axes, count = _axes(study, edge), edge.sizes.get(DESIGN, 0)
-    values = {name: np.broadcast_to(edge[name].values, count).tolist() for name in quantities}
+    values = {name: np.broadcast_to(edge[name].values.astype(float), count).tolist() for name in quantities}
     return [
         {"at": {a: edge[a].values[i].item() for a in axes}, key: {name: own[i] for name, own in values.items()}}
         for i in range(count)

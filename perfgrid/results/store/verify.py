@@ -144,7 +144,7 @@ def _check_tile(store: Opened, number: int, found: Verified) -> None:
     blocks: Blocks = {}
     regions = store.regions.uncut() if number == TABLES else store.regions
     for name in owned(store.regions, store.dims, store.stored["tables"], number):
-        region = regions.region(max(number, 0), store.dims[name])
+        region = regions.region(0 if number == TABLES else number, store.dims[name])
         try:
             value = store.arrays.read(name, region)
         except Exception as error:  # whatever the decompressor raises on damaged bytes
