@@ -151,12 +151,12 @@ def _analysed(
         raise PerfgridError(f"the seed must be a whole number of at least 0, found {seed!r}")
     if output in (axis.name for axis in study.space.axes):
         raise PerfgridError(f"{output!r} labels designs: it has no variance")
-    ends = next(a for a in one_at_a_time(study, output, at, of).space.axes if a.name == SAMPLE)
-    row = {label: i for i, label in enumerate(ends.labels.tolist())}
-    ranges = {n: (float(s[row[f"{n}.low"]]), float(s[row[f"{n}.high"]])) for n, s in ends.scales.items()}
+    tornado = next(a for a in one_at_a_time(study, output, at, of).space.axes if a.name == SAMPLE)
+    row = {label: i for i, label in enumerate(tornado.labels.tolist())}
+    ranges = {n: (float(s[row[f"{n}.low"]]), float(s[row[f"{n}.high"]])) for n, s in tornado.scales.items()}
     problem = {"num_vars": len(ranges), "names": list(ranges), "bounds": [[0.0, 1.0]] * len(ranges)}
     rows = draw(problem, count, **options, seed=seed)
-    scales = {n: factors(rows[:, i], *ends) for i, (n, ends) in enumerate(ranges.items())}
+    scales = {n: factors(rows[:, i], *bounds) for i, (n, bounds) in enumerate(ranges.items())}
     result = _evaluated(study, output, at, Axis(SAMPLE, np.arange(len(rows)), {}, scales))
     values = result[output]
     if SAMPLE not in values.dims:
@@ -175,7 +175,7 @@ def _analysed(
     )
     possible = feasible(result, of=output)
     share = possible.mean(SAMPLE) if SAMPLE in possible.dims else possible.astype(float)
-    low, high = (("parameter", list(ends)) for ends in zip(*ranges.values(), strict=True))
+    low, high = (("parameter", list(column)) for column in zip(*ranges.values(), strict=True))
     about = {k: values.attrs[k] for k in ("units", "long_name") if k in values.attrs}
     return xr.Dataset(
         {name: array.transpose("parameter", ...) for name, array in zip(kept, found, strict=True)},

@@ -52,7 +52,7 @@ def bounds(study: Study, points: Sequence[Mapping[str, Any]]) -> list[str]:
     values = Evaluation(points_plan(study.registry, study.space, rows, wanted, study.file.choices), "float64").collect()
     found = []
     for row in range(len(points)):
-        here = {name: value[row % len(value)] for name, value in values.items()}
+        here = {name: value[row if len(value) > 1 else 0] for name, value in values.items()}
         parts = {n: float(np.squeeze(here[n])) for n in BREAKDOWN} if training else request_parts(here)
         name, value = max(parts.items(), key=lambda item: item[1])
         total = sum(parts.values())

@@ -75,10 +75,10 @@ def intervals(what: Study | xr.Dataset, points: Sequence[tuple[int, ...]], outpu
         return []
     setting = _setting(what)
     catalog, space, count = setting.catalog, listed(setting.space, list(np.transpose(points))), len(points)
-    entries_at = [setting.entries(index) for index in points]
+    entries = [setting.entries(index) for index in points]
     ranged = _ranged(catalog)
     read = resolve(setting.registry, (output,), space.names(), setting.choices, space.label_quantities()).leaves
-    steps = _steps(setting, space, entries_at, [n for n in read if ranged.get(_bare(n)) == "integer"])
+    steps = _steps(setting, space, entries, [n for n in read if ranged.get(_bare(n)) == "integer"])
     every = _stepped(space, count, steps)
     plan = Plan(setting.registry, every, (output,), setting.choices, small_points=len(every.axes[0]), constraints=False)
     parameters = parameters_of(plan, [n for n in plan.graph.leaves if ranged.get(_bare(n)) == "number"])
@@ -91,11 +91,11 @@ def intervals(what: Study | xr.Dataset, points: Sequence[tuple[int, ...]], outpu
     designs = _designs(space, {*read, *space.label_quantities()})  # a label with one value is no leaf, but is compared
     timed = any(name in plan.graph.nodes for name in STEPS)
     found = []
-    for i, entries in enumerate(entries_at):
+    for i, of_point in enumerate(entries):
         here = {name: np.broadcast_to(slope, every.points)[i] for name, slope in slopes.items()}
         shifts: dict[Assumption, tuple[float, float]] = {}
         for name in (*here, *stepped):
-            if (about := _range(setting, entries, name, space.at(name, (i,)))) is None:
+            if (about := _range(setting, of_point, name, space.at(name, (i,)))) is None:
                 continue
             key, value_here, low, high = about
             moves = here[name] * np.log([low / value_here, high / value_here]) if name in here else stepped[name][i]
@@ -104,7 +104,7 @@ def intervals(what: Study | xr.Dataset, points: Sequence[tuple[int, ...]], outpu
         names, ends = tuple(shifts), np.array(list(shifts.values())).reshape(-1, 2)
         correlations = _correlations(catalog, names)
         scatter, shared, scaled = (
-            _scatter(catalog, space, entries, name, i) if timed else 0.0
+            _scatter(catalog, space, of_point, name, i) if timed else 0.0
             for name in (SCATTER, SHARED_SCATTER, SCALED_SCATTER)
         )
         below, above = (float(deviation(ends, correlations, side, scatter)) for side in (-1, 1))
@@ -273,14 +273,14 @@ def _range(
 
 
 def _steps(
-    setting: _Setting, space: Space, entries_at: Sequence[Mapping[str, str]], names: Sequence[str]
+    setting: _Setting, space: Space, entries: Sequence[Mapping[str, str]], names: Sequence[str]
 ) -> list[tuple[str, int, int, float]]:
     """Where whole numbers can lie elsewhere: name, point, the end of the range (0: low, 1: high), value there."""
     found = []
     for name in names:
-        for i, entries in enumerate(entries_at):
+        for i, of_point in enumerate(entries):
             used = space.at(name, (i,))
-            about = _range(setting, entries, name, used)
+            about = _range(setting, of_point, name, used)
             found += [(name, i, side, end) for side, end in enumerate(about[2:] if about else ()) if end != used]
     return found
 

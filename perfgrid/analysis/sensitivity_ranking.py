@@ -91,9 +91,10 @@ def binding_shares(result: xr.Dataset, output: str) -> Mapping[str, float]:
     """The share of feasible points at which each rate binds an output, the most frequent first."""
     which = binding(result, output)
     codes = _feasible_rows(result, which.expand_dims("parameter"), output)[0]
-    names = [*which.flag_meanings.split(" "), "none"]  # whose code is -1, too
-    counts = np.bincount(codes % len(names), minlength=len(names)).tolist()
-    return {n: c / codes.size for n, c in sorted(zip(names, counts, strict=True), key=lambda i: -i[1]) if c}
+    names = which.flag_meanings.split(" ")
+    none, *counts = np.bincount(codes + 1, minlength=1 + len(names)).tolist()  # the code of none is -1
+    shares = [*zip(names, counts, strict=True), ("none", none)]
+    return {n: c / codes.size for n, c in sorted(shares, key=lambda i: -i[1]) if c}
 
 
 def time_balance(result: xr.Dataset, output: str) -> tuple[float, float, float] | None:

@@ -55,7 +55,8 @@ def limits(studies: Mapping[str, Study], texts: Sequence[str], against: str | No
         first, _, rest = name.partition(".")
         workload, quantity = (first, rest) if rest else ("", name)
         if workload and workload not in studies:
-            raise PerfgridError(f"limit {text.strip()!r}: no workload {workload!r}{nearest(workload, studies)}")
+            others = "; the study lists no workloads" if set(studies) == {""} else nearest(workload, studies)
+            raise PerfgridError(f"limit {text.strip()!r}: no workload {workload!r}{others}")
         held = [n for n, s in studies.items() if workload in ("", n) and quantity in _known(s)]
         if not held:
             legal = {q for n, s in studies.items() if workload in ("", n) for q in _known(s)}

@@ -72,6 +72,8 @@ def best_found(problem: Problem, groups: np.ndarray, bounds: np.ndarray, starts:
     if not isinstance(starts, int) or starts < 1:
         raise PerfgridError(f"the number of starts must be 1 or more, found {starts!r}")
     designs = sampled(problem, max(64, min(16 * len(problem.knobs), 256)), seed)
+    if starts > len(designs):
+        raise PerfgridError(f"the number of starts must be at most that of samples, {len(designs)}, found {starts}")
     found = _searched(problem, groups, bounds, designs, starts, seed)
     lost, problem.weight = np.flatnonzero(found.broken > KEPT), STRICT
     kept = [(problem.screen(designs, bounds[i], groups[i : i + 1])[1] <= KEPT).any() for i in lost]

@@ -206,6 +206,8 @@ REFUSED = [
     ),
     ({"minimize": "split_cost", "over": AREA, "subject_to": "split_cost > 3 kUSD, split_cost < 2 kUSD"}, "contradict"),
     ({"minimize": "split_cost", "over": AREA, "subject_to": "budget_area > 9 cm^2"}, "contradicts the bounds of"),
+    ({"minimize": "split_cost", "over": AREA, "subject_to": "served.split_cost < 1 kUSD"}, "study lists no workloads"),
+    ({"minimize": "split_cost", "over": AREA, "starts": 65}, "starts must be at most that of samples, 64, found 65"),
     ({"minimize": "split_cost", "over": AREA, "subject_to": "budget_power < 1 W"}, "every design breaks budget_"),
     ({"minimize": "split_cost", "over": ["budget_area"]}, "has no bounds, neither in the study nor in the catalog"),
     ({"minimize": "split_cost", "over": {"budget_area": [1e-4, float("inf")]}}, "must be finite"),

@@ -98,24 +98,24 @@ class Selection(Plan):
 
         self.quantities = {}
         for name in (*self.graph.leaves, *self.graph.nodes):
-            have = cut.quantities[name]
-            by_axis = dict(zip(cut.sizes, have.key, strict=True))
+            quantity = cut.quantities[name]
+            by_axis = dict(zip(cut.sizes, quantity.key, strict=True))
             key = tuple(told_apart(t, by_axis, of) for t, of in zip(self.partitions, axes.values(), strict=True))
-            columns = {axis: () for axis, of in axes.items() if have.columns.keys() & set(of)}
+            columns = {axis: () for axis, of in axes.items() if quantity.columns.keys() & set(of)}
             small = name in self.graph.leaves or self._is_small(key)
-            self.quantities[name] = replace(have, key=key, columns=columns, small=small)
+            self.quantities[name] = replace(quantity, key=key, columns=columns, small=small)
         self._given = {name: self._taken(cut, name, rows, axes.values()) for name in self.graph.leaves}
 
     def _taken(self, cut: Cut, name: str, rows: Mapping[str, np.ndarray], axes: Iterable[Sequence[str]]) -> np.ndarray:
         """A sub-grid on the distinct rows of this plan."""
-        names, have = list(cut.sizes), dict(zip(cut.sizes, cut.quantities[name].key, strict=True))
+        names, by_axis = list(cut.sizes), dict(zip(cut.sizes, cut.quantities[name].key, strict=True))
         value, order = cut.values[name], [names.index(axis) for of in axes for axis in of]
         value = value.transpose((*order, *range(len(order), value.ndim)))
         for place, (of, chosen) in enumerate(zip(axes, self.quantities[name].key, strict=True)):
             sizes, behind = value.shape[place : place + len(of)], value.shape[place + len(of) :]
             if of[0] in rows:
                 first = np.zeros(1, int) if chosen is None else chosen.rows
-                found = [first * 0 if (p := have[axis]) is None else p.inverse[rows[axis][first]] for axis in of]
+                found = [first * 0 if (p := by_axis[axis]) is None else p.inverse[rows[axis][first]] for axis in of]
                 value = value.reshape(*value.shape[:place], -1, *behind)
                 value = np.take(value, np.ravel_multi_index(found, sizes), axis=place)
         return value
