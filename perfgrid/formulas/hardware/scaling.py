@@ -74,15 +74,6 @@ def scaling_reads(scaling_recipe):
     return of_recipe(scaling_recipe, 1)
 
 
-@formula(unit="1", source="nvidia2026nemo")
-def converted_in_shards(scaling_recipe):
-    """1 where shards of a weight can be converted before they are gathered: with one scale for all of it.
-
-    Finer scales lie along rows for one product and along columns for the other, so that there are two copies to gather.
-    """
-    return of_recipe(scaling_recipe, 2)
-
-
 @formula(unit="1", source="nvidia2026telinear")
 def converted_copies(scaling_recipe):
     """Copies of tokens converted before all are gathered that two products need; 0 where a rank cannot convert its own.

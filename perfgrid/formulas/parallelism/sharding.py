@@ -21,6 +21,7 @@ shards of the gradients after every backward pass, or once per step.
 from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import constraint, formula
 from perfgrid.formulas.axes import at
+from perfgrid.formulas.hardware.scaling import of_recipe
 
 KEPT = 1.0  # codes of pipeline_sharding: refused, kept, gathered
 SHARDS = {"SHARD": ("shard", "expert_shard")}
@@ -84,12 +85,15 @@ def weight_gatherings(gathering_passes, regathered, microbatches, zero, shard, e
 
 
 @formula(unit="byte", source="zhao2023fsdp")
-def gathered_weight_size(
-    weight_size, weight_communication_size, quantised_gathering, converted_in_shards, operand_size
-):
-    """Bytes per weight that ranks gather: as stored, in the software's format, or as quantised operands."""
+def gathered_weight_size(weight_size, weight_communication_size, quantised_gathering, scaling_recipe, operand_size):
+    """Bytes per weight that ranks gather: as stored, in the software's format, or as quantised operands.
+
+    Shards can be quantised before they are gathered if all of a weight has one scale (nvidia2026nemo). Finer scales lie
+    along rows for one product and along columns for the other, so that there are two copies to gather.
+    """
     size = xp.where(weight_communication_size > 0, weight_communication_size, weight_size)
-    return xp.where(quantised_gathering & (converted_in_shards > 0), xp.minimum(size, operand_size), size)
+    one_scale = of_recipe(scaling_recipe, 2) > 0
+    return xp.where(quantised_gathering & one_scale, xp.minimum(size, operand_size), size)
 
 
 @formula(unit="byte", source="rajbhandari2020zero", family=SHARDS)

@@ -165,12 +165,21 @@ def first_stage_idle_time(
 # ---- bubble ---------------------------------------------------------------------------------------------------------
 
 
+@formula(unit="1", source="narayanan2021")
+def alternating_stages(pp, microbatches, chunks, short_middle_stages):
+    """Early stages of 1F1B that alternate forward and backward passes: 0, 1 (the middle one), or 2 (the first, too).
+
+    The others have no more microbatches than they may run ahead, and run all forward passes first.
+    """
+    middle, first = (xp.where(microbatches > after + 1, 1.0, 0.0) for after in (short_middle_stages + 1, pp - 1))
+    return xp.where(chunks > 1, 2.0, middle + first)
+
+
 @alternative(of="bubble_time", by="schedule", label="1f1b", unit="s", source="narayanan2021")
 def one_forward_one_backward_bubble_time(
     pp,
     microbatches,
-    chunks,
-    short_middle_stages,
+    alternating_stages,
     model_pass_time,
     slowest_stage_time,
     first_stage_time,
@@ -195,14 +204,13 @@ def one_forward_one_backward_bubble_time(
     def idle(once, repeated):  # of the slowest stage, if the step takes ``once`` + microbatches·``repeated``
         return once - microbatches * (slowest_stage_time - repeated)
 
-    def idle_early(stages_after, once, repeated, layers):
-        alternates = (chunks > 1) | (microbatches > stages_after + 1)
+    def idle_early(alternates, once, repeated, layers):
         longer = layers * longer_pass
         once = xp.where(alternates, once, model_pass_time - longer)
         return idle(once, xp.where(alternates, repeated, longer))
 
-    by_first = idle_early(pp - 1, first_stage_idle_time, first_stage_time, first_stage_layers)
-    by_middle = idle_early(short_middle_stages + 1, middle_stage_idle_time, middle_stage_time, middle_stage_layers)
+    by_first = idle_early(alternating_stages > 1, first_stage_idle_time, first_stage_time, first_stage_layers)
+    by_middle = idle_early(alternating_stages > 0, middle_stage_idle_time, middle_stage_time, middle_stage_layers)
     ends = xp.maximum(idle(last_stage_idle_time, last_stage_time), by_first)
     return xp.where(pp > 2, xp.maximum(ends, by_middle), xp.where(pp > 1, ends, 0.0))
 
