@@ -1,4 +1,4 @@
-"""Two results compared: nothing that differs is missed, nothing that is the same is told, wherever they are stored."""
+"""Two results compared: every difference is listed and nothing else, wherever they are stored."""
 
 import json
 

@@ -160,7 +160,7 @@ def test_the_command(study, monkeypatch, capsys, tmp_path):
 
 
 def test_a_table_of_many_groups_ends(monkeypatch, capsys, tmp_path):
-    """The first rows are printed, how many more there are is told, and the file holds all."""
+    """The first rows are printed with the number of the others; the file holds all."""
     monkeypatch.setattr(best_table, "MOST_ROWS", 3)
     path = tmp_path / "small.toml"
     path.write_text(STUDY, encoding="utf-8")

@@ -294,7 +294,7 @@ def test_the_command_as_json_with_a_bad_line(monkeypatch, capsys, tmp_path):
 
 
 def test_a_record_may_state_its_software_and_fabric(monkeypatch, capsys, tmp_path):
-    """A source that nobody listed is calibrated on the stack that it names; without a name the one taken is told."""
+    """A source that nobody listed is calibrated on the stack that it names; without a name, the output names one."""
     lines = [json.loads(line) for line in (SHIPPED / "torchtitan.jsonl").read_text().splitlines()]
     lines = [line for line in lines if "202412" in line["source"]["url"] and "software" not in line]  # one version
     mine = [{**line, "group": "mine", "software": "torchtitan-2024"} for line in lines]

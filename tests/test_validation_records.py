@@ -1,4 +1,4 @@
-"""Records: the shipped ones are sound, and whatever is wrong with a line is told with its place."""
+"""Records: the shipped ones are sound, and an error in a line names its place."""
 
 import json
 

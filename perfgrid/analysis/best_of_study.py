@@ -64,7 +64,7 @@ def best_of_study(
 
 
 def searched_space(study: Study, over: Sequence[str], at: Mapping[str, Any]) -> Space:
-    """The space with one row of every axis in ``at``. PerfgridError for what is no axis, and for one in both."""
+    """The space with one row of every axis in ``at``. PerfgridError for an unknown axis, and for one in both."""
     names = [axis.name for axis in study.space.axes]
     if both := sorted(set(over) & set(at)):
         raise PerfgridError(f"axis {both[0]!r} is chosen along and selected at once")

@@ -5,6 +5,7 @@ A command is a file, imported when it is called: ``perfgrid --help`` needs none 
 
 from __future__ import annotations
 
+import gc
 import signal
 import sys
 from importlib import import_module
@@ -54,8 +55,17 @@ class Commands(TyperGroup):
 
 
 def imported(name: str) -> Any:
-    """The command of a name, from its file."""
-    found = getattr(import_module(f"perfgrid.cli.{name}"), f"{name}_command")
+    """The command of a name, from its file.
+
+    What it imports stays, so the garbage collector does not look through it: a tenth of a short run.
+    """
+    gc.disable()
+    try:
+        found = getattr(import_module(f"perfgrid.cli.{name}"), f"{name}_command")
+    finally:
+        if not gc.get_freeze_count():
+            gc.freeze()
+        gc.enable()
     if not isinstance(found, typer.Typer):
         single = typer.Typer(add_completion=False)
         single.command(name)(found)

@@ -1,4 +1,4 @@
-"""What cannot be made is flagged, what is stated wrongly is told in a sentence."""
+"""Designs that cannot be made are flagged; wrong input is a one-line error."""
 
 import pytest
 

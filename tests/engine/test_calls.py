@@ -88,7 +88,7 @@ def monkeypatch_once():
 
 @pytest.mark.parametrize("sizes", [(4, 5, 6), (4, 50, 60), (30, 50, 3), (4, 6, 6)])
 def test_quantities_that_vary_along_other_axes_behind_those_that_parts_cut(sizes, monkeypatch):
-    """The largest tells what parts cut; what is longer than it along another axis is evaluated whole there."""
+    """The largest quantity sets the axis to cut; a quantity longer along another axis is evaluated whole there."""
     monkeypatch.setattr(calls, "PART_POINTS", 8)
     space = Space(tuple(Axis(n, np.arange(k), {n: np.arange(k) + 1.0}) for n, k in zip("abc", sizes, strict=True)), {})
     formulas = (("first", ("a", "b"), "product"), ("second", ("a", "c"), "sum"))

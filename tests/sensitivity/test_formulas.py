@@ -43,8 +43,8 @@ def slopes_of(study, graph):
 def test_every_formula_at_drawn_points():
     """1e-6 relative; at a kink the derivative lies between those of the two sides.
 
-    Differences know a slope to 1e-9 of the value (rounding over the step). Whether a point is a kink is told by finer
-    differences to both sides; a jump is a kink without slopes.
+    Differences give a slope to 1e-9 of the value (rounding over the step). Finer differences to both sides show whether
+    a point is a kink; a jump is a kink without slopes.
     """
     generator, seen, checked, kinks = np.random.default_rng(5), set(), set(), 0
     for path in STUDIES:
