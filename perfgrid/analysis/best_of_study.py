@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from math import prod
 from numbers import Integral
 from typing import Any
 
@@ -26,6 +27,7 @@ from perfgrid.study.study import Study
 from .best_of_result import forbidding, lawful, masked
 
 RANK = "rank"  # dimension of several best designs of one group
+MOST_RANKED = 1_000_000  # designs of all groups: a table, where a grid is meant to be searched
 POINTS_AT_ONCE = 2**16  # whose outputs are evaluated together: each has rows of its own of most quantities
 
 
@@ -45,6 +47,12 @@ def best_of_study(
         raise PerfgridError(f"the number of best designs must be 1 or more, found {count!r}")
     over, weighed = chosen_along(over, CLUSTER_SIZE, [axis.name for axis in study.space.axes])
     space = searched_space(study, over, at)
+    groups = space.points // prod(len(axis) for axis in space.axes if axis.name in over)
+    if count > 1 and groups * count > MOST_RANKED:
+        raise PerfgridError(
+            f"{study.name}: the {count:,} best designs of each of {groups:,} groups are more than {MOST_RANKED:,} in "
+            "all; ask for fewer, or narrow the study with where"
+        )
     plan = replace(study, space=space).plan()  # names outputs that cannot be computed before any work
     enable_compilation_cache()
     search = BestSearch(

@@ -19,7 +19,7 @@ from perfgrid.catalog.join import near
 from perfgrid.catalog.loader import stated_in
 from perfgrid.catalog.references import read_references
 from perfgrid.cli.printing.console import out, print_json, print_line, print_table
-from perfgrid.engine.errors import PerfgridError, nearest
+from perfgrid.engine.errors import PerfgridError, nearest, printable
 from perfgrid.results.files import check_output, write_text
 
 from .options import AsJson, CatalogFiles, Overwrite
@@ -155,7 +155,7 @@ def import_command(
         language = nested if isinstance(nested, Mapping) else stated
         comments = (
             f"{total:,.0f} parameters, of which a token's forward pass multiplies {token:,.0f}",
-            f"imported from {config.name} of architecture {language['model_type']}",
+            f"imported from {printable(config.name)} of architecture {language['model_type']}",
         )
         text = catalog_text(name, name, source, values, catalog.variables, comments)
     if output is None:

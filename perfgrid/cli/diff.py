@@ -43,7 +43,8 @@ def diff_command(
 
 
 def _print(found: Difference, a: str, b: str, units: dict[str, str]) -> None:
-    out.print(f"A  {a}\nB  {b}")
+    out.print(f"A  {a}")
+    out.print(f"B  {b}")
     for axis in found.axes:
         for side, labels in (("A", axis.only_a), ("B", axis.only_b)):
             if labels:

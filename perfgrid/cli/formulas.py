@@ -39,7 +39,8 @@ def formulas_command(
         for f in registry.formulas.values()
     ]
     if graph:
-        out.print("digraph perfgrid {\n  rankdir=LR;")
+        out.print("digraph perfgrid {")
+        out.print("  rankdir=LR;")
         for row in rows:
             for argument in row["arguments"]:
                 out.print(f'  "{argument}" -> "{row["quantity"]}";')

@@ -6,10 +6,11 @@ A command is a file, imported when it is called: ``perfgrid --help`` needs none 
 from __future__ import annotations
 
 import gc
+import io
 import signal
 import sys
 from importlib import import_module
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -35,6 +36,7 @@ COMMANDS = {  # name, which is also that of its file: first line of its help
     "catalog": "List, show, check and import catalog entries.",
     "formulas": "List every formula: quantity, unit, arguments, source.",
 }
+LONGEST_MESSAGE = 1200  # characters: what was found may be a whole file
 
 
 class Commands(TyperGroup):
@@ -50,8 +52,11 @@ class Commands(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
         """The command that is called."""
-        name, _, rest = super().resolve_command(ctx, args)
-        return name, imported(str(name)), rest
+        if args[0] not in COMMANDS:
+            from perfgrid.engine.errors import PerfgridError, nearest
+
+            raise PerfgridError(f"no command {args[0]!r}{nearest(args[0], COMMANDS)}")
+        return args[0], imported(args[0]), args[1:]
 
 
 def imported(name: str) -> Any:
@@ -96,25 +101,41 @@ def common(version: Annotated[bool, typer.Option("--version", help="Print the ve
 
 
 def main() -> None:
-    """Entry point: a PerfgridError ends with status 2 and its message on standard error."""
+    """Entry point: a mistake of the user's ends with status 2 and one line on standard error."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that unfinished files are cleaned up
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a name that the terminal cannot show
     try:
-        app()
+        sys.exit(app(standalone_mode=False))  # the status of an Exit; nothing of a command that ended
     except KeyboardInterrupt:
         sys.exit(130)
     except MemoryError:
-        print(
-            "perfgrid: not enough memory; ask for fewer outputs or shorter axes (run -o STORE.zarr takes any size)",
-            file=sys.stderr,
-        )
-        sys.exit(2)
+        refuse("not enough memory; ask for fewer outputs or shorter axes (run -o STORE.zarr takes any size)")
+    except OSError as error:
+        name = f"{str(error.filename)!r}: " if error.filename else ""
+        refuse(f"{name}{error.strerror or error}")
     except Exception as error:
         from perfgrid.engine.errors import PerfgridError  # loaded by now: the command that raised it imports the engine
 
-        if not isinstance(error, PerfgridError):
+        if isinstance(error, PerfgridError):
+            refuse(str(error))
+        if not hasattr(error, "format_message"):  # a mistake in the command line has one
             raise
-        print(f"perfgrid: {error}", file=sys.stderr)
+        if message := error.format_message().strip():  # none where help has been printed
+            refuse(message[0].lower() + message[1:].rstrip("."))
         sys.exit(2)
+
+
+def refuse(why: str) -> NoReturn:
+    """One line on standard error, of a long one its ends, and status 2."""
+    from perfgrid.engine.errors import printable
+
+    line = printable(why)
+    if len(line) > LONGEST_MESSAGE:
+        line = f"{line[: LONGEST_MESSAGE * 3 // 4]} ... {line[-LONGEST_MESSAGE // 4 :]}"
+    print(f"perfgrid: {line}", file=sys.stderr)
+    sys.exit(2)
 
 
 if __name__ == "__main__":

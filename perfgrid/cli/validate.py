@@ -107,17 +107,20 @@ def _print(found: Validation, verbose: bool) -> None:
     for name, stacks in found.assumed().items():
         out.print(f"{name}: taken to have run on {', '.join(stacks)}; the field software of a record states another")
     if summary["worst"]:
-        out.print("\nlargest deviations")
+        out.print()
+        out.print("largest deviations")
         print_table(WORST, worst_rows(summary["worst"]), right=WORST[1:4])
     left = [p for p in found.predictions if p.reasons]
     if left:
-        out.print(f"\n{len(left)} of {len(found.predictions)} records are not predicted")
+        out.print()
+        out.print(f"{len(left)} of {len(found.predictions)} records are not predicted")
     if verbose:
         print_table(("record", "reasons"), [[p.record.id, "; ".join(p.reasons)] for p in left])
     elif left:
         print_table(("records", "first reason"), reason_rows(summary["reasons"]), right=("records",))
     if found.problems:
-        out.print(f"\n{len(found.problems)} lines are not valid records (listed on standard error)")
+        out.print()
+        out.print(f"{len(found.problems)} lines are not valid records (listed on standard error)")
 
 
 def serving_note() -> str:

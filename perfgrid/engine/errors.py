@@ -6,8 +6,21 @@ import difflib
 from collections.abc import Iterable
 
 
+def printable(text: str) -> str:
+    """Text on one line without control characters: ``\\x1b`` for an escape, ``\\n`` for a line break.
+
+    Names, titles and paths may come from a stranger's file; raw, they could recolour a terminal or forge its lines.
+    """
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
 class PerfgridError(ValueError):
     """A mistake in a study, a catalog or a formula, reported in one line that names the place and the remedy."""
+
+    def __str__(self) -> str:
+        return printable(super().__str__())
 
 
 class MissingQuantity(PerfgridError):

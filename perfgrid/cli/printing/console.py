@@ -12,13 +12,23 @@ from rich.table import Table
 from rich.text import Text
 
 from perfgrid.analysis.text import plain
+from perfgrid.engine.errors import printable
 
-# what is printed is never markup: a name, title or path in square brackets stays as it is
-out = Console(highlight=False, markup=False, emoji=False, soft_wrap=not sys.stdout.isatty())
-err = Console(stderr=True, highlight=False, markup=False, emoji=False, soft_wrap=not sys.stderr.isatty())
-wide = Console(
-    highlight=False, markup=False, emoji=False, width=10_000
-)  # lays tables out; nothing is printed through it
+
+class PlainConsole(Console):
+    """Prints text as it is: square brackets are no markup, control characters are escaped."""
+
+    def __init__(self, **options: Any):
+        super().__init__(highlight=False, markup=False, emoji=False, **options)
+
+    def render_str(self, text: str, **options: Any) -> Text:
+        """A text or the cell of a table, which may come from a stranger's file."""
+        return super().render_str(printable(text), **options)
+
+
+out = PlainConsole(soft_wrap=not sys.stdout.isatty())
+err = PlainConsole(stderr=True, soft_wrap=not sys.stderr.isatty())
+wide = PlainConsole(width=10_000)  # lays tables out; nothing is printed through it
 
 
 def text_table(headers: Iterable[str], rows: Iterable[Sequence[str]], right: Collection[str] = ()) -> Table:

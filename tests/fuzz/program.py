@@ -1,0 +1,143 @@
+"""One command, run in this process as its user runs it, and what every outcome must keep."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+import os
+import resource
+import signal
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from unittest import mock
+
+from perfgrid.cli import main as cli
+from perfgrid.engine.grid import explain
+from perfgrid.engine.grid.plan import Plan
+
+SECONDS = 20  # that a command on a small input may take
+GROWTH = 2**30  # bytes by which one command on a small input may raise the peak of the process
+LONGEST = 1500  # characters of a message
+STATUS_1 = {"diff", "verify", "validate", "calibrate"}  # a difference, damage, records that are not valid
+TARGETS = ("-o", "--output", "--figure")
+
+
+class TookTooLong(BaseException):
+    """Raised in the program; not an Exception, so that nothing there takes it for a mistake of the user's."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a command did."""
+
+    status: int
+    out: str
+    err: str
+    seconds: float
+    evaluated: bool  # a formula was called
+
+
+def outcome(folder: Path, arguments: Sequence[str]) -> Outcome:
+    """Run a command in ``folder`` and check what holds for every outcome. AssertionError if something does not."""
+    before, peak = contents(folder), peak_memory()
+    found = run(folder, arguments)
+    command = next((a for a in arguments if not a.startswith("-")), "")
+    assert found.status in (0, 1, 2), f"status {found.status}"
+    assert found.status != 1 or command in STATUS_1, f"status 1 of {command}: {found.err}"
+    assert found.seconds < SECONDS
+    assert peak_memory() - peak < GROWTH, f"{(peak_memory() - peak) / 2**20:,.0f} MiB"
+    for text in (found.out, found.err):
+        assert all(c.isprintable() or c == "\n" for c in text), repr(text[:2000])
+    if found.status == 2 and not found.out.lstrip().startswith("Usage"):
+        lines = found.err.splitlines()
+        assert len(lines) == 1, found.err
+        assert lines[0].startswith("perfgrid: "), lines[0]
+        assert len(lines[0]) <= LONGEST, f"{len(lines[0]):,} characters: {lines[0][:300]}"
+        assert "Traceback" not in lines[0]
+    after = contents(folder)
+    written = {name for name in after if after[name] != before.get(name)}
+    stated = {a for n, a in pairwise(arguments) if n in TARGETS} if found.status != 2 else set()
+    left = {name for name in written if not any(name == s or name.startswith((f"{s}/", f"{s}.")) for s in stated)}
+    assert not left, f"left behind: {sorted(left)}"
+    assert not before.keys() - after.keys(), f"removed: {sorted(before.keys() - after.keys())}"
+    return found
+
+
+def run(folder: Path, arguments: Sequence[str]) -> Outcome:
+    """The command line in this process; any exception but SystemExit comes out."""
+    out, err = io.StringIO(), io.StringIO()
+    start, status, calls = time.perf_counter(), 0, Counter[str]()
+    with contextlib.ExitStack() as stack:
+        for context in (_inside(folder), _counted(calls), _limited()):
+            stack.enter_context(context)
+        stack.enter_context(contextlib.redirect_stdout(out))
+        stack.enter_context(contextlib.redirect_stderr(err))
+        stack.enter_context(mock.patch.object(sys, "argv", ["perfgrid", *arguments]))
+        try:
+            cli.main()
+        except SystemExit as stop:
+            status = stop.code if isinstance(stop.code, int) else 0 if stop.code is None else 1
+    return Outcome(status, out.getvalue(), err.getvalue(), time.perf_counter() - start, bool(calls))
+
+
+def contents(folder: Path) -> dict[str, str]:
+    """Every file and folder below a folder, with a hash of what it holds."""
+    found = {}
+    for path in folder.rglob("*"):
+        whole = path.is_file() and not path.is_symlink()
+        found[str(path.relative_to(folder))] = hashlib.sha256(path.read_bytes()).hexdigest() if whole else "folder"
+    return found
+
+
+def peak_memory() -> int:
+    """Bytes of the peak of this process."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+@contextlib.contextmanager
+def _inside(folder: Path) -> Iterator[None]:
+    before = Path.cwd()
+    os.chdir(folder)
+    try:
+        yield
+    finally:
+        os.chdir(before)
+
+
+@contextlib.contextmanager
+def _counted(calls: Counter[str]) -> Iterator[None]:
+    """Count evaluated formulas: of grids, and of single designs that are replayed."""
+    call, replay = Plan.call, explain.replay
+
+    def counted_call(self, name, arguments):
+        calls["grid"] += 1
+        return call(self, name, arguments)
+
+    def counted_replay(*arguments, **options):
+        calls["replay"] += 1
+        return replay(*arguments, **options)
+
+    with mock.patch.object(Plan, "call", counted_call), mock.patch.object(explain, "replay", counted_replay):
+        yield
+
+
+@contextlib.contextmanager
+def _limited() -> Iterator[None]:
+    def stop(*_):
+        raise TookTooLong(f"more than {SECONDS} s")
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, SECONDS)
+    terminated = signal.getsignal(signal.SIGTERM)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+        signal.signal(signal.SIGTERM, terminated)
