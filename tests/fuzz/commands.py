@@ -123,7 +123,7 @@ def word(draw: Any, path: tuple[str, ...], name: str, workload: str) -> str:
         return f"{draw(st.sampled_from(KEYS))}={toml({'k': draw(values)}).partition('=')[2].strip()}"
     if name == "settings" and chance(draw, 20):
         return f"where={draw(wheres)!r}"
-    if path == ("diff",) and name in ("a", "b") or name == "what" and chance(draw, 20):
+    if (path == ("diff",) and name in ("a", "b")) or (name == "what" and chance(draw, 20)):
         return draw(st.sampled_from(RESULTS))
     name = "at" if name in ("a", "b") else SAME.get(name, name)
     return draw(st.sampled_from(FITTING[workload].get(name) or WORDS.get(name, COUNTS)))
