@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from perfgrid.catalog import Catalog, convert, load_catalog
+from perfgrid.catalog.reading import Malformed, check_extent, from_toml, read_text
 from perfgrid.catalog.units import is_unit
 from perfgrid.engine.errors import MissingQuantity, PerfgridError, nearest
 from perfgrid.engine.graph.registry import Registry
@@ -179,28 +179,19 @@ def load_study(
     >>> pg.load_study("absent.toml")
     Traceback (most recent call last):
     ...
-    perfgrid.engine.errors.PerfgridError: cannot read study 'absent.toml': No such file or directory
+    perfgrid.engine.errors.PerfgridError: absent.toml: cannot be read: No such file or directory
     """
     path = Path(path)
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except OSError as error:
-        why = "it is a folder, such as a store of results, and a study is TOML" if path.is_dir() else error.strerror
-        raise PerfgridError(f"cannot read study {str(path)!r}: {why}") from None
-    except UnicodeDecodeError:
-        raise PerfgridError(f"{path} is not a text file: a study is TOML") from None
-    try:
-        content = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise PerfgridError(f"{path} is not valid TOML: {error}") from None
+    text = read_text(path)
+    content = from_toml(text, f"{path}: ")
     values: dict[str, Any] = {}
     for setting in settings:
         key, equals, value = setting.partition("=")
         if not equals:
             raise PerfgridError(f"--set {setting!r} must read key=value")
         try:
-            parsed = tomllib.loads(f"value = {value}")["value"]
-        except tomllib.TOMLDecodeError:
+            parsed = from_toml(f"value = {value}", f"--set {key}: ")["value"]
+        except Malformed:
             parsed = value.strip()
         if key.split(".")[0] in TABLES:
             values[key.strip()] = parsed
@@ -227,6 +218,7 @@ def build_study(
     folder: Path = Path(),
 ) -> Study:
     """Check the content of a study and expand its axes. ``name`` appears in errors."""
+    check_extent(content, f"{name}: ")
     try:
         file = StudyFile.model_validate(dict(content))
     except ValidationError as error:
@@ -236,15 +228,17 @@ def build_study(
     if catalog_values:
         catalog = catalog.with_values(dict(catalog_values))
     registry = registry_of(file.workload)
-    formulas = tuple(formulas)
+    formulas, computed = tuple(formulas), frozenset[str]()
     if formulas:
         registry = registry.extended(formulas)
-        for member in Registry.collect(formulas).formulas.values():
+        members = Registry.collect(formulas).formulas.values()
+        computed = frozenset(n for member in members for n in (member.name, member.of) if n is not None)
+        for member in members:
             if not is_unit(member.unit):
                 raise PerfgridError(
                     f"formula {member.name!r}: unknown unit {member.unit!r}; units are SI, such as byte/s"
                 )
-    builder = SpaceBuilder(file, name, catalog, registry)
+    builder = SpaceBuilder(file, name, catalog, registry, computed)
     space = builder.space()
     if file.where:
         space, constraint = apply_where(space, file.where, f"{name}, where")
