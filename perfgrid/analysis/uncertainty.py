@@ -56,8 +56,13 @@ def quantiles(result: xr.Dataset, levels: Sequence[float] | np.ndarray = (0.05, 
     if not levels or not all(0 <= level <= 1 for level in levels):
         raise PerfgridError(f"quantiles lie between 0 and 1, found {levels}")
     numbers = [n for n, v in result.data_vars.items() if v.dtype.kind == "f" and SAMPLE in v.dims]
-    kept = result[numbers].assign({n: result[n].where(feasible(result, of=str(n))) for n in numbers})
-    return kept.quantile(levels, dim=SAMPLE, keep_attrs=True)
+
+    def over_samples(array: xr.DataArray) -> xr.DataArray:
+        kept = array.where(feasible(result, of=str(array.name)))
+        some = kept.notnull().any(SAMPLE)  # no quantile is computed of a design without a feasible sample
+        return kept.where(some, kept.dtype.type(0)).quantile(levels, dim=SAMPLE, keep_attrs=True).where(some)
+
+    return result[numbers].map(over_samples, keep_attrs=True)
 
 
 def only(spec: Any, label: Any) -> Any:

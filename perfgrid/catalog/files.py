@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +9,8 @@ from typing import Any
 
 from perfgrid.engine.errors import PerfgridError
 
+from .naming import check_name
+from .reading import check_file, from_toml, read_text
 from .references import read_references
 from .schema import KINDS, Kind
 
@@ -31,30 +31,19 @@ class Layer:
     references: Mapping[str, str]
 
 
-def check_name(name: str, where: str) -> None:
-    """PerfgridError unless an entry of this name can be written where axes and labels are (``--at axis=label,...``)."""
-    if not re.fullmatch(r"[A-Za-z0-9._+-]+", name):
-        raise PerfgridError(f"{where}: the name {name!r} may hold only letters, digits and the signs . _ + -")
-
-
 def files_of(path: Path) -> list[Path]:
     """The file itself, or every catalog file of a folder; PerfgridError for a folder without any."""
     if path.is_dir():
         found = sorted(p for p in path.iterdir() if p.suffix in (".toml", ".bib"))
         if not found:
             raise PerfgridError(f"catalog folder {path} holds no .toml or .bib file")
-        return found
-    return [path]
+        return [check_file(p) for p in found]
+    return [check_file(path)]
 
 
 def read_toml(path: Path) -> dict[str, Any]:
     """A TOML document; PerfgridError where the file cannot be read or parsed."""
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except tomllib.TOMLDecodeError as error:
-        raise PerfgridError(f"{path}: not valid TOML: {error}") from error
-    except (OSError, UnicodeDecodeError) as error:
-        raise PerfgridError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from error
+    return from_toml(read_text(path), f"{path}: ")
 
 
 def read_layer(paths: Iterable[Path]) -> Layer:
@@ -63,8 +52,6 @@ def read_layer(paths: Iterable[Path]) -> Layer:
     references: dict[str, str] = {}
     for path in paths:
         if path.suffix == ".bib":
-            if not path.is_file():
-                raise PerfgridError(f"{path}: cannot be read: there is no such file")
             references.update(read_references(path))
             continue
         document = read_toml(path)
@@ -74,7 +61,7 @@ def read_layer(paths: Iterable[Path]) -> Layer:
         for name, stated in document.items():
             if not isinstance(stated, dict):
                 raise PerfgridError(f"{path}: {name!r} stands outside any entry; an entry is a table [{name}]")
-            check_name(name, str(path))
+            check_name(name, str(path), dots=True)
             if name in definitions[kind]:
                 raise PerfgridError(f"{path}: {kind} {name!r} is already defined in {definitions[kind][name].file}")
             definitions[kind][name] = Definition(str(path), stated)

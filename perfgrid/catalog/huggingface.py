@@ -15,6 +15,7 @@ from typing import Any
 from perfgrid.engine.errors import PerfgridError, nearest
 
 from .architectures import ARCHITECTURES, Architecture
+from .reading import from_json, read_text
 from .schema import BLOCKS, Value, Variable, convert
 
 _DROPOUT = ("attention_dropout", "hidden_dropout", "dropout", "resid_pdrop", "attn_pdrop", "attn_config.attn_pdrop")
@@ -24,12 +25,7 @@ _LAYER_TYPES = ("sliding_attention", "full_attention")
 
 def read_config(path: Path) -> dict[str, Any]:
     """The JSON object of a configuration file; PerfgridError where there is none."""
-    try:
-        config = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise PerfgridError(f"{path}: not valid JSON: {error}") from error
-    except OSError as error:
-        raise PerfgridError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from error
+    config = from_json(read_text(path), f"{path}: ")
     if not isinstance(config, dict):
         raise PerfgridError(f"{path}: must hold one JSON object, found {type(config).__name__}")
     return config

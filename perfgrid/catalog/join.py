@@ -14,6 +14,7 @@ from .files import Definition
 from .schema import BLOCKS, CONFIDENCES, Detail, Entry, Kind, Value, Variable, convert
 
 _DETAIL_KEYS = ("value", "source", "low", "high", "year", "confidence", "note", "calibration", "correlation")
+LONGEST_CHAIN = 32  # of entries that extend each other
 
 
 @dataclass
@@ -60,6 +61,10 @@ class Join:
         if (name, depth) in path:
             circle = " -> ".join([n for n, _ in path[path.index((name, depth)) :]] + [name])
             raise PerfgridError(f"{where} extends itself: {circle}")
+        if len(path) == LONGEST_CHAIN:
+            first, layer = path[0]
+            file = Path(self.layers[layer][first].file).name
+            raise PerfgridError(f"{file}, [{first}] extends a chain of more than {LONGEST_CHAIN} entries")
         draft = _Draft(None, None, {}, {}, {})
         if (base := definition.stated.get("extends")) is not None:
             if not isinstance(base, str):

@@ -7,6 +7,8 @@ from pathlib import Path
 
 from perfgrid.engine.errors import PerfgridError
 
+from .reading import read_text
+
 _ENTRY = re.compile(r"@(\w+)\s*\{\s*([^\s,{}]+)\s*,")
 _FIELD = re.compile(r"[,\s]*(\w+)\s*=\s*")
 _BARE = re.compile(r"[^,}\s]+")  # a value in neither quotes nor braces
@@ -14,7 +16,7 @@ _BARE = re.compile(r"[^,}\s]+")  # a value in neither quotes nor braces
 
 def read_references(path: Path) -> dict[str, str]:
     """Key -> one-line citation of every entry of a BibTeX file; PerfgridError for a key that occurs twice."""
-    text = path.read_text(encoding="utf-8")
+    text = read_text(path)
     citations: dict[str, str] = {}
     for match in _ENTRY.finditer(text):
         if match[1].lower() == "comment":

@@ -13,10 +13,11 @@ from typer import Argument, Option, Typer
 from perfgrid.analysis.catalog_check import counted_parameters, remarks
 from perfgrid.analysis.text import number
 from perfgrid.catalog import Catalog, Entry, Variable, load_catalog
-from perfgrid.catalog.files import Layer, check_name, files_of
+from perfgrid.catalog.files import Layer, files_of
 from perfgrid.catalog.huggingface import catalog_text, model_values, read_config
 from perfgrid.catalog.join import near
 from perfgrid.catalog.loader import stated_in
+from perfgrid.catalog.naming import check_name
 from perfgrid.catalog.references import read_references
 from perfgrid.cli.printing.console import out, print_json, print_line, print_table
 from perfgrid.engine.errors import PerfgridError, nearest, printable
@@ -143,7 +144,7 @@ def import_command(
         check_output(output, overwrite, ".toml")
     stated = read_config(config)
     name = name or _name_of(stated, config)
-    check_name(name, "--name")
+    check_name(name, "--name", dots=True)
     values = model_values(stated, catalog.variables, str(config))
     given = {q: values.get(q, v.default) for q, v in catalog.variables.items() if v.of == "model"}
     counts = counted_parameters(given)

@@ -11,19 +11,19 @@ from perfgrid.engine.errors import PerfgridError
 from perfgrid.engine.graph.registry import Constraint
 from perfgrid.formulas import WORKLOADS, registry_of
 
-from .options import AsJson
+from .options import AsJson, one_of
 
 
 def formulas_command(
     graph: Annotated[bool, Option("--graph", help="Print the dependency graph in Graphviz DOT.")] = False,
-    workload: Annotated[str, Option(help="Workload whose formulas to list.")] = "training",
+    workload: Annotated[
+        str, Option(help="Workload whose formulas to list.", callback=one_of("--workload", WORKLOADS))
+    ] = "training",
     as_json: AsJson = False,
 ) -> None:
     """List every formula: quantity, unit, arguments, source."""
     if graph and as_json:
         raise PerfgridError("--graph prints Graphviz DOT and --json JSON: give one of them")
-    if workload not in WORKLOADS:
-        raise PerfgridError(f"unknown workload {workload!r}; legal names: {', '.join(WORKLOADS)}")
     registry = registry_of(workload)
     rows = [
         {

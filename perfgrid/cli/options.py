@@ -2,10 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Annotated
 
 from typer import Argument, Option
+
+from perfgrid.engine.errors import PerfgridError
+
+
+def one_of(option: str, legal: Iterable[str]) -> Callable[[str | None], str | None]:
+    """What refuses a value of an option that is none of the legal ones."""
+
+    def checked(value: str | None) -> str | None:
+        if value is not None and value not in legal:
+            raise PerfgridError(f"{option} must be one of {', '.join(legal)}, found {value!r}")
+        return value
+
+    return checked
+
 
 StudyFile = Annotated[Path, Argument(help="Study file (TOML).")]
 StudyOrResult = Annotated[Path, Argument(help="Study (.toml) or result (.nc, .zarr, .pgf).")]
@@ -17,7 +32,10 @@ Of = Annotated[
 Minimize = Annotated[str | None, Option(help="Quantity to minimize.")]
 Output = Annotated[Path | None, Option("--output", "-o", help="Result file (.nc).")]
 Overwrite = Annotated[bool, Option("--overwrite", help="Replace an existing file.")]
-Dtype = Annotated[str | None, Option(help="Precision on the grid: float32 or float64.")]
+Dtype = Annotated[
+    str | None,
+    Option(help="Precision on the grid: float32 or float64.", callback=one_of("--dtype", ("float32", "float64"))),
+]
 Recompute = Annotated[
     bool, Option("--recompute", help="If a factored result was made with other formulas, evaluate it anew.")
 ]

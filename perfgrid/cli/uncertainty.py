@@ -13,14 +13,14 @@ from perfgrid.analysis.uncertainty import only, quantiles, tornado
 from perfgrid.cli.printing.bars import bar, swing
 from perfgrid.cli.printing.cells import cells
 from perfgrid.cli.printing.console import out, print_json, print_table
-from perfgrid.engine.errors import PerfgridError, nearest
+from perfgrid.engine.errors import PerfgridError
 from perfgrid.results.evaluate import evaluate
 from perfgrid.study.samples import SAMPLE
 from perfgrid.study.selection import asking, selected
 from perfgrid.study.study import Study, load_study
 
 from .arguments import names_in, outputs_of
-from .options import AsJson, At, Of, Output, Overwrite, Settings, StudyFile
+from .options import AsJson, At, Of, Output, Overwrite, Settings, StudyFile, one_of
 from .saving import Target
 
 METHODS = ("quantiles", "tornado", "morris", "sobol")
@@ -32,7 +32,9 @@ LEVELS = (0.05, 0.5, 0.95)
 def uncertainty_command(
     study: StudyFile,
     of: Of = None,
-    method: Annotated[str, Option(help="quantiles, tornado, morris or sobol.")] = "quantiles",
+    method: Annotated[
+        str, Option(help="quantiles, tornado, morris or sobol.", callback=one_of("--method", METHODS))
+    ] = "quantiles",
     at: At = None,
     over: Annotated[
         str | None, Option(help="Catalog tables or quantities to vary, comma-separated. Default: all.")
@@ -46,8 +48,6 @@ def uncertainty_command(
     as_json: AsJson = False,
 ) -> None:
     """Quantiles, tornado, Morris or Sobol over the catalog's ranges: how sure an output is."""
-    if method not in METHODS:
-        raise PerfgridError(f"--method must be one of {', '.join(METHODS)}, found {method!r}{nearest(method, METHODS)}")
     if method == "tornado" and samples is not None:
         raise PerfgridError("--samples: a tornado evaluates the ends of each range and takes no samples")
     loaded, varied = load_study(study, settings or ()), names_in(over) if over is not None else None

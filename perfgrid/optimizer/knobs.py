@@ -8,11 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from perfgrid.catalog import convert
-from perfgrid.catalog.schema import Variable
 from perfgrid.engine.autodiff.dual import Dual
 from perfgrid.engine.errors import PerfgridError
 from perfgrid.formulas import INNER
+from perfgrid.study.limits import Limit, converted
 from perfgrid.study.samples import entries_of, ranges
 from perfgrid.study.study import Study
 
@@ -184,9 +183,18 @@ class Knobs:
         }
 
 
-def converted(variable: Variable, value: Any, place: str) -> float:
-    """A value with a unit as a number in SI units. PerfgridError for anything else."""
-    found = convert(variable, value, place)
-    if not isinstance(found, float):
-        raise PerfgridError(f"{place}: {variable.name} is not a number")
-    return found
+def refuse_contradictions(name: str, knobs: Knobs, held: Sequence[Limit]) -> None:
+    """PerfgridError for limits that contradict each other or the bounds of a free quantity: no design keeps them."""
+    free = {k.name: k for k in knobs.knobs if not k.share}
+    for limit in held:
+        knob = free.get(limit.quantity)
+        low, high = (knob.low, knob.high) if knob is not None else (-np.inf, np.inf)
+        if limit.bound < low if limit.at_most else limit.bound > high:
+            raise PerfgridError(
+                f"{name}: the limit {limit.text!r} contradicts the bounds of {limit.quantity}, {low:g} to {high:g} "
+                f"{knob.leaf.variable.unit if knob is not None else ''}".rstrip()
+            )
+        for other in held:
+            alike = other.quantity == limit.quantity and (knob is not None or other.workload == limit.workload)
+            if alike and limit.at_most and not other.at_most and other.bound > limit.bound:
+                raise PerfgridError(f"{name}: the limits {limit.text!r} and {other.text!r} contradict each other")

@@ -13,15 +13,14 @@ from perfgrid.engine.errors import PerfgridError, nearest
 from perfgrid.engine.grid.dataset import SPACE_ATTRIBUTE, formula_hash, space_text
 from perfgrid.results.provenance import STUDY_ATTRIBUTE, global_attributes
 from perfgrid.study.file import Optimize
+from perfgrid.study.limits import OPEN, limits, unit_of_quantity
 from perfgrid.study.selection import reaching
-from perfgrid.study.study import Study, expect_study
+from perfgrid.study.study import Study, expect_study, workloads
 
 from .batched_slsqp import optimality
-from .knobs import Knobs
-from .limits import OPEN, limits, refuse_contradictions, unit_of_quantity
+from .knobs import Knobs, refuse_contradictions
 from .problem import KEPT, Problem
 from .search import Found, best_found
-from .workloads import workloads
 
 UNEXPLAINED = 1e-2  # residual from which multipliers are NaN
 

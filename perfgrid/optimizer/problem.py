@@ -12,12 +12,12 @@ import numpy as np
 from perfgrid.engine.autodiff.dual import Dual
 from perfgrid.engine.errors import PerfgridError, nearest
 from perfgrid.engine.graph.namespace import value_of
+from perfgrid.study.limits import KEPT, Limit
 from perfgrid.study.study import Study
 
 from .batched_slsqp import Answer
 from .knobs import Knobs
-from .limits import KEPT, Limit
-from .workloads import TOGETHER, Part
+from .part import TOGETHER, Part
 
 CLOSE = 1e-7  # by which limits are kept: the solver meets them to within its own tolerance
 BROKEN = 10.0  # times a broken limit (relative) that a design pays against a better one, when layouts are chosen

@@ -7,6 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from perfgrid.engine.errors import PerfgridError
+from perfgrid.engine.execution.evaluation import check_precision
 from perfgrid.engine.grid.plan import Plan
 
 
@@ -37,6 +38,7 @@ def left_by_groups(root: Path, own: Path) -> list[int]:
 
 def check_memory(plan: Plan, name: str, dtype: str = "float32", available: int | None = None) -> None:
     """PerfgridError, with the size and the command that streams, if the results cannot be held in memory."""
+    check_precision(dtype)
     limit = available_memory() if available is None else available
     needed = plan.result_bytes(dtype)
     if needed > 0.8 * limit:

@@ -3,12 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 CLUSTER_SIZE = "devices"  # clusters of different sizes are weighed against each other only where that is asked for
+
+
+def _plain(value: Any) -> Any:
+    """NumPy numbers, arrays, tuples and ranges of a Python study as what a TOML file holds."""
+    if isinstance(value, (np.generic, np.ndarray)):
+        return value.tolist()
+    if isinstance(value, Mapping):
+        return {key: _plain(inside) for key, inside in value.items()}
+    return [_plain(v) for v in value] if isinstance(value, (list, tuple, range)) else value
+
+
+WorkloadName = Literal["training", "inference", "collectives", "manufacturing"]
+Plain = Annotated[dict[str, Any], BeforeValidator(_plain)]
 
 
 class Table(BaseModel):
@@ -48,37 +61,37 @@ class Optimize(Table):
     choose: str | list[str] | None = None
 
 
+class Workload(Table):
+    """One of the ``[[workloads]]`` of an optimisation: its name and weight, and what differs from the study."""
+
+    name: str
+    weight: float | None = Field(default=None, ge=0, allow_inf_nan=False, strict=True)
+    workload: WorkloadName | None = None
+    outputs: list[str] | None = Field(default=None, min_length=1)
+    where: str | None = None
+    axes: Plain | None = None
+    workload_parameters: Plain | None = None
+    overrides: Plain | None = None
+    choices: dict[str, str | list[Any]] | None = None
+
+
 class StudyFile(Table):
     """What a study file may hold."""
 
     title: str = "untitled study"
-    workload: Literal["training", "inference", "collectives", "manufacturing"] = "training"
+    workload: WorkloadName = "training"
     outputs: list[str] = Field(min_length=1)
     where: str | None = None
     dtype: Literal["float32", "float64"] = "float32"
-    axes: dict[str, Any] = Field(default_factory=dict)
-    workload_parameters: dict[str, Any] = Field(default_factory=dict)
-    overrides: dict[str, Any] = Field(default_factory=dict)
+    axes: Plain = Field(default_factory=dict)
+    workload_parameters: Plain = Field(default_factory=dict)
+    overrides: Plain = Field(default_factory=dict)
     choices: dict[str, str] = Field(default_factory=dict)
     catalog: list[str] = Field(default_factory=list)
     best: Best | None = None
     pareto: Pareto | None = None
     optimize: Optimize | None = None
-    workloads: list[dict[str, Any]] = Field(default_factory=list)  # of [optimize]: what differs from this study in each
-
-    @field_validator("axes", "workload_parameters", "overrides", mode="before")
-    @classmethod
-    def _as_in_a_file(cls, value: Any) -> Any:
-        """NumPy numbers, arrays, tuples and ranges of a Python study become what a TOML file holds."""
-        return _plain(value)
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, (np.generic, np.ndarray)):
-        return value.tolist()
-    if isinstance(value, Mapping):
-        return {key: _plain(inside) for key, inside in value.items()}
-    return [_plain(v) for v in value] if isinstance(value, (list, tuple, range)) else value
+    workloads: list[Workload] = Field(default_factory=list)  # of [optimize]
 
 
 def chosen_along(over: str | Sequence[str], grouped: str | None, axes: Collection[str]) -> tuple[list[str], bool]:

@@ -14,13 +14,15 @@ from perfgrid.engine.grid.space import Space
 from .study import Study, build_study, expect_study
 from .where import filtered
 
+SEARCHES = ("best", "pareto", "optimize", "workloads")  # tables that name outputs and axes of the study as it is
+
 
 def asking(study: Study, outputs: Sequence[str], axes: Mapping[str, Any] | None = None) -> Study:
     """The same study with other outputs and, if given, other axes. PerfgridError for an unknown quantity."""
     content = study.file.model_dump(exclude_none=True) | {"outputs": list(outputs)}
     if axes is not None:
         content["axes"] = dict(axes)
-    for table in ("best", "pareto"):
+    for table in SEARCHES:
         content.pop(table, None)
     return build_study(content, study.name, study.catalog, study.formulas)
 
@@ -44,7 +46,7 @@ def reaching(study: Study, quantities: Iterable[str]) -> Study:
     found = asking(study, [*study.outputs, *lacking])
     kept = {a.name: a.labels for a in study.space.axes}  # some labels may have been selected
     axes = tuple(filtered(a, np.isin(a.labels, kept[a.name])) for a in found.space.axes)
-    stated = {table: getattr(study.file, table) for table in ("best", "pareto")}
+    stated = {table: getattr(study.file, table) for table in SEARCHES}
     file, space = found.file.model_copy(update=stated), Space(axes, found.space.constants)
     return replace(found, file=file, space=space, source=study.source)
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from perfgrid.catalog import Catalog, Variable, convert
+from perfgrid.catalog.naming import check_label, check_name
 from perfgrid.catalog.schema import KINDS
 from perfgrid.engine.errors import PerfgridError, nearest
 from perfgrid.engine.graph.registry import Registry
@@ -27,6 +28,7 @@ from .tables import (
     SWITCHABLE,
     bases,
     default_entries,
+    given,
     io_columns,
     own_columns,
     reached,
@@ -47,6 +49,7 @@ class SpaceBuilder:
     name: str
     catalog: Catalog
     registry: Registry
+    computed: frozenset[str] = frozenset()  # quantities of the user's own formulas
     taken: set[str] = field(default_factory=set)  # quantities that a sweep or the study states itself
     tables: set[str] = field(default_factory=set)  # tables of which the study states entries
     needed: set[str] = field(default_factory=set)  # quantities that the outputs may rest on
@@ -56,6 +59,7 @@ class SpaceBuilder:
         """The design space of the study. Raises PerfgridError with the place of whatever is wrong."""
         variables, axes = self.catalog.variables, []
         by_axes = self._stated_by_axes()
+        self._refuse_computed(by_axes)
         self.tables = set(by_axes) & set(TABLES)
         stated_elsewhere = set(TABLES) - ({"device"} - self.tables)  # of a device without a name, what it may lack
         constants: dict[str, Any] = {
@@ -63,7 +67,7 @@ class SpaceBuilder:
             for v in variables.values()
             if v.optional and v.default is not None and v.of not in stated_elsewhere
         }
-        self.needed = reached(self.registry, self.catalog, self.file.outputs, self.tables)
+        self.needed = reached(self.registry, self.catalog, self.file.outputs, self.tables, self.computed)
         constants |= {label: text for label, text in bases(self.tables).items() if label in self.needed}
         self._state(constants, by_axes)
         self.taken |= set(by_axes) - set(TABLES)
@@ -72,6 +76,8 @@ class SpaceBuilder:
         for table, entry in self.defaults.items():
             for column, values in self._columns(table, [entry], f"{self.name}, {table}").items():
                 constants.setdefault(column, values[0])
+        constants = {name: value for name, value in constants.items() if name not in self.computed}
+        axes = [replace(a, columns={k: v for k, v in a.columns.items() if k not in self.computed}) for a in axes]
         if SAMPLE in self.file.axes:
             axes.append(self._samples(axes, constants))
         for axis, other in itertools.permutations(axes, 2):
@@ -101,7 +107,7 @@ class SpaceBuilder:
                         f"{place}: {key!r} belongs to the {variables[key].of}; state it in [overrides], or as an axis "
                         f"with [axes.{key}]"
                     )
-                raise PerfgridError(f"{place}: unknown parameter{nearest(key, stated)}")
+                raise PerfgridError(f"{place}: unknown parameter{self._elsewhere(key, stated)}")
             if key in computed:
                 meaning = self.registry.formulas[key].meaning.rstrip(".")
                 raise PerfgridError(
@@ -111,7 +117,7 @@ class SpaceBuilder:
             self._variable(key, place)  # refuses what no formula of the workload reads
             if key in by_axes:
                 raise PerfgridError(f"{place}: axes.{by_axes[key]} states {key!r} too; state it once")
-            constants[key] = self._placed(variables[key], convert(variables[key], value, place))
+            constants[key] = self._placed(variables[key], self._checked(variables[key], value, place))
         for key, value in self.file.overrides.items():
             place = f"{self.name}, overrides.{key}"
             if key in by_axes or key in self.file.workload_parameters:
@@ -119,9 +125,23 @@ class SpaceBuilder:
                 raise PerfgridError(f"{place}: {other} states {key!r} too; state it once")
             variable = self._variable(key, place)
             if variable is None:
-                raise PerfgridError(f"{place}: unknown quantity{nearest(key, (*self.registry.names(), *variables))}")
-            constants[key] = self._placed(variable, convert(variable, value, place))
+                raise PerfgridError(
+                    f"{place}: unknown quantity{self._elsewhere(key, (*self.registry.names(), *variables))}"
+                )
+            constants[key] = self._placed(variable, self._checked(variable, value, place))
             self.taken.add(key)
+
+    def _refuse_computed(self, by_axes: Mapping[str, str]) -> None:
+        """PerfgridError for a quantity that the study states and a formula of the user computes."""
+        places = {name: f"axes.{axis}" for name, axis in by_axes.items()} | {
+            key: f"axes.{key}" for key in self.file.axes
+        }
+        for table in ("workload_parameters", "overrides"):
+            places |= {key: f"{table}.{key}" for key in getattr(self.file, table)}
+        for name in sorted(self.computed & places.keys()):
+            raise PerfgridError(
+                f"{self.name}, {places[name]}: a formula of yours computes {name!r} too; keep one of them"
+            )
 
     def _samples(self, axes: Sequence[Axis], constants: Mapping[str, Any]) -> Axis:
         """The axis of samples: factors on the estimates of the catalog that the outputs depend on."""
@@ -141,6 +161,7 @@ class SpaceBuilder:
         """The quantities (and tables) that axes state, with the axis."""
         found: dict[str, str] = {}
         for key, spec in self.file.axes.items():
+            check_name(key, f"{self.name}, axes")
             names = [key]
             if isinstance(spec, dict):
                 names = [] if "scale" in spec else list(spec) if key == "parallelism" else [key]
@@ -156,11 +177,22 @@ class SpaceBuilder:
 
     def _check_scales(self, space: Space) -> None:
         """A scaled quantity stays within its bounds."""
-        for name in {n for a in space.axes for n in a.scales}:
+        for axis, name in ((a, n) for a in space.axes for n in a.scales):
             extremes = np.prod([(v.min(), v.max()) for _, v in space.parts(name)], axis=0, dtype=float)
-            variable = self.catalog.variables[name].model_copy(update={"axis": None})
+            if (variable := given(self.catalog.variables, name)) is None:
+                continue
             for value in extremes.tolist():
-                convert(variable, value, f"{self.name}, axes.{name}.scale: the scaled {name}")
+                place = f"{self.name}, axes.{axis.name}{'.scale' if axis.name == name else ''}: the scaled {name}"
+                convert(variable.model_copy(update={"axis": None}), value, place)
+
+    def _elsewhere(self, key: str, legal: Sequence[str]) -> str:
+        """Where a misplaced key belongs, or the nearest legal ones, as the end of a message."""
+        tables = (*TABLES, IO_NODE, "parallelism", SAMPLE)
+        if key in tables:
+            return f"; it is an axis: state it in [axes], such as {key} = [...]"
+        if key in StudyFile.model_fields:
+            return "; it is a key of the study: state it above all tables"
+        return nearest(key, (*legal, *tables))
 
     def _variable(self, key: str, place: str) -> Variable | None:
         """What the glossary or a formula says of a quantity; None for an unknown one.
@@ -180,6 +212,17 @@ class SpaceBuilder:
             raise PerfgridError(f"{place}: no formula of this workload depends on {key!r}, another name of {same_as!r}")
         found = self.registry.get(key)
         return Variable(name=key, unit=found.unit, meaning=found.meaning, of="computed", minimum=-np.inf)
+
+    def _checked(self, variable: Variable, value: Any, place: str) -> Any:
+        """A stated value in SI. PerfgridError for a wrong one, and for a label that selects none of the formulas."""
+        found = convert(variable, value, place)
+        if variable.kind == "label":
+            check_label(found, place)
+            choices = (c for c in self.registry.choices.values() if c.by == variable.name)
+            legal = dict.fromkeys(str(a.label) for choice in choices for a in choice.alternatives)
+            if legal and found not in legal:
+                raise PerfgridError(f"{place} must be one of {', '.join(map(repr, legal))}, found {found!r:.100}")
+        return found
 
     def _placed(self, variable: Variable, value: Any) -> Any:
         """A converted value as the engine wants it: vectors on their inner axis."""
@@ -224,10 +267,8 @@ class SpaceBuilder:
                 f"{place}: needs a list of values, a range {{ start, stop, num, spacing }} or {{ scale = ... }}, "
                 f"found {spec!r}"
             )
-        converted = [convert(variable, v, place) for v in values]
+        converted = [self._checked(variable, v, place) for v in values]
         check_no_repeats(converted, place)
-        if not converted:
-            raise PerfgridError(f"{place}: the list is empty")
         column = np.array([self._placed(variable, v) for v in converted])
         labels = np.array(converted) if variable.axis is None else np.arange(len(converted))
         if variable.kind == "integer":
@@ -277,7 +318,7 @@ class SpaceBuilder:
                 columns[name] = np.array(values)  # the entry's name: a label of the row
                 shown.append(name)
             elif (variable := self._variable(name, where)) is not None:
-                columns[name] = np.array([self._placed(variable, convert(variable, v, where)) for v in values])
+                columns[name] = np.array([self._placed(variable, self._checked(variable, v, where)) for v in values])
                 if variable.kind == "integer":
                     columns[name] = columns[name].astype(np.int64)
                 if variable.axis is None and name != key:
@@ -287,4 +328,6 @@ class SpaceBuilder:
         labels = spec.get("labels", [str(i) for i in range(count)])
         if not isinstance(labels, list) or len(labels) != count:
             raise PerfgridError(f"{place}.labels: needs a list of {count} names, found {labels!r}")
+        for label in labels:
+            check_label(label, f"{place}.labels")
         return Axis(key, np.array(labels), columns, {}, tuple(shown))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -11,15 +10,17 @@ from typing import Any
 from pydantic import ValidationError
 
 from perfgrid.catalog import Catalog, convert, load_catalog
+from perfgrid.catalog.naming import check_name
+from perfgrid.catalog.reading import Malformed, check_extent, from_toml, read_text
 from perfgrid.catalog.units import is_unit
 from perfgrid.engine.errors import MissingQuantity, PerfgridError, nearest
 from perfgrid.engine.graph.registry import Registry
 from perfgrid.engine.grid.plan import Plan
 from perfgrid.engine.grid.space import Space
 from perfgrid.formulas import registry_of
-from perfgrid.study.file import chosen_along
 
-from .file import CLUSTER_SIZE, Best, Optimize, Pareto, StudyFile
+from .checks import check_tables
+from .file import Best, Optimize, Pareto, StudyFile, Workload
 from .space import TABLES, SpaceBuilder
 from .tables import NATIVE, OWN_PREFIX, STATED
 from .where import apply_where
@@ -179,28 +180,19 @@ def load_study(
     >>> pg.load_study("absent.toml")
     Traceback (most recent call last):
     ...
-    perfgrid.engine.errors.PerfgridError: cannot read study 'absent.toml': No such file or directory
+    perfgrid.engine.errors.PerfgridError: absent.toml: cannot be read: No such file or directory
     """
     path = Path(path)
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except OSError as error:
-        why = "it is a folder, such as a store of results, and a study is TOML" if path.is_dir() else error.strerror
-        raise PerfgridError(f"cannot read study {str(path)!r}: {why}") from None
-    except UnicodeDecodeError:
-        raise PerfgridError(f"{path} is not a text file: a study is TOML") from None
-    try:
-        content = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise PerfgridError(f"{path} is not valid TOML: {error}") from None
+    text = read_text(path)
+    content = from_toml(text, f"{path}: ")
     values: dict[str, Any] = {}
     for setting in settings:
         key, equals, value = setting.partition("=")
         if not equals:
             raise PerfgridError(f"--set {setting!r} must read key=value")
         try:
-            parsed = tomllib.loads(f"value = {value}")["value"]
-        except tomllib.TOMLDecodeError:
+            parsed = from_toml(f"value = {value}", f"--set {key}: ")["value"]
+        except Malformed:
             parsed = value.strip()
         if key.split(".")[0] in TABLES:
             values[key.strip()] = parsed
@@ -227,6 +219,7 @@ def build_study(
     folder: Path = Path(),
 ) -> Study:
     """Check the content of a study and expand its axes. ``name`` appears in errors."""
+    check_extent(content, f"{name}: ")
     try:
         file = StudyFile.model_validate(dict(content))
     except ValidationError as error:
@@ -236,15 +229,17 @@ def build_study(
     if catalog_values:
         catalog = catalog.with_values(dict(catalog_values))
     registry = registry_of(file.workload)
-    formulas = tuple(formulas)
+    formulas, computed = tuple(formulas), frozenset[str]()
     if formulas:
         registry = registry.extended(formulas)
-        for member in Registry.collect(formulas).formulas.values():
+        members = Registry.collect(formulas).formulas.values()
+        computed = frozenset(n for member in members for n in (member.name, member.of) if n is not None)
+        for member in members:
             if not is_unit(member.unit):
                 raise PerfgridError(
                     f"formula {member.name!r}: unknown unit {member.unit!r}; units are SI, such as byte/s"
                 )
-    builder = SpaceBuilder(file, name, catalog, registry)
+    builder = SpaceBuilder(file, name, catalog, registry, computed)
     space = builder.space()
     if file.where:
         space, constraint = apply_where(space, file.where, f"{name}, where")
@@ -264,9 +259,7 @@ def build_study(
             raise PerfgridError(
                 f"{name}, --set {key}: the study uses no such {table}{nearest(rest, used.get(table, ()))}"
             )
-    for table, stated in (("best", file.best), ("pareto", file.pareto)):
-        if stated is not None:
-            _check_search(table, stated, study)
+    check_tables(study, {key: one for key, (one, _) in workloads(study).items()})
     return study
 
 
@@ -275,7 +268,7 @@ def _message(error: ValidationError) -> str:
     first = min(error.errors(), key=lambda one: one["type"] != "extra_forbidden")
     key = ".".join(str(part) for part in first["loc"])
     if first["type"] == "extra_forbidden":
-        tables = {"best": Best, "optimize": Optimize, "pareto": Pareto}
+        tables = {"best": Best, "optimize": Optimize, "pareto": Pareto, "workloads": Workload}
         legal = tables.get(str(first["loc"][0]), StudyFile).model_fields
         return f"unknown key {key!r}{nearest(str(first['loc'][-1]), legal)}"
     if first["type"] == "missing":
@@ -283,31 +276,29 @@ def _message(error: ValidationError) -> str:
     return f"{key}: {first['msg'][0].lower()}{first['msg'][1:]}, found {first['input']!r}"
 
 
-def _check_search(table: str, stated: Best | Pareto, study: Study) -> None:
-    """The axes, labels and objectives that ``[best]`` or ``[pareto]`` names exist."""
-    names = [a.name for a in study.space.axes]
-    over, _ = chosen_along(stated.over, CLUSTER_SIZE, names)
-    for key, axes in (("over", over), ("at", stated.at)):
-        for axis in axes:
-            if axis not in names:
-                raise PerfgridError(f"{study.name}, {table}.{key}: unknown axis {axis!r}{nearest(axis, names)}")
-    if both := sorted(set(over) & set(stated.at)):
-        raise PerfgridError(f"{study.name}, {table}: axis {both[0]!r} stands in over and in at")
-    for axis, label in stated.at.items():
-        try:
-            study.space.axes[names.index(axis)].index(study.label(axis, label))
-        except PerfgridError as error:
-            raise PerfgridError(f"{study.name}, {table}.at: {error}") from None
-    objectives = stated.maximize
-    if isinstance(stated, Best):
-        if (stated.minimize is None) == (stated.maximize is None):
-            raise PerfgridError(f"{study.name}, best: give either minimize or maximize")
-        objectives = [stated.minimize or stated.maximize]
-    for objective in map(str, objectives or ()):
-        if objective not in study.outputs:
-            raise PerfgridError(
-                f"{study.name}, {table}: {objective!r} is not among the outputs{nearest(objective, study.outputs)}"
-            )
+def workloads(study: Study) -> dict[str, tuple[Study, float]]:
+    """The workloads of an optimisation, by name: studies with their weights; the study itself where it lists none.
+
+    Each of ``[[workloads]]`` states what differs from the study: workload, outputs, axes, workload_parameters, choices,
+    overrides; and its name and weight (1). One of another kind (`workload`) states its parameters and choices anew. An
+    empty list takes an axis or a parameter away. PerfgridError for anything else.
+    """
+    base = study.file.model_dump(exclude_none=True, exclude={"workloads", "optimize", "best", "pareto"})
+    found: dict[str, tuple[Study, float]] = {}
+    for number, entry in enumerate(study.file.workloads, 1):
+        place, name = f"{study.name}, workloads[{number}]", entry.name
+        check_name(name, place)
+        if name in found:
+            raise PerfgridError(f"{place}: another workload has the name {name!r} too")
+        stated = entry.model_dump(exclude_none=True, exclude={"name", "weight"})
+        content = base | stated
+        own = ("workload_parameters", "choices") if content["workload"] != study.file.workload else ()
+        for key in ("axes", "workload_parameters", "choices", "overrides"):
+            changed = {**({} if key in own else base[key]), **stated.get(key, {})}
+            content[key] = {k: v for k, v in changed.items() if v != []}  # an empty list takes an axis away
+        one = build_study(content, f"{study.name} ({name})", study.catalog, study.formulas)
+        found[name] = (one, 1.0 if entry.weight is None else entry.weight)
+    return found or {"": (study, 1.0)}
 
 
 def expect_study(found: object, asked: str) -> None:

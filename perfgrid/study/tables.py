@@ -55,9 +55,14 @@ def bases(stated: Collection[str]) -> dict[str, str]:
     return {"device_basis": "device", "circuit_basis": "stated_node" if "node" in stated else "own_node"}
 
 
-def reached(registry: Registry, catalog: Catalog, outputs: Sequence[str], stated: Collection[str]) -> set[str]:
-    """Every quantity that the outputs may rest on, given what the catalog states as it is."""
-    derived = reimplemented(registry, stated)
+def reached(
+    registry: Registry, catalog: Catalog, outputs: Sequence[str], stated: Collection[str], computed: Collection[str]
+) -> set[str]:
+    """Every quantity that the outputs may rest on, given what the catalog states as it is.
+
+    ``computed``: what the user's own formulas compute in its place.
+    """
+    derived = reimplemented(registry, stated) | set(computed)
     given = {v.name for v in catalog.variables.values() if v.name not in derived}
     if "device" in stated:
         given -= {v.name for v in catalog.variables.values() if v.of in SWITCHABLE and v.of in stated}
@@ -70,10 +75,12 @@ def switchable_columns(
     """Columns of an axis that may hold ``native``: ``stated_<name>``, and where the device's own entry is meant."""
     native = [name == NATIVE for name in names]
     entries = [None if own else catalog.entry(table, name) for own, name in zip(native, names, strict=True)]
+    other = next(filter(None, entries), None)  # its values, in bounds, stand where the device's own are read instead
+    filled = [e or other for e in entries]
     columns = {f"{table}_is_native": np.array(native, float)}
     for variable in catalog.variables.values():
         if variable.of == table and variable.kind != "label" and STATED + variable.name in needed:
-            values = [1.0 if e is None else e.values[variable.name] for e in entries]  # 1: any number, never read
+            values = [1.0 if e is None else e.values[variable.name] for e in filled]
             columns[STATED + variable.name] = np.array(values)
     return columns
 
@@ -122,7 +129,13 @@ def io_columns(catalog: Catalog, nodes: Sequence[str], needed: Collection[str], 
     return {v.name: np.array([value(n, v.name, v.default_value) for n in nodes], float) for v in variables}
 
 
-def unit_of(variables: Mapping[str, Variable], quantity: str) -> str:
-    """The unit of a given quantity, also of what a study states or a device has of its own; a pure number otherwise."""
+def given(variables: Mapping[str, Variable], quantity: str) -> Variable | None:
+    """A given quantity, also of what a study states or a device has of its own; None for any other."""
     names = (quantity, *(quantity.removeprefix(prefix) for prefix in (STATED, OWN_PREFIX)))
-    return next((variables[name].unit for name in names if name in variables), "1")
+    return next((variables[name] for name in names if name in variables), None)
+
+
+def unit_of(variables: Mapping[str, Variable], quantity: str) -> str:
+    """The unit of a given quantity; a pure number otherwise."""
+    found = given(variables, quantity)
+    return "1" if found is None else found.unit

@@ -6,7 +6,6 @@ line number and the reason; the other lines are still read.
 
 from __future__ import annotations
 
-import json
 import tomllib
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from perfgrid.catalog import Catalog, load_catalog
+from perfgrid.catalog.reading import from_json, read_text
 from perfgrid.catalog.units import in_unit
 from perfgrid.engine.errors import PerfgridError, nearest
 
@@ -279,18 +279,16 @@ def read_records(
     problems: list[Problem] = []
     places: dict[str, str] = {}
     for path in record_files(paths):
-        try:
-            lines = path.read_text(encoding="utf-8").split("\n")
-        except (OSError, UnicodeDecodeError) as error:
-            raise PerfgridError(f"cannot read records {str(path)!r}: {error}") from None
-        for number, line in enumerate(lines, 1):
+        for number, line in enumerate(read_text(path).split("\n"), 1):
             if not line.strip():
                 continue
             place = f"{path}:{number}"
-            found = _record(line, devices)
-            if isinstance(found, str):
-                problems.append(Problem(place, found))
-            elif found.id in places:
+            try:
+                found = _record(line, devices)
+            except PerfgridError as error:
+                problems.append(Problem(place, str(error)))
+                continue
+            if found.id in places:
                 problems.append(Problem(place, f"record {found.id!r} is already at {places[found.id]}"))
             else:
                 places[found.id] = place
@@ -298,21 +296,18 @@ def read_records(
     return records, problems
 
 
-def _record(line: str, devices: set[str]) -> Record | str:
-    """The record of a line, or the reason why it is invalid."""
-    try:
-        stated = json.loads(line)
-    except json.JSONDecodeError as error:
-        return f"not valid JSON: {error}"
+def _record(line: str, devices: set[str]) -> Record:
+    """The record of a line. Raises PerfgridError with the reason why it is none."""
+    stated = from_json(line)
     if not isinstance(stated, dict):
-        return f"a record is a JSON object, found {stated!r:.60}"
+        raise PerfgridError(f"a record is a JSON object, found {stated!r:.60}")
     name = f"record {stated['id']!r}: " if isinstance(stated.get("id"), str) else ""
     try:
         record = Record.model_validate(stated)
     except ValidationError as error:
-        return name + "; ".join(_reason(problem) for problem in error.errors()[:3])
+        raise PerfgridError(name + "; ".join(_reason(problem) for problem in error.errors()[:3])) from None
     if record.device not in devices:
-        return f"{name}unknown device {record.device!r}{nearest(record.device, devices)}"
+        raise PerfgridError(f"{name}unknown device {record.device!r}{nearest(record.device, devices)}")
     return record
 
 

@@ -12,7 +12,7 @@ import perfgrid as pg
 from perfgrid.formulas import INNER
 from perfgrid.optimizer.optimize import problem_of
 from perfgrid.optimizer.search import KEPT
-from perfgrid.optimizer.workloads import workloads
+from perfgrid.study.study import workloads
 
 STUDY = Path(__file__).parents[2] / "studies" / "design_accelerator.toml"
 SHARES = [f"area_split.{n}" for n in ("matrix", "vector", "memory", "l2")]

@@ -130,14 +130,21 @@ def _selected(codes: Sequence[int]) -> Callable[..., Any]:
     return select
 
 
+def check_choices(registry: Registry, choices: Mapping[str, str]) -> None:
+    """PerfgridError for a quantity without alternatives, and for one that is none of them."""
+    for name, label in choices.items():
+        if name not in registry.choices:
+            raise PerfgridError(f"{name!r} has no alternatives to choose from{nearest(name, registry.choices)}")
+        legal = [str(a.label) for a in registry.choices[name].alternatives]
+        if label not in legal:
+            raise PerfgridError(f"{name!r} has no alternative {label!r}{nearest(label, legal)}")
+
+
 def _chosen(choice: Choice, choices: Mapping[str, str], labels: Mapping[str, Sequence[str]]) -> tuple[Formula, ...]:
     """The alternatives that a study uses: the one it fixes, those of the labels present, or all."""
     by_label = {str(a.label): a for a in choice.alternatives}
     if choice.name in choices:
-        label = choices[choice.name]
-        if label not in by_label:
-            raise PerfgridError(f"{choice.name!r} has no alternative {label!r}{nearest(label, by_label)}")
-        return (by_label[label],)
+        return (by_label[choices[choice.name]],)
     if choice.by is None:
         return choice.alternatives
     if choice.by not in labels:
@@ -155,6 +162,7 @@ class _Names:
     def __init__(
         self, registry: Registry, given: Set[str], choices: Mapping[str, str], labels: Mapping[str, Sequence[str]]
     ):
+        check_choices(registry, choices)
         self.registry, self.given, self.choices, self.labels = registry, given, choices, labels
         self._chosen: dict[str, tuple[Formula, ...]] = {}
 
@@ -255,9 +263,6 @@ def resolve(
     """
     wanted, given = tuple(dict.fromkeys(wanted)), set(given)
     choices, labels = choices or {}, labels or {}
-    for name in choices:
-        if name not in registry.choices:
-            raise PerfgridError(f"{name!r} has no alternatives to choose from{nearest(name, registry.choices)}")
     names = _Names(registry, given, choices, labels)
     nodes: dict[str, Node] = {}
     leaves: dict[str, None] = {}

@@ -1,20 +1,20 @@
-"""What an optimisation must keep to: limits on quantities."""
+"""Limits on quantities, such as ``die_area < 800 mm^2``: what an optimisation must keep to."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from perfgrid.catalog.schema import Variable
+from perfgrid.catalog import Variable, convert
 from perfgrid.engine.errors import PerfgridError, nearest
 from perfgrid.engine.graph.namespace import value_of
-from perfgrid.study.study import Study
 
-from .knobs import Knobs, converted
+if TYPE_CHECKING:
+    from .study import Study
 
 LIMIT = re.compile(r"^\s*([\w.\-]+)\s*(<=|>=|<|>)\s*(.+?)\s*$")
 KEPT = 1e-6  # a limit broken by less is kept
@@ -68,23 +68,6 @@ def limits(studies: Mapping[str, Study], texts: Sequence[str], against: str | No
     return found
 
 
-def refuse_contradictions(name: str, knobs: Knobs, held: Sequence[Limit]) -> None:
-    """PerfgridError for limits that contradict each other or the bounds of a free quantity: no design keeps them."""
-    free = {k.name: k for k in knobs.knobs if not k.share}
-    for limit in held:
-        knob = free.get(limit.quantity)
-        low, high = (knob.low, knob.high) if knob is not None else (-np.inf, np.inf)
-        if limit.bound < low if limit.at_most else limit.bound > high:
-            raise PerfgridError(
-                f"{name}: the limit {limit.text!r} contradicts the bounds of {limit.quantity}, {low:g} to {high:g} "
-                f"{knob.leaf.variable.unit if knob is not None else ''}".rstrip()
-            )
-        for other in held:
-            alike = other.quantity == limit.quantity and (knob is not None or other.workload == limit.workload)
-            if alike and limit.at_most and not other.at_most and other.bound > limit.bound:
-                raise PerfgridError(f"{name}: the limits {limit.text!r} and {other.text!r} contradict each other")
-
-
 def _plain(text: str) -> Any:
     try:
         return float(text)
@@ -107,3 +90,11 @@ def _about(study: Study, quantity: str) -> Variable:
 def unit_of_quantity(study: Study, quantity: str) -> str:
     """The unit of any quantity of a study."""
     return _about(study, quantity).unit
+
+
+def converted(variable: Variable, value: Any, place: str) -> float:
+    """A value with a unit as a number in SI units. PerfgridError for anything else."""
+    found = convert(variable, value, place)
+    if not isinstance(found, float):
+        raise PerfgridError(f"{place}: {variable.name} is not a number")
+    return found

@@ -1,0 +1,89 @@
+"""The tables of a study that searches read: what they name exists, whichever command loads the study."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from perfgrid.engine.errors import PerfgridError, nearest
+from perfgrid.engine.graph.resolver import check_choices
+
+from .file import CLUSTER_SIZE, Best, Optimize, Pareto, chosen_along
+from .limits import converted, limits
+
+if TYPE_CHECKING:
+    from .study import Study
+
+
+def check_tables(study: Study, workloads: Mapping[str, Study]) -> None:
+    """PerfgridError for a wrong name in ``[choices]``, ``[best]``, ``[pareto]`` and ``[optimize]`` of a study."""
+    try:
+        check_choices(study.registry, study.file.choices)
+    except PerfgridError as error:
+        raise PerfgridError(f"{study.name}, choices: {error}") from None
+    for table, stated in (("best", study.file.best), ("pareto", study.file.pareto)):
+        if stated is not None:
+            _check_search(table, stated, study)
+    if study.file.optimize is not None:
+        _check_optimize(study, study.file.optimize, workloads)
+
+
+def _check_search(table: str, stated: Best | Pareto, study: Study) -> None:
+    """The axes, labels and objectives that ``[best]`` or ``[pareto]`` names exist."""
+    names = [a.name for a in study.space.axes]
+    over, _ = chosen_along(stated.over, CLUSTER_SIZE, names)
+    for key, axes in (("over", over), ("at", stated.at)):
+        for axis in axes:
+            if axis not in names:
+                raise PerfgridError(f"{study.name}, {table}.{key}: unknown axis {axis!r}{nearest(axis, names)}")
+    if both := sorted(set(over) & set(stated.at)):
+        raise PerfgridError(f"{study.name}, {table}: axis {both[0]!r} stands in over and in at")
+    for axis, label in stated.at.items():
+        try:
+            study.space.axes[names.index(axis)].index(study.label(axis, label))
+        except PerfgridError as error:
+            raise PerfgridError(f"{study.name}, {table}.at: {error}") from None
+    if isinstance(stated, Pareto):
+        objectives = stated.maximize
+        if len(set(objectives)) < len(objectives):
+            raise PerfgridError(f"{study.name}, pareto.maximize: names {objectives[0]!r} twice")
+    else:
+        objectives = [name for name in (stated.minimize, stated.maximize) if name is not None]
+        if len(objectives) != 1:
+            raise PerfgridError(f"{study.name}, best: give either minimize or maximize")
+    for objective in objectives:
+        if objective not in study.outputs:
+            raise PerfgridError(
+                f"{study.name}, {table}: {objective!r} is not among the outputs{nearest(objective, study.outputs)}"
+            )
+
+
+def _check_optimize(study: Study, stated: Optimize, workloads: Mapping[str, Study]) -> None:
+    """The objective, the free quantities with their bounds, the limits and the axes of ``[optimize]`` exist."""
+    place, variables = f"{study.name}, optimize", study.catalog.variables
+    if stated.minimize is not None and stated.maximize is not None:
+        raise PerfgridError(f"{place}: give either minimize or maximize")
+    axes = {axis.name for one in workloads.values() for axis in one.space.axes}
+    known = {q for one in workloads.values() for q in (*one.registry.names(), *one.space.names(), *variables)}
+    objective = [name for name in (stated.minimize, stated.maximize) if name is not None]
+    chosen = [stated.choose] if isinstance(stated.choose, str) else stated.choose or []
+    for key, names, legal in (("objective", objective, known), ("choose", chosen, axes)):
+        for name in names:
+            if name not in legal:
+                what = "quantity" if key == "objective" else "axis"
+                raise PerfgridError(f"{place}: unknown {what} {name!r}{nearest(name, legal)}")
+    for name in stated.over:
+        bounds = stated.over[name] if isinstance(stated.over, dict) else []
+        quantity = name.replace("[", ".").partition(".")[0]
+        if quantity not in known:
+            raise PerfgridError(f"{place}.over: unknown quantity {name!r}{nearest(quantity, known)}")
+        if len(bounds) not in (0, 2):
+            raise PerfgridError(f"{place}.over.{name}: need a low and a high value, found {bounds!r}")
+        if quantity in variables:
+            variable = variables[quantity].model_copy(update={"axis": None, "default": None})
+            for bound in bounds:
+                converted(variable, bound, f"{place}.over.{name}")
+    try:
+        limits(workloads, stated.subject_to)
+    except PerfgridError as error:
+        raise PerfgridError(f"{place}.subject_to: {error}") from None
