@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,6 +12,7 @@ import xarray as xr
 from perfgrid.engine.errors import PerfgridError, nearest
 from perfgrid.engine.grid.dataset import SPACE_ATTRIBUTE, constraints_of, feasible
 from perfgrid.engine.grid.tiles import Tiles
+from perfgrid.results.schema import stored
 
 BLOCK_POINTS = 2**22  # that are compared together
 TOLERANCE = 1e-5  # relative: what float32 loses between machines, tiles and versions of a compiler
@@ -248,7 +248,7 @@ def _feasibility(a: xr.Dataset, b: xr.Dataset, points: int) -> tuple[int, int]:
 
 def _given(a: xr.Dataset, b: xr.Dataset) -> list[str]:
     """The given quantities whose values differ where both results state them in the same place for the same labels."""
-    spaces = [json.loads(d.attrs[SPACE_ATTRIBUTE]) for d in (a, b) if SPACE_ATTRIBUTE in d.attrs]
+    spaces = [stored(d.attrs, SPACE_ATTRIBUTE) for d in (a, b) if SPACE_ATTRIBUTE in d.attrs]
     if len(spaces) < 2:
         return []
     stated = []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -20,7 +19,8 @@ from perfgrid.engine.grid.explain import Explanation, explain_point, index_of
 from perfgrid.engine.grid.space import Space
 from perfgrid.engine.reductions.argmin import points_plan
 from perfgrid.formulas import BREAKDOWN
-from perfgrid.results.provenance import STUDY_ATTRIBUTE, WORKLOAD, design_at, designs, free_quantities
+from perfgrid.results.provenance import WORKLOAD, design_at, designs, free_quantities
+from perfgrid.results.schema import STUDY_ATTRIBUTE, stored
 from perfgrid.study.space import TABLES
 from perfgrid.study.study import Study
 from perfgrid.study.tables import OWN_PREFIX, STATED, entries_at
@@ -43,8 +43,8 @@ def explain(
         if isinstance(what, xr.Dataset) and f"{workload}.{SPACE_ATTRIBUTE}" in what.attrs:
             quantity, at = name, {**at, WORKLOAD: workload}
         what, at = design_at(what, at)
-        stored = json.loads(what.attrs[STUDY_ATTRIBUTE])
-        sources, overrides, stated = stored["sources"], stored["overrides"], stored["stated"]
+        origin = stored(what.attrs, STUDY_ATTRIBUTE)
+        sources, overrides, stated = origin["sources"], origin["overrides"], origin["stated"]
         variables, free = load_variables(), {name.partition(".")[0] for name in free_quantities(what)}
     space, registry, choices, at = designs(what, at, formulas)
     resolve(registry, (quantity,), space.names(), choices, space.label_quantities())  # an unknown name comes first

@@ -10,7 +10,6 @@ no derivative: the output is evaluated at both ends.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -29,7 +28,8 @@ from perfgrid.engine.grid.plan import Plan
 from perfgrid.engine.grid.space import Space
 from perfgrid.engine.reductions.argmin import listed
 from perfgrid.formulas.training.error import CENTRAL_90
-from perfgrid.results.provenance import STUDY_ATTRIBUTE, design_at, restore
+from perfgrid.results.provenance import design_at, restore
+from perfgrid.results.schema import STUDY_ATTRIBUTE, stored
 from perfgrid.study.study import Study
 from perfgrid.study.tables import NATIVE, OWN, OWN_PREFIX, STATED, entries_at
 
@@ -206,9 +206,9 @@ def _setting(what: Study | xr.Dataset) -> _Setting:
         stated = frozenset(what.stated)
         return _Setting(what.catalog, what.registry, what.space, what.file.choices, stated, what.defaults)
     space, registry, choices = restore(what)
-    stored = json.loads(what.attrs[STUDY_ATTRIBUTE])
-    single = {table: next(iter(names)) for table, names in stored["sources"].items() if len(names) == 1}
-    stated = frozenset((*stored["stated"], *stored["overrides"]))
+    origin = stored(what.attrs, STUDY_ATTRIBUTE)
+    single = {table: next(iter(names)) for table, names in origin["sources"].items() if len(names) == 1}
+    stated = frozenset((*origin["stated"], *origin["overrides"]))
     return _Setting(load_catalog(), registry, space, choices, stated, single)
 
 

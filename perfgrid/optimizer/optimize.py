@@ -11,7 +11,8 @@ import xarray as xr
 
 from perfgrid.engine.errors import PerfgridError, nearest
 from perfgrid.engine.grid.dataset import SPACE_ATTRIBUTE, formula_hash, space_text
-from perfgrid.results.provenance import STUDY_ATTRIBUTE, global_attributes
+from perfgrid.results.provenance import global_attributes
+from perfgrid.results.schema import STUDY_ATTRIBUTE
 from perfgrid.study.file import Optimize
 from perfgrid.study.limits import OPEN, limits, unit_of_quantity
 from perfgrid.study.selection import reaching

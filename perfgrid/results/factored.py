@@ -7,12 +7,13 @@ on their distinct rows, the classes of rows of every axis, all given quantities,
 from __future__ import annotations
 
 import json
+import math
 import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import xarray as xr
@@ -27,16 +28,19 @@ from perfgrid.engine.grid.dataset import SPACE_ATTRIBUTE, graph_hash
 from perfgrid.engine.grid.plan import Plan, Quantity, varying
 from perfgrid.engine.grid.space import Axis
 from perfgrid.engine.grid.tiles import Tiles
-from perfgrid.engine.reductions.subgrid import Cut, keys_to_numbers, partitions_from_classes
+from perfgrid.engine.reductions.subgrid import Cut, above, keys_to_numbers, partitions_from_classes
 from perfgrid.study.study import Study
 
-from .files import check_output, replacing
+from .files import cannot_read, check_names, check_output, replacing
 from .memory import available_memory
 from .provenance import restore, template
+from .schema import Format, Header, check_attributes, checked, stored
 
 SUFFIX = ".pgf"
 FORMAT = 1
 HEADER = "header.json"
+MOST_HEADER = 2**27  # bytes; the labels of a million layouts take half of it
+MOST_ITEM = 2**14  # bytes of a label
 Formulas = Iterable[Callable[..., Any]]
 
 
@@ -51,6 +55,7 @@ def save_factored(study: Study, path: str | Path, dtype: str | None = None, over
     check_precision(dtype)
     cut = Cut.of(plan, dtype)
     result = template(study, plan, dtype)
+    check_names(target, result)
     keys, classes = keys_to_numbers(cut.quantities)
     header = {
         "format": FORMAT,
@@ -137,17 +142,17 @@ def _cut(archive: Archive, recompute: bool, formulas: Formulas) -> tuple[Cut, di
     header, attributes = archive.header, dict(archive.header["attributes"])
     try:
         space, registry, choices = restore(xr.Dataset(attrs=attributes), formulas)
-        outputs = json.loads(attributes[SPACE_ATTRIBUTE])["outputs"]
+        outputs = stored(attributes, SPACE_ATTRIBUTE)["outputs"]
         graph = resolve_checked(registry, outputs, space.names(), choices, space.label_quantities())
     except PerfgridError as error:
-        raise PerfgridError(f"{archive.path}: {error}") from None
+        raise cannot_read(archive.path, error) from None
     enable_compilation_cache()
-    stored, found = attributes["formula_hash"], graph_hash(graph)
-    if found == stored:
+    there, found = attributes.get("formula_hash"), graph_hash(graph)
+    if found == there:
         return _stored_cut(archive, graph, registry), attributes
     if not recompute:
         raise PerfgridError(
-            f"{archive.path!r} was made by perfgrid {header['perfgrid']} with other formulas (hash {stored}) than "
+            f"{archive.path!r} was made by perfgrid {header['perfgrid']} with other formulas (hash {there}) than "
             f"those installed (hash {found}), so that its sub-grids cannot be expanded; open it with recompute=True, "
             "or with 'perfgrid expand --recompute', to evaluate it anew from the given quantities that it stores"
         )
@@ -161,21 +166,44 @@ def _cut(archive: Archive, recompute: bool, formulas: Formulas) -> tuple[Cut, di
 
 
 class Archive:
-    """A factored file: its header, and its arrays read when they are asked for. PerfgridError if it is none."""
+    """A factored file: its header, and its arrays read when they are asked for. PerfgridError if it is none.
+
+    Nothing is read before its size is known to be that of its place: an archive may expand a thousandfold.
+    """
 
     def __init__(self, path: str | Path):
         self.path = str(path)
         self._known: dict[str, np.ndarray] = {}
         try:
             self._file = zipfile.ZipFile(self.path)
-            self.header = json.loads(self._file.read(HEADER))
-            stated = self.header["format"]
-        except (OSError, KeyError, TypeError, ValueError, NotImplementedError, zipfile.BadZipFile, zlib.error) as error:
-            reason = getattr(error, "strerror", None) or "it is no complete archive of this kind"
-            raise PerfgridError(f"cannot read {self.path!r} as a factored result: {reason}") from None
-        if stated != FORMAT:
-            raise PerfgridError(f"{self.path!r} is a factored result of format {stated}; this perfgrid reads {FORMAT}")
-        self.sizes = {str(d): n for v in self.coordinates().values() for d, n in v.sizes.items()}
+            with self._file.open(HEADER) as member:
+                text = member.read(MOST_HEADER + 1)
+            if len(text) > MOST_HEADER:
+                raise PerfgridError(f"its header has more than {MOST_HEADER / 2**20:.0f} MiB")
+            found = checked(HEADER, text, Format)["format"]
+            if found != FORMAT:
+                raise PerfgridError(f"it is a factored result of format {found}; this perfgrid reads {FORMAT}")
+            self.header = checked(HEADER, text, Header)
+            check_attributes(self.header["attributes"], {})
+            self.sizes = self._sizes()
+        except (OSError, PerfgridError) as error:
+            raise cannot_read(self.path, error) from None
+        except (KeyError, ValueError, NotImplementedError, RuntimeError, zipfile.BadZipFile, zlib.error):
+            raise PerfgridError(f"cannot read {self.path!r}: it is no complete archive of a factored result") from None
+
+    def _sizes(self) -> dict[str, int]:
+        """The sizes of all dimensions: axes as their labels have it, inner axes as their coordinates."""
+        axes = {a["name"]: len(a["labels"]) for a in stored(self.header["attributes"], SPACE_ATTRIBUTE)["axes"]}
+        if axes != self.header["sizes"]:
+            raise PerfgridError(
+                f"{HEADER} is damaged: sizes {self.header['sizes']} are not those of the labels, {axes}"
+            )
+        inner = {n: None for n, about in self.header["coordinates"].items() if about["dims"] == [n] and n not in axes}
+        sizes = axes | {n: len(self.array(f"coordinate/{n}", (None,), "biufU")) for n in inner}
+        for name, about in (self.header["coordinates"] | self.header["variables"]).items():
+            if set(about["dims"]) - set(sizes) or len(set(about["dims"])) < len(about["dims"]):
+                raise PerfgridError(f"{HEADER} is damaged: {name} lies on {about['dims']}, axes are {', '.join(sizes)}")
+        return sizes
 
     def close(self) -> None:
         """Give the file back; reading opens it again."""
@@ -184,20 +212,39 @@ class Archive:
     def coordinates(self) -> dict[str, xr.Variable]:
         """The labels of the result."""
         return {
-            name: xr.Variable(about["dims"], self[f"coordinate/{name}"], about["attributes"])
+            name: xr.Variable(
+                about["dims"],
+                self.array(f"coordinate/{name}", tuple(self.sizes[d] for d in about["dims"]), "biufU"),
+                about["attributes"],
+            )
             for name, about in self.header["coordinates"].items()
         }
 
-    def __getitem__(self, name: str) -> np.ndarray:
+    def array(self, name: str, shape: tuple[int | None, ...], kinds: str) -> np.ndarray:
+        """A member, which has to have this shape (None: any size) and one of these kinds of type."""
         if name not in self._known:
             try:
                 if self._file.fp is None:  # closed with an earlier Dataset
                     self._file = zipfile.ZipFile(self.path)
                 with self._file.open(f"{name}.npy") as member:
+                    _check_member(member, shape, kinds)
                     self._known[name] = np.lib.format.read_array(member, allow_pickle=False)
-            except (OSError, KeyError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-                raise PerfgridError(f"{self.path!r} is damaged: {name} cannot be read ({error})") from None
+            except Exception as error:  # of the archive, its compression, the format of arrays
+                raise cannot_read(self.path, error, f"{name} is damaged: ") from None
         return self._known[name]
+
+
+def _check_member(member: IO[bytes], shape: tuple[int | None, ...], kinds: str) -> None:
+    """ValueError where the array of a member is not of this shape, kind and size; nothing of it is read."""
+    version = np.lib.format.read_magic(member)
+    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    found, _, dtype = read(member)
+    same = len(found) == len(shape) and all(n in (None, m) for n, m in zip(shape, found, strict=True))
+    if not same or dtype.kind not in kinds or dtype.itemsize > MOST_ITEM:
+        raise ValueError(f"it holds {dtype} of shape {found}, expected is shape {shape}")
+    if (needed := math.prod(found) * dtype.itemsize) > 0.8 * available_memory():
+        raise ValueError(f"it takes {needed / 2**30:,.1f} GiB and {available_memory() / 2**30:,.1f} GiB are free")
+    member.seek(0)
 
 
 class Source:
@@ -206,6 +253,7 @@ class Source:
     def __init__(self, path: str, recompute: bool, formulas: tuple[Callable[..., Any], ...]):
         self.archive = Archive(path)
         self.cut, self.attributes = _cut(self.archive, recompute, formulas)
+        _check_cut(self.archive, self.cut)
         self.asked = (path, recompute, formulas)
 
     def __reduce__(self) -> Any:
@@ -215,21 +263,21 @@ class Source:
 class StoredValues(Mapping[str, np.ndarray]):
     """The sub-grids of a file by name."""
 
-    def __init__(self, archive: Archive):
+    def __init__(self, archive: Archive, quantities: Mapping[str, Quantity]):
         self.archive = archive
-        self.names = [n for n, about in archive.header["quantities"].items() if about["stored"]]
+        self.shapes = {n: q.shape for n, q in quantities.items() if q.small}
 
     def __getitem__(self, name: str) -> np.ndarray:
-        return self.archive[f"value/{name}"]
+        return self.archive.array(f"value/{name}", self.shapes[name], "bf")
 
     def __contains__(self, name: object) -> bool:
-        return name in self.names
+        return name in self.shapes
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self.names)
+        return iter(self.shapes)
 
     def __len__(self) -> int:
-        return len(self.names)
+        return len(self.shapes)
 
 
 class Expanded(BackendArray):
@@ -264,16 +312,55 @@ class Expanded(BackendArray):
 
 def _stored_cut(archive: Archive, graph: Any, registry: Any) -> Cut:
     """The cut that a file stores, without planning it again."""
-    about = archive.header["quantities"]
-    count = 1 + max((n for q in about.values() for n in q["key"] if n is not None), default=-1)
-    partitions = list(partitions_from_classes([archive[f"rows/{i}"] for i in range(count)]))
+    about, sizes = archive.header["quantities"], archive.header["sizes"]
+    axis_of: dict[int, str] = {}
+    for n, q in about.items():
+        inner = [len(labels) for labels in registry.inner.labels.values()]
+        legal = len(q["inner"]) == len(inner) and all(m in (1, most) for m, most in zip(q["inner"], inner, strict=True))
+        numbers = {i: axis for i, axis in zip(q["key"], sizes, strict=False) if i is not None}
+        alike = all(axis_of.setdefault(i, axis) == axis for i, axis in numbers.items())
+        if len(q["key"]) != len(sizes) or not legal or not alike or not {*numbers.values()} <= {*q["axes"]} <= {*sizes}:
+            raise PerfgridError(
+                f"cannot read {archive.path!r}: {HEADER} is damaged: quantity {n} does not fit the axes"
+            )
+        if any(i >= len(inner) for i in q["called_on"]):
+            raise PerfgridError(f"cannot read {archive.path!r}: {HEADER} is damaged: quantity {n} has other inner axes")
+    classes = {i: _classes(archive, f"rows/{i}", sizes[axis]) for i, axis in axis_of.items()}
+    partitions = dict(zip(classes, partitions_from_classes(list(classes.values())), strict=True))
     quantities = {}
     for n, q in about.items():
         key = tuple(None if number is None else partitions[number] for number in q["key"])
         axes, inner = dict.fromkeys(q["axes"], ()), tuple(q["inner"])
         node, called_on = graph.nodes.get(n), tuple(q["called_on"])
         quantities[n] = Quantity(n, node, axes, key, inner, q["flag"], q["stored"], varying(inner), called_on)
-    return Cut(graph, registry, archive.header["sizes"], quantities, StoredValues(archive), archive.header["dtype"])
+    return Cut(graph, registry, sizes, quantities, StoredValues(archive, quantities), archive.header["dtype"])
+
+
+def _classes(archive: Archive, name: str, rows: int) -> np.ndarray:
+    """The class of every row of an axis; classes are numbered from zero."""
+    found = archive.array(name, (rows,), "iu")
+    if not np.array_equal(np.unique(found), np.arange(found.max() + 1)):
+        raise PerfgridError(f"cannot read {archive.path!r}: {name} is damaged: classes are not numbered from zero")
+    return found
+
+
+def _check_cut(archive: Archive, cut: Cut) -> None:
+    """PerfgridError where the variables of a file are not those that its quantities give."""
+    variables = archive.header["variables"]
+    graph = above(cut, tuple(variables))
+    known = {*graph.leaves, *graph.nodes} & {*cut.quantities}
+    needed = {*variables, *graph.leaves, *(a for n in graph.nodes.values() for a in n.arguments)}
+    if lacking := sorted(needed - known):
+        raise PerfgridError(f"cannot read {archive.path!r}: {HEADER} is damaged: quantity {lacking[0]} is missing")
+    for name, about in variables.items():
+        q = cut.quantities[name]
+        sizes = dict(zip((cut.registry.inner.names[i] for i in q.axes), q.inner_shape, strict=True))
+        expected = {axis: cut.sizes[axis] for axis in q.columns} | sizes
+        if {d: archive.sizes[d] for d in about["dims"]} != expected:
+            raise PerfgridError(
+                f"cannot read {archive.path!r}: {HEADER} is damaged: {name} lies on {about['dims']}, expected "
+                f"{list(expected)}"
+            )
 
 
 def _plain(attributes: Mapping[Any, Any]) -> dict[str, Any]:

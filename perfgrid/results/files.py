@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
+import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,9 +13,15 @@ from pathlib import Path
 from typing import Any
 
 import netCDF4
+import xarray as xr
 
 from perfgrid.engine.errors import PerfgridError
 
+from .schema import NAMES, is_name
+
+PART = ".part.zarr"  # end of the name of a store that is being filled
+BESIDE = ".perfgrid-"  # begins the names of what lies beside a file until it is complete
+MOST_TEXT = 200  # of a library's message or of a path
 KINDS = {  # of what is written, by suffix
     ".nc": "results are netCDF files (a study also .zarr, a store, or .pgf, a factored result)",
     ".pgf": "a factored result",
@@ -26,23 +34,47 @@ def check_output(path: str | Path, overwrite: bool, suffix: str = ".nc") -> Path
     target = Path(path)
     if target.suffix != suffix:
         raise PerfgridError(f"cannot write {str(target)!r}: {KINDS[suffix]}; the file name must end in {suffix}")
-    if not target.parent.is_dir():
-        raise PerfgridError(f"cannot write {str(target)!r}: there is no folder {str(target.parent)!r}")
-    if target.is_dir():
+    check_folder(target)
+    found = status(target)
+    if found is not None and stat.S_ISDIR(found.st_mode):
         raise PerfgridError(f"cannot write {str(target)!r}: it is a folder")
-    if target.exists() and not overwrite:
+    if found is not None and not overwrite:
         raise PerfgridError(f"{str(target)!r} exists; give --overwrite to replace it")
     try:
-        with tempfile.NamedTemporaryFile(prefix=f".{target.name}.", suffix=".part", dir=target.parent):
+        with tempfile.NamedTemporaryFile(prefix=BESIDE, suffix=".part", dir=target.parent):
             return target
     except OSError as error:
-        raise PerfgridError(f"cannot write {str(target)!r}: {error.strerror or error}") from None
+        raise cannot_write(target, error) from None
+
+
+def check_folder(target: Path) -> None:
+    """PerfgridError where there is no folder for a file."""
+    found = status(target.parent)
+    if found is None or not stat.S_ISDIR(found.st_mode):
+        raise PerfgridError(f"cannot write {str(target)!r}: there is no folder {str(target.parent)!r}")
+
+
+def status(target: Path) -> os.stat_result | None:
+    """What lies at a path that is to be written; PerfgridError where that cannot be told, or the name is illegal."""
+    try:
+        return os.stat(target)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (OSError, ValueError) as error:
+        raise cannot_write(target, error) from None
+
+
+def check_names(target: Path, result: xr.Dataset) -> None:
+    """PerfgridError for a variable or an axis whose name would be a path in the file."""
+    for name in map(str, (*result.variables, *result.dims)):
+        if not is_name(name):
+            raise PerfgridError(f"cannot write {str(target)!r}: the name {name!r} is no name of a variable: it {NAMES}")
 
 
 @contextmanager
 def replacing(target: Path) -> Iterator[str]:
     """A temporary neighbour that takes the target's name when the block succeeds and vanishes when it fails."""
-    handle, temporary = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".part", dir=target.parent)
+    handle, temporary = tempfile.mkstemp(prefix=BESIDE, suffix=".part", dir=target.parent)
     os.close(handle)
     try:
         yield temporary
@@ -51,13 +83,71 @@ def replacing(target: Path) -> Iterator[str]:
         os.chmod(temporary, 0o666 & ~mask)
         os.replace(temporary, target)
     except (OSError, RuntimeError) as error:
-        why = str(getattr(error, "strerror", None) or error)
-        if why.startswith("NetCDF"):  # the same message for a full disk and any other error
-            why += f" ({shutil.disk_usage(target.parent).free / 2**20:,.1f} MiB are free there)"
-        raise PerfgridError(f"cannot write {str(target)!r}: {why}") from error
+        raise cannot_write(target, _refusal(temporary) or error) from error
     finally:
         if os.path.exists(temporary):
             os.unlink(temporary)
+
+
+def _refusal(path: str) -> OSError | None:
+    """Why a file cannot grow, which the netCDF library does not tell: the operating system is asked again."""
+    try:
+        with open(path, "ab", buffering=0) as file:
+            for _ in range(16):  # a full disk may have room for a little
+                file.write(bytes(2**16))
+            os.fsync(file.fileno())
+    except OSError as error:
+        return error
+    return None
+
+
+def put_in_place(part: Path, target: Path) -> None:
+    """Give a finished folder its name; what had it before is put aside and goes only then."""
+    aside = Path(tempfile.mkdtemp(prefix=BESIDE, dir=target.parent)) if target.exists() else None
+    try:
+        if aside is not None:
+            os.rename(target, aside / target.name)
+        try:
+            os.rename(part, target)
+        except OSError:
+            if aside is not None:
+                os.rename(aside / target.name, target)
+            raise
+    finally:
+        if aside is not None:
+            shutil.rmtree(aside, ignore_errors=True)
+
+
+def why(error: BaseException) -> str:
+    """What an error of the operating system or of a library says, in one line."""
+    number = getattr(error, "errno", None)
+    text = str(getattr(error, "strerror", None) or error)
+    if number in (errno.ENOSPC, errno.EDQUOT):
+        return "the disk is full"
+    if isinstance(error, ValueError) and "null" in text:
+        return "the name holds a null character"
+    if (isinstance(error, FileNotFoundError) and number is None) or "Unknown file format" in text:
+        return "it is neither netCDF nor a Zarr store nor a factored result"
+    line = next(iter(text.splitlines()), "")
+    return (
+        line[:MOST_TEXT] if line and not isinstance(error, KeyError) else f"{type(error).__name__} {line[:MOST_TEXT]}"
+    )
+
+
+def cannot_write(path: str | Path, error: BaseException) -> PerfgridError:
+    """The sentence for a full disk, a missing permission and the like."""
+    return PerfgridError(f"cannot write {_shown(path)}: {why(error)}")
+
+
+def cannot_read(path: str | Path, error: BaseException, member: str = "") -> PerfgridError:
+    """The sentence for a file, or a member of it, that is damaged, may not be read, or is none of this kind."""
+    begin = f"cannot read {_shown(path)}: "
+    return PerfgridError(f"{begin}{member}{why(error).removeprefix(begin)}")
+
+
+def _shown(path: str | Path) -> str:
+    text = repr(str(path))
+    return text if len(text) <= 2 * MOST_TEXT else f"{text[:MOST_TEXT]}...{text[-20:]}"
 
 
 def write_text(target: Path, text: str) -> None:

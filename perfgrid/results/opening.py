@@ -1,16 +1,25 @@
-"""Opening results of every kind."""
+"""Opening results of every kind. What is damaged is told by file and member, also where values are read later."""
 
 from __future__ import annotations
 
+import math
+import os
+import warnings
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import xarray as xr
+from xarray.backends import BackendArray, NetCDF4DataStore, ZarrStore
+from xarray.conventions import decode_cf_variables
+from xarray.core import indexing
 
 from perfgrid.engine.errors import PerfgridError
 
 from .factored import SUFFIX, open_factored
+from .files import PART, cannot_read
+from .schema import STORE_ATTRIBUTE, check_attributes, stored
 
 
 def open_result(path: str | Path, recompute: bool = False, formulas: Iterable[Callable[..., Any]] = ()) -> xr.Dataset:
@@ -34,7 +43,8 @@ def open_result(path: str | Path, recompute: bool = False, formulas: Iterable[Ca
     Raises
     ------
     PerfgridError
-        For any other file, and for a factored result of other formulas without ``recompute``.
+        For any other file, a damaged one (also while values are read), and for a factored result of other formulas
+        without ``recompute``.
 
     Examples
     --------
@@ -47,12 +57,62 @@ def open_result(path: str | Path, recompute: bool = False, formulas: Iterable[Ca
     path = Path(path)
     if path.suffix == SUFFIX:
         return open_factored(path, recompute, formulas)
-    if not path.exists():
-        raise PerfgridError(f"cannot read {str(path)!r}: No such file or directory")
     try:
-        return xr.open_zarr(path, chunks=None) if path.is_dir() else xr.open_dataset(path)
+        opened = _backend(path)
+        variables, attributes, coordinates = decode_cf_variables(*opened.load())
+        check_attributes(attributes, {name: v.attrs for name, v in variables.items()})
+        whole = STORE_ATTRIBUTE in attributes and not path.name.endswith(PART)
+        written = stored(attributes, STORE_ATTRIBUTE)["variables"] if whole else ()
+        lazy = {n: _lazy(OnDisk(path, str(n), v, n in written), v) for n, v in variables.items()}
+        labels = {n: v for n, v in lazy.items() if n in coordinates or v.dims == (n,)}
+        found = xr.Dataset({n: v for n, v in lazy.items() if n not in labels}, labels, attributes)
     except ImportError as error:
         raise PerfgridError(f"cannot read {str(path)!r}: {error}; install the package zarr") from None
-    except (OSError, ValueError, KeyError) as error:
-        reason = getattr(error, "strerror", None) or "it is neither netCDF nor a Zarr store nor a factored result"
-        raise PerfgridError(f"cannot read {str(path)!r}: {reason}") from None
+    except Exception as error:  # whatever a library finds in a file that is none, or that is damaged
+        raise cannot_read(path, error) from None
+    found.encoding["source"] = str(path)
+    found.set_close(opened.close)
+    return found
+
+
+def _backend(path: Path) -> Any:
+    os.stat(path)  # tells what is wrong in the words of the operating system
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of zarr: the journal of a store is no member
+        return ZarrStore.open_group(path, consolidated=None) if path.is_dir() else NetCDF4DataStore.open(str(path))
+
+
+class OnDisk(BackendArray):
+    """The values of a variable on disk. PerfgridError where the library that reads them finds damage.
+
+    ``whole``: zarr takes a chunk without a file for an empty one; of this variable all chunks were written.
+    """
+
+    def __init__(self, path: Path, name: str, variable: xr.Variable, whole: bool):
+        self.path, self.name, self.variable, self.whole = path, name, variable, whole
+        self.shape, self.dtype = variable.shape, variable.dtype
+
+    def __getitem__(self, key: indexing.ExplicitIndexer) -> Any:
+        return indexing.explicit_indexing_adapter(key, self.shape, indexing.IndexingSupport.OUTER, self._read)
+
+    def _read(self, key: tuple[Any, ...]) -> Any:
+        try:
+            if self.whole:
+                self._count()
+            return np.asarray(self.variable[key].values)
+        except Exception as error:  # whatever a library or a decompressor raises
+            raise cannot_read(self.path, error, f"variable {self.name}: ") from None
+
+    def _count(self) -> None:
+        sizes = zip(self.shape, self.variable.encoding["chunks"], strict=True)
+        count = math.prod(-(-size // chunk) for size, chunk in sizes)
+        with os.scandir(self.path / self.name) as files:
+            lacking = count - sum(file.name == "c" or file.name.startswith("c.") for file in files)
+        if lacking > 0:
+            raise PerfgridError(f"{lacking:,} of {count:,} chunks are missing; 'perfgrid verify' tells which")
+        self.whole = False
+
+
+def _lazy(values: OnDisk, variable: xr.Variable) -> xr.Variable:
+    kept = indexing.MemoryCachedArray(indexing.CopyOnWriteArray(indexing.LazilyIndexedArray(values)))
+    return xr.Variable(variable.dims, kept, variable.attrs, variable.encoding)

@@ -25,9 +25,10 @@ from perfgrid.study.study import Study
 from perfgrid.study.tables import OWN_PREFIX, STATED
 from perfgrid.study.where import apply_where
 
+from .schema import STUDY_ATTRIBUTE, stored
+
 GROUPED = "always_grouped"  # attribute of a result: a coordinate; each of its values has a best design of its own
 WORKLOAD = "workload"  # names one of several workloads of an optimum, like the label of an axis
-STUDY_ATTRIBUTE = "perfgrid_study"  # global attribute: what is needed beside the design space to explain a result
 
 
 def given_quantities(study: Study) -> dict[str, tuple[str, str]]:
@@ -37,7 +38,7 @@ def given_quantities(study: Study) -> dict[str, tuple[str, str]]:
 
 def global_attributes(study: Study) -> dict[str, str]:
     """Global attributes that state the study."""
-    stored = {
+    origin = {
         "workload": study.file.workload,
         "where": study.file.where,
         "overrides": study.file.overrides,
@@ -48,7 +49,7 @@ def global_attributes(study: Study) -> dict[str, str]:
     return {
         "title": study.file.title,
         "study": study.source or study.file.model_dump_json(exclude_none=True),
-        STUDY_ATTRIBUTE: json.dumps(stored),
+        STUDY_ATTRIBUTE: json.dumps(origin),
         GROUPED: CLUSTER_SIZE,
         "history": f"{datetime.now(UTC).strftime('%Y-%m-%dT%H:%M:%SZ')} evaluated from {study.name}",
     }
@@ -69,7 +70,7 @@ def workload_of(what: Study | xr.Dataset) -> str:
     """The workload of a study, or of the one that made a result."""
     if isinstance(what, Study):
         return what.file.workload
-    return json.loads(what.attrs.get(STUDY_ATTRIBUTE, "{}")).get("workload", "training")
+    return stored(what.attrs, STUDY_ATTRIBUTE)["workload"] if STUDY_ATTRIBUTE in what.attrs else "training"
 
 
 def restore(dataset: xr.Dataset, formulas: Iterable[Callable[..., Any]] = ()) -> tuple[Space, Registry, dict[str, str]]:
@@ -77,19 +78,17 @@ def restore(dataset: xr.Dataset, formulas: Iterable[Callable[..., Any]] = ()) ->
 
     PerfgridError if they are not at hand.
     """
-    if SPACE_ATTRIBUTE not in dataset.attrs or STUDY_ATTRIBUTE not in dataset.attrs:
-        raise PerfgridError("this is no perfgrid result: it stores no design space")
-    data, stored = json.loads(dataset.attrs[SPACE_ATTRIBUTE]), json.loads(dataset.attrs[STUDY_ATTRIBUTE])
+    data, origin = stored(dataset.attrs, SPACE_ATTRIBUTE), stored(dataset.attrs, STUDY_ATTRIBUTE)
     space, formulas = _on_inner_axes(space_from_json(data)), tuple(formulas)
-    found = registry_of(stored["workload"])
-    if lacking := sorted(set(stored["formulas"]) - {f.__name__ for f in formulas}):
+    found = registry_of(origin["workload"])
+    if lacking := sorted(set(origin["formulas"]) - {f.__name__ for f in formulas}):
         raise PerfgridError(
             f"the result was made with formulas of its user, {', '.join(lacking)}: give them as explain(formulas=[...])"
         )
     if formulas:
         found = found.extended(formulas)
-    if stored["where"]:
-        space, constraint = apply_where(space, stored["where"], "where")
+    if origin["where"]:
+        space, constraint = apply_where(space, origin["where"], "where")
         if constraint is not None:
             found = found.extended(())
             found.add(constraint)
@@ -111,7 +110,7 @@ def plan_of(
 ) -> Plan:
     """The plan that made a result with these attributes, by the formulas installed. PerfgridError like `restore`."""
     space, registry, choices = restore(xr.Dataset(attrs=attributes), formulas)
-    return Plan(registry, space, json.loads(attributes[SPACE_ATTRIBUTE])["outputs"], choices, small_points)
+    return Plan(registry, space, stored(attributes, SPACE_ATTRIBUTE)["outputs"], choices, small_points)
 
 
 def _on_inner_axes(space: Space) -> Space:
@@ -163,8 +162,9 @@ def design_at(result: xr.Dataset, at: Mapping[str, Any]) -> tuple[xr.Dataset, di
             raise PerfgridError(f"the result has several workloads; {WORKLOAD}=NAME names one, {found}")
         prefix = f"{name}."
         result = result.drop_attrs(deep=False).assign_attrs(_attributes(result, prefix))
-    space = json.loads(result.attrs.get(SPACE_ATTRIBUTE, '{"axes": []}'))
-    chosen = [prefix + axis["name"] for axis in space["axes"] if axis["name"] not in (*result.dims, *at)]
+    known = stored(result.attrs, SPACE_ATTRIBUTE)["axes"] if SPACE_ATTRIBUTE in result.attrs else []
+    axes = [axis["name"] for axis in known]
+    chosen = [prefix + axis for axis in axes if axis not in (*result.dims, *at)]
     held = [*free_quantities(result), *(name for name in chosen if name in result.coords)]
     for axis in dict.fromkeys(str(d) for name in held for d in result[name].dims):
         labels = result[axis].values
@@ -174,7 +174,7 @@ def design_at(result: xr.Dataset, at: Mapping[str, Any]) -> tuple[xr.Dataset, di
     if "found" in result.coords and result["found"].ndim == 0 and not bool(result["found"]):
         raise PerfgridError("this group has no feasible design")
     single = {str(name).removeprefix(prefix): c.item() for name, c in result.coords.items() if not c.ndim}
-    return result, {axis["name"]: single[axis["name"]] for axis in space["axes"] if axis["name"] in single} | at
+    return result, {axis: single[axis] for axis in axes if axis in single} | at
 
 
 def _attributes(result: xr.Dataset, prefix: str) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from xarray.backends import NetCDF4DataStore
 from perfgrid.study.study import Study
 
 from .factored import SUFFIX, save_factored
-from .files import check_output, compression, replacing
+from .files import check_names, check_output, compression, replacing
 from .stream import stream
 
 
@@ -58,6 +58,7 @@ def save(what: Study | xr.Dataset, path: str | Path, overwrite: bool = False, dt
             return save_factored(what, path, dtype, overwrite)
         return stream(what, path, dtype, overwrite)
     target = check_output(path, overwrite)
+    check_names(target, what)
     encoding = {
         name: compression()
         for name, variable in what.data_vars.items()

@@ -15,7 +15,7 @@ from perfgrid.engine.execution.evaluation import TILE_POINTS, Evaluation, Progre
 from perfgrid.engine.execution.regions import Regions, block
 from perfgrid.study.study import Study
 
-from .files import check_output, compression, replacing
+from .files import check_names, check_output, compression, replacing
 from .provenance import template
 
 STORE = ".zarr"
@@ -107,8 +107,10 @@ def stream(
     enable_compilation_cache()
     regions = Regions.of(plan, TILE_POINTS if tile_points is None else tile_points)
     evaluation = Evaluation(plan, dtype, regions.tile_points, progress)
+    result = template(study, plan, dtype)
+    check_names(target, result)
     with replacing(target) as temporary, netCDF4.Dataset(temporary, "w") as file:
-        _define(file, template(study, plan, dtype))
+        _define(file, result)
         dims = {name: tuple(map(str, file[name].dimensions)) for name in plan.wanted}
         tiles = evaluation.run(at_once=None if memory is None else 1)  # `fitting_tile` counts one
         for tile in tiles if evaluation.kernels else (Tile(n, (), {}) for n in range(regions.tiles.count)):

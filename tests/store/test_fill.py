@@ -161,7 +161,7 @@ def test_errors_of_writing_are_sentences_and_lose_nothing(whole, tmp_path, monke
         return real(handle)
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(pg.PerfgridError, match=r"cannot write .*No space left on device; \d+ of 38 .*--resume"):
+    with pytest.raises(pg.PerfgridError, match=r"cannot write .*the disk is full; \d+ of 38 .*--resume"):
         fill(path)
     monkeypatch.undo()
     lacking = TILES - len([n for n in Opened(path).entries if n >= 0])

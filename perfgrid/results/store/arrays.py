@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import warnings
 from collections.abc import Iterable, Mapping
@@ -13,6 +14,8 @@ import xarray as xr
 
 from perfgrid.engine.errors import PerfgridError
 from perfgrid.engine.execution.regions import Region
+from perfgrid.results.files import cannot_read, why
+from perfgrid.results.schema import STORE_ATTRIBUTE, stored
 
 try:
     import zarr
@@ -21,6 +24,7 @@ try:
 except ImportError:
     raise PerfgridError("a .zarr store needs the package zarr: pip install 'perfgrid[stream]'") from None
 
+METADATA = "zarr.json"  # of a store, and of every array in it
 COMPRESSOR = BloscCodec(cname="lz4", clevel=1, shuffle=BloscShuffle.shuffle)
 
 
@@ -53,21 +57,28 @@ def write_template(path: Path, template: xr.Dataset, chunks: Mapping[str, tuple[
 
 
 class Arrays:
-    """The variables of a store. Raises OSError where it cannot be opened."""
+    """The variables of a store. Raises PerfgridError where it is damaged or cannot be opened."""
 
     def __init__(self, path: Path, writable: bool = False):
         self.path = path
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ZarrUserWarning)
-            self.group = zarr.open_group(path, mode="r+" if writable else "r")
-        self.attributes: dict[str, Any] = dict(self.group.attrs)
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", ZarrUserWarning)
+                self.group = zarr.open_group(path, mode="r+" if writable else "r")
+            self.attributes: dict[str, Any] = dict(self.group.attrs)
+            self.identity: dict[str, Any] = stored(self.attributes, STORE_ATTRIBUTE)
+        except Exception as error:  # whatever zarr finds in damaged metadata
+            raise cannot_read(path, error) from None
         self._known: dict[str, Any] = {}
 
     def array(self, name: str) -> Any:
         """A variable, opened so that regions which equal the fill value are written: one that is absent was lost."""
         if name not in self._known:
-            with zarr.config.set({"array.write_empty_chunks": True}):  # an array keeps what held when it was opened
-                self._known[name] = self.group[name]
+            try:
+                with zarr.config.set({"array.write_empty_chunks": True}):  # kept from when an array is opened
+                    self._known[name] = self.group[name]
+            except Exception as error:  # as above
+                raise cannot_read(self.path, error, f"variable {name}: ") from None
         return self._known[name]
 
     def dims(self, name: str) -> tuple[str, ...]:
@@ -85,11 +96,38 @@ class Arrays:
         place = tuple((r.start or 0) // chunk for r, chunk in zip(region, array.chunks, strict=True))
         return self.path / name / array.metadata.encode_chunk_key(place)
 
-    def read(self, name: str, region: Region) -> np.ndarray | None:
-        """One region; None where it was never written."""
+    def read(self, name: str, region: Region) -> np.ndarray:
+        """One region. PerfgridError where it is missing or damaged."""
+        array = self.array(name)
         if not self._file(name, region).exists():
-            return None
-        return np.asarray(self.array(name)[region if region else ...])
+            raise PerfgridError(f"the region of {name} is missing")
+        try:
+            return np.asarray(array[region if region else ...])
+        except Exception as error:  # whatever the decompressor raises
+            raise PerfgridError(f"the region of {name} cannot be read ({why(error)})") from None
+
+    def labels(self, name: str) -> np.ndarray:
+        """A coordinate. PerfgridError where it cannot be read."""
+        try:
+            return np.asarray(self.array(name)[...])
+        except Exception as error:  # likewise
+            raise cannot_read(self.path, error, f"coordinate {name}: ") from None
+
+    def changed(self) -> list[str]:
+        """The members whose own metadata are lost, or are not those of the whole store."""
+        try:
+            together = json.loads((self.path / METADATA).read_bytes())["consolidated_metadata"]["metadata"]
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            return [f"{METADATA} cannot be read ({why(error)})"]
+        found = []
+        for name, about in together.items():
+            try:
+                same = json.loads((self.path / name / METADATA).read_bytes()) == about
+                told = "" if same else "was changed"
+            except (OSError, ValueError, RecursionError) as error:
+                told = f"cannot be read ({why(error)})"
+            found += [f"{name}/{METADATA} {told}"] if told else []
+        return found
 
 
 def synchronise(files: Iterable[Path]) -> None:

@@ -93,22 +93,30 @@ def _beside() -> None:
     threading.Thread(target=follow, daemon=True).start()
 
 
-def cluster(task: Task, numbers: Collection[int], scheduler: str) -> Iterator[Entry]:
-    """The workers of a dask scheduler; they see the store on the same file system. Nothing here listens."""
+def connected(scheduler: str) -> Any:
+    """A client of a dask scheduler that has a worker. PerfgridError where none answers."""
     try:
-        from distributed import Client, as_completed
-        from distributed.scheduler import KilledWorker
+        from distributed import Client
     except ImportError:
         raise PerfgridError("--scheduler needs dask: pip install 'perfgrid[distributed]'") from None
     try:
         client = Client(scheduler, timeout=CONNECT_SECONDS, set_as_default=False)
     except (OSError, ValueError, TimeoutError) as error:
         raise PerfgridError(f"no dask scheduler answers at {scheduler!r}: {_first_line(error)}") from None
+    try:
+        client.wait_for_workers(1, timeout=WORKER_SECONDS)
+    except TimeoutError:
+        client.close()
+        raise PerfgridError(f"no worker came to the dask scheduler at {scheduler!r}") from None
+    return client
+
+
+def cluster(task: Task, numbers: Collection[int], client: Any, scheduler: str) -> Iterator[Entry]:
+    """The workers of a dask scheduler; they see the store on the same file system. Nothing here listens."""
+    from distributed import as_completed
+    from distributed.scheduler import KilledWorker
+
     with client:
-        try:
-            client.wait_for_workers(1, timeout=WORKER_SECONDS)
-        except TimeoutError:
-            raise PerfgridError(f"no worker came to the dask scheduler at {scheduler!r}") from None
         rest, deaths, tile_of = iter(list(numbers)), 0, dict[Any, int]()
         queue = as_completed(loop=client.loop)
 

@@ -8,7 +8,6 @@ durable. What is not in the journal is done again, so nothing is lost or written
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -20,15 +19,17 @@ from perfgrid.engine.execution.evaluation import Progress, check_precision
 from perfgrid.engine.execution.regions import Regions
 from perfgrid.engine.grid.dataset import SPACE_ATTRIBUTE, space_text
 from perfgrid.engine.grid.plan import Plan
+from perfgrid.results.files import PART, cannot_write, check_folder, check_names, put_in_place, status
 from perfgrid.results.provenance import template
+from perfgrid.results.schema import STORE_ATTRIBUTE
 from perfgrid.study.study import Study
 
-from .arrays import Arrays, synchronise, write_template
-from .executors import cluster, processes, serial
-from .identity import ATTRIBUTE, differences, identity, seal
+from .arrays import METADATA, Arrays, synchronise, write_template
+from .executors import cluster, connected, processes, serial
+from .identity import differences, identity, seal
 from .journal import NAME, TABLES, Entry, Journal, read
 from .memory import check_room, fitting_tile
-from .worker import Task, cannot_write
+from .worker import Task
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,7 @@ class How:
 
 def part_of(target: Path) -> Path:
     """Where a store lies until it is complete."""
-    return target.with_name(f"{target.stem}.part.zarr")
+    return target.with_name(target.stem + PART)
 
 
 def fill(study: Study, target: Path, dtype: str, how: How, progress: Progress | None = None) -> Path:
@@ -62,34 +63,35 @@ def fill(study: Study, target: Path, dtype: str, how: How, progress: Progress | 
     if how.resume and target.exists() and not part.exists():
         check_same(target, study, plan, dtype)
         return target
+    client = connected(how.scheduler) if how.scheduler is not None else None  # before anything is begun
     try:
         part.mkdir(exist_ok=True)
         journal = Journal(part, anew=how.overwrite)
     except OSError as error:
         raise cannot_write(target, error) from error
+    anew = not (how.resume and journal.header is not None)
     try:
-        if how.resume and journal.header is not None:
+        if not anew:
             stored = check_same(part, study, plan, dtype)
             if plan.small_points != stored["small_points"]:
                 plan = study.plan(stored["small_points"])
             regions = Regions.from_json(stored["regions"])
             check_room(plan, regions, dtype, how.memory, study.name, how.workers or 1)
         else:
-            stored = _begin(part, journal, study, plan, dtype, how)
-        _complete(part, target, journal, _lacking(part, journal, study, plan, stored, how, progress), progress)
+            stored = _begin(target, part, journal, study, plan, dtype, how)
+        _complete(part, target, journal, _lacking(part, journal, study, plan, stored, how, client, progress), progress)
     except OSError as error:  # of the template
         raise cannot_write(target, error) from error
     finally:
         journal.close()
-        if journal.header is None:  # nothing was begun
+        if anew and not journal.entries and client is None:  # no tile was finished, and nobody is at one
             shutil.rmtree(part, ignore_errors=True)
     return target
 
 
 def check_store(target: Path, how: How) -> None:
     """PerfgridError where a store cannot be begun or resumed: another file's place, no folder, an unfinished run."""
-    if not target.parent.is_dir():
-        raise PerfgridError(f"cannot write {str(target)!r}: there is no folder {str(target.parent)!r}")
+    check_folder(target)
     if how.overwrite and how.resume:
         raise PerfgridError("--resume continues a store and --overwrite begins it anew: give one of them")
     if how.workers is not None and how.scheduler is not None:
@@ -98,12 +100,13 @@ def check_store(target: Path, how: How) -> None:
         raise PerfgridError(f"--workers must be 1 or more, found {how.workers}")
     part = part_of(target)
     for path in (target, part):
-        if (
-            path.exists()
-            and not (path / NAME).exists()
-            and not (path == part and path.is_dir() and not any(path.iterdir()))
-        ):
-            raise PerfgridError(f"cannot write {str(target)!r}: {str(path)!r} exists and is no store of perfgrid")
+        if status(path) is not None:
+            try:
+                foreign = _foreign(path, empty=path == part)
+            except OSError as error:
+                raise cannot_write(target, error) from None
+            if foreign:
+                raise PerfgridError(f"cannot write {str(target)!r}: {str(path)!r} exists and {foreign}")
     if target.exists() and not (how.overwrite or how.resume):
         raise PerfgridError(f"{str(target)!r} exists; give --overwrite to replace it")
     if (part / NAME).exists() and not (how.overwrite or how.resume) and read(part / NAME)[0] is not None:
@@ -112,13 +115,28 @@ def check_store(target: Path, how: How) -> None:
         )
 
 
+def _foreign(path: Path, empty: bool) -> str:
+    """What makes a folder no store of perfgrid, of which nothing is removed; an ``empty`` one may become one."""
+    inside = list(path.iterdir()) if path.is_dir() else []
+    if not (empty and path.is_dir() and not inside) and path / NAME not in inside:
+        return "is no store of perfgrid"
+    for member in inside:
+        files = member.iterdir() if member.is_dir() else [] if member.name == NAME else [member]
+        for file in files:
+            if file.name not in (METADATA, "c") and not file.name.startswith("c.") and file.suffix != ".partial":
+                return f"holds {str(file.relative_to(path))!r}, which perfgrid did not write"
+    return ""
+
+
 def check_same(path: Path, study: Study, plan: Plan, dtype: str) -> dict[str, Any]:
     """The identity of a store. PerfgridError with what differs where it belongs to another run."""
     try:
-        attributes = Arrays(path).attributes
-        stored = json.loads(attributes[ATTRIBUTE])
-    except (OSError, ValueError, KeyError):
-        raise PerfgridError(f"{str(path)!r} is no store that this version of perfgrid can continue") from None
+        arrays = Arrays(path)
+        stored, attributes = arrays.identity, arrays.attributes
+    except PerfgridError as error:
+        raise PerfgridError(
+            f"{str(path)!r} is no store that this version of perfgrid can continue: {error}; --overwrite begins anew"
+        ) from None
     regions = Regions.from_json(stored["regions"])
     mine = identity(study, plan, regions, dtype)
     if unlike := differences(stored, attributes[SPACE_ATTRIBUTE], mine, space_text(plan)):
@@ -129,9 +147,12 @@ def check_same(path: Path, study: Study, plan: Plan, dtype: str) -> dict[str, An
     return stored
 
 
-def _begin(part: Path, journal: Journal, study: Study, plan: Plan, dtype: str, how: How) -> dict[str, Any]:
+def _begin(
+    target: Path, part: Path, journal: Journal, study: Study, plan: Plan, dtype: str, how: How
+) -> dict[str, Any]:
     """An empty store: all metadata, then the first line of the journal, which marks them complete."""
     result = template(study, plan, dtype)
+    check_names(target, result)
     points = fitting_tile(plan, dtype, how.memory, study.name, how.workers or 1, how.tile_points)
     journal.reset()
     for path in part.iterdir():
@@ -144,7 +165,7 @@ def _begin(part: Path, journal: Journal, study: Study, plan: Plan, dtype: str, h
         str(name): v.shape if name in made["tables"] else regions.chunks(tuple(map(str, v.dims)), v.shape)
         for name, v in result.data_vars.items()
     }
-    write_template(part, result.assign_attrs({ATTRIBUTE: json.dumps(made)}), chunks)
+    write_template(part, result.assign_attrs({STORE_ATTRIBUTE: json.dumps(made)}), chunks)
     journal.begin(tiles=regions.tiles.count, seal=made["seal"])
     return made
 
@@ -166,13 +187,22 @@ def _complete(part: Path, target: Path, journal: Journal, entries: Iterable[Entr
         _finish(part, target)
     except (OSError, PerfgridError) as error:
         told = cannot_write(target, error) if isinstance(error, OSError) else error
+        if not journal.entries:
+            raise told from error
         raise PerfgridError(
             f"{told}; {done():,} of {count:,} tiles are complete and the same command with --resume continues"
         ) from error
 
 
 def _lacking(
-    part: Path, journal: Journal, study: Study, plan: Plan, stored: dict[str, Any], how: How, progress: Progress | None
+    part: Path,
+    journal: Journal,
+    study: Study,
+    plan: Plan,
+    stored: dict[str, Any],
+    how: How,
+    client: Any,
+    progress: Progress | None,
 ) -> Iterator[Entry]:
     """The tiles that are not in the journal, evaluated and written."""
     count = Regions.from_json(stored["regions"]).tiles.count
@@ -181,7 +211,7 @@ def _lacking(
     if not numbers:
         return iter(())
     if how.scheduler is not None:
-        return cluster(task, numbers, how.scheduler)
+        return cluster(task, numbers, client, how.scheduler)
     if how.workers is not None and how.workers > 1:
         return processes(task, numbers, how.workers)
     return serial(task, numbers, plan, progress)
@@ -195,10 +225,5 @@ def _sweep(part: Path) -> None:
 
 def _finish(part: Path, target: Path) -> None:
     """Give a complete store its name; what had it before goes only now."""
-    old = target.with_name(f".{target.name}.old")
-    shutil.rmtree(old, ignore_errors=True)
-    if target.exists():
-        os.rename(target, old)
-    os.rename(part, target)
+    put_in_place(part, target)
     synchronise([target])
-    shutil.rmtree(old, ignore_errors=True)

@@ -16,7 +16,6 @@ from perfgrid.engine.grid.dataset import formula_hash
 from perfgrid.engine.grid.plan import Plan
 from perfgrid.study.study import Study
 
-ATTRIBUTE = "perfgrid_store"
 WHOLE_VALUES = 2**20  # what is small and not longer is written at once, before the tiles
 SHOWN_ONLY = ("title", "best", "pareto", "catalog")  # keys of a study without effect (the catalog's are compared)
 

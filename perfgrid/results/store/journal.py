@@ -13,7 +13,10 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from typing_extensions import TypedDict
+
 from perfgrid.engine.errors import PerfgridError
+from perfgrid.results.schema import checked
 
 NAME = "journal.jsonl"
 TABLES = -1  # stands for the tile of what is written whole
@@ -33,6 +36,13 @@ class Entry:
     partly: int = 0
 
 
+class Header(TypedDict):
+    """The first line."""
+
+    tiles: int
+    seal: str
+
+
 def read(path: Path) -> tuple[dict[str, Any] | None, dict[int, Entry], int]:
     """Header (None where there is none), entries by tile, and how many bytes are valid.
 
@@ -48,12 +58,12 @@ def read(path: Path) -> tuple[dict[str, Any] | None, dict[int, Entry], int]:
         try:
             if not line.endswith(b"\n"):
                 raise ValueError("cut short")
-            data = json.loads(line)
             if header is None:
-                header = dict(data)
+                header = checked("the header", line, Header)
             else:
-                entries[int(data["tile"])] = Entry(**data)
-        except (ValueError, TypeError, KeyError):
+                entry = checked("the entry", line, Entry)
+                entries[entry.tile] = entry
+        except ValueError:
             if number < len(lines):
                 raise PerfgridError(
                     f"the journal {str(path)!r} is damaged in line {number}; --overwrite begins anew"

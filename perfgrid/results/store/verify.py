@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import math
+import os
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,12 +16,14 @@ from perfgrid.engine.execution.evaluation import Progress
 from perfgrid.engine.execution.regions import Regions
 from perfgrid.engine.grid.dataset import CONCERNING, SPACE_ATTRIBUTE, formula_hash, space_text
 from perfgrid.results.feasibility import Feasibility, violated
+from perfgrid.results.files import cannot_read
 from perfgrid.results.provenance import plan_of
+from perfgrid.results.schema import check_attributes, stored
 from perfgrid.study.study import Study
 
 from .arrays import Arrays
 from .fill import part_of
-from .identity import ATTRIBUTE, differences, identity, seal, versions
+from .identity import differences, identity, seal, versions
 from .journal import NAME, TABLES, Entry, read
 from .worker import Blocks, checksum, feasible_block, on_axes, owned
 
@@ -46,34 +48,54 @@ class Opened:
 
     def __init__(self, path: str | Path):
         self.path = Path(path)
-        if not self.path.exists() and part_of(self.path).exists():
-            self.path = part_of(self.path)
-        if not self.path.exists():
-            raise PerfgridError(f"cannot read {str(path)!r}: No such file or directory")
-        if not (self.path / NAME).exists():
-            raise PerfgridError(f"{str(path)!r} is no store of perfgrid: there is no {NAME} in it")
+        try:
+            if not self.path.exists() and part_of(self.path).exists():
+                self.path = part_of(self.path)
+            os.stat(self.path)
+            if not (self.path / NAME).exists():
+                raise PerfgridError(f"{str(path)!r} is no store of perfgrid: there is no {NAME} in it")
+        except OSError as error:
+            raise cannot_read(path, error) from None
         self.header, self.entries, _ = read(self.path / NAME)
         if self.header is None:
             raise PerfgridError(f"{str(self.path)!r} was interrupted before its first tile: begin it anew")
-        try:
-            self.arrays = Arrays(self.path)
-            self.stored: dict[str, Any] = json.loads(self.arrays.attributes[ATTRIBUTE])
-            self.regions = Regions.from_json(self.stored["regions"])
-            self.dims = {name: self.arrays.dims(name) for name in self.stored["variables"]}
-        except (OSError, ValueError, KeyError) as error:
-            raise PerfgridError(f"{str(path)!r} cannot be read as a store: {error}") from None
+        self.arrays = Arrays(self.path)
+        self.stored = self.arrays.identity
+        self.regions = Regions.from_json(self.stored["regions"])
+        self.dims = {name: self.arrays.dims(name) for name in self.stored["variables"]}
         self.points = math.prod(self.regions.tiles.sizes)
         about = {name: self.arrays.array(name).attrs.asdict() for name in self.dims}
         self.attributes: dict[str, dict[str, Any]] = about
+        self._check()
         self._tables: dict[str, np.ndarray] = {}
+
+    def _check(self) -> None:
+        """PerfgridError where metadata do not fit each other, or the journal does not fit them."""
+        try:
+            check_attributes(self.arrays.attributes, self.attributes)
+            axes = {a["name"]: len(a["labels"]) for a in stored(self.arrays.attributes, SPACE_ATTRIBUTE)["axes"]}
+            if axes != dict(zip(self.regions.axes, self.regions.tiles.sizes, strict=False)):
+                raise PerfgridError("its tiles are not those of its labels")
+            for name, dims in self.dims.items():
+                found = self.arrays.array(name)
+                own = self.regions.uncut() if name in self.stored["tables"] else self.regions
+                legal = len(dims) == found.ndim and all(
+                    axes.get(d, n) == n for d, n in zip(dims, found.shape, strict=True)
+                )
+                if not legal or found.chunks != tuple(max(1, n) for n in own.chunks(dims, found.shape)):
+                    raise PerfgridError(f"variable {name} has other axes or chunks than its tiles")
+            if wrong := {c for e in self.entries.values() for c in e.violated} - {*self.dims}:
+                raise PerfgridError(f"{NAME} names {min(wrong)!r}, which is no constraint")
+        except PerfgridError as error:
+            raise cannot_read(self.path, error) from None
 
     def value(self, name: str, number: int) -> np.ndarray:
         """A variable at the rows of a tile, whoever wrote it. Tables are kept."""
         region = self.regions.region(number, self.dims[name])
         if name not in self.stored["tables"]:
-            return np.asarray(self.arrays.array(name)[region if region else ...])
+            return self.arrays.read(name, region)
         if name not in self._tables:
-            self._tables[name] = np.asarray(self.arrays.array(name)[...])
+            self._tables[name] = self.arrays.read(name, self.regions.uncut().region(0, self.dims[name]))
         return self._tables[name][region]
 
     def violations(self) -> Feasibility:
@@ -94,9 +116,10 @@ def verify(path: str | Path, study: Study | None = None, progress: Progress | No
     """
     store = Opened(path)
     found = Verified(store.path, store.points, store.regions.tiles.count)
-    found.units = {name: about["units"] for name, about in store.attributes.items()}
+    found.units = {name: about.get("units", "1") for name, about in store.attributes.items()}
     if store.path != Path(path):
         found.problems.append(f"{path} is not complete: it still is {store.path.name}, which --resume continues")
+    found.problems += store.arrays.changed()
     _check_identity(store, study, found)
     numbers = [TABLES, *range(found.tiles)]
     if lacking := [number for number in numbers if number not in store.entries]:
@@ -115,6 +138,8 @@ def _check_identity(store: Opened, study: Study | None, found: Verified) -> None
     space = store.arrays.attributes[SPACE_ATTRIBUTE]
     if seal(store.stored, space) != store.stored["seal"]:
         found.problems.append("its study or catalog values were changed after it was begun")
+        return
+    _check_labels(store, found)
     if store.header is not None and store.header["seal"] != store.stored["seal"]:
         found.problems.append("its journal belongs to another store")
     if study is not None:
@@ -136,6 +161,20 @@ def _check_identity(store: Opened, study: Study | None, found: Verified) -> None
         found.notes.append(f"its formulas cannot be compared: {error}")
 
 
+def _check_labels(store: Opened, found: Verified) -> None:
+    """Coordinates are the labels of the design space, and what it shows beside them."""
+    for axis in stored(store.arrays.attributes, SPACE_ATTRIBUTE)["axes"]:
+        for name in dict.fromkeys((axis["name"], *axis["shown"])):
+            try:
+                values = store.arrays.labels(name)
+            except PerfgridError as error:
+                found.problems.append(str(error))
+                continue
+            expected = np.asarray(axis["labels"] if name == axis["name"] else axis["columns"][name])
+            if values.shape != expected.shape or not (values == expected).all():
+                found.problems.append(f"coordinate {name} does not hold the labels that the store was made for")
+
+
 def _check_tile(store: Opened, number: int, found: Verified) -> None:
     what = "the tables" if number == TABLES else f"tile {number}"
     entry = store.entries.get(number)
@@ -146,14 +185,10 @@ def _check_tile(store: Opened, number: int, found: Verified) -> None:
     for name in owned(store.regions, store.dims, store.stored["tables"], number):
         region = regions.region(0 if number == TABLES else number, store.dims[name])
         try:
-            value = store.arrays.read(name, region)
-        except Exception as error:  # whatever the decompressor raises on damaged bytes
-            found.problems.append(f"{what}: the region of {name} cannot be read ({error})")
+            blocks[name] = (region, store.arrays.read(name, region))
+        except PerfgridError as error:
+            found.problems.append(f"{what}: {error}")
             return
-        if value is None:
-            found.problems.append(f"{what}: the region of {name} is missing")
-            return
-        blocks[name] = (region, value)
     if checksum(blocks) != entry.checksum:
         found.problems.append(f"{what}: its values are not those that were written")
         return
@@ -162,7 +197,10 @@ def _check_tile(store: Opened, number: int, found: Verified) -> None:
         if legal is not None and not np.isin(value, legal).all():
             found.problems.append(f"{what}: {name} holds other labels than {legal[0]} to {legal[-1]}")
     if number != TABLES:
-        _check_values(store, entry, blocks, found)
+        try:
+            _check_values(store, entry, blocks, found)
+        except PerfgridError:  # of another tile or the tables, where it is told
+            return
 
 
 def _check_values(store: Opened, entry: Entry, blocks: Blocks, found: Verified) -> None:

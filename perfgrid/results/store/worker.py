@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import math
 import threading
 from collections.abc import Callable, Collection, Mapping
@@ -19,10 +18,11 @@ from perfgrid.engine.execution.evaluation import Evaluation, Progress, Tile, ena
 from perfgrid.engine.execution.regions import Region, Regions, block
 from perfgrid.engine.grid.dataset import formula_hash, least_constrained
 from perfgrid.engine.grid.plan import Plan
+from perfgrid.results.files import cannot_write
 from perfgrid.results.provenance import plan_of
 
 from .arrays import Arrays, synchronise
-from .identity import ATTRIBUTE, versions
+from .identity import versions
 from .journal import TABLES, Entry
 
 
@@ -48,11 +48,9 @@ class Worker:
         self.task = task
         try:
             self.arrays = Arrays(Path(task.path), writable=True)
-        except OSError as error:
-            raise PerfgridError(
-                f"cannot open {task.path!r} ({error.strerror or error}): all workers need the same file system"
-            ) from None
-        stored = json.loads(self.arrays.attributes[ATTRIBUTE])
+        except PerfgridError as error:
+            raise PerfgridError(f"{error}; all workers need the same file system") from None
+        stored = self.arrays.identity
         if stored["seal"] != task.seal:
             raise PerfgridError(f"{task.path!r} is not the store that this run began")
         self.plan = plan or self._restored(stored)
@@ -149,11 +147,6 @@ def checksum(blocks: Blocks) -> str:
         digest.update(name.encode())
         digest.update(np.ascontiguousarray(blocks[name][1]).data)
     return digest.hexdigest()
-
-
-def cannot_write(path: str | Path, error: OSError) -> PerfgridError:
-    """The sentence for a full disk, a missing permission and the like."""
-    return PerfgridError(f"cannot write {str(path)!r}: {error.strerror or error}")
 
 
 _kept: dict[tuple[str, str], Worker] = {}  # of this process: the plan is made and compiled once
