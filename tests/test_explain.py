@@ -111,3 +111,10 @@ def test_data_of_an_explanation(monkeypatch, capsys):
     assert all(p["source"] and p["meaning"] for p in story["below"])
     assert story["formula"].startswith("cost_per_million_output_tokens(")
     assert found["elasticities"]["purchase_price"] == pytest.approx(0.84, abs=0.1)
+
+
+def test_axes_within_a_formula_are_no_labels():
+    at = {"device": "b200", "yield_model": "harvested"}  # a yield that is integrated over the density of defects
+    made = pg.Study.make(workload="manufacturing", outputs=["die_yield"], axes={k: [v] for k, v in at.items()})
+    below = {part.name for part in pg.explain(made, "die_yield", at).story(1).below}
+    assert {"die_defects", "core_area_share"} <= below

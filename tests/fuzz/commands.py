@@ -138,7 +138,7 @@ def lines(draw: Any, workload: str, only: tuple[str, ...] | None = None) -> list
         option = parameter.opts[0].startswith("-")
         needed = parameter.required or (not option and path[0] in ("validate", "calibrate"))
         needed = needed or (parameter.name in ("at", "over") and path[0] in DESIGN)
-        if not (needed or chance(draw, 8)):
+        if not (needed or chance(draw, 6)):
             continue
         if option:
             found.append(parameter.opts[0])

@@ -220,16 +220,20 @@ class _Parts:
         return Part(name, number, self.units[name], name, sign, weights=weights)
 
     def by_label(self, part: Part, brought: Any, axes: Iterable[int], term: Term | None = None) -> list[Part]:
-        """The parts by label, along the innermost of ``axes`` on which several labels contribute."""
-        brought = np.asarray(brought)
-        for axis in sorted((a for a in axes if a >= -brought.ndim), reverse=True):
+        """The parts by label, along the innermost of ``axes`` on which several labels contribute.
+
+        An axis of another length is one that a formula has within itself, such as the steps of an integral.
+        """
+        brought, inner = np.asarray(brought), self.point.inner
+        sizes = {a: len(inner.labels[inner.names[a]]) for a in axes if -min(brought.ndim, len(inner)) <= a}
+        for axis in sorted((a for a, size in sizes.items() if brought.shape[a] == size), reverse=True):
             others = tuple(a for a in range(-brought.ndim, 0) if a != axis)
             rows = np.flatnonzero(np.any(brought, axis=others))
             if len(rows) > 1:
                 break
         else:
             return []
-        name, inner = self.point.inner.names[axis], self.point.inner
+        name = inner.names[axis]
         found, labels = [], inner.labels[name]
         for row in rows:
             mask = np.zeros(brought.shape[axis])
