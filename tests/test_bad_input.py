@@ -235,7 +235,7 @@ def test_python_studies_take_numbers_of_any_kind():
     assert [len(axis) for axis in made.space.axes] == [2, 1, 2, 2, 1, 1, 1]
     json.dumps([made.file.axes, made.file.workload_parameters, made.file.overrides])
     assert load_catalog().with_values({"device.b200.cores": np.int64(7)}).entry("device", "b200").values["cores"] == 7.0
-    with pytest.raises(PerfgridError, match="sequence_length: an integer of more than 308 digits"):
+    with pytest.raises(PerfgridError, match=r"sequence_length: an integer of more than 308 digits"):
         small.study(workload_parameters={"sequence_length": 10**400, "global_batch": 192})
     with pytest.raises(PerfgridError, match=r"hbm_bandwidth\.scale: an integer of more than 308 digits"):
         small.study(axes={**axes, "model": ["llama-2-7b"], "hbm_bandwidth": {"scale": [10**400]}})

@@ -122,3 +122,51 @@ def test_any_text_is_a_condition_or_a_sentence(text):
     except PerfgridError as error:
         sentence = str(error)
     assert sentence.startswith("here: ")
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("tp not in ['1']", "compares a text with a number; 'tp' is a number"),
+        ("tp in [1, '2']", "compares a text with a number; 'tp' is a number"),
+        ("mode not in [1]", "compares a text with a number; 'mode' is a text"),
+        ("tp == true", "compares a truth value with a number; 'tp' is a number"),
+        ("tp in [true]", "compares a truth value with a number"),
+        ("tp == 1 == true", "compares a truth value with a number"),
+        ("tp in 1", "needs a list behind in or not in"),
+        ("tp == [1, 2]", "needs a list behind in or not in"),
+        ("tp in [[1]]", "'[1]' is not a finite number, a text, true or false"),
+        ("tp > 1e999", "'1e309' is not a finite number"),
+        ("tp + mode > 1", "computes with a text, 'mode'"),
+        ("(tp > 1) + (pp > 1) == 1", "computes with a truth value"),
+        ("not tp", "'tp' is not a condition"),
+        ("tp or pp > 1", "'tp' is not a condition"),
+        ("-" * 5000 + "tp > 1", "more than 100 operations within each other"),
+        ("*".join(["tp"] * 2000) + " > 1", "more than 100 operations within each other"),
+        ("not " * 2000 + "tp > 1", "more than 100 operations within each other"),
+        ("tp > 1 and " * 5000 + "tp > 1", "at most 20,000 characters"),
+        ("0x" + "f" * 5000 + " > tp", "integer of more than 308 digits"),
+        ("tp > 1\0", "cannot read"),
+    ],
+)
+def test_what_no_condition_holds(text, told):
+    with pytest.raises(PerfgridError) as caught:
+        apply_where(space(), text, "here")
+    assert told in str(caught.value)
+    assert len(str(caught.value)) < 800
+
+
+def test_lists_hold_negative_numbers_and_joint_values():
+    assert kept("tp - 5 in [-1, 3]") == {point for point in kept("tp > 0") if point[0] in (4, 8)}
+    assert kept("tp * width in [4, 6]") == {point for point in kept("tp > 0") if point[0] * point[2] in (4, 6)}
+    assert kept("tp * width not in [4, 6]") == kept("tp > 0") - kept("tp * width in [4, 6]")
+
+
+def test_texts_of_two_axes_are_compared_as_texts():
+    """Each axis numbers its own labels: b is the second of one and the first of the other."""
+    axes = (Axis("one", np.array(["a", "b"])), Axis("other", np.array(["b", "c"])))
+    cut, constraint = apply_where(Space(axes, {}), "one == other", "here")
+    assert constraint is not None
+    shapes = ((2, 1), (1, 2))
+    given = [np.reshape(cut.parts(name)[0][1], shape) for name, shape in zip(constraint.arguments, shapes, strict=True)]
+    assert np.asarray(constraint.function(*given)).tolist() == [[False, False], [True, False]]

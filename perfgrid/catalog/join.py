@@ -61,7 +61,7 @@ class Join:
         if (name, depth) in path:
             circle = " -> ".join([n for n, _ in path[path.index((name, depth)) :]] + [name])
             raise PerfgridError(f"{where} extends itself: {circle}")
-        if len(path) == LONGEST_CHAIN:
+        if len(path) > LONGEST_CHAIN:
             first, layer = path[0]
             file = Path(self.layers[layer][first].file).name
             raise PerfgridError(f"{file}, [{first}] extends a chain of more than {LONGEST_CHAIN} entries")

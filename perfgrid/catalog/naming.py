@@ -10,6 +10,7 @@ from perfgrid.engine.errors import PerfgridError
 from .schema import is_finite
 
 LONGEST = 100  # characters of a name, of a label twice as many
+LARGEST = 2**53  # whole number that is a label: floating point holds it and its neighbours
 _NAME = re.compile(r"\w[\w+-]*", re.ASCII)
 _ENTRY = re.compile(r"\w[\w.+-]*", re.ASCII)
 
@@ -30,6 +31,7 @@ def check_label(label: Any, where: str) -> None:
         legal = 0 < len(label) <= 2 * LONGEST and label.isprintable() and label == label.strip()
     else:
         legal = isinstance(label, (int, float)) and not isinstance(label, bool) and is_finite(label)
+        legal = legal and (isinstance(label, float) or abs(label) <= LARGEST)
     if not legal:
         raise PerfgridError(
             f"{where}: a label is a finite number, or a text of 1 to {2 * LONGEST} characters in one line without "

@@ -5,6 +5,8 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+LONGEST = 4000  # characters of a message
+
 
 def printable(text: str) -> str:
     """Text on one line without control characters: ``\\x1b`` for an escape, ``\\n`` for a line break.
@@ -17,7 +19,14 @@ def printable(text: str) -> str:
 
 
 class PerfgridError(ValueError):
-    """A mistake in a study, a catalog or a formula, reported in one line that names the place and the remedy."""
+    """A mistake in a study, a catalog or a formula, reported in one line that names the place and the remedy.
+
+    Of a line that quotes a very long text, the middle is left out.
+    """
+
+    def __init__(self, message: str = ""):
+        long = len(message) > LONGEST
+        super().__init__(f"{message[: LONGEST // 2]} ... {message[-LONGEST // 2 :]}" if long else message)
 
     def __str__(self) -> str:
         return printable(super().__str__())

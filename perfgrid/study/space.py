@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -39,6 +40,7 @@ from .values import check_keys, check_no_repeats, numbers
 from .values import names as names_of
 
 TABLES = KINDS
+LARGEST = 1e38  # of what is stated of a computed quantity: a grid in single precision holds it
 
 
 @dataclass
@@ -178,10 +180,10 @@ class SpaceBuilder:
     def _check_scales(self, space: Space) -> None:
         """A scaled quantity stays within its bounds."""
         for axis, name in ((a, n) for a in space.axes for n in a.scales):
-            extremes = np.prod([(v.min(), v.max()) for _, v in space.parts(name)], axis=0, dtype=float)
+            parts = [values for _, values in space.parts(name)]
             if (variable := given(self.catalog.variables, name)) is None:
                 continue
-            for value in extremes.tolist():
+            for value in (prod(float(end(v)) for v in parts) for end in (np.min, np.max)):
                 place = f"{self.name}, axes.{axis.name}{'.scale' if axis.name == name else ''}: the scaled {name}"
                 convert(variable.model_copy(update={"axis": None}), value, place)
 
@@ -211,7 +213,9 @@ class SpaceBuilder:
         if same_as is not None and not read and not any(key == f.same_as for f in formulas.values()):
             raise PerfgridError(f"{place}: no formula of this workload depends on {key!r}, another name of {same_as!r}")
         found = self.registry.get(key)
-        return Variable(name=key, unit=found.unit, meaning=found.meaning, of="computed", minimum=-np.inf)
+        return Variable(
+            name=key, unit=found.unit, meaning=found.meaning, of="computed", minimum=-LARGEST, maximum=LARGEST
+        )
 
     def _checked(self, variable: Variable, value: Any, place: str) -> Any:
         """A stated value in SI. PerfgridError for a wrong one, and for a label that selects none of the formulas."""

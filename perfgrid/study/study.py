@@ -273,7 +273,7 @@ def _message(error: ValidationError) -> str:
         return f"unknown key {key!r}{nearest(str(first['loc'][-1]), legal)}"
     if first["type"] == "missing":
         return f"key {key!r} is missing"
-    return f"{key}: {first['msg'][0].lower()}{first['msg'][1:]}, found {first['input']!r}"
+    return f"{key}: {first['msg'][0].lower()}{first['msg'][1:]}, found {first['input']!r:.200}"
 
 
 def workloads(study: Study) -> dict[str, tuple[Study, float]]:

@@ -25,28 +25,29 @@ def numbers(spec: Any, place: str) -> list[float]:
     """Plain numbers from a list or a range."""
     if isinstance(spec, dict):
         check_keys(spec, ("start", "stop", "num", "spacing"), place)
-        try:
-            start, stop, num = float(spec["start"]), float(spec["stop"]), int(spec["num"])
-        except KeyError as error:
-            raise PerfgridError(f"{place}: a range needs start, stop and num; {error.args[0]!r} is missing") from None
-        except (TypeError, ValueError, OverflowError):
-            raise PerfgridError(f"{place}: start, stop and num must be numbers, found {spec!r}") from None
+        if lacking := [key for key in ("start", "stop", "num") if key not in spec]:
+            raise PerfgridError(f"{place}: a range needs start, stop and num; {lacking[0]!r} is missing")
+        start, stop, num = spec["start"], spec["stop"], spec["num"]
+        if not all(map(_is_number, (start, stop, num))):
+            raise PerfgridError(f"{place}: start, stop and num must be finite numbers, found {spec!r}")
         spacing = spec.get("spacing", "linear")
         if spacing not in ("linear", "log"):
             raise PerfgridError(f"{place}: spacing must be 'linear' or 'log', found {spacing!r}")
-        if not (np.isfinite([start, stop]).all() and 1 <= num <= LONGEST_RANGE and num == spec["num"]):
-            raise PerfgridError(
-                f"{place}: start and stop must be finite and num between 1 and {LONGEST_RANGE:,}, found {spec!r}"
-            )
+        if not 1 <= num <= LONGEST_RANGE or num != int(num):
+            raise PerfgridError(f"{place}: a range has a whole num between 1 and {LONGEST_RANGE:,}, found {spec!r}")
         if spacing == "log" and min(start, stop) <= 0:
             raise PerfgridError(f"{place}: a logarithmic range needs start and stop above zero, found {spec!r}")
-        return (np.geomspace if spacing == "log" else np.linspace)(start, stop, num).tolist()
+        return (np.geomspace if spacing == "log" else np.linspace)(float(start), float(stop), int(num)).tolist()
     if not isinstance(spec, list) or not spec:
         raise PerfgridError(f"{place}: needs a list of numbers or a range, found {spec!r}")
     for value in spec:
-        if isinstance(value, bool) or not isinstance(value, Real) or not is_finite(value):
+        if not _is_number(value):
             raise PerfgridError(f"{place}: needs finite numbers, found {value!r}")
     return [float(v) for v in spec]
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool) and is_finite(value)
 
 
 def check_no_repeats(values: Sequence[Any], place: str) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from perfgrid.catalog.reading import LARGEST_INTEGER
 from perfgrid.catalog.schema import is_finite
 from perfgrid.engine.errors import PerfgridError, nearest
 from perfgrid.engine.graph.namespace import xp
@@ -182,6 +183,8 @@ def _parsed(text: str, place: str) -> ast.expr:
         raise PerfgridError(f"{place}: cannot read {_quoted(text)} as a condition: {error}") from None
     level: list[ast.AST] = [tree]
     for _ in range(DEEPEST):
+        if any(isinstance(node, ast.Constant) and not _is_short(node.value) for node in level):
+            raise PerfgridError(f"{place}: {_quoted(text)} holds an integer of more than 308 digits")
         level = [child for node in level for child in ast.iter_child_nodes(node)]
         if not level:
             return tree
@@ -300,6 +303,10 @@ def _coded(left: _Value, right: _Value) -> tuple[_Value, _Value]:
 def _kind(value: Any) -> str:
     """What a value is, one of `_KINDS`."""
     return {"U": "text", "S": "text", "b": "truth value"}.get(np.asarray(value).dtype.kind, "number")
+
+
+def _is_short(value: Any) -> bool:
+    return not isinstance(value, int) or value.bit_length() <= LARGEST_INTEGER
 
 
 def _quoted(text: object) -> str:
