@@ -26,6 +26,7 @@ from perfgrid.study.study import Study
 from .best_of_result import forbidding, lawful, masked
 
 RANK = "rank"  # dimension of several best designs of one group
+MOST = 10_000  # best designs of one group
 POINTS_AT_ONCE = 2**16  # whose outputs are evaluated together: each has rows of its own of most quantities
 
 
@@ -41,8 +42,8 @@ def best_of_study(
 ) -> xr.Dataset:
     """The best designs of a study along the axes ``over``; see `perfgrid.best`."""
     study = reaching(study, [objective])
-    if not isinstance(count, Integral) or count < 1:
-        raise PerfgridError(f"the number of best designs must be 1 or more, found {count!r}")
+    if not isinstance(count, Integral) or not 1 <= count <= MOST:
+        raise PerfgridError(f"the number of best designs must be 1 or more, at most {MOST:,}, found {count!r}")
     over, weighed = chosen_along(over, CLUSTER_SIZE, [axis.name for axis in study.space.axes])
     space = searched_space(study, over, at)
     plan = replace(study, space=space).plan()  # names outputs that cannot be computed before any work
