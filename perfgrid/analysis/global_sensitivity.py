@@ -18,7 +18,7 @@ from perfgrid.engine.errors import PerfgridError
 from perfgrid.engine.grid.dataset import feasible
 from perfgrid.engine.grid.space import Axis, Space
 from perfgrid.results.evaluate import evaluate
-from perfgrid.study.samples import SAMPLE, factors
+from perfgrid.study.samples import LARGEST, SAMPLE, factors
 from perfgrid.study.selection import asking, selected
 from perfgrid.study.study import Study
 
@@ -145,8 +145,10 @@ def _analysed(
         analyse = import_module(f"SALib.analyze.{method}").analyze
     except ImportError:
         raise PerfgridError("global sensitivity needs SALib: pip install 'perfgrid[sensitivity]'") from None
-    if isinstance(count, bool) or not isinstance(count, int) or count < 2:
-        raise PerfgridError(f"the number of samples must be a whole number of at least 2, found {count!r}")
+    if isinstance(count, bool) or not isinstance(count, int) or not 2 <= count <= LARGEST:
+        raise PerfgridError(
+            f"the number of samples must be a whole number of at least 2 and at most {LARGEST:,}, found {count!r}"
+        )
     if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
         raise PerfgridError(f"the seed must be a whole number of at least 0, found {seed!r}")
     if output in (axis.name for axis in study.space.axes):

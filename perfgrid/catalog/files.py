@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,7 +34,7 @@ class Layer:
 
 def files_of(path: Path) -> list[Path]:
     """The file itself, or every catalog file of a folder; PerfgridError for a folder without any."""
-    if path.is_dir():
+    if os.path.isdir(path):  # false for names that no file can have
         found = sorted(p for p in path.iterdir() if p.suffix in (".toml", ".bib"))
         if not found:
             raise PerfgridError(f"catalog folder {path} holds no .toml or .bib file")

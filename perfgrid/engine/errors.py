@@ -21,12 +21,12 @@ def printable(text: str) -> str:
 class PerfgridError(ValueError):
     """A mistake in a study, a catalog or a formula, reported in one line that names the place and the remedy.
 
-    Of a line that quotes a very long text, the middle is left out.
+    The middle of a very long line is left out; what a text or a path has on further lines follows on the same one.
     """
 
     def __init__(self, message: str = ""):
-        long = len(message) > LONGEST
-        super().__init__(f"{message[: LONGEST // 2]} ... {message[-LONGEST // 2 :]}" if long else message)
+        line = " ".join(message.splitlines())
+        super().__init__(f"{line[: LONGEST // 2]} ... {line[-LONGEST // 2 :]}" if len(line) > LONGEST else line)
 
     def __str__(self) -> str:
         return printable(super().__str__())

@@ -23,6 +23,7 @@ from .knobs import Knobs, refuse_contradictions
 from .problem import KEPT, Problem
 from .search import Found, best_found
 
+MOST_POINTS = 10_000  # of a Pareto front
 UNEXPLAINED = 1e-2  # residual from which multipliers are NaN
 
 
@@ -112,8 +113,8 @@ def optimize(
 
 def _front(study: Study, problem: Problem, other: np.ndarray, points: int, starts: int, seed: int) -> xr.Dataset:
     """The Pareto front of a problem whose last limit is open, from the best values of the other output."""
-    if points < 1:
-        raise PerfgridError(f"a Pareto front needs at least one point, found {points!r}")
+    if not 1 <= points <= MOST_POINTS:
+        raise PerfgridError(f"a Pareto front has at least one point and at most {MOST_POINTS:,}, found {points!r}")
     against, groups = problem.limits[-1].quantity, np.arange(problem.groups)
     free = best_found(problem, groups, np.tile(problem.bounds, (problem.groups, 1)), starts, seed)
     outputs = problem.outputs(free.points, free.batch.group, free.batch.layout)

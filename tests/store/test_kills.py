@@ -1,8 +1,9 @@
-"""kill -9 at random moments, of the program as a user runs it and of its workers: the store comes out bit for bit."""
+"""Signals at random moments, to the program as a user runs it and to its workers: the result comes out bit for bit."""
 
 import os
 import random
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -13,12 +14,13 @@ from typing import Any
 import psutil
 import pytest
 
-from perfgrid import load_study, stream
+from perfgrid import load_study, open_result, stream
 from perfgrid.results.store.fill import part_of
 from perfgrid.results.store.journal import NAME, read
 from perfgrid.results.store.verify import verify
-from tests.store.common import assert_same_stores, written
+from tests.store.common import assert_same_stores, assert_same_values, written
 
+STATUS = {signal.SIGKILL: -signal.SIGKILL, signal.SIGTERM: 143, signal.SIGINT: 130}
 TILE = 200  # hundreds of tiles, so that kills find something to interrupt
 
 
@@ -77,7 +79,7 @@ def assert_partial_is_sound(store):
     return len(entries)
 
 
-def kill_program_often(whole, folder, trials, rng):
+def kill_program_often(whole, folder, trials, rng, signals=(signal.SIGKILL,)):
     """Kill the whole program at random moments, also before its first tile; the next run continues the store."""
     store, killed = folder / "killed.zarr", 0
     while killed < trials:
@@ -87,8 +89,9 @@ def kill_program_often(whole, folder, trials, rng):
         goal = lines(store) + rng.choice([0, 1, 2, 5, 12])
         assert wait_until(lambda goal=goal: lines(store) > goal, process), "it ended before it was killed: more tiles"
         time.sleep(rng.uniform(0, 0.02))
-        os.kill(process.pid, signal.SIGKILL)
-        assert process.wait() == -signal.SIGKILL
+        sent = rng.choice(signals)
+        os.kill(process.pid, sent)
+        assert process.wait() == STATUS[sent]
         killed += 1
         assert_partial_is_sound(store)
     done = subprocess.run(command(folder, store.name, "--resume"), capture_output=True, text=True)
@@ -148,8 +151,67 @@ def test_kill_9_of_a_dask_worker_loses_nothing(whole, tmp_path):
 
 
 @pytest.mark.slow
-def test_kill_9_of_the_program_at_many_random_moments(whole, tmp_path):
-    kill_program_often(whole, tmp_path, 12, random.Random())
+def test_seventy_signals_at_random_moments_of_a_store(whole, tmp_path):
+    kill_program_often(whole, tmp_path, 70, random.Random(), tuple(STATUS))
+
+
+@pytest.mark.slow
+def test_thirty_signals_at_random_moments_of_a_file(whole, tmp_path):
+    """A netCDF file is there whole or not at all; only SIGKILL leaves the hidden file that was being written."""
+    rng, target = random.Random(), tmp_path / "x.nc"
+    for sent in [*STATUS] * 10:
+        process = subprocess.Popen(
+            command(tmp_path, target.name, "--stream"), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+        assert wait_until(lambda: any(tmp_path.glob(".*.part")), process)
+        time.sleep(rng.uniform(0, 0.3))
+        os.kill(process.pid, sent)
+        status = process.wait()
+        assert status in (0, STATUS[sent])
+        assert target.exists() == (status == 0)
+        left = list(tmp_path.glob(".*.part"))
+        assert not left or sent == signal.SIGKILL
+        for path in (*left, *tmp_path.glob("x.nc")):
+            path.unlink()
+    done = subprocess.run(command(tmp_path, target.name, "--stream"), capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    with open_result(target) as found, open_result(whole) as expected:
+        assert_same_values(found, expected)
+
+
+def dask_program(role, *arguments):
+    program = [sys.executable, "-m", "distributed.cli.dask_" + role, *map(str, arguments)]
+    return subprocess.Popen(program, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("lost", ["scheduler", "memory"])
+def test_a_lost_scheduler_and_workers_without_memory_end_in_a_sentence_and_are_resumed(whole, tmp_path, lost):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    host, port = address.split(":")
+    store, limit = tmp_path / "lost.zarr", "120MB" if lost == "memory" else "0"
+    scheduler = dask_program("scheduler", "--host", host, "--port", port, "--no-dashboard")
+    worker = dask_program("worker", address, "--nthreads", 1, "--memory-limit", limit, "--no-dashboard")
+    try:
+        process = subprocess.Popen(
+            command(tmp_path, store.name, "--scheduler", f"tcp://{address}"), stderr=subprocess.PIPE, text=True
+        )
+        if lost == "scheduler":
+            assert wait_until(lambda: lines(store) > 3, process)
+            scheduler.kill()
+        _, err = process.communicate(timeout=180)
+        assert process.returncode == 2, err
+        assert err.strip().splitlines()[-1].startswith("perfgrid: ")
+        assert "Traceback" not in err
+    finally:
+        for started in (worker, scheduler):
+            started.kill()
+            started.wait()
+    resumed = subprocess.run(command(tmp_path, store.name, "--resume"), capture_output=True, text=True)
+    assert resumed.returncode == 0, resumed.stderr
+    assert_same_stores(whole, store)
 
 
 @pytest.mark.slow

@@ -6,6 +6,7 @@ and only entries come back; a worker that dies loses what it had not finished, a
 
 from __future__ import annotations
 
+import logging
 import multiprocessing
 import os
 import signal
@@ -14,6 +15,7 @@ from asyncio import CancelledError
 from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, ThreadPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from typing import Any
 
 from perfgrid.engine.errors import PerfgridError
@@ -116,7 +118,7 @@ def cluster(task: Task, numbers: Collection[int], client: Any, scheduler: str) -
     from distributed import as_completed
     from distributed.scheduler import KilledWorker
 
-    with client:
+    with _unlogged("distributed"), client:
         rest, deaths, tile_of = iter(list(numbers)), 0, dict[Any, int]()
         queue = as_completed(loop=client.loop)
 
@@ -150,6 +152,18 @@ def cluster(task: Task, numbers: Collection[int], client: Any, scheduler: str) -
             deaths = 0
             yield entry
             top_up()
+
+
+@contextmanager
+def _unlogged(name: str) -> Iterator[None]:
+    """Without the log of a library whose errors are raised, and said in one line."""
+    log = logging.getLogger(name)
+    before = log.level
+    log.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        log.setLevel(before)
 
 
 def _first_line(error: BaseException) -> str:
