@@ -359,3 +359,11 @@ def test_points_and_quantities_of_explain(monkeypatch, capsys, tmp_path):
         assert status == 2
         assert out == ""
         assert expected in err
+
+
+def test_an_analysis_that_fails_after_the_first_leaves_no_file(monkeypatch, capsys, tmp_path):
+    target = tmp_path / "s.nc"
+    command = ("sensitivity", write(tmp_path), "--cross", "-o", target)
+    status, _, err = run(monkeypatch, capsys, *command)
+    assert (status, target.exists()) == (2, False)
+    assert "cross-elasticities need a single design" in err

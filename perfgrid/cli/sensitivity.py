@@ -48,13 +48,13 @@ def sensitivity_command(
     parameters: str | list[str] = "all" if wrt.strip() == "all" else names_in(wrt)
     with Reporter(loaded.space.points) as reporter:
         result = sensitivity(loaded, outputs, parameters, places, smooth, dtype, progress=reporter)
-    target.save(result)
     ranks = {name: ranked(result, name) for name in outputs}
     crossed = {}
     if cross:
         for name in outputs:
             strongest = [r.parameter for r in ranks[name] if r.zero < 1][: top or None]
             crossed[name] = cross_elasticities(loaded, name, strongest, places, smooth) if strongest else None
+    target.save(result)
     if as_json:
         print_json(_plain(result, ranks, crossed, reporter.seconds))
         return
