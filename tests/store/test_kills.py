@@ -19,6 +19,8 @@ from perfgrid.results.store.journal import NAME, read
 from perfgrid.results.store.verify import verify
 from tests.store.common import assert_same_stores, written
 
+pytestmark = pytest.mark.optimised
+
 TILE = 200  # hundreds of tiles, so that kills find something to interrupt
 
 
