@@ -17,6 +17,7 @@ from hypothesis import settings
 OPTIMISATIONS = "jax_disable_most_optimizations"
 os.environ.setdefault("XLA_FLAGS", "--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1")
 FEWEST = os.environ.setdefault(OPTIMISATIONS.upper(), "1") != "0"
+jax.config.update(OPTIMISATIONS, FEWEST)  # the variable is read when JAX is imported
 
 settings.register_profile("local", deadline=None)
 settings.register_profile("ci", deadline=None, derandomize=True)
