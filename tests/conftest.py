@@ -1,9 +1,23 @@
-"""Property tests have no deadline, and the same examples in every CI run. Processes take neighbouring tests."""
+"""Property tests have no deadline, and the same examples in every CI run. Processes take neighbouring tests.
+
+Three quarters of the suite's time were compilation, and what it compiles runs once on small arrays. So its processes,
+and those that they start, compile without LLVM's optimisations and with XLA's older, faster code generator, all of a
+function at once. Formulas, grids and derivatives are the same programs for XLA; the machine code differs, and with it
+where products pass the end of single precision (`tests.physics.test_traced`). Tests that compare the bits of
+differently compiled functions need the loops and remainders of optimised code: their modules are marked ``optimised``.
+``XLA_FLAGS= JAX_DISABLE_MOST_OPTIMIZATIONS=0 pytest`` compiles as the program itself does.
+"""
 
 import os
 
+import jax
 import pytest
 from hypothesis import settings
+
+OPTIMISATIONS = "jax_disable_most_optimizations"
+os.environ.setdefault("XLA_FLAGS", "--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1")
+FEWEST = os.environ.setdefault(OPTIMISATIONS.upper(), "1") != "0"
+jax.config.update(OPTIMISATIONS, FEWEST)  # the variable is read when JAX is imported
 
 settings.register_profile("local", deadline=None)
 settings.register_profile("ci", deadline=None, derandomize=True)
@@ -15,3 +29,15 @@ def pytest_configure(config):
     """``pytest -n``: a process runs tests in their order and shares what a file evaluates once; idle ones take over."""
     if config.getoption("dist", "no") == "load":
         config.option.dist = "worksteal"
+
+
+@pytest.fixture(autouse=True, scope="module")
+def optimisations(request):
+    """Compile a module's functions, and those of processes that it starts, as its mark says."""
+    with pytest.MonkeyPatch.context() as patch:
+        fewest = FEWEST and request.node.get_closest_marker("optimised") is None
+        patch.setenv(OPTIMISATIONS.upper(), str(int(fewest)))
+        before = jax.config.values[OPTIMISATIONS]
+        jax.config.update(OPTIMISATIONS, fewest)
+        yield
+        jax.config.update(OPTIMISATIONS, before)

@@ -26,6 +26,8 @@ from tests import small
 from tests.engine import toys
 from tests.test_bad_input import run, write
 
+pytestmark = pytest.mark.optimised
+
 ROOT = Path(__file__).parents[1]
 DEADLINE = 9e4  # of the toys, from which their slack is subtracted
 

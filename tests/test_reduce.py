@@ -12,6 +12,8 @@ from tests import small
 from tests.test_bad_input import run
 from tests.test_search import STUDY
 
+pytestmark = pytest.mark.optimised
+
 
 @pytest.fixture(scope="module")
 def study(tmp_path_factory):

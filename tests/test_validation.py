@@ -26,7 +26,7 @@ WORSE = 1.1  # times what is recorded: more fails
 RENEW = "if this is meant, run: python -m perfgrid.validation"
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")  # a process that took tests of another file comes back to it
 def found():
     return validate()
 

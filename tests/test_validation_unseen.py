@@ -14,7 +14,7 @@ RENEW = "if this is meant, run: python -m perfgrid.validation"
 FAR = 0.2  # median error from which a source has a sentence on its cause
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")  # a process that took tests of another file comes back to it
 def found():
     return validate(UNSEEN)
 

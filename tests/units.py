@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from fractions import Fraction
+from functools import cache
 from typing import Any
 
 import jax
@@ -70,6 +71,7 @@ class UnitError(AssertionError):
     """A formula combines what cannot be combined."""
 
 
+@cache
 def dimension(unit: str) -> dict[str, Fraction]:
     """The dimension of a unit text; bytes are a dimension of their own."""
     text = unit.replace("byte", "octet") if unit else "1"
@@ -164,33 +166,38 @@ def follow(
     return [read(v) for v in jaxpr.outvars]
 
 
-def _unbound(plan: Plan, node: Node) -> tuple[Callable[..., Any], list[tuple[str, str]]]:
+def _unbound(plan: Plan, names: _Names, node: Node) -> tuple[Callable[..., Any], list[tuple[str, str]]]:
     """The function of a node before the graph bound constants to it, and its arguments, constants with their units."""
     formula = plan.registry.formulas.get(node.formula)
     if formula is None or node.function is same:
         return node.function, [(name, "") for name in node.arguments]
-    space = plan.study_space
-    names = _Names(plan.registry, set(space.names()), plan.choices, space.label_quantities())
     meant = [names.meant(name) for name in formula.arguments]
     units = ["" if names.constant(name) is None else plan.registry.get(name).unit for name in meant]
     return formula.function, list(zip(meant, units, strict=True))
 
 
+@cache
+def _traced(function: Callable[..., Any], *shapes: jax.ShapeDtypeStruct) -> Any:
+    """A formula as a jaxpr; plans of other labels have most of their formulas in common."""
+    return jax.make_jaxpr(lambda *a: jax.numpy.asarray(function(*a)))(*shapes)
+
+
 def check(plan: Plan, units: dict[str, str]) -> list[str]:
     """What is wrong with the units of a plan's formulas; ``units`` are those of the given quantities."""
-    problems = []
+    problems, space = [], plan.study_space
+    names = _Names(plan.registry, set(space.names()), plan.choices, space.label_quantities())
     declared = {**units, **{n.name: n.unit for n in plan.graph.nodes.values()}}
     for node in plan.graph.nodes.values():
         if node.host is not None:  # plain Python: its unit is as declared
             continue
-        function, arguments = _unbound(plan, node)
+        function, arguments = _unbound(plan, names, node)
         shapes = []
         for argument, unit in arguments:
             quantity = plan.quantities.get(argument)
-            shape = () if quantity is None else (1,) * len(quantity.key) + quantity.inner
+            shape = () if quantity is None else (1, *quantity.inner)
             shapes.append(jax.ShapeDtypeStruct(shape, bool if quantity is not None and quantity.flag else np.float32))
             declared[argument] = unit or declared[argument]
-        closed = jax.make_jaxpr(lambda *a, f=function: jax.numpy.asarray(f(*a)))(*shapes)
+        closed = _traced(function, *shapes)
         try:
             (found,) = follow(closed.jaxpr, closed.consts, [dimension(declared[a]) for a, _ in arguments])
         except UnitError as error:

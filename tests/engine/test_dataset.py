@@ -1,6 +1,7 @@
 """Results as datasets: minimal dims, CF attributes, round trip, feasibility."""
 
 import numpy as np
+import pytest
 import xarray as xr
 
 from perfgrid.engine.execution.evaluation import Evaluation
@@ -8,6 +9,8 @@ from perfgrid.engine.grid.dataset import SPACE_ATTRIBUTE, feasible, space_from_j
 from perfgrid.engine.grid.plan import Plan
 
 from . import toys
+
+pytestmark = pytest.mark.optimised
 
 
 def dataset(order=(0, 1, 2, 3, 4), tile_points=2**21, small_points=None, **options):

@@ -12,6 +12,8 @@ from perfgrid.engine.reductions.quantiles import Groups, extent, histogram, quan
 from perfgrid.engine.reductions.scan import Scan
 from tests.engine import toys
 
+pytestmark = pytest.mark.optimised
+
 enable_compilation_cache()
 AXES = ["product", "layout", "material", "machine_rate", "distance"]
 FLAGS = ("pieces_divide", "in_time")

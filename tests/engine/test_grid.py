@@ -17,6 +17,8 @@ from perfgrid.engine.grid.tiles import Tiles
 
 from . import toys
 
+pytestmark = pytest.mark.optimised
+
 TOLERANCE = {"float32": 1e-5, "float64": 1e-12}
 
 

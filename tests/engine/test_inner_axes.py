@@ -12,6 +12,8 @@ from perfgrid.engine.grid.space import Axis, Space
 
 from . import toys
 
+pytestmark = pytest.mark.optimised
+
 
 @formula(unit="s", source="toy")
 def night_only(order_time):

@@ -4,6 +4,7 @@ from typing import Any
 from unittest import mock
 
 import numpy as np
+import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
@@ -13,6 +14,8 @@ from perfgrid.engine.reductions.preselection import BestSearch
 
 from . import toys
 from .test_search import REGISTRY, whole_grid
+
+pytestmark = pytest.mark.optimised
 
 
 @settings(max_examples=5, deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate])

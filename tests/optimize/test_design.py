@@ -101,7 +101,11 @@ def test_a_start_that_breaks_a_limit_is_no_obstacle():
 
 
 REFUSED = [
-    ({}, {"time_per_output_token_limit": 1e-4}, "no design within the bounds keeps every limit.*output_tokens_in_time"),
+    (
+        {"over": SHARES[:2]},
+        {"time_per_output_token_limit": 1e-4},
+        "no design within the bounds keeps every limit.*output_tokens_in_time",
+    ),
     ({"subject_to": "serve.step_time < 1 s"}, {}, "no workload 'serve'; did you mean 'served'"),
     ({"subject_to": "served.time_per_output_tokens < 1 s"}, {}, "did you mean 'time_per_output_token'"),
     ({"over": ["budget_power"]}, {}, "has no bounds"),

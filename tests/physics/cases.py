@@ -26,7 +26,6 @@ LABELS = {
     "rank_order": ("tp-cp-dp-pp", "tp-cp-pp-dp"),
     "cp_method": ("ring", "all_gather", "ulysses", "hybrid"),
 }
-QUICK = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}  # compiled in half the time
 ONE_EXPERT = {"experts": 1.0, "experts_per_token": 1.0, "expert_ffn_size": 14336.0}  # Llama 3.1 8B as a mixture
 TABLES = ("model", "device", "topology", "software")
 STUDY: dict[str, Any] = {

@@ -1,6 +1,6 @@
 """The same text under JAX: single precision agrees with the replay, and derivatives exist everywhere."""
 
-from functools import partial
+from functools import cache
 
 import jax
 import jax.numpy as jnp
@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from perfgrid.catalog import load_catalog
+from perfgrid.engine import resolve
 
-from .cases import LABELS, QUICK, evaluate, graph, point
+from .cases import LABELS, evaluate, point, step_registry
 
 POINTS = [
     {"model": "llama-3.1-8b", "device": "h100-sxm-80gb", "tp": 1.0},
@@ -30,45 +31,68 @@ POINTS = [
     },
     {"model": "gpt3-175b", "device": "tpu-v5p", "topology": "tpu-torus-4x4x4", "tp": 16.0, "pp": 4.0, "dp": 2.0},
 ]
+SHARDED = [  # shards, adapters, offloading, scaled formats
+    {"model": "llama-3.1-8b", "device": "gb200", "global_batch": 64.0, "sequence_length": 4096.0} | changes
+    for changes in (
+        {"software": "torchtitan", "zero": 3.0, "dp": 16.0, "tp": 1.0, "recompute": "least"},
+        {"software": "torchtitan", "zero": 3.0, "dp": 16.0, "pp": 2.0, "tp": 2.0, "zero_size": 8.0},
+        {"software": "megatron-core", "zero": 1.0, "dp": 8.0, "offload": "optimizer", "lora_rank": 16.0},
+        {"software": "maxtext", "zero": 3.0, "dp": 1.0, "tp": 1.0, "offload": "activations", "recompute": "full"},
+        {"software": "deepspeed", "zero": 2.0, "dp": 8.0, "precision": "fp4", "offload": "activations"},
+    )
+]
+WANTED = (
+    "step_time",
+    "model_flops_utilization",
+    "exposed_dp_time",
+    "memory_per_device",
+    "expected_training_time",
+    "dp_bytes",
+)
+PROGRAM = {  # what is not set in `tests.conftest`
+    "xla_cpu_use_fusion_emitters": True,
+    "xla_backend_optimization_level": 3,
+    "xla_llvm_disable_expensive_passes": False,
+}
+MORE = ("dp_overlap", "parameter_overlap", "device_failure_rate", "checkpoint_bandwidth", "gathering_copy_size")
 
 
-TIMES = ("step_time", "model_flops_utilization", "exposed_dp_time")
+@cache
+def graph_of(libraries):
+    """The graph of the training physics with the fabrics of ``libraries`` as labels: compiled once for all points."""
+    registry = step_registry()
+    return resolve(registry, registry.names(), point(), labels=LABELS | {"library": libraries})
 
 
-def leaves_of(given):
-    coded = {k: float(LABELS[k].index(v)) if k in LABELS and k != "library" else v for k, v in given.items()}
-    coded["library"] = 0.0  # each graph has one
-    return {name: jnp.asarray(coded[name]) for name in graph((), given["library"]).leaves}
+def differentiated(leaves, libraries):
+    """Derivatives of `WANTED` with respect to every differentiable quantity and `MORE`, and the values of all."""
+    names = [v.name for v in load_catalog().variables.values() if v.differentiable or v.name in MORE]
+
+    def wanted(free):
+        results = {**leaves, **free}
+        for node in graph_of(libraries).nodes.values():
+            results[node.name] = node.function(*(results[a] for a in node.arguments))
+        return jnp.stack([jnp.reshape(results[n], ()) for n in WANTED]), results
+
+    return jax.jacfwd(wanted, has_aux=True)({name: leaves[name] * 1.0 for name in names if name in leaves})
 
 
-def everything(leaves, library):
-    results = dict(leaves)
-    for node in graph((), library).nodes.values():
-        results[node.name] = node.function(*(results[a] for a in node.arguments))
-    return results
+compiled = jax.jit(differentiated, static_argnums=1)
+compiled_as_the_program = jax.jit(differentiated, static_argnums=1, compiler_options=PROGRAM)
 
 
-traced = jax.jit(everything, static_argnums=1, compiler_options=QUICK)
-
-
-@partial(jax.jit, static_argnums=1)
-def differentiated(leaves, library):
-    """Derivatives of `TIMES` with respect to every differentiable quantity, and the values of all."""
-    names = [v.name for v in load_catalog().variables.values() if v.differentiable and v.name in leaves]
-
-    def times(hardware):
-        found = everything({**leaves, **hardware}, library)
-        return jnp.stack([jnp.reshape(found[n], ()) for n in TIMES]), found
-
-    return jax.jacfwd(times, has_aux=True)({name: leaves[name] * 1.0 for name in names})
+def under_jax(given, libraries=("nccl", "ideal"), function=compiled):
+    """The derivatives and the values of a design in single precision."""
+    labels = LABELS | {"library": libraries}
+    coded = {k: float(labels[k].index(v)) if k in labels else v for k, v in given.items()}
+    return function({name: jnp.asarray(coded.get(name, 0.0)) for name in graph_of(libraries).leaves}, libraries)
 
 
 @pytest.mark.parametrize("changes", POINTS)
 def test_single_precision_agrees_with_the_replay(changes):
     given = point(**changes)
     exact = evaluate(given)
-    ideal = given["library"] == "ideal"  # compiled once, with the derivatives
-    single = differentiated(leaves_of(given), "ideal")[1] if ideal else traced(leaves_of(given), given["library"])
+    _, single = under_jax(given)
     # differences that clip at zero and roundings of counts are not compared: the engine evaluates them in double
     for name in (
         "gemm_time",
@@ -85,13 +109,26 @@ def test_single_precision_agrees_with_the_replay(changes):
             assert np.all(np.isfinite(value)), name
 
 
-@pytest.mark.parametrize("changes", [*(pytest.param(p, marks=pytest.mark.slow) for p in POINTS[:-1]), POINTS[-1]])
-def test_derivatives_exist_everywhere(changes):
-    given = point(**changes)
-    slopes, _ = differentiated(leaves_of(given), given["library"])
+def assert_finite(slopes):
     assert len(slopes) >= 15
     for name, slope in slopes.items():
-        slope = np.reshape(slope, (3, -1))
+        slope = np.reshape(slope, (len(slope), -1))
         assert np.all(np.isfinite(slope)), name
         if name in ("hbm_bandwidth", "peak_bf16_rate", "scale_up_bandwidth"):
             assert slope[0].sum() <= 0, name
+
+
+@pytest.mark.parametrize("changes", [*POINTS[:-1], *SHARDED])
+def test_derivatives_exist_everywhere(changes):
+    slopes, _ = under_jax(point(**changes))
+    assert set(MORE) <= set(slopes)
+    assert_finite(slopes)
+    if changes in SHARDED:
+        assert slopes["hbm_bandwidth"][0] < 0
+
+
+@pytest.mark.slow
+def test_derivatives_exist_on_a_torus():
+    """A graph of ideal fabrics alone; without optimisations, slopes at this point pass the end of single precision."""
+    slopes, _ = under_jax(point(**POINTS[-1]), ("ideal",), compiled_as_the_program)
+    assert_finite(slopes)

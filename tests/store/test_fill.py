@@ -20,6 +20,8 @@ from perfgrid.results.store.verify import Opened, verify
 from tests import small
 from tests.store.common import TEXT, assert_same_stores, assert_same_values, study
 
+pytestmark = pytest.mark.optimised
+
 TILE = 700  # of 18,056 points: the last tile along an axis is ragged
 TILES = 38
 

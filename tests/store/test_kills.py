@@ -20,6 +20,8 @@ from perfgrid.results.store.journal import NAME, read
 from perfgrid.results.store.verify import verify
 from tests.store.common import assert_same_stores, assert_same_values, written
 
+pytestmark = pytest.mark.optimised
+
 STATUS = {signal.SIGKILL: -signal.SIGKILL, signal.SIGTERM: 143, signal.SIGINT: 130}
 TILE = 200  # hundreds of tiles, so that kills find something to interrupt
 
