@@ -236,7 +236,7 @@ def LABEL_load_weight():
 
 @alternative(of="load_weight", by="batch_rule", label="rate", unit="1", source="little1961")
 def rate_load_weight(request_capacity, request_rate, rate_tabulated_batch):
-    """Weights of the tabulated batches, by load: those between whose capacities the arrivals lie, by the batch there."""
+    """Weights of the tabulated batches, by load: of those whose capacities enclose the arrivals, by the batch there."""
     rising = [at(request_capacity, load=node) / request_rate for node in NODES]
     grows = at(rate_tabulated_batch, load=NODES[1]) / at(rate_tabulated_batch, load=NODES[0])
     return table("load", **dict(zip(NODES, hat_weights(rising, 1.0, grows), strict=True)))
