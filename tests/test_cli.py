@@ -191,7 +191,7 @@ def test_a_store_is_no_study_and_serving_says_how_far_it_may_be_off(tmp_path, mo
     (tmp_path / "x.zarr").mkdir()
     status, _, err = run(monkeypatch, capsys, "best", tmp_path / "x.zarr")
     assert status == 2
-    assert "it is a folder, such as a store of results, and a study is TOML" in err
+    assert "it is a folder, such as a store of results, and no file" in err
     status, out, _ = run(monkeypatch, capsys, "run", STUDIES / "chat_service.toml")
     told = json.loads((Path(pg.__file__).parent / "validation" / "accuracy.json").read_text())["shares"]
     half = np.exp(told["blind: inference: mixtures of experts"]["median"])

@@ -206,6 +206,20 @@ def test_options_name_their_legal_values(refused, tmp_path, command, option, tol
     refused(*command, *files, option, "float23", told=told)
 
 
+@pytest.mark.parametrize(
+    ("command", "told"),
+    [
+        (["best", "--over", "device", "--minimize", "die_cost", "--top"], "at most 10,000"),
+        (["distribution", "--of", "die_cost", "--bins"], "at most 100,000"),
+        (["uncertainty", "--method", "morris", "--samples"], "from 2 to 1,000,000"),
+        (["uncertainty", "--method", "sobol", "--samples"], "from 2 to 1,000,000"),
+        (["optimize", "--minimize", "die_cost", "--over", "wafer_price", "--pareto", "die_area", "--points"], "10,000"),
+    ],
+)
+def test_counts_have_limits(refused, tmp_path, command, told):
+    refused(command[0], write(tmp_path), *command[1:], "99999999999999999999", told=told)
+
+
 def test_precision_of_evaluate():
     made = pg.Study.make(workload="manufacturing", outputs=["die_cost"], axes={"device": ["b200"]})
     for of in (pg.evaluate, pg.sensitivity):

@@ -146,9 +146,7 @@ def _analysed(
     except ImportError:
         raise PerfgridError("global sensitivity needs SALib: pip install 'perfgrid[sensitivity]'") from None
     if isinstance(count, bool) or not isinstance(count, int) or not 2 <= count <= LARGEST:
-        raise PerfgridError(
-            f"the number of samples must be a whole number of at least 2 and at most {LARGEST:,}, found {count!r}"
-        )
+        raise PerfgridError(f"the number of samples must be a whole number from 2 to {LARGEST:,}, found {count!r}")
     if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
         raise PerfgridError(f"the seed must be a whole number of at least 0, found {seed!r}")
     if output in (axis.name for axis in study.space.axes):

@@ -29,7 +29,7 @@ def check_file(path: Path) -> Path:
     except (OSError, ValueError) as error:  # a path may hold a null character
         raise PerfgridError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
     if stat.S_ISDIR(found.st_mode):
-        raise PerfgridError(f"{path}: cannot be read: it is a folder and no file")
+        raise PerfgridError(f"{path}: cannot be read: it is a folder, such as a store of results, and no file")
     if not stat.S_ISREG(found.st_mode):
         raise PerfgridError(f"{path}: cannot be read: it is a pipe or a device and no file")
     if found.st_size > LARGEST_FILE:

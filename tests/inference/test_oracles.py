@@ -171,12 +171,25 @@ def test_the_wait_is_that_of_a_simulated_queue():
         assert mean_wait(rate, 1.0, variation) == pytest.approx(waited / len(gaps), rel=0.05)
 
 
-def test_hat_weights_invert_a_table():
-    rising, values = [1.0, 2.0, 4.0, 8.0], np.array([10.0, 20.0, 25.0, 30.0])
-    for target in (0.5, 1.0, 1.5, 3.0, 7.9, 8.0, 100.0):
-        weights = np.array([float(w) for w in hat_weights(rising, target)])
+@pytest.mark.parametrize("grows", [1.3, 2.0, 3.0])
+def test_hat_weights_find_the_batch(grows):
+    """Steps of a + c·b: the batch whose capacity is the target, exactly, wherever the tabulated batches lie."""
+    batches = grows ** np.arange(6.0)
+    capacity = 1 / (0.1 + 2.0 / batches)
+    for target in (capacity[0] / 2, *capacity, 0.6, 1.1, 1.8, 2 * capacity[-1]):
+        weights = np.array([float(w) for w in hat_weights(list(capacity), target, grows)])
         assert weights.sum() == pytest.approx(1.0)
-        assert weights @ values == pytest.approx(np.interp(target, rising, values))
+        exact = 2.0 / (1 / np.clip(target, capacity[0], capacity[-1]) - 0.1)
+        assert weights @ batches == pytest.approx(exact)
+
+
+@pytest.mark.parametrize("rate", [4.0, 10.0, 16.0])
+def test_the_batch_does_not_depend_on_how_many_sequences_fit(rate):
+    common = {"model": "llama-3.1-8b", "prompt_tokens": 1000.0, "output_tokens": 200.0, "batch_rule": "rate"}
+    names = ("time_per_output_token", "running_batch")
+    few, many = (evaluate(*names, request_rate=rate, batch_limit=limit, **common) for limit in (256.0, 430.0))
+    for name in names:
+        assert float(many[name]) == pytest.approx(float(few[name]), rel=2e-3)
 
 
 def simulate(rate, prefill, step_of, steps, requests, seed, places=10**9):

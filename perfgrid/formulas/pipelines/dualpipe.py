@@ -15,6 +15,9 @@ event by event and compares:
 * Heads of up to 5 layers (that of DeepSeek-V3 with its prediction module has 3 to 5): both up to 5 % too short, 10 %
   with weight gradients longer than input gradients.
 * Transfers of up to 5 % of a layer's forward pass add 1 %.
+* With the 2p microbatches that the schedules need at least, every chunk counts once or more in every path, beside the
+  2p - 1 times that a path leaves it out: a step gets no longer as a chunk gets shorter. With fewer, which a constraint
+  forbids, it may (`peak_bf16_rate` doubled: up to 9 %).
 
 The two copies of a stage's weights are one more data-parallel rank: from ZeRO stage 1 on they share the optimizer
 state. Not modelled: the reduction of gradients between the copies and the gathering of each other's weights.

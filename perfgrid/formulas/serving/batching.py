@@ -6,8 +6,9 @@ replaced by the next as it ends (continuous batching of an endless queue); ``mem
 ``request_rate``. In continuous batching a replica shares its time between prefills and steps: with P the time that one
 prefill takes and n·T/b the share of a request in n steps of a batch b, it serves 1/(P + n·T(b)/b) requests per second
 (Little's law). For ``rate`` everything is tabulated at batches between one sequence per replica and the largest (axis
-`load`), and the batch is where capacity meets the arrivals. Separate pools divide the replicas: some compute prefills,
-the others steps, and the slower pool sets the pace.
+`load`), and the batch is where capacity meets the arrivals. More memory moves the tabulated batches: where a kernel's
+time jumps between two of them, times of equal arrivals change by up to a percent either way. Separate pools divide the
+replicas: some compute prefills, the others steps, and the slower pool sets the pace.
 """
 
 from itertools import pairwise
@@ -28,10 +29,12 @@ REPLACED = ("concurrency", "memory", "run", "rate")  # continuous batching
 # ---- equations ------------------------------------------------------------------------------------------------------
 
 
-def hat_weights(rising, target):
-    """Weights by which values at successive nodes add up to the value where ``rising`` meets the target (linear).
+def hat_weights(rising, target, grows):
+    """Weights by which values at successive nodes add up to the value where ``rising`` meets the target.
 
-    Outside the nodes the value of the nearest one; where the table falls it counts as level.
+    From node to node the batch grows by the factor ``grows``. Steps whose time is a + c·b let 1/capacity fall with 1/b
+    in a straight line: there the batch that meets the target is exact, and so is what is linear in it, wherever the
+    nodes lie. Outside the nodes the value of the nearest one; where the table falls it counts as level.
     """
     level = [rising[0]]
     for value in rising[1:]:
@@ -39,8 +42,9 @@ def hat_weights(rising, target):
     steps = []
     for low, high in pairwise(level):
         rises = high > low * (1 + 1e-6)
-        part = (target - low) / xp.where(rises, high - low, 1.0)
-        steps.append(xp.where(rises, xp.minimum(xp.maximum(part, 0.0), 1.0), xp.where(target > low, 1.0, 0.0)))
+        part = xp.minimum(xp.maximum((target - low) / xp.where(rises, high - low, 1.0), 0.0), 1.0)
+        part = part * high / (part * high + (1 - part) * low * grows)
+        steps.append(xp.where(rises, part, xp.where(target > low, 1.0, 0.0)))
     return [1 - steps[0], *(a - b for a, b in pairwise(steps)), steps[-1]]
 
 
@@ -231,10 +235,11 @@ def LABEL_load_weight():
 
 
 @alternative(of="load_weight", by="batch_rule", label="rate", unit="1", source="little1961")
-def rate_load_weight(request_capacity, request_rate):
-    """Weights of the tabulated batches, by load: linear between those whose capacities enclose the arrivals."""
+def rate_load_weight(request_capacity, request_rate, rate_tabulated_batch):
+    """Weights of the tabulated batches, by load: of those whose capacities enclose the arrivals, by the batch there."""
     rising = [at(request_capacity, load=node) / request_rate for node in NODES]
-    return table("load", **dict(zip(NODES, hat_weights(rising, 1.0), strict=True)))
+    grows = at(rate_tabulated_batch, load=NODES[1]) / at(rate_tabulated_batch, load=NODES[0])
+    return table("load", **dict(zip(NODES, hat_weights(rising, 1.0, grows), strict=True)))
 
 
 @alternative(of="served_rate", by="batch_rule", label="run", unit="1/s", source="little1961")
