@@ -86,10 +86,11 @@ def test_a_mistake_in_the_command_line_is_one_line(arguments, message, folder):
 
 
 def test_of_a_long_message_both_ends_are_printed(folder):
-    found = run(folder, ["run", "s.toml", "--set", f"axes.{'x' * 5000}=[1]"])
+    found = run(folder, ["run", "s.toml", "--set", f"outputs=['{'x' * 5000}']"])
     assert found.status == 2
-    assert len(found.err) < 1300
-    assert "unknown axis" in found.err
+    assert len(found.err) < 2050
+    assert found.err.startswith("perfgrid: s.toml, outputs: unknown quantity 'xxx")
+    assert found.err.endswith("xxx'\n")
 
 
 def test_a_terminal_that_shows_few_characters(folder):

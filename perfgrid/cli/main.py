@@ -36,7 +36,6 @@ COMMANDS = {  # name, which is also that of its file: first line of its help
     "catalog": "List, show, check and import catalog entries.",
     "formulas": "List every formula: quantity, unit, arguments, source.",
 }
-LONGEST_MESSAGE = 1200  # characters: what was found may be a whole file
 
 
 class Commands(TyperGroup):
@@ -128,13 +127,10 @@ def main() -> None:
 
 
 def refuse(why: str) -> NoReturn:
-    """One line on standard error, of a long one its ends, and status 2."""
-    from perfgrid.engine.errors import printable
+    """One line on standard error, and status 2."""
+    from perfgrid.engine.errors import one_line
 
-    line = printable(why)
-    if len(line) > LONGEST_MESSAGE:
-        line = f"{line[: LONGEST_MESSAGE * 3 // 4]} ... {line[-LONGEST_MESSAGE // 4 :]}"
-    print(f"perfgrid: {line}", file=sys.stderr)
+    print(f"perfgrid: {one_line(why)}", file=sys.stderr)
     sys.exit(2)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
-LONGEST = 4000  # characters of a message
+LONGEST = 2000  # characters of a message: what was found may be a whole file
 
 
 def printable(text: str) -> str:
@@ -18,18 +18,17 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
+def one_line(text: str) -> str:
+    """A message on one line without control characters; the middle of a very long one is left out."""
+    line = printable(" ".join(text.splitlines()))
+    return line if len(line) <= LONGEST else f"{line[: LONGEST * 3 // 4]} ... {line[-LONGEST // 4 :]}"
+
+
 class PerfgridError(ValueError):
-    """A mistake in a study, a catalog or a formula, reported in one line that names the place and the remedy.
-
-    The middle of a very long line is left out; what a text or a path has on further lines follows on the same one.
-    """
-
-    def __init__(self, message: str = ""):
-        line = " ".join(message.splitlines())
-        super().__init__(f"{line[: LONGEST // 2]} ... {line[-LONGEST // 2 :]}" if len(line) > LONGEST else line)
+    """A mistake in a study, a catalog or a formula, reported in one line that names the place and the remedy."""
 
     def __str__(self) -> str:
-        return printable(super().__str__())
+        return one_line(super().__str__())
 
 
 class MissingQuantity(PerfgridError):

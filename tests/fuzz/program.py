@@ -23,7 +23,7 @@ from perfgrid.engine.grid.plan import Plan
 
 SECONDS = 20  # that a command on a small input may take
 GROWTH = 2**30  # bytes by which one command on a small input may raise the peak of the process
-LONGEST = 1500  # characters of a message
+LONGEST = 2050  # characters of a message
 STATUS_1 = {"diff", "verify", "validate"}  # a difference, damage, records that are not valid: docs/commands.md
 TARGETS = ("-o", "--output", "--figure")
 
