@@ -26,6 +26,7 @@ from perfgrid.results.evaluate import evaluate
 from perfgrid.results.factored import SUFFIX, save_factored
 from perfgrid.results.feasibility import violations
 from perfgrid.results.memory import available_memory
+from perfgrid.results.opening import open_result
 from perfgrid.results.stream import STORE, stream
 from perfgrid.study.file import Best
 from perfgrid.study.study import Study, load_study
@@ -68,7 +69,7 @@ def run_command(
     how = {"resume": resume, "memory": bytes_of(memory), "workers": workers, "scheduler": scheduler}
     if output is not None and output.suffix == STORE:
         return _to_store(loaded, output, dtype, overwrite, as_json, tile_points=tile_points, **how)
-    if not streaming and any((*how.values(), tile_points)):
+    if output is None and any((*how.values(), tile_points)):
         raise PerfgridError("--memory, --resume, --workers, --scheduler and --tile-points need -o STORE.zarr")
     if streaming and output is None:
         raise PerfgridError("--stream needs -o FILE.nc to write to")
@@ -79,16 +80,14 @@ def run_command(
     target = Target(output, overwrite)
     try:
         with Reporter(loaded.space.points) as reporter:
-            if streaming and output is not None:
+            if output is not None:
                 stream(loaded, output, dtype, overwrite, tile_points, reporter, **how)
-                result = xr.open_dataset(output)
+                result = open_result(output)
             else:
                 result = evaluate(loaded, dtype, progress=reporter)
     except KeyboardInterrupt:
         err.print("perfgrid: interrupted; no result was written")
         raise Exit(130) from None
-    if not streaming:
-        target.save(result)
     _report(loaded, result, target, reporter.seconds, streaming, as_json)
 
 

@@ -15,11 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from perfgrid.engine.errors import PerfgridError
-from perfgrid.engine.execution.evaluation import Progress, check_precision
+from perfgrid.engine.execution.evaluation import TILE_POINTS, Progress, check_precision
 from perfgrid.engine.execution.regions import Regions
 from perfgrid.engine.grid.dataset import SPACE_ATTRIBUTE, space_text
 from perfgrid.engine.grid.plan import Plan
 from perfgrid.results.files import PART, cannot_write, check_folder, check_names, put_in_place, status
+from perfgrid.results.memory import check_memory
 from perfgrid.results.provenance import template
 from perfgrid.results.schema import STORE_ATTRIBUTE
 from perfgrid.study.study import Study
@@ -153,6 +154,8 @@ def _begin(
     """An empty store: all metadata, then the first line of the journal, which marks them complete."""
     result = template(study, plan, dtype)
     check_names(target, result)
+    if how.memory is None:
+        check_memory(plan, study.name, dtype, target.suffix, how.tile_points or TILE_POINTS)
     points = fitting_tile(plan, dtype, how.memory, study.name, how.workers or 1, how.tile_points)
     journal.reset()
     for path in part.iterdir():
