@@ -18,6 +18,8 @@ from perfgrid.study.study import Study, expect_study
 
 from .pareto import scan_of
 
+MOST_BINS = 2**16
+
 
 def distribution(
     study: Study,
@@ -85,6 +87,8 @@ def distribution(
     edges, number = (None, int(bins)) if isinstance(bins, Integral) else (np.asarray(bins, float), np.size(bins) - 1)
     if number < 0 or (edges is not None and (number < 1 or not bool((np.diff(edges) > 0).all()))):
         raise PerfgridError(f"a histogram needs a number of bins or increasing edges, found {bins}")
+    if number > MOST_BINS:
+        raise PerfgridError(f"a histogram has at most {MOST_BINS:,} bins, found {number:,}")
     study = reaching(study, [of])
     plan, names, scan = scan_of(study, {of: 1.0}, over, at or {}, tile_points, progress)
     space, groups = plan.study_space, Groups(scan, names)

@@ -47,13 +47,15 @@ def plan_command(
         lines.append([mark + row["quantity"], row["stage"], unit, *counts, " x ".join(row["inner"]), columns])
     headers = ["  quantity", "stage", "unit", "points", "values", "bytes", "inner axes", "columns"]
     print_table(headers, lines, right=("points", "values", "bytes"))
+    ways = {way: f"run -o FILE{way}" if way.startswith(".") else way for way in most} | {MEMORY: "run"}
+    out.print(
+        "peak memory: " + ", ".join(f"{ways[way]} {number(float(needed), 'byte')}" for way, needed in most.items())
+    )
     grid = " x ".join(f"{a.name} {len(a)}" for a in loaded.space.axes)
     out.print(
         f"{plan.space.points:,} points ({grid}); {len(rows)} quantities, {sum(r['stage'] == 'grid' for r in rows)} on "
-        f"the grid; results (*) take {number(plan.result_bytes(dtype), 'byte')}"
+        f"the grid; results (*) take {number(float(plan.result_bytes(dtype)), 'byte')}"
     )
-    ways = {way: f"run -o FILE{way}" if way.startswith(".") else way for way in most} | {MEMORY: "run"}
-    out.print("peak memory: " + ", ".join(f"{ways[way]} {number(needed, 'byte')}" for way, needed in most.items()))
 
 
 def _search(study: Study) -> tuple[str, int]:

@@ -32,6 +32,9 @@ from .journal import NAME, TABLES, Entry, Journal, read
 from .memory import check_room, fitting_tile
 from .worker import Task
 
+MOST_TILES = 2**20  # each is a file or more of every variable and a line of the journal
+MOST_COMPRESSED = 255  # LZ4 makes no less of any bytes
+
 
 @dataclass(frozen=True)
 class How:
@@ -60,6 +63,7 @@ def fill(study: Study, target: Path, dtype: str, how: How, progress: Progress | 
     check_precision(dtype)
     check_store(target, how)
     plan = study.plan(how.small_points)
+    _check_size(plan, target, how)
     part = part_of(target)
     if how.resume and target.exists() and not part.exists():
         check_same(target, study, plan, dtype)
@@ -113,6 +117,18 @@ def check_store(target: Path, how: How) -> None:
     if (part / NAME).exists() and not (how.overwrite or how.resume) and read(part / NAME)[0] is not None:
         raise PerfgridError(
             f"{str(part)!r} is an unfinished run; give --resume to continue it or --overwrite to begin anew"
+        )
+
+
+def _check_size(plan: Plan, target: Path, how: How) -> None:
+    """PerfgridError for a grid of more tiles, or of more bytes however well they are compressed, than can be stored."""
+    count = Regions.of(plan, how.tile_points or TILE_POINTS).tiles.count
+    least, free = plan.result_bytes() // MOST_COMPRESSED, shutil.disk_usage(target.parent).free
+    if count > MOST_TILES or least > free:
+        raise PerfgridError(
+            f"cannot write {str(target)!r}: {plan.space.points:,} points in {count:,} tiles; a store has at most "
+            f"{MOST_TILES:,} tiles, and its {plan.result_bytes() / 1e9:,.3g} GB need {least / 1e9:,.3g} GB of disk at "
+            f"least ({free / 1e9:,.3g} GB are free); 'perfgrid best' searches it, and -o FILE.pgf stores it factored"
         )
 
 
