@@ -342,7 +342,7 @@ def test_stores_without_the_package_that_writes_them(tmp_path):
 
 def test_a_grid_beyond_memory_names_the_command_that_streams(refused, monkeypatch):
     monkeypatch.setattr("perfgrid.results.memory.available_memory", lambda: 10)
-    refused("GiB", "--stream -o FILE.nc")
+    refused("GB of memory at most", "-o FILE.pgf")
 
 
 def test_points_and_quantities_of_explain(monkeypatch, capsys, tmp_path):

@@ -307,8 +307,9 @@ def test_memory_that_a_container_or_a_job_leaves(tmp_path):
     assert left_by_groups(tmp_path / "none", tmp_path / "absent") == []
 
 
-def test_memory_is_checked_before_work():
+def test_memory_is_checked_before_work(monkeypatch):
     plan = small.study().plan()
-    check_memory(plan, "x", available=plan.result_bytes() * 2)
-    with pytest.raises(pg.PerfgridError, match=r"GiB.*--stream"):
-        check_memory(plan, "x", available=plan.result_bytes())
+    check_memory(plan, "x")
+    monkeypatch.setattr("perfgrid.results.memory.available_memory", lambda: 10)
+    with pytest.raises(pg.PerfgridError, match=r"GB of memory at most .*-o FILE\.nc"):
+        check_memory(plan, "x")

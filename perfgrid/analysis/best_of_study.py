@@ -19,6 +19,7 @@ from perfgrid.engine.grid.space import Space
 from perfgrid.engine.reductions.argmin import Winners, points_plan
 from perfgrid.engine.reductions.infeasibility import Forbidden
 from perfgrid.engine.reductions.preselection import BestSearch
+from perfgrid.results.memory import POINTS_AT_ONCE
 from perfgrid.results.provenance import given_quantities, global_attributes
 from perfgrid.study.file import CLUSTER_SIZE, chosen_along
 from perfgrid.study.selection import reaching, selected
@@ -28,7 +29,6 @@ from .best_of_result import forbidding, lawful, masked
 
 RANK = "rank"  # dimension of several best designs of one group
 MOST_RANKED = 1_000_000  # designs of all groups: a table, where a grid is meant to be searched
-POINTS_AT_ONCE = 2**16  # whose outputs are evaluated together: each has rows of its own of most quantities
 
 
 def best_of_study(

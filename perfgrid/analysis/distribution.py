@@ -85,10 +85,10 @@ def distribution(
     if not levels or not all(0 <= level <= 1 for level in levels):
         raise PerfgridError(f"quantiles lie between 0 and 1, found {levels}")
     edges, number = (None, int(bins)) if isinstance(bins, Integral) else (np.asarray(bins, float), np.size(bins) - 1)
-    if not 0 <= number <= MOST_BINS or (edges is not None and (number < 1 or not bool((np.diff(edges) > 0).all()))):
-        raise PerfgridError(
-            f"a histogram needs a number of bins, at most {MOST_BINS:,}, or increasing edges, found {bins}"
-        )
+    if number < 0 or (edges is not None and (number < 1 or not bool((np.diff(edges) > 0).all()))):
+        raise PerfgridError(f"a histogram needs a number of bins or increasing edges, found {bins}")
+    if number > MOST_BINS:
+        raise PerfgridError(f"a histogram has at most {MOST_BINS:,} bins, found {number:,}")
     study = reaching(study, [of])
     plan, names, scan = scan_of(study, {of: 1.0}, over, at or {}, tile_points, progress)
     space, groups = plan.study_space, Groups(scan, names)

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import Annotated
 
+import numpy as np
 from typer import Option
 
 from perfgrid.analysis.text import number
 from perfgrid.cli.printing.console import out, print_json, print_table
-from perfgrid.study.study import load_study
+from perfgrid.results.memory import MEMORY, peaks
+from perfgrid.study.file import CLUSTER_SIZE, chosen_along
+from perfgrid.study.study import Study, load_study
 from perfgrid.study.tables import unit_of
 
 from .options import AsJson, Settings, StudyFile
@@ -26,8 +29,11 @@ def plan_command(
     loaded = load_study(study, settings or ())
     plan = loaded.plan()
     rows = plan.describe()
+    dtype = loaded.file.dtype
+    most = peaks(plan, dtype, *_search(loaded))
     if as_json:
-        data = {"points": plan.space.points, "result_bytes": plan.result_bytes(), "quantities": rows}
+        data = {"points": plan.space.points, "result_bytes": plan.result_bytes(dtype), "peak_bytes": most}
+        data["quantities"] = rows
         print_json(data)
         return
     lines = []
@@ -41,11 +47,30 @@ def plan_command(
         lines.append([mark + row["quantity"], row["stage"], unit, *counts, " x ".join(row["inner"]), columns])
     headers = ["  quantity", "stage", "unit", "points", "values", "bytes", "inner axes", "columns"]
     print_table(headers, lines, right=("points", "values", "bytes"))
+    ways = {way: f"run -o FILE{way}" if way.startswith(".") else way for way in most} | {MEMORY: "run"}
+    out.print(
+        "peak memory: " + ", ".join(f"{ways[way]} {number(float(needed), 'byte')}" for way, needed in most.items())
+    )
     grid = " x ".join(f"{a.name} {len(a)}" for a in loaded.space.axes)
     out.print(
         f"{plan.space.points:,} points ({grid}); {len(rows)} quantities, {sum(r['stage'] == 'grid' for r in rows)} on "
-        f"the grid; results (*) take {number(plan.result_bytes(), 'byte')}"
+        f"the grid; results (*) take {number(float(plan.result_bytes(dtype)), 'byte')}"
     )
+
+
+def _search(study: Study) -> tuple[str, int]:
+    """The objective of the best designs, and of how many groups: those of the study, else one by the first output."""
+    stated = study.file.best
+    if stated is None:
+        return study.outputs[0], 1
+    over, weighed = chosen_along(stated.over, CLUSTER_SIZE, [axis.name for axis in study.space.axes])
+    groups = 1
+    for axis in study.space.axes:
+        if axis.name not in over and axis.name not in stated.at:
+            groups *= len(axis)
+        elif axis.name in over and CLUSTER_SIZE in axis.columns and not weighed:
+            groups *= len(np.unique(axis.columns[CLUSTER_SIZE]))
+    return stated.minimize or stated.maximize or study.outputs[0], groups
 
 
 def _columns(axis: str, names: list[str], several: bool) -> str:

@@ -26,6 +26,7 @@ from perfgrid.results.evaluate import evaluate
 from perfgrid.results.factored import SUFFIX, save_factored
 from perfgrid.results.feasibility import violations
 from perfgrid.results.memory import available_memory
+from perfgrid.results.opening import open_result
 from perfgrid.results.stream import STORE, stream
 from perfgrid.study.file import Best
 from perfgrid.study.study import Study, load_study
@@ -35,6 +36,7 @@ from .options import AsJson, Dtype, Overwrite, Settings, StudyFile
 from .saving import Target
 
 FEW_POINTS = 100  # all printed where a study has no [best]
+LOADED_BYTES = 2**25  # of values: of fewer the best designs are read from the result, of more the study is searched
 EXPANDED_BYTES = 2**32  # of values: more are saved factored unless the suffix asks for values
 
 
@@ -68,7 +70,7 @@ def run_command(
     how = {"resume": resume, "memory": bytes_of(memory), "workers": workers, "scheduler": scheduler}
     if output is not None and output.suffix == STORE:
         return _to_store(loaded, output, dtype, overwrite, as_json, tile_points=tile_points, **how)
-    if not streaming and any((*how.values(), tile_points)):
+    if any((resume, workers, scheduler)) or (output is None and (memory or tile_points)):
         raise PerfgridError("--memory, --resume, --workers, --scheduler and --tile-points need -o STORE.zarr")
     if streaming and output is None:
         raise PerfgridError("--stream needs -o FILE.nc to write to")
@@ -79,16 +81,14 @@ def run_command(
     target = Target(output, overwrite)
     try:
         with Reporter(loaded.space.points) as reporter:
-            if streaming and output is not None:
+            if output is not None:
                 stream(loaded, output, dtype, overwrite, tile_points, reporter, **how)
-                result = xr.open_dataset(output)
+                result = open_result(output)
             else:
                 result = evaluate(loaded, dtype, progress=reporter)
     except KeyboardInterrupt:
         err.print("perfgrid: interrupted; no result was written")
         raise Exit(130) from None
-    if not streaming:
-        target.save(result)
     _report(loaded, result, target, reporter.seconds, streaming, as_json)
 
 
@@ -120,13 +120,14 @@ def _report(study: Study, result: xr.Dataset, target: Target, seconds: float, st
         single = [name for name in study.outputs if not set(result[name].dims) & set(INNER.names)] or study.outputs
         fewest = min(single, key=lambda name: len(constraints_of(result, name)))
         choice = Best(over=[], minimize=fewest)  # every point that is feasible for any output
+    searched = result.load() if result.nbytes <= LOADED_BYTES else study  # a large result stays where it is
     winners = None
     if choice is not None and not streaming:
-        winners = best(result, choice.over, choice.minimize, choice.maximize, _labels(study, choice.at))
+        winners = best(searched, choice.over, choice.minimize, choice.maximize, _labels(study, choice.at))
     counted, wanted = violations(result), study.file.pareto
     edge = None
     if wanted is not None and not streaming:
-        edge = pareto(result, maximize=wanted.maximize, over=wanted.over, at=_labels(study, wanted.at))
+        edge = pareto(searched, maximize=wanted.maximize, over=wanted.over, at=_labels(study, wanted.at))
     if as_json:
         rows = winner_rows(study, winners, choice) if winners is not None and choice is not None else []
         data: dict[str, Any] = {"seconds": seconds, **asdict(counted), "best": rows}

@@ -32,7 +32,7 @@ from perfgrid.engine.reductions.subgrid import Cut, above, keys_to_numbers, part
 from perfgrid.study.study import Study
 
 from .files import cannot_read, check_names, check_output, replacing
-from .memory import available_memory
+from .memory import available_memory, check_memory
 from .provenance import restore, template
 from .schema import Format, Header, check_attributes, checked, stored
 
@@ -53,6 +53,7 @@ def save_factored(study: Study, path: str | Path, dtype: str | None = None, over
     target = check_output(path, overwrite, SUFFIX)
     plan, dtype = study.plan(), dtype or study.file.dtype
     check_precision(dtype)
+    check_memory(plan, study.name, dtype, SUFFIX)
     cut = Cut.of(plan, dtype)
     result = template(study, plan, dtype)
     check_names(target, result)

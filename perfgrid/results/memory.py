@@ -7,8 +7,18 @@ from contextlib import suppress
 from pathlib import Path
 
 from perfgrid.engine.errors import PerfgridError
-from perfgrid.engine.execution.evaluation import check_precision
+from perfgrid.engine.execution.evaluation import TILE_POINTS, check_precision
+from perfgrid.engine.execution.lanes import tiles_at_once
+from perfgrid.engine.execution.regions import Regions
 from perfgrid.engine.grid.plan import Plan
+from perfgrid.engine.reductions.argmin import SCORE, SEARCH_TILE_POINTS, scored
+
+from .store.memory import copied_bytes, lane_bytes, resident_memory, small_bytes
+
+MEMORY = "in memory"  # the way of running that keeps all values
+POINTS_AT_ONCE = 2**16  # designs found whose outputs are evaluated together
+OF_AN_OUTPUT, OF_A_POINT = 50, 2000  # bytes of a design found: of each output, while it is evaluated; as measured
+COMPILED = 60_000_000  # bytes of compiled functions, as measured: less from the cache, more the first time
 
 
 def available_memory() -> int:
@@ -36,15 +46,57 @@ def left_by_groups(root: Path, own: Path) -> list[int]:
     return left
 
 
-def check_memory(plan: Plan, name: str, dtype: str = "float32", available: int | None = None) -> None:
-    """PerfgridError, with the size and the command that streams, if the results cannot be held in memory."""
+def peaks(
+    plan: Plan,
+    dtype: str = "float32",
+    objective: str | None = None,
+    groups: int = 1,
+    tile_points: int = TILE_POINTS,
+) -> dict[str, int]:
+    """Peak bytes of this process by way of running a plan: in memory, as a file of each suffix, and best designs only.
+
+    The best designs are those by ``objective``, of so many ``groups``; without one none are searched.
+    """
+    tiles = Regions.of(plan, tile_points).tiles
+    base, (small, kept) = resident_memory(), small_bytes(plan)
+    lane, (together, largest) = lane_bytes(plan, tiles, dtype), copied_bytes(plan, tiles, dtype)
+    begun = base + 2 * kept + (COMPILED if lane else 0)
+    lanes = lane * tiles_at_once(lane, tiles.count)
+    found = {
+        MEMORY: begun + lanes + plan.result_bytes(dtype),
+        ".nc": begun + lanes + 3 * largest,
+        ".zarr": begun + lane + 2 * together + 3 * largest,
+        ".pgf": base + small,
+    }
+    if objective is not None:  # a run prints the best designs too
+        searching = base + _searching(plan, dtype, objective, groups)
+        found |= {MEMORY: max(found[MEMORY], searching + plan.result_bytes(dtype)), ".nc": max(found[".nc"], searching)}
+        found["best"] = searching
+    return {way: max(number, base + small) for way, number in found.items()}
+
+
+def _searching(plan: Plan, dtype: str, objective: str, groups: int) -> int:
+    """Bytes of a search of the best designs: tiles of the objective alone, then all outputs at the designs found."""
+    registry = scored(plan.registry, plan.study_space, objective, False, plan.choices)
+    search = Plan(registry, plan.study_space, [SCORE], plan.choices, constraints=False)
+    tiles = Regions.of(search, SEARCH_TILE_POINTS).tiles
+    lane, (small, kept) = lane_bytes(search, tiles, dtype), small_bytes(search)
+    lanes = lane * tiles_at_once(lane, tiles.count)
+    found = groups * len(plan.outputs) * OF_AN_OUTPUT + min(groups, POINTS_AT_ONCE) * OF_A_POINT
+    return max(small, 2 * kept + (COMPILED if lane else 0) + lanes + found)
+
+
+def check_memory(
+    plan: Plan, name: str, dtype: str = "float32", way: str = MEMORY, tile_points: int = TILE_POINTS
+) -> None:
+    """PerfgridError, with the peak and the ways that take less, if a way of running does not fit the free memory."""
     check_precision(dtype)
-    limit = available_memory() if available is None else available
-    needed = plan.result_bytes(dtype)
-    if needed > 0.8 * limit:
+    free, needed = available_memory(), peaks(plan, dtype, tile_points=tile_points)
+    if needed[way] - resident_memory() > free:
+        others = [f"-o FILE{other} {needed[other] / 1e9:.3g} GB" for other in (".nc", ".zarr", ".pgf") if other != way]
+        what = "in memory" if way == MEMORY else f"as {way}"
         raise PerfgridError(
-            f"{name}: the results of {plan.space.points:,} points take {needed / 2**30:,.1f} GiB and "
-            f"{limit / 2**30:,.1f} GiB of memory are free; save a factored result with "
-            f"'perfgrid run {name} -o FILE.pgf' (pg.save), write tile by tile with -o FILE.zarr or "
-            "--stream -o FILE.nc (pg.stream), or ask for fewer outputs or shorter axes"
+            f"{name}: {plan.space.points:,} points {what} take {needed[way] / 1e9:.3g} GB of memory at most and "
+            f"{free / 1e9:.3g} GB are free ('perfgrid run {name}' with {', '.join(others)}); "
+            "fewer outputs and shorter axes take less"
         )

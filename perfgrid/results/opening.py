@@ -79,7 +79,8 @@ def _backend(path: Path) -> Any:
     os.stat(path)  # tells what is wrong in the words of the operating system
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of zarr: the journal of a store is no member
-        return ZarrStore.open_group(path, consolidated=None) if path.is_dir() else NetCDF4DataStore.open(str(path))
+        group: Any = ZarrStore.open_group
+        return group(path, consolidated=None) if path.is_dir() else NetCDF4DataStore.open(str(path))
 
 
 class OnDisk(BackendArray):
@@ -114,5 +115,7 @@ class OnDisk(BackendArray):
 
 
 def _lazy(values: OnDisk, variable: xr.Variable) -> xr.Variable:
-    kept = indexing.MemoryCachedArray(indexing.CopyOnWriteArray(indexing.LazilyIndexedArray(values)))
-    return xr.Variable(variable.dims, kept, variable.attrs, variable.encoding)
+    unread: Any = indexing.LazilyIndexedArray(values)
+    return xr.Variable(
+        variable.dims, indexing.MemoryCachedArray(indexing.CopyOnWriteArray(unread)), variable.attrs, variable.encoding
+    )

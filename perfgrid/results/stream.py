@@ -16,6 +16,7 @@ from perfgrid.engine.execution.regions import Regions, block
 from perfgrid.study.study import Study
 
 from .files import check_names, check_output, compression, replacing
+from .memory import check_memory
 from .provenance import template
 
 STORE = ".zarr"
@@ -100,7 +101,9 @@ def stream(
         )
     check_output(target, overwrite)
     plan = study.plan(small_points)
-    if memory is not None:
+    if memory is None:
+        check_memory(plan, study.name, dtype, ".nc", tile_points or TILE_POINTS)
+    else:
         from perfgrid.results.store.memory import fitting_tile
 
         tile_points = fitting_tile(plan, dtype, memory, study.name, most=tile_points)
@@ -110,7 +113,7 @@ def stream(
     result = template(study, plan, dtype)
     check_names(target, result)
     with replacing(target) as temporary, netCDF4.Dataset(temporary, "w") as file:
-        _define(file, result)
+        _define(file, result, regions)
         dims = {name: tuple(map(str, file[name].dimensions)) for name in plan.wanted}
         tiles = evaluation.run(at_once=None if memory is None else 1)  # `fitting_tile` counts one
         for tile in tiles if evaluation.kernels else (Tile(n, (), {}) for n in range(regions.tiles.count)):
@@ -121,8 +124,11 @@ def stream(
     return target
 
 
-def _define(file: netCDF4.Dataset, result: xr.Dataset) -> None:
-    """Dimensions, coordinates, empty variables and attributes of a result."""
+def _define(file: netCDF4.Dataset, result: xr.Dataset, regions: Regions) -> None:
+    """Dimensions, coordinates, empty variables and attributes of a result.
+
+    A chunk is a region, which is written whole, so that the library need not keep any in memory.
+    """
     for dim, size in result.sizes.items():
         file.createDimension(str(dim), size)
     file.setncatts({k: v if isinstance(v, str) else str(v) for k, v in result.attrs.items()})
@@ -133,8 +139,11 @@ def _define(file: netCDF4.Dataset, result: xr.Dataset) -> None:
         truth = {"dtype": "bool"} if kind is np.int8 else {}  # as xarray writes truth values, which netCDF has not
         variable.setncatts({**coordinate.attrs, **truth})
     for name, array in result.data_vars.items():
-        options = compression() if array.ndim else {}
-        variable = file.createVariable(str(name), array.dtype, tuple(map(str, array.dims)), **options)
+        dims = tuple(map(str, array.dims))
+        options = compression() | {"chunksizes": regions.chunks(dims, array.shape)} if dims else {}
+        variable = file.createVariable(str(name), array.dtype, dims, **options)
+        if dims:
+            variable.set_var_chunk_cache(size=1, nelems=1)  # zeros would mean the default
         variable.setncatts({**array.attrs, "coordinates": " ".join(_extra_coordinates(result, array))})
 
 

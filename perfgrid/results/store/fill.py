@@ -15,11 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from perfgrid.engine.errors import PerfgridError
-from perfgrid.engine.execution.evaluation import Progress, check_precision
+from perfgrid.engine.execution.evaluation import TILE_POINTS, Progress, check_precision
 from perfgrid.engine.execution.regions import Regions
 from perfgrid.engine.grid.dataset import SPACE_ATTRIBUTE, space_text
 from perfgrid.engine.grid.plan import Plan
 from perfgrid.results.files import PART, cannot_write, check_folder, check_names, put_in_place, status
+from perfgrid.results.memory import check_memory
 from perfgrid.results.provenance import template
 from perfgrid.results.schema import STORE_ATTRIBUTE
 from perfgrid.study.study import Study
@@ -30,6 +31,9 @@ from .identity import differences, identity, seal
 from .journal import NAME, TABLES, Entry, Journal, read
 from .memory import check_room, fitting_tile
 from .worker import Task
+
+MOST_TILES = 2**20  # each is a file or more of every variable and a line of the journal
+MOST_COMPRESSED = 255  # LZ4 makes no less of any bytes
 
 
 @dataclass(frozen=True)
@@ -59,6 +63,7 @@ def fill(study: Study, target: Path, dtype: str, how: How, progress: Progress | 
     check_precision(dtype)
     check_store(target, how)
     plan = study.plan(how.small_points)
+    _check_size(plan, target, how)
     part = part_of(target)
     if how.resume and target.exists() and not part.exists():
         check_same(target, study, plan, dtype)
@@ -115,6 +120,18 @@ def check_store(target: Path, how: How) -> None:
         )
 
 
+def _check_size(plan: Plan, target: Path, how: How) -> None:
+    """PerfgridError for a grid of more tiles, or of more bytes however well they are compressed, than can be stored."""
+    count = Regions.of(plan, how.tile_points or TILE_POINTS).tiles.count
+    least, free = plan.result_bytes() // MOST_COMPRESSED, shutil.disk_usage(target.parent).free
+    if count > MOST_TILES or least > free:
+        raise PerfgridError(
+            f"cannot write {str(target)!r}: {plan.space.points:,} points in {count:,} tiles; a store has at most "
+            f"{MOST_TILES:,} tiles, and its {plan.result_bytes() / 1e9:,.3g} GB need {least / 1e9:,.3g} GB of disk at "
+            f"least ({free / 1e9:,.3g} GB are free); 'perfgrid best' searches it, and -o FILE.pgf stores it factored"
+        )
+
+
 def _foreign(path: Path, empty: bool) -> str:
     """What makes a folder no store of perfgrid, of which nothing is removed; an ``empty`` one may become one."""
     inside = list(path.iterdir()) if path.is_dir() else []
@@ -153,6 +170,8 @@ def _begin(
     """An empty store: all metadata, then the first line of the journal, which marks them complete."""
     result = template(study, plan, dtype)
     check_names(target, result)
+    if how.memory is None:
+        check_memory(plan, study.name, dtype, target.suffix, how.tile_points or TILE_POINTS)
     points = fitting_tile(plan, dtype, how.memory, study.name, how.workers or 1, how.tile_points)
     journal.reset()
     for path in part.iterdir():

@@ -12,12 +12,35 @@ from perfgrid.engine.errors import PerfgridError
 from perfgrid.engine.execution.evaluation import TILE_POINTS
 from perfgrid.engine.execution.kernels import materialised
 from perfgrid.engine.execution.regions import Regions, stored_dtype
-from perfgrid.engine.execution.small_stage import kept_small, small_order
-from perfgrid.engine.grid.plan import Plan
+from perfgrid.engine.execution.small_stage import SLAB_VALUES, kept_small, small_order
+from perfgrid.engine.grid.plan import Plan, Quantity
+from perfgrid.engine.grid.tiles import Tiles
 
 LEAST_TILE = 2**12  # below, handling a tile takes longer than evaluating it
 COMPILED = 250_000_000  # bytes of compiled functions and of what compiled them, as measured
-TEMPORARIES = 10  # arrays that a formula of the small stage makes on its way, as measured
+TEMPORARIES = 6  # arrays that a formula of the small stage makes on its way, as measured
+OVERHEAD = 1.2  # of what the small stage holds: arrays given back leave gaps, as measured
+
+
+def lane_bytes(plan: Plan, tiles: Tiles, dtype: str) -> int:
+    """Bytes of the arrays of one tile while it is evaluated."""
+    found = 0
+    for name in materialised(plan, tiles):
+        quantity = plan.quantities[name]
+        values = math.prod(tiles.rows_of(tiles.key(quantity.key))) * math.prod(quantity.inner_shape)
+        found += values * (1 if quantity.flag else np.dtype(dtype).itemsize)
+    return found
+
+
+def copied_bytes(plan: Plan, tiles: Tiles, dtype: str) -> tuple[int, int]:
+    """Bytes of the copies of a tile that a writer takes: of all variables, of the largest."""
+    copies = [0]
+    for name in plan.wanted:
+        quantity = plan.quantities[name]
+        rows = (1 if p is None else n for p, n in zip(quantity.key, tiles.shape, strict=True))
+        values = math.prod(rows) * math.prod(quantity.inner_shape)
+        copies.append(values * stored_dtype(plan, name, dtype).itemsize)
+    return sum(copies), max(copies)
 
 
 def tile_bytes(plan: Plan, regions: Regions, dtype: str) -> int:
@@ -26,30 +49,33 @@ def tile_bytes(plan: Plan, regions: Regions, dtype: str) -> int:
     What is wanted is copied for the writer while it may still hold the copy of the tile before; it compresses one
     variable after the other.
     """
-    tiles, number = regions.tiles, np.dtype(dtype).itemsize
-    buffers = 0
-    for name in materialised(plan, tiles):
-        quantity = plan.quantities[name]
-        values = math.prod(tiles.rows_of(tiles.key(quantity.key))) * math.prod(quantity.inner_shape)
-        buffers += values * (1 if quantity.flag else number)
-    copies = [0]
-    for name in plan.wanted:
-        quantity = plan.quantities[name]
-        rows = (1 if p is None else n for p, n in zip(quantity.key, tiles.shape, strict=True))
-        values = math.prod(rows) * math.prod(quantity.inner_shape)
-        copies.append(values * stored_dtype(plan, name, dtype).itemsize)
-    return buffers + 2 * sum(copies) + 3 * max(copies)
+    together, largest = copied_bytes(plan, regions.tiles, dtype)
+    return lane_bytes(plan, regions.tiles, dtype) + 2 * together + 3 * largest
 
 
 def small_bytes(plan: Plan) -> tuple[int, int]:
-    """Bytes of the small stage: the most that live at once, and what is kept of it while the tiles are evaluated."""
-    size = {name: q.values * 8 for name, q in plan.quantities.items() if q.small}
-    live = most = sum(size[name] for name in plan.graph.leaves)
+    """Bytes of the small stage: the most that live at once, and what is kept of it while the tiles are evaluated.
+
+    At once live: what later formulas read, the arguments of one brought to its rows, what it makes on its way.
+    """
+    size = {name: q.bytes for name, q in plan.quantities.items() if q.small}
+    live = most = sum(size[name] for name in plan.graph.leaves if name in size)
     for node, done in small_order(plan):
+        target = plan.quantities[node.name]
         live += size[node.name]
-        most = max(most, live)
+        brought = sum(_brought(plan.quantities[argument], target) for argument in node.arguments)
+        most = max(most, live + brought + TEMPORARIES * 8 * min(target.values, SLAB_VALUES))
         live -= sum(size[name] for name in done)
-    return most + TEMPORARIES * max(size.values(), default=0), sum(size[name] for name in kept_small(plan))
+    return int(OVERHEAD * most), sum(size[name] for name in kept_small(plan))
+
+
+def _brought(source: Quantity, target: Quantity) -> int:
+    """Bytes of an argument on the rows of its reader; nothing where it lies on these rows."""
+    pairs = [(have, want) for have, want in zip(source.key, target.key, strict=True) if have is not None]
+    if all(have is want for have, want in pairs):
+        return 0
+    rows = math.prod(want.size for _, want in pairs if want is not None)
+    return rows * math.prod(source.inner_shape) * (1 if source.flag else 8)
 
 
 def fitting_tile(
