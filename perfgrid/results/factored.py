@@ -31,7 +31,7 @@ from perfgrid.engine.grid.tiles import Tiles
 from perfgrid.engine.reductions.subgrid import Cut, above, keys_to_numbers, partitions_from_classes
 from perfgrid.study.study import Study
 
-from .files import cannot_read, check_names, check_output, replacing
+from .files import cannot_read, check_names, check_output, replacing, why
 from .memory import available_memory, check_memory
 from .provenance import restore, template
 from .schema import Format, Header, check_attributes, checked, stored
@@ -189,7 +189,10 @@ class Archive:
             self.sizes = self._sizes()
         except (OSError, PerfgridError) as error:
             raise cannot_read(self.path, error) from None
-        except (KeyError, ValueError, NotImplementedError, RuntimeError, zipfile.BadZipFile, zlib.error):
+        except ValueError as error:
+            told = why(error) if "null" in str(error) else "it is no complete archive of a factored result"
+            raise PerfgridError(f"cannot read {self.path!r}: {told}") from None
+        except (KeyError, NotImplementedError, RuntimeError, zipfile.BadZipFile, zlib.error):
             raise PerfgridError(f"cannot read {self.path!r}: it is no complete archive of a factored result") from None
 
     def _sizes(self) -> dict[str, int]:

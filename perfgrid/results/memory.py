@@ -18,7 +18,7 @@ from .store.memory import copied_bytes, lane_bytes, resident_memory, small_bytes
 MEMORY = "in memory"  # the way of running that keeps all values
 POINTS_AT_ONCE = 2**16  # designs found whose outputs are evaluated together
 OF_AN_OUTPUT, OF_A_POINT = 50, 2000  # bytes of a design found: of each output, while it is evaluated; as measured
-COMPILED = 60_000_000  # bytes of compiled functions, as measured: less from the cache, more the first time
+COMPILED = 70_000_000  # bytes of compiled functions, as measured: less from the cache, more the first time
 
 
 def available_memory() -> int:

@@ -71,7 +71,7 @@ def test_options_that_make_no_sense(monkeypatch, capsys, tmp_path, options, mess
     status, _, err = run(monkeypatch, capsys, "run", study, *options)
     assert status == 2
     assert message in err
-    assert [p.name for p in tmp_path.iterdir() if p.suffix == ".zarr" and not (p / NAME).exists()] == []
+    assert [p.name for p in tmp_path.iterdir() if p.suffix == ".zarr"] == []
 
 
 def test_verify_wants_a_store(monkeypatch, capsys, tmp_path):

@@ -1,6 +1,9 @@
 """Stores within a stated memory, and the plans that workers make."""
 
 import json
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 import xarray as xr
@@ -35,6 +38,37 @@ def test_memory_bounds_the_tile(tmp_path, monkeypatch):
     monkeypatch.undo()
     with pytest.raises(pg.PerfgridError, match=r"a memory of 0.1 GB is too little; [0-9.]+ GB suffice"):
         memory.fitting_tile(plan, "float32", 10**8, "s")
+
+
+MEASURE = """
+import resource, subprocess, sys
+subprocess.run([sys.executable, "-m", "perfgrid", "run", *sys.argv[1:]], check=True, stdout=subprocess.DEVNULL)
+print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024)
+"""
+SMALLER = ("--set", "axes.model=['llama-3.1-70b']", "--set", "axes.device=['h200-sxm-141gb']")  # 1.6 million points
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+
+
+def _check_peaks(study, ways, folder, *settings):
+    """What ``plan`` states is what the operating system counts of a ``run``, within 15 %."""
+    command = [sys.executable, "-m", "perfgrid", "plan", str(study), "--json", *settings]
+    stated = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)["peak_bytes"]
+    for way in ways:
+        output = [] if way == "in memory" else ["-o", str(folder / f"r{way}")]
+        command = [sys.executable, "-c", MEASURE, str(study), *settings, *output]
+        done = subprocess.run(command, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        assert 1 / 1.15 < stated[way] / int(done.stdout) < 1.15, (way, stated[way], done.stdout)
+
+
+def test_the_stated_peak_is_the_measured_one(tmp_path):
+    _check_peaks(BENCHMARKS / "grid.toml", ["in memory", ".nc"], tmp_path, *SMALLER)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("grid", ["grid.toml", "grid_5d.toml"])
+def test_the_stated_peaks_of_the_benchmark_grids(grid, tmp_path):
+    _check_peaks(BENCHMARKS / grid, ["in memory", ".nc", ".zarr", ".pgf"], tmp_path)
 
 
 @pytest.mark.parametrize("workload", ["training", "manufacturing"])
