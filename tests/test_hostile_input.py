@@ -209,7 +209,7 @@ def test_options_name_their_legal_values(refused, tmp_path, command, option, tol
 @pytest.mark.parametrize(
     ("command", "told"),
     [
-        (["best", "--over", "device", "--minimize", "die_cost", "--top"], "at most 10,000"),
+        (["best", "--over", "device", "--minimize", "die_cost", "--top"], "more than 1,000,000 in all"),
         (["distribution", "--of", "die_cost", "--bins"], "at most 100,000"),
         (["uncertainty", "--method", "morris", "--samples"], "from 2 to 1,000,000"),
         (["uncertainty", "--method", "sobol", "--samples"], "from 2 to 1,000,000"),

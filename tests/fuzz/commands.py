@@ -115,7 +115,7 @@ PATHS = [path for path in LEAVES if path[0] != "catalog" for _ in range(8 if pat
 @st.composite
 def word(draw: Any, path: tuple[str, ...], name: str, workload: str) -> str:
     """The value of an option or argument of a command."""
-    if chance(draw, 3):
+    if chance(draw, 2):
         return draw(st.sampled_from([t for t in TEXTS if "\x00" not in t]))  # no command line holds a NUL
     if chance(draw, 2):
         return draw(texts).replace("\x00", "")

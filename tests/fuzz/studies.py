@@ -117,7 +117,7 @@ VARIED: dict[str, dict[tuple[str, ...], list[Any]]] = {  # and in one of a workl
 
 @st.composite
 def documents(draw: Any, workload: str) -> dict[str, Any]:
-    """A study: most of them legal or nearly so, a quarter mutated."""
+    """A study: most of them legal or nearly so, a fifth mutated."""
     document = {key: dict(held) if isinstance(held, dict) else held for key, held in BASES[workload].items()}
     varied = ANY | VARIED[workload]
     for path in draw(st.lists(st.sampled_from(list(varied)), max_size=2, unique=True)):
@@ -127,7 +127,7 @@ def documents(draw: Any, workload: str) -> dict[str, Any]:
             holder[table] = dict(holder.get(table, {}))
             holder = holder[table]
         holder[last] = draw(st.sampled_from(varied[path]))
-    if chance(draw, 25):
+    if chance(draw, 20):
         document = draw(mutated(document))
     if chance(draw, 5):
         document["where"] = draw(wheres)
