@@ -119,9 +119,10 @@ def main() -> None:
 
         if isinstance(error, PerfgridError):
             refuse(str(error))
-        if not hasattr(error, "format_message"):  # a mistake in the command line has one
+        describe = getattr(error, "format_message", None)
+        if describe is None:  # no mistake in the command line
             raise
-        if message := error.format_message().strip():  # none where help has been printed
+        if message := describe().strip():  # none where help has been printed
             refuse(message[0].lower() + message[1:].rstrip("."))
         sys.exit(2)
 

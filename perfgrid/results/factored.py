@@ -39,7 +39,7 @@ from .schema import Format, Header, check_attributes, checked, stored
 SUFFIX = ".pgf"
 FORMAT = 1
 HEADER = "header.json"
-MOST_HEADER = 2**27  # bytes; the labels of a million layouts take half of it
+MOST_HEADER = 2**27  # bytes
 MOST_ITEM = 2**14  # bytes of a label
 Formulas = Iterable[Callable[..., Any]]
 

@@ -140,7 +140,7 @@ def _define(file: netCDF4.Dataset, result: xr.Dataset, regions: Regions) -> None
         variable.setncatts({**coordinate.attrs, **truth})
     for name, array in result.data_vars.items():
         dims = tuple(map(str, array.dims))
-        options = compression() | {"chunksizes": regions.chunks(dims, array.shape)} if dims else {}
+        options: Any = compression() | {"chunksizes": regions.chunks(dims, array.shape)} if dims else {}
         variable = file.createVariable(str(name), array.dtype, dims, **options)
         if dims:
             variable.set_var_chunk_cache(size=1, nelems=1)  # zeros would mean the default

@@ -7,18 +7,20 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import perfgrid as pg
 from perfgrid.catalog import load_catalog
 from perfgrid.engine.grid.dataset import constraints_of
 
+from .values import CHECKS
+
 CATALOG = load_catalog()
 SERVING = sorted(name for name, entry in CATALOG.tables["software"].items() if entry.values["serves"])
 TRAINING = sorted(set(CATALOG.tables["software"]) - set(SERVING))
 TABLES = {table: sorted(CATALOG.tables[table]) for table in ("model", "device", "topology")}
-QUICK = settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck))
+QUICK = settings(max_examples=6, deadline=None, suppress_health_check=CHECKS)
 THOROUGH = settings(QUICK, max_examples=300)
 
 

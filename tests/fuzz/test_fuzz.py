@@ -10,14 +10,14 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis import Phase, given, seed, settings
 from hypothesis import strategies as st
 
 import perfgrid as pg
 
 from . import commands, inputs, studies
 from .program import outcome
-from .values import chance
+from .values import CHECKS, chance
 
 CASES, BLOCK = 20_000, 250  # of the long run, and of one test in it
 EVALUATED = 1 / 4  # of every block, at least; a third of all
@@ -89,7 +89,7 @@ def drawn(number, count, results, shrink):
         database=None,
         derandomize=False,
         phases=[Phase.generate, *([Phase.shrink] if shrink else [])],
-        suppress_health_check=list(HealthCheck),
+        suppress_health_check=CHECKS,
     )
     @given(cases())
     def run(case):

@@ -9,7 +9,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from hypothesis import HealthCheck
 from hypothesis import strategies as st
+
+CHECKS = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]  # of the drawing, left out
 
 TEXTS = (
     "",
