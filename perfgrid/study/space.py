@@ -225,7 +225,8 @@ class SpaceBuilder:
             choices = (c for c in self.registry.choices.values() if c.by == variable.name)
             legal = dict.fromkeys(str(a.label) for choice in choices for a in choice.alternatives)
             if legal and found not in legal:
-                raise PerfgridError(f"{place} must be one of {', '.join(map(repr, legal))}, found {found!r:.100}")
+                near = nearest(str(found), legal)
+                raise PerfgridError(f"{place} must be one of {', '.join(map(str, legal))}, found {found!r:.100}{near}")
         return found
 
     def _placed(self, variable: Variable, value: Any) -> Any:

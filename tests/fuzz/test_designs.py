@@ -20,7 +20,7 @@ CATALOG = load_catalog()
 SERVING = sorted(name for name, entry in CATALOG.tables["software"].items() if entry.values["serves"])
 TRAINING = sorted(set(CATALOG.tables["software"]) - set(SERVING))
 TABLES = {table: sorted(CATALOG.tables[table]) for table in ("model", "device", "topology")}
-QUICK = settings(max_examples=6, deadline=None, suppress_health_check=CHECKS)
+QUICK = settings(max_examples=4, deadline=None, suppress_health_check=CHECKS)
 THOROUGH = settings(QUICK, max_examples=300)
 
 

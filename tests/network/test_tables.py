@@ -14,6 +14,8 @@ from perfgrid.formulas.collectives.ideal_tables import ALGORITHMS, schedules
 from perfgrid.formulas.collectives.schedules.algorithms import COLLECTIVES
 from perfgrid.formulas.collectives.schedules.schedule import UNAVAILABLE
 
+pytestmark = pytest.mark.optimised  # reverse mode of unoptimised code is not finite here
+
 
 def tier(kind, shape, bandwidth, **more):
     return {"kind": kind, "shape": shape, "bandwidth": bandwidth, **more}

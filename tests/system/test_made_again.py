@@ -112,7 +112,7 @@ def test_a_device_that_does_not_tell_its_node():
 def test_mistakes_are_told():
     with pytest.raises(PerfgridError, match="the catalog has no node 'n33'; did you mean"):
         study(["step_time"], {"node": ["n33"]})
-    with pytest.raises(PerfgridError, match="is not one of same_design, same_area, same_power"):
+    with pytest.raises(PerfgridError, match="must be one of same_design, same_area, same_power"):
         study(["peak_bf16_rate"], {"node": ["n3"]}, implementation="same_size").plan()
 
 
