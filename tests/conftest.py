@@ -3,8 +3,9 @@
 Three quarters of the suite's time were compilation, and what it compiles runs once on small arrays. So its processes,
 and those that they start, compile without LLVM's optimisations and with XLA's older, faster code generator, all of a
 function at once. Formulas, grids and derivatives are the same programs for XLA; the machine code differs, and with it
-whether some derivatives of JAX are finite in single precision (`tests.physics.test_traced`, `tests.network.test_tables`). Tests that compare the bits of
-differently compiled functions need the loops and remainders of optimised code: their modules are marked ``optimised``.
+whether some derivatives of JAX are finite in single precision (`tests.physics.test_traced`,
+`tests.network.test_tables`). Tests that compare the bits of differently compiled functions need the loops and
+remainders of optimised code: their modules are marked ``optimised``.
 ``XLA_FLAGS= JAX_DISABLE_MOST_OPTIMIZATIONS=0 pytest`` compiles as the program itself does.
 """
 
