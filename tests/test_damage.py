@@ -1,6 +1,7 @@
 """Damaged results end with status 2 and one line that names the file, or with a list of what is damaged (verify)."""
 
 import json
+import os
 import shutil
 import zipfile
 
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 
 import perfgrid as pg
+from perfgrid.results import files
 from tests.test_bad_input import run
 
 STUDY = """
@@ -205,6 +207,42 @@ def test_what_a_user_put_beside_a_store_stays(made, tmp_path, monkeypatch, capsy
     status, _, err = run(monkeypatch, capsys, *command)
     assert (status, "holds 'notes.txt', which perfgrid did not write" in err) == (2, True)
     assert sorted(p.name for p in tmp_path.iterdir()) == [".p.zarr.old", "p.zarr"]
+
+
+@pytest.mark.parametrize("name", ["thesis/c/precious.txt", "thesis/c.notes.txt", "my.partial", "deep/er/c.0", "c.0"])
+def test_a_folder_with_a_file_of_the_user_is_not_removed(name, made, tmp_path, monkeypatch, capsys):
+    store = shutil.copytree(made / "r.zarr", tmp_path / "p.zarr")
+    (store / name).parent.mkdir(parents=True, exist_ok=True)
+    (store / name).write_text("precious")
+    status, _, err = run(monkeypatch, capsys, "run", made / "study.toml", "-o", store, "--overwrite")
+    assert (status, f"holds {name!r}, which perfgrid did not write" in err) == (2, True)
+    assert (store / name).read_text() == "precious"
+
+
+def test_a_signal_between_two_renames_loses_no_store(made, tmp_path, monkeypatch):
+    old = shutil.copytree(made / "r.zarr", tmp_path / "p.zarr")
+    part = shutil.copytree(made / "r.zarr", tmp_path / "part")
+    (old / "mark").touch()
+    renamed = []
+
+    def rename(a, b):
+        renamed.append(a)
+        if len(renamed) == 2:
+            raise SystemExit(143)
+        shutil.move(a, b)
+
+    monkeypatch.setattr(files.os, "rename", rename)
+    with pytest.raises(SystemExit):
+        files.put_in_place(part, old)
+    assert (old / "mark").exists()
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["p.zarr", "part"]
+
+
+def test_a_pipe_is_no_result(tmp_path):
+    for name in ("p.nc", "p.pgf", "p.zarr"):
+        os.mkfifo(tmp_path / name)
+        with pytest.raises(pg.PerfgridError, match="it is a pipe or a device"):
+            pg.open_result(tmp_path / name)
 
 
 def test_names_that_no_file_can_have(made, tmp_path, monkeypatch, capsys):

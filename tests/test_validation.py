@@ -389,6 +389,8 @@ def test_the_command_draws_a_picture(monkeypatch, capsys, tmp_path):
     status, _, _ = run(monkeypatch, capsys, "validate", korthikanti, "--figure", tmp_path / "v.png")
     assert status == 0
     assert (tmp_path / "v.png").read_bytes().startswith(b"\x89PNG")
+    status, _, err = run(monkeypatch, capsys, "validate", korthikanti, "--figure", tmp_path / "v.png")
+    assert (status, "give --overwrite" in err) == (2, True)
     status, _, err = run(monkeypatch, capsys, "validate", korthikanti, "--figure", tmp_path / "v.unknown")
     assert status == 2
     assert "cannot write" in err

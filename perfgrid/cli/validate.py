@@ -55,6 +55,8 @@ def validate_command(
     if unseen and files:
         raise PerfgridError("--unseen reads records that perfgrid ships: give it without files")
     target = Target(output, overwrite)
+    if figure is not None and figure.exists() and not overwrite:
+        raise PerfgridError(f"{str(figure)!r} exists; give --overwrite to replace it")
     if not unseen and not files:
         _ask_for_unseen(group, derive)
     found = validate(UNSEEN if unseen else files or (), group, load_catalog(*(catalog or ())), bulk)

@@ -31,7 +31,7 @@ from perfgrid.engine.grid.tiles import Tiles
 from perfgrid.engine.reductions.subgrid import Cut, above, keys_to_numbers, partitions_from_classes
 from perfgrid.study.study import Study
 
-from .files import cannot_read, check_names, check_output, replacing, why
+from .files import cannot_read, check_kind, check_names, check_output, replacing, why
 from .memory import available_memory, check_memory
 from .provenance import restore, template
 from .schema import Format, Header, check_attributes, checked, stored
@@ -176,6 +176,7 @@ class Archive:
         self.path = str(path)
         self._known: dict[str, np.ndarray] = {}
         try:
+            check_kind(self.path)
             self._file = zipfile.ZipFile(self.path)
             with self._file.open(HEADER) as member:
                 text = member.read(MOST_HEADER + 1)

@@ -101,20 +101,24 @@ def _refusal(path: str) -> OSError | None:
     return None
 
 
+def check_kind(path: str | Path) -> None:
+    """OSError where nothing is, and for a pipe or a device, which may never end."""
+    mode = os.stat(path).st_mode
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+        raise OSError(errno.EINVAL, "it is a pipe or a device and no file")
+
+
 def put_in_place(part: Path, target: Path) -> None:
     """Give a finished folder its name; what had it before is put aside and goes only then."""
     aside = Path(tempfile.mkdtemp(prefix=BESIDE, dir=target.parent)) if target.exists() else None
     try:
         if aside is not None:
             os.rename(target, aside / target.name)
-        try:
-            os.rename(part, target)
-        except OSError:
-            if aside is not None:
-                os.rename(aside / target.name, target)
-            raise
-    finally:
+        os.rename(part, target)
+    finally:  # also where a signal ends the program between the two
         if aside is not None:
+            if not target.exists():
+                os.rename(aside / target.name, target)
             shutil.rmtree(aside, ignore_errors=True)
 
 

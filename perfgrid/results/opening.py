@@ -18,7 +18,7 @@ from xarray.core import indexing
 from perfgrid.engine.errors import PerfgridError
 
 from .factored import SUFFIX, open_factored
-from .files import PART, cannot_read
+from .files import PART, cannot_read, check_kind
 from .schema import STORE_ATTRIBUTE, check_attributes, stored
 
 
@@ -76,7 +76,7 @@ def open_result(path: str | Path, recompute: bool = False, formulas: Iterable[Ca
 
 
 def _backend(path: Path) -> Any:
-    os.stat(path)  # tells what is wrong in the words of the operating system
+    check_kind(path)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of zarr: the journal of a store is no member
         group: Any = ZarrStore.open_group

@@ -8,6 +8,7 @@ durable. What is not in the journal is done again, so nothing is lost or written
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -25,7 +26,7 @@ from perfgrid.results.provenance import template
 from perfgrid.results.schema import STORE_ATTRIBUTE
 from perfgrid.study.study import Study
 
-from .arrays import METADATA, Arrays, synchronise, write_template
+from .arrays import Arrays, synchronise, write_template
 from .executors import cluster, connected, processes, serial
 from .identity import differences, identity, seal
 from .journal import NAME, TABLES, Entry, Journal, read
@@ -120,6 +121,11 @@ def check_store(target: Path, how: How) -> None:
         )
 
 
+WRITTEN = re.compile(  # the files of a store: metadata, chunks of variables and of coordinates, and those being written
+    rf"{re.escape(NAME)}|([^/]+/)?(zarr\.json|zarr\.[0-9a-f]+\.partial)|[^/]+/c([./]\d+)*(\.[0-9a-f]+\.partial)?"
+)
+
+
 def _check_size(plan: Plan, target: Path, how: How) -> None:
     """PerfgridError for a grid of more tiles, or of more bytes however well they are compressed, than can be stored."""
     count = Regions.of(plan, how.tile_points or TILE_POINTS).tiles.count
@@ -137,11 +143,10 @@ def _foreign(path: Path, empty: bool) -> str:
     inside = list(path.iterdir()) if path.is_dir() else []
     if not (empty and path.is_dir() and not inside) and path / NAME not in inside:
         return "is no store of perfgrid"
-    for member in inside:
-        files = member.iterdir() if member.is_dir() else [] if member.name == NAME else [member]
-        for file in files:
-            if file.name not in (METADATA, "c") and not file.name.startswith("c.") and file.suffix != ".partial":
-                return f"holds {str(file.relative_to(path))!r}, which perfgrid did not write"
+    for file in path.rglob("*") if path.is_dir() else ():
+        name = file.relative_to(path).as_posix()
+        if not file.is_dir() and not WRITTEN.fullmatch(name):
+            return f"holds {name!r}, which perfgrid did not write"
     return ""
 
 
