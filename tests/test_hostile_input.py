@@ -83,7 +83,7 @@ def test_catalogs_of_a_study_are_files(refused, tmp_path):
         ("[" + ".".join(["a"] * 5000) + "]", "more than 64 tables or lists"),
         (f"x = {LONG}", "integer of more than 308 digits"),
         (f"axes.hbm_bandwidth = [0x{'f' * 5000}]", "axes.hbm_bandwidth: an integer of more than 308 digits"),
-        ('"a\\nb" = 1', "'a\\nb' holds more than one line"),
+        ('"a\\nb" = 1', "'a\\nb' holds characters that cannot be printed"),
     ],
 )
 def test_numbers_and_tables_within_limits(refused, tmp_path, text, told):
@@ -122,7 +122,8 @@ NAMES = ["a/b", ".", "..", "../../x", "", "a.b", "a b", "x" * 300, "-x", "a\\u00
 @pytest.mark.parametrize("name", NAMES)
 def test_names_of_axes_and_workloads(refused, tmp_path, name):
     zipped = write(tmp_path, **{f'axes__"{name.replace("__", "")}"': "{ zip = { wafer_price = [1e4] } }"})
-    refused("run", zipped, "-o", tmp_path / "r.zarr", told="more than one line" if "\\u" in name else "a name may hold")
+    told = "characters that cannot be printed" if "\\u" in name else "a name may hold"
+    refused("run", zipped, "-o", tmp_path / "r.zarr", told=told)
     refused("plan", write(tmp_path, workloads=f'[{{ name = "{name}" }}]'), told="a name may hold")
 
 

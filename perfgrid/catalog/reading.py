@@ -79,7 +79,7 @@ def check_extent(document: Any, where: str = "") -> None:
         for place, holder in level:
             for key, value in holder.items() if isinstance(holder, Mapping) else ((None, part) for part in holder):
                 if isinstance(key, str) and not key.isprintable():
-                    raise PerfgridError(f"{place}the key {key!r} holds more than one line of text")
+                    raise PerfgridError(f"{place}the key {key!r} holds characters that cannot be printed")
                 if isinstance(value, int) and value.bit_length() > LARGEST_INTEGER:
                     raise PerfgridError(f"{place}{key or ''}: {_TOO_LONG}".replace(".: ", ": "))
                 if isinstance(value, (Mapping, list)):

@@ -12,6 +12,7 @@ from perfgrid.cli.printing.optimum_table import design_rows, print_designs
 from perfgrid.engine.errors import PerfgridError
 from perfgrid.optimizer.optimize import optimize
 from perfgrid.study.study import load_study
+from perfgrid.study.values import number_or_text
 
 from .arguments import names_in
 from .options import AsJson, Minimize, Output, Overwrite, Settings, StudyFile
@@ -63,12 +64,5 @@ def _bounds(text: str) -> dict[str, list[Any]]:
         ends = [v.strip() for v in values.split(":")] if equals else []
         if equals and len(ends) != 2:
             raise PerfgridError(f"--over {item.strip()!r} must read name or name=low:high")
-        found[name] = [_number(v) for v in ends]
+        found[name] = [number_or_text(v) for v in ends]
     return found
-
-
-def _number(text: str) -> Any:
-    try:
-        return float(text)
-    except ValueError:
-        return text

@@ -70,8 +70,10 @@ def run_command(
     how = {"resume": resume, "memory": bytes_of(memory), "workers": workers, "scheduler": scheduler}
     if output is not None and output.suffix == STORE:
         return _to_store(loaded, output, dtype, overwrite, as_json, tile_points=tile_points, **how)
-    if any((resume, workers, scheduler)) or (output is None and (memory or tile_points)):
-        raise PerfgridError("--memory, --resume, --workers, --scheduler and --tile-points need -o STORE.zarr")
+    if any((resume, workers, scheduler)):
+        raise PerfgridError("--resume, --workers and --scheduler need -o STORE.zarr")
+    if (output is None or output.suffix == SUFFIX) and (memory or tile_points):
+        raise PerfgridError("--memory and --tile-points need -o STORE.zarr or -o FILE.nc")
     if streaming and output is None:
         raise PerfgridError("--stream needs -o FILE.nc to write to")
     if output is not None and output.suffix == SUFFIX:

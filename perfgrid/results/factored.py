@@ -191,7 +191,7 @@ class Archive:
         except (OSError, PerfgridError) as error:
             raise cannot_read(self.path, error) from None
         except ValueError as error:
-            told = why(error) if "null" in str(error) else "it is no complete archive of a factored result"
+            told = why(error) if "embedded null" in str(error) else "it is no complete archive of a factored result"
             raise PerfgridError(f"cannot read {self.path!r}: {told}") from None
         except (KeyError, NotImplementedError, RuntimeError, zipfile.BadZipFile, zlib.error):
             raise PerfgridError(f"cannot read {self.path!r}: it is no complete archive of a factored result") from None

@@ -128,7 +128,7 @@ def why(error: BaseException) -> str:
     text = str(getattr(error, "strerror", None) or error)
     if number in (errno.ENOSPC, errno.EDQUOT):
         return "the disk is full"
-    if isinstance(error, ValueError) and "null" in text:
+    if isinstance(error, ValueError) and "embedded null" in text:
         return "the name holds a null character"
     if (isinstance(error, FileNotFoundError) and number is None) or "Unknown file format" in text:
         return "it is neither netCDF nor a Zarr store nor a factored result"

@@ -1,4 +1,4 @@
-"""Opening results of every kind. What is damaged is told by file and member, also where values are read later."""
+"""Opening results of every kind. Errors name the damaged file and member, also when values are read later."""
 
 from __future__ import annotations
 

@@ -13,6 +13,8 @@ from perfgrid.catalog import Variable, convert
 from perfgrid.engine.errors import PerfgridError, nearest
 from perfgrid.engine.graph.namespace import value_of
 
+from .values import number_or_text
+
 if TYPE_CHECKING:
     from .study import Study
 
@@ -63,16 +65,9 @@ def limits(studies: Mapping[str, Study], texts: Sequence[str], against: str | No
             raise PerfgridError(f"limit {text.strip()!r}: unknown quantity {quantity!r}{nearest(quantity, legal)}")
         for one in held:
             place = f"limit {text.strip()!r}"
-            bound = OPEN if text in opened else converted(_about(studies[one], quantity), _plain(value), place)
+            bound = OPEN if text in opened else converted(_about(studies[one], quantity), number_or_text(value), place)
             found.append(Limit(text.strip(), one, quantity, sign[0] == "<", bound))
     return found
-
-
-def _plain(text: str) -> Any:
-    try:
-        return float(text)
-    except ValueError:
-        return text
 
 
 def _known(study: Study) -> tuple[str, ...]:

@@ -68,3 +68,11 @@ def names(table: str, names: Any, place: str) -> list[str]:
     if not isinstance(names, list) or not all(isinstance(n, str) for n in names):
         raise PerfgridError(f"{place}: needs a list of {table} names, found {names!r}")
     return names
+
+
+def number_or_text(text: str) -> float | str:
+    """A number that a text spells, or the text, which may hold a unit."""
+    try:
+        return float(text)
+    except ValueError:
+        return text

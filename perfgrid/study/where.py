@@ -82,7 +82,7 @@ class _Condition:
         return PerfgridError(f"{self.place}: {_quoted(ast.unparse(node))} {told}")
 
     def _numbers(self, node: ast.AST, *operands: ast.AST) -> list[_Value]:
-        """The operands of arithmetic. PerfgridError for what is no number."""
+        """The operands of arithmetic. PerfgridError unless all are numbers."""
         values = [self.build(operand) for operand in operands]
         for operand, value in zip(operands, values, strict=True):
             if value.kind != "number":
@@ -90,7 +90,7 @@ class _Condition:
         return values
 
     def _conditions(self, *operands: ast.AST) -> list[_Value]:
-        """The operands of and, or, not. PerfgridError for what is neither true nor false."""
+        """The operands of and, or, not. PerfgridError unless all are conditions."""
         values = [self.build(operand) for operand in operands]
         for operand, value in zip(operands, values, strict=True):
             if value.kind != "truth value":

@@ -64,7 +64,7 @@ def fill(study: Study, target: Path, dtype: str, how: How, progress: Progress | 
     check_precision(dtype)
     check_store(target, how)
     plan = study.plan(how.small_points)
-    _check_size(plan, target, how)
+    _check_size(plan, target, dtype, how)
     part = part_of(target)
     if how.resume and target.exists() and not part.exists():
         check_same(target, study, plan, dtype)
@@ -126,14 +126,15 @@ WRITTEN = re.compile(  # the files of a store: metadata, chunks of variables and
 )
 
 
-def _check_size(plan: Plan, target: Path, how: How) -> None:
+def _check_size(plan: Plan, target: Path, dtype: str, how: How) -> None:
     """PerfgridError for a grid of more tiles, or of more bytes however well they are compressed, than can be stored."""
     count = Regions.of(plan, how.tile_points or TILE_POINTS).tiles.count
-    least, free = plan.result_bytes() // MOST_COMPRESSED, shutil.disk_usage(target.parent).free
+    needed = plan.result_bytes(dtype)
+    least, free = needed // MOST_COMPRESSED, shutil.disk_usage(target.parent).free
     if count > MOST_TILES or least > free:
         raise PerfgridError(
             f"cannot write {str(target)!r}: {plan.space.points:,} points in {count:,} tiles; a store has at most "
-            f"{MOST_TILES:,} tiles, and its {plan.result_bytes() / 1e9:,.3g} GB need {least / 1e9:,.3g} GB of disk at "
+            f"{MOST_TILES:,} tiles, and its {needed / 1e9:,.3g} GB need {least / 1e9:,.3g} GB of disk at "
             f"least ({free / 1e9:,.3g} GB are free); 'perfgrid best' searches it, and -o FILE.pgf stores it factored"
         )
 

@@ -199,7 +199,7 @@ def _check_tile(store: Opened, number: int, found: Verified) -> None:
     if number != TABLES:
         try:
             _check_values(store, entry, blocks, found)
-        except PerfgridError:  # of another tile or the tables, where it is told
+        except PerfgridError:  # of another tile or the tables, which report it
             return
 
 
