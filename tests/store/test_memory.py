@@ -66,6 +66,15 @@ def test_the_stated_peak_is_the_measured_one(tmp_path):
 
 
 @pytest.mark.slow
+def test_the_search_of_a_run_takes_no_memory_beside_that_of_its_evaluation(tmp_path):
+    """A run with [best] evaluates, gives the memory back and searches: the peak is that of one of them, not the sum."""
+    study = tmp_path / "dense.toml"
+    table = '[best]\nover = ["parallelism", "microbatch", "recompute"]\nminimize = "step_time"\n'
+    study.write_text((BENCHMARKS / "grid.toml").read_text() + table)
+    _check_peaks(study, ["in memory", ".nc"], tmp_path)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("grid", ["grid.toml", "grid_5d.toml"])
 def test_the_stated_peaks_of_the_benchmark_grids(grid, tmp_path):
     _check_peaks(BENCHMARKS / grid, ["in memory", ".nc", ".zarr", ".pgf"], tmp_path)

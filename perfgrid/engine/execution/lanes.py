@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -100,6 +102,12 @@ def tiles_at_once(size: int, tiles: int) -> int:
     if jax.default_backend() != "cpu":
         return 1
     return max(1, min(processors(), tiles, BYTES_AT_ONCE // max(1, size)))
+
+
+def trim() -> None:
+    """Return freed memory to the system. The C library of Linux keeps that of each thread for this thread."""
+    with suppress(OSError, AttributeError):  # another C library
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def processors() -> int:
