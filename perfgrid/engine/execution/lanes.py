@@ -37,7 +37,7 @@ class Tile:
 class Lane:
     """The arrays of one tile of an evaluation: the next tile of the lane overwrites them.
 
-    A lane does not hold its evaluation, which holds the lane: memory is given back as soon as the evaluation is dropped.
+    A lane does not hold its evaluation, which holds the lane: memory is free as soon as the evaluation is dropped.
     """
 
     def __init__(self):
