@@ -159,7 +159,8 @@ class Evaluation:
         for current in fused:
             wiring += [current, repr(nodes[current].arguments), repr(self.quantities[current].called_on)]
         signature = signature_of(wiring, (nodes[current].function for current in fused))
-        return Kernel(quantity, key, inputs, takes, fused, result, shape, dtype, signature)
+        width = max((self.quantities[n].width for n in fused), default=1)
+        return Kernel(quantity, key, inputs, takes, fused, result, shape, dtype, signature, width)
 
     def _host_key(self, quantity: Quantity, own: TileKey, reader: TileKey) -> TileKey:
         """The key that a small quantity is brought to before a tile reads it: the reader's, unless that is large."""

@@ -64,9 +64,14 @@ def small_bytes(plan: Plan) -> tuple[int, int]:
         target = plan.quantities[node.name]
         live += size[node.name]
         brought = sum(_brought(plan.quantities[argument], target) for argument in node.arguments)
-        most = max(most, live + brought + TEMPORARIES * 8 * min(target.values, SLAB_VALUES))
+        most = max(most, live + brought + TEMPORARIES * 8 * _slab_values(target))
         live -= sum(size[name] for name in done)
     return int(OVERHEAD * most), sum(size[name] for name in kept_small(plan))
+
+
+def _slab_values(target: Quantity) -> int:
+    """Values of the largest array that a formula makes of one slab, a row of the longest axis at least."""
+    return min(target.held, max(SLAB_VALUES, target.held // max((1, *target.sizes))))
 
 
 def _brought(source: Quantity, target: Quantity) -> int:
