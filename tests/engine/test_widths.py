@@ -9,7 +9,7 @@ from perfgrid.engine.execution.kernels import PART_VALUES
 from perfgrid.engine.execution.small_stage import small_values
 from perfgrid.engine.graph.widths import largest
 from perfgrid.formulas.cost.die import MOST_SPARE, harvested
-from perfgrid.results.store.memory import TEMPORARIES, small_bytes
+from perfgrid.results.store.memory import small_bytes
 from tests.store.common import study
 
 
@@ -39,6 +39,6 @@ def test_the_arrays_on_the_way_of_a_compiled_function_are_bounded():
     plan = study().plan(64)
     wide = plan.quantities["die_yield_harvested"]
     assert not wide.small
-    assert wide.held * 4 > 2 * TEMPORARIES * PART_VALUES  # bytes, were it evaluated at once
+    assert wide.held > 5 * PART_VALUES  # of each array, were it evaluated at once
     for call in Evaluation(plan).calls:
-        assert call.compiled.memory_analysis().temp_size_in_bytes < TEMPORARIES * 4 * PART_VALUES
+        assert call.compiled.memory_analysis().temp_size_in_bytes < 3 * 4 * PART_VALUES

@@ -25,7 +25,6 @@ from perfgrid.engine.hashing import digest
 
 PART_POINTS = 2**17  # of a tile that are evaluated at once, so that twenty quantities of theirs fit a cache
 PART_VALUES = 2**22  # of one array that a formula makes of a part: for wide formulas parts have fewer points
-WIDE = 8  # such arrays of a whole tile are made at most
 PART_CALLS = 2**11  # points that are evaluated in the time that a part takes whatever its size
 
 Input = tuple[str, TileKey | None]  # a quantity, and the key it is brought to on the host; None: one of the grid
@@ -204,7 +203,7 @@ def _together(kernels: Sequence[Kernel], largest: Kernel, parts: Tiles, cut: int
 
 def _alone(kernel: Kernel) -> Call:
     """A function of its own, in parts only where a formula is so wide that the arrays on its way fill the memory."""
-    if kernel.width * prod(kernel.shape) <= PART_VALUES * WIDE:
+    if kernel.width * prod(kernel.shape) <= PART_VALUES:
         return Call([kernel], [kernel])
     parts = _parts([kernel], kernel, kernel.width)
     return Call([kernel], [kernel], parts if parts.count > 1 else None)
