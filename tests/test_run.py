@@ -311,5 +311,25 @@ def test_memory_is_checked_before_work(monkeypatch):
     plan = small.study().plan()
     check_memory(plan, "x")
     monkeypatch.setattr("perfgrid.results.memory.available_memory", lambda: 10)
-    with pytest.raises(pg.PerfgridError, match=r"GB of memory at most .*-o FILE\.nc"):
+    with pytest.raises(pg.PerfgridError, match=r"GB of memory at most"):
         check_memory(plan, "x")
+
+
+def test_ways_that_do_not_fit_are_not_offered(monkeypatch):
+    plan, needed = small.study().plan(), {"in memory": 900, ".nc": 600, ".zarr": 400, ".pgf": 200, "best": 100}
+    monkeypatch.setattr("perfgrid.results.memory.peaks", lambda *_, **__: {k: v * 10**9 for k, v in needed.items()})
+    monkeypatch.setattr("perfgrid.results.memory.resident_memory", lambda: 10**9)
+    for free, offered in ((500, {".zarr", ".pgf"}), (300, {".pgf"}), (100, set())):
+        monkeypatch.setattr("perfgrid.results.memory.available_memory", lambda free=free: free * 10**9)
+        with pytest.raises(pg.PerfgridError) as found:
+            check_memory(plan, "x")
+        assert {way for way in needed if f"-o FILE{way}" in str(found.value)} == offered
+
+
+def test_local_workers_share_the_memory_of_this_machine(monkeypatch):
+    plan = small.study().plan()
+    monkeypatch.setattr("perfgrid.results.memory.peaks", lambda *_, **__: {".zarr": 4 * 10**9, ".nc": 10**9, ".pgf": 1})
+    monkeypatch.setattr("perfgrid.results.memory.available_memory", lambda: 9 * 10**9)
+    check_memory(plan, "x", way=".zarr", processes=2)
+    with pytest.raises(pg.PerfgridError, match=r"by 3 processes take 12\.\d GB .* or fewer --workers"):
+        check_memory(plan, "x", way=".zarr", processes=3)

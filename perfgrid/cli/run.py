@@ -180,13 +180,16 @@ def _factored(study: Study, output: Path, dtype: str | None, overwrite: bool, as
 
 def _to_store(study: Study, output: Path, dtype: str | None, overwrite: bool, as_json: bool, **how: Any) -> None:
     """Fill a store."""
+    from perfgrid.results.store.fill import part_of
+    from perfgrid.results.store.verify import Opened
+
     try:
         with Reporter(study.space.points) as reporter:
             stream(study, output, dtype, overwrite, progress=reporter, **how)
     except KeyboardInterrupt:
-        err.print("perfgrid: interrupted; the same command with --resume continues")
+        left = "the same command with --resume continues" if part_of(output).exists() else "no result was written"
+        err.print(f"perfgrid: interrupted; {left}")
         raise Exit(130) from None
-    from perfgrid.results.store.verify import Opened
 
     found = Opened(output).violations()
     if as_json:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import xarray as xr
 
 from perfgrid.engine.execution.evaluation import TILE_POINTS, Evaluation, Progress, enable_compilation_cache
+from perfgrid.engine.execution.lanes import trim
 from perfgrid.study.study import Study, expect_study
 
 from .memory import check_memory
@@ -67,5 +68,6 @@ def evaluate(
     plan = study.plan(small_points)
     check_memory(plan, study.name, dtype or study.file.dtype)
     enable_compilation_cache()
-    evaluation = Evaluation(plan, dtype or study.file.dtype, tile_points, progress)
-    return labelled(study, plan, evaluation.collect())
+    values = Evaluation(plan, dtype or study.file.dtype, tile_points, progress).collect()
+    trim()  # what follows in this process finds the memory of the tiles free
+    return labelled(study, plan, values)

@@ -12,7 +12,9 @@ import xarray as xr
 
 from perfgrid.engine.errors import PerfgridError
 from perfgrid.engine.execution.evaluation import TILE_POINTS, Evaluation, Progress, Tile, enable_compilation_cache
+from perfgrid.engine.execution.lanes import trim
 from perfgrid.engine.execution.regions import Regions, block
+from perfgrid.engine.grid.plan import Plan
 from perfgrid.study.study import Study
 
 from .files import check_names, check_output, compression, replacing
@@ -109,19 +111,28 @@ def stream(
         tile_points = fitting_tile(plan, dtype, memory, study.name, most=tile_points)
     enable_compilation_cache()
     regions = Regions.of(plan, TILE_POINTS if tile_points is None else tile_points)
+    at_once = None if memory is None else 1  # `fitting_tile` counts one
+    _write(study, plan, regions, target, dtype, progress, at_once)
+    trim()  # what follows in this process finds the memory free
+    return target
+
+
+def _write(
+    study: Study, plan: Plan, regions: Regions, target: Path, dtype: str, progress: Progress | None, at_once: int | None
+) -> None:
+    """Evaluate tile after tile into a netCDF file, ``at_once`` of them at a time."""
     evaluation = Evaluation(plan, dtype, regions.tile_points, progress)
     result = template(study, plan, dtype)
     check_names(target, result)
     with replacing(target) as temporary, netCDF4.Dataset(temporary, "w") as file:
         _define(file, result, regions)
         dims = {name: tuple(map(str, file[name].dimensions)) for name in plan.wanted}
-        tiles = evaluation.run(at_once=None if memory is None else 1)  # `fitting_tile` counts one
+        tiles = evaluation.run(at_once=at_once)
         for tile in tiles if evaluation.kernels else (Tile(n, (), {}) for n in range(regions.tiles.count)):
             for name in plan.wanted:
                 if regions.owns(tile.number, dims[name]):
                     value = block(evaluation, regions, tile, name)
                     file[name][regions.region(tile.number, dims[name])] = value
-    return target
 
 
 def _define(file: netCDF4.Dataset, result: xr.Dataset, regions: Regions) -> None:

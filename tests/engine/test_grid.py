@@ -1,5 +1,7 @@
 """The grid equals a replay of the same formulas point by point, however it is ordered, staged and tiled."""
 
+import gc
+import weakref
 from unittest import mock
 
 import numpy as np
@@ -107,6 +109,19 @@ def test_tiles_evaluated_at_once_are_those_evaluated_in_turn():
         for (_, mine), (_, expected) in zip(found, alone, strict=True):
             assert all(np.array_equal(mine[n], expected[n], equal_nan=True) for n in expected)
     assert [number for number, _ in tiles_of(evaluation, numbers={5, 2, 3}, at_once=2)] == [2, 3, 5]
+
+
+def test_an_evaluation_that_is_dropped_gives_its_memory_back_at_once():
+    """Without the collector of cycles, which may come long after the next evaluation needs the memory."""
+    gc.disable()
+    try:
+        evaluation = Evaluation(Plan(toys.registry(), toys.space(), toys.OUTPUTS, small_points=0), "float32", 300)
+        next(evaluation.run(at_once=2))
+        held = weakref.ref(evaluation)
+        del evaluation
+        assert held() is None
+    finally:
+        gc.enable()
 
 
 def test_an_error_in_a_lane_reaches_the_caller_and_leaves_no_stale_values():

@@ -90,3 +90,15 @@ def test_a_file_that_may_not_grow_is_a_sentence(monkeypatch, capsys, tmp_path):
     assert "Traceback" not in done.stderr
     status, _, _ = run(monkeypatch, capsys, *command[3:], "--resume")
     assert status == 0
+
+
+@pytest.mark.parametrize("begun", [True, False])
+def test_an_interrupted_run_names_resume_if_there_is_something_to_resume(monkeypatch, capsys, tmp_path, begun):
+    def interrupted(study, output, *_, **__):
+        if begun:
+            part_of(output).mkdir()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("perfgrid.cli.run.stream", interrupted)
+    status, _, err = run(monkeypatch, capsys, "run", written(tmp_path), "-o", tmp_path / "s.zarr")
+    assert (status, "--resume" in err, "no result was written" in err) == (130, begun, not begun)

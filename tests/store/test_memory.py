@@ -66,6 +66,35 @@ def test_the_stated_peak_is_the_measured_one(tmp_path):
 
 
 @pytest.mark.slow
+def test_the_search_of_a_run_takes_no_memory_beside_that_of_its_evaluation(tmp_path):
+    """A run with [best] evaluates, gives the memory back and searches: the peak is that of one of them, not the sum."""
+    study = tmp_path / "dense.toml"
+    table = '[best]\nover = ["parallelism", "microbatch", "recompute"]\nminimize = "step_time"\n'
+    study.write_text((BENCHMARKS / "grid.toml").read_text() + table)
+    _check_peaks(study, ["in memory", ".nc"], tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("large", ["attach_yield = { start = 0.9, stop = 0.99, num = 80 }", ""])
+def test_the_stated_peak_of_sums_over_many_terms(large, tmp_path):
+    """The yield of harvested dies sums 2,600 terms a die: in the small stage, and on the grid."""
+    number = 60 if large else 600
+    study = tmp_path / "bill.toml"
+    study.write_text(
+        f"""workload = "manufacturing"
+outputs = ["manufacturing_cost", "die_yield", "die_cost"]
+[axes]
+device = ["a100-sxm-80gb", "h100-sxm-80gb", "b200", "mi300x"]
+yield_model = ["negative_binomial", "harvested"]
+defect_density = {{ scale = {{ start = 0.5, stop = 2, num = {number}, spacing = "log" }} }}
+die_area = {{ scale = {{ start = 0.5, stop = 1, num = 300 }} }}
+{large}
+"""
+    )
+    _check_peaks(study, ["in memory", ".nc"], tmp_path)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("grid", ["grid.toml", "grid_5d.toml"])
 def test_the_stated_peaks_of_the_benchmark_grids(grid, tmp_path):
     _check_peaks(BENCHMARKS / grid, ["in memory", ".nc", ".zarr", ".pgf"], tmp_path)

@@ -104,7 +104,7 @@ class Evaluation:
         return [self._kernel(name, chosen) for name in self.plan.graph.nodes if name in chosen]
 
     def _kernel(self, name: str, chosen: set[str]) -> Kernel:
-        plan = self.plan
+        plan, dtype = self.plan, self.dtype  # for `result`, which must not hold this evaluation
         nodes, quantities = plan.graph.nodes, self.quantities
         fused: dict[str, None] = {}
 
@@ -128,9 +128,9 @@ class Evaluation:
             made = {argument: value for (argument, _), value in zip(inputs, given, strict=True)}
             for current in fused:
                 found = jnp.asarray(plan.call(current, [made[a] for a in nodes[current].arguments]))
-                if found.dtype != bool and found.dtype != self.dtype:
+                if found.dtype != bool and found.dtype != dtype:
                     raise PerfgridError(
-                        f"formula {current!r} returns {found.dtype} on a {self.dtype} grid; "
+                        f"formula {current!r} returns {found.dtype} on a {dtype} grid; "
                         "write constants as Python literals"
                     )
                 made[current] = found
@@ -159,7 +159,8 @@ class Evaluation:
         for current in fused:
             wiring += [current, repr(nodes[current].arguments), repr(self.quantities[current].called_on)]
         signature = signature_of(wiring, (nodes[current].function for current in fused))
-        return Kernel(quantity, key, inputs, takes, fused, result, shape, dtype, signature)
+        width = max((self.quantities[n].width for n in fused), default=1)
+        return Kernel(quantity, key, inputs, takes, fused, result, shape, dtype, signature, width)
 
     def _host_key(self, quantity: Quantity, own: TileKey, reader: TileKey) -> TileKey:
         """The key that a small quantity is brought to before a tile reads it: the reader's, unless that is large."""
@@ -231,9 +232,9 @@ class Evaluation:
             return
         start, todo = time.perf_counter(), range(self.tiles.count) if numbers is None else sorted(set(numbers))
         count = at_once or tiles_at_once(self.tile_bytes, len(todo))
-        lanes = [self._idle.pop() if self._idle else Lane(self) for _ in range(count)]
+        lanes = [self._idle.pop() if self._idle else Lane() for _ in range(count)]
         try:
-            for tile in in_turn(lanes, todo):
+            for tile in in_turn(self, lanes, todo):
                 yield tile
                 self.progress("evaluate", tile.number + 1, self.tiles.count)
         finally:

@@ -24,6 +24,7 @@ from perfgrid.engine.grid.tiles import TileKey, Tiles
 from perfgrid.engine.hashing import digest
 
 PART_POINTS = 2**17  # of a tile that are evaluated at once, so that twenty quantities of theirs fit a cache
+PART_VALUES = 2**22  # of one array that a formula makes of a part: for wide formulas parts have fewer points
 PART_CALLS = 2**11  # points that are evaluated in the time that a part takes whatever its size
 
 Input = tuple[str, TileKey | None]  # a quantity, and the key it is brought to on the host; None: one of the grid
@@ -64,6 +65,7 @@ class Kernel:
     shape: tuple[int, ...]  # in a tile
     dtype: np.dtype[Any]
     signature: str | None = None  # of all that decides what is compiled; None where that is unknown
+    width: int = 1  # values of the largest array that its formulas make, for each point
 
     def values(self, given: Sequence[Any], shape: tuple[int, ...], cut: Collection[int] = ()) -> Any:
         """Its values in an array of some shape, from inputs that are on the right rows along the axes ``cut``."""
@@ -179,17 +181,32 @@ def _rows_of_part(
     return lax.dynamic_slice(value, begin, size)
 
 
-def _parts(kernels: Sequence[Kernel], largest: Kernel) -> Tiles:
-    """Parts of a tile.
+def _parts(kernels: Sequence[Kernel], largest: Kernel, width: int) -> Tiles:
+    """Parts of a tile, small enough for formulas of some width.
 
     What reads rows here and there is not cut into several rows of the axis: such gathers are slow.
     """
     sizes = largest.shape[: len(largest.key)]
-    parts = Tiles.cut(sizes, PART_POINTS, PART_CALLS)
+    points = min(PART_POINTS, max(1, PART_VALUES // width))
+    parts = Tiles.cut(sizes, points, min(PART_CALLS, points))
     if parts.chunk > 1 and any(axis == parts.axis for k in kernels for takes in k.takes for axis, _ in takes):
         before = [axis for axis in range(parts.axis) if sizes[axis] > 1]
         return Tiles(sizes, before[-1] if before else -1, 1)
     return parts
+
+
+def _together(kernels: Sequence[Kernel], largest: Kernel, parts: Tiles, cut: int) -> list[Kernel]:
+    """Those on the rows of the largest along all axes that tiles or parts cut."""
+    first = max(cut, parts.axis) + 1
+    return [k for k in kernels if all(a is b for a, b in zip(k.key[:first], largest.key[:first], strict=True))]
+
+
+def _alone(kernel: Kernel) -> Call:
+    """A function of its own, in parts only where a formula is so wide that the arrays on its way fill the memory."""
+    if kernel.width * prod(kernel.shape) <= PART_VALUES:
+        return Call([kernel], [kernel])
+    parts = _parts([kernel], kernel, kernel.width)
+    return Call([kernel], [kernel], parts if parts.count > 1 else None)
 
 
 def calls_of(kernels: Sequence[Kernel], wanted: Collection[str], cut: int, in_parts: bool) -> list[Call]:
@@ -200,16 +217,19 @@ def calls_of(kernels: Sequence[Kernel], wanted: Collection[str], cut: int, in_pa
     Every other has a function of its own, before them or, if it is finer along such an axis and reads them, after.
     """
     largest = max(kernels, key=lambda k: int(np.prod(k.shape[: len(k.key)], dtype=np.int64)), default=None)
-    parts = _parts(kernels, largest) if largest and in_parts and jax.default_backend() == "cpu" else None
-    if largest is None or parts is None or parts.count == 1:
+    if largest is None or not in_parts or jax.default_backend() != "cpu":
         return [Call([k], [k]) for k in kernels]
-    first = max(cut, parts.axis) + 1
-    together = [k for k in kernels if all(a is b for a, b in zip(k.key[:first], largest.key[:first], strict=True))]
+    parts = _parts(kernels, largest, 1)
+    together = _together(kernels, largest, parts, cut)
+    parts = _parts(kernels, largest, max(k.width for k in together))
+    if parts.count == 1:
+        return [_alone(k) for k in kernels]
+    together = _together(together, largest, parts, cut)
     finer, before, after = {k.quantity.name for k in together}, [], []
     for kernel in kernels:
         if kernel not in together:
             later = any(name in finer for name, _ in kernel.inputs)
             finer |= {kernel.quantity.name} if later else set()
-            (after if later else before).append(Call([kernel], [kernel]))
+            (after if later else before).append(_alone(kernel))
     asked = {*wanted, *(name for call in after for name, _ in call.inputs)}
     return [*before, Call(together, [k for k in together if k.quantity.name in asked], parts), *after]

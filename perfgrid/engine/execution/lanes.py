@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -33,17 +35,19 @@ class Tile:
 
 
 class Lane:
-    """The arrays of one tile of an evaluation: the next tile of the lane overwrites them."""
+    """The arrays of one tile of an evaluation: the next tile of the lane overwrites them.
 
-    def __init__(self, evaluation: Evaluation):
-        self.evaluation = evaluation
+    A lane does not hold its evaluation, which holds the lane: memory is free as soon as the evaluation is dropped.
+    """
+
+    def __init__(self):
         self.prepared: dict[tuple[str, TileKey], tuple[tuple[int, ...], Any]] = {}
         self.buffers: dict[str, Any] = {}
         self.places: dict[str, tuple[int, ...]] = {}  # where the tile lay for which a buffer was computed
 
-    def evaluate(self, number: int) -> Tile:
+    def evaluate(self, evaluation: Evaluation, number: int) -> Tile:
         """The tile of this number. What does not change from the last one is not evaluated again."""
-        evaluation, buffers = self.evaluation, self.buffers
+        buffers = self.buffers
         rows = evaluation.tiles.at(number)
         place = tuple(int(r[0]) for r in rows)
         values: dict[str, Any] = {}
@@ -54,7 +58,10 @@ class Lane:
                 if all(n in buffers and self.places.get(n) == here for n in names):
                     values |= {n: buffers.pop(n) for n in names}
                     continue
-                given = [values[n] if key is None else self._hand_over(n, key, rows, place) for n, key in call.inputs]
+                given = [
+                    values[n] if key is None else self._hand_over(evaluation, n, key, rows, place)
+                    for n, key in call.inputs
+                ]
                 kept = [
                     buffers.pop(k.quantity.name) if k.quantity.name in buffers else jnp.zeros(k.shape, k.dtype)
                     for k in call.kept
@@ -64,14 +71,16 @@ class Lane:
         self.buffers = values
         return Tile(number, rows, {n: v for n, v in values.items() if n in evaluation.wanted})
 
-    def _hand_over(self, name: str, key: TileKey, rows: tuple[np.ndarray, ...], place: tuple[int, ...]) -> Any:
+    def _hand_over(
+        self, evaluation: Evaluation, name: str, key: TileKey, rows: tuple[np.ndarray, ...], place: tuple[int, ...]
+    ) -> Any:
         """A small quantity for one tile; kept while the tiles do not move along its axes."""
         here = tuple(p for p, k in zip(place, key, strict=False) if k is ROWS)
         known = self.prepared.get((name, key))
         if known is not None and known[0] == here:
             return known[1]
-        value = self.evaluation.cast[name]
-        for axis, (have, want) in enumerate(zip(self.evaluation.quantities[name].key, key, strict=True)):
+        value = evaluation.cast[name]
+        for axis, (have, want) in enumerate(zip(evaluation.quantities[name].key, key, strict=True)):
             if have is None or have is want:
                 continue
             index = have.inverse[want.rows if isinstance(want, Partition) else rows[axis]]
@@ -79,7 +88,7 @@ class Lane:
                 value = value[(slice(None),) * axis + (slice(index[0], index[0] + 1),)]
             else:
                 value = np.take(value, index, axis=axis)
-        if not here and (name, key) in self.evaluation.again:  # the same for all tiles: a device array is read sooner
+        if not here and (name, key) in evaluation.again:  # the same for all tiles: a device array is read sooner
             value = jnp.asarray(value)
         self.prepared[(name, key)] = (here, value)
         return value
@@ -95,19 +104,25 @@ def tiles_at_once(size: int, tiles: int) -> int:
     return max(1, min(processors(), tiles, BYTES_AT_ONCE // max(1, size)))
 
 
+def trim() -> None:
+    """Return freed memory to the system. The C library of Linux keeps that of each thread for this thread."""
+    with suppress(OSError, AttributeError):  # another C library
+        ctypes.CDLL(None).malloc_trim(0)
+
+
 def processors() -> int:
     """Of this machine, as far as this process may use them."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def in_turn(lanes: list[Lane], numbers: Iterable[int]) -> Iterator[Tile]:
+def in_turn(evaluation: Evaluation, lanes: list[Lane], numbers: Iterable[int]) -> Iterator[Tile]:
     """The tiles in the order of their numbers, some evaluated ahead; a lane goes on when its tile was looked at."""
     if len(lanes) == 1:
-        yield from map(lanes[0].evaluate, numbers)
+        yield from (lanes[0].evaluate(evaluation, number) for number in numbers)
         return
 
     def evaluated(lane: Lane, number: int) -> Tile:
-        tile = lane.evaluate(number)
+        tile = lane.evaluate(evaluation, number)
         jax.block_until_ready(lane.buffers)
         return tile
 

@@ -12,7 +12,7 @@ from perfgrid.engine.graph.resolver import Node
 from perfgrid.engine.grid.plan import Plan, Quantity
 from perfgrid.engine.grid.space import Key
 
-SLAB_VALUES = 2**20  # of the small stage at once
+SLAB_VALUES = 2**20  # of one array that a formula of the small stage makes
 
 
 def bring(value: Any, source: Key, target: Key) -> Any:
@@ -36,7 +36,7 @@ def applied(plan: Plan, quantity: Quantity, arguments: list[np.ndarray]) -> np.n
     """A small quantity from its arguments: large ones slab by slab, so that what a formula holds meanwhile is small."""
     node = plan.graph.nodes[quantity.name]
     axis = int(np.argmax(quantity.sizes)) if quantity.sizes else 0
-    slab = SLAB_VALUES * quantity.sizes[axis] // max(1, quantity.values) if quantity.sizes else 0
+    slab = SLAB_VALUES * quantity.sizes[axis] // max(1, quantity.held) if quantity.sizes else 0
     if node.host is not None or not quantity.sizes or slab >= quantity.sizes[axis]:
         result = np.asarray(plan.call(node.name, arguments))
         if result.dtype != bool:

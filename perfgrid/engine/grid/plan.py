@@ -21,6 +21,7 @@ from perfgrid.engine.graph.inner_axes import AbsentAxis
 from perfgrid.engine.graph.namespace import xp
 from perfgrid.engine.graph.registry import Registry
 from perfgrid.engine.graph.resolver import Graph, Node, resolve, resolve_checked
+from perfgrid.engine.graph.widths import largest
 from perfgrid.engine.hashing import digest, digest_of_sources, signature_of
 
 from .space import Key, Partition, Partitions, Space
@@ -44,6 +45,7 @@ class Quantity:
     small: bool
     axes: tuple[int, ...]  # the inner axes that its arrays have
     called_on: tuple[int, ...] = ()  # the inner axes of the arrays that its formula is called with
+    width: int = 1  # values of the largest array that its formula makes, for each point
 
     @cached_property
     def sizes(self) -> tuple[int, ...]:
@@ -59,6 +61,11 @@ class Quantity:
     def values(self) -> int:
         """Number of values, inner axes included."""
         return self.points * prod(self.inner_shape)
+
+    @property
+    def held(self) -> int:
+        """Number of values of the largest array that its formula makes, called once for all points."""
+        return max(self.values, self.points * self.width)
 
     @property
     def labelled(self) -> bool:
@@ -81,12 +88,22 @@ class Quantity:
         return self.values * (1 if self.flag else 8 if self.small else 4)
 
 
-Trial = tuple[tuple[int, ...], bool, tuple[int, ...]]  # inner sizes, whether it is a flag, the inner axes called on
+Trial = tuple[tuple[int, ...], bool, tuple[int, ...], int]  # inner sizes, is it a flag, inner axes called on, width
 
 
 def varying(inner: Sequence[int]) -> tuple[int, ...]:
     """Positions of the inner axes with more than one value."""
     return tuple(i for i, size in enumerate(inner) if size > 1)
+
+
+def _tried_shape(argument: Quantity, sizes: Sequence[int], called_on: Sequence[int]) -> tuple[int, ...]:
+    """The shape of an argument in a trial of so many rows of every axis."""
+    grid = tuple(1 if p is None else size for p, size in zip(argument.key, sizes, strict=True))
+    return grid + tuple(argument.inner[i] for i in called_on)
+
+
+def _ones(argument: Quantity, sizes: Sequence[int], called_on: Sequence[int]) -> np.ndarray:
+    return np.ones(_tried_shape(argument, sizes, called_on), bool if argument.flag else np.float64)
 
 
 class Tried:
@@ -209,8 +226,8 @@ class Plan:
         shapes = [(*(1 if p is None else min(p.size, 2) for p in a.key), *a.inner, a.flag) for a in arguments]
         given = (small, tuple(min(size, 2) for size in sizes), *shapes)
         trial = self._tried.result(node.name, given, lambda: self._trial(node, arguments, sizes, small))
-        inner, flag, called_on = trial
-        return Quantity(node.name, node, columns, full, inner, flag, small, varying(inner), called_on)
+        inner, flag, called_on, width = trial
+        return Quantity(node.name, node, columns, full, inner, flag, small, varying(inner), called_on, width)
 
     def _trial(self, node: Node, arguments: list[Quantity], sizes: tuple[int, ...], small: bool) -> Trial:
         """Try one formula on small shapes: a wrong broadcast or reduction fails here, with the formula's name.
@@ -222,7 +239,7 @@ class Plan:
         called_on = tuple(sorted({i for a in arguments for i in a.axes}))
         if node.host is not None:  # declares its shape
             own = map(self.registry.inner.names.index, node.host.axes)
-            return node.host.shape(self.registry.inner.names), False, tuple(sorted({*called_on, *own}))
+            return node.host.shape(self.registry.inner.names), False, tuple(sorted({*called_on, *own})), 1
         sizes = tuple(min(size, 2) for size in sizes)
         while True:
             try:
@@ -246,7 +263,7 @@ class Plan:
             raise PerfgridError(f"constraint {node.name!r} must return booleans, found {kind}")
         if node.constraint is not None and any(size > 1 for size in inner):
             raise PerfgridError(f"constraint {node.name!r} must be reduced over its inner axes")
-        return inner, flag, called_on
+        return inner, flag, called_on, self._width(node, arguments, sizes, called_on)
 
     def _shape_of_result(
         self, node: Node, arguments: list[Quantity], sizes: tuple[int, ...], called_on: tuple[int, ...], small: bool
@@ -257,18 +274,16 @@ class Plan:
         traced by JAX, which rejects formulas that branch on values.
         """
         labels = tuple(self.registry.inner.labels.values())
-
-        def shape_of(argument: Quantity) -> tuple[int, ...]:
-            grid = tuple(1 if p is None else size for p, size in zip(argument.key, sizes, strict=True))
-            return grid + tuple(argument.inner[i] for i in called_on)
-
         with self.registry.inner.only_axes(self._inner_names(called_on)):
             if small:
-                ones = [np.ones(shape_of(a), bool if a.flag else np.float64) for a in arguments]
+                ones = [_ones(a, sizes, called_on) for a in arguments]
                 with np.errstate(all="ignore"):
                     tried = np.asarray(node.function(*ones))
             else:
-                kinds = [jax.ShapeDtypeStruct(shape_of(a), bool if a.flag else np.float32) for a in arguments]
+                kinds = [
+                    jax.ShapeDtypeStruct(_tried_shape(a, sizes, called_on), bool if a.flag else np.float32)
+                    for a in arguments
+                ]
                 anew = wraps(node.function)(lambda *given: node.function(*given))  # JAX keeps results by function
                 tried = jax.eval_shape(anew, *kinds)
         rank = len(sizes) + len(called_on)
@@ -281,6 +296,10 @@ class Plan:
                 f"{self._inner_names(called_on)}: study axes must be kept, inner axes have size 1 or one per label"
             )
         return tuple(found.get(i, 1) for i in range(len(labels))), tried.dtype
+
+    def _width(self, node: Node, arguments: list[Quantity], sizes: tuple[int, ...], called_on: tuple[int, ...]) -> int:
+        with self.registry.inner.only_axes(self._inner_names(called_on)):
+            return -(-largest(node.function, [_ones(a, sizes, called_on) for a in arguments]) // prod(sizes))
 
     def _inner_names(self, axes: Sequence[int]) -> tuple[str, ...]:
         return tuple(self.registry.inner.names[i] for i in axes)

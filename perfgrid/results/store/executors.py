@@ -95,8 +95,15 @@ def _beside() -> None:
     threading.Thread(target=follow, daemon=True).start()
 
 
-def connected(scheduler: str) -> Any:
-    """A client of a dask scheduler that has a worker. PerfgridError where none answers."""
+@contextmanager
+def connected(scheduler: str | None) -> Iterator[Any]:
+    """A client of a dask scheduler that has a worker, closed at the end; None without a scheduler.
+
+    PerfgridError where none answers.
+    """
+    if scheduler is None:
+        yield None
+        return
     try:
         from distributed import Client
     except ImportError:
@@ -105,12 +112,12 @@ def connected(scheduler: str) -> Any:
         client = Client(scheduler, timeout=CONNECT_SECONDS, set_as_default=False)
     except (OSError, ValueError, TimeoutError) as error:
         raise PerfgridError(f"no dask scheduler answers at {scheduler!r}: {_first_line(error)}") from None
-    try:
-        client.wait_for_workers(1, timeout=WORKER_SECONDS)
-    except TimeoutError:
-        client.close()
-        raise PerfgridError(f"no worker came to the dask scheduler at {scheduler!r}") from None
-    return client
+    with _unlogged("distributed"), client:
+        try:
+            client.wait_for_workers(1, timeout=WORKER_SECONDS)
+        except TimeoutError:
+            raise PerfgridError(f"no worker came to the dask scheduler at {scheduler!r}") from None
+        yield client
 
 
 def cluster(task: Task, numbers: Collection[int], client: Any, scheduler: str) -> Iterator[Entry]:
@@ -118,40 +125,39 @@ def cluster(task: Task, numbers: Collection[int], client: Any, scheduler: str) -
     from distributed import as_completed
     from distributed.scheduler import KilledWorker
 
-    with _unlogged("distributed"), client:
-        rest, deaths, tile_of = iter(list(numbers)), 0, dict[Any, int]()
-        queue = as_completed(loop=client.loop)
+    rest, deaths, tile_of = iter(list(numbers)), 0, dict[Any, int]()
+    queue = as_completed(loop=client.loop)
 
-        def submit(number: int) -> None:
-            future = client.submit(work, task, number, pure=False)
-            tile_of[future.key] = number
-            queue.add(future)
+    def submit(number: int) -> None:
+        future = client.submit(work, task, number, pure=False)
+        tile_of[future.key] = number
+        queue.add(future)
 
-        def top_up() -> None:
-            """Two tiles for every thread there is now: workers come and go."""
-            held: Any = client.nthreads()
-            while len(tile_of) < 2 * max(1, sum(held.values())) and (number := next(rest, None)) is not None:
-                submit(number)
+    def top_up() -> None:
+        """Two tiles for every thread there is now: workers come and go."""
+        held: Any = client.nthreads()
+        while len(tile_of) < 2 * max(1, sum(held.values())) and (number := next(rest, None)) is not None:
+            submit(number)
 
+    top_up()
+    for future in queue:
+        number = tile_of.pop(future.key)
+        try:
+            entry = future.result()
+        except KilledWorker:
+            deaths += 1
+            if deaths >= DEATHS:
+                sentence = f"workers of {scheduler!r} die before they finish a tile; is memory short?"
+                raise PerfgridError(sentence) from None
+            submit(number)
+            continue
+        except PerfgridError:
+            raise
+        except (Exception, CancelledError) as error:  # the scheduler is gone, a worker failed
+            raise PerfgridError(f"the run at {scheduler!r} broke off: {_first_line(error)}") from error
+        deaths = 0
+        yield entry
         top_up()
-        for future in queue:
-            number = tile_of.pop(future.key)
-            try:
-                entry = future.result()
-            except KilledWorker:
-                deaths += 1
-                if deaths >= DEATHS:
-                    sentence = f"workers of {scheduler!r} die before they finish a tile; is memory short?"
-                    raise PerfgridError(sentence) from None
-                submit(number)
-                continue
-            except PerfgridError:
-                raise
-            except (Exception, CancelledError) as error:  # the scheduler is gone, a worker failed
-                raise PerfgridError(f"the run at {scheduler!r} broke off: {_first_line(error)}") from error
-            deaths = 0
-            yield entry
-            top_up()
 
 
 @contextmanager

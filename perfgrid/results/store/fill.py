@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from perfgrid.engine.errors import PerfgridError
-from perfgrid.engine.execution.evaluation import TILE_POINTS, Progress, check_precision
+from perfgrid.engine.execution.evaluation import Progress, check_precision
 from perfgrid.engine.execution.regions import Regions
 from perfgrid.engine.grid.dataset import SPACE_ATTRIBUTE, space_text
 from perfgrid.engine.grid.plan import Plan
@@ -64,35 +64,40 @@ def fill(study: Study, target: Path, dtype: str, how: How, progress: Progress | 
     check_precision(dtype)
     check_store(target, how)
     plan = study.plan(how.small_points)
-    _check_size(plan, target, dtype, how)
     part = part_of(target)
     if how.resume and target.exists() and not part.exists():
         check_same(target, study, plan, dtype)
         return target
-    client = connected(how.scheduler) if how.scheduler is not None else None  # before anything is begun
-    try:
-        part.mkdir(exist_ok=True)
-        journal = Journal(part, anew=how.overwrite)
-    except OSError as error:
-        raise cannot_write(target, error) from error
-    anew = not (how.resume and journal.header is not None)
-    try:
-        if not anew:
-            stored = check_same(part, study, plan, dtype)
-            if plan.small_points != stored["small_points"]:
-                plan = study.plan(stored["small_points"])
-            regions = Regions.from_json(stored["regions"])
-            check_room(plan, regions, dtype, how.memory, study.name, how.workers or 1)
-        else:
-            stored = _begin(target, part, journal, study, plan, dtype, how)
-        _complete(part, target, journal, _lacking(part, journal, study, plan, stored, how, client, progress), progress)
-    except OSError as error:  # of the template
-        raise cannot_write(target, error) from error
-    finally:
-        journal.close()
-        if anew and not journal.entries and client is None:  # no tile was finished, and nobody is at one
-            shutil.rmtree(part, ignore_errors=True)
+    with connected(how.scheduler) as client:  # before anything is begun
+        try:
+            part.mkdir(exist_ok=True)
+            journal = Journal(part, anew=how.overwrite)
+        except OSError as error:
+            raise cannot_write(target, error) from error
+        anew = not (how.resume and journal.header is not None)
+        try:
+            if anew:
+                stored = _begin(target, part, journal, study, plan, dtype, how)
+            else:
+                plan, stored = _continued(part, study, plan, dtype, how)
+            entries = _lacking(part, journal, study, plan, stored, how, client, progress)
+            _complete(part, target, journal, entries, progress)
+        except OSError as error:  # of the template
+            raise cannot_write(target, error) from error
+        finally:
+            journal.close()
+            if anew and not journal.entries and client is None:  # no tile was finished, and nobody is at one
+                shutil.rmtree(part, ignore_errors=True)
     return target
+
+
+def _continued(part: Path, study: Study, plan: Plan, dtype: str, how: How) -> tuple[Plan, dict[str, Any]]:
+    """The plan and the identity of an unfinished store."""
+    stored = check_same(part, study, plan, dtype)
+    if plan.small_points != stored["small_points"]:
+        plan = study.plan(stored["small_points"])
+    check_room(plan, Regions.from_json(stored["regions"]), dtype, how.memory, study.name, how.workers or 1)
+    return plan, stored
 
 
 def check_store(target: Path, how: How) -> None:
@@ -126,10 +131,9 @@ WRITTEN = re.compile(  # the files of a store: metadata, chunks of variables and
 )
 
 
-def _check_size(plan: Plan, target: Path, dtype: str, how: How) -> None:
+def _check_size(plan: Plan, regions: Regions, target: Path, dtype: str) -> None:
     """PerfgridError for a grid of more tiles, or of more bytes however well they are compressed, than can be stored."""
-    count = Regions.of(plan, how.tile_points or TILE_POINTS).tiles.count
-    needed = plan.result_bytes(dtype)
+    count, needed = regions.tiles.count, plan.result_bytes(dtype)
     least, free = needed // MOST_COMPRESSED, shutil.disk_usage(target.parent).free
     if count > MOST_TILES or least > free:
         raise PerfgridError(
@@ -174,16 +178,17 @@ def _begin(
     target: Path, part: Path, journal: Journal, study: Study, plan: Plan, dtype: str, how: How
 ) -> dict[str, Any]:
     """An empty store: all metadata, then the first line of the journal, which marks them complete."""
+    processes = how.workers or 1
+    regions = Regions.of(plan, fitting_tile(plan, dtype, how.memory, study.name, processes, how.tile_points))
+    _check_size(plan, regions, target, dtype)
+    if how.memory is None and how.scheduler is None:  # the memory of a cluster is not that of this machine
+        check_memory(plan, study.name, dtype, target.suffix, regions.tile_points, processes)
     result = template(study, plan, dtype)
     check_names(target, result)
-    if how.memory is None:
-        check_memory(plan, study.name, dtype, target.suffix, how.tile_points or TILE_POINTS)
-    points = fitting_tile(plan, dtype, how.memory, study.name, how.workers or 1, how.tile_points)
     journal.reset()
     for path in part.iterdir():
         if path.name != NAME:
             shutil.rmtree(path) if path.is_dir() else path.unlink()
-    regions = Regions.of(plan, points)
     made = identity(study, plan, regions, dtype)
     made["seal"] = seal(made, result.attrs[SPACE_ATTRIBUTE])
     chunks = {

@@ -17,9 +17,13 @@ from perfgrid.engine.grid.plan import Plan, Quantity
 from perfgrid.engine.grid.tiles import Tiles
 
 LEAST_TILE = 2**12  # below, handling a tile takes longer than evaluating it
-COMPILED = 250_000_000  # bytes of compiled functions and of what compiled them, as measured
-TEMPORARIES = 6  # arrays that a formula of the small stage makes on its way, as measured
-OVERHEAD = 1.2  # of what the small stage holds: arrays given back leave gaps, as measured
+# Measured, not derived (Linux, JAX 0.10.2); `pytest -m slow tests/store/test_memory.py` compares the sums with what
+# the operating system counts of both benchmark grids, of which `-o FILE.pgf` is the small stage alone.
+COMPILED = (
+    250_000_000  # bytes of compiled functions and of compiling: 74 MB (dense grid) and 163 MB (enlarged node_scaling)
+)
+TEMPORARIES = 6  # arrays of the largest size that a formula of the small stage makes on its way, at most
+OVERHEAD = 1.1  # of what the small stage holds: arrays given back leave gaps
 
 
 def lane_bytes(plan: Plan, tiles: Tiles, dtype: str) -> int:
@@ -64,9 +68,14 @@ def small_bytes(plan: Plan) -> tuple[int, int]:
         target = plan.quantities[node.name]
         live += size[node.name]
         brought = sum(_brought(plan.quantities[argument], target) for argument in node.arguments)
-        most = max(most, live + brought + TEMPORARIES * 8 * min(target.values, SLAB_VALUES))
+        most = max(most, live + brought + TEMPORARIES * 8 * _slab_values(target))
         live -= sum(size[name] for name in done)
     return int(OVERHEAD * most), sum(size[name] for name in kept_small(plan))
+
+
+def _slab_values(target: Quantity) -> int:
+    """Values of the largest array that a formula makes of one slab, a row of the longest axis at least."""
+    return min(target.held, max(SLAB_VALUES, target.held // max((1, *target.sizes))))
 
 
 def _brought(source: Quantity, target: Quantity) -> int:
