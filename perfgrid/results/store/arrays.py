@@ -14,7 +14,7 @@ import xarray as xr
 
 from perfgrid.engine.errors import PerfgridError
 from perfgrid.engine.execution.regions import Region
-from perfgrid.results.files import cannot_read, why
+from perfgrid.results.files import DAMAGE, decoding, why
 from perfgrid.results.schema import STORE_ATTRIBUTE, stored
 
 try:
@@ -61,24 +61,22 @@ class Arrays:
 
     def __init__(self, path: Path, writable: bool = False):
         self.path = path
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", ZarrUserWarning)
-                self.group = zarr.open_group(path, mode="r+" if writable else "r")
+        with decoding(path), warnings.catch_warnings():
+            warnings.simplefilter("ignore", ZarrUserWarning)
+            self.group = zarr.open_group(path, mode="r+" if writable else "r")
             self.attributes: dict[str, Any] = dict(self.group.attrs)
+        with decoding(path, errors=(PerfgridError,)):
             self.identity: dict[str, Any] = stored(self.attributes, STORE_ATTRIBUTE)
-        except Exception as error:  # whatever zarr finds in damaged metadata
-            raise cannot_read(path, error) from None
         self._known: dict[str, Any] = {}
 
     def array(self, name: str) -> Any:
         """A variable, opened so that regions which equal the fill value are written: one that is absent was lost."""
         if name not in self._known:
-            try:
-                with zarr.config.set({"array.write_empty_chunks": True}):  # kept from when an array is opened
-                    self._known[name] = self.group[name]
-            except Exception as error:  # as above
-                raise cannot_read(self.path, error, f"variable {name}: ") from None
+            with (
+                decoding(self.path, f"variable {name}: "),
+                zarr.config.set({"array.write_empty_chunks": True}),  # kept from when an array is opened
+            ):
+                self._known[name] = self.group[name]
         return self._known[name]
 
     def dims(self, name: str) -> tuple[str, ...]:
@@ -103,15 +101,13 @@ class Arrays:
             raise PerfgridError(f"the region of {name} is missing")
         try:
             return np.asarray(array[region if region else ...])
-        except Exception as error:  # whatever the decompressor raises
-            raise PerfgridError(f"the region of {name} cannot be read ({why(error)})") from None
+        except DAMAGE as error:
+            raise PerfgridError(f"the region of {name} cannot be read ({why(error)})") from error
 
     def labels(self, name: str) -> np.ndarray:
         """A coordinate. PerfgridError where it cannot be read."""
-        try:
+        with decoding(self.path, f"coordinate {name}: "):
             return np.asarray(self.array(name)[...])
-        except Exception as error:  # likewise
-            raise cannot_read(self.path, error, f"coordinate {name}: ") from None
 
     def changed(self) -> list[str]:
         """The members whose own metadata are lost, or are not those of the whole store."""
