@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 import perfgrid as pg
-from perfgrid.results import files
+from perfgrid.results import factored, files, opening
+from perfgrid.results.store.arrays import Arrays
 from tests.test_bad_input import run
 
 STUDY = """
@@ -236,6 +237,49 @@ def test_a_signal_between_two_renames_loses_no_store(made, tmp_path, monkeypatch
         files.put_in_place(part, old)
     assert (old / "mark").exists()
     assert sorted(p.name for p in tmp_path.iterdir()) == ["p.zarr", "part"]
+
+
+def failing(error):
+    def fail(*arguments, **options):
+        raise error
+
+    return fail
+
+
+@pytest.mark.parametrize("suffix", ["nc", "zarr", "pgf"])
+def test_what_is_no_damage_of_a_file_is_not_called_one(suffix, made, monkeypatch):
+    path = made / f"r.{suffix}"
+    with monkeypatch.context() as patch:  # a bug in what perfgrid does with what it read
+        patch.setattr(opening, "_lazy", failing(TypeError("a bug")))
+        patch.setattr(factored, "_attributes", failing(TypeError("a bug")))
+        with pytest.raises(TypeError, match="a bug"):
+            pg.open_result(path)
+    for error in (MemoryError(), KeyboardInterrupt()):
+        with monkeypatch.context() as patch:
+            patch.setattr(opening.NetCDF4DataStore, "open", failing(error))
+            patch.setattr(opening.ZarrStore, "open_group", failing(error))
+            patch.setattr(factored.np.lib.format, "read_array", failing(error))
+            with pytest.raises(type(error)):
+                pg.open_result(path)
+
+
+@pytest.mark.parametrize("suffix", ["nc", "pgf"])
+def test_the_cause_of_damage_is_kept(suffix, made, tmp_path):
+    path = tmp_path / f"bad.{suffix}"
+    shutil.copy(made / f"r.{suffix}", path)
+    _cut(0.5)(path)
+    with pytest.raises(pg.PerfgridError, match="cannot read") as found:
+        pg.open_result(path)
+    assert found.value.__cause__ is not None
+
+
+def test_values_that_do_not_fit_the_memory_are_no_damage(made, monkeypatch):
+    arrays = Arrays(made / "r.zarr")
+    monkeypatch.setattr(type(arrays.array("step_time")), "__getitem__", failing(MemoryError()))
+    with pytest.raises(MemoryError):
+        arrays.labels("step_time")
+    with pytest.raises(MemoryError):
+        arrays.read("step_time", (slice(0, 1),) * arrays.array("step_time").ndim)
 
 
 def test_a_pipe_is_no_result(tmp_path):

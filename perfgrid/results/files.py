@@ -19,9 +19,8 @@ from typing import Any
 import netCDF4
 import xarray as xr
 
-from perfgrid.engine.errors import PerfgridError
-
-from .schema import NAMES, is_name
+from perfgrid.catalog.naming import NAMES, is_name
+from perfgrid.engine.errors import PerfgridError, shortened
 
 PART = ".part.zarr"  # end of the name of a store that is being filled
 BESIDE = ".perfgrid-"  # begins the names of what lies beside a file until it is complete
@@ -143,20 +142,18 @@ def why(error: BaseException) -> str:
         return "the name holds a null character"
     if (isinstance(error, FileNotFoundError) and number is None) or "Unknown file format" in text:
         return "it is neither netCDF nor a Zarr store nor a factored result"
-    line = next(iter(text.splitlines()), "")
-    return (
-        line[:MOST_TEXT] if line and not isinstance(error, KeyError) else f"{type(error).__name__} {line[:MOST_TEXT]}"
-    )
+    line = shortened(next(iter(text.splitlines()), ""), MOST_TEXT)
+    return line if line and not isinstance(error, KeyError) else f"{type(error).__name__} {line}"
 
 
 def cannot_write(path: str | Path, error: BaseException) -> PerfgridError:
     """The sentence for a full disk, a missing permission and the like."""
-    return PerfgridError(f"cannot write {_shown(path)}: {why(error)}")
+    return PerfgridError(f"cannot write {_named(path)}: {why(error)}")
 
 
 def cannot_read(path: str | Path, error: BaseException, member: str = "") -> PerfgridError:
     """The sentence for a file, or a member of it, that is damaged, may not be read, or is none of this kind."""
-    begin = f"cannot read {_shown(path)}: "
+    begin = f"cannot read {_named(path)}: "
     return PerfgridError(f"{begin}{member}{why(error).removeprefix(begin)}")
 
 
@@ -172,9 +169,8 @@ def decoding(path: str | Path, member: str = "", errors: tuple[type[Exception], 
         raise cannot_read(path, error, member) from error
 
 
-def _shown(path: str | Path) -> str:
-    text = repr(str(path))
-    return text if len(text) <= 2 * MOST_TEXT else f"{text[:MOST_TEXT]}...{text[-20:]}"
+def _named(path: str | Path) -> str:
+    return shortened(repr(str(path)), 2 * MOST_TEXT)
 
 
 def write_text(target: Path, text: str) -> None:

@@ -10,6 +10,7 @@ import resource
 import signal
 import sys
 import time
+import unicodedata
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -25,6 +26,8 @@ SECONDS = 20  # that a command on a small input may take
 GROWTH = 2**30  # bytes by which one command on a small input may raise the peak of the process
 LONGEST = 2050  # characters of a message
 STATUS_1 = {"diff", "verify", "validate"}  # a difference, damage, records that are not valid: docs/commands.md
+RAW = {"Cc", "Cs", "Zl", "Zp"}  # categories of Unicode
+REORDERING = "\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"  # its Bidi_Control
 TARGETS = ("-o", "--output", "--figure")
 
 
@@ -53,7 +56,7 @@ def outcome(folder: Path, arguments: Sequence[str]) -> Outcome:
     assert found.seconds < SECONDS
     assert peak_memory() - peak < GROWTH, f"{(peak_memory() - peak) / 2**20:,.0f} MiB"
     for text in (found.out, found.err):
-        assert all(c.isprintable() or c == "\n" for c in text), repr(text[:2000])
+        assert not controls(text), repr(text[:2000])
     if found.status == 2 and not found.out.lstrip().startswith("Usage"):
         lines = found.err.splitlines()
         assert len(lines) == 1, found.err
@@ -84,6 +87,11 @@ def run(folder: Path, arguments: Sequence[str]) -> Outcome:
         except SystemExit as stop:
             status = stop.code if isinstance(stop.code, int) else 0 if stop.code is None else 1
     return Outcome(status, out.getvalue(), err.getvalue(), time.perf_counter() - start, bool(calls))
+
+
+def controls(text: str) -> list[str]:
+    """What a text must not hold raw: control characters, separators of lines, halves of characters, changed order."""
+    return [c for c in text if c != "\n" and (unicodedata.category(c) in RAW or c in REORDERING)]
 
 
 def contents(folder: Path) -> dict[str, str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import warnings
 from collections.abc import Iterable, Mapping
@@ -12,6 +11,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
+from perfgrid.catalog.reading import from_json
 from perfgrid.engine.errors import PerfgridError
 from perfgrid.engine.execution.regions import Region
 from perfgrid.results.files import DAMAGE, decoding, why
@@ -112,15 +112,15 @@ class Arrays:
     def changed(self) -> list[str]:
         """The members whose own metadata are lost, or are not those of the whole store."""
         try:
-            together = json.loads((self.path / METADATA).read_bytes())["consolidated_metadata"]["metadata"]
-        except (OSError, ValueError, KeyError, TypeError) as error:
+            together = from_json((self.path / METADATA).read_text("utf-8"))["consolidated_metadata"]["metadata"]
+        except (OSError, ValueError, LookupError, TypeError) as error:
             return [f"{METADATA} cannot be read ({why(error)})"]
         found = []
         for name, about in together.items():
             try:
-                same = json.loads((self.path / name / METADATA).read_bytes()) == about
+                same = from_json((self.path / name / METADATA).read_text("utf-8")) == about
                 told = "" if same else "was changed"
-            except (OSError, ValueError, RecursionError) as error:
+            except (OSError, ValueError) as error:
                 told = f"cannot be read ({why(error)})"
             found += [f"{name}/{METADATA} {told}"] if told else []
         return found
