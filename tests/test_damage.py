@@ -126,8 +126,26 @@ def test_attributes_that_are_no_description_of_a_study(refused, suffix, value):
             assert name in refused(suffix, _attribute(name, value), *command)
 
 
-@pytest.mark.parametrize("part", [0, 0.1, 0.5, 0.9])
-@pytest.mark.parametrize("suffix", ["nc", "pgf"])
+@pytest.mark.parametrize(
+    ("text", "bytes_there"),
+    [
+        (b'{"axes"', b"#" * 8),  # no JSON any more
+        (b'{"axes"', b"\xff" * 8),  # no text any more
+        (b'"labels"', b'"babels"'),  # a key is missing
+        (b'"overrides"', b'"overridez"'),
+    ],
+)
+def test_bytes_of_a_file_that_are_changed(refused, text, bytes_there):
+    def damage(path):
+        data = path.read_bytes()
+        place = data.index(text)
+        path.write_bytes(data[:place] + bytes_there + data[place + len(bytes_there) :])
+
+    for command in COMMANDS:
+        assert "attribute perfgrid_s" in refused("nc", damage, *command)
+
+
+@pytest.mark.parametrize(("suffix", "part"), [("nc", 0.5), ("pgf", 0), ("pgf", 0.1), ("pgf", 0.5), ("pgf", 0.9)])
 def test_files_cut_short(refused, suffix, part):
     for command in COMMANDS:
         assert "cannot read" in refused(suffix, _cut(part), *command)
