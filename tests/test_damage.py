@@ -3,6 +3,9 @@
 import json
 import os
 import shutil
+import signal
+import subprocess
+import sys
 import zipfile
 
 import netCDF4
@@ -160,6 +163,16 @@ def test_chunks_that_are_emptied_are_told_by_name(refused, made, member):
     assert name in refused("zarr", damage, "verify", status=1)
 
 
+def test_a_chunk_of_a_negative_size(refused):
+    def damage(path):
+        chunk = path / "step_time/c.0.0.0.0"
+        data = chunk.read_bytes()
+        chunk.write_bytes(data[:4] + b"\xff" * 4 + data[8:])  # how many bytes it expands to
+
+    assert "variable step_time" in refused("zarr", damage, "diff", "GOOD")
+    assert "the region of step_time cannot be read" in refused("zarr", damage, "verify", status=1)
+
+
 def test_chunks_that_are_lost_are_no_values(refused):
     damage = lambda path: (path / "step_time/c.0.0.0.0").unlink()  # noqa: E731
     assert "variable step_time: 1 of 1 chunks are missing" in refused("zarr", damage, "diff", "GOOD")
@@ -255,6 +268,44 @@ def test_a_signal_between_two_renames_loses_no_store(made, tmp_path, monkeypatch
         files.put_in_place(part, old)
     assert (old / "mark").exists()
     assert sorted(p.name for p in tmp_path.iterdir()) == ["p.zarr", "part"]
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from perfgrid.results import files
+target = Path(sys.argv[1])
+if target.suffix == ".zarr":
+    rename = os.rename
+    def renamed(a, b):
+        rename(a, b)
+        os.kill(os.getpid(), signal.SIGKILL)
+    os.rename = renamed
+    files.put_in_place(target.with_name("p.part.zarr"), target)
+with files.replacing(target) as temporary:
+    Path(temporary).write_text("half")
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.parametrize("suffix", ["nc", "zarr"])
+def test_what_a_kill_leaves_is_what_the_documentation_says(suffix, made, tmp_path, monkeypatch, capsys):
+    target, good = tmp_path / f"p.{suffix}", made / f"r.{suffix}"
+    (shutil.copytree if good.is_dir() else shutil.copy)(good, target)
+    if suffix == "zarr":
+        (target / "mark").touch()
+        shutil.copytree(good, tmp_path / "p.part.zarr")
+    done = subprocess.run([sys.executable, "-c", KILLED, target])
+    assert done.returncode == -signal.SIGKILL
+    (left,) = tmp_path.glob(".perfgrid-*")
+    assert target.exists() == (suffix == "nc")
+    old = target if suffix == "nc" else left / "p.zarr"
+    assert "step_time" in pg.open_result(old).load()
+    assert left.name.endswith(".part") == (suffix == "nc")
+    command = ("run", made / "study.toml", "-o", target, "--resume" if suffix == "zarr" else "--overwrite")
+    status, _, err = run(monkeypatch, capsys, *command)
+    assert status == 0, err
+    assert sorted(tmp_path.iterdir()) == [left, target]  # of a run that might be at work
 
 
 def failing(error):

@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+import perfgrid as pg
 from perfgrid.cli import main as cli
 from perfgrid.engine.errors import printable
 from tests.fuzz.program import controls, run
@@ -95,6 +96,17 @@ def test_a_closed_pipe_ends_quietly(arguments, folder):
     found = subprocess.run(command, cwd=folder, stdout=writer, stderr=subprocess.PIPE, text=True)
     os.close(writer)
     assert (found.returncode, found.stderr) == (141, "")
+
+
+def test_a_file_is_whole_where_the_pipe_is_closed(folder):
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [sys.executable, "-m", "perfgrid", "run", "s.toml", "-o", "a.nc"]
+    found = subprocess.run(command, cwd=folder, stdout=writer, stderr=subprocess.PIPE, text=True)
+    os.close(writer)
+    assert (found.returncode, found.stderr) == (141, "")
+    assert "die_cost" in pg.open_result(folder / "a.nc").load()
+    assert not list(folder.glob(".perfgrid-*"))
 
 
 def test_a_full_disk_is_told(folder):

@@ -27,7 +27,7 @@ BESIDE = ".perfgrid-"  # begins the names of what lies beside a file until it is
 MOST_TEXT = 200  # of a library's message or of a path
 DAMAGE = (  # what netCDF, zarr, NumPy, zipfile and the decompressors raise for bytes that are not what they should be
     *(OSError, EOFError, ValueError, TypeError, LookupError, AttributeError, ArithmeticError, AssertionError),
-    *(RuntimeError, SyntaxError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error),
+    *(RuntimeError, SystemError, SyntaxError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error),
 )
 KINDS = {  # of what is written, by suffix
     ".nc": "results are netCDF files (a study also .zarr, a store, or .pgf, a factored result)",
