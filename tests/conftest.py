@@ -5,8 +5,11 @@ and those that they start, compile without LLVM's optimisations and with XLA's o
 function at once. Formulas, grids and derivatives are the same programs for XLA; the machine code differs, and with it
 whether some derivatives of JAX are finite in single precision (`tests.physics.test_traced`,
 `tests.network.test_tables`). Tests that compare the bits of differently compiled functions need the loops and
-remainders of optimised code: their modules are marked ``optimised``.
-``XLA_FLAGS= JAX_DISABLE_MOST_OPTIMIZATIONS=0 pytest`` compiles as the program itself does.
+remainders of optimised code: their modules are marked ``optimised`` and get LLVM's optimisations back. The code
+generator is that of the process: XLA reads its flags once.
+
+``XLA_FLAGS= JAX_DISABLE_MOST_OPTIMIZATIONS=0 pytest`` compiles as the program itself does (.ci/run: some tests), and so
+does a process that is started with `as_the_program` as its environment: measurements of it are those of a user.
 """
 
 import os
@@ -39,6 +42,18 @@ def optimisations(request):
         fewest = FEWEST and request.node.get_closest_marker("optimised") is None
         patch.setenv(OPTIMISATIONS.upper(), str(int(fewest)))
         before = jax.config.values[OPTIMISATIONS]
-        jax.config.update(OPTIMISATIONS, fewest)
+        compile_with(fewest)
         yield
-        jax.config.update(OPTIMISATIONS, before)
+        compile_with(before)
+
+
+def compile_with(fewest: bool) -> None:
+    """Compile with or without optimisations from here on, also what was compiled before: JAX would take it as it is."""
+    if jax.config.values[OPTIMISATIONS] != fewest:
+        jax.config.update(OPTIMISATIONS, fewest)
+        jax.clear_caches()
+
+
+def as_the_program() -> dict[str, str]:
+    """The environment of a process that compiles as the program of a user."""
+    return {name: value for name, value in os.environ.items() if name not in ("XLA_FLAGS", OPTIMISATIONS.upper())}

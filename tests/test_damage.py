@@ -3,6 +3,9 @@
 import json
 import os
 import shutil
+import signal
+import subprocess
+import sys
 import zipfile
 
 import netCDF4
@@ -10,7 +13,8 @@ import numpy as np
 import pytest
 
 import perfgrid as pg
-from perfgrid.results import files
+from perfgrid.results import factored, files, opening
+from perfgrid.results.store.arrays import Arrays
 from tests.test_bad_input import run
 
 STUDY = """
@@ -125,8 +129,26 @@ def test_attributes_that_are_no_description_of_a_study(refused, suffix, value):
             assert name in refused(suffix, _attribute(name, value), *command)
 
 
-@pytest.mark.parametrize("part", [0, 0.1, 0.5, 0.9])
-@pytest.mark.parametrize("suffix", ["nc", "pgf"])
+@pytest.mark.parametrize(
+    ("text", "bytes_there"),
+    [
+        (b'{"axes"', b"#" * 8),  # no JSON any more
+        (b'{"axes"', b"\xff" * 8),  # no text any more
+        (b'"labels"', b'"babels"'),  # a key is missing
+        (b'"overrides"', b'"overridez"'),
+    ],
+)
+def test_bytes_of_a_file_that_are_changed(refused, text, bytes_there):
+    def damage(path):
+        data = path.read_bytes()
+        place = data.index(text)
+        path.write_bytes(data[:place] + bytes_there + data[place + len(bytes_there) :])
+
+    for command in COMMANDS:
+        assert "attribute perfgrid_s" in refused("nc", damage, *command)
+
+
+@pytest.mark.parametrize(("suffix", "part"), [("nc", 0.5), ("pgf", 0), ("pgf", 0.1), ("pgf", 0.5), ("pgf", 0.9)])
 def test_files_cut_short(refused, suffix, part):
     for command in COMMANDS:
         assert "cannot read" in refused(suffix, _cut(part), *command)
@@ -139,6 +161,16 @@ def test_chunks_that_are_emptied_are_told_by_name(refused, made, member):
     name = member.split("/")[0]
     assert name in refused("zarr", damage, "diff", "GOOD")
     assert name in refused("zarr", damage, "verify", status=1)
+
+
+def test_a_chunk_of_a_negative_size(refused):
+    def damage(path):
+        chunk = path / "step_time/c.0.0.0.0"
+        data = chunk.read_bytes()
+        chunk.write_bytes(data[:4] + b"\xff" * 4 + data[8:])  # how many bytes it expands to
+
+    assert "variable step_time" in refused("zarr", damage, "diff", "GOOD")
+    assert "the region of step_time cannot be read" in refused("zarr", damage, "verify", status=1)
 
 
 def test_chunks_that_are_lost_are_no_values(refused):
@@ -236,6 +268,87 @@ def test_a_signal_between_two_renames_loses_no_store(made, tmp_path, monkeypatch
         files.put_in_place(part, old)
     assert (old / "mark").exists()
     assert sorted(p.name for p in tmp_path.iterdir()) == ["p.zarr", "part"]
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from perfgrid.results import files
+target = Path(sys.argv[1])
+if target.suffix == ".zarr":
+    rename = os.rename
+    def renamed(a, b):
+        rename(a, b)
+        os.kill(os.getpid(), signal.SIGKILL)
+    os.rename = renamed
+    files.put_in_place(target.with_name("p.part.zarr"), target)
+with files.replacing(target) as temporary:
+    Path(temporary).write_text("half")
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.parametrize("suffix", ["nc", "zarr"])
+def test_what_a_kill_leaves_is_what_the_documentation_says(suffix, made, tmp_path, monkeypatch, capsys):
+    target, good = tmp_path / f"p.{suffix}", made / f"r.{suffix}"
+    (shutil.copytree if good.is_dir() else shutil.copy)(good, target)
+    if suffix == "zarr":
+        (target / "mark").touch()
+        shutil.copytree(good, tmp_path / "p.part.zarr")
+    done = subprocess.run([sys.executable, "-c", KILLED, target])
+    assert done.returncode == -signal.SIGKILL
+    (left,) = tmp_path.glob(".perfgrid-*")
+    assert target.exists() == (suffix == "nc")
+    old = target if suffix == "nc" else left / "p.zarr"
+    assert "step_time" in pg.open_result(old).load()
+    assert left.name.endswith(".part") == (suffix == "nc")
+    command = ("run", made / "study.toml", "-o", target, "--resume" if suffix == "zarr" else "--overwrite")
+    status, _, err = run(monkeypatch, capsys, *command)
+    assert status == 0, err
+    assert sorted(tmp_path.iterdir()) == [left, target]  # of a run that might be at work
+
+
+def failing(error):
+    def fail(*arguments, **options):
+        raise error
+
+    return fail
+
+
+@pytest.mark.parametrize("suffix", ["nc", "zarr", "pgf"])
+def test_what_is_no_damage_of_a_file_is_not_called_one(suffix, made, monkeypatch):
+    path = made / f"r.{suffix}"
+    with monkeypatch.context() as patch:  # a bug in what perfgrid does with what it read
+        patch.setattr(opening, "_lazy", failing(TypeError("a bug")))
+        patch.setattr(factored, "_attributes", failing(TypeError("a bug")))
+        with pytest.raises(TypeError, match="a bug"):
+            pg.open_result(path)
+    for error in (MemoryError(), KeyboardInterrupt()):
+        with monkeypatch.context() as patch:
+            patch.setattr(opening.NetCDF4DataStore, "open", failing(error))
+            patch.setattr(opening.ZarrStore, "open_group", failing(error))
+            patch.setattr(factored.np.lib.format, "read_array", failing(error))
+            with pytest.raises(type(error)):
+                pg.open_result(path)
+
+
+@pytest.mark.parametrize("suffix", ["nc", "pgf"])
+def test_the_cause_of_damage_is_kept(suffix, made, tmp_path):
+    path = tmp_path / f"bad.{suffix}"
+    shutil.copy(made / f"r.{suffix}", path)
+    _cut(0.5)(path)
+    with pytest.raises(pg.PerfgridError, match="cannot read") as found:
+        pg.open_result(path)
+    assert found.value.__cause__ is not None
+
+
+def test_values_that_do_not_fit_the_memory_are_no_damage(made, monkeypatch):
+    arrays = Arrays(made / "r.zarr")
+    monkeypatch.setattr(type(arrays.array("step_time")), "__getitem__", failing(MemoryError()))
+    with pytest.raises(MemoryError):
+        arrays.labels("step_time")
+    with pytest.raises(MemoryError):
+        arrays.read("step_time", (slice(0, 1),) * arrays.array("step_time").ndim)
 
 
 def test_a_pipe_is_no_result(tmp_path):

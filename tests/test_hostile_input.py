@@ -106,6 +106,16 @@ def test_settings_within_limits(refused, tmp_path, setting):
     refused("plan", write(tmp_path), "--set", setting, told="more than")
 
 
+def test_tuples_of_python_studies_are_within_limits():
+    content = {"workload": "manufacturing", "outputs": ["die_cost"]}
+    deep: Any = 1.0
+    for _ in range(100):
+        deep = (deep,)
+    for values, told in (((10**400,), "integer of more than 308 digits"), (deep, "more than 64 tables or lists")):
+        with pytest.raises(PerfgridError, match=told):
+            pg.Study.make(**content, axes={"device": ["b200"], "wafer_price": {"scale": values}})
+
+
 def test_a_line_of_brackets_is_a_bad_record(monkeypatch, capsys, tmp_path):
     path = tmp_path / "mine.jsonl"
     path.write_text("\n".join(["[" * 100_000, '{"id": ' + LONG + "}", "{}"]))
@@ -138,7 +148,7 @@ def test_labels_of_rows(refused, tmp_path, label):
 
 
 def test_legal_labels_stay():
-    for labels in (["H100 on rails, NCCL", "tp1.pp2", "2:1"], [1, 3, -3], [1.0, 2.5, 1e300]):
+    for labels in (["H100 on rails, NCCL", "東京\u3000大阪", "10\u00a0GB 👩\u200d💻"], [1, 3, -3], [1.0, 2.5, 1e300]):
         axes = {"device": ["b200"], "case": {"zip": {"wafer_price": [1e4, 2e4, 3e4]}, "labels": labels}}
         made = pg.Study.make(workload="manufacturing", outputs=["die_cost"], axes=axes)
         assert made.space.axes[1].labels.tolist() == labels
@@ -157,6 +167,13 @@ def test_legal_labels_stay():
         ({"optimize__over": '["zzz"]'}, "optimize.over: unknown quantity 'zzz'"),
         ({"optimize__over": "{ wafer_price = [1] }"}, "optimize.over.wafer_price: need a low and a high value"),
         ({"optimize__over": '{ wafer_price = ["1 s", "2 s"] }'}, "expected USD"),
+        ({"optimize__over": "{ wafer_price = [2e4, 1e4] }"}, "optimize.over.wafer_price: the low end must lie below"),
+        ({"optimize__over": '["die_cost"]'}, "optimize.over: 'die_cost' is computed by a formula and cannot be free"),
+        ({"optimize__over": '["dies"]'}, "optimize.over: 'dies' is a whole number and has no derivative"),
+        ({"optimize__over": '["yield_model"]'}, "optimize.over: 'yield_model' is a label and has no derivative"),
+        ({"optimize__over": '["wafer_price.x"]'}, "optimize.over: 'wafer_price' has no components"),
+        ({"optimize__minimize": '"yield_model"'}, "optimize: 'yield_model' is a label"),
+        ({"optimize__subject_to": '["yield_model < 1"]'}, "limit 'yield_model < 1': 'yield_model' is a label"),
         ({"optimize__minimize": '"zzz"'}, "optimize: unknown quantity 'zzz'"),
         (
             {"optimize": '{ minimize = "die_cost", maximize = "die_cost" }'},

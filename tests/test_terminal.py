@@ -1,12 +1,17 @@
 """What reaches a terminal: text of files with its control characters escaped, mistakes in one line."""
 
+import errno
 import json
+import os
 import subprocess
 import sys
 
 import pytest
 
-from tests.fuzz.program import run
+import perfgrid as pg
+from perfgrid.cli import main as cli
+from perfgrid.engine.errors import printable
+from tests.fuzz.program import controls, run
 
 EVIL = "\x1b]0;owned\x07\x1b[31mred\nforged: line\u202e"
 STUDY = {
@@ -52,7 +57,7 @@ COMMANDS = [
 @pytest.mark.parametrize("arguments", COMMANDS, ids=lambda arguments: " ".join(arguments)[:40].encode("unicode_escape"))
 def test_no_control_character_is_printed(arguments, folder):
     found = run(folder, arguments)
-    assert all(c.isprintable() or c == "\n" for c in found.out + found.err)
+    assert not controls(found.out + found.err)
     assert "\nforged" not in found.out + found.err
     if found.status:
         assert found.status == 2
@@ -64,6 +69,91 @@ def test_no_control_character_is_printed(arguments, folder):
 
 def test_escapes_are_shown(folder):
     assert run(folder, ["run", "s.toml"]).out.startswith("\\x1b]0;owned\\x07\\x1b[31mred\\nforged: line\\u202e: best")
+
+
+def test_only_controls_are_escaped():
+    escaped = [c for c in map(chr, range(sys.maxunicode + 1)) if printable(c) != c]
+    assert [c for c in escaped if c != "\n"] == controls("".join(map(chr, range(sys.maxunicode + 1))))
+    assert "\n" in escaped
+    for text in ("東京\u3000大阪", "10\u00a0GB", "👩\u200d💻", "naïve", "\u0627\u200c\u0628"):
+        assert printable(text) == text
+
+
+def test_titles_in_any_script(folder):
+    text = (folder / "s.toml").read_text().replace(json.dumps(EVIL), '"東京\u3000👩\u200d💻"')
+    (folder / "s.toml").write_text(text)
+    assert run(folder, ["run", "s.toml"]).out.startswith("東京\u3000👩\u200d💻: best")
+
+
+# -- how a command ends ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("arguments", [["formulas"], ["formulas", "--json"], ["--help"], ["best", "s.toml"]])
+def test_a_closed_pipe_ends_quietly(arguments, folder):
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [sys.executable, "-m", "perfgrid", *arguments]
+    found = subprocess.run(command, cwd=folder, stdout=writer, stderr=subprocess.PIPE, text=True)
+    os.close(writer)
+    assert (found.returncode, found.stderr) == (141, "")
+
+
+def test_a_file_is_whole_where_the_pipe_is_closed(folder):
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [sys.executable, "-m", "perfgrid", "run", "s.toml", "-o", "a.nc"]
+    found = subprocess.run(command, cwd=folder, stdout=writer, stderr=subprocess.PIPE, text=True)
+    os.close(writer)
+    assert (found.returncode, found.stderr) == (141, "")
+    assert "die_cost" in pg.open_result(folder / "a.nc").load()
+    assert not list(folder.glob(".perfgrid-*"))
+
+
+def test_a_full_disk_is_told(folder):
+    with open("/dev/full", "w") as full:
+        command = [sys.executable, "-m", "perfgrid", "formulas", "--json"]
+        found = subprocess.run(command, cwd=folder, stdout=full, stderr=subprocess.PIPE, text=True)
+    assert (found.returncode, found.stderr) == (2, "perfgrid: No space left on device\n")
+
+
+def raising(error):
+    def imported(name):
+        raise error
+
+    return imported
+
+
+@pytest.mark.parametrize(
+    "bug", [FileNotFoundError(errno.ENOENT, "no such file", "inside.json"), OSError("odd"), OSError(errno.EBADF, "bad")]
+)
+def test_a_bug_is_no_mistake_of_the_user(bug, folder, monkeypatch):
+    monkeypatch.setattr(cli, "imported", raising(bug))
+    with pytest.raises(OSError, match=r".") as found:
+        run(folder, ["run", "s.toml"])
+    assert found.value is bug
+
+
+def test_a_bug_ends_with_a_traceback(folder):
+    code = "import os; from perfgrid.cli import main as m; m.imported = lambda name: os.close(-1); m.main()"
+    found = subprocess.run([sys.executable, "-c", code, "run", "s.toml"], cwd=folder, capture_output=True, text=True)
+    assert found.returncode == 1
+    assert found.stderr.startswith("Traceback")
+
+
+def test_what_a_path_or_the_machine_raises_is_one_line(folder, monkeypatch):
+    monkeypatch.setattr(cli, "imported", raising(PermissionError(errno.EACCES, "Permission denied", "x.toml")))
+    found = run(folder, ["run", "s.toml"])
+    assert (found.status, found.err) == (2, "perfgrid: 'x.toml': Permission denied\n")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["validate", "x" * 300], ["run", "s.toml", "-o", f"{'x' * 300}/a.nc"], ["catalog", "check", "x" * 300]],
+)
+def test_names_that_are_too_long(arguments, folder, monkeypatch):
+    monkeypatch.setattr(cli, "SURROUNDINGS", set())
+    found = run(folder, arguments)
+    assert (found.status, len(found.err.splitlines())) == (2, 1)
 
 
 @pytest.mark.parametrize(

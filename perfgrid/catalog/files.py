@@ -35,7 +35,10 @@ class Layer:
 def files_of(path: Path) -> list[Path]:
     """The file itself, or every catalog file of a folder; PerfgridError for a folder without any."""
     if os.path.isdir(path):  # false for names that no file can have
-        found = sorted(p for p in path.iterdir() if p.suffix in (".toml", ".bib"))
+        try:
+            found = sorted(p for p in path.iterdir() if p.suffix in (".toml", ".bib"))
+        except OSError as error:
+            raise PerfgridError(f"{path}: cannot be read: {error.strerror}") from error
         if not found:
             raise PerfgridError(f"catalog folder {path} holds no .toml or .bib file")
         return [check_file(p) for p in found]

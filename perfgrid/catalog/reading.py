@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from perfgrid.engine.errors import PerfgridError
+from perfgrid.engine.errors import PerfgridError, printable
 
 LARGEST_FILE = 2**26  # bytes
 DEEPEST = 64  # tables and lists within each other
@@ -78,11 +78,11 @@ def check_extent(document: Any, where: str = "") -> None:
         inside = []
         for place, holder in level:
             for key, value in holder.items() if isinstance(holder, Mapping) else ((None, part) for part in holder):
-                if isinstance(key, str) and not key.isprintable():
+                if isinstance(key, str) and printable(key) != key:
                     raise PerfgridError(f"{place}the key {key!r} holds characters that cannot be printed")
                 if isinstance(value, int) and value.bit_length() > LARGEST_INTEGER:
                     raise PerfgridError(f"{place}{key or ''}: {_TOO_LONG}".replace(".: ", ": "))
-                if isinstance(value, (Mapping, list)):
+                if isinstance(value, (Mapping, list, tuple)):
                     inside.append((place if key is None else f"{place}{key}.", value))
         if not inside:
             return

@@ -5,8 +5,10 @@ A command is a file, imported when it is called: ``perfgrid --help`` needs none 
 
 from __future__ import annotations
 
+import errno
 import gc
 import io
+import os
 import signal
 import sys
 from importlib import import_module
@@ -35,6 +37,11 @@ COMMANDS = {  # name, which is also that of its file: first line of its help
     "calibrate": "Fit constants of a software stack or of devices to measurements.",
     "catalog": "List, show, check and import catalog entries.",
     "formulas": "List every formula: quantity, unit, arguments, source.",
+}
+
+SURROUNDINGS = {  # errors of a path or of the machine wherever they come up; others are caught where a file is used
+    *(errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG, errno.ELOOP),
+    *(errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN),
 }
 
 
@@ -106,14 +113,24 @@ def main() -> None:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a name that the terminal cannot show
     try:
-        sys.exit(app(standalone_mode=False))  # the status of an Exit; nothing of a command that ended
+        status = app(standalone_mode=False)  # of an Exit; nothing of a command that ended
+        sys.stdout.flush()  # here, where a full disk or a closed pipe is caught
+        sys.exit(status)
+    except SystemExit as end:
+        if isinstance(end.__context__, BrokenPipeError):  # rich and click end with 1
+            closed_pipe()
+        raise
+    except BrokenPipeError:
+        closed_pipe()
     except KeyboardInterrupt:
         sys.exit(130)
     except MemoryError:
         refuse("not enough memory; ask for fewer outputs or shorter axes (run -o STORE.zarr takes any size)")
     except OSError as error:
+        if error.errno not in SURROUNDINGS:
+            raise
         name = f"{str(error.filename)!r}: " if error.filename else ""
-        refuse(f"{name}{error.strerror or error}")
+        refuse(f"{name}{error.strerror}")
     except Exception as error:
         from perfgrid.engine.errors import PerfgridError  # loaded by now: the command that raised it imports the engine
 
@@ -125,6 +142,13 @@ def main() -> None:
         if message := describe().strip():  # none where help has been printed
             refuse(message[0].lower() + message[1:].rstrip("."))
         sys.exit(2)
+
+
+def closed_pipe() -> NoReturn:
+    """End quietly, as `head` and its like expect; what is still buffered has no reader."""
+    for stream in (sys.stdout, sys.stderr):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+    sys.exit(128 + signal.SIGPIPE)
 
 
 def refuse(why: str) -> NoReturn:

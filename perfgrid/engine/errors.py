@@ -3,25 +3,44 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable
+from typing import Any
 
 LONGEST = 2000  # characters of a message: what was found may be a whole file
+SHOWN = 100  # characters of a value in a message
+CONTROLS = re.compile(  # Unicode's categories Cc, Cs, Zl and Zp, and what reorders text: UAX 9, section 2
+    "[\\x00-\\x1f\\x7f-\\x9f\\ud800-\\udfff\\u2028\\u2029\\u061c\\u200e\\u200f\\u202a-\\u202e\\u2066-\\u2069]"
+)
 
 
 def printable(text: str) -> str:
-    """Text on one line without control characters: ``\\x1b`` for an escape, ``\\n`` for a line break.
+    """Text on one line without `CONTROLS`: ``\\x1b`` for an escape, ``\\n`` for a line break.
 
     Names, titles and paths may come from a stranger's file; raw, they could recolour a terminal or forge its lines.
     """
-    if text.isprintable():
-        return text
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    return CONTROLS.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
 def one_line(text: str) -> str:
     """A message on one line without control characters; the middle of a very long one is left out."""
-    line = printable(" ".join(text.splitlines()))
-    return line if len(line) <= LONGEST else f"{line[: LONGEST * 3 // 4]} ... {line[-LONGEST // 4 :]}"
+    return shortened(printable(" ".join(text.splitlines())))
+
+
+def shortened(text: str, most: int = LONGEST) -> str:
+    """Text of about ``most`` characters at most: the middle of a longer one is left out."""
+    return text if len(text) <= most else f"{text[: most * 3 // 4]} ... {text[-most // 4 :]}"
+
+
+def shown(value: Any) -> str:
+    """What was found, as Python writes it, in a message."""
+    return shortened(repr(value), SHOWN)
+
+
+def told(mistake: Any) -> str:
+    """What pydantic says of a value, as the middle of a sentence."""
+    text = mistake["msg"].removeprefix("Value error, ")
+    return text[0].lower() + text[1:]
 
 
 class PerfgridError(ValueError):

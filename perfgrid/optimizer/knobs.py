@@ -11,11 +11,12 @@ import numpy as np
 from perfgrid.engine.autodiff.dual import Dual
 from perfgrid.engine.errors import PerfgridError
 from perfgrid.formulas import INNER
-from perfgrid.study.limits import Limit, converted
+from perfgrid.study.free import Leaf, leaf, leaves
+from perfgrid.study.limits import Limit, check_order, ends
 from perfgrid.study.samples import entries_of, ranges
 from perfgrid.study.study import Study
 
-from .function import Leaf, leaf, leaves, stated
+from .function import stated
 
 SPREAD = 20.0  # by which a share may grow or shrink against the others, from the lower to the upper end
 
@@ -116,11 +117,8 @@ class Knobs:
     def _bounds(self, study: Study, item: Leaf, given: Sequence[Any], value: float) -> tuple[float, float]:
         """Stated bounds, else the ends of the study's axis of that name, else the catalog's range."""
         place = f"{study.name}, bounds of {item.name}"
-        variable = item.variable.model_copy(update={"axis": None, "default": None})
         if given:
-            if len(given) != 2:
-                raise PerfgridError(f"{place}: need a low and a high value, found {list(given)!r}")
-            low, high = (converted(variable, v, place) for v in given)
+            return ends(item.variable, given, place)
         else:
             axis = next((a for a in study.space.axes if a.name == item.quantity), None)
             entries = entries_of(study.space.axes, study.defaults, study.catalog)
@@ -138,8 +136,7 @@ class Knobs:
                     f"them the best design may be infinite: state [optimize.over] {item.name} = [low, high], or "
                     f"--over {item.name}=low:high"
                 )
-        if not low < high:
-            raise PerfgridError(f"{place}: the low end must lie below the high end, found {low:g} and {high:g}")
+        check_order(low, high, place)
         return low, high
 
     # -- points and values ----------------------------------------------------------------------------------------

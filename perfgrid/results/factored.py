@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import math
 import zipfile
-import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from importlib.metadata import version
 from pathlib import Path
@@ -31,7 +30,7 @@ from perfgrid.engine.grid.tiles import Tiles
 from perfgrid.engine.reductions.subgrid import Cut, above, keys_to_numbers, partitions_from_classes
 from perfgrid.study.study import Study
 
-from .files import cannot_read, check_kind, check_names, check_output, replacing, why
+from .files import DAMAGE, cannot_read, check_kind, check_names, check_output, decoding, replacing
 from .memory import available_memory, check_memory
 from .provenance import restore, template
 from .schema import Format, Header, check_attributes, checked, stored
@@ -146,7 +145,7 @@ def _cut(archive: Archive, recompute: bool, formulas: Formulas) -> tuple[Cut, di
         outputs = stored(attributes, SPACE_ATTRIBUTE)["outputs"]
         graph = resolve_checked(registry, outputs, space.names(), choices, space.label_quantities())
     except PerfgridError as error:
-        raise cannot_read(archive.path, error) from None
+        raise cannot_read(archive.path, error) from error
     enable_compilation_cache()
     there, found = attributes.get("formula_hash"), graph_hash(graph)
     if found == there:
@@ -175,26 +174,29 @@ class Archive:
     def __init__(self, path: str | Path):
         self.path = str(path)
         self._known: dict[str, np.ndarray] = {}
-        try:
+        with decoding(self.path):
             check_kind(self.path)
-            self._file = zipfile.ZipFile(self.path)
-            with self._file.open(HEADER) as member:
-                text = member.read(MOST_HEADER + 1)
-            if len(text) > MOST_HEADER:
-                raise PerfgridError(f"its header has more than {MOST_HEADER / 2**20:.0f} MiB")
+            text = self._header()
+        with decoding(self.path, errors=(PerfgridError,)):
             found = checked(HEADER, text, Format)["format"]
             if found != FORMAT:
                 raise PerfgridError(f"it is a factored result of format {found}; this perfgrid reads {FORMAT}")
             self.header = checked(HEADER, text, Header)
             check_attributes(self.header["attributes"], {})
             self.sizes = self._sizes()
-        except (OSError, PerfgridError) as error:
-            raise cannot_read(self.path, error) from None
-        except ValueError as error:
-            told = why(error) if "embedded null" in str(error) else "it is no complete archive of a factored result"
-            raise PerfgridError(f"cannot read {self.path!r}: {told}") from None
-        except (KeyError, NotImplementedError, RuntimeError, zipfile.BadZipFile, zlib.error):
-            raise PerfgridError(f"cannot read {self.path!r}: it is no complete archive of a factored result") from None
+
+    def _header(self) -> bytes:
+        try:
+            self._file = zipfile.ZipFile(self.path)
+            with self._file.open(HEADER) as member:
+                text = member.read(MOST_HEADER + 1)
+        except OSError:
+            raise
+        except DAMAGE as error:
+            raise PerfgridError("it is no complete archive of a factored result") from error
+        if len(text) > MOST_HEADER:
+            raise PerfgridError(f"its header has more than {MOST_HEADER / 2**20:.0f} MiB")
+        return text
 
     def _sizes(self) -> dict[str, int]:
         """The sizes of all dimensions: axes as their labels have it, inner axes as their coordinates."""
@@ -228,14 +230,12 @@ class Archive:
     def array(self, name: str, shape: tuple[int | None, ...], kinds: str) -> np.ndarray:
         """A member, which has to have this shape (None: any size) and one of these kinds of type."""
         if name not in self._known:
-            try:
+            with decoding(self.path, f"{name} is damaged: "):
                 if self._file.fp is None:  # closed with an earlier Dataset
                     self._file = zipfile.ZipFile(self.path)
                 with self._file.open(f"{name}.npy") as member:
                     _check_member(member, shape, kinds)
                     self._known[name] = np.lib.format.read_array(member, allow_pickle=False)
-            except Exception as error:  # of the archive, its compression, the format of arrays
-                raise cannot_read(self.path, error, f"{name} is damaged: ") from None
         return self._known[name]
 
 

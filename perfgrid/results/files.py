@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import errno
+import lzma
 import os
 import shutil
 import stat
+import struct
 import tempfile
+import zipfile
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,13 +19,16 @@ from typing import Any
 import netCDF4
 import xarray as xr
 
-from perfgrid.engine.errors import PerfgridError
-
-from .schema import NAMES, is_name
+from perfgrid.catalog.naming import NAMES, is_name
+from perfgrid.engine.errors import PerfgridError, shortened
 
 PART = ".part.zarr"  # end of the name of a store that is being filled
 BESIDE = ".perfgrid-"  # begins the names of what lies beside a file until it is complete
 MOST_TEXT = 200  # of a library's message or of a path
+DAMAGE = (  # what netCDF, zarr, NumPy, zipfile and the decompressors raise for bytes that are not what they should be
+    *(OSError, EOFError, ValueError, TypeError, LookupError, AttributeError, ArithmeticError, AssertionError),
+    *(RuntimeError, SystemError, SyntaxError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error),
+)
 KINDS = {  # of what is written, by suffix
     ".nc": "results are netCDF files (a study also .zarr, a store, or .pgf, a factored result)",
     ".pgf": "a factored result",
@@ -44,7 +51,7 @@ def check_output(path: str | Path, overwrite: bool, suffix: str = ".nc") -> Path
         with tempfile.NamedTemporaryFile(prefix=BESIDE, suffix=".part", dir=target.parent):
             return target
     except OSError as error:
-        raise cannot_write(target, error) from None
+        raise cannot_write(target, error) from error
 
 
 def check_folder(target: Path) -> None:
@@ -61,7 +68,7 @@ def status(target: Path) -> os.stat_result | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, ValueError) as error:
-        raise cannot_write(target, error) from None
+        raise cannot_write(target, error) from error
 
 
 def check_names(target: Path, result: xr.Dataset) -> None:
@@ -74,7 +81,10 @@ def check_names(target: Path, result: xr.Dataset) -> None:
 @contextmanager
 def replacing(target: Path) -> Iterator[str]:
     """A temporary neighbour that takes the target's name when the block succeeds and vanishes when it fails."""
-    handle, temporary = tempfile.mkstemp(prefix=BESIDE, suffix=".part", dir=target.parent)
+    try:
+        handle, temporary = tempfile.mkstemp(prefix=BESIDE, suffix=".part", dir=target.parent)
+    except OSError as error:
+        raise cannot_write(target, error) from error
     os.close(handle)
     try:
         yield temporary
@@ -132,26 +142,35 @@ def why(error: BaseException) -> str:
         return "the name holds a null character"
     if (isinstance(error, FileNotFoundError) and number is None) or "Unknown file format" in text:
         return "it is neither netCDF nor a Zarr store nor a factored result"
-    line = next(iter(text.splitlines()), "")
-    return (
-        line[:MOST_TEXT] if line and not isinstance(error, KeyError) else f"{type(error).__name__} {line[:MOST_TEXT]}"
-    )
+    line = shortened(next(iter(text.splitlines()), ""), MOST_TEXT)
+    return line if line and not isinstance(error, KeyError) else f"{type(error).__name__} {line}"
 
 
 def cannot_write(path: str | Path, error: BaseException) -> PerfgridError:
     """The sentence for a full disk, a missing permission and the like."""
-    return PerfgridError(f"cannot write {_shown(path)}: {why(error)}")
+    return PerfgridError(f"cannot write {_named(path)}: {why(error)}")
 
 
 def cannot_read(path: str | Path, error: BaseException, member: str = "") -> PerfgridError:
     """The sentence for a file, or a member of it, that is damaged, may not be read, or is none of this kind."""
-    begin = f"cannot read {_shown(path)}: "
+    begin = f"cannot read {_named(path)}: "
     return PerfgridError(f"{begin}{member}{why(error).removeprefix(begin)}")
 
 
-def _shown(path: str | Path) -> str:
-    text = repr(str(path))
-    return text if len(text) <= 2 * MOST_TEXT else f"{text[:MOST_TEXT]}...{text[-20:]}"
+@contextmanager
+def decoding(path: str | Path, member: str = "", errors: tuple[type[Exception], ...] = DAMAGE) -> Iterator[None]:
+    """Around calls of a library that decodes a file, and nothing else: whatever it meets is one PerfgridError.
+
+    MemoryError stays what it is: the file may be whole.
+    """
+    try:
+        yield
+    except errors as error:
+        raise cannot_read(path, error, member) from error
+
+
+def _named(path: str | Path) -> str:
+    return shortened(repr(str(path)), 2 * MOST_TEXT)
 
 
 def write_text(target: Path, text: str) -> None:

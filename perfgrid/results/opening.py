@@ -18,7 +18,7 @@ from xarray.core import indexing
 from perfgrid.engine.errors import PerfgridError
 
 from .factored import SUFFIX, open_factored
-from .files import PART, cannot_read, check_kind
+from .files import PART, check_kind, decoding
 from .schema import STORE_ATTRIBUTE, check_attributes, stored
 
 
@@ -57,19 +57,17 @@ def open_result(path: str | Path, recompute: bool = False, formulas: Iterable[Ca
     path = Path(path)
     if path.suffix == SUFFIX:
         return open_factored(path, recompute, formulas)
-    try:
+    with decoding(path):
         opened = _backend(path)
         variables, attributes, coordinates = decode_cf_variables(*opened.load())
+    with decoding(path, errors=(PerfgridError,)):
         check_attributes(attributes, {name: v.attrs for name, v in variables.items()})
         whole = STORE_ATTRIBUTE in attributes and not path.name.endswith(PART)
         written = stored(attributes, STORE_ATTRIBUTE)["variables"] if whole else ()
-        lazy = {n: _lazy(OnDisk(path, str(n), v, n in written), v) for n, v in variables.items()}
-        labels = {n: v for n, v in lazy.items() if n in coordinates or v.dims == (n,)}
+    lazy = {n: _lazy(OnDisk(path, str(n), v, n in written), v) for n, v in variables.items()}
+    labels = {n: v for n, v in lazy.items() if n in coordinates or v.dims == (n,)}
+    with decoding(path):  # a file may hold axes that do not fit each other
         found = xr.Dataset({n: v for n, v in lazy.items() if n not in labels}, labels, attributes)
-    except ImportError as error:
-        raise PerfgridError(f"cannot read {str(path)!r}: {error}; install the package zarr") from None
-    except Exception as error:  # whatever a library finds in a file that is none, or that is damaged
-        raise cannot_read(path, error) from None
     found.encoding["source"] = str(path)
     found.set_close(opened.close)
     return found
@@ -80,7 +78,10 @@ def _backend(path: Path) -> Any:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of zarr: the journal of a store is no member
         group: Any = ZarrStore.open_group
-        return group(path, consolidated=None) if path.is_dir() else NetCDF4DataStore.open(str(path))
+        try:
+            return group(path, consolidated=None) if path.is_dir() else NetCDF4DataStore.open(str(path))
+        except ImportError as error:
+            raise PerfgridError(f"{error}; install the package zarr") from error
 
 
 class OnDisk(BackendArray):
@@ -97,12 +98,12 @@ class OnDisk(BackendArray):
         return indexing.explicit_indexing_adapter(key, self.shape, indexing.IndexingSupport.OUTER, self._read)
 
     def _read(self, key: tuple[Any, ...]) -> Any:
-        try:
-            if self.whole:
+        member = f"variable {self.name}: "
+        if self.whole:
+            with decoding(self.path, member, (OSError, PerfgridError)):
                 self._count()
+        with decoding(self.path, member):
             return np.asarray(self.variable[key].values)
-        except Exception as error:  # whatever a library or a decompressor raises
-            raise cannot_read(self.path, error, f"variable {self.name}: ") from None
 
     def _count(self) -> None:
         sizes = zip(self.shape, self.variable.encoding["chunks"], strict=True)

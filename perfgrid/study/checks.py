@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from perfgrid.engine.errors import PerfgridError, nearest
+from perfgrid.engine.errors import PerfgridError, nearest, together
 from perfgrid.engine.graph.resolver import check_choices
 
 from .file import CLUSTER_SIZE, Best, Optimize, Pareto, chosen_along
-from .limits import converted, limits
+from .free import check_smooth, leaf
+from .limits import ends, limits
 
 if TYPE_CHECKING:
     from .study import Study
@@ -64,26 +65,42 @@ def _check_optimize(study: Study, stated: Optimize, workloads: Mapping[str, Stud
     if stated.minimize is not None and stated.maximize is not None:
         raise PerfgridError(f"{place}: give either minimize or maximize")
     axes = {axis.name for one in workloads.values() for axis in one.space.axes}
+    first = next(iter(workloads.values()))
     known = {q for one in workloads.values() for q in (*one.registry.names(), *one.space.names(), *variables)}
     objective = [name for name in (stated.minimize, stated.maximize) if name is not None]
     chosen = [stated.choose] if isinstance(stated.choose, str) else stated.choose or []
-    for key, names, legal in (("objective", objective, known), ("choose", chosen, axes)):
-        for name in names:
-            if name not in legal:
-                what = "quantity" if key == "objective" else "axis"
-                raise PerfgridError(f"{place}: unknown {what} {name!r}{nearest(name, legal)}")
+    for name in chosen:
+        if name not in axes:
+            raise PerfgridError(f"{place}: unknown axis {name!r}{nearest(name, axes)}")
+    for one in workloads.values():
+        check_numbers(one, objective, place)
     for name in stated.over:
         bounds = stated.over[name] if isinstance(stated.over, dict) else []
         quantity = name.replace("[", ".").partition(".")[0]
         if quantity not in known:
             raise PerfgridError(f"{place}.over: unknown quantity {name!r}{nearest(quantity, known)}")
-        if len(bounds) not in (0, 2):
-            raise PerfgridError(f"{place}.over.{name}: need a low and a high value, found {bounds!r}")
-        if quantity in variables:
-            variable = variables[quantity].model_copy(update={"axis": None, "default": None})
-            for bound in bounds:
-                converted(variable, bound, f"{place}.over.{name}")
+        try:
+            if quantity in first.space.names() or quantity not in variables:
+                leaf(first, name)
+            else:  # a search may add it to what the study states
+                check_smooth(first, variables[quantity])
+        except PerfgridError as error:
+            raise PerfgridError(f"{place}.over: {str(error).removeprefix(f'{first.name}: ')}") from None
+        if bounds:
+            ends(variables[quantity], bounds, f"{place}.over.{name}")
     try:
-        limits(workloads, stated.subject_to)
+        for limit in limits(workloads, stated.subject_to):
+            check_numbers(workloads[limit.workload], [limit.quantity], f"limit {limit.text!r}")
     except PerfgridError as error:
         raise PerfgridError(f"{place}.subject_to: {error}") from None
+
+
+def check_numbers(study: Study, quantities: Sequence[str], place: str) -> None:
+    """PerfgridError for quantities that a study does not know, and for labels."""
+    labels = study.space.label_quantities()
+    if words := [q for q in quantities if q in labels]:
+        near = nearest(words[0], study.outputs)
+        raise PerfgridError(f"{place}: {words[0]!r} is a label ({', '.join(labels[words[0]])}), no number{near}")
+    known = (*study.registry.names(), *study.space.names())
+    if unknown := [q for q in quantities if q not in known]:
+        raise PerfgridError(together(f"{place}: unknown quantity {q!r}{nearest(q, known)}" for q in unknown))

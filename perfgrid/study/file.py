@@ -6,7 +6,10 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+
+from perfgrid.engine.errors import nearest
+from perfgrid.formulas import WORKLOADS
 
 CLUSTER_SIZE = "devices"  # clusters of different sizes are weighed against each other only where that is asked for
 
@@ -20,7 +23,13 @@ def _plain(value: Any) -> Any:
     return [_plain(v) for v in value] if isinstance(value, (list, tuple, range)) else value
 
 
-WorkloadName = Literal["training", "inference", "collectives", "manufacturing"]
+def _workload(name: str) -> str:
+    if name not in WORKLOADS:
+        raise ValueError(f"there is no such workload{nearest(name, WORKLOADS)}")
+    return name
+
+
+WorkloadName = Annotated[str, AfterValidator(_workload)]
 Plain = Annotated[dict[str, Any], BeforeValidator(_plain)]
 
 

@@ -93,3 +93,19 @@ def converted(variable: Variable, value: Any, place: str) -> float:
     if not isinstance(found, float):
         raise PerfgridError(f"{place}: {variable.name} is not a number")
     return found
+
+
+def ends(variable: Variable, given: Sequence[Any], place: str) -> tuple[float, float]:
+    """A low and a high value of a quantity in SI units. PerfgridError unless they are two, and in this order."""
+    if len(given) != 2:
+        raise PerfgridError(f"{place}: need a low and a high value, found {list(given)!r}")
+    single = variable.model_copy(update={"axis": None, "default": None})
+    low, high = (converted(single, value, place) for value in given)
+    check_order(low, high, place)
+    return low, high
+
+
+def check_order(low: float, high: float, place: str) -> None:
+    """PerfgridError unless a range has a length."""
+    if not low < high:
+        raise PerfgridError(f"{place}: the low end must lie below the high end, found {low:g} and {high:g}")

@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from perfgrid.engine.errors import PerfgridError, nearest, together
+from perfgrid.engine.errors import PerfgridError, nearest
 from perfgrid.engine.grid.space import Space
 
+from .checks import check_numbers
 from .study import Study, build_study, expect_study
 from .where import filtered
 
@@ -33,13 +34,8 @@ def reaching(study: Study, quantities: Iterable[str]) -> Study:
     PerfgridError for an unknown quantity and for a label.
     """
     expect_study(study, "a search of designs")
-    quantities, labels = list(dict.fromkeys(quantities)), study.space.label_quantities()
-    if words := [q for q in quantities if q in labels]:
-        near = nearest(words[0], study.outputs)
-        raise PerfgridError(f"{study.name}: {words[0]!r} is a label ({', '.join(labels[words[0]])}), no number{near}")
-    known = (*study.registry.names(), *study.space.names())
-    if unknown := [q for q in quantities if q not in known]:
-        raise PerfgridError(together(f"{study.name}: unknown quantity {q!r}{nearest(q, known)}" for q in unknown))
+    quantities = list(dict.fromkeys(quantities))
+    check_numbers(study, quantities, study.name)
     lacking = [q for q in quantities if q not in study.outputs]
     if not lacking:
         return study

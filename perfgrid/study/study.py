@@ -13,7 +13,7 @@ from perfgrid.catalog import Catalog, convert, load_catalog
 from perfgrid.catalog.naming import check_name
 from perfgrid.catalog.reading import Malformed, check_extent, from_toml, read_text
 from perfgrid.catalog.units import is_unit
-from perfgrid.engine.errors import MissingQuantity, PerfgridError, nearest
+from perfgrid.engine.errors import MissingQuantity, PerfgridError, nearest, shown, told
 from perfgrid.engine.graph.registry import Registry
 from perfgrid.engine.grid.plan import Plan
 from perfgrid.engine.grid.space import Space
@@ -273,7 +273,7 @@ def _message(error: ValidationError) -> str:
         return f"unknown key {key!r}{nearest(str(first['loc'][-1]), legal)}"
     if first["type"] == "missing":
         return f"key {key!r} is missing"
-    return f"{key}: {first['msg'][0].lower()}{first['msg'][1:]}, found {first['input']!r:.200}"
+    return f"{key}: {told(first)}, found {shown(first['input'])}"
 
 
 def workloads(study: Study) -> dict[str, tuple[Study, float]]:

@@ -6,6 +6,7 @@ line number and the reason; the other lines are still read.
 
 from __future__ import annotations
 
+import os
 import tomllib
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from perfgrid.catalog import Catalog, load_catalog
 from perfgrid.catalog.reading import from_json, read_text
 from perfgrid.catalog.units import in_unit
-from perfgrid.engine.errors import PerfgridError, nearest
+from perfgrid.engine.errors import PerfgridError, nearest, shown, told
 
 SHIPPED = Path(__file__).with_name("records")
 UNSEEN = Path(__file__).with_name("unseen")  # collected after the model was calibrated; used in no fit
@@ -260,8 +261,8 @@ def record_files(paths: Iterable[str | Path] = ()) -> list[Path]:
     """
     found: list[Path] = []
     for path in [Path(p) for p in paths] or [SHIPPED]:
-        inside = sorted(path.glob("*.jsonl")) if path.is_dir() else [path]
-        if not inside or not path.exists():
+        inside = sorted(path.glob("*.jsonl")) if os.path.isdir(path) else [path]
+        if not inside or not os.path.exists(path):
             raise PerfgridError(f"there are no records at {str(path)!r}: give a .jsonl file or a folder of them")
         found += inside
     return found
@@ -300,7 +301,7 @@ def _record(line: str, devices: set[str]) -> Record:
     """The record of a line. Raises PerfgridError with the reason why it is none."""
     stated = from_json(line)
     if not isinstance(stated, dict):
-        raise PerfgridError(f"a record is a JSON object, found {stated!r:.60}")
+        raise PerfgridError(f"a record is a JSON object, found {shown(stated)}")
     name = f"record {stated['id']!r}: " if isinstance(stated.get("id"), str) else ""
     try:
         record = Record.model_validate(stated)
@@ -319,4 +320,4 @@ def _reason(problem: Any) -> str:
         return f"unknown field {key!r}{nearest(key.rpartition('.')[2], Record.model_fields)}"
     if problem["type"] == "value_error":
         return str(problem["ctx"]["error"])
-    return f"{key}: {problem['msg'][0].lower()}{problem['msg'][1:]}, found {problem['input']!r:.60}"
+    return f"{key}: {told(problem)}, found {shown(problem['input'])}"

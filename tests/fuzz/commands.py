@@ -109,6 +109,7 @@ def _leaves() -> dict[tuple[str, ...], list[Any]]:
 LEAVES = _leaves()
 OFTEN = ("run", "best", "distribution", "sensitivity", "explain")  # catalogs have cases of their own
 DESIGN = ("explain", "kernels", "timeline", "optimize")  # ask for labels or quantities
+OFTENER = {"output": 15, "figure": 15, "overwrite": 40}  # options, in a hundred lines
 PATHS = [path for path in LEAVES if path[0] != "catalog" for _ in range(8 if path[0] in OFTEN else 1)]
 
 
@@ -138,7 +139,7 @@ def lines(draw: Any, workload: str, only: tuple[str, ...] | None = None) -> list
         option = parameter.opts[0].startswith("-")
         needed = parameter.required or (not option and path[0] in ("validate", "calibrate"))
         needed = needed or (parameter.name in ("at", "over") and path[0] in DESIGN)
-        if not (needed or chance(draw, 6)):
+        if not (needed or chance(draw, OFTENER.get(parameter.name, 6))):
             continue
         if option:
             found.append(parameter.opts[0])

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 from hypothesis import strategies as st
 
 from tests.huggingface_configs import CONFIGS
 
+from .program import PRECIOUS
 from .values import hostile, json_text, mutated, toml
 
 DEVICE = {
@@ -76,6 +78,21 @@ damages = st.lists(
     ),
     max_size=2,
 )
+PLACES = ("file", "folder", "store", "store and more")  # what is where a result is to be
+
+
+def occupy(path: Path, kind: str, store: Path) -> None:
+    """Put something in the place of a result: a file, a folder with a file of the user's, a store of perfgrid's."""
+    if kind.startswith("store"):
+        shutil.copytree(store, path)
+    elif kind == "folder":
+        path.mkdir()
+    else:
+        path.write_bytes(b"precious")
+    if kind in ("folder", "store and more"):
+        (path / PRECIOUS).write_bytes(b"precious")
+
+
 HEADERS = (b"{}", b"[]", b"null", b'"x"', b"[" * 50_000, b'{"zarr_format": 3}', b'{"format": 1}', b"\x1b[31m")
 
 

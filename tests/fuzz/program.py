@@ -6,12 +6,12 @@ import contextlib
 import hashlib
 import io
 import os
-import resource
 import signal
 import sys
 import time
+import unicodedata
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -22,9 +22,12 @@ from perfgrid.engine.grid import explain
 from perfgrid.engine.grid.plan import Plan
 
 SECONDS = 20  # that a command on a small input may take
-GROWTH = 2**30  # bytes by which one command on a small input may raise the peak of the process
+GROWTH = 2**30  # bytes that one command on a small input may hold at once
 LONGEST = 2050  # characters of a message
 STATUS_1 = {"diff", "verify", "validate"}  # a difference, damage, records that are not valid: docs/commands.md
+RAW = {"Cc", "Cs", "Zl", "Zp"}  # categories of Unicode
+REORDERING = "\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"  # its Bidi_Control
+PRECIOUS = "thesis.txt"  # a file of the user's, which nothing may change
 TARGETS = ("-o", "--output", "--figure")
 
 
@@ -43,29 +46,37 @@ class Outcome:
     evaluated: bool  # a formula was called
 
 
-def outcome(folder: Path, arguments: Sequence[str]) -> Outcome:
-    """Run a command in ``folder`` and check what holds for every outcome. AssertionError if something does not."""
-    before, peak = contents(folder), peak_memory()
+def outcome(folder: Path, arguments: Sequence[str], sound: Collection[str] = ()) -> Outcome:
+    """Run a command in ``folder`` and check what holds for every outcome. AssertionError if something does not.
+
+    ``sound``: results in it that are whole, so that none of them may be called damaged.
+    """
+    before, start = contents(folder), fresh_peak()
     found = run(folder, arguments)
+    grown = peak_memory() - start
     command = next((a for a in arguments if not a.startswith("-")), "")
     assert found.status in (0, 1, 2), f"status {found.status}"
     assert found.status != 1 or command in STATUS_1, f"status 1 of {command}: {found.err}"
     assert found.seconds < SECONDS
-    assert peak_memory() - peak < GROWTH, f"{(peak_memory() - peak) / 2**20:,.0f} MiB"
+    assert grown < GROWTH, f"{grown / 2**20:,.0f} MiB"
     for text in (found.out, found.err):
-        assert all(c.isprintable() or c == "\n" for c in text), repr(text[:2000])
+        assert not controls(text), repr(text[:2000])
     if found.status == 2 and not found.out.lstrip().startswith("Usage"):
         lines = found.err.splitlines()
         assert len(lines) == 1, found.err
         assert lines[0].startswith("perfgrid: "), lines[0]
         assert len(lines[0]) <= LONGEST, f"{len(lines[0]):,} characters: {lines[0][:300]}"
         assert "Traceback" not in lines[0]
+        assert not any(f"cannot read {name!r}" in lines[0] for name in sound), lines[0]
     after = contents(folder)
     written = {name for name in after if after[name] != before.get(name)}
     stated = {a for n, a in pairwise(arguments) if n in TARGETS} if found.status != 2 else set()
     left = {name for name in written if not any(name == s or name.startswith((f"{s}/", f"{s}.")) for s in stated)}
     assert not left, f"left behind: {sorted(left)}"
-    assert not before.keys() - after.keys(), f"removed: {sorted(before.keys() - after.keys())}"
+    replaced = {name for name in before if after.get(name) != before[name]}
+    legal = stated if "--overwrite" in arguments else set()
+    lost = {n for n in replaced if Path(n).name == PRECIOUS or not any(n == s or n.startswith(f"{s}/") for s in legal)}
+    assert not lost, f"removed or changed: {sorted(lost)}"
     return found
 
 
@@ -86,6 +97,11 @@ def run(folder: Path, arguments: Sequence[str]) -> Outcome:
     return Outcome(status, out.getvalue(), err.getvalue(), time.perf_counter() - start, bool(calls))
 
 
+def controls(text: str) -> list[str]:
+    """What a text must not hold raw: control characters, separators of lines, halves of characters, changed order."""
+    return [c for c in text if c != "\n" and (unicodedata.category(c) in RAW or c in REORDERING)]
+
+
 def contents(folder: Path) -> dict[str, str]:
     """Every file and folder below a folder, with a hash of what it holds."""
     found = {}
@@ -95,9 +111,25 @@ def contents(folder: Path) -> dict[str, str]:
     return found
 
 
+def fresh_peak() -> int:
+    """Bytes that this process holds now, from where its peak is measured anew (``man proc_pid_clear_refs``).
+
+    What earlier tests held counts no more; where Linux is not, nothing is measured.
+    """
+    try:
+        Path("/proc/self/clear_refs").write_text("5")
+    except OSError:
+        return 0
+    return peak_memory()
+
+
 def peak_memory() -> int:
-    """Bytes of the peak of this process."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    """Bytes of the peak of this process since `fresh_peak`; 0 where there is no /proc."""
+    try:
+        stated = Path("/proc/self/status").read_text()
+    except OSError:
+        return 0
+    return int(stated.partition("VmHWM:")[2].split()[0]) * 1024
 
 
 @contextlib.contextmanager

@@ -5,18 +5,21 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import sys
 import tempfile
 from collections import Counter
+from itertools import pairwise
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import Phase, given, seed, settings
 from hypothesis import strategies as st
 
 import perfgrid as pg
 
-from . import commands, inputs, studies
-from .program import outcome
+from . import commands, inputs, program, studies
+from .program import TARGETS, fresh_peak, outcome
 from .values import CHECKS, chance
 
 CASES, BLOCK = 20_000, 250  # of the long run, and of one test in it
@@ -31,6 +34,11 @@ def results(tmp_path_factory):
     for name in commands.RESULTS:
         pg.save(study, folder / Path(name).name)
     return folder
+
+
+def targets(line):
+    """The paths in ``out`` that a command line is to write."""
+    return [path for option, path in pairwise(line) if option in TARGETS and path.startswith("out/x")]
 
 
 @st.composite
@@ -52,11 +60,13 @@ def cases(draw):
         workload = "manufacturing"
         broken = [draw(inputs.damages) for _ in commands.RESULTS]
         only = draw(st.sampled_from([("diff",), ("verify",), ("expand",), ("explain",), ("compare",), ("kernels",)]))
-    return held, broken, draw(commands.lines(workload, only))
+    line = draw(commands.lines(workload, only))
+    there = {name: draw(st.sampled_from(inputs.PLACES)) for name in targets(line) if chance(draw, 30)}
+    return held, broken, line, there
 
 
 def check(case, results, counts):
-    held, broken, arguments = case
+    held, broken, arguments, there = case
     folder = Path(tempfile.mkdtemp())
     try:
         for name in ("in", "out"):
@@ -69,9 +79,13 @@ def check(case, results, counts):
                 (shutil.copytree if source.is_dir() else shutil.copy)(source, target)
             for name, kinds in zip(commands.RESULTS, broken, strict=False):
                 inputs.damage(folder / name, kinds)
-        found = outcome(folder, arguments)
+        for name, kind in there.items():
+            inputs.occupy(folder / name, kind, results / "result.zarr")
+        damaged = [name for name, kinds in zip(commands.RESULTS, broken, strict=False) if kinds]
+        found = outcome(folder, arguments, [name for name in commands.RESULTS if name not in damaged])
         counts["cases"] += 1
         counts["evaluated"] += found.evaluated
+        counts["occupied"] += bool(there)
         counts[f"status {found.status}"] += 1
         counts["slowest"] = max(counts["slowest"], round(1000 * found.seconds))
     finally:
@@ -114,3 +128,59 @@ def test_twenty_thousand_cases(number, results):
         with open(log, "a", encoding="utf-8") as file:
             file.write(json.dumps({"block": number, **counts}) + "\n")
     assert counts["evaluated"] >= EVALUATED * counts["cases"]
+
+
+# -- the checks themselves ---------------------------------------------------------------------------------------------
+
+
+def doing(act):
+    """A program that does something and ends with status 0."""
+
+    def main():
+        act()
+        raise SystemExit(0)
+
+    return main
+
+
+def test_memory_is_measured_after_a_larger_peak(tmp_path, monkeypatch):
+    if not fresh_peak():
+        pytest.skip("no /proc here")
+    monkeypatch.setattr(program, "GROWTH", 2**26)
+    np.ones(2**29, np.uint8)  # a larger test before
+    monkeypatch.setattr(program.cli, "main", doing(lambda: np.ones(2**25, np.uint8)))
+    outcome(tmp_path, ["run"])
+    monkeypatch.setattr(program.cli, "main", doing(lambda: np.ones(2**27, np.uint8)))
+    with pytest.raises(AssertionError, match="MiB"):
+        outcome(tmp_path, ["run"])
+
+
+def refusing():
+    print("perfgrid: cannot read 'in/result.nc': 'NoneType' object has no attribute 'x'", file=sys.stderr)
+    raise SystemExit(2)
+
+
+def test_a_sound_result_is_not_called_damaged(tmp_path, monkeypatch):
+    monkeypatch.setattr(program.cli, "main", refusing)
+    outcome(tmp_path, ["explain", "in/result.nc"])
+    with pytest.raises(AssertionError, match="NoneType"):
+        outcome(tmp_path, ["explain", "in/result.nc"], ["in/result.nc"])
+
+
+@pytest.mark.parametrize("kind", inputs.PLACES)
+def test_what_is_where_a_result_is_to_be_survives(kind, results, tmp_path, monkeypatch):
+    (tmp_path / "out").mkdir()
+    target = tmp_path / "out/x.zarr"
+    inputs.occupy(target, kind, results / "result.zarr")
+    monkeypatch.setattr(
+        program.cli, "main", doing(lambda: shutil.rmtree(target) if target.is_dir() else target.unlink())
+    )
+    command = ["run", "s.toml", "-o", "out/x.zarr"]
+    if kind in ("file", "store"):
+        outcome(tmp_path, [*command, "--overwrite"])  # may be replaced
+        inputs.occupy(target, kind, results / "result.zarr")
+        with pytest.raises(AssertionError, match="removed or changed"):
+            outcome(tmp_path, command)
+    else:
+        with pytest.raises(AssertionError, match="removed or changed"):
+            outcome(tmp_path, [*command, "--overwrite"])

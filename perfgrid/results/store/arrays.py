@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import warnings
 from collections.abc import Iterable, Mapping
@@ -12,9 +11,10 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
+from perfgrid.catalog.reading import from_json
 from perfgrid.engine.errors import PerfgridError
 from perfgrid.engine.execution.regions import Region
-from perfgrid.results.files import cannot_read, why
+from perfgrid.results.files import DAMAGE, decoding, why
 from perfgrid.results.schema import STORE_ATTRIBUTE, stored
 
 try:
@@ -61,24 +61,22 @@ class Arrays:
 
     def __init__(self, path: Path, writable: bool = False):
         self.path = path
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", ZarrUserWarning)
-                self.group = zarr.open_group(path, mode="r+" if writable else "r")
+        with decoding(path), warnings.catch_warnings():
+            warnings.simplefilter("ignore", ZarrUserWarning)
+            self.group = zarr.open_group(path, mode="r+" if writable else "r")
             self.attributes: dict[str, Any] = dict(self.group.attrs)
+        with decoding(path, errors=(PerfgridError,)):
             self.identity: dict[str, Any] = stored(self.attributes, STORE_ATTRIBUTE)
-        except Exception as error:  # whatever zarr finds in damaged metadata
-            raise cannot_read(path, error) from None
         self._known: dict[str, Any] = {}
 
     def array(self, name: str) -> Any:
         """A variable, opened so that regions which equal the fill value are written: one that is absent was lost."""
         if name not in self._known:
-            try:
-                with zarr.config.set({"array.write_empty_chunks": True}):  # kept from when an array is opened
-                    self._known[name] = self.group[name]
-            except Exception as error:  # as above
-                raise cannot_read(self.path, error, f"variable {name}: ") from None
+            with (
+                decoding(self.path, f"variable {name}: "),
+                zarr.config.set({"array.write_empty_chunks": True}),  # kept from when an array is opened
+            ):
+                self._known[name] = self.group[name]
         return self._known[name]
 
     def dims(self, name: str) -> tuple[str, ...]:
@@ -103,28 +101,26 @@ class Arrays:
             raise PerfgridError(f"the region of {name} is missing")
         try:
             return np.asarray(array[region if region else ...])
-        except Exception as error:  # whatever the decompressor raises
-            raise PerfgridError(f"the region of {name} cannot be read ({why(error)})") from None
+        except DAMAGE as error:
+            raise PerfgridError(f"the region of {name} cannot be read ({why(error)})") from error
 
     def labels(self, name: str) -> np.ndarray:
         """A coordinate. PerfgridError where it cannot be read."""
-        try:
+        with decoding(self.path, f"coordinate {name}: "):
             return np.asarray(self.array(name)[...])
-        except Exception as error:  # likewise
-            raise cannot_read(self.path, error, f"coordinate {name}: ") from None
 
     def changed(self) -> list[str]:
         """The members whose own metadata are lost, or are not those of the whole store."""
         try:
-            together = json.loads((self.path / METADATA).read_bytes())["consolidated_metadata"]["metadata"]
-        except (OSError, ValueError, KeyError, TypeError) as error:
+            together = from_json((self.path / METADATA).read_text("utf-8"))["consolidated_metadata"]["metadata"]
+        except (OSError, ValueError, LookupError, TypeError) as error:
             return [f"{METADATA} cannot be read ({why(error)})"]
         found = []
         for name, about in together.items():
             try:
-                same = json.loads((self.path / name / METADATA).read_bytes()) == about
+                same = from_json((self.path / name / METADATA).read_text("utf-8")) == about
                 told = "" if same else "was changed"
-            except (OSError, ValueError, RecursionError) as error:
+            except (OSError, ValueError) as error:
                 told = f"cannot be read ({why(error)})"
             found += [f"{name}/{METADATA} {told}"] if told else []
         return found
