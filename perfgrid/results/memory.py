@@ -19,7 +19,8 @@ MEMORY = "in memory"  # the way of running that keeps all values
 FILES = (".nc", ".zarr", ".pgf")  # the others, by suffix
 POINTS_AT_ONCE = 2**16  # designs found whose outputs are evaluated together
 # Measured, not derived. The sums of `peaks` are within 15 % of what the operating system counts of both benchmark grids
-# (benchmarks/*.toml; Linux, JAX 0.10.2); `pytest -m slow tests/store/test_memory.py` measures again.
+# (benchmarks/*.toml; Linux, JAX 0.10.2), of other grids not always: 0.7 times what a search of 400,000 groups of
+# manufacturing takes; `pytest -m slow tests/store/test_memory.py` measures again.
 OF_AN_OUTPUT, OF_A_POINT = 50, 2000  # bytes of a design found: of each output, while it is evaluated
 COMPILED = 70_000_000  # bytes of compiled functions from the cache: 74 MB of the dense grid
 
