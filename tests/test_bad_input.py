@@ -343,7 +343,7 @@ def test_stores_without_the_package_that_writes_them(tmp_path):
 def test_a_grid_beyond_memory_names_the_ways_that_fit(refused, monkeypatch):
     monkeypatch.setattr("perfgrid.results.memory.peaks", lambda *_, **__: {"memory": 9e15, ".nc": 8e15, ".pgf": 1e6})
     monkeypatch.setattr("perfgrid.results.memory.FILES", (".nc", ".pgf"))
-    refused("take 9e+06 GB of memory at most", "with -o FILE.pgf 0.001 GB)")
+    refused("take 8e+06 GB of memory at most", "with -o FILE.pgf 0.001 GB)")
 
 
 def test_points_and_quantities_of_explain(monkeypatch, capsys, tmp_path):
