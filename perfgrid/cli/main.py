@@ -115,8 +115,10 @@ def main() -> None:
         name = f"{str(error.filename)!r}: " if error.filename else ""
         refuse(f"{name}{error.strerror or error}")
     except Exception as error:
-        from perfgrid.engine.errors import PerfgridError  # loaded by now: the command that raised it imports the engine
+        from perfgrid.engine.errors import PerfgridError, in_own_file  # loaded by the command that raised it
 
+        if told := in_own_file(error):
+            refuse(told)
         if isinstance(error, PerfgridError):
             refuse(str(error))
         describe = getattr(error, "format_message", None)

@@ -6,6 +6,7 @@ import difflib
 from collections.abc import Iterable
 
 LONGEST = 2000  # characters of a message: what was found may be a whole file
+OWN_FILE = "__own_file__"  # global of a module that a user wrote: the path as the user gave it
 
 
 def printable(text: str) -> str:
@@ -39,6 +40,22 @@ class MissingQuantity(PerfgridError):
             f"quantity {quantity!r}, needed by {reader!r}, is neither given nor computed by a formula{hint}"
         )
         self.quantity, self.reader = quantity, reader
+
+
+def in_own_file(error: BaseException) -> str | None:
+    """An error, or what caused it, with the innermost line of a user's own file: ``FILE.py, line 3: NameError: ...``.
+
+    None where it passed no such file.
+    """
+    place, trace, cause = None, error.__traceback__, error.__cause__
+    while trace is not None:
+        if file := trace.tb_frame.f_globals.get(OWN_FILE):
+            place = f"{file}, line {trace.tb_lineno}"
+        trace = trace.tb_next
+    if place is None:
+        return None if cause is None or cause is error else in_own_file(cause)
+    kind = "" if isinstance(error, PerfgridError) else f"{type(error).__name__}: "
+    return f"{place}: {kind}{next(iter(str(error).splitlines()), '')}"
 
 
 def nearest(name: str, legal: Iterable[str], count: int = 3) -> str:

@@ -229,7 +229,8 @@ def build_study(
     if catalog_values:
         catalog = catalog.with_values(dict(catalog_values))
     registry = registry_of(file.workload)
-    formulas, computed = tuple(formulas), frozenset[str]()
+    formulas = formulas if isinstance(formulas, tuple) else tuple(formulas)  # those of a file know their file
+    computed = frozenset[str]()
     if formulas:
         registry = registry.extended(formulas)
         members = Registry.collect(formulas).formulas.values()

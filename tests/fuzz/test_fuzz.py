@@ -52,7 +52,10 @@ def cases(draw):
         workload = "manufacturing"
         broken = [draw(inputs.damages) for _ in commands.RESULTS]
         only = draw(st.sampled_from([("diff",), ("verify",), ("expand",), ("explain",), ("compare",), ("kernels",)]))
-    return held, broken, draw(commands.lines(workload, only))
+    arguments = draw(commands.lines(workload, only))
+    if commands.FORMULAS in arguments:
+        held[commands.FORMULAS] = draw(inputs.formulas)
+    return held, broken, arguments
 
 
 def check(case, results, counts):
