@@ -82,9 +82,9 @@ def test_list_of_software_tells_what_trains_what_serves_and_on_whose_devices(cat
 
 def test_show_names_the_vendors_of_a_set_and_keeps_numbers(catalog):
     lines = {line.split()[0]: line for line in catalog("show", "sglang")[1].splitlines() if line}
-    assert "nvidia, amd, google " in lines["supported_vendors"]
+    assert "{ nvidia = 1, amd = 1, google = 1, intel = 0 }" in lines["supported_vendors"]
     lines = {line.split()[0]: line for line in catalog("show", "rail-optimized")[1].splitlines() if line}
-    assert "scale_up 1, scale_out 1" in lines["tier_oversubscription"]
+    assert "{ scale_up = 1, scale_out = 1 }" in lines["tier_oversubscription"]
 
 
 def test_list_of_devices_names_their_vendors(catalog):
@@ -123,7 +123,7 @@ def test_show_prints_values_units_ranges_and_citations(catalog):
     status, out, _ = catalog("show", "h100-sxm-80gb")
     assert status == 0
     lines = out.splitlines()
-    assert lines[0] == f"device h100-sxm-80gb: {CATALOG.entry('device', 'h100-sxm-80gb').title}"
+    assert lines[:3] == ['kind = "device"', "", "[h100-sxm-80gb]"]
     assert any(line.startswith("hbm_bandwidth") and "3.35 TB/s" in line for line in lines)
     assert any(line.startswith("device_link") and "nvlink" in line for line in lines)
     shown = next(line for line in lines if line.startswith("matrix_efficiency"))
@@ -131,13 +131,54 @@ def test_show_prints_values_units_ranges_and_citations(catalog):
     for part in (f"{detail.low:.4g}", f"{detail.high:.4g}", detail.confidence or "", detail.note or ""):
         assert part in shown
     for key in set(CATALOG.entry("device", "h100-sxm-80gb").sources.values()):
-        assert f"[{key}] {CATALOG.references[key]}" in lines
+        assert f"# [{key}] {CATALOG.references[key]}" in lines
 
 
 def test_show_a_model_with_its_counts(catalog):
     _, out, _ = catalog("show", "kimi-k2")
-    assert "counted total_parameters = 1,026,408,209,408" in out
-    assert "counted key_value_cache_width = 576" in out
+    assert "# counted total_parameters = 1,026,408,209,408" in out
+    assert "# counted key_value_cache_width = 576" in out
+
+
+def pasted(catalog, folder, entries, *options):
+    """What ``show`` prints of entries, in a catalog file of each table."""
+    texts = {}
+    for entry in entries:
+        status, out, _ = catalog("show", f"{entry.kind}.{entry.name}", *options)
+        head, kind, text = out.partition(f'kind = "{entry.kind}"\n')
+        assert status == 0
+        texts[entry.kind] = texts.get(entry.kind, kind) + head + text
+    for kind, text in texts.items():
+        (folder / f"{kind}.toml").write_text(text)
+    return load_catalog(folder)
+
+
+def test_every_entry_is_shown_as_a_file_that_states_the_same(catalog, tmp_path):
+    entries = [entry for table in CATALOG.tables.values() for entry in table.values()]
+    found = pasted(catalog, tmp_path, entries)
+    assert sorted(path.stem for path in tmp_path.iterdir()) == sorted(CATALOG.tables)
+    for entry in entries:
+        assert found.entry(entry.kind, entry.name) == entry
+
+
+def test_an_entry_without_sources_keeps_that_it_has_none(catalog, tmp_path):
+    path, folder = tmp_path / "mine.toml", tmp_path / "copy"
+    path.write_text(
+        CHIP.replace('"My chip"', '"My \\u001b[31m\\\\ \\"chip\\"\\u2028\\u007f"')
+        + 'hbm_capacity = "144 GB"\nhbm_bandwidth = { value = "5 TB/s", low = 4.3e12, high = "6 TB/s", year = 2026, '
+        'confidence = "estimate", note = "a \\"guess\\"" }\n'
+    )
+    folder.mkdir()
+    entry = load_catalog(path).entry("device", "my-chip")
+    copy = pasted(catalog, folder, [entry], "--catalog", path).entry("device", "my-chip")
+    assert (copy.title, copy.values, copy.details) == (entry.title, entry.values, entry.details)
+    assert copy.sources == {q: key.replace(str(path), str(folder / "device.toml")) for q, key in entry.sources.items()}
+    assert entry.sources["hbm_capacity"] == str(path)
+
+
+def test_none_is_no_source_of_the_built_in_catalog():
+    assert all("none" not in entry.sources.values() for t in CATALOG.tables.values() for entry in t.values())
+    assert "none" not in CATALOG.references
 
 
 def test_show_as_json(catalog):
@@ -158,8 +199,8 @@ def test_show_attributes_what_a_user_states_to_the_file(catalog, tmp_path):
     path = tmp_path / "mine.toml"
     path.write_text(CHIP + 'hbm_capacity = "144 GB"\n')
     _, out, _ = catalog("show", "my-chip", "--catalog", path)
-    assert str(path) in next(line for line in out.splitlines() if line.startswith("hbm_capacity"))
-    assert f"[{path}] stated in {path} without a source" in out.splitlines()
+    assert 'hbm_capacity = { value = "144 GB", source = "none" }' in out.splitlines()
+    assert f"# [{path}] stated in {path} without a source" in out.splitlines()
 
 
 def test_show_an_unknown_entry_names_the_nearest(catalog):
@@ -174,7 +215,7 @@ def test_show_wants_the_table_where_a_name_is_ambiguous(catalog, tmp_path):
     refused(catalog("show", "megatron-lm", "--catalog", path), "device.megatron-lm or software.megatron-lm")
     status, out, _ = catalog("show", "device.megatron-lm", "--catalog", path)
     assert status == 0
-    assert out.startswith("device megatron-lm: My chip")
+    assert out.startswith('kind = "device"\n\n[megatron-lm]\ntitle = "My chip"\n')
 
 
 # ---- check ----------------------------------------------------------------------------------------------------------

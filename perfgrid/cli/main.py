@@ -33,7 +33,7 @@ COMMANDS = {  # name, which is also that of its file: first line of its help
     "verify": "Check that a store is complete, unchanged and of its study.",
     "validate": "Compare predictions with published measurements.",
     "calibrate": "Fit constants of a software stack or of devices to measurements.",
-    "catalog": "List, show, check and import catalog entries.",
+    "catalog": "List, show, check and write catalog entries.",
     "formulas": "List every formula: quantity, unit, arguments, source.",
 }
 
