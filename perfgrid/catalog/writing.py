@@ -65,13 +65,9 @@ def value_text(variable: Variable, value: Value) -> str:
     word = variable.word(value)
     if not isinstance(word, float) or not word or variable.unit == "1":
         return toml(word)
-    found = []
-    for unit in WRITTEN.get(variable.unit, (variable.unit,)):
-        share = word / in_unit(f"1 {unit}", variable.unit)
-        text = f"{_digits(float(f'{share:.15g}'))} {unit}"
-        if in_unit(text, variable.unit) == word:
-            found.append(quoted(text))
-    return min(found, key=len, default=_digits(word))
+    shares = {unit: word / in_unit(f"1 {unit}", variable.unit) for unit in WRITTEN.get(variable.unit, (variable.unit,))}
+    texts = sorted((f"{_digits(float(f'{share:.15g}'))} {unit}" for unit, share in shares.items()), key=len)
+    return next((quoted(text) for text in texts if in_unit(text, variable.unit) == word), _digits(word))
 
 
 def entry_text(entry: Entry, variables: Mapping[str, Variable], references: Mapping[str, str]) -> str:

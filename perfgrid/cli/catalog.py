@@ -20,7 +20,7 @@ from perfgrid.catalog.loader import entry_of, stated_in
 from perfgrid.catalog.naming import check_name
 from perfgrid.catalog.references import read_references
 from perfgrid.catalog.schema import BLOCKS
-from perfgrid.catalog.writing import entry_text, new_text
+from perfgrid.catalog.writing import entry_text, new_text, quoted
 from perfgrid.cli.printing.console import out, print_json, print_line, print_table
 from perfgrid.engine.errors import PerfgridError, nearest, printable
 from perfgrid.results.files import check_output, write_text
@@ -184,17 +184,18 @@ def new_command(
         raise PerfgridError(f"the catalog has a {table} {name!r} already: choose another name")
     if output is not None:
         check_output(output, overwrite, ".toml")
-    stated = {"extends": like, "title": name, **_settings(settings or (), catalog.variables)}
+    own = {n: v for n, v in catalog.variables.items() if v.of == table}
+    stated = {"extends": like, "title": name, **_settings(settings or (), own)}
     entry_of(base.kind, name, stated, "--set", *(files or ()))
-    used = ", ".join(json.dumps(str(path)) for path in (*(files or ()), output or f"{name}.toml"))
+    used = ", ".join(quoted(str(path)) for path in (*(files or ()), output or f"{name}.toml"))
+    text = new_text(base, name, stated, catalog.variables, f"In a study: catalog = [{used}]")
+    if output is not None:
+        write_text(output, text)
     if as_json:
         print_json({"table": table, "name": name, "stated": stated, "catalog": used})
-    text = new_text(base, name, stated, catalog.variables, f"In a study: catalog = [{used}]")
-    if output is None:
-        print(text if not as_json else "", end="")
-        return
-    write_text(output, text)
-    if not as_json:
+    elif output is None:
+        print(text, end="")
+    else:
         out.print(f"saved {output} ({name}); use it in a study with catalog = [{used}]")
 
 

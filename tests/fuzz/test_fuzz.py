@@ -41,7 +41,8 @@ def cases(draw):
     held = {commands.STUDY: draw(studies.files(workload))}
     if chance(draw, 4):
         held[commands.CATALOG] = draw(inputs.catalogs)
-        only = draw(st.sampled_from([("catalog", "check"), ("catalog", "show"), ("catalog", "list"), ("validate",)]))
+        catalog = [("catalog", name) for name in ("check", "show", "list", "new")]
+        only = draw(st.sampled_from([*catalog, ("validate",)]))
     elif chance(draw, 3):
         held[commands.CONFIG] = draw(inputs.configs)
         only = ("catalog", "import")
