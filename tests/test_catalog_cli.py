@@ -4,7 +4,9 @@ import json
 
 import pytest
 
+import perfgrid as pg
 from perfgrid.catalog import load_catalog
+from perfgrid.catalog.writing import entry_text
 from tests.test_bad_input import run
 
 CATALOG = load_catalog()
@@ -82,9 +84,9 @@ def test_list_of_software_tells_what_trains_what_serves_and_on_whose_devices(cat
 
 def test_show_names_the_vendors_of_a_set_and_keeps_numbers(catalog):
     lines = {line.split()[0]: line for line in catalog("show", "sglang")[1].splitlines() if line}
-    assert "nvidia, amd, google " in lines["supported_vendors"]
+    assert "{ nvidia = 1, amd = 1, google = 1, intel = 0 }" in lines["supported_vendors"]
     lines = {line.split()[0]: line for line in catalog("show", "rail-optimized")[1].splitlines() if line}
-    assert "scale_up 1, scale_out 1" in lines["tier_oversubscription"]
+    assert "{ scale_up = 1, scale_out = 1 }" in lines["tier_oversubscription"]
 
 
 def test_list_of_devices_names_their_vendors(catalog):
@@ -123,7 +125,7 @@ def test_show_prints_values_units_ranges_and_citations(catalog):
     status, out, _ = catalog("show", "h100-sxm-80gb")
     assert status == 0
     lines = out.splitlines()
-    assert lines[0] == f"device h100-sxm-80gb: {CATALOG.entry('device', 'h100-sxm-80gb').title}"
+    assert lines[:3] == ['kind = "device"', "", "[h100-sxm-80gb]"]
     assert any(line.startswith("hbm_bandwidth") and "3.35 TB/s" in line for line in lines)
     assert any(line.startswith("device_link") and "nvlink" in line for line in lines)
     shown = next(line for line in lines if line.startswith("matrix_efficiency"))
@@ -131,13 +133,57 @@ def test_show_prints_values_units_ranges_and_citations(catalog):
     for part in (f"{detail.low:.4g}", f"{detail.high:.4g}", detail.confidence or "", detail.note or ""):
         assert part in shown
     for key in set(CATALOG.entry("device", "h100-sxm-80gb").sources.values()):
-        assert f"[{key}] {CATALOG.references[key]}" in lines
+        assert f"# [{key}] {CATALOG.references[key]}" in lines
 
 
 def test_show_a_model_with_its_counts(catalog):
     _, out, _ = catalog("show", "kimi-k2")
-    assert "counted total_parameters = 1,026,408,209,408" in out
-    assert "counted key_value_cache_width = 576" in out
+    assert "# counted total_parameters = 1,026,408,209,408" in out
+    assert "# counted key_value_cache_width = 576" in out
+
+
+def shown(catalog, entry, *options):
+    """What ``show`` prints of an entry."""
+    status, out, _ = catalog("show", f"{entry.kind}.{entry.name}", *options)
+    assert status == 0
+    return out
+
+
+def pasted(folder, texts):
+    """The catalog in which texts of entries stand in one file for each table."""
+    for kind, held in texts.items():
+        line = f'kind = "{kind}"\n'
+        assert all(line in text for text in held)
+        (folder / f"{kind}.toml").write_text(line + "".join(text.replace(line, "") for text in held))
+    return load_catalog(folder)
+
+
+def test_every_entry_is_shown_as_a_file_that_states_the_same(catalog, tmp_path):
+    texts = {}
+    for kind, (first, *rest) in {kind: table.values() for kind, table in CATALOG.tables.items()}.items():
+        texts[kind] = [shown(catalog, first)]
+        texts[kind] += [entry_text(entry, CATALOG.variables, CATALOG.references) for entry in rest]
+    assert pasted(tmp_path, texts).tables == CATALOG.tables
+
+
+def test_an_entry_without_sources_keeps_that_it_has_none(catalog, tmp_path):
+    path, folder = tmp_path / "mine.toml", tmp_path / "copy"
+    path.write_text(
+        CHIP.replace('"My chip"', '"My \\u001b[31m\\\\ \\"chip\\"\\u2028\\u007f"')
+        + 'hbm_capacity = "144 GB"\nhbm_bandwidth = { value = "5 TB/s", low = 4.3e12, high = "6 TB/s", year = 2026, '
+        'confidence = "estimate", note = "a \\"guess\\"" }\n'
+    )
+    folder.mkdir()
+    entry = load_catalog(path).entry("device", "my-chip")
+    copy = pasted(folder, {"device": [shown(catalog, entry, "--catalog", path)]}).entry("device", "my-chip")
+    assert (copy.title, copy.values, copy.details) == (entry.title, entry.values, entry.details)
+    assert copy.sources == {q: key.replace(str(path), str(folder / "device.toml")) for q, key in entry.sources.items()}
+    assert entry.sources["hbm_capacity"] == str(path)
+
+
+def test_none_is_no_source_of_the_built_in_catalog():
+    assert all("none" not in entry.sources.values() for t in CATALOG.tables.values() for entry in t.values())
+    assert "none" not in CATALOG.references
 
 
 def test_show_as_json(catalog):
@@ -158,8 +204,8 @@ def test_show_attributes_what_a_user_states_to_the_file(catalog, tmp_path):
     path = tmp_path / "mine.toml"
     path.write_text(CHIP + 'hbm_capacity = "144 GB"\n')
     _, out, _ = catalog("show", "my-chip", "--catalog", path)
-    assert str(path) in next(line for line in out.splitlines() if line.startswith("hbm_capacity"))
-    assert f"[{path}] stated in {path} without a source" in out.splitlines()
+    assert 'hbm_capacity = { value = "144 GB", source = "none" }' in out.splitlines()
+    assert f"# [{path}] stated in {path} without a source" in out.splitlines()
 
 
 def test_show_an_unknown_entry_names_the_nearest(catalog):
@@ -174,7 +220,88 @@ def test_show_wants_the_table_where_a_name_is_ambiguous(catalog, tmp_path):
     refused(catalog("show", "megatron-lm", "--catalog", path), "device.megatron-lm or software.megatron-lm")
     status, out, _ = catalog("show", "device.megatron-lm", "--catalog", path)
     assert status == 0
-    assert out.startswith("device megatron-lm: My chip")
+    assert out.startswith('kind = "device"\n\n[megatron-lm]\ntitle = "My chip"\n')
+
+
+# ---- new ------------------------------------------------------------------------------------------------------------
+
+
+def test_new_writes_an_entry_that_a_study_uses(catalog, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    estimate = '{ value = "1.2 PFLOP/s", low = "1 PFLOP/s", high = "1.3 PFLOP/s", confidence = "estimate" }'
+    values = ("--set", "hbm_bandwidth=5 TB/s", "--set", f"peak_bf16_rate={estimate}", "--set", "device_link.pcie=1")
+    like = ("new", "device", "my-chip", "--like", "h100-sxm-80gb")
+    status, out, _ = catalog(*like, *values, "-o", "my.toml")
+    assert (status, out) == (0, 'saved my.toml (my-chip); use it in a study with catalog = ["my.toml"]\n')
+    base, found = CATALOG.entry("device", "h100-sxm-80gb"), load_catalog("my.toml").entry("device", "my-chip")
+    changed = {"hbm_bandwidth", "peak_bf16_rate", "device_link"}
+    assert {q for q in base.values if found.values[q] != base.values[q]} == changed
+    assert {q for q, source in found.sources.items() if source == "my.toml"} == changed
+    assert all(found.sources[q] == base.sources[q] for q in base.values if q not in changed)
+    assert all(found.details[q] == detail for q, detail in base.details.items() if q not in changed)
+    assert found.details["peak_bf16_rate"].high == 1.3e15
+    data = json.loads(catalog(*like, *values, "--json")[1])
+    assert (data["name"], data["stated"]["device_link"]) == ("my-chip", {"pcie": 1})
+    text = (tmp_path / "my.toml").read_text()
+    assert catalog(*like, *values)[1] == text.replace('["my.toml"]', '["my-chip.toml"]')
+    (tmp_path / "my.toml").write_text(text.replace('# hbm_capacity = "80 GiB"', 'hbm_capacity = "96 GiB"'))
+    outputs, axes = ["hbm_capacity"], {"device": ["my-chip"]}
+    study = pg.Study.make(workload="manufacturing", outputs=outputs, axes=axes, catalog="my.toml")
+    assert pg.evaluate(study).hbm_capacity.item() == 96 * 2**30
+
+
+@pytest.mark.parametrize("kind", CATALOG.tables)
+def test_new_offers_every_value_of_the_other_as_a_comment(catalog, tmp_path, kind):
+    base = next(iter(CATALOG.tables[kind].values()))
+    out = catalog("new", kind, "own", "--like", base.name)[1]
+    path = tmp_path / "own.toml"
+    path.write_text(out)
+    found = load_catalog(path).entry(kind, "own")
+    assert (found.values, found.sources, found.details) == (base.values, base.sources, base.details)
+    head, _, rest = out.partition("[own]\n")
+    values = rest.replace("# ", "").replace(f'extends = "{base.name}"\n', 'source = "none"\n')
+    path.write_text(head + "[own]\n" + values)  # every comment becomes a value
+    assert load_catalog(path).entry(kind, "own").values == base.values
+
+
+def test_new_extends_entries_of_other_files_and_blocks(catalog, tmp_path):
+    first, second = tmp_path / "a.toml", tmp_path / "b.toml"
+    first.write_text(CHIP)
+    _, out, _ = catalog("new", "device", "x", "--like", "my-chip", "--catalog", first, "-o", second)
+    assert f'catalog = ["{first}", "{second}"]' in out
+    assert load_catalog(first, second).entry("device", "x").values["cores"] == 132
+    options = ("--set", "experts=16", "--set", "moe.experts_per_token=4", "--set", "title=Sixteen experts")
+    catalog("new", "model", "wide", "--like", "mixtral-8x7b", *options, "-o", second, "--overwrite")
+    found = load_catalog(second).entry("model", "wide")
+    assert (found.title, found.values["experts"], found.values["experts_per_token"]) == ("Sixteen experts", 16, 4)
+
+
+def test_new_refuses_in_one_line_and_writes_nothing(catalog, tmp_path):
+    there = tmp_path / "there.toml"
+    there.write_text("mine")
+    like = ("--like", "b200")
+    refused(catalog("new", "device", "b200", *like), "has a device 'b200' already")
+    refused(catalog("new", "device", "x", "--like", "b20"), "no device 'b20'", "'b200'")
+    refused(catalog("new", "chair", "x", *like), "no table 'chair'")
+    refused(catalog("new", "device", "x/y", *like), "a name may hold only letters")
+    refused(catalog("new", "device", "x", *like, "-o", there), "exists; give --overwrite")
+    refused(catalog("new", "device", "x", *like, "-o", tmp_path / "x.txt"), "must end in .toml")
+    for setting, parts in {
+        "hbm_bandwith=5": ("--set, [x]: unknown quantity 'hbm_bandwith'", "'hbm_bandwidth'"),
+        "hbm_bandwidth=5 W": ("[x].hbm_bandwidth: '5 W' has the unit W, expected byte/s",),
+        "hbm_bandwidth={ value = 4e12, low = 5e12 }": ("lies outside its range",),
+        "device_link.nvlnk=1": ("unknown label 'nvlnk'", "'nvlink'"),
+        "experts=16": ("'experts' is stated by a model",),
+        "extends=b300": ("must read quantity=value",),
+        "a.b.c=1": ("must read quantity=value",),
+        "cores": ("must read key=value",),
+        "source=nobody2020": ("'nobody2020' is not in the bibliography",),
+    }.items():
+        refused(catalog("new", "device", "x", *like, "--set", setting, "-o", tmp_path / "x.toml"), *parts)
+    refused(catalog("new", "device", "x", *like, "--set", "cores=1", "--set", "cores.a=1"), "cores is stated twice")
+    refused(catalog("new", "model", "x", "--like", "llama-2-7b", "--set", "experts=4"), "block moe lacks")
+    assert [path.name for path in tmp_path.iterdir()] == ["there.toml"]
+    assert there.read_text() == "mine"
 
 
 # ---- check ----------------------------------------------------------------------------------------------------------

@@ -144,7 +144,7 @@ def compare(
         raise PerfgridError(f"both sides come to the same design: {_told(points[0])}")
     found = [_parts(space, registry, choices, index) for index in chosen]
     parts = [(name, found[0][name], found[1][name]) for name in BREAKDOWN]
-    ends = intervals(what, chosen)
+    ends = intervals(what, chosen, formulas=formulas)
     largest = tuple(sorted(parts, key=lambda part: -abs(part[2] - part[1])))
     return Comparison(points[0], points[1], largest, (ends[0], ends[1]))
 

@@ -10,7 +10,7 @@ no derivative: the output is evaluated at both ends.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
@@ -64,16 +64,22 @@ class Interval:
         return [(".".join(self.assumptions[i]), float(sizes[i])) for i in np.argsort(-sizes)[:count]]
 
 
-def intervals(what: Study | xr.Dataset, points: Sequence[tuple[int, ...]], output: str = "step_time") -> list[Interval]:
+def intervals(
+    what: Study | xr.Dataset,
+    points: Sequence[tuple[int, ...]],
+    output: str = "step_time",
+    formulas: Iterable[Callable[..., Any]] = (),
+) -> list[Interval]:
     """The intervals of an output at single points, given as the rows of every axis; all are evaluated together.
 
-    Of a result the ranges are those of the built-in catalog. What records show beyond the assumptions concerns steps:
+    ``formulas`` are the user's own with which a result was made. Of a result the ranges are those of the built-in
+    catalog. What records show beyond the assumptions concerns steps:
     it joins outputs that follow from one, or from a pass of serving; of others (memory) only the assumptions are known.
     Raises PerfgridError for an output without derivatives.
     """
     if not points:
         return []
-    setting = _setting(what)
+    setting = _setting(what, formulas)
     catalog, space, count = setting.catalog, listed(setting.space, list(np.transpose(points))), len(points)
     entries = [setting.entries(index) for index in points]
     ranged = _ranged(catalog)
@@ -201,11 +207,11 @@ def space_of(what: Study | xr.Dataset) -> Space:
     return _setting(what).space
 
 
-def _setting(what: Study | xr.Dataset) -> _Setting:
+def _setting(what: Study | xr.Dataset, formulas: Iterable[Callable[..., Any]] = ()) -> _Setting:
     if isinstance(what, Study):
         stated = frozenset(what.stated)
         return _Setting(what.catalog, what.registry, what.space, what.file.choices, stated, what.defaults)
-    space, registry, choices = restore(what)
+    space, registry, choices = restore(what, formulas)
     origin = stored(what.attrs, STUDY_ATTRIBUTE)
     single = {table: next(iter(names)) for table, names in origin["sources"].items() if len(names) == 1}
     stated = frozenset((*origin["stated"], *origin["overrides"]))

@@ -6,8 +6,6 @@ what it fixes, and what it takes where a configuration leaves a key out. Reading
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -16,7 +14,8 @@ from perfgrid.engine.errors import PerfgridError, nearest
 
 from .architectures import ARCHITECTURES, Architecture
 from .reading import from_json, read_text
-from .schema import BLOCKS, Value, Variable, convert
+from .schema import Value, Variable, convert
+from .writing import table_text, value_text
 
 _DROPOUT = ("attention_dropout", "hidden_dropout", "dropout", "resid_pdrop", "attn_pdrop", "attn_config.attn_pdrop")
 _FALCONS = ("falcon", "RefinedWeb", "RefinedWebModel")
@@ -204,23 +203,9 @@ def catalog_text(
     comments: Iterable[str] = (),
 ) -> str:  # fmt: skip
     """A catalog file with one model; optional quantities that have their default are left out."""
-    quoted = name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else json.dumps(name, ensure_ascii=False)
-    lines = [f"# {comment}" for comment in comments]
-    lines += ['kind = "model"', "", f"[{quoted}]"]
-    lines += [f"title = {json.dumps(title, ensure_ascii=False)}", f"source = {json.dumps(source)}"]
-    for block in (None, *BLOCKS):
-        stated = {
-            q: values[q]
-            for q, v in variables.items()
-            if v.of == "model" and v.block == block and q in values and not (v.optional and values[q] == v.default)
-        }
-        if block is not None and stated:
-            lines += ["", f"[{quoted}.{block}]"]
-        lines += [f"{q} = {_toml(value)}" for q, value in stated.items()]
-    return "\n".join(lines) + "\n"
-
-
-def _toml(value: Value) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return f"{value:.0f}" if isinstance(value, float) and value.is_integer() else repr(value)
+    lines = {
+        q: value_text(v, values[q])
+        for q, v in variables.items()
+        if v.of == "model" and q in values and not (v.optional and values[q] == v.default)
+    }
+    return table_text("model", name, {"title": title, "source": source}, lines, variables, comments)

@@ -14,6 +14,7 @@ from .files import Definition
 from .schema import BLOCKS, CONFIDENCES, Detail, Entry, Kind, Value, Variable, convert
 
 _DETAIL_KEYS = ("value", "source", "low", "high", "year", "confidence", "note", "calibration", "correlation")
+NO_SOURCE = "none"  # stated by a user as a source: the values are attributed to the file
 LONGEST_CHAIN = 32  # of entries that extend each other
 
 
@@ -82,7 +83,7 @@ class Join:
 
         What a user's entry states without a source comes from the user's file, not from what the entry extends.
         """
-        stated = definition.stated
+        stated = _attributed(definition.stated, definition.file) if own else definition.stated
         for what in ("title", "source"):
             if what in stated:
                 if not isinstance(stated[what], str) or not stated[what]:
@@ -189,6 +190,23 @@ class Join:
                     draft.sources[name] = draft.source
         if lacking:
             raise PerfgridError(f"{where} lacks the required {'; '.join(lacking)}")
+
+
+def without_source(file: str) -> str:
+    """What stands in the place of a citation for values that a user's file states without a source."""
+    return f"stated in {file} without a source"
+
+
+def _attributed(stated: Mapping[str, Any], file: str) -> dict[str, Any]:
+    """What a user's file states, with the file in the place of sources that are none."""
+    return {
+        key: _attributed(value, file)
+        if isinstance(value, Mapping)
+        else file
+        if key == "source" and value == NO_SOURCE
+        else value
+        for key, value in stated.items()
+    }
 
 
 def variable_of(variables: Mapping[str, Variable], kind: str, name: str, where: str) -> Variable:

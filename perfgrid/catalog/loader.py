@@ -15,9 +15,9 @@ from perfgrid.engine.cache import keep, recall
 from perfgrid.engine.errors import PerfgridError, nearest
 from perfgrid.engine.hashing import digest, digest_of_files, digest_of_sources
 
-from .files import Layer, files_of, read_layer, read_toml
-from .join import Join, near, variable_of
-from .schema import KINDS, Entry, Variable, convert
+from .files import Definition, Layer, files_of, read_layer, read_toml
+from .join import Join, near, variable_of, without_source
+from .schema import KINDS, Entry, Kind, Variable, convert
 
 _HERE = Path(__file__).parent
 _TABLES_IN_PARTS = {
@@ -119,6 +119,14 @@ def load_catalog(*extra_paths: str | Path) -> Catalog:
     return _kept(name, own, Catalog, lambda: _assemble(load_variables(), (_built_in_layer(), read_layer(own))))
 
 
+def entry_of(kind: Kind, name: str, stated: Mapping[str, Any], where: str, *paths: str | Path) -> Entry:
+    """The entry that one more file, ``where``, would state beside those given; PerfgridError as above."""
+    layers = [_built_in_layer(), read_layer([f for p in paths for f in files_of(Path(p))])]
+    definitions = [*(layer.definitions[kind] for layer in layers), {name: Definition(where, stated)}]
+    references = {**load_catalog(*paths).references, where: without_source(where)}
+    return Join(kind, load_variables(), references, definitions).entry(name)
+
+
 def stated_in(*paths: str | Path) -> Layer:
     """What the given files and folders state themselves, or the built-in files without any; PerfgridError as above."""
     return read_layer([f for p in paths for f in files_of(Path(p))]) if paths else _built_in_layer()
@@ -172,7 +180,7 @@ def _built_in_layer() -> Layer:
 def _assemble(variables: dict[str, Variable], layers: tuple[Layer, ...]) -> Catalog:
     built_in, *own = layers
     files = [d.file for layer in own for definitions in layer.definitions.values() for d in definitions.values()]
-    references = {file: f"stated in {file} without a source" for file in files}
+    references = {file: without_source(file) for file in files}
     for layer in (built_in, *own):
         references.update(layer.references)
     tables: dict[str, dict[str, Entry]] = {}

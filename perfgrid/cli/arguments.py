@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
 import xarray as xr
 
@@ -10,6 +12,7 @@ from perfgrid.catalog.units import in_unit
 from perfgrid.engine.errors import PerfgridError
 from perfgrid.results.factored import SUFFIX
 from perfgrid.results.opening import open_result
+from perfgrid.study.own_formulas import own_formulas
 from perfgrid.study.study import Study, load_study
 
 
@@ -35,14 +38,21 @@ def outputs_of(study: Study, of: str | None) -> list[str]:
     return [(best.minimize or best.maximize if best else None) or study.outputs[0]]
 
 
-def study_or_result(path: Path, settings: list[str] | None) -> Study | xr.Dataset:
-    """The study or the result of a path. PerfgridError where it is neither."""
+def study_of(path: Path, settings: list[str] | None, formulas: Path | None) -> Study:
+    """The study of a file, with the values of ``--set`` and the formulas of ``--formulas``."""
+    return load_study(path, settings or (), formulas=own_formulas(formulas))
+
+
+def study_or_result(
+    path: Path, settings: list[str] | None, formulas: Iterable[Callable[..., Any]] = ()
+) -> Study | xr.Dataset:
+    """The study or the result of a path, with the user's own formulas. PerfgridError where it is neither."""
     if path.suffix == ".toml":
-        return load_study(path, settings or ())
+        return load_study(path, settings or (), formulas=formulas)
     if settings:
         raise PerfgridError("--set applies to a study, not to a finished result")
     try:
-        return open_result(path)
+        return open_result(path, formulas=formulas)
     except PerfgridError as error:
         if path.suffix == SUFFIX:
             raise

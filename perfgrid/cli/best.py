@@ -15,10 +15,10 @@ from perfgrid.cli.printing.progress import Reporter
 from perfgrid.engine.errors import PerfgridError, nearest
 from perfgrid.study.file import Best
 from perfgrid.study.selection import reaching
-from perfgrid.study.study import Study, load_study
+from perfgrid.study.study import Study
 
-from .arguments import names_in
-from .options import AsJson, Minimize, Output, Overwrite, Settings, StudyFile
+from .arguments import names_in, study_of
+from .options import AsJson, Formulas, Minimize, Output, Overwrite, Settings, StudyFile
 from .saving import Target
 
 
@@ -36,10 +36,11 @@ def best_command(
     output: Output = None,
     overwrite: Overwrite = False,
     settings: Settings = None,
+    formulas: Formulas = None,
     as_json: AsJson = False,
 ) -> None:
     """Find the best designs or the Pareto front of a study of any size, in the memory of one tile."""
-    loaded = load_study(study, settings or ())
+    loaded = study_of(study, settings, formulas)
     target = Target(output, overwrite)
     axes_given = names_in(over) if over is not None else None
     if objectives is not None:

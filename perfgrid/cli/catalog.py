@@ -1,10 +1,10 @@
-"""``perfgrid catalog``: list entries, show values with their sources, check files, import a model."""
+"""``perfgrid catalog``: list and show entries, check files, write new ones."""
 
 from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,16 +16,19 @@ from perfgrid.catalog import Catalog, Entry, Variable, load_catalog
 from perfgrid.catalog.files import Layer, files_of
 from perfgrid.catalog.huggingface import catalog_text, model_values, read_config
 from perfgrid.catalog.join import near
-from perfgrid.catalog.loader import stated_in
+from perfgrid.catalog.loader import entry_of, stated_in
 from perfgrid.catalog.naming import check_name
 from perfgrid.catalog.references import read_references
+from perfgrid.catalog.schema import BLOCKS
+from perfgrid.catalog.writing import entry_text, new_text, quoted
 from perfgrid.cli.printing.console import out, print_json, print_line, print_table
 from perfgrid.engine.errors import PerfgridError, nearest, printable
 from perfgrid.results.files import check_output, write_text
+from perfgrid.study.study import setting_of
 
 from .options import AsJson, CatalogFiles, Overwrite
 
-catalog_command = Typer(help="List, show, check and import catalog entries.", no_args_is_help=True)
+catalog_command = Typer(help="List, show, check and write catalog entries.", no_args_is_help=True)
 
 KEY_FIGURES = {  # beside the counted parameters of models and the workload of software
     "device": ("device_vendor", "peak_bf16_rate", "hbm_capacity", "hbm_bandwidth"),
@@ -78,7 +81,7 @@ def show_command(
     files: CatalogFiles = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show every value of an entry with unit, range, year, confidence and source."""
+    """Show every value of an entry with unit, range, year, confidence and source, as a catalog file (TOML)."""
     catalog = load_catalog(*(files or ()))
     entry = find(catalog, name if in_table is None else f"{name}.{in_table}")
     counts = counted_parameters(entry.values) if entry.kind == "model" else {}
@@ -87,20 +90,14 @@ def show_command(
         head = {"name": entry.name, "table": entry.kind, "title": entry.title}
         print_json({**head, "counted": counts, "values": {r.pop("quantity"): r for r in rows}})
         return
-    print_line(f"{entry.kind} {entry.name}: {entry.title}", whole=True)
     for quantity, value in counts.items():
         if quantity != "output_head_parameters":
-            print_line(f"counted {quantity} = {number(value)}", whole=True)
-    lines = []
-    for row in rows:
-        low, high = (_text(row[side], row["unit"]) if row[side] is not None else "" for side in ("low", "high"))
-        about = (str(row["year"] or ""), row["confidence"] or "", row["note"] or "")
-        shown = _shown(catalog, row["quantity"], row["value"])
-        lines.append([row["quantity"], shown, low, high, *about[:2], row["source"], about[2]])
-    headers = ["quantity", "value", "low", "high", "year", "confidence", "source", "note"]
-    print_table(headers, lines, whole=True)
+            print_line(f"# counted {quantity} = {number(value)}", whole=True)
+    for line in entry_text(entry, catalog.variables, catalog.references).splitlines():
+        print_line(line, whole=True)
+    print_line("")
     for key in dict.fromkeys(row["source"] for row in rows):
-        print_line(f"[{key}] {catalog.references[key]}", whole=True)
+        print_line(f"# [{key}] {catalog.references[key]}", whole=True)
 
 
 @catalog_command.command("check")
@@ -164,6 +161,62 @@ def import_command(
         return
     write_text(output, text)
     out.print(f"saved {output} ({name})")
+
+
+@catalog_command.command("new")
+def new_command(
+    table: Annotated[str, Argument(help="Table: model, device, topology, software, ...")],
+    name: Annotated[str, Argument(help="Name of the new entry.")],
+    like: Annotated[str, Option(help="Entry of the table whose values it has unless it states others.")],
+    settings: Annotated[
+        list[str] | None, Option("--set", help="Value that differs, such as hbm_bandwidth='5 TB/s'.")
+    ] = None,
+    output: Annotated[Path | None, Option("--output", "-o", help="Catalog file to write (.toml).")] = None,
+    files: CatalogFiles = None,
+    overwrite: Overwrite = False,
+    as_json: AsJson = False,
+) -> None:
+    """Write a catalog file with an entry of your own that begins as another one (TOML)."""
+    catalog = load_catalog(*(files or ()))
+    base = catalog.entry(table, like)
+    check_name(name, "NAME", dots=True)
+    if name in catalog.tables[table]:
+        raise PerfgridError(f"the catalog has a {table} {name!r} already: choose another name")
+    if output is not None:
+        check_output(output, overwrite, ".toml")
+    own = {n: v for n, v in catalog.variables.items() if v.of == table}
+    stated = {"extends": like, "title": name, **_settings(settings or (), own)}
+    entry_of(base.kind, name, stated, "--set", *(files or ()))
+    used = ", ".join(quoted(str(path)) for path in (*(files or ()), output or f"{name}.toml"))
+    text = new_text(base, name, stated, catalog.variables, f"In a study: catalog = [{used}]")
+    if output is not None:
+        write_text(output, text)
+    if as_json:
+        print_json({"table": table, "name": name, "stated": stated, "catalog": used})
+    elif output is None:
+        print(text, end="")
+    else:
+        out.print(f"saved {output} ({name}); use it in a study with catalog = [{used}]")
+
+
+def _settings(settings: Iterable[str], variables: Mapping[str, Variable]) -> dict[str, Any]:
+    """What ``quantity=value`` and ``quantity.label=value`` state of an entry, blocks as tables."""
+    found: dict[str, Any] = {}
+    for setting in settings:
+        key, value = setting_of(setting)
+        first, *rest = [part.strip() for part in key.split(".")]
+        quantity = rest[0] if first in BLOCKS and rest else first
+        label = rest[1:] if first in BLOCKS else rest
+        if quantity == "extends" or len(label) > 1:
+            raise PerfgridError(f"--set {setting!r} must read quantity=value or quantity.label=value")
+        variable = variables.get(quantity)
+        place = found.setdefault(variable.block, {}) if variable is not None and variable.block else found
+        if label and isinstance(place, dict):
+            place, quantity = place.setdefault(quantity, {}), label[0]
+        if not isinstance(place, dict):
+            raise PerfgridError(f"--set {setting!r}: {first} is stated twice")
+        place[quantity] = value
+    return found
 
 
 def find(catalog: Catalog, name: str) -> Entry:

@@ -10,9 +10,10 @@ from perfgrid.analysis.compare import compare
 from perfgrid.analysis.limiting import WORDS
 from perfgrid.analysis.text import labels_of, number
 from perfgrid.cli.printing.console import out, print_json, print_line, print_table
+from perfgrid.study.own_formulas import own_formulas
 
 from .arguments import study_or_result
-from .options import AsJson, At, Settings, StudyOrResult
+from .options import AsJson, At, Formulas, Settings, StudyOrResult
 
 
 def compare_command(
@@ -21,10 +22,12 @@ def compare_command(
     b: Annotated[list[str], Option("--b", help="Labels of the second design.")],
     at: At = None,
     settings: Settings = None,
+    formulas: Formulas = None,
     as_json: AsJson = False,
 ) -> None:
     """Show why design B is faster than A, part by part of the step time; open axes take the best design of each."""
-    found = compare(study_or_result(what, settings), labels_of(a, "--a"), labels_of(b, "--b"), labels_of(at, "--at"))
+    own, chosen = own_formulas(formulas), (labels_of(a, "--a"), labels_of(b, "--b"), labels_of(at, "--at"))
+    found = compare(study_or_result(what, settings, own), *chosen, own)
     before, after = found.step_time
     if as_json:
         parts = [{"part": n, "a": x, "b": y} for n, x, y in found.parts]

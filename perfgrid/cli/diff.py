@@ -13,9 +13,10 @@ from perfgrid.analysis.diff import TOLERANCE, Difference, diff
 from perfgrid.analysis.text import number
 from perfgrid.cli.printing.console import out, print_table
 from perfgrid.results.opening import open_result
+from perfgrid.study.own_formulas import own_formulas
 
 from .arguments import names_in
-from .options import AsJson, Recompute
+from .options import AsJson, Formulas, Recompute
 
 MANY_LABELS = 6  # of an axis that are printed
 
@@ -26,11 +27,12 @@ def diff_command(
     tolerance: Annotated[float, Option(help="Relative difference up to which values agree.")] = TOLERANCE,
     variables: Annotated[str | None, Option(help="Variables to compare, comma-separated. Default: all.")] = None,
     recompute: Recompute = False,
+    formulas: Formulas = None,
     as_json: AsJson = False,
 ) -> None:
     """Compare two results: labels, variables, values, feasibility. Exit status 1 if they differ."""
-    names = None if variables is None else names_in(variables)
-    with open_result(a, recompute) as first, open_result(b, recompute) as second:
+    names, own = None if variables is None else names_in(variables), own_formulas(formulas)
+    with open_result(a, recompute, own) as first, open_result(b, recompute, own) as second:
         found = diff(first, second, tolerance, names)
         units = {str(n): v.attrs.get("units", "1") for d in (second, first) for n, v in d.data_vars.items()}
     if as_json:

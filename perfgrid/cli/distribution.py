@@ -16,10 +16,10 @@ from perfgrid.cli.printing.cells import cells
 from perfgrid.cli.printing.console import out, print_json, print_table
 from perfgrid.cli.printing.progress import Reporter
 from perfgrid.engine.errors import PerfgridError
-from perfgrid.study.study import Study, load_study
+from perfgrid.study.study import Study
 
-from .arguments import names_in
-from .options import AsJson, At, Output, Overwrite, Settings, StudyFile
+from .arguments import names_in, study_of
+from .options import AsJson, At, Formulas, Output, Overwrite, Settings, StudyFile
 from .saving import Target
 
 SHOWN = 60  # rows that are printed
@@ -36,10 +36,11 @@ def distribution_command(
     output: Output = None,
     overwrite: Overwrite = False,
     settings: Settings = None,
+    formulas: Formulas = None,
     as_json: AsJson = False,
 ) -> None:
     """Quantiles and a histogram over the feasible designs of a study of any size."""
-    loaded = load_study(study, settings or ())
+    loaded = study_of(study, settings, formulas)
     target = Target(output, overwrite)
     try:
         levels = [float(text) for text in names_in(quantiles)]

@@ -9,8 +9,9 @@ from typer import Argument, Option
 
 from perfgrid.analysis.text import labels_of
 from perfgrid.results.factored import expand
+from perfgrid.study.own_formulas import own_formulas
 
-from .options import At, Overwrite, Recompute
+from .options import At, Formulas, Overwrite, Recompute
 from .saving import Target
 
 
@@ -19,9 +20,10 @@ def expand_command(
     output: Annotated[Path, Option("--output", "-o", help="Result file (.nc).")],
     at: At = None,
     recompute: Recompute = False,
+    formulas: Formulas = None,
     overwrite: Overwrite = False,
 ) -> None:
     """Write a factored result, or a part of it, as netCDF, which opens without perfgrid."""
     target = Target(output, overwrite)
-    target.save(expand(result, labels_of(at, "--at"), recompute))
+    target.save(expand(result, labels_of(at, "--at"), recompute, own_formulas(formulas)))
     target.tell(size=True)

@@ -16,9 +16,10 @@ from perfgrid.cli.printing.derivation import DEPTH, print_derivation, print_expl
 from perfgrid.engine.errors import PerfgridError
 from perfgrid.formulas import INNER
 from perfgrid.results.provenance import formulas_changed
+from perfgrid.study.own_formulas import own_formulas
 
 from .arguments import study_or_result
-from .options import AsJson, Settings
+from .options import AsJson, Formulas, Settings
 
 
 def explain_command(
@@ -26,6 +27,7 @@ def explain_command(
     quantity: Annotated[str, Argument(help="The quantity to explain.")],
     at: Annotated[list[str] | None, Option("--at", help="axis=label[,axis=label...]")] = None,
     settings: Settings = None,
+    formulas: Formulas = None,
     depth: Annotated[
         int | None, Option(help=f"Levels to print; {DEPTH} by default, of --all every one.", show_default=False)
     ] = None,
@@ -41,12 +43,13 @@ def explain_command(
         raise PerfgridError("--json holds the sources: give it without --sources")
     if depth is not None and depth < 0:
         raise PerfgridError(f"--depth must be 0 or more, found {depth}")
-    subject = study_or_result(what, settings)
+    own = own_formulas(formulas)
+    subject = study_or_result(what, settings, own)
     try:
-        found = explain(subject, quantity, labels)
+        found = explain(subject, quantity, labels, own)
     except PerfgridError as error:
         raise PerfgridError(f"{what}: {error}" if isinstance(subject, xr.Dataset) else str(error)) from None
-    if isinstance(subject, xr.Dataset) and formulas_changed(subject):
+    if isinstance(subject, xr.Dataset) and formulas_changed(subject, own):
         writer = subject.attrs.get("source", "another version")
         err.print(f"note: {what} was written by {writer} with other formulas; the explanation uses those installed")
     levels = DEPTH if depth is None else depth

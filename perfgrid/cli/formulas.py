@@ -10,8 +10,9 @@ from perfgrid.cli.printing.console import out, print_json, print_table
 from perfgrid.engine.errors import PerfgridError
 from perfgrid.engine.graph.registry import Constraint
 from perfgrid.formulas import WORKLOADS, registry_of
+from perfgrid.study.own_formulas import own_formulas
 
-from .options import AsJson, one_of
+from .options import AsJson, Formulas, one_of
 
 
 def formulas_command(
@@ -19,12 +20,15 @@ def formulas_command(
     workload: Annotated[
         str, Option(help="Workload whose formulas to list.", callback=one_of("--workload", WORKLOADS))
     ] = "training",
+    formulas: Formulas = None,
     as_json: AsJson = False,
 ) -> None:
     """List every formula: quantity, unit, arguments, source."""
     if graph and as_json:
         raise PerfgridError("--graph prints Graphviz DOT and --json JSON: give one of them")
-    registry = registry_of(workload)
+    own = own_formulas(formulas)
+    registries = {name: registry_of(name).extended(own) for name in WORKLOADS}
+    registry = registries[workload]
     rows = [
         {
             "quantity": f.name,
@@ -34,7 +38,7 @@ def formulas_command(
             "arguments": list(f.arguments),
             "source": f.source,
             "meaning": f.meaning,
-            "workloads": [name for name in WORKLOADS if f.name in registry_of(name).formulas],
+            "workloads": [name for name, held in registries.items() if f.name in held.formulas],
         }
         for f in registry.formulas.values()
     ]

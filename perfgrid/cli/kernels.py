@@ -8,14 +8,18 @@ from perfgrid.analysis.kernel_table import kernels
 from perfgrid.analysis.text import labels_of, number, point_lines
 from perfgrid.cli.printing.console import print_json, print_line, print_table
 from perfgrid.formulas import INNER
+from perfgrid.study.own_formulas import own_formulas
 
 from .arguments import study_or_result
-from .options import AsJson, At, Settings, StudyOrResult
+from .options import AsJson, At, Formulas, Settings, StudyOrResult
 
 
-def kernels_command(what: StudyOrResult, at: At = None, settings: Settings = None, as_json: AsJson = False) -> None:
+def kernels_command(
+    what: StudyOrResult, at: At = None, settings: Settings = None, formulas: Formulas = None, as_json: AsJson = False
+) -> None:
     """List every kernel of one design with the resource that bounds it: time per run and microbatch, by phase."""
-    found = kernels(study_or_result(what, settings), labels_of(at, "--at"))
+    own = own_formulas(formulas)
+    found = kernels(study_or_result(what, settings, own), labels_of(at, "--at"), own)
     if as_json:
         violated = [{"name": v.name, "kind": v.kind, "reason": v.reason} for v in found.violated]
         rows = [asdict(kernel) for kernel in found.kernels]

@@ -35,7 +35,7 @@ COMMANDS = {  # name, which is also that of its file: first line of its help
     "verify": "Check that a store is complete, unchanged and of its study.",
     "validate": "Compare predictions with published measurements.",
     "calibrate": "Fit constants of a software stack or of devices to measurements.",
-    "catalog": "List, show, check and import catalog entries.",
+    "catalog": "List, show, check and write catalog entries.",
     "formulas": "List every formula: quantity, unit, arguments, source.",
 }
 
@@ -132,8 +132,10 @@ def main() -> None:
         name = f"{str(error.filename)!r}: " if error.filename else ""
         refuse(f"{name}{error.strerror}")
     except Exception as error:
-        from perfgrid.engine.errors import PerfgridError  # loaded by now: the command that raised it imports the engine
+        from perfgrid.engine.errors import PerfgridError, in_own_file  # loaded by the command that raised it
 
+        if told := in_own_file(error):
+            refuse(told)
         if isinstance(error, PerfgridError):
             refuse(str(error))
         describe = getattr(error, "format_message", None)

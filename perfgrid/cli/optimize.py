@@ -11,11 +11,10 @@ from perfgrid.cli.printing.console import out, print_json
 from perfgrid.cli.printing.optimum_table import design_rows, print_designs
 from perfgrid.engine.errors import PerfgridError
 from perfgrid.optimizer.optimize import optimize
-from perfgrid.study.study import load_study
 from perfgrid.study.values import number_or_text
 
-from .arguments import names_in
-from .options import AsJson, Minimize, Output, Overwrite, Settings, StudyFile
+from .arguments import names_in, study_of
+from .options import AsJson, Formulas, Minimize, Output, Overwrite, Settings, StudyFile
 from .saving import Target
 
 
@@ -33,10 +32,11 @@ def optimize_command(
     output: Output = None,
     overwrite: Overwrite = False,
     settings: Settings = None,
+    formulas: Formulas = None,
     as_json: AsJson = False,
 ) -> None:
     """Find the best design over continuous quantities by gradients, for every label of the axes not in --choose."""
-    loaded = load_study(study, settings or ())
+    loaded = study_of(study, settings, formulas)
     target = Target(output, overwrite)
     varied = None if over is None else _bounds(over)
     chosen = None if choose is None else names_in(choose)

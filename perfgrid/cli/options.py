@@ -43,6 +43,9 @@ Settings = Annotated[
     list[str] | None,
     Option("--set", help="Override, such as device.b200.hbm_bandwidth=10e12 or axes.microbatch=[1,2]."),
 ]
+Formulas = Annotated[
+    Path | None, Option("--formulas", help="Python file with formulas of your own (.py). It is run: see SECURITY.md.")
+]
 Records = Annotated[list[Path] | None, Argument(help="Record files (.jsonl) or folders. Default: those of perfgrid.")]
 CatalogFiles = Annotated[list[Path] | None, Option("--catalog", help="Catalog file or folder to add.")]
 AsJson = Annotated[bool, Option("--json", help="Print one JSON object instead of a table.")]

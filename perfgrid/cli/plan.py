@@ -11,10 +11,11 @@ from perfgrid.analysis.text import number
 from perfgrid.cli.printing.console import out, print_json, print_table
 from perfgrid.results.memory import MEMORY, peaks
 from perfgrid.study.file import CLUSTER_SIZE, chosen_along
-from perfgrid.study.study import Study, load_study
+from perfgrid.study.study import Study
 from perfgrid.study.tables import unit_of
 
-from .options import AsJson, Settings, StudyFile
+from .arguments import study_of
+from .options import AsJson, Formulas, Settings, StudyFile
 
 MOST_COLUMNS = 3  # of an axis, named in a line
 
@@ -23,10 +24,11 @@ def plan_command(
     study: StudyFile,
     everything: Annotated[bool, Option("--all", help="List every quantity, not only outputs.")] = False,
     settings: Settings = None,
+    formulas: Formulas = None,
     as_json: AsJson = False,
 ) -> None:
     """Show what a study evaluates: quantity, columns, points, bytes. Nothing is computed."""
-    loaded = load_study(study, settings or ())
+    loaded = study_of(study, settings, formulas)
     plan = loaded.plan()
     rows = plan.describe()
     dtype = loaded.file.dtype

@@ -29,10 +29,10 @@ from perfgrid.results.memory import available_memory
 from perfgrid.results.opening import open_result
 from perfgrid.results.stream import STORE, stream
 from perfgrid.study.file import Best
-from perfgrid.study.study import Study, load_study
+from perfgrid.study.study import Study
 
-from .arguments import bytes_of
-from .options import AsJson, Dtype, Overwrite, Settings, StudyFile
+from .arguments import bytes_of, study_of
+from .options import AsJson, Dtype, Formulas, Overwrite, Settings, StudyFile
 from .saving import Target
 
 FEW_POINTS = 100  # all printed where a study has no [best]
@@ -53,6 +53,7 @@ def run_command(
     overwrite: Overwrite = False,
     streaming: Annotated[bool, Option("--stream", help="Write tile by tile, for grids beyond memory.")] = False,
     settings: Settings = None,
+    formulas: Formulas = None,
     dtype: Dtype = None,
     memory: Annotated[str | None, Option(help="Memory of all local processes together, such as 4GB.")] = None,
     resume: Annotated[bool, Option("--resume", help="Continue a store after an interruption.")] = False,
@@ -64,7 +65,7 @@ def run_command(
     as_json: AsJson = False,
 ) -> None:
     """Evaluate every design of a study, print the best ones and save the result."""
-    loaded = load_study(study, settings or ())
+    loaded = study_of(study, settings, formulas)
     if output is not None and not streaming:
         output = named(loaded, output, dtype)
     how = {"resume": resume, "memory": bytes_of(memory), "workers": workers, "scheduler": scheduler}

@@ -16,10 +16,9 @@ from perfgrid.cli.printing.console import out, print_json, print_table
 from perfgrid.cli.printing.progress import Reporter
 from perfgrid.engine.errors import PerfgridError
 from perfgrid.engine.grid.dataset import feasible
-from perfgrid.study.study import load_study
 
-from .arguments import names_in, outputs_of
-from .options import AsJson, At, Dtype, Of, Output, Overwrite, Settings, StudyFile
+from .arguments import names_in, outputs_of, study_of
+from .options import AsJson, At, Dtype, Formulas, Of, Output, Overwrite, Settings, StudyFile
 from .saving import Target
 
 
@@ -37,10 +36,11 @@ def sensitivity_command(
     overwrite: Overwrite = False,
     dtype: Dtype = None,
     settings: Settings = None,
+    formulas: Formulas = None,
     as_json: AsJson = False,
 ) -> None:
     """Rank elasticities of outputs over the feasible designs: d ln output / d ln parameter, and which rate binds."""
-    loaded = load_study(study, settings or ())
+    loaded = study_of(study, settings, formulas)
     target = Target(output, overwrite)
     if top < 0:
         raise PerfgridError(f"--top must be 0 or more, found {top}")

@@ -6,9 +6,10 @@ from perfgrid.analysis.text import labels_of
 from perfgrid.analysis.timeline import timeline
 from perfgrid.cli.printing.console import print_json
 from perfgrid.cli.printing.timeline_chart import print_timeline
+from perfgrid.study.own_formulas import own_formulas
 
 from .arguments import study_or_result
-from .options import AsJson, At, Output, Overwrite, Settings, StudyOrResult
+from .options import AsJson, At, Formulas, Output, Overwrite, Settings, StudyOrResult
 from .saving import Target
 
 
@@ -18,11 +19,13 @@ def timeline_command(
     output: Output = None,
     overwrite: Overwrite = False,
     settings: Settings = None,
+    formulas: Formulas = None,
     as_json: AsJson = False,
 ) -> None:
     """Execute the pipeline schedule of one design: when each device computes, waits and sends."""
     target = Target(output, overwrite)
-    found = timeline(study_or_result(what, settings), labels_of(at, "--at"))
+    own = own_formulas(formulas)
+    found = timeline(study_or_result(what, settings, own), labels_of(at, "--at"), own)
     target.save(found)
     if as_json:
         rows = zip(*(variable.values.tolist() for variable in found.data_vars.values()), strict=True)

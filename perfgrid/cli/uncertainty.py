@@ -17,10 +17,10 @@ from perfgrid.engine.errors import PerfgridError
 from perfgrid.results.evaluate import evaluate
 from perfgrid.study.samples import SAMPLE
 from perfgrid.study.selection import asking, selected
-from perfgrid.study.study import Study, load_study
+from perfgrid.study.study import Study
 
-from .arguments import names_in, outputs_of
-from .options import AsJson, At, Of, Output, Overwrite, Settings, StudyFile, one_of
+from .arguments import names_in, outputs_of, study_of
+from .options import AsJson, At, Formulas, Of, Output, Overwrite, Settings, StudyFile, one_of
 from .saving import Target
 
 METHODS = ("quantiles", "tornado", "morris", "sobol")
@@ -45,12 +45,13 @@ def uncertainty_command(
     output: Output = None,
     overwrite: Overwrite = False,
     settings: Settings = None,
+    formulas: Formulas = None,
     as_json: AsJson = False,
 ) -> None:
     """Quantiles, tornado, Morris or Sobol over the catalog's ranges: how sure an output is."""
     if method == "tornado" and samples is not None:
         raise PerfgridError("--samples: a tornado evaluates the ends of each range and takes no samples")
-    loaded, varied = load_study(study, settings or ()), names_in(over) if over is not None else None
+    loaded, varied = study_of(study, settings, formulas), names_in(over) if over is not None else None
     target = Target(output, overwrite)
     outputs, places = outputs_of(loaded, of), labels_of(at, "--at")
     places = {axis: loaded.label(axis, label) for axis, label in places.items()}

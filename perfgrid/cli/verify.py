@@ -13,24 +13,25 @@ from perfgrid.cli.printing.progress import Reporter
 from perfgrid.engine.errors import PerfgridError
 from perfgrid.results.store.verify import verify
 from perfgrid.results.stream import STORE
-from perfgrid.study.study import load_study
 
-from .options import AsJson, Settings
+from .arguments import study_of
+from .options import AsJson, Formulas, Settings
 
 
 def verify_command(
     store: Annotated[Path, Argument(help="Store (.zarr).")],
     study: Annotated[Path | None, Option(help="Study file that it must belong to.")] = None,
     settings: Settings = None,
+    formulas: Formulas = None,
     as_json: AsJson = False,
 ) -> None:
     """Check that a store is complete, unchanged and of its study, and finite where feasible. Exit status 1 if not."""
     if store.suffix != STORE:
         raise PerfgridError(f"cannot verify {str(store)!r}: only stores (.zarr) have a journal")
-    if settings and study is None:
-        raise PerfgridError("--set applies to the study: give --study as well")
+    if (settings or formulas) and study is None:
+        raise PerfgridError("--set and --formulas apply to the study: give --study as well")
     with Reporter(0) as reporter:
-        found = verify(store, load_study(study, settings or ()) if study else None, reporter)
+        found = verify(store, study_of(study, settings, formulas) if study else None, reporter)
     if as_json:
         print_json(vars(found) | {"path": str(found.path), "sound": not found.problems})
     else:

@@ -12,6 +12,7 @@ SHOWN = 100  # characters of a value in a message
 CONTROLS = re.compile(  # Unicode's categories Cc, Cs, Zl and Zp, and what reorders text: UAX 9, section 2
     "[\\x00-\\x1f\\x7f-\\x9f\\ud800-\\udfff\\u2028\\u2029\\u061c\\u200e\\u200f\\u202a-\\u202e\\u2066-\\u2069]"
 )
+OWN_FILE = "__own_file__"  # global of a module that a user wrote: the path as the user gave it
 
 
 def printable(text: str) -> str:
@@ -58,6 +59,22 @@ class MissingQuantity(PerfgridError):
             f"quantity {quantity!r}, needed by {reader!r}, is neither given nor computed by a formula{hint}"
         )
         self.quantity, self.reader = quantity, reader
+
+
+def in_own_file(error: BaseException) -> str | None:
+    """An error, or what caused it, with the innermost line of a user's own file: ``FILE.py, line 3: NameError: ...``.
+
+    None where it passed no such file.
+    """
+    place, trace, cause = None, error.__traceback__, error.__cause__
+    while trace is not None:
+        if file := trace.tb_frame.f_globals.get(OWN_FILE):
+            place = f"{file}, line {trace.tb_lineno}"
+        trace = trace.tb_next
+    if place is None:
+        return None if cause is None or cause is error else in_own_file(cause)
+    kind = "" if isinstance(error, PerfgridError) else f"{type(error).__name__}: "
+    return f"{place}: {kind}{next(iter(str(error).splitlines()), '')}"
 
 
 def nearest(name: str, legal: Iterable[str], count: int = 3) -> str:

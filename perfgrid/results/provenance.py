@@ -83,7 +83,8 @@ def restore(dataset: xr.Dataset, formulas: Iterable[Callable[..., Any]] = ()) ->
     found = registry_of(origin["workload"])
     if lacking := sorted(set(origin["formulas"]) - {f.__name__ for f in formulas}):
         raise PerfgridError(
-            f"the result was made with formulas of its user, {', '.join(lacking)}: give them as explain(formulas=[...])"
+            f"the result was made with formulas of its user, {', '.join(lacking)}: give their file with --formulas "
+            "FILE.py, in Python formulas=[...]"
         )
     if formulas:
         found = found.extended(formulas)
@@ -188,13 +189,13 @@ def free_quantities(result: xr.Dataset) -> list[str]:
     return [str(name) for name in result["knob"].values] if "knob" in result.coords else []
 
 
-def formulas_changed(dataset: xr.Dataset) -> bool:
-    """Whether the formulas of this installation differ from those that a result was made with."""
+def formulas_changed(dataset: xr.Dataset, formulas: Iterable[Callable[..., Any]] = ()) -> bool:
+    """Whether the formulas of this installation and of the user differ from those that a result was made with."""
     for name in map(str, dataset.attrs):
         if name.endswith(SPACE_ATTRIBUTE):
             attrs = _attributes(dataset, name.removesuffix(SPACE_ATTRIBUTE))
             try:
-                found = formula_hash(plan_of(attrs))
+                found = formula_hash(plan_of(attrs, formulas))
             except PerfgridError:  # an output or an inner axis that only the writer had
                 return True
             if found != attrs.get("formula_hash"):

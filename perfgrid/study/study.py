@@ -187,13 +187,7 @@ def load_study(
     content = from_toml(text, f"{path}: ")
     values: dict[str, Any] = {}
     for setting in settings:
-        key, equals, value = setting.partition("=")
-        if not equals:
-            raise PerfgridError(f"--set {setting!r} must read key=value")
-        try:
-            parsed = from_toml(f"value = {value}", f"--set {key}: ")["value"]
-        except Malformed:
-            parsed = value.strip()
+        key, parsed = setting_of(setting)
         if key.split(".")[0] in TABLES:
             values[key.strip()] = parsed
             continue
@@ -208,6 +202,17 @@ def load_study(
         place[last] = parsed
     study = build_study(content, str(path), catalog, formulas, values, path.parent)
     return replace(study, source=text)
+
+
+def setting_of(setting: str) -> tuple[str, Any]:
+    """Key and value of a text ``key=value``; what is no TOML value is text. PerfgridError for another form."""
+    key, equals, value = setting.partition("=")
+    if not equals:
+        raise PerfgridError(f"--set {setting!r} must read key=value")
+    try:
+        return key, from_toml(f"value = {value}", f"--set {key}: ")["value"]
+    except Malformed:
+        return key, value.strip()
 
 
 def build_study(
@@ -229,7 +234,8 @@ def build_study(
     if catalog_values:
         catalog = catalog.with_values(dict(catalog_values))
     registry = registry_of(file.workload)
-    formulas, computed = tuple(formulas), frozenset[str]()
+    formulas = formulas if isinstance(formulas, tuple) else tuple(formulas)  # those of a file know their file
+    computed = frozenset[str]()
     if formulas:
         registry = registry.extended(formulas)
         members = Registry.collect(formulas).formulas.values()

@@ -12,6 +12,7 @@ from .studies import wheres
 from .values import TEXTS, chance, texts, toml, values
 
 STUDY, CATALOG, CONFIG, RECORDS = "in/study.toml", "in/catalog.toml", "in/config.json", "in/records.jsonl"
+FORMULAS = "in/formulas.py"
 RESULTS = ("in/result.nc", "in/result.zarr", "in/result.pgf")
 FITTING: dict[str, dict[str, tuple[str, ...]]] = {  # what fits the studies of a workload; results are of manufacturing
     "training": {
@@ -60,6 +61,7 @@ WORDS: dict[str, tuple[str, ...]] = {  # what an argument or option of this name
     "files": (RECORDS,),
     "config": (CONFIG,),
     "catalog": (CATALOG,),
+    "formulas": (FORMULAS,),
     "settings": (
         "device.b200.hbm_bandwidth=10e12",
         "axes.microbatch=[1, 2]",
@@ -71,6 +73,9 @@ WORDS: dict[str, tuple[str, ...]] = {  # what an argument or option of this name
         "device.b200.hbm_bandwith=1",
         "a.b.c.d.e=1",
         "dtype=float64",
+        "outputs=['own_price']",
+        "hbm_bandwidth=5 TB/s",
+        "device_link.nvlink=1",
     ),
     "output": ("out/x.nc", "out/x.zarr", "out/x.pgf", "out/x", "out/x.toml", "out", "out/absent/x.nc", STUDY),
     "figure": ("out/x.png", "out/x.pdf", "out/x"),
@@ -85,6 +90,7 @@ WORDS: dict[str, tuple[str, ...]] = {  # what an argument or option of this name
     "name": ("h100-sxm-80gb", "device.b200", "own"),
     "in_table": ("device", "model", "chair"),
     "table": ("device", "model", "chair"),
+    "like": ("h100-sxm-80gb", "own", "llama-2-7b"),
     "source": ("touvron2023llama2", "nobody2020"),
     "variables": ("die_cost", "nothing"),
     "software": ("megatron-lm", "nothing"),

@@ -69,6 +69,26 @@ records = st.lists(
     max_size=3,
 ).map(lambda found: "\n".join(found).encode())
 
+OWN = """import perfgrid as pg
+@pg.formula(unit="USD", source="ours")
+def own_price({argument}):
+    '''Price of our own.'''
+    return {value}
+@pg.constraint(kind="exceeds", reason="\x1b[31mdear", source="ours", about="own_price")
+def own_limit(own_price):
+    '''Whether it is cheap.'''
+    return own_price < 10.0
+"""  # the arguments are quantities of some workloads, of none, and no legal name
+formulas = st.one_of(
+    st.builds(
+        lambda argument, value: OWN.format(argument=argument, value=value.format(argument)),
+        st.sampled_from(["step_time", "die_cost", "time_per_output_token", "collective_time", "nothing", "own_price"]),
+        st.sampled_from(["2 * {}", "{}", "2 * {0} if {0} > 1 else 0", "{}.nothing", "'text'", "None", "1 / 0", "[{}]"]),
+    ),
+    st.sampled_from(
+        ["", "x = 1\n", "def f(:", "raise OSError('\x1b[31m')", "import sys; sys.exit(0)", "x\0", "(" * 9999]
+    ),
+).map(str.encode)
 damages = st.lists(
     st.tuples(
         st.floats(0, 1, exclude_max=True),  # which file of a store

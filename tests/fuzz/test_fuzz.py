@@ -49,7 +49,8 @@ def cases(draw):
     held = {commands.STUDY: draw(studies.files(workload))}
     if chance(draw, 4):
         held[commands.CATALOG] = draw(inputs.catalogs)
-        only = draw(st.sampled_from([("catalog", "check"), ("catalog", "show"), ("catalog", "list"), ("validate",)]))
+        catalog = [("catalog", name) for name in ("check", "show", "list", "new")]
+        only = draw(st.sampled_from([*catalog, ("validate",)]))
     elif chance(draw, 3):
         held[commands.CONFIG] = draw(inputs.configs)
         only = ("catalog", "import")
@@ -61,6 +62,8 @@ def cases(draw):
         broken = [draw(inputs.damages) for _ in commands.RESULTS]
         only = draw(st.sampled_from([("diff",), ("verify",), ("expand",), ("explain",), ("compare",), ("kernels",)]))
     line = draw(commands.lines(workload, only))
+    if commands.FORMULAS in line:
+        held[commands.FORMULAS] = draw(inputs.formulas)
     there = {name: draw(st.sampled_from(inputs.PLACES)) for name in targets(line) if chance(draw, 30)}
     return held, broken, line, there
 

@@ -59,6 +59,18 @@ class Constraint(Formula):
     workloads: tuple[str, ...] = ()  # that check it; if empty, those that ask for its module
 
 
+def occurs(member: Formula, workload: str, asked: bool) -> bool:
+    """Whether a formula belongs to a workload. ``asked``: whether the workload asks for the formula's module.
+
+    A constraint belongs to the workloads that it names, or else to those that ask for its module.
+    """
+    if member.by == WORKLOAD:
+        return member.label == workload
+    if isinstance(member, Constraint):
+        return workload in member.workloads if member.workloads else asked
+    return True
+
+
 @dataclass(frozen=True)
 class Choice:
     """A quantity with alternatives: the least, one fixed by the study, or one per label of the quantity ``by``."""

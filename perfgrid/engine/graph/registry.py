@@ -18,7 +18,7 @@ from .entries import Choice as Choice
 from .entries import Constraint as Constraint
 from .entries import Family as Family
 from .entries import Formula as Formula
-from .entries import members, plain, renamed
+from .entries import members, occurs, plain, renamed
 from .entries import same as same
 from .inner_axes import InnerAxes
 
@@ -251,16 +251,12 @@ def constraint(
     return _marking(family, build)
 
 
-def _occurs(member: Formula, workload: str, asked: bool) -> bool:
-    """Whether a formula belongs to a workload. ``asked``: whether the workload asks for the formula's module.
-
-    A constraint belongs to the workloads that it names, or else to those that ask for its module.
-    """
-    if member.by == WORKLOAD:
-        return member.label == workload
-    if isinstance(member, Constraint):
-        return workload in member.workloads if member.workloads else asked
-    return True
+def marked(part: ModuleType | Callable[..., Any]) -> list[Callable[..., Any]]:
+    """The marked functions of a module, in order, without those that it imports; of a single function itself."""
+    whole = isinstance(part, ModuleType)
+    found = [f for f in (vars(part).values() if whole else [part]) if callable(f)]
+    found = [f for f in found if isinstance(getattr(f, _MARK, None), tuple)]
+    return [f for f in found if f.__module__ == part.__name__] if whole else found
 
 
 class Registry:
@@ -284,11 +280,8 @@ class Registry:
             name = getattr(part, "__name__", "")
             for entry in getattr(part, "FORMULAS", ()):
                 registry.add(entry, name)
-            functions = vars(part).values() if isinstance(part, ModuleType) else [part]
-            found = [f for f in functions if callable(f) and isinstance(getattr(f, _MARK, None), tuple)]
-            if isinstance(part, ModuleType):  # what a module imports from another belongs to the other
-                found = [f for f in found if f.__module__ == name]
-            elif not found:
+            found = marked(part)
+            if not found and not isinstance(part, ModuleType):
                 raise PerfgridError(f"{name or part!r} has no @formula, @constraint or @alternative decorator")
             for function in found:
                 for member in getattr(function, _MARK)[1].values():
@@ -333,7 +326,7 @@ class Registry:
             module = self.modules[name]
             if member.by != WORKLOAD and {member.name, member.of} & replaced:
                 continue
-            if _occurs(member, workload, module in own):
+            if occurs(member, workload, module in own):
                 member = plain(member)
                 view.add(member, module)
                 roots += [member.of or member.name] if module in own else []
@@ -346,7 +339,7 @@ class Registry:
     def extended(self, functions: Iterable[Callable[..., Any]]) -> Registry:
         """A copy in which the given marked functions replace or join the registered ones (a user's own formulas)."""
         found = Registry.collect(functions)
-        return self.joined([plain(m) for m in found.formulas.values() if _occurs(m, self.workload, True)])
+        return self.joined([plain(m) for m in found.formulas.values() if occurs(m, self.workload, True)])
 
     def joined(self, added: Sequence[Formula]) -> Registry:
         """A copy in which the given formulas replace or join the registered ones."""
