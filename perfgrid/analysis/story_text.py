@@ -11,7 +11,8 @@ from perfgrid.engine.graph.inner_axes import InnerAxes
 from perfgrid.engine.grid.explain import Explanation
 from perfgrid.engine.grid.story import Part
 
-from .text import number, point_lines, quantity_value
+from .number_text import number
+from .text import point_lines, quantity_value
 
 WIDTH = 120  # of a line
 NAME_WIDTH = 44  # of the first column

@@ -18,7 +18,7 @@ from perfgrid.study.selection import reaching
 from perfgrid.study.study import Study, load_study
 
 from .arguments import names_in
-from .options import AsJson, Minimize, Output, Overwrite, Settings, StudyFile
+from .options import AsJson, Minimize, Output, Overwrite, Rows, Settings, StudyFile, Wide
 from .saving import Target
 
 
@@ -36,6 +36,8 @@ def best_command(
     output: Output = None,
     overwrite: Overwrite = False,
     settings: Settings = None,
+    rows: Rows = False,
+    wide: Wide = False,
     as_json: AsJson = False,
 ) -> None:
     """Find the best designs or the Pareto front of a study of any size, in the memory of one tile."""
@@ -60,10 +62,10 @@ def best_command(
     counted = {name: winners.attrs[name] for name in ("points_searched", "points_excluded")}
     choice = Best(over=axes, minimize=minimize, maximize=maximize, at=at)
     if as_json:
-        rows = winner_rows(loaded, winners, choice)
-        print_json({"points": loaded.space.points, **counted, "seconds": reporter.seconds, "best": rows})
+        designs = winner_rows(loaded, winners, choice)
+        print_json({"points": loaded.space.points, **counted, "seconds": reporter.seconds, "best": designs})
         return
-    print_winners(loaded, winners, choice)
+    print_winners(loaded, winners, choice, rows)
     points, excluded = counted.values()
     out.print(
         f"{points:,} points searched in {reporter.seconds:.1f} s; constraints excluded {excluded:,} of them beforehand"

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 from typer import Argument, Option, Typer
 
 from perfgrid.analysis.catalog_check import counted_parameters, remarks
-from perfgrid.analysis.text import number
+from perfgrid.analysis.number_text import number
 from perfgrid.catalog import Catalog, Entry, Variable, load_catalog
 from perfgrid.catalog.files import Layer, files_of
 from perfgrid.catalog.huggingface import catalog_text, model_values, read_config
@@ -19,11 +19,12 @@ from perfgrid.catalog.join import near
 from perfgrid.catalog.loader import stated_in
 from perfgrid.catalog.naming import check_name
 from perfgrid.catalog.references import read_references
-from perfgrid.cli.printing.console import out, print_json, print_line, print_table
+from perfgrid.cli.printing.console import out, print_json, print_line
+from perfgrid.cli.printing.tables import print_table
 from perfgrid.engine.errors import PerfgridError, nearest, printable
 from perfgrid.results.files import check_output, write_text
 
-from .options import AsJson, CatalogFiles, Overwrite
+from .options import AsJson, CatalogFiles, Overwrite, Wide
 
 catalog_command = Typer(help="List, show, check and import catalog entries.", no_args_is_help=True)
 
@@ -47,6 +48,7 @@ def list_command(
         str | None, Argument(help="Table: model, device, topology, node, price, ... Default: all.")
     ] = None,
     files: CatalogFiles = None,
+    wide: Wide = False,
     as_json: AsJson = False,
 ) -> None:
     """List names, titles and key figures."""
@@ -98,7 +100,7 @@ def show_command(
         shown = _shown(catalog, row["quantity"], row["value"])
         lines.append([row["quantity"], shown, low, high, *about[:2], row["source"], about[2]])
     headers = ["quantity", "value", "low", "high", "year", "confidence", "source", "note"]
-    print_table(headers, lines, whole=True)
+    print_table(headers, lines)
     for key in dict.fromkeys(row["source"] for row in rows):
         print_line(f"[{key}] {catalog.references[key]}", whole=True)
 
@@ -163,7 +165,7 @@ def import_command(
         print(text, end="")
         return
     write_text(output, text)
-    out.print(f"saved {output} ({name})")
+    print_line(f"saved {output} ({name})", whole=True)
 
 
 def find(catalog: Catalog, name: str) -> Entry:

@@ -8,11 +8,13 @@ from typer import Option
 
 from perfgrid.analysis.compare import compare
 from perfgrid.analysis.limiting import WORDS
-from perfgrid.analysis.text import labels_of, number
-from perfgrid.cli.printing.console import out, print_json, print_line, print_table
+from perfgrid.analysis.number_text import number
+from perfgrid.analysis.text import labels_of
+from perfgrid.cli.printing.console import out, print_json, print_line
+from perfgrid.cli.printing.tables import print_table
 
 from .arguments import study_or_result
-from .options import AsJson, At, Settings, StudyOrResult
+from .options import AsJson, At, Settings, StudyOrResult, Wide
 
 
 def compare_command(
@@ -21,6 +23,7 @@ def compare_command(
     b: Annotated[list[str], Option("--b", help="Labels of the second design.")],
     at: At = None,
     settings: Settings = None,
+    wide: Wide = False,
     as_json: AsJson = False,
 ) -> None:
     """Show why design B is faster than A, part by part of the step time; open axes take the best design of each."""

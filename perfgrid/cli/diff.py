@@ -10,12 +10,13 @@ from typing import Annotated, Any
 from typer import Argument, Exit, Option
 
 from perfgrid.analysis.diff import TOLERANCE, Difference, diff
-from perfgrid.analysis.text import number
-from perfgrid.cli.printing.console import out, print_table
+from perfgrid.analysis.number_text import number
+from perfgrid.cli.printing.console import out
+from perfgrid.cli.printing.tables import print_table
 from perfgrid.results.opening import open_result
 
 from .arguments import names_in
-from .options import AsJson, Recompute
+from .options import AsJson, Recompute, Wide
 
 MANY_LABELS = 6  # of an axis that are printed
 
@@ -26,6 +27,7 @@ def diff_command(
     tolerance: Annotated[float, Option(help="Relative difference up to which values agree.")] = TOLERANCE,
     variables: Annotated[str | None, Option(help="Variables to compare, comma-separated. Default: all.")] = None,
     recompute: Recompute = False,
+    wide: Wide = False,
     as_json: AsJson = False,
 ) -> None:
     """Compare two results: labels, variables, values, feasibility. Exit status 1 if they differ."""
@@ -62,7 +64,7 @@ def _print(found: Difference, a: str, b: str, units: dict[str, str]) -> None:
             rows.append([v.name, f"{v.differing / v.points:.2%}", *shares, *_values(v.a, v.b, unit), where])
     if rows:
         headers = ["variable", "differs", "median", "largest", "A", "B", "at"]
-        print_table(headers, rows, right=headers[1:6], whole=True)
+        print_table(headers, rows, right=headers[1:6])
     if found.feasible_only_a or found.feasible_only_b:
         out.print(
             f"of {found.points:,} points {found.feasible_only_a:,} are feasible only in A, "

@@ -11,15 +11,17 @@ import xarray as xr
 from typer import Option
 
 from perfgrid.analysis.distribution import distribution
-from perfgrid.analysis.text import labels_of, number
+from perfgrid.analysis.number_text import number
+from perfgrid.analysis.text import labels_of
 from perfgrid.cli.printing.cells import cells
-from perfgrid.cli.printing.console import out, print_json, print_table
+from perfgrid.cli.printing.console import out, print_json
 from perfgrid.cli.printing.progress import Reporter
+from perfgrid.cli.printing.tables import print_table
 from perfgrid.engine.errors import PerfgridError
 from perfgrid.study.study import Study, load_study
 
 from .arguments import names_in
-from .options import AsJson, At, Output, Overwrite, Settings, StudyFile
+from .options import AsJson, At, Output, Overwrite, Settings, StudyFile, Wide
 from .saving import Target
 
 SHOWN = 60  # rows that are printed
@@ -36,6 +38,7 @@ def distribution_command(
     output: Output = None,
     overwrite: Overwrite = False,
     settings: Settings = None,
+    wide: Wide = False,
     as_json: AsJson = False,
 ) -> None:
     """Quantiles and a histogram over the feasible designs of a study of any size."""
@@ -67,7 +70,7 @@ def _print(study: Study, found: xr.Dataset, of: str, levels: list[float], bins: 
         values = [number(v, unit) if v is not None else "" for v in row["quantiles"]]
         lines.append([*map(str, row["group"].values()), f"{row['designs']:,}", *values])
     out.print(f"{study.file.title}: {of} of feasible designs; a share of them lies at or below")
-    print_table([*groups, "designs", *heads], lines, right=["designs", *heads], whole=True)
+    print_table([*groups, "designs", *heads], lines, right=["designs", *heads])
     if count > SHOWN:
         out.print(f"and {count - SHOWN:,} more groups; -o FILE.nc keeps all of them")
     if bins:
@@ -76,7 +79,7 @@ def _print(study: Study, found: xr.Dataset, of: str, levels: list[float], bins: 
             [f"{number(a, unit)} to {number(b, unit)}", f"{n:,}", "#" * int(np.ceil(40 * n / max(counts.max(), 1)))]
             for a, b, n in zip(found["bin_from"].values, found["bin_to"].values, counts.tolist(), strict=True)
         ]
-        print_table([of, "designs", ""], rows, right=["designs"], whole=True)
+        print_table([of, "designs", ""], rows, right=["designs"])
 
 
 def _rows(found: xr.Dataset, of: str) -> Iterator[dict[str, Any]]:

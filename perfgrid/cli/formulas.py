@@ -6,12 +6,13 @@ from typing import Annotated
 
 from typer import Option
 
-from perfgrid.cli.printing.console import out, print_json, print_table
+from perfgrid.cli.printing.console import out, print_json, print_line
+from perfgrid.cli.printing.tables import print_table
 from perfgrid.engine.errors import PerfgridError
 from perfgrid.engine.graph.registry import Constraint
 from perfgrid.formulas import WORKLOADS, registry_of
 
-from .options import AsJson, one_of
+from .options import AsJson, Wide, one_of
 
 
 def formulas_command(
@@ -19,6 +20,7 @@ def formulas_command(
     workload: Annotated[
         str, Option(help="Workload whose formulas to list.", callback=one_of("--workload", WORKLOADS))
     ] = "training",
+    wide: Wide = False,
     as_json: AsJson = False,
 ) -> None:
     """List every formula: quantity, unit, arguments, source."""
@@ -39,14 +41,14 @@ def formulas_command(
         for f in registry.formulas.values()
     ]
     if graph:
-        out.print("digraph perfgrid {")
-        out.print("  rankdir=LR;")
+        print_line("digraph perfgrid {", whole=True)
+        print_line("  rankdir=LR;", whole=True)
         for row in rows:
             for argument in row["arguments"]:
-                out.print(f'  "{argument}" -> "{row["quantity"]}";')
+                print_line(f'  "{argument}" -> "{row["quantity"]}";', whole=True)
             if row["of"]:
-                out.print(f'  "{row["quantity"]}" -> "{row["of"]}" [style=dashed];')
-        out.print("}")
+                print_line(f'  "{row["quantity"]}" -> "{row["of"]}" [style=dashed];', whole=True)
+        print_line("}", whole=True)
     elif as_json:
         print_json(rows)
     else:

@@ -5,15 +5,19 @@ from __future__ import annotations
 from dataclasses import asdict
 
 from perfgrid.analysis.kernel_table import kernels
-from perfgrid.analysis.text import labels_of, number, point_lines
-from perfgrid.cli.printing.console import print_json, print_line, print_table
+from perfgrid.analysis.number_text import number
+from perfgrid.analysis.text import labels_of, point_lines
+from perfgrid.cli.printing.console import print_json, print_line
+from perfgrid.cli.printing.tables import print_table
 from perfgrid.formulas import INNER
 
 from .arguments import study_or_result
-from .options import AsJson, At, Settings, StudyOrResult
+from .options import AsJson, At, Settings, StudyOrResult, Wide
 
 
-def kernels_command(what: StudyOrResult, at: At = None, settings: Settings = None, as_json: AsJson = False) -> None:
+def kernels_command(
+    what: StudyOrResult, at: At = None, settings: Settings = None, wide: Wide = False, as_json: AsJson = False
+) -> None:
     """List every kernel of one design with the resource that bounds it: time per run and microbatch, by phase."""
     found = kernels(study_or_result(what, settings), labels_of(at, "--at"))
     if as_json:

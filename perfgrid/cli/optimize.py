@@ -15,7 +15,7 @@ from perfgrid.study.study import load_study
 from perfgrid.study.values import number_or_text
 
 from .arguments import names_in
-from .options import AsJson, Minimize, Output, Overwrite, Settings, StudyFile
+from .options import AsJson, Minimize, Output, Overwrite, Settings, StudyFile, Wide
 from .saving import Target
 
 
@@ -33,6 +33,7 @@ def optimize_command(
     output: Output = None,
     overwrite: Overwrite = False,
     settings: Settings = None,
+    wide: Wide = False,
     as_json: AsJson = False,
 ) -> None:
     """Find the best design over continuous quantities by gradients, for every label of the axes not in --choose."""

@@ -7,14 +7,15 @@ from typing import Annotated
 import numpy as np
 from typer import Option
 
-from perfgrid.analysis.text import number
-from perfgrid.cli.printing.console import out, print_json, print_table
+from perfgrid.analysis.number_text import number
+from perfgrid.cli.printing.console import out, print_json
+from perfgrid.cli.printing.tables import print_table
 from perfgrid.results.memory import MEMORY, peaks
 from perfgrid.study.file import CLUSTER_SIZE, chosen_along
 from perfgrid.study.study import Study, load_study
 from perfgrid.study.tables import unit_of
 
-from .options import AsJson, Settings, StudyFile
+from .options import AsJson, Settings, StudyFile, Wide
 
 MOST_COLUMNS = 3  # of an axis, named in a line
 
@@ -23,6 +24,7 @@ def plan_command(
     study: StudyFile,
     everything: Annotated[bool, Option("--all", help="List every quantity, not only outputs.")] = False,
     settings: Settings = None,
+    wide: Wide = False,
     as_json: AsJson = False,
 ) -> None:
     """Show what a study evaluates: quantity, columns, points, bytes. Nothing is computed."""

@@ -12,14 +12,15 @@ from perfgrid.analysis.sensitivity import cross_elasticities, sensitivity
 from perfgrid.analysis.sensitivity_ranking import Rank, binding_shares, ranked, time_balance
 from perfgrid.analysis.text import labels_of
 from perfgrid.cli.printing.bars import bar
-from perfgrid.cli.printing.console import out, print_json, print_table
+from perfgrid.cli.printing.console import out, print_json
 from perfgrid.cli.printing.progress import Reporter
+from perfgrid.cli.printing.tables import print_table
 from perfgrid.engine.errors import PerfgridError
 from perfgrid.engine.grid.dataset import feasible
 from perfgrid.study.study import load_study
 
 from .arguments import names_in, outputs_of
-from .options import AsJson, At, Dtype, Of, Output, Overwrite, Settings, StudyFile
+from .options import AsJson, At, Dtype, Of, Output, Overwrite, Settings, StudyFile, Wide
 from .saving import Target
 
 
@@ -37,6 +38,7 @@ def sensitivity_command(
     overwrite: Overwrite = False,
     dtype: Dtype = None,
     settings: Settings = None,
+    wide: Wide = False,
     as_json: AsJson = False,
 ) -> None:
     """Rank elasticities of outputs over the feasible designs: d ln output / d ln parameter, and which rate binds."""

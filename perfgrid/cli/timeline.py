@@ -8,7 +8,7 @@ from perfgrid.cli.printing.console import print_json
 from perfgrid.cli.printing.timeline_chart import print_timeline
 
 from .arguments import study_or_result
-from .options import AsJson, At, Output, Overwrite, Settings, StudyOrResult
+from .options import AsJson, At, Output, Overwrite, Settings, StudyOrResult, Wide
 from .saving import Target
 
 
@@ -18,6 +18,7 @@ def timeline_command(
     output: Output = None,
     overwrite: Overwrite = False,
     settings: Settings = None,
+    wide: Wide = False,
     as_json: AsJson = False,
 ) -> None:
     """Execute the pipeline schedule of one design: when each device computes, waits and sends."""

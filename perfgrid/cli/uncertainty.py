@@ -8,11 +8,13 @@ import numpy as np
 import xarray as xr
 from typer import Option
 
-from perfgrid.analysis.text import labels_of, number
+from perfgrid.analysis.number_text import number
+from perfgrid.analysis.text import labels_of
 from perfgrid.analysis.uncertainty import only, quantiles, tornado
 from perfgrid.cli.printing.bars import bar, swing
 from perfgrid.cli.printing.cells import cells
-from perfgrid.cli.printing.console import out, print_json, print_table
+from perfgrid.cli.printing.console import out, print_json
+from perfgrid.cli.printing.tables import print_table
 from perfgrid.engine.errors import PerfgridError
 from perfgrid.results.evaluate import evaluate
 from perfgrid.study.samples import SAMPLE
@@ -20,7 +22,7 @@ from perfgrid.study.selection import asking, selected
 from perfgrid.study.study import Study, load_study
 
 from .arguments import names_in, outputs_of
-from .options import AsJson, At, Of, Output, Overwrite, Settings, StudyFile, one_of
+from .options import AsJson, At, Of, Output, Overwrite, Settings, StudyFile, Wide, one_of
 from .saving import Target
 
 METHODS = ("quantiles", "tornado", "morris", "sobol")
@@ -45,6 +47,7 @@ def uncertainty_command(
     output: Output = None,
     overwrite: Overwrite = False,
     settings: Settings = None,
+    wide: Wide = False,
     as_json: AsJson = False,
 ) -> None:
     """Quantiles, tornado, Morris or Sobol over the catalog's ranges: how sure an output is."""
@@ -126,7 +129,7 @@ def _print_quantiles(found: xr.Dataset, outputs: list[str]) -> None:
         values = ["infeasible" if v is None else number(v, unit) for v in row["values"]]
         lines.append([row["output"], *(str(row["at"].get(a, "")) for a in axes), *values])
     levels = [f"{level:.0%}" for level in LEVELS]
-    print_table(["output", *axes, *levels], lines, right=levels, whole=True)
+    print_table(["output", *axes, *levels], lines, right=levels)
 
 
 def _print_tornado(found: xr.Dataset, top: int) -> None:
@@ -136,7 +139,7 @@ def _print_tornado(found: xr.Dataset, top: int) -> None:
     out.print(f"{found.attrs['output']} = {number(stated, unit)} with every estimate as stated")
     largest = max((abs(v - stated) for _, low, high in rows for v in (low, high)), default=0.0)
     lines = [[n, number(low, unit), swing(low, stated, high, largest), number(high, unit)] for n, low, high in rows]
-    print_table(["estimate", "at its low end", "", "at its high end"], lines, ("at its low end",), whole=True)
+    print_table(["estimate", "at its low end", "", "at its high end"], lines, ("at its low end",))
 
 
 def _plain(found: xr.Dataset) -> dict[str, Any]:
@@ -181,4 +184,4 @@ def _print_indices(found: xr.Dataset, method: str, top: int) -> None:
                 texts.append(shown(one[column]) + spread)
             lines.append([str(one.parameter.values), *texts, bar(float(one[key]), largest).partition("|")[2]])
         headers = ["estimate", *(c.replace("_", " ") for c in columns), ""]
-        print_table(headers, lines, right=headers[1:-1], whole=True)
+        print_table(headers, lines, right=headers[1:-1])

@@ -9,10 +9,11 @@ from typing import Annotated
 
 from typer import Exit, Option
 
-from perfgrid.analysis.text import number
+from perfgrid.analysis.number_text import number
 from perfgrid.catalog import load_catalog
-from perfgrid.cli.printing.console import err, out, print_json, print_line, print_table
+from perfgrid.cli.printing.console import err, out, print_json, print_line
 from perfgrid.cli.printing.derivation import DEPTH, print_explanation
+from perfgrid.cli.printing.tables import print_table
 from perfgrid.engine.errors import PerfgridError
 from perfgrid.formulas import INNER
 from perfgrid.validation.figure import draw
@@ -20,7 +21,7 @@ from perfgrid.validation.report import HEADERS, WORST, error_rows, reason_rows, 
 from perfgrid.validation.schema import UNITS, UNSEEN, read_records
 from perfgrid.validation.validate import RECORDED, Prediction, Validation, validate
 
-from .options import AsJson, CatalogFiles, Overwrite, Records
+from .options import AsJson, CatalogFiles, Overwrite, Records, Wide
 from .saving import Target
 
 
@@ -38,6 +39,7 @@ def validate_command(
     derive: Annotated[str | None, Option("--explain", help="Explain the prediction of one record.")] = None,
     depth: Annotated[int | None, Option(help=f"Levels of the explanation. Default: {DEPTH}.")] = None,
     figure: Annotated[Path | None, Option(help="Plot of predicted against measured values (.png, .pdf).")] = None,
+    wide: Wide = False,
     as_json: AsJson = False,
 ) -> None:
     """Compare predictions with published measurements: error by source, worst rows, records not predicted and why.

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from perfgrid.analysis.limiting import WORDS
-from perfgrid.analysis.text import number
+from perfgrid.analysis.number_text import number
 
 from .schema import UNITS, data
 

@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from perfgrid.analysis.text import label_text, number
+from perfgrid.analysis.number_text import label_text, number
 from perfgrid.optimizer.optimize import UNEXPLAINED
 
 from .cells import cells
-from .console import out, print_table
+from .console import out
+from .tables import print_table
 
 PRESSING = 5e-4  # least elasticity that is printed, with three decimals
 MOST_OUTPUTS = 5  # of a design, and of each of its workloads, in a table
@@ -82,7 +83,7 @@ def print_designs(found: xr.Dataset, rows: list[dict[str, Any]]) -> None:
         values += [number(row["knobs"][k], found[k].attrs["units"]) for k in knobs]
         lines.append([*labels, value, *values, f"{row['kkt_residual']:.0e}" if row["feasible"] else "-"])
     headers = [str(found[n].attrs.get("long_name", n)) if n in found.coords else n for n in names]
-    print_table([*headers, objective, *shown, *knobs, "KKT"], lines, whole=True)
+    print_table([*headers, objective, *shown, *knobs, "KKT"], lines)
     for row, labels in zip(rows, own, strict=True):
         if not row["feasible"]:
             out.print(f"{' '.join(labels)}: the nearest design breaks {row['breaks']}")
@@ -105,7 +106,7 @@ def _print_pressing(rows: list[dict[str, Any]], groups: list[str], at: list[list
     ]
     if lines:
         out.print("Limits and bounds that press, and the change of the objective in percent per percent of loosening:")
-        print_table([*groups, "what presses", "elasticity"], lines, right=("elasticity",), whole=True)
+        print_table([*groups, "what presses", "elasticity"], lines, right=("elasticity",))
     splits = list(rows[0]["moved"])
     if splits:
         out.print(
@@ -113,7 +114,7 @@ def _print_pressing(rows: list[dict[str, Any]], groups: list[str], at: list[list
             "model leaves out:"
         )
         lines = [[*labels, *(f"{row['moved'][s]:.3f}" for s in splits)] for row, labels in zip(rows, at, strict=True)]
-        print_table([*groups, *splits], lines, right=splits, whole=True)
+        print_table([*groups, *splits], lines, right=splits)
     if unexplained := sum(row["feasible"] and row["kkt_residual"] >= UNEXPLAINED for row in rows):
         out.print(f"{unexplained} of {len(rows)} searches ended at a step of the model, where multipliers do not hold.")
     jumps = {n: max((row["jump"][n] for row in rows if row["feasible"]), default=0.0) for n in rows[0]["knobs"]}
@@ -144,5 +145,5 @@ def _print_workloads(
         for w in workloads:
             label = [label_text(row["at"].get(f"{w}.{axis}", "-")) for axis in axes]
             lines.append([*labels, w, *label, *(_output_text(row, f"{w}.{name}", found) for name in shown)])
-    print_table([*groups, "workload", *axes, *shown], lines, whole=True)
+    print_table([*groups, "workload", *axes, *shown], lines)
     return [f"{w}.{name}" for w, own in outputs.items() for name in own if name not in shown]

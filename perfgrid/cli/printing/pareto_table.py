@@ -8,13 +8,14 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
+from perfgrid.analysis.number_text import label_text, number
 from perfgrid.analysis.pareto import DESIGN
-from perfgrid.analysis.text import label_text, number
 from perfgrid.engine.grid.dataset import study_axes
 from perfgrid.study.file import Pareto
 from perfgrid.study.study import Study
 
-from .console import out, print_table
+from .console import out
+from .tables import print_table
 
 SHOWN = 60  # designs of a search that are printed
 
@@ -45,7 +46,7 @@ def print_outputs(study: Study, edge: xr.Dataset, wanted: Pareto) -> None:
         return
     varied = [a for a in axes if a not in same]
     lines = [[*(label_text(row["at"][a]) for a in varied), *_values(edge, row["outputs"])] for row in rows]
-    print_table([*varied, *wanted.maximize], lines, right=wanted.maximize, whole=True)
+    print_table([*varied, *wanted.maximize], lines, right=wanted.maximize)
 
 
 def print_objectives(study: Study, edge: xr.Dataset, objectives: list[str]) -> None:
@@ -53,7 +54,7 @@ def print_objectives(study: Study, edge: xr.Dataset, objectives: list[str]) -> N
     out.print(f"{study.file.title}: Pareto front of {', '.join(objectives)}")
     rows = front_rows(study, edge, objectives, "objectives")
     lines = [[*map(str, row["at"].values()), *_values(edge, row["objectives"])] for row in rows[:SHOWN]]
-    print_table([*_axes(study, edge), *objectives], lines, right=objectives, whole=True)
+    print_table([*_axes(study, edge), *objectives], lines, right=objectives)
     if len(rows) > SHOWN:
         out.print(f"and {len(rows) - SHOWN:,} more; -o FILE.nc saves all")
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import xarray as xr
 
-from perfgrid.analysis.text import number
+from perfgrid.analysis.number_text import number
 
-from .console import out, print_line, print_table
+from .console import out, print_line
+from .tables import print_table
 
 LETTERS = {"forward": "F", "backward": "B", "input_gradient": "I", "weight_gradient": "W", "wait": "."}
 PAIR = "X"  # a forward pass beside a backward pass

@@ -1,0 +1,128 @@
+"""Numbers with units as text: the units of the field, four significant digits, no exponent.
+
+`number` writes one number with its unit, `column` those of a column in one unit, which stands in the header.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+
+DIGITS = 4  # significant ones of a number
+LABEL_DIGITS = 9  # of a label, which must be told from its neighbours
+WIDEST_RANGE = 1e5  # largest over smallest value that a column writes in one unit
+LEAST_PLAIN = 1e-4  # pure numbers below have an exponent
+READ_BACK = ("byte", "byte/s", "s", "Hz", "W", "FLOP/s")  # units of labels that command lines take as they are printed
+
+_LARGE = "E P T G M k"
+_SMALL = "m u n p"
+_SIZES = dict(zip((*_LARGE.split(), "", *_SMALL.split(), "f"), 10.0 ** np.arange(18, -16, -3), strict=True))
+_SIZES |= {prefix: 1024.0**power for power, prefix in enumerate(("Ki", "Mi", "Gi", "Ti", "Pi", "Ei"), start=1)}
+
+
+def _prefixed(name: str, prefixes: str = _LARGE, size: float = 1.0) -> dict[str, float]:
+    """A unit and its multiples, the largest first: what is printed, and its size."""
+    sizes = {prefix + name: float(_SIZES[prefix]) * size for prefix in (*prefixes.split(), "")}
+    return dict(sorted(sizes.items(), key=lambda item: -item[1]))
+
+
+_HOUR, _KWH, _GB, _CM2, _MM2 = 3600.0, 3.6e6, 1e9, 1e-4, 1e-6
+UNITS: Mapping[str, Mapping[str, float]] = {  # unit of a quantity: units that are printed, and their sizes
+    "1": {"trillion": 1e12, "billion": 1e9, "": 1.0},
+    "s": {"d": 86400.0, "h": _HOUR, **_prefixed("s", _SMALL)},
+    "byte": _prefixed("B", "Ei Pi Ti Gi Mi Ki"),
+    "byte/s": _prefixed("B/s"),
+    "s/byte": _prefixed("s/B", f"{_SMALL} f"),
+    "s/byte**0.5": _prefixed("s/B^0.5", _SMALL),
+    "m": _prefixed("m", _SMALL),
+    "m^2": {"m2": 1.0, "mm2": _MM2, "um2": 1e-12, "nm2": 1e-18},
+    "1/m^2": {"M/mm2": 1e6 / _MM2, "/mm2": 1 / _MM2, "/cm2": 1 / _CM2},
+    "byte/m^2": _prefixed("B/mm2", "Gi Mi Ki", 1 / _MM2),
+    "kg": {"kt": 1e6, "t": 1e3, "kg": 1.0, "g": 1e-3, "mg": 1e-6},
+    "kg/m^2": {"kg/cm2": 1 / _CM2},
+    "kg/byte": {"kg/GB": 1 / _GB},
+    "kg/s": {"t/h": 1e3 / _HOUR, "kg/h": 1 / _HOUR, "g/h": 1e-3 / _HOUR},
+    "kg/J": {"kg/kWh": 1 / _KWH},
+    "J": _prefixed("J", f"{_LARGE} {_SMALL}"),
+    "J/byte": _prefixed("J/B", f"{_LARGE} {_SMALL}"),
+    "J/FLOP": _prefixed("J/FLOP", f"{_SMALL} f"),
+    "J/m^2": {"kWh/cm2": _KWH / _CM2},
+    "W": _prefixed("W", f"{_LARGE} {_SMALL}"),
+    "V": _prefixed("V", _SMALL),
+    "USD": _prefixed("$", f"G M k {_SMALL}"),
+    "USD/s": _prefixed("$/h", "G M k", 1 / _HOUR),
+    "USD/byte": {"$/GB": 1 / _GB},
+    "USD/m^2": {"$/mm2": 1 / _MM2},
+    "USD/J": {"$/kWh": 1 / _KWH},
+    "USD/W": {"$/W": 1.0},
+    "FLOP/USD": _prefixed("FLOP/$"),
+    "1/USD": _prefixed("/$"),
+}
+LEAST = {"d": 3 * 86400.0, "h": 3 * _HOUR, "k$": 1e4, "$": 1e-3}  # smallest value in a unit, where that is not its size
+
+
+def units_of(unit: str) -> Mapping[str, float]:
+    """The units in which a quantity is printed, the largest first, with their sizes in its own unit."""
+    return UNITS.get(unit or "1") or _prefixed(unit.removeprefix("1") if unit.startswith("1/") else unit)
+
+
+def number(value: float, unit: str = "1") -> str:
+    """A value with four significant digits and a fitting unit: 3.35 TB/s, 79.1 GiB, 12.4 ms, 814 mm2, 1.2 k$."""
+    if not np.isfinite(value):
+        return "-" if np.isnan(value) else str(value)
+    name = _fitting(abs(value), unit)
+    return f"{_digits(value, unit, name)} {name}".rstrip()
+
+
+def column(values: Sequence[float | str | None], unit: str) -> tuple[str, list[str]]:
+    """The unit of a column, and its values in it, aligned at the decimal point if they are printed flush right.
+
+    The unit is empty where no single one fits: each value then has its own. Words stay; None and NaN are dashes.
+    """
+    words = [v if isinstance(v, str) else "-" if v is None or np.isnan(v) else "" for v in values]
+    numbers = [float(v) for v, word in zip(values, words, strict=True) if not word]
+    sizes = sorted(abs(v) for v in numbers if v and np.isfinite(v)) or [0.0]
+    if sizes[-1] > WIDEST_RANGE * sizes[0]:
+        own = iter([number(v, unit) for v in numbers])
+        return "", [word or next(own) for word in words]
+    name = _fitting(sizes[len(sizes) // 2], unit)
+    texts = [_digits(v, unit, name) if np.isfinite(v) else str(v) for v in numbers]
+    behind = [len(text) - len(text.partition(".")[0]) for text in texts]
+    own = iter([text + " " * (max(behind) - own) for text, own in zip(texts, behind, strict=True)])
+    return name, [word or next(own) for word in words]
+
+
+def header(name: str, unit: str) -> str:
+    """The header of a column: a name, and the unit of its values in brackets."""
+    return f"{name} [{unit}]" if unit else name
+
+
+def label_text(label: Any, unit: str = "1") -> str:
+    """A label as a command line takes it: 8 and not 8.0, 1000000 and not 1e+06, and with its unit 1 GiB."""
+    if not isinstance(label, float) or not np.isfinite(label):
+        return str(label)
+    name = _fitting(abs(label), unit) if unit in READ_BACK else ""
+    size = units_of(unit)[name] if name else 1.0
+    return f"{Decimal(f'{label / size:.{LABEL_DIGITS}g}'):f} {name}".rstrip()
+
+
+def _fitting(size: float, unit: str) -> str:
+    """The largest unit that is not above a size, as it is rounded; the smallest one if all are above."""
+    units, rounded = units_of(unit), float(f"{size:.{DIGITS}g}")
+    if not size:
+        return min(units, key=lambda name: abs(np.log(units[name])))
+    return next((name for name, least in units.items() if rounded >= LEAST.get(name, least)), list(units)[-1])
+
+
+def _digits(value: float, unit: str, name: str) -> str:
+    """The digits of a value in one of its units; whole pure numbers below a billion have all of theirs."""
+    scaled = float(value) / units_of(unit)[name]
+    if unit in ("1", "") and not name:
+        if scaled == round(scaled):
+            return f"{scaled:,.0f}"
+        if abs(scaled) < LEAST_PLAIN:
+            return f"{scaled:.{DIGITS}g}"
+    return f"{Decimal(f'{scaled:.{DIGITS}g}'):,f}"

@@ -1,0 +1,143 @@
+"""Tables that fit the width: columns are dropped in a stated order and named, lines are never broken.
+
+A table that is too wide becomes narrower step by step, until it fits:
+
+1. columns are left out in the order that the caller states (`drop`), and named below;
+2. leading columns of labels (`groups`) become headings above the rows that share them, the outermost first;
+3. each row becomes a record: one line for each cell, with its header.
+
+Headers are wrapped at words, columns of prose (`prose`) within their column. ``--wide`` leaves the table as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+
+from rich.cells import cell_len
+from rich.table import Table
+from rich.text import Text
+
+from perfgrid.engine.errors import printable
+
+from .console import MOST, PlainConsole, filled, out, print_line
+
+TERMS = {  # in headers, where the field's term is shorter than the name of a quantity
+    "model_flops_utilization": "MFU",
+    "time_to_first_token": "TTFT",
+    "time_per_output_token": "TPOT",
+    "microbatch": "micro batch",
+}
+GAP = 2  # blanks between columns
+HEADER_LINES = 3  # at most
+PROSE = 24  # least width of a column of prose
+
+layout = PlainConsole(width=MOST)  # lays tables out; nothing is printed through it
+
+
+def print_table(
+    headers: Iterable[str],
+    rows: Iterable[Sequence[str]],
+    right: Collection[str] = (),
+    drop: Iterable[str] = (),
+    prose: Collection[str] = (),
+    groups: int = 0,
+    names: bool = True,
+) -> None:
+    """Print a table within the width.
+
+    ``right``: columns of numbers; ``drop``: those to leave out, in this order, if it is too wide; ``prose``: those that
+    may be wrapped; ``groups``: how many leading columns hold labels that rows share; ``names``: whether headers are
+    names, to be written in words.
+    """
+    headers = list(headers)
+    lines = [list(row) for row in rows]
+    columns = [
+        Column(name, [line[i] for line in lines], name in right, name in prose, names) for i, name in enumerate(headers)
+    ]
+    left = list[str]()
+    for name in drop:
+        if _width(columns) <= out.width:
+            break
+        columns = [c for c in columns if c.name != name]
+        left.append(name.partition(" [")[0])
+    above = next((n for n in range(groups + 1) if _width(columns[n:]) <= out.width), None)
+    if above is None:
+        _print_records(columns)
+    else:
+        starts = [i for i, row in enumerate(lines) if i == 0 or row[:above] != lines[i - 1][:above]]
+        for start, end in pairwise([*starts, len(lines)]):
+            if above:
+                out.print_items("", (f"{c.name} = {c.cells[start]}" for c in columns[:above]))
+            _print(columns[above:], start, end)
+    if left:
+        out.print_items("not shown:", left, "(--wide prints every column, --json every value)")
+
+
+@dataclass(frozen=True)
+class Column:
+    """A header and its cells."""
+
+    name: str
+    cells: Sequence[str]
+    right: bool = False
+    prose: bool = False
+    words: bool = True  # whether the header is a name, to be written in words
+
+    @cached_property
+    def body(self) -> int:
+        """The width of the widest cell."""
+        return max(map(cell_len, self.cells), default=0)
+
+    @cached_property
+    def head(self) -> list[str]:
+        """The header in lines of about the width of the cells, broken between words; a unit stays whole."""
+        name, bracket, unit = printable(self.name).partition(" [")
+        if not self.words:
+            return [name]
+        text = TERMS.get(name, name).replace("_", " ") + (f" [{unit}" if bracket else "")
+        width = max([PROSE if self.prose else self.body, *map(cell_len, text.split(" "))])
+        while len(lines := filled(text.split(" "), width)) > HEADER_LINES:
+            width += 1
+        return lines
+
+    @cached_property
+    def width(self) -> int:
+        """The least width."""
+        return max(min(PROSE, self.body) if self.prose else self.body, *map(cell_len, self.head), 0)
+
+    def justified(self, text: str) -> str:
+        """A cell or a line of the header; in a column of numbers at its right end, with the blanks behind it."""
+        return " " * (self.width - cell_len(text)) + text if self.right else text
+
+
+def _width(columns: Sequence[Column]) -> int:
+    """The least width of a table."""
+    return sum(c.width for c in columns) + GAP * (len(columns) - 1)
+
+
+def _print(columns: Sequence[Column], start: int, end: int) -> None:
+    """Print some rows line by line; headers end in the same line."""
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    height = max(len(c.head) for c in columns)
+    for c in columns:
+        head = [*[""] * (height - len(c.head)), *c.head]
+        table.add_column(Text("\n".join(map(c.justified, head))), no_wrap=not c.prose, min_width=c.width)
+    for cells in zip(*(map(c.justified, c.cells[start:end]) for c in columns), strict=True):
+        table.add_row(*cells)
+    with layout.capture() as capture:
+        layout.print(table, width=out.width)
+    for line in capture.get().splitlines():
+        print_line(Text.from_ansi(line.rstrip()), whole=True)
+
+
+def _print_records(columns: Sequence[Column]) -> None:
+    """Print every row as lines of a header and its cell."""
+    for position, cells in enumerate(zip(*(c.cells for c in columns), strict=True)):
+        if position:
+            out.print()
+        for c, cell in zip(columns, cells, strict=True):
+            if cell.strip():
+                out.print(f"{c.name}: {cell.strip()}" if c.name.strip() else cell.strip())
