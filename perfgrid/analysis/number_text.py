@@ -13,7 +13,8 @@ import numpy as np
 
 DIGITS = 4  # significant ones of a number
 LABEL_DIGITS = 9  # of a label, which must be told from its neighbours
-WIDEST_RANGE = 1e5  # largest over smallest value that a column writes in one unit
+WIDEST_RANGE = 1e4  # largest over smallest value that a column writes in one unit
+MOST_EXACT = 1e15  # whole pure numbers below have all their digits
 LEAST_PLAIN = 1e-4  # pure numbers below have an exponent
 READ_BACK = ("byte", "byte/s", "s", "Hz", "W", "FLOP/s")  # units of labels that command lines take as they are printed
 
@@ -73,26 +74,30 @@ def number(value: float, unit: str = "1") -> str:
     """A value with four significant digits and a fitting unit: 3.35 TB/s, 79.1 GiB, 12.4 ms, 814 mm2, 1.2 k$."""
     if not np.isfinite(value):
         return "-" if np.isnan(value) else str(value)
-    name = _fitting(abs(value), unit)
+    exact = unit in ("1", "") and value == round(value) and abs(value) < MOST_EXACT
+    name = "" if exact else _fitting(abs(value), unit)
     return f"{_digits(value, unit, name)} {name}".rstrip()
 
 
-def column(values: Sequence[float | str | None], unit: str) -> tuple[str, list[str]]:
+def column(values: Sequence[float | str | None], unit: str, like: Sequence[float] = ()) -> tuple[str, list[str]]:
     """The unit of a column, and its values in it, aligned at the decimal point if they are printed flush right.
 
-    The unit is empty where no single one fits: each value then has its own. Words stay; None and NaN are dashes.
+    The unit is that of the middle value, or of the middle of others that the column is ``like``; empty where no single
+    one fits: each value then has its own. Words stay; None and NaN are dashes.
     """
-    words = [v if isinstance(v, str) else "-" if v is None or np.isnan(v) else "" for v in values]
-    numbers = [float(v) for v, word in zip(values, words, strict=True) if not word]
-    sizes = sorted(abs(v) for v in numbers if v and np.isfinite(v)) or [0.0]
-    if sizes[-1] > WIDEST_RANGE * sizes[0]:
-        own = iter([number(v, unit) for v in numbers])
-        return "", [word or next(own) for word in words]
-    name = _fitting(sizes[len(sizes) // 2], unit)
-    texts = [_digits(v, unit, name) if np.isfinite(v) else str(v) for v in numbers]
-    behind = [len(text) - len(text.partition(".")[0]) for text in texts]
-    own = iter([text + " " * (max(behind) - own) for text, own in zip(texts, behind, strict=True)])
-    return name, [word or next(own) for word in words]
+    texts = [v if isinstance(v, str) else "-" for v in values]
+    numbers = {
+        i: float(v) for i, v in enumerate(values) if not isinstance(v, str) and v is not None and not np.isnan(v)
+    }
+    sizes = [abs(v) for v in numbers.values() if v and np.isfinite(v)] or [0.0]
+    alike = max(sizes) <= WIDEST_RANGE * min(sizes)
+    name = _fitting(sorted(map(abs, like or sizes))[len(like or sizes) // 2], unit) if alike else ""
+    for i, v in numbers.items():
+        texts[i] = _digits(v, unit, name) if alike and np.isfinite(v) else number(v, unit)
+    behind = {i: len(texts[i]) - len(texts[i].partition(".")[0]) for i in numbers}
+    for i, own in behind.items() if alike else ():
+        texts[i] += " " * (max(behind.values()) - own)
+    return name, texts
 
 
 def header(name: str, unit: str) -> str:
@@ -118,7 +123,7 @@ def _fitting(size: float, unit: str) -> str:
 
 
 def _digits(value: float, unit: str, name: str) -> str:
-    """The digits of a value in one of its units; whole pure numbers below a billion have all of theirs."""
+    """The digits of a value in one of its units; of whole pure numbers all of them."""
     scaled = float(value) / units_of(unit)[name]
     if unit in ("1", "") and not name:
         if scaled == round(scaled):

@@ -48,7 +48,7 @@ def calibrate_command(
         print_json(stated(found, today))
         return
     rows = calibration_rows({"": stated(found, today)})
-    print_table(CONSTANTS, rows, right=CONSTANTS[1:])
+    print_table(CONSTANTS, rows, right=CONSTANTS[1:], keys=1)
     for source, error in found.left_out.items():
         out.print(f"without {source}: median {error.median:.3f} on its {error.rows} rows, bias {error.bias:+.3f}")
     for label, why in found.dropped.items():

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 from typer import Argument, Option, Typer
 
 from perfgrid.analysis.catalog_check import counted_parameters, remarks
-from perfgrid.analysis.number_text import number
+from perfgrid.analysis.number_text import column, header, number
 from perfgrid.catalog import Catalog, Entry, Variable, load_catalog
 from perfgrid.catalog.files import Layer, files_of
 from perfgrid.catalog.huggingface import catalog_text, model_values, read_config
@@ -64,12 +64,7 @@ def list_command(
         if position:
             out.print()
         figures = [q for q in (listed[0] if listed else {}) if q not in ("name", "title")]
-        headers = [kind, *figures, "title"]
-        lines = []
-        for row in listed:
-            shown = [_shown(catalog, q, row[q]) for q in figures]
-            lines.append([row["name"], *shown, row["title"]])
-        print_table(headers, lines, right=figures)
+        _print_list(catalog, kind, listed, figures)
         out.print(f"{len(listed)} {kind} entries")
 
 
@@ -166,6 +161,21 @@ def import_command(
         return
     write_text(output, text)
     print_line(f"saved {output} ({name})", whole=True)
+
+
+def _print_list(catalog: Catalog, kind: str, listed: Sequence[Mapping[str, Any]], figures: Sequence[str]) -> None:
+    """The entries of one table, each figure in one unit."""
+    columns, right = {kind: [row["name"] for row in listed]}, list[str]()
+    for name in figures:
+        values, variable = [row[name] for row in listed], catalog.variables.get(name)
+        if all(isinstance(v, int | float) and not isinstance(v, bool) for v in values):
+            unit, texts = column(values, variable.unit if variable else "1")
+            right.append(header(name, unit))
+            columns[right[-1]] = texts
+        else:
+            columns[name] = [_shown(catalog, name, v) for v in values]
+    columns["title"] = [row["title"] for row in listed]
+    print_table(columns, list(zip(*columns.values(), strict=True)), right, prose=("title",), drop=list(columns)[:0:-1])
 
 
 def find(catalog: Catalog, name: str) -> Entry:

@@ -64,7 +64,7 @@ def _print(found: Difference, a: str, b: str, units: dict[str, str]) -> None:
             rows.append([v.name, f"{v.differing / v.points:.2%}", *shares, *_values(v.a, v.b, unit), where])
     if rows:
         headers = ["variable", "differs", "median", "largest", "A", "B", "at"]
-        print_table(headers, rows, right=headers[1:6])
+        print_table(headers, rows, right=headers[1:6], prose=("at",))
     if found.feasible_only_a or found.feasible_only_b:
         out.print(
             f"of {found.points:,} points {found.feasible_only_a:,} are feasible only in A, "

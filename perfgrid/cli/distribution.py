@@ -11,10 +11,11 @@ import xarray as xr
 from typer import Option
 
 from perfgrid.analysis.distribution import distribution
-from perfgrid.analysis.number_text import number
+from perfgrid.analysis.number_text import column, header, number
 from perfgrid.analysis.text import labels_of
 from perfgrid.cli.printing.cells import cells
 from perfgrid.cli.printing.console import out, print_json
+from perfgrid.cli.printing.labels import axis_label
 from perfgrid.cli.printing.progress import Reporter
 from perfgrid.cli.printing.tables import print_table
 from perfgrid.engine.errors import PerfgridError
@@ -65,12 +66,14 @@ def _print(study: Study, found: xr.Dataset, of: str, levels: list[float], bins: 
     groups, count = [str(d) for d in found["designs"].dims], found["designs"].size
     unit = found[of].attrs["units"]
     heads = [f"{level:.4g}" for level in levels]
+    rows = list(islice(_rows(found, of), SHOWN))
+    common, texts = column([v if v is not None else "" for row in rows for v in row["quantiles"]], unit)
     lines = []
-    for row in islice(_rows(found, of), SHOWN):
-        values = [number(v, unit) if v is not None else "" for v in row["quantiles"]]
-        lines.append([*map(str, row["group"].values()), f"{row['designs']:,}", *values])
-    out.print(f"{study.file.title}: {of} of feasible designs; a share of them lies at or below")
-    print_table([*groups, "designs", *heads], lines, right=["designs", *heads])
+    for place, row in enumerate(rows):
+        labels = [axis_label(study, axis, label) for axis, label in row["group"].items()]
+        lines.append([*labels, f"{row['designs']:,}", *texts[place * len(heads) : (place + 1) * len(heads)]])
+    out.print(f"{study.file.title}: {header(of, common)} of feasible designs; a share of them lies at or below")
+    print_table([*groups, "designs", *heads], lines, right=["designs", *heads], groups=len(groups))
     if count > SHOWN:
         out.print(f"and {count - SHOWN:,} more groups; -o FILE.nc keeps all of them")
     if bins:

@@ -52,7 +52,7 @@ def formulas_command(
     elif as_json:
         print_json(rows)
     else:
-        headers = ["quantity", "unit", "arguments", "source", "meaning"]
-        lines = [[r["quantity"], r["unit"], ", ".join(r["arguments"]), r["source"], r["meaning"]] for r in rows]
-        print_table(headers, lines)
+        lines = [[r["quantity"], r["unit"], r["meaning"], r["source"], ", ".join(r["arguments"])] for r in rows]
+        drop = ("arguments", "source", "unit")
+        print_table(["quantity", "unit", "meaning", "source", "arguments"], lines, drop=drop, prose=("meaning",))
         out.print(f"{len(rows)} formulas, {len(registry.choices)} quantities with alternatives")

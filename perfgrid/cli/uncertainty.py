@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import groupby
 from typing import Annotated, Any
 
 import numpy as np
 import xarray as xr
 from typer import Option
 
-from perfgrid.analysis.number_text import number
+from perfgrid.analysis.number_text import column, header, label_text, number
 from perfgrid.analysis.text import labels_of
 from perfgrid.analysis.uncertainty import only, quantiles, tornado
 from perfgrid.cli.printing.bars import bar, swing
@@ -124,12 +125,15 @@ def _print_quantiles(found: xr.Dataset, outputs: list[str]) -> None:
         )
     axes = [str(d) for d in found.dims if d != "quantile" and found.sizes[d] > 1]
     lines = []
-    for row in rows:
-        unit = found[row["output"]].attrs.get("units", "1")
-        values = ["infeasible" if v is None else number(v, unit) for v in row["values"]]
-        lines.append([row["output"], *(str(row["at"].get(a, "")) for a in axes), *values])
+    for output, own in groupby(rows, key=lambda row: row["output"]):
+        designs = list(own)
+        values = ["infeasible" if v is None else v for row in designs for v in row["values"]]
+        unit, texts = column(values, found[output].attrs.get("units", "1"))
+        for place, row in enumerate(designs):
+            labels = [label_text(row["at"].get(a, "")) for a in axes]
+            lines.append([header(output, unit), *labels, *texts[place * len(LEVELS) : (place + 1) * len(LEVELS)]])
     levels = [f"{level:.0%}" for level in LEVELS]
-    print_table(["output", *axes, *levels], lines, right=levels)
+    print_table(["output", *axes, *levels], lines, right=levels, groups=1 + len(axes))
 
 
 def _print_tornado(found: xr.Dataset, top: int) -> None:
@@ -138,8 +142,12 @@ def _print_tornado(found: xr.Dataset, top: int) -> None:
     rows = rows[: top or None]
     out.print(f"{found.attrs['output']} = {number(stated, unit)} with every estimate as stated")
     largest = max((abs(v - stated) for _, low, high in rows for v in (low, high)), default=0.0)
-    lines = [[n, number(low, unit), swing(low, stated, high, largest), number(high, unit)] for n, low, high in rows]
-    print_table(["estimate", "at its low end", "", "at its high end"], lines, ("at its low end",))
+    common, texts = column([end for _, *ends in rows for end in ends], unit)
+    swings = [swing(low, stated, high, largest) for _, low, high in rows]
+    names = [name for name, *_ in rows]
+    headers = [header("at its low end", common), header("at its high end", common)]
+    lines = list(zip(names, texts[::2], swings, texts[1::2], strict=True))
+    print_table(["estimate", headers[0], "", headers[1]], lines, right=headers, drop=("",))
 
 
 def _plain(found: xr.Dataset) -> dict[str, Any]:
@@ -179,9 +187,9 @@ def _print_indices(found: xr.Dataset, method: str, top: int) -> None:
         lines = []
         for i in np.argsort(-row[key].values, kind="stable")[: top or None]:
             one, texts = row.isel(parameter=i), []
-            for column in columns:
-                spread = f" ± {shown(one[f'{column}_confidence'])}" if f"{column}_confidence" in one else ""
-                texts.append(shown(one[column]) + spread)
+            for name in columns:
+                spread = f" ± {shown(one[f'{name}_confidence'])}" if f"{name}_confidence" in one else ""
+                texts.append(shown(one[name]) + spread)
             lines.append([str(one.parameter.values), *texts, bar(float(one[key]), largest).partition("|")[2]])
         headers = ["estimate", *(c.replace("_", " ") for c in columns), ""]
-        print_table(headers, lines, right=headers[1:-1])
+        print_table(headers, lines, right=headers[1:-1], drop=("",))

@@ -107,7 +107,7 @@ def _print(found: Validation, verbose: bool) -> None:
     out.print(
         "error of predictions, |ln(predicted / measured)|, compared with one constant per device and with other tools"
     )
-    print_table(HEADERS, rows, right=HEADERS[1:])
+    print_table(HEADERS, rows, right=HEADERS[1:], drop=[*reversed(HEADERS[8:]), "over memory", "MAPE"])
     for name, stacks in found.assumed().items():
         out.print(f"{name}: taken to have run on {', '.join(stacks)}; the field software of a record states another")
     if summary["worst"]:
@@ -119,9 +119,11 @@ def _print(found: Validation, verbose: bool) -> None:
         out.print()
         out.print(f"{len(left)} of {len(found.predictions)} records are not predicted")
     if verbose:
-        print_table(("record", "reasons"), [[p.record.id, "; ".join(p.reasons)] for p in left])
+        print_table(("record", "reasons"), [[p.record.id, "; ".join(p.reasons)] for p in left], prose=("reasons",))
     elif left:
-        print_table(("records", "first reason"), reason_rows(summary["reasons"]), right=("records",))
+        print_table(
+            ("records", "first reason"), reason_rows(summary["reasons"]), right=("records",), prose=("first reason",)
+        )
     if found.problems:
         out.print()
         out.print(f"{len(found.problems)} lines are not valid records (listed on standard error)")

@@ -12,7 +12,17 @@ from .schema import UNITS, data
 
 ERRORS = ("median", "p90", "MAPE", "bias", "rank")
 TOOLS = ("Calculon", "llm-analysis")
-HEADERS = ("group", "n", "predicted", "over memory", *ERRORS, "constant: median", "p90", "rank", *TOOLS)
+HEADERS = (
+    "group",
+    "n",
+    "predicted",
+    "over memory",
+    *ERRORS,
+    "constant: median",
+    "constant: p90",
+    "constant: rank",
+    *TOOLS,
+)
 WORST = ("record", "predicted", "measured", "ratio", "largest part")
 
 

@@ -4,7 +4,8 @@ A table that is too wide becomes narrower step by step, until it fits:
 
 1. columns are left out in the order that the caller states (`drop`), and named below;
 2. leading columns of labels (`groups`) become headings above the rows that share them, the outermost first;
-3. each row becomes a record: one line for each cell, with its header.
+3. the columns behind the first few (`keys`) are continued in further tables, which repeat these;
+4. each row becomes a record: one line for each cell, with its header.
 
 Headers are wrapped at words, columns of prose (`prose`) within their column. ``--wide`` leaves the table as it is.
 """
@@ -44,12 +45,14 @@ def print_table(
     drop: Iterable[str] = (),
     prose: Collection[str] = (),
     groups: int = 0,
+    keys: int = 0,
     names: bool = True,
 ) -> None:
     """Print a table within the width.
 
     ``right``: columns of numbers; ``drop``: those to leave out, in this order, if it is too wide; ``prose``: those that
-    may be wrapped; ``groups``: how many leading columns hold labels that rows share; ``names``: whether headers are
+    may be wrapped; ``groups``: how many leading columns hold labels that rows share, ``keys``: how many
+    name a row wherever it is continued; ``names``: whether headers are
     names, to be written in words.
     """
     headers = list(headers)
@@ -62,16 +65,15 @@ def print_table(
         if _width(columns) <= out.width:
             break
         columns = [c for c in columns if c.name != name]
-        left.append(name.partition(" [")[0])
+        left += [name.partition(" [")[0]] if name else []
     above = next((n for n in range(groups + 1) if _width(columns[n:]) <= out.width), None)
+    starts = [i for i, row in enumerate(lines) if i == 0 or row[:above] != lines[i - 1][:above]]
+    for start, end in pairwise([*starts, len(lines)] if above is not None else ()):
+        if above:
+            out.print_items("", (f"{c.name} = {c.cells[start]}" for c in columns[:above]))
+        _print(columns[above:], start, end)
     if above is None:
-        _print_records(columns)
-    else:
-        starts = [i for i, row in enumerate(lines) if i == 0 or row[:above] != lines[i - 1][:above]]
-        for start, end in pairwise([*starts, len(lines)]):
-            if above:
-                out.print_items("", (f"{c.name} = {c.cells[start]}" for c in columns[:above]))
-            _print(columns[above:], start, end)
+        _print_parts(columns, keys)
     if left:
         out.print_items("not shown:", left, "(--wide prints every column, --json every value)")
 
@@ -131,6 +133,19 @@ def _print(columns: Sequence[Column], start: int, end: int) -> None:
         layout.print(table, width=out.width)
     for line in capture.get().splitlines():
         print_line(Text.from_ansi(line.rstrip()), whole=True)
+
+
+def _print_parts(columns: Sequence[Column], keys: int) -> None:
+    """Print a table in parts that fit the width, each with the key columns, or as records if none does."""
+    first, rest = columns[:keys], columns[keys:]
+    if not keys or any(_width([*first, c]) > out.width for c in rest):
+        return _print_records(columns)
+    while rest:
+        count = next(n for n in range(len(rest), 0, -1) if _width([*first, *rest[:n]]) <= out.width)
+        _print([*first, *rest[:count]], 0, len(columns[0].cells))
+        rest = rest[count:]
+        if rest:
+            out.print("")
 
 
 def _print_records(columns: Sequence[Column]) -> None:

@@ -18,7 +18,7 @@ COLUMNS = 100  # of the chart
 def print_timeline(found: xr.Dataset) -> None:
     """The chart, and how long every device computes and waits."""
     whole = found.attrs["pipeline_time"]
-    for line in chart(found):
+    for line in chart(found, min(COLUMNS, out.width - 4)):
         print_line(line)
     out.print("F forward, B backward, I input gradient, W weight gradient, X two side by side, . waiting")
     rows = []
