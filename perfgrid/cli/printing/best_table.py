@@ -151,6 +151,9 @@ def _print_rows(
 ) -> None:
     """One line for each group."""
     feasible = [row for row in rows if row["feasible"]]
+    if not feasible:
+        few = "no group" if winners["found"].size == len(rows) else f"none of the first {len(rows)} groups"
+        out.print(f"{few} has a feasible design")
     letters = marks(row.get("constraint", "") for row in rows if not row["feasible"])
     none = [f"none ({letters[row.get('constraint', '')]})" if not row["feasible"] else "" for row in rows]
     shown = [n for n in dict.fromkeys([objective, *study.outputs]) if any(n in row["outputs"] for row in feasible)]

@@ -35,5 +35,7 @@ def reason_of(study: Study, constraint: str) -> str:
 def print_legend(study: Study, letters: dict[str, str]) -> None:
     """What every letter stands for."""
     for name, letter in letters.items():
-        most = f"; {name} forbids most: {reason_of(study, name)}" if name else ""
-        out.print(f"{letter}  no {'' if name else 'further '}feasible design{most}", indent="   ")
+        why = (
+            f"no feasible design; {name} forbids most: {reason_of(study, name)}" if name else "no more feasible designs"
+        )
+        out.print(f"{letter}  {why}", indent="   ")
