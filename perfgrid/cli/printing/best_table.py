@@ -135,8 +135,9 @@ def print_winners(study: Study, winners: xr.Dataset, choice: Best, listed: bool 
     out.print(f"{study.file.title}: {way}")
     if fixed := choice.at | same:
         out.print_items("", (f"{axis} = {axis_label(study, axis, label)}" for axis, label in fixed.items()))
+    over = [choice.over] if isinstance(choice.over, str) else choice.over
     many = winners["found"].size > MOST_LISTED and len(groups) > 1 and RANK not in groups
-    if many and not (listed or out.wide) and print_pivot(study, winners, groups, objective):
+    if many and not (listed or out.wide) and print_pivot(study, winners, groups, objective, over):
         return
     most = None if listed or out.wide else MOST_ROWS
     rows = winner_rows(study, winners, choice, most)

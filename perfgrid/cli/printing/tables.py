@@ -2,18 +2,19 @@
 
 A table that is too wide becomes narrower step by step, until it fits:
 
-1. columns are left out in the order that the caller states (`drop`), and named below;
-2. leading columns of labels (`groups`) become headings above the rows that share them, the outermost first;
-3. the columns behind the first few (`keys`) are continued in further tables, which repeat these;
-4. each row becomes a record: one line for each cell, with its header.
+1. headers are wrapped between words, into at most three lines;
+2. columns are left out in the order that the caller states (`drop`), and named below;
+3. leading columns of labels (`groups`) become headings above the rows that share them, the outermost first;
+4. the columns behind the first few (`keys`) are continued in further tables, which repeat these;
+5. each row becomes a record: one line for each cell, with its header.
 
-Headers are wrapped at words, columns of prose (`prose`) within their column. ``--wide`` leaves the table as it is.
+Text (`prose`) is wrapped within its column. ``--wide`` leaves the table as it is.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 
@@ -60,6 +61,8 @@ def print_table(
     columns = [
         Column(name, [line[i] for line in lines], name in right, name in prose, names) for i, name in enumerate(headers)
     ]
+    while _width(columns) > out.width and columns[0].most < HEADER_LINES:
+        columns = [replace(c, most=c.most + 1) for c in columns]
     left = list[str]()
     for name in drop:
         if _width(columns) <= out.width:
@@ -87,6 +90,7 @@ class Column:
     right: bool = False
     prose: bool = False
     words: bool = True  # whether the header is a name, to be written in words
+    most: int = 1  # lines of the header
 
     @cached_property
     def body(self) -> int:
@@ -101,7 +105,7 @@ class Column:
             return [name]
         text = TERMS.get(name, name).replace("_", " ") + (f" [{unit}" if bracket else "")
         width = max([PROSE if self.prose else self.body, *map(cell_len, text.split(" "))])
-        while len(lines := filled(text.split(" "), width)) > HEADER_LINES:
+        while len(lines := filled(text.split(" "), width)) > self.most:
             width += 1
         return lines
 
