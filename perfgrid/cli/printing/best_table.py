@@ -123,7 +123,7 @@ def _word(value: Any, attributes: Mapping[str, Any]) -> Any:
 def print_winners(study: Study, winners: xr.Dataset, choice: Best, listed: bool = False) -> None:
     """The best design of each group: a pivot of many groups, else or if they are to be ``listed`` one row each.
 
-    What is the same everywhere stands above. A row that is too wide loses outputs from the last to the third, the
+    What is the same everywhere stands above. A row that is too wide loses outputs from the last to the fourth, the
     interval, what bounds it, and the other outputs, in this order; never its group, the chosen labels or the objective.
     """
     groups = [str(d) for d in winners["found"].dims if winners.sizes[d] > 1]
