@@ -18,15 +18,16 @@ MOST_EXACT = 1e15  # whole pure numbers below have all their digits
 LEAST_PLAIN = 1e-4  # pure numbers below have an exponent
 READ_BACK = ("byte", "byte/s", "s", "Hz", "W", "FLOP/s")  # units of labels that command lines take as they are printed
 
-_LARGE = "E P T G M k"
-_SMALL = "m u n p"
-_SIZES = dict(zip((*_LARGE.split(), "", *_SMALL.split(), "f"), 10.0 ** np.arange(18, -16, -3), strict=True))
-_SIZES |= {prefix: 1024.0**power for power, prefix in enumerate(("Ki", "Mi", "Gi", "Ti"), start=1)}
+_LARGE, _SMALL, _BINARY = "E P T G M k", "m u n p", "Ti Gi Mi Ki"
+_PREFIXES: dict[str, float] = {
+    **{prefix: 10.0 ** (18 - 3 * i) for i, prefix in enumerate([*_LARGE.split(), "", *_SMALL.split(), "f"])},
+    **{prefix: 1024.0 ** (4 - i) for i, prefix in enumerate(_BINARY.split())},
+}
 
 
 def _prefixed(name: str, prefixes: str = _LARGE, size: float = 1.0) -> dict[str, float]:
     """A unit and its multiples, the largest first: what is printed, and its size."""
-    sizes = {prefix + name: float(_SIZES[prefix]) * size for prefix in (*prefixes.split(), "")}
+    sizes = {prefix + name: _PREFIXES[prefix] * size for prefix in (*prefixes.split(), "")}
     return dict(sorted(sizes.items(), key=lambda item: -item[1]))
 
 
@@ -34,7 +35,7 @@ _HOUR, _KWH, _GB, _CM2, _MM2 = 3600.0, 3.6e6, 1e9, 1e-4, 1e-6
 UNITS: Mapping[str, Mapping[str, float]] = {  # unit of a quantity: units that are printed, and their sizes
     "1": {"trillion": 1e12, "billion": 1e9, "": 1.0},
     "s": {"d": 86400.0, "h": _HOUR, **_prefixed("s", _SMALL)},
-    "byte": _prefixed("B", "Ti Gi Mi Ki"),
+    "byte": _prefixed("B", _BINARY),
     "byte/s": _prefixed("B/s"),
     "s/byte": _prefixed("s/B", f"{_SMALL} f"),
     "s/byte**0.5": _prefixed("s/B^0.5", _SMALL),
