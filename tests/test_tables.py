@@ -106,9 +106,8 @@ def test_tables_of_every_study_fit(path):
     study = pg.load_study(path, FEWER.get(path.stem, ()))
     result = pg.evaluate(study)
     best = study.file.best
-    fixed = {axis.name for axis in study.space.axes if len(axis) == 1} | (
-        set(best.over) | set(best.at) if best else set()
-    )
+    over = [] if best is None else [best.over] if isinstance(best.over, str) else best.over
+    fixed = {axis.name for axis in study.space.axes if len(axis) == 1} | {*over, *(best.at if best else ())}
     labels = {axis.name: axis.labels for axis in study.space.axes if axis.name not in fixed}
     with mock.patch.object(run_module, "evaluate", return_value=result):
         for width in (80, 120):
@@ -125,7 +124,8 @@ def test_tables_of_every_study_fit(path):
                 if form or "--rows prints a row" not in text:
                     named = text.partition("not shown: ")[2].partition(" (--wide")[0].split(", ")
                     constant = re.findall(r"(\w+) = ", text.partition("in every row: ")[2])
-                    assert set(study.outputs) <= {*names, *named, *constant}
+                    vectors = text.partition("several values for each design: ")[2].partition(" (-o")[0].split(", ")
+                    assert set(study.outputs) <= {*names, *named, *constant, *vectors}
                     assert study.file.pareto or not set(names) & set(named)  # a front prints some of them again
                 if best is not None:
                     assert (best.minimize or best.maximize or "") in text

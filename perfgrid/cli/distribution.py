@@ -66,7 +66,7 @@ def _print(study: Study, found: xr.Dataset, of: str, levels: list[float], bins: 
     groups, count = [str(d) for d in found["designs"].dims], found["designs"].size
     unit = found[of].attrs["units"]
     heads = [f"{level:.4g}" for level in levels]
-    rows = list(islice(_rows(found, of), SHOWN))
+    rows = list(islice(_rows(found, of), None if out.wide else SHOWN))
     common, texts = column([v if v is not None else "" for row in rows for v in row["quantiles"]], unit)
     lines = []
     for place, row in enumerate(rows):
@@ -74,8 +74,8 @@ def _print(study: Study, found: xr.Dataset, of: str, levels: list[float], bins: 
         lines.append([*labels, f"{row['designs']:,}", *texts[place * len(heads) : (place + 1) * len(heads)]])
     out.print(f"{study.file.title}: {header(of, common)} of feasible designs; a share of them lies at or below")
     print_table([*groups, "designs", *heads], lines, right=["designs", *heads], groups=len(groups))
-    if count > SHOWN:
-        out.print(f"and {count - SHOWN:,} more groups; -o FILE.nc keeps all of them")
+    if count > len(rows):
+        out.print(f"and {count - len(rows):,} more groups (--wide prints them, -o FILE.nc keeps all)")
     if bins:
         counts = found["histogram"].values.reshape(-1, bins).sum(axis=0)
         rows = [

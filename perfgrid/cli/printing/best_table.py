@@ -188,6 +188,8 @@ def _print_rows(
     drop = [*reversed(secondary[2:]), *_add_extras(columns, rows, winners, objective), *reversed(secondary[:2])]
     lines = list(zip(*columns.values(), strict=True))
     print_table(columns, lines, right, drop, groups=len(groups))
+    if vectors := [n for n in study.outputs if n in winners and set(winners[n].dims) - set(winners["found"].dims)]:
+        out.print_items("several values for each design:", vectors, "(-o FILE.nc keeps them)")
     print_legend(study, letters)
     broken = (pair for row in feasible for pair in row.get("infeasible", {}).items() if pair[0] in shown)
     for output, reason in dict.fromkeys(broken):

@@ -53,9 +53,10 @@ def print_objectives(study: Study, edge: xr.Dataset, objectives: list[str]) -> N
     """The first designs of a front as a table of labels and objectives."""
     out.print(f"{study.file.title}: Pareto front of {', '.join(objectives)}")
     rows = front_rows(study, edge, objectives, "objectives")
-    _print(study, edge, rows[:SHOWN], _axes(study, edge), "objectives")
-    if len(rows) > SHOWN:
-        out.print(f"and {len(rows) - SHOWN:,} more; -o FILE.nc saves all")
+    shown = rows if out.wide else rows[:SHOWN]
+    _print(study, edge, shown, _axes(study, edge), "objectives")
+    if len(rows) > len(shown):
+        out.print(f"and {len(rows) - len(shown):,} more (--wide prints them, -o FILE.nc saves all)")
 
 
 def _print(study: Study, edge: xr.Dataset, rows: list[dict[str, Any]], axes: list[str], key: str) -> None:
