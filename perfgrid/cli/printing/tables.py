@@ -57,11 +57,11 @@ def print_table(
     names, to be written in words.
     """
     headers = list(headers)
-    lines = [list(row) for row in rows]
+    lines = [list(map(printable, row)) for row in rows]
     columns = [
         Column(name, [line[i] for line in lines], name in right, name in prose, names) for i, name in enumerate(headers)
     ]
-    while _width(columns) > out.width and columns[0].most < HEADER_LINES:
+    while _width(columns) > out.width and columns and columns[0].most < HEADER_LINES:
         columns = [replace(c, most=c.most + 1) for c in columns]
     left = list[str]()
     for name in drop:
@@ -100,9 +100,9 @@ class Column:
     @cached_property
     def head(self) -> list[str]:
         """The header in lines of about the width of the cells, broken between words; a unit stays whole."""
-        name, bracket, unit = printable(self.name).partition(" [")
         if not self.words:
-            return [name]
+            return [printable(self.name)]
+        name, bracket, unit = printable(self.name).partition(" [")
         text = TERMS.get(name, name).replace("_", " ") + (f" [{unit}" if bracket else "")
         width = max([PROSE if self.prose else self.body, *map(cell_len, text.split(" "))])
         while len(lines := filled(text.split(" "), width)) > self.most:
@@ -112,7 +112,10 @@ class Column:
     @cached_property
     def width(self) -> int:
         """The least width."""
-        return max(min(PROSE, self.body) if self.prose else self.body, *map(cell_len, self.head), 0)
+        body = self.body
+        if self.prose:
+            body = max(min(PROSE, body), *(cell_len(word) for cell in self.cells for word in cell.split()), 0)
+        return max(body, *map(cell_len, self.head), 0)
 
     def justified(self, text: str) -> str:
         """A cell or a line of the header; in a column of numbers at its right end, with the blanks behind it."""
