@@ -72,7 +72,7 @@ def units_of(unit: str) -> Mapping[str, float]:
 
 
 def number(value: float, unit: str = "1") -> str:
-    """A value with four significant digits and a fitting unit: 3.35 TB/s, 79.1 GiB, 12.4 ms, 814 mm2, 1.2 k$."""
+    """A value with four significant digits and a fitting unit: 3.35 TB/s, 79.1 GiB, 12.4 ms, 814 mm2, 36 k$."""
     if not np.isfinite(value):
         return "-" if np.isnan(value) else str(value)
     exact = unit in ("1", "") and value == round(value) and abs(value) < MOST_EXACT
@@ -96,8 +96,9 @@ def column(values: Sequence[float | str | None], unit: str, like: Sequence[float
     for i, v in numbers.items():
         texts[i] = _digits(v, unit, name) if alike and np.isfinite(v) else number(v, unit)
     behind = {i: len(texts[i]) - len(texts[i].partition(".")[0]) for i in numbers}
+    most = max(behind.values(), default=0)
     for i, own in behind.items() if alike else ():
-        texts[i] += " " * (max(behind.values()) - own)
+        texts[i] += " " * (most - own)
     return name, texts
 
 

@@ -45,8 +45,8 @@ def best_command(
     target = Target(output, overwrite)
     axes_given = names_in(over) if over is not None else None
     if objectives is not None:
-        if minimize is not None or top != 1:
-            raise PerfgridError("--pareto goes with --maximize, --over and -o, not with --minimize or --top")
+        if minimize is not None or top != 1 or rows:
+            raise PerfgridError("--pareto goes with --maximize, --over and -o, not with --minimize, --top or --rows")
         return _pareto(loaded, names_in(objectives), names_in(maximize), axes_given, target, as_json)
     stated = loaded.file.best
     if minimize is None and maximize is None and stated is not None:
