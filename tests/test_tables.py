@@ -92,9 +92,9 @@ def columns_printed():
     """The names of the columns of tables, as they are printed."""
     names, original = [], tables._print
 
-    def remembered(columns, start, end):
+    def remembered(columns, *rows, **how):
         names.extend(c.name.partition(" [")[0] for c in columns)
-        original(columns, start, end)
+        original(columns, *rows, **how)
 
     return names, mock.patch.object(tables, "_print", remembered)
 

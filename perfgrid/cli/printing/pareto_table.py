@@ -40,8 +40,9 @@ def print_outputs(study: Study, edge: xr.Dataset, wanted: Pareto) -> None:
     """The designs of a front as a table; what all share is in the title."""
     axes, rows = _axes(study, edge), front_rows(study, edge, wanted.maximize, "outputs")
     same = {a: rows[0]["at"][a] for a in axes if len({row["at"][a] for row in rows}) == 1}
-    at = "".join(f", {axis} = {axis_label(study, axis, label)}" for axis, label in (wanted.at | same).items())
-    out.print(f"{study.file.title}: between {' and '.join(wanted.maximize)}{at}")
+    out.print(f"{study.file.title}: between {' and '.join(wanted.maximize)}")
+    if fixed := wanted.at | same:
+        out.print_items("", (f"{axis} = {axis_label(study, axis, label)}" for axis, label in fixed.items()))
     if not rows:
         out.print("no feasible design")
         return

@@ -70,13 +70,10 @@ def print_table(
         columns = [c for c in columns if c.name != name]
         left += [name.partition(" [")[0]] if name else []
     above = next((n for n in range(groups + 1) if _width(columns[n:]) <= out.width), None)
-    starts = [i for i, row in enumerate(lines) if i == 0 or row[:above] != lines[i - 1][:above]]
-    for start, end in pairwise([*starts, len(lines)] if above is not None else ()):
-        if above:
-            out.print_items("", (f"{c.name} = {c.cells[start]}" for c in columns[:above]))
-        _print(columns[above:], start, end)
     if above is None:
         _print_parts(columns, keys)
+    elif lines:
+        _print_groups(columns[:above], columns[above:], len(lines))
     if left:
         out.print_items("not shown:", left, "(--wide prints every column, --json every value)")
 
@@ -127,9 +124,21 @@ def _width(columns: Sequence[Column]) -> int:
     return sum(c.width for c in columns) + GAP * (len(columns) - 1)
 
 
-def _print(columns: Sequence[Column], start: int, end: int) -> None:
+def _print_groups(groups: Sequence[Column], columns: Sequence[Column], count: int) -> None:
+    """Print the rows, below a heading those that share labels; there is one header."""
+    if not groups:
+        return _print(columns, 0, count)
+    _print(columns, 0, 0)
+    labels = list(zip(*(c.cells for c in groups), strict=True))
+    starts = [i for i in range(count) if i == 0 or labels[i] != labels[i - 1]]
+    for start, end in pairwise([*starts, count]):
+        out.print_items("", (f"{c.name} = {label}" for c, label in zip(groups, labels[start], strict=True)))
+        _print(columns, start, end, headed=False)
+
+
+def _print(columns: Sequence[Column], start: int, end: int, headed: bool = True) -> None:
     """Print some rows line by line; headers end in the same line."""
-    table = Table(box=None, header_style="bold", pad_edge=False)
+    table = Table(box=None, header_style="bold", pad_edge=False, show_header=headed)
     height = max(len(c.head) for c in columns)
     for c in columns:
         head = [*[""] * (height - len(c.head)), *c.head]
