@@ -29,7 +29,7 @@ def test_run_prints_best_designs_reasons_and_saves(monkeypatch, capsys, tmp_path
     assert "best by least step_time" in lines[0]
     assert "devices = 16, model = llama-2-7b" in lines[1]  # the same in every row
     start, header = next((i, line.split()) for i, line in enumerate(lines) if "parallelism" in line)
-    assert header[:2] == ["batch", "parallelism"]  # "micro" stands in the line above
+    assert header[:3] == ["micro", "batch", "parallelism"]
     assert header[-2:] == ["bound", "by"]
     assert "%" in lines[start + 1]  # what bounds it, with its share
     assert any("infeasible" in line for line in lines)

@@ -95,7 +95,8 @@ def show_command(
         shown = _shown(catalog, row["quantity"], row["value"])
         lines.append([row["quantity"], shown, low, high, *about[:2], row["source"], about[2]])
     headers = ["quantity", "value", "low", "high", "year", "confidence", "source", "note"]
-    print_table(headers, lines)
+    with out.unlimited():
+        print_table(headers, lines)
     for key in dict.fromkeys(row["source"] for row in rows):
         print_line(f"[{key}] {catalog.references[key]}", whole=True)
 

@@ -28,8 +28,7 @@ def table_or_json(context: Context, option: CallbackParam, given: bool) -> bool:
     if given and any(context.params.get(n) for n in (("wide", "rows") if option.name == "as_json" else ("as_json",))):
         raise PerfgridError("--json prints no table: give it without --wide and --rows")
     if given and option.name == "wide":
-        out.wide = True
-        context.call_on_close(lambda: setattr(out, "wide", False))
+        context.with_resource(out.unlimited())
     return given
 
 

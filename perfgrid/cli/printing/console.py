@@ -9,8 +9,8 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from rich.cells import cell_len
@@ -39,6 +39,15 @@ class Output(PlainConsole):
     """Standard output: wrapped between words at a width that is the same for every command."""
 
     wide = False  # whether every column is printed, however long lines become
+
+    @contextmanager
+    def unlimited(self) -> Iterator[None]:
+        """Print lines of any length."""
+        self.wide = True
+        try:
+            yield
+        finally:
+            self.wide = False
 
     @property
     def size(self) -> ConsoleDimensions:
