@@ -130,7 +130,8 @@ def test_labels_and_given_quantities_as_objectives(monkeypatch, capsys, tmp_path
             assert told in err
     status, out, _ = run(monkeypatch, capsys, "best", path, "--pareto", "step_time,hbm_capacity")
     assert status == 0
-    assert "80 GiB" in out
+    assert "hbm capacity [GiB]" in out
+    assert " 80" in out
 
 
 def test_best_is_checked_before_work(refused):

@@ -189,9 +189,9 @@ def test_reasons_are_only_told_where_a_group_is_without(path):
 def test_the_commands_tell_of_groups_without_a_design(path, monkeypatch, capsys, command, tmp_path):
     status, out, _ = run(monkeypatch, capsys, command, path)
     assert status == 0
-    assert out.count("no feasible design: fits_memory forbids 18 of 18") == 3
-    assert out.count("no feasible design: fits_memory forbids 24 of 24") == 1
-    assert "fits_memory: weights, optimizer state and activations exceed the device memory" in out
+    assert out.count("none (a)") == 4
+    why = "weights, optimizer state and activations exceed the device memory"
+    assert f"a  no feasible design; fits_memory forbids most: {why}" in out
     assert "cost_per_million_tokens: no market price of the device is known" in out
     status, out, _ = run(monkeypatch, capsys, command, path, "--json")
     rows = json.loads(out)["best"]
@@ -240,7 +240,7 @@ def test_ranks_that_a_group_lacks_are_no_group_without_a_design(path, monkeypatc
     status, out, _ = run(monkeypatch, capsys, "best", path, *few)
     assert status == 0
     assert "no more feasible designs" in out
-    assert "no feasible design: fits_memory forbids 18 of 18" in out
+    assert "no feasible design; fits_memory forbids most" in out
     _, out, _ = run(monkeypatch, capsys, "best", path, *few, "--json")
     lacking = [row for row in json.loads(out)["best"] if not row["feasible"]]
     assert {row.get("constraint") for row in lacking} == {None, MEMORY}
@@ -262,7 +262,7 @@ def test_a_table_without_any_design(path, monkeypatch, capsys, tmp_path):
     status, out, _ = run(monkeypatch, capsys, "best", path, *never, "-o", tmp_path / "b.nc")
     assert status == 0
     assert "no group has a feasible design" in out
-    assert out.count("fits_memory forbids 18 of 18") == 3
+    assert out.count("none (a)") == 3
     with pg.open_result(tmp_path / "b.nc") as kept:
         assert set(kept.forbidden_by.values.reshape(-1)) == {MEMORY}
 
@@ -293,8 +293,7 @@ def test_limits_of_a_front_are_told_like_other_numbers(path, monkeypatch, capsys
     more = ("--pareto", "memory_per_device", "--points", "2", "--starts", "1")
     status, out, _ = run(monkeypatch, capsys, "optimize", path, *one, *asked, *more)
     assert status == 0
-    header, first = out.splitlines()[1:3]
-    assert "limit" in header.split()
-    assert any(word == "GiB" for word in first.split())
+    assert "limit" in out
+    assert re.search(r"\d GiB ", out)
     _, out, _ = run(monkeypatch, capsys, "optimize", path, *one, *asked, "--json")
     assert json.loads(out)["designs"][0]["outputs"]["cost_per_million_tokens"] is None

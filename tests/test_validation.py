@@ -362,7 +362,7 @@ def test_files_without_a_sound_record(monkeypatch, capsys, tmp_path):
 @pytest.mark.usefixtures("evaluated_once")
 def test_other_tools_stand_beside_the_rows_that_they_were_run_on(monkeypatch, capsys, found):
     assert found.whole() == {g.name for g in (*found.groups(), *found.parts(), *found.totals())}
-    _, out, _ = run(monkeypatch, capsys, "validate", "--group", "korthikanti")
+    _, out, _ = run(monkeypatch, capsys, "validate", "--group", "korthikanti", "--wide")
     rows, anchors = [line.split() for line in out.splitlines()], data("anchors")
     (group,) = [row for row in rows if row[:2] == ["korthikanti", "6"]]
     (total,) = [row for row in rows if row[:2] == ["all", "training"]]

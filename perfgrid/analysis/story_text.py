@@ -11,7 +11,8 @@ from perfgrid.engine.graph.inner_axes import InnerAxes
 from perfgrid.engine.grid.explain import Explanation
 from perfgrid.engine.grid.story import Part
 
-from .text import number, point_lines, quantity_value
+from .number_text import number
+from .text import point_lines, quantity_value
 
 WIDTH = 120  # of a line
 NAME_WIDTH = 44  # of the first column
@@ -24,7 +25,9 @@ def most_lines(depth: int) -> int:
     return 20 if depth < 3 else 54 + 40 * (depth - 3)
 
 
-def story_lines(found: Explanation, inner: InnerAxes, depth: int, sources: bool = False) -> Iterator[str]:
+def story_lines(
+    found: Explanation, inner: InnerAxes, depth: int, sources: bool = False, width: int = WIDTH
+) -> Iterator[str]:
     """What adds up to a number, ``depth`` levels down, between its point and its elasticities."""
     yield from point_lines(found.point, found.violated, inner)
     if found.illegal:
@@ -34,13 +37,13 @@ def story_lines(found: Explanation, inner: InnerAxes, depth: int, sources: bool 
     names, values = max(len(r[0]) for r in rows), max(len(r[1]) for r in rows)
     for name, value, share, words in rows:
         line = f"{name:{names}}  {value:>{values}}  {share:>5}  "
-        room = WIDTH - len(line)
+        room = width - len(line)
         yield (line + (words if sources else _shortened(words, room))).rstrip()
-    if line := elasticity_line(found.elasticities()):
+    if line := elasticity_line(found.elasticities(), width):
         yield line
 
 
-def elasticity_line(elasticities: Mapping[str, float]) -> str:
+def elasticity_line(elasticities: Mapping[str, float], width: int = WIDTH) -> str:
     """The largest elasticities in one line, those of equal size once; empty if there are none."""
     line, seen = "", list[float]()
     for name, e in elasticities.items():
@@ -48,7 +51,7 @@ def elasticity_line(elasticities: Mapping[str, float]) -> str:
             continue
         seen.append(abs(e))
         more = f"{line}, {name} {e:+.2f}" if line else f"% per 1 % more: {name} {e:+.2f}"
-        if len(more) > WIDTH:
+        if len(more) > width:
             break
         line = more
     return line

@@ -1,4 +1,4 @@
-"""Numbers, derivations and constraints as text."""
+"""Derivations and constraints as text."""
 
 from __future__ import annotations
 
@@ -12,35 +12,7 @@ from perfgrid.engine.errors import PerfgridError
 from perfgrid.engine.graph.inner_axes import InnerAxes
 from perfgrid.engine.grid.explain import Derivation, Explanation, Violated
 
-_DECIMAL = [(1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")]
-_BINARY = [(2.0**40, "Ti"), (2.0**30, "Gi"), (2.0**20, "Mi"), (2.0**10, "Ki")]
-_DURATIONS = [(86400.0, "d"), (3600.0, "h"), (1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns")]
-
-
-def number(value: float, unit: str = "1") -> str:
-    """A value with four significant digits and a fitting prefix: 3.35 TB/s, 79.1 GiB, 12.4 ms."""
-    if not np.isfinite(value):
-        return "-" if np.isnan(value) else str(value)
-    if value == 0:
-        return "0" if unit in ("1", "") else f"0 {unit}"
-    size = abs(value)
-    if unit == "s":
-        for scale, name in _DURATIONS:
-            if size >= scale and not (name in ("d", "h") and size < 3 * scale):
-                return f"{value / scale:.4g} {name}"
-        return f"{value:.3g} s"
-    if unit in ("1", ""):
-        return f"{value:,.0f}" if size >= 1000 and value == round(value) and size < 1e15 else f"{value:.4g}"
-    name = {"byte": "B", "byte/s": "B/s"}.get(unit, unit.removeprefix("1") if unit.startswith("1/") else unit)
-    for scale, prefix in _BINARY if unit == "byte" else _DECIMAL:
-        if size >= scale:
-            return f"{value / scale:.4g} {prefix}{name}"
-    return f"{value:.4g} {name}"
-
-
-def label_text(label: Any) -> str:
-    """A label as it is written: 8 and not 8.0."""
-    return f"{label:g}" if isinstance(label, float) else str(label)
+from .number_text import number
 
 
 def quantity_value(value: Any, unit: str, inner: InnerAxes) -> str:

@@ -18,7 +18,7 @@ from perfgrid.study.selection import reaching
 from perfgrid.study.study import Study
 
 from .arguments import names_in, study_of
-from .options import AsJson, Formulas, Minimize, Output, Overwrite, Settings, StudyFile
+from .options import AsJson, Formulas, Minimize, Output, Overwrite, Rows, Settings, StudyFile, Wide
 from .saving import Target
 
 
@@ -37,6 +37,8 @@ def best_command(
     overwrite: Overwrite = False,
     settings: Settings = None,
     formulas: Formulas = None,
+    rows: Rows = False,
+    wide: Wide = False,
     as_json: AsJson = False,
 ) -> None:
     """Find the best designs or the Pareto front of a study of any size, in the memory of one tile."""
@@ -44,8 +46,8 @@ def best_command(
     target = Target(output, overwrite)
     axes_given = names_in(over) if over is not None else None
     if objectives is not None:
-        if minimize is not None or top != 1:
-            raise PerfgridError("--pareto goes with --maximize, --over and -o, not with --minimize or --top")
+        if minimize is not None or top != 1 or rows:
+            raise PerfgridError("--pareto goes with --maximize, --over and -o, not with --minimize, --top or --rows")
         return _pareto(loaded, names_in(objectives), names_in(maximize), axes_given, target, as_json)
     stated = loaded.file.best
     if minimize is None and maximize is None and stated is not None:
@@ -61,10 +63,10 @@ def best_command(
     counted = {name: winners.attrs[name] for name in ("points_searched", "points_excluded")}
     choice = Best(over=axes, minimize=minimize, maximize=maximize, at=at)
     if as_json:
-        rows = winner_rows(loaded, winners, choice)
-        print_json({"points": loaded.space.points, **counted, "seconds": reporter.seconds, "best": rows})
+        designs = winner_rows(loaded, winners, choice)
+        print_json({"points": loaded.space.points, **counted, "seconds": reporter.seconds, "best": designs})
         return
-    print_winners(loaded, winners, choice)
+    print_winners(loaded, winners, choice, rows)
     points, excluded = counted.values()
     out.print(
         f"{points:,} points searched in {reporter.seconds:.1f} s; constraints excluded {excluded:,} of them beforehand"

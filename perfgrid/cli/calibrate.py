@@ -9,13 +9,14 @@ from typing import Annotated
 from typer import Option
 
 from perfgrid.catalog import load_catalog
-from perfgrid.cli.printing.console import out, print_json, print_table
+from perfgrid.cli.printing.console import out, print_json, print_line
+from perfgrid.cli.printing.tables import print_table
 from perfgrid.engine.errors import PerfgridError
 from perfgrid.results.files import check_output, write_text
 from perfgrid.validation.calibration import calibrate
 from perfgrid.validation.overlay import CONSTANTS, calibration_rows, overlay, stated
 
-from .options import AsJson, CatalogFiles, Overwrite, Records
+from .options import AsJson, CatalogFiles, Overwrite, Records, Wide
 
 
 def calibrate_command(
@@ -29,6 +30,7 @@ def calibrate_command(
     catalog: CatalogFiles = None,
     output: Annotated[Path | None, Option("--output", "-o", help="Catalog file to write (.toml).")] = None,
     overwrite: Overwrite = False,
+    wide: Wide = False,
     as_json: AsJson = False,
 ) -> None:
     """Fit constants of a software stack or of devices to measurements, and write them as a catalog file."""
@@ -46,10 +48,10 @@ def calibrate_command(
         print_json(stated(found, today))
         return
     rows = calibration_rows({"": stated(found, today)})
-    print_table(CONSTANTS, rows, right=CONSTANTS[1:])
+    print_table(CONSTANTS, rows, right=CONSTANTS[1:], keys=1)
     for source, error in found.left_out.items():
         out.print(f"without {source}: median {error.median:.3f} on its {error.rows} rows, bias {error.bias:+.3f}")
     for label, why in found.dropped.items():
         out.print(f"{label} is not fitted: {why}")
     if output is not None:
-        out.print(f"saved {output}")
+        print_line(f"saved {output}", whole=True)

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 from typer import Argument, Option, Typer
 
 from perfgrid.analysis.catalog_check import counted_parameters, remarks
-from perfgrid.analysis.text import number
+from perfgrid.analysis.number_text import column, header, number
 from perfgrid.catalog import Catalog, Entry, Variable, load_catalog
 from perfgrid.catalog.files import Layer, files_of
 from perfgrid.catalog.huggingface import catalog_text, model_values, read_config
@@ -21,12 +21,13 @@ from perfgrid.catalog.naming import check_name
 from perfgrid.catalog.references import read_references
 from perfgrid.catalog.schema import BLOCKS
 from perfgrid.catalog.writing import entry_text, new_text, quoted
-from perfgrid.cli.printing.console import out, print_json, print_line, print_table
+from perfgrid.cli.printing.console import out, print_json, print_line
+from perfgrid.cli.printing.tables import print_table
 from perfgrid.engine.errors import PerfgridError, nearest, printable
 from perfgrid.results.files import check_output, write_text
 from perfgrid.study.study import setting_of
 
-from .options import AsJson, CatalogFiles, Overwrite
+from .options import AsJson, CatalogFiles, Overwrite, Wide
 
 catalog_command = Typer(help="List, show, check and write catalog entries.", no_args_is_help=True)
 
@@ -50,6 +51,7 @@ def list_command(
         str | None, Argument(help="Table: model, device, topology, node, price, ... Default: all.")
     ] = None,
     files: CatalogFiles = None,
+    wide: Wide = False,
     as_json: AsJson = False,
 ) -> None:
     """List names, titles and key figures."""
@@ -65,12 +67,7 @@ def list_command(
         if position:
             out.print()
         figures = [q for q in (listed[0] if listed else {}) if q not in ("name", "title")]
-        headers = [kind, *figures, "title"]
-        lines = []
-        for row in listed:
-            shown = [_shown(catalog, q, row[q]) for q in figures]
-            lines.append([row["name"], *shown, row["title"]])
-        print_table(headers, lines, right=figures)
+        _print_list(catalog, kind, listed, figures)
         out.print(f"{len(listed)} {kind} entries")
 
 
@@ -160,7 +157,22 @@ def import_command(
         print(text, end="")
         return
     write_text(output, text)
-    out.print(f"saved {output} ({name})")
+    print_line(f"saved {output} ({name})", whole=True)
+
+
+def _print_list(catalog: Catalog, kind: str, listed: Sequence[Mapping[str, Any]], figures: Sequence[str]) -> None:
+    """The entries of one table, each figure in one unit."""
+    columns, right = {kind: [row["name"] for row in listed]}, list[str]()
+    for name in figures:
+        values, variable = [row[name] for row in listed], catalog.variables.get(name)
+        if all(isinstance(v, int | float) and not isinstance(v, bool) for v in values):
+            unit, texts = column(values, variable.unit if variable else "1")
+            right.append(header(name, unit))
+            columns[right[-1]] = texts
+        else:
+            columns[name] = [_shown(catalog, name, v) for v in values]
+    columns["title"] = [row["title"] for row in listed]
+    print_table(columns, list(zip(*columns.values(), strict=True)), right, prose=("title",), drop=list(columns)[:0:-1])
 
 
 @catalog_command.command("new")

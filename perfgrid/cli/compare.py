@@ -6,14 +6,16 @@ from typing import Annotated
 
 from typer import Option
 
-from perfgrid.analysis.compare import compare
+from perfgrid.analysis.compare import Comparison, compare
 from perfgrid.analysis.limiting import WORDS
-from perfgrid.analysis.text import labels_of, number
-from perfgrid.cli.printing.console import out, print_json, print_line, print_table
+from perfgrid.analysis.number_text import column, header
+from perfgrid.analysis.text import labels_of
+from perfgrid.cli.printing.console import out, print_json
+from perfgrid.cli.printing.tables import print_table
 from perfgrid.study.own_formulas import own_formulas
 
 from .arguments import study_or_result
-from .options import AsJson, At, Formulas, Settings, StudyOrResult
+from .options import AsJson, At, Formulas, Settings, StudyOrResult, Wide
 
 
 def compare_command(
@@ -23,6 +25,7 @@ def compare_command(
     at: At = None,
     settings: Settings = None,
     formulas: Formulas = None,
+    wide: Wide = False,
     as_json: AsJson = False,
 ) -> None:
     """Show why design B is faster than A, part by part of the step time; open axes take the best design of each."""
@@ -37,16 +40,8 @@ def compare_command(
         print_json(data)
         return
     for name, point in (("A", found.a), ("B", found.b)):
-        print_line(f"{name}  " + ", ".join(f"{axis} = {label}" for axis, label in point.items()))
-    rows = [["step time", number(before, "s"), number(after, "s"), _signed(after - before), ""]]
-    rows.append(
-        ["90 of 100 within", *(f"{number(i.low, 's')} to {number(i.high, 's')}" for i in found.intervals), "", ""]
-    )
-    for part, x, y in found.parts:
-        if max(x, y) > 0:
-            share = f"{(y - x) / (after - before):.0%}" if after != before else ""
-            rows.append([WORDS[part], number(x, "s"), number(y, "s"), _signed(y - x), share])
-    print_table(["", "A", "B", "change", "of the change"], rows, right=("A", "B", "change", "of the change"))
+        out.print_items(name, (f"{axis} = {label}" for axis, label in point.items()))
+    _print_parts(found)
     if before == after and all(x == y for _, x, y in found.parts):
         out.print("A and B take the same time: their differences change no part of a step")
         return
@@ -57,5 +52,17 @@ def compare_command(
         out.print(f"a tie: differences below {found.tie_margin:.0%} are within the model's error between them")
 
 
-def _signed(seconds: float) -> str:
-    return ("+" if seconds >= 0 else "-") + number(abs(seconds), "s")
+def _print_parts(found: Comparison) -> None:
+    """The step times, their intervals and parts as a table, the times of A and B in one unit."""
+    before, after = found.step_time
+    parts = [("step time", before, after), *((WORDS[n], x, y) for n, x, y in found.parts if max(x, y) > 0)]
+    ends = [end for interval in found.intervals for end in (interval.low, interval.high)]
+    unit, texts = column([time for _, *times in parts for time in times] + ends, "s", (before, after))
+    *texts, low_a, high_a, low_b, high_b = texts
+    changed, changes = column([y - x for _, x, y in parts], "s", (before, after))
+    shares = [f"{(y - x) / (after - before):.0%}" if after != before else "" for _, x, y in parts]
+    signed = [text if text.startswith("-") else f"+{text}" for text in changes]
+    rows = list(zip([name for name, *_ in parts], texts[::2], texts[1::2], signed, ["", *shares[1:]], strict=True))
+    within = [f"{low.strip()} to {high.strip()}" for low, high in ((low_a, high_a), (low_b, high_b))]
+    headers = ["", header("A", unit), header("B", unit), header("change", changed), "of the change"]
+    print_table(headers, [rows[0], ["90 of 100 within", *within, "", ""], *rows[1:]], right=headers[1:])

@@ -10,13 +10,14 @@ from typing import Annotated, Any
 from typer import Argument, Exit, Option
 
 from perfgrid.analysis.diff import TOLERANCE, Difference, diff
-from perfgrid.analysis.text import number
-from perfgrid.cli.printing.console import out, print_table
+from perfgrid.analysis.number_text import number
+from perfgrid.cli.printing.console import out
+from perfgrid.cli.printing.tables import print_table
 from perfgrid.results.opening import open_result
 from perfgrid.study.own_formulas import own_formulas
 
 from .arguments import names_in
-from .options import AsJson, Formulas, Recompute
+from .options import AsJson, Formulas, Recompute, Wide
 
 MANY_LABELS = 6  # of an axis that are printed
 
@@ -28,6 +29,7 @@ def diff_command(
     variables: Annotated[str | None, Option(help="Variables to compare, comma-separated. Default: all.")] = None,
     recompute: Recompute = False,
     formulas: Formulas = None,
+    wide: Wide = False,
     as_json: AsJson = False,
 ) -> None:
     """Compare two results: labels, variables, values, feasibility. Exit status 1 if they differ."""
@@ -64,7 +66,7 @@ def _print(found: Difference, a: str, b: str, units: dict[str, str]) -> None:
             rows.append([v.name, f"{v.differing / v.points:.2%}", *shares, *_values(v.a, v.b, unit), where])
     if rows:
         headers = ["variable", "differs", "median", "largest", "A", "B", "at"]
-        print_table(headers, rows, right=headers[1:6], whole=True)
+        print_table(headers, rows, right=headers[1:6], prose=("at",))
     if found.feasible_only_a or found.feasible_only_b:
         out.print(
             f"of {found.points:,} points {found.feasible_only_a:,} are feasible only in A, "

@@ -11,15 +11,18 @@ import xarray as xr
 from typer import Option
 
 from perfgrid.analysis.distribution import distribution
-from perfgrid.analysis.text import labels_of, number
+from perfgrid.analysis.number_text import column, header, number
+from perfgrid.analysis.text import labels_of
 from perfgrid.cli.printing.cells import cells
-from perfgrid.cli.printing.console import out, print_json, print_table
+from perfgrid.cli.printing.console import out, print_json
+from perfgrid.cli.printing.labels import axis_label
 from perfgrid.cli.printing.progress import Reporter
+from perfgrid.cli.printing.tables import print_table
 from perfgrid.engine.errors import PerfgridError
 from perfgrid.study.study import Study
 
 from .arguments import names_in, study_of
-from .options import AsJson, At, Formulas, Output, Overwrite, Settings, StudyFile
+from .options import AsJson, At, Formulas, Output, Overwrite, Settings, StudyFile, Wide
 from .saving import Target
 
 SHOWN = 60  # rows that are printed
@@ -37,6 +40,7 @@ def distribution_command(
     overwrite: Overwrite = False,
     settings: Settings = None,
     formulas: Formulas = None,
+    wide: Wide = False,
     as_json: AsJson = False,
 ) -> None:
     """Quantiles and a histogram over the feasible designs of a study of any size."""
@@ -63,21 +67,23 @@ def _print(study: Study, found: xr.Dataset, of: str, levels: list[float], bins: 
     groups, count = [str(d) for d in found["designs"].dims], found["designs"].size
     unit = found[of].attrs["units"]
     heads = [f"{level:.4g}" for level in levels]
+    rows = list(islice(_rows(found, of), None if out.wide else SHOWN))
+    common, texts = column([v if v is not None else "" for row in rows for v in row["quantiles"]], unit)
     lines = []
-    for row in islice(_rows(found, of), SHOWN):
-        values = [number(v, unit) if v is not None else "" for v in row["quantiles"]]
-        lines.append([*map(str, row["group"].values()), f"{row['designs']:,}", *values])
-    out.print(f"{study.file.title}: {of} of feasible designs; a share of them lies at or below")
-    print_table([*groups, "designs", *heads], lines, right=["designs", *heads], whole=True)
-    if count > SHOWN:
-        out.print(f"and {count - SHOWN:,} more groups; -o FILE.nc keeps all of them")
+    for place, row in enumerate(rows):
+        labels = [axis_label(study, axis, label) for axis, label in row["group"].items()]
+        lines.append([*labels, f"{row['designs']:,}", *texts[place * len(heads) : (place + 1) * len(heads)]])
+    out.print(f"{study.file.title}: {header(of, common)} of feasible designs; a share of them lies at or below")
+    print_table([*groups, "designs", *heads], lines, right=["designs", *heads], groups=len(groups))
+    if count > len(rows):
+        out.print(f"and {count - len(rows):,} more groups (--wide prints them, -o FILE.nc keeps all)")
     if bins:
         counts = found["histogram"].values.reshape(-1, bins).sum(axis=0)
         rows = [
             [f"{number(a, unit)} to {number(b, unit)}", f"{n:,}", "#" * int(np.ceil(40 * n / max(counts.max(), 1)))]
             for a, b, n in zip(found["bin_from"].values, found["bin_to"].values, counts.tolist(), strict=True)
         ]
-        print_table([of, "designs", ""], rows, right=["designs"], whole=True)
+        print_table([of, "designs", ""], rows, right=["designs"])
 
 
 def _rows(found: xr.Dataset, of: str) -> Iterator[dict[str, Any]]:

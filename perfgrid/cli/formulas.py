@@ -6,13 +6,14 @@ from typing import Annotated
 
 from typer import Option
 
-from perfgrid.cli.printing.console import out, print_json, print_table
+from perfgrid.cli.printing.console import out, print_json, print_line
+from perfgrid.cli.printing.tables import print_table
 from perfgrid.engine.errors import PerfgridError
 from perfgrid.engine.graph.registry import Constraint
 from perfgrid.formulas import WORKLOADS, registry_of
 from perfgrid.study.own_formulas import own_formulas
 
-from .options import AsJson, Formulas, one_of
+from .options import AsJson, Formulas, Wide, one_of
 
 
 def formulas_command(
@@ -21,6 +22,7 @@ def formulas_command(
         str, Option(help="Workload whose formulas to list.", callback=one_of("--workload", WORKLOADS))
     ] = "training",
     formulas: Formulas = None,
+    wide: Wide = False,
     as_json: AsJson = False,
 ) -> None:
     """List every formula: quantity, unit, arguments, source."""
@@ -43,18 +45,18 @@ def formulas_command(
         for f in registry.formulas.values()
     ]
     if graph:
-        out.print("digraph perfgrid {")
-        out.print("  rankdir=LR;")
+        print_line("digraph perfgrid {", whole=True)
+        print_line("  rankdir=LR;", whole=True)
         for row in rows:
             for argument in row["arguments"]:
-                out.print(f'  "{argument}" -> "{row["quantity"]}";')
+                print_line(f'  "{argument}" -> "{row["quantity"]}";', whole=True)
             if row["of"]:
-                out.print(f'  "{row["quantity"]}" -> "{row["of"]}" [style=dashed];')
-        out.print("}")
+                print_line(f'  "{row["quantity"]}" -> "{row["of"]}" [style=dashed];', whole=True)
+        print_line("}", whole=True)
     elif as_json:
         print_json(rows)
     else:
-        headers = ["quantity", "unit", "arguments", "source", "meaning"]
-        lines = [[r["quantity"], r["unit"], ", ".join(r["arguments"]), r["source"], r["meaning"]] for r in rows]
-        print_table(headers, lines)
+        lines = [[r["quantity"], r["unit"], r["meaning"], r["source"], ", ".join(r["arguments"])] for r in rows]
+        drop = ("arguments", "source", "unit")
+        print_table(["quantity", "unit", "meaning", "source", "arguments"], lines, drop=drop, prose=("meaning",))
         out.print(f"{len(rows)} formulas, {len(registry.choices)} quantities with alternatives")

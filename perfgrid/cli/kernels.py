@@ -5,17 +5,24 @@ from __future__ import annotations
 from dataclasses import asdict
 
 from perfgrid.analysis.kernel_table import kernels
-from perfgrid.analysis.text import labels_of, number, point_lines
-from perfgrid.cli.printing.console import print_json, print_line, print_table
+from perfgrid.analysis.number_text import column, header
+from perfgrid.analysis.text import labels_of, point_lines
+from perfgrid.cli.printing.console import out, print_json
+from perfgrid.cli.printing.tables import print_table
 from perfgrid.formulas import INNER
 from perfgrid.study.own_formulas import own_formulas
 
 from .arguments import study_or_result
-from .options import AsJson, At, Formulas, Settings, StudyOrResult
+from .options import AsJson, At, Formulas, Settings, StudyOrResult, Wide
 
 
 def kernels_command(
-    what: StudyOrResult, at: At = None, settings: Settings = None, formulas: Formulas = None, as_json: AsJson = False
+    what: StudyOrResult,
+    at: At = None,
+    settings: Settings = None,
+    formulas: Formulas = None,
+    wide: Wide = False,
+    as_json: AsJson = False,
 ) -> None:
     """List every kernel of one design with the resource that bounds it: time per run and microbatch, by phase."""
     own = own_formulas(formulas)
@@ -26,11 +33,16 @@ def kernels_command(
         print_json({"point": found.point, "violated": violated, "kernels": rows})
         return
     for line in point_lines(found.point, found.violated, INNER):
-        print_line(line, whole=True)
+        out.print(line, indent="  ")
     phases = found.kernels[0].time if found.kernels else ()
-    headers = ["kernel", "part", "runs", *(phase.replace("_", " ") for phase in phases)]
-    lines = []
-    for kernel in found.kernels:
-        times = [f"{number(t, 's')} {kernel.bound_by[phase]}" if t else "" for phase, t in kernel.time.items()]
-        lines.append([kernel.name, kernel.part, f"{kernel.runs:g}", *times])
-    print_table(headers, lines)
+    columns = {
+        "kernel": [kernel.name for kernel in found.kernels],
+        "part": [kernel.part for kernel in found.kernels],
+        "runs": [f"{kernel.runs:g}" for kernel in found.kernels],
+    }
+    for phase in phases:
+        unit, times = column([kernel.time[phase] or "" for kernel in found.kernels], "s")
+        width = max(map(len, times))
+        bounds = [kernel.bound_by[phase] if kernel.time[phase] else "" for kernel in found.kernels]
+        columns[header(phase, unit)] = [f"{t:>{width}} {b}" for t, b in zip(times, bounds, strict=True)]
+    print_table(columns, list(zip(*columns.values(), strict=True)), drop=("part", "runs"))

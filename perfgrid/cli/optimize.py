@@ -14,7 +14,7 @@ from perfgrid.optimizer.optimize import optimize
 from perfgrid.study.values import number_or_text
 
 from .arguments import names_in, study_of
-from .options import AsJson, Formulas, Minimize, Output, Overwrite, Settings, StudyFile
+from .options import AsJson, Formulas, Minimize, Output, Overwrite, Settings, StudyFile, Wide
 from .saving import Target
 
 
@@ -33,6 +33,7 @@ def optimize_command(
     overwrite: Overwrite = False,
     settings: Settings = None,
     formulas: Formulas = None,
+    wide: Wide = False,
     as_json: AsJson = False,
 ) -> None:
     """Find the best design over continuous quantities by gradients, for every label of the axes not in --choose."""

@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Annotated
 
-from typer import Argument, Option
+from typer import Argument, CallbackParam, Context, Option
 
+from perfgrid.cli.printing.console import out
 from perfgrid.engine.errors import PerfgridError
 
 
@@ -20,6 +21,15 @@ def one_of(option: str, legal: Iterable[str]) -> Callable[[str | None], str | No
         return value
 
     return checked
+
+
+def table_or_json(context: Context, option: CallbackParam, given: bool) -> bool:
+    """Refuse ``--json`` beside options of tables; ``--wide`` lifts the limit of standard output for one command."""
+    if given and any(context.params.get(n) for n in (("wide", "rows") if option.name == "as_json" else ("as_json",))):
+        raise PerfgridError("--json prints no table: give it without --wide and --rows")
+    if given and option.name == "wide":
+        context.with_resource(out.unlimited())
+    return given
 
 
 StudyFile = Annotated[Path, Argument(help="Study file (TOML).")]
@@ -48,4 +58,10 @@ Formulas = Annotated[
 ]
 Records = Annotated[list[Path] | None, Argument(help="Record files (.jsonl) or folders. Default: those of perfgrid.")]
 CatalogFiles = Annotated[list[Path] | None, Option("--catalog", help="Catalog file or folder to add.")]
-AsJson = Annotated[bool, Option("--json", help="Print one JSON object instead of a table.")]
+AsJson = Annotated[bool, Option("--json", help="Print one JSON object instead of a table.", callback=table_or_json)]
+Wide = Annotated[
+    bool, Option("--wide", help="Print every row and column, however long lines become.", callback=table_or_json)
+]
+Rows = Annotated[
+    bool, Option("--rows", help="Print a row for each group, of many groups as well.", callback=table_or_json)
+]

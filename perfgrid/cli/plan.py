@@ -7,16 +7,18 @@ from typing import Annotated
 import numpy as np
 from typer import Option
 
-from perfgrid.analysis.text import number
-from perfgrid.cli.printing.console import out, print_json, print_table
+from perfgrid.analysis.number_text import number
+from perfgrid.cli.printing.console import out, print_json
+from perfgrid.cli.printing.tables import print_table
 from perfgrid.results.memory import MEMORY, peaks
 from perfgrid.study.file import CLUSTER_SIZE, chosen_along
 from perfgrid.study.study import Study
 from perfgrid.study.tables import unit_of
 
 from .arguments import study_of
-from .options import AsJson, Formulas, Settings, StudyFile
+from .options import AsJson, Formulas, Settings, StudyFile, Wide
 
+DROPPED = ("inner axes", "values", "unit", "stage")  # columns of a table that is too wide, in this order
 MOST_COLUMNS = 3  # of an axis, named in a line
 
 
@@ -25,6 +27,7 @@ def plan_command(
     everything: Annotated[bool, Option("--all", help="List every quantity, not only outputs.")] = False,
     settings: Settings = None,
     formulas: Formulas = None,
+    wide: Wide = False,
     as_json: AsJson = False,
 ) -> None:
     """Show what a study evaluates: quantity, columns, points, bytes. Nothing is computed."""
@@ -48,7 +51,7 @@ def plan_command(
         unit = row["unit"] or unit_of(loaded.catalog.variables, row["quantity"])
         lines.append([mark + row["quantity"], row["stage"], unit, *counts, " x ".join(row["inner"]), columns])
     headers = ["  quantity", "stage", "unit", "points", "values", "bytes", "inner axes", "columns"]
-    print_table(headers, lines, right=("points", "values", "bytes"))
+    print_table(headers, lines, right=headers[3:6], drop=DROPPED, prose=("columns",))
     ways = {way: f"run -o FILE{way}" if way.startswith(".") else way for way in most} | {MEMORY: "run"}
     out.print(
         "peak memory: " + ", ".join(f"{ways[way]} {number(float(needed), 'byte')}" for way, needed in most.items())
@@ -80,6 +83,6 @@ def _columns(axis: str, names: list[str], several: bool) -> str:
     if names == [axis]:
         return axis
     if len(names) > MOST_COLUMNS and not several:
-        return f"{axis}: {len(names)} columns"
+        return f"{axis} ({len(names)})"
     more = f" and {len(names) - 4} more" if len(names) > 4 else ""
     return f"{axis}: {', '.join(names[:4])}{more}"

@@ -12,10 +12,10 @@ import xarray as xr
 from typer import Exit, Option
 
 from perfgrid.analysis.best import best
+from perfgrid.analysis.number_text import number
 from perfgrid.analysis.pareto import DESIGN, pareto
-from perfgrid.analysis.text import number
 from perfgrid.cli.printing.best_table import print_winners, winner_rows
-from perfgrid.cli.printing.console import err, out, print_json
+from perfgrid.cli.printing.console import err, out, print_json, print_line
 from perfgrid.cli.printing.feasibility import print_violations
 from perfgrid.cli.printing.pareto_table import front_rows, print_outputs
 from perfgrid.cli.printing.progress import Reporter
@@ -32,7 +32,7 @@ from perfgrid.study.file import Best
 from perfgrid.study.study import Study
 
 from .arguments import bytes_of, study_of
-from .options import AsJson, Dtype, Formulas, Overwrite, Settings, StudyFile
+from .options import AsJson, Dtype, Formulas, Overwrite, Rows, Settings, StudyFile, Wide
 from .saving import Target
 
 FEW_POINTS = 100  # all printed where a study has no [best]
@@ -62,6 +62,8 @@ def run_command(
         str | None, Option(help="Dask cluster that fills a store, such as tcp://127.0.0.1:8786.")
     ] = None,
     tile_points: Annotated[int | None, Option(help="Points evaluated and written together, at most.")] = None,
+    rows: Rows = False,
+    wide: Wide = False,
     as_json: AsJson = False,
 ) -> None:
     """Evaluate every design of a study, print the best ones and save the result."""
@@ -92,7 +94,7 @@ def run_command(
     except KeyboardInterrupt:
         err.print("perfgrid: interrupted; no result was written")
         raise Exit(130) from None
-    _report(loaded, result, target, reporter.seconds, streaming, as_json)
+    _report(loaded, result, target, reporter.seconds, streaming, rows, as_json)
 
 
 def named(study: Study, output: Path, dtype: str | None) -> Path:
@@ -116,7 +118,9 @@ def named(study: Study, output: Path, dtype: str | None) -> Path:
     return output.with_name(output.name + SUFFIX)
 
 
-def _report(study: Study, result: xr.Dataset, target: Target, seconds: float, streaming: bool, as_json: bool) -> None:
+def _report(
+    study: Study, result: xr.Dataset, target: Target, seconds: float, streaming: bool, listed: bool, as_json: bool
+) -> None:
     """Print the best designs, the Pareto front and how many designs are infeasible."""
     choice = study.file.best
     if choice is None and study.space.points <= FEW_POINTS:
@@ -140,7 +144,7 @@ def _report(study: Study, result: xr.Dataset, target: Target, seconds: float, st
         print_json(data)
         return
     if winners is not None and choice is not None:
-        print_winners(study, winners, choice)
+        print_winners(study, winners, choice, listed)
         if study.file.workload == "inference":
             from .validate import serving_note
 
@@ -176,7 +180,7 @@ def _factored(study: Study, output: Path, dtype: str | None, overwrite: bool, as
     )
     if study.file.best is not None:
         out.print(f"'perfgrid best {study.name}' finds the best designs")
-    out.print(f"saved {output}")
+    print_line(f"saved {output}", whole=True)
 
 
 def _to_store(study: Study, output: Path, dtype: str | None, overwrite: bool, as_json: bool, **how: Any) -> None:
@@ -198,6 +202,6 @@ def _to_store(study: Study, output: Path, dtype: str | None, overwrite: bool, as
         return
     print_violations(found, reporter.seconds)
     size = sum(file.stat().st_size for file in output.rglob("*") if file.is_file())
-    out.print(f"saved {output} ({size / 1e6:.1f} MB)")
+    print_line(f"saved {output} ({size / 1e6:.1f} MB)", whole=True)
     if study.file.best is not None:
         out.print("a streamed run does not search the best designs; perfgrid best does")

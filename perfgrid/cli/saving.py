@@ -7,7 +7,7 @@ from pathlib import Path
 
 import xarray as xr
 
-from perfgrid.cli.printing.console import out
+from perfgrid.cli.printing.console import print_line
 from perfgrid.results.files import check_output
 from perfgrid.results.save import save
 
@@ -31,4 +31,5 @@ class Target:
     def tell(self, size: bool = False) -> None:
         """Print that the result is saved."""
         if self.path is not None:
-            out.print(f"saved {self.path}" + (f" ({self.path.stat().st_size / 1e6:.1f} MB)" if size else ""))
+            size_text = f" ({self.path.stat().st_size / 1e6:.1f} MB)" if size else ""
+            print_line(f"saved {self.path}{size_text}", whole=True)

@@ -12,14 +12,17 @@ from perfgrid.analysis.sensitivity import cross_elasticities, sensitivity
 from perfgrid.analysis.sensitivity_ranking import Rank, binding_shares, ranked, time_balance
 from perfgrid.analysis.text import labels_of
 from perfgrid.cli.printing.bars import bar
-from perfgrid.cli.printing.console import out, print_json, print_table
+from perfgrid.cli.printing.console import out, print_json
 from perfgrid.cli.printing.progress import Reporter
+from perfgrid.cli.printing.tables import print_table
 from perfgrid.engine.errors import PerfgridError
 from perfgrid.engine.grid.dataset import feasible
 
 from .arguments import names_in, outputs_of, study_of
-from .options import AsJson, At, Dtype, Formulas, Of, Output, Overwrite, Settings, StudyFile
+from .options import AsJson, At, Dtype, Formulas, Of, Output, Overwrite, Settings, StudyFile, Wide
 from .saving import Target
+
+MOST_IDLE = 8  # parameters without effect that are named
 
 
 def sensitivity_command(
@@ -37,6 +40,7 @@ def sensitivity_command(
     dtype: Dtype = None,
     settings: Settings = None,
     formulas: Formulas = None,
+    wide: Wide = False,
     as_json: AsJson = False,
 ) -> None:
     """Rank elasticities of outputs over the feasible designs: d ln output / d ln parameter, and which rate binds."""
@@ -82,12 +86,14 @@ def _print_ranks(result: xr.Dataset, name: str, rows: list[Rank], top: int, whol
         spread = (f"{r.low:+.4f}", f"{r.high:+.4f}", f"{r.zero:.0%}")
         lines.append([r.parameter, r.unit, f"{r.mean:+.4f}", bar(r.mean, largest), *spread])
     headers = ["parameter", "unit", "mean", "", "least", "most", "zero at"]
-    print_table(headers, lines, right=("mean", "least", "most", "zero at"))
+    print_table(headers, lines, right=("mean", "least", "most", "zero at"), drop=("", "unit", "zero at"))
     if len(strong) > len(shown):
         out.print(f"and {len(strong) - len(shown)} weaker parameters")
     none = [r.parameter for r in rows if r.zero == 1]
     if none:
-        out.print(f"without effect at any feasible design ({len(none)}): {', '.join(none)}")
+        named = none if out.wide else none[:MOST_IDLE]
+        more = f"and {len(none) - len(named)} more (--wide names them)" if len(named) < len(none) else ""
+        out.print_items(f"without effect at any feasible design ({len(none)}):", named, more)
     rates = sum(r.unit.endswith("/s") for r in strong)
     if rates > 1 and (shares := binding_shares(result, name)):
         out.print("bound by: " + ", ".join(f"{n} {share:.1%}" for n, share in shares.items()))
@@ -103,7 +109,7 @@ def _print_cross(output: str, found: xr.DataArray) -> None:
         [n, *("jumps" if v != v else f"{v:+.4f}" for v in row)]
         for n, row in zip(names, found.values.tolist(), strict=True)
     ]
-    print_table(["", *names], lines, names)
+    print_table(["", *names], lines, names, keys=1)
 
 
 def _plain(

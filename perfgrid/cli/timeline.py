@@ -9,7 +9,7 @@ from perfgrid.cli.printing.timeline_chart import print_timeline
 from perfgrid.study.own_formulas import own_formulas
 
 from .arguments import study_or_result
-from .options import AsJson, At, Formulas, Output, Overwrite, Settings, StudyOrResult
+from .options import AsJson, At, Formulas, Output, Overwrite, Settings, StudyOrResult, Wide
 from .saving import Target
 
 
@@ -20,6 +20,7 @@ def timeline_command(
     overwrite: Overwrite = False,
     settings: Settings = None,
     formulas: Formulas = None,
+    wide: Wide = False,
     as_json: AsJson = False,
 ) -> None:
     """Execute the pipeline schedule of one design: when each device computes, waits and sends."""

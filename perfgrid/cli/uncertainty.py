@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from itertools import groupby
 from typing import Annotated, Any
 
 import numpy as np
 import xarray as xr
 from typer import Option
 
-from perfgrid.analysis.text import labels_of, number
+from perfgrid.analysis.number_text import column, header, label_text, number
+from perfgrid.analysis.text import labels_of
 from perfgrid.analysis.uncertainty import only, quantiles, tornado
 from perfgrid.cli.printing.bars import bar, swing
 from perfgrid.cli.printing.cells import cells
-from perfgrid.cli.printing.console import out, print_json, print_table
+from perfgrid.cli.printing.console import out, print_json
+from perfgrid.cli.printing.tables import print_table
 from perfgrid.engine.errors import PerfgridError
 from perfgrid.results.evaluate import evaluate
 from perfgrid.study.samples import SAMPLE
@@ -20,7 +23,7 @@ from perfgrid.study.selection import asking, selected
 from perfgrid.study.study import Study
 
 from .arguments import names_in, outputs_of, study_of
-from .options import AsJson, At, Formulas, Of, Output, Overwrite, Settings, StudyFile, one_of
+from .options import AsJson, At, Formulas, Of, Output, Overwrite, Settings, StudyFile, Wide, one_of
 from .saving import Target
 
 METHODS = ("quantiles", "tornado", "morris", "sobol")
@@ -46,6 +49,7 @@ def uncertainty_command(
     overwrite: Overwrite = False,
     settings: Settings = None,
     formulas: Formulas = None,
+    wide: Wide = False,
     as_json: AsJson = False,
 ) -> None:
     """Quantiles, tornado, Morris or Sobol over the catalog's ranges: how sure an output is."""
@@ -122,12 +126,15 @@ def _print_quantiles(found: xr.Dataset, outputs: list[str]) -> None:
         )
     axes = [str(d) for d in found.dims if d != "quantile" and found.sizes[d] > 1]
     lines = []
-    for row in rows:
-        unit = found[row["output"]].attrs.get("units", "1")
-        values = ["infeasible" if v is None else number(v, unit) for v in row["values"]]
-        lines.append([row["output"], *(str(row["at"].get(a, "")) for a in axes), *values])
+    for output, own in groupby(rows, key=lambda row: row["output"]):
+        designs = list(own)
+        values = ["infeasible" if v is None else v for row in designs for v in row["values"]]
+        unit, texts = column(values, found[output].attrs.get("units", "1"))
+        for place, row in enumerate(designs):
+            labels = [label_text(row["at"].get(a, "")) for a in axes]
+            lines.append([header(output, unit), *labels, *texts[place * len(LEVELS) : (place + 1) * len(LEVELS)]])
     levels = [f"{level:.0%}" for level in LEVELS]
-    print_table(["output", *axes, *levels], lines, right=levels, whole=True)
+    print_table(["output", *axes, *levels], lines, right=levels, groups=1 + len(axes))
 
 
 def _print_tornado(found: xr.Dataset, top: int) -> None:
@@ -136,8 +143,12 @@ def _print_tornado(found: xr.Dataset, top: int) -> None:
     rows = rows[: top or None]
     out.print(f"{found.attrs['output']} = {number(stated, unit)} with every estimate as stated")
     largest = max((abs(v - stated) for _, low, high in rows for v in (low, high)), default=0.0)
-    lines = [[n, number(low, unit), swing(low, stated, high, largest), number(high, unit)] for n, low, high in rows]
-    print_table(["estimate", "at its low end", "", "at its high end"], lines, ("at its low end",), whole=True)
+    common, texts = column([end for _, *ends in rows for end in ends], unit)
+    swings = [swing(low, stated, high, largest) for _, low, high in rows]
+    names = [name for name, *_ in rows]
+    headers = [header("at its low end", common), header("at its high end", common)]
+    lines = list(zip(names, texts[::2], swings, texts[1::2], strict=True))
+    print_table(["estimate", headers[0], "", headers[1]], lines, right=headers, drop=("",))
 
 
 def _plain(found: xr.Dataset) -> dict[str, Any]:
@@ -177,9 +188,9 @@ def _print_indices(found: xr.Dataset, method: str, top: int) -> None:
         lines = []
         for i in np.argsort(-row[key].values, kind="stable")[: top or None]:
             one, texts = row.isel(parameter=i), []
-            for column in columns:
-                spread = f" ± {shown(one[f'{column}_confidence'])}" if f"{column}_confidence" in one else ""
-                texts.append(shown(one[column]) + spread)
+            for name in columns:
+                spread = f" ± {shown(one[f'{name}_confidence'])}" if f"{name}_confidence" in one else ""
+                texts.append(shown(one[name]) + spread)
             lines.append([str(one.parameter.values), *texts, bar(float(one[key]), largest).partition("|")[2]])
         headers = ["estimate", *(c.replace("_", " ") for c in columns), ""]
-        print_table(headers, lines, right=headers[1:-1], whole=True)
+        print_table(headers, lines, right=headers[1:-1], drop=("",))

@@ -9,10 +9,11 @@ from typing import Annotated
 
 from typer import Exit, Option
 
-from perfgrid.analysis.text import number
+from perfgrid.analysis.number_text import number
 from perfgrid.catalog import load_catalog
-from perfgrid.cli.printing.console import err, out, print_json, print_line, print_table
+from perfgrid.cli.printing.console import err, out, print_json, print_line
 from perfgrid.cli.printing.derivation import DEPTH, print_explanation
+from perfgrid.cli.printing.tables import print_table
 from perfgrid.engine.errors import PerfgridError
 from perfgrid.formulas import INNER
 from perfgrid.validation.figure import draw
@@ -20,7 +21,7 @@ from perfgrid.validation.report import HEADERS, WORST, error_rows, reason_rows, 
 from perfgrid.validation.schema import UNITS, UNSEEN, read_records
 from perfgrid.validation.validate import RECORDED, Prediction, Validation, validate
 
-from .options import AsJson, CatalogFiles, Overwrite, Records
+from .options import AsJson, CatalogFiles, Overwrite, Records, Wide
 from .saving import Target
 
 
@@ -38,6 +39,7 @@ def validate_command(
     derive: Annotated[str | None, Option("--explain", help="Explain the prediction of one record.")] = None,
     depth: Annotated[int | None, Option(help=f"Levels of the explanation. Default: {DEPTH}.")] = None,
     figure: Annotated[Path | None, Option(help="Plot of predicted against measured values (.png, .pdf).")] = None,
+    wide: Wide = False,
     as_json: AsJson = False,
 ) -> None:
     """Compare predictions with published measurements: error by source, worst rows, records not predicted and why.
@@ -105,7 +107,7 @@ def _print(found: Validation, verbose: bool) -> None:
     out.print(
         "error of predictions, |ln(predicted / measured)|, compared with one constant per device and with other tools"
     )
-    print_table(HEADERS, rows, right=HEADERS[1:])
+    print_table(HEADERS, rows, right=HEADERS[1:], drop=[*reversed(HEADERS[8:]), "over memory", "MAPE"])
     for name, stacks in found.assumed().items():
         out.print(f"{name}: taken to have run on {', '.join(stacks)}; the field software of a record states another")
     if summary["worst"]:
@@ -117,9 +119,11 @@ def _print(found: Validation, verbose: bool) -> None:
         out.print()
         out.print(f"{len(left)} of {len(found.predictions)} records are not predicted")
     if verbose:
-        print_table(("record", "reasons"), [[p.record.id, "; ".join(p.reasons)] for p in left])
+        print_table(("record", "reasons"), [[p.record.id, "; ".join(p.reasons)] for p in left], prose=("reasons",))
     elif left:
-        print_table(("records", "first reason"), reason_rows(summary["reasons"]), right=("records",))
+        print_table(
+            ("records", "first reason"), reason_rows(summary["reasons"]), right=("records",), prose=("first reason",)
+        )
     if found.problems:
         out.print()
         out.print(f"{len(found.problems)} lines are not valid records (listed on standard error)")

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from typer import Argument, Exit, Option
 
-from perfgrid.analysis.text import number
+from perfgrid.analysis.number_text import number
 from perfgrid.cli.printing.console import print_json, print_line
 from perfgrid.cli.printing.progress import Reporter
 from perfgrid.engine.errors import PerfgridError

@@ -6,13 +6,23 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from perfgrid.analysis.limiting import WORDS
-from perfgrid.analysis.text import number
+from perfgrid.analysis.number_text import number
 
 from .schema import UNITS, data
 
 ERRORS = ("median", "p90", "MAPE", "bias", "rank")
 TOOLS = ("Calculon", "llm-analysis")
-HEADERS = ("group", "n", "predicted", "over memory", *ERRORS, "constant: median", "p90", "rank", *TOOLS)
+HEADERS = (
+    "group",
+    "n",
+    "predicted",
+    "over memory",
+    *ERRORS,
+    "constant: median",
+    "constant: p90",
+    "constant: rank",
+    *TOOLS,
+)
 WORST = ("record", "predicted", "measured", "ratio", "largest part")
 
 

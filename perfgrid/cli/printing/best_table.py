@@ -8,21 +8,23 @@ from typing import Any
 
 import numpy as np
 import xarray as xr
-from rich.measure import Measurement
 
 from perfgrid.analysis.best_of_result import FORBIDDEN
 from perfgrid.analysis.limiting import bounds as bounds_of
+from perfgrid.analysis.number_text import column, header, number
 from perfgrid.analysis.prediction_intervals import Interval, intervals, tie_margin
-from perfgrid.analysis.text import label_text, number
-from perfgrid.engine.graph.registry import Constraint
 from perfgrid.engine.grid.dataset import bare_variables, concerned, study_axes
 from perfgrid.engine.grid.explain import index_of
 from perfgrid.study.file import CLUSTER_SIZE, Best
 from perfgrid.study.study import Study
 
-from .console import out, print_table, text_table, wide
+from .console import out
+from .labels import axis_label, marks, print_legend, reason_of
+from .pivot_table import print_pivot
+from .tables import print_table
 
-MOST_ROWS = 200  # that a table prints
+MOST_LISTED = 40  # groups that are listed; more are a pivot if they have two axes
+MOST_ROWS = 200  # of a list of one axis
 RANK = "rank"  # dimension of several best designs of one group
 PACES = (  # objectives that are the step time or its inverse
     "step_time",
@@ -60,7 +62,7 @@ def winner_rows(
         labels = {str(d): row[str(d)] for d in groups}
         if not row["found"]:
             by, forbids, designs = (row.get(name, "") for name in FORBIDDEN)
-            rows.append({"group": labels, "feasible": False, "reason": _reason(study, by) if by else ""})
+            rows.append({"group": labels, "feasible": False, "reason": reason_of(study, by) if by else ""})
             rows[-1] |= {"constraint": by, "forbids": forbids, "designs": designs} if by else {}
             continue
         at = {a: row[a] for a in axes if a in row and a in winners.coords}
@@ -85,12 +87,6 @@ def winner_rows(
     return rows
 
 
-def _reason(study: Study, constraint: str) -> str:
-    """The reason of a constraint."""
-    found = study.registry.get(constraint)
-    return found.reason if isinstance(found, Constraint) else ""
-
-
 def _broken(study: Study, row: Mapping[str, Any], about: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
     """The outputs of one design that constraints make infeasible, which do not concern the objective, with reasons."""
     found: dict[str, list[str]] = {}
@@ -99,27 +95,6 @@ def _broken(study: Study, row: Mapping[str, Any], about: Mapping[str, Mapping[st
             for output in concerned(about, name) or study.outputs:
                 found.setdefault(output, []).append(attributes["reason"])
     return {output: "; ".join(reasons) for output, reasons in found.items()}
-
-
-def _none_found(row: Mapping[str, Any]) -> str:
-    """That a group has no design, or no more of them, and what forbids most."""
-    if "constraint" not in row:
-        return "no more feasible designs" if row["group"].get(RANK, 1) > 1 else "no feasible design"
-    return f"no feasible design: {row['constraint']} forbids {row['forbids']:,} of {row['designs']:,}"
-
-
-def _print_reasons(rows: Sequence[Mapping[str, Any]], shown: Sequence[str]) -> None:
-    """The reasons of constraints in a table, and of outputs without a value."""
-    for name, reason in dict.fromkeys((row["constraint"], row["reason"]) for row in rows if "constraint" in row):
-        out.print(f"{name}: {reason}")
-    broken = (pair for row in rows for pair in row.get("infeasible", {}).items() if pair[0] in shown)
-    for output, reason in dict.fromkeys(broken):
-        out.print(f"{output}: {reason}")
-
-
-def _told(value: Any, unit: str) -> str:
-    """A value, or a stroke where there is none."""
-    return "-" if value is None else value if isinstance(value, str) else number(value, unit)
 
 
 def _ties(rows: Sequence[Mapping[str, Any]], ends: Sequence[Interval]) -> list[bool]:
@@ -145,54 +120,104 @@ def _word(value: Any, attributes: Mapping[str, Any]) -> Any:
     return None if np.isnan(value) else value
 
 
-def print_winners(study: Study, winners: xr.Dataset, choice: Best) -> None:
-    """The best design of each group as a table; what is the same everywhere stands above it."""
-    rows = winner_rows(study, winners, choice, MOST_ROWS)
+def print_winners(study: Study, winners: xr.Dataset, choice: Best, listed: bool = False) -> None:
+    """The best design of each group: a pivot of many groups, else or if they are to be ``listed`` one row each.
+
+    What is the same everywhere stands above. A row that is too wide loses outputs from the last to the fourth, the
+    interval, what bounds it, and the other outputs, in this order; never its group, the chosen labels or the objective.
+    """
+    groups = [str(d) for d in winners["found"].dims if winners.sizes[d] > 1]
+    same = {str(d): winners[d].values[0] for d in winners["found"].dims if str(d) not in groups}
+    if not groups:
+        groups, same = list(same), {}  # a single row says all
     objective = choice.minimize or choice.maximize or ""
-    unit = winners[objective].attrs.get("units", "1") if objective in winners else "1"
-    shown = list(dict.fromkeys([objective, *study.outputs] if choice.over else study.outputs))
-    first = next((r for r in rows if r["feasible"]), None)
-    same = {str(d): winners[d].values[0] for d in winners["found"].dims if winners.sizes[d] == 1}
-    if len(same) == len(winners["found"].dims):
-        same = {}  # a single row says all
-    caption = "".join(f", {axis} = {label_text(label)}" for axis, label in (choice.at | same).items())
     way = f"best by {'least' if choice.minimize else 'largest'} {objective}" if choice.over else "every design"
-    out.print(f"{study.file.title}: {way}{caption}")
-    names = [name for name in rows[0]["group"] if name not in same]
-    if first is None:
-        few = "no group" if winners["found"].size <= MOST_ROWS else f"none of the first {MOST_ROWS} groups"
-        out.print(f"{few} has a feasible design")
-        lines = [[*(label_text(row["group"][name]) for name in names), _none_found(row)] for row in rows]
-        print_table([*names, ""], lines, whole=True)
-        _print_reasons(rows, shown)
+    out.print(f"{study.file.title}: {way}")
+    if fixed := choice.at | same:
+        out.print_items("", (f"{axis} = {axis_label(study, axis, label)}" for axis, label in fixed.items()))
+    over = [choice.over] if isinstance(choice.over, str) else choice.over
+    many = winners["found"].size > MOST_LISTED and len(groups) > 1 and RANK not in groups
+    if many and not (listed or out.wide) and print_pivot(study, winners, groups, objective, over):
         return
-    shown = [name for name in shown if name in first["outputs"]][:5]
+    most = None if listed or out.wide else MOST_ROWS
+    rows = winner_rows(study, winners, choice, most)
+    _print_rows(study, winners, rows, groups, objective if choice.over else "")
+    if winners["found"].size > len(rows):
+        more = f"{winners['found'].size - len(rows):,} rows more"
+        out.print(f"and {more} (--rows prints them, --json prints them with every output)")
+
+
+def _print_rows(
+    study: Study, winners: xr.Dataset, rows: Sequence[Mapping[str, Any]], groups: list[str], objective: str
+) -> None:
+    """One line for each group."""
+    feasible = [row for row in rows if row["feasible"]]
+    if not feasible:
+        few = "no group" if winners["found"].size == len(rows) else f"none of the first {len(rows)} groups"
+        out.print(f"{few} has a feasible design")
+    letters = marks(row.get("constraint", "") for row in rows if not row["feasible"])
+    none = [f"none ({letters[row.get('constraint', '')]})" if not row["feasible"] else "" for row in rows]
+    shown = [n for n in dict.fromkeys([objective, *study.outputs]) if any(n in row["outputs"] for row in feasible)]
+    objective = objective or (shown or [""])[0]
     units = {name: winners[name].attrs.get("units", "1") for name in shown}
-    extras = {  # beside labels and outputs, where they are known
-        "90 of 100 within": ("interval" in first, lambda row: " to ".join(number(v, unit) for v in row["interval"])),
-        "bound by": (first["bound_by"], lambda row: row["bound_by"]),
-        "tied": (any(row.get("tied") for row in rows), lambda row: "yes" if row.get("tied") else ""),
-    }
-    extras = {name: text for name, (known, text) in extras.items() if known}
-    while True:
-        headers, lines = [*names, *first["chosen"], *shown, *extras], []
-        for row in rows:
-            lines.append([label_text(row["group"][name]) for name in names])
-            if row["feasible"]:
-                lines[-1] += [label_text(label) for label in row["chosen"].values()]
-                lines[-1] += [_told(row["outputs"][name], units[name]) for name in shown]
-                lines[-1] += [text(row) for text in extras.values()]
-            else:
-                lines[-1].append(_none_found(row))
-        table = text_table(headers, lines, shown)
-        if len(shown) <= 3 or not out.is_terminal or Measurement.get(wide, wide.options, table).maximum <= out.width:
-            break
-        shown.pop()  # a narrow terminal shows fewer outputs rather than broken ones
-    print_table(headers, lines, shown, whole=True)
-    if winners["found"].size > MOST_ROWS:
-        out.print(f"and {winners['found'].size - MOST_ROWS:,} rows more (--json prints them, -o FILE.nc keeps them)")
-    _print_reasons(rows, shown)
-    if "tied" in extras:
+    alike, chosen = {}, list(feasible[0]["chosen"]) if feasible else []
+    for kind, names in (("chosen", chosen), ("outputs", shown[1:])):
+        for name in names if len(feasible) > 1 else ():
+            found = {row[kind][name] for row in feasible}
+            if len(found) == 1 and (kind == "chosen" or found != {None}):
+                value = found.pop()
+                text = axis_label(study, name, value) if kind == "chosen" else _told(value, units[name])
+                alike[name] = f"{name} = {text}"
+    if alike:
+        out.print_items("in every row:", alike.values())
+    chosen, shown = ([n for n in names if n not in alike] for names in (chosen, shown))
+    columns = {name: [axis_label(study, name, row["group"][name]) for row in rows] for name in groups}
+    columns |= {n: [axis_label(study, n, row["chosen"][n]) if row["feasible"] else "" for row in rows] for n in chosen}
+    heads, right = dict[str, str](), list[str]()
+    for name in shown:
+        values = [row["outputs"][name] if row["feasible"] else "" for row in rows]
+        if name == objective:
+            values = [mark or value for mark, value in zip(none, values, strict=True)]
+        unit, texts = column(values, units[name])
+        heads[name] = header(name, unit)
+        columns[heads[name]] = texts
+        right.append(heads[name])
+    if not shown:
+        columns[""] = none
+    secondary = [heads[name] for name in shown if name != objective]
+    drop = [*reversed(secondary[2:]), *_add_extras(columns, rows, winners, objective), *reversed(secondary[:2])]
+    lines = list(zip(*columns.values(), strict=True))
+    print_table(columns, lines, right, drop, groups=len(groups))
+    if vectors := [n for n in study.outputs if n in winners and set(winners[n].dims) - set(winners["found"].dims)]:
+        out.print_items("several values for each design:", vectors, "(-o FILE.nc keeps them)")
+    print_legend(study, letters)
+    broken = (pair for row in feasible for pair in row.get("infeasible", {}).items() if pair[0] in shown)
+    for output, reason in dict.fromkeys(broken):
+        out.print(f"{output}: {reason}")
+    if any(row.get("tied") for row in rows):
         out.print("tied: within the model's error of the first for this software (docs/accuracy.md)")
-    if left := [name for name in first["outputs"] if name not in shown]:
-        out.print(f"not shown: {', '.join(left)} (--json prints them, -o FILE.nc keeps them)")
+
+
+def _add_extras(
+    columns: dict[str, list[str]], rows: Sequence[Mapping[str, Any]], winners: xr.Dataset, objective: str
+) -> list[str]:
+    """Add interval, what bounds a design and ties, where they are known; returns those that may be left out."""
+    before = len(columns)
+    if any("interval" in row for row in rows):
+        unit = winners[objective].attrs.get("units", "1")
+        ends = [end for row in rows for end in row.get("interval", (None, None))]
+        unit, texts = column(ends, unit)
+        pairs = zip(texts[::2], texts[1::2], rows, strict=True)
+        texts = [f"{low.strip()} to {high.strip()}" if "interval" in row else "" for low, high, row in pairs]
+        columns[header("90 of 100 within", unit)] = texts
+    if any(row.get("bound_by") for row in rows):
+        columns["bound by"] = [row.get("bound_by", "") for row in rows]
+    extras = list(columns)[before:]
+    if any(row.get("tied") for row in rows):
+        columns["tied"] = ["yes" if row.get("tied") else "" for row in rows]
+    return extras
+
+
+def _told(value: Any, unit: str) -> str:
+    """A value, or a stroke where there is none."""
+    return "-" if value is None else value if isinstance(value, str) else number(value, unit)

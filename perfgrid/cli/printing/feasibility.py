@@ -14,7 +14,8 @@ def print_violations(found: Feasibility, seconds: float) -> None:
         f"{points:,} points in {seconds:.1f} s; {found.infeasible:,} infeasible ({found.infeasible / points:.1%})"
         + (f", {found.partly:,} more for some outputs only ({found.partly / points:.1%})" if found.partly else "")
     )
+    width = max((len(f"{violation.points:,}") for violation in found.violations), default=0)
     for violation in found.violations:
         only = f", of {', '.join(violation.outputs)} only" if violation.outputs else ""
-        share = violation.points / points
-        out.print(f"  {violation.points:>13,} ({share:.1%})  {violation.reason} [{violation.name}{only}]")
+        counted = f"  {violation.points:>{width},} ({violation.points / points:>5.1%})  "
+        out.print(f"{counted}{violation.reason} [{violation.name}{only}]", indent=" " * len(counted))

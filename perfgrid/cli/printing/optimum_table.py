@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from perfgrid.analysis.text import label_text, number
+from perfgrid.analysis.number_text import column, header, label_text, number
 from perfgrid.optimizer.optimize import UNEXPLAINED
 
 from .cells import cells
-from .console import out, print_table
+from .console import out
+from .tables import print_table
 
 PRESSING = 5e-4  # least elasticity that is printed, with three decimals
 MOST_OUTPUTS = 5  # of a design, and of each of its workloads, in a table
@@ -75,21 +76,25 @@ def print_designs(found: xr.Dataset, rows: list[dict[str, Any]]) -> None:
     at = [[labels[names.index(n)] for n in groups] for labels in own]
     shown = [o for o in rows[0]["outputs"] if o != objective and o.partition(".")[0] not in workloads]
     shown, left = shown[:MOST_OUTPUTS], shown[MOST_OUTPUTS:]
-    lines = []
-    for row, labels in zip(rows, own, strict=True):
-        value = number(row["objective"], unit) if row["feasible"] else "infeasible"
-        values = [_output_text(row, name, found) for name in shown]
-        values += [number(row["knobs"][k], found[k].attrs["units"]) for k in knobs]
-        lines.append([*labels, value, *values, f"{row['kkt_residual']:.0e}" if row["feasible"] else "-"])
     headers = [str(found[n].attrs.get("long_name", n)) if n in found.coords else n for n in names]
-    print_table([*headers, objective, *shown, *knobs, "KKT"], lines, whole=True)
+    columns, right = {n: [labels[i] for labels in own] for i, n in enumerate(headers)}, list[str]()
+    values = {objective: [row["objective"] if row["feasible"] else "infeasible" for row in rows]}
+    values |= {name: [row["outputs"].get(name) for row in rows] for name in shown}
+    values |= {knob: [row["knobs"][knob] for row in rows] for knob in knobs}
+    for name, numbers in values.items():
+        own_unit = unit if name == objective else found[name].attrs.get("units", "1")
+        common, texts = column(numbers, own_unit)
+        right.append(header(name, common))
+        columns[right[-1]] = texts
+    columns["KKT"] = [f"{row['kkt_residual']:.0e}" if row["feasible"] else "-" for row in rows]
+    print_table(columns, list(zip(*columns.values(), strict=True)), right, keys=len(headers))
     for row, labels in zip(rows, own, strict=True):
         if not row["feasible"]:
             out.print(f"{' '.join(labels)}: the nearest design breaks {row['breaks']}")
     if workloads:
         left += _print_workloads(found, rows, workloads, groups, at)
     if left:
-        out.print(f"not shown: {', '.join(left)} (--json prints them, -o FILE.nc saves them)")
+        out.print_items("not shown:", left, "(--json prints them, -o FILE.nc saves them)")
     if idle := list(np.atleast_1d(found.attrs["without_effect"])):
         out.print(f"without effect on the objective and every limit: {', '.join(map(str, idle))}")
     _print_pressing(rows, groups, at)
@@ -105,7 +110,7 @@ def _print_pressing(rows: list[dict[str, Any]], groups: list[str], at: list[list
     ]
     if lines:
         out.print("Limits and bounds that press, and the change of the objective in percent per percent of loosening:")
-        print_table([*groups, "what presses", "elasticity"], lines, right=("elasticity",), whole=True)
+        print_table([*groups, "what presses", "elasticity"], lines, right=("elasticity",), groups=len(groups))
     splits = list(rows[0]["moved"])
     if splits:
         out.print(
@@ -113,7 +118,7 @@ def _print_pressing(rows: list[dict[str, Any]], groups: list[str], at: list[list
             "model leaves out:"
         )
         lines = [[*labels, *(f"{row['moved'][s]:.3f}" for s in splits)] for row, labels in zip(rows, at, strict=True)]
-        print_table([*groups, *splits], lines, right=splits, whole=True)
+        print_table([*groups, *splits], lines, right=splits, keys=len(groups))
     if unexplained := sum(row["feasible"] and row["kkt_residual"] >= UNEXPLAINED for row in rows):
         out.print(f"{unexplained} of {len(rows)} searches ended at a step of the model, where multipliers do not hold.")
     jumps = {n: max((row["jump"][n] for row in rows if row["feasible"]), default=0.0) for n in rows[0]["knobs"]}
@@ -144,5 +149,5 @@ def _print_workloads(
         for w in workloads:
             label = [label_text(row["at"].get(f"{w}.{axis}", "-")) for axis in axes]
             lines.append([*labels, w, *label, *(_output_text(row, f"{w}.{name}", found) for name in shown)])
-    print_table([*groups, "workload", *axes, *shown], lines, whole=True)
+    print_table([*groups, "workload", *axes, *shown], lines, keys=len(groups) + 1)
     return [f"{w}.{name}" for w, own in outputs.items() for name in own if name not in shown]

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 import xarray as xr
 
+from perfgrid.analysis.number_text import column, header
 from perfgrid.analysis.pareto import DESIGN
-from perfgrid.analysis.text import label_text, number
 from perfgrid.engine.grid.dataset import study_axes
 from perfgrid.study.file import Pareto
 from perfgrid.study.study import Study
 
-from .console import out, print_table
+from .console import out
+from .labels import axis_label
+from .tables import print_table
 
 SHOWN = 60  # designs of a search that are printed
 
@@ -38,25 +40,31 @@ def print_outputs(study: Study, edge: xr.Dataset, wanted: Pareto) -> None:
     """The designs of a front as a table; what all share is in the title."""
     axes, rows = _axes(study, edge), front_rows(study, edge, wanted.maximize, "outputs")
     same = {a: rows[0]["at"][a] for a in axes if len({row["at"][a] for row in rows}) == 1}
-    at = "".join(f", {axis} = {label_text(label)}" for axis, label in (wanted.at | same).items())
-    out.print(f"{study.file.title}: between {' and '.join(wanted.maximize)}{at}")
+    out.print(f"{study.file.title}: between {' and '.join(wanted.maximize)}")
+    if fixed := wanted.at | same:
+        out.print_items("", (f"{axis} = {axis_label(study, axis, label)}" for axis, label in fixed.items()))
     if not rows:
         out.print("no feasible design")
         return
     varied = [a for a in axes if a not in same]
-    lines = [[*(label_text(row["at"][a]) for a in varied), *_values(edge, row["outputs"])] for row in rows]
-    print_table([*varied, *wanted.maximize], lines, right=wanted.maximize, whole=True)
+    _print(study, edge, rows, varied, "outputs")
 
 
 def print_objectives(study: Study, edge: xr.Dataset, objectives: list[str]) -> None:
     """The first designs of a front as a table of labels and objectives."""
     out.print(f"{study.file.title}: Pareto front of {', '.join(objectives)}")
     rows = front_rows(study, edge, objectives, "objectives")
-    lines = [[*map(str, row["at"].values()), *_values(edge, row["objectives"])] for row in rows[:SHOWN]]
-    print_table([*_axes(study, edge), *objectives], lines, right=objectives, whole=True)
-    if len(rows) > SHOWN:
-        out.print(f"and {len(rows) - SHOWN:,} more; -o FILE.nc saves all")
+    shown = rows if out.wide else rows[:SHOWN]
+    _print(study, edge, shown, _axes(study, edge), "objectives")
+    if len(rows) > len(shown):
+        out.print(f"and {len(rows) - len(shown):,} more (--wide prints them, -o FILE.nc saves all)")
 
 
-def _values(edge: xr.Dataset, row: Mapping[str, float]) -> list[str]:
-    return [number(value, edge[name].attrs.get("units", "1")) for name, value in row.items()]
+def _print(study: Study, edge: xr.Dataset, rows: list[dict[str, Any]], axes: list[str], key: str) -> None:
+    """One line for each design: labels, and values of the quantities under ``key``."""
+    columns, right = {a: [axis_label(study, a, row["at"][a]) for row in rows] for a in axes}, list[str]()
+    for name in rows[0][key] if rows else ():
+        unit, texts = column([row[key][name] for row in rows], edge[name].attrs.get("units", "1"))
+        right.append(header(name, unit))
+        columns[right[-1]] = texts
+    print_table(columns, list(zip(*columns.values(), strict=True)), right, groups=len(axes))

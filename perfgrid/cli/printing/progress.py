@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from perfgrid.analysis.text import number
+from perfgrid.analysis.number_text import number
 
 from .console import err
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import xarray as xr
 
-from perfgrid.analysis.text import number
+from perfgrid.analysis.number_text import number
 
-from .console import out, print_line, print_table
+from .console import out, print_line
+from .tables import print_table
 
 LETTERS = {"forward": "F", "backward": "B", "input_gradient": "I", "weight_gradient": "W", "wait": "."}
 PAIR = "X"  # a forward pass beside a backward pass
@@ -17,7 +18,7 @@ COLUMNS = 100  # of the chart
 def print_timeline(found: xr.Dataset) -> None:
     """The chart, and how long every device computes and waits."""
     whole = found.attrs["pipeline_time"]
-    for line in chart(found):
+    for line in chart(found, min(COLUMNS, out.width - 4)):
         print_line(line)
     out.print("F forward, B backward, I input gradient, W weight gradient, X two side by side, . waiting")
     rows = []
