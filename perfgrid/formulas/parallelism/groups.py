@@ -298,9 +298,7 @@ def experts_fill_stage(tp, cp, dp, etp, ep):
     return (tp * cp * dp) % (etp * ep) == 0
 
 
-@constraint(
-    reason="there are no experts to spread over ep ranks", source="lepikhin2021gshard", workload=LAID_OUT
-)
+@constraint(reason="there are no experts to spread over ep ranks", source="lepikhin2021gshard", workload=LAID_OUT)
 def experts_exist(experts, ep):
     """Expert parallelism needs experts."""
     return (experts > 0) | (ep == 1)
