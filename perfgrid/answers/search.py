@@ -2,32 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property, reduce
+from operator import or_
 
 import numpy as np
 import xarray as xr
 
 from perfgrid.engine.graph.registry import Constraint
-from perfgrid.engine.grid.dataset import feasible, study_axes
+from perfgrid.engine.grid.dataset import CONCERNING, study_axes
 from perfgrid.results.evaluate import evaluate
 from perfgrid.study.file import CLUSTER_SIZE
 from perfgrid.study.selection import asking
 from perfgrid.study.study import Study
 
-WHOLE = 2**24  # points up to which the grid of a question is evaluated in NumPy, without compiling anything
-UNCHANGED = ("model", "system", "parallelism")  # axes along which no remedy is looked for
+WHOLE = 2**24  # points up to which the grid of a question is evaluated in NumPy: nothing is compiled
+SYSTEM, LAYOUT = "system", "parallelism"
 EXCEEDS = "exceeds"  # kind of the constraints that compare a value with a limit
-
-
-Place = Callable[[int], tuple[int, ...]]  # the rows of every axis of a design of a group, by its number
+Index = tuple[int, ...]  # rows of every axis of the study
 
 
 @dataclass(frozen=True)
 class Miss:
     """A design that one limit alone excludes: its labels, the limit, and its objective if the limit did not hold."""
 
-    layout: str
+    labels: Mapping[str, str]
     constraint: str
     value: float
     limit: float
@@ -38,115 +38,118 @@ class Miss:
 
 @dataclass(frozen=True)
 class Group:
-    """The designs of one system and cluster size."""
+    """The designs of one system, and of one cluster size unless sizes are weighed against each other.
 
-    system: str
-    devices: int
-    designs: int
-    best: list[tuple[int, ...]]  # rows of every axis, best first
-    excluded: dict[str, int]  # constraint -> designs of which it is the root cause
-    misses: list[Miss]
+    ``rows``: of the axes of which the group has a part; ``grid``: this part, with objective, limited values, flags.
+    """
 
-
-@dataclass(frozen=True)
-class Searched:
-    """All designs of a question on the axes of its study."""
-
-    study: Study
+    grid: xr.Dataset
+    axes: Sequence[str]
+    rows: Mapping[str, Sequence[int]]
     objective: str
     least: bool
-    grid: xr.Dataset
-    limits: dict[str, tuple[str, str]]  # constraint -> value and limit that it compares
+    limits: Mapping[str, tuple[str, str]]  # constraint -> value and limit that it compares
 
-    @classmethod
-    def of(cls, study: Study, objective: str, least: bool = True) -> Searched:
-        """Evaluate a study whose outputs include the objective."""
-        limits = {name: sides for name, sides in limits_of(study).items() if set(sides) <= _known(study)}
-        wanted = dict.fromkeys((objective, *(side for sides in limits.values() for side in sides)))
-        grid = evaluate(asking(study, list(wanted)), small_points=WHOLE)
-        return cls(study, objective, least, grid, limits)
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Rows of the group on every axis."""
+        return tuple(self.grid.sizes[axis] for axis in self.axes)
 
-    def groups(self, count: int) -> Iterator[Group]:
-        """The groups in the order of the question: systems, then sizes."""
-        sizes = self.grid[CLUSTER_SIZE].values
-        for i, system in enumerate(self.grid["system"].values):
-            for size in dict.fromkeys(sizes.tolist()):
-                rows = np.flatnonzero(sizes == size)
-                yield self._group(str(system), int(size), {"system": [i], "parallelism": rows}, count)
+    @property
+    def designs(self) -> int:
+        """How many designs the group has."""
+        return len(self.score)
 
-    def _group(self, system: str, size: int, rows: dict[str, Sequence[int]], count: int) -> Group:
-        axes = study_axes(self.study.space)
-        part = self.grid.isel(rows)
-        shape = [part.sizes[axis] for axis in axes]
-
-        def spread(values: xr.DataArray) -> np.ndarray:
-            missing = {axis: part.sizes[axis] for axis in axes if axis not in values.dims}
-            return values.expand_dims(missing).transpose(*axes).values.reshape(-1)
-
-        score = spread(part[self.objective]) * (1 if self.least else -1)
-        legal = spread(feasible(part, of=self.objective)) & np.isfinite(score)
-        order = np.flatnonzero(legal)
-        order = order[np.argsort(score[order], kind="stable")][:count]
-
-        def place(flat: int) -> tuple[int, ...]:
-            found = np.unravel_index(flat, shape)
-            return tuple(int(rows[a][i]) if a in rows else int(i) for a, i in zip(axes, found, strict=True))
-
-        flags = {str(n): v for n, v in part.data_vars.items() if "constraint" in v.attrs}
-        concerned = part[self.objective].attrs.get("ancillary_variables", "").split()
-        # what few axes decide, and what is no matter of size, comes first: a fabric that does not exist fits no memory
-        names = sorted(
-            (n for n in flags if n in concerned),
-            key=lambda n: (flags[n].attrs["constraint"] == EXCEEDS, len(flags[n].dims)),
-        )
-        broken = {name: ~spread(flags[name]).astype(bool) for name in names}
-        left, excluded = np.ones(len(score), bool), {}
-        for name in names:
-            if hits := int((broken[name] & left).sum()):
-                excluded[name] = hits
-            left &= ~broken[name]
-        best = score[order[0]] if len(order) else np.inf
-        misses = []
-        for name, (value, limit) in self.limits.items():
-            if name not in broken:
-                continue
-            others = np.zeros(len(score), bool)
-            for other in names:
-                if other != name:
-                    others |= broken[other]
-            near = np.flatnonzero(broken[name] & ~others & np.isfinite(score) & (score < best))
-            if not len(near):
-                continue
-            ratio = spread(part[value])[near] / spread(part[limit])[near]
-            at = int(near[np.argmin(ratio)])
-            misses.append(self._miss(name, place, shape, at, score, legal))
-        return Group(system, size, len(score), [place(i) for i in order], excluded, misses)
-
-    def _miss(
-        self, name: str, place: Place, shape: Sequence[int], at: int, score: np.ndarray, legal: np.ndarray
-    ) -> Miss:
-        """What one limit excludes, and the one label that would make it feasible."""
-        value, limit = self.limits[name]
-        axes = study_axes(self.study.space)
-        here = np.unravel_index(at, shape)
-        remedy, remedied = "", np.inf
-        for i, axis in enumerate(axes):
-            if axis in UNCHANGED:
-                continue
-            for row in range(shape[i]):
-                other = np.ravel_multi_index([row if k == i else p for k, p in enumerate(here)], shape)
-                if legal[other] and score[other] < remedied:
-                    remedied, remedy = score[other], f"{axis} = {self.grid[axis].values[row]}"
-        index = place(at)
-        labels = [f"{a} {self.grid[a].values[i]}" for a, i in zip(axes, index, strict=True) if a not in UNCHANGED]
-        layout = self.grid["parallelism"].values[index[axes.index("parallelism")]]
-        sign, sides = 1 if self.least else -1, (float(self._at(side, index)) for side in (value, limit))
-        return Miss(", ".join((layout, *labels)), name, *sides, sign * float(score[at]), remedy, sign * float(remedied))
-
-    def _at(self, name: str, index: tuple[int, ...]) -> float:
-        rows = dict(zip(study_axes(self.study.space), index, strict=True))
+    def spread(self, name: str) -> np.ndarray:
+        """A variable at every design, flat."""
         values = self.grid[name]
-        return values.isel({d: rows[str(d)] for d in values.dims}).item()
+        missing = {axis: self.grid.sizes[axis] for axis in self.axes if axis not in values.dims}
+        return values.expand_dims(missing).transpose(*self.axes).values.reshape(-1)
+
+    @cached_property
+    def score(self) -> np.ndarray:
+        """What the best design has least of."""
+        return self.spread(self.objective) * (1 if self.least else -1)
+
+    @cached_property
+    def broken(self) -> dict[str, np.ndarray]:
+        """Where each constraint of the objective is violated, root causes first.
+
+        What few axes decide and what is no matter of size comes first: a fabric that does not exist fits no memory.
+        """
+        about = {name: self.grid[name] for name in self.grid[self.objective].attrs.get(CONCERNING, "").split()}
+        names = sorted(about, key=lambda name: (about[name].attrs["constraint"] == EXCEEDS, len(about[name].dims)))
+        return {name: self.spread(name) == 0 for name in names}
+
+    @cached_property
+    def possible(self) -> np.ndarray:
+        """The designs without a violated constraint."""
+        none = np.zeros(len(self.score), bool)
+        return ~reduce(or_, self.broken.values(), none) & np.isfinite(self.score)
+
+    def best(self, count: int) -> list[Index]:
+        """The best designs, best first, as rows of the study's axes."""
+        found = np.flatnonzero(self.possible)
+        return [self.index(design) for design in found[np.argsort(self.score[found], kind="stable")][:count]]
+
+    def index(self, design: int) -> Index:
+        """The rows of the study's axes of a design."""
+        places = zip(self.axes, np.unravel_index(design, self.shape), strict=True)
+        return tuple(int(self.rows[axis][i]) if axis in self.rows else int(i) for axis, i in places)
+
+    def excluded(self) -> dict[str, int]:
+        """How many designs each constraint excludes, each counted at its root cause."""
+        left, found = np.ones(self.designs, bool), {}
+        for name, where in self.broken.items():
+            found[name] = int((where & left).sum())
+            left &= ~where
+        return {name: count for name, count in found.items() if count}
+
+    def misses(self) -> Iterator[Miss]:
+        """For every limit the design nearest to it that nothing else excludes and that is better than the best one."""
+        best = self.score[self.possible].min(initial=np.inf)
+        for name, (value, limit) in self.limits.items():
+            if name not in self.broken:
+                continue
+            others = reduce(or_, (where for other, where in self.broken.items() if other != name), ~self.broken[name])
+            near = np.flatnonzero(~others & (self.score < best))
+            if len(near):
+                excess = self.spread(value)[near] / self.spread(limit)[near]
+                yield self._miss(name, int(near[np.argmin(excess)]))
+
+    def _miss(self, name: str, design: int) -> Miss:
+        here, sign = np.unravel_index(design, self.shape), 1 if self.least else -1
+        remedy, remedied = "", np.inf
+        for place, axis in enumerate(self.axes):
+            if axis in (SYSTEM, LAYOUT):
+                continue
+            for row in range(self.shape[place]):
+                other = np.ravel_multi_index([row if i == place else p for i, p in enumerate(here)], self.shape)
+                if self.possible[other] and self.score[other] < remedied:
+                    remedied, remedy = self.score[other], f"{axis} {self.grid[axis].values[row]}"
+        labels = {axis: str(self.grid[axis].values[i]) for axis, i in zip(self.axes, here, strict=True)}
+        labels = {axis: label for axis, label in labels.items() if axis != SYSTEM and self.grid.sizes[axis] > 1}
+        sides = (float(self.spread(side)[design]) for side in self.limits[name])
+        loss = sign * float(remedied) if remedy else np.nan
+        return Miss(labels, name, *sides, sign * float(self.score[design]), remedy, loss)
+
+
+def groups(study: Study, objective: str, least: bool, weighed: bool) -> dict[tuple[str, int], Group]:
+    """The groups of a study with the axes ``system`` and ``parallelism``, by system and cluster size.
+
+    ``weighed``: sizes are weighed against each other; a system is one group then, of size 0.
+    """
+    limits = limits_of(study)
+    wanted = dict.fromkeys((objective, *(side for sides in limits.values() for side in sides)))
+    grid = evaluate(asking(study, list(wanted)), small_points=WHOLE)
+    sizes = grid[CLUSTER_SIZE].values
+    found = {}
+    for i, system in enumerate(grid[SYSTEM].values.tolist()):
+        for size in [0] if weighed else dict.fromkeys(sizes.tolist()):
+            rows = {SYSTEM: [i], LAYOUT: np.flatnonzero((sizes == size) | weighed)}
+            part = grid.isel(rows)
+            found[system, size] = Group(part, study_axes(study.space), rows, objective, least, limits)
+    return found
 
 
 def limits_of(study: Study) -> dict[str, tuple[str, str]]:
@@ -157,7 +160,3 @@ def limits_of(study: Study) -> dict[str, tuple[str, str]]:
         if isinstance(constraint, Constraint) and constraint.kind == EXCEEDS and len(constraint.arguments) == 2:
             found[name] = constraint.arguments
     return found
-
-
-def _known(study: Study) -> set[str]:
-    return {*study.registry.names(), *study.space.names()}
