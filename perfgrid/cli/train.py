@@ -10,7 +10,7 @@ from perfgrid.answers.train import TOKENS, train
 from perfgrid.cli.printing.answer import answer_rows, print_answer
 from perfgrid.cli.printing.console import print_json
 
-from .arguments import names_in
+from .arguments import names_in, whole_numbers_in
 from .options import AsJson, CatalogFiles
 
 ROWS = {
@@ -39,7 +39,7 @@ def train_command(
     as_json: AsJson = False,
 ) -> None:
     """Find the best way to train a model on given devices."""
-    numbers = [int(n) for n in names_in(devices)]
+    numbers = whole_numbers_in(devices, "--devices")
     found = train(
         model, names_in(on), numbers, batch, sequence, tokens, precision, topology, software, minimize, lora, files
     )

@@ -96,7 +96,8 @@ class Mapper:
         self.stated = [
             v
             for v in catalog.variables.values()
-            if v.name in self.read and (v.of == "parallelism" or v.of == "workload" and v.name not in registry.formulas)
+            if v.name in self.read
+            and (v.of == "parallelism" or (v.of == "workload" and v.name not in registry.formulas))
         ]
 
     def rows(self, record: Record) -> list[Row]:
