@@ -40,21 +40,26 @@ WORDS = {
 
 
 def bounds(study: Study, points: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The largest part of a step, or of an inference request, at every point and its share; empty for other workloads.
+    """The largest part of a step, or of an inference request, at every point and its share; empty for other workloads."""
+    found = shares(study, [index_of(study.space, at) for at in points])
+    return [f"{part[0][0]} {part[0][1]:.0%}" if part else "" for part in found] or [""] * len(points)
 
-    All points are evaluated together: one by one each takes as long as all.
+
+def shares(study: Study, points: Sequence[tuple[int, ...]]) -> list[list[tuple[str, float]]]:
+    """The parts of a step or of an inference request, largest first, with their shares, at rows of every axis.
+
+    Empty for other workloads. All points are evaluated together: one by one each takes as long as all.
     """
     if study.file.workload not in ("training", "inference") or not points:
-        return [""] * len(points)
+        return []
     training = study.file.workload == "training"
-    rows = list(np.transpose([index_of(study.space, at) for at in points]))
     wanted = BREAKDOWN if training else anatomy.QUANTITIES
-    values = Evaluation(points_plan(study.registry, study.space, rows, wanted, study.file.choices), "float64").collect()
+    plan = points_plan(study.registry, study.space, list(np.transpose(points)), wanted, study.file.choices)
+    values = Evaluation(plan, "float64").collect()
     found = []
     for row in range(len(points)):
         here = {name: value[row if len(value) > 1 else 0] for name, value in values.items()}
         parts = {n: float(np.squeeze(here[n])) for n in BREAKDOWN} if training else request_parts(here)
-        name, value = max(parts.items(), key=lambda item: item[1])
-        total = sum(parts.values())
-        found.append(f"{WORDS[name]} {value / total:.0%}" if total > 0 else WORDS[name])
+        total = sum(parts.values()) or np.inf
+        found.append(sorted(((WORDS[name], value / total) for name, value in parts.items()), key=lambda part: -part[1]))
     return found

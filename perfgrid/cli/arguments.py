@@ -70,3 +70,11 @@ def bytes_of(text: str | None) -> int | None:
     if found <= 0:
         raise PerfgridError(f"--memory must be above zero, found {text!r}")
     return found
+
+
+def whole_numbers_in(text: str, option: str) -> list[int]:
+    """Whole numbers separated by commas. PerfgridError for anything else."""
+    try:
+        return [int(part) for part in names_in(text)]
+    except ValueError:
+        raise PerfgridError(f"{option} needs whole numbers separated by commas, found {text!r}") from None

@@ -19,6 +19,8 @@ from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
 COMMANDS = {  # name, which is also that of its file: first line of its help
+    "train": "Find the best way to train a model on given devices.",
+    "serve": "Find the best way to serve a model on given devices.",
     "run": "Evaluate every design of a study, print the best ones and save the result.",
     "plan": "Show what a study evaluates: quantity, columns, points, bytes.",
     "best": "Find the best designs or the Pareto front of a study of any size.",

@@ -11,12 +11,13 @@ import numpy as np
 from perfgrid.catalog import Variable, convert
 from perfgrid.engine.errors import PerfgridError
 from perfgrid.engine.grid.space import Axis
+from perfgrid.formulas.parallelism.groups import etp as expert_split
 
 from .values import check_keys, check_no_repeats
 
 
 def parallelism_axis(spec: Any, place: str, variables: Mapping[str, Variable]) -> Axis:
-    """Every layout of every cluster size; tp and pp default to all divisors, the other degrees to 1.
+    """Every layout of every cluster size; tp and pp default to all divisors, etp to tp / ep, the other degrees to 1.
 
     Those of tp x cp x dp x pp = devices, for whose experts etp x ep divides tp x cp x dp.
     """
@@ -37,8 +38,9 @@ def parallelism_axis(spec: Any, place: str, variables: Mapping[str, Variable]) -
         small = [d for d in range(1, int(devices**0.5) + 1) if devices % d == 0]
         divisors = sorted({*small, *(devices // d for d in small)})
         degrees = (lists.get("tp", divisors), lists.get("pp", divisors))
-        optional = (lists.get(key, [1]) for key in ("cp", "ep", "etp", "chunks"))
-        for tp, pp, cp, ep, etp, chunks in itertools.product(*degrees, *optional):
+        optional = (lists.get(key, [1]) for key in ("cp", "ep", "chunks"))
+        for tp, pp, cp, ep, chunks, split in itertools.product(*degrees, *optional, lists.get("etp", [0])):
+            etp = split or int(expert_split(tp, ep))
             dp, rest = divmod(devices, tp * cp * pp)
             if rest or dp == 0 or ("dp" in lists and dp not in lists["dp"]) or (chunks > 1 and pp == 1):
                 continue

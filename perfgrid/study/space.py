@@ -35,6 +35,7 @@ from .tables import (
     reached,
     reimplemented,
     switchable_columns,
+    usual_entries,
 )
 from .values import check_keys, check_no_repeats, numbers
 from .values import names as names_of
@@ -55,6 +56,7 @@ class SpaceBuilder:
     taken: set[str] = field(default_factory=set)  # quantities that a sweep or the study states itself
     tables: set[str] = field(default_factory=set)  # tables of which the study states entries
     needed: set[str] = field(default_factory=set)  # quantities that the outputs may rest on
+    usual: dict[str, str] = field(default_factory=dict)  # entries that all its devices are mostly used with
     defaults: dict[str, str] = field(default_factory=dict)  # entries that it takes without stating them
 
     def space(self) -> Space:
@@ -74,7 +76,8 @@ class SpaceBuilder:
         self._state(constants, by_axes)
         self.taken |= set(by_axes) - set(TABLES)
         axes += [self._axis(key, spec) for key, spec in self.file.axes.items() if key != SAMPLE]
-        self.defaults = dict(default_entries(self.catalog, set(TABLES) - self.tables, self.needed, self.file.workload))
+        missing = set(TABLES) - self.tables - {column for axis in axes for column in axis.columns}
+        self.defaults = dict(default_entries(self.catalog, missing, self.needed, self.usual))
         for table, entry in self.defaults.items():
             for column, values in self._columns(table, [entry], f"{self.name}, {table}").items():
                 constants.setdefault(column, values[0])
@@ -303,6 +306,20 @@ class SpaceBuilder:
         for other in OWN if table == "device" else ():
             prefix = OWN_PREFIX if other in self.tables else ""
             found |= own_columns(self.catalog, other, names, self.needed - self.taken, prefix, place)
+        if table == "device":
+            found |= self._usual_columns(names, place)
+        return found
+
+    def _usual_columns(self, devices: Sequence[str], place: str) -> dict[str, np.ndarray]:
+        """Columns of the tables that the study does not state, of which its devices use different entries."""
+        found: dict[str, np.ndarray] = {}
+        for table, entries in usual_entries(self.catalog, devices, self.file.workload).items():
+            if table in self.tables:
+                continue
+            if len(set(entries)) == 1:
+                self.usual[table] = entries[0]
+            else:
+                found |= self._columns(table, entries, place) | {table: np.array(entries)}
         return found
 
     def _zipped(self, key: str, spec: dict[str, Any], place: str) -> Axis:

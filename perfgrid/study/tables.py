@@ -19,13 +19,14 @@ from perfgrid.formulas import IMPLEMENTED
 
 NATIVE = "native"  # the label of the device as it is
 STATED, OWN_PREFIX = "stated_", "native_"  # of quantities that a study states, and of the device's own
-DEFAULTS = {  # entries taken where a study names none and needs one
-    "software": "megatron-lm",  # of inference: SERVING_SOFTWARE
+DEFAULTS = {  # entries taken where neither the study nor a device names one, and one is needed
+    "software": "megatron-core",
     "link": NATIVE,
     "circuit": "unit-circuits",
     "price": "market-2025",
 }
-SERVING_SOFTWARE = "vllm"
+USUAL = {"topology": "usual_topology", "software": "training_software"}  # a device names what it is mostly used with
+USUAL_IN_SERVING = USUAL | {"software": "serving_software"}
 OWN = {"node": "process_node", "memory": "hbm_generation", "package": "package"}  # a device names its own entry as
 IO_NODE = "io_node"  # an axis of nodes for the I/O dies of a device
 SWITCHABLE = (*OWN, "link")  # tables whose axes may hold that label
@@ -106,13 +107,18 @@ def own_columns(
     return columns | ({} if prefix else {table: np.array([e.name for e in entries])})
 
 
+def usual_entries(catalog: Catalog, devices: Sequence[str], workload: str) -> dict[str, list[str]]:
+    """Table -> the entry that each device is mostly used with."""
+    named = USUAL_IN_SERVING if workload == "inference" else USUAL
+    return {t: [str(catalog.entry("device", d).values[name]) for d in devices] for t, name in named.items()}
+
+
 def default_entries(
-    catalog: Catalog, missing: Collection[str], needed: Collection[str], workload: str
+    catalog: Catalog, missing: Collection[str], needed: Collection[str], usual: Mapping[str, str]
 ) -> Mapping[str, str]:
     """The default entries of the tables that a study does not state; beside software only where they are needed."""
     used = {v.of for v in catalog.variables.values() if {v.name, STATED + v.name} & set(needed)} | {"software"}
-    entries = DEFAULTS | ({"software": SERVING_SOFTWARE} if workload == "inference" else {})
-    return {table: name for table, name in entries.items() if table in missing and table in used}
+    return {table: name for table, name in {**DEFAULTS, **usual}.items() if table in missing and table in used}
 
 
 def io_columns(catalog: Catalog, nodes: Sequence[str], needed: Collection[str], place: str) -> dict[str, np.ndarray]:

@@ -9,7 +9,7 @@ from typing import Any, cast
 from perfgrid.catalog import Catalog, Entry, Variable, convert
 from perfgrid.engine.errors import PerfgridError, nearest
 from perfgrid.engine.graph.registry import Registry
-from perfgrid.study.tables import DEFAULTS as DEFAULT_ENTRIES
+from perfgrid.formulas.parallelism.groups import etp
 
 from .limits import DEFAULTS, label_of, readable, reasons
 from .quantities import answering
@@ -21,6 +21,7 @@ OVERLAPS = {  # flag of a plan -> overlaps of the software that it disables; the
     "tp_overlap": ("tp_overlap", "tp_ring_overlap"),
     "dp_overlap": ("dp_overlap", "parameter_overlap"),
 }
+OVERLAPPING = "megatron-lm"  # whose overlap is taken where a record enables one that its software lacks
 UNFUSED_VERSIONS = ("torch",)
 PLAIN_KERNELS = ("gemm", "attention")  # operators whose block states their whole shape, without a model
 MASK_ADDED = {"forward": 6.0}  # bytes per score read and written by a separate kernel that adds a mask
@@ -95,7 +96,8 @@ class Mapper:
         self.stated = [
             v
             for v in catalog.variables.values()
-            if v.of in ("parallelism", "workload") and v.name in self.read and v.name not in registry.formulas
+            if v.name in self.read
+            and (v.of == "parallelism" or (v.of == "workload" and v.name not in registry.formulas))
         ]
 
     def rows(self, record: Record) -> list[Row]:
@@ -158,6 +160,8 @@ class Mapper:
         value = self._stated(name, record)
         if value is None:
             value = (convention(record, "plan") or {}).get(name, variable.default)
+        if value is None and name == "etp":
+            value = int(etp(*(self._study_value(self.catalog.variables[degree], record) for degree in ("tp", "ep"))))
         if value is None:
             raise PerfgridError(f"the record does not state {name}")
         return value
@@ -216,7 +220,7 @@ class Mapper:
                 if name in software and name in self.read:
                     found[name] = 0.0 if stated is False else software[name]
             if stated and flag in found and not found[flag]:
-                found[flag] = self.catalog.entry("software", DEFAULT_ENTRIES["software"]).values[flag]
+                found[flag] = self.catalog.entry("software", OVERLAPPING).values[flag]
         fused = FUSED_VERSIONS.get((record.kernel.version or "") if record.kernel else "")
         found["flash_limit"] = fused or software["flash_limit"]
         if "score_copy_size" in self.read:

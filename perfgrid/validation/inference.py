@@ -42,7 +42,7 @@ QUANTITIES = {
 }
 OTHER_CONVENTIONS = ("decode_tokens_per_second", "prefill_tokens_per_second")  # a source may define them in its own way
 OUTPUTS = (*QUANTITIES, *KERNELS.values(), *OTHER_CONVENTIONS, *anatomy.QUANTITIES, "request_bound_time")
-UNSTATED = {"batch": 1, "request_rate": 1.0, "ep": 1, "cp": 1, "etp": 1}  # without effect under other batch rules
+UNSTATED = {"batch": 1, "request_rate": 1.0, "ep": 1, "cp": 1}  # without effect under other batch rules
 
 
 def serves(record: Record) -> bool:
@@ -74,8 +74,6 @@ class InferenceMapper(Mapper):
         if name == "batch_rule" and workload is not None and workload.batch_rule == "memory":
             return "run" if self._requests(record) else "memory"
         value = super()._stated(name, record)
-        if value is None and name == "etp":
-            value = _expert_degree(record)
         return UNSTATED.get(name) if value is None else value
 
     def _of_kernel(self, name: str, kernel: Kernel) -> Any:
@@ -124,9 +122,3 @@ class InferenceMapper(Mapper):
         if workload.prompt_tokens is None and workload.context_tokens is not None:
             return {"prompt_tokens": workload.context_tokens, "output_tokens": 2}[name]
         return getattr(workload, name)
-
-
-def _expert_degree(record: Record) -> int | None:
-    """Ranks that split each expert: without expert parallelism experts are split as all other weights."""
-    has_experts = record.model is not None and record.model.moe is not None
-    return record.plan.tp if has_experts and record.plan is not None and record.plan.ep is None else None

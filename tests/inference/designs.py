@@ -16,7 +16,7 @@ from tests.physics.cases import TABLES, entry
 
 DEFAULTS: dict[str, Any] = {
     v.name: v.default_value for v in load_catalog().variables.values() if v.optional and v.of not in TABLES
-}
+} | {"etp": 1.0}
 LABELS = (
     "precision",
     "weight_precision",

@@ -35,6 +35,7 @@ STUDY: dict[str, Any] = {
     "tp": 8.0,
     "pp": 1.0,
     "dp": 1.0,
+    "etp": 1.0,
     "chunks": 1.0,
     "microbatch": 1.0,
     "global_batch": 8.0,

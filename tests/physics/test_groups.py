@@ -154,3 +154,27 @@ def test_the_order_of_ranks(order):
     q = design("llama-3.1-8b", "h100-sxm-80gb", **given)
     assert (inside(q, "pp") == 8) == (order == "tp-cp-pp-dp")
     assert (inside(q, "replica") == 8) == (order == "tp-cp-dp-pp")
+
+
+@pytest.mark.parametrize(("tp", "ep", "split"), [(8, 1, 8), (8, 2, 4), (8, 8, 1), (2, 8, 1), (1, 4, 1), (3, 2, 3)])
+def test_experts_are_split_over_the_tensor_parallel_ranks_that_ep_leaves(tp, ep, split):
+    """As in Megatron-Core and vLLM without expert parallelism, TensorRT-LLM with some, DeepSeek with much."""
+
+    def memory(**stated):
+        layout = {"devices": 24, "tp": tp, "pp": 1, "ep": ep} | stated
+        study = pg.Study.make(
+            workload="inference",
+            outputs=["memory_per_device"],
+            axes={"model": ["deepseek-v3"], "device": ["h200-sxm-141gb"], "parallelism": layout},
+            workload_parameters={"prompt_tokens": 1000, "output_tokens": 100, "batch": 8},
+        )
+        return float(pg.evaluate(study).memory_per_device.squeeze())
+
+    assert memory() == memory(etp=split)
+
+
+@pytest.mark.parametrize(("size", "inside"), [(20, 5), (36, 6), (30, 6), (24, 8), (12, 6), (22, 5.5)])
+def test_groups_fill_nodes_of_eight_evenly_where_their_number_allows(size, inside):
+    q = design("gpt3-175b", tp=1.0, dp=float(size))
+    assert rows(q["replica_tier_ranks"], "tier")["scale_up"] == inside
+    assert q["replica_fills_tiers"] == (inside == int(inside))

@@ -284,7 +284,6 @@ def test_tensor_parallel_exchange_of_a_layer_with_experts():
         ("experts_divide", "mixtral-8x7b", {"dp": 3.0, "ep": 3.0}),
         ("experts_divide", "mixtral-8x7b", {"dp": 16.0, "ep": 16.0}),
         ("experts_exist", "llama-3.1-8b", {"dp": 8.0, "ep": 8.0}),
-        ("experts_exist", "llama-3.1-8b", {"dp": 8.0, "etp": 2.0}),
         ("experts_fill_stage", "mixtral-8x7b", {"dp": 4.0, "ep": 8.0}),
         ("expert_width_divides", "qwen3-30b-a3b", {"dp": 5.0, "etp": 5.0}),
         ("shared_width_divides", "deepseek-v3", {"tp": 3.0}),

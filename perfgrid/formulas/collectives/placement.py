@@ -21,6 +21,7 @@ GATHERING = {  # groups of ranks that run all-gathers, reduce-scatters and all-r
     )
 }
 RANKS = {"GROUP": {group: SAME_RANKS.get(group, group) for group in GATHERING["GROUP"]}}  # each set of ranks once
+MOST_EMPTY = 4  # places of a domain: half of a node of eight
 CALLS = ("gather", "all_reduce")
 TENSOR = ("tp", "etp", "vocab", "operand", "latent")
 DATA = ("replica", "shard", "scatter", "shard_replica", "expert_replica", "expert_shard")
@@ -46,13 +47,15 @@ def crossing_share(inside, outside):
 def ranks_in_domain(size, stride, domain):
     """Ranks of a group of this size and stride inside one scale-up domain.
 
-    domain/stride of them fit. A group that does not fill whole domains takes a power-of-two part of as many domains as
-    it needs (64 of 72 devices, say).
+    domain/stride of them fit. A group that does not fill whole domains leaves the same few places of each empty (36
+    ranks on nodes of 8 are 6 x 6), or takes a power-of-two part of as many domains as it needs (64 of 72 devices, say).
     """
     most = xp.minimum(xp.maximum(xp.floor(domain / stride), 1.0), size)
-    spread = size / most
-    domains = xp.where(size % most == 0, spread, 2.0 ** xp.ceil(xp.log2(spread)))
-    return size / domains
+    inside = size / 2.0 ** xp.ceil(xp.log2(size / most))
+    for empty in range(MOST_EMPTY, -1, -1):
+        members = xp.maximum(most - empty, xp.ceil(most / 2))
+        inside = xp.where(size % members == 0, members, inside)
+    return inside
 
 
 def by_tier(size, inside):

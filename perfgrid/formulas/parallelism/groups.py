@@ -85,6 +85,15 @@ def collective_launch_latency(launch_overhead):
 # ---- groups: size, and distance between neighbours ------------------------------------------------------------------
 
 
+@formula(unit="1", source="nvidia2026megatroncore")
+def etp(tp, ep):
+    """Ranks that split each expert, where a study states none: the tensor-parallel ranks that `ep` leaves.
+
+    One copy of all experts then lies on whole tensor-parallel groups, as it does in Megatron-Core, TensorRT-LLM and vLLM.
+    """
+    return xp.where(tp % ep == 0, tp / ep, xp.where(ep % tp == 0, 1.0, tp))
+
+
 @formula(unit="1", source="lepikhin2021gshard")
 def edp(tp, cp, dp, etp, ep):
     """Ranks that hold the same experts: tp·cp·dp ranks of a stage over etp·ep ranks of one copy of all experts."""
@@ -289,12 +298,10 @@ def experts_fill_stage(tp, cp, dp, etp, ep):
     return (tp * cp * dp) % (etp * ep) == 0
 
 
-@constraint(
-    reason="there are no experts to spread over ep or etp ranks", source="lepikhin2021gshard", workload=LAID_OUT
-)
-def experts_exist(experts, ep, etp):
+@constraint(reason="there are no experts to spread over ep ranks", source="lepikhin2021gshard", workload=LAID_OUT)
+def experts_exist(experts, ep):
     """Expert parallelism needs experts."""
-    return (experts > 0) | (ep * etp == 1)
+    return (experts > 0) | (ep == 1)
 
 
 @alternative(of="experts_inside", by="rank_order", label="tp-cp-dp-pp", unit="1", source="narayanan2021")

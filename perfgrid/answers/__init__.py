@@ -1,0 +1,1 @@
+"""Questions answered in one call: which design trains or serves a model on given devices."""

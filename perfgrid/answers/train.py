@@ -1,0 +1,109 @@
+"""``perfgrid.train``: the best way to train a model on given devices."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import xarray as xr
+
+from perfgrid.catalog import Catalog
+from perfgrid.study.study import build_study
+
+from .answer import answered
+from .question import question
+
+BATCH_TOKENS = 2**23  # of a step, if no batch is stated: what runs of tens of billions of parameters take
+SEQUENCE = 8192
+TOKENS = 1e12
+OUTPUTS = (
+    "step_time",
+    "tokens_per_second",
+    "model_flops_utilization",
+    "training_time",
+    "cost_per_training_run",
+    "memory_per_device",
+    "state_memory",
+    "activation_memory",
+    "working_memory",
+    "reserved_memory",
+    "hbm_capacity",
+    "step_energy",
+)
+
+
+def train(
+    model: str | Path,
+    on: str | Sequence[str],
+    devices: int | Sequence[int],
+    batch: int | None = None,
+    sequence: int | None = None,
+    tokens: float = TOKENS,
+    precision: str = "bf16",
+    topology: str | None = None,
+    software: str | None = None,
+    minimize: str = "step_time",
+    lora: int = 0,
+    catalog: Catalog | str | Path | Sequence[str | Path] | None = None,
+) -> xr.Dataset:
+    """The best design to train a model, for every device and number of devices.
+
+    Searches layouts (tensor, pipeline, context, expert and data parallelism, chunks), microbatch, recomputation and
+    sharding.
+
+    Parameters
+    ----------
+    model
+        A model of the catalog, a ``config.json`` or a folder with one.
+    on, devices
+        Devices of the catalog, and how many of them.
+    batch, sequence
+        Sequences of a step (default: about 8 million tokens) and tokens of a sequence (default: 8192).
+    tokens
+        Tokens of the whole run.
+    precision
+        Of matrix products: bf16, fp8, ...
+    topology, software
+        Default: those in which each device is mostly used.
+    minimize
+        The quantity that decides.
+    lora
+        Rank of low-rank adapters beside frozen weights; 0 trains all weights.
+    catalog
+        A loaded catalog, or catalog files to add to the built-in one.
+
+    Returns
+    -------
+    xarray.Dataset
+        On (system, devices): the quantities of the best design with units, its labels, the interval of its step time,
+        what bounds it, other designs within the model's error, and what excludes the rest.
+
+    Raises
+    ------
+    PerfgridError
+        For an unknown name, with the nearest ones, and an illegal value.
+    """
+    asked = question(model, on, devices, topology, software, catalog)
+    values = asked.model.values
+    positions = int(values.get("learned_positions") or 0)
+    sequence = sequence or (min(SEQUENCE, positions) if positions else SEQUENCE)
+    batch = batch or asked.batch(BATCH_TOKENS // sequence)
+    parameters: dict[str, Any] = {"sequence_length": sequence, "global_batch": batch, "training_tokens": tokens}
+    parameters |= {"precision": precision} | ({"lora_rank": lora} if lora else {})
+    content = {
+        "title": f"Training of {asked.model.title}",
+        "outputs": list(dict.fromkeys((minimize, *OUTPUTS))),
+        "dtype": "float64",
+        "axes": {
+            "model": [asked.model.name],
+            "system": asked.systems,
+            "recompute": ["none", "selective", "full"],
+            "zero": [1, 2, 3],
+            "microbatch": [m for m in (1, 2, 4, 8, 16) if m <= batch],
+            "parallelism": asked.layouts(sequence),
+        },
+        "workload_parameters": parameters,
+        "best": {"over": ["parallelism", "microbatch", "recompute", "zero"], "minimize": minimize},
+    }
+    return answered(build_study(content, "train", asked.catalog), minimize, asked.assumptions("training"))
