@@ -12,6 +12,8 @@ from .analysis.sensitivity import sensitivity as sensitivity
 from .analysis.timeline import timeline as timeline
 from .analysis.uncertainty import quantiles as quantiles
 from .analysis.uncertainty import tornado as tornado
+from .answers.serve import serve as serve
+from .answers.train import train as train
 from .calculators.chiplet import chiplet_cost as chiplet_cost
 from .calculators.collective import collective_time as collective_time
 from .catalog import load_catalog as load_catalog

@@ -40,7 +40,7 @@ WORDS = {
 
 
 def bounds(study: Study, points: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The largest part of a step, or of an inference request, at every point and its share; empty for other workloads."""
+    """The largest part of a step or of a request, at every point, and its share; empty for other workloads."""
     found = shares(study, [index_of(study.space, at) for at in points])
     return [f"{part[0][0]} {part[0][1]:.0%}" if part else "" for part in found] or [""] * len(points)
 

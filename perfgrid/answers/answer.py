@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import tomli_w
 import xarray as xr
 
 from perfgrid.analysis.best_of_study import at_points
@@ -13,8 +14,9 @@ from perfgrid.analysis.limiting import shares
 from perfgrid.analysis.prediction_intervals import intervals, tie_margin
 from perfgrid.engine.grid.dataset import study_axes
 from perfgrid.study.file import CLUSTER_SIZE
-from perfgrid.study.study import Study
+from perfgrid.study.study import Study, build_study
 
+from .question import Question
 from .search import LAYOUT, SYSTEM, Group, Index, groups
 
 CANDIDATES = 64  # best designs of a group that are looked through for other layouts as good
@@ -26,12 +28,13 @@ LABEL = "label of"  # long name of a variable that holds labels of the best desi
 
 
 def answered(
-    study: Study, objective: str, assumptions: Mapping[str, str], least: bool = True, weighed: bool = False
+    asked: Question, content: Mapping[str, Any], objective: str, least: bool = True, weighed: bool = False
 ) -> xr.Dataset:
-    """The answer to a question whose designs a study holds: the best of every system, and of every cluster size.
+    """The answer to a question: the best design of every system and cluster size that a study holds.
 
-    ``weighed``: cluster sizes are weighed against each other.
+    ``content``: the study, as its file states it; ``weighed``: cluster sizes are weighed against each other.
     """
+    study = build_study(content, content["title"], asked.catalog)
     of = groups(study, objective, least, weighed)
     rows = [_distinct(study, group.best(CANDIDATES)) for group in of.values()]
     labels = {SYSTEM: [system for system, _ in of], CLUSTER_SIZE: [size for _, size in of]}
@@ -51,7 +54,9 @@ def answered(
         found |= _around(study, objective, rows, placed)
     found |= _excluded(list(of.values()), placed)
     about = {"title": study.file.title, "objective": objective, "designs_searched": study.space.points}
-    about |= {"assumptions": [f"{option}: {value}" for option, value in assumptions.items()]}
+    assumed = asked.assumptions(study.file.workload)
+    about |= {"assumptions": [f"{option}: {value}" for option, value in assumed.items()]}
+    about |= {"study": tomli_w.dumps(content), "model_file": asked.model_file}
     return xr.Dataset(found, labels | {"bound": ["low", "high"]}, about)
 
 
@@ -127,6 +132,7 @@ def _excluded(of: Sequence[Group], placed: Callable[..., Any]) -> dict[str, Any]
         "designs": placed([group.designs for group in of], long_name="designs searched"),
         "excluded": placed(np.reshape(table, (len(of), len(names))), "constraint", long_name="designs excluded"),
         "constraint": xr.Variable("constraint", names),
+        "reason": xr.Variable("constraint", [str(of[0].grid[name].attrs["reason"]) for name in names]),
     }
     near = [{miss.constraint: miss for miss in group.misses()} for group in of]
     limits = list(dict.fromkeys(name for some in near for name in some))

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import lcm
+from math import lcm, log2
 from pathlib import Path
 from typing import Any
 
 from perfgrid.catalog import Catalog, Entry, load_catalog
 from perfgrid.catalog.huggingface import model_values, read_config
+from perfgrid.catalog.writing import entry_text
 from perfgrid.engine.errors import PerfgridError, nearest
 from perfgrid.study.tables import usual_entries
 
@@ -32,6 +33,12 @@ class Question:
     sizes: tuple[int, ...]
     topology: str | None = None
     software: str | None = None
+    own_model: bool = False  # read from a configuration, and in no catalog file
+
+    @property
+    def model_file(self) -> str:
+        """A catalog file with the model, if no catalog has it."""
+        return entry_text(self.model, self.catalog.variables, self.catalog.references) if self.own_model else ""
 
     @property
     def systems(self) -> dict[str, Any]:
@@ -64,9 +71,12 @@ class Question:
         return found
 
     def batch(self, wanted: int) -> int:
-        """The number of sequences nearest to the wanted one that data-parallel ranks of every size can divide."""
+        """The number of sequences nearest to the wanted one that data-parallel ranks of every size divide well.
+
+        A power of two times what is odd in the sizes.
+        """
         odd = lcm(*(size // (size & -size) for size in self.sizes))
-        return max(1, round(wanted / odd)) * odd
+        return odd * 2 ** max(0, round(log2(max(1, wanted) / odd)))
 
 
 def question(
@@ -81,6 +91,7 @@ def question(
     if not isinstance(catalog, Catalog):
         catalog = load_catalog(*([catalog] if isinstance(catalog, str | Path) else catalog or ()))
     entry = model_of(catalog, model)
+    own = entry.name not in catalog.tables["model"] or catalog.tables["model"][entry.name] is not entry
     catalog = replace(catalog, tables={**catalog.tables, "model": {**catalog.tables["model"], entry.name: entry}})
     named = tuple(dict.fromkeys([on] if isinstance(on, str) else on))
     for table, names in (("device", named), ("topology", (topology,)), ("software", (software,))):
@@ -92,7 +103,7 @@ def question(
         raise PerfgridError("a question needs at least one device and one number of devices")
     if wrong := [size for size in sizes if not isinstance(size, int) or isinstance(size, bool) or size < 1]:
         raise PerfgridError(f"the number of devices must be a whole number from 1 on, found {wrong[0]!r}")
-    return Question(catalog, entry, named, sizes, topology, software)
+    return Question(catalog, entry, named, sizes, topology, software, own)
 
 
 def model_of(catalog: Catalog, model: str | Path) -> Entry:
@@ -110,11 +121,6 @@ def model_of(catalog: Catalog, model: str | Path) -> Entry:
     name = path.resolve().parent.name if path.name == CONFIG else path.stem
     known = {quantity: value for quantity, value in filled.items() if value is not None}
     return Entry(name, "model", name, known, dict.fromkeys(known, OWN_MODEL))
-
-
-def titles(catalog: Catalog, table: str, names: Iterable[str]) -> str:
-    """Names of entries in a sentence."""
-    return ", ".join(catalog.entry(table, name).title for name in names)
 
 
 def _number(values: Mapping[str, Any], name: str) -> float:

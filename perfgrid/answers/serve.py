@@ -10,7 +10,6 @@ import xarray as xr
 
 from perfgrid.catalog import Catalog
 from perfgrid.engine.errors import PerfgridError
-from perfgrid.study.study import build_study
 
 from .answer import answered
 from .question import question
@@ -90,7 +89,9 @@ def serve(
     """
     if rate is not None and clients is not None:
         raise PerfgridError("state either the rate of requests or the number of clients, not both")
-    asked = question(model, on, devices or (NODE if rate is None else FLEET), topology, software, catalog)
+    asked = question(
+        model, on, (NODE if rate is None else FLEET) if devices is None else devices, topology, software, catalog
+    )
     limits = {"time_to_first_token_limit": ttft, "time_per_output_token_limit": tpot}
     parameters: dict[str, Any] = {"prompt_tokens": prompt, "output_tokens": output, "precision": precision}
     parameters |= {"weight_precision": precision, "kv_precision": precision}
@@ -113,5 +114,4 @@ def serve(
             "minimize" if least else "maximize": objective,
         },
     }
-    study = build_study(content, "serve", asked.catalog)
-    return answered(study, objective, asked.assumptions("inference"), least, weighed=least)
+    return answered(asked, content, objective, least, weighed=least)

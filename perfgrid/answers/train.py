@@ -9,7 +9,6 @@ from typing import Any
 import xarray as xr
 
 from perfgrid.catalog import Catalog
-from perfgrid.study.study import build_study
 
 from .answer import answered
 from .question import question
@@ -87,8 +86,10 @@ def train(
     asked = question(model, on, devices, topology, software, catalog)
     values = asked.model.values
     positions = int(values.get("learned_positions") or 0)
-    sequence = sequence or (min(SEQUENCE, positions) if positions else SEQUENCE)
-    batch = batch or asked.batch(BATCH_TOKENS // sequence)
+    if sequence is None:
+        sequence = min(SEQUENCE, positions) if positions else SEQUENCE
+    if batch is None:
+        batch = asked.batch(BATCH_TOKENS // max(1, sequence))
     parameters: dict[str, Any] = {"sequence_length": sequence, "global_batch": batch, "training_tokens": tokens}
     parameters |= {"precision": precision} | ({"lora_rank": lora} if lora else {})
     content = {
@@ -100,10 +101,10 @@ def train(
             "system": asked.systems,
             "recompute": ["none", "selective", "full"],
             "zero": [1, 2, 3],
-            "microbatch": [m for m in (1, 2, 4, 8, 16) if m <= batch],
+            "microbatch": [1, *(m for m in (2, 4, 8, 16) if m <= batch)],
             "parallelism": asked.layouts(sequence),
         },
         "workload_parameters": parameters,
         "best": {"over": ["parallelism", "microbatch", "recompute", "zero"], "minimize": minimize},
     }
-    return answered(build_study(content, "train", asked.catalog), minimize, asked.assumptions("training"))
+    return answered(asked, content, minimize)

@@ -65,3 +65,4 @@ Wide = Annotated[
 Rows = Annotated[
     bool, Option("--rows", help="Print a row for each group, of many groups as well.", callback=table_or_json)
 ]
+SaveStudy = Annotated[Path | None, Option("--save", help="Write the study that was searched (.toml).")]

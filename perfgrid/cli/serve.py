@@ -6,12 +6,13 @@ from typing import Annotated
 
 from typer import Argument, Option
 
+from perfgrid.answers.saved import save_study
 from perfgrid.answers.serve import serve
 from perfgrid.cli.printing.answer import answer_rows, print_answer
 from perfgrid.cli.printing.console import print_json
 
 from .arguments import names_in, whole_numbers_in
-from .options import AsJson, CatalogFiles
+from .options import AsJson, CatalogFiles, Overwrite, SaveStudy
 
 ROWS = {
     "cost of 1 M tokens": "cost_per_million_output_tokens",
@@ -41,6 +42,8 @@ def serve_command(
     topology: Annotated[str | None, Option(help="Default: that in which each device is mostly sold.")] = None,
     software: Annotated[str | None, Option(help="Default: that with which each device is mostly used.")] = None,
     files: CatalogFiles = None,
+    save: SaveStudy = None,
+    overwrite: Overwrite = False,
     as_json: AsJson = False,
 ) -> None:
     """Find the best way to serve a model on given devices."""
@@ -48,6 +51,8 @@ def serve_command(
     found = serve(
         model, names_in(on), sizes, prompt, output, ttft, tpot, rate, clients, precision, topology, software, files
     )
+    if save is not None:
+        save_study(found, save, files or (), overwrite)
     if as_json:
         print_json(answer_rows(found))
         return

@@ -6,12 +6,13 @@ from typing import Annotated
 
 from typer import Argument, Option
 
+from perfgrid.answers.saved import save_study
 from perfgrid.answers.train import TOKENS, train
 from perfgrid.cli.printing.answer import answer_rows, print_answer
 from perfgrid.cli.printing.console import print_json
 
 from .arguments import names_in, whole_numbers_in
-from .options import AsJson, CatalogFiles
+from .options import AsJson, CatalogFiles, Overwrite, SaveStudy
 
 ROWS = {
     "time per step": "step_time",
@@ -36,6 +37,8 @@ def train_command(
     minimize: Annotated[str, Option(help="The quantity that decides.")] = "step_time",
     lora: Annotated[int, Option(help="Rank of low-rank adapters; 0 trains all weights.")] = 0,
     files: CatalogFiles = None,
+    save: SaveStudy = None,
+    overwrite: Overwrite = False,
     as_json: AsJson = False,
 ) -> None:
     """Find the best way to train a model on given devices."""
@@ -43,6 +46,8 @@ def train_command(
     found = train(
         model, names_in(on), numbers, batch, sequence, tokens, precision, topology, software, minimize, lora, files
     )
+    if save is not None:
+        save_study(found, save, files or (), overwrite)
     if as_json:
         print_json(answer_rows(found))
         return

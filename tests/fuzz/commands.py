@@ -95,6 +95,14 @@ WORDS: dict[str, tuple[str, ...]] = {  # what an argument or option of this name
     "variables": ("die_cost", "nothing"),
     "software": ("megatron-lm", "nothing"),
     "device": ("h100-sxm-80gb",),
+    "model": ("llama-2-7b", "mixtral-8x7b", CONFIG, "in", "nothing"),
+    "on": ("h100-sxm-80gb", "b200,mi300x", "tpu-v5p", "nothing"),
+    "devices": ("8", "1,16", "12", "x", "0", "1000000000"),
+    "precision": ("bf16", "fp8", "banana"),
+    "topology": ("rail-optimized", "nothing"),
+    "save": ("out/s.toml", "out/s.nc", STUDY),
+    "ttft": ("1s", "500 ms", "x"),
+    "tpot": ("40ms", "0", "x"),
 }
 COUNTS = ("1", "2", "3", "16", "0", "-1", "1000000000", "1e3", "2.5", "x", "9" * 400)
 KEYS = ("axes.tp", "axes.sample", "axes.device", "best", "where", "outputs", "overrides.hbm_capacity", "workloads")
@@ -115,6 +123,7 @@ def _leaves() -> dict[tuple[str, ...], list[Any]]:
 LEAVES = _leaves()
 OFTEN = ("run", "best", "distribution", "sensitivity", "explain")  # catalogs have cases of their own
 DESIGN = ("explain", "kernels", "timeline", "optimize")  # ask for labels or quantities
+QUESTIONS = ("train", "serve")  # have a study of their own
 OFTENER = {"output": 15, "figure": 15, "overwrite": 40}  # options, in a hundred lines
 PATHS = [path for path in LEAVES if path[0] != "catalog" for _ in range(8 if path[0] in OFTEN else 1)]
 
@@ -132,6 +141,8 @@ def word(draw: Any, path: tuple[str, ...], name: str, workload: str) -> str:
         return f"where={draw(wheres)!r}"
     if (path == ("diff",) and name in ("a", "b")) or (name == "what" and chance(draw, 20)):
         return draw(st.sampled_from(RESULTS))
+    if path[0] in QUESTIONS and name == "minimize":
+        return draw(st.sampled_from((*FITTING["training"]["quantity"], "nothing")))
     name = "at" if name in ("a", "b") else SAME.get(name, name)
     return draw(st.sampled_from(FITTING[workload].get(name) or WORDS.get(name, COUNTS)))
 

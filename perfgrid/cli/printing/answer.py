@@ -13,10 +13,11 @@ from perfgrid.analysis.text import number
 from perfgrid.answers.answer import LABEL, NEAR
 from perfgrid.answers.search import LAYOUT
 
-from .console import out, print_table
+from .console import out
+from .tables import print_table
 
 HEADING, COLUMN = 18, 30  # characters of the first column, and of one design
-MOST_MISSES = 3
+MOST_MISSES, MOST_REASONS = 3, 4
 LEAST_SHARE = 0.01  # of what is worth a line
 GROUPS = ("system", "devices")
 Rows = Mapping[str, str]  # heading -> quantity
@@ -31,7 +32,7 @@ def print_answer(found: xr.Dataset, rows: Rows) -> None:
     for first in range(0, len(every), most):
         out.print()
         some = every[first : first + most]
-        print_table(["", *map(_name, some)], list(_lines(some, rows, found.attrs["objective"])), whole=True)
+        print_table(["", *map(_name, some)], list(_lines(some, rows, found.attrs["objective"])))
     out.print()
     for line in (*_excluded(found), *_misses(every), *_assumed(found)):
         out.print(line)
@@ -97,14 +98,14 @@ def _others(group: xr.Dataset) -> list[str]:
 
 
 def _excluded(found: xr.Dataset) -> Iterator[str]:
-    """What part of the designs every constraint excludes, most first."""
-    designs = int(found["designs"].sum())
-    counts = {str(n): int(found["excluded"].sel(constraint=n).sum()) for n in found["constraint"].values}
-    shares = [
-        f"{n} {c / designs:.0%}" for n, c in sorted(counts.items(), key=lambda x: -x[1]) if c >= LEAST_SHARE * designs
-    ]
-    if shares:
-        yield f"Excluded of {designs:,} designs: {', '.join(shares)}"
+    """What part of the designs is excluded, and the most frequent reasons."""
+    designs, counts = int(found["designs"].sum()), found["excluded"].sum(found["found"].dims).values
+    if not counts.any():
+        return
+    yield f"{counts.sum() / designs:.0%} of {designs:,} designs are excluded:"
+    for i in np.argsort(-counts)[:MOST_REASONS]:
+        if counts[i] >= LEAST_SHARE * designs:
+            yield f"{counts[i] / designs:>5.0%}  {found['reason'].values[i]} [{found['constraint'].values[i]}]"
 
 
 def _misses(groups: Sequence[xr.Dataset]) -> Iterator[str]:

@@ -89,7 +89,7 @@ def collective_launch_latency(launch_overhead):
 def etp(tp, ep):
     """Ranks that split each expert, where a study states none: the tensor-parallel ranks that `ep` leaves.
 
-    One copy of all experts then lies on whole tensor-parallel groups, as it does in Megatron-Core, TensorRT-LLM and vLLM.
+    One copy of all experts then lies on whole tensor-parallel groups, as in Megatron-Core, TensorRT-LLM and vLLM.
     """
     return xp.where(tp % ep == 0, tp / ep, xp.where(ep % tp == 0, 1.0, tp))
 
