@@ -20,7 +20,7 @@ from perfgrid.formulas import IMPLEMENTED
 NATIVE = "native"  # the label of the device as it is
 STATED, OWN_PREFIX = "stated_", "native_"  # of quantities that a study states, and of the device's own
 DEFAULTS = {  # entries taken where neither the study nor a device names one, and one is needed
-    "software": "megatron-core",
+    "software": "megatron-lm",
     "link": NATIVE,
     "circuit": "unit-circuits",
     "price": "market-2025",

@@ -10,6 +10,7 @@ from perfgrid.catalog import Catalog, Entry, Variable, convert
 from perfgrid.engine.errors import PerfgridError, nearest
 from perfgrid.engine.graph.registry import Registry
 from perfgrid.formulas.parallelism.groups import etp
+from perfgrid.study.tables import DEFAULTS as DEFAULT_ENTRIES
 
 from .limits import DEFAULTS, label_of, readable, reasons
 from .quantities import answering
@@ -21,7 +22,6 @@ OVERLAPS = {  # flag of a plan -> overlaps of the software that it disables; the
     "tp_overlap": ("tp_overlap", "tp_ring_overlap"),
     "dp_overlap": ("dp_overlap", "parameter_overlap"),
 }
-OVERLAPPING = "megatron-lm"  # whose overlap is taken where a record enables one that its software lacks
 UNFUSED_VERSIONS = ("torch",)
 PLAIN_KERNELS = ("gemm", "attention")  # operators whose block states their whole shape, without a model
 MASK_ADDED = {"forward": 6.0}  # bytes per score read and written by a separate kernel that adds a mask
@@ -220,7 +220,7 @@ class Mapper:
                 if name in software and name in self.read:
                     found[name] = 0.0 if stated is False else software[name]
             if stated and flag in found and not found[flag]:
-                found[flag] = self.catalog.entry("software", OVERLAPPING).values[flag]
+                found[flag] = self.catalog.entry("software", DEFAULT_ENTRIES["software"]).values[flag]
         fused = FUSED_VERSIONS.get((record.kernel.version or "") if record.kernel else "")
         found["flash_limit"] = fused or software["flash_limit"]
         if "score_copy_size" in self.read:
