@@ -31,6 +31,7 @@ settings.load_profile("ci" if os.environ.get("CI") else "local")
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config):
     """``pytest -n``: a process runs tests in their order and shares what a file evaluates once; idle ones take over."""
+    os.environ.pop("COLUMNS", None)  # which `-n` states: tables are as wide as in any pipe
     if config.getoption("dist", "no") == "load":
         config.option.dist = "worksteal"
 

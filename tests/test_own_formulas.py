@@ -40,13 +40,13 @@ def perfgrid(monkeypatch, capsys):
 def test_the_example_prices_steps_and_limits_them(perfgrid, tmp_path):
     target = tmp_path / "result.nc"
     out = perfgrid("run", STUDY, *OWN, *OUTPUTS, "-o", target)
-    assert "USD" in out
+    assert "[$]" in out
     with pg.open_result(target) as found:
         expected = found.step_time * found.devices * 2.5 / 3600
         np.testing.assert_allclose(found.step_price.transpose(*expected.dims), expected, rtol=1e-6)
         assert found.within_budget.attrs["constraint"] == "exceeds"
         assert found.within_budget.all()
-    assert "35.38 USD" in perfgrid("explain", target, "step_price", *AT, *OWN)
+    assert "35.38 $" in perfgrid("explain", target, "step_price", *AT, *OWN)
     told = perfgrid("explain", target, "step_price", *AT, status=2)
     assert "made with formulas of its user, step_price, within_budget: give their file with --formulas" in told
 
@@ -54,9 +54,9 @@ def test_the_example_prices_steps_and_limits_them(perfgrid, tmp_path):
 def test_commands_that_evaluate_own_formulas(perfgrid, tmp_path):
     factored, values = tmp_path / "result.pgf", tmp_path / "result.nc"
     assert "step_price" in perfgrid("plan", STUDY, *OWN, *OUTPUTS)
-    assert "USD" in perfgrid("best", STUDY, *OWN, *OUTPUTS, "--over", "row", "--minimize", "step_price")
-    assert "USD" in perfgrid("distribution", STUDY, *OWN, *OUTPUTS, "--of", "step_price")
-    assert "our price list" in perfgrid("formulas", *OWN)
+    assert "[$]" in perfgrid("best", STUDY, *OWN, *OUTPUTS, "--over", "row", "--minimize", "step_price")
+    assert "[$]" in perfgrid("distribution", STUDY, *OWN, *OUTPUTS, "--of", "step_price")
+    assert "our price list" in perfgrid("formulas", "--wide", *OWN)
     perfgrid("run", STUDY, *OWN, *OUTPUTS, "-o", factored)
     assert "--formulas" in perfgrid("expand", factored, "-o", values, status=2)
     perfgrid("expand", factored, "-o", values, *OWN)

@@ -159,7 +159,7 @@ def test_names_that_are_too_long(arguments, folder, monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["rnu"], "no command 'rnu'; did you mean 'run'?"),
+        (["rnu"], "no command 'rnu'; did you mean 'run' or 'train'?"),
         (["run"], "missing argument 'study'"),
         (["run", "s.toml", "--overwrit"], "no such option: --overwrit (Possible options: --overwrite)"),
         (["best", "s.toml", "--top", "a"], "invalid value for '--top'"),

@@ -208,7 +208,7 @@ def new_command(
     elif output is None:
         print(text, end="")
     else:
-        out.print(f"saved {output} ({name}); use it in a study with catalog = [{used}]")
+        print_line(f"saved {output} ({name}); use it in a study with catalog = [{used}]", whole=True)
 
 
 def _settings(settings: Iterable[str], variables: Mapping[str, Variable]) -> dict[str, Any]:

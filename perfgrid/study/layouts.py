@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,20 @@ from perfgrid.engine.grid.space import Axis
 from perfgrid.formulas.parallelism.groups import etp as expert_split
 
 from .values import check_keys, check_no_repeats
+
+
+def with_split_experts(axes: Sequence[Axis], constants: Mapping[str, Any]) -> list[Axis]:
+    """Axes on which ``etp`` follows from ``tp`` and ``ep`` where nothing states it; elsewhere a formula computes it."""
+    stated = {name for axis in axes for name in axis.columns}
+    found = []
+    for axis in axes:
+        columns = {name: axis.columns.get(name, constants.get(name)) for name in ("tp", "ep")}
+        alone = "tp" in axis.columns and ("ep" in axis.columns or "ep" not in stated)
+        if alone and "etp" not in stated and "etp" not in constants:
+            split = np.broadcast_to(expert_split(*(np.asarray(v, float) for v in columns.values())), len(axis))
+            axis = replace(axis, columns={**axis.columns, "etp": split.astype(np.int64)})
+        found.append(axis)
+    return found
 
 
 def parallelism_axis(spec: Any, place: str, variables: Mapping[str, Variable]) -> Axis:

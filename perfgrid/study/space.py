@@ -20,7 +20,7 @@ from perfgrid.engine.grid.space import Axis, Space
 from perfgrid.formulas import INNER
 
 from .file import StudyFile
-from .layouts import parallelism_axis
+from .layouts import parallelism_axis, with_split_experts
 from .samples import SAMPLE, entries_of, ranges, sample_axis
 from .tables import (
     IO_NODE,
@@ -83,6 +83,8 @@ class SpaceBuilder:
                 constants.setdefault(column, values[0])
         constants = {name: value for name, value in constants.items() if name not in self.computed}
         axes = [replace(a, columns={k: v for k, v in a.columns.items() if k not in self.computed}) for a in axes]
+        if "etp" in self.needed and "etp" not in self.computed:
+            axes = with_split_experts(axes, constants)
         if SAMPLE in self.file.axes:
             axes.append(self._samples(axes, constants))
         for axis, other in itertools.permutations(axes, 2):
@@ -113,7 +115,7 @@ class SpaceBuilder:
                         f"with [axes.{key}]"
                     )
                 raise PerfgridError(f"{place}: unknown parameter{self._elsewhere(key, stated)}")
-            if key in computed:
+            if key in computed and variables[key].of != "parallelism":
                 meaning = self.registry.formulas[key].meaning.rstrip(".")
                 raise PerfgridError(
                     f"{place}: the workload {self.file.workload} computes {key!r} ({meaning}); state what it follows "

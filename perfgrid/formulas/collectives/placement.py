@@ -51,11 +51,11 @@ def ranks_in_domain(size, stride, domain):
     ranks on nodes of 8 are 6 x 6), or takes a power-of-two part of as many domains as it needs (64 of 72 devices, say).
     """
     most = xp.minimum(xp.maximum(xp.floor(domain / stride), 1.0), size)
-    inside = size / 2.0 ** xp.ceil(xp.log2(size / most))
+    domains = 2.0 ** xp.ceil(xp.log2(size / most))
     for empty in range(MOST_EMPTY, -1, -1):
         members = xp.maximum(most - empty, xp.ceil(most / 2))
-        inside = xp.where(size % members == 0, members, inside)
-    return inside
+        domains = xp.where(size % members == 0, xp.round(size / members), domains)
+    return size / domains
 
 
 def by_tier(size, inside):
