@@ -48,6 +48,10 @@ class Question:
         zipped |= {table: [name] * len(self.devices) for table, name in usual.items() if name is not None}
         return {"labels": list(self.devices), "zip": zipped}
 
+    def number(self, quantity: str) -> float:
+        """A quantity of the model; 0 where it has none."""
+        return _number(self.model.values, quantity)
+
     def assumptions(self, workload: str) -> dict[str, str]:
         """What the question left open, and what was taken: by the option that changes it."""
         usual = usual_entries(self.catalog, self.devices, workload)
@@ -56,8 +60,7 @@ class Question:
 
     def layouts(self, sequence: int | None = None) -> dict[str, list[int]]:
         """The axis ``parallelism``: degrees that heads, layers, experts and the sequence allow."""
-        values = self.model.values
-        layers, heads, experts = (int(_number(values, name)) for name in ("layers", "heads", "experts"))
+        layers, heads, experts = (int(self.number(name)) for name in ("layers", "heads", "experts"))
         largest = max(self.sizes)
         domain = max(int(_number(self.catalog.entry("device", d).values, "scale_up_size")) for d in self.devices)
         tp = [t for t in _powers(min(domain, largest, LARGEST_TP)) if heads % t == 0]

@@ -90,12 +90,12 @@ class Group:
     def best(self, count: int) -> list[Index]:
         """The best designs, best first, as rows of the study's axes."""
         found = np.flatnonzero(self.possible)
-        return [self.index(design) for design in found[np.argsort(self.score[found], kind="stable")][:count]]
+        return [self.index(int(design)) for design in found[np.argsort(self.score[found], kind="stable")][:count]]
 
     def index(self, design: int) -> Index:
         """The rows of the study's axes of a design."""
         places = zip(self.axes, np.unravel_index(design, self.shape), strict=True)
-        return tuple(int(self.rows[axis][i]) if axis in self.rows else int(i) for axis, i in places)
+        return tuple(int(self.rows[axis][int(i)]) if axis in self.rows else int(i) for axis, i in places)
 
     def excluded(self) -> dict[str, int]:
         """How many designs each constraint excludes, each counted at its root cause."""
@@ -129,9 +129,9 @@ class Group:
                     remedied, remedy = self.score[other], f"{axis} {self.grid[axis].values[row]}"
         labels = {axis: str(self.grid[axis].values[i]) for axis, i in zip(self.axes, here, strict=True)}
         labels = {axis: label for axis, label in labels.items() if axis != SYSTEM and self.grid.sizes[axis] > 1}
-        sides = (float(self.spread(side)[design]) for side in self.limits[name])
+        value, limit = (float(self.spread(side)[design]) for side in self.limits[name])
         loss = sign * float(remedied) if remedy else np.nan
-        return Miss(labels, name, *sides, sign * float(self.score[design]), remedy, loss)
+        return Miss(labels, name, value, limit, sign * float(self.score[design]), remedy, loss)
 
 
 def groups(study: Study, objective: str, least: bool, weighed: bool) -> dict[tuple[str, int], Group]:

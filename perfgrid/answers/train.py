@@ -84,8 +84,7 @@ def train(
         For an unknown name, with the nearest ones, and an illegal value.
     """
     asked = question(model, on, devices, topology, software, catalog)
-    values = asked.model.values
-    positions = int(values.get("learned_positions") or 0)
+    positions = int(asked.number("learned_positions"))
     if sequence is None:
         sequence = min(SEQUENCE, positions) if positions else SEQUENCE
     if batch is None:
