@@ -6,6 +6,7 @@ outputs     values and points by number of outputs (1, 3, 20, all) and precision
 sizes       the same of 20 outputs from 10^5 to 10^9 points
 search      best designs from 10^6 to 10^9 points, peak memory; winners against brute force
 start       the quickstart as a user runs it, with an empty cache and again
+answer      a question with about 10^5 designs as a user asks it, against its imports alone
 processes   one process and two at once
 streams     bytes written per CPU-second by format, and what an interruption costs
 numpy       plain NumPy broadcasting of the same formulas
@@ -65,6 +66,8 @@ def measured(section: str, exponents: tuple[int, ...]) -> dict[str, dict]:
         return rates | {f"{grid} 10^6, best against brute force": start.alone("exact", grid) for grid in GRIDS}
     if section == "start":
         return {f"quickstart, {title}": figures for title, figures in start.quickstart().items()}
+    if section == "answer":
+        return start.answer()
     if section == "processes":
         return {f"dense 10^7 in {n} at once": start.together("outputs", n, "dense", min(7, largest)) for n in (1, 2)}
     if section == "streams":
@@ -74,7 +77,7 @@ def measured(section: str, exponents: tuple[int, ...]) -> dict[str, dict]:
     return {section: start.alone(section)}
 
 
-SECTIONS = ("outputs", "sizes", "search", "start", "processes", "streams", "numpy", "collectives")
+SECTIONS = ("outputs", "sizes", "search", "start", "answer", "processes", "streams", "numpy", "collectives")
 
 
 def main() -> None:
@@ -134,6 +137,7 @@ COLUMNS = {  # of the table; everything is in the JSON
     "peak MB": ("peak_memory", 1e-6),
     "CPU-s": ("cpu_seconds", 1.0),
     "s": ("seconds", 1.0),
+    "times imports": ("times_imports", 1.0),
 }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -12,6 +13,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from .grids import QUICKSTART
+
+IMPORTS = ("-c", "import jax, xarray")
+QUESTION = (
+    *("-m", "perfgrid", "train", "llama-3.1-70b", "--on", "h100-sxm-80gb,h200-sxm-141gb,b200,mi300x"),
+    *("--devices", "256,512"),
+)
 
 
 def alone(section: str, *arguments: object, cache: str | None = None) -> dict:
@@ -53,14 +60,31 @@ def quickstart(runs: int = 4) -> dict:
     Byte code is kept as Python does by itself, whatever the environment says; the first run also writes that.
     """
     with tempfile.TemporaryDirectory() as folder:
-        found = [_run_of_quickstart(folder) for _ in range(runs)]
+        command = ["-m", "perfgrid", "run", str(QUICKSTART), "-o", f"{folder}/result.nc", "--overwrite"]
+        found = [_timed(command, folder) for _ in range(runs)]
     return {"first": found[0], **{f"again {i}": figures for i, figures in enumerate(found[1:], 1)}}
 
 
-def _run_of_quickstart(folder: str) -> dict:
+def answer(runs: int = 4) -> dict:
+    """`perfgrid train` with a search of about 10^5 designs, and the imports of two of its libraries alone, in turns.
+
+    The first pair starts from empty caches; ``times_imports``: CPU time over the median of the later imports.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        pairs = [(_timed(IMPORTS, folder), _timed(QUESTION, folder)) for _ in range(runs)]
+    imports = statistics.median(alone["cpu_seconds"] for alone, _ in pairs[1:])
+    found = {}
+    for title, (alone, question) in zip(("first", *(f"again {i}" for i in range(1, runs))), pairs, strict=True):
+        found[f"import jax, xarray, {title}"] = alone
+        found[f"question, {title}"] = question | {"times_imports": question["cpu_seconds"] / imports}
+    return found
+
+
+def _timed(command: Sequence[str], folder: str) -> dict:
+    """Time and memory of a Python command with its caches in a folder."""
     start = time.perf_counter()
     process = subprocess.Popen(
-        [sys.executable, "-m", "perfgrid", "run", str(QUICKSTART), "-o", f"{folder}/result.nc", "--overwrite"],
+        [sys.executable, *command],
         env={
             **{k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"},
             "PERFGRID_CACHE": f"{folder}/cache",

@@ -19,6 +19,7 @@ UNTIED = {"tie_word_embeddings": False}
 DEEPSEEK_V3 = {
     "model_type": "deepseek_v3",
     **sizes(61, 7168, 128, 128, 18432, 129280, **MLA, **UNTIED),
+    "quantization_config": {"fmt": "e4m3", "quant_method": "fp8", "weight_block_size": [128, 128]},
     "n_routed_experts": 256,
     "num_experts_per_tok": 8,
     "moe_intermediate_size": 2048,
@@ -33,6 +34,7 @@ LLAMA_8B = {"model_type": "llama", **sizes(32, 4096, 32, 8, 14336, 128256, **UNT
 GPT_OSS = {
     "model_type": "gpt_oss",
     **sizes(24, 2880, 64, 8, 2880, 201088, head_dim=64, **UNTIED),
+    "quantization_config": {"quant_method": "mxfp4"},
     "num_local_experts": 32,
     "num_experts_per_tok": 4,
     "experts_per_token": 4,

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import os
 import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+import xarray as xr
 
 import perfgrid as pg
 from perfgrid.answers.saved import save_study
@@ -108,9 +111,207 @@ def test_a_rate_weighs_sizes_against_each_other_and_clients_do_not(served):
     np.testing.assert_allclose(at_once["running_batch"].values, 16)
 
 
+def test_a_limit_on_time_has_a_near_miss_in_seconds():
+    found = pg.serve("llama-3.1-70b", "h100-sxm-80gb", 8, tpot=0.02)
+    near = found.sel(limit="output_tokens_in_time").squeeze()
+    assert near["limit_units"].item() == "s"
+    assert near["near_miss_value"].item() > near["near_miss_limit"].item() == 0.02
+    assert near["near_miss_objective"].item() > found["output_tokens_per_second_per_device"].item()
+    assert ".0" not in near["near_miss_labels"].item() + found["batch"].item()
+
+
+def test_a_rate_that_no_design_serves_is_set_against_what_the_nearest_serves(tmp_path):
+    found = pg.serve("llama-3.1-70b", "h100-sxm-80gb", [4, 8], rate=50)
+    near = found.sel(limit="arrivals_are_served").squeeze()
+    assert not found["found"].any()
+    assert (near["limit_units"].item(), near["near_miss_value"].item()) == ("1/s", 50)
+    content = tomllib.loads(found.attrs["study"]) | {"outputs": ["largest_request_rate", "arrivals_are_served"]}
+    grid = pg.evaluate(build_study({k: v for k, v in content.items() if k != "best"}, "again"))
+    assert not grid["arrivals_are_served"].any()
+    legal = grid["largest_request_rate"].where(grid["batch_can_be_chosen"] & grid["stages_have_layers"])
+    assert near["near_miss_limit"].item() == legal.max().item() < 50
+    words = ("serve", "llama-3.1-70b", "--on", "h100-sxm-80gb", "--devices", "4,8", "--rate", 50)
+    done = perfgrid(*words, folder=tmp_path)
+    assert f"50 /s, limit {near['near_miss_limit'].item():.4g} /s" in " ".join(done.stdout.split())
+
+
+PER_DEVICE, PER_USER = "output_tokens_per_second_per_device", "output_tokens_per_second_per_user"
+
+
+@pytest.fixture(scope="module")
+def offered():
+    return pg.serve("llama-3.1-8b", ["h100-sxm-80gb", "b200"], [1, 8], tpot="20 ms")
+
+
+def test_the_frontier_holds_what_no_other_design_beats_and_the_limit_allows(offered):
+    study = build_study(tomllib.loads(offered.attrs["study"]), "again")
+    grid = pg.evaluate(study)
+    possible = pg.feasible(grid, of=PER_DEVICE)
+    for system in ("h100-sxm-80gb", "b200"):
+        for size in (1, 8):
+            own = grid["devices"].values == size
+            device, user = (
+                grid[name].where(possible).sel(system=system).isel(parallelism=own).values.reshape(-1)
+                for name in (PER_DEVICE, PER_USER)
+            )
+            pairs = [(d, u) for d, u in zip(device, user, strict=True) if np.isfinite(d)]
+            best = {(d, u) for d, u in pairs if not any(e >= d and v >= u and (e, v) != (d, u) for e, v in pairs)}
+            edge = offered.sel(system=system, devices=size)
+            found = zip(edge["frontier_" + PER_DEVICE].values, edge["frontier_" + PER_USER].values, strict=True)
+            assert {(d, u) for d, u in found if np.isfinite(d)} == best
+            assert min(u for _, u in best) >= 50
+            assert edge["frontier_" + PER_DEVICE].values[0] == edge[PER_DEVICE].item()
+            assert edge["frontier_batch"].values[0] == edge["batch"].item()
+
+
+def test_a_rate_has_no_frontier(served):
+    assert not any(str(name).startswith("frontier") for name in served)
+    assert "frontier" not in repr(served)
+
+
+def test_the_screen_shows_a_few_designs_of_the_frontier_of_all_sizes_together(offered):
+    lines = repr(offered).splitlines()
+    start = next(i for i, line in enumerate(lines) if line.startswith("frontier"))
+    rows = lines[start + 1 : lines.index("", start)]
+    assert [row.split()[0] for row in rows if not row.startswith(" ")] == ["h100-sxm-80gb", "b200"]
+    assert len(rows) == 12
+    most = offered[PER_DEVICE].sel(system="b200").max().item()
+    assert f"b200{' ' * 11}{most / 1e3:.4g} k/s" in lines[start + 7]
+
+
+def test_an_answer_is_shown_as_the_command_prints_it_and_a_part_of_it_as_a_dataset(tmp_path):
+    found = pg.serve("llama-3.1-8b", "b200", [1, 8])
+    done = perfgrid("serve", "llama-3.1-8b", "--on", "b200", "--devices", "1,8", folder=tmp_path, COLUMNS="")
+    assert done.stdout.startswith(repr(found) + "\nno intervals for serving: ")
+    assert found._repr_html_().startswith("<pre>Serving of Llama 3.1 8B: prompts")
+    assert "<details>" in found._repr_html_()
+    assert repr(found.sel(devices=8)).startswith("Serving of Llama 3.1 8B")
+    assert "1 x b200" not in repr(found.sel(devices=8))
+    for part in (found[["size"]], found.isel(limit=0), found.drop_vars("found"), found[["size"]] * 2):
+        assert repr(part).startswith("<xarray.")
+        assert "<pre>Serving" not in part._repr_html_()
+
+
+def test_showing_an_answer_in_a_notebook_prints_nothing_else(tmp_path):
+    """In a notebook rich displays what it is told to capture, unless it takes the kernel for a plain console."""
+    code = (
+        "import builtins\nbuiltins.get_ipython = type('ZMQInteractiveShell', (), {})\n"
+        "import perfgrid as pg\ntext = repr(pg.serve('llama-3.1-8b', 'b200', 1))\nprint(len(text))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert int(done.stdout) > 500
+
+
+def test_rows_as_csv_are_those_of_json_with_units(tmp_path):
+    words = ("serve", "llama-3.1-70b", "--on", "h100-sxm-80gb", "--devices", "1,8", "--csv", "a.csv", "--json")
+    rows = json.loads(perfgrid(*words, folder=tmp_path).stdout)
+    with (tmp_path / "a.csv").open(newline="", encoding="utf-8") as file:
+        table = list(csv.DictReader(file))
+    assert [(row["devices"], row["found"]) for row in table] == [("1", "False"), ("8", "True")]
+    assert (table[0]["time_to_first_token [s]"], rows[0]["time_to_first_token"]) == ("", None)
+    assert float(table[1]["time_to_first_token [s]"]) == rows[1]["time_to_first_token"]
+    assert {name.partition(" [")[0] for name in table[0]} == rows[0].keys()
+    assert {"memory_per_device [byte]", "cost_per_million_output_tokens [USD]", "batch"} <= table[0].keys()
+    again = perfgrid(*words, folder=tmp_path)
+    assert (again.returncode, again.stderr) == (2, "perfgrid: 'a.csv' exists; give --overwrite to replace it\n")
+    assert perfgrid(*words, "--overwrite", folder=tmp_path).returncode == 0
+
+
+def test_a_run_keeps_its_limits_on_time_and_cost():
+    free = pg.train("llama-3.1-8b", "h100-sxm-80gb", [16, 32])
+    days = free["training_time"].values.ravel()
+    limits = {"within": (days[0] + days[1]) / 2, "budget": "10 MUSD"}
+    found = pg.train("llama-3.1-8b", "h100-sxm-80gb", [16, 32], **limits)
+    np.testing.assert_array_equal(found["found"].values, [[False, True]])
+    np.testing.assert_array_equal(found["step_time"].values[0, 1], free["step_time"].values[0, 1])
+    near = found.sel(devices=16, limit="training_in_time").squeeze()
+    np.testing.assert_allclose(
+        [near["near_miss_value"].item(), near["near_miss_limit"].item()], [days[0], limits["within"]]
+    )
+    poor = pg.train("llama-3.1-8b", "h100-sxm-80gb", 16, budget=float(free["cost_per_training_run"][0, 0]) * 0.99)
+    assert not poor["found"].item()
+    assert poor["excluded"].sel(constraint="training_within_budget").item() > 0
+
+
+def test_a_guessed_stack_widens_the_interval_to_what_other_stacks_would_take():
+    guessed = pg.train("llama-3.1-70b", "h100-sxm-80gb", 64)
+    stated = pg.train("llama-3.1-70b", "h100-sxm-80gb", 64, software="megatron-lm")
+    assert guessed["step_time"].item() == stated["step_time"].item()
+    (low, high), (near, far) = (np.log(a["step_time_interval"].values.ravel()) for a in (guessed, stated))
+    value = np.log(stated["step_time"].item())
+    runs = []
+    for name in ("megatron-core", "nemo", "megatron-bridge", "deepspeed"):
+        study = tomllib.loads(stated.attrs["study"])
+        study["axes"]["system"]["zip"]["software"] = [name]
+        best = {axis: stated[axis].item() for axis in ("parallelism", "recompute", "zero", "microbatch")}
+        grid = pg.evaluate(build_study(study, name), small_points=2**24)
+        grid = grid.assign_coords({axis: grid[axis].astype(str) for axis in best})
+        at = grid.sel(best).squeeze()
+        if pg.feasible(at, of="step_time").item():
+            runs.append(np.log(at["step_time"].item()))
+    below, above = max(0.0, value - min(runs)), max(0.0, max(runs) - value)
+    np.testing.assert_allclose(value - low, np.hypot(value - near, below), rtol=1e-6)
+    np.testing.assert_allclose(high - value, np.hypot(far - value, above), rtol=1e-6)
+
+
+def test_a_device_of_the_catalog_with_other_values(tmp_path):
+    """Twice the memory bandwidth by the device's name, against the same as an override of the saved study."""
+    faster = "h100-sxm-80gb[hbm_bandwidth=2x, hbm_capacity=96 GB]"
+    answer = pg.train("llama-3.1-70b", ["h100-sxm-80gb", faster], 64)
+    assert answer["hbm_capacity"].values.tolist() == [[80 * 2**30], [96e9]]
+    save_study(answer, tmp_path / "s.toml")
+    best = pg.best(pg.load_study(tmp_path / "s.toml")).squeeze("model")
+    np.testing.assert_array_equal(answer["step_time"].values, best["step_time"].transpose("system", "devices").values)
+    study = tomllib.loads(answer.attrs["study"])
+    study["axes"]["system"] = {"labels": ["h100-sxm-80gb"], "zip": {"device": ["h100-sxm-80gb"]}}
+    study["overrides"] = {"hbm_bandwidth": "6.7 TB/s", "hbm_capacity": "96 GB"}
+    np.testing.assert_array_equal(pg.best(build_study(study, "s"))["step_time"].values.ravel(), answer["step_time"][1])
+
+
+def test_a_configuration_named_like_a_model_of_the_catalog_gets_another_name(tmp_path):
+    folder = tmp_path / "llama-3.1-8b"
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(next(iter(CONFIGS.values()))))
+    answer = pg.train(folder, "b200", 16)
+    save_study(answer, tmp_path / "s.toml")
+    assert pg.load_study(tmp_path / "s.toml").file.axes["model"] == ["llama-3.1-8b-own"]
+
+
+def test_weights_are_served_as_published_and_products_in_what_the_device_has():
+    """116.83 billion parameters of gpt-oss: tables in 16 bits, the rest in 4 bits and a scale for every 16."""
+    found = pg.serve("gpt-oss-120b", ["h200-sxm-141gb", "b200", "v100-sxm-32gb"], [1, 8])
+    zipped = tomllib.loads(found.attrs["study"])["axes"]["system"]["zip"]
+    assert zipped["precision"] == ["bf16", "bf16", "fp16"]
+    one = found.sel(system="h200-sxm-141gb", devices=1)
+    tables = 2 * 201088 * 2880
+    assert one["weight_memory"].item() == pytest.approx((116.83e9 - tables) * 0.5625 + tables * 2, rel=0.005)
+    assert one["found"].item()
+    assert any(line.startswith("precision: weights in fp4 as published") for line in found.attrs["assumptions"])
+    study = tomllib.loads(pg.serve("deepseek-v3", ["h200-sxm-141gb", "a100-sxm-80gb"], 16).attrs["study"])
+    assert study["axes"]["system"]["zip"]["precision"] == ["fp8", "bf16"]
+    assert (study["workload_parameters"]["weight_precision"], study["workload_parameters"]["kv_precision"]) == (
+        "fp8",
+        "bf16",
+    )
+
+
+def test_a_stated_precision_is_that_of_weights_products_and_cache():
+    found = pg.serve("gpt-oss-120b", ["h200-sxm-141gb", "b200"], 8, precision="bf16")
+    study = tomllib.loads(found.attrs["study"])
+    assert study["axes"]["system"]["zip"]["precision"] == ["bf16", "bf16"]
+    assert {study["workload_parameters"][f"{name}_precision"] for name in ("weight", "kv")} == {"bf16"}
+    assert not any("precision" in line for line in found.attrs["assumptions"])
+
+
+def test_one_layout_alone_is_answered(tmp_path):
+    done = perfgrid("serve", "mixtral-8x7b", "--on", "h200-sxm-141gb", "--devices", 1, folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "one device" in done.stdout
+
+
 def test_groups_see_a_mixture_as_frameworks_place_it():
     """DeepSeek-V3 in 8 bits fits 8 H200: its experts are split as its other weights."""
-    found = pg.serve("deepseek-v3", "h200-sxm-141gb", 8, precision="fp8", clients=64)
+    found = pg.serve("deepseek-v3", "h200-sxm-141gb", 8, clients=64)
     assert found["found"].item()
 
 
@@ -144,8 +345,14 @@ def test_a_config_json_is_answered_and_saved_with_its_model(tmp_path):
         (("train", "llama-3.1-8b", "--on", "b200", "--devices", "8,x"), "--devices needs whole numbers"),
         (("train", "llama-3.1-8b", "--on", "b200", "--devices", "0"), "whole number from 1 on, found 0"),
         (("train", "llama-3.1-8b", "--on", "b200", "--devices", "8", "--batch", "0"), "global_batch"),
+        (("train", "llama-3.1-8b", "--on", "b200[hbm_bandwidt=2x]", "--devices", "8"), "did you mean 'hbm_bandwidth'"),
+        (("train", "llama-3.1-8b", "--on", "b200[hbm_bandwidth]", "--devices", "8"), "hold quantity=value"),
+        (("train", "llama-3.1-8b", "--on", "b200", "--devices", "8", "--within", "soon"), "training_time_limit"),
         (("serve", "llama-3.1-8b", "--on", "b200", "--rate", "1", "--clients", "2"), "not both"),
         (("serve", "llama-3.1-8b", "--on", "b200", "--ttft", "soon"), "time_to_first_token_limit"),
+        (("serve", "llama-3.1-8b", "--on", "b200", "--precision", "fp3"), "did you mean 'fp32'"),
+        (("serve", "llama-3.1-8b", "--on", "b200", "--csv", "a.txt"), "must end in .csv"),
+        (("train", "llama-3.1-8b", "--on", "b200", "--devices", "8", "--csv", "no/a.csv"), "no folder 'no'"),
     ],
 )
 def test_mistakes_are_one_line(words, sentence, tmp_path):
@@ -154,3 +361,37 @@ def test_mistakes_are_one_line(words, sentence, tmp_path):
     assert sentence in done.stderr
     assert len(done.stderr.splitlines()) == 1
     assert not list(Path(tmp_path).iterdir())
+
+
+def test_an_objective_that_is_zero_and_one_without_a_heading(tmp_path):
+    done = perfgrid(
+        *("train", "llama-2-7b", "--on", "h100-sxm-80gb", "--devices", 8, "--minimize", "exposed_tp_time"),
+        folder=tmp_path,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "exposed_tp_time    0 (0 to 0) s" in done.stdout
+    assert done.stderr == ""
+
+
+def test_a_saved_study_replaces_no_catalog_file_of_the_question(tmp_path):
+    (tmp_path / "my.toml").write_text('kind = "device"\n[mine]\nextends = "b200"\ntitle = "Mine"\n')
+    words = ("train", "llama-2-7b", "--on", "mine", "--devices", 8, "--catalog", "my.toml", "--overwrite")
+    done = perfgrid(*words, "--save", "my.toml", folder=tmp_path)
+    assert done.returncode == 2
+    assert "is a catalog file of this question" in done.stderr
+    assert "extends" in (tmp_path / "my.toml").read_text()
+
+
+def test_the_repr_of_what_xarray_made_of_an_answer_never_raises(served):
+    for changed in (served.isel(system=[]), served.assign_attrs(title="other"), xr.concat([served, served], "system")):
+        assert repr(changed)
+        assert changed._repr_html_()
+    size: Any = np.int64(8)
+    assert pg.train("llama-2-7b", "b200", size)["devices"].values.tolist() == [8]
+
+
+def test_stacks_that_serve_do_not_widen_the_interval_of_a_training_question():
+    found = pg.train("llama-2-7b", "tpu-v5p", 64, minimize="memory_per_device")
+    low, high = found["memory_per_device_interval"].values.ravel()
+    assert low > found["memory_per_device"].item() / 2
+    assert high < found["memory_per_device"].item() * 2

@@ -350,7 +350,7 @@ def test_a_grid_beyond_memory_names_the_ways_that_fit(refused, monkeypatch):
 def test_points_and_quantities_of_explain(monkeypatch, capsys, tmp_path):
     path = write(tmp_path, axes="microbatch = [1, 2]")
     for arguments, expected in [
-        (("step_time",), "not given: microbatch (such as 1), parallelism"),
+        (("step_time", "--at", "parallelism=tp3"), "axis 'parallelism' has no label 'tp3'"),
         (("step_tme", "--at", "microbatch=1,parallelism=tp1.pp1.dp16"), "did you mean 'step_time'"),
         (("step_tme", "--at", "microbatch=1"), "did you mean 'step_time'"),
         (("step_time", "--at", "microbach=1"), "no axis 'microbach'; did you mean 'microbatch'"),

@@ -230,7 +230,10 @@ def test_new_writes_an_entry_that_a_study_uses(catalog, tmp_path, monkeypatch):
     values = ("--set", "hbm_bandwidth=5 TB/s", "--set", f"peak_bf16_rate={estimate}", "--set", "device_link.pcie=1")
     like = ("new", "device", "my-chip", "--like", "h100-sxm-80gb")
     status, out, _ = catalog(*like, *values, "-o", "my.toml")
-    assert (status, out) == (0, 'saved my.toml (my-chip); use it in a study with catalog = ["my.toml"]\n')
+    assert (status, out) == (
+        0,
+        'saved my.toml (my-chip); use it with --catalog my.toml, or in a study with catalog = ["my.toml"]\n',
+    )
     base, found = CATALOG.entry("device", "h100-sxm-80gb"), load_catalog("my.toml").entry("device", "my-chip")
     changed = {"hbm_bandwidth", "peak_bf16_rate", "device_link"}
     assert {q for q in base.values if found.values[q] != base.values[q]} == changed

@@ -2,8 +2,10 @@
 
 import json
 import sys
+from typing import Any
 
 import pytest
+import tomli_w
 
 from perfgrid import PerfgridError, Study, best, compare, evaluate, save
 from perfgrid.analysis.text import labels_of
@@ -81,11 +83,11 @@ def test_an_identical_design_differs_in_nothing_but_what_was_swept(study):
         ({"device": "h100-sxm-80gb"}, {"device": "h100-sxm-80gb"}, {}, "same design"),
         ({"gpu": "h100"}, {}, {}, "no axis 'gpu'"),
         ({"device": "h200-sxm-141gb"}, {"device": "h100-sxm-80gb"}, {"devices": 8}, "no label 'h200-sxm-141gb'"),
-        (*SIDES, {}, "state also: devices"),
+        ({}, {}, {}, "labels of two designs"),
         (*SIDES, {"devices": 32}, "axis 'devices' has no label '32'; labels: 8, 16"),
         (*SIDES, {"device": "h100-sxm-80gb"}, "'device' is named twice: for both designs .at. and for a"),
         (*SIDES, {"devices": 8, "parallelism": "tp1.pp1.dp16"}, "parallelism = tp1.pp1.dp16 contradicts the rest"),
-        ({"device": "a100-sxm-80gb", "devices": 8}, {"device": "a100-sxm-80gb"}, {}, "state also: devices"),
+        ({"devices": 16}, {"device": "h100-sxm-80gb"}, {}, "both sides come to the same design"),
     ],
 )
 def test_bad_sides_are_told(study, a, b, at, sentence):
@@ -100,7 +102,7 @@ def test_sides_that_come_to_the_same_design_are_told(study):
     fastest = compare(study, *SIDES, at={"devices": 16}).a["parallelism"]
     with pytest.raises(PerfgridError, match=r"both sides come to the same design: .*device=a100-sxm-80gb"):
         compare(study, {"devices": 16}, {"parallelism": fastest}, at={"device": "a100-sxm-80gb"})
-    with pytest.raises(PerfgridError, match="both sides name the same design"):
+    with pytest.raises(PerfgridError, match="both sides come to the same design"):
         compare(study, {"devices": 8}, {"topology": "rail-optimized"}, at=BOTH | {"parallelism": "tp8.pp1.dp1"})
 
 
@@ -113,25 +115,17 @@ def test_an_infeasible_side_is_refused_with_its_reasons():
         compare(crowded, *reversed(layouts), at=BOTH | {"microbatch": 3})
 
 
-def test_labels_are_checked_before_anything_is_evaluated(study, monkeypatch):
-    def evaluated(*_):
-        raise AssertionError("an evaluation")
+def test_labels_are_checked_before_anything_is_searched(study, monkeypatch):
+    def searched(*_):
+        raise AssertionError("a search")
 
-    monkeypatch.setattr(sys.modules["perfgrid.analysis.compare"], "evaluate", evaluated)
+    monkeypatch.setattr(sys.modules["perfgrid.analysis.best_design"], "best_of_study", searched)
     for a, b, sentence in (
-        ({"device": "a100-sxm-80gb", "devices": 8}, {"device": "b200", "devices": 8}, "no label 'b200'"),
-        (*SIDES, "state also: devices .8, 16."),
+        ({"device": "a100-sxm-80gb"}, {"device": "b200"}, "no label 'b200'"),
+        (*SIDES, "no label '32'"),
     ):
         with pytest.raises(PerfgridError, match=sentence):
-            compare(study, a, b)
-
-
-def test_both_sides_take_one_evaluation(study, monkeypatch):
-    count = []
-    counted = lambda what: count.append(what) or evaluate(what)  # noqa: E731
-    monkeypatch.setattr(sys.modules["perfgrid.analysis.compare"], "evaluate", counted)
-    compare(study, *SIDES, at={"devices": 8})
-    assert len(count) == 1
+            compare(study, a, b | ({"devices": 32} if "32" in sentence else {}))
 
 
 def test_the_best_over_all_axes_for_each_cluster_size(result):
@@ -151,11 +145,50 @@ def test_labels_are_read_from_the_command_line():
         labels_of(["a=1", "a=2"], "--a")
 
 
-def test_models_are_questions_of_their_own():
-    several = Study.make(**{**STUDY, "axes": {**STUDY["axes"], "model": ["llama-3.1-8b", "llama-2-7b"]}})
-    with pytest.raises(PerfgridError, match=r"state also: model \(llama-3.1-8b, llama-2-7b\)"):
-        compare(several, *SIDES, at={"devices": 8})
-    assert compare(several, {"model": "llama-2-7b"}, {"model": "llama-3.1-8b"}, {"devices": 8, **SIDES[0]}).speedup < 1
+def test_steps_of_different_tokens_compare_per_token(study, monkeypatch, capsys):
+    """The same design with a quarter of the sequences: a step of B has to be four times as fast to be as fast."""
+    content: Any = STUDY | {"workload_parameters": {"sequence_length": 4096, "global_batch": 16}}
+    few = Study.make(**content)
+    at = SIDES[1] | {"devices": 8, "parallelism": study.space.axes[3].labels[0]}
+    found = compare(study, at=at, other=few)
+    assert found.tokens == (64 * 4096, 16 * 4096)
+    assert found.speedup == pytest.approx(found.step_time[0] / 4 / found.step_time[1])
+    assert compare(study, at=at, other=Study.make(**STUDY)).speedup == 1  # one design of two studies
+
+
+def written(folder, name, **changes):
+    """A study file of the study with other content."""
+    (folder / name).write_text(tomli_w.dumps({k: v for k, v in (STUDY | changes).items()}))
+    return folder / name
+
+
+def test_two_studies_compare_by_their_best_designs(study, result, tmp_path, monkeypatch, capsys):
+    """Of two files, a study and a result, the best designs of both; their ratio is that of two calls of ``best``."""
+    slow = written(tmp_path, "slow.toml", axes=STUDY["axes"] | {"device": ["a100-sxm-80gb"]})
+    fast = written(tmp_path, "fast.toml", workload_parameters={"sequence_length": 4096, "global_batch": 256})
+    save(result, tmp_path / "fast.nc")
+    best_of = []
+    for path in (slow, fast):
+        over = "model,device,topology,parallelism,devices"
+        status, out, _ = run(monkeypatch, capsys, "best", path, "--over", over, "--json")
+        (first,) = [row for row in json.loads(out)["best"] if row["group"]["hbm_bandwidth"] == 1.0]
+        best_of.append(first)
+    status, out, _ = run(monkeypatch, capsys, "compare", slow, fast, "--at", "best", "--json")
+    assert status == 0
+    told = json.loads(out)
+    assert told["step_time"] == pytest.approx([row["outputs"]["step_time"] for row in best_of], rel=1e-5)
+    assert (told["a"]["device"], told["b"]["device"]) == ("a100-sxm-80gb", "h100-sxm-80gb")
+    assert told["b"]["parallelism"] == best_of[1]["chosen"]["parallelism"]
+    assert told["tokens_per_step"] == [64 * 4096, 256 * 4096]
+    assert told["speedup"] == pytest.approx(4 * told["step_time"][0] / told["step_time"][1])
+    status, out, _ = run(monkeypatch, capsys, "compare", slow, fast, "--b", "devices=8")
+    assert status == 0
+    assert "times per token: a step of A has 262,144 tokens, of B 1,048,576" in out
+    assert "times as long per token as A" in out
+    assert "B is the best design (least step_time) along the axes left open" in out
+    status, out, _ = run(monkeypatch, capsys, "compare", slow, tmp_path / "fast.nc")
+    assert status == 0
+    assert "per token" not in out
 
 
 def test_serving_and_steps_that_are_the_same_are_told(tmp_path, monkeypatch, capsys):

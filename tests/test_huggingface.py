@@ -78,6 +78,27 @@ def test_windows_and_patterns():
     assert values(GPT_OSS, layer_types="left out")["window_layers"] == 12
 
 
+@pytest.mark.parametrize(
+    ("stated", "published"),
+    [
+        ({"quant_method": "awq", "bits": 4}, "int4"),
+        ({"quant_method": "gptq", "bits": 8}, "int8"),
+        ({"quant_method": "compressed-tensors", "config_groups": {"group_0": {"weights": {"num_bits": 4}}}}, "int4"),
+        (
+            {"config_groups": {"group_0": {"weights": {"num_bits": 8, "type": "float"}}}, "quant_method": "x"},
+            "fp8",
+        ),
+        ({"quant_method": "unheard-of"}, None),
+        ({"quant_method": ["fp8"], "bits": "all"}, None),
+        ([], None),
+    ],
+)
+def test_quantised_weights_are_read(stated, published):
+    variable = CATALOG.variables["published_precision"]
+    found = values(LLAMA_8B, quantization_config=stated).get("published_precision")
+    assert (found if found is None else variable.word(found)) == published
+
+
 def test_keys_of_single_architectures():
     assert values(FALCON_180B, new_decoder_architecture=False)["kv_heads"] == 1
     assert values(FALCON_180B, new_decoder_architecture=False, multi_query=False)["kv_heads"] == 232

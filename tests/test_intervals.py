@@ -68,21 +68,25 @@ def step_time(at, catalog=None):
 
 
 def test_every_shift_is_that_of_a_study_with_the_value_at_the_end_of_its_range(found, at):
-    """To first order: a small part of the way to each end moves the step by the same part of the shift."""
+    """To first order: a small part of the way to each end moves the step by the same part; at zero the step itself."""
     catalog, here, part = load_catalog(), step_time(at), 1e-3
     assert found.value == pytest.approx(here, rel=1e-9)
     numbers = [a for a in found.assumptions if catalog.variables[a[2]].kind == "number"]
     assert len(numbers) > 10
+    zeros = 0
     for name in numbers:
         table, entry, quantity = name
         e: Any = catalog.entry(table, entry)
+        value = e.values[quantity]
         for side, end in zip(found.shifts[found.assumptions.index(name)], ("low", "high"), strict=True):
-            limit = getattr(e.details[quantity], end)
-            way = log(
-                max(e.values[quantity] if limit is None else limit, LEAST * e.values[quantity]) / e.values[quantity]
-            )
-            moved = catalog.with_values({f"{table}.{entry}.{quantity}": e.values[quantity] * exp(part * way)})
-            assert log(step_time(at, moved) / here) == pytest.approx(part * side, rel=0.02, abs=1e-8), name
+            stated = getattr(e.details[quantity], end)
+            limit = value if stated is None else stated
+            whole = limit < LEAST * value
+            zeros += whole
+            there = limit if whole else value * exp(part * log(limit / value))
+            moved = log(step_time(at, catalog.with_values({f"{table}.{entry}.{quantity}": there})) / here)
+            assert moved == pytest.approx(side * (1 if whole else part), rel=0.02, abs=1e-8), name
+    assert zeros
 
 
 def test_the_ends_are_the_root_of_the_summed_squares(study, found):

@@ -25,8 +25,8 @@ from perfgrid.analysis.number_text import READ_BACK, column, label_text, number,
 from perfgrid.catalog import load_catalog
 from perfgrid.catalog.units import in_unit
 from perfgrid.cli import main as cli
-from perfgrid.cli.printing import console, tables
 from perfgrid.formulas import WORKLOADS, registry_of
+from perfgrid.printing import console, tables
 
 STUDIES = sorted((Path(__file__).parents[1] / "studies").glob("*.toml"))
 FEWER = {  # points of studies that take long

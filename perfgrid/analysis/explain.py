@@ -25,16 +25,23 @@ from perfgrid.study.space import TABLES
 from perfgrid.study.study import Study
 from perfgrid.study.tables import OWN_PREFIX, STATED, entries_at
 
+from .best_design import best_design
+
 
 def explain(
-    what: Study | xr.Dataset, quantity: str, at: Mapping[str, Any], formulas: Iterable[Callable[..., Any]] = ()
+    what: Study | xr.Dataset,
+    quantity: str,
+    at: Mapping[str, Any] | None = None,
+    formulas: Iterable[Callable[..., Any]] = (),
 ) -> Explanation:
     """Explain one number of a study or of a result: its parts, every formula below it, the constraints it violates.
 
-    ``at`` names a label of every axis (of best designs and optima: of those that are not chosen along); ``formulas``
-    are the user's own with which a result was made. `Explanation.story` finds what adds up to the number. Raises
-    PerfgridError for an unknown quantity, axis or label, and for a result whose formulas are not at hand.
+    ``at`` names labels of axes or of coordinates such as ``devices``; along axes left open it is the best feasible
+    design, by ``[best]`` of the study or by step time. ``formulas`` are the user's own with which a result was made.
+    `Explanation.story` finds what adds up to the number. Raises PerfgridError for an unknown quantity, axis or label,
+    where no design is feasible, and for a result whose formulas are not at hand.
     """
+    at = best_design(what, at, (quantity,)).labels
     free: set[str] = set()
     if isinstance(what, Study):
         sources, overrides, variables, stated = what.sources(), what.file.overrides, what.catalog.variables, what.stated

@@ -21,11 +21,13 @@ from perfgrid.results.evaluate import evaluate
 from perfgrid.study.samples import LARGEST, SAMPLE, factors
 from perfgrid.study.selection import asking, selected
 from perfgrid.study.study import Study
+from perfgrid.study.where import filtered
 
 from .uncertainty import one_at_a_time
 
 LEVELS = 4  # of a Morris design
 MOST_DESIGNS = 1000  # analysed one by one
+SAMPLES_AT_ONCE = 2**12  # evaluated together, with all quantities that they change in memory
 CONFIDENCE = 0.95
 EFFECTS = {  # of Morris: what they are called by SALib
     "mean_effect": "mu",
@@ -192,7 +194,13 @@ def _evaluated(study: Study, output: str, at: Mapping[str, Any] | None, samples:
             f"{bare.name}: {bare.space.points:,} designs would be analysed one by one, at most {MOST_DESIGNS:,} are; "
             "keep single labels of axes"
         )
-    result = evaluate(replace(bare, space=Space((*bare.space.axes, samples), bare.space.constants)), "float64")
+    parts = []
+    for start in range(0, len(samples), SAMPLES_AT_ONCE):
+        rows = np.arange(len(samples)) // SAMPLES_AT_ONCE == start // SAMPLES_AT_ONCE
+        axes = (*bare.space.axes, filtered(samples, rows))
+        parts.append(evaluate(replace(bare, space=Space(axes, bare.space.constants)), "float64"))
+    same: Any = {"data_vars": "minimal", "coords": "minimal", "compat": "override", "combine_attrs": "override"}
+    result: Any = xr.concat(parts, SAMPLE, **same) if len(parts) > 1 else parts[0]
     if result[output].dtype.kind != "f":
         raise PerfgridError(f"{output!r} is a choice or a flag: it has no variance")
     return result

@@ -15,6 +15,8 @@ from perfgrid.formulas.axes import only
 from perfgrid.results.provenance import designs
 from perfgrid.study.study import Study
 
+from .best_design import best_design
+
 PHASES = INNER.labels["phase"]
 PASSES = INNER.labels["pass"]
 # where a kernel's time lies, the inner axis of kernels, and how often each runs in a layer
@@ -69,7 +71,9 @@ class KernelList:
     kernels: tuple[Kernel, ...]
 
 
-def kernels(what: Study | xr.Dataset, at: Mapping[str, Any], formulas: Iterable[Callable[..., Any]] = ()) -> KernelList:
+def kernels(
+    what: Study | xr.Dataset, at: Mapping[str, Any] | None = None, formulas: Iterable[Callable[..., Any]] = ()
+) -> KernelList:
     """The kernels that one design runs for a microbatch, or for a pass of inference.
 
     Parameters
@@ -77,7 +81,8 @@ def kernels(what: Study | xr.Dataset, at: Mapping[str, Any], formulas: Iterable[
     what
         A study or a result.
     at
-        A label of every axis that has several.
+        Labels of axes or of coordinates such as ``devices``. Along axes left open it is the best feasible design, by
+        ``[best]`` of the study or by step time.
     formulas
         The user's own formulas with which a result was made.
 
@@ -90,7 +95,7 @@ def kernels(what: Study | xr.Dataset, at: Mapping[str, Any], formulas: Iterable[
     Raises
     ------
     PerfgridError
-        For an unknown axis or label.
+        For an unknown axis or label, and where no design is feasible.
 
     Examples
     --------
@@ -109,7 +114,7 @@ def kernels(what: Study | xr.Dataset, at: Mapping[str, Any], formulas: Iterable[
     >>> found.kernels[0].name, found.kernels[0].bound_by["forward"]
     ('qkv', 'arithmetic')
     """
-    space, registry, choices, at = designs(what, at, formulas)
+    space, registry, choices, at = designs(what, best_design(what, at).labels, formulas)
     index, serving = index_of(space, at), "pass_time" in registry.formulas
     training = [name for time, _, counts in TABLES for name in (time, *counts)] + ["unfused"]
     passes = [name for time, _, count in PASS_TABLES for name in (time, count)] + [*WAITS, "load_weight"]

@@ -4,8 +4,8 @@ An assumption is a value of an entry with a range. To first order it moves ln y 
 what its range allows; ranges are the central 90 %, and those of constants that were calibrated together carry their
 correlations. Variances of all assumptions, and of what records show beyond them, add up (JCGM 100:2008, equations 13
 and 16). A range may reach further up than down: each end of an interval has a deviation of its own. In the ratio of two
-predictions the assumptions that both share cancel as far as their elasticities agree. A whole number with a range has
-no derivative: the output is evaluated at both ends.
+predictions the assumptions that both share cancel as far as their elasticities agree. Where a derivative says nothing
+of an end, the output is evaluated there: at both ends of a whole number's range, and where a range begins at zero.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ SCALED_SCATTER = "scaling_error"  # the same between sizes of one design
 STEPS = ("step_time", "pass_time")  # of training and of serving: what these deviate about, with all that follows
 SIZE = frozenset(("devices", "dp", "global_batch"))  # all that differs between these
 ORDER = 10  # at most by this factor
-LEAST = 1e-3  # of a value: a range from zero has no logarithm
+LEAST = 1e-3  # of a value: ends of a range below this count as zero, which has no logarithm
 Assumption = tuple[str, str, str]  # table, entry, quantity
 
 
@@ -84,7 +84,7 @@ def intervals(
     entries = [setting.entries(index) for index in points]
     ranged = _ranged(catalog)
     read = resolve(setting.registry, (output,), space.names(), setting.choices, space.label_quantities()).leaves
-    steps = _steps(setting, space, entries, [n for n in read if ranged.get(_bare(n)) == "integer"])
+    steps = _steps(setting, space, entries, {name: kind for name in read if (kind := ranged.get(_bare(name)))})
     every = _stepped(space, count, steps)
     plan = Plan(setting.registry, every, (output,), setting.choices, small_points=len(every.axes[0]), constraints=False)
     parameters = parameters_of(plan, [n for n in plan.graph.leaves if ranged.get(_bare(n)) == "number"])
@@ -93,18 +93,22 @@ def intervals(
     slopes = {p.quantity: np.ravel(slope) for p, slope in zip(parameters, derivatives[output], strict=True)}
     stepped: dict[str, np.ndarray] = {}
     for row, (name, i, side, _) in enumerate(steps, count):
-        stepped.setdefault(name, np.zeros((count, 2)))[i, side] = np.log(value[row] / value[i])
+        move = np.log(value[row] / value[i]) if value[i] and value[row] else 0.0  # zero has no relative range
+        stepped.setdefault(name, np.full((count, 2), np.nan))[i, side] = move
     designs = _designs(space, {*read, *space.label_quantities()})  # a label with one value is no leaf, but is compared
     timed = any(name in plan.graph.nodes for name in STEPS)
     found = []
     for i, of_point in enumerate(entries):
         here = {name: np.broadcast_to(slope, every.points)[i] for name, slope in slopes.items()}
         shifts: dict[Assumption, tuple[float, float]] = {}
-        for name in (*here, *stepped):
+        for name in dict.fromkeys((*here, *stepped)):
             if (about := _range(setting, of_point, name, space.at(name, (i,)))) is None:
                 continue
             key, value_here, low, high = about
-            moves = here[name] * np.log([low / value_here, high / value_here]) if name in here else stepped[name][i]
+            ends = np.maximum([low, high], LEAST * value_here) / value_here
+            moves = np.nan_to_num(here.get(name, 0.0)) * np.log(ends)
+            if name in stepped:
+                moves = np.where(np.isnan(stepped[name][i]), moves, stepped[name][i])
             if np.any(moves):  # a quantity may be stated under two names
                 shifts[key] = tuple(np.add(shifts.get(key, (0.0, 0.0)), moves))
         names, ends = tuple(shifts), np.array(list(shifts.values())).reshape(-1, 2)
@@ -113,11 +117,31 @@ def intervals(
             _scatter(catalog, space, of_point, name, i) if timed else 0.0
             for name in (SCATTER, SHARED_SCATTER, SCALED_SCATTER)
         )
-        below, above = (float(deviation(ends, correlations, side, scatter)) for side in (-1, 1))
-        low, high = (float(value[i] * np.exp(s * CENTRAL_90 * d)) for s, d in ((-1, below), (1, above)))
         at = float(value[i])
-        found.append(Interval(at, low, high, names, ends, correlations, scatter, shared, scaled, designs[i]))
+        limits = _ends(at, ends, correlations, scatter)
+        found.append(Interval(at, *limits, names, ends, correlations, scatter, shared, scaled, designs[i]))
     return found
+
+
+def widened(known: Interval, assumption: Assumption, low: float, high: float) -> Interval:
+    """An interval with one more assumption: where it lies at its ends, the prediction is ``low`` and ``high``.
+
+    An interval about zero has no relative width and stays.
+    """
+    if not known.value:
+        return known
+    shifts = np.vstack([known.shifts, np.log([low / known.value, high / known.value])])
+    correlations = np.eye(len(shifts))
+    correlations[:-1, :-1] = known.correlations
+    names = (*known.assumptions, assumption)
+    below, above = _ends(known.value, shifts, correlations, known.scatter)
+    return replace(known, low=below, high=above, assumptions=names, shifts=shifts, correlations=correlations)
+
+
+def _ends(value: float, shifts: np.ndarray, correlations: np.ndarray, scatter: float) -> tuple[float, float]:
+    """The ends of the interval about a prediction."""
+    below, above = (float(deviation(shifts, correlations, side, scatter)) for side in (-1, 1))
+    return value * float(np.exp(-CENTRAL_90 * below)), value * float(np.exp(CENTRAL_90 * above))
 
 
 def interval(what: Study | xr.Dataset, at: Mapping[str, Any] | None = None, output: str = "step_time") -> Interval:
@@ -274,20 +298,21 @@ def _range(
         return None
     if quantity in setting.stated and used != value:
         return None
-    low, high = (value if end is None else max(end, LEAST * value) for end in (detail.low, detail.high))
+    low, high = (value if end is None else end for end in (detail.low, detail.high))
     return (table, entry.name, quantity), value, low, high
 
 
 def _steps(
-    setting: _Setting, space: Space, entries: Sequence[Mapping[str, str]], names: Sequence[str]
+    setting: _Setting, space: Space, entries: Sequence[Mapping[str, str]], kinds: Mapping[str, str]
 ) -> list[tuple[str, int, int, float]]:
-    """Where whole numbers can lie elsewhere: name, point, the end of the range (0: low, 1: high), value there."""
+    """Ends of ranges at which an output is evaluated: name, point, the end (0: low, 1: high), value there."""
     found = []
-    for name in names:
+    for name, kind in kinds.items():
         for i, of_point in enumerate(entries):
             used = space.at(name, (i,))
-            about = _range(setting, of_point, name, used)
-            found += [(name, i, side, end) for side, end in enumerate(about[2:] if about else ()) if end != used]
+            if (about := _range(setting, of_point, name, used)) is not None:
+                far = (end for end in enumerate(about[2:]) if kind == "integer" or end[1] < LEAST * about[1])
+                found += [(name, i, side, end) for side, end in far if end != used]
     return found
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
@@ -72,14 +72,17 @@ def _tree(node: Derivation, inner: InnerAxes, level: int, depth: int | None) -> 
             yield from _tree(child, inner, level + 1, depth)
 
 
-def labels_of(items: list[str] | None, option: str) -> dict[str, str]:
-    """Labels of axes from texts ``axis=label[,axis=label...]``. PerfgridError for another form or a repeated axis."""
+def labels_of(items: list[str] | None, option: str, words: Collection[str] = ()) -> dict[str, str]:
+    """Labels of axes from texts ``axis=label[,axis=label...]``; ``words`` may stand among them and say nothing.
+
+    PerfgridError for another form or a repeated axis.
+    """
     labels: dict[str, str] = {}
     for item in ",".join(items or []).split(","):
-        if item:
+        if item and item.strip() not in words:
             axis, equals, label = (part.strip() for part in item.partition("="))
             if not equals:
-                raise PerfgridError(f"{option} {item!r} must read axis=label")
+                raise PerfgridError(f"{option} {item!r} must read {' or '.join(('axis=label', *words))}")
             if axis in labels:
                 raise PerfgridError(f"{option} names axis {axis!r} twice")
             labels[axis] = label

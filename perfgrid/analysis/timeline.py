@@ -20,6 +20,8 @@ from perfgrid.engine.grid.explain import index_of, point_of, replay_point, viola
 from perfgrid.results.provenance import designs
 from perfgrid.study.study import Study
 
+from .best_design import best_design
+
 KINDS = {"F": "forward", "B": "backward", "I": "input_gradient", "W": "weight_gradient"}
 PASSES = ("forward", "input_gradient", "weight_gradient")
 PARTS = ("layer", "embedding", "head")
@@ -190,7 +192,7 @@ def _needed(kind: str, microbatch: int, stage: int, stages: int) -> Work | None:
 
 
 def timeline(
-    what: Study | xr.Dataset, at: Mapping[str, Any], formulas: Iterable[Callable[..., Any]] = ()
+    what: Study | xr.Dataset, at: Mapping[str, Any] | None = None, formulas: Iterable[Callable[..., Any]] = ()
 ) -> xr.Dataset:
     """Execute the pipeline schedule of one design for one step.
 
@@ -199,7 +201,8 @@ def timeline(
     what
         A study or a result.
     at
-        A label of every axis that has several.
+        Labels of axes or of coordinates such as ``devices``. Along axes left open it is the best feasible design, by
+        ``[best]`` of the study or by step time.
     formulas
         The user's own formulas with which a result was made.
 
@@ -214,7 +217,7 @@ def timeline(
     Raises
     ------
     PerfgridError
-        For an unknown axis or label, and for an illegal design.
+        For an unknown axis or label, for an illegal design, and where none is feasible.
 
     Examples
     --------
@@ -233,7 +236,7 @@ def timeline(
     >>> sorted(set(found.kind.values.tolist()))
     ['backward', 'forward', 'transfer', 'wait']
     """
-    space, registry, choices, at = designs(what, at, formulas)
+    space, registry, choices, at = designs(what, best_design(what, at, COUNTS).labels, formulas)
     rates = [f"{part}_{kind}_time" for part in PARTS for kind in PASSES]
     closed = ("slowest_stage_time", "bubble_time", "exposed_pp_time")
     index = index_of(space, at)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,31 +12,40 @@ import xarray as xr
 
 from perfgrid.analysis.best_of_study import at_points
 from perfgrid.analysis.limiting import shares
-from perfgrid.analysis.prediction_intervals import intervals, tie_margin
+from perfgrid.analysis.number_text import label_text
+from perfgrid.analysis.prediction_intervals import Interval, intervals, tie_margin, widened
 from perfgrid.engine.grid.dataset import study_axes
 from perfgrid.study.file import CLUSTER_SIZE
 from perfgrid.study.study import Study, build_study
 
 from .question import Question
+from .screen import FRONT, LABEL, NEAR, Answer
 from .search import LAYOUT, SYSTEM, Group, Index, groups
+from .stacks import SOFTWARE, on_every_stack
 
 CANDIDATES = 64  # best designs of a group that are looked through for other layouts as good
 ALTERNATIVES = 2  # that an answer names
 PARTS = 3  # of a step that an answer names
 CHUNKS = ".v"  # layouts that differ in chunks alone are one
-NEAR = "near_miss_"  # variables about the designs that one limit excludes
-LABEL = "label of"  # long name of a variable that holds labels of the best designs
+GUESSED = (SOFTWARE, "", SOFTWARE)  # the assumption that the stack is the usual one
 
 
 def answered(
-    asked: Question, content: Mapping[str, Any], objective: str, least: bool = True, weighed: bool = False
-) -> xr.Dataset:
+    asked: Question,
+    content: Mapping[str, Any],
+    objective: str,
+    least: bool = True,
+    weighed: bool = False,
+    against: str | None = None,
+    assumed: Mapping[str, str] | None = None,
+) -> Answer:
     """The answer to a question: the best design of every system and cluster size that a study holds.
 
-    ``content``: the study, as its file states it; ``weighed``: cluster sizes are weighed against each other.
+    ``content``: the study, as its file states it; ``weighed``: cluster sizes are weighed against each other;
+    ``against``: the second quantity of a frontier; ``assumed``: what else was taken, by its option.
     """
     study = build_study(content, content["title"], asked.catalog)
-    of = groups(study, objective, least, weighed)
+    of = groups(study, objective, least, weighed, against)
     rows = [_distinct(study, group.best(CANDIDATES)) for group in of.values()]
     labels = {SYSTEM: [system for system, _ in of], CLUSTER_SIZE: [size for _, size in of]}
     labels = {name: list(dict.fromkeys(own)) for name, own in labels.items() if name == SYSTEM or not weighed}
@@ -50,14 +60,23 @@ def answered(
     if points := [some[0] for some in rows if some]:
         filled = np.cumsum([bool(some) for some in rows]) - 1  # of groups without a design: hidden below
         here = np.where([bool(some) for some in rows], np.maximum(filled, 0), -1)
-        found |= _values(study, points, here, placed) | _parts(study, points, here, placed)
-        found |= _around(study, objective, rows, placed)
+        found |= _size(study, points, here, placed) | _values(study, points, here, study.outputs, placed)
+        found |= _parts(study, points, here, placed)
+        timed = study.file.workload == "training"  # of serving no interval is known to hold (docs/accuracy.md)
+        stacks = on_every_stack(study, points, objective) if timed and asked.software is None else None
+        found |= _around(study, objective, least, rows, stacks, placed)
+        if against is not None:
+            edges = [group.frontier(against) for group in of.values()]
+            found |= _frontier(study, edges, (objective, against), placed)
+        if not timed:
+            del found[f"{objective}_interval"]
     found |= _excluded(list(of.values()), placed)
-    about = {"title": study.file.title, "objective": objective, "designs_searched": study.space.points}
-    assumed = asked.assumptions(study.file.workload)
-    about |= {"assumptions": [f"{option}: {value}" for option, value in assumed.items()]}
-    about |= {"study": tomli_w.dumps(content), "model_file": asked.model_file}
-    return xr.Dataset(found, labels | {"bound": ["low", "high"]}, about)
+    about = {"title": study.file.title, "objective": objective, "sense": "minimize" if least else "maximize"}
+    about |= {"designs_searched": study.space.points}
+    taken = asked.assumptions(study.file.workload) | dict(assumed or {})
+    about |= {"assumptions": [f"{option}: {value}" for option, value in taken.items()]}
+    about |= {"study": tomli_w.dumps(content), "own_files": json.dumps(asked.own_files)}
+    return Answer(found, labels | {"bound": ["low", "high"]}, about).marked()
 
 
 def _distinct(study: Study, best: Sequence[Index]) -> list[Index]:
@@ -69,21 +88,35 @@ def _distinct(study: Study, best: Sequence[Index]) -> list[Index]:
     return list(first.values())[: 1 + ALTERNATIVES]
 
 
-def _values(study: Study, points: Sequence[Index], here: np.ndarray, placed: Callable[..., Any]) -> dict[str, Any]:
-    """Outputs and labels of the best designs; ``here``: the point of every group, -1 for none."""
+def _values(
+    study: Study,
+    points: Sequence[Index],
+    here: np.ndarray,
+    outputs: Iterable[str],
+    placed: Callable[..., Any],
+    front: str = "",
+) -> dict[str, Any]:
+    """Outputs and labels of designs; ``here``: the point of every group (or of every place on its front), -1: none."""
     named = at_points(study, study.plan(), (), list(np.transpose(points)))
+    inner = ["frontier"] if front else []
     found = {}
-    for name in study.outputs:
+    for name in outputs:
         values = np.broadcast_to(named[name].values, len(points))
-        found[name] = placed(np.where(here < 0, np.nan, values[here]), **named[name].attrs)
+        found[front + name] = placed(np.where(here < 0, np.nan, values[here]), *inner, **named[name].attrs)
     for place, axis in enumerate(study.space.axes):
-        if axis.name != SYSTEM and len(axis) > 1:
-            texts = np.array([str(axis.labels[index[place]]) for index in points])
-            found[axis.name] = placed(np.where(here < 0, "", texts[here]), long_name=f"{LABEL} {axis.name}")
+        if axis.name == LAYOUT or (axis.name != SYSTEM and len(axis) > 1):
+            texts = np.array([label_text(axis.labels[index[place]]) for index in points])
+            own = np.where(here < 0, "", texts[here])
+            found[front + axis.name] = placed(own, *inner, long_name=f"{LABEL} {axis.name}")
+    return found
+
+
+def _size(study: Study, points: Sequence[Index], here: np.ndarray, placed: Callable[..., Any]) -> dict[str, Any]:
+    """The number of devices of the best designs."""
     sizes = next(a for a in study.space.axes if a.name == LAYOUT).columns[CLUSTER_SIZE]
     place = study_axes(study.space).index(LAYOUT)
     size = np.array([sizes[index[place]] for index in points])
-    return {"size": placed(np.where(here < 0, 0, size[here]), long_name="devices", units="1")} | found
+    return {"size": placed(np.where(here < 0, 0, size[here]), long_name="devices", units="1")}
 
 
 def _parts(study: Study, points: Sequence[Index], here: np.ndarray, placed: Callable[..., Any]) -> dict[str, Any]:
@@ -99,28 +132,65 @@ def _parts(study: Study, points: Sequence[Index], here: np.ndarray, placed: Call
 
 
 def _around(
-    study: Study, objective: str, rows: Sequence[Sequence[Index]], placed: Callable[..., Any]
+    study: Study,
+    objective: str,
+    least: bool,
+    rows: Sequence[Sequence[Index]],
+    stacks: np.ndarray | None,
+    placed: Callable[..., Any],
 ) -> dict[str, Any]:
-    """The prediction interval of the objective, and the other layouts with how much worse they are."""
+    """The prediction interval of the objective, and the other layouts with how much worse they are.
+
+    ``stacks``: the objective of every best design by software, where that is a guess: it widens the interval.
+    """
+    by_software = iter(() if stacks is None else stacks)
     known = iter(intervals(study, [index for some in rows for index in some], objective))
     axes = study_axes(study.space)
     place = axes.index(LAYOUT)
-    ends, others, ratios, ties = [], [], [], []
+    ends, others, ratios, ties, firsts = [], [], [], [], []
     for some in rows:
         own = [next(known) for _ in some]
-        ends.append((own[0].low, own[0].high) if own else (np.nan, np.nan))
-        ratio = [other.value / own[0].value for other in own[1:]]
-        tied = [max(r, 1 / r) <= 1 + tie_margin(own[0], other) for r, other in zip(ratio, own[1:], strict=True)]
+        firsts.append(own[0] if own else None)
+        whole = own[0] if own else None
+        if whole and stacks is not None:
+            every = [whole.value, *next(by_software)]
+            whole = widened(whole, GUESSED, np.nanmin(every), np.nanmax(every))
+        ends.append((whole.low, whole.high) if whole else (np.nan, np.nan))
+        ratio = [_ratio(other, own[0]) for other in own[1:]]
+        tied = [_tied(own[0], other) for other in own[1:]]
         short = ALTERNATIVES - len(ratio)
         others.append([*(str(study.space.axes[place].labels[index[place]]) for index in some[1:]), *[""] * short])
         ratios.append([*ratio, *[np.nan] * short])
         ties.append([*tied, *[False] * short])
+    leader = (min if least else max)(filter(None, firsts), key=lambda first: first.value)
+    near = [first is not None and _tied(leader, first) for first in firsts]
     return {
+        "tied": placed(near, long_name="within the model's error of the best of all"),
         f"{objective}_interval": placed(ends, "bound", long_name="90 of 100 measurements are expected within"),
         "alternative_layout": placed(others, "alternative", long_name="the best design of another layout"),
         "alternative_ratio": placed(ratios, "alternative", long_name=f"{objective} over that of the best", units="1"),
         "alternative_tied": placed(ties, "alternative", long_name="within the model's error of the best"),
     }
+
+
+def _ratio(a: Interval, b: Interval) -> float:
+    """One prediction over another; NaN over zero."""
+    return a.value / b.value if b.value else np.nan
+
+
+def _tied(a: Interval, b: Interval) -> bool:
+    """Whether the difference of two predictions is within the model's error; next to zero only none is."""
+    return a.value == b.value or max(_ratio(a, b), _ratio(b, a)) <= 1 + tie_margin(a, b)
+
+
+def _frontier(
+    study: Study, edges: Sequence[Sequence[Index]], quantities: Sequence[str], placed: Callable[..., Any]
+) -> dict[str, Any]:
+    """Quantities and labels of the designs on the frontier of every group, filled up with NaN and empty labels."""
+    points = [index for edge in edges for index in edge]
+    here = np.full((len(edges), max(map(len, edges))), -1)
+    here[np.arange(here.shape[1]) < np.array([len(edge) for edge in edges])[:, None]] = np.arange(len(points))
+    return _values(study, points, here, quantities, placed, FRONT)
 
 
 def _excluded(of: Sequence[Group], placed: Callable[..., Any]) -> dict[str, Any]:
@@ -133,6 +203,7 @@ def _excluded(of: Sequence[Group], placed: Callable[..., Any]) -> dict[str, Any]
         "excluded": placed(np.reshape(table, (len(of), len(names))), "constraint", long_name="designs excluded"),
         "constraint": xr.Variable("constraint", names),
         "reason": xr.Variable("constraint", [str(of[0].grid[name].attrs["reason"]) for name in names]),
+        "kind": xr.Variable("constraint", [str(of[0].grid[name].attrs["constraint"]) for name in names]),
     }
     near = [{miss.constraint: miss for miss in group.misses()} for group in of]
     limits = list(dict.fromkeys(name for some in near for name in some))
@@ -149,4 +220,5 @@ def _excluded(of: Sequence[Group], placed: Callable[..., Any]) -> dict[str, Any]
         [", ".join(f"{a} {v}" for a, v in some[n].labels.items()) if n in some else "" for n in limits] for some in near
     ]
     found[NEAR + "labels"] = placed(np.reshape(rows, (len(of), len(limits))), "limit")
-    return found | {"limit": xr.Variable("limit", limits)}
+    units = [str(of[0].grid[of[0].limits[name][0]].attrs["units"]) for name in limits]
+    return found | {"limit": xr.Variable("limit", limits), "limit_units": xr.Variable("limit", units)}

@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import lcm, log2
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
 from perfgrid.catalog import Catalog, Entry, load_catalog
-from perfgrid.catalog.huggingface import model_values, read_config
-from perfgrid.catalog.writing import entry_text
-from perfgrid.engine.errors import PerfgridError, nearest
+from perfgrid.engine.errors import PerfgridError
 from perfgrid.study.tables import usual_entries
 
-CONFIG = "config.json"
-OWN_MODEL = "huggingface2026models"  # source of a model that is read from a configuration
-LARGEST_TP = 64
-LARGEST_PP = 64
-LARGEST_EP = 256
-LEAST_PART = 2048  # tokens of a sequence that a context-parallel rank holds at least
-MOST_CHUNKS = 10
+from .entries import entries_text, model_of, with_device
+
+LARGEST_TP, LARGEST_PP, LARGEST_EP, MOST_CHUNKS = 64, 64, 256, 10  # of the designs that are searched
+SIXTEEN_BITS = ("bf16", "fp16")
+FOUR_BITS = ("fp4", "int4")
+LEAST_PART = 2048  # tokens of a sequence that a context-parallel rank has at least in these, in each of two parts
 
 
 @dataclass(frozen=True)
@@ -33,12 +31,13 @@ class Question:
     sizes: tuple[int, ...]
     topology: str | None = None
     software: str | None = None
-    own_model: bool = False  # read from a configuration, and in no catalog file
+    own: tuple[Entry, ...] = ()  # that no catalog file has: a model of a configuration, changed devices
 
     @property
-    def model_file(self) -> str:
-        """A catalog file with the model, if no catalog has it."""
-        return entry_text(self.model, self.catalog.variables, self.catalog.references) if self.own_model else ""
+    def own_files(self) -> dict[str, str]:
+        """Table -> a catalog file with the entries that no other file has."""
+        kinds = dict.fromkeys(entry.kind for entry in self.own)
+        return {kind: entries_text((e for e in self.own if e.kind == kind), self.catalog) for kind in kinds}
 
     @property
     def systems(self) -> dict[str, Any]:
@@ -47,6 +46,21 @@ class Question:
         zipped = {"device": list(self.devices)}
         zipped |= {table: [name] * len(self.devices) for table, name in usual.items() if name is not None}
         return {"labels": list(self.devices), "zip": zipped}
+
+    @property
+    def published(self) -> str:
+        """The number format in which the model's weights are published."""
+        variable = self.catalog.variables["published_precision"]
+        return str(variable.word(self.model.values[variable.name]))
+
+    def products(self, stored: str) -> list[str]:
+        """The number format of matrix products with stored weights on every device.
+
+        The same in 8 bits where the device has it. Formats of four bits are published for weights alone: 16 bits.
+        """
+        rates = [self.catalog.entry("device", device).values for device in self.devices]
+        formats = dict.fromkeys(SIXTEEN_BITS if stored in FOUR_BITS else (stored, *SIXTEEN_BITS))
+        return [next((f for f in formats if _number(own, f"peak_{f}_rate")), stored) for own in rates]
 
     def number(self, quantity: str) -> float:
         """A quantity of the model; 0 where it has none."""
@@ -63,14 +77,14 @@ class Question:
         layers, heads, experts = (int(self.number(name)) for name in ("layers", "heads", "experts"))
         largest = max(self.sizes)
         domain = max(int(_number(self.catalog.entry("device", d).values, "scale_up_size")) for d in self.devices)
-        tp = [t for t in _powers(min(domain, largest, LARGEST_TP)) if heads % t == 0]
+        tp = [t for t in powers(min(domain, largest, LARGEST_TP)) if heads % t == 0]
         found = {"devices": list(self.sizes), "tp": tp}
         found["pp"] = [p for p in range(1, min(layers, largest, LARGEST_PP) + 1) if any(s % p == 0 for s in self.sizes)]
         if sequence is not None:
-            found["cp"] = _powers(max(1, min(sequence // (2 * LEAST_PART), largest)))
+            found["cp"] = powers(max(1, min(sequence // (2 * LEAST_PART), largest)))
             found["chunks"] = sorted({2, *(c for c in range(1, MOST_CHUNKS + 1) if layers % c == 0)})
         if experts > 1:
-            found["ep"] = [e for e in _powers(min(largest, LARGEST_EP)) if experts % e == 0]
+            found["ep"] = [e for e in powers(min(largest, LARGEST_EP)) if experts % e == 0]
         return found
 
     def batch(self, wanted: int) -> int:
@@ -93,43 +107,28 @@ def question(
     """A checked question. PerfgridError for an unknown name, with the nearest ones, and for an illegal number."""
     if not isinstance(catalog, Catalog):
         catalog = load_catalog(*([catalog] if isinstance(catalog, str | Path) else catalog or ()))
-    entry = model_of(catalog, model)
-    own = entry.name not in catalog.tables["model"] or catalog.tables["model"][entry.name] is not entry
+    known, entry, named = catalog, model_of(catalog, model), []
     catalog = replace(catalog, tables={**catalog.tables, "model": {**catalog.tables["model"], entry.name: entry}})
-    named = tuple(dict.fromkeys([on] if isinstance(on, str) else on))
-    for table, names in (("device", named), ("topology", (topology,)), ("software", (software,))):
-        for name in filter(None, names):
-            if name not in catalog.tables[table]:
-                raise PerfgridError(f"unknown {table} {name!r}{nearest(name, catalog.tables[table])}")
-    sizes = tuple(dict.fromkeys([devices] if isinstance(devices, int) else devices))
+    for device in [on] if isinstance(on, str) else on:
+        catalog, name = with_device(catalog, device)
+        named += [name] if name not in named else []
+    for table, stated in (("topology", topology), ("software", software)):
+        if stated is not None:
+            catalog.entry(table, stated)
+    used = (entry, *(catalog.entry("device", name) for name in named))
+    own = tuple(e for e in used if known.tables[e.kind].get(e.name) is not e)
+    sizes = tuple(dict.fromkeys(devices if isinstance(devices, Iterable) else [devices]))
     if not named or not sizes:
         raise PerfgridError("a question needs at least one device and one number of devices")
-    if wrong := [size for size in sizes if not isinstance(size, int) or isinstance(size, bool) or size < 1]:
+    if wrong := [size for size in sizes if not isinstance(size, Integral) or isinstance(size, bool) or size < 1]:
         raise PerfgridError(f"the number of devices must be a whole number from 1 on, found {wrong[0]!r}")
-    return Question(catalog, entry, named, sizes, topology, software, own)
-
-
-def model_of(catalog: Catalog, model: str | Path) -> Entry:
-    """A model of the catalog, or of a ``config.json`` or a folder with one. PerfgridError for neither."""
-    if (found := catalog.tables["model"].get(str(model))) is not None:
-        return found
-    path = Path(model)
-    path = path / CONFIG if path.is_dir() else path
-    if not path.is_file():
-        legal = catalog.tables["model"]
-        raise PerfgridError(f"no model {str(model)!r} in the catalog, and no such file{nearest(str(model), legal)}")
-    values = model_values(read_config(path), catalog.variables, str(path))
-    of = {v.name: v for v in catalog.variables.values() if v.of == "model"}
-    filled = {name: values.get(name, v.default_value) for name, v in of.items()}
-    name = path.resolve().parent.name if path.name == CONFIG else path.stem
-    known = {quantity: value for quantity, value in filled.items() if value is not None}
-    return Entry(name, "model", name, known, dict.fromkeys(known, OWN_MODEL))
+    return Question(catalog, entry, tuple(named), tuple(map(int, sizes)), topology, software, own)
 
 
 def _number(values: Mapping[str, Any], name: str) -> float:
     return float(values.get(name) or 0)
 
 
-def _powers(largest: int) -> list[int]:
+def powers(largest: int) -> list[int]:
     """Powers of two up to a number."""
     return [2**i for i in range(max(1, largest).bit_length())]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import tomllib
 from collections.abc import Iterable
@@ -13,7 +14,7 @@ import xarray as xr
 from perfgrid.engine.errors import PerfgridError
 from perfgrid.results.files import check_output, write_text
 
-MODEL = ".model.toml"  # suffix of the catalog file with a model of the user's, beside the study
+FILES = "own_files"  # attribute of an answer: catalog files of its own, by table
 
 
 def save_study(
@@ -26,7 +27,7 @@ def save_study(
     answer
         A result of `train` or `serve`.
     path
-        The file to write (.toml). A model read from a configuration is written beside it.
+        The file to write (.toml). A model of a configuration file and changed devices are written beside it.
     catalog
         The catalog files that the question named.
     overwrite
@@ -35,14 +36,17 @@ def save_study(
     Raises
     ------
     PerfgridError
-        If the dataset is no answer, or a file exists or cannot be written.
+        If the dataset is no answer, a file exists or cannot be written, or is one of the catalog files.
     """
     path = Path(path)
-    if "model_file" not in answer.attrs:
+    if FILES not in answer.attrs:
         raise PerfgridError("only an answer of train or serve knows its study")
-    texts = {path.with_suffix(MODEL): answer.attrs["model_file"]} if answer.attrs["model_file"] else {}
+    check_output(path, overwrite, ".toml")
+    texts = {path.with_suffix(f".{table}.toml"): text for table, text in json.loads(answer.attrs[FILES]).items()}
     for target in (path, *texts):
         check_output(target, overwrite, ".toml")
+        if any(target.resolve() == Path(file).resolve() for file in catalog):
+            raise PerfgridError(f"{target} is a catalog file of this question; choose another file")
     named = [os.path.relpath(file, path.parent) for file in (*catalog, *texts)]
     content = tomllib.loads(answer.attrs["study"]) | ({"catalog": named} if named else {})
     for target, text in (*texts.items(), (path, tomli_w.dumps(content))):

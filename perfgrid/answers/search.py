@@ -10,8 +10,10 @@ from operator import or_
 import numpy as np
 import xarray as xr
 
+from perfgrid.analysis.number_text import label_text
 from perfgrid.engine.graph.registry import Constraint
 from perfgrid.engine.grid.dataset import CONCERNING, study_axes
+from perfgrid.engine.reductions.pareto import unbeaten
 from perfgrid.results.evaluate import evaluate
 from perfgrid.study.file import CLUSTER_SIZE
 from perfgrid.study.selection import asking
@@ -75,7 +77,8 @@ class Group:
     def broken(self) -> dict[str, np.ndarray]:
         """Where each constraint of the objective is violated, root causes first.
 
-        What few axes decide and what is no matter of size comes first: a fabric that does not exist fits no memory.
+        Illegal designs come before designs beyond a limit, and constraints on few axes before those on many: a topology
+        that does not connect a device is reported as that, and not as a lack of memory.
         """
         about = {name: self.grid[name] for name in self.grid[self.objective].attrs.get(CONCERNING, "").split()}
         names = sorted(about, key=lambda name: (about[name].attrs["constraint"] == EXCEEDS, len(about[name].dims)))
@@ -91,6 +94,13 @@ class Group:
         """The best designs, best first, as rows of the study's axes."""
         found = np.flatnonzero(self.possible)
         return [self.index(int(design)) for design in found[np.argsort(self.score[found], kind="stable")][:count]]
+
+    def frontier(self, against: str) -> list[Index]:
+        """The designs that no other beats in both the objective and ``against`` (the most is the best), best first."""
+        found = np.flatnonzero(self.possible)
+        scores = np.stack([self.score[found], -self.spread(against)[found]], axis=1)
+        kept = found[unbeaten(np.zeros(len(found), int), scores)]
+        return [self.index(int(design)) for design in kept[np.argsort(self.score[kept], kind="stable")]]
 
     def index(self, design: int) -> Index:
         """The rows of the study's axes of a design."""
@@ -114,7 +124,7 @@ class Group:
             others = reduce(or_, (where for other, where in self.broken.items() if other != name), ~self.broken[name])
             near = np.flatnonzero(~others & (self.score < best))
             if len(near):
-                excess = self.spread(value)[near] / self.spread(limit)[near]
+                excess = self.spread(value)[near] - self.spread(limit)[near]
                 yield self._miss(name, int(near[np.argmin(excess)]))
 
     def _miss(self, name: str, design: int) -> Miss:
@@ -126,22 +136,27 @@ class Group:
             for row in range(self.shape[place]):
                 other = np.ravel_multi_index([row if i == place else p for i, p in enumerate(here)], self.shape)
                 if self.possible[other] and self.score[other] < remedied:
-                    remedied, remedy = self.score[other], f"{axis} {self.grid[axis].values[row]}"
-        labels = {axis: str(self.grid[axis].values[i]) for axis, i in zip(self.axes, here, strict=True)}
+                    remedied, remedy = self.score[other], f"{axis} {label_text(self.grid[axis].values[row])}"
+        labels = {axis: label_text(self.grid[axis].values[i]) for axis, i in zip(self.axes, here, strict=True)}
         labels = {axis: label for axis, label in labels.items() if axis != SYSTEM and self.grid.sizes[axis] > 1}
         value, limit = (float(self.spread(side)[design]) for side in self.limits[name])
         loss = sign * float(remedied) if remedy else np.nan
         return Miss(labels, name, value, limit, sign * float(self.score[design]), remedy, loss)
 
 
-def groups(study: Study, objective: str, least: bool, weighed: bool) -> dict[tuple[str, int], Group]:
+def groups(
+    study: Study, objective: str, least: bool, weighed: bool, against: str | None = None
+) -> dict[tuple[str, int], Group]:
     """The groups of a study with the axes ``system`` and ``parallelism``, by system and cluster size.
 
-    ``weighed``: sizes are weighed against each other; a system is one group then, of size 0.
+    ``weighed``: sizes are weighed against each other; a system is one group then, of size 0. ``against``: a quantity
+    that they hold, too.
     """
-    limits = limits_of(study)
-    wanted = dict.fromkeys((objective, *(side for sides in limits.values() for side in sides)))
+    sides = limits_of(study)
+    wanted = dict.fromkeys((objective, against or objective, *(side for pair in sides.values() for side in pair)))
     grid = evaluate(asking(study, list(wanted)), small_points=WHOLE)
+    units = {name: str(grid[name].attrs.get("units", "1")) for name in wanted}
+    limits = {name: pair for name, pair in sides.items() if units[pair[0]] == units[pair[1]] != "1"}
     sizes = grid[CLUSTER_SIZE].values
     found = {}
     for i, system in enumerate(grid[SYSTEM].values.tolist()):
@@ -153,10 +168,10 @@ def groups(study: Study, objective: str, least: bool, weighed: bool) -> dict[tup
 
 
 def limits_of(study: Study) -> dict[str, tuple[str, str]]:
-    """The constraints of a study that compare a value with a limit, and these two."""
+    """The constraints of a study that a design can exceed, and what they read first: a value and its limit."""
     found = {}
     for name in study.plan().constraints:
         constraint = study.registry.get(name)
-        if isinstance(constraint, Constraint) and constraint.kind == EXCEEDS and len(constraint.arguments) == 2:
-            found[name] = constraint.arguments
+        if isinstance(constraint, Constraint) and constraint.kind == EXCEEDS and len(constraint.arguments) > 1:
+            found[name] = constraint.arguments[:2]
     return found

@@ -12,15 +12,16 @@ from perfgrid.catalog import Catalog
 from perfgrid.engine.errors import PerfgridError
 
 from .answer import answered
-from .question import question
+from .question import powers, question
 
 COST = "cost_per_million_output_tokens"
 PER_DEVICE = "output_tokens_per_second_per_device"
+PER_USER = "output_tokens_per_second_per_user"
 OUTPUTS = (
     COST,
     PER_DEVICE,
     "output_tokens_per_second",
-    "output_tokens_per_second_per_user",
+    PER_USER,
     "time_to_first_token",
     "time_per_output_token",
     "request_latency",
@@ -32,11 +33,11 @@ OUTPUTS = (
     "reserved_memory",
     "hbm_capacity",
     "energy_per_output_token",
+    "cost_per_device_hour",
 )
 NODE = (1, 2, 4, 8)  # devices that are tried if no number is stated
-FLEET = (*range(1, 17), 20, 24, 28, 32, 40, 48, 56, 64)  # and for a rate of requests
-BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
-TP = (1, 2, 4, 8, 16)
+FLEET = (*range(1, 65), *range(72, 513, 8))  # and for a rate of requests
+MOST_PER_DEVICE = 1024  # sequences at once, of the batches that are searched
 
 
 def serve(
@@ -49,7 +50,7 @@ def serve(
     tpot: float | str | None = None,
     rate: float | None = None,
     clients: int | None = None,
-    precision: str = "bf16",
+    precision: str | None = None,
     topology: str | None = None,
     software: str | None = None,
     catalog: Catalog | str | Path | Sequence[str | Path] | None = None,
@@ -61,7 +62,7 @@ def serve(
     model
         A model of the catalog, a ``config.json`` or a folder with one.
     on, devices
-        Devices of the catalog, and how many of them. Default: up to a node; with ``rate`` up to 64.
+        Devices of the catalog, and how many of them. Default: up to 8; with ``rate`` up to 512, above 64 in eights.
     prompt, output
         Tokens of a request.
     ttft, tpot
@@ -71,7 +72,8 @@ def serve(
     clients
         Requests that are in progress at any time. Without it and a rate the number is chosen, too.
     precision
-        Of weights, cache and matrix products: bf16, fp8, ...
+        Of weights, cache and matrix products: bf16, fp8, ... Default: weights as published, products in 8 bits where
+        weights have these and the device multiplies them, otherwise in 16 bits, cache in 16 bits.
     topology, software
         Default: those in which each device is mostly used.
     catalog
@@ -80,7 +82,8 @@ def serve(
     Returns
     -------
     xarray.Dataset
-        As of `train`; with a rate along ``system`` alone, with ``size`` devices.
+        As of `train`; with a rate along ``system`` alone, with ``size`` devices; without one also the designs between
+        tokens per second of a device and of a user, along ``frontier``.
 
     Raises
     ------
@@ -93,17 +96,26 @@ def serve(
         model, on, (NODE if rate is None else FLEET) if devices is None else devices, topology, software, catalog
     )
     limits = {"time_to_first_token_limit": ttft, "time_per_output_token_limit": tpot}
-    parameters: dict[str, Any] = {"prompt_tokens": prompt, "output_tokens": output, "precision": precision}
-    parameters |= {"weight_precision": precision, "kv_precision": precision}
+    stored, kept = (asked.published, "bf16") if precision is None else (precision, precision)
+    products = asked.products(stored) if precision is None else [precision] * len(asked.devices)
+    parameters: dict[str, Any] = {"prompt_tokens": prompt, "output_tokens": output}
+    parameters |= {"weight_precision": stored, "kv_precision": kept}
     parameters |= {name: value for name, value in limits.items() if value is not None}
     parameters |= {"batch_rule": "concurrency"} if rate is None else {"batch_rule": "rate", "request_rate": rate}
-    axes = {"model": [asked.model.name], "system": asked.systems, "parallelism": asked.layouts()}
+    systems = asked.systems
+    systems["zip"]["precision"] = products
+    axes = {"model": [asked.model.name], "system": systems, "parallelism": asked.layouts()}
     if rate is None:
-        axes["batch"] = list(BATCHES) if clients is None else [clients]
+        axes["batch"] = powers(MOST_PER_DEVICE * max(asked.sizes)) if clients is None else [clients]
     least = rate is not None
     objective = COST if least else PER_DEVICE
+    words = [f"prompts of {prompt:,} tokens, answers of {output:,}"]
+    words += [f"{rate:g} requests per second"] if rate is not None else []
+    words += [f"{clients:,} requests at once"] if clients is not None else []
+    stated = {name: limit for name, limit in (("first token", ttft), ("token", tpot)) if limit is not None}
+    words += [f"{name} within {at if isinstance(at, str) else f'{at:g} s'}" for name, at in stated.items()]
     content = {
-        "title": f"Serving of {asked.model.title}",
+        "title": f"Serving of {asked.model.title}: {', '.join(words)}",
         "workload": "inference",
         "outputs": list(dict.fromkeys((objective, *OUTPUTS))),
         "dtype": "float64",
@@ -114,4 +126,9 @@ def serve(
             "minimize" if least else "maximize": objective,
         },
     }
-    return answered(asked, content, objective, least, weighed=least)
+    formats = f"weights in {stored} as published, products in {', '.join(dict.fromkeys(products))}, cache in {kept}"
+    assumed = {"precision": formats} if precision is None else {}
+    if rate is not None and devices is None:
+        assumed["devices"] = f"from 1 to {FLEET[-1]}, above 64 in eights"
+    against = None if least else PER_USER
+    return answered(asked, content, objective, least, weighed=least, against=against, assumed=assumed)

@@ -13,7 +13,8 @@ from perfgrid.catalog import Catalog
 from .answer import answered
 from .question import question
 
-BATCH_TOKENS = 2**23  # of a step, if no batch is stated: what runs of tens of billions of parameters take
+# Of a step, if no batch is stated: Llama 3 405B took 4, then 8, then 16 million (grattafiori2024llama3).
+BATCH_TOKENS = 2**23
 SEQUENCE = 8192
 TOKENS = 1e12
 OUTPUTS = (
@@ -22,6 +23,7 @@ OUTPUTS = (
     "model_flops_utilization",
     "training_time",
     "cost_per_training_run",
+    "cost_per_device_hour",
     "memory_per_device",
     "state_memory",
     "activation_memory",
@@ -44,6 +46,8 @@ def train(
     software: str | None = None,
     minimize: str = "step_time",
     lora: int = 0,
+    within: float | str | None = None,
+    budget: float | str | None = None,
     catalog: Catalog | str | Path | Sequence[str | Path] | None = None,
 ) -> xr.Dataset:
     """The best design to train a model, for every device and number of devices.
@@ -69,6 +73,8 @@ def train(
         The quantity that decides.
     lora
         Rank of low-rank adapters beside frozen weights; 0 trains all weights.
+    within, budget
+        Limits on the time and on the cost of the whole run: seconds and USD, or text with a unit such as "30 d".
     catalog
         A loaded catalog, or catalog files to add to the built-in one.
 
@@ -90,9 +96,12 @@ def train(
     if batch is None:
         batch = asked.batch(BATCH_TOKENS // max(1, sequence))
     parameters: dict[str, Any] = {"sequence_length": sequence, "global_batch": batch, "training_tokens": tokens}
+    limits = {"training_time_limit": within, "training_cost_limit": budget}
     parameters |= {"precision": precision} | ({"lora_rank": lora} if lora else {})
+    parameters |= {name: value for name, value in limits.items() if value is not None}
     content = {
-        "title": f"Training of {asked.model.title}",
+        "title": f"Training of {asked.model.title}: {tokens / 1e9:,g} billion tokens, {batch:,} sequences of "
+        f"{sequence:,} tokens a step, {precision}",
         "outputs": list(dict.fromkeys((minimize, *OUTPUTS))),
         "dtype": "float64",
         "axes": {

@@ -19,6 +19,7 @@ from .writing import table_text, value_text
 
 _DROPOUT = ("attention_dropout", "hidden_dropout", "dropout", "resid_pdrop", "attn_pdrop", "attn_config.attn_pdrop")
 _FALCONS = ("falcon", "RefinedWeb", "RefinedWebModel")
+_FORMATS = {"fp8": "fp8", "fbgemm_fp8": "fp8", "mxfp4": "fp4"}  # of quantised weights, by method
 _LAYER_TYPES = ("sliding_attention", "full_attention")
 
 
@@ -36,7 +37,7 @@ def model_values(config: Mapping[str, Any], variables: Mapping[str, Variable], w
     Raises PerfgridError for an unknown architecture, a missing key, a value of wrong type and contradictions.
     """
     if isinstance(text := config.get("text_config"), Mapping):  # a model of several modalities: its language model
-        inherited = {k: config[k] for k in ("tie_word_embeddings",) if k in config}
+        inherited = {k: config[k] for k in ("tie_word_embeddings", "quantization_config") if k in config}
         return model_values({**inherited, **text}, variables, f"{where}, text_config")
     kind = config.get("model_type")
     if kind is None:
@@ -65,6 +66,8 @@ class _Reading:
             if (value := self._stated(quantity)) is not None:
                 found[quantity] = value
         found["dropout"] = any(self._size(key, 0.0) > 0 for key in _DROPOUT)
+        if (stored := self._published()) in self.variables["published_precision"].codes:
+            found["published_precision"] = stored
         self._special(found)
         hidden, heads = self._need(found, "hidden_size"), self._need(found, "heads")
         found.setdefault("kv_heads", heads)
@@ -127,6 +130,17 @@ class _Reading:
             keys = " or ".join(self.row.keys_of(quantity) or [quantity])
             raise self._error(f" lacks {keys} ({self.variables[quantity].meaning}), which {self.kind} needs")
         return float(found[quantity])  # pyright: ignore[reportArgumentType] (sizes and flags)
+
+    def _published(self) -> str:
+        """The number format of quantised weights, by their method or by their type and bits; empty if unknown."""
+        method = self._at("quantization_config.quant_method")
+        if isinstance(method, str) and method in _FORMATS:
+            return _FORMATS[method]
+        group = self._at("quantization_config.config_groups.group_0.weights")  # of compressed tensors
+        about = group or self._at("quantization_config")
+        if not isinstance(about, Mapping):
+            return ""
+        return f"{'fp' if about.get('type') == 'float' else 'int'}{about.get('num_bits', about.get('bits'))}"
 
     def _special(self, found: dict[str, Value]) -> None:
         """What a few architectures say by other means than one key."""

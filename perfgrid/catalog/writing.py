@@ -10,6 +10,7 @@ from typing import Any
 from perfgrid.engine.errors import printable
 
 from .join import NO_SOURCE, without_source
+from .loader import OVERRIDE
 from .schema import BLOCKS, Detail, Entry, Value, Variable
 from .units import in_unit
 
@@ -72,7 +73,8 @@ def value_text(variable: Variable, value: Value) -> str:
 
 def entry_text(entry: Entry, variables: Mapping[str, Variable], references: Mapping[str, str]) -> str:
     """A catalog file that states all of an entry. Groups of quantities that the entry does not have are left out."""
-    sources = {q: NO_SOURCE if is_file(key, references) else key for q, key in entry.sources.items()}
+    own = {q for q, key in entry.sources.items() if key == OVERRIDE or is_file(key, references)}
+    sources = {q: NO_SOURCE if q in own else key for q, key in entry.sources.items()}
     absent = {q for block in BLOCKS for q in _absent(entry, block, variables)}
     usual = Counter(sources[q] for q in absent or entry.values).most_common(1)[0][0]
     lines = {

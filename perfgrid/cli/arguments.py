@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import xarray as xr
 
+from perfgrid.analysis.best_design import best_design
+from perfgrid.analysis.text import labels_of
 from perfgrid.catalog.units import in_unit
+from perfgrid.cli.printing.progress import Reporter
 from perfgrid.engine.errors import PerfgridError
+from perfgrid.printing.console import out
 from perfgrid.results.factored import SUFFIX
 from perfgrid.results.opening import open_result
 from perfgrid.study.own_formulas import own_formulas
@@ -59,6 +63,23 @@ def study_or_result(
         raise PerfgridError(f"{error}; give a study (.toml) or a result (.nc, .zarr, {SUFFIX})") from error
 
 
+def design_labels(items: list[str] | None, option: str) -> dict[str, str]:
+    """The labels of a design; ``best`` among them stands for the axes that are not named."""
+    return labels_of(items, option, ("best",))
+
+
+def chosen_labels(
+    what: Study | xr.Dataset, at: Mapping[str, str], as_json: bool, of: Iterable[str] = ()
+) -> Mapping[str, Any]:
+    """Labels of every axis: those named, and those of the best design, which a line tells."""
+    with Reporter(what.space.points if isinstance(what, Study) else 1) as reporter:
+        design = best_design(what, at, of, reporter)
+    if design.taken and not as_json:
+        way = f"at the best design ({design.objective}):" if design.objective else "at"
+        out.print_items(way, (f"{axis}={label}" for axis, label in design.taken.items()))
+    return design.labels
+
+
 def bytes_of(text: str | None) -> int | None:
     """Bytes of a text such as 4GB. PerfgridError for another unit."""
     if text is None:
@@ -78,3 +99,11 @@ def whole_numbers_in(text: str, option: str) -> list[int]:
         return [int(part) for part in names_in(text)]
     except ValueError:
         raise PerfgridError(f"{option} needs whole numbers separated by commas, found {text!r}") from None
+
+
+def number_or_text(text: str | None) -> float | str | None:
+    """A number in the unit of its quantity as such; a text with a unit of its own stays one."""
+    try:
+        return None if text is None else float(text)
+    except ValueError:
+        return text

@@ -9,10 +9,10 @@ from typer import Option
 from perfgrid.analysis.best import best
 from perfgrid.analysis.pareto import pareto
 from perfgrid.cli.printing.best_table import print_winners, winner_rows
-from perfgrid.cli.printing.console import out, print_json
 from perfgrid.cli.printing.pareto_table import front_rows, print_objectives
 from perfgrid.cli.printing.progress import Reporter
 from perfgrid.engine.errors import PerfgridError, nearest
+from perfgrid.printing.console import out, print_json
 from perfgrid.study.file import Best
 from perfgrid.study.selection import reaching
 from perfgrid.study.study import Study

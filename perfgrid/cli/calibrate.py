@@ -9,9 +9,9 @@ from typing import Annotated
 from typer import Option
 
 from perfgrid.catalog import load_catalog
-from perfgrid.cli.printing.console import out, print_json, print_line
-from perfgrid.cli.printing.tables import print_table
 from perfgrid.engine.errors import PerfgridError
+from perfgrid.printing.console import out, print_json, print_line
+from perfgrid.printing.tables import print_table
 from perfgrid.results.files import check_output, write_text
 from perfgrid.validation.calibration import calibrate
 from perfgrid.validation.overlay import CONSTANTS, calibration_rows, overlay, stated

@@ -21,9 +21,9 @@ from perfgrid.catalog.naming import check_name
 from perfgrid.catalog.references import read_references
 from perfgrid.catalog.schema import BLOCKS
 from perfgrid.catalog.writing import entry_text, new_text, quoted
-from perfgrid.cli.printing.console import out, print_json, print_line
-from perfgrid.cli.printing.tables import print_table
 from perfgrid.engine.errors import PerfgridError, nearest, printable
+from perfgrid.printing.console import out, print_json, print_line
+from perfgrid.printing.tables import print_table
 from perfgrid.results.files import check_output, write_text
 from perfgrid.study.study import setting_of
 
@@ -208,7 +208,8 @@ def new_command(
     elif output is None:
         print(text, end="")
     else:
-        print_line(f"saved {output} ({name}); use it in a study with catalog = [{used}]", whole=True)
+        ways = f"use it with --catalog {output}, or in a study with catalog = [{used}]"
+        print_line(f"saved {output} ({name}); {ways}", whole=True)
 
 
 def _settings(settings: Iterable[str], variables: Mapping[str, Variable]) -> dict[str, Any]:

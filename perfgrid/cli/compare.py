@@ -2,61 +2,85 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
-from typer import Option
+from typer import Argument, Option
 
 from perfgrid.analysis.compare import Comparison, compare
 from perfgrid.analysis.limiting import WORDS
 from perfgrid.analysis.number_text import column, header
-from perfgrid.analysis.text import labels_of
-from perfgrid.cli.printing.console import out, print_json
-from perfgrid.cli.printing.tables import print_table
+from perfgrid.cli.printing.progress import Reporter
+from perfgrid.printing.console import out, print_json
+from perfgrid.printing.tables import print_table
 from perfgrid.study.own_formulas import own_formulas
+from perfgrid.study.study import Study
 
-from .arguments import study_or_result
-from .options import AsJson, At, Formulas, Settings, StudyOrResult, Wide
+from .arguments import design_labels, study_or_result
+from .options import AsJson, AtDesign, Formulas, Settings, StudyOrResult, Wide
 
 
 def compare_command(
     what: StudyOrResult,
-    a: Annotated[list[str], Option("--a", help="Labels of the first design: axis=label[,axis=label...].")],
-    b: Annotated[list[str], Option("--b", help="Labels of the second design.")],
-    at: At = None,
+    other: Annotated[Path | None, Argument(help="Study or result of design B.", show_default="that of A")] = None,
+    a: Annotated[
+        list[str] | None, Option("--a", help="Labels of the first design: axis=label[,axis=label...].")
+    ] = None,
+    b: Annotated[list[str] | None, Option("--b", help="Labels of the second design.")] = None,
+    at: AtDesign = None,
     settings: Settings = None,
     formulas: Formulas = None,
     wide: Wide = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show why design B is faster than A, part by part of the step time; open axes take the best design of each."""
-    own, chosen = own_formulas(formulas), (labels_of(a, "--a"), labels_of(b, "--b"), labels_of(at, "--at"))
-    found = compare(study_or_result(what, settings, own), *chosen, own)
+    """Show why design B is faster than A, part by part of the step time; of two studies the best designs."""
+    own = own_formulas(formulas)
+    labels = (design_labels(a, "--a"), design_labels(b, "--b"), design_labels(at, "--at"))
+    first = study_or_result(what, settings, own)
+    second = None if other is None else study_or_result(other, settings, own)
+    with Reporter(first.space.points if isinstance(first, Study) else 1) as reporter:
+        found = compare(first, *labels, own, second, reporter)
     before, after = found.step_time
     if as_json:
         parts = [{"part": n, "a": x, "b": y} for n, x, y in found.parts]
         data = {"a": found.a, "b": found.b, "step_time": [before, after], "speedup": found.speedup, "parts": parts}
-        data |= {"tie_margin": found.tie_margin, "tied": found.tied}
+        data |= {
+            "tokens_per_step": found.tokens,
+            "per_token": found.per_token,
+            "tie_margin": found.tie_margin,
+            "tied": found.tied,
+        }
         data["intervals"] = [[i.low, i.high] for i in found.intervals]
         print_json(data)
         return
-    for name, point in (("A", found.a), ("B", found.b)):
+    for name, point, chosen in zip("AB", (found.a, found.b), found.chosen, strict=True):
         out.print_items(name, (f"{axis} = {label}" for axis, label in point.items()))
+        if chosen.objective:
+            out.print(f"{name} is the best design ({chosen.objective}) along the axes left open")
+    if found.per_token:
+        out.print(f"times per token: a step of A has {found.tokens[0]:,.0f} tokens, of B {found.tokens[1]:,.0f}")
     _print_parts(found)
     if before == after and all(x == y for _, x, y in found.parts):
         out.print("A and B take the same time: their differences change no part of a step")
         return
-    ratio, margin = after / before, 1 + found.tie_margin
+    ratio, margin = 1 / found.speedup, 1 + found.tie_margin
     within = f"90 of 100 within {ratio / margin:.3g} to {ratio * margin:.3g}"
-    out.print(f"B takes {ratio:.3g} times as long as A, {within} (a step is {found.speedup:.3g} times as fast)")
+    longer, what_for = ("per token ", "a token") if found.per_token else ("", "a step")
+    out.print(
+        f"B takes {ratio:.3g} times as long {longer}as A, {within} ({what_for} is {found.speedup:.3g} times as fast)"
+    )
     if found.tied:
         out.print(f"a tie: differences below {found.tie_margin:.0%} are within the model's error between them")
 
 
 def _print_parts(found: Comparison) -> None:
-    """The step times, their intervals and parts as a table, the times of A and B in one unit."""
-    before, after = found.step_time
-    parts = [("step time", before, after), *((WORDS[n], x, y) for n, x, y in found.parts if max(x, y) > 0)]
-    ends = [end for interval in found.intervals for end in (interval.low, interval.high)]
+    """The times of A and B, of a step or per token, with intervals and parts, as a table in one unit."""
+    of_a, of_b = found.work
+    whole = "time per token" if found.per_token else "step time"
+    times = [(whole, *found.step_time), *((WORDS[n], x, y) for n, x, y in found.parts if max(x, y) > 0)]
+    parts = [(name, x / of_a, y / of_b) for name, x, y in times]
+    _, before, after = parts[0]
+    ends = [end / work for i, work in zip(found.intervals, found.work, strict=True) for end in (i.low, i.high)]
     unit, texts = column([time for _, *times in parts for time in times] + ends, "s", (before, after))
     *texts, low_a, high_a, low_b, high_b = texts
     changed, changes = column([y - x for _, x, y in parts], "s", (before, after))

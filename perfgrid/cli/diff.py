@@ -11,8 +11,8 @@ from typer import Argument, Exit, Option
 
 from perfgrid.analysis.diff import TOLERANCE, Difference, diff
 from perfgrid.analysis.number_text import number
-from perfgrid.cli.printing.console import out
-from perfgrid.cli.printing.tables import print_table
+from perfgrid.printing.console import out
+from perfgrid.printing.tables import print_table
 from perfgrid.results.opening import open_result
 from perfgrid.study.own_formulas import own_formulas
 

@@ -14,11 +14,11 @@ from perfgrid.analysis.distribution import distribution
 from perfgrid.analysis.number_text import column, header, number
 from perfgrid.analysis.text import labels_of
 from perfgrid.cli.printing.cells import cells
-from perfgrid.cli.printing.console import out, print_json
 from perfgrid.cli.printing.labels import axis_label
 from perfgrid.cli.printing.progress import Reporter
-from perfgrid.cli.printing.tables import print_table
 from perfgrid.engine.errors import PerfgridError
+from perfgrid.printing.console import out, print_json
+from perfgrid.printing.tables import print_table
 from perfgrid.study.study import Study
 
 from .arguments import names_in, study_of

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import xarray as xr
@@ -10,22 +9,21 @@ from typer import Argument, Option
 
 from perfgrid.analysis.explain import explain
 from perfgrid.analysis.story_text import as_data
-from perfgrid.analysis.text import labels_of
-from perfgrid.cli.printing.console import err, print_json
 from perfgrid.cli.printing.derivation import DEPTH, print_derivation, print_explanation
 from perfgrid.engine.errors import PerfgridError
 from perfgrid.formulas import INNER
+from perfgrid.printing.console import err, print_json
 from perfgrid.results.provenance import formulas_changed
 from perfgrid.study.own_formulas import own_formulas
 
-from .arguments import study_or_result
-from .options import AsJson, Formulas, Settings
+from .arguments import chosen_labels, design_labels, study_or_result
+from .options import AsJson, AtDesign, Formulas, Settings, StudyOrResult
 
 
 def explain_command(
-    what: Annotated[Path, Argument(help="A study (.toml) or a result (.nc).")],
+    what: StudyOrResult,
     quantity: Annotated[str, Argument(help="The quantity to explain.")],
-    at: Annotated[list[str] | None, Option("--at", help="axis=label[,axis=label...]")] = None,
+    at: AtDesign = None,
     settings: Settings = None,
     formulas: Formulas = None,
     depth: Annotated[
@@ -36,7 +34,7 @@ def explain_command(
     as_json: AsJson = False,
 ) -> None:
     """Explain one number: what adds up to it, largest first, what that is made of, and what would change it."""
-    labels = labels_of(at, "--at")
+    labels = design_labels(at, "--at")
     if everything and (sources or as_json):
         raise PerfgridError("--all prints every formula with its source: give it without --sources and --json")
     if sources and as_json:
@@ -46,7 +44,7 @@ def explain_command(
     own = own_formulas(formulas)
     subject = study_or_result(what, settings, own)
     try:
-        found = explain(subject, quantity, labels, own)
+        found = explain(subject, quantity, chosen_labels(subject, labels, as_json, (quantity,)), own)
     except PerfgridError as error:
         raise PerfgridError(f"{what}: {error}" if isinstance(subject, xr.Dataset) else str(error)) from None
     if isinstance(subject, xr.Dataset) and formulas_changed(subject, own):

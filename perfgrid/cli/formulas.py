@@ -6,11 +6,11 @@ from typing import Annotated
 
 from typer import Option
 
-from perfgrid.cli.printing.console import out, print_json, print_line
-from perfgrid.cli.printing.tables import print_table
 from perfgrid.engine.errors import PerfgridError
 from perfgrid.engine.graph.registry import Constraint
 from perfgrid.formulas import WORKLOADS, registry_of
+from perfgrid.printing.console import out, print_json, print_line
+from perfgrid.printing.tables import print_table
 from perfgrid.study.own_formulas import own_formulas
 
 from .options import AsJson, Formulas, Wide, one_of

@@ -6,19 +6,19 @@ from dataclasses import asdict
 
 from perfgrid.analysis.kernel_table import kernels
 from perfgrid.analysis.number_text import column, header
-from perfgrid.analysis.text import labels_of, point_lines
-from perfgrid.cli.printing.console import out, print_json
-from perfgrid.cli.printing.tables import print_table
+from perfgrid.analysis.text import point_lines
 from perfgrid.formulas import INNER
+from perfgrid.printing.console import out, print_json
+from perfgrid.printing.tables import print_table
 from perfgrid.study.own_formulas import own_formulas
 
-from .arguments import study_or_result
-from .options import AsJson, At, Formulas, Settings, StudyOrResult, Wide
+from .arguments import chosen_labels, design_labels, study_or_result
+from .options import AsJson, AtDesign, Formulas, Settings, StudyOrResult, Wide
 
 
 def kernels_command(
     what: StudyOrResult,
-    at: At = None,
+    at: AtDesign = None,
     settings: Settings = None,
     formulas: Formulas = None,
     wide: Wide = False,
@@ -26,7 +26,8 @@ def kernels_command(
 ) -> None:
     """List every kernel of one design with the resource that bounds it: time per run and microbatch, by phase."""
     own = own_formulas(formulas)
-    found = kernels(study_or_result(what, settings, own), labels_of(at, "--at"), own)
+    subject = study_or_result(what, settings, own)
+    found = kernels(subject, chosen_labels(subject, design_labels(at, "--at"), as_json), own)
     if as_json:
         violated = [{"name": v.name, "kind": v.kind, "reason": v.reason} for v in found.violated]
         rows = [asdict(kernel) for kernel in found.kernels]

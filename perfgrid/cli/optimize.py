@@ -7,10 +7,10 @@ from typing import Annotated, Any
 
 from typer import Option
 
-from perfgrid.cli.printing.console import out, print_json
 from perfgrid.cli.printing.optimum_table import design_rows, print_designs
 from perfgrid.engine.errors import PerfgridError
 from perfgrid.optimizer.optimize import optimize
+from perfgrid.printing.console import out, print_json
 from perfgrid.study.values import number_or_text
 
 from .arguments import names_in, study_of

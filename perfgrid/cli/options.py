@@ -8,8 +8,8 @@ from typing import Annotated
 
 from typer import Argument, CallbackParam, Context, Option
 
-from perfgrid.cli.printing.console import out
 from perfgrid.engine.errors import PerfgridError
+from perfgrid.printing.console import out
 
 
 def one_of(option: str, legal: Iterable[str]) -> Callable[[str | None], str | None]:
@@ -35,6 +35,12 @@ def table_or_json(context: Context, option: CallbackParam, given: bool) -> bool:
 StudyFile = Annotated[Path, Argument(help="Study file (TOML).")]
 StudyOrResult = Annotated[Path, Argument(help="Study (.toml) or result (.nc, .zarr, .pgf).")]
 At = Annotated[list[str] | None, Option("--at", help="Labels to select: axis=label[,axis=label...].")]
+AtDesign = Annotated[
+    list[str] | None,
+    Option(
+        "--at", help="Labels of the design: axis=label[,axis=label...]. Axes left open, or --at best: the best design."
+    ),
+]
 Of = Annotated[
     str | None,
     Option("--of", help="Quantities, comma-separated. Default: the study's objective, or its first output."),
@@ -65,4 +71,9 @@ Wide = Annotated[
 Rows = Annotated[
     bool, Option("--rows", help="Print a row for each group, of many groups as well.", callback=table_or_json)
 ]
+Model = Annotated[str, Argument(help="Model of the catalog, or a config.json or a folder with one.")]
+On = Annotated[str, Option("--on", help="Devices of the catalog, comma-separated.")]
+Topology = Annotated[str | None, Option(help="Default: that in which each device is mostly sold.")]
+Software = Annotated[str | None, Option(help="Default: that with which each device is mostly used.")]
 SaveStudy = Annotated[Path | None, Option("--save", help="Write the study that was searched (.toml).")]
+RowsFile = Annotated[Path | None, Option("--csv", help="Write a row for each design (.csv).")]

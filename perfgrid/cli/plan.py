@@ -8,8 +8,8 @@ import numpy as np
 from typer import Option
 
 from perfgrid.analysis.number_text import number
-from perfgrid.cli.printing.console import out, print_json
-from perfgrid.cli.printing.tables import print_table
+from perfgrid.printing.console import out, print_json
+from perfgrid.printing.tables import print_table
 from perfgrid.results.memory import MEMORY, peaks
 from perfgrid.study.file import CLUSTER_SIZE, chosen_along
 from perfgrid.study.study import Study

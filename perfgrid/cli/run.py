@@ -15,13 +15,13 @@ from perfgrid.analysis.best import best
 from perfgrid.analysis.number_text import number
 from perfgrid.analysis.pareto import DESIGN, pareto
 from perfgrid.cli.printing.best_table import print_winners, winner_rows
-from perfgrid.cli.printing.console import err, out, print_json, print_line
 from perfgrid.cli.printing.feasibility import print_violations
 from perfgrid.cli.printing.pareto_table import front_rows, print_outputs
 from perfgrid.cli.printing.progress import Reporter
 from perfgrid.engine.errors import PerfgridError
 from perfgrid.engine.grid.dataset import constraints_of
 from perfgrid.formulas import INNER
+from perfgrid.printing.console import err, out, print_json, print_line
 from perfgrid.results.evaluate import evaluate
 from perfgrid.results.factored import SUFFIX, save_factored
 from perfgrid.results.feasibility import violations

@@ -2,31 +2,47 @@
 
 from __future__ import annotations
 
+import csv
+import io
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import xarray as xr
 
-from perfgrid.cli.printing.console import print_line
-from perfgrid.results.files import check_output
+from perfgrid.analysis.number_text import header
+from perfgrid.printing.console import print_line
+from perfgrid.results.files import check_output, write_text
 from perfgrid.results.save import save
 
 
 @dataclass(frozen=True)
 class Target:
-    """The file of ``-o``, if any. PerfgridError before anything is evaluated if it cannot be written."""
+    """The file of an option, if any. PerfgridError before anything is evaluated if it cannot be written."""
 
     path: Path | None
     overwrite: bool
+    suffix: str = ".nc"
 
     def __post_init__(self) -> None:
         if self.path is not None:
-            check_output(self.path, self.overwrite)
+            check_output(self.path, self.overwrite, self.suffix)
 
     def save(self, found: xr.Dataset) -> None:
         """Write the result."""
         if self.path is not None:
             save(found, self.path, self.overwrite)
+
+    def save_rows(self, rows: Sequence[Mapping[str, Any]], units: Mapping[str, str]) -> None:
+        """Write rows of the same names as CSV, in the units that the header names."""
+        if self.path is None:
+            return
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(header(name, units.get(name, "")) for name in rows[0])
+        writer.writerows(row.values() for row in rows)
+        write_text(self.path, text.getvalue())
 
     def tell(self, size: bool = False) -> None:
         """Print that the result is saved."""

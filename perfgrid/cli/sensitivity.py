@@ -12,11 +12,11 @@ from perfgrid.analysis.sensitivity import cross_elasticities, sensitivity
 from perfgrid.analysis.sensitivity_ranking import Rank, binding_shares, ranked, time_balance
 from perfgrid.analysis.text import labels_of
 from perfgrid.cli.printing.bars import bar
-from perfgrid.cli.printing.console import out, print_json
 from perfgrid.cli.printing.progress import Reporter
-from perfgrid.cli.printing.tables import print_table
 from perfgrid.engine.errors import PerfgridError
 from perfgrid.engine.grid.dataset import feasible
+from perfgrid.printing.console import out, print_json
+from perfgrid.printing.tables import print_table
 
 from .arguments import names_in, outputs_of, study_of
 from .options import AsJson, At, Dtype, Formulas, Of, Output, Overwrite, Settings, StudyFile, Wide

@@ -4,31 +4,22 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from typer import Argument, Option
+from typer import Option
 
 from perfgrid.answers.saved import save_study
+from perfgrid.answers.screen import answer_rows, answer_units, print_answer
 from perfgrid.answers.serve import serve
-from perfgrid.cli.printing.answer import answer_rows, print_answer
-from perfgrid.cli.printing.console import print_json
+from perfgrid.printing.console import out, print_json
 
-from .arguments import names_in, whole_numbers_in
-from .options import AsJson, CatalogFiles, Overwrite, SaveStudy
-
-ROWS = {
-    "cost of 1 M tokens": "cost_per_million_output_tokens",
-    "first token": "time_to_first_token",
-    "time per token": "time_per_output_token",
-    "tokens per second": "output_tokens_per_second",
-    "per device": "output_tokens_per_second_per_device",
-    "per user": "output_tokens_per_second_per_user",
-    "requests at once": "running_batch",
-    "energy per token": "energy_per_output_token",
-}
+from .arguments import names_in, number_or_text, whole_numbers_in
+from .options import AsJson, CatalogFiles, Model, On, Overwrite, RowsFile, SaveStudy, Software, Topology
+from .saving import Target
+from .validate import serving_note
 
 
 def serve_command(
-    model: Annotated[str, Argument(help="Model of the catalog, or a config.json or a folder with one.")],
-    on: Annotated[str, Option("--on", help="Devices of the catalog, comma-separated.")],
+    model: Model,
+    on: On,
     devices: Annotated[
         str | None, Option("--devices", help="Numbers of devices, comma-separated. Default: up to a node.")
     ] = None,
@@ -38,22 +29,41 @@ def serve_command(
     tpot: Annotated[str | None, Option(help="Limit on the time per further token, such as 25ms.")] = None,
     rate: Annotated[float | None, Option(help="Requests per second that arrive at random.")] = None,
     clients: Annotated[int | None, Option(help="Requests in progress at any time.")] = None,
-    precision: Annotated[str, Option(help="Of weights, cache and products: bf16, fp8, ...")] = "bf16",
-    topology: Annotated[str | None, Option(help="Default: that in which each device is mostly sold.")] = None,
-    software: Annotated[str | None, Option(help="Default: that with which each device is mostly used.")] = None,
+    precision: Annotated[
+        str | None, Option(help="Of weights, cache and products: bf16, fp8, ... Default: weights as published.")
+    ] = None,
+    topology: Topology = None,
+    software: Software = None,
     files: CatalogFiles = None,
     save: SaveStudy = None,
+    csv: RowsFile = None,
     overwrite: Overwrite = False,
     as_json: AsJson = False,
 ) -> None:
     """Find the best way to serve a model on given devices."""
     sizes = None if devices is None else whole_numbers_in(devices, "--devices")
+    target, _ = Target(csv, overwrite, ".csv"), Target(save, overwrite, ".toml")
+    first, each = number_or_text(ttft), number_or_text(tpot)
     found = serve(
-        model, names_in(on), sizes, prompt, output, ttft, tpot, rate, clients, precision, topology, software, files
+        model,
+        names_in(on),
+        sizes,
+        prompt,
+        output,
+        first,
+        each,
+        rate,
+        clients,
+        precision,
+        topology,
+        software,
+        files,
     )
     if save is not None:
         save_study(found, save, files or (), overwrite)
+    target.save_rows(answer_rows(found), answer_units(found))
     if as_json:
         print_json(answer_rows(found))
         return
-    print_answer(found, ROWS)
+    print_answer(found)
+    out.print(serving_note())

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from perfgrid.analysis.text import labels_of
-from perfgrid.analysis.timeline import timeline
-from perfgrid.cli.printing.console import print_json
+from perfgrid.analysis.timeline import COUNTS, timeline
 from perfgrid.cli.printing.timeline_chart import print_timeline
+from perfgrid.printing.console import print_json
 from perfgrid.study.own_formulas import own_formulas
 
-from .arguments import study_or_result
-from .options import AsJson, At, Formulas, Output, Overwrite, Settings, StudyOrResult, Wide
+from .arguments import chosen_labels, design_labels, study_or_result
+from .options import AsJson, AtDesign, Formulas, Output, Overwrite, Settings, StudyOrResult, Wide
 from .saving import Target
 
 
 def timeline_command(
     what: StudyOrResult,
-    at: At = None,
+    at: AtDesign = None,
     output: Output = None,
     overwrite: Overwrite = False,
     settings: Settings = None,
@@ -26,7 +25,8 @@ def timeline_command(
     """Execute the pipeline schedule of one design: when each device computes, waits and sends."""
     target = Target(output, overwrite)
     own = own_formulas(formulas)
-    found = timeline(study_or_result(what, settings, own), labels_of(at, "--at"), own)
+    subject = study_or_result(what, settings, own)
+    found = timeline(subject, chosen_labels(subject, design_labels(at, "--at"), as_json, COUNTS), own)
     target.save(found)
     if as_json:
         rows = zip(*(variable.values.tolist() for variable in found.data_vars.values()), strict=True)

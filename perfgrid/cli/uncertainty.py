@@ -14,9 +14,9 @@ from perfgrid.analysis.text import labels_of
 from perfgrid.analysis.uncertainty import only, quantiles, tornado
 from perfgrid.cli.printing.bars import bar, swing
 from perfgrid.cli.printing.cells import cells
-from perfgrid.cli.printing.console import out, print_json
-from perfgrid.cli.printing.tables import print_table
 from perfgrid.engine.errors import PerfgridError
+from perfgrid.printing.console import out, print_json
+from perfgrid.printing.tables import print_table
 from perfgrid.results.evaluate import evaluate
 from perfgrid.study.samples import SAMPLE
 from perfgrid.study.selection import asking, selected

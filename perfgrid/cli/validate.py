@@ -11,11 +11,11 @@ from typer import Exit, Option
 
 from perfgrid.analysis.number_text import number
 from perfgrid.catalog import load_catalog
-from perfgrid.cli.printing.console import err, out, print_json, print_line
 from perfgrid.cli.printing.derivation import DEPTH, print_explanation
-from perfgrid.cli.printing.tables import print_table
 from perfgrid.engine.errors import PerfgridError
 from perfgrid.formulas import INNER
+from perfgrid.printing.console import err, out, print_json, print_line
+from perfgrid.printing.tables import print_table
 from perfgrid.validation.figure import draw
 from perfgrid.validation.report import HEADERS, WORST, error_rows, reason_rows, worst_rows
 from perfgrid.validation.schema import UNITS, UNSEEN, read_records

@@ -8,9 +8,9 @@ from typing import Annotated
 from typer import Argument, Exit, Option
 
 from perfgrid.analysis.number_text import number
-from perfgrid.cli.printing.console import print_json, print_line
 from perfgrid.cli.printing.progress import Reporter
 from perfgrid.engine.errors import PerfgridError
+from perfgrid.printing.console import print_json, print_line
 from perfgrid.results.store.verify import verify
 from perfgrid.results.stream import STORE
 

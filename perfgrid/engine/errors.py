@@ -38,7 +38,7 @@ def shown(value: Any) -> str:
     return shortened(repr(value), SHOWN)
 
 
-def told(mistake: Any) -> str:
+def mistake_text(mistake: Any) -> str:
     """What pydantic says of a value, as the middle of a sentence."""
     text = mistake["msg"].removeprefix("Value error, ")
     return text[0].lower() + text[1:]

@@ -33,6 +33,7 @@ KINDS = {  # of what is written, by suffix
     ".nc": "results are netCDF files (a study also .zarr, a store, or .pgf, a factored result)",
     ".pgf": "a factored result",
     ".toml": "catalog files are TOML",
+    ".csv": "rows are CSV",
 }
 
 

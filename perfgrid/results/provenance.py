@@ -10,8 +10,10 @@ from typing import Any
 
 import numpy as np
 import xarray as xr
+from pydantic import ValidationError
 
 from perfgrid.catalog import load_variables
+from perfgrid.catalog.reading import from_json, from_toml
 from perfgrid.engine.autodiff.function import freed
 from perfgrid.engine.errors import PerfgridError, nearest
 from perfgrid.engine.execution.regions import stored_dtype
@@ -20,7 +22,7 @@ from perfgrid.engine.grid.dataset import SPACE_ATTRIBUTE, formula_hash, space_fr
 from perfgrid.engine.grid.plan import Plan
 from perfgrid.engine.grid.space import Axis, Space
 from perfgrid.formulas import INNER, registry_of
-from perfgrid.study.file import CLUSTER_SIZE
+from perfgrid.study.file import CLUSTER_SIZE, Best
 from perfgrid.study.study import Study
 from perfgrid.study.tables import OWN_PREFIX, STATED
 from perfgrid.study.where import apply_where
@@ -71,6 +73,16 @@ def workload_of(what: Study | xr.Dataset) -> str:
     if isinstance(what, Study):
         return what.file.workload
     return stored(what.attrs, STUDY_ATTRIBUTE)["workload"] if STUDY_ATTRIBUTE in what.attrs else "training"
+
+
+def stated_best(attributes: Mapping[str, Any]) -> Best | None:
+    """The ``[best]`` table of the study that made a result; None where it has none, or its text cannot be read."""
+    text = str(attributes.get("study", ""))
+    try:
+        content = from_json(text) if text.startswith("{") else from_toml(text)
+        return Best.model_validate(content["best"])
+    except (PerfgridError, ValidationError, KeyError, TypeError):
+        return None
 
 
 def restore(dataset: xr.Dataset, formulas: Iterable[Callable[..., Any]] = ()) -> tuple[Space, Registry, dict[str, str]]:

@@ -14,7 +14,7 @@ from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, ValidationE
 from typing_extensions import TypedDict
 
 from perfgrid.catalog.naming import NAMES, is_name
-from perfgrid.engine.errors import PerfgridError, shown, told
+from perfgrid.engine.errors import PerfgridError, mistake_text, shown
 from perfgrid.engine.grid.dataset import SPACE_ATTRIBUTE
 from perfgrid.study.file import WorkloadName
 
@@ -191,7 +191,7 @@ def checked(what: str, value: Any, kind: Any) -> Any:
         first = error.errors(include_url=False, include_context=False)[0]
         place = ".".join(map(str, first["loc"]))
         raise PerfgridError(
-            f"{what} is damaged: {place + ': ' if place else ''}{told(first)}, found {shown(first['input'])}"
+            f"{what} is damaged: {place + ': ' if place else ''}{mistake_text(first)}, found {shown(first['input'])}"
         ) from error
 
 

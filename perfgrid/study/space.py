@@ -71,7 +71,9 @@ class SpaceBuilder:
             for v in variables.values()
             if v.optional and v.default is not None and v.of not in stated_elsewhere
         }
-        self.needed = reached(self.registry, self.catalog, self.file.outputs, self.tables, self.computed)
+        limits = self.registry.subjects() & {*self.file.workload_parameters, *by_axes}
+        wanted = (*self.file.outputs, *sorted(limits))
+        self.needed = reached(self.registry, self.catalog, wanted, self.tables, self.computed)
         constants |= {label: text for label, text in bases(self.tables).items() if label in self.needed}
         self._state(constants, by_axes)
         self.taken |= set(by_axes) - set(TABLES)

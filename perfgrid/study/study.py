@@ -13,7 +13,7 @@ from perfgrid.catalog import Catalog, convert, load_catalog
 from perfgrid.catalog.naming import check_name
 from perfgrid.catalog.reading import Malformed, check_extent, from_toml, read_text
 from perfgrid.catalog.units import is_unit
-from perfgrid.engine.errors import MissingQuantity, PerfgridError, nearest, shown, told
+from perfgrid.engine.errors import MissingQuantity, PerfgridError, mistake_text, nearest, shown
 from perfgrid.engine.graph.registry import Registry
 from perfgrid.engine.grid.plan import Plan
 from perfgrid.engine.grid.space import Space
@@ -205,7 +205,7 @@ def load_study(
 
 
 def setting_of(setting: str) -> tuple[str, Any]:
-    """Key and value of a text ``key=value``; what is no TOML value is text. PerfgridError for another form."""
+    """Key and value of ``key=value``; a value that is not TOML is taken as text. PerfgridError without a ``=``."""
     key, equals, value = setting.partition("=")
     if not equals:
         raise PerfgridError(f"--set {setting!r} must read key=value")
@@ -279,7 +279,7 @@ def _message(error: ValidationError) -> str:
         return f"unknown key {key!r}{nearest(str(first['loc'][-1]), legal)}"
     if first["type"] == "missing":
         return f"key {key!r} is missing"
-    return f"{key}: {told(first)}, found {shown(first['input'])}"
+    return f"{key}: {mistake_text(first)}, found {shown(first['input'])}"
 
 
 def workloads(study: Study) -> dict[str, tuple[Study, float]]:

@@ -96,7 +96,7 @@ class Mapper:
         self.stated = [
             v
             for v in catalog.variables.values()
-            if v.name in self.read
+            if v.name in self.read - registry.subjects()  # a record has no limits
             and (v.of == "parallelism" or (v.of == "workload" and v.name not in registry.formulas))
         ]
 

@@ -19,7 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from perfgrid.catalog import Catalog, load_catalog
 from perfgrid.catalog.reading import from_json, read_text
 from perfgrid.catalog.units import in_unit
-from perfgrid.engine.errors import PerfgridError, nearest, shown, told
+from perfgrid.engine.errors import PerfgridError, mistake_text, nearest, shown
 
 SHIPPED = Path(__file__).with_name("records")
 UNSEEN = Path(__file__).with_name("unseen")  # collected after the model was calibrated; used in no fit
@@ -320,4 +320,4 @@ def _reason(problem: Any) -> str:
         return f"unknown field {key!r}{nearest(key.rpartition('.')[2], Record.model_fields)}"
     if problem["type"] == "value_error":
         return str(problem["ctx"]["error"])
-    return f"{key}: {told(problem)}, found {shown(problem['input'])}"
+    return f"{key}: {mistake_text(problem)}, found {shown(problem['input'])}"

@@ -24,6 +24,8 @@ FITTING: dict[str, dict[str, tuple[str, ...]]] = {  # what fits the studies of a
             "model=llama-2-7b,device=h100-sxm-80gb,topology=rail-optimized,microbatch=1,parallelism=tp4.pp2.dp1",
             "microbatch=1",
             "parallelism=tp2.pp1.dp4",
+            "best",
+            "best,tp=2",
         ),
         "wrt": ("hbm_bandwidth", "peak_bf16_rate,hbm_bandwidth", "catalog"),
     },
@@ -32,7 +34,7 @@ FITTING: dict[str, dict[str, tuple[str, ...]]] = {  # what fits the studies of a
         "pareto": ("time_to_first_token,time_per_output_token",),
         "over": ("parallelism", "device"),
         "subject_to": ("time_to_first_token <= 1 s",),
-        "at": ("model=llama-3.1-8b,device=h100-sxm-80gb,topology=rail-optimized,parallelism=tp1.pp1.dp1",),
+        "at": ("model=llama-3.1-8b,device=h100-sxm-80gb,topology=rail-optimized,parallelism=tp1.pp1.dp1", "best"),
         "wrt": ("hbm_bandwidth",),
     },
     "collectives": {
@@ -40,7 +42,7 @@ FITTING: dict[str, dict[str, tuple[str, ...]]] = {  # what fits the studies of a
         "pareto": ("bus_bandwidth,collective_time",),
         "over": ("system", "collective"),
         "subject_to": ("collective_time <= 1 s",),
-        "at": ("collective=all_reduce,group_size=8,message_size=1024,system=rails", "system=mesh"),
+        "at": ("collective=all_reduce,group_size=8,message_size=1024,system=rails", "system=mesh", "best"),
         "wrt": ("scale_up_bandwidth",),
     },
     "manufacturing": {
@@ -48,7 +50,7 @@ FITTING: dict[str, dict[str, tuple[str, ...]]] = {  # what fits the studies of a
         "pareto": ("die_cost,die_yield",),
         "over": ("device", "die_area=1e-4:8e-4", "defect_density", "yield_model,device"),
         "subject_to": ("die_yield >= 0.5",),
-        "at": ("device=b200,yield_model=harvested,defect_density=0.5", "device=mi300x"),
+        "at": ("device=b200,yield_model=harvested,defect_density=0.5", "device=mi300x", "best"),
         "wrt": ("wafer_price", "catalog"),
     },
 }
@@ -56,6 +58,7 @@ SAME = {"of": "quantity", "minimize": "quantity", "maximize": "quantity", "choos
 WORDS: dict[str, tuple[str, ...]] = {  # what an argument or option of this name takes, if it is no count
     "study": (STUDY,),
     "what": (STUDY,),
+    "other": (STUDY, STUDY, *RESULTS),
     "result": ("in/result.pgf",),
     "store": ("in/result.zarr",),
     "files": (RECORDS,),
@@ -96,11 +99,14 @@ WORDS: dict[str, tuple[str, ...]] = {  # what an argument or option of this name
     "software": ("megatron-lm", "nothing"),
     "device": ("h100-sxm-80gb",),
     "model": ("llama-2-7b", "mixtral-8x7b", CONFIG, "in", "nothing"),
-    "on": ("h100-sxm-80gb", "b200,mi300x", "tpu-v5p", "nothing"),
+    "on": ("h100-sxm-80gb", "b200,mi300x", "tpu-v5p", "b200[hbm_bandwidth=2x, hbm_capacity=1 TB]", "b200[", "nothing"),
+    "within": ("30d", "1", "1e9", "x"),
+    "budget": ("1e6", "2 MUSD", "0", "x"),
     "devices": ("8", "1,16", "12", "x", "0", "1000000000"),
-    "precision": ("bf16", "fp8", "banana"),
+    "precision": ("bf16", "fp8", "int4", "banana"),
     "topology": ("rail-optimized", "nothing"),
     "save": ("out/s.toml", "out/s.nc", STUDY),
+    "csv": ("out/s.csv", "out/s", "out/absent/s.csv", "out"),
     "ttft": ("1s", "500 ms", "x"),
     "tpot": ("40ms", "0", "x"),
 }
@@ -124,8 +130,8 @@ LEAVES = _leaves()
 OFTEN = ("run", "best", "distribution", "sensitivity", "explain")  # catalogs have cases of their own
 DESIGN = ("explain", "kernels", "timeline", "optimize")  # ask for labels or quantities
 QUESTIONS = ("train", "serve")  # have a study of their own
-OFTENER = {"output": 15, "figure": 15, "overwrite": 40}  # options, in a hundred lines
-PATHS = [path for path in LEAVES if path[0] != "catalog" for _ in range(8 if path[0] in OFTEN else 1)]
+OFTENER = {"output": 15, "figure": 15, "csv": 15, "overwrite": 40, "other": 50, "a": 60, "b": 60}  # in a hundred lines
+PATHS = [path for path in LEAVES if path[0] != "catalog" for _ in range(12 if path[0] in OFTEN else 1)]
 
 
 @st.composite

@@ -28,7 +28,7 @@ STATUS_1 = {"diff", "verify", "validate"}  # a difference, damage, records that 
 RAW = {"Cc", "Cs", "Zl", "Zp"}  # categories of Unicode
 REORDERING = "\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"  # its Bidi_Control
 PRECIOUS = "thesis.txt"  # a file of the user's, which nothing may change
-TARGETS = ("-o", "--output", "--figure", "--save")
+TARGETS = ("-o", "--output", "--figure", "--save", "--csv")
 
 
 class TookTooLong(BaseException):
@@ -71,7 +71,7 @@ def outcome(folder: Path, arguments: Sequence[str], sound: Collection[str] = ())
     after = contents(folder)
     written = {name for name in after if after[name] != before.get(name)}
     stated = {a for n, a in pairwise(arguments) if n in TARGETS} if found.status != 2 else set()
-    stated |= {str(Path(a).with_suffix(".model.toml")) for a in stated if a.endswith(".toml")}  # of --save
+    stated |= {str(Path(a).with_suffix(f".{t}.toml")) for a in stated for t in ("model", "device")}  # of --save
     left = {name for name in written if not any(name == s or name.startswith((f"{s}/", f"{s}.")) for s in stated)}
     assert not left, f"left behind: {sorted(left)}"
     replaced = {name for name in before if after.get(name) != before[name]}

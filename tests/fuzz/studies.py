@@ -138,10 +138,10 @@ def documents(draw: Any, workload: str) -> dict[str, Any]:
 def files(draw: Any, workload: str) -> bytes:
     """The bytes of a study file; a few are no TOML, or no text."""
     text = toml(draw(documents(workload))).encode()
-    if chance(draw, 4):
+    if chance(draw, 2):
         place = draw(st.integers(0, len(text)))
         text = text[:place] + draw(st.binary(max_size=8)) + text[place:]
-    elif chance(draw, 4):
+    elif chance(draw, 2):
         text = draw(st.binary(max_size=200))
     return text
 

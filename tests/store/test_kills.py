@@ -87,18 +87,17 @@ def kill_program_often(whole, folder, trials, rng, signals=(signal.SIGKILL,)):
 
     A store that is complete before the signal arrives is begun anew.
     """
-    store, killed = folder / "killed.zarr", 0
+    store, words, killed = folder / "killed.zarr", folder / "stderr.txt", 0
     while killed < trials:
-        process = subprocess.Popen(
-            command(folder, store.name, "--resume"), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-        )
+        with words.open("wb") as err:
+            process = subprocess.Popen(command(folder, store.name, "--resume"), stdout=subprocess.DEVNULL, stderr=err)
         goal = lines(store) + rng.choice([0, 1, 2, 5, 12])
         sent = rng.choice(signals)
         if wait_until(lambda goal=goal: lines(store) > goal, process):
             time.sleep(rng.uniform(0, 0.02))
             os.kill(process.pid, sent)
         status = process.wait()
-        assert status == STATUS[sent] or (status == 0 and store.exists())
+        assert status == STATUS[sent] or (status == 0 and store.exists()), (sent, status, words.read_text())
         if store.exists():
             assert_same_stores(whole, store)
             shutil.rmtree(store)

@@ -15,13 +15,13 @@ from perfgrid.analysis.number_text import column, header, number
 from perfgrid.analysis.prediction_intervals import Interval, intervals, tie_margin
 from perfgrid.engine.grid.dataset import bare_variables, concerned, study_axes
 from perfgrid.engine.grid.explain import index_of
+from perfgrid.printing.console import out
+from perfgrid.printing.tables import print_table
 from perfgrid.study.file import CLUSTER_SIZE, Best
 from perfgrid.study.study import Study
 
-from .console import out
 from .labels import axis_label, marks, print_legend, reason_of
 from .pivot_table import print_pivot
-from .tables import print_table
 
 MOST_LISTED = 40  # groups that are listed; more are a pivot if they have two axes
 MOST_ROWS = 200  # of a list of one axis

@@ -6,8 +6,7 @@ from perfgrid.analysis.story_text import story_lines
 from perfgrid.analysis.text import explanation_lines
 from perfgrid.engine.graph.inner_axes import InnerAxes
 from perfgrid.engine.grid.explain import Explanation
-
-from .console import out, print_line
+from perfgrid.printing.console import out, print_line
 
 DEPTH = 2  # levels that are printed unless more are asked for
 

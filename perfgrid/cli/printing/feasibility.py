@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+from perfgrid.printing.console import out
 from perfgrid.results.feasibility import Feasibility
-
-from .console import out
 
 
 def print_violations(found: Feasibility, seconds: float) -> None:

@@ -8,10 +8,9 @@ from typing import Any
 
 from perfgrid.analysis.number_text import label_text
 from perfgrid.engine.graph.registry import Constraint
+from perfgrid.printing.console import out
 from perfgrid.study.study import Study
 from perfgrid.study.tables import unit_of
-
-from .console import out
 
 
 def axis_label(study: Study, axis: str, label: Any) -> str:

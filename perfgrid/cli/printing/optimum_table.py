@@ -10,10 +10,10 @@ import xarray as xr
 
 from perfgrid.analysis.number_text import column, header, label_text, number
 from perfgrid.optimizer.optimize import UNEXPLAINED
+from perfgrid.printing.console import out
+from perfgrid.printing.tables import print_table
 
 from .cells import cells
-from .console import out
-from .tables import print_table
 
 PRESSING = 5e-4  # least elasticity that is printed, with three decimals
 MOST_OUTPUTS = 5  # of a design, and of each of its workloads, in a table

@@ -11,12 +11,12 @@ import xarray as xr
 from perfgrid.analysis.number_text import column, header
 from perfgrid.analysis.pareto import DESIGN
 from perfgrid.engine.grid.dataset import study_axes
+from perfgrid.printing.console import out
+from perfgrid.printing.tables import print_table
 from perfgrid.study.file import Pareto
 from perfgrid.study.study import Study
 
-from .console import out
 from .labels import axis_label
-from .tables import print_table
 
 SHOWN = 60  # designs of a search that are printed
 

@@ -12,11 +12,11 @@ from rich.cells import cell_len
 
 from perfgrid.analysis.best_of_result import FORBIDDEN
 from perfgrid.analysis.number_text import column, header
+from perfgrid.printing.console import out
+from perfgrid.printing.tables import GAP, print_table
 from perfgrid.study.study import Study
 
-from .console import out
 from .labels import axis_label, marks, print_legend
-from .tables import GAP, print_table
 
 MOST_LINES = 200
 MOST_CAPITALS = 9  # labels of the chosen axis that have a letter

@@ -8,8 +8,7 @@ from typing import Any
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from perfgrid.analysis.number_text import number
-
-from .console import err
+from perfgrid.printing.console import err
 
 
 class Reporter:

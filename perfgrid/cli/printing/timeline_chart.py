@@ -6,9 +6,8 @@ import numpy as np
 import xarray as xr
 
 from perfgrid.analysis.number_text import number
-
-from .console import out, print_line
-from .tables import print_table
+from perfgrid.printing.console import out, print_line
+from perfgrid.printing.tables import print_table
 
 LETTERS = {"forward": "F", "backward": "B", "input_gradient": "I", "weight_gradient": "W", "wait": "."}
 PAIR = "X"  # a forward pass beside a backward pass

@@ -217,7 +217,7 @@ def constraint(
     source, family
         As for `formula`.
     about
-        A quantity: the constraint is checked only in studies that evaluate it. Default: in all.
+        A quantity: the constraint is checked only in studies that evaluate or state it. Default: in all.
     of
         Name of a constraint that this one replaces in studies of the one workload given by ``workload``.
     workload
@@ -356,6 +356,10 @@ class Registry:
         """The constraints of every study and those about ``evaluated`` quantities, in the order of their definition."""
         found = (f for f in self.formulas.values() if isinstance(f, Constraint))
         return tuple(c for c in found if c.about is None or c.about in evaluated)
+
+    def subjects(self) -> set[str]:
+        """The quantities that some constraint is about."""
+        return {f.about for f in self.formulas.values() if isinstance(f, Constraint) and f.about is not None}
 
     def below(self, names: Iterable[str], given: Container[str] = ()) -> set[str]:
         """The named quantities and all that they may depend on, by any alternative; stops at given ones."""

@@ -52,8 +52,9 @@ class Graph:
     def concerning(self, names: Iterable[str]) -> tuple[str, ...]:
         """The constraints that concern some quantities: those that a study of them alone would check.
 
-        A constraint without ``about`` concerns all quantities. With ``about``, it concerns the quantities that depend
-        on that one, directly or through another constraint that concerns them.
+        A constraint without ``about``, and one about a given quantity that it reads, a limit of the study, concern all
+        quantities. With ``about``, it concerns the quantities that depend on that one, directly or through another
+        constraint that concerns them.
         """
         held, _ = self._held(names, *self._always)
         return tuple(n.name for n in self.constraints if n.name in held)
@@ -66,6 +67,8 @@ class Graph:
     def _held(self, names: Iterable[str], held: Set[str], below: Set[str]) -> tuple[Set[str], Set[str]]:
         """Adds to constraints ``held``, and to ``below`` (all that they depend on), those that concern ``names``."""
         about = {n.name: n.constraint.about for n in self.constraints if n.constraint is not None}
+        limits = {n.name for n in self.constraints if about[n.name] in n.arguments and about[n.name] in self.leaves}
+        about |= dict.fromkeys(limits)
         waiting, held, below = list(names), set(held), set(below)
         while True:
             while waiting:
@@ -316,11 +319,11 @@ def resolve_checked(
     """The graph of the wanted quantities with every constraint on them; arguments and errors as `resolve`."""
     wanted, given, checked = tuple(wanted), tuple(given), registry.constraints()
     names = _Names(registry, set(given), choices or {}, labels or {})
-    about = {c.about for c in registry.formulas.values() if isinstance(c, Constraint) and c.about is not None}
+    about = registry.subjects()
     meant = {name: names.meant(name) for name in about}
 
     def evaluated(graph: Graph) -> set[str]:
-        return {name for name in about if {name, meant[name]} & (graph.nodes.keys() | set(graph.leaves))}
+        return {name for name in about if {name, meant[name]} & (graph.nodes.keys() | set(given))}
 
     while True:
         graph = resolve(registry, (*wanted, *(c.name for c in checked)), given, choices, labels)

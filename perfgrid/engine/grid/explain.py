@@ -149,11 +149,12 @@ def index_of(space: Space, at: Mapping[str, Any]) -> tuple[int, ...]:
     for name in at:
         if name not in names:
             raise PerfgridError(f"the study has no axis {name!r}{nearest(name, names)}")
+    named = {a.name: a.index(at[a.name]) for a in space.axes if a.name in at}  # a wrong label comes before missing ones
     open_axes = [a for a in space.axes if a.name not in at and len(a) > 1]
     if open_axes:
         hints = ", ".join(f"{a.name} (such as {a.labels[0]!s})" for a in open_axes)
         raise PerfgridError(f"a single point needs a label of every axis; not given: {hints}")
-    return tuple(a.index(at[a.name]) if a.name in at else 0 for a in space.axes)
+    return tuple(named.get(a.name, 0) for a in space.axes)
 
 
 def elasticities(node: Node, values: Mapping[str, Any], labels: Collection[str] = ()) -> dict[str, float]:

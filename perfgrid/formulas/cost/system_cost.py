@@ -191,6 +191,18 @@ def cost_per_training_run(training_time, working_charge):
     return training_time * working_charge
 
 
+@constraint(
+    kind="exceeds",
+    reason="the training run costs more than its limit",
+    source="epoch2024costs",
+    about="training_cost_limit",
+    workload="training",
+)
+def training_within_budget(cost_per_training_run, training_cost_limit):
+    """The training run costs no more than its limit; of studies that state one."""
+    return cost_per_training_run <= training_cost_limit
+
+
 @formula(unit="USD", source="epoch2024costs")
 def cost_per_million_tokens(working_charge, tokens_per_second):
     """Cost of a million tokens."""

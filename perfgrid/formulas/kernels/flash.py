@@ -309,11 +309,14 @@ def added_in_cache(blocks, block, query_width, accumulator_size):
 # ---- time -----------------------------------------------------------------------------------------------------------
 
 
-def flash_launches(calls, ring_passes):
+def flash_launches(ring_passes, sequence_split):
     """Kernels started by fused attention, by phase; backward one before it and one after it.
 
-    What the passes of a ring give is added up by kernels of their own: results, and gradients of queries and of keys.
+    Fused attention runs once in every pass of a ring, and once for each of two chunks of queries where keys are
+    gathered. What the passes of a ring give is added up by kernels of their own: results, and gradients of queries and
+    of keys.
     """
+    calls = xp.where((sequence_split > 1) & (ring_passes <= 1), 2.0, ring_passes)
     added = ring_passes - 1
     return table("phase", forward=calls + added, input_gradient=3 * calls + 2 * added, weight_gradient=0.0)
 
@@ -330,8 +333,8 @@ def flash_time(
     l2_bandwidth,
     flash_streamed_traffic,
     flash_exposed_traffic,
-    flash_calls,
     ring_passes,
+    sequence_split,
     mask_share,
     achieved_hbm_bandwidth,
     launch_overhead,
@@ -350,6 +353,6 @@ def flash_time(
         hbm=flash_streamed_traffic / achieved_hbm_bandwidth,
     )
     exposed = flash_exposed_traffic / achieved_hbm_bandwidth
-    launches = launch_overhead * flash_launches(flash_calls, ring_passes)
+    launches = launch_overhead * flash_launches(ring_passes, sequence_split)
     time = block_by_block + by_resource(0.0, 0.0, 0.0, added / l2_bandwidth, exposed, launches)
     return total(mask_share * time, "mask")

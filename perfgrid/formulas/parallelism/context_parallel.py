@@ -95,12 +95,6 @@ def METHOD_ring_passes_none():
     return 1.0
 
 
-@formula(unit="1", source="grattafiori2024llama3")
-def flash_calls(ring_passes, sequence_split):
-    """Calls of the fused kernel: one in every pass, or one for each of two chunks of queries to gathered keys."""
-    return xp.where((sequence_split > 1) & (ring_passes <= 1), 2.0, ring_passes)
-
-
 @formula(unit="1", source="jacobs2023ulysses")
 def kernel_heads(rank_heads, head_split):
     """Query heads of one microbatch on one rank while attention runs."""

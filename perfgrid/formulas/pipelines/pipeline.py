@@ -165,6 +165,15 @@ def first_stage_idle_time(
 # ---- bubble ---------------------------------------------------------------------------------------------------------
 
 
+@formula(unit="s", source="narayanan2021")
+def layer_longer_time(layer_forward_time, layer_backward_time):
+    """The longer of a layer's passes for one microbatch.
+
+    A formula of its own because ``bubble_time`` is evaluated on all points of a grid, and layers on few.
+    """
+    return xp.maximum(layer_forward_time, layer_backward_time)
+
+
 @formula(unit="1", source="narayanan2021")
 def alternating_stages(pp, microbatches, chunks, short_middle_stages):
     """Early stages of 1F1B that alternate forward and backward passes: 0, 1 (the middle one), or 2 (the first, too).
@@ -190,8 +199,7 @@ def one_forward_one_backward_bubble_time(
     middle_stage_layers,
     last_stage_time,
     last_stage_idle_time,
-    layer_forward_time,
-    layer_backward_time,
+    layer_longer_time,
 ):
     """Idle time of the slowest stage in 1F1B while the pipeline fills and drains: the longest of three paths.
 
@@ -199,13 +207,12 @@ def one_forward_one_backward_bubble_time(
     An early stage that may run all microbatches ahead runs all forward passes before any backward pass: its path goes
     through all stages and back once, and repeats the longer of both passes for every other microbatch.
     """
-    longer_pass = xp.maximum(layer_forward_time, layer_backward_time)
 
     def idle(once, repeated):  # of the slowest stage, if the step takes ``once`` + microbatches·``repeated``
         return once - microbatches * (slowest_stage_time - repeated)
 
     def idle_early(alternates, once, repeated, layers):
-        longer = layers * longer_pass
+        longer = layers * layer_longer_time
         once = xp.where(alternates, once, model_pass_time - longer)
         return idle(once, xp.where(alternates, repeated, longer))
 

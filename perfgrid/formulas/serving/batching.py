@@ -22,6 +22,7 @@ from .latency import in_pass
 NODES = INNER.labels["load"]
 FIXED = ("given", "concurrency", "memory", "run")
 STATED = ("given", "concurrency")  # the study states the batch
+ARRIVALS = {"LIMITED": ("rate", "limit")}
 ENDLESS = ("given", "concurrency", "memory")  # one batch that stays
 CHOSEN = ("memory", "run", "rate")  # the system chooses the batch
 REPLACED = ("concurrency", "memory", "run", "rate")  # continuous batching
@@ -267,6 +268,24 @@ def rate_served_rate(request_rate, largest_request_rate):
 def largest_request_rate(request_capacity):
     """Requests per second that the tabulated batches serve at most."""
     return largest(request_capacity, "load")
+
+
+@alternative(of="arrival_LIMITED", by="batch_rule", label=FIXED, unit="1/s", source="little1961", family=ARRIVALS)
+def LABEL_arrival_LIMITED():
+    """The LIMITED of arrivals from outside: none come where every request follows one that ends."""
+    return 0.0
+
+
+@alternative(of="arrival_rate", by="batch_rule", label="rate", unit="1/s", source="little1961")
+def rate_arrival_rate(request_rate):
+    """Requests per second that arrive."""
+    return request_rate
+
+
+@alternative(of="arrival_limit", by="batch_rule", label="rate", unit="1/s", source="little1961")
+def rate_arrival_limit(largest_request_rate):
+    """Requests per second beyond which the queue grows without end."""
+    return largest_request_rate
 
 
 @alternative(of="load_fraction", by="batch_rule", label=FIXED, unit="1", source="little1961")

@@ -249,6 +249,18 @@ def training_time(training_steps, step_time):
     return training_steps * step_time
 
 
+@constraint(
+    kind="exceeds",
+    reason="the training run takes longer than its limit",
+    source="narayanan2021",
+    about="training_time_limit",
+    workload="training",
+)
+def training_in_time(training_time, training_time_limit):
+    """The training run ends within its limit; of studies that state one."""
+    return training_time <= training_time_limit
+
+
 @formula(unit="s", source="narayanan2021")
 def device_time(training_time, devices):
     """Device-seconds of the whole training run."""

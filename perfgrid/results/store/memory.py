@@ -19,7 +19,7 @@ from perfgrid.engine.grid.tiles import Tiles
 LEAST_TILE = 2**12  # below, handling a tile takes longer than evaluating it
 # Measured, not derived (Linux, JAX 0.10.2); `pytest -m slow tests/store/test_memory.py` compares the sums with what
 # the operating system counts of both benchmark grids, of which `-o FILE.pgf` is the small stage alone.
-COMPILED = 250_000_000  # bytes of compiled functions and of compiling, at most: 74 MB of the dense grid, from the cache
+COMPILED = 250_000_000  # bytes of compiled functions and of compiling, at most
 TEMPORARIES = 6  # arrays of the largest size that a formula of the small stage makes on its way, at most
 OVERHEAD = 1.1  # of what the small stage holds: arrays given back leave gaps
 

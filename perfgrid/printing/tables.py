@@ -100,7 +100,8 @@ class Column:
         if not self.words:
             return [printable(self.name)]
         name, bracket, unit = printable(self.name).partition(" [")
-        text = TERMS.get(name, name).replace("_", " ") + (f" [{unit}" if bracket else "")
+        spelled = TERMS.get(name, name).replace("_", " ") if name.isidentifier() else name
+        text = spelled + (f" [{unit}" if bracket else "")
         width = max([PROSE if self.prose else self.body, *map(cell_len, text.split(" "))])
         while len(lines := filled(text.split(" "), width)) > self.most:
             width += 1

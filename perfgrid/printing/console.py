@@ -28,7 +28,7 @@ class PlainConsole(Console):
     """Prints text as it is: square brackets are no markup, control characters are escaped."""
 
     def __init__(self, **options: Any):
-        super().__init__(highlight=False, markup=False, emoji=False, **options)
+        super().__init__(highlight=False, markup=False, emoji=False, force_jupyter=False, **options)
 
     def render_str(self, text: str, **options: Any) -> Text:
         """A text or the cell of a table, which may come from a stranger's file."""

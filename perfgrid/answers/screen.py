@@ -1,0 +1,282 @@
+"""An answer on one screen: the best designs side by side, what is near them, and what was assumed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from html import escape
+from itertools import zip_longest
+from typing import Any
+
+import numpy as np
+import xarray as xr
+from rich.text import Text
+
+from perfgrid.analysis.number_text import column, number
+from perfgrid.engine.reductions.pareto import unbeaten
+from perfgrid.printing.console import out
+from perfgrid.printing.tables import print_table
+
+from .search import EXCEEDS, LAYOUT
+
+NEAR = "near_miss_"  # variables about the designs that one limit excludes
+FRONT = "frontier_"  # variables about the designs between the objective and a second quantity
+LABEL = "label of"  # long name of a variable that holds labels
+HEADINGS = {  # quantity of an answer -> the first column of its row
+    "step_time": "time per step",
+    "tokens_per_second": "tokens per second",
+    "model_flops_utilization": "MFU",
+    "training_time": "the whole run",
+    "cost_per_training_run": "cost of the run",
+    "cost_per_device_hour": "device and hour",
+    "step_energy": "energy per step",
+    "cost_per_million_output_tokens": "cost of 1 M tokens",
+    "time_to_first_token": "first token",
+    "time_per_output_token": "time per token",
+    "output_tokens_per_second": "tokens per second",
+    "output_tokens_per_second_per_device": "per device",
+    "output_tokens_per_second_per_user": "per user",
+    "running_batch": "requests at once",
+    "energy_per_output_token": "energy per token",
+}
+HEADING, COLUMN = 18, 30  # characters of the first column, and of one design
+MOST_MISSES, MOST_REASONS, MOST_ON_FRONT = 3, 4, 6
+TIED = " (within the error)"
+LEAST_SHARE = 0.01  # of what is worth a line
+GROUPS = ("system", "devices")
+
+
+class Answer(xr.Dataset):
+    """The Dataset of an answer, which a notebook and `print` show as the command does; a part of it as any Dataset."""
+
+    __slots__ = ()
+
+    def marked(self) -> Answer:
+        """The same, which knows what it holds: whatever lacks some of it is no whole answer."""
+        return self.assign_attrs(holds=self._held())
+
+    def _held(self) -> list[str]:
+        return sorted({*map(str, self.data_vars), *map(str, self.dims)} - {*GROUPS})
+
+    def __repr__(self) -> str:
+        return self._screen() or super().__repr__()
+
+    def _repr_html_(self) -> str:
+        whole = super()._repr_html_()
+        if not (text := self._screen()):
+            return whole
+        return f"<pre>{escape(text)}</pre><details><summary>Dataset</summary>{whole}</details>"
+
+    def _screen(self) -> str:
+        """What the command prints; empty of what is no whole answer, and of one that xarray changed beyond that."""
+        if self.attrs.get("holds") != self._held() or not all(self.sizes.values()):
+            return ""
+        try:
+            return screen(self)
+        except (KeyError, IndexError, ValueError):  # joined along a new dimension, say: a repr never raises
+            return ""
+
+
+def screen(found: xr.Dataset) -> str:
+    """What `print_answer` prints, as plain text."""
+    with out.capture() as caught:
+        print_answer(found)
+    return Text.from_ansi(caught.get()).plain.rstrip()
+
+
+def print_answer(found: xr.Dataset) -> None:
+    """The designs of an answer side by side, as many as the terminal is wide enough for, and its notes."""
+    dims = [dim for dim in GROUPS if dim in found.dims]
+    every = [found.isel(dict(zip(dims, place, strict=True))) for place in np.ndindex(*(found.sizes[d] for d in dims))]
+    out.print(found.attrs["title"])
+    most = max(1, (out.width - HEADING) // COLUMN)
+    for first in range(0, len(every), most):
+        out.print()
+        some = every[first : first + most]
+        print_table(["", *map(_name, some)], list(_lines(some, found.attrs["objective"])))
+    out.print()
+    _print_frontier(every)
+    for line in (*_ranking(every, found.attrs), *_excluded(found), *_misses(every), *_assumed(found)):
+        out.print(line)
+
+
+def _print_frontier(groups: Sequence[xr.Dataset]) -> None:
+    """The table of designs between two quantities, if the answer has some."""
+    names = [str(name).removeprefix(FRONT) for name in groups[0] if str(name).startswith(FRONT)]
+    quantities = [name for name in names if name in HEADINGS]
+    labels = [name for name in names if name not in HEADINGS]
+    if not names:
+        return
+    rows = []
+    for system in dict.fromkeys(group["system"].item() for group in groups):
+        own = [group for group in groups if group["system"].item() == system]
+        rows += [[system * (i == 0), *line] for i, line in enumerate(_frontier(own, quantities, labels))]
+    print_table(["frontier", *(HEADINGS[q] for q in quantities), "devices", *labels], rows, names=False)
+    out.print()
+
+
+def _frontier(groups: Sequence[xr.Dataset], quantities: Sequence[str], labels: Sequence[str]) -> Iterator[list[str]]:
+    """Some designs of groups that none of them beats in both quantities, evenly from one end to the other."""
+    names = (*quantities, *labels)
+    columns = {name: [value for group in groups for value in group[FRONT + name].values.tolist()] for name in names}
+    sizes = [_size(group) for group in groups for _ in range(group.sizes["frontier"])]
+    scores = -np.stack([columns[name] for name in quantities], axis=1)
+    real = np.flatnonzero(np.isfinite(scores).all(axis=1))
+    kept = real[unbeaten(np.zeros(len(real), int), scores[real])]
+    kept = kept[np.argsort(scores[kept, 0])]
+    along = np.log(scores[kept, 1] / scores[kept, 0])  # rises: the second quantity grows where the first falls
+    places = np.linspace(along[0], along[-1], MOST_ON_FRONT) if len(kept) else ()
+    for i in dict.fromkeys(int(kept[np.abs(along - place).argmin()]) for place in places):
+        values = [number(columns[q][i], groups[0][FRONT + q].attrs["units"]) for q in quantities]
+        texts = [layout_text(columns[name][i]) if name == LAYOUT else columns[name][i] for name in labels]
+        yield [*values, f"{sizes[i]:,}", *texts]
+
+
+def layout_text(label: str) -> str:
+    """A layout without the degrees that are one: tp4 pp4 dp32 for tp4.cp1.pp4.dp32.v1."""
+    parts = (part for part in label.split(".") if part.lstrip("abcdefghijklmnopqrstuvwxyz") != "1")
+    return " ".join(parts) or "one device"
+
+
+def _size(group: xr.Dataset) -> int:
+    return int(group.get("devices", group.get("size", 0)))
+
+
+def _name(group: xr.Dataset) -> str:
+    size = _size(group)
+    return f"{size:,} x {group['system'].item()}" if size else str(group["system"].item())
+
+
+def _lines(groups: Sequence[xr.Dataset], objective: str) -> Iterator[list[str]]:
+    """The rows of the table: quantities, then what takes several lines of a cell."""
+    texts: dict[str, Callable[[xr.Dataset], list[str]]] = {}
+    headings = {objective: HEADINGS.get(objective, objective)} | HEADINGS
+    for quantity, heading in headings.items():
+        if quantity in groups[0] or quantity == objective:
+            texts[heading] = lambda group, quantity=quantity: [_value(group, quantity, objective)]
+    texts |= {"memory": _memory, "layout": _layout, "limited by": _parts, "within the error": _others}
+    for heading, text in texts.items():
+        cells = [text(group) if group["found"].item() else [] for group in groups]
+        if heading == headings[objective]:
+            cells = [cell or ["no design"] for cell in cells]
+        for i, line in enumerate(zip_longest(*cells, fillvalue="")):
+            yield [heading if i == 0 else "", *line]
+
+
+def _value(group: xr.Dataset, quantity: str, objective: str) -> str:
+    unit, value = group[quantity].attrs.get("units", "1"), group[quantity].item()
+    known = quantity == objective and f"{objective}_interval" in group
+    ends = group[f"{objective}_interval"].values if known else np.array([np.nan])
+    if not np.isfinite(ends).all():
+        return number(value, unit)
+    name, texts = column([value, *ends], unit)
+    value, low, high = map(str.strip, texts)
+    return f"{value} ({low} to {high}) {name}".rstrip()
+
+
+def _memory(group: xr.Dataset) -> list[str]:
+    used, whole = (group[name].item() for name in ("memory_per_device", "hbm_capacity"))
+    parts = {
+        str(name).removesuffix("_memory").replace("_", " "): group[name].item()
+        for name in group
+        if "_memory" in str(name)
+    }
+    largest = sorted(parts.items(), key=lambda part: -part[1])
+    of = [f"{name} {number(value, 'byte')}" for name, value in largest if value > LEAST_SHARE * used]
+    return [f"{number(used, 'byte')} of {number(whole, 'byte')}", *of]
+
+
+def _layout(group: xr.Dataset) -> list[str]:
+    found = {str(name): values for name, values in group.data_vars.items() if not values.dims}
+    labels = [name for name, values in found.items() if str(values.attrs.get("long_name")).startswith(LABEL)]
+    return [layout_text(group[LAYOUT].item()), *(f"{name} {group[name].item()}" for name in labels if name != LAYOUT)]
+
+
+def _parts(group: xr.Dataset) -> list[str]:
+    pairs = zip(group["part"].values, group["part_share"].values, strict=True)
+    return [f"{word} {share:.0%}" for word, share in pairs if share >= LEAST_SHARE]
+
+
+def _others(group: xr.Dataset) -> list[str]:
+    rows = zip(*(group[f"alternative_{name}"].values for name in ("layout", "ratio", "tied")), strict=True)
+    return [f"{layout_text(label)} ({ratio - 1:+.1%})" for label, ratio, tied in rows if tied]
+
+
+def _ranking(groups: Sequence[xr.Dataset], about: Mapping[str, Any]) -> Iterator[str]:
+    """The order of several designs by the objective."""
+    objective, sign = about["objective"], 1 if about["sense"] == "minimize" else -1
+    ranked = sorted((g for g in groups if g["found"].item()), key=lambda group: sign * group[objective].item())
+    if len(ranked) > 1:
+        first = ranked[0][objective].item()
+        others = (f"{_name(g)}{_more(g[objective].item(), first)}{TIED * g['tied'].item()}" for g in ranked[1:])
+        yield f"Best by {objective}: {', '.join((_name(ranked[0]), *others))}"
+
+
+def _more(value: float, than: float) -> str:
+    """By how much a value is above another; empty above zero."""
+    return f" {value / than - 1:+.0%}" if than else ""
+
+
+def _excluded(found: xr.Dataset) -> Iterator[str]:
+    """How many designs are feasible, and what excludes the others: limits with their reasons, rules by name.
+
+    Where no limit excludes any, rules have their reasons as well.
+    """
+    designs, counts = int(found["designs"].sum()), found["excluded"].sum(found["found"].dims).values
+    if counts.sum() < LEAST_SHARE * designs:
+        return
+    limit = found["kind"].values == EXCEEDS
+    limit |= not counts[limit].any()
+    share = f"{1 - counts.sum() / designs:.0%} of {designs:,} designs are" if counts.sum() < designs else ""
+    yield f"{share or f'None of {designs:,} designs is'} feasible. Excluded are"
+    order = [i for i in np.argsort(-counts) if counts[i] >= LEAST_SHARE * designs]
+    for i in [i for i in order if limit[i]][:MOST_REASONS]:
+        yield f"{counts[i] / designs:>5.0%}  {found['reason'].values[i]} [{found['constraint'].values[i]}]"
+    if rules := [i for i in order if not limit[i]]:
+        named = ", ".join(f"{found['constraint'].values[i]} {counts[i] / designs:.0%}" for i in rules[:MOST_REASONS])
+        yield f"{counts[~limit].sum() / designs:>5.0%}  not buildable: {named}"
+
+
+def _misses(groups: Sequence[xr.Dataset]) -> Iterator[str]:
+    """The designs nearest to a limit that it alone excludes."""
+    for group in groups[:MOST_MISSES]:
+        name = _name(group) if "devices" in group.coords else group["system"].item()  # of any size
+        for limit in group["limit"].values:
+            near = {
+                n.removeprefix(NEAR): group[n].sel(limit=limit).item() for n in map(str, group) if n.startswith(NEAR)
+            }
+            if near["labels"]:
+                labels = re.sub(f"{LAYOUT} (\\S+)", lambda found: layout_text(found[1]), near["labels"])
+                yield f"Near: {name}, {labels}: {_near(group, str(limit), near)}"
+
+
+def _near(group: xr.Dataset, limit: str, near: Mapping[str, Any]) -> str:
+    unit = group["limit_units"].sel(limit=limit).item()
+    text = f"{number(near['value'], unit)}, limit {number(near['limit'], unit)} [{limit}]"
+    if near["remedy"]:
+        text += f"; {near['remedy']} fits{_more(near['remedied'], near['objective'])}"
+    return text
+
+
+def _assumed(found: xr.Dataset) -> Iterator[str]:
+    for line in found.attrs["assumptions"]:
+        option, _, value = line.partition(": ")
+        yield f"Assumed: {value} (--{option})"
+
+
+def answer_rows(found: xr.Dataset) -> list[dict[str, Any]]:
+    """One row of plain values for every design of an answer; None where there is none."""
+    dims = tuple(dim for dim in GROUPS if dim in found.dims)
+    names = [str(name) for name, values in found.data_vars.items() if values.dims == dims]
+    rows = []
+    for place in np.ndindex(*(found.sizes[d] for d in dims)):
+        values = {d: found[d].values[i].item() for d, i in zip(dims, place, strict=True)}
+        values |= {name: found[name].values[place].item() for name in names}
+        rows.append({name: None if value != value else value for name, value in values.items()})
+    return rows
+
+
+def answer_units(found: xr.Dataset) -> dict[str, str]:
+    """The SI units of the quantities of an answer that have one."""
+    units = {str(name): str(values.attrs.get("units", "1")) for name, values in found.data_vars.items()}
+    return {name: unit for name, unit in units.items() if unit != "1"}
