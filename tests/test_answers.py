@@ -193,7 +193,7 @@ def test_an_answer_is_shown_as_the_command_prints_it_and_a_part_of_it_as_a_datas
 
 
 def test_showing_an_answer_in_a_notebook_prints_nothing_else(tmp_path):
-    """In a notebook rich displays what it is told to capture, unless it takes the kernel for a plain console."""
+    """Inside a notebook rich would display the text that it captures."""
     code = (
         "import builtins\nbuiltins.get_ipython = type('ZMQInteractiveShell', (), {})\n"
         "import perfgrid as pg\ntext = repr(pg.serve('llama-3.1-8b', 'b200', 1))\nprint(len(text))"

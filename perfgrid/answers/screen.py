@@ -68,7 +68,7 @@ class Answer(xr.Dataset):
         return f"<pre>{escape(text)}</pre><details><summary>Dataset</summary>{whole}</details>"
 
     def _screen(self) -> str:
-        """What the command prints; empty of what is no whole answer, and of one that xarray changed beyond that."""
+        """What the command prints; empty where parts of the answer are missing or its values were changed."""
         if self.attrs.get("holds") != self._held() or not all(self.sizes.values()):
             return ""
         try:

@@ -78,7 +78,7 @@ def point(
 ) -> dict[str, Any]:
     """Every given quantity of one design."""
     tables = {"model": model, "device": device, "topology": topology, "software": software}
-    changes = {"training_time_limit": 1e12, "training_cost_limit": 1e12} | changes
+    changes = {"training_time_limit": 1e12} | changes
     given: dict[str, Any] = {}
     for kind, name in tables.items():
         given |= entry(kind, name)
