@@ -129,7 +129,8 @@ def _front(study: Study, problem: Problem, other: np.ndarray, points: int, start
     bounds = np.where(problem.bounds == OPEN, limit.reshape(-1, 1), problem.bounds)
     found = best_found(problem, np.repeat(groups, points), bounds, starts, seed)
     result = described(study, problem, found, points)
-    about = {"units": unit_of_quantity(problem.parts[0].study, against), "long_name": f"limit of {against.replace('_', ' ')}"}
+    unit = unit_of_quantity(problem.parts[0].study, against)
+    about = {"units": unit, "long_name": "limit of " + against.replace("_", " ")}
     return result.assign_coords(
         limit=((*problem.parts[0].groups, "point"), limit.reshape(*problem.group_sizes, points), about)
     )
