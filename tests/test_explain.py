@@ -1,6 +1,7 @@
 """Explanations of the numbers of real studies: parts add up, and a screen holds them."""
 
 import json
+import re
 from functools import cache
 from pathlib import Path
 
@@ -111,6 +112,15 @@ def test_data_of_an_explanation(monkeypatch, capsys):
     assert all(p["source"] and p["meaning"] for p in story["below"])
     assert story["formula"].startswith("cost_per_million_output_tokens(")
     assert found["elasticities"]["purchase_price"] == pytest.approx(0.84, abs=0.1)
+
+
+def test_the_figures_of_a_product_make_its_value_in_the_units_beside_them():
+    """A cost per hour and one of an hour: what the two lines print is right as it stands, the hour between them too."""
+    found = pg.explain(study("chat_service"), "working_charge", DESIGNS["chat_service"][1])
+    _, charge, _, cost, *_ = story_lines(found, INNER, 2)
+    for line, unit, product in ((charge, r"\$/h", r"8 x (\S+) \$ / 0.9 / 1 h;"), (cost, r"\$", r"1 h x (\S+) \$/h / 8;")):
+        value, factor = map(float, re.search(rf" ([\d.]+) {unit} +{product}", line).groups())
+        assert value == pytest.approx(factor * (8 / 0.9 if line is charge else 1 / 8), rel=1e-3)
 
 
 def test_axes_within_a_formula_are_no_labels():

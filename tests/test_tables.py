@@ -21,7 +21,7 @@ from rich.cells import cell_len
 
 import perfgrid as pg
 import perfgrid.cli.run as run_module
-from perfgrid.analysis.number_text import READ_BACK, column, label_text, number, units_of
+from perfgrid.analysis.number_text import READ_BACK, bare_unit, column, label_text, number, units_of, whole_number
 from perfgrid.catalog import load_catalog
 from perfgrid.catalog.units import in_unit
 from perfgrid.cli import main as cli
@@ -365,7 +365,15 @@ def test_labels_read_back(whole, scale, unit):
         (8.07404e7 + 0.5, "1", "80,740,000"),
         (174.6e9, "1", "174,600,000,000"),
         (1.746e15, "1", "1,746 trillion"),
+        (0.0, "m^2", "0 mm2"),
+        (0.0, "USD/s", "0 $/h"),
     ],
 )
 def test_units_of_the_field(value, unit, text):
     assert number(value, unit) == text
+
+
+def test_units_without_a_prefix_and_whole_numbers_of_them():
+    assert [bare_unit(u) for u in ("m^2", "USD/byte", "byte", "s", "1", "USD/s")] == ["mm2", "$/GB", "B", "s", "", "$/h"]
+    assert all(bare_unit(unit) in units_of(unit) for unit in EVERY_UNIT)
+    assert [whole_number(v, u) for v, u in ((3600.0, "s"), (16.0, "byte"), (0.55, "s"))] == ["1 h", "16 B", "550 ms"]

@@ -63,12 +63,19 @@ UNITS: Mapping[str, Mapping[str, float]] = {  # unit of a quantity: units that a
     "FLOP/USD": _prefixed("FLOP/$"),
     "1/USD": _prefixed("/$"),
 }
+BARE = {"m^2": "mm2", "USD/s": "$/h", "kg/s": "kg/h"}  # the unit without a prefix, where it is not that nearest to SI
 LEAST = {"d": 3 * 86400.0, "h": 3 * _HOUR, "k$": 1e4, "$": 1e-3}  # smallest value in a unit, where that is not its size
 
 
 def units_of(unit: str) -> Mapping[str, float]:
     """The units in which a quantity is printed, the largest first, with their sizes in its own unit."""
     return UNITS.get(unit or "1") or _prefixed(unit.removeprefix("1") if unit.startswith("1/") else unit)
+
+
+def bare_unit(unit: str) -> str:
+    """The unit in which a quantity is printed where no value decides on a prefix; empty for pure numbers."""
+    sizes = units_of(unit)
+    return BARE.get(unit) or min(sizes, key=lambda name: abs(np.log(sizes[name])))
 
 
 def number(value: float, unit: str = "1") -> str:
@@ -78,6 +85,12 @@ def number(value: float, unit: str = "1") -> str:
     exact = unit in ("1", "") and value == round(value) and abs(value) < MOST_EXACT
     name = "" if exact else _fitting(abs(value), unit)
     return f"{_digits(value, unit, name)} {name}".rstrip()
+
+
+def whole_number(value: float, unit: str) -> str:
+    """A value in the largest unit of which it is a whole multiple, with all its digits: 1 h, 16 B; else as `number`."""
+    name = next((n for n, size in units_of(unit).items() if value / size == round(value / size)), "")
+    return f"{value / units_of(unit)[name]:,.0f} {name}" if name else number(value, unit)
 
 
 def column(values: Sequence[float | str | None], unit: str, like: Sequence[float] = ()) -> tuple[str, list[str]]:
@@ -120,7 +133,7 @@ def _fitting(size: float, unit: str) -> str:
     """The largest unit that is not above a size, as it is rounded; the smallest one if all are above."""
     units, rounded = units_of(unit), float(f"{size:.{DIGITS}g}")
     if not size:
-        return min(units, key=lambda name: abs(np.log(units[name])))
+        return bare_unit(unit)
     return next((name for name, least in units.items() if rounded >= LEAST.get(name, least)), list(units)[-1])
 
 

@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 
 from perfgrid.engine.graph.inner_axes import InnerAxes
+from perfgrid.engine.graph.terms import Factor
 from perfgrid.engine.grid.explain import Explanation
 from perfgrid.engine.grid.story import Part
 
-from .number_text import number
+from .number_text import number, whole_number
 from .text import point_lines, quantity_value
 
 WIDTH = 120  # of a line
@@ -105,8 +106,14 @@ def _product(found: Explanation, part: Part) -> str:
         return part.factors[0].name
     if len(part.factors) < 2 or any(np.size(f.value) != 1 for f in part.factors):
         return ""
-    texts = [(number(float(np.asarray(f.value).item()), found.about(f.text)[0]), f.divides) for f in part.factors]
+    texts = [(_factor(found, f), f.divides) for f in part.factors]
     return " x ".join(t for t, d in texts if not d) + "".join(f" / {t}" for t, d in texts if d)
+
+
+def _factor(found: Explanation, factor: Factor) -> str:
+    """The number of a factor; a constant in the unit of which it is a whole multiple: 1 h and not 3,600 s."""
+    value = float(np.asarray(factor.value).item())
+    return whole_number(value, factor.unit) if factor.unit else number(value, found.about(factor.text)[0])
 
 
 def _rival(part: Part) -> str:

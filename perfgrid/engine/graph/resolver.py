@@ -29,6 +29,7 @@ class Node:
     constraint: Constraint | None = None
     flags: tuple[str, ...] = ()  # labels of its values 0, 1, ...
     formula: str = ""  # name of the formula; differs from ``name`` for an alternative
+    constants: tuple[tuple[float, str], ...] = ()  # bound to it: values and units
 
     @property
     def host(self) -> HostFormula | None:
@@ -221,11 +222,12 @@ class _Names:
 
     def node(self, name: str, formula: Formula) -> Node:
         """The node of a formula under the given name, with constant arguments bound."""
-        arguments, constants = [], []
+        arguments, constants, units = [], [], []
         for place, argument in enumerate(map(self.meant, formula.arguments)):
             value = self.constant(argument)
             if value is not None:
                 constants.append((place, value))
+                units.append((value, (self.registry.formulas.get(argument) or self.registry.choices[argument]).unit))
             else:
                 arguments.append(argument)
         function = _bound(formula.function, tuple(constants)) if constants else formula.function
@@ -235,7 +237,7 @@ class _Names:
         if isinstance(formula, Constraint):
             checked = replace(formula, about=self.meant(formula.about) if formula.about else None)
         about = (formula.unit, formula.source, formula.meaning)
-        return Node(name, function, tuple(arguments), *about, checked, formula.flags, formula.name)
+        return Node(name, function, tuple(arguments), *about, checked, formula.flags, formula.name, tuple(units))
 
     def choice(self, choice: Choice) -> Node:
         """The node of a quantity with alternatives: the only one used, one per label, or the least."""

@@ -57,6 +57,7 @@ class Factor:
     names: tuple[str, ...]  # the arguments in it
     value: Any
     divides: bool = False
+    unit: str = ""  # of a constant that has one
 
     @property
     def name(self) -> str:
@@ -123,7 +124,7 @@ def terms_of(node: Node, values: Mapping[str, Any], kinds: Kinds, weights: Any) 
             merged[key] = _merged(merged[key], term) if key in merged else term
     scale = max((abs(t.value) for t in merged.values()), default=0.0)
     found = sorted((t for t in merged.values() if abs(t.value) > ROUNDING * scale), key=lambda t: -abs(t.value))
-    return _uncancelled(found)
+    return [_with_units(term, dict(node.constants)) for term in _uncancelled(found)]
 
 
 def _uncancelled(terms: list[Term]) -> list[Term]:
@@ -135,6 +136,16 @@ def _uncancelled(terms: list[Term]) -> list[Term]:
         else:
             kept.append(term)
     return kept
+
+
+def _with_units(term: Term, units: Mapping[float, str]) -> Term:
+    """A term whose constants have the units of those that are bound to its formula."""
+
+    def measured(factor: Factor) -> Factor:
+        constant = not factor.names and np.ndim(factor.value) == 0
+        return replace(factor, unit=units.get(float(factor.value), "")) if constant else factor
+
+    return replace(term, factors=tuple(map(measured, term.factors)))
 
 
 def _merged(a: Term, b: Term) -> Term:
