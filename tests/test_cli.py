@@ -140,6 +140,8 @@ def test_formulas_and_graph(monkeypatch, capsys):
     status, out, _ = run(monkeypatch, capsys, "formulas")
     assert status == 0
     assert "step_time" in out
+    _, bill, _ = run(monkeypatch, capsys, "formulas", "--workload", "manufacturing", "--wide")
+    assert re.search(r"^die_area_made_again +mm2 ", bill, re.M)
     _, graph, _ = run(monkeypatch, capsys, "formulas", "--graph")
     assert graph.startswith("digraph perfgrid {")
     assert '"bubble_time" -> "step_time";' in graph

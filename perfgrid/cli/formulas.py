@@ -6,6 +6,7 @@ from typing import Annotated
 
 from typer import Option
 
+from perfgrid.analysis.number_text import bare_unit
 from perfgrid.engine.errors import PerfgridError
 from perfgrid.engine.graph.registry import Constraint
 from perfgrid.formulas import WORKLOADS, registry_of
@@ -56,7 +57,9 @@ def formulas_command(
     elif as_json:
         print_json(rows)
     else:
-        lines = [[r["quantity"], r["unit"], r["meaning"], r["source"], ", ".join(r["arguments"])] for r in rows]
+        lines = [
+            [r["quantity"], bare_unit(r["unit"]), r["meaning"], r["source"], ", ".join(r["arguments"])] for r in rows
+        ]
         drop = ("arguments", "source", "unit")
         print_table(["quantity", "unit", "meaning", "source", "arguments"], lines, drop=drop, prose=("meaning",))
         out.print(f"{len(rows)} formulas, {len(registry.choices)} quantities with alternatives")

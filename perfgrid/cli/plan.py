@@ -7,7 +7,7 @@ from typing import Annotated
 import numpy as np
 from typer import Option
 
-from perfgrid.analysis.number_text import number
+from perfgrid.analysis.number_text import bare_unit, number
 from perfgrid.printing.console import out, print_json
 from perfgrid.printing.tables import print_table
 from perfgrid.results.memory import MEMORY, peaks
@@ -48,7 +48,7 @@ def plan_command(
         columns = "; ".join(_columns(axis, names, everything) for axis, names in row["columns"].items())
         counts = (f"{row[name]:,}" for name in ("points", "values", "bytes"))
         mark = "* " if row["wanted"] else "  "
-        unit = row["unit"] or unit_of(loaded.catalog.variables, row["quantity"])
+        unit = bare_unit(row["unit"] or unit_of(loaded.catalog.variables, row["quantity"]))
         lines.append([mark + row["quantity"], row["stage"], unit, *counts, " x ".join(row["inner"]), columns])
     headers = ["  quantity", "stage", "unit", "points", "values", "bytes", "inner axes", "columns"]
     print_table(headers, lines, right=headers[3:6], drop=DROPPED, prose=("columns",))

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import xarray as xr
 from typer import Option
 
+from perfgrid.analysis.number_text import bare_unit
 from perfgrid.analysis.sensitivity import cross_elasticities, sensitivity
 from perfgrid.analysis.sensitivity_ranking import Rank, binding_shares, ranked, time_balance
 from perfgrid.analysis.text import labels_of
@@ -84,7 +85,7 @@ def _print_ranks(result: xr.Dataset, name: str, rows: list[Rank], top: int, whol
     lines = []
     for r in shown:
         spread = (f"{r.low:+.4f}", f"{r.high:+.4f}", f"{r.zero:.0%}")
-        lines.append([r.parameter, r.unit, f"{r.mean:+.4f}", bar(r.mean, largest), *spread])
+        lines.append([r.parameter, bare_unit(r.unit), f"{r.mean:+.4f}", bar(r.mean, largest), *spread])
     headers = ["parameter", "unit", "mean", "", "least", "most", "zero at"]
     print_table(headers, lines, right=("mean", "least", "most", "zero at"), drop=("", "unit", "zero at"))
     if len(strong) > len(shown):
