@@ -72,6 +72,24 @@ def test_the_best_design_is_that_of_best(name, files, study, told):
     assert point["parallelism"] == eight.parallelism.sel(devices=8).item()
 
 
+@pytest.mark.parametrize("suffix", ["nc", "pgf"])
+def test_labels_with_units_are_those_of_a_study_and_of_its_result(suffix, tmp_path, told):
+    bill = pg.Study.make(
+        workload="manufacturing",
+        outputs=["die_cost"],
+        axes={"device": ["h100-sxm-80gb", "b200"], "wafer_price": ["10000 USD", "20 kUSD"]},
+        best={"over": ["device"], "minimize": "die_cost"},
+    )
+    result, at = pg.open_result(pg.save(bill, tmp_path / f"bill.{suffix}")), {"wafer_price": "20 kUSD"}
+    dear = pg.evaluate(bill).die_cost.sel(wafer_price=20e3)
+    for what in (bill, result):
+        cost = pg.explain(what, "die_cost", at | {"device": "b200"}).derivation.value
+        assert cost == pytest.approx(dear.sel(device="b200").item())
+        assert pg.best(what, "device", "die_cost", at=at).die_cost.item() == pytest.approx(dear.min().item())
+    out = told("explain", tmp_path / f"bill.{suffix}", "die_cost", "--at", "wafer_price=20 kUSD")
+    assert "wafer_price=20000.0" in out
+
+
 def test_one_line_tells_which_design_it_is(files, told):
     out = told("explain", files / FORMATS[0], "step_time", "--at", "device=h100-sxm-80gb", "--at", "tp=2")
     line = re.sub(r"\s+", " ", out.partition("\nat ")[0])

@@ -17,7 +17,7 @@ from perfgrid.engine.grid.dataset import SPACE_ATTRIBUTE, constraints_of
 from perfgrid.engine.grid.space import Axis, Space
 from perfgrid.engine.grid.tiles import Tiles
 from perfgrid.engine.reductions.argmin import SEARCH_TILE_POINTS
-from perfgrid.results.provenance import GROUPED, free_quantities, stated_best, workload_of
+from perfgrid.results.provenance import GROUPED, free_quantities, label_of, stated_best, workload_of
 from perfgrid.results.schema import stored
 from perfgrid.study.file import CLUSTER_SIZE, Best
 from perfgrid.study.study import Study
@@ -94,7 +94,7 @@ def left_open(
     known = set[str]()
     if not isinstance(what, Study):  # what was chosen along, and what only some of its variables lie on
         known = {*map(str, what.dims), *(axis["name"] for axis in stored(what.attrs, SPACE_ATTRIBUTE)["axes"])}
-    named = {name: what.label(name, label) if isinstance(what, Study) else label for name, label in at.items()}
+    named = {name: label_of(what, name, label) for name, label in at.items()}
     rows = {name: np.arange(len(axis)) for name, axis in axes.items()}
     beyond = {}
     for name, label in (_defaults(what, choice, axes) | named).items():
@@ -157,7 +157,7 @@ def _defaults(what: Study | xr.Dataset, choice: Best | None, axes: Mapping[str, 
         if same and name in axes and same[0] in axes[name].labels.tolist():  # of a part of a result not all are there
             found[name] = same[0]
     held = {n: label for n, label in (choice.at if choice else {}).items() if n in axes}
-    return found | {n: what.label(n, label) if isinstance(what, Study) else label for n, label in held.items()}
+    return found | {n: label_of(what, n, label) for n, label in held.items()}
 
 
 def _winners(

@@ -32,7 +32,7 @@ from perfgrid.study.study import Study
 
 from .files import DAMAGE, cannot_read, check_kind, check_names, check_output, decoding, replacing
 from .memory import available_memory, check_memory
-from .provenance import restore, template
+from .provenance import label_of, restore, template
 from .schema import Format, Header, check_attributes, checked, stored
 
 SUFFIX = ".pgf"
@@ -133,7 +133,7 @@ def selected(result: xr.Dataset, at: Mapping[str, Any]) -> xr.Dataset:
     for axis, label in at.items():
         if axis not in result.dims:
             raise PerfgridError(f"the result has no axis {axis!r}{nearest(axis, map(str, result.dims))}")
-        result = result.isel({axis: Axis(axis, result[axis].values).index(label)})
+        result = result.isel({axis: Axis(axis, result[axis].values).index(label_of(result, axis, label))})
     return result
 
 

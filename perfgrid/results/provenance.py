@@ -24,7 +24,7 @@ from perfgrid.engine.grid.space import Axis, Space
 from perfgrid.formulas import INNER, registry_of
 from perfgrid.study.file import CLUSTER_SIZE, Best
 from perfgrid.study.study import Study
-from perfgrid.study.tables import OWN_PREFIX, STATED
+from perfgrid.study.tables import OWN_PREFIX, STATED, label_in
 from perfgrid.study.where import apply_where
 
 from .schema import STUDY_ATTRIBUTE, stored
@@ -68,11 +68,28 @@ def template(study: Study, plan: Plan, dtype: str) -> xr.Dataset:
     return labelled(study, plan, {name: np.broadcast_to(z, plan.result_shape(name)) for name, z in zeros.items()})
 
 
+def expect_designs(found: object) -> None:
+    """PerfgridError for anything but a study or a result."""
+    if not isinstance(found, (Study, xr.Dataset)):
+        raise PerfgridError(
+            f"a Study or a result is needed, found {found!r}; load_study(path), open_result(path) read one"
+        )
+
+
 def workload_of(what: Study | xr.Dataset) -> str:
     """The workload of a study, or of the one that made a result."""
+    expect_designs(what)
     if isinstance(what, Study):
         return what.file.workload
     return stored(what.attrs, STUDY_ATTRIBUTE)["workload"] if STUDY_ATTRIBUTE in what.attrs else "training"
+
+
+def label_of(what: Study | xr.Dataset, axis: str, label: Any) -> Any:
+    """A label as a user writes it, with a unit say, as the axis of a study or a result holds it."""
+    if isinstance(what, Study):
+        return what.label(axis, label)
+    known = isinstance(label, str) and axis in what.coords
+    return label_in(load_variables(), axis, what[axis].values, label) if known else label
 
 
 def stated_best(attributes: Mapping[str, Any]) -> Best | None:
@@ -163,10 +180,7 @@ def design_at(result: xr.Dataset, at: Mapping[str, Any]) -> tuple[xr.Dataset, di
     several workloads as ``workload``; what was chosen follows. Any other result is returned as it is. PerfgridError for
     an unknown label, an axis that is left open, and a group without a design.
     """
-    if not isinstance(result, xr.Dataset):
-        raise PerfgridError(
-            f"a Study or a result is needed, found {result!r}; load_study(path), open_result(path) read one"
-        )
+    expect_designs(result)
     at, end = dict(at), f".{SPACE_ATTRIBUTE}"
     prefix = ""
     if names := [n.removesuffix(end) for n in map(str, result.attrs) if n.endswith(end)]:
@@ -183,7 +197,8 @@ def design_at(result: xr.Dataset, at: Mapping[str, Any]) -> tuple[xr.Dataset, di
         labels = result[axis].values
         if axis not in at and len(labels) > 1:
             raise PerfgridError(f"a single design needs a label of every axis; not given: {axis} (such as {labels[0]})")
-        result = result.isel({axis: Axis(axis, labels).index(at.pop(axis)) if axis in at else 0})
+        named = label_of(result, axis, at.pop(axis, labels[0]))
+        result = result.isel({axis: Axis(axis, labels).index(named)})
     if "found" in result.coords and result["found"].ndim == 0 and not bool(result["found"]):
         raise PerfgridError("this group has no feasible design")
     single = {str(name).removeprefix(prefix): c.item() for name, c in result.coords.items() if not c.ndim}

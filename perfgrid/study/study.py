@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from perfgrid.catalog import Catalog, convert, load_catalog
+from perfgrid.catalog import Catalog, load_catalog
 from perfgrid.catalog.naming import check_name
 from perfgrid.catalog.reading import Malformed, check_extent, from_toml, read_text
 from perfgrid.catalog.units import is_unit
@@ -22,7 +22,7 @@ from perfgrid.formulas import registry_of
 from .checks import check_tables
 from .file import Best, Optimize, Pareto, StudyFile, Workload
 from .space import TABLES, SpaceBuilder
-from .tables import NATIVE, OWN_PREFIX, STATED
+from .tables import NATIVE, OWN_PREFIX, STATED, label_in
 from .where import apply_where
 
 
@@ -108,17 +108,10 @@ class Study:
 
     def label(self, axis: str, value: Any) -> Any:
         """A label as a user writes it, with a unit say, as the axis holds it."""
-        variable = self.catalog.variables.get(axis)
         found = next((a for a in self.space.axes if a.name == axis), None)
-        if found is None or variable is None or not isinstance(value, str) or found.labels.dtype.kind not in "if":
+        if found is None or axis in found.scales:
             return value
-        if axis in found.scales:
-            return value
-        try:
-            number = convert(variable, value, axis)
-            return number if value.strip()[-1:].isalpha() else value
-        except PerfgridError:
-            return value  # the axis says which labels it has
+        return label_in(self.catalog.variables, axis, found.labels, value)
 
     def sources(self) -> dict[str, dict[str, dict[str, str]]]:
         """Table -> entry -> quantity -> citation, of the catalog entries that the study uses."""

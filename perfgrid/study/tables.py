@@ -8,10 +8,11 @@ table are *re-implemented*: the device states them as ``native_<name>``, formula
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
-from perfgrid.catalog import Catalog, Variable
+from perfgrid.catalog import Catalog, Variable, convert
 from perfgrid.engine.errors import PerfgridError
 from perfgrid.engine.graph.registry import Registry
 from perfgrid.engine.grid.space import Space
@@ -145,3 +146,15 @@ def unit_of(variables: Mapping[str, Variable], quantity: str) -> str:
     """The unit of a given quantity; a pure number otherwise."""
     found = given(variables, quantity)
     return "1" if found is None else found.unit
+
+
+def label_in(variables: Mapping[str, Variable], axis: str, labels: np.ndarray, label: Any) -> Any:
+    """A label as a user writes it, with a unit say, as the axis holds it."""
+    variable = variables.get(axis)
+    if variable is None or not isinstance(label, str) or labels.dtype.kind not in "if":
+        return label
+    try:
+        number = convert(variable, label, axis)
+        return number if label.strip()[-1:].isalpha() else label
+    except PerfgridError:
+        return label  # the axis says which labels it has
