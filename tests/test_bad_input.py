@@ -255,6 +255,11 @@ def test_what_is_no_study_and_no_result():
         lambda: pg.pareto(path, ["step_time", "memory_per_device"]),
         lambda: pg.distribution(path, "step_time"),
         lambda: pg.gradient(path, "step_time", "hbm_bandwidth"),
+        lambda: pg.stream(path, "x.nc"),
+        lambda: pg.function(path, "step_time"),
+        lambda: pg.tornado(path, "step_time"),
+        lambda: pg.morris(path, "step_time"),
+        lambda: pg.sobol(path, "step_time"),
     ):
         with pytest.raises(PerfgridError, match=r"needs a Study, found .*load_study\(path\) reads one from a file"):
             asked()
@@ -262,8 +267,14 @@ def test_what_is_no_study_and_no_result():
         lambda: pg.explain(path, "step_time", {}),
         lambda: pg.kernels(path, {}),
         lambda: pg.timeline(path, {}),
+        lambda: pg.compare(path),
+        lambda: pg.compare(result, other=path),
+        lambda: pg.save(path, "x.nc"),
     ):
         with pytest.raises(PerfgridError, match=r"a Study or a result is needed, found 'study.toml'"):
+            asked()
+    for asked in (lambda: pg.diff(result, path), lambda: pg.feasible(path), lambda: pg.quantiles(path)):
+        with pytest.raises(PerfgridError, match=r"needs a result, found 'study.toml'; open_result\(path\) reads one"):
             asked()
     chosen = pg.best(result, "parallelism", "step_time")
     with pytest.raises(PerfgridError, match="designs that were chosen along parallelism: compare designs of the study"):

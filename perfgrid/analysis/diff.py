@@ -10,7 +10,7 @@ import numpy as np
 import xarray as xr
 
 from perfgrid.engine.errors import PerfgridError, nearest
-from perfgrid.engine.grid.dataset import SPACE_ATTRIBUTE, constraints_of, feasible
+from perfgrid.engine.grid.dataset import SPACE_ATTRIBUTE, constraints_of, expect_result, feasible
 from perfgrid.engine.grid.tiles import Tiles
 from perfgrid.results.schema import stored
 
@@ -106,8 +106,7 @@ def diff(
     False
     """
     for result in (a, b):
-        if not isinstance(result, xr.Dataset):
-            raise PerfgridError(f"diff compares datasets, found {result!r}; open_result(path) opens a result")
+        expect_result(result, "diff")
     if not tolerance >= 0:
         raise PerfgridError(f"the tolerance is a relative difference of 0 or more, found {tolerance}")
     names_a, names_b = (list(map(str, d.data_vars)) for d in (a, b))

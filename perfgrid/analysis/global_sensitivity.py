@@ -20,7 +20,7 @@ from perfgrid.engine.grid.space import Axis, Space
 from perfgrid.results.evaluate import evaluate
 from perfgrid.study.samples import LARGEST, SAMPLE, factors
 from perfgrid.study.selection import asking, selected
-from perfgrid.study.study import Study
+from perfgrid.study.study import Study, expect_study
 from perfgrid.study.where import filtered
 
 from .uncertainty import one_at_a_time
@@ -142,6 +142,7 @@ def _analysed(
     **options: Any,
 ) -> xr.Dataset:
     """What a method of SALib finds, ``kept`` by the names of its results, for every design."""
+    expect_study(study, method)
     try:
         draw = import_module(f"SALib.sample.{method}").sample
         analyse = import_module(f"SALib.analyze.{method}").analyze

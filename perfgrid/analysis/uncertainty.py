@@ -9,11 +9,11 @@ import numpy as np
 import xarray as xr
 
 from perfgrid.engine.errors import PerfgridError, nearest
-from perfgrid.engine.grid.dataset import feasible
+from perfgrid.engine.grid.dataset import expect_result, feasible
 from perfgrid.results.evaluate import evaluate
 from perfgrid.study.samples import SAMPLE
 from perfgrid.study.selection import asking, selected
-from perfgrid.study.study import Study
+from perfgrid.study.study import Study, expect_study
 
 
 def quantiles(result: xr.Dataset, levels: Sequence[float] | np.ndarray = (0.05, 0.5, 0.95)) -> xr.Dataset:
@@ -50,6 +50,7 @@ def quantiles(result: xr.Dataset, levels: Sequence[float] | np.ndarray = (0.05, 
     >>> found.die_cost.dims
     ('quantile', 'device')
     """
+    expect_result(result, "quantiles")
     if SAMPLE not in result.dims:
         raise PerfgridError("this result has no axis sample: state [axes.sample] in its study")
     levels = [float(level) for level in levels]
@@ -112,6 +113,7 @@ def tornado(
     >>> pg.tornado(bill, "die_cost").assumption.values[0].item()
     'wafer_price'
     """
+    expect_study(study, "tornado")
     if output not in study.outputs:
         raise PerfgridError(f"{output!r} is not among the outputs of the study{nearest(output, study.outputs)}")
     result = evaluate(selected(one_at_a_time(study, output, at, of), at), "float64")[output]

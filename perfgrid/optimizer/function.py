@@ -13,7 +13,7 @@ from perfgrid.engine.autodiff.function import FreeFunction, FreePlan, freed
 from perfgrid.engine.errors import PerfgridError, nearest
 from perfgrid.formulas import INNER
 from perfgrid.study.free import Leaf, leaves
-from perfgrid.study.study import Study
+from perfgrid.study.study import Study, expect_study
 
 
 def stated(study: Study, name: str) -> np.ndarray | None:
@@ -151,6 +151,7 @@ def function(study: Study, outputs: Sequence[str] | str | None = None, over: Seq
     >>> round(cost({"wafer_price": 10000.0})["die_cost"].item())
     306
     """
+    expect_study(study, "function")
     chosen = [outputs] if isinstance(outputs, str) else list(study.outputs if outputs is None else outputs)
     over = [over] if isinstance(over, str) else list(over)
     if not over:

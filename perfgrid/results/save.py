@@ -12,6 +12,7 @@ from perfgrid.study.study import Study
 
 from .factored import SUFFIX, save_factored
 from .files import check_names, check_output, compression, replacing
+from .provenance import expect_designs
 from .stream import stream
 
 
@@ -57,6 +58,7 @@ def save(what: Study | xr.Dataset, path: str | Path, overwrite: bool = False, dt
         if Path(path).suffix == SUFFIX:
             return save_factored(what, path, dtype, overwrite)
         return stream(what, path, dtype, overwrite)
+    expect_designs(what)
     target = check_output(path, overwrite)
     check_names(target, what)
     encoding = {

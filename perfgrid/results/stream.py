@@ -15,7 +15,7 @@ from perfgrid.engine.execution.evaluation import TILE_POINTS, Evaluation, Progre
 from perfgrid.engine.execution.lanes import trim
 from perfgrid.engine.execution.regions import Regions, block
 from perfgrid.engine.grid.plan import Plan
-from perfgrid.study.study import Study
+from perfgrid.study.study import Study, expect_study
 
 from .files import check_names, check_output, compression, replacing
 from .memory import check_memory
@@ -86,6 +86,7 @@ def stream(
     ...     print(pg.open_result(path).load().die_cost.round(0).values)
     [486.]
     """
+    expect_study(study, "stream")
     target, dtype = Path(path), dtype or study.file.dtype
     for name, number in (("tile_points", tile_points), ("memory", memory)):
         if number is not None and (not isinstance(number, Integral) or number < 1):

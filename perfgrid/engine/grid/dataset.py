@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -218,6 +219,13 @@ def least_constrained(variables: Mapping[Any, Mapping[str, Any]]) -> list[list[s
     return [sorted(own) for own in sets if not any(other < own for other in sets)] or [every]
 
 
+def expect_result(found: object, asked: str) -> None:
+    """PerfgridError for anything but a dataset."""
+    if not isinstance(found, xr.Dataset):
+        what = repr(found) if isinstance(found, str | Path) else type(found).__name__
+        raise PerfgridError(f"{asked} needs a result, found {what}; open_result(path) reads one from a file")
+
+
 def feasible(
     dataset: xr.Dataset,
     kinds: str | Sequence[str] = ("illegal", "exceeds"),
@@ -251,6 +259,7 @@ def feasible(
     >>> pg.feasible(pg.evaluate(bill), of="die_cost").all().item()
     True
     """
+    expect_result(dataset, "feasible")
     kinds = (kinds,) if isinstance(kinds, str) else kinds
     if wrong := [kind for kind in kinds if kind not in ("illegal", "exceeds")]:
         raise PerfgridError(f"constraints are of the kinds illegal and exceeds, found {wrong[0]!r}; outputs go to of=")
