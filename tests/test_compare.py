@@ -40,7 +40,7 @@ def result(study):
 def test_parts_add_up_to_the_step_times_of_the_best_designs(study, result):
     found = compare(study, *SIDES, at={"devices": 16})
     chosen = best(result, "parallelism", minimize="step_time", at={"hbm_bandwidth": 1.0}).sel(devices=16).squeeze()
-    for side, point, total in zip(SIDES, (found.a, found.b), found.step_time, strict=True):
+    for side, point, total in zip(SIDES, (found.a, found.b), found.times, strict=True):
         design = chosen.sel(side)
         assert point["parallelism"] == design["parallelism"].item()
         assert point["hbm_bandwidth"] == 1.0
@@ -60,7 +60,7 @@ def test_a_file_tells_the_same_as_its_study(study, result, tmp_path, monkeypatch
     status, out, _ = run(monkeypatch, capsys, "compare", tmp_path / "result.nc", *sides, "--json")
     assert status == 0
     told = json.loads(out)
-    assert told["step_time"] == pytest.approx(compare(study, *SIDES, at=at).step_time)
+    assert told["step_time"] == pytest.approx(compare(study, *SIDES, at=at).times)
     status, out, _ = run(monkeypatch, capsys, "compare", tmp_path / "result.nc", *sides)
     assert status == 0
     assert "HBM bandwidth" in out
@@ -152,7 +152,7 @@ def test_steps_of_different_tokens_compare_per_token(study, monkeypatch, capsys)
     at = SIDES[1] | {"devices": 8, "parallelism": study.space.axes[3].labels[0]}
     found = compare(study, at=at, other=few)
     assert found.tokens == (64 * 4096, 16 * 4096)
-    assert found.speedup == pytest.approx(found.step_time[0] / 4 / found.step_time[1])
+    assert found.speedup == pytest.approx(found.times[0] / 4 / found.times[1])
     assert compare(study, at=at, other=Study.make(**STUDY)).speedup == 1  # one design of two studies
 
 
@@ -191,19 +191,49 @@ def test_two_studies_compare_by_their_best_designs(study, result, tmp_path, monk
     assert "per token" not in out
 
 
-def test_serving_and_steps_that_are_the_same_are_told(tmp_path, monkeypatch, capsys):
-    serving = Study.make(
-        workload="inference",
-        outputs=["request_latency"],
-        axes={"model": ["llama-3.1-8b"], "device": ["h100-sxm-80gb", "b200"], "topology": ["rail-optimized"]},
-        workload_parameters={"prompt_tokens": 100, "output_tokens": 10, "batch": 1}
-        | dict.fromkeys(("devices", "tp", "pp", "dp"), 1),
-    )
-    served = evaluate(serving)
+SERVING = {
+    "workload": "inference",
+    "outputs": ["request_latency", "output_tokens_per_second"],
+    "axes": {
+        "model": ["llama-3.1-8b"],
+        "device": ["h100-sxm-80gb", "b200"],
+        "topology": ["rail-optimized"],
+        "parallelism": {"devices": [4], "tp": [1, 2, 4], "pp": [1, 2]},
+        "batch": [4, 64],
+    },
+    "workload_parameters": {"batch_rule": "concurrency", "prompt_tokens": 2000, "output_tokens": 100},
+    "best": {"over": ["parallelism", "batch"], "maximize": "output_tokens_per_second"},
+}
+
+
+def test_requests_compare_by_what_they_wait_for(tmp_path, monkeypatch, capsys):
+    """The parts add up to the latencies of the best designs; twice the answer is told per token."""
+    study, sides = Study.make(**SERVING), ({"device": "h100-sxm-80gb"}, {"device": "b200"})
+    served = evaluate(study, dtype="float64")
+    found = compare(study, *sides)
+    for point, total in zip((found.a, found.b), found.times, strict=True):
+        assert point["batch"] == 64
+        assert total == pytest.approx(served.request_latency.sel(point).item(), rel=1e-9)
+    assert all(time >= 0 for _, *times in found.parts for time in times)
+    assert dict((name, a) for name, a, _ in found.parts)["waiting_time"] > 0  # for prefills of other requests
+    assert (found.quantity, found.tokens, found.intervals, found.tied) == ("request_latency", (100, 100), (), False)
     save(served, tmp_path / "served.nc")
-    for what in (serving, served):
-        with pytest.raises(PerfgridError, match="compare needs a training study or result"):
-            compare(what, {"device": "h100-sxm-80gb"}, {"device": "b200"})
+    longer = SERVING | {"workload_parameters": SERVING["workload_parameters"] | {"output_tokens": 200}}
+    (tmp_path / "longer.toml").write_text(tomli_w.dumps(longer))
+    files = tmp_path / "served.nc", tmp_path / "longer.toml"
+    status, out, _ = run(monkeypatch, capsys, "compare", *files, "--at", "device=b200")
+    assert status == 0
+    for words in ("a request of A has 100 tokens, of B 200", "HBM bandwidth", "as long per token as A (a token is"):
+        assert words in out
+    assert "no intervals for serving" in out
+    assert "90 of 100" not in out
+    status, out, _ = run(monkeypatch, capsys, "compare", *files, "--at", "device=b200", "--json")
+    assert json.loads(out)["request_latency"][0] == pytest.approx(found.times[1])
+    with pytest.raises(PerfgridError, match=r"two designs of training or two of inference, found inference, training"):
+        compare(served, other=Study.make(**STUDY))
+
+
+def test_steps_that_are_the_same_are_told(tmp_path, monkeypatch, capsys):
     axes = STUDY["axes"] | {
         "parallelism": {"devices": [8], "tp": [8], "pp": [1]},
         "device": ["h100-sxm-80gb"],

@@ -1,4 +1,4 @@
-"""Why one design is faster than another: the step time of both, part by part."""
+"""Why one design is faster than another: the time of a step or of a request of both, part by part."""
 
 from __future__ import annotations
 
@@ -7,59 +7,67 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import xarray as xr
 
 from perfgrid.engine.errors import PerfgridError
 from perfgrid.engine.execution.evaluation import Progress
 from perfgrid.engine.grid.explain import index_of, point_of, replay_point, violated_at
 from perfgrid.formulas import BREAKDOWN
+from perfgrid.formulas.serving.anatomy import QUANTITIES, request_parts
 from perfgrid.results.provenance import designs, restore, workload_of
 from perfgrid.study.study import Study
 
 from .best_design import Design, best_design, left_open, told
 from .prediction_intervals import Interval, intervals, tie_margin
 
-TOKENS = "tokens_per_step"
+BASES = {  # of a workload: the time that is compared, the tokens made in it, and what its parts are made of
+    "training": ("step_time", "tokens_per_step", BREAKDOWN),
+    "inference": ("request_latency", "output_tokens", QUANTITIES),
+}
+ROUNDING = 1e-9
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two designs and the parts (name, seconds of a, seconds of b) of their step times, the largest change first.
+    """Two designs and the parts (name, seconds of a, seconds of b) of their times, the largest change first.
 
-    Where ``tokens`` of a step differ, changes and ``speedup`` are per token.
+    Times are those of ``quantity``: of a step, or of a request. Where ``tokens`` of it differ, changes and ``speedup``
+    are per token.
     """
 
+    quantity: str
     a: dict[str, Any]
     b: dict[str, Any]
     parts: tuple[tuple[str, float, float], ...]
-    intervals: tuple[Interval, Interval]  # of both step times
-    tokens: tuple[float, float]  # of a step
+    intervals: tuple[Interval, ...]  # of both step times; serving has none
+    tokens: tuple[float, float]  # of a step or a request
     chosen: tuple[Design, Design]  # what was named, and what is best along axes left open
 
     @property
     def tie_margin(self) -> float:
-        """Relative difference below which the model's error hides which one is faster."""
-        return tie_margin(*self.intervals)
+        """Relative difference below which the model's error hides which one is faster; 0 for serving."""
+        return tie_margin(*self.intervals) if self.intervals else 0.0
 
     @property
-    def step_time(self) -> tuple[float, float]:
-        """The step times of both designs in seconds."""
+    def times(self) -> tuple[float, float]:
+        """The times of both designs in seconds."""
         return sum(p[1] for p in self.parts), sum(p[2] for p in self.parts)
 
     @property
     def per_token(self) -> bool:
-        """Whether steps of the two have different numbers of tokens, so that only their times per token compare."""
+        """Whether the two have different numbers of tokens, so that only their times per token compare."""
         return self.tokens[0] != self.tokens[1]
 
     @property
     def work(self) -> tuple[float, float]:
-        """By what times are divided to be compared: the tokens of a step where they differ, else one step."""
+        """By what times are divided to be compared: the tokens where they differ, else 1."""
         return self.tokens if self.per_token else (1.0, 1.0)
 
     @property
     def speedup(self) -> float:
         """How many times faster b is."""
-        before, after = (time / work for time, work in zip(self.step_time, self.work, strict=True))
+        before, after = (time / work for time, work in zip(self.times, self.work, strict=True))
         return before / after
 
     @property
@@ -77,7 +85,7 @@ def compare(
     other: Study | xr.Dataset | None = None,
     progress: Progress | None = None,
 ) -> Comparison:
-    """Compare two training designs by the parts of their step time.
+    """Compare two designs by the parts of their step time, or of serving by those of a request.
 
     Parameters
     ----------
@@ -99,8 +107,8 @@ def compare(
     Returns
     -------
     Comparison
-        The designs ``a`` and ``b``, ``step_time`` and ``parts`` in seconds, ``tokens`` of a step, ``speedup`` (per
-        token where these differ), the prediction ``intervals`` of both step times, ``tie_margin`` and ``tied``.
+        The designs ``a`` and ``b``, ``times`` and ``parts`` in seconds, ``tokens`` of a step or request, ``speedup``
+        (per token where these differ), of steps the prediction ``intervals``, ``tie_margin`` and ``tied``.
         ``intervals[0].largest()`` gives the leading assumptions.
 
     Raises
@@ -129,6 +137,7 @@ def compare(
     'exposed_tp_time'
     """
     subjects = (what, what if other is None else other)
+    workload = _workload(subjects)
     sides = _sides(subjects, a or {}, b or {}, at or {}, formulas)
     if other is None and not (a or b):
         raise PerfgridError("a comparison needs labels of two designs (a and b, or --a and --b), or two studies")
@@ -139,14 +148,15 @@ def compare(
     for name, subject, side in zip("AB", subjects, sides, strict=True):
         with _design(name):
             chosen.append(best_design(subject, side, (), progress))
-            replayed.append(_replayed(subject, chosen[-1], formulas))
-    index, points, found = zip(*replayed, strict=True)
+            replayed.append(_replayed(subject, chosen[-1], workload, formulas))
+    index, points, tokens, found = zip(*replayed, strict=True)
     if other is None and index[0] == index[1]:
         raise PerfgridError(f"both sides come to the same design: {told(points[0])}")
-    ends = [intervals(subject, [i], formulas=formulas)[0] for subject, i in zip(subjects, index, strict=True)]
-    parts = tuple((name, found[0][name], found[1][name]) for name in BREAKDOWN)
-    tokens = found[0][TOKENS], found[1][TOKENS]
-    compared = Comparison(points[0], points[1], parts, (ends[0], ends[1]), tokens, (chosen[0], chosen[1]))
+    ends = ()
+    if workload == "training":
+        ends = tuple(intervals(subject, [i], formulas=formulas)[0] for subject, i in zip(subjects, index, strict=True))
+    parts = tuple((name, found[0][name], found[1][name]) for name in found[0])
+    compared = Comparison(BASES[workload][0], *points, parts, ends, tokens, (chosen[0], chosen[1]))
     of_a, of_b = compared.work
     return replace(compared, parts=tuple(sorted(parts, key=lambda part: -abs(part[2] / of_b - part[1] / of_a))))
 
@@ -161,17 +171,36 @@ def _design(name: str) -> Iterator[None]:
 
 
 def _replayed(
-    subject: Study | xr.Dataset, design: Design, formulas: Iterable[Callable[..., Any]]
-) -> tuple[tuple[int, ...], dict[str, Any], dict[str, float]]:
-    """Rows and labels of a design, the parts of its step and its tokens. PerfgridError, with reasons, if infeasible."""
+    subject: Study | xr.Dataset, design: Design, workload: str, formulas: Iterable[Callable[..., Any]]
+) -> tuple[tuple[int, ...], dict[str, Any], float, dict[str, float]]:
+    """Rows and labels of a design, its tokens and the parts of its time. PerfgridError, with reasons, if infeasible."""
     space, registry, choices, labels = designs(subject, design.labels, formulas)
     index = index_of(space, labels)
     point = point_of(space, index)
-    graph, values = replay_point(registry, space, (*BREAKDOWN, TOKENS), index, choices)
+    time, tokens, quantities = BASES[workload]
+    graph, values = replay_point(registry, space, (time, tokens, *quantities), index, choices)
     if violated := violated_at(graph, values):
         reasons = "; ".join(f"{v.reason} [{v.name}]" for v in violated)
         raise PerfgridError(f"{told(point)} is infeasible: {reasons}")
-    return index, point, {name: float(values[name]) for name in (*BREAKDOWN, TOKENS)}
+    if workload == "training":
+        parts = {name: float(values[name]) for name in BREAKDOWN}
+    else:
+        parts = request_parts(values)
+        whole = float(np.squeeze(values[time]))
+        rest = whole - sum(parts.values())
+        parts["waiting_time"] = rest if abs(rest) > ROUNDING * whole else 0.0
+    return index, point, float(np.squeeze(values[tokens])), parts
+
+
+def _workload(subjects: Sequence[Study | xr.Dataset]) -> str:
+    """The workload of all subjects. PerfgridError for different ones, and for one without a time of its own."""
+    found = dict.fromkeys(map(workload_of, subjects))
+    if len(found) > 1 or not found.keys() <= BASES.keys():
+        raise PerfgridError(
+            f"compare needs two designs of training or two of inference, found {', '.join(found)}; explain shows one of "
+            "any workload"
+        )
+    return next(iter(found))
 
 
 def _sides(
@@ -183,10 +212,6 @@ def _sides(
 ) -> list[dict[str, Any]]:
     """The labels of both sides. PerfgridError for an axis that is named twice, and for what holds no such designs."""
     for subject in subjects:
-        if workload_of(subject) != "training":
-            raise PerfgridError(
-                "compare needs a training study or result; explain and kernels show designs of other workloads"
-            )
         if isinstance(subject, Study):
             continue
         if lacking := [axis.name for axis in restore(subject, formulas)[0].axes if axis.name not in subject.dims]:

@@ -36,6 +36,7 @@ WORDS = {
     "between_steps_time": "the host between steps",
     "communication_time": "communication",
     "host_time": "the host",
+    "waiting_time": "queues, other requests, drafting",
 }
 
 
