@@ -70,6 +70,8 @@ def run_command(
     loaded = study_of(study, settings, formulas)
     if output is not None and not streaming:
         output = named(loaded, output, dtype)
+    if (rows or wide) and (streaming or (output is not None and output.suffix in (STORE, SUFFIX))):
+        raise PerfgridError(f"{STORE}, {SUFFIX} and --stream print no table: leave out --rows and --wide")
     how = {"resume": resume, "memory": bytes_of(memory), "workers": workers, "scheduler": scheduler}
     if output is not None and output.suffix == STORE:
         return _to_store(loaded, output, dtype, overwrite, as_json, tile_points=tile_points, **how)

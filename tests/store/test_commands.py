@@ -58,6 +58,8 @@ def test_run_resume_verify(monkeypatch, capsys, tmp_path):
         (("-o", "s.zarr", "--memory", "4"), "--memory: '4' has no unit, expected byte; write a number with a unit"),
         (("-o", "s.zarr", "--memory", "1MB"), "a memory of 0.001 GB is too little"),
         (("-o", "s.nc", "--resume"), "need -o STORE.zarr"),
+        (("-o", "s.zarr", "--rows"), ".zarr, .pgf and --stream print no table: leave out --rows and --wide"),
+        (("-o", "s.nc", "--stream", "--wide"), "print no table"),
         (("--workers", "2"), "need -o STORE.zarr"),
         (("-o", "s.zarr", "--workers", "0"), "--workers must be 1 or more"),
         (("-o", "s.zarr", "--workers", "2", "--scheduler", "tcp://127.0.0.1:1"), "give one of them"),
