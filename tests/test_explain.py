@@ -118,7 +118,10 @@ def test_the_figures_of_a_product_make_its_value_in_the_units_beside_them():
     """A cost per hour and one of an hour: what the two lines print is right as it stands, the hour between them too."""
     found = pg.explain(study("chat_service"), "working_charge", DESIGNS["chat_service"][1])
     _, charge, _, cost, *_ = story_lines(found, INNER, 2)
-    for line, unit, product in ((charge, r"\$/h", r"8 x (\S+) \$ / 0.9 / 1 h;"), (cost, r"\$", r"1 h x (\S+) \$/h / 8;")):
+    for line, unit, product in (
+        (charge, r"\$/h", r"8 x (\S+) \$ / 0.9 / 1 h;"),
+        (cost, r"\$", r"1 h x (\S+) \$/h / 8;"),
+    ):
         value, factor = map(float, re.search(rf" ([\d.]+) {unit} +{product}", line).groups())
         assert value == pytest.approx(factor * (8 / 0.9 if line is charge else 1 / 8), rel=1e-3)
 

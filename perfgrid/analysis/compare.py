@@ -197,8 +197,8 @@ def _workload(subjects: Sequence[Study | xr.Dataset]) -> str:
     found = dict.fromkeys(map(workload_of, subjects))
     if len(found) > 1 or not found.keys() <= BASES.keys():
         raise PerfgridError(
-            f"compare needs two designs of training or two of inference, found {', '.join(found)}; explain shows one of "
-            "any workload"
+            f"compare needs two designs of training or two of inference, found {', '.join(found)}; "
+            "explain shows one of any workload"
         )
     return next(iter(found))
 

@@ -82,14 +82,24 @@ def chosen_labels(
 
 def bytes_of(text: str | None) -> int | None:
     """Bytes of a text such as 4GB. PerfgridError for another unit."""
-    if text is None:
-        return None
+    return None if text is None else int(amount_of(text, "byte", "--memory", "4GB"))
+
+
+def duration(text: str | None, option: str, like: str) -> str | None:
+    """A text that states a time with its unit, as it is. PerfgridError for another one."""
+    if text is not None:
+        amount_of(text, "s", option, like)
+    return text
+
+
+def amount_of(text: str, unit: str, option: str, like: str) -> float:
+    """The number that a text states with a unit of its own, in another one. PerfgridError unless it is above zero."""
     try:
-        found = int(in_unit(text, "byte"))
+        found = in_unit(text, unit)
     except ValueError as error:
-        raise PerfgridError(f"--memory: {error}; write a number with a unit, such as 4GB") from None
+        raise PerfgridError(f"{option}: {error}; write a number with a unit, such as {like}") from None
     if found <= 0:
-        raise PerfgridError(f"--memory must be above zero, found {text!r}")
+        raise PerfgridError(f"{option} must be above zero, found {text!r}")
     return found
 
 

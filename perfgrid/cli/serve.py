@@ -11,7 +11,7 @@ from perfgrid.answers.screen import answer_rows, answer_units, print_answer
 from perfgrid.answers.serve import serve
 from perfgrid.printing.console import out, print_json
 
-from .arguments import names_in, number_or_text, whole_numbers_in
+from .arguments import duration, names_in, whole_numbers_in
 from .options import AsJson, CatalogFiles, Model, On, Overwrite, RowsFile, SaveStudy, Software, Topology
 from .saving import Target
 from .validate import serving_note
@@ -43,7 +43,7 @@ def serve_command(
     """Find the best way to serve a model on given devices."""
     sizes = None if devices is None else whole_numbers_in(devices, "--devices")
     target, _ = Target(csv, overwrite, ".csv"), Target(save, overwrite, ".toml")
-    first, each = number_or_text(ttft), number_or_text(tpot)
+    first, each = duration(ttft, "--ttft", "500ms"), duration(tpot, "--tpot", "25ms")
     found = serve(
         model,
         names_in(on),

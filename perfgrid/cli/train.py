@@ -11,7 +11,7 @@ from perfgrid.answers.screen import answer_rows, answer_units, print_answer
 from perfgrid.answers.train import TOKENS, train
 from perfgrid.printing.console import print_json
 
-from .arguments import names_in, number_or_text, whole_numbers_in
+from .arguments import duration, names_in, number_or_text, whole_numbers_in
 from .options import AsJson, CatalogFiles, Model, On, Overwrite, RowsFile, SaveStudy, Software, Topology
 from .saving import Target
 
@@ -51,7 +51,7 @@ def train_command(
         software,
         minimize,
         lora,
-        number_or_text(within),
+        duration(within, "--within", "30d"),
         number_or_text(budget),
         files,
     )
