@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,8 @@ from perfgrid.results.evaluate import evaluate
 from perfgrid.study.samples import SAMPLE
 from perfgrid.study.selection import asking, selected
 from perfgrid.study.study import Study, expect_study
+
+from .best_design import best_design
 
 
 def quantiles(result: xr.Dataset, levels: Sequence[float] | np.ndarray = (0.05, 0.5, 0.95)) -> xr.Dataset:
@@ -72,6 +75,14 @@ def only(spec: Any, label: Any) -> Any:
     return kept or spec
 
 
+def as_stated(study: Study) -> Study:
+    """The study without its axis of samples: every estimate as the catalog states it."""
+    stated = {name: axis for name, axis in study.file.axes.items() if name != SAMPLE}
+    axes = tuple(axis for axis in study.space.axes if axis.name != SAMPLE)
+    file, space = study.file.model_copy(update={"axes": stated}), replace(study.space, axes=axes)
+    return replace(study, file=file, space=space)
+
+
 def one_at_a_time(study: Study, output: str, at: Mapping[str, Any] | None, of: str | Sequence[str] | None) -> Study:
     """The study of one output with an axis ``sample``: each estimate, or each ``of`` some, at the ends of its range."""
     axes = {k: only(v, (at or {}).get(k)) for k, v in study.file.axes.items() if k != SAMPLE}
@@ -91,7 +102,8 @@ def tornado(
     output
         One of its outputs.
     at
-        A label of every axis that has several.
+        Labels of axes or of coordinates such as ``devices``. Along axes left open it is the best feasible design, by
+        ``[best]`` of the study or by step time.
     of
         Catalog tables or quantities to vary. Default: all with a range.
 
@@ -104,7 +116,7 @@ def tornado(
     Raises
     ------
     PerfgridError
-        For an unknown output, axis or label, and an axis left open.
+        For an unknown output, axis or label, and where no design is feasible.
 
     Examples
     --------
@@ -116,10 +128,10 @@ def tornado(
     expect_study(study, "tornado")
     if output not in study.outputs:
         raise PerfgridError(f"{output!r} is not among the outputs of the study{nearest(output, study.outputs)}")
+    at = best_design(as_stated(study), at, (output,)).labels
     result = evaluate(selected(one_at_a_time(study, output, at, of), at), "float64")[output]
-    several = [str(d) for d in result.dims if d != SAMPLE and result.sizes[d] > 1]
-    if several:
-        raise PerfgridError(f"a tornado needs a single design; name a label of {', '.join(several)} in at")
+    if several := [str(d) for d in result.dims if d != SAMPLE and result.sizes[d] > 1]:
+        raise PerfgridError(f"a tornado needs a single number, and {output!r} has several along {', '.join(several)}")
     values = dict(zip(result[SAMPLE].values.astype(str).tolist(), np.ravel(result.values).tolist(), strict=True))
     names = [label.removesuffix(".low") for label in values if label.endswith(".low")]
     names.sort(key=lambda name: -abs(values[f"{name}.high"] - values[f"{name}.low"]))

@@ -68,6 +68,11 @@ def design_labels(items: list[str] | None, option: str) -> dict[str, str]:
     return labels_of(items, option, ("best",))
 
 
+def asks_best(items: list[str] | None) -> bool:
+    """Whether ``best`` stands among labels."""
+    return "best" in (label.strip() for item in items or () for label in item.split(","))
+
+
 def chosen_labels(
     what: Study | xr.Dataset, at: Mapping[str, str], as_json: bool, of: Iterable[str] = ()
 ) -> Mapping[str, Any]:

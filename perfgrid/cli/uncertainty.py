@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import groupby
+from math import prod
 from typing import Annotated, Any
 
 import numpy as np
@@ -10,8 +12,7 @@ import xarray as xr
 from typer import Option
 
 from perfgrid.analysis.number_text import column, header, label_text, number
-from perfgrid.analysis.text import labels_of
-from perfgrid.analysis.uncertainty import only, quantiles, tornado
+from perfgrid.analysis.uncertainty import as_stated, only, quantiles, tornado
 from perfgrid.cli.printing.bars import bar, swing
 from perfgrid.cli.printing.cells import cells
 from perfgrid.engine.errors import PerfgridError
@@ -22,8 +23,8 @@ from perfgrid.study.samples import SAMPLE
 from perfgrid.study.selection import asking, selected
 from perfgrid.study.study import Study
 
-from .arguments import names_in, outputs_of, study_of
-from .options import AsJson, At, Formulas, Of, Output, Overwrite, Settings, StudyFile, Wide, one_of
+from .arguments import asks_best, chosen_labels, design_labels, names_in, outputs_of, study_of
+from .options import AsJson, Formulas, Of, Output, Overwrite, Settings, StudyFile, Wide, one_of
 from .saving import Target
 
 METHODS = ("quantiles", "tornado", "morris", "sobol")
@@ -38,7 +39,14 @@ def uncertainty_command(
     method: Annotated[
         str, Option(help="quantiles, tornado, morris or sobol.", callback=one_of("--method", METHODS))
     ] = "quantiles",
-    at: At = None,
+    at: Annotated[
+        list[str] | None,
+        Option(
+            "--at",
+            help="Labels to select: axis=label[,axis=label...]; best: along axes left open the best design, "
+            "which a tornado always takes.",
+        ),
+    ] = None,
     over: Annotated[
         str | None, Option(help="Catalog tables or quantities to vary, comma-separated. Default: all.")
     ] = None,
@@ -57,20 +65,24 @@ def uncertainty_command(
         raise PerfgridError("--samples: a tornado evaluates the ends of each range and takes no samples")
     loaded, varied = study_of(study, settings, formulas), names_in(over) if over is not None else None
     target = Target(output, overwrite)
-    outputs, places = outputs_of(loaded, of), labels_of(at, "--at")
+    outputs, places = outputs_of(loaded, of), design_labels(at, "--at")
+    if method != "quantiles" and len(outputs) > 1:
+        raise PerfgridError(f"--method {method} looks at one output at a time, found {', '.join(outputs)}")
+    if method == "tornado" or asks_best(at):
+        places = chosen_labels(as_stated(loaded), places, as_json, outputs)
     places = {axis: loaded.label(axis, label) for axis, label in places.items()}
     if method == "quantiles":
-        found = _quantiles(loaded, outputs, places, varied, samples, seed)
+        most = MOST_ROWS if output is None and not as_json else None
+        found = _quantiles(loaded, outputs, places, varied, samples, seed, most)
+        rows = _rows(found, outputs)
         if as_json:
-            print_json({"levels": list(LEVELS), "quantiles": _rows(found, outputs)})
-        else:
-            _print_quantiles(found, outputs)
+            print_json({"levels": list(LEVELS), "quantiles": rows})
+        elif len(rows) <= MOST_ROWS:
+            _print_quantiles(found, rows)
     else:
-        if len(outputs) > 1:
-            raise PerfgridError(f"--method {method} looks at one output at a time, found {', '.join(outputs)}")
         found = _analysis(loaded, outputs[0], method, places, varied, samples, seed)
         if as_json:
-            print_json({"output": outputs[0], "method": method, **_plain(found)})
+            print_json({"output": outputs[0], "method": method, "at": places, **_plain(found)})
         elif method == "tornado":
             _print_tornado(found, top)
         else:
@@ -81,7 +93,7 @@ def uncertainty_command(
 
 
 def _analysis(
-    study: Study, output: str, method: str, at: dict[str, Any], of: list[str] | None, samples: int | None, seed: int
+    study: Study, output: str, method: str, at: Mapping[str, Any], of: list[str] | None, samples: int | None, seed: int
 ) -> xr.Dataset:
     if method == "tornado":
         return tornado(asking(study, (output,)), output, at, of)
@@ -92,15 +104,30 @@ def _analysis(
 
 
 def _quantiles(
-    study: Study, outputs: list[str], at: dict[str, Any], of: list[str] | None, samples: int | None, seed: int
+    study: Study,
+    outputs: list[str],
+    at: Mapping[str, Any],
+    of: list[str] | None,
+    samples: int | None,
+    seed: int,
+    most: int | None,
 ) -> xr.Dataset:
-    """Quantiles with the study's own axis of samples, or one that is made here."""
+    """Quantiles with the study's own axis of samples, or one that is made here; of ``most`` rows, if it is stated."""
     own = study.file.axes.get(SAMPLE)
     axes = {k: only(v, at.get(k)) for k, v in study.file.axes.items()}
     if own is None or samples is not None or of is not None:
         axes[SAMPLE] = {"num": SAMPLES["quantiles"] if samples is None else samples, "seed": seed}
         axes[SAMPLE] |= {"of": of} if of is not None else {}
-    found = quantiles(evaluate(selected(asking(study, outputs, axes), at)), LEVELS)
+    drawn = selected(asking(study, outputs, axes), at)
+    plan = drawn.plan()
+    along = next(len(axis) for axis in drawn.space.axes if axis.name == SAMPLE)
+    rows = sum(prod(plan.result_shape(name)) for name in outputs) // along
+    if most is not None and rows > most:
+        raise PerfgridError(
+            f"{rows:,} designs and outputs are no table (at most {most}): keep single labels with --at, take the best "
+            "design (--at best), or save them all with -o FILE.nc"
+        )
+    found = quantiles(evaluate(drawn), LEVELS)
     if lacking := [name for name in outputs if name not in found]:
         raise PerfgridError(f"{', '.join(lacking)}: no estimate with a range moves it, or it is not a number")
     return found[outputs]
@@ -117,13 +144,7 @@ def _rows(found: xr.Dataset, outputs: list[str]) -> list[dict[str, Any]]:
     return rows
 
 
-def _print_quantiles(found: xr.Dataset, outputs: list[str]) -> None:
-    rows = _rows(found, outputs)
-    if len(rows) > MOST_ROWS:
-        raise PerfgridError(
-            f"{len(rows):,} designs and outputs are no table (at most {MOST_ROWS}): keep single labels with --at, "
-            "or save them all with perfgrid run and an axis sample"
-        )
+def _print_quantiles(found: xr.Dataset, rows: list[dict[str, Any]]) -> None:
     axes = [str(d) for d in found.dims if d != "quantile" and found.sizes[d] > 1]
     lines = []
     for output, own in groupby(rows, key=lambda row: row["output"]):

@@ -190,6 +190,21 @@ def test_the_command_uncertainty(monkeypatch, capsys, tmp_path):
         assert sentence in err
 
 
+def test_axes_left_open_are_at_the_best_design_or_a_table_that_is_refused_before_any_work(monkeypatch, capsys):
+    study = Path(__file__).parents[2] / "studies" / "korthikanti.toml"
+    samples, named = ("--samples", "4", "--json"), ("--at", "row=22b selective")
+    status, best, _ = run(monkeypatch, capsys, "uncertainty", study, "--at", "best", *samples)
+    _, same, _ = run(monkeypatch, capsys, "uncertainty", study, *named, *samples)
+    assert (status, best) == (0, same)
+    status, best, _ = run(monkeypatch, capsys, "uncertainty", study, "--method", "tornado")
+    assert best.startswith("at the best design (least step_time): row=22b selective\nstep_time = ")
+    monkeypatch.setattr("perfgrid.cli.uncertainty.MOST_ROWS", 2)
+    monkeypatch.setattr("perfgrid.cli.uncertainty.evaluate", None)
+    status, _, err = run(monkeypatch, capsys, "uncertainty", study, "--samples", "4")
+    assert status == 2
+    assert "designs and outputs are no table (at most 2): keep single labels with --at, take the best design" in err
+
+
 def test_names_and_bars():
     assert names_in("a, b[x,y] ,c") == ["a", "b[x,y]", "c"]
     assert bar(-1.0, 2.0) == "      ######|            "

@@ -84,6 +84,13 @@ def test_a_tornado_is_the_output_at_the_ends_of_each_range():
     assert float(found.stated) == pytest.approx(float(grid(["cost_per_device_hour"])["cost_per_device_hour"]), rel=1e-9)
 
 
+def test_a_tornado_of_an_open_axis_is_that_of_the_best_design_of_the_stated_values():
+    axes = {"device": ["a100-sxm-80gb", "h100-sxm-80gb"], "sample": {"num": 8}}
+    found = pg.tornado(study(["cluster_cost"], axes), "cluster_cost")
+    named = pg.tornado(study(["cluster_cost"], axes), "cluster_cost", at={"device": "h100-sxm-80gb"})  # the faster one
+    assert found.equals(named)
+
+
 @pytest.mark.parametrize(
     ("spec", "told"),
     [
@@ -105,8 +112,6 @@ def test_mistakes_in_questions():
     made = study(["cost_per_device_hour", "cluster_cost"], {"device": ["a100-sxm-80gb", "h100-sxm-80gb"]})
     with pytest.raises(PerfgridError, match="not among the outputs"):
         pg.tornado(made, "cost_per_device_our")
-    with pytest.raises(PerfgridError, match="a tornado needs a single design; name a label of device"):
-        pg.tornado(made, "cluster_cost")
     with pytest.raises(PerfgridError, match="no label 'h100'"):
         pg.tornado(made, "cluster_cost", at={"device": "h100"})
     with pytest.raises(PerfgridError, match="has no axis sample"):
