@@ -46,7 +46,8 @@ def answered(
     """
     study = build_study(content, content["title"], asked.catalog)
     of = groups(study, objective, least, weighed, against)
-    rows = [_distinct(study, group.best(CANDIDATES)) for group in of.values()]
+    candidates = [group.best(CANDIDATES) for group in of.values()]
+    rows = [_distinct(study, best) for best in candidates]
     labels = {SYSTEM: [system for system, _ in of], CLUSTER_SIZE: [size for _, size in of]}
     labels = {name: list(dict.fromkeys(own)) for name, own in labels.items() if name == SYSTEM or not weighed}
     shape = tuple(len(own) for own in labels.values())
@@ -63,7 +64,8 @@ def answered(
         found |= _size(study, points, here, placed) | _values(study, points, here, study.outputs, placed)
         found |= _parts(study, points, here, placed)
         timed = study.file.workload == "training"  # of serving no interval is known to hold (docs/accuracy.md)
-        stacks = on_every_stack(study, points, objective) if timed and asked.software is None else None
+        guessed = timed and asked.software is None
+        stacks = on_every_stack(study, list(filter(None, candidates)), objective, least) if guessed else None
         found |= _around(study, objective, least, rows, stacks, placed)
         if against is not None:
             edges = [group.frontier(against) for group in of.values()]
@@ -136,12 +138,13 @@ def _around(
     objective: str,
     least: bool,
     rows: Sequence[Sequence[Index]],
-    stacks: np.ndarray | None,
+    stacks: Sequence[tuple[float, float]] | None,
     placed: Callable[..., Any],
 ) -> dict[str, Any]:
     """The prediction interval of the objective, and the other layouts with how much worse they are.
 
-    ``stacks``: the objective of every best design by software, where that is a guess: it widens the interval.
+    ``stacks``: what software reaches at best in every group with a design, least and greatest, where software is a
+    guess: it widens the interval.
     """
     by_software = iter(() if stacks is None else stacks)
     known = iter(intervals(study, [index for some in rows for index in some], objective))
@@ -153,8 +156,8 @@ def _around(
         firsts.append(own[0] if own else None)
         whole = own[0] if own else None
         if whole and stacks is not None:
-            every = [whole.value, *next(by_software)]
-            whole = widened(whole, GUESSED, np.nanmin(every), np.nanmax(every))
+            low, high = next(by_software)
+            whole = widened(whole, GUESSED, np.fmin(low, whole.value), np.fmax(high, whole.value))
         ends.append((whole.low, whole.high) if whole else (np.nan, np.nan))
         ratio = [_ratio(other, own[0]) for other in own[1:]]
         tied = [_tied(own[0], other) for other in own[1:]]

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from perfgrid.catalog import Catalog, Entry, load_catalog
+from perfgrid.catalog.schema import AXIS_LABELS
 from perfgrid.engine.errors import PerfgridError
 from perfgrid.study.tables import usual_entries
 
@@ -65,6 +66,13 @@ class Question:
     def number(self, quantity: str) -> float:
         """A quantity of the model; 0 where it has none."""
         return _number(self.model.values, quantity)
+
+    def schedules(self) -> list[str]:
+        """The pipeline schedules that the software of every system offers."""
+        stacks = [self.software] if self.software else usual_entries(self.catalog, self.devices, "training")["software"]
+        offered = [self.catalog.entry("software", stack).values["more_schedules"] for stack in stacks]
+        more = AXIS_LABELS["pipeline_schedule"]
+        return ["1f1b", *(s for s in more if all(isinstance(own, dict) and own[s] for own in offered))]
 
     def assumptions(self, workload: str) -> dict[str, str]:
         """What the question left open, and what was taken: by the option that changes it."""

@@ -228,7 +228,7 @@ def _excluded(found: xr.Dataset) -> Iterator[str]:
     limit = found["kind"].values == EXCEEDS
     limit |= not counts[limit].any()
     share = f"{1 - counts.sum() / designs:.0%} of {designs:,} designs are" if counts.sum() < designs else ""
-    yield f"{share or f'None of {designs:,} designs is'} feasible. Excluded are"
+    yield f"{share or f'None of {designs:,} designs is'} feasible. Excluded, each by its first reason, are"
     order = [i for i in np.argsort(-counts) if counts[i] >= LEAST_SHARE * designs]
     for i in [i for i in order if limit[i]][:MOST_REASONS]:
         yield f"{counts[i] / designs:>5.0%}  {found['reason'].values[i]} [{found['constraint'].values[i]}]"

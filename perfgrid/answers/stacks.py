@@ -1,4 +1,4 @@
-"""What a guessed software stack leaves open: the best designs on the other stacks that can run them."""
+"""What a guessed software stack leaves open: what other stacks reach with the best designs."""
 
 from __future__ import annotations
 
@@ -17,10 +17,13 @@ SOFTWARE = "software"
 STEP = "step_time"  # what concerns it, concerns the stack: that it trains, and on this device
 
 
-def on_every_stack(study: Study, points: Sequence[Index], objective: str) -> np.ndarray:
-    """The objective of designs on every stack that people run: [point, stack], NaN where a stack cannot run a design.
+def on_every_stack(
+    study: Study, groups: Sequence[Sequence[Index]], objective: str, least: bool
+) -> list[tuple[float, float]]:
+    """The least and the greatest of what the stacks that people run reach at best with the designs of every group.
 
-    ``points``: rows of the axes of a training study, of which ``system`` states no software.
+    A stack that can run none of them does not count. ``groups``: rows of the axes of a training study, of which
+    ``system`` states no software.
     """
     stacks = [name for name, stack in study.catalog.tables[SOFTWARE].items() if stack.values["current"]]
     system = study.file.axes[SYSTEM]
@@ -30,9 +33,13 @@ def on_every_stack(study: Study, points: Sequence[Index], objective: str) -> np.
     wider = asking(
         study, list(dict.fromkeys((objective, STEP))), {**study.file.axes, SYSTEM: {"labels": labels, "zip": zipped}}
     )
+    points = [index for group in groups for index in group]
     listed = np.repeat(np.array(points), len(stacks), axis=0)
     place = study_axes(study.space).index(SYSTEM)
     listed[:, place] = listed[:, place] * len(stacks) + np.tile(np.arange(len(stacks)), len(points))
     found = at_points(wider, wider.plan(), (), list(listed.T))
     values = found[objective].where(feasible(found, of=[objective, STEP])).values
-    return np.broadcast_to(values, len(listed)).reshape(len(points), len(stacks))
+    table = np.broadcast_to(values, len(listed)).reshape(len(points), len(stacks))
+    best = np.fmin if least else np.fmax
+    own = [best.reduce(part) for part in np.split(table, np.cumsum([len(group) for group in groups])[:-1])]
+    return [(np.fmin.reduce(values), np.fmax.reduce(values)) for values in own]

@@ -52,8 +52,8 @@ def train(
 ) -> xr.Dataset:
     """The best design to train a model, for every device and number of devices.
 
-    Searches layouts (tensor, pipeline, context, expert and data parallelism, chunks), microbatch, recomputation and
-    sharding.
+    Searches layouts (tensor, pipeline, context, expert and data parallelism, chunks), microbatch, recomputation,
+    sharding and the pipeline schedules that the software offers.
 
     Parameters
     ----------
@@ -99,6 +99,8 @@ def train(
     limits = {"training_time_limit": within, "training_cost_limit": budget}
     parameters |= {"precision": precision} | ({"lora_rank": lora} if lora else {})
     parameters |= {name: value for name, value in limits.items() if value is not None}
+    schedules = asked.schedules()
+    searched = {"schedule": schedules} if len(schedules) > 1 else {}
     content = {
         "title": f"Training of {asked.model.title}: {tokens / 1e9:,g} billion tokens, {batch:,} sequences of "
         f"{sequence:,} tokens a step, {precision}",
@@ -109,10 +111,11 @@ def train(
             "system": asked.systems,
             "recompute": ["none", "selective", "full"],
             "zero": [1, 2, 3],
+            **searched,
             "microbatch": [1, *(m for m in (2, 4, 8, 16) if m <= batch)],
             "parallelism": asked.layouts(sequence),
         },
         "workload_parameters": parameters,
-        "best": {"over": ["parallelism", "microbatch", "recompute", "zero"], "minimize": minimize},
+        "best": {"over": ["parallelism", "microbatch", "recompute", "zero", *searched], "minimize": minimize},
     }
     return answered(asked, content, minimize)

@@ -30,6 +30,7 @@ AXIS_LABELS = {  # of the inner axes along which given quantities are vectors
     "protocol": ("ll", "ll128", "simple"),
     "node_count": ("one", "two", "more"),
     "phase": ("forward", "input_gradient", "weight_gradient"),
+    "pipeline_schedule": ("zb_h1", "zb_v", "dualpipe", "dualpipe_v"),
     "component": (
         "matrix", "vector", "registers", "shared_memory", "l2", "memory", "scale_up", "scale_out", "rest",
     ),

@@ -5,6 +5,7 @@ from perfgrid.engine.graph.inner_axes import InnerAxes
 
 INNER = InnerAxes(
     {
+        "pipeline_schedule": AXIS_LABELS["pipeline_schedule"],  # that software may offer
         "vendor": AXIS_LABELS["vendor"],  # of devices
         # batches at which serving is tabulated, from one sequence to as many as fit
         "load": tuple(f"node_{i}" for i in range(1, 17)),
