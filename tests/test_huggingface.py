@@ -66,7 +66,7 @@ def values(config, **changes):
 
 def test_the_context_is_that_of_the_positions():
     assert values(CONFIGS["llama-3.1-8b"], max_position_embeddings=131072)["context_length"] == 131072
-    assert values(OTHERS["gpt2"][0])["context_length"] == values(OTHERS["gpt2"][0])["learned_positions"] == 1024
+    assert values(OTHERS["gpt2-xl"][0])["context_length"] == values(OTHERS["gpt2-xl"][0])["learned_positions"] == 1024
     assert "context_length" not in values(CONFIGS["llama-3.1-8b"])
 
 
