@@ -14,6 +14,7 @@ from perfgrid.analysis.best_of_study import at_points
 from perfgrid.analysis.limiting import shares
 from perfgrid.analysis.number_text import label_text
 from perfgrid.analysis.prediction_intervals import Interval, intervals, tie_margin, widened
+from perfgrid.catalog.schema import LARGEST_COUNT
 from perfgrid.engine.grid.dataset import study_axes
 from perfgrid.study.file import CLUSTER_SIZE
 from perfgrid.study.study import Study, build_study
@@ -78,10 +79,10 @@ def answered(
     found |= _excluded(list(of.values()), placed)
     having = {system for (system, _), some in zip(of, rows, strict=True) if some}
     if lacking := [system for system in labels[SYSTEM] if system not in having]:
-        sizes = [max(asked.sizes) * 2**i for i in range(1, DOUBLINGS + 1)]
+        sizes = [size for i in range(DOUBLINGS) if (size := max(asked.sizes) * 2 ** (i + 1)) <= LARGEST_COUNT]
         fits = devices_that_fit(asked, content, objective, least, lacking, sizes)
-        with_it = [fits.get(system, 0) for system, _ in of]
-        found["fits_with"] = placed(with_it, long_name="devices with which it fits, 0: none known", most=sizes[-1])
+        words = {"long_name": "devices with which it fits, 0: none known", "most": max([*asked.sizes, *sizes])}
+        found["fits_with"] = placed([fits.get(system, 0) for system, _ in of], **words)
     about = {"title": study.file.title, "objective": objective, "sense": "minimize" if least else "maximize"}
     about |= {"designs_searched": study.space.points}
     taken = asked.assumptions(study.file.workload) | dict(assumed or {})

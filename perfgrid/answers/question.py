@@ -12,6 +12,7 @@ from typing import Any
 
 from perfgrid.analysis.catalog_check import counted_parameters
 from perfgrid.catalog import Catalog, Entry, Variable, load_catalog
+from perfgrid.catalog.schema import LARGEST_COUNT
 from perfgrid.engine.errors import PerfgridError
 from perfgrid.study.limits import converted
 from perfgrid.study.tables import DEFAULTS, usual_entries
@@ -162,11 +163,11 @@ def question(
     sizes = tuple(dict.fromkeys(devices if isinstance(devices, Iterable) else [devices]))
     if not named or not sizes:
         raise PerfgridError("a question needs at least one device and one number of devices")
-    if wrong := [size for size in sizes if not isinstance(size, Integral) or isinstance(size, bool) or size < 1]:
-        raise PerfgridError(f"the number of devices must be a whole number from 1 on, found {wrong[0]!r}")
+    if wrong := [s for s in sizes if not isinstance(s, Integral) or isinstance(s, bool) or not 1 <= s <= LARGEST_COUNT]:
+        raise PerfgridError(f"the number of devices must be a whole number from 1 to 10^9, found {wrong[0]!r:.40}")
     prices = [] if price is None else [price] if isinstance(price, float | int | str) else list(price)
     rents = [converted(RENT, one, "the price of a device") for one in prices] * (len(named) if len(prices) == 1 else 1)
-    if rents and len(rents) != len(named):
+    if price is not None and len(rents) != len(named):
         raise PerfgridError(f"state one price, or one for each device: {len(named)} devices, {len(rents)} prices")
     return Question(catalog, entry, tuple(named), tuple(map(int, sizes)), topology, software, own, tuple(rents))
 
