@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import os
 import subprocess
@@ -74,6 +73,7 @@ def test_what_does_not_exist_is_the_root_cause_and_not_the_memory():
     """No torus of TPUs is made of H100: that is said, not that nothing fits the memory."""
     found = pg.train("llama-3.1-405b", "h100-sxm-80gb", 8, topology="tpu-torus-4x4x4")
     assert not found["found"].item()
+    assert "It does not fit with up to 512 x h100-sxm-80gb" in repr(found)
     counts = found["excluded"].squeeze(("system", "devices"))
     assert counts["constraint"].values[np.argmax(counts.values)] == "topology_fits_device"
 
@@ -84,6 +84,9 @@ def test_a_question_without_an_answer_names_what_is_near():
     near = found.sel(limit="fits_memory").squeeze()
     assert 1 < (near["near_miss_value"] / near["near_miss_limit"]).item() < 2
     assert "tp8" in near["near_miss_labels"].item()
+    assert found["fits_with"].item() == 128
+    assert "It fits with 128 x h100-sxm-80gb" in repr(found)
+    assert pg.train("llama-3.1-405b", "h100-sxm-80gb", 128, batch=1024)["found"].item()
 
 
 def test_interval_and_alternatives_surround_the_best(trained):
@@ -184,7 +187,7 @@ def test_an_answer_is_shown_as_the_command_prints_it_and_a_part_of_it_as_a_datas
     found = pg.serve("llama-3.1-8b", "b200", [1, 8])
     done = perfgrid("serve", "llama-3.1-8b", "--on", "b200", "--devices", "1,8", folder=tmp_path, COLUMNS="")
     assert done.stdout.startswith(repr(found) + "\nno intervals for serving: ")
-    assert found._repr_html_().startswith("<pre>Serving of Llama 3.1 8B: prompts")
+    assert found._repr_html_().startswith("<pre>Serving of Llama 3.1 8B (8.03 B parameters): prompts")
     assert "<details>" in found._repr_html_()
     assert repr(found.sel(devices=8)).startswith("Serving of Llama 3.1 8B")
     assert "1 x b200" not in repr(found.sel(devices=8))
@@ -201,21 +204,6 @@ def test_showing_an_answer_in_a_notebook_prints_nothing_else(tmp_path):
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
     assert int(done.stdout) > 500
-
-
-def test_rows_as_csv_are_those_of_json_with_units(tmp_path):
-    words = ("serve", "llama-3.1-70b", "--on", "h100-sxm-80gb", "--devices", "1,8", "--csv", "a.csv", "--json")
-    rows = json.loads(perfgrid(*words, folder=tmp_path).stdout)
-    with (tmp_path / "a.csv").open(newline="", encoding="utf-8") as file:
-        table = list(csv.DictReader(file))
-    assert [(row["devices"], row["found"]) for row in table] == [("1", "False"), ("8", "True")]
-    assert (table[0]["time_to_first_token [s]"], rows[0]["time_to_first_token"]) == ("", None)
-    assert float(table[1]["time_to_first_token [s]"]) == rows[1]["time_to_first_token"]
-    assert {name.partition(" [")[0] for name in table[0]} == rows[0].keys()
-    assert {"memory_per_device [byte]", "cost_per_million_output_tokens [USD]", "batch"} <= table[0].keys()
-    again = perfgrid(*words, folder=tmp_path)
-    assert (again.returncode, again.stderr) == (2, "perfgrid: 'a.csv' exists; give --overwrite to replace it\n")
-    assert perfgrid(*words, "--overwrite", folder=tmp_path).returncode == 0
 
 
 def test_a_run_keeps_its_limits_on_time_and_cost():
@@ -346,11 +334,13 @@ def test_a_config_json_is_answered_and_saved_with_its_model(tmp_path):
     (folder / "config.json").write_text(json.dumps(next(iter(CONFIGS.values()))))
     done = perfgrid("train", folder, "--on", "b200", "--devices", 16, "--save", "s.toml", folder=tmp_path)
     assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("Training of my-model (8.03 B parameters): ")
     assert max(map(len, done.stdout.splitlines())) <= 80
     assert {p.name for p in tmp_path.iterdir()} == {"my-model", "s.toml", "s.model.toml"}
     again = perfgrid("best", "s.toml", "--json", folder=tmp_path)
     shown = perfgrid("train", folder, "--on", "b200", "--devices", 16, "--json", folder=tmp_path)
-    assert json.loads(again.stdout)["best"][0]["outputs"]["step_time"] == json.loads(shown.stdout)[0]["step_time"]
+    best, design = json.loads(again.stdout)["best"][0]["outputs"], json.loads(shown.stdout)["designs"][0]
+    assert best["step_time"] == design["step_time"]
 
 
 @pytest.mark.parametrize(
@@ -359,7 +349,14 @@ def test_a_config_json_is_answered_and_saved_with_its_model(tmp_path):
         (("train", "llama-3.1-8", "--on", "b200", "--devices", "8"), "did you mean 'llama-3.1-8b'"),
         (("train", "llama-3.1-8b", "--on", "b20", "--devices", "8"), "did you mean 'b200'"),
         (("train", "llama-3.1-8b", "--on", "b200", "--devices", "8,x"), "--devices needs whole numbers"),
-        (("train", "llama-3.1-8b", "--on", "b200", "--devices", "0"), "whole number from 1 on, found 0"),
+        (("train", "llama-3.1-8b", "--on", "b200", "--devices", "9-15"), "no power of two from 9 to 15"),
+        (("train", "llama-3.1-8b", "--on", "b200", "--devices", "8", "--tokens", "15Q"), "such as 1e12, 15T"),
+        (("train", "llama-3.1-8b", "--on", "b200", "--devices", "8", "--minimize", "goodput"), "--maximize goodput"),
+        (("train", "llama-3.1-8b", "--on", "b200", "--devices", "8", "--price", "2,3"), "1 devices, 2 prices"),
+        (("train", "llama-3.1-8b", "--on", "b200", "--devices", "8", "--price", "0"), "price of a device must be > 0"),
+        (("train", "llama-3.1-8b", "--on", "b200", "--devices", "0"), "whole number from 1 to 10^9, found 0"),
+        (("train", "llama-3.1-8b", "--on", "b200", "--devices", "9" * 400), "to 10^9, found 9999"),
+        (("serve", "llama-3.1-8b", "--on", "b200", "--price", ""), "1 devices, 0 prices"),
         (("train", "llama-3.1-8b", "--on", "b200", "--devices", "8", "--batch", "0"), "global_batch"),
         (("train", "llama-3.1-8b", "--on", "b200[hbm_bandwidt=2x]", "--devices", "8"), "did you mean 'hbm_bandwidth'"),
         (("train", "llama-3.1-8b", "--on", "b200[hbm_bandwidth]", "--devices", "8"), "hold quantity=value"),

@@ -37,9 +37,9 @@ def loaded(tmp_path, name, config, source="huggingface2026models"):
 
 @pytest.mark.parametrize("name", CONFIGS)
 def test_an_import_equals_the_entry_of_the_catalog(tmp_path, name):
-    """Field by field; published counts are no part of a configuration."""
+    """Field by field; published counts are no part of a configuration, and most of these leave out the context."""
     entry, known = loaded(tmp_path, f"my-{name}", CONFIGS[name]), CATALOG.entry("model", name)
-    published = ("parameters", "active_parameters")
+    published = ("parameters", "active_parameters", "context_length")
     assert {q: v for q, v in entry.values.items() if q not in published} == {
         q: v for q, v in known.values.items() if q not in published
     }
@@ -62,6 +62,12 @@ def test_every_architecture_is_tried():
 def values(config, **changes):
     stated = {k: v for k, v in {**config, **changes}.items() if v != "left out"}
     return model_values(stated, CATALOG.variables, "config.json")
+
+
+def test_the_context_is_that_of_the_positions():
+    assert values(CONFIGS["llama-3.1-8b"], max_position_embeddings=131072)["context_length"] == 131072
+    assert values(OTHERS["gpt2-xl"][0])["context_length"] == values(OTHERS["gpt2-xl"][0])["learned_positions"] == 1024
+    assert "context_length" not in values(CONFIGS["llama-3.1-8b"])
 
 
 def test_windows_and_patterns():

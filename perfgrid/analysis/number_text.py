@@ -56,6 +56,7 @@ UNITS: Mapping[str, Mapping[str, float]] = {  # unit of a quantity: units that a
     "V": _prefixed("V", _SMALL),
     "USD": _prefixed("$", f"G M k {_SMALL}"),
     "USD/s": _prefixed("$/h", "G M k", 1 / _HOUR),
+    "USD/h": _prefixed("$/h", "G M k"),
     "USD/byte": {"$/GB": 1 / _GB},
     "USD/m^2": {"$/mm2": 1 / _MM2},
     "USD/J": {"$/kWh": 1 / _KWH},

@@ -14,11 +14,13 @@ from perfgrid.analysis.best_of_study import at_points
 from perfgrid.analysis.limiting import shares
 from perfgrid.analysis.number_text import label_text
 from perfgrid.analysis.prediction_intervals import Interval, intervals, tie_margin, widened
+from perfgrid.catalog.schema import LARGEST_COUNT
 from perfgrid.engine.grid.dataset import study_axes
 from perfgrid.study.file import CLUSTER_SIZE
 from perfgrid.study.study import Study, build_study
 
-from .question import Question
+from .fitting import devices_that_fit
+from .question import RENT, Question
 from .screen import FRONT, LABEL, NEAR, Answer
 from .search import LAYOUT, SYSTEM, Group, Index, groups
 from .stacks import SOFTWARE, on_every_stack
@@ -26,6 +28,7 @@ from .stacks import SOFTWARE, on_every_stack
 CANDIDATES = 64  # best designs of a group that are looked through for other layouts as good
 ALTERNATIVES = 2  # that an answer names
 PARTS = 3  # of a step that an answer names
+DOUBLINGS = 6  # of the number of devices, until something fits
 CHUNKS = ".v"  # layouts that differ in chunks alone are one
 GUESSED = (SOFTWARE, "", SOFTWARE)  # the assumption that the stack is the usual one
 
@@ -38,6 +41,7 @@ def answered(
     weighed: bool = False,
     against: str | None = None,
     assumed: Mapping[str, str] | None = None,
+    warnings: Sequence[str] = (),
 ) -> Answer:
     """The answer to a question: the best design of every system and cluster size that a study holds.
 
@@ -63,6 +67,8 @@ def answered(
         here = np.where([bool(some) for some in rows], np.maximum(filled, 0), -1)
         found |= _size(study, points, here, placed) | _values(study, points, here, study.outputs, placed)
         found |= _parts(study, points, here, placed)
+        rents = dict(zip(asked.devices, asked.rents, strict=False))
+        found |= {RENT.name: placed([rents[s] for s, _ in of], units=RENT.unit)} if rents else {}
         timed = study.file.workload == "training"  # of serving no interval is known to hold (docs/accuracy.md)
         guessed = timed and asked.software is None
         stacks = on_every_stack(study, list(filter(None, candidates)), objective, least) if guessed else None
@@ -73,10 +79,16 @@ def answered(
         if not timed:
             del found[f"{objective}_interval"]
     found |= _excluded(list(of.values()), placed)
+    having = {system for (system, _), some in zip(of, rows, strict=True) if some}
+    if lacking := [system for system in labels[SYSTEM] if system not in having]:
+        sizes = [size for i in range(DOUBLINGS) if (size := max(asked.sizes) * 2 ** (i + 1)) <= LARGEST_COUNT]
+        fits = devices_that_fit(asked, content, objective, least, lacking, sizes)
+        words = {"long_name": "devices with which it fits, 0: none known", "most": max([*asked.sizes, *sizes])}
+        found["fits_with"] = placed([fits.get(system, 0) for system, _ in of], **words)
     about = {"title": study.file.title, "objective": objective, "sense": "minimize" if least else "maximize"}
     about |= {"designs_searched": study.space.points}
     taken = asked.assumptions(study.file.workload) | dict(assumed or {})
-    about |= {"assumptions": [f"{option}: {value}" for option, value in taken.items()]}
+    about |= {"warnings": list(warnings), "assumptions": [f"{option}: {value}" for option, value in taken.items()]}
     about |= {"study": tomli_w.dumps(content), "own_files": json.dumps(asked.own_files)}
     return Answer(found, labels | {"bound": ["low", "high"]}, about).marked()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import lcm, log2
@@ -9,16 +10,20 @@ from numbers import Integral
 from pathlib import Path
 from typing import Any
 
-from perfgrid.catalog import Catalog, Entry, load_catalog
-from perfgrid.catalog.schema import AXIS_LABELS
+from perfgrid.analysis.catalog_check import counted_parameters
+from perfgrid.catalog import Catalog, Entry, Variable, load_catalog
+from perfgrid.catalog.schema import AXIS_LABELS, LARGEST_COUNT
 from perfgrid.engine.errors import PerfgridError
-from perfgrid.study.tables import usual_entries
+from perfgrid.study.limits import converted
+from perfgrid.study.tables import DEFAULTS, usual_entries
 
 from .entries import entries_text, model_of, with_device
 
 LARGEST_TP, LARGEST_PP, LARGEST_EP, MOST_CHUNKS = 64, 64, 256, 10  # of the designs that are searched
 SIXTEEN_BITS = ("bf16", "fp16")
 FOUR_BITS = ("fp4", "int4")
+RENT = Variable(name="cost_per_device_hour", unit="USD/h", meaning="Rent of a device", of="price")
+MUCH = re.compile("_per_second|_per_dollar|_per_joule|flops_utilization|goodput")  # in names of what one wants much of
 LEAST_PART = 2048  # tokens of a sequence that a context-parallel rank has at least in these, in each of two parts
 
 
@@ -33,6 +38,7 @@ class Question:
     topology: str | None = None
     software: str | None = None
     own: tuple[Entry, ...] = ()  # that no catalog file has: a model of a configuration, changed devices
+    rents: tuple[float, ...] = ()  # of the devices in USD per hour, where they are stated
 
     @property
     def own_files(self) -> dict[str, str]:
@@ -41,12 +47,35 @@ class Question:
         return {kind: entries_text((e for e in self.own if e.kind == kind), self.catalog) for kind in kinds}
 
     @property
+    def heading(self) -> str:
+        """The model's title with how many parameters it has, and of a mixture how many a token activates."""
+        count = counted_parameters(self.model.values)
+        some = f", {_billions(count['parameters_per_token'])} active" if self.number("experts") else ""
+        return f"{self.model.title} ({_billions(count['total_parameters'])} parameters{some})"
+
+    @property
+    def context(self) -> int:
+        """Tokens of the longest sequence that the model is made for; 0 where none is stated."""
+        return int(self.number("context_length") or self.number("learned_positions"))
+
+    def warnings(self, tokens: int, what: str) -> list[str]:
+        """That a sequence is longer than the model is made for, if it is."""
+        if not 0 < self.context < tokens:
+            return []
+        return [f"{tokens:,} tokens of {what} exceed the context of {self.context:,} of {self.model.title}"]
+
+    @property
     def systems(self) -> dict[str, Any]:
         """The axis ``system``: every device in its cluster."""
         usual = {"topology": self.topology, "software": self.software}
         zipped = {"device": list(self.devices)}
         zipped |= {table: [name] * len(self.devices) for table, name in usual.items() if name is not None}
+        zipped |= {RENT.name: list(self.rents)} if self.rents else {}
         return {"labels": list(self.devices), "zip": zipped}
+
+    def outputs(self, *names: str) -> list[str]:
+        """The outputs of a study, each once and without what its axis ``system`` states."""
+        return [name for name in dict.fromkeys(names) if name != RENT.name or not self.rents]
 
     @property
     def published(self) -> str:
@@ -78,7 +107,19 @@ class Question:
         """What the question left open, and what was taken: by the option that changes it."""
         usual = usual_entries(self.catalog, self.devices, workload)
         stated = {"software": self.software, "topology": self.topology}
-        return {t: ", ".join(dict.fromkeys(usual[t])) for t, name in stated.items() if name is None}
+        taken = {t: ", ".join(dict.fromkeys(usual[t])) for t, name in stated.items() if name is None}
+        return taken | {"price": self._paid()}
+
+    def _paid(self) -> str:
+        """What costs rest on: stated rents or owned devices, and how many of the hours are idle."""
+        idle = 1 - _number(self.catalog.entry("price", DEFAULTS["price"]).values, "utilization")
+        if self.rents:
+            paid = f"devices rented for {', '.join(f'{rent:g}' for rent in self.rents)} $/h"
+        else:
+            devices = [self.catalog.entry("device", name) for name in self.devices]
+            unknown = ", ".join(d.name for d in devices if not _number(d.values, "purchase_price"))
+            paid = f"devices owned, at market prices{f' (unknown of {unknown})' if unknown else ''}"
+        return f"{paid}, {idle:.0%} of the paid hours idle"
 
     def layouts(self, sequence: int | None = None) -> dict[str, list[int]]:
         """The axis ``parallelism``: degrees that heads, layers, experts and the sequence allow."""
@@ -111,6 +152,7 @@ def question(
     topology: str | None,
     software: str | None,
     catalog: Catalog | str | Path | Sequence[str | Path] | None,
+    price: float | str | Sequence[float | str] | None = None,
 ) -> Question:
     """A checked question. PerfgridError for an unknown name, with the nearest ones, and for an illegal number."""
     if not isinstance(catalog, Catalog):
@@ -128,9 +170,29 @@ def question(
     sizes = tuple(dict.fromkeys(devices if isinstance(devices, Iterable) else [devices]))
     if not named or not sizes:
         raise PerfgridError("a question needs at least one device and one number of devices")
-    if wrong := [size for size in sizes if not isinstance(size, Integral) or isinstance(size, bool) or size < 1]:
-        raise PerfgridError(f"the number of devices must be a whole number from 1 on, found {wrong[0]!r}")
-    return Question(catalog, entry, tuple(named), tuple(map(int, sizes)), topology, software, own)
+    if wrong := [s for s in sizes if not isinstance(s, Integral) or isinstance(s, bool) or not 1 <= s <= LARGEST_COUNT]:
+        raise PerfgridError(f"the number of devices must be a whole number from 1 to 10^9, found {wrong[0]!r:.40}")
+    prices = [] if price is None else [price] if isinstance(price, float | int | str) else list(price)
+    rents = [converted(RENT, one, "the price of a device") for one in prices] * (len(named) if len(prices) == 1 else 1)
+    if price is not None and len(rents) != len(named):
+        raise PerfgridError(f"state one price, or one for each device: {len(named)} devices, {len(rents)} prices")
+    return Question(catalog, entry, tuple(named), tuple(map(int, sizes)), topology, software, own, tuple(rents))
+
+
+def objective(minimize: str | None, maximize: str | None, usual: str, least: bool) -> tuple[str, bool]:
+    """The quantity that decides, and whether the least of it is the best; the usual one if none is stated.
+
+    PerfgridError for two quantities, and for the least of what one wants much of.
+    """
+    if minimize is not None and maximize is not None:
+        raise PerfgridError("state either what to minimize or what to maximize, not both")
+    if minimize is not None and MUCH.search(minimize):
+        raise PerfgridError(f"much of {minimize} is good: maximize it (--maximize {minimize})")
+    return (minimize or maximize or usual, minimize is not None or (maximize is None and least))
+
+
+def _billions(count: float) -> str:
+    return f"{float(f'{count / 1e9:.3g}'):,g} B"
 
 
 def _number(values: Mapping[str, Any], name: str) -> float:

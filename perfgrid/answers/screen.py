@@ -69,7 +69,7 @@ class Answer(xr.Dataset):
 
     def _screen(self) -> str:
         """What the command prints; empty where parts of the answer are missing or its values were changed."""
-        if self.attrs.get("holds") != self._held() or not all(self.sizes.values()):
+        if self.attrs.get("holds") != self._held() or 0 in map(self.sizes.get, GROUPS):
             return ""
         try:
             return screen(self)
@@ -89,6 +89,8 @@ def print_answer(found: xr.Dataset) -> None:
     dims = [dim for dim in GROUPS if dim in found.dims]
     every = [found.isel(dict(zip(dims, place, strict=True))) for place in np.ndindex(*(found.sizes[d] for d in dims))]
     out.print(found.attrs["title"])
+    for line in found.attrs["warnings"]:
+        out.print(f"Warning: {line}")
     most = max(1, (out.width - HEADING) // COLUMN)
     for first in range(0, len(every), most):
         out.print()
@@ -96,7 +98,7 @@ def print_answer(found: xr.Dataset) -> None:
         print_table(["", *map(_name, some)], list(_lines(some, found.attrs["objective"])))
     out.print()
     _print_frontier(every)
-    for line in (*_ranking(every, found.attrs), *_excluded(found), *_misses(every), *_assumed(found)):
+    for line in (*_ranking(every, found.attrs), *_excluded(found), *_misses(every), *_fitting(every), *_assumed(found)):
         out.print(line)
 
 
@@ -258,25 +260,19 @@ def _near(group: xr.Dataset, limit: str, near: Mapping[str, Any]) -> str:
     return text
 
 
+def _fitting(groups: Sequence[xr.Dataset]) -> Iterator[str]:
+    """With how many devices it would fit, where it fits with none of the numbers that were asked for."""
+    if "fits_with" not in groups[0]:
+        return
+    having = {group["system"].item() for group in groups if group["found"].item()}
+    size = {group["system"].item(): group["fits_with"].item() for group in groups}
+    if fits := [f"{size[system]:,} x {system}" for system in size if size[system]]:
+        yield f"It fits with {', '.join(fits)}"
+    if none := [system for system in size if not size[system] and system not in having]:
+        yield f"It does not fit with up to {groups[0]['fits_with'].attrs['most']:,} x {', '.join(none)}"
+
+
 def _assumed(found: xr.Dataset) -> Iterator[str]:
     for line in found.attrs["assumptions"]:
         option, _, value = line.partition(": ")
         yield f"Assumed: {value} (--{option})"
-
-
-def answer_rows(found: xr.Dataset) -> list[dict[str, Any]]:
-    """One row of plain values for every design of an answer; None where there is none."""
-    dims = tuple(dim for dim in GROUPS if dim in found.dims)
-    names = [str(name) for name, values in found.data_vars.items() if values.dims == dims]
-    rows = []
-    for place in np.ndindex(*(found.sizes[d] for d in dims)):
-        values = {d: found[d].values[i].item() for d, i in zip(dims, place, strict=True)}
-        values |= {name: found[name].values[place].item() for name in names}
-        rows.append({name: None if value != value else value for name, value in values.items()})
-    return rows
-
-
-def answer_units(found: xr.Dataset) -> dict[str, str]:
-    """The SI units of the quantities of an answer that have one."""
-    units = {str(name): str(values.attrs.get("units", "1")) for name, values in found.data_vars.items()}
-    return {name: unit for name, unit in units.items() if unit != "1"}

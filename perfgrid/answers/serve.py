@@ -12,7 +12,7 @@ from perfgrid.catalog import Catalog
 from perfgrid.engine.errors import PerfgridError
 
 from .answer import answered
-from .question import powers, question
+from .question import objective, powers, question
 
 COST = "cost_per_million_output_tokens"
 PER_DEVICE = "output_tokens_per_second_per_device"
@@ -53,6 +53,9 @@ def serve(
     precision: str | None = None,
     topology: str | None = None,
     software: str | None = None,
+    minimize: str | None = None,
+    maximize: str | None = None,
+    price: float | str | Sequence[float | str] | None = None,
     catalog: Catalog | str | Path | Sequence[str | Path] | None = None,
 ) -> xr.Dataset:
     """The best deployment to serve a model, for every device.
@@ -68,7 +71,7 @@ def serve(
     ttft, tpot
         Limits on the time to the first token and per further token.
     rate
-        Requests per second that arrive at random: the cheapest deployment is looked for, whatever its size.
+        Requests per second that arrive at random: the best deployment of any size is looked for.
     clients
         Requests that are in progress at any time. Without it and a rate the number is chosen, too.
     precision
@@ -76,6 +79,10 @@ def serve(
         weights have these and the device multiplies them, otherwise in 16 bits, cache in 16 bits.
     topology, software
         Default: those in which each device is mostly used.
+    minimize, maximize
+        The quantity that decides. Default: most tokens per second of a device; with a rate least cost of tokens.
+    price
+        Rent of a device in USD per hour, or one for each device. Default: the devices are owned.
     catalog
         A loaded catalog, or catalog files to add to the built-in one.
 
@@ -92,9 +99,13 @@ def serve(
     """
     if rate is not None and clients is not None:
         raise PerfgridError("state either the rate of requests or the number of clients, not both")
+    if rate is not None and minimize == "devices":  # of which the tokens per second of a device say the same
+        minimize, maximize = None, PER_DEVICE
     asked = question(
-        model, on, (NODE if rate is None else FLEET) if devices is None else devices, topology, software, catalog
+        model, on, (NODE if rate is None else FLEET) if devices is None else devices, topology, software, catalog, price
     )
+    weighed = rate is not None
+    decisive, least = objective(minimize, maximize, COST if weighed else PER_DEVICE, weighed)
     limits = {"time_to_first_token_limit": ttft, "time_per_output_token_limit": tpot}
     stored, kept = (asked.published, "bf16") if precision is None else (precision, precision)
     products = asked.products(stored) if precision is None else [precision] * len(asked.devices)
@@ -107,28 +118,27 @@ def serve(
     axes = {"model": [asked.model.name], "system": systems, "parallelism": asked.layouts()}
     if rate is None:
         axes["batch"] = powers(MOST_PER_DEVICE * max(asked.sizes)) if clients is None else [clients]
-    least = rate is not None
-    objective = COST if least else PER_DEVICE
     words = [f"prompts of {prompt:,} tokens, answers of {output:,}"]
     words += [f"{rate:g} requests per second"] if rate is not None else []
     words += [f"{clients:,} requests at once"] if clients is not None else []
     stated = {name: limit for name, limit in (("first token", ttft), ("token", tpot)) if limit is not None}
     words += [f"{name} within {at if isinstance(at, str) else f'{at:g} s'}" for name, at in stated.items()]
     content = {
-        "title": f"Serving of {asked.model.title}: {', '.join(words)}",
+        "title": f"Serving of {asked.heading}: {', '.join(words)}",
         "workload": "inference",
-        "outputs": list(dict.fromkeys((objective, *OUTPUTS))),
+        "outputs": asked.outputs(decisive, *OUTPUTS),
         "dtype": "float64",
         "axes": axes,
         "workload_parameters": parameters,
         "best": {
-            "over": [*(axis for axis in axes if axis not in ("model", "system")), *(["devices"] if least else [])],
-            "minimize" if least else "maximize": objective,
+            "over": [*(axis for axis in axes if axis not in ("model", "system")), *(["devices"] if weighed else [])],
+            "minimize" if least else "maximize": decisive,
         },
     }
     formats = f"weights in {stored} as published, products in {', '.join(dict.fromkeys(products))}, cache in {kept}"
     assumed = {"precision": formats} if precision is None else {}
     if rate is not None and devices is None:
         assumed["devices"] = f"from 1 to {FLEET[-1]}, above 64 in eights"
-    against = None if least else PER_USER
-    return answered(asked, content, objective, least, weighed=least, against=against, assumed=assumed)
+    against = PER_USER if not weighed and (decisive, least) == (PER_DEVICE, False) else None
+    warnings = asked.warnings(prompt + output, "prompt and answer")
+    return answered(asked, content, decisive, least, weighed, against, assumed, warnings)

@@ -11,7 +11,7 @@ import xarray as xr
 from perfgrid.catalog import Catalog
 
 from .answer import answered
-from .question import question
+from .question import objective, question
 
 # Of a step, if no batch is stated: Llama 3 405B took 4, then 8, then 16 million (grattafiori2024llama3).
 BATCH_TOKENS = 2**23
@@ -44,10 +44,12 @@ def train(
     precision: str = "bf16",
     topology: str | None = None,
     software: str | None = None,
-    minimize: str = "step_time",
+    minimize: str | None = None,
+    maximize: str | None = None,
     lora: int = 0,
     within: float | str | None = None,
     budget: float | str | None = None,
+    price: float | str | Sequence[float | str] | None = None,
     catalog: Catalog | str | Path | Sequence[str | Path] | None = None,
 ) -> xr.Dataset:
     """The best design to train a model, for every device and number of devices.
@@ -62,19 +64,22 @@ def train(
     on, devices
         Devices of the catalog, and how many of them.
     batch, sequence
-        Sequences of a step (default: about 8 million tokens) and tokens of a sequence (default: 8192).
+        Sequences of a step (default: about 8 million tokens) and tokens of a sequence (default: 8192, or what the model
+        is made for).
     tokens
         Tokens of the whole run.
     precision
         Of matrix products: bf16, fp8, ...
     topology, software
         Default: those in which each device is mostly used.
-    minimize
-        The quantity that decides.
+    minimize, maximize
+        The quantity that decides. Default: the least ``step_time``.
     lora
         Rank of low-rank adapters beside frozen weights; 0 trains all weights.
     within, budget
         Limits on the time and on the cost of the whole run: seconds and USD, or text with a unit such as "30 d".
+    price
+        Rent of a device in USD per hour, or one for each device. Default: the devices are owned.
     catalog
         A loaded catalog, or catalog files to add to the built-in one.
 
@@ -89,10 +94,10 @@ def train(
     PerfgridError
         For an unknown name, with the nearest ones, and an illegal value.
     """
-    asked = question(model, on, devices, topology, software, catalog)
-    positions = int(asked.number("learned_positions"))
+    asked = question(model, on, devices, topology, software, catalog, price)
+    decisive, least = objective(minimize, maximize, "step_time", True)
     if sequence is None:
-        sequence = min(SEQUENCE, positions) if positions else SEQUENCE
+        sequence = min(SEQUENCE, asked.context or SEQUENCE)
     if batch is None:
         batch = asked.batch(BATCH_TOKENS // max(1, sequence))
     parameters: dict[str, Any] = {"sequence_length": sequence, "global_batch": batch, "training_tokens": tokens}
@@ -102,9 +107,9 @@ def train(
     schedules = asked.schedules()
     searched = {"schedule": schedules} if len(schedules) > 1 else {}
     content = {
-        "title": f"Training of {asked.model.title}: {tokens / 1e9:,g} billion tokens, {batch:,} sequences of "
+        "title": f"Training of {asked.heading}: {tokens / 1e9:,g} billion tokens, {batch:,} sequences of "
         f"{sequence:,} tokens a step, {precision}",
-        "outputs": list(dict.fromkeys((minimize, *OUTPUTS))),
+        "outputs": asked.outputs(decisive, *OUTPUTS),
         "dtype": "float64",
         "axes": {
             "model": [asked.model.name],
@@ -116,6 +121,9 @@ def train(
             "parallelism": asked.layouts(sequence),
         },
         "workload_parameters": parameters,
-        "best": {"over": ["parallelism", "microbatch", "recompute", "zero", *searched], "minimize": minimize},
+        "best": {
+            "over": ["parallelism", "microbatch", "recompute", "zero", *searched],
+            "minimize" if least else "maximize": decisive,
+        },
     }
-    return answered(asked, content, minimize)
+    return answered(asked, content, decisive, least, warnings=asked.warnings(sequence, "a sequence"))

@@ -19,6 +19,8 @@ from perfgrid.results.opening import open_result
 from perfgrid.study.own_formulas import own_formulas
 from perfgrid.study.study import Study, load_study
 
+SUFFIXES = {"K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
+
 
 def names_in(text: str | None) -> list[str]:
     """Names separated by commas; commas in square brackets belong to a name."""
@@ -108,12 +110,36 @@ def amount_of(text: str, unit: str, option: str, like: str) -> float:
     return found
 
 
-def whole_numbers_in(text: str, option: str) -> list[int]:
-    """Whole numbers separated by commas. PerfgridError for anything else."""
+def sizes_in(text: str) -> list[int]:
+    """Numbers of devices: 8,64 or 64-512, which are the powers of two within. PerfgridError for anything else."""
+    found: list[int] = []
+    for part in names_in(text):
+        first, dash, last = part.partition("-")
+        try:
+            low, high = int(first), int(last if dash else first)
+        except ValueError:
+            raise PerfgridError(
+                f"--devices needs whole numbers, or ranges such as 64-512, with commas between, found {part!r}"
+            ) from None
+        powers = [2**i for i in range(high.bit_length()) if low <= 2**i <= high]
+        if dash and not powers:
+            raise PerfgridError(f"--devices: there is no power of two from {first} to {last}")
+        found += powers if dash else [low]
+    return found
+
+
+def count_of(text: str, option: str) -> float:
+    """A number with a suffix: 15T, 300B, 20M, 4K. PerfgridError for anything else."""
+    size = SUFFIXES.get(text[-1:].upper(), 1.0)
     try:
-        return [int(part) for part in names_in(text)]
+        return float(text[:-1] if size > 1 else text) * size
     except ValueError:
-        raise PerfgridError(f"{option} needs whole numbers separated by commas, found {text!r}") from None
+        raise PerfgridError(f"{option} needs a number such as 1e12, 15T, 300B, 20M or 4K, found {text!r}") from None
+
+
+def prices_in(text: str | None) -> list[float | str] | None:
+    """Prices separated by commas, with or without a unit."""
+    return None if text is None else [found for name in names_in(text) if (found := number_or_text(name)) is not None]
 
 
 def number_or_text(text: str | None) -> float | str | None:

@@ -46,6 +46,10 @@ Of = Annotated[
     Option("--of", help="Quantities, comma-separated. Default: the study's objective, or its first output."),
 ]
 Minimize = Annotated[str | None, Option(help="Quantity to minimize.")]
+Maximize = Annotated[str | None, Option(help="Quantity to maximize.")]
+Price = Annotated[
+    str | None, Option(help="Rent of a device in USD per hour, or one for each device. Default: they are owned.")
+]
 Output = Annotated[Path | None, Option("--output", "-o", help="Result file (.nc).")]
 Overwrite = Annotated[bool, Option("--overwrite", help="Replace an existing file.")]
 Dtype = Annotated[

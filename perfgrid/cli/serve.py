@@ -6,13 +6,27 @@ from typing import Annotated
 
 from typer import Option
 
+from perfgrid.answers.plain import answer_json, answer_rows, answer_units
 from perfgrid.answers.saved import save_study
-from perfgrid.answers.screen import answer_rows, answer_units, print_answer
+from perfgrid.answers.screen import print_answer
 from perfgrid.answers.serve import serve
 from perfgrid.printing.console import out, print_json
 
-from .arguments import duration, names_in, whole_numbers_in
-from .options import AsJson, CatalogFiles, Model, On, Overwrite, RowsFile, SaveStudy, Software, Topology
+from .arguments import duration, names_in, prices_in, sizes_in
+from .options import (
+    AsJson,
+    CatalogFiles,
+    Maximize,
+    Minimize,
+    Model,
+    On,
+    Overwrite,
+    Price,
+    RowsFile,
+    SaveStudy,
+    Software,
+    Topology,
+)
 from .saving import Target
 from .validate import serving_note
 
@@ -20,9 +34,7 @@ from .validate import serving_note
 def serve_command(
     model: Model,
     on: On,
-    devices: Annotated[
-        str | None, Option("--devices", help="Numbers of devices, comma-separated. Default: up to a node.")
-    ] = None,
+    devices: Annotated[str | None, Option(help="Such as 8, 1,8 or 8-64 (powers of two). Default: up to 8.")] = None,
     prompt: Annotated[int, Option(help="Tokens of a prompt.")] = 1000,
     output: Annotated[int, Option(help="Tokens of an answer.")] = 500,
     ttft: Annotated[str | None, Option(help="Limit on the time to the first token, such as 500ms.")] = None,
@@ -34,6 +46,9 @@ def serve_command(
     ] = None,
     topology: Topology = None,
     software: Software = None,
+    minimize: Minimize = None,
+    maximize: Maximize = None,
+    price: Price = None,
     files: CatalogFiles = None,
     save: SaveStudy = None,
     csv: RowsFile = None,
@@ -41,29 +56,31 @@ def serve_command(
     as_json: AsJson = False,
 ) -> None:
     """Find the best way to serve a model on given devices."""
-    sizes = None if devices is None else whole_numbers_in(devices, "--devices")
     target, _ = Target(csv, overwrite, ".csv"), Target(save, overwrite, ".toml")
     first, each = duration(ttft, "--ttft", "500ms"), duration(tpot, "--tpot", "25ms")
     found = serve(
         model,
         names_in(on),
-        sizes,
-        prompt,
-        output,
-        first,
-        each,
-        rate,
-        clients,
-        precision,
-        topology,
-        software,
-        files,
+        None if devices is None else sizes_in(devices),
+        prompt=prompt,
+        output=output,
+        ttft=first,
+        tpot=each,
+        rate=rate,
+        clients=clients,
+        precision=precision,
+        topology=topology,
+        software=software,
+        minimize=minimize,
+        maximize=maximize,
+        price=prices_in(price),
+        catalog=files,
     )
     if save is not None:
         save_study(found, save, files or (), overwrite)
     target.save_rows(answer_rows(found), answer_units(found))
     if as_json:
-        print_json(answer_rows(found))
+        print_json(answer_json(found) | {"note": serving_note()})
         return
     print_answer(found)
     out.print(serving_note())

@@ -102,7 +102,9 @@ WORDS: dict[str, tuple[str, ...]] = {  # what an argument or option of this name
     "on": ("h100-sxm-80gb", "b200,mi300x", "tpu-v5p", "b200[hbm_bandwidth=2x, hbm_capacity=1 TB]", "b200[", "nothing"),
     "within": ("30d", "1", "1e9", "x"),
     "budget": ("1e6", "2 MUSD", "0", "x"),
-    "devices": ("8", "1,16", "12", "x", "0", "1000000000"),
+    "devices": ("8", "1,16", "12", "4-64", "9-15", "8-", "x", "0", "1000000000"),
+    "tokens": ("15T", "1e12", "2.5q", "-1K"),
+    "price": ("2.1", "2,3 USD/h", "0", "x"),
     "precision": ("bf16", "fp8", "int4", "banana"),
     "topology": ("rail-optimized", "nothing"),
     "save": ("out/s.toml", "out/s.nc", STUDY),
@@ -147,8 +149,8 @@ def word(draw: Any, path: tuple[str, ...], name: str, workload: str) -> str:
         return f"where={draw(wheres)!r}"
     if (path == ("diff",) and name in ("a", "b")) or (name == "what" and chance(draw, 20)):
         return draw(st.sampled_from(RESULTS))
-    if path[0] in QUESTIONS and name == "minimize":
-        return draw(st.sampled_from((*FITTING["training"]["quantity"], "nothing")))
+    if path[0] in QUESTIONS and name in ("minimize", "maximize"):
+        return draw(st.sampled_from((*FITTING["training"]["quantity"], "tokens_per_second", "nothing")))
     name = "at" if name in ("a", "b") else SAME.get(name, name)
     return draw(st.sampled_from(FITTING[workload].get(name) or WORDS.get(name, COUNTS)))
 

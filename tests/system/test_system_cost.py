@@ -73,7 +73,8 @@ def test_rented_clusters_cost_what_their_owners_say():
     assert cost.cost_per_training_run(
         2.788e6 / 2048 * HOUR, cost.working_charge(2.0, 2048, HOUR, 1.0)
     ) == pytest.approx(5.576e6)
-    found = grid(["cost_per_training_run", "training_time"], overrides={"cost_per_device_hour": 2.0, "utilization": 1})
+    rent = {"cost_per_device_hour": "2 USD/h", "utilization": 1}
+    found = grid(["cost_per_training_run", "training_time"], overrides=rent)
     assert found["cost_per_training_run"] == pytest.approx(found["training_time"] / HOUR * 1024 * 2.0)
 
 

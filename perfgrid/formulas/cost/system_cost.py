@@ -15,9 +15,9 @@ def year():
     return 31_557_600.0
 
 
-@constant(unit="s", source="epoch2024costs")
+@constant(unit="s/h", source="epoch2024costs")
 def hour():
-    """An hour."""
+    """Seconds of an hour: a price per hour is the one unit that is not SI, as everybody quotes it."""
     return 3600.0
 
 
@@ -164,9 +164,9 @@ def cluster_charge(capital_charge, maintenance_charge, energy_charge):
     return capital_charge + maintenance_charge + energy_charge
 
 
-@formula(unit="USD", source="barroso2018datacenter")
+@formula(unit="USD/h", source="barroso2018datacenter")
 def cost_per_device_hour(cluster_charge, devices, hour):
-    """Cost of having one device for an hour, before utilisation."""
+    """Cost of one device per hour, before utilisation; a study that states it has the rent of a device instead."""
     return cluster_charge / devices * hour
 
 

@@ -1,0 +1,121 @@
+"""Options of questions: rents, what decides, numbers with suffixes and ranges; and all that an answer shows as JSON."""
+
+from __future__ import annotations
+
+import csv
+import json
+import tomllib
+
+import numpy as np
+import pytest
+
+import perfgrid as pg
+from perfgrid.answers.saved import save_study
+from perfgrid.cli.arguments import count_of, sizes_in
+
+from .test_answers import perfgrid
+
+HOUR = 3600.0
+
+
+def test_a_rent_replaces_what_owning_costs(tmp_path):
+    """Of a device without a known price, too; the saved study gives the same costs."""
+    devices = ["h100-sxm-80gb", "tpu-v5p"]
+    found = pg.train("llama-3.1-70b", devices, 128, price=[2.1, "4.2 USD/h"], minimize="cost_per_training_run")
+    rents = np.array([[2.1], [4.2]])
+    np.testing.assert_array_equal(found["cost_per_device_hour"].values, rents)
+    hours = found["training_time"].values / HOUR * 128 / 0.9  # one in ten paid hours is idle
+    np.testing.assert_allclose(found["cost_per_training_run"].values, rents * hours)
+    assert "price: devices rented for 2.1, 4.2 $/h, 10% of the paid hours idle" in found.attrs["assumptions"]
+    save_study(found, tmp_path / "s.toml")
+    best = pg.best(pg.load_study(tmp_path / "s.toml")).squeeze("model").transpose("system", "devices")
+    np.testing.assert_array_equal(found["cost_per_training_run"].values, best["cost_per_training_run"].values)
+    owned = pg.train("llama-3.1-70b", "tpu-v5p", 128)
+    assert "(unknown of tpu-v5p)" in owned.attrs["assumptions"][-1]
+    assert not np.isfinite(owned["cost_per_training_run"].item())
+
+
+def test_a_rent_of_all_devices_costs_the_tokens_that_are_served():
+    found = pg.serve("llama-3.1-8b", ["h100-sxm-80gb", "b200"], 1, price=3, minimize="cost_per_million_output_tokens")
+    assert found.attrs["sense"] == "minimize"
+    assert not any(str(name).startswith("frontier") for name in found)
+    tokens = found["output_tokens_per_second"].values * HOUR * 0.9
+    np.testing.assert_allclose(found["cost_per_million_output_tokens"].values, 3e6 / tokens)
+
+
+def test_the_fewest_devices_for_a_rate():
+    found = pg.serve("llama-3.1-8b", "h100-sxm-80gb", range(1, 9), rate=40, minimize="devices")
+    size = found["size"].item()
+    assert size > 1
+    assert not pg.serve("llama-3.1-8b", "h100-sxm-80gb", range(1, size), rate=40)["found"].item()
+
+
+def test_the_most_of_a_quantity_decides():
+    found = pg.train("llama-3.1-8b", "h100-sxm-80gb", [8, 16], maximize="tokens_per_second")
+    least = pg.train("llama-3.1-8b", "h100-sxm-80gb", [8, 16])
+    np.testing.assert_array_equal(found["parallelism"].values, least["parallelism"].values)
+    assert tomllib.loads(found.attrs["study"])["best"]["maximize"] == "tokens_per_second"
+    assert "Best by tokens_per_second: 16 x" in repr(found)
+    with pytest.raises(pg.PerfgridError, match="not both"):
+        pg.train("llama-3.1-8b", "b200", 8, minimize="step_time", maximize="goodput")
+
+
+def test_the_heading_counts_parameters_and_warns_of_what_the_model_is_not_made_for():
+    found = pg.serve("deepseek-v3", "b200", 8, prompt=131_000, output=73, clients=1)
+    assert found.attrs["title"].startswith("Serving of DeepSeek-V3 (671 B parameters, 36.6 B active): ")
+    warning = "131,073 tokens of prompt and answer exceed the context of 131,072 of DeepSeek-V3"
+    assert found.attrs["warnings"] == [warning]
+    assert f"Warning: {warning}" in repr(found)
+    assert pg.serve("deepseek-v3", "b200", 8, prompt=131_000, output=72, clients=1).attrs["warnings"] == []
+    assert "4,096 tokens a step" in pg.train("llama-2-7b", "b200", 8).attrs["title"]
+
+
+def test_json_holds_what_the_screen_shows_and_csv_its_rows_with_units(tmp_path):
+    words = ("serve", "llama-3.1-70b", "--on", "h100-sxm-80gb", "--devices", "1-8", "--csv", "a.csv", "--json")
+    whole = json.loads(perfgrid(*words, folder=tmp_path).stdout)
+    found = pg.serve("llama-3.1-70b", "h100-sxm-80gb", [1, 2, 4, 8])
+    assert [whole[name] for name in ("title", "assumptions")] == [found.attrs[n] for n in ("title", "assumptions")]
+    assert "no intervals" in whole["note"]
+    none, *_, best = whole["designs"]
+    one = found.sel(devices=8).squeeze("system")
+    assert (none["found"], none["devices"], none["parts"], none["frontier"]) == (False, 1, [], [])
+    assert [part["part_share"] for part in best["parts"]] == one["part_share"].values.tolist()
+    assert [a["alternative_layout"] for a in best["alternatives"]] == one["alternative_layout"].values.tolist()
+    assert none["near_misses"][0]["near_miss_limit"] == 80 * 2**30 == best["hbm_capacity"]
+    assert {e["constraint"]: e["excluded"] for e in best["excluded"]}.items() <= {
+        str(name): count for name, count in zip(one["constraint"].values, one["excluded"].values, strict=True)
+    }.items()
+    assert len(best["frontier"]) == np.isfinite(one["frontier_output_tokens_per_second_per_device"]).sum()
+    with (tmp_path / "a.csv").open(newline="", encoding="utf-8") as file:
+        table = list(csv.DictReader(file))
+    assert [(row["devices"], row["found"]) for row in table][::3] == [("1", "False"), ("8", "True")]
+    assert (table[0]["time_to_first_token [s]"], none["time_to_first_token"]) == ("", None)
+    assert float(table[-1]["time_to_first_token [s]"]) == best["time_to_first_token"]
+    assert {"memory_per_device [byte]", "cost_per_million_output_tokens [USD]", "batch"} <= table[0].keys()
+    assert {name.partition(" [")[0] for name in table[0]} <= best.keys()
+    again = perfgrid(*words, folder=tmp_path)
+    assert (again.returncode, again.stderr) == (2, "perfgrid: 'a.csv' exists; give --overwrite to replace it\n")
+    assert perfgrid(*words, "--overwrite", folder=tmp_path).returncode == 0
+
+
+def test_json_holds_intervals(tmp_path):
+    words = ("train", "llama-3.1-8b", "--on", "h100-sxm-80gb", "--devices", 8, "--tokens", "2T", "--json")
+    design = json.loads(perfgrid(*words, folder=tmp_path).stdout)["designs"][0]
+    low, high = design["step_time_interval"]
+    assert low < design["step_time"] < high
+    assert design["training_time"] == pytest.approx(2e12 / design["tokens_per_second"])
+
+
+def test_numbers_of_devices_and_of_tokens():
+    assert sizes_in("8, 100-600,7") == [8, 128, 256, 512, 7]
+    assert sizes_in("64-64") == [64]
+    assert [count_of(text, "--tokens") for text in ("15T", "300b", "1e9", "2.5M", "4K")] == [
+        15e12,
+        3e11,
+        1e9,
+        2.5e6,
+        4e3,
+    ]
+    for text in ("8-", "-8", "a-b", "1.5"):
+        with pytest.raises(pg.PerfgridError, match="needs whole numbers"):
+            sizes_in(text)
