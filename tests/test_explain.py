@@ -122,7 +122,9 @@ def test_the_figures_of_a_product_make_its_value_in_the_units_beside_them():
         (charge, r"\$/h", r"8 x (\S+) \$ / 0.9 / 1 h;"),
         (cost, r"\$", r"1 h x (\S+) \$/h / 8;"),
     ):
-        value, factor = map(float, re.search(rf" ([\d.]+) {unit} +{product}", line).groups())
+        figures = re.search(rf" ([\d.]+) {unit} +{product}", line)
+        assert figures, line
+        value, factor = map(float, figures.groups())
         assert value == pytest.approx(factor * (8 / 0.9 if line is charge else 1 / 8), rel=1e-3)
 
 

@@ -156,7 +156,7 @@ def compare(
     if workload == "training":
         ends = tuple(intervals(subject, [i], formulas=formulas)[0] for subject, i in zip(subjects, index, strict=True))
     parts = tuple((name, found[0][name], found[1][name]) for name in found[0])
-    compared = Comparison(BASES[workload][0], *points, parts, ends, tokens, (chosen[0], chosen[1]))
+    compared = Comparison(BASES[workload][0], points[0], points[1], parts, ends, tokens, (chosen[0], chosen[1]))
     of_a, of_b = compared.work
     return replace(compared, parts=tuple(sorted(parts, key=lambda part: -abs(part[2] / of_b - part[1] / of_a))))
 

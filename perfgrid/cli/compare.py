@@ -41,11 +41,11 @@ def compare_command(
     with Reporter(first.space.points if isinstance(first, Study) else 1) as reporter:
         found = compare(first, *labels, own, second, reporter)
     before, after = found.times
-    what = "step" if found.intervals else "request"
+    whole = "step" if found.intervals else "request"
     if as_json:
         parts = [{"part": n, "a": x, "b": y} for n, x, y in found.parts]
         data = {"a": found.a, "b": found.b, found.quantity: [before, after], "speedup": found.speedup, "parts": parts}
-        data |= {f"tokens_per_{what}": found.tokens, "per_token": found.per_token}
+        data |= {f"tokens_per_{whole}": found.tokens, "per_token": found.per_token}
         if found.intervals:
             data |= {"tie_margin": found.tie_margin, "tied": found.tied}
             data["intervals"] = [[i.low, i.high] for i in found.intervals]
@@ -56,14 +56,14 @@ def compare_command(
         if chosen.objective:
             out.print(f"{name} is the best design ({chosen.objective}) along the axes left open")
     if found.per_token:
-        out.print(f"times per token: a {what} of A has {found.tokens[0]:,.0f} tokens, of B {found.tokens[1]:,.0f}")
+        out.print(f"times per token: a {whole} of A has {found.tokens[0]:,.0f} tokens, of B {found.tokens[1]:,.0f}")
     _print_parts(found)
     if before == after and all(x == y for _, x, y in found.parts):
-        out.print(f"A and B take the same time: their differences change no part of a {what}")
+        out.print(f"A and B take the same time: their differences change no part of a {whole}")
         return
     ratio, margin = 1 / found.speedup, 1 + found.tie_margin
     within = f", 90 of 100 within {ratio / margin:.3g} to {ratio * margin:.3g}" if found.intervals else ""
-    longer, what_for = ("per token ", "a token") if found.per_token else ("", f"a {what}")
+    longer, what_for = ("per token ", "a token") if found.per_token else ("", f"a {whole}")
     out.print(
         f"B takes {ratio:.3g} times as long {longer}as A{within} ({what_for} is {found.speedup:.3g} times as fast)"
     )
