@@ -1,6 +1,7 @@
 """What a newcomer relies on: the two install files agree, the README's commands and example run, names are public."""
 
 import re
+import os
 import subprocess
 import sys
 import tomllib
@@ -49,6 +50,7 @@ def test_the_quickstart_as_the_readme_says(tmp_path):
     done = subprocess.run(
         [sys.executable, "-m", "perfgrid", "run", "studies/quickstart.toml", "-o", str(target)],
         cwd=ROOT,
+        env=os.environ | {"COLUMNS": "120"},
         capture_output=True,
         text=True,
     )

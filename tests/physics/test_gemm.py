@@ -162,3 +162,14 @@ def test_products_of_a_layer_against_a_loop():
     found = rows(np.sum(q["gemm_time"], axis=RESOURCE), "phase", "gemm_kernel")
     for key, value in times.items():
         assert found[key] == pytest.approx(value, rel=1e-9), key
+
+
+def test_equally_fast_tiles_take_as_long_as_one_of_them():
+    """One tile waits 3 s for the scratchpad, another one 3 s for the cache: each counts half, and 3 s it is."""
+    tiles = dict.fromkeys(INNER.labels["tile"], 9.0)
+    scratchpad, cache = (
+        INNER.table("tile", **(tiles | own)) for own in ({"full": 3.0, "half": 2.0}, {"full": 1.0, "half": 3.0})
+    )
+    time = gemm.PRODUCT_chip_time(scratchpad, cache, 0.0, 1.0, 1.0, 1e9, 0.0, 1.0)
+    waits = rows(time, "resource")
+    assert waits == pytest.approx(dict.fromkeys(waits, 0.0) | {"shared_memory": 1.5, "l2": 1.5}, rel=1e-5)

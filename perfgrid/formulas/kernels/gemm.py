@@ -15,7 +15,7 @@ from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import constant, formula, synonym
 from perfgrid.formulas.axes import only, smallest, table, total
 
-from .roofline import chip_shares, roofline_time, with_memory
+from .roofline import EQUAL, by_resource, longest, with_memory
 from .tiling import depth_parts, hbm_bytes, l2_loads, partial_bytes, steps_of, wave_utilisation, whole
 
 PRODUCTS = {"PRODUCT": ("gemm", "core", "grouped", "expert")}  # `expert`: of routed experts in serving
@@ -302,16 +302,16 @@ def PRODUCT_chip_time(
     """Time of each PRODUCT kernel on chip with its fastest tile, by the resource it waits for and phase.
 
     A tile takes the longest of arithmetic, registers, scratchpad and cache reads, and then its epilogue. The fastest
-    tile is taken; equally fast tiles count in equal parts.
+    tile is taken; equally fast tiles count in equal parts, each for what it waits for.
     """
     scratchpad_time = PRODUCT_operand_size * tile_operand_moves / usable_shared_memory_bandwidth
     on_core = core_times(PRODUCT_wave_volume, PRODUCT_matrix_rate, accumulator_time, scratchpad_time)
-    levels = (*on_core, PRODUCT_l2_time)
-    time = roofline_time(*levels) + PRODUCT_epilogue_time
-    fastest = xp.where(time <= smallest(time, "tile"), 1.0, 0.0)
+    time, claims = longest(*on_core, PRODUCT_l2_time)
+    whole_time = time + PRODUCT_epilogue_time
+    fastest = xp.where(whole_time <= smallest(whole_time, "tile") * (1 + EQUAL), 1.0, 0.0)
     share = fastest / total(fastest, "tile")
-    chosen = (total(share * level, "tile") for level in levels)
-    return chip_shares(*chosen) + total(share * PRODUCT_epilogue_time, "tile") * only("resource", "l2")
+    waits = by_resource(*(total(share * claim * time, "tile") for claim in claims))
+    return waits + total(share * PRODUCT_epilogue_time, "tile") * only("resource", "l2")
 
 
 @formula(unit="byte", source="hong1981pebble", family=PRODUCTS)

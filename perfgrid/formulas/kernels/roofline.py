@@ -34,12 +34,6 @@ def by_resource(*shares):
     return table("resource", **dict(zip(RESOURCES, (*shares, *rest), strict=True)))
 
 
-def chip_shares(*levels):
-    """Time of kernels on chip by the resource that they wait for: the first of the longest."""
-    time, claims = longest(*levels)
-    return by_resource(*(claim * time for claim in claims))
-
-
 def with_memory(chip, hbm, launch):
     """Time of kernels by resource whose memory traffic runs beside their work on chip: the longer, and launches.
 
