@@ -306,11 +306,12 @@ def PRODUCT_chip_time(
     """
     scratchpad_time = PRODUCT_operand_size * tile_operand_moves / usable_shared_memory_bandwidth
     on_core = core_times(PRODUCT_wave_volume, PRODUCT_matrix_rate, accumulator_time, scratchpad_time)
-    time, claims = longest(*on_core, PRODUCT_l2_time)
-    whole_time = time + PRODUCT_epilogue_time
-    fastest = xp.where(whole_time <= smallest(whole_time, "tile") * (1 + EQUAL), 1.0, 0.0)
+    waiting, claims = longest(*on_core, PRODUCT_l2_time)
+    time = waiting + PRODUCT_epilogue_time
+    least = smallest(time, "tile")
+    fastest = xp.where(time <= least * (1 + EQUAL), 1.0, 0.0)
     share = fastest / total(fastest, "tile")
-    waits = by_resource(*(total(share * claim * time, "tile") for claim in claims))
+    waits = by_resource(*(total(share * claim * (least - PRODUCT_epilogue_time), "tile") for claim in claims))
     return waits + total(share * PRODUCT_epilogue_time, "tile") * only("resource", "l2")
 
 
