@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 import perfgrid as pg
+from perfgrid.answers.question import count_of
 from perfgrid.answers.saved import save_study
-from perfgrid.cli.arguments import count_of, sizes_in
+from perfgrid.cli.arguments import sizes_in
 
 from .test_answers import perfgrid
 
@@ -24,9 +25,9 @@ def test_a_rent_replaces_what_owning_costs(tmp_path):
     found = pg.train("llama-3.1-70b", devices, 128, price=[2.1, "4.2 USD/h"], minimize="cost_per_training_run")
     rents = np.array([[2.1], [4.2]])
     np.testing.assert_array_equal(found["cost_per_device_hour"].values, rents)
-    hours = found["training_time"].values / HOUR * 128 / 0.9  # one in ten paid hours is idle
+    hours = found["training_time"].values / HOUR * 128
     np.testing.assert_allclose(found["cost_per_training_run"].values, rents * hours)
-    assert "price: devices rented for 2.1, 4.2 $/h, 10% of the paid hours idle" in found.attrs["assumptions"]
+    assert "price: devices rented for 2.1, 4.2 $/h, all paid hours used" in found.attrs["assumptions"]
     save_study(found, tmp_path / "s.toml")
     best = pg.best(pg.load_study(tmp_path / "s.toml")).squeeze("model").transpose("system", "devices")
     np.testing.assert_array_equal(found["cost_per_training_run"].values, best["cost_per_training_run"].values)
@@ -39,7 +40,7 @@ def test_a_rent_of_all_devices_costs_the_tokens_that_are_served():
     found = pg.serve("llama-3.1-8b", ["h100-sxm-80gb", "b200"], 1, price=3, minimize="cost_per_million_output_tokens")
     assert found.attrs["sense"] == "minimize"
     assert not any(str(name).startswith("frontier") for name in found)
-    tokens = found["output_tokens_per_second"].values * HOUR * 0.9
+    tokens = found["output_tokens_per_second"].values * HOUR
     np.testing.assert_allclose(found["cost_per_million_output_tokens"].values, 3e6 / tokens)
 
 
@@ -67,7 +68,7 @@ def test_the_heading_counts_parameters_and_warns_of_what_the_model_is_not_made_f
     assert found.attrs["warnings"] == [warning]
     assert f"Warning: {warning}" in repr(found)
     assert pg.serve("deepseek-v3", "b200", 8, prompt=131_000, output=72, clients=1).attrs["warnings"] == []
-    assert "4,096 tokens a step" in pg.train("llama-2-7b", "b200", 8).attrs["title"]
+    assert "sequences of 4,096, bf16" in pg.train("llama-2-7b", "b200", 8).attrs["title"]
 
 
 def test_json_holds_what_the_screen_shows_and_csv_its_rows_with_units(tmp_path):

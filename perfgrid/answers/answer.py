@@ -19,7 +19,7 @@ from perfgrid.engine.grid.dataset import study_axes
 from perfgrid.study.file import CLUSTER_SIZE
 from perfgrid.study.study import Study, build_study
 
-from .fitting import devices_that_fit
+from .fitting import devices_that_fit, short_of_devices
 from .question import RENT, Question
 from .screen import FRONT, LABEL, NEAR, Answer
 from .search import LAYOUT, SYSTEM, Group, Index, groups
@@ -42,16 +42,17 @@ def answered(
     against: str | None = None,
     assumed: Mapping[str, str] | None = None,
     warnings: Sequence[str] = (),
+    details: str = "",
 ) -> Answer:
     """The answer to a question: the best design of every system and cluster size that a study holds.
 
     ``content``: the study, as its file states it; ``weighed``: cluster sizes are weighed against each other;
-    ``against``: the second quantity of a frontier; ``assumed``: what else was taken, by its option.
+    ``against``: the second quantity of a frontier; ``assumed``: what else was taken, by its option; ``details``: what
+    the heading says beside the title of the study, which a user may change.
     """
-    study = build_study(content, content["title"], asked.catalog)
+    study = build_study(content, "the question", asked.catalog)
     of = groups(study, objective, least, weighed, against)
-    candidates = [group.best(CANDIDATES) for group in of.values()]
-    rows = [_distinct(study, best) for best in candidates]
+    rows = [_distinct(study, group.best(CANDIDATES)) for group in of.values()]
     labels = {SYSTEM: [system for system, _ in of], CLUSTER_SIZE: [size for _, size in of]}
     labels = {name: list(dict.fromkeys(own)) for name, own in labels.items() if name == SYSTEM or not weighed}
     shape = tuple(len(own) for own in labels.values())
@@ -71,7 +72,8 @@ def answered(
         found |= {RENT.name: placed([rents[s] for s, _ in of], units=RENT.unit)} if rents else {}
         timed = study.file.workload == "training"  # of serving no interval is known to hold (docs/accuracy.md)
         guessed = timed and asked.software is None
-        stacks = on_every_stack(study, list(filter(None, candidates)), objective, least) if guessed else None
+        having = [group for group, some in zip(of.values(), rows, strict=True) if some]
+        stacks = on_every_stack(study, having, objective, least) if guessed else None
         found |= _around(study, objective, least, rows, stacks, placed)
         if against is not None:
             edges = [group.frontier(against) for group in of.values()]
@@ -79,13 +81,16 @@ def answered(
         if not timed:
             del found[f"{objective}_interval"]
     found |= _excluded(list(of.values()), placed)
-    having = {system for (system, _), some in zip(of, rows, strict=True) if some}
-    if lacking := [system for system in labels[SYSTEM] if system not in having]:
+    if lacking := [system for system in labels[SYSTEM] if short_of_devices(of, system)]:
         sizes = [size for i in range(DOUBLINGS) if (size := max(asked.sizes) * 2 ** (i + 1)) <= LARGEST_COUNT]
         fits = devices_that_fit(asked, content, objective, least, lacking, sizes)
-        words = {"long_name": "devices with which it fits, 0: none known", "most": max([*asked.sizes, *sizes])}
-        found["fits_with"] = placed([fits.get(system, 0) for system, _ in of], **words)
-    about = {"title": study.file.title, "objective": objective, "sense": "minimize" if least else "maximize"}
+        words = {"long_name": "devices with which it fits, 0: none of some tried", "tried": sizes}
+        found["fits_with"] = placed([fits.get(system, -1) for system, _ in of], **words)
+    about = {
+        "title": f"{study.file.title}: {details}",
+        "objective": objective,
+        "sense": "minimize" if least else "maximize",
+    }
     about |= {"designs_searched": study.space.points}
     taken = asked.assumptions(study.file.workload) | dict(assumed or {})
     about |= {"warnings": list(warnings), "assumptions": [f"{option}: {value}" for option, value in taken.items()]}

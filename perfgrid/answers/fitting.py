@@ -9,7 +9,16 @@ from typing import Any
 from perfgrid.study.study import build_study
 
 from .question import Question
-from .search import LAYOUT, SYSTEM, groups
+from .search import LAYOUT, SYSTEM, Group, groups
+
+COST_LIMIT = "training_within_budget"
+
+
+def short_of_devices(of: Mapping[tuple[str, int], Group], system: str) -> bool:
+    """Whether a system has no design, and one that a limit excludes which more devices may help to keep."""
+    own = [group for (name, _), group in of.items() if name == system]
+    limits = {miss.constraint for group in own for miss in group.misses()}
+    return not any(group.possible.any() for group in own) and bool(limits - {COST_LIMIT})
 
 
 def devices_that_fit(
@@ -30,7 +39,7 @@ def devices_that_fit(
             break
         layouts = replace(asked, sizes=(size,)).layouts(content["workload_parameters"].get("sequence_length"))
         axes = content["axes"] | {SYSTEM: _rows(content["axes"][SYSTEM], left), LAYOUT: layouts}
-        study = build_study({**content, "axes": axes}, content["title"], asked.catalog)
+        study = build_study({**content, "axes": axes}, "the question", asked.catalog)
         of = groups(study, objective, least, weighed=True)
         found |= {system: size for (system, _), group in of.items() if group.possible.any()}
     return found

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import lcm, log2
+from math import inf, lcm, log2, nan
 from numbers import Integral
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from perfgrid.analysis.catalog_check import counted_parameters
 from perfgrid.catalog import Catalog, Entry, Variable, load_catalog
@@ -22,8 +24,12 @@ from .entries import entries_text, model_of, with_device
 LARGEST_TP, LARGEST_PP, LARGEST_EP, MOST_CHUNKS = 64, 64, 256, 10  # of the designs that are searched
 SIXTEEN_BITS = ("bf16", "fp16")
 FOUR_BITS = ("fp4", "int4")
+SUFFIXES = {"K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
 RENT = Variable(name="cost_per_device_hour", unit="USD/h", meaning="Rent of a device", of="price")
 MUCH = re.compile("_per_second|_per_dollar|_per_joule|flops_utilization|goodput")  # in names of what one wants much of
+LITTLE = re.compile(
+    "(_time|_latency|_energy|_memory)$|^(cost|time|energy|memory|carbon)_"
+)  # of what one wants little of
 LEAST_PART = 2048  # tokens of a sequence that a context-parallel rank has at least in these, in each of two parts
 
 
@@ -50,8 +56,8 @@ class Question:
     def heading(self) -> str:
         """The model's title with how many parameters it has, and of a mixture how many a token activates."""
         count = counted_parameters(self.model.values)
-        some = f", {_billions(count['parameters_per_token'])} active" if self.number("experts") else ""
-        return f"{self.model.title} ({_billions(count['total_parameters'])} parameters{some})"
+        some = f", {rounded(count['parameters_per_token'])} active" if self.number("experts") else ""
+        return f"{self.model.title} ({rounded(count['total_parameters'])} parameters{some})"
 
     @property
     def context(self) -> int:
@@ -76,6 +82,11 @@ class Question:
     def outputs(self, *names: str) -> list[str]:
         """The outputs of a study, each once and without what its axis ``system`` states."""
         return [name for name in dict.fromkeys(names) if name != RENT.name or not self.rents]
+
+    @property
+    def overrides(self) -> dict[str, Any]:
+        """What a study of rented devices states: every hour that is paid is used."""
+        return {"overrides": {"utilization": 1.0}} if self.rents else {}
 
     @property
     def published(self) -> str:
@@ -112,14 +123,13 @@ class Question:
 
     def _paid(self) -> str:
         """What costs rest on: stated rents or owned devices, and how many of the hours are idle."""
-        idle = 1 - _number(self.catalog.entry("price", DEFAULTS["price"]).values, "utilization")
         if self.rents:
-            paid = f"devices rented for {', '.join(f'{rent:g}' for rent in self.rents)} $/h"
-        else:
-            devices = [self.catalog.entry("device", name) for name in self.devices]
-            unknown = ", ".join(d.name for d in devices if not _number(d.values, "purchase_price"))
-            paid = f"devices owned, at market prices{f' (unknown of {unknown})' if unknown else ''}"
-        return f"{paid}, {idle:.0%} of the paid hours idle"
+            return f"devices rented for {', '.join(f'{rent:g}' for rent in self.rents)} $/h, all paid hours used"
+        idle = 1 - _number(self.catalog.entry("price", DEFAULTS["price"]).values, "utilization")
+        devices = [self.catalog.entry("device", name) for name in self.devices]
+        unknown = ", ".join(d.name for d in devices if not _number(d.values, "purchase_price"))
+        known = f" (unknown of {unknown})" if unknown else ""
+        return f"devices owned, at market prices{known}, {idle:.0%} of the paid hours idle"
 
     def layouts(self, sequence: int | None = None) -> dict[str, list[int]]:
         """The axis ``parallelism``: degrees that heads, layers, experts and the sequence allow."""
@@ -167,12 +177,16 @@ def question(
             catalog.entry(table, stated)
     used = (entry, *(catalog.entry("device", name) for name in named))
     own = tuple(e for e in used if known.tables[e.kind].get(e.name) is not e)
-    sizes = tuple(dict.fromkeys(devices if isinstance(devices, Iterable) else [devices]))
+    several = isinstance(devices, Iterable) and not isinstance(devices, str)
+    numbers: Iterable[Any] = devices if several else [devices]
+    sizes = tuple(dict.fromkeys(numbers))
     if not named or not sizes:
         raise PerfgridError("a question needs at least one device and one number of devices")
-    if wrong := [s for s in sizes if not isinstance(s, Integral) or isinstance(s, bool) or not 1 <= s <= LARGEST_COUNT]:
+    whole = [isinstance(size, Integral) and not isinstance(size, bool) for size in sizes]
+    if wrong := [s for s, is_whole in zip(sizes, whole, strict=True) if not is_whole or not 1 <= s <= LARGEST_COUNT]:
         raise PerfgridError(f"the number of devices must be a whole number from 1 to 10^9, found {wrong[0]!r:.40}")
-    prices = [] if price is None else [price] if isinstance(price, float | int | str) else list(price)
+    every = [price] if isinstance(price, str) or not isinstance(price, Iterable) else price
+    prices = [] if price is None else list(plain(*every))
     rents = [converted(RENT, one, "the price of a device") for one in prices] * (len(named) if len(prices) == 1 else 1)
     if price is not None and len(rents) != len(named):
         raise PerfgridError(f"state one price, or one for each device: {len(named)} devices, {len(rents)} prices")
@@ -182,17 +196,41 @@ def question(
 def objective(minimize: str | None, maximize: str | None, usual: str, least: bool) -> tuple[str, bool]:
     """The quantity that decides, and whether the least of it is the best; the usual one if none is stated.
 
-    PerfgridError for two quantities, and for the least of what one wants much of.
+    PerfgridError for two quantities, for the least of what one wants much of, and for the most of times, costs, energy.
     """
     if minimize is not None and maximize is not None:
         raise PerfgridError("state either what to minimize or what to maximize, not both")
     if minimize is not None and MUCH.search(minimize):
         raise PerfgridError(f"much of {minimize} is good: maximize it (--maximize {minimize})")
+    if maximize is not None and LITTLE.search(maximize):
+        raise PerfgridError(f"little of {maximize} is good: minimize it (--minimize {maximize})")
     return (minimize or maximize or usual, minimize is not None or (maximize is None and least))
 
 
-def _billions(count: float) -> str:
-    return f"{float(f'{count / 1e9:.3g}'):,g} B"
+def plain(*values: Any) -> Iterator[Any]:
+    """Values with those of NumPy as Python's own."""
+    return (value.item() if isinstance(value, np.generic) else value for value in values)
+
+
+def rounded(count: float) -> str:
+    """A number of parameters or tokens with three digits."""
+    size, suffix = next((size, suffix) for suffix, size in reversed(SUFFIXES.items()) if count >= size or suffix == "K")
+    return f"{float(f'{count / size:.3g}'):,g} {suffix}"
+
+
+def count_of(value: float | str, name: str) -> float:
+    """A number above zero, or text with a suffix: 15T, 300B, 20M, 4K. PerfgridError for anything else."""
+    text = str(value).strip()
+    size = SUFFIXES.get(text[-1:].upper(), 1.0)
+    try:
+        found = float(text[:-1] if size > 1 else text) * size
+    except ValueError:
+        found = nan
+    if not 0 < found < inf:
+        raise PerfgridError(
+            f"{name} must be a number above zero such as 1e12, 15T, 300B, 20M or 4K, found {text!r:.40}"
+        )
+    return found
 
 
 def _number(values: Mapping[str, Any], name: str) -> float:

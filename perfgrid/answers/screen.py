@@ -24,18 +24,18 @@ FRONT = "frontier_"  # variables about the designs between the objective and a s
 LABEL = "label of"  # long name of a variable that holds labels
 HEADINGS = {  # quantity of an answer -> the first column of its row
     "step_time": "time per step",
-    "tokens_per_second": "tokens per second",
-    "model_flops_utilization": "MFU",
     "training_time": "the whole run",
     "cost_per_training_run": "cost of the run",
+    "tokens_per_second": "tokens per second",
+    "model_flops_utilization": "MFU",
     "cost_per_device_hour": "device and hour",
     "step_energy": "energy per step",
-    "cost_per_million_output_tokens": "cost of 1 M tokens",
+    "cost_per_million_output_tokens": "1 M output tokens",
     "time_to_first_token": "first token",
     "time_per_output_token": "time per token",
     "output_tokens_per_second": "tokens per second",
-    "output_tokens_per_second_per_device": "per device",
-    "output_tokens_per_second_per_user": "per user",
+    "output_tokens_per_second_per_device": "tokens/s a device",
+    "output_tokens_per_second_per_user": "tokens/s a user",
     "running_batch": "requests at once",
     "energy_per_output_token": "energy per token",
 }
@@ -73,7 +73,7 @@ class Answer(xr.Dataset):
             return ""
         try:
             return screen(self)
-        except (KeyError, IndexError, ValueError):  # joined along a new dimension, say: a repr never raises
+        except Exception:  # whatever xarray made of it: a repr never raises
             return ""
 
 
@@ -156,7 +156,8 @@ def _lines(groups: Sequence[xr.Dataset], objective: str) -> Iterator[list[str]]:
     for quantity, heading in headings.items():
         if quantity in groups[0] or quantity == objective:
             texts[heading] = lambda group, quantity=quantity: [_value(group, quantity, objective)]
-    texts |= {"memory": _memory, "layout": _layout, "limited by": _parts, "within the error": _others}
+    tied = "within the error" if f"{objective}_interval" in groups[0] else "about as good"
+    texts |= {"memory": _memory, "layout": _layout, "limited by": _parts, tied: _others}
     for heading, text in texts.items():
         cells = [text(group) if group["found"].item() else [] for group in groups]
         if heading == headings[objective]:
@@ -229,8 +230,10 @@ def _excluded(found: xr.Dataset) -> Iterator[str]:
         return
     limit = found["kind"].values == EXCEEDS
     limit |= not counts[limit].any()
-    share = f"{1 - counts.sum() / designs:.0%} of {designs:,} designs are" if counts.sum() < designs else ""
-    yield f"{share or f'None of {designs:,} designs is'} feasible. Excluded, each by its first reason, are"
+    part = 1 - counts.sum() / designs
+    share = f"{part:.0%}" if part >= LEAST_SHARE else "Below 1%"
+    share = f"{share} of {designs:,} designs are" if part else f"None of {designs:,} designs is"
+    yield f"{share} feasible. Excluded, each by its first reason, are"
     order = [i for i in np.argsort(-counts) if counts[i] >= LEAST_SHARE * designs]
     for i in [i for i in order if limit[i]][:MOST_REASONS]:
         yield f"{counts[i] / designs:>5.0%}  {found['reason'].values[i]} [{found['constraint'].values[i]}]"
@@ -240,16 +243,23 @@ def _excluded(found: xr.Dataset) -> Iterator[str]:
 
 
 def _misses(groups: Sequence[xr.Dataset]) -> Iterator[str]:
-    """The designs nearest to a limit that it alone excludes."""
-    for group in groups[:MOST_MISSES]:
+    """The designs nearest to a limit that it alone excludes, first of groups without a design."""
+    near = sorted((group for group in groups if _nearest(group)), key=lambda group: bool(group["found"].item()))
+    for group in near[:MOST_MISSES]:
         name = _name(group) if "devices" in group.coords else group["system"].item()  # of any size
-        for limit in group["limit"].values:
-            near = {
-                n.removeprefix(NEAR): group[n].sel(limit=limit).item() for n in map(str, group) if n.startswith(NEAR)
-            }
-            if near["labels"]:
-                labels = re.sub(f"{LAYOUT} (\\S+)", lambda found: layout_text(found[1]), near["labels"])
-                yield f"Near: {name}, {labels}: {_near(group, str(limit), near)}"
+        for limit, miss in _nearest(group).items():
+            labels = re.sub(f"{LAYOUT} (\\S+)", lambda found: layout_text(found[1]), miss["labels"])
+            yield f"Near: {name}, {labels}: {_near(group, limit, miss)}"
+    if others := [_name(group) for group in near[MOST_MISSES:]]:
+        yield f"Near misses of {', '.join(others)}: --json"
+
+
+def _nearest(group: xr.Dataset) -> dict[str, dict[str, Any]]:
+    """What is known of the design nearest to each limit."""
+    names = {str(name): str(name).removeprefix(NEAR) for name in group if str(name).startswith(NEAR)}
+    limits = map(str, group["limit"].values)
+    misses = {limit: {word: group[name].sel(limit=limit).item() for name, word in names.items()} for limit in limits}
+    return {limit: miss for limit, miss in misses.items() if miss["labels"]}
 
 
 def _near(group: xr.Dataset, limit: str, near: Mapping[str, Any]) -> str:
@@ -264,12 +274,12 @@ def _fitting(groups: Sequence[xr.Dataset]) -> Iterator[str]:
     """With how many devices it would fit, where it fits with none of the numbers that were asked for."""
     if "fits_with" not in groups[0]:
         return
-    having = {group["system"].item() for group in groups if group["found"].item()}
     size = {group["system"].item(): group["fits_with"].item() for group in groups}
-    if fits := [f"{size[system]:,} x {system}" for system in size if size[system]]:
+    if fits := [f"{size[system]:,} x {system}" for system in size if size[system] > 0]:
         yield f"It fits with {', '.join(fits)}"
-    if none := [system for system in size if not size[system] and system not in having]:
-        yield f"It does not fit with up to {groups[0]['fits_with'].attrs['most']:,} x {', '.join(none)}"
+    if none := [system for system in size if size[system] == 0]:
+        tried = ", ".join(f"{count:,}" for count in np.atleast_1d(groups[0]["fits_with"].attrs["tried"]))
+        yield f"It fits with none of {tried} x {', '.join(none)}, with the same batch"
 
 
 def _assumed(found: xr.Dataset) -> Iterator[str]:

@@ -12,7 +12,7 @@ from perfgrid.catalog import Catalog
 from perfgrid.engine.errors import PerfgridError
 
 from .answer import answered
-from .question import objective, powers, question
+from .question import objective, plain, powers, question
 
 COST = "cost_per_million_output_tokens"
 PER_DEVICE = "output_tokens_per_second_per_device"
@@ -97,15 +97,16 @@ def serve(
     PerfgridError
         For an unknown name, with the nearest ones, an illegal value, and a rate beside a number of clients.
     """
+    prompt, output, ttft, tpot, rate, clients = plain(prompt, output, ttft, tpot, rate, clients)
     if rate is not None and clients is not None:
         raise PerfgridError("state either the rate of requests or the number of clients, not both")
-    if rate is not None and minimize == "devices":  # of which the tokens per second of a device say the same
-        minimize, maximize = None, PER_DEVICE
     asked = question(
         model, on, (NODE if rate is None else FLEET) if devices is None else devices, topology, software, catalog, price
     )
     weighed = rate is not None
     decisive, least = objective(minimize, maximize, COST if weighed else PER_DEVICE, weighed)
+    if weighed and (decisive, least) == ("devices", True):  # of which the tokens per second of a device say the same
+        decisive, least = PER_DEVICE, False
     limits = {"time_to_first_token_limit": ttft, "time_per_output_token_limit": tpot}
     stored, kept = (asked.published, "bf16") if precision is None else (precision, precision)
     products = asked.products(stored) if precision is None else [precision] * len(asked.devices)
@@ -124,12 +125,13 @@ def serve(
     stated = {name: limit for name, limit in (("first token", ttft), ("token", tpot)) if limit is not None}
     words += [f"{name} within {at if isinstance(at, str) else f'{at:g} s'}" for name, at in stated.items()]
     content = {
-        "title": f"Serving of {asked.heading}: {', '.join(words)}",
+        "title": f"Serving of {asked.heading}",
         "workload": "inference",
         "outputs": asked.outputs(decisive, *OUTPUTS),
         "dtype": "float64",
         "axes": axes,
         "workload_parameters": parameters,
+        **asked.overrides,
         "best": {
             "over": [*(axis for axis in axes if axis not in ("model", "system")), *(["devices"] if weighed else [])],
             "minimize" if least else "maximize": decisive,
@@ -141,4 +143,4 @@ def serve(
         assumed["devices"] = f"from 1 to {FLEET[-1]}, above 64 in eights"
     against = PER_USER if not weighed and (decisive, least) == (PER_DEVICE, False) else None
     warnings = asked.warnings(prompt + output, "prompt and answer")
-    return answered(asked, content, decisive, least, weighed, against, assumed, warnings)
+    return answered(asked, content, decisive, least, weighed, against, assumed, warnings, ", ".join(words))

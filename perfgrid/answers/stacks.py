@@ -1,4 +1,4 @@
-"""What a guessed software stack leaves open: what other stacks reach with the best designs."""
+"""What a guessed software stack leaves open: what other stacks reach."""
 
 from __future__ import annotations
 
@@ -11,19 +11,21 @@ from perfgrid.engine.grid.dataset import feasible, study_axes
 from perfgrid.study.selection import asking
 from perfgrid.study.study import Study
 
-from .search import SYSTEM, Index
+from .search import SYSTEM, Group
 
 SOFTWARE = "software"
+SHARDING = "zero"
 STEP = "step_time"  # what concerns it, concerns the stack: that it trains, and on this device
+RULES = ("software_shards", "shards_are_gathered", "pipelines_shard")  # in which stacks differ
+NEAR = 64  # best designs of every way of sharding that other stacks are tried with
 
 
-def on_every_stack(
-    study: Study, groups: Sequence[Sequence[Index]], objective: str, least: bool
-) -> list[tuple[float, float]]:
-    """The least and the greatest of what the stacks that people run reach at best with the designs of every group.
+def on_every_stack(study: Study, groups: Sequence[Group], objective: str, least: bool) -> list[tuple[float, float]]:
+    """The least and the greatest of what the stacks that people run reach at best, in every group.
 
-    A stack that can run none of them does not count. ``groups``: rows of the axes of a training study, of which
-    ``system`` states no software.
+    Each stack is tried with the designs of every way of sharding that are best on the assumed one, rules on sharding
+    aside. One that can run none of them does not count. ``groups``: of a training study whose ``system`` states no
+    software.
     """
     stacks = [name for name, stack in study.catalog.tables[SOFTWARE].items() if stack.values["current"]]
     system = study.file.axes[SYSTEM]
@@ -33,7 +35,8 @@ def on_every_stack(
     wider = asking(
         study, list(dict.fromkeys((objective, STEP))), {**study.file.axes, SYSTEM: {"labels": labels, "zip": zipped}}
     )
-    points = [index for group in groups for index in group]
+    near = [group.near(NEAR, RULES, SHARDING) for group in groups]
+    points = [index for some in near for index in some]
     listed = np.repeat(np.array(points), len(stacks), axis=0)
     place = study_axes(study.space).index(SYSTEM)
     listed[:, place] = listed[:, place] * len(stacks) + np.tile(np.arange(len(stacks)), len(points))
@@ -41,5 +44,5 @@ def on_every_stack(
     values = found[objective].where(feasible(found, of=[objective, STEP])).values
     table = np.broadcast_to(values, len(listed)).reshape(len(points), len(stacks))
     best = np.fmin if least else np.fmax
-    own = [best.reduce(part) for part in np.split(table, np.cumsum([len(group) for group in groups])[:-1])]
+    own = [best.reduce(part) for part in np.split(table, np.cumsum([len(some) for some in near])[:-1])]
     return [(np.fmin.reduce(values), np.fmax.reduce(values)) for values in own]

@@ -9,9 +9,10 @@ from typing import Any
 import xarray as xr
 
 from perfgrid.catalog import Catalog
+from perfgrid.engine.errors import PerfgridError
 
 from .answer import answered
-from .question import objective, question
+from .question import count_of, objective, plain, question, rounded
 
 # Of a step, if no batch is stated: Llama 3 405B took 4, then 8, then 16 million (grattafiori2024llama3).
 BATCH_TOKENS = 2**23
@@ -19,10 +20,10 @@ SEQUENCE = 8192
 TOKENS = 1e12
 OUTPUTS = (
     "step_time",
-    "tokens_per_second",
-    "model_flops_utilization",
     "training_time",
     "cost_per_training_run",
+    "tokens_per_second",
+    "model_flops_utilization",
     "cost_per_device_hour",
     "memory_per_device",
     "state_memory",
@@ -40,7 +41,7 @@ def train(
     devices: int | Sequence[int],
     batch: int | None = None,
     sequence: int | None = None,
-    tokens: float = TOKENS,
+    tokens: float | str = TOKENS,
     precision: str = "bf16",
     topology: str | None = None,
     software: str | None = None,
@@ -67,7 +68,7 @@ def train(
         Sequences of a step (default: about 8 million tokens) and tokens of a sequence (default: 8192, or what the model
         is made for).
     tokens
-        Tokens of the whole run.
+        Tokens of the whole run: a number, or text such as "15T".
     precision
         Of matrix products: bf16, fp8, ...
     topology, software
@@ -79,7 +80,8 @@ def train(
     within, budget
         Limits on the time and on the cost of the whole run: seconds and USD, or text with a unit such as "30 d".
     price
-        Rent of a device in USD per hour, or one for each device. Default: the devices are owned.
+        Rent of a device in USD per hour, or one for each device; every hour that is paid is used. Default: the devices
+        are owned.
     catalog
         A loaded catalog, or catalog files to add to the built-in one.
 
@@ -94,12 +96,16 @@ def train(
     PerfgridError
         For an unknown name, with the nearest ones, and an illegal value.
     """
+    batch, sequence, tokens, lora, within, budget = plain(batch, sequence, tokens, lora, within, budget)
     asked = question(model, on, devices, topology, software, catalog, price)
     decisive, least = objective(minimize, maximize, "step_time", True)
     if sequence is None:
         sequence = min(SEQUENCE, asked.context or SEQUENCE)
     if batch is None:
         batch = asked.batch(BATCH_TOKENS // max(1, sequence))
+    tokens = count_of(tokens, "tokens")
+    if tokens < batch * sequence:
+        raise PerfgridError(f"{tokens:g} tokens are fewer than those of a step: {batch:,} sequences of {sequence:,}")
     parameters: dict[str, Any] = {"sequence_length": sequence, "global_batch": batch, "training_tokens": tokens}
     limits = {"training_time_limit": within, "training_cost_limit": budget}
     parameters |= {"precision": precision} | ({"lora_rank": lora} if lora else {})
@@ -107,8 +113,7 @@ def train(
     schedules = asked.schedules()
     searched = {"schedule": schedules} if len(schedules) > 1 else {}
     content = {
-        "title": f"Training of {asked.heading}: {tokens / 1e9:,g} billion tokens, {batch:,} sequences of "
-        f"{sequence:,} tokens a step, {precision}",
+        "title": f"Training of {asked.heading}",
         "outputs": asked.outputs(decisive, *OUTPUTS),
         "dtype": "float64",
         "axes": {
@@ -121,9 +126,13 @@ def train(
             "parallelism": asked.layouts(sequence),
         },
         "workload_parameters": parameters,
+        **asked.overrides,
         "best": {
             "over": ["parallelism", "microbatch", "recompute", "zero", *searched],
             "minimize" if least else "maximize": decisive,
         },
     }
-    return answered(asked, content, decisive, least, warnings=asked.warnings(sequence, "a sequence"))
+    steps = f"{tokens / max(1, batch * sequence):,.0f} steps of {batch:,} sequences of {sequence:,}"
+    details = f"{rounded(tokens)} tokens in {steps}, {precision}"
+    warnings = asked.warnings(sequence, "a sequence")
+    return answered(asked, content, decisive, least, warnings=warnings, details=details)

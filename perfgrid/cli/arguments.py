@@ -19,8 +19,6 @@ from perfgrid.results.opening import open_result
 from perfgrid.study.own_formulas import own_formulas
 from perfgrid.study.study import Study, load_study
 
-SUFFIXES = {"K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
-
 
 def names_in(text: str | None) -> list[str]:
     """Names separated by commas; commas in square brackets belong to a name."""
@@ -121,20 +119,19 @@ def sizes_in(text: str) -> list[int]:
             raise PerfgridError(
                 f"--devices needs whole numbers, or ranges such as 64-512, with commas between, found {part!r}"
             ) from None
-        powers = [2**i for i in range(high.bit_length()) if low <= 2**i <= high]
+        powers = [2**i for i in range(high.bit_length()) if 1 <= low <= 2**i <= high]
         if dash and not powers:
-            raise PerfgridError(f"--devices: there is no power of two from {first} to {last}")
+            raise PerfgridError(f"--devices: no power of two from 1 on lies in {part}")
         found += powers if dash else [low]
     return found
 
 
-def count_of(text: str, option: str) -> float:
-    """A number with a suffix: 15T, 300B, 20M, 4K. PerfgridError for anything else."""
-    size = SUFFIXES.get(text[-1:].upper(), 1.0)
+def rate_of(text: str | None) -> float | None:
+    """Requests per second: 50 or 50/s. PerfgridError for anything else."""
     try:
-        return float(text[:-1] if size > 1 else text) * size
+        return None if text is None else float(text.removesuffix("/s"))
     except ValueError:
-        raise PerfgridError(f"{option} needs a number such as 1e12, 15T, 300B, 20M or 4K, found {text!r}") from None
+        raise PerfgridError(f"--rate needs requests per second such as 50, found {text!r}") from None
 
 
 def prices_in(text: str | None) -> list[float | str] | None:

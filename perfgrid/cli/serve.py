@@ -12,7 +12,7 @@ from perfgrid.answers.screen import print_answer
 from perfgrid.answers.serve import serve
 from perfgrid.printing.console import out, print_json
 
-from .arguments import duration, names_in, prices_in, sizes_in
+from .arguments import duration, names_in, prices_in, rate_of, sizes_in
 from .options import (
     AsJson,
     CatalogFiles,
@@ -39,7 +39,7 @@ def serve_command(
     output: Annotated[int, Option(help="Tokens of an answer.")] = 500,
     ttft: Annotated[str | None, Option(help="Limit on the time to the first token, such as 500ms.")] = None,
     tpot: Annotated[str | None, Option(help="Limit on the time per further token, such as 25ms.")] = None,
-    rate: Annotated[float | None, Option(help="Requests per second that arrive at random.")] = None,
+    rate: Annotated[str | None, Option(help="Requests per second that arrive at random, such as 50/s.")] = None,
     clients: Annotated[int | None, Option(help="Requests in progress at any time.")] = None,
     precision: Annotated[
         str | None, Option(help="Of weights, cache and products: bf16, fp8, ... Default: weights as published.")
@@ -66,7 +66,7 @@ def serve_command(
         output=output,
         ttft=first,
         tpot=each,
-        rate=rate,
+        rate=rate_of(rate),
         clients=clients,
         precision=precision,
         topology=topology,

@@ -7,12 +7,13 @@ from typing import Annotated
 from typer import Option
 
 from perfgrid.answers.plain import answer_json, answer_rows, answer_units
+from perfgrid.answers.question import count_of
 from perfgrid.answers.saved import save_study
 from perfgrid.answers.screen import print_answer
 from perfgrid.answers.train import TOKENS, train
 from perfgrid.printing.console import print_json
 
-from .arguments import count_of, duration, names_in, number_or_text, prices_in, sizes_in
+from .arguments import duration, names_in, number_or_text, prices_in, sizes_in
 from .options import (
     AsJson,
     CatalogFiles,
