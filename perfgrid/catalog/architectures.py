@@ -73,7 +73,9 @@ def architecture(kind: str) -> Architecture:
 
 
 def _matches(key: str, patterns: Iterable[str]) -> str | None:
-    return next((pattern for pattern in patterns if fnmatchcase(key, pattern)), None)
+    """The pattern that a key or its last part matches."""
+    names = (key, key.rpartition(".")[2])
+    return next((pattern for pattern in patterns if any(fnmatchcase(name, pattern) for name in names)), None)
 
 
 def not_expressed(kind: str, config: Mapping[str, Any], read: Iterable[str]) -> str | None:

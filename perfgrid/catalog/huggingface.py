@@ -77,7 +77,7 @@ class _Reading:
     def __init__(self, config: Mapping[str, Any], row: Architecture, variables: Mapping[str, Variable], where: str):
         self.config, self.row, self.variables, self.where = config, row, variables, where
         self.kind = config["model_type"]
-        self.read: set[str] = set()
+        self.read = {"model_type"}
 
     def imported(self) -> Imported:
         """The model; PerfgridError where it has what is not expressed, before anything that it lacks."""
@@ -244,7 +244,7 @@ class _Reading:
             found["dense_layers"] = float(dense)
         if self.row.shared_width:
             width, expert = self._size(self.row.shared_width, 0.0), self._need(found, "expert_ffn_size")
-            if width % expert:
+            if expert <= 0 or width % expert:
                 wanted = f"multiples of an expert's width, {expert:g}"
                 raise self._error(f": {self.row.shared_width} = {width:g} is not expressed, only {wanted}")
             found["shared_experts"] = width / expert
@@ -262,8 +262,12 @@ class _Reading:
         """How many layers attend in a sliding window: by their list, or by the pattern of the architecture."""
         layers = self._need(found, "layers")
         windowed = layers - layers // self.row.full_every if self.row.full_every else layers
-        if (pattern := self._pattern()) is not None:
-            windowed = sum(pattern[i % len(pattern)] == "L" for i in range(int(layers)))
+        pattern = self._at("sliding_window_pattern")  # such as LLLG, L in the window, or the length of a period
+        if isinstance(pattern, str) and pattern and not set(pattern) - {"L", "G"}:
+            periods, rest = divmod(int(layers), len(pattern))
+            windowed = periods * pattern.count("L") + pattern[:rest].count("L")
+        elif self.row.full_every and (every := self._size("sliding_window_pattern", 0.0)) >= 1:
+            windowed = layers - layers // every
         for key, missing in self.row.window_from.items():  # the layers before that one attend to everything
             windowed = max(layers - self._size(key, missing), 0.0)
         for quantity, (key, missing) in self.row.switches.items():
@@ -284,14 +288,6 @@ class _Reading:
         if not found.get("window") or not windowed:
             found["window"] = windowed = 0.0
         found["window_layers"] = windowed
-
-    def _pattern(self) -> str | None:
-        """Which layers of a period attend in the window (L) and which to everything (G), where a key says so."""
-        stated = self._at("sliding_window_pattern")
-        if isinstance(stated, str) and stated and not set(stated) - {"L", "G"}:
-            return stated
-        every = self._size("sliding_window_pattern", 0.0)
-        return "L" * int(every - 1) + "G" if self.row.full_every and every >= 1 else None
 
     def _contradictions(self, found: Mapping[str, Value]) -> None:
         size = {q: v for q, v in found.items() if isinstance(v, float)}
