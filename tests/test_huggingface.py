@@ -35,6 +35,7 @@ UNLIKE = ("glm-4.5", "minimax-m2", "ernie-4.5-21b-a3b", "hunyuan-a13b", "exaone-
 RELATED = {  # read as another architecture, which is tried
     "RefinedWebModel": "falcon",  # an older name, with one key-value head
     "ministral": "mistral",
+    "mimo": "qwen2",
     "qwen2_5_vl_text": "qwen2",
     "qwen3_vl_text": "qwen3",
     "qwen3_vl_moe_text": "qwen3_moe",

@@ -134,7 +134,8 @@ class _Reading:
                 raise self._error(f": {key} = {found!r} is not expressed, only {other} = {wanted!r}")
         layers = self._stated("layers")
         for key in self.row.last:
-            if (found := self._at(key)) is not None and found not in (-1, (layers or 0) - 1):
+            end = layers - 1 if isinstance(layers, float) else None
+            if (found := self._at(key)) is not None and found not in (-1, end):
                 raise self._error(f": {key} = {found!r} is not expressed, only the last layer")
 
     def _error(self, text: str) -> PerfgridError:
