@@ -136,7 +136,8 @@ def attention_weights(value):
     hidden, heads = value["hidden_size"], value["heads"]
     if value["kv_lora_rank"]:
         nope, rope, wide = value["qk_nope_head_dim"], value["qk_rope_head_dim"], value["v_head_dim"]
-        queries = value["q_lora_rank"] * (hidden + heads * (nope + rope))
+        rank, wide_query = value["q_lora_rank"], heads * (nope + rope)
+        queries = rank * (hidden + wide_query) if rank else hidden * wide_query
         latents = hidden * (value["kv_lora_rank"] + rope) + value["kv_lora_rank"] * heads * (nope + wide)
         return queries + latents + heads * wide * hidden
     return 2 * hidden * value["head_dim"] * (heads + value["kv_heads"])
