@@ -43,7 +43,13 @@ def values_of(table: str, name: str) -> Any:
             "gpt-neox-20b mpt-7b mpt-30b mpt-70b llama-2-7b llama-2-13b llama-2-70b llama-3.1-8b llama-3.1-70b "
             "llama-3.1-405b mistral-7b-v0.1 nemotron-4-15b nemotron-4-340b qwen-2.5-72b qwen3-32b gemma-2-27b "
             "gemma-3-27b palm-540b falcon-40b falcon-180b mixtral-8x7b mixtral-8x22b qwen3-30b-a3b qwen3-235b-a22b "
-            "gpt-oss-120b gpt-oss-20b deepseek-v2 deepseek-v3 kimi-k2 gpt-moe-1.8t",
+            "gpt-oss-120b gpt-oss-20b deepseek-v2 deepseek-v3 kimi-k2 gpt-moe-1.8t "
+            "qwen3-0.6b qwen3-1.7b qwen3-4b qwen3-8b qwen3-14b qwen-2.5-7b qwen-2.5-14b qwen-2.5-32b llama-3.2-1b "
+            "llama-3.2-3b olmo-2-7b olmo-2-13b olmo-2-32b olmo-3-7b olmo-3-32b phi-4 gemma-3-1b gemma-3-4b "
+            "gemma-3-12b mistral-small-3 mistral-large-2 starcoder2-3b starcoder2-7b starcoder2-15b command-r "
+            "command-r-plus smollm3-3b seed-oss-36b exaone-4-32b glm-4.5 glm-4.5-air minimax-m2 kimi-k2.5 "
+            "qwen3-coder-480b-a35b ernie-4.5-21b-a3b ernie-4.5-300b-a47b hunyuan-a13b dots.llm1 ling-lite "
+            "ling-mini-2.0 olmoe-1b-7b deepseek-v2-lite phi-3.5-moe dbrx qwen1.5-moe-a2.7b",
         ),
         (
             "device",
@@ -130,7 +136,8 @@ def attention_weights(value):
     hidden, heads = value["hidden_size"], value["heads"]
     if value["kv_lora_rank"]:
         nope, rope, wide = value["qk_nope_head_dim"], value["qk_rope_head_dim"], value["v_head_dim"]
-        queries = value["q_lora_rank"] * (hidden + heads * (nope + rope))
+        rank, wide_query = value["q_lora_rank"], heads * (nope + rope)
+        queries = rank * (hidden + wide_query) if rank else hidden * wide_query
         latents = hidden * (value["kv_lora_rank"] + rope) + value["kv_lora_rank"] * heads * (nope + wide)
         return queries + latents + heads * wide * hidden
     return 2 * hidden * value["head_dim"] * (heads + value["kv_heads"])
@@ -172,7 +179,9 @@ def test_counted_parameters_are_the_published_ones(model):
     if v["experts"]:
         table = 0 if v["tied_embeddings"] else formulas["output_head_parameters"]
         per_token = formulas["parameters_per_token"]
-        assert agrees(model, "active_parameters", [per_token, per_token + table])
+        assert agrees(
+            model, "active_parameters", [per_token, per_token + table, per_token - formulas["output_head_parameters"]]
+        )
 
 
 @pytest.mark.parametrize("model", MODELS, ids=identity)

@@ -2,13 +2,15 @@
 
 import json
 import tomllib
+from pathlib import Path
 
 import pytest
 
 from perfgrid.analysis.catalog_check import counted_parameters
+from perfgrid.answers.entries import model_of as read_model
 from perfgrid.catalog import load_catalog
 from perfgrid.catalog.architectures import ARCHITECTURES
-from perfgrid.catalog.huggingface import catalog_text, model_values
+from perfgrid.catalog.huggingface import catalog_text, imported, model_values
 from perfgrid.cli import main as cli
 from perfgrid.engine.errors import PerfgridError
 from tests.huggingface_configs import (
@@ -25,6 +27,28 @@ from tests.huggingface_configs import (
 from tests.test_bad_input import run
 
 CATALOG = load_catalog()
+RECENT = json.loads(Path(__file__).with_name("huggingface_recent.json").read_text(encoding="utf-8"))
+ENTRIES = CONFIGS | RECENT["catalog"]  # configurations of models that the catalog has
+COUNTED = OTHERS | {name: tuple(pair) for name, pair in RECENT["others"].items()}  # with the published parameters
+MORE = RECENT["catalog"]
+UNLIKE = ("glm-4.5", "minimax-m2", "ernie-4.5-21b-a3b", "hunyuan-a13b", "exaone-4-32b", "qwen1.5-moe-a2.7b", "gpt-j-6b")
+RELATED = {  # read as another architecture, which is tried
+    "RefinedWebModel": "falcon",  # an older name, with one key-value head
+    "ministral": "mistral",
+    "mimo": "qwen2",
+    "qwen2_5_vl_text": "qwen2",
+    "qwen3_vl_text": "qwen3",
+    "qwen3_vl_moe_text": "qwen3_moe",
+    "glm": "glm4",
+    "granite": "llama",
+    "hunyuan_v1_dense": "llama",
+    "internlm2": "llama",
+    "baichuan": "llama",
+    "apertus": "nemotron",
+    "arcee": "nemotron",
+    "granitemoe": "mixtral",
+    "cohere2": "cohere",
+}
 
 
 def loaded(tmp_path, name, config, source="huggingface2026models"):
@@ -35,10 +59,10 @@ def loaded(tmp_path, name, config, source="huggingface2026models"):
     return load_catalog(path).entry("model", name)
 
 
-@pytest.mark.parametrize("name", CONFIGS)
+@pytest.mark.parametrize("name", ENTRIES)
 def test_an_import_equals_the_entry_of_the_catalog(tmp_path, name):
     """Field by field; published counts are no part of a configuration, and most of these leave out the context."""
-    entry, known = loaded(tmp_path, f"my-{name}", CONFIGS[name]), CATALOG.entry("model", name)
+    entry, known = loaded(tmp_path, f"my-{name}", ENTRIES[name]), CATALOG.entry("model", name)
     published = ("parameters", "active_parameters", "context_length")
     assert {q: v for q, v in entry.values.items() if q not in published} == {
         q: v for q, v in known.values.items() if q not in published
@@ -46,17 +70,38 @@ def test_an_import_equals_the_entry_of_the_catalog(tmp_path, name):
     assert set(entry.sources.values()) == {"huggingface2026models"}
 
 
-@pytest.mark.parametrize("name", OTHERS)
+@pytest.mark.parametrize("name", COUNTED)
 def test_an_import_counts_the_published_parameters(tmp_path, name):
-    config, published = OTHERS[name]
+    config, published = COUNTED[name]
     entry = loaded(tmp_path, name, config)
     assert counted_parameters(entry.values)["total_parameters"] == pytest.approx(published, rel=0.01)
 
 
+def model_of(config):
+    return next((config[key] for key in ("text_config",) if key in config), config)
+
+
 def test_every_architecture_is_tried():
-    tried = [*CONFIGS.values(), *(config for config, _ in OTHERS.values())]
-    kinds = {c.get("text_config", c)["model_type"] for c in tried}
-    assert kinds == set(ARCHITECTURES) - {"RefinedWebModel"}  # an older name of falcon with one key-value head
+    """With the numbers of a published model, or as one that is."""
+    tried = [model_of(c) for c in (*ENTRIES.values(), *(config for config, _ in COUNTED.values()))]
+    kinds = {c["model_type"] for c in tried}
+    assert kinds | set(RELATED) == set(ARCHITECTURES)
+    assert not kinds & set(RELATED)
+    assert len(ARCHITECTURES) >= 45
+
+
+@pytest.mark.parametrize("kind", RELATED)
+def test_a_related_architecture_is_read_alike(kind):
+    """Key by key, but for what sets it apart."""
+    tried = [model_of(c) for c in (*ENTRIES.values(), *(config for config, _ in COUNTED.values()))]
+    config = next(c for c in tried if c["model_type"] == RELATED[kind])
+    apart = {
+        "qwen3_vl_text": {"window": 0.0},
+        "mimo": {"mtp_layers": 0.0},
+        "cohere2": {"window": 4096.0, "window_layers": 30.0},
+    }
+    found = values(config, model_type=kind)
+    assert found == values(config) | apart.get(kind, {})
 
 
 def values(config, **changes):
@@ -82,6 +127,40 @@ def test_windows_and_patterns():
     gemma3 = CONFIGS["gemma-3-27b"]["text_config"]
     assert values(gemma3, sliding_window_pattern=2)["window_layers"] == 31
     assert values(GPT_OSS, layer_types="left out")["window_layers"] == 12
+    exaone = MORE["exaone-4-32b"]
+    assert values(exaone, sliding_window_pattern=4)["window_layers"] == 48
+    assert values(exaone, sliding_window_pattern="LG")["window_layers"] == 32
+    assert values(exaone, sliding_window=None)["window"] == 0
+    own = {**LLAMA_8B, "model_type": "own", "sliding_window": 512}
+    assert values(own)["window_layers"] == 32
+    assert values(own, use_sliding_window=False)["window"] == 0
+
+
+def test_what_an_expert_block_says_by_other_keys():
+    glm = MORE["glm-4.5"]
+    assert values(glm, mlp_layer_types=["dense"] * 2 + ["sparse"] * 90)["dense_layers"] == 2
+    assert values(DEEPSEEK_V3, topk_method="greedy")["groups"] == 0
+    assert values(DEEPSEEK_V3, moe_layer_freq=[1] * 61)["experts"] == 256
+    assert values(MORE["minimax-m2"])["mtp_layers"] == 3
+    assert values(MORE["minimax-m2"], use_mtp=False)["mtp_layers"] == 0
+    own = values(MORE["ling-lite"], model_type="own")
+    assert own == values(MORE["ling-lite"])
+    assert values(DEEPSEEK_V3, model_type="own", head_dim=128) == values(DEEPSEEK_V3)
+    assert "experts" not in values(LLAMA_8B, model_type="own")
+
+
+def test_what_became_of_every_key():
+    stated = {**MORE["glm-4.5"], "bos_token_id": 1, "rope_theta": 1e6, "my_own": 3, "nothing": None}
+    keys = imported(stated, CATALOG.variables, "config.json").keys
+    assert keys.by_row
+    assert keys.unknown == ("my_own",)
+    assert {"attention_bias", "use_qk_norm"} == set(keys.small)
+    assert {"bos_token_id", "rope_theta", "nothing", "norm_topk_prob"} <= set(keys.no_effect)
+    assert sorted((*keys.read, *keys.small, *keys.no_effect, *keys.unknown)) == sorted(stated)
+    for name, config in (ENTRIES | {name: config for name, (config, _) in COUNTED.items()}).items():
+        assert imported(config, CATALOG.variables, name).keys.unknown == (), name
+    nested = imported(MORE["kimi-k2.5"], CATALOG.variables, "config.json")
+    assert (nested.kind, nested.towers) == ("kimi_k2", ("vision_config",))
 
 
 @pytest.mark.parametrize(
@@ -121,9 +200,13 @@ def test_keys_of_single_architectures():
     ("config", "changes", "parts"),
     [
         (LLAMA_8B, {"model_type": "left out"}, ["lacks model_type"]),
-        (LLAMA_8B, {"model_type": "lama"}, ["model_type 'lama'", "'llama'"]),
         (LLAMA_8B, {"model_type": ["llama"]}, ["model_type ['llama']"]),
-        (LLAMA_8B, {"model_type": "t5"}, ["model_type 't5' is unknown"]),
+        (LLAMA_8B, {"model_type": "t5", "is_encoder_decoder": True}, ["is_encoder_decoder = True", "not expressed"]),
+        (LLAMA_8B, {"model_type": "own", "vocab_size": None}, ["lacks vocab_size or padded_vocab_size", "own"]),
+        (LLAMA_8B, {"model_type": "own", "mamba_d_state": 128}, ["mamba_d_state", "state-space", "not expressed"]),
+        (LLAMA_8B, {"model_type": "own", "num_experts": 8}, ["lacks num_experts_per_tok"]),
+        (LLAMA_8B, {"model_type": "qwen3_next"}, ["'qwen3_next' has gated delta nets", "not expressed"]),
+        (LLAMA_8B, {"model_type": "nemotron_h", "hidden_size": None}, ["state-space layers", "not expressed"]),
         (LLAMA_8B, {"hidden_size": "left out"}, ["lacks hidden_size", "llama"]),
         (LLAMA_8B, {"vocab_size": None}, ["lacks vocab_size"]),
         (LLAMA_8B, {"hidden_size": "wide"}, ["config.json, hidden_size", "'wide'"]),
@@ -158,6 +241,30 @@ def test_keys_of_single_architectures():
         (DEEPSEEK_V3, {"first_k_dense_replace": 62}, ["first_k_dense_replace = 62 exceeds num_hidden_layers = 61"]),
         (DEEPSEEK_V3, {"topk_group": 9}, ["topk_group = 9 exceeds n_group = 8"]),
         (DEEPSEEK_V3, {"moe_layer_freq": 2}, ["moe_layer_freq = 2", "only 1"]),
+        (DEEPSEEK_V3, {"moe_layer_freq": [0, 1, 1]}, ["moe_layer_freq differs between layers"]),
+        (DEEPSEEK_V3, {"index_topk": 2048}, ["index_topk", "indexer", "not expressed"]),
+        (MORE["glm-4.5"], {"mlp_layer_types": ["sparse"] * 91 + ["dense"]}, ["mlp_layer_types", "before sparse"]),
+        (MORE["minimax-m2"], {"attn_type_list": [1, 0] * 31}, ["attn_type_list differs between layers"]),
+        (MORE["minimax-m2"], {"attn_type_list": [0] * 62}, ["attn_type_list = 0", "only 1"]),
+        (MORE["minimax-m2"], {"shared_intermediate_size": 1536}, ["shared_intermediate_size = 1536", "only 0"]),
+        (MORE["ernie-4.5-21b-a3b"], {"moe_layer_end_index": 20}, ["moe_layer_end_index = 20", "last layer"]),
+        (MORE["ernie-4.5-21b-a3b"], {"moe_layer_interval": 2}, ["moe_layer_interval = 2", "only 1"]),
+        (MORE["hunyuan-a13b"], {"moe_topk": [8, 4] * 16}, ["moe_topk differs between layers"]),
+        (MORE["hunyuan-a13b"], {"use_cla": True}, ["use_cla = True", "only False"]),
+        (
+            MORE["hunyuan-a13b"],
+            {"moe_intermediate_size": 1536},
+            ["moe_intermediate_size = 1536", "intermediate_size = 3072"],
+        ),
+        (
+            MORE["ling-mini-2.0"],
+            {"moe_shared_expert_intermediate_size": 1024},
+            ["= 1024", "moe_intermediate_size = 512"],
+        ),
+        (MORE["qwen1.5-moe-a2.7b"], {"shared_expert_intermediate_size": 5000}, ["= 5000", "multiples", "1408"]),
+        (MORE["qwen1.5-moe-a2.7b"], {"use_sliding_window": True}, ["use_sliding_window = True", "only False"]),
+        (MORE["command-r"], {"use_parallel_block": False}, ["use_parallel_block = False", "only True"]),
+        (MORE["smollm3-3b"], {"use_sliding_window": True}, ["use_sliding_window = True", "only False"]),
     ],
 )
 def test_mistakes_are_told_by_key(config, changes, parts):
@@ -170,10 +277,9 @@ def test_mistakes_are_told_by_key(config, changes, parts):
         assert part in sentence, sentence
 
 
-@pytest.mark.parametrize("name", [*CONFIGS, *OTHERS])
+@pytest.mark.parametrize("name", [*CONFIGS, *OTHERS, *UNLIKE])
 def test_whatever_a_key_holds_an_entry_or_one_sentence_comes_out(name):
-    whole = CONFIGS.get(name) or OTHERS[name][0]
-    whole = whole.get("text_config", whole)
+    whole = model_of(ENTRIES.get(name) or COUNTED[name][0])
     sentences = []
     for key in whole:
         for held in (None, "x", "3 GB", -1, 0, 1e30, [], ["x", []], {}, {"a": 1}, True, float("inf")):
@@ -225,7 +331,8 @@ def test_a_file_is_written_whole_or_not_at_all(importing, tmp_path):
     assert not target.exists()
     status, out, _ = importing({**LLAMA_8B, "_name_or_path": "meta-llama/Llama-3.1-8B"}, "-o", target)
     assert status == 0
-    assert out == f"saved {target} (llama-3.1-8b)\n"
+    assert out.splitlines()[-1] == f"saved {target} (llama-3.1-8b)"
+    assert out.splitlines()[-2] == "not understood: none"
     assert load_catalog(target).entry("model", "llama-3.1-8b").title == "llama-3.1-8b"
     before = target.read_text()
     status, _, err = importing(DEEPSEEK_V3, "--name", "x", "-o", target)
@@ -265,3 +372,24 @@ def test_an_import_as_json_and_with_an_own_source(importing, tmp_path):
     assert data["source"] == "own2026"
     assert data["values"]["kv_heads"] == 8
     assert data["counted"]["total_parameters"] == 8_030_261_248
+    assert data["keys"]["unknown"] == []
+    assert "num_hidden_layers" in data["keys"]["read"]
+
+
+def test_an_unknown_architecture_is_read_by_its_keys_and_says_so(importing, tmp_path):
+    own = {**LLAMA_8B, "model_type": "lama", "attention_bias": True, "my_layers": 3}
+    status, text, _ = importing(own, "--name", "x")
+    assert status == 0
+    said = [line for line in text.splitlines() if line.startswith("#")]
+    assert any("'lama' is unknown" in line and "'llama'" in line and "three feed-forward" in line for line in said)
+    assert any("below 0.1 %" in line and line.endswith("attention_bias") for line in said)
+    assert any("may change the result: my_layers" in line for line in said)
+    assert tomllib.loads(text)["x"]["layers"] == 32
+    path = tmp_path / "config.json"
+    with pytest.raises(
+        PerfgridError, match="does not understand my_layers; write its entry with perfgrid catalog import"
+    ):
+        read_model(CATALOG, path)
+    path.write_text(json.dumps({**LLAMA_8B, "model_type": "lama"}))
+    with pytest.raises(PerfgridError, match="does not know model_type 'lama'"):
+        read_model(CATALOG, path)

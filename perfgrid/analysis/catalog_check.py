@@ -82,7 +82,7 @@ def _parameters(entry: Entry) -> Iterator[str]:
     with_table = per_token if entry.values["tied_embeddings"] else per_token + head
     for quantity, what, candidates in (
         ("parameters", "parameters", (count["total_parameters"],)),
-        ("active_parameters", "active parameters", (per_token, with_table)),
+        ("active_parameters", "active parameters", (per_token, with_table, per_token - head)),
     ):
         published = entry.values[quantity]
         if not isinstance(published, float) or not published:

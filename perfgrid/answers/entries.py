@@ -8,10 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from perfgrid.catalog import Catalog, Entry
-from perfgrid.catalog.huggingface import model_values, read_config
+from perfgrid.catalog.huggingface import imported, read_config
 from perfgrid.catalog.naming import check_name
 from perfgrid.catalog.writing import entry_text
-from perfgrid.engine.errors import PerfgridError, nearest
+from perfgrid.engine.errors import PerfgridError, nearest, printable
 
 CONFIG = "config.json"
 OWN_MODEL = "huggingface2026models"  # source of a model that is read from a configuration
@@ -20,7 +20,10 @@ _FACTOR = re.compile(r"(\d+(?:\.\d+)?)x")
 
 
 def model_of(catalog: Catalog, model: str | Path) -> Entry:
-    """A model of the catalog, or of a ``config.json`` or a folder with one. PerfgridError for neither."""
+    """A model of the catalog, or of a ``config.json`` or a folder with one. PerfgridError for neither.
+
+    Also for a configuration that is not understood as a whole: such an entry is to be looked at before it is used.
+    """
     if (found := catalog.tables["model"].get(str(model))) is not None:
         return found
     path = Path(model)
@@ -28,9 +31,15 @@ def model_of(catalog: Catalog, model: str | Path) -> Entry:
     if not path.is_file():
         legal = catalog.tables["model"]
         raise PerfgridError(f"no model {str(model)!r} in the catalog, and no such file{nearest(str(model), legal)}")
-    values = model_values(read_config(path), catalog.variables, str(path))
+    own = imported(read_config(path), catalog.variables, str(path))
+    if (open_keys := own.keys.unknown) or not own.keys.by_row:
+        why = f"does not understand {', '.join(open_keys)}" if open_keys else f"does not know model_type {own.kind!r}"
+        raise PerfgridError(
+            f"{path}: perfgrid {printable(why)}; write its entry with perfgrid catalog import {path} -o mine.toml, "
+            "check it, and name it with --catalog mine.toml"
+        )
     of = {v.name: v for v in catalog.variables.values() if v.of == "model"}
-    filled = {name: values.get(name, v.default_value) for name, v in of.items()}
+    filled = {name: own.values.get(name, v.default_value) for name, v in of.items()}
     name = path.resolve().parent.name if path.name == CONFIG else path.stem
     check_name(name, f"{path}, as the name of its model", dots=True)
     while name in catalog.tables["model"]:  # a saved study names both catalogs

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
 from .files import read_toml
 from .schema import Value
+
+BY_KEYS = "_by_keys"  # the row of a model_type that has none
+ANY = "any"  # value of `only` that lifts the limit of an extended row
 
 
 @dataclass(frozen=True)
@@ -20,13 +24,26 @@ class Architecture:
     absent: Mapping[str, Value] = field(default_factory=dict)  # what a missing or null key means
     ffn_multiple: float = 0  # of the hidden size where no key states the feed-forward width; 0: it must be stated
     full_every: int = 0  # every n-th layer attends beyond the window; 0: none does
+    window_from: Mapping[str, float] = field(default_factory=dict)  # key of the first layer with a window -> if missing
+    switches: Mapping[str, list[Any]] = field(default_factory=dict)  # quantity -> its flag, and that if missing
     only: Mapping[str, Any] = field(default_factory=dict)  # keys of which one value alone is expressed
+    same: Mapping[str, str] = field(default_factory=dict)  # keys that must hold what another one holds
+    last: tuple[str, ...] = ()  # keys that must name the last layer
+    dense_list: str = ""  # key that lists the layers with a dense feed-forward block
+    layer_kinds: str = ""  # key that lists for every layer whether it is dense or sparse
+    shared_width: str = ""  # key of the width of all shared experts together
+    ungrouped: Mapping[str, Any] = field(default_factory=dict)  # values of keys with which groups limit nothing
+    unused: tuple[str, ...] = ()  # keys without effect in this architecture
 
     def but(self, **changes: Any) -> Architecture:
-        """A copy with mappings extended and other fields replaced."""
-        return replace(
-            self, **{k: {**getattr(self, k), **v} if isinstance(v, Mapping) else v for k, v in changes.items()}
-        )
+        """A copy with mappings and lists extended and other fields replaced."""
+
+        def joined(name: str, value: Any) -> Any:
+            if isinstance(value, Mapping):
+                return {**getattr(self, name), **value}
+            return (*getattr(self, name), *value) if isinstance(value, list) else value
+
+        return replace(self, **{name: joined(name, value) for name, value in changes.items()})
 
     def keys_of(self, quantity: str) -> list[str]:
         """The keys that may hold a quantity."""
@@ -34,11 +51,77 @@ class Architecture:
         return [keys] if isinstance(keys, str) else keys
 
 
+_TABLES = read_toml(Path(__file__).with_suffix(".toml"))
+_KEYS: Mapping[str, list[str]] = _TABLES.pop("_keys")
+_NOT_EXPRESSED: Mapping[str, Mapping[str, str]] = _TABLES.pop("_not_expressed")
+
+
 def _read() -> dict[str, Architecture]:
     rows: dict[str, Architecture] = {"": Architecture()}
-    for name, stated in read_toml(Path(__file__).with_suffix(".toml")).items():
+    for name, stated in _TABLES.items():
         rows[name] = rows[stated.pop("extends", "")].but(**stated)
-    return {name: row for name, row in rows.items() if name and not name.startswith("_")}
+    return {name: row for name, row in rows.items() if name == BY_KEYS or (name and not name.startswith("_"))}
 
 
-ARCHITECTURES = _read()
+_ROWS = _read()
+ARCHITECTURES: Mapping[str, Architecture] = {name: row for name, row in _ROWS.items() if name != BY_KEYS}
+
+
+def architecture(kind: str) -> Architecture:
+    """The row of a ``model_type``, or that of the keys which most configurations share."""
+    return _ROWS.get(kind, _ROWS[BY_KEYS])
+
+
+def _matches(key: str, patterns: Iterable[str]) -> str | None:
+    """The pattern that a key or its last part matches."""
+    names = (key, key.rpartition(".")[2])
+    return next((pattern for pattern in patterns if any(fnmatchcase(name, pattern) for name in names)), None)
+
+
+def not_expressed(kind: str, config: Mapping[str, Any], read: Iterable[str]) -> str | None:
+    """What a configuration has that no entry expresses, by its type or by a key that says more than nothing."""
+    if (what := _NOT_EXPRESSED["types"].get(kind)) is not None:
+        return f"model_type {kind!r} has {what}, which is not expressed"
+    for key in sorted(set(config) - set(read)):
+        if config[key] and (pattern := _matches(key, _NOT_EXPRESSED["keys"])):
+            return f"{key} says that it has {_NOT_EXPRESSED['keys'][pattern]}, which is not expressed"
+    return None
+
+
+@dataclass(frozen=True)
+class Understood:
+    """What became of the keys of a configuration."""
+
+    by_row: bool  # whether its architecture is known
+    read: tuple[str, ...]  # what the entry says
+    no_effect: tuple[str, ...]  # on anything that is modelled
+    small: tuple[str, ...]  # left out: biases and norms of single matrices
+    unknown: tuple[str, ...]  # what may change the result
+
+
+def understood(kind: str, config: Mapping[str, Any], read: set[str], unused: Iterable[str]) -> Understood:
+    """The keys of a configuration, nested ones as ``outer.inner``, by what became of them."""
+    found: dict[str, list[str]] = {"read": [], "no_effect": [], "small": [], "unknown": []}
+    for key, value in _leaves(config, read):
+        if key in read:
+            place = "read"
+        elif key in unused or _matches(key, _KEYS["no_effect"]):
+            place = "no_effect"
+        elif _matches(key, _KEYS["small"]):
+            place = "small" if value else "no_effect"
+        else:
+            place = "no_effect" if value is None else "unknown"
+        found[place].append(key)
+    return Understood(kind in ARCHITECTURES, **{place: tuple(sorted(keys)) for place, keys in found.items()})
+
+
+def _leaves(config: Mapping[str, Any], read: set[str]) -> Iterable[tuple[str, Any]]:
+    """The keys with their values; of a table of which single keys were read, those that it holds."""
+    for key, value in config.items():
+        if isinstance(value, Mapping) and any(r.startswith(f"{key}.") for r in read) and key not in _TABLED:
+            yield from ((f"{key}.{inner}", held) for inner, held in value.items())
+        else:
+            yield key, value
+
+
+_TABLED = ("quantization_config",)  # read as a whole

@@ -7,19 +7,25 @@ what it fixes, and what it takes where a configuration leaves a key out. Reading
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from perfgrid.engine.errors import PerfgridError, nearest
+from perfgrid.engine.errors import PerfgridError
 
-from .architectures import ARCHITECTURES, Architecture
+from .architectures import ANY, Architecture, Understood, architecture, not_expressed, understood
 from .reading import from_json, read_text
 from .schema import Value, Variable, convert
 from .writing import table_text, value_text
 
-_DROPOUT = ("attention_dropout", "hidden_dropout", "dropout", "resid_pdrop", "attn_pdrop", "attn_config.attn_pdrop")
+_DROPOUT = (
+    "attention_dropout", "hidden_dropout", "dropout", "resid_pdrop", "attn_pdrop", "attn_config.attn_pdrop",
+    "residual_dropout", "resid_dropout", "output_dropout",
+)  # fmt: skip
+_NESTED = ("text_config", "llm_config", "language_config")  # the language model of a model of several modalities
 _FALCONS = ("falcon", "RefinedWeb", "RefinedWebModel")
 _FORMATS = {"fp8": "fp8", "fbgemm_fp8": "fp8", "mxfp4": "fp4"}  # of quantised weights, by method
+_MARKS = {"moe": "experts", "mla": "kv_lora_rank"}  # what says that a model has the quantities of a block
 _LAYER_TYPES = ("sliding_attention", "full_attention")
 
 
@@ -31,23 +37,38 @@ def read_config(path: Path) -> dict[str, Any]:
     return config
 
 
-def model_values(config: Mapping[str, Any], variables: Mapping[str, Variable], where: str) -> dict[str, Value]:
-    """The quantities of the model that a configuration describes, checked; ``where`` names the file in errors.
+@dataclass(frozen=True)
+class Imported:
+    """A model that a configuration describes."""
 
-    Raises PerfgridError for an unknown architecture, a missing key, a value of wrong type and contradictions.
+    kind: str  # its model_type
+    values: Mapping[str, Value]
+    keys: Understood
+    towers: tuple[str, ...] = ()  # keys beside those of the language model, which are not read
+
+
+def model_values(config: Mapping[str, Any], variables: Mapping[str, Variable], where: str) -> dict[str, Value]:
+    """The quantities of the model that a configuration describes, checked; ``where`` names the file in errors."""
+    return dict(imported(config, variables, where).values)
+
+
+def imported(config: Mapping[str, Any], variables: Mapping[str, Variable], where: str) -> Imported:
+    """The model that a configuration describes, and what became of its keys; ``where`` names the file in errors.
+
+    Raises PerfgridError for what is not expressed, a missing key, a value of wrong type and contradictions.
     """
-    if isinstance(text := config.get("text_config"), Mapping):  # a model of several modalities: its language model
+    if (outer := next((k for k in _NESTED if isinstance(config.get(k), Mapping)), None)) is not None:
         inherited = {k: config[k] for k in ("tie_word_embeddings", "quantization_config") if k in config}
-        return model_values({**inherited, **text}, variables, f"{where}, text_config")
+        inner = imported({**inherited, **config[outer]}, variables, f"{where}, {outer}")
+        return replace(
+            inner, towers=tuple(sorted(k for k in config if k.endswith("_config") and k not in (outer, *inherited)))
+        )
     kind = config.get("model_type")
     if kind is None:
         raise PerfgridError(f"{where} lacks model_type, the architecture")
-    if not isinstance(kind, str) or kind not in ARCHITECTURES:
-        known = ", ".join(ARCHITECTURES)
-        raise PerfgridError(
-            f"{where}: model_type {kind!r} is unknown{nearest(str(kind), ARCHITECTURES)}; known are {known}"
-        )
-    return _Reading(config, ARCHITECTURES[kind], variables, where).values()
+    if not isinstance(kind, str):
+        raise PerfgridError(f"{where}: model_type {kind!r} must be a name")
+    return _Reading(config, architecture(kind), variables, where).imported()
 
 
 class _Reading:
@@ -56,16 +77,23 @@ class _Reading:
     def __init__(self, config: Mapping[str, Any], row: Architecture, variables: Mapping[str, Variable], where: str):
         self.config, self.row, self.variables, self.where = config, row, variables, where
         self.kind = config["model_type"]
+        self.read = {"model_type"}
+
+    def imported(self) -> Imported:
+        """The model; PerfgridError where it has what is not expressed, before anything that it lacks."""
+        stated = {key for keys in self.row.keys for key in self.row.keys_of(keys)}
+        if (what := not_expressed(self.kind, self.config, stated | {*self.row.only, *self.row.unused})) is not None:
+            raise self._error(f": {what}")
+        values = self.values()
+        return Imported(self.kind, values, understood(self.kind, self.config, self.read, self.row.unused))
 
     def values(self) -> dict[str, Value]:
-        for key, value in self.row.only.items():
-            if (found := self._at(key)) not in (None, value):
-                raise self._error(f": {key} = {found!r} is not expressed, only {value!r}")
+        self._limits()
         found: dict[str, Value] = dict(self.row.fixed)
         for quantity in (*self.row.keys, *self.row.absent):
             if (value := self._stated(quantity)) is not None:
                 found[quantity] = value
-        found["dropout"] = any(self._size(key, 0.0) > 0 for key in _DROPOUT)
+        found["dropout"] = max(self._size(key, 0.0) for key in _DROPOUT) > 0
         if (stored := self._published()) in self.variables["published_precision"].codes:
             found["published_precision"] = stored
         self._special(found)
@@ -79,12 +107,36 @@ class _Reading:
             found["ffn_size"] = self.row.ffn_multiple * hidden
         self._window(found)
         for quantity, variable in self.variables.items():
-            asked = variable.block is None or quantity in self.row.keys
-            if variable.of == "model" and not variable.optional and asked:
+            if variable.of == "model" and not variable.optional and self._asked(quantity, variable, found):
                 self._need(found, quantity)
         found = {q: convert(self.variables[q], value, f"{self.where}, {q}") for q, value in found.items()}
         self._contradictions(found)
         return found
+
+    def _asked(self, quantity: str, variable: Variable, found: dict[str, Value]) -> bool:
+        """Whether an entry needs a quantity: all of a block that the model has; a 0 there is none at all."""
+        if variable.block is None:
+            return True
+        mark = _MARKS[variable.block]
+        if quantity not in self.row.keys or (self.row.absent.get(mark) == 0.0 and mark not in found):
+            return False
+        if found.get(quantity) == 0.0 and self.row.absent.get(quantity) == 0.0 and quantity != "q_lora_rank":
+            del found[quantity]
+        return True
+
+    def _limits(self) -> None:
+        """PerfgridError where a key says what is not expressed."""
+        for key, value in self.row.only.items():
+            if value != ANY and (found := self._even(key)) not in (None, value):
+                raise self._error(f": {key} = {found!r} is not expressed, only {value!r}")
+        for key, other in self.row.same.items():
+            if (found := self._even(key)) is not None and found != (wanted := self._even(other)):
+                raise self._error(f": {key} = {found!r} is not expressed, only {other} = {wanted!r}")
+        layers = self._stated("layers")
+        for key in self.row.last:
+            end = layers - 1 if isinstance(layers, float) else None
+            if (found := self._at(key)) is not None and found not in (-1, end):
+                raise self._error(f": {key} = {found!r} is not expressed, only the last layer")
 
     def _error(self, text: str) -> PerfgridError:
         return PerfgridError(f"{self.where}{text}")
@@ -93,14 +145,24 @@ class _Reading:
         return self._error(f" contradicts itself: {text}")
 
     def _at(self, key: str) -> Any:
+        self.read.add(key)
         value: Any = self.config
         for part in key.split("."):
             value = value.get(part) if isinstance(value, Mapping) else None
         return value
 
+    def _even(self, key: str) -> Any:
+        """The value of a key, or what a list of it holds for every layer alike."""
+        value = self._at(key)
+        if isinstance(value, list) and value and isinstance(value[0], (int, float)):
+            if any(held != value[0] for held in value):
+                raise self._error(f": {key} differs between layers, which is not expressed")
+            return value[0]
+        return value
+
     def _stated(self, quantity: str) -> Value | None:
         """The value of a quantity by its keys or, where they are missing or null, what the architecture takes."""
-        stated = {key: value for key in self.row.keys_of(quantity) if (value := self._at(key)) is not None}
+        stated = {key: value for key in self.row.keys_of(quantity) if (value := self._even(key)) is not None}
         first = next(iter(stated), None)
         if first is None:
             return self.row.absent.get(quantity)
@@ -164,23 +226,54 @@ class _Reading:
                 f": word_embed_proj_dim = {self._at('word_embed_proj_dim')!r} differs from hidden_size = {width:g}; "
                 "embeddings of another width are not expressed"
             )
-        if found.get("groups") == 1.0:  # one group of all experts limits nothing
+        self._experts(found)
+
+    def _experts(self, found: dict[str, Value]) -> None:
+        """Dense layers by their list, shared experts by their joint width, groups that limit nothing."""
+        greedy = any(self._at(key) == value for key, value in self.row.ungrouped.items())
+        if found.get("groups") == 1.0 or greedy:  # one group of all experts limits nothing
             found["groups"] = found["groups_per_token"] = 0.0
-        if self.kind == "qwen3_moe":
-            dense = self._at("mlp_only_layers") or []
+        if self.row.dense_list and (dense := self._at(self.row.dense_list)) is not None:
             if not isinstance(dense, list) or dense != list(range(len(dense))):
-                raise self._error(f": mlp_only_layers = {dense!r} is not expressed, only leading layers may be dense")
-            found["dense_layers"] = float(len(dense))
+                key = self.row.dense_list
+                raise self._error(f": {key} = {dense!r} is not expressed, only leading layers may be dense")
+            found["dense_layers"] = max(float(len(dense)), float(self._size_of(found, "dense_layers")))
+        if self.row.layer_kinds and (kinds := self._at(self.row.layer_kinds)) is not None:
+            dense = kinds.count("dense") if isinstance(kinds, list) else 0
+            if kinds != ["dense"] * dense + ["sparse"] * (int(self._need(found, "layers")) - dense):
+                raise self._error(f": {self.row.layer_kinds} is not expressed, only dense layers before sparse ones")
+            found["dense_layers"] = float(dense)
+        if self.row.shared_width:
+            width, expert = self._size(self.row.shared_width, 0.0), self._need(found, "expert_ffn_size")
+            if expert <= 0 or width % expert:
+                wanted = f"multiples of an expert's width, {expert:g}"
+                raise self._error(f": {self.row.shared_width} = {width:g} is not expressed, only {wanted}")
+            found["shared_experts"] = width / expert
+        for block, count in _MARKS.items():
+            if found.get(count) == 0.0:  # of a model that has none, by a row that allows both
+                for quantity in [q for q in found if self.variables[q].block == block]:
+                    del found[quantity]
+
+    @staticmethod
+    def _size_of(found: Mapping[str, Value], quantity: str) -> float:
+        held = found.get(quantity, 0.0)
+        return held if isinstance(held, float) else 0.0
 
     def _window(self, found: dict[str, Value]) -> None:
         """How many layers attend in a sliding window: by their list, or by the pattern of the architecture."""
         layers = self._need(found, "layers")
         windowed = layers - layers // self.row.full_every if self.row.full_every else layers
-        if self.row.full_every and (every := self._size("sliding_window_pattern", 0.0)) >= 1:
+        pattern = self._at("sliding_window_pattern")  # such as LLLG, L in the window, or the length of a period
+        if isinstance(pattern, str) and pattern and not set(pattern) - {"L", "G"}:
+            periods, rest = divmod(int(layers), len(pattern))
+            windowed = periods * pattern.count("L") + pattern[:rest].count("L")
+        elif self.row.full_every and (every := self._size("sliding_window_pattern", 0.0)) >= 1:
             windowed = layers - layers // every
-        if self.kind.startswith("qwen"):  # the first layers attend to everything; all of them unless told otherwise
-            later = max(layers - self._size("max_window_layers", 28.0), 0.0)
-            windowed = later if self._flag("use_sliding_window", False) else 0.0
+        for key, missing in self.row.window_from.items():  # the layers before that one attend to everything
+            windowed = max(layers - self._size(key, missing), 0.0)
+        for quantity, (key, missing) in self.row.switches.items():
+            if not self._flag(key, missing):
+                found[quantity], windowed = 0.0, 0.0 if quantity == "window" else windowed
         if (types := self._at("layer_types")) is not None:
             if not isinstance(types, list) or len(types) != layers:
                 length = len(types) if isinstance(types, list) else repr(types)

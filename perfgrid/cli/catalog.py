@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,8 +13,9 @@ from typer import Argument, Option, Typer
 from perfgrid.analysis.catalog_check import counted_parameters, remarks
 from perfgrid.analysis.number_text import column, header, number
 from perfgrid.catalog import Catalog, Entry, Variable, load_catalog
+from perfgrid.catalog.architectures import ARCHITECTURES
 from perfgrid.catalog.files import Layer, files_of
-from perfgrid.catalog.huggingface import catalog_text, model_values, read_config
+from perfgrid.catalog.huggingface import Imported, catalog_text, imported, read_config
 from perfgrid.catalog.join import near
 from perfgrid.catalog.loader import entry_of, stated_in
 from perfgrid.catalog.naming import check_name
@@ -139,25 +140,53 @@ def import_command(
     stated = read_config(config)
     name = name or _name_of(stated, config)
     check_name(name, "--name", dots=True)
-    values = model_values(stated, catalog.variables, str(config))
+    model = imported(stated, catalog.variables, str(config))
+    values = model.values
     given = {q: values.get(q, v.default) for q, v in catalog.variables.items() if v.of == "model"}
     counts = counted_parameters(given)
     if as_json:
-        text = json.dumps({"name": name, "source": source, "values": values, "counted": counts}) + "\n"
+        became = {**vars(model.keys), "model_type": model.kind, "other_towers": model.towers}
+        data = {"name": name, "source": source, "values": values, "counted": counts, "keys": became}
+        text = json.dumps(data) + "\n"
     else:
         total, token = counts["total_parameters"], counts["parameters_per_token"]
-        nested = stated.get("text_config")
-        language = nested if isinstance(nested, Mapping) else stated
         comments = (
             f"{total:,.0f} parameters, of which a token's forward pass multiplies {token:,.0f}",
-            f"imported from {printable(config.name)} of architecture {language['model_type']}",
+            f"imported from {printable(config.name)} of architecture {printable(model.kind)}",
+            *_became(model),
         )
         text = catalog_text(name, name, source, values, catalog.variables, comments)
     if output is None:
         print(text, end="")
         return
     write_text(output, text)
+    for line in _became(model):
+        print_line(line, whole=True)
     print_line(f"saved {output} ({name})", whole=True)
+
+
+def _became(model: Imported) -> Iterator[str]:
+    """What became of the keys of a configuration, in lines."""
+    keys = model.keys
+    if not keys.by_row:
+        near_by = nearest(model.kind, ARCHITECTURES)
+        yield printable(
+            f"model_type {model.kind!r} is unknown{near_by}: read by the keys that most share, as rotary positions, "
+            f"{'three' if model.values['gated_ffn'] else 'two'} feed-forward matrices, full or windowed attention"
+        )
+    yield f"read: {', '.join(keys.read)}"
+    if keys.small:
+        yield f"left out, below 0.1 % of the parameters: {', '.join(keys.small)}"
+    if model.towers:
+        yield f"not counted, beside the language model: {printable(', '.join(model.towers))}"
+    if keys.no_effect:
+        yield f"without effect here: {len(keys.no_effect)} key{'s' if len(keys.no_effect) > 1 else ''}"
+    if keys.unknown:
+        yield printable(
+            f"not understood, and may change the result: {', '.join(keys.unknown)}; complete the entry by hand"
+        )
+    else:
+        yield "not understood: none"
 
 
 def _print_list(catalog: Catalog, kind: str, listed: Sequence[Mapping[str, Any]], figures: Sequence[str]) -> None:
