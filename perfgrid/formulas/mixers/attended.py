@@ -168,14 +168,24 @@ def sparse_attention_minimal_core_traffic(
     activation_size,
     mixer_cache_token_bytes,
     index_traffic,
-    mixer_pairs,
     sequence_length,
     microbatch,
 ):
-    """Least memory traffic of attention on one rank: the indexer's, queries, chosen latents gathered, results."""
+    """Least memory traffic of attention on one rank: the indexer's, queries in, latents once, results out."""
     heads = rank_mixer_heads * (2 * kv_lora_rank + qk_rope_head_dim) * activation_size
-    gathered = mixer_pairs * mixer_cache_token_bytes
-    return index_traffic + microbatch * (sequence_length * heads + gathered)
+    return index_traffic + microbatch * sequence_length * (heads + mixer_cache_token_bytes)
+
+
+@alternative(of="gathered_traffic", by="mixer", label=(*RECURRENT, *DENSE), unit="byte", source="dao2022flash")
+def LABEL_gathered_traffic():
+    """Keys and values that tokens gather one by one through the last-level cache: none."""
+    return 0.0
+
+
+@alternative(of="gathered_traffic", by="mixer", label=SPARSE, unit="byte", source="deepseek2025v32")
+def sparse_attention_gathered_traffic(mixer_pairs, mixer_cache_token_bytes, microbatch):
+    """Latents that tokens gather one by one through the last-level cache: every token has its own choice."""
+    return microbatch * mixer_pairs * mixer_cache_token_bytes
 
 
 @alternative(of="mixer_unfused_traffic", by="mixer", label=DENSE, unit="byte", source="dao2022flash")

@@ -55,16 +55,21 @@ def mixer_kernel_time(
     mixer_core_rate,
     mixer_core_traffic,
     achieved_hbm_bandwidth,
+    gathered_traffic,
+    l2_bandwidth,
     mixer_serial_time,
     mixer_core_launches,
     launch_overhead,
 ):
     """Time of each kernel of the core, by phase and mixer_kernel.
 
-    max(FLOPs / rate, bytes / bandwidth, steps one after the other) + launches.
+    max(FLOPs / rate, bytes / bandwidth, gathered bytes / bandwidth of the cache, steps one after the other) + launches.
     """
     serial = mixer_serial_time * only("mixer_kernel", "states")
-    time = roofline_time(mixer_core_flops / mixer_core_rate, mixer_core_traffic / achieved_hbm_bandwidth, serial)
+    gathered = gathered_traffic / l2_bandwidth * only("mixer_kernel", "results")
+    time = roofline_time(
+        mixer_core_flops / mixer_core_rate, mixer_core_traffic / achieved_hbm_bandwidth, gathered, serial
+    )
     started = xp.where(mixer_core_passes > 0, 1.0, 0.0) * mixer_core_launches
     return mixer_core_passes * time + started * launch_overhead
 
