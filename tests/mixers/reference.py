@@ -72,8 +72,8 @@ def delta_recurrence(q, k, v, g, strength):
 # ---- chunked recurrences --------------------------------------------------------------------------------------------
 
 
-def linear_chunked(q, k, v, g, chunk, decays=True, state_size=SINGLE):
-    """Mamba-2 and lightning attention (``decays`` False: fixed ones, which no kernel reads) in chunks."""
+def linear_chunked(q, k, v, g, chunk):
+    """Mamba-2 in chunks."""
     count, tokens, heads = Count(), len(v), v.shape[1]
     q, k, v, g = (padded(a, chunk) for a in (q, k, v, g))
     share, spans = heads // k.shape[1], chunks_of(len(v), chunk)
@@ -81,9 +81,8 @@ def linear_chunked(q, k, v, g, chunk, decays=True, state_size=SINGLE):
     for c, span in enumerate(spans):  # kernel "decays"
         for h in range(heads):
             sums[c, h] = np.cumsum(g[span, h])
-            if decays:
-                count.move("decays", g[span, h], SINGLE)
-                count.move("decays", sums[c, h], SINGLE)
+            count.move("decays", g[span, h], SINGLE)
+            count.move("decays", sums[c, h], SINGLE)
     for c, span in enumerate(spans):  # kernel "scores"
         for group in range(k.shape[1]):
             scores[c, group] = count.product("scores", q[span, group], k[span, group].T)
@@ -96,8 +95,7 @@ def linear_chunked(q, k, v, g, chunk, decays=True, state_size=SINGLE):
             if h % share == 0:
                 count.move("writes", key, HALF)
             count.move("writes", v[span, h], HALF)
-            if decays:
-                count.move("writes", sums[c, h], SINGLE)
+            count.move("writes", sums[c, h], SINGLE)
             left = np.exp(sums[c, h][-1] - sums[c, h])[:, None]
             added[c, h] = count.product("state_update", (left * key).T, v[span, h])
             count.move("writes", added[c, h], SINGLE)
@@ -108,7 +106,7 @@ def linear_chunked(q, k, v, g, chunk, decays=True, state_size=SINGLE):
             before[c, h] = state[h].copy()
             count.move("states", before[c, h], SINGLE)
             state[h] = np.exp(sums[c, h][-1]) * state[h] + added[c, h]
-    count.move("states", state, state_size)
+    count.move("states", state, SINGLE)
     out = np.zeros_like(v)
     for c, span in enumerate(spans):  # kernel "results"
         for h in range(heads):
@@ -118,16 +116,45 @@ def linear_chunked(q, k, v, g, chunk, decays=True, state_size=SINGLE):
                 count.move("results", scores[c, h // share], SINGLE)
             for array, size in ((v[span, h], HALF), (before[c, h], SINGLE), (out[span, h], HALF)):
                 count.move("results", array, size)
-            if decays:
-                count.move("results", sums[c, h], SINGLE)
+            count.move("results", sums[c, h], SINGLE)
             mask = np.tril(np.exp(np.minimum(sums[c, h][:, None] - sums[c, h][None, :], 0)))
             inside = count.product("values", mask * scores[c, h // share], v[span, h])
             earlier = count.product("state_output", query, before[c, h])
             out[span, h] = inside + np.exp(sums[c, h])[:, None] * earlier
-    for arrays, size in (((q, k, v, out), HALF), ((g,) if decays else (), SINGLE), ((state,), state_size)):
+    for arrays, size in (((q, k, v, out), HALF), ((g, state), SINGLE)):
         for array in arrays:
             count.move("least", array, size)
     return out[:tokens], state, count
+
+
+def fixed_chunked(q, k, v, decay, chunk):
+    """Lightning attention in chunks: a fixed decay exp(decay) of every head, states and results in 16 bits."""
+    count, heads, before = Count(), v.shape[1], {}
+    tokens, spans = np.arange(1, chunk + 1), chunks_of(len(v), chunk)
+    state = np.zeros((heads, k.shape[2], v.shape[2]))
+    for c, span in enumerate(spans):  # kernel "states": one chunk after the other
+        for h in range(heads):
+            count.move("states", k[span, h], HALF)
+            count.move("states", v[span, h], HALF)
+            before[c, h] = state[h].copy()
+            count.move("states", before[c, h], HALF)
+            left = np.exp(decay * (chunk - tokens))[:, None]
+            update = count.product("state_update", (left * k[span, h]).T, v[span, h])
+            state[h] = np.exp(decay * chunk) * state[h] + update
+    count.move("states", state, HALF)
+    out = np.zeros_like(v)
+    mask = np.tril(np.exp(np.minimum(decay * (tokens[:, None] - tokens[None, :]), 0)))
+    for c, span in enumerate(spans):  # kernel "results"
+        for h in range(heads):
+            scores = mask * count.product("scores", q[span, h], k[span, h].T)
+            inside = count.product("values", scores, v[span, h])
+            earlier = count.product("state_output", q[span, h], before[c, h])
+            out[span, h] = inside + np.exp(decay * tokens)[:, None] * earlier
+            for array in (q[span, h], k[span, h], v[span, h], before[c, h], out[span, h]):
+                count.move("results", array, HALF)
+    for array in (q, k, v, out, state):
+        count.move("least", array, HALF)
+    return out, state, count
 
 
 def delta_chunked(q, k, v, g, strength, chunk):
@@ -151,7 +178,7 @@ def delta_chunked(q, k, v, g, strength, chunk):
             every = count.product("key_products", gate * key, (key / gate).T)
             products[c, h] = np.tril(strength[span, h][:, None] * every, -1)
             count.move("scores", products[c, h], SINGLE)
-    for c, span in enumerate(spans):  # kernel "inverse": (1 + A)^-1 row by row
+    for c in range(len(spans)):  # kernel "inverse": (1 + A)^-1 row by row
         for h in range(heads):
             count.move("inverse", products[c, h], SINGLE)
             found = np.eye(chunk)

@@ -39,29 +39,39 @@ def assert_counts(q, count, tokens):
     assert float(np.sum(q["mixer_minimal_traffic"])) == pytest.approx(count.bytes["least"], rel=1e-12)
 
 
-@pytest.mark.parametrize("mixer", ["mamba2", "lightning"])
 @given(shape=SHAPES, seed=NUMBERS)
 @FEW
-def test_linear_recurrences(mixer, shape, seed):
+def test_mamba2(shape, seed):
     tokens, chunk, groups, share, key, value = shape
     draw = np.random.default_rng(seed)
-    share = share if mixer == "mamba2" else 1
     q, k = draw.normal(size=(2, tokens, groups, key))
     v = draw.normal(size=(tokens, groups * share, value))
-    g = -draw.random((tokens, groups * share)) if mixer == "mamba2" else np.full((tokens, groups), -0.3)
-    decays, size = mixer == "mamba2", 4 if mixer == "mamba2" else 2
-    if not decays and tokens % chunk:  # of a fixed decay padding would make the state of a later token
-        tokens = chunk * -(-tokens // chunk)
-        q, k, v = (reference.padded(a, chunk) for a in (q, k, v))
-        g = np.full((tokens, groups), -0.3)
-    out, state, count = reference.linear_chunked(q, k, v, g, chunk, decays, size)
+    g = -draw.random((tokens, groups * share))
+    out, state, count = reference.linear_chunked(q, k, v, g, chunk)
     expected, last = reference.linear_recurrence(q, k, v, g)
     np.testing.assert_allclose(out, expected, atol=1e-10)
     np.testing.assert_allclose(state, last, atol=1e-10)
-    given_ = {"mixer_chunk": chunk, "state_element_size": size}
-    quantities = shape_of(mixer, tokens, groups, share, key, value, **given_)
+    quantities = shape_of("mamba2", tokens, groups, share, key, value, mixer_chunk=chunk)
     assert_counts(quantities, count, chunk * -(-tokens // chunk))
-    fused = shape_of(mixer, tokens, groups, share, key, value, mixer_fused=True, **given_)
+    fused = shape_of("mamba2", tokens, groups, share, key, value, mixer_chunk=chunk, mixer_fused=True)
+    assert np.sum(fused["mixer_core_traffic"]) == pytest.approx(count.bytes["least"], rel=1e-12)
+
+
+@given(shape=SHAPES, seed=NUMBERS)
+@FEW
+def test_lightning_attention(shape, seed):
+    """In whole chunks: behind a sequence a fixed decay would go on."""
+    chunks, chunk, heads, _, key, value = shape
+    tokens, draw = chunks * chunk, np.random.default_rng(seed)
+    q, k = draw.normal(size=(2, tokens, heads, key))
+    v = draw.normal(size=(tokens, heads, value))
+    out, state, count = reference.fixed_chunked(q, k, v, -0.3, chunk)
+    expected, last = reference.linear_recurrence(q, k, v, np.full((tokens, heads), -0.3))
+    np.testing.assert_allclose(out, expected, atol=1e-10)
+    np.testing.assert_allclose(state, last, atol=1e-10)
+    given_ = {"mixer_chunk": chunk, "state_element_size": 2}
+    assert_counts(shape_of("lightning", tokens, heads, 1, key, value, **given_), count, tokens)
+    fused = shape_of("lightning", tokens, heads, 1, key, value, mixer_fused=True, **given_)
     assert np.sum(fused["mixer_core_traffic"]) == pytest.approx(count.bytes["least"], rel=1e-12)
 
 

@@ -6,7 +6,8 @@ inside: results A V + Q S, A the lower half of QK'. A delta rule first solves fo
 T = (1 + lower half of b KK')^-1, W = T bK, U = T bV, V' = U - W S; the state becomes decay S + K'V'.
 
 Kernels run one after the other: cumulated decays, KK' or QK' of chunks, the inverse, what chunks write, the pass over
-the states (one chunk after the other), and the results. Fused they are one kernel that keeps all of it on chip.
+the states (one chunk after the other), and the results. With fixed decays (lightning attention) two are enough: the
+pass over the states multiplies keys and values itself. Fused they are one kernel that keeps all of it on chip.
 Everything is counted in whole chunks; tiles above the diagonal are computed as the kernels do.
 """
 
@@ -86,29 +87,41 @@ def in_one(values, fused):
     return xp.where(fused, total(values, "mixer_kernel") * only("mixer_kernel", "states"), values)
 
 
-@alternative(of="mixer_core_flops", by="mixer", label=LINEAR, unit="1", source="dao2024mamba2")
-def LABEL_core_flops(mixer_token_flops, mixer_chunk_tokens, microbatch, mixer_fused):
+def added(by_product, *products):
+    """Sum of some products of a table by core_product."""
+    return sum(at(by_product, core_product=name) for name in products)
+
+
+@alternative(of="mixer_core_flops", by="mixer", label="mamba2", unit="1", source="dao2024mamba2")
+def mamba2_core_flops(mixer_token_flops, mixer_chunk_tokens, microbatch, mixer_fused):
     """FLOPs of the recurrence over all sequences on one rank, by mixer_kernel."""
-    state_update, scores, values, state_output = (
-        at(mixer_token_flops, core_product=name) for name in ("state_update", "scores", "values", "state_output")
+    per_token = by_kernel(
+        scores=added(mixer_token_flops, "scores"),
+        writes=added(mixer_token_flops, "state_update"),
+        results=added(mixer_token_flops, "values", "state_output"),
     )
-    per_token = by_kernel(scores=scores, writes=state_update, results=values + state_output)
+    return microbatch * mixer_chunk_tokens * in_one(per_token, mixer_fused)
+
+
+@alternative(of="mixer_core_flops", by="mixer", label="lightning", unit="1", source="yang2024fla")
+def lightning_core_flops(mixer_token_flops, mixer_chunk_tokens, microbatch, mixer_fused):
+    """FLOPs of the recurrence over all sequences on one rank, by mixer_kernel."""
+    per_token = by_kernel(
+        states=added(mixer_token_flops, "state_update"),
+        results=added(mixer_token_flops, "scores", "values", "state_output"),
+    )
     return microbatch * mixer_chunk_tokens * in_one(per_token, mixer_fused)
 
 
 @alternative(of="mixer_core_flops", by="mixer", label=DELTA, unit="1", source="yang2024gateddelta")
 def LABEL_delta_flops(mixer_token_flops, mixer_chunk_tokens, microbatch, mixer_fused):
     """FLOPs of the delta rule over all sequences on one rank, by mixer_kernel."""
-
-    def of(*products):
-        return sum(at(mixer_token_flops, core_product=name) for name in products)
-
     per_token = by_kernel(
-        scores=of("key_products"),
-        inverse=of("inverse"),
-        writes=of("keys_solved", "values_solved"),
-        states=of("state_correction", "state_update"),
-        results=of("scores", "values", "state_output"),
+        scores=added(mixer_token_flops, "key_products"),
+        inverse=added(mixer_token_flops, "inverse"),
+        writes=added(mixer_token_flops, "keys_solved", "values_solved"),
+        states=added(mixer_token_flops, "state_correction", "state_update"),
+        results=added(mixer_token_flops, "scores", "values", "state_output"),
     )
     return microbatch * mixer_chunk_tokens * in_one(per_token, mixer_fused)
 
@@ -147,8 +160,8 @@ def LABEL_delta_gate_token_bytes(rank_mixer_heads, mixer_decay_width, float32_si
     return rank_mixer_heads * (mixer_decay_width + 1) * float32_size
 
 
-@alternative(of="mixer_unfused_traffic", by="mixer", label=LINEAR, unit="byte", source="dao2024mamba2")
-def LABEL_unfused_core_traffic(
+@alternative(of="mixer_unfused_traffic", by="mixer", label="mamba2", unit="byte", source="dao2024mamba2")
+def mamba2_unfused_core_traffic(
     rank_mixer_heads,
     rank_mixer_key_heads,
     mixer_key_dim,
@@ -177,6 +190,26 @@ def LABEL_unfused_core_traffic(
         states=2 * states,
         results=key + value + scores + states + gates + value,
     )
+    return microbatch * (mixer_chunk_tokens * per_token + recurrent_state_bytes * only("mixer_kernel", "states"))
+
+
+@alternative(of="mixer_unfused_traffic", by="mixer", label="lightning", unit="byte", source="yang2024fla")
+def lightning_unfused_core_traffic(
+    rank_mixer_heads,
+    rank_mixer_key_heads,
+    mixer_key_dim,
+    mixer_value_dim,
+    mixer_chunk,
+    activation_size,
+    mixer_chunk_tokens,
+    recurrent_state_bytes,
+    microbatch,
+):
+    """Memory traffic of the kernels of the recurrence on one rank, by mixer_kernel: states of chunks as activations."""
+    key = rank_mixer_key_heads * mixer_key_dim * activation_size
+    value = rank_mixer_heads * mixer_value_dim * activation_size
+    states = rank_mixer_heads * mixer_key_dim * mixer_value_dim / mixer_chunk * activation_size
+    per_token = by_kernel(states=key + value + states, results=2 * key + value + states + value)
     return microbatch * (mixer_chunk_tokens * per_token + recurrent_state_bytes * only("mixer_kernel", "states"))
 
 
@@ -260,15 +293,17 @@ def LABEL_no_dependent_products():
     return 0.0
 
 
-@alternative(of="mixer_core_launches", by="mixer", label=LINEAR, unit="1", source="dao2024mamba2")
-def LABEL_core_launches(mixer_decay_width, mixer_fused):
-    """Kernels of the recurrence over a prompt, by mixer_kernel; none for decays that are fixed."""
-    decays = xp.where(mixer_decay_width > 0, 1.0, 0.0)
-    return xp.where(
-        mixer_fused,
-        only("mixer_kernel", "states"),
-        by_kernel(decays=decays, scores=1.0, writes=1.0, states=1.0, results=1.0),
-    )
+@alternative(of="mixer_core_launches", by="mixer", label="mamba2", unit="1", source="dao2024mamba2")
+def mamba2_core_launches(mixer_fused):
+    """Kernels of the recurrence over a prompt, by mixer_kernel."""
+    kernels = only("mixer_kernel", "decays", "scores", "writes", "states", "results")
+    return xp.where(mixer_fused, only("mixer_kernel", "states"), kernels)
+
+
+@alternative(of="mixer_core_launches", by="mixer", label="lightning", unit="1", source="yang2024fla")
+def lightning_core_launches(mixer_fused):
+    """Kernels of the recurrence over a prompt, by mixer_kernel."""
+    return xp.where(mixer_fused, only("mixer_kernel", "states"), only("mixer_kernel", "states", "results"))
 
 
 @alternative(of="mixer_core_launches", by="mixer", label=DELTA, unit="1", source="yang2024fla")

@@ -48,6 +48,18 @@ def mixer_serial_time(mixer_units, cores, mixer_serial_steps, mixer_step_time):
     return steps_of(mixer_units, cores) * mixer_serial_steps * mixer_step_time
 
 
+@alternative(of="mixer_efficiency", by="mixer", label=RECURRENT, unit="1", source="yang2024fla")
+def LABEL_efficiency(recurrence_efficiency, mixer_fused):
+    """Rate of the kernels of the core over the predicted one: as measured of a chain of kernels, 1 of a fused one."""
+    return xp.where(mixer_fused, 1.0, recurrence_efficiency)
+
+
+@alternative(of="mixer_efficiency", by="mixer", label=SOFTMAX, unit="1", source="dao2022flash")
+def LABEL_full_efficiency():
+    """Rate of the kernels of the core over the predicted one: 1."""
+    return 1.0
+
+
 @formula(unit="s", source="williams2009roofline")
 def mixer_kernel_time(
     mixer_core_passes,
@@ -58,12 +70,14 @@ def mixer_kernel_time(
     gathered_traffic,
     l2_bandwidth,
     mixer_serial_time,
+    mixer_efficiency,
     mixer_core_launches,
     launch_overhead,
 ):
     """Time of each kernel of the core, by phase and mixer_kernel.
 
-    max(FLOPs / rate, bytes / bandwidth, gathered bytes / bandwidth of the cache, steps one after the other) + launches.
+    max(FLOPs / rate, bytes / bandwidth, gathered bytes / bandwidth of the cache, steps one after the other) over the
+    efficiency of the kernels, + launches.
     """
     serial = mixer_serial_time * only("mixer_kernel", "states")
     gathered = gathered_traffic / l2_bandwidth * only("mixer_kernel", "results")
@@ -71,7 +85,7 @@ def mixer_kernel_time(
         mixer_core_flops / mixer_core_rate, mixer_core_traffic / achieved_hbm_bandwidth, gathered, serial
     )
     started = xp.where(mixer_core_passes > 0, 1.0, 0.0) * mixer_core_launches
-    return mixer_core_passes * time + started * launch_overhead
+    return mixer_core_passes * time / mixer_efficiency + started * launch_overhead
 
 
 @formula(unit="s", source="williams2009roofline")
