@@ -314,7 +314,7 @@ def LABEL_delta_launches(mixer_fused):
 
 
 @alternative(of="mixer_core_passes", by="mixer", label=RECURRENT, unit="1", source="yang2024fla")
-def LABEL_core_passes(mixer_fused):
+def LABEL_core_passes():
     """Work of each kernel over that of its forward pass, by phase and mixer_kernel; all backward as input gradient.
 
     A product has two gradients. What chunks write and the states before them are computed again.
