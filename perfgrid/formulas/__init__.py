@@ -20,6 +20,8 @@ from .collectives import workload as benchmark
 from .cost import carbon, cluster_network, die, manufacturing, package, system_cost
 from .hardware import device, event_energy, implementation, microarchitecture, native, power, scaling, technology
 from .kernels import energy, flash, gemm, host, stream
+from .mixers import attended, recurrent, widths
+from .mixers import workload as mixer
 from .parallelism import (
     context_parallel,
     data_parallel,
@@ -52,6 +54,7 @@ from .training import training as training_run
 from .transformer import architecture, attention, latent_attention, moe, parameters
 
 PARAMETERS = (parameters,)
+MIXERS = (widths, recurrent, attended, mixer)
 TRANSFORMER = (parameters, architecture, attention, latent_attention, moe)
 DEVICE = (device, scaling, power)
 KERNELS = (gemm, flash, stream, energy, host)
@@ -86,6 +89,7 @@ MODULES = (
     *MANUFACTURING,
     *ECONOMY,
     *BENCHMARK,
+    *MIXERS,
 )
 
 
@@ -102,6 +106,7 @@ WORKLOADS = {
         (*TRANSFORMER, *DEVICE, *COLLECTIVES, *PARALLELISM, *PIPELINES, *TRAINING, *MANUFACTURING, *ECONOMY), KERNELS
     ),
     "manufacturing": Workload(MANUFACTURING),
+    "sequence_mixer": Workload(MIXERS, DEVICE),
     "collectives": Workload(BENCHMARK, (*COLLECTIVES, *PARALLELISM)),
     "inference": Workload(
         (*PARAMETERS, *DEVICE, *SERVING, *MANUFACTURING, *ECONOMY), (*TRANSFORMER, *KERNELS, *COLLECTIVES, *PARALLELISM)

@@ -87,6 +87,21 @@ INNER = InnerAxes(
             "logits",
         ),
         "attention_kernel": ("score", "context"),
+        "core_product": (  # of the core of a sequence mixer
+            "key_products",
+            "inverse",
+            "keys_solved",
+            "values_solved",
+            "state_correction",
+            "state_update",
+            "scores",
+            "values",
+            "state_output",
+            "index_scores",
+        ),
+        # of the core of a sequence mixer, in order
+        "mixer_kernel": ("decays", "index", "choice", "scores", "inverse", "writes", "states", "results"),
+        "mixer_stream": ("convolution", "gated_norm"),
         "grouped_gemm_kernel": ("expert_up", "expert_down"),  # products of all experts of a rank at once
         "expert_stream_kernel": ("routing", "permute", "sort", "unpermute", "expert_activation"),
         "stream_kernel": (

@@ -45,6 +45,14 @@ FITTING: dict[str, dict[str, tuple[str, ...]]] = {  # what fits the studies of a
         "at": ("collective=all_reduce,group_size=8,message_size=1024,system=rails", "system=mesh", "best"),
         "wrt": ("scale_up_bandwidth",),
     },
+    "sequence_mixer": {
+        "quantity": ("mixer_decode_time", "mixer_forward_time"),
+        "pareto": ("mixer_decode_time,mixer_forward_time",),
+        "over": ("mixer", "device"),
+        "subject_to": ("mixer_decode_time <= 1 s",),
+        "at": ("device=h100-sxm-80gb,mixer=full_attention,sequence_length=1024", "device=mi300x", "best"),
+        "wrt": ("hbm_bandwidth", "catalog"),
+    },
     "manufacturing": {
         "quantity": ("die_cost", "die_yield"),
         "pareto": ("die_cost,die_yield",),

@@ -59,7 +59,31 @@ MANUFACTURING = {
     "best": {"over": ["device"], "minimize": "die_cost"},
     "optimize": {"minimize": "die_cost", "over": {"die_area": [1e-4, 8e-4]}},
 }
-BASES = {"training": TRAINING, "inference": INFERENCE, "collectives": COLLECTIVES, "manufacturing": MANUFACTURING}
+MIXERS = {
+    "workload": "sequence_mixer",
+    "outputs": ["mixer_decode_time", "mixer_forward_time"],
+    "axes": {
+        "device": ["h100-sxm-80gb", "mi300x"],
+        "mixer": ["gated_delta_net", "full_attention"],
+        "sequence_length": [1024, 65536],
+    },
+    "workload_parameters": {
+        "mixer_heads": 32,
+        "mixer_key_heads": 16,
+        "mixer_key_dim": 128,
+        "mixer_value_dim": 128,
+        "tp": 1,
+    },
+    "overrides": {"hidden_size": 4096},
+    "best": {"over": ["mixer"], "minimize": "mixer_decode_time"},
+}
+BASES = {
+    "training": TRAINING,
+    "inference": INFERENCE,
+    "collectives": COLLECTIVES,
+    "manufacturing": MANUFACTURING,
+    "sequence_mixer": MIXERS,
+}
 ANY: dict[tuple[str, ...], list[Any]] = {  # other values, legal in every study
     ("dtype",): ["float32", "float64"],
     ("title",): ["\x1b[31mred", "[bold]", "two\nlines", "x" * 300],
@@ -101,6 +125,15 @@ VARIED: dict[str, dict[tuple[str, ...], list[Any]]] = {  # and in one of a workl
         ("axes", "group_size"): [[1, 2, 1024]],
         ("axes", "group_stride"): [[1, 8]],
         ("outputs",): [["collective_algorithm", "collective_time"]],
+    },
+    "sequence_mixer": {
+        ("where",): ["sequence_length > 1024", "mixer != 'full_attention'"],
+        ("axes", "mixer"): [["mamba2", "lightning"], ["kimi_delta_attention", "chunked_attention"]],
+        ("axes", "sequence_length"): [[1, 1_000_000]],
+        ("axes", "mixer_chunk"): [[1, 64, 256]],
+        ("workload_parameters", "tp"): [2, 3],
+        ("workload_parameters", "mixer_key_heads"): [5],
+        ("outputs",): [["mixer_memory"], ["mixer_backward_time", "mixer_decode_time"]],
     },
     "manufacturing": {
         ("where",): ["device != 'b200'", "yield_model == 'harvested'"],

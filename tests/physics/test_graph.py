@@ -19,6 +19,7 @@ FOLDERS = (  # whose formulas all compute something
     "cost",
     "hardware",
     "kernels",
+    "mixers",
     "parallelism",
     "pipelines",
     "serving",

@@ -1,0 +1,13 @@
+"""The kinds of sequence mixers, as the label ``mixer`` of a study names them.
+
+Recurrent mixers keep a state of fixed size for each head; they run over a prompt chunk by chunk. ``LINEAR`` ones add
+each key and value to a decaying state, ``DELTA`` ones first take away what the state holds at that key. Softmax
+attention keeps keys and values and differs in the pairs of tokens that it computes.
+"""
+
+LINEAR = ("mamba2", "lightning")
+DELTA = ("gated_delta_net", "kimi_delta_attention")
+RECURRENT = (*LINEAR, *DELTA)
+DENSE = ("full_attention", "window_attention", "chunked_attention")
+SPARSE = "sparse_attention"
+SOFTMAX = (*DENSE, SPARSE)

@@ -1,0 +1,259 @@
+"""The workload "sequence_mixer": the time of one mixer of one layer on one tensor-parallel rank, without communication.
+
+A kernel of the core takes the longest of its arithmetic, its memory traffic and, in the pass over the states, the steps
+that wait for each other: ceil(units / cores) · steps · time of a step. Kernels run one after the other. Around the core
+are the products with weights, the short convolution and the gated norm of recurrent mixers.
+"""
+
+from perfgrid.engine import xp
+from perfgrid.engine.graph.registry import alternative, formula
+from perfgrid.formulas.axes import at, only, table, total
+from perfgrid.formulas.kernels.roofline import roofline_time
+from perfgrid.formulas.kernels.tiling import steps_of
+
+from .kinds import DENSE, RECURRENT, SOFTMAX, SPARSE
+
+# ---- the core over a prompt -----------------------------------------------------------------------------------------
+
+
+@formula(unit="FLOP/s", source="micikevicius2022fp8")
+def mixer_core_rate(unquantised_matrix_rate, peak_fp8_rate, fp8_reached_fraction):
+    """Rate of the products of each kernel of the core, by mixer_kernel: the indexer multiplies in 8 bits if it can."""
+    index = xp.where(peak_fp8_rate > 0, peak_fp8_rate * fp8_reached_fraction, unquantised_matrix_rate)
+    first = only("mixer_kernel", "index")
+    return index * first + unquantised_matrix_rate * (1 - first)
+
+
+@formula(unit="s", source="yang2024fla")
+def mixer_step_time(
+    mixer_core_flops,
+    mixer_units,
+    mixer_serial_steps,
+    mixer_dependent_products,
+    unquantised_matrix_rate,
+    cores,
+    dependent_latency,
+):
+    """Time of one step of the pass over the states on one core.
+
+    The products of the step at the rate of one core, and what dependent ones wait for beyond their arithmetic.
+    """
+    step_flops = at(mixer_core_flops, mixer_kernel="states") / (mixer_units * mixer_serial_steps)
+    return step_flops * cores / unquantised_matrix_rate + mixer_dependent_products * dependent_latency
+
+
+@formula(unit="s", source="yang2024fla")
+def mixer_serial_time(mixer_units, cores, mixer_serial_steps, mixer_step_time):
+    """Time of all steps of the pass over the states: ceil(units / cores) · steps · time of a step."""
+    return steps_of(mixer_units, cores) * mixer_serial_steps * mixer_step_time
+
+
+@alternative(of="mixer_efficiency", by="mixer", label=RECURRENT, unit="1", source="yang2024fla")
+def LABEL_efficiency(recurrence_efficiency, mixer_fused):
+    """Rate of the kernels of the core over the predicted one: as measured of a chain of kernels, 1 of a fused one."""
+    return xp.where(mixer_fused, 1.0, recurrence_efficiency)
+
+
+@alternative(of="mixer_efficiency", by="mixer", label=SOFTMAX, unit="1", source="dao2022flash")
+def LABEL_full_efficiency():
+    """Rate of the kernels of the core over the predicted one: 1."""
+    return 1.0
+
+
+@formula(unit="s", source="williams2009roofline")
+def mixer_kernel_time(
+    mixer_core_passes,
+    mixer_core_flops,
+    mixer_core_rate,
+    mixer_core_traffic,
+    achieved_hbm_bandwidth,
+    gathered_traffic,
+    l2_bandwidth,
+    mixer_serial_time,
+    mixer_efficiency,
+    mixer_core_launches,
+    launch_overhead,
+):
+    """Time of each kernel of the core, by phase and mixer_kernel.
+
+    max(FLOPs / rate, bytes / bandwidth, gathered bytes / bandwidth of the cache, steps one after the other) over the
+    efficiency of the kernels, + launches.
+    """
+    serial = mixer_serial_time * only("mixer_kernel", "states")
+    gathered = gathered_traffic / l2_bandwidth * only("mixer_kernel", "results")
+    time = roofline_time(
+        mixer_core_flops / mixer_core_rate, mixer_core_traffic / achieved_hbm_bandwidth, gathered, serial
+    )
+    started = xp.where(mixer_core_passes > 0, 1.0, 0.0) * mixer_core_launches
+    return mixer_core_passes * time / mixer_efficiency + started * launch_overhead
+
+
+@formula(unit="s", source="williams2009roofline")
+def mixer_core_time(mixer_kernel_time):
+    """Time of the core, by phase; all of the backward pass as input gradient."""
+    return total(mixer_kernel_time, "mixer_kernel")
+
+
+@formula(unit="s", source="williams2009roofline")
+def mixer_core_forward_time(mixer_core_time):
+    """Time of the forward pass of the core: the recurrence, or attention with its indexer."""
+    return at(mixer_core_time, phase="forward")
+
+
+@formula(unit="s", source="williams2009roofline")
+def mixer_core_backward_time(mixer_core_time):
+    """Time of the backward pass of the core, with what is computed again."""
+    return at(mixer_core_time, phase="input_gradient")
+
+
+@formula(unit="1", source="yang2024fla")
+def mixer_launches(mixer_core_launches, mixer_stream_passes, mixer_inner_weights):
+    """Kernels of the forward pass of the mixer over a prompt."""
+    products = 2 + xp.where(mixer_inner_weights > 0, 1.0, 0.0)
+    return total(mixer_core_launches, "mixer_kernel") + products + total(mixer_stream_passes, "mixer_stream")
+
+
+# ---- around the core ------------------------------------------------------------------------------------------------
+
+
+@alternative(of="mixer_stream_passes", by="mixer", label=RECURRENT, unit="1", source="dao2024mamba2")
+def LABEL_stream_passes(convolution_length):
+    """How often each streaming kernel of the mixer runs, by mixer_stream."""
+    return table("mixer_stream", convolution=xp.where(convolution_length > 0, 1.0, 0.0), gated_norm=1.0)
+
+
+@alternative(of="mixer_stream_passes", by="mixer", label=SOFTMAX, unit="1", source="vaswani2017")
+def LABEL_no_stream_passes():
+    """How often each streaming kernel of the mixer runs, by mixer_stream: never."""
+    return table("mixer_stream", convolution=0.0, gated_norm=0.0)
+
+
+@formula(unit="byte", source="dao2024mamba2")
+def mixer_stream_traffic(
+    mixer_stream_passes, rank_convolution_channels, mixer_output_rows, activation_size, sequence_length, microbatch
+):
+    """Memory traffic of the convolution, in and out, and of the gated norm, results and gates in, results out."""
+    elements = table("mixer_stream", convolution=2 * rank_convolution_channels, gated_norm=3 * mixer_output_rows)
+    return microbatch * sequence_length * activation_size * total(mixer_stream_passes * elements, "mixer_stream")
+
+
+@formula(unit="1", source="shoeybi2019megatron")
+def mixer_product_flops(mixer_matrix_parameters, sequence_length, microbatch):
+    """FLOPs of the products with weights in one pass over a prompt on one rank: 2 for each weight and token."""
+    return 2 * microbatch * sequence_length * mixer_matrix_parameters
+
+
+@formula(unit="byte", source="shoeybi2019megatron")
+def mixer_product_traffic(
+    mixer_matrix_parameters,
+    mixer_input_columns,
+    mixer_output_rows,
+    hidden_size,
+    operand_size,
+    activation_size,
+    sequence_length,
+    microbatch,
+):
+    """Least memory traffic of the products with weights in one pass over a prompt on one rank."""
+    elements = 2 * hidden_size + mixer_input_columns + mixer_output_rows
+    weights = mixer_matrix_parameters * operand_size
+    return weights + microbatch * sequence_length * elements * activation_size
+
+
+@formula(unit="s", source="williams2009roofline")
+def mixer_product_time(
+    mixer_product_flops, mixer_product_traffic, matrix_rate, library_efficiency, achieved_hbm_bandwidth
+):
+    """Time of the products with weights in one pass over a prompt: max(FLOPs / rate, bytes / bandwidth)."""
+    arithmetic = mixer_product_flops / (matrix_rate * library_efficiency)
+    return roofline_time(arithmetic, mixer_product_traffic / achieved_hbm_bandwidth)
+
+
+@formula(unit="s", source="williams2009roofline")
+def mixer_forward_time(
+    mixer_core_forward_time,
+    mixer_core_launches,
+    mixer_launches,
+    mixer_product_time,
+    mixer_stream_traffic,
+    achieved_hbm_bandwidth,
+    launch_overhead,
+):
+    """Time of the mixer over a prompt, or of its forward pass in training."""
+    around = mixer_product_time + mixer_stream_traffic / achieved_hbm_bandwidth
+    further = mixer_launches - total(mixer_core_launches, "mixer_kernel")
+    return mixer_core_forward_time + around + further * launch_overhead
+
+
+@formula(unit="s", source="williams2009roofline")
+def mixer_backward_time(
+    mixer_core_backward_time,
+    mixer_core_launches,
+    mixer_launches,
+    mixer_product_time,
+    mixer_stream_traffic,
+    achieved_hbm_bandwidth,
+    launch_overhead,
+):
+    """Time of the backward pass of the mixer: two gradients of each product and streaming kernel."""
+    around = mixer_product_time + mixer_stream_traffic / achieved_hbm_bandwidth
+    further = mixer_launches - total(mixer_core_launches, "mixer_kernel")
+    return mixer_core_backward_time + 2 * (around + further * launch_overhead)
+
+
+# ---- decoding -------------------------------------------------------------------------------------------------------
+
+
+@alternative(of="mixer_decode_rate", by="mixer", label=RECURRENT, unit="FLOP/s", source="dao2024mamba2")
+def LABEL_decode_core_rate(vector_rate):
+    """Rate of the arithmetic of one decoding step: vector units update the state."""
+    return vector_rate
+
+
+@alternative(of="mixer_decode_rate", by="mixer", label=SOFTMAX, unit="FLOP/s", source="dao2022flash")
+def LABEL_decode_matrix_rate(unquantised_matrix_rate):
+    """Rate of the arithmetic of one decoding step: matrix units multiply keys and values."""
+    return unquantised_matrix_rate
+
+
+@alternative(of="mixer_decode_launches", by="mixer", label=RECURRENT, unit="1", source="dao2024mamba2")
+def LABEL_decode_launches(mixer_stream_passes, mixer_inner_weights):
+    """Kernels of one decoding step: products, convolution, recurrence, norm."""
+    inner = xp.where(mixer_inner_weights > 0, 1.0, 0.0)
+    return 3 + inner + total(mixer_stream_passes, "mixer_stream")
+
+
+@alternative(of="mixer_decode_launches", by="mixer", label=DENSE, unit="1", source="dao2022flash")
+def LABEL_decode_attention_launches():
+    """Kernels of one decoding step: products and attention."""
+    return 3.0
+
+
+@alternative(of="mixer_decode_launches", by="mixer", label=SPARSE, unit="1", source="deepseek2025v32")
+def sparse_attention_decode_launches():
+    """Kernels of one decoding step: three products, indexer, choice and attention."""
+    return 6.0
+
+
+@formula(unit="s", source="williams2009roofline")
+def mixer_decode_core_time(mixer_decode_flops, mixer_decode_rate, mixer_decode_traffic, achieved_hbm_bandwidth):
+    """Time of the core in one decoding step: states read and written, or keys and values read."""
+    return roofline_time(mixer_decode_flops / mixer_decode_rate, mixer_decode_traffic / achieved_hbm_bandwidth)
+
+
+@formula(unit="s", source="williams2009roofline")
+def mixer_decode_time(
+    mixer_decode_core_time,
+    mixer_matrix_parameters,
+    microbatch,
+    matrix_rate,
+    library_efficiency,
+    operand_size,
+    achieved_hbm_bandwidth,
+    mixer_decode_launches,
+    launch_overhead,
+):
+    """Time of one decoding step of the mixer after a context of ``sequence_length`` tokens, one token a sequence."""
+    arithmetic = 2 * microbatch * mixer_matrix_parameters / (matrix_rate * library_efficiency)
+    weights = mixer_matrix_parameters * operand_size / achieved_hbm_bandwidth
+    return mixer_decode_core_time + roofline_time(arithmetic, weights) + mixer_decode_launches * launch_overhead
