@@ -16,8 +16,8 @@ from perfgrid.cli.main import COMMANDS, app
 ROOT = Path(__file__).parents[1]
 TOP = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md")
 PAGES = [*(ROOT / name for name in TOP), *sorted((ROOT / "docs").glob("*.md"))]
-MOST = 130_000  # bytes of all pages together; grows with what the program can do
-WRITTEN = "answers.md"  # what its commands print is written by tools/console.py and does not count
+MOST = 138_000  # bytes of all pages together; grows with what the program can do
+WRITTEN = ROOT / "docs" / "answers.md"  # what its commands print is written by tools/console.py and does not count
 
 
 def blocks(page, *languages):
@@ -63,6 +63,6 @@ def test_every_command_has_its_exit_statuses():
 
 
 def test_the_documentation_stays_short():
-    texts = {page.name: page.read_text(encoding="utf-8") for page in (*PAGES, ROOT / "benchmarks" / "results.md")}
+    texts = {page: page.read_text(encoding="utf-8") for page in (*PAGES, ROOT / "benchmarks" / "results.md")}
     texts[WRITTEN] = re.sub(r"```console\n.*?```", "", texts[WRITTEN], flags=re.S)
     assert sum(len(text.encode()) for text in texts.values()) <= MOST

@@ -178,8 +178,7 @@ def question(
     used = (entry, *(catalog.entry("device", name) for name in named))
     own = tuple(e for e in used if known.tables[e.kind].get(e.name) is not e)
     several = isinstance(devices, Iterable) and not isinstance(devices, str)
-    numbers: Iterable[Any] = devices if several else [devices]
-    sizes = tuple(dict.fromkeys(numbers))
+    sizes: tuple[Any, ...] = tuple(dict.fromkeys(devices if several else [devices]))  # pyright: ignore[reportArgumentType]
     if not named or not sizes:
         raise PerfgridError("a question needs at least one device and one number of devices")
     whole = [isinstance(size, Integral) and not isinstance(size, bool) for size in sizes]
