@@ -16,6 +16,7 @@ from .number_text import number, whole_number
 from .text import point_lines, quantity_value
 
 WIDTH = 120  # of a line
+CONVERSIONS = {"s/h": 3600.0}  # units in which a constant with this number is 1
 NAME_WIDTH = 44  # of the first column
 LEAST_WORDS = 12  # characters left in a line for a meaning
 STRONGEST = 8  # elasticities in the last line
@@ -106,8 +107,13 @@ def _product(found: Explanation, part: Part) -> str:
         return part.factors[0].name
     if len(part.factors) < 2 or any(np.size(f.value) != 1 for f in part.factors):
         return ""
-    texts = [(_factor(found, f), f.divides) for f in part.factors]
+    texts = [(_factor(found, f), f.divides) for f in part.factors if not _converts(f)]
     return " x ".join(t for t, d in texts if not d) + "".join(f" / {t}" for t, d in texts if d)
+
+
+def _converts(factor: Factor) -> bool:
+    """Whether a factor is a constant that with its unit is 1: the units beside the others see to it."""
+    return CONVERSIONS.get(factor.unit) == np.asarray(factor.value).item()
 
 
 def _factor(found: Explanation, factor: Factor) -> str:
