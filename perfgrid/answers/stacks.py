@@ -17,7 +17,7 @@ SOFTWARE = "software"
 SHARDING = "zero"
 STEP = "step_time"  # what concerns it, concerns the stack: that it trains, and on this device
 RULES = ("software_shards", "shards_are_gathered", "pipelines_shard")  # in which stacks differ
-NEAR = 64  # best designs of every way of sharding that other stacks are tried with
+NEAR = 16  # best designs of every way of sharding that other stacks are tried with
 
 
 def on_every_stack(study: Study, groups: Sequence[Group], objective: str, least: bool) -> list[tuple[float, float]]:
