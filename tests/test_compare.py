@@ -207,7 +207,7 @@ SERVING = {
 
 
 def test_requests_compare_by_what_they_wait_for(tmp_path, monkeypatch, capsys):
-    """The parts add up to the latencies of the best designs; twice the answer is told per token."""
+    """The parts add up to the latencies of the best designs; answers of different lengths are compared per token."""
     study, sides = Study.make(**SERVING), ({"device": "h100-sxm-80gb"}, {"device": "b200"})
     served = evaluate(study, dtype="float64")
     found = compare(study, *sides)
