@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import prod
 from numbers import Integral
@@ -13,14 +13,14 @@ import xarray as xr
 
 from perfgrid.engine.errors import PerfgridError, nearest, together
 from perfgrid.engine.execution.evaluation import Evaluation, Progress, enable_compilation_cache
-from perfgrid.engine.grid.dataset import to_dataset
+from perfgrid.engine.grid.dataset import labelled_values
 from perfgrid.engine.grid.plan import Plan
 from perfgrid.engine.grid.space import Space
 from perfgrid.engine.reductions.argmin import Winners, points_plan
 from perfgrid.engine.reductions.infeasibility import Forbidden
 from perfgrid.engine.reductions.preselection import BestSearch
 from perfgrid.results.memory import POINTS_AT_ONCE
-from perfgrid.results.provenance import given_quantities, global_attributes
+from perfgrid.results.provenance import given_quantities, origin_of
 from perfgrid.study.file import CLUSTER_SIZE, chosen_along
 from perfgrid.study.selection import reaching, selected
 from perfgrid.study.study import Study
@@ -97,19 +97,18 @@ def _cluster_sizes(space: Space, over: Sequence[str]) -> tuple[str, np.ndarray] 
     return None
 
 
-def at_points(study: Study, plan: Plan, held: Collection[str], places: Sequence[np.ndarray]) -> xr.Dataset:
-    """The outputs of a plan at single points, given as rows of every axis of the study, along ``point``.
+def at_points(study: Study, space: Space, wanted: Sequence[str], places: Sequence[np.ndarray]) -> xr.Dataset:
+    """Quantities and constraints at single points, given as rows of every axis of a space, along ``point``.
 
-    With the flags of the constraints that are not ``held`` by all of them; what one makes illegal is NaN.
+    What a wanted constraint makes illegal is NaN.
     """
-    wanted = (*plan.outputs, *(name for name in plan.constraints if name not in held))
+    about = (study.catalog.references, given_quantities(study))
     parts: list[xr.Dataset] = []
     for start in range(0, len(places[0]), POINTS_AT_ONCE):
         some = [rows[start : start + POINTS_AT_ONCE] for rows in places]
-        single = points_plan(study.registry, plan.study_space, some, wanted, plan.choices)
+        single = points_plan(study.registry, space, some, wanted, study.file.choices)
         values = Evaluation(single, study.file.dtype).collect()
-        about = (study.catalog.references, given_quantities(study), plan)
-        named = lawful(to_dataset(single, values, *about, **global_attributes(study)).drop_vars("point"))
+        named = lawful(labelled_values(single, values, *about).drop_vars("point"))
         # no output may differ from design to design
         parts.append(named if "point" in named.dims else named.expand_dims(point=len(some[0])))
     whole: Any = xr.concat(parts, "point", data_vars="all", combine_attrs="override") if len(parts) > 1 else parts[0]
@@ -151,7 +150,8 @@ def _labelled(
     points, numbers = np.flatnonzero(exists), np.zeros(exists.size, int)
     numbers[points] = np.arange(len(points))
     places = [rows.reshape(-1)[points] if len(points) else np.zeros(1, int) for rows in index]
-    named = at_points(study, plan, search.plan.constraints, places)
+    wanted = (*plan.outputs, *(name for name in plan.constraints if name not in search.plan.constraints))
+    named = at_points(study, space, wanted, places).assign_attrs(origin_of(study, plan))
     chosen = named.isel(point=xr.DataArray(numbers.reshape(exists.shape), dims=dims))
     coordinates: dict[str, Any] = {}
     for axis, rows in zip(space.axes, index, strict=True):

@@ -17,6 +17,7 @@ from perfgrid.engine.reductions.pareto import front, unbeaten
 from perfgrid.engine.reductions.scan import SCAN_TILE_POINTS, Scan
 from perfgrid.results.factored import selected
 from perfgrid.results.feasibility import study_dims
+from perfgrid.results.provenance import origin_of
 from perfgrid.study.selection import reaching
 from perfgrid.study.study import Study, expect_study
 
@@ -138,7 +139,9 @@ def _of_study(
     plan, names, scan = scan_of(study, signs, over, at, tile_points, progress)
     space, found = plan.study_space, front(scan, names)
     places = found.index if len(found.scores) else tuple(np.zeros(1, int) for _ in space.axes)
-    result = at_points(study, plan, plan.concerning(*signs), places)
+    held = plan.concerning(*signs)
+    wanted = (*plan.outputs, *(name for name in plan.constraints if name not in held))
+    result = at_points(study, space, wanted, places).assign_attrs(origin_of(study, plan))
     result = result.rename({"point": DESIGN} if "point" in result.dims else {})
     coordinates: dict[str, Any] = {}
     for axis, rows in zip(space.axes, places, strict=True):

@@ -258,9 +258,10 @@ def _bare(name: str) -> str:
 def _designs(space: Space, names: Iterable[str]) -> list[dict[str, Any]]:
     """What every listed point has of some quantities."""
     (axis,) = space.axes
-    values = {n: axis.columns[n] if n in axis.columns else [space.constants[n]] * len(axis) for n in names}
-    plain = {name: np.asarray(value).tolist() for name, value in values.items()}
-    return [{name: value[i] for name, value in plain.items()} for i in range(len(axis))]
+    names = list(names)
+    every = {name: np.asarray(space.constants[name]).tolist() for name in names if name not in axis.columns}
+    own = {name: np.asarray(axis.columns[name]).tolist() for name in names if name in axis.columns}
+    return [{n: own[n][i] if n in own else every[n] for n in names} for i in range(len(axis))]
 
 
 def _scatter(catalog: Catalog, space: Space, entries: Mapping[str, str], name: str, row: int) -> float:

@@ -116,7 +116,9 @@ def _values(
     front: str = "",
 ) -> dict[str, Any]:
     """Outputs and labels of designs; ``here``: the point of every group (or of every place on its front), -1: none."""
-    named = at_points(study, study.plan(), (), list(np.transpose(points)))
+    outputs = list(outputs)
+    checked = [node.name for node in study.graph().constraints]  # a cost of unknown prices is NaN
+    named = at_points(study, study.space, [*outputs, *checked], list(np.transpose(points)))
     inner = ["frontier"] if front else []
     found = {}
     for name in outputs:

@@ -11,10 +11,9 @@ import numpy as np
 import xarray as xr
 
 from perfgrid.analysis.number_text import label_text
-from perfgrid.engine.graph.registry import Constraint
 from perfgrid.engine.grid.dataset import CONCERNING, study_axes
 from perfgrid.engine.reductions.pareto import unbeaten
-from perfgrid.results.evaluate import evaluate
+from perfgrid.results.evaluate import evaluated
 from perfgrid.study.file import CLUSTER_SIZE
 from perfgrid.study.selection import asking
 from perfgrid.study.study import Study
@@ -163,7 +162,8 @@ def groups(
     """
     sides = limits_of(study)
     wanted = dict.fromkeys((objective, against or objective, *(side for pair in sides.values() for side in pair)))
-    grid = evaluate(asking(study, list(wanted)), small_points=WHOLE)
+    narrower = asking(study, list(wanted))
+    grid = evaluated(narrower, narrower.plan(WHOLE))
     units = {name: str(grid[name].attrs.get("units", "1")) for name in wanted}
     limits = {name: pair for name, pair in sides.items() if units[pair[0]] == units[pair[1]] != "1"}
     sizes = grid[CLUSTER_SIZE].values
@@ -179,8 +179,7 @@ def groups(
 def limits_of(study: Study) -> dict[str, tuple[str, str]]:
     """The constraints of a study that a design can exceed, and what they read first: a value and its limit."""
     found = {}
-    for name in study.plan().constraints:
-        constraint = study.registry.get(name)
-        if isinstance(constraint, Constraint) and constraint.kind == EXCEEDS and len(constraint.arguments) > 1:
-            found[name] = constraint.arguments[:2]
+    for node in study.graph().constraints:
+        if node.constraint is not None and node.constraint.kind == EXCEEDS and len(node.arguments) > 1:
+            found[node.name] = node.arguments[:2]
     return found

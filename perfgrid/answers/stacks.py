@@ -40,7 +40,8 @@ def on_every_stack(study: Study, groups: Sequence[Group], objective: str, least:
     listed = np.repeat(np.array(points), len(stacks), axis=0)
     place = study_axes(study.space).index(SYSTEM)
     listed[:, place] = listed[:, place] * len(stacks) + np.tile(np.arange(len(stacks)), len(points))
-    found = at_points(wider, wider.plan(), (), list(listed.T))
+    constraints = [node.name for node in wider.graph().constraints]
+    found = at_points(wider, wider.space, [*wider.outputs, *constraints], list(listed.T))
     values = found[objective].where(feasible(found, of=[objective, STEP])).values
     table = np.broadcast_to(values, len(listed)).reshape(len(points), len(stacks))
     best = np.fmin if least else np.fmax

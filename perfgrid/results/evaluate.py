@@ -6,10 +6,12 @@ import xarray as xr
 
 from perfgrid.engine.execution.evaluation import TILE_POINTS, Evaluation, Progress, enable_compilation_cache
 from perfgrid.engine.execution.lanes import trim
+from perfgrid.engine.grid.dataset import labelled_values
+from perfgrid.engine.grid.plan import Plan
 from perfgrid.study.study import Study, expect_study
 
 from .memory import check_memory
-from .provenance import labelled
+from .provenance import given_quantities, origin_of
 
 
 def evaluate(
@@ -66,8 +68,20 @@ def evaluate(
     """
     expect_study(study, "evaluate")
     plan = study.plan(small_points)
+    values = evaluated(study, plan, dtype, tile_points, progress)
+    return values.assign_attrs(origin_of(study, plan))
+
+
+def evaluated(
+    study: Study,
+    plan: Plan,
+    dtype: str | None = None,
+    tile_points: int = TILE_POINTS,
+    progress: Progress | None = None,
+) -> xr.Dataset:
+    """The values of `evaluate`, without what a result that is kept says of its origin."""
     check_memory(plan, study.name, dtype or study.file.dtype)
     enable_compilation_cache()
     values = Evaluation(plan, dtype or study.file.dtype, tile_points, progress).collect()
     trim()  # what follows in this process finds the memory of the tiles free
-    return labelled(study, plan, values)
+    return labelled_values(plan, values, study.catalog.references, given_quantities(study))

@@ -18,7 +18,7 @@ from perfgrid.engine.autodiff.function import freed
 from perfgrid.engine.errors import PerfgridError, nearest
 from perfgrid.engine.execution.regions import stored_dtype
 from perfgrid.engine.graph.registry import Registry
-from perfgrid.engine.grid.dataset import SPACE_ATTRIBUTE, formula_hash, space_from_json, to_dataset
+from perfgrid.engine.grid.dataset import SPACE_ATTRIBUTE, formula_hash, origin, space_from_json, to_dataset
 from perfgrid.engine.grid.plan import Plan
 from perfgrid.engine.grid.space import Axis, Space
 from perfgrid.formulas import INNER, registry_of
@@ -55,6 +55,11 @@ def global_attributes(study: Study) -> dict[str, str]:
         GROUPED: CLUSTER_SIZE,
         "history": f"{datetime.now(UTC).strftime('%Y-%m-%dT%H:%M:%SZ')} evaluated from {study.name}",
     }
+
+
+def origin_of(study: Study, plan: Plan) -> dict[str, str]:
+    """What a result says of the study and the plan that made it."""
+    return origin(plan, study.catalog.references, **global_attributes(study))
 
 
 def labelled(study: Study, plan: Plan, values: Mapping[str, np.ndarray]) -> xr.Dataset:

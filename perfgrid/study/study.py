@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from perfgrid.catalog.reading import Malformed, check_extent, from_toml, read_te
 from perfgrid.catalog.units import is_unit
 from perfgrid.engine.errors import MissingQuantity, PerfgridError, mistake_text, nearest, shown
 from perfgrid.engine.graph.registry import Registry
+from perfgrid.engine.graph.resolver import Graph, resolve_checked
 from perfgrid.engine.grid.plan import Plan
 from perfgrid.engine.grid.space import Space
 from perfgrid.formulas import registry_of
@@ -82,14 +84,26 @@ class Study:
         """The wanted quantities."""
         return tuple(self.file.outputs)
 
+    def graph(self) -> Graph:
+        """The formulas of the outputs, with the constraints on them; errors like `plan`."""
+        given = (self.space.names(), self.file.choices, self.space.label_quantities())
+        with self._naming():
+            return resolve_checked(self.registry, self.outputs, *given)
+
     def plan(self, small_points: int | None = None) -> Plan:
         """The plan of this study. Raises PerfgridError for a label as an output and a quantity that nothing states."""
+        with self._naming():
+            return Plan(self.registry, self.space, self.outputs, self.file.choices, small_points)
+
+    @contextmanager
+    def _naming(self) -> Iterator[None]:
+        """Makes errors of the engine name the study and where a quantity is stated."""
         coordinates = {c for a in self.space.axes for c in (a.name, *a.shown)} | set(self.space.label_quantities())
         for name in self.outputs:
             if name in coordinates:
                 raise PerfgridError(f"{self.name}, outputs: {name!r} labels designs; a result has it as a coordinate")
         try:
-            return Plan(self.registry, self.space, self.outputs, self.file.choices, small_points)
+            yield
         except MissingQuantity as missing:
             variable = self.catalog.variables.get(missing.quantity)
             if variable is None:

@@ -74,14 +74,20 @@ def to_dataset(
     results: Mapping[str, np.ndarray],
     references: Mapping[str, str] | None = None,
     given: Mapping[str, tuple[str, str]] | None = None,
-    whole: Plan | None = None,
     /,
     **extra: str,
 ) -> xr.Dataset:
-    """Label the results of an evaluation (arrays in evaluation order of axes); axes come out in the study's order.
+    """The results of an evaluation with their labels (`labelled_values`) and their origin (`origin`)."""
+    return labelled_values(plan, results, references, given).assign_attrs(origin(plan, references, **extra))
 
-    ``whole``: the plan of the grid that the points of this one are some of, which is what the result remembers.
-    """
+
+def labelled_values(
+    plan: Plan,
+    results: Mapping[str, np.ndarray],
+    references: Mapping[str, str] | None = None,
+    given: Mapping[str, tuple[str, str]] | None = None,
+) -> xr.Dataset:
+    """Label the results of an evaluation (arrays in evaluation order of axes); axes come out in the study's order."""
     inner = plan.registry.inner
     study = plan.study_space
     variables: dict[str, Any] = {}
@@ -105,18 +111,22 @@ def to_dataset(
     for name in inner.names:
         if name in used:
             coordinates[name] = (name, np.array(inner.labels[name]))
+    return xr.Dataset(variables, coordinates)
+
+
+def origin(plan: Plan, references: Mapping[str, str] | None = None, **extra: str) -> dict[str, str]:
+    """What a result says of the plan that made it: versions, references, formulas and design space."""
     sources = {key.strip() for n in plan.graph.nodes.values() for key in n.source.split(",")}
     cited = sorted((references or {}).get(s, s) for s in sources if s)
-    attrs = {
+    return {
         "Conventions": "CF-1.12",
         "source": f"perfgrid {version('perfgrid')}, jax {jax.__version__}",
         "references": "\n".join(cited),
-        "formula_hash": formula_hash(whole or plan),
-        "study_axes": " ".join(study_axes((whole or plan).study_space)),
-        SPACE_ATTRIBUTE: space_text(whole or plan),
+        "formula_hash": formula_hash(plan),
+        "study_axes": " ".join(study_axes(plan.study_space)),
+        SPACE_ATTRIBUTE: space_text(plan),
         **extra,
     }
-    return xr.Dataset(variables, coordinates, attrs)
 
 
 def study_axes(space: Space) -> tuple[str, ...]:
