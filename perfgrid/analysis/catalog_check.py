@@ -15,8 +15,7 @@ from perfgrid.catalog.schema import BLOCKS
 from perfgrid.engine import replay, resolve
 from perfgrid.engine.graph.registry import Registry
 from perfgrid.engine.graph.resolver import Graph
-from perfgrid.formulas import every_formula
-from perfgrid.formulas.transformer import parameters
+from perfgrid.formulas import PARAMETERS, every_formula
 
 PARAMETER_TOLERANCE = 0.01  # between a published and a counted number of parameters
 PEAK_TOLERANCE = 0.05  # between a stated peak rate and cores x clock x operations
@@ -33,15 +32,17 @@ class Remark:
 
 
 @cache
-def _graph() -> Graph:
-    registry = Registry.collect([parameters])
+def _graph(mixer: str) -> Graph:
+    registry = Registry.collect(PARAMETERS)
     arguments = {argument for f in registry.formulas.values() for argument in f.arguments}
-    return resolve(registry, COUNTED, dict.fromkeys(arguments - set(registry.names())))
+    given = dict.fromkeys(arguments - set(registry.names()))
+    return resolve(registry, COUNTED, given, labels={"mixer": (mixer,)})
 
 
 def counted_parameters(values: Mapping[str, Any]) -> dict[str, float]:
     """Total parameters, parameters per token and cache width of a model, from the stated shape."""
-    found = replay(_graph(), {name: values[name] for name in _graph().leaves})
+    graph = _graph(str(values["mixer"]))
+    found = replay(graph, {name: values[name] for name in graph.leaves})
     return {name: float(found[name]) for name in COUNTED}
 
 

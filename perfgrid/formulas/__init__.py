@@ -21,6 +21,7 @@ from .cost import carbon, cluster_network, die, manufacturing, package, system_c
 from .hardware import device, event_energy, implementation, microarchitecture, native, power, scaling, technology
 from .kernels import energy, flash, gemm, host, stream
 from .mixers import attended, recurrent, widths
+from .mixers import parameters as mixer_parameters
 from .mixers import workload as mixer
 from .parallelism import (
     context_parallel,
@@ -36,6 +37,7 @@ from .pipelines import dualpipe, pipeline, stages, transfers, zero_bubble
 from .serving import batching, bounds, capacity, experts, formats, latency, parallel, products, requests
 from .serving import energy as serving_energy
 from .serving import kernels as serving_kernels
+from .serving import mixers as serving_mixers
 from .serving import serving as service
 from .training import (
     activations,
@@ -53,9 +55,9 @@ from .training import (
 from .training import training as training_run
 from .transformer import architecture, attention, latent_attention, moe, parameters
 
-PARAMETERS = (parameters,)
+PARAMETERS = (parameters, mixer_parameters)
 MIXERS = (widths, recurrent, attended, mixer)
-TRANSFORMER = (parameters, architecture, attention, latent_attention, moe)
+TRANSFORMER = (*PARAMETERS, architecture, attention, latent_attention, moe)
 DEVICE = (device, scaling, power)
 KERNELS = (gemm, flash, stream, energy, host)
 COLLECTIVES = (topology, placement, nccl, ideal, contention, exchange)
@@ -70,7 +72,7 @@ TRAINING = (
     *(training_run, step, error, reliability, step_energy),
 )
 SERVING = (
-    *(requests, formats, products, experts, serving_kernels, parallel, capacity, latency),
+    *(requests, formats, products, experts, serving_kernels, serving_mixers, parallel, capacity, latency),
     *(batching, service, bounds, serving_energy),
 )
 TECHNOLOGY = (technology, implementation, native)  # devices at another node, with another memory or link
@@ -109,7 +111,8 @@ WORKLOADS = {
     "sequence_mixer": Workload(MIXERS, DEVICE),
     "collectives": Workload(BENCHMARK, (*COLLECTIVES, *PARALLELISM)),
     "inference": Workload(
-        (*PARAMETERS, *DEVICE, *SERVING, *MANUFACTURING, *ECONOMY), (*TRANSFORMER, *KERNELS, *COLLECTIVES, *PARALLELISM)
+        (*PARAMETERS, *DEVICE, *SERVING, *MANUFACTURING, *ECONOMY),
+        (*TRANSFORMER, *KERNELS, *COLLECTIVES, *PARALLELISM, *MIXERS),
     ),
 }
 

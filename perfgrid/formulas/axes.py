@@ -70,6 +70,9 @@ INNER = InnerAxes(
             "shared_down",
             "router",
             "logits",
+            "mixer_input",
+            "mixer_inner",
+            "mixer_output",
         ),
         "expert_product": ("up", "down"),  # products of routed experts
         "serving_stream": ("norm", "rotary", "activation", "routing", "embedding", "sampling"),

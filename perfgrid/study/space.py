@@ -65,7 +65,7 @@ class SpaceBuilder:
         by_axes = self._stated_by_axes()
         self._refuse_computed(by_axes)
         self.tables = set(by_axes) & set(TABLES)
-        stated_elsewhere = set(TABLES) - ({"device"} - self.tables)  # of a device without a name, what it may lack
+        stated_elsewhere = set(TABLES) - ({"device", "model"} - self.tables)  # without a name: optional
         constants: dict[str, Any] = {
             v.name: self._placed(v, v.default_value)
             for v in variables.values()

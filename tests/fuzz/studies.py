@@ -67,14 +67,14 @@ MIXERS = {
         "mixer": ["gated_delta_net", "full_attention"],
         "sequence_length": [1024, 65536],
     },
-    "workload_parameters": {
+    "workload_parameters": {"tp": 1},
+    "overrides": {
+        "hidden_size": 4096,
         "mixer_heads": 32,
         "mixer_key_heads": 16,
         "mixer_key_dim": 128,
         "mixer_value_dim": 128,
-        "tp": 1,
     },
-    "overrides": {"hidden_size": 4096},
     "best": {"over": ["mixer"], "minimize": "mixer_decode_time"},
 }
 BASES = {
@@ -112,7 +112,7 @@ VARIED: dict[str, dict[tuple[str, ...], list[Any]]] = {  # and in one of a workl
     "inference": {
         ("where",): ["tp in [1, 2]", "devices >= 2"],
         ("axes", "device"): [["b200"], ["mi300x"]],
-        ("axes", "model"): [["deepseek-v3"], ["mixtral-8x7b"], ["llama-2-70b"]],
+        ("axes", "model"): [["deepseek-v3"], ["mixtral-8x7b", "qwen3-next-80b-a3b"], ["nemotron-h-8b"]],
         ("axes", "software"): [["vllm", "tensorrt-llm"]],
         ("axes", "precision"): [["bf16", "fp8"]],
         ("workload_parameters", "batch"): [1, 100_000],
@@ -132,7 +132,7 @@ VARIED: dict[str, dict[tuple[str, ...], list[Any]]] = {  # and in one of a workl
         ("axes", "sequence_length"): [[1, 1_000_000]],
         ("axes", "mixer_chunk"): [[1, 64, 256]],
         ("workload_parameters", "tp"): [2, 3],
-        ("workload_parameters", "mixer_key_heads"): [5],
+        ("overrides", "mixer_key_heads"): [5],
         ("outputs",): [["mixer_memory"], ["mixer_backward_time", "mixer_decode_time"]],
     },
     "manufacturing": {

@@ -27,6 +27,7 @@ LABELS = (
     "rank_order",
     "device_basis",
     "circuit_basis",
+    "mixer",
 )
 OWN = {"node": "process_node", "memory": "hbm_generation"}  # entries that a device names
 NATIVE = {

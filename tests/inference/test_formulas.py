@@ -15,6 +15,7 @@ from perfgrid.engine.grid.plan import Plan
 from perfgrid.engine.grid.space import Space
 from perfgrid.formulas import COLLECTIVES, KERNELS, PARALLELISM, SERVING, TRANSFORMER, every_formula
 from perfgrid.formulas.hardware import device, power, scaling
+from perfgrid.formulas.mixers.kinds import RECURRENT
 from perfgrid.formulas.transformer import parameters
 from perfgrid.study.tables import unit_of
 from tests.units import check
@@ -77,7 +78,7 @@ def of_systems():
 )
 def test_every_formula_keeps_its_units(rule, precision, stored, pools):
     stated = {"batch_rule": rule, "precision": precision, "weight_precision": stored, "kv_precision": stored}
-    labels = {**stated, "pools": pools, "library": "nccl"}
+    labels = {**stated, "pools": pools, "library": "nccl", "mixer": "gated_delta_net"}
     space = Space((), {**point(), **labels})
     names = [n for n in of_labels(labels) if "ideal" not in n and not n.startswith("shape")]
     units = {name: unit_of(load_catalog().variables, name) for name in space.names()}
@@ -97,6 +98,7 @@ def test_every_source_is_in_the_bibliography_and_every_given_quantity_in_the_glo
         "kv_precision": ("fp8",),
         "pools": ("shared", "separate"),
         "library": ("nccl",),
+        "mixer": ("none", *RECURRENT),
     }
     labels |= {"device_basis": ("device",), "circuit_basis": ("own_node",)}
     leaves = resolve(registry(), OUTPUTS, point(), labels=labels).leaves
@@ -112,7 +114,16 @@ def drawn_study(generator: np.random.Generator) -> pg.Study:
 
     axes: dict[str, Any] = {
         "model": some(
-            ["llama-2-7b", "llama-3.1-70b", "mixtral-8x7b", "deepseek-v3", "gpt-oss-120b", "mistral-7b-v0.1"], 3
+            [
+                "llama-2-7b",
+                "llama-3.1-70b",
+                "mixtral-8x7b",
+                "deepseek-v3",
+                "gpt-oss-120b",
+                "mistral-7b-v0.1",
+                "kimi-linear-48b-a3b",
+            ],
+            3,
         ),
         "device": some(["a100-sxm-80gb", "h100-sxm-80gb", "b200", "mi300x", "tpu-v5p"]),
         "topology": some(["rail-optimized", "hgx-h100-400g", "fat-tree-2to1"]),

@@ -87,7 +87,8 @@ def graph(mixer: str, precision: str) -> Graph:
     registry = registry_of("sequence_mixer")
     own = [n for n, module in registry.modules.items() if module.startswith("perfgrid.formulas.mixers.")]
     names = [n for n in own if registry.formulas[n].by is None]
-    names += [n for n in registry.choices if registry.choices[n].by == "mixer"]
+    choices = (choice for choice in registry.choices.items() if choice[1].by == "mixer")
+    names += [n for n, choice in choices if mixer in [a.label for a in choice.alternatives]]
     labels = {"mixer": (mixer,), "precision": (precision,)}
     given = {v for v in load_catalog().variables if v not in registry.names()}
     return resolve(registry, names, given, {}, labels=labels)
@@ -96,7 +97,9 @@ def graph(mixer: str, precision: str) -> Graph:
 def design(device: str = "h100-sxm-80gb", software: str = "megatron-lm", **given: Any) -> dict[str, Any]:
     """Every quantity of a mixer; arrays on inner axes by label (see `row`)."""
     catalog = load_catalog()
-    point: dict[str, Any] = {n: v.default_value for n, v in catalog.variables.items() if v.of == "workload"}
+    point: dict[str, Any] = {
+        n: v.default_value for n, v in catalog.variables.items() if v.of == "workload" or v.block == "mixer"
+    }
     for kind, name in (("device", device), ("software", software)):
         point |= catalog.entry(kind, name).values
     point |= LATENT | {"tp": 1.0, "microbatch": 1.0, "mixer_key_dim": 128, "mixer_value_dim": 128} | given

@@ -25,8 +25,8 @@ def study(mixers=KINDS, outputs=("mixer_forward_time",), **more):
         outputs=list(outputs),
         dtype="float64",
         axes={"device": ["h100-sxm-80gb"], "mixer": list(mixers), "sequence_length": [1, 1000, 65536], **more},
-        workload_parameters=given | {"convolution_length": 4, "gate_rank": 128},
-        overrides=LATENT | {"hidden_size": 4096},
+        workload_parameters={"tp": given.pop("tp")},
+        overrides=LATENT | given | {"hidden_size": 4096, "convolution_length": 4, "gate_rank": 128},
     )
 
 
@@ -54,8 +54,8 @@ def test_values_and_gradients_are_finite(output, fused):
         outputs=[output],
         dtype="float64",
         axes=made.file.axes | bare,
-        workload_parameters={k: v for k, v in made.file.workload_parameters.items() if k not in bare["of"]["zip"]},
-        overrides=made.file.overrides,
+        workload_parameters=made.file.workload_parameters,
+        overrides={k: v for k, v in made.file.overrides.items() if k not in bare["of"]["zip"]},
     )
     result = pg.sensitivity(made, dtype="float64")
     values = pg.evaluate(made)[output].values

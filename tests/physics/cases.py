@@ -25,6 +25,7 @@ LABELS = {
     "library": ("nccl",),
     "rank_order": ("tp-cp-dp-pp", "tp-cp-pp-dp"),
     "cp_method": ("ring", "all_gather", "ulysses", "hybrid"),
+    "mixer": ("none",),
 }
 ONE_EXPERT = {"experts": 1.0, "experts_per_token": 1.0, "expert_ffn_size": 14336.0}  # Llama 3.1 8B as a mixture
 TABLES = ("model", "device", "topology", "software")

@@ -35,6 +35,11 @@ SMALL = {  # of no real model; what each test does not set is absent
     "qk_nope_head_dim": 0.0,
     "qk_rope_head_dim": 0.0,
     "v_head_dim": 0.0,
+    "mixer": "none",
+    "mixer_layers": 0.0,
+    "attention_free_layers": 0.0,
+    "ffn_free_layers": 0.0,
+    "attention_gate": 0.0,
 }
 MOE = {"experts": 6.0, "experts_per_token": 2.0, "expert_ffn_size": 48.0, "shared_experts": 1.0, "dense_layers": 2.0}
 MLA = {"kv_lora_rank": 40.0, "qk_nope_head_dim": 16.0, "qk_rope_head_dim": 8.0, "v_head_dim": 24.0}
@@ -78,7 +83,7 @@ def test_parts_of_published_models():
     oss = MODELS["gpt-oss-120b"].values
     v = {k: x for k, x in oss.items() if isinstance(x, float)}
     widths = (v["heads"] * v["head_dim"], v["kv_heads"] * v["head_dim"])
-    attention = parameters.attention_matrix_parameters(v["hidden_size"], v["heads"], *widths, 0, 0, 0, 0, 0)
+    attention = parameters.attention_matrix_parameters(v["hidden_size"], v["heads"], *widths, 0, 0, 0, 0, 0, False)
     expert = parameters.feed_forward_weights(v["hidden_size"], v["expert_ffn_size"], 2.0)
     assert v["layers"] * attention == pytest.approx(0.96e9, rel=0.01)
     assert v["layers"] * v["experts"] * expert == pytest.approx(114.71e9, rel=0.001)
@@ -145,13 +150,13 @@ def test_counts_against_an_enumeration_of_tensors(attention, ffn):
 def test_counts_are_differentiable_in_every_size():
     """No branch that is not taken spoils a derivative."""
     registry = Registry.collect([parameters])
-    flags = ("gated_ffn", "tied_embeddings", "biases")
+    flags = ("gated_ffn", "tied_embeddings", "biases", "attention_gate", "mixer")
     for features in ({}, MOE, MLA, MOE | MLA | {"q_lora_rank": 32.0}):
         v = SMALL | features
         sizes = {k: jnp.asarray(x) for k, x in v.items() if k not in flags}
 
         def counts(sizes, v=v):
-            known = {**{k: v[k] for k in flags}, **sizes}
+            known = {**{k: v[k] for k in flags}, **sizes, "mixer_layer_parameters": 0.0}
             for f in registry.formulas.values():
                 known[f.name] = f.function(*(known[a] for a in f.arguments))
             return known["total_parameters"] + known["parameters_per_token"] + known["key_value_cache_width"]

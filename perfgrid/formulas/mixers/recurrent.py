@@ -22,9 +22,9 @@ STATE_COLUMNS = 64.0  # of the state that one core keeps in the pass over the st
 
 
 @formula(unit="1", source="dao2024mamba2")
-def mixer_chunk_tokens(sequence_length, mixer_chunk):
+def mixer_chunk_tokens(mixer_tokens, mixer_chunk):
     """Tokens of a sequence in whole chunks."""
-    return whole(sequence_length, mixer_chunk)
+    return whole(mixer_tokens, mixer_chunk)
 
 
 # ---- FLOPs ----------------------------------------------------------------------------------------------------------
@@ -93,28 +93,28 @@ def added(by_product, *products):
 
 
 @alternative(of="mixer_core_flops", by="mixer", label="mamba2", unit="1", source="dao2024mamba2")
-def mamba2_core_flops(mixer_token_flops, mixer_chunk_tokens, microbatch, mixer_fused):
+def mamba2_core_flops(mixer_token_flops, mixer_chunk_tokens, mixer_sequences, mixer_fused):
     """FLOPs of the recurrence over all sequences on one rank, by mixer_kernel."""
     per_token = by_kernel(
         scores=added(mixer_token_flops, "scores"),
         writes=added(mixer_token_flops, "state_update"),
         results=added(mixer_token_flops, "values", "state_output"),
     )
-    return microbatch * mixer_chunk_tokens * in_one(per_token, mixer_fused)
+    return mixer_sequences * mixer_chunk_tokens * in_one(per_token, mixer_fused)
 
 
 @alternative(of="mixer_core_flops", by="mixer", label="lightning", unit="1", source="yang2024fla")
-def lightning_core_flops(mixer_token_flops, mixer_chunk_tokens, microbatch, mixer_fused):
+def lightning_core_flops(mixer_token_flops, mixer_chunk_tokens, mixer_sequences, mixer_fused):
     """FLOPs of the recurrence over all sequences on one rank, by mixer_kernel."""
     per_token = by_kernel(
         states=added(mixer_token_flops, "state_update"),
         results=added(mixer_token_flops, "scores", "values", "state_output"),
     )
-    return microbatch * mixer_chunk_tokens * in_one(per_token, mixer_fused)
+    return mixer_sequences * mixer_chunk_tokens * in_one(per_token, mixer_fused)
 
 
 @alternative(of="mixer_core_flops", by="mixer", label=DELTA, unit="1", source="yang2024gateddelta")
-def LABEL_delta_flops(mixer_token_flops, mixer_chunk_tokens, microbatch, mixer_fused):
+def LABEL_delta_flops(mixer_token_flops, mixer_chunk_tokens, mixer_sequences, mixer_fused):
     """FLOPs of the delta rule over all sequences on one rank, by mixer_kernel."""
     per_token = by_kernel(
         scores=added(mixer_token_flops, "key_products"),
@@ -123,7 +123,7 @@ def LABEL_delta_flops(mixer_token_flops, mixer_chunk_tokens, microbatch, mixer_f
         states=added(mixer_token_flops, "state_correction", "state_update"),
         results=added(mixer_token_flops, "scores", "values", "state_output"),
     )
-    return microbatch * mixer_chunk_tokens * in_one(per_token, mixer_fused)
+    return mixer_sequences * mixer_chunk_tokens * in_one(per_token, mixer_fused)
 
 
 # ---- memory traffic -------------------------------------------------------------------------------------------------
@@ -139,13 +139,13 @@ def LABEL_minimal_core_traffic(
     activation_size,
     mixer_chunk_tokens,
     recurrent_state_bytes,
-    microbatch,
+    mixer_sequences,
 ):
     """Least memory traffic of the recurrence on one rank: queries, keys, values and gates in, results and state out."""
     keys = 2 * rank_mixer_key_heads * mixer_key_dim
     values = 2 * rank_mixer_heads * mixer_value_dim
     per_token = (keys + values) * activation_size + mixer_gate_bytes
-    return microbatch * (mixer_chunk_tokens * per_token + recurrent_state_bytes)
+    return mixer_sequences * (mixer_chunk_tokens * per_token + recurrent_state_bytes)
 
 
 @alternative(of="mixer_gate_bytes", by="mixer", label=(*LINEAR, *SOFTMAX), unit="byte", source="dao2024mamba2")
@@ -172,7 +172,7 @@ def mamba2_unfused_core_traffic(
     float32_size,
     mixer_chunk_tokens,
     recurrent_state_bytes,
-    microbatch,
+    mixer_sequences,
 ):
     """Memory traffic of the kernels of the recurrence on one rank, by mixer_kernel.
 
@@ -190,7 +190,7 @@ def mamba2_unfused_core_traffic(
         states=2 * states,
         results=key + value + scores + states + gates + value,
     )
-    return microbatch * (mixer_chunk_tokens * per_token + recurrent_state_bytes * only("mixer_kernel", "states"))
+    return mixer_sequences * (mixer_chunk_tokens * per_token + recurrent_state_bytes * only("mixer_kernel", "states"))
 
 
 @alternative(of="mixer_unfused_traffic", by="mixer", label="lightning", unit="byte", source="yang2024fla")
@@ -203,14 +203,14 @@ def lightning_unfused_core_traffic(
     activation_size,
     mixer_chunk_tokens,
     recurrent_state_bytes,
-    microbatch,
+    mixer_sequences,
 ):
     """Memory traffic of the kernels of the recurrence on one rank, by mixer_kernel: states of chunks as activations."""
     key = rank_mixer_key_heads * mixer_key_dim * activation_size
     value = rank_mixer_heads * mixer_value_dim * activation_size
     states = rank_mixer_heads * mixer_key_dim * mixer_value_dim / mixer_chunk * activation_size
     per_token = by_kernel(states=key + value + states, results=2 * key + value + states + value)
-    return microbatch * (mixer_chunk_tokens * per_token + recurrent_state_bytes * only("mixer_kernel", "states"))
+    return mixer_sequences * (mixer_chunk_tokens * per_token + recurrent_state_bytes * only("mixer_kernel", "states"))
 
 
 @alternative(of="mixer_unfused_traffic", by="mixer", label=DELTA, unit="byte", source="yang2024fla")
@@ -226,7 +226,7 @@ def LABEL_unfused_delta_traffic(
     float32_size,
     mixer_chunk_tokens,
     recurrent_state_bytes,
-    microbatch,
+    mixer_sequences,
 ):
     """Memory traffic of the kernels of the delta rule on one rank, by mixer_kernel.
 
@@ -247,7 +247,7 @@ def LABEL_unfused_delta_traffic(
         states=keys_solved + value + key + decays + value + states,
         results=2 * key + value + states + decays + value,
     )
-    return microbatch * (mixer_chunk_tokens * per_token + recurrent_state_bytes * only("mixer_kernel", "states"))
+    return mixer_sequences * (mixer_chunk_tokens * per_token + recurrent_state_bytes * only("mixer_kernel", "states"))
 
 
 @alternative(of="mixer_core_traffic", by="mixer", label=RECURRENT, unit="byte", source="yang2024fla")
@@ -260,19 +260,19 @@ def LABEL_core_traffic(mixer_unfused_traffic, mixer_minimal_traffic, mixer_fused
 
 
 @alternative(of="mixer_units", by="mixer", label=RECURRENT, unit="1", source="yang2024fla")
-def LABEL_units(rank_mixer_heads, mixer_value_dim, microbatch, mixer_fused):
+def LABEL_units(rank_mixer_heads, mixer_value_dim, mixer_sequences, mixer_fused):
     """Items of work that may run side by side in the pass over the states: heads, in parts of 64 columns.
 
     The columns of a state do not meet; a fused kernel keeps a head whole, since its scores belong to all columns.
     """
     parts = xp.where(mixer_fused, 1.0, steps_of(mixer_value_dim, STATE_COLUMNS))
-    return microbatch * rank_mixer_heads * parts
+    return mixer_sequences * rank_mixer_heads * parts
 
 
 @alternative(of="mixer_serial_steps", by="mixer", label=RECURRENT, unit="1", source="dao2024mamba2")
-def LABEL_serial_steps(sequence_length, mixer_chunk):
+def LABEL_serial_steps(mixer_tokens, mixer_chunk):
     """Steps of the pass over the states that wait for each other: chunks."""
-    return steps_of(sequence_length, mixer_chunk)
+    return steps_of(mixer_tokens, mixer_chunk)
 
 
 @alternative(of="mixer_dependent_products", by="mixer", label=LINEAR, unit="1", source="dao2024mamba2")
@@ -327,18 +327,18 @@ def LABEL_core_passes():
 
 
 @alternative(of="mixer_decode_flops", by="mixer", label=LINEAR, unit="1", source="dao2024mamba2")
-def LABEL_decode_core_flops(rank_mixer_heads, mixer_key_dim, mixer_value_dim, microbatch):
+def LABEL_decode_core_flops(rank_mixer_heads, mixer_key_dim, mixer_value_dim, mixer_decoded_sequences):
     """FLOPs of one step of the recurrence on one rank: decay NP, k v' 2NP, S'q 2NP for each head, at any context."""
-    return 5 * microbatch * rank_mixer_heads * mixer_key_dim * mixer_value_dim
+    return 5 * mixer_decoded_sequences * rank_mixer_heads * mixer_key_dim * mixer_value_dim
 
 
 @alternative(of="mixer_decode_flops", by="mixer", label=DELTA, unit="1", source="yang2024gateddelta")
-def LABEL_decode_delta_flops(rank_mixer_heads, mixer_key_dim, mixer_value_dim, microbatch):
+def LABEL_decode_delta_flops(rank_mixer_heads, mixer_key_dim, mixer_value_dim, mixer_decoded_sequences):
     """FLOPs of one step of the delta rule on one rank: decay NP, S'k, k v' and S'q 2NP for each head."""
-    return 7 * microbatch * rank_mixer_heads * mixer_key_dim * mixer_value_dim
+    return 7 * mixer_decoded_sequences * rank_mixer_heads * mixer_key_dim * mixer_value_dim
 
 
 @alternative(of="mixer_decode_traffic", by="mixer", label=RECURRENT, unit="byte", source="dao2024mamba2")
-def LABEL_decode_core_traffic(recurrent_state_bytes, convolution_state_bytes, microbatch):
+def LABEL_decode_core_traffic(recurrent_state_bytes, convolution_state_bytes, mixer_decoded_sequences):
     """Memory traffic of one step on one rank: the states of all sequences are read and written, at any context."""
-    return 2 * microbatch * (recurrent_state_bytes + convolution_state_bytes)
+    return 2 * mixer_decoded_sequences * (recurrent_state_bytes + convolution_state_bytes)

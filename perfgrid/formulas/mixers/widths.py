@@ -17,8 +17,8 @@ SCALE_BLOCK = 128.0  # numbers of 8 bits that share a scale in single precision 
 
 @formula(unit="1", source="shoeybi2019megatron")
 def rank_mixer_heads(mixer_heads, tp):
-    """Heads of the mixer on one tensor-parallel rank."""
-    return mixer_heads / tp
+    """Heads of the mixer on one tensor-parallel rank; 1 where the model has no mixer."""
+    return xp.where(mixer_heads > 0, mixer_heads / tp, 1.0)
 
 
 @formula(unit="1", source="shoeybi2019megatron")

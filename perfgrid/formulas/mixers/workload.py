@@ -6,12 +6,25 @@ are the products with weights, the short convolution and the gated norm of recur
 """
 
 from perfgrid.engine import xp
-from perfgrid.engine.graph.registry import alternative, formula
+from perfgrid.engine.graph.registry import alternative, formula, synonym
 from perfgrid.formulas.axes import at, only, table, total
 from perfgrid.formulas.kernels.roofline import roofline_time
 from perfgrid.formulas.kernels.tiling import steps_of
 
 from .kinds import DENSE, RECURRENT, SOFTMAX, SPARSE
+
+
+@synonym(unit="1", source="dao2024mamba2")
+def mixer_tokens(sequence_length):
+    """Tokens of one sequence that a recurrence runs over."""
+    return sequence_length
+
+
+@synonym(unit="1", source="dao2024mamba2", family={"WHICH": ("mixer", "mixer_decoded")})
+def WHICH_sequences(microbatch):
+    """Sequences that a recurrence runs over side by side."""
+    return microbatch
+
 
 # ---- the core over a prompt -----------------------------------------------------------------------------------------
 

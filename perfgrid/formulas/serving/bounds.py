@@ -57,9 +57,12 @@ def touched_weight_memory(
 
 
 @formula(unit="byte", source="pope2022inference")
-def step_cache_traffic(decode_cache_traffic, mask_share, position_weight, layers):
+def step_cache_traffic(
+    decode_cache_traffic, mask_share, position_weight, attention_layers, sequence_state_size, group_batch
+):
     """Cache that one decoding step of one group reads on one rank of each stage, mean over the positions."""
-    return layers * total(total(decode_cache_traffic * mask_share, "mask") * position_weight, "position")
+    keys = attention_layers * total(total(decode_cache_traffic * mask_share, "mask") * position_weight, "position")
+    return keys + 2 * group_batch * sequence_state_size
 
 
 @formula(unit="s", source="pope2022inference")
@@ -73,10 +76,10 @@ def step_bound_time(
 
 @formula(unit="s", source="pope2022inference")
 def prefill_bound_time(
-    pass_flops, usable_peak_rate, prefix_traffic, layers, hbm_bandwidth, prefill_passes, awaited_passes, pp
+    pass_flops, usable_peak_rate, prefix_traffic, attention_layers, hbm_bandwidth, prefill_passes, awaited_passes, pp
 ):
     """Least time to the first token of a request: products at the peak rate, or the cache of earlier prompts read."""
-    cache = layers * prefix_traffic / prefill_passes / hbm_bandwidth
+    cache = attention_layers * prefix_traffic / prefill_passes / hbm_bandwidth
     return xp.maximum(in_pass(pass_flops, "prefill") / usable_peak_rate, cache) * awaited_passes / pp
 
 

@@ -50,9 +50,9 @@ def stage_share(layers, pp):
 
 
 @formula(unit="byte", source="kwon2023vllm")
-def key_value_size_per_token(key_value_cache_width, kv_element_size, layers):
+def key_value_size_per_token(key_value_cache_width, kv_element_size, attention_layers):
     """Cache of one token in all layers of the model, whole (a window not counted)."""
-    return layers * key_value_cache_width * kv_element_size
+    return attention_layers * key_value_cache_width * kv_element_size
 
 
 @formula(unit="1", source="kwon2023vllm")
@@ -64,17 +64,22 @@ def cached_tokens(longest_context, cache_slot_tokens, window, page_tokens):
 
 
 @formula(unit="byte", source="kwon2023vllm")
-def prompt_cache_memory(prompt_tokens, window, mask_share, key_value_cache_width, kv_element_size, layers):
-    """Cache of one prompt in all layers of the model, windows counted."""
+def prompt_cache_memory(
+    prompt_tokens, window, mask_share, key_value_cache_width, kv_element_size, attention_layers, sequence_state_size, tp
+):
+    """Cache of one prompt in all layers of the model, windows counted, and its recurrent states."""
     kept = table("mask", whole=prompt_tokens, window=xp.minimum(prompt_tokens, xp.maximum(window, 1.0)))
-    return layers * total(kept * mask_share, "mask") * key_value_cache_width * kv_element_size
+    keys = attention_layers * total(kept * mask_share, "mask") * key_value_cache_width * kv_element_size
+    return keys + tp * sequence_state_size
 
 
 @formula(unit="byte", source="kwon2023vllm")
-def sequence_cache_memory(cached_tokens, mask_share, rank_cache_width, kv_element_size, layers, stage_share, cp):
-    """Cache of one sequence on one device of the fullest stage when it ends."""
+def sequence_cache_memory(
+    cached_tokens, mask_share, rank_cache_width, kv_element_size, attention_layers, sequence_state_size, stage_share, cp
+):
+    """Cache and recurrent states of one sequence on one device of the fullest stage when it ends."""
     per_layer = total(cached_tokens * mask_share, "mask") * rank_cache_width * kv_element_size
-    return layers * stage_share * per_layer / cp
+    return attention_layers * stage_share * per_layer / cp + stage_share * sequence_state_size
 
 
 # ---- working space --------------------------------------------------------------------------------------------------

@@ -80,11 +80,11 @@ def expert_mean_traffic(
 
 
 @formula(unit="J", source="hong2010power")
-def prefill_attention_energy(flash_energy, layers, uncached_share, prefix_traffic, memory_byte_energy):
+def prefill_attention_energy(flash_energy, attention_layers, uncached_share, prefix_traffic, memory_byte_energy):
     """Energy of the attention of the prompts of one group in all layers, by resource: cached keys are read at least."""
     computed, memory = uncached_share * at(flash_energy, phase="forward"), only("resource", "hbm")
     read = xp.maximum(prefix_traffic * memory_byte_energy - at(computed, resource="hbm"), 0.0)
-    return layers * (computed + read * memory)
+    return attention_layers * (computed + read * memory)
 
 
 @formula(unit="J", source="hong2010power")
@@ -99,7 +99,7 @@ def decode_attention_energy(
     flash_operations,
     mask_share,
     position_weight,
-    layers,
+    attention_layers,
     unquantised_format_energy,
     half_precision_operation_energy,
     vector_operation_energy,
@@ -115,7 +115,7 @@ def decode_attention_energy(
         l2=traffic * l2_byte_energy,
         hbm=traffic * memory_byte_energy,
     )
-    return layers * total(total(spent * mask_share, "mask") * position_weight, "position")
+    return attention_layers * total(total(spent * mask_share, "mask") * position_weight, "position")
 
 
 @formula(unit="J", source="hong2010power")
@@ -136,12 +136,13 @@ def pass_energy(
     prefill_attention_energy,
     prefill_passes,
     decode_attention_energy,
+    mixers_energy,
     serving_stream_energy,
 ):
     """Energy of all kernels of one pass on one rank of every stage, by resource and pass."""
     attention = table("pass", prefill=prefill_attention_energy / prefill_passes, decode=decode_attention_energy)
     products = total(gemm_energy * product_count, "product") + moe_layers * total(expert_energy, "expert_product")
-    return products + attention + serving_stream_energy
+    return products + attention + mixers_energy + serving_stream_energy
 
 
 # ---- links ----------------------------------------------------------------------------------------------------------
@@ -165,7 +166,7 @@ def pass_link_bytes(
     pipeline_transfer_crosses,
     context_message,
     context_crosses,
-    layers,
+    attention_layers,
 ):
     """Bytes that one rank of every stage sends in a pass, by pass and tier.
 
@@ -176,7 +177,7 @@ def pass_link_bytes(
     token = hidden_size * activation_size
     experts = tier_copies * pass_tokens / tp * hidden_size * (operand_size + activation_size)
     handed = (pp - 1) * pass_tokens * token / tp
-    passed_round = layers * (cp - 1) * context_message
+    passed_round = attention_layers * (cp - 1) * context_message
     leaving = sums * tp_crossing_share + handed * pipeline_transfer_crosses + passed_round * context_crosses
     tiers = table("tier", scale_up=sums + handed + passed_round - leaving, scale_out=leaving)
     return tiers + expert_exchange * moe_layers * experts

@@ -86,11 +86,11 @@ def prefix_traffic(
 
 
 @formula(unit="s", source="dao2023flash2")
-def prefill_attention_time(flash_time, layers, uncached_share, prefix_traffic, achieved_hbm_bandwidth):
+def prefill_attention_time(flash_time, attention_layers, uncached_share, prefix_traffic, achieved_hbm_bandwidth):
     """Time of the attention of the prompts of one group in all layers, by resource: not less than cached keys take."""
     computed = uncached_share * at(flash_time, phase="forward")
     waits = xp.maximum(prefix_traffic / achieved_hbm_bandwidth - total(computed, "resource"), 0.0)
-    return layers * (computed + waits * only("resource", "hbm"))
+    return attention_layers * (computed + waits * only("resource", "hbm"))
 
 
 # ---- decoding -------------------------------------------------------------------------------------------------------
@@ -174,7 +174,7 @@ def decode_attention_time(
     launch_overhead,
     mask_share,
     position_weight,
-    layers,
+    attention_layers,
 ):
     """Time of the attention of one decoding step in all layers, mean over the positions, by resource."""
     hidden = xp.where(flash_algorithm >= 3, softmax_overlap, 0.0)
@@ -184,13 +184,13 @@ def decode_attention_time(
         hbm=decode_cache_traffic * cache_reads / achieved_hbm_bandwidth,
         launch=launch_overhead,
     )
-    return layers * total(total(kernel * mask_share, "mask") * position_weight, "position")
+    return attention_layers * total(total(kernel * mask_share, "mask") * position_weight, "position")
 
 
 @formula(unit="s", source="pope2022inference")
-def attention_time(prefill_attention_time, prefill_passes, decode_attention_time, launch_overhead, layers):
+def attention_time(prefill_attention_time, prefill_passes, decode_attention_time, launch_overhead, attention_layers):
     """Time of the attention of one pass through all layers, by resource and pass."""
-    launches = layers * launch_overhead * (1 - 1 / prefill_passes) * only("resource", "launch")
+    launches = attention_layers * launch_overhead * (1 - 1 / prefill_passes) * only("resource", "launch")
     return table("pass", prefill=prefill_attention_time / prefill_passes + launches, decode=decode_attention_time)
 
 
@@ -257,13 +257,13 @@ def serving_stream_launches():
 
 
 @formula(unit="1", source="pope2022inference")
-def serving_stream_count(layers, layer_blocks, moe_layers):
+def serving_stream_count(layers, layer_blocks, attention_layers, ffn_free_layers, moe_layers):
     """How often each streaming kernel runs in one pass through all layers, by serving_stream."""
     return table(
         "serving_stream",
         norm=layers * layer_blocks + 1,
-        rotary=layers,
-        activation=layers,
+        rotary=attention_layers,
+        activation=layers - ffn_free_layers,
         routing=moe_layers,
         embedding=1.0,
         sampling=1.0,

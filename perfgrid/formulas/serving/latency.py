@@ -11,21 +11,26 @@ def in_pass(value, which):
 
 
 @formula(unit="s", source="pope2022inference")
-def kernels_time(products_time, experts_time, attention_time, streams_time, remaining_cores):
+def kernels_time(products_time, experts_time, attention_time, mixers_time, streams_time, remaining_cores):
     """Time of all kernels of one pass through all layers by the resource they wait for, by resource and pass."""
-    return (products_time + experts_time + attention_time + streams_time) / remaining_cores
+    return (products_time + experts_time + attention_time + mixers_time + streams_time) / remaining_cores
 
 
-@formula(unit="s", source="pope2022inference", family={"KIND": ("products", "experts", "attention", "streams")})
+@formula(
+    unit="s", source="pope2022inference", family={"KIND": ("products", "experts", "attention", "mixers", "streams")}
+)
 def KIND_busy_time(KIND_time):
     """Time of the KIND of one pass through all layers, whatever they wait for, by pass."""
     return total(KIND_time, "resource")
 
 
 @formula(unit="s", source="pope2022inference")
-def busy_time(products_busy_time, experts_busy_time, attention_busy_time, streams_busy_time, remaining_cores):
+def busy_time(
+    products_busy_time, experts_busy_time, attention_busy_time, mixers_busy_time, streams_busy_time, remaining_cores
+):
     """Time of all kernels of one pass through all layers, by pass."""
-    return (products_busy_time + experts_busy_time + attention_busy_time + streams_busy_time) / remaining_cores
+    mixing = attention_busy_time + mixers_busy_time
+    return (products_busy_time + experts_busy_time + mixing + streams_busy_time) / remaining_cores
 
 
 @formula(unit="1", source="deepseek2024v3")

@@ -259,10 +259,10 @@ def context_message(pass_tokens, rank_cache_width, rank_query_width, activation_
 
 @formula(unit="s", source="liu2023ring")
 def context_exchange_time(
-    context_message, context_crosses, cp, layers, tier_bandwidth, tier_transfer_latency, collective_overhead
+    context_message, context_crosses, cp, attention_layers, tier_bandwidth, tier_transfer_latency, collective_overhead
 ):
     """Time of what context-parallel ranks pass round in all layers, by pass."""
     by_tier = tier_transfer_latency + context_message / tier_bandwidth
     step = xp.where(context_crosses > 0, at(by_tier, tier="scale_out"), at(by_tier, tier="scale_up"))
     started = xp.where(cp > 1, collective_overhead, 0.0) * only("pass", "decode")
-    return layers * ((cp - 1) * step + started)
+    return attention_layers * ((cp - 1) * step + started)

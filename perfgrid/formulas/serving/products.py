@@ -8,7 +8,7 @@ latent (`key_up`), and absorbed in decoding, where `key_up` takes the queries of
 
 from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import alternative, formula, synonym
-from perfgrid.formulas.axes import only, table, total
+from perfgrid.formulas.axes import at, only, table, total
 
 PRODUCTS = {"PRODUCT": ("gemm", "expert")}
 
@@ -79,12 +79,15 @@ def serving_gemm_columns(
     ffn_input_matrices,
     experts,
     rank_vocab_size,
+    attention_gate,
+    serving_mixer_columns,
 ):
     """Columns of each product on one rank, by pass and product; 1 where the model has no such product."""
     down = xp.where(q_lora_rank > 0, q_lora_rank, rank_query_width) + cached_latent_width
+    queries = rank_query_width * xp.where(attention_gate, 2.0, 1.0)
     columns = table(
         "product",
-        qkv=xp.where(latent_attention > 0, down, rank_query_width + rank_key_width + rank_value_width),
+        qkv=xp.where(latent_attention > 0, down, queries + rank_key_width + rank_value_width),
         query_up=rank_query_width,
         key_up=table("pass", prefill=rank_expanded_width, decode=kv_lora_rank),
         value_up=value_head_width,
@@ -95,6 +98,9 @@ def serving_gemm_columns(
         shared_down=hidden_size,
         router=experts,
         logits=rank_vocab_size,
+        mixer_input=at(serving_mixer_columns, product="mixer_input"),
+        mixer_inner=at(serving_mixer_columns, product="mixer_inner"),
+        mixer_output=hidden_size,
     )
     return xp.maximum(columns, 1.0)
 
@@ -108,6 +114,7 @@ def serving_gemm_depth(
     qk_nope_head_dim,
     rank_ffn_size,
     rank_shared_size,
+    serving_mixer_depth,
 ):
     """Depth of each product on one rank, by pass and product; 1 where the model has no such product."""
     depth = table(
@@ -123,6 +130,9 @@ def serving_gemm_depth(
         shared_down=rank_shared_size,
         router=hidden_size,
         logits=hidden_size,
+        mixer_input=hidden_size,
+        mixer_inner=at(serving_mixer_depth, product="mixer_inner"),
+        mixer_output=at(serving_mixer_depth, product="mixer_output"),
     )
     return xp.maximum(depth, 1.0)
 
@@ -141,23 +151,36 @@ def rank_shared_size(shared_experts, expert_ffn_size, tp):
 
 
 @formula(unit="1", source="pope2022inference")
-def product_count(layers, moe_layers, latent_attention, q_lora_rank, shared_experts):
+def product_count(
+    layers,
+    attention_layers,
+    ffn_free_layers,
+    moe_layers,
+    mixer_layers,
+    gate_rank,
+    latent_attention,
+    q_lora_rank,
+    shared_experts,
+):
     """How often each product runs in one pass through all layers, by pass and product."""
-    latents = latent_attention * layers
+    latents = latent_attention * attention_layers
     shared = xp.where(shared_experts > 0, moe_layers, 0.0)
     return table(
         "product",
-        qkv=layers,
+        qkv=attention_layers,
         query_up=xp.where(q_lora_rank > 0, latents, 0.0),
         key_up=latents,
         value_up=latents * only("pass", "decode"),
-        attention_output=layers,
-        ffn_up=layers - moe_layers,
-        ffn_down=layers - moe_layers,
+        attention_output=attention_layers,
+        ffn_up=layers - ffn_free_layers - moe_layers,
+        ffn_down=layers - ffn_free_layers - moe_layers,
         shared_up=shared,
         shared_down=shared,
         router=moe_layers,
         logits=1.0,
+        mixer_input=mixer_layers,
+        mixer_inner=xp.where(gate_rank > 0, mixer_layers, 0.0),
+        mixer_output=mixer_layers,
     )
 
 

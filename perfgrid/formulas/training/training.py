@@ -1,6 +1,6 @@
 """Kernels summed up to a layer, the embedding and the output head: by resource, by phase, and what they wait for."""
 
-from perfgrid.engine.graph.registry import constant, formula, synonym
+from perfgrid.engine.graph.registry import constant, constraint, formula, synonym
 from perfgrid.formulas.axes import at, only, total
 
 from .token_prediction import module_kernels
@@ -53,6 +53,17 @@ def rest_busy_time(
         + expert_busy_time
         + (1 - unfused) * flash_time
     )
+
+
+@constraint(
+    reason="training of recurrent layers is not modelled",
+    source="korthikanti2022",
+    about="mixer_value_width",
+    workload="training",
+)
+def layers_are_trained(mixer_layers):
+    """Every layer has attention and a feed-forward part."""
+    return mixer_layers == 0
 
 
 @formula(unit="s", source="korthikanti2022")

@@ -51,9 +51,10 @@ def rank_heads(microbatch, rank_query_width, query_head_width):
 
 
 @formula(unit="1", source="beltagy2020longformer")
-def windowed_layers_fraction(window, window_layers, layers):
-    """Part of the layers that attend in a sliding window: all of them where the model states a window only."""
-    return xp.where(window > 0, xp.where(window_layers > 0, window_layers, layers) / layers, 0.0)
+def windowed_layers_fraction(window, window_layers, layers, attention_free_layers):
+    """Part of the layers with attention that attend in a sliding window: all where the model states a window only."""
+    attending = layers - attention_free_layers
+    return xp.where(window > 0, xp.where(window_layers > 0, window_layers, attending) / attending, 0.0)
 
 
 @formula(unit="1", source="beltagy2020longformer")

@@ -64,13 +64,15 @@ def attention_matrix_parameters(
     qk_nope_head_dim,
     qk_rope_head_dim,
     v_head_dim,
+    attention_gate,
 ):
     """Weights of the attention matrices of one layer, latent where keys and values have a rank.
 
     Latent: down to the latents, up to the heads, and the output matrix. Queries are compressed only where they have a
     rank; the rotary part of a key is one for all heads (section 2.1).
     """
-    full = 2 * hidden_size * (query_width + key_value_width)  # of queries and results, of keys and values
+    gate = xp.where(attention_gate, hidden_size * query_width, 0.0)
+    full = 2 * hidden_size * (query_width + key_value_width) + gate  # of queries and results, of keys and values
     compressed = q_lora_rank * (hidden_size + query_width)
     queries = xp.where(q_lora_rank > 0, compressed, hidden_size * query_width)
     down = hidden_size * (kv_lora_rank + qk_rope_head_dim)
@@ -114,16 +116,22 @@ def expert_parameters(hidden_size, expert_ffn_size, ffn_input_matrices, biases):
     return feed_forward_weights(*shape) + feed_forward_biases(*shape, biases)
 
 
+@formula(unit="1", source="nvidia2025nemotronh")
+def attention_layers(layers, attention_free_layers):
+    """Layers with softmax attention."""
+    return layers - attention_free_layers
+
+
 @formula(unit="1", source="dai2024deepseekmoe")
-def moe_layers(layers, dense_layers, experts):
+def moe_layers(layers, ffn_free_layers, dense_layers, experts):
     """Layers whose feed-forward block is a mixture of experts: all but the leading dense ones; none without experts."""
-    return xp.where(experts > 0, layers - dense_layers, 0.0)
+    return xp.where(experts > 0, layers - ffn_free_layers - dense_layers, 0.0)
 
 
 @formula(unit="1", source="dai2024deepseekmoe")
-def moe_share(moe_layers, layers):
-    """Part of the layers whose feed-forward block is a mixture of experts."""
-    return moe_layers / layers
+def moe_share(moe_layers, layers, ffn_free_layers):
+    """Part of the feed-forward blocks that are mixtures of experts."""
+    return moe_layers / (layers - ffn_free_layers)
 
 
 @formula(unit="1", source="dai2024deepseekmoe")
@@ -168,14 +176,25 @@ def total_parameters(
     moe_layers,
     layer_parameters,
     moe_layer_parameters,
+    ffn_free_layers,
+    hidden_size,
+    attention_free_layers,
+    attention_matrix_parameters,
+    mixer_layers,
+    mixer_layer_parameters,
     embedding_parameters,
     output_head_parameters,
     tied_embeddings,
-    hidden_size,
     biases,
 ):
-    """Parameters of the whole model, a shared table counted once, the final norm included."""
-    stack = (layers - moe_layers) * layer_parameters + moe_layers * moe_layer_parameters
+    """Parameters of the whole model, a shared table counted once, the final norm included.
+
+    Of layers without attention the norms stay, and the mixer joins; one without a feed-forward part has one norm less.
+    """
+    with_ffn = (layers - ffn_free_layers - moe_layers) * layer_parameters + moe_layers * moe_layer_parameters
+    alone = ffn_free_layers * (attention_matrix_parameters + hidden_size)
+    recurrent = mixer_layers * mixer_layer_parameters - attention_free_layers * attention_matrix_parameters
+    stack = with_ffn + (alone + recurrent)
     head = xp.where(tied_embeddings, 0.0, output_head_parameters)
     final_norm = hidden_size * xp.where(biases, 2.0, 1.0)
     return stack + embedding_parameters + head + final_norm

@@ -1,0 +1,209 @@
+"""Recurrent layers of inference: their products, states, kernels and energy.
+
+A prompt runs chunk by chunk (`mixers.recurrent`); a decoding step reads and writes the state of every sequence,
+whatever its context. Products with weights are those of `products`. Without recurrent layers all of it is zero.
+"""
+
+from perfgrid.engine import xp
+from perfgrid.engine.graph.registry import alternative, constraint, formula, synonym
+from perfgrid.formulas.axes import only, table, total
+from perfgrid.formulas.kernels import energy
+from perfgrid.formulas.kernels.roofline import roofline_shares
+from perfgrid.formulas.mixers.kinds import RECURRENT
+
+NONE = "none"
+
+
+@synonym(of="mixer_tokens", workload="inference", unit="1", source="zheng2024sglang")
+def inference_mixer_tokens(computed_prompt_tokens):
+    """Tokens of one prompt that a recurrence runs over: those that are computed."""
+    return computed_prompt_tokens
+
+
+@synonym(of="mixer_sequences", workload="inference", unit="1", source="yu2022orca")
+def inference_mixer_sequences(prefill_sequences):
+    """Prompts that one group computes together."""
+    return prefill_sequences
+
+
+@synonym(of="mixer_decoded_sequences", workload="inference", unit="1", source="yu2022orca")
+def inference_mixer_decoded_sequences(group_batch):
+    """Sequences of one decoding step."""
+    return group_batch
+
+
+# ---- products with weights ------------------------------------------------------------------------------------------
+
+
+@alternative(of="serving_mixer_columns", by="mixer", label=NONE, unit="1", source="dao2024mamba2")
+def no_mixer_columns():
+    """Columns of the input product of a mixer and of those after it: none."""
+    return 0.0
+
+
+@alternative(of="serving_mixer_columns", by="mixer", label=RECURRENT, unit="1", source="dao2024mamba2")
+def LABEL_columns(mixer_input_columns, rank_mixer_heads, mixer_key_dim, mixer_value_dim):
+    """Columns of the input product of a mixer on one rank, and of the low-rank products after it, by product.
+
+    The latter make decays and gates, side by side: H(N + P).
+    """
+    inner = rank_mixer_heads * (mixer_key_dim + mixer_value_dim)
+    return mixer_input_columns * only("product", "mixer_input") + inner * only("product", "mixer_inner")
+
+
+@alternative(of="serving_mixer_depth", by="mixer", label=NONE, unit="1", source="dao2024mamba2")
+def no_mixer_depth():
+    """Depth of the products of a mixer after its input product: none."""
+    return 0.0
+
+
+@alternative(of="serving_mixer_depth", by="mixer", label=RECURRENT, unit="1", source="dao2024mamba2")
+def LABEL_depth(mixer_output_rows, gate_rank):
+    """Depth of the products of a mixer after its input product on one rank, by product."""
+    return gate_rank * only("product", "mixer_inner") + mixer_output_rows * only("product", "mixer_output")
+
+
+# ---- states ---------------------------------------------------------------------------------------------------------
+
+
+@alternative(of="sequence_state_size", by="mixer", label=NONE, unit="byte", source="dao2024mamba2")
+def no_sequence_state_size():
+    """Recurrent states of one sequence: none."""
+    return 0.0
+
+
+@alternative(of="sequence_state_size", by="mixer", label=RECURRENT, unit="byte", source="dao2024mamba2")
+def LABEL_sequence_state_size(mixer_layers, recurrent_state_bytes, convolution_state_bytes):
+    """Recurrent and convolution states of one sequence in all layers on one tensor-parallel rank, at any context."""
+    return mixer_layers * (recurrent_state_bytes + convolution_state_bytes)
+
+
+# ---- kernels --------------------------------------------------------------------------------------------------------
+
+
+@formula(unit="s", source="yang2024fla")
+def prefill_mixer_time(
+    mixer_core_flops,
+    unquantised_matrix_rate,
+    mixer_core_traffic,
+    achieved_hbm_bandwidth,
+    mixer_serial_time,
+    mixer_efficiency,
+    mixer_core_launches,
+    launch_overhead,
+    prefill_passes,
+):
+    """Time of the recurrence of one layer in one pass of the prefill, by resource.
+
+    Every pass takes its part of the tokens and starts all kernels.
+    """
+    on_chip = xp.maximum(mixer_core_flops / unquantised_matrix_rate, mixer_serial_time * only("mixer_kernel", "states"))
+    kernels = roofline_shares(
+        arithmetic=on_chip / mixer_efficiency / prefill_passes,
+        hbm=mixer_core_traffic / achieved_hbm_bandwidth / mixer_efficiency / prefill_passes,
+        launch=mixer_core_launches * launch_overhead,
+    )
+    return total(kernels, "mixer_kernel")
+
+
+@formula(unit="byte", source="leviathan2023speculative")
+def step_state_traffic(mixer_decoded_sequences, recurrent_state_bytes, convolution_state_bytes, step_tokens):
+    """States of one layer that a decoding step moves on one rank: read once, written for every token to be verified."""
+    return mixer_decoded_sequences * (recurrent_state_bytes + convolution_state_bytes) * (1 + step_tokens)
+
+
+@formula(unit="s", source="dao2024mamba2")
+def decode_mixer_time(
+    mixer_decode_flops, step_tokens, vector_rate, step_state_traffic, achieved_hbm_bandwidth, launch_overhead
+):
+    """Time of the recurrence of one layer in one decoding step, by resource: one kernel on the vector units."""
+    return roofline_shares(
+        arithmetic=step_tokens * mixer_decode_flops / vector_rate,
+        hbm=step_state_traffic / achieved_hbm_bandwidth,
+        launch=launch_overhead,
+    )
+
+
+@formula(unit="byte", source="dao2024mamba2")
+def mixer_streams_traffic(pass_tokens, rank_convolution_channels, mixer_output_rows, activation_size):
+    """Memory traffic of the streaming kernels of one recurrent layer on one rank, by pass.
+
+    The convolution in and out; the gated norm reads results and gates and writes results.
+    """
+    return pass_tokens * (2 * rank_convolution_channels + 3 * mixer_output_rows) * activation_size
+
+
+@formula(unit="s", source="dao2024mamba2")
+def mixer_streams_time(mixer_streams_traffic, achieved_hbm_bandwidth, convolution_length, launch_overhead):
+    """Time of the convolution and of the gated norm of one recurrent layer, by resource and pass."""
+    kernels = xp.where(convolution_length > 0, 2.0, 1.0)
+    return roofline_shares(hbm=mixer_streams_traffic / achieved_hbm_bandwidth, launch=kernels * launch_overhead)
+
+
+@alternative(of="mixers_time", by="mixer", label=NONE, unit="s", source="dao2024mamba2")
+def no_mixers_time():
+    """Time of the recurrences of one pass through all layers: none."""
+    return 0.0
+
+
+@alternative(of="mixers_time", by="mixer", label=RECURRENT, unit="s", source="dao2024mamba2")
+def LABEL_mixers_time(mixer_layers, prefill_mixer_time, decode_mixer_time, mixer_streams_time):
+    """Time of the recurrences of one pass through all layers, without products, by resource and pass."""
+    core = table("pass", prefill=prefill_mixer_time, decode=decode_mixer_time)
+    return mixer_layers * (core + mixer_streams_time)
+
+
+# ---- energy ---------------------------------------------------------------------------------------------------------
+
+
+@alternative(of="mixers_energy", by="mixer", label=NONE, unit="J", source="hong2010power")
+def no_mixers_energy():
+    """Energy of the recurrences of one pass through all layers: none."""
+    return 0.0
+
+
+@alternative(of="mixers_energy", by="mixer", label=RECURRENT, unit="J", source="hong2010power")
+def LABEL_mixers_energy(
+    mixer_layers,
+    mixer_core_flops,
+    mixer_core_traffic,
+    prefill_passes,
+    mixer_decode_flops,
+    step_state_traffic,
+    step_tokens,
+    mixer_streams_traffic,
+    unquantised_format_energy,
+    half_precision_operation_energy,
+    vector_operation_energy,
+    l2_byte_energy,
+    memory_byte_energy,
+):
+    """Energy of the recurrences of one pass through all layers, by resource and pass: operations and bytes."""
+    products = total(mixer_core_flops, "mixer_kernel") / prefill_passes
+    work = table(
+        "pass",
+        prefill=products * unquantised_format_energy * half_precision_operation_energy,
+        decode=step_tokens * mixer_decode_flops * vector_operation_energy,
+    )
+    moved = total(mixer_core_traffic, "mixer_kernel") / prefill_passes
+    traffic = table("pass", prefill=moved, decode=step_state_traffic) + mixer_streams_traffic
+    spent = energy.by_consumer(arithmetic=work, l2=traffic * l2_byte_energy, hbm=traffic * memory_byte_energy)
+    return mixer_layers * spent
+
+
+@constraint(
+    reason="tensor-parallel ranks do not share the heads of recurrent layers evenly",
+    source="shoeybi2019megatron",
+    about="prefill_mixer_time",
+)
+def recurrent_heads_split(mixer_heads, tp):
+    """Every rank has the same number of heads."""
+    return mixer_heads % tp == 0
+
+
+@constraint(
+    reason="context-parallel ranks do not share out recurrent layers", source="yang2024fla", about="prefill_mixer_time"
+)
+def recurrences_are_whole(mixer_layers, cp):
+    """The tokens of a recurrence follow each other on one rank."""
+    return (mixer_layers == 0) | (cp == 1)
