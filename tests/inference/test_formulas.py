@@ -98,11 +98,17 @@ def test_every_source_is_in_the_bibliography_and_every_given_quantity_in_the_glo
         "kv_precision": ("fp8",),
         "pools": ("shared", "separate"),
         "library": ("nccl",),
-        "mixer": ("none", *RECURRENT),
     }
     labels |= {"device_basis": ("device",), "circuit_basis": ("own_node",)}
-    leaves = resolve(registry(), OUTPUTS, point(), labels=labels).leaves
-    assert {name.removeprefix("stated_") for name in leaves} <= {*catalog.variables, *labels, "link_is_native"}
+    for mixer in ("none", *RECURRENT):
+        leaves = resolve(registry(), OUTPUTS, point(), labels=labels | {"mixer": (mixer,)}).leaves
+        assert {name.removeprefix("stated_") for name in leaves} <= {*catalog.variables, *labels, "link_is_native"}
+
+
+MODELS = (
+    *("llama-2-7b", "llama-3.1-70b", "mixtral-8x7b", "deepseek-v3", "gpt-oss-120b", "mistral-7b-v0.1"),
+    *("kimi-linear-48b-a3b", "nemotron-h-8b"),
+)
 
 
 def drawn_study(generator: np.random.Generator) -> pg.Study:
@@ -113,18 +119,7 @@ def drawn_study(generator: np.random.Generator) -> pg.Study:
         return [values[int(i)] for i in sorted(generator.choice(len(values), min(count, len(values)), replace=False))]
 
     axes: dict[str, Any] = {
-        "model": some(
-            [
-                "llama-2-7b",
-                "llama-3.1-70b",
-                "mixtral-8x7b",
-                "deepseek-v3",
-                "gpt-oss-120b",
-                "mistral-7b-v0.1",
-                "kimi-linear-48b-a3b",
-            ],
-            3,
-        ),
+        "model": some(MODELS, 3),
         "device": some(["a100-sxm-80gb", "h100-sxm-80gb", "b200", "mi300x", "tpu-v5p"]),
         "topology": some(["rail-optimized", "hgx-h100-400g", "fat-tree-2to1"]),
         "software": some(["tensorrt-llm-2024", "vllm", "deepseek-serving", "fastertransformer"]),
