@@ -49,7 +49,8 @@ def values_of(table: str, name: str) -> Any:
             "gemma-3-12b mistral-small-3 mistral-large-2 starcoder2-3b starcoder2-7b starcoder2-15b command-r "
             "command-r-plus smollm3-3b seed-oss-36b exaone-4-32b glm-4.5 glm-4.5-air minimax-m2 kimi-k2.5 "
             "qwen3-coder-480b-a35b ernie-4.5-21b-a3b ernie-4.5-300b-a47b hunyuan-a13b dots.llm1 ling-lite "
-            "ling-mini-2.0 olmoe-1b-7b deepseek-v2-lite phi-3.5-moe dbrx qwen1.5-moe-a2.7b",
+            "ling-mini-2.0 olmoe-1b-7b deepseek-v2-lite phi-3.5-moe dbrx qwen1.5-moe-a2.7b "
+            "command-a gemma-3-270m ernie-4.5-0.3b glm-4.6 ling-1t mistral-large-3",
         ),
         (
             "device",
