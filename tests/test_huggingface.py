@@ -49,7 +49,6 @@ RELATED = {  # read as another architecture, which is tried
     "apertus": "nemotron",
     "arcee": "nemotron",
     "granitemoe": "mixtral",
-    "cohere2": "cohere",
 }
 
 
@@ -100,7 +99,6 @@ def test_a_related_architecture_is_read_alike(kind):
     apart = {
         "qwen3_vl_text": {"window": 0.0},
         "mimo": {"mtp_layers": 0.0},
-        "cohere2": {"window": 4096.0, "window_layers": 30.0},
     }
     found = values(config, model_type=kind)
     assert found == values(config) | apart.get(kind, {})
@@ -129,6 +127,9 @@ def test_windows_and_patterns():
     gemma3 = CONFIGS["gemma-3-27b"]["text_config"]
     assert values(gemma3, sliding_window_pattern=2)["window_layers"] == 31
     assert values(GPT_OSS, layer_types="left out")["window_layers"] == 12
+    command = MORE["command-a"]
+    assert values(command, layer_types="left out")["window_layers"] == 48
+    assert values({**command, "num_hidden_layers": 40}, layer_types="left out")["window_layers"] == 30
     exaone = MORE["exaone-4-32b"]
     assert values(exaone, sliding_window_pattern=4)["window_layers"] == 48
     assert values(exaone, sliding_window_pattern="LG")["window_layers"] == 32
@@ -266,6 +267,8 @@ def test_keys_of_single_architectures():
         (MORE["qwen1.5-moe-a2.7b"], {"shared_expert_intermediate_size": 5000}, ["= 5000", "multiples", "1408"]),
         (MORE["qwen1.5-moe-a2.7b"], {"use_sliding_window": True}, ["use_sliding_window = True", "only False"]),
         (MORE["command-r"], {"use_parallel_block": False}, ["use_parallel_block = False", "only True"]),
+        (MORE["command-a"], {"layer_switch": 2}, ["layer_switch = 2", "only 4"]),
+        (MORE["command-a"], {"order_of_interleaved_layers": "full_first"}, ["'full_first'", "only 'local_attn_first'"]),
         (MORE["smollm3-3b"], {"use_sliding_window": True}, ["use_sliding_window = True", "only False"]),
     ],
 )
