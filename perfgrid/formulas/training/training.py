@@ -58,7 +58,6 @@ def rest_busy_time(
 @constraint(
     reason="training of recurrent layers is not modelled",
     source="korthikanti2022",
-    about="mixer_value_width",
     workload="training",
 )
 def layers_are_trained(mixer_layers):
