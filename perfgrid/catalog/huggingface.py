@@ -25,7 +25,11 @@ _DROPOUT = (
 _NESTED = ("text_config", "llm_config", "language_config")  # the language model of a model of several modalities
 _FALCONS = ("falcon", "RefinedWeb", "RefinedWebModel")
 _FORMATS = {"fp8": "fp8", "fbgemm_fp8": "fp8", "mxfp4": "fp4"}  # of quantised weights, by method
-_MARKS = {"moe": "experts", "mla": "kv_lora_rank"}  # what says that a model has the quantities of a block
+_MARKS = {
+    "moe": "experts",
+    "mla": "kv_lora_rank",
+    "mixer": "mixer_layers",
+}  # what says that a model has the quantities of a block
 _LAYER_TYPES = ("sliding_attention", "full_attention")
 
 

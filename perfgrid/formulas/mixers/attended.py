@@ -10,7 +10,7 @@ from perfgrid.engine.graph.registry import alternative, formula
 from perfgrid.formulas.axes import at, only, table
 from perfgrid.formulas.kernels.tiling import steps_of
 
-from .kinds import DENSE, RECURRENT, SOFTMAX, SPARSE
+from .kinds import DENSE, KEEPING, SOFTMAX, SPARSE
 from .recurrent import by_kernel
 
 BLOCK_ROWS = 128.0  # of queries of one head that a core of a fused kernel works on (FlashAttention-3, FlashMLA)
@@ -62,7 +62,7 @@ def sparse_attention_pairs(sequence_length, index_top_k):
     return windowed(sequence_length, index_top_k)
 
 
-@alternative(of="mixer_pairs", by="mixer", label=RECURRENT, unit="1", source="dao2024mamba2")
+@alternative(of="mixer_pairs", by="mixer", label=KEEPING, unit="1", source="dao2024mamba2")
 def LABEL_pairs():
     """Pairs of tokens of a sequence that attention computes: none."""
     return 0.0
@@ -80,7 +80,7 @@ def sparse_attention_attended_tokens(sequence_length, index_top_k):
     return xp.minimum(sequence_length, index_top_k)
 
 
-@alternative(of="mixer_attended_tokens", by="mixer", label=RECURRENT, unit="1", source="dao2024mamba2")
+@alternative(of="mixer_attended_tokens", by="mixer", label=KEEPING, unit="1", source="dao2024mamba2")
 def LABEL_attended_tokens():
     """Tokens whose keys and values one decoded token reads: none."""
     return 0.0
@@ -176,7 +176,7 @@ def sparse_attention_minimal_core_traffic(
     return index_traffic + microbatch * sequence_length * (heads + mixer_cache_token_bytes)
 
 
-@alternative(of="gathered_traffic", by="mixer", label=(*RECURRENT, *DENSE), unit="byte", source="dao2022flash")
+@alternative(of="gathered_traffic", by="mixer", label=(*KEEPING, *DENSE), unit="byte", source="dao2022flash")
 def LABEL_gathered_traffic():
     """Keys and values that tokens gather one by one through the last-level cache: none."""
     return 0.0

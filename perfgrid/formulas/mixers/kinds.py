@@ -8,6 +8,8 @@ attention keeps keys and values and differs in the pairs of tokens that it compu
 LINEAR = ("mamba2", "lightning")
 DELTA = ("gated_delta_net", "kimi_delta_attention")
 RECURRENT = (*LINEAR, *DELTA)
+NONE = "none"  # of a model without a mixer; beside others it is computed like lightning attention, for no layer
+KEEPING = (*RECURRENT, NONE)  # a state
 DENSE = ("full_attention", "window_attention", "chunked_attention")
 SPARSE = "sparse_attention"
 SOFTMAX = (*DENSE, SPARSE)

@@ -7,6 +7,8 @@ channels.
 from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import alternative, formula
 
+from .kinds import NONE
+
 
 def matrices(hidden_size, input_columns, values):
     """Weights of the input product and of the output product."""
@@ -30,7 +32,7 @@ def mixer_key_width(mixer_key_heads, mixer_key_dim):
     return mixer_key_heads * mixer_key_dim
 
 
-@alternative(of="mixer_layer_parameters", by="mixer", label="none", unit="1", source="dao2024mamba2")
+@alternative(of="mixer_layer_parameters", by="mixer", label=NONE, unit="1", source="dao2024mamba2")
 def no_mixer_layer_parameters():
     """Parameters of one recurrent mixer: none."""
     return 0.0

@@ -16,7 +16,7 @@ from perfgrid.engine.graph.registry import alternative, formula
 from perfgrid.formulas.axes import INNER, at, only, table, total
 from perfgrid.formulas.kernels.tiling import steps_of, whole
 
-from .kinds import DELTA, LINEAR, RECURRENT, SOFTMAX
+from .kinds import DELTA, KEEPING, LINEAR, NONE, SOFTMAX
 
 STATE_COLUMNS = 64.0  # of the state that one core keeps in the pass over the states (flash-linear-attention)
 
@@ -30,7 +30,7 @@ def mixer_chunk_tokens(mixer_tokens, mixer_chunk):
 # ---- FLOPs ----------------------------------------------------------------------------------------------------------
 
 
-@alternative(of="mixer_token_flops", by="mixer", label=LINEAR, unit="1", source="dao2024mamba2")
+@alternative(of="mixer_token_flops", by="mixer", label=(*LINEAR, NONE), unit="1", source="dao2024mamba2")
 def LABEL_core_token_flops(rank_mixer_heads, rank_mixer_key_heads, mixer_key_dim, mixer_value_dim, mixer_chunk):
     """FLOPs of the chunked recurrence per token on one rank, by core_product.
 
@@ -103,8 +103,8 @@ def mamba2_core_flops(mixer_token_flops, mixer_chunk_tokens, mixer_sequences, mi
     return mixer_sequences * mixer_chunk_tokens * in_one(per_token, mixer_fused)
 
 
-@alternative(of="mixer_core_flops", by="mixer", label="lightning", unit="1", source="yang2024fla")
-def lightning_core_flops(mixer_token_flops, mixer_chunk_tokens, mixer_sequences, mixer_fused):
+@alternative(of="mixer_core_flops", by="mixer", label=("lightning", NONE), unit="1", source="yang2024fla")
+def LABEL_linear_core_flops(mixer_token_flops, mixer_chunk_tokens, mixer_sequences, mixer_fused):
     """FLOPs of the recurrence over all sequences on one rank, by mixer_kernel."""
     per_token = by_kernel(
         states=added(mixer_token_flops, "state_update"),
@@ -129,7 +129,7 @@ def LABEL_delta_flops(mixer_token_flops, mixer_chunk_tokens, mixer_sequences, mi
 # ---- memory traffic -------------------------------------------------------------------------------------------------
 
 
-@alternative(of="mixer_minimal_traffic", by="mixer", label=RECURRENT, unit="byte", source="yang2024fla")
+@alternative(of="mixer_minimal_traffic", by="mixer", label=KEEPING, unit="byte", source="yang2024fla")
 def LABEL_minimal_core_traffic(
     rank_mixer_heads,
     rank_mixer_key_heads,
@@ -148,7 +148,7 @@ def LABEL_minimal_core_traffic(
     return mixer_sequences * (mixer_chunk_tokens * per_token + recurrent_state_bytes)
 
 
-@alternative(of="mixer_gate_bytes", by="mixer", label=(*LINEAR, *SOFTMAX), unit="byte", source="dao2024mamba2")
+@alternative(of="mixer_gate_bytes", by="mixer", label=(*LINEAR, NONE, *SOFTMAX), unit="byte", source="dao2024mamba2")
 def LABEL_gate_token_bytes(rank_mixer_heads, mixer_decay_width, float32_size):
     """Decays of one token on one rank, in single precision."""
     return rank_mixer_heads * mixer_decay_width * float32_size
@@ -193,8 +193,8 @@ def mamba2_unfused_core_traffic(
     return mixer_sequences * (mixer_chunk_tokens * per_token + recurrent_state_bytes * only("mixer_kernel", "states"))
 
 
-@alternative(of="mixer_unfused_traffic", by="mixer", label="lightning", unit="byte", source="yang2024fla")
-def lightning_unfused_core_traffic(
+@alternative(of="mixer_unfused_traffic", by="mixer", label=("lightning", NONE), unit="byte", source="yang2024fla")
+def LABEL_linear_unfused_core_traffic(
     rank_mixer_heads,
     rank_mixer_key_heads,
     mixer_key_dim,
@@ -250,7 +250,7 @@ def LABEL_unfused_delta_traffic(
     return mixer_sequences * (mixer_chunk_tokens * per_token + recurrent_state_bytes * only("mixer_kernel", "states"))
 
 
-@alternative(of="mixer_core_traffic", by="mixer", label=RECURRENT, unit="byte", source="yang2024fla")
+@alternative(of="mixer_core_traffic", by="mixer", label=KEEPING, unit="byte", source="yang2024fla")
 def LABEL_core_traffic(mixer_unfused_traffic, mixer_minimal_traffic, mixer_fused):
     """Memory traffic of the core over all sequences on one rank, by mixer_kernel."""
     return xp.where(mixer_fused, mixer_minimal_traffic * only("mixer_kernel", "states"), mixer_unfused_traffic)
@@ -259,7 +259,7 @@ def LABEL_core_traffic(mixer_unfused_traffic, mixer_minimal_traffic, mixer_fused
 # ---- how the work is shared out -------------------------------------------------------------------------------------
 
 
-@alternative(of="mixer_units", by="mixer", label=RECURRENT, unit="1", source="yang2024fla")
+@alternative(of="mixer_units", by="mixer", label=KEEPING, unit="1", source="yang2024fla")
 def LABEL_units(rank_mixer_heads, mixer_value_dim, mixer_sequences, mixer_fused):
     """Items of work that may run side by side in the pass over the states: heads, in parts of 64 columns.
 
@@ -269,13 +269,13 @@ def LABEL_units(rank_mixer_heads, mixer_value_dim, mixer_sequences, mixer_fused)
     return mixer_sequences * rank_mixer_heads * parts
 
 
-@alternative(of="mixer_serial_steps", by="mixer", label=RECURRENT, unit="1", source="dao2024mamba2")
+@alternative(of="mixer_serial_steps", by="mixer", label=KEEPING, unit="1", source="dao2024mamba2")
 def LABEL_serial_steps(mixer_tokens, mixer_chunk):
     """Steps of the pass over the states that wait for each other: chunks."""
     return steps_of(mixer_tokens, mixer_chunk)
 
 
-@alternative(of="mixer_dependent_products", by="mixer", label=LINEAR, unit="1", source="dao2024mamba2")
+@alternative(of="mixer_dependent_products", by="mixer", label=(*LINEAR, NONE), unit="1", source="dao2024mamba2")
 def LABEL_dependent_products():
     """Operations of one step that wait for each other: the state of the chunk is added."""
     return 1.0
@@ -300,8 +300,8 @@ def mamba2_core_launches(mixer_fused):
     return xp.where(mixer_fused, only("mixer_kernel", "states"), kernels)
 
 
-@alternative(of="mixer_core_launches", by="mixer", label="lightning", unit="1", source="yang2024fla")
-def lightning_core_launches(mixer_fused):
+@alternative(of="mixer_core_launches", by="mixer", label=("lightning", NONE), unit="1", source="yang2024fla")
+def LABEL_linear_core_launches(mixer_fused):
     """Kernels of the recurrence over a prompt, by mixer_kernel."""
     return xp.where(mixer_fused, only("mixer_kernel", "states"), only("mixer_kernel", "states", "results"))
 
@@ -313,7 +313,7 @@ def LABEL_delta_launches(mixer_fused):
     return xp.where(mixer_fused, only("mixer_kernel", "states"), kernels)
 
 
-@alternative(of="mixer_core_passes", by="mixer", label=RECURRENT, unit="1", source="yang2024fla")
+@alternative(of="mixer_core_passes", by="mixer", label=KEEPING, unit="1", source="yang2024fla")
 def LABEL_core_passes():
     """Work of each kernel over that of its forward pass, by phase and mixer_kernel; all backward as input gradient.
 
@@ -326,7 +326,7 @@ def LABEL_core_passes():
 # ---- decoding -------------------------------------------------------------------------------------------------------
 
 
-@alternative(of="mixer_decode_flops", by="mixer", label=LINEAR, unit="1", source="dao2024mamba2")
+@alternative(of="mixer_decode_flops", by="mixer", label=(*LINEAR, NONE), unit="1", source="dao2024mamba2")
 def LABEL_decode_core_flops(rank_mixer_heads, mixer_key_dim, mixer_value_dim, mixer_decoded_sequences):
     """FLOPs of one step of the recurrence on one rank: decay NP, k v' 2NP, S'q 2NP for each head, at any context."""
     return 5 * mixer_decoded_sequences * rank_mixer_heads * mixer_key_dim * mixer_value_dim
@@ -338,7 +338,7 @@ def LABEL_decode_delta_flops(rank_mixer_heads, mixer_key_dim, mixer_value_dim, m
     return 7 * mixer_decoded_sequences * rank_mixer_heads * mixer_key_dim * mixer_value_dim
 
 
-@alternative(of="mixer_decode_traffic", by="mixer", label=RECURRENT, unit="byte", source="dao2024mamba2")
+@alternative(of="mixer_decode_traffic", by="mixer", label=KEEPING, unit="byte", source="dao2024mamba2")
 def LABEL_decode_core_traffic(recurrent_state_bytes, convolution_state_bytes, mixer_decoded_sequences):
     """Memory traffic of one step on one rank: the states of all sequences are read and written, at any context."""
     return 2 * mixer_decoded_sequences * (recurrent_state_bytes + convolution_state_bytes)

@@ -8,9 +8,9 @@ outnumber the key heads they hold copies. The latents and the indexer of sparse 
 from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import alternative, constraint, formula
 
-from .kinds import DELTA, DENSE, RECURRENT, SOFTMAX, SPARSE
+from .kinds import DELTA, DENSE, KEEPING, NONE, SOFTMAX, SPARSE
 
-DIRECT = ("mamba2", "lightning", "gated_delta_net", *DENSE)  # no products between the first and the last
+DIRECT = ("mamba2", "lightning", NONE, "gated_delta_net", *DENSE)  # no products between the first and the last
 CAPPED = ("window_attention", "chunked_attention")
 SCALE_BLOCK = 128.0  # numbers of 8 bits that share a scale in single precision (DeepSeek-V3)
 
@@ -45,8 +45,8 @@ def mamba2_input_columns(rank_mixer_heads, rank_mixer_key_heads, mixer_key_dim, 
     return 2 * rank_mixer_heads * mixer_value_dim + 2 * rank_mixer_key_heads * mixer_key_dim + rank_mixer_heads
 
 
-@alternative(of="mixer_input_columns", by="mixer", label="lightning", unit="1", source="minimax2025")
-def lightning_input_columns(rank_mixer_heads, rank_mixer_key_heads, mixer_key_dim, mixer_value_dim):
+@alternative(of="mixer_input_columns", by="mixer", label=("lightning", NONE), unit="1", source="minimax2025")
+def LABEL_linear_input_columns(rank_mixer_heads, rank_mixer_key_heads, mixer_key_dim, mixer_value_dim):
     """Columns of the input product on one rank: queries and keys, values and gates: 2GN + 2HP."""
     return 2 * rank_mixer_heads * mixer_value_dim + 2 * rank_mixer_key_heads * mixer_key_dim
 
@@ -131,8 +131,8 @@ def mamba2_vector_parameters(rank_convolution_channels, convolution_length, rank
     return rank_convolution_channels * (convolution_length + 1) + 3 * rank_mixer_heads + mixer_output_rows
 
 
-@alternative(of="mixer_vector_parameters", by="mixer", label="lightning", unit="1", source="minimax2025")
-def lightning_vector_parameters(rank_convolution_channels, convolution_length, mixer_output_rows):
+@alternative(of="mixer_vector_parameters", by="mixer", label=("lightning", NONE), unit="1", source="minimax2025")
+def LABEL_linear_vector_parameters(rank_convolution_channels, convolution_length, mixer_output_rows):
     """Weights of the mixer outside its matrices on one rank: norm; the decays are fixed."""
     return rank_convolution_channels * convolution_length + mixer_output_rows
 
@@ -170,7 +170,7 @@ def kimi_delta_attention_decay_width(mixer_key_dim):
     return 1.0 * mixer_key_dim
 
 
-@alternative(of="mixer_decay_width", by="mixer", label=("lightning", *SOFTMAX), unit="1", source="minimax2025")
+@alternative(of="mixer_decay_width", by="mixer", label=("lightning", NONE, *SOFTMAX), unit="1", source="minimax2025")
 def LABEL_no_decay_width():
     """Decays of a token and head: none, or fixed ones."""
     return 0.0
@@ -179,7 +179,7 @@ def LABEL_no_decay_width():
 # ---- states and caches ----------------------------------------------------------------------------------------------
 
 
-@alternative(of="recurrent_state_bytes", by="mixer", label=RECURRENT, unit="byte", source="dao2024mamba2")
+@alternative(of="recurrent_state_bytes", by="mixer", label=KEEPING, unit="byte", source="dao2024mamba2")
 def LABEL_state_bytes(rank_mixer_heads, mixer_key_dim, mixer_value_dim, state_element_size):
     """State of one sequence on one rank: H matrices of N x P."""
     return rank_mixer_heads * mixer_key_dim * mixer_value_dim * state_element_size
@@ -197,7 +197,7 @@ def convolution_state_bytes(rank_convolution_channels, convolution_length, activ
     return rank_convolution_channels * xp.maximum(convolution_length - 1, 0.0) * activation_size
 
 
-@alternative(of="mixer_cache_token_bytes", by="mixer", label=RECURRENT, unit="byte", source="dao2024mamba2")
+@alternative(of="mixer_cache_token_bytes", by="mixer", label=KEEPING, unit="byte", source="dao2024mamba2")
 def LABEL_cache_token_bytes():
     """Keys and values that one token leaves in the cache of one rank: none."""
     return 0.0
@@ -239,13 +239,13 @@ def LABEL_capped_tokens(sequence_length, mixer_span):
     return xp.minimum(sequence_length, mixer_span)
 
 
-@alternative(of="mixer_cached_tokens", by="mixer", label=RECURRENT, unit="1", source="dao2024mamba2")
+@alternative(of="mixer_cached_tokens", by="mixer", label=KEEPING, unit="1", source="dao2024mamba2")
 def LABEL_no_cached_tokens():
     """Tokens of a sequence that the cache holds: none."""
     return 0.0
 
 
-@alternative(of="mixer_memory", by="mixer", label=(*RECURRENT, *DENSE), unit="byte", source="dao2024mamba2")
+@alternative(of="mixer_memory", by="mixer", label=(*KEEPING, *DENSE), unit="byte", source="dao2024mamba2")
 def LABEL_memory(recurrent_state_bytes, convolution_state_bytes, mixer_cached_tokens, mixer_cache_token_bytes):
     """What one sequence keeps on one rank: states, and keys and values of cached tokens."""
     return recurrent_state_bytes + convolution_state_bytes + mixer_cached_tokens * mixer_cache_token_bytes

@@ -6,12 +6,12 @@ are the products with weights, the short convolution and the gated norm of recur
 """
 
 from perfgrid.engine import xp
-from perfgrid.engine.graph.registry import alternative, formula, synonym
+from perfgrid.engine.graph.registry import alternative, constraint, formula, synonym
 from perfgrid.formulas.axes import at, only, table, total
 from perfgrid.formulas.kernels.roofline import roofline_time
 from perfgrid.formulas.kernels.tiling import steps_of
 
-from .kinds import DENSE, RECURRENT, SOFTMAX, SPARSE
+from .kinds import DENSE, KEEPING, SOFTMAX, SPARSE
 
 
 @synonym(unit="1", source="dao2024mamba2")
@@ -24,6 +24,12 @@ def mixer_tokens(sequence_length):
 def WHICH_sequences(microbatch):
     """Sequences that a recurrence runs over side by side."""
     return microbatch
+
+
+@constraint(reason="the mixer has no heads: state mixer and mixer_heads", source="dao2024mamba2")
+def mixer_is_stated(mixer_heads):
+    """A study of mixers states one."""
+    return mixer_heads > 0
 
 
 # ---- the core over a prompt -----------------------------------------------------------------------------------------
@@ -61,7 +67,7 @@ def mixer_serial_time(mixer_units, cores, mixer_serial_steps, mixer_step_time):
     return steps_of(mixer_units, cores) * mixer_serial_steps * mixer_step_time
 
 
-@alternative(of="mixer_efficiency", by="mixer", label=RECURRENT, unit="1", source="yang2024fla")
+@alternative(of="mixer_efficiency", by="mixer", label=KEEPING, unit="1", source="yang2024fla")
 def LABEL_efficiency(recurrence_efficiency, mixer_fused):
     """Rate of the kernels of the core over the predicted one: as measured of a chain of kernels, 1 of a fused one."""
     return xp.where(mixer_fused, 1.0, recurrence_efficiency)
@@ -129,7 +135,7 @@ def mixer_launches(mixer_core_launches, mixer_stream_passes, mixer_inner_weights
 # ---- around the core ------------------------------------------------------------------------------------------------
 
 
-@alternative(of="mixer_stream_passes", by="mixer", label=RECURRENT, unit="1", source="dao2024mamba2")
+@alternative(of="mixer_stream_passes", by="mixer", label=KEEPING, unit="1", source="dao2024mamba2")
 def LABEL_stream_passes(convolution_length):
     """How often each streaming kernel of the mixer runs, by mixer_stream."""
     return table("mixer_stream", convolution=xp.where(convolution_length > 0, 1.0, 0.0), gated_norm=1.0)
@@ -217,7 +223,7 @@ def mixer_backward_time(
 # ---- decoding -------------------------------------------------------------------------------------------------------
 
 
-@alternative(of="mixer_decode_rate", by="mixer", label=RECURRENT, unit="FLOP/s", source="dao2024mamba2")
+@alternative(of="mixer_decode_rate", by="mixer", label=KEEPING, unit="FLOP/s", source="dao2024mamba2")
 def LABEL_decode_core_rate(vector_rate):
     """Rate of the arithmetic of one decoding step: vector units update the state."""
     return vector_rate
@@ -229,7 +235,7 @@ def LABEL_decode_matrix_rate(unquantised_matrix_rate):
     return unquantised_matrix_rate
 
 
-@alternative(of="mixer_decode_launches", by="mixer", label=RECURRENT, unit="1", source="dao2024mamba2")
+@alternative(of="mixer_decode_launches", by="mixer", label=KEEPING, unit="1", source="dao2024mamba2")
 def LABEL_decode_launches(mixer_stream_passes, mixer_inner_weights):
     """Kernels of one decoding step: products, convolution, recurrence, norm."""
     inner = xp.where(mixer_inner_weights > 0, 1.0, 0.0)
