@@ -37,12 +37,12 @@ def layer_tp_gathers(
 
 
 @formula(unit="1", source="korthikanti2022")
-def head_tp_reductions(head_passes, mtp_layers, mtp_kind, layer_tp_reductions):
+def head_tp_reductions(head_passes, mtp_layers, last_kind, layer_tp_reductions):
     """Reductions of the head over the tensor-parallel ranks, those of the loss apart.
 
     A module for further tokens: those of embedding and layer, and gradients of both inputs of its projection.
     """
-    return head_passes + mtp_layers * (EMBEDDING_REDUCTIONS + of_kinds(mtp_kind, layer_tp_reductions) + 2)
+    return head_passes + mtp_layers * (EMBEDDING_REDUCTIONS + of_kinds(last_kind, layer_tp_reductions) + 2)
 
 
 @formula(unit="1", source="korthikanti2022")
@@ -52,12 +52,12 @@ def embedding_tp_gathers(sequence_parallel):
 
 
 @formula(unit="1", source="korthikanti2022")
-def head_tp_gathers(sequence_parallel, head_passes, mtp_layers, mtp_kind, embedding_tp_gathers, layer_tp_gathers):
+def head_tp_gathers(sequence_parallel, head_passes, mtp_layers, last_kind, embedding_tp_gathers, layer_tp_gathers):
     """Gathers of the head: its input, forward and backward.
 
     A module for further tokens: those of embedding and layer, and both inputs of its projection, twice.
     """
-    modules = mtp_layers * (embedding_tp_gathers + of_kinds(mtp_kind, layer_tp_gathers) + 4)
+    modules = mtp_layers * (embedding_tp_gathers + of_kinds(last_kind, layer_tp_gathers) + 4)
     return xp.where(sequence_parallel, 2 * head_passes + modules, 0.0)
 
 

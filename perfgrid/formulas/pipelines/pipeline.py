@@ -144,7 +144,8 @@ def last_stage_idle_time(
     chunks,
     filling_kind_layers,
     first_chunk_kind_layers,
-    inner_chunk_kind_layers,
+    chunk_layers,
+    last_kind,
     layer_time,
     embedding_time,
 ):
@@ -153,7 +154,7 @@ def last_stage_idle_time(
     (p - 1)·(F + B)/v with equal stages: the first chunks of all stages but the last. In an interleaved pipeline, if
     the embedding makes the first chunk the longest, every other stage is delayed by the difference.
     """
-    longer = embedding_time + of_kinds(first_chunk_kind_layers - inner_chunk_kind_layers, layer_time)
+    longer = embedding_time + of_kinds(first_chunk_kind_layers - chunk_layers * last_kind, layer_time)
     jam = xp.where(chunks > 1, (pp - 1) * xp.maximum(longer, 0.0), 0.0)
     return of_kinds(filling_kind_layers, layer_time) + embedding_time + jam
 

@@ -60,13 +60,13 @@ def STAGE_stage_parameters(
 def STAGE_stage_expert_parameters(
     STAGE_stage_kind_layers,
     STAGE_stage_mtp_layers,
-    mtp_kind,
+    last_kind,
     kind_has_experts,
     rank_expert_parameters,
     weight_copies,
 ):
     """Parameters of routed experts on one device of the STAGE stage."""
-    layers = weight_copies * STAGE_stage_kind_layers + STAGE_stage_mtp_layers * mtp_kind
+    layers = weight_copies * STAGE_stage_kind_layers + STAGE_stage_mtp_layers * last_kind
     return of_kinds(layers, kind_has_experts) * rank_expert_parameters
 
 
@@ -201,13 +201,13 @@ def STAGE_stage_activation_memory(
     STAGE_stage_in_flight,
     STAGE_stage_kind_layers,
     STAGE_stage_mtp_layers,
-    mtp_kind,
+    last_kind,
     resident_share,
     layer_activations,
     STAGE_stage_outer_activations,
 ):
     """Activations of one device of the STAGE stage; prediction modules keep those of one microbatch."""
-    layers = STAGE_stage_in_flight * STAGE_stage_kind_layers * resident_share + STAGE_stage_mtp_layers * mtp_kind
+    layers = STAGE_stage_in_flight * STAGE_stage_kind_layers * resident_share + STAGE_stage_mtp_layers * last_kind
     return of_kinds(layers, layer_activations) + STAGE_stage_outer_activations
 
 

@@ -155,13 +155,13 @@ def STAGE_stage_mode_memory(
     STAGE_stage_in_flight,
     STAGE_stage_kind_layers,
     STAGE_stage_mtp_layers,
-    mtp_kind,
+    last_kind,
     resident_share,
     mode_activations,
     STAGE_stage_outer_activations,
 ):
     """Memory of one device of the STAGE stage without working space, by recompute_mode."""
-    layers = STAGE_stage_in_flight * STAGE_stage_kind_layers * resident_share + STAGE_stage_mtp_layers * mtp_kind
+    layers = STAGE_stage_in_flight * STAGE_stage_kind_layers * resident_share + STAGE_stage_mtp_layers * last_kind
     return STAGE_stage_state_memory + of_kinds(layers, mode_activations) + STAGE_stage_outer_activations
 
 

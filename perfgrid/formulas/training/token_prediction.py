@@ -3,7 +3,7 @@
 A module puts the normalised hidden states and embeddings of the tokens to come side by side, projects them back to the
 width of the model, and sends them through a layer and the output head, which are those of the model (DeepSeek 2024,
 section 2.2). The modules run on the last stage, where they count as part of the head; that stage needs a copy of the
-embedding. Their layer is of the kind of the model's last layer (`mtp_kind`).
+embedding. Their layer is of the kind of the model's last layer (`last_kind`).
 """
 
 from perfgrid.engine import xp
@@ -48,9 +48,9 @@ def mtp_projection_parameters(hidden_size):
 
 
 @formula(unit="1", source="deepseek2024v3")
-def rank_mtp_parameters(mtp_projection_parameters, hidden_size, mtp_kind, rank_layer_parameters, tp):
+def rank_mtp_parameters(mtp_projection_parameters, hidden_size, last_kind, rank_layer_parameters, tp):
     """Parameters of one prediction module on one tensor-parallel rank, routed experts and shared tables apart."""
-    layer = of_kinds(mtp_kind, rank_layer_parameters)
+    layer = of_kinds(last_kind, rank_layer_parameters)
     return layer + mtp_projection_parameters / tp + (INPUTS + 1) * hidden_size  # and three norms
 
 
@@ -61,9 +61,9 @@ def STAGE_stage_mtp_layers(STAGE_stage_heads, mtp_layers, weight_copies):
 
 
 @formula(unit="1", source="deepseek2024v3")
-def mtp_forward_flops(mtp_kind, layer_forward_flops, mtp_projection_parameters, output_head_parameters):
+def mtp_forward_flops(last_kind, layer_forward_flops, mtp_projection_parameters, output_head_parameters):
     """FLOPs per token of one prediction module's forward pass: projection, layer and output head."""
-    return of_kinds(mtp_kind, layer_forward_flops) + 2 * (mtp_projection_parameters + output_head_parameters)
+    return of_kinds(last_kind, layer_forward_flops) + 2 * (mtp_projection_parameters + output_head_parameters)
 
 
 # ---- time -----------------------------------------------------------------------------------------------------------
@@ -71,19 +71,19 @@ def mtp_forward_flops(mtp_kind, layer_forward_flops, mtp_projection_parameters, 
 
 @formula(unit="s", source="deepseek2024v3")
 def mtp_forward_exposed_tp_time(
-    mtp_kind, layer_forward_exposed_tp_time, embedding_forward_exposed_tp_time, tp_gathering_time
+    last_kind, layer_forward_exposed_tp_time, embedding_forward_exposed_tp_time, tp_gathering_time
 ):
     """Exposed tensor-parallel communication of one prediction module's forward pass, the head apart.
 
     Both inputs of the projection are gathered.
     """
     own = INPUTS * tp_gathering_time
-    return of_kinds(mtp_kind, layer_forward_exposed_tp_time) + embedding_forward_exposed_tp_time + own
+    return of_kinds(last_kind, layer_forward_exposed_tp_time) + embedding_forward_exposed_tp_time + own
 
 
 @formula(unit="s", source="deepseek2024v3")
 def mtp_backward_exposed_tp_time(
-    mtp_kind,
+    last_kind,
     layer_backward_exposed_tp_time,
     embedding_backward_exposed_tp_time,
     tp_gathering_time,
@@ -94,7 +94,7 @@ def mtp_backward_exposed_tp_time(
     Both inputs of the projection are gathered again, their gradients added up.
     """
     own = INPUTS * (tp_gathering_time + tp_reduction_time)
-    return of_kinds(mtp_kind, layer_backward_exposed_tp_time) + embedding_backward_exposed_tp_time + own
+    return of_kinds(last_kind, layer_backward_exposed_tp_time) + embedding_backward_exposed_tp_time + own
 
 
 # ---- memory ---------------------------------------------------------------------------------------------------------

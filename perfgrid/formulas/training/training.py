@@ -69,14 +69,14 @@ def layer_phase_time(core_busy_time, rest_busy_time):
 
 
 @formula(unit="s", source="guo2025")
-def head_phase_time(gemm_time, stream_time, head_passes, mtp_layers, mtp_kind, layer_phase_time, embedding_phase_time):
+def head_phase_time(gemm_time, stream_time, head_passes, mtp_layers, last_kind, layer_phase_time, embedding_phase_time):
     """Kernel time of final norm, output head and loss for one microbatch, by resource and phase.
 
     With it that of modules which predict further tokens.
     """
     products = total(gemm_time * only("gemm_kernel", "logits"), "gemm_kernel")
     own = products + total(stream_time * only("stream_kernel", "norm", "loss"), "stream_kernel")
-    modules = module_kernels(of_kinds(mtp_kind, layer_phase_time), embedding_phase_time, gemm_time, stream_time)
+    modules = module_kernels(of_kinds(last_kind, layer_phase_time), embedding_phase_time, gemm_time, stream_time)
     return head_passes * own + mtp_layers * modules
 
 

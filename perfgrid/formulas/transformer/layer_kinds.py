@@ -75,15 +75,15 @@ def kind_layers(kind_begin, kind_end):
 
 
 @formula(unit="1", source="deepseek2024v3")
-def mtp_kind(kind_begin, kind_end, layers):
-    """1 for the kind of the last layer, of which modules that predict further tokens have one, by layer_kind."""
+def last_kind(kind_begin, kind_end, layers):
+    """1 for the kind of the last layer, which modules that predict further tokens repeat, by layer_kind."""
     return xp.where((kind_end >= layers) & (kind_end > kind_begin), 1.0, 0.0)
 
 
 @formula(unit="1", source="deepseek2024v3")
-def mtp_kind_layers(mtp_layers, mtp_kind):
+def mtp_kind_layers(mtp_layers, last_kind):
     """Layers of modules that predict further tokens, by layer_kind."""
-    return mtp_layers * mtp_kind
+    return mtp_layers * last_kind
 
 
 # ---- what a layer of each kind consists of --------------------------------------------------------------------------

@@ -4,8 +4,8 @@ A token's router chooses some of many experts. ``etp`` ranks share every expert 
 parallelism), ``ep`` ranks divide the experts among them, and with sequence parallelism every tensor-parallel rank
 routes its own part of the tokens (`sharded_tokens`); attention and experts factor the same ranks in two ways (Liu
 2025). A rank therefore receives the choices of etp·ep ranks for 1/ep of the experts. Its experts are one grouped
-product; router and shared experts stand among the products of `gemm`. Which layers have experts: `layer_kinds`. Left out
-are the gradients of expert biases, which the products of the backward pass add up on their way.
+product; router and shared experts stand among the products of `gemm`. Which layers have experts: `layer_kinds`. Left
+out are the gradients of expert biases, which the products of the backward pass add up on their way.
 """
 
 from perfgrid.engine import xp
