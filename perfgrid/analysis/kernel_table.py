@@ -128,7 +128,7 @@ def _layers(values: Mapping[str, Any]) -> Iterator[Kernel]:
     """The kernels of a microbatch: those of a layer, or of one of each kind that the model has, and those run once."""
     several = INNER.extent(values["kind_layers"], "layer_kind") > 1
     parts = {f"{kind} layer": {"layer_kind": kind} for kind in KINDS} if several else {"layer": {}}
-    parts = {part: kind for part, kind in parts.items() if INNER.at(values["kind_layers"], **kind).any()}
+    parts = {part: kind for part, kind in parts.items() if np.any(INNER.at(values["kind_layers"], **kind))}
     for table, axis, counts in TABLES:
         runs = sum(values[c] for c in counts) if counts else 1.0
         if table == "flash_time":
