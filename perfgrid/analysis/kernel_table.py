@@ -28,7 +28,7 @@ TABLES: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("stream_time", "stream_kernel", ("layer_streams", "core_streams")),
     ("grouped_time", "grouped_gemm_kernel", ("layer_grouped_gemms",)),
     ("expert_stream_time", "expert_stream_kernel", ("layer_expert_streams",)),
-    ("expert_cast_time", "", ("moe_share",)),
+    ("expert_cast_time", "", ("kind_has_experts",)),
 )
 PASS_TABLES: tuple[tuple[str, str, str], ...] = (  # the same of inference: time, axis, runs in a pass
     ("gemm_product_time", "product", "product_count"),
@@ -45,6 +45,7 @@ WAITS = {  # of a pass, between kernels, and what for; then all of it
     "host_time": "host",
     "pass_time": "all",
 }
+KINDS = INNER.labels["layer_kind"]
 ONCE = {"norm": "head", "logits": "head", "loss": "head", "embedding": "embedding"}  # runs outside the layers
 
 
@@ -116,7 +117,7 @@ def kernels(
     """
     space, registry, choices, at = designs(what, best_design(what, at).labels, formulas)
     index, serving = index_of(space, at), "pass_time" in registry.formulas
-    training = [name for time, _, counts in TABLES for name in (time, *counts)] + ["unfused"]
+    training = [name for time, _, counts in TABLES for name in (time, *counts)] + ["unfused", "kind_layers"]
     passes = [name for time, _, count in PASS_TABLES for name in (time, count)] + [*WAITS, "load_weight"]
     graph, values = replay_point(registry, space, passes if serving else training, index, choices)
     found = (_passes if serving else _layers)(values)
@@ -124,17 +125,22 @@ def kernels(
 
 
 def _layers(values: Mapping[str, Any]) -> Iterator[Kernel]:
-    """The kernels of a microbatch: those of a layer, and those that run once."""
+    """The kernels of a microbatch: those of a layer, or of one of each kind that the model has, and those run once."""
+    several = INNER.extent(values["kind_layers"], "layer_kind") > 1
+    parts = {f"{kind} layer": {"layer_kind": kind} for kind in KINDS} if several else {"layer": {}}
+    parts = {part: kind for part, kind in parts.items() if np.any(INNER.at(values["kind_layers"], **kind))}
     for table, axis, counts in TABLES:
         runs = sum(values[c] for c in counts) if counts else 1.0
         if table == "flash_time":
             runs = 1.0 - values["unfused"]
         for label in INNER.labels[axis] if axis else (table.removesuffix("_time"),):
-            time = _pick(values[table], axis, label)
-            in_layer = float(np.squeeze(_pick(runs, axis, label)))
-            for part, count in (("layer", in_layer), (ONCE.get(label, ""), 1.0)):
-                if part and count and time.any():
+            times, counted = _pick(values[table], axis, label), _pick(runs, axis, label)
+            for part, kind in parts.items():
+                time, count = INNER.at(times, **kind), float(np.squeeze(INNER.at(counted, **kind)))
+                if count and time.any():
                     yield _kernel(label, part, count, time)
+            if label in ONCE and times.any():
+                yield _kernel(label, ONCE[label], 1.0, times)
 
 
 def _passes(values: Mapping[str, Any]) -> Iterator[Kernel]:

@@ -240,25 +240,28 @@ def timeline(
     rates = [f"{part}_{kind}_time" for part in PARTS for kind in PASSES]
     closed = ("slowest_stage_time", "bubble_time", "exposed_pp_time")
     index = index_of(space, at)
-    others = ("stage_transfer_time", "unpaired_ep_time", "mtp_layers")
-    graph, values = replay_point(registry, space, (*COUNTS, *rates, *closed, *others), index, choices)
+    kinds = ("kind_begin", "kind_end", "mtp_kind_layers")
+    others = (*closed, "stage_transfer_time", "unpaired_ep_time", *kinds)
+    graph, values = replay_point(registry, space, (*COUNTS, *rates, *others), index, choices)
     point = point_of(space, index)
     if illegal := [v for v in violated_at(graph, values) if v.kind == "illegal"]:
         told = ", ".join(f"{axis}={label}" for axis, label in point.items())
         raise PerfgridError(f"the design {told} is illegal: " + "; ".join(f"{v.reason} [{v.name}]" for v in illegal))
-    number = {name: float(np.squeeze(values[name])) for name in (*rates, *closed, *others)}
+    number = {name: np.ravel(values[name]) for name in (*rates, *others)}  # of layers: by kind, where there are several
     count = {name: round(float(np.squeeze(values[name]))) for name in COUNTS}
     schedule = str(space.label_quantities()["schedule"][int(space.at("schedule", index))])
-    held = layers_of_stages(**{name: count[name] for name in COUNTS if name != "microbatches"})
-    times = {kind: [n * number[f"layer_{kind}_time"] for n in held] for kind in PASSES}
+    stages = layers_of_stages(**{name: count[name] for name in COUNTS if name != "microbatches"})
+    held = kinds_of_stages(stages, number["kind_begin"], number["kind_end"])
+    times = {kind: [float(np.sum(n * number[f"layer_{kind}_time"])) for n in held] for kind in PASSES}
     for kind in PASSES:
-        times[kind][0] += number[f"embedding_{kind}_time"]
-        times[kind][-1] += number[f"head_{kind}_time"]
-    exchanging = [*held[:-1], held[-1] + number["mtp_layers"]]
-    alone = [n * number["unpaired_ep_time"] for n in exchanging]
+        times[kind][0] += number[f"embedding_{kind}_time"].item()
+        times[kind][-1] += number[f"head_{kind}_time"].item()
+    exchanging = [*held[:-1], held[-1] + number["mtp_kind_layers"]]
+    alone = [float(np.sum(n * number["unpaired_ep_time"])) for n in exchanging]
     design = schedule, count["pp"], count["chunks"], count["microbatches"]
-    events = execute(*design, times, number["stage_transfer_time"], alone)
-    whole = count["microbatches"] * number[closed[0]] + number[closed[1]] + number[closed[2]]
+    events = execute(*design, times, number["stage_transfer_time"].item(), alone)
+    pace, bubble, waits = (number[name].item() for name in closed)
+    whole = count["microbatches"] * pace + bubble + waits
     return dataset(events, {**{k: str(v) for k, v in point.items()}, "schedule": schedule, "closed_form_time": whole})
 
 
@@ -273,6 +276,15 @@ def layers_of_stages(
     for stage in range(pp - 1 - short_middle_stages, pp - 1):
         held[stage] -= 1
     return held
+
+
+def kinds_of_stages(stages: Sequence[int], kind_begin: np.ndarray, kind_end: np.ndarray) -> list[np.ndarray]:
+    """Layers of each kind of every stage (chunk), of stages with these layers that follow each other."""
+    ends = np.cumsum(stages)
+    overlaps = (
+        np.minimum(end, kind_end) - np.maximum(end - n, kind_begin) for n, end in zip(stages, ends, strict=True)
+    )
+    return [np.maximum(found, 0) for found in overlaps]
 
 
 def dataset(events: Sequence[Event], attributes: Mapping[str, Any]) -> xr.Dataset:

@@ -53,11 +53,11 @@ from .training import (
     token_prediction,
 )
 from .training import training as training_run
-from .transformer import architecture, attention, latent_attention, moe, parameters
+from .transformer import architecture, attention, latent_attention, layer_kinds, moe, parameters
 
 PARAMETERS = (parameters, mixer_parameters)
 MIXERS = (widths, recurrent, attended, mixer)
-TRANSFORMER = (*PARAMETERS, architecture, attention, latent_attention, moe)
+TRANSFORMER = (*PARAMETERS, layer_kinds, architecture, attention, latent_attention, moe)
 DEVICE = (device, scaling, power)
 KERNELS = (gemm, flash, stream, energy, host)
 COLLECTIVES = (topology, placement, nccl, ideal, contention, exchange)

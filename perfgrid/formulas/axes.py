@@ -1,6 +1,7 @@
 """The inner axes of the physics, outermost first, and the functions that act on them."""
 
 from perfgrid.catalog.schema import AXIS_LABELS
+from perfgrid.engine import xp
 from perfgrid.engine.graph.inner_axes import InnerAxes
 
 INNER = InnerAxes(
@@ -50,6 +51,7 @@ INNER = InnerAxes(
         "tier": AXIS_LABELS["tier"],  # network tiers, innermost first
         # among which the area, power and edge of a device are divided
         "component": AXIS_LABELS["component"],
+        "layer_kind": ("dense", "experts"),  # kinds of layers of a model, in the order in which tokens pass them
         "resource": ("arithmetic", "registers", "shared_memory", "l2", "hbm", "launch"),  # what a kernel waits for
         "recompute_mode": ("none", "selective", "full"),  # least first
         "pass": ("prefill", "decode"),  # of inference: the whole prompt, and one step
@@ -118,9 +120,42 @@ INNER = InnerAxes(
             "embedding",
             "loss",
             "bias",
+            "ffn_bias",
         ),
     }
 )
 table, join, total = INNER.table, INNER.join, INNER.total
 largest, smallest = INNER.largest, INNER.smallest
 at, only = INNER.at, INNER.only
+
+
+# ---- layers of several kinds ----------------------------------------------------------------------------------------
+
+
+def several_kinds(*values):
+    """Whether any of the values varies along ``layer_kind``: not in studies of models whose layers are all alike."""
+    return any(INNER.extent(value, "layer_kind") > 1 for value in values)
+
+
+def of_kinds(layers, value):
+    """Sum over the kinds of layers: how many there are of each, times the value of one.
+
+    Term by term, not by a reduction: on a grid this is a multiplication and an addition.
+    """
+    if not several_kinds(layers, value):
+        return layers * value
+    first, *others = INNER.labels["layer_kind"]
+    found = at(layers, layer_kind=first) * at(value, layer_kind=first)
+    for kind in others:
+        found = found + at(layers, layer_kind=kind) * at(value, layer_kind=kind)
+    return found
+
+
+def mean_of_kinds(layers, value):
+    """Mean of the value over all layers: that of the mean layer."""
+    return of_kinds(layers, value) / of_kinds(layers, 1.0) if several_kinds(layers, value) else value
+
+
+def largest_of_kinds(layers, value):
+    """Largest value of the kinds of which there are layers; 0 where there are none."""
+    return largest(xp.where(layers > 0, value, 0.0), "layer_kind") if several_kinds(layers, value) else value

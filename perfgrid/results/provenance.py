@@ -23,6 +23,7 @@ from perfgrid.engine.grid.plan import Plan
 from perfgrid.engine.grid.space import Axis, Space
 from perfgrid.formulas import INNER, registry_of
 from perfgrid.study.file import CLUSTER_SIZE, Best
+from perfgrid.study.layer_pattern import with_layer_pattern
 from perfgrid.study.study import Study
 from perfgrid.study.tables import OWN_PREFIX, STATED, label_in
 from perfgrid.study.where import apply_where
@@ -113,7 +114,7 @@ def restore(dataset: xr.Dataset, formulas: Iterable[Callable[..., Any]] = ()) ->
     PerfgridError if they are not at hand.
     """
     data, origin = stored(dataset.attrs, SPACE_ATTRIBUTE), stored(dataset.attrs, STUDY_ATTRIBUTE)
-    space, formulas = _on_inner_axes(space_from_json(data)), tuple(formulas)
+    space, formulas = with_layer_pattern(_on_inner_axes(space_from_json(data))), tuple(formulas)
     found = registry_of(origin["workload"])
     if lacking := sorted(set(origin["formulas"]) - {f.__name__ for f in formulas}):
         raise PerfgridError(

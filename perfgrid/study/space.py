@@ -20,6 +20,7 @@ from perfgrid.engine.grid.space import Axis, Space
 from perfgrid.formulas import INNER
 
 from .file import StudyFile
+from .layer_pattern import LAYER_PATTERN, layer_pattern
 from .layouts import parallelism_axis, with_split_experts
 from .samples import SAMPLE, entries_of, ranges, sample_axis
 from .tables import (
@@ -87,6 +88,8 @@ class SpaceBuilder:
         axes = [replace(a, columns={k: v for k, v in a.columns.items() if k not in self.computed}) for a in axes]
         if "etp" in self.needed and "etp" not in self.computed:
             axes = with_split_experts(axes, constants)
+        if LAYER_PATTERN in self.needed:
+            constants[LAYER_PATTERN] = layer_pattern(Space(tuple(axes), constants))
         if SAMPLE in self.file.axes:
             axes.append(self._samples(axes, constants))
         for axis, other in itertools.permutations(axes, 2):

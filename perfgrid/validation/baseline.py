@@ -44,7 +44,7 @@ def kernel_flops(record: Record, columns: Mapping[str, Any], at: Mapping[str, An
         return whole * (0.5 if kernel.causal else 1.0) * (3.5 if kernel.direction == "forward_backward" else 1.0)
     layers = record.model.layers if record.model and record.model.layers else 1
     repeated = (at["hardware_flops_per_token"] - at["model_flops_per_token"]) / layers
-    forward = float(at["layer_forward_flops"])
+    forward = float(at["mean_layer_forward_flops"])
     return (forward if kernel.direction == "forward" else 2 * forward + repeated) * tokens / columns["tp"]
 
 

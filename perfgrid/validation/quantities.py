@@ -12,7 +12,7 @@ from typing import Any
 
 from perfgrid.engine.graph.registry import formula
 from perfgrid.formulas import BREAKDOWN
-from perfgrid.formulas.axes import at, total
+from perfgrid.formulas.axes import at, mean_of_kinds, total
 
 from .schema import Record
 
@@ -47,20 +47,34 @@ def attention_training_busy_time(attention_busy_time):
     return total(attention_busy_time, "phase")
 
 
+@formula(unit="s", source="narayanan2021", family={"DIRECTION": ("forward", "backward")})
+def mean_layer_DIRECTION_time(kind_layers, layer_DIRECTION_time):
+    """DIRECTION time of the mean layer for one microbatch."""
+    return mean_of_kinds(kind_layers, layer_DIRECTION_time)
+
+
+@formula(unit="1", source="korthikanti2022")
+def mean_layer_forward_flops(kind_layers, layer_forward_flops):
+    """FLOPs per token of the mean layer's forward pass."""
+    return mean_of_kinds(kind_layers, layer_forward_flops)
+
+
 FORMULAS: tuple[Callable[..., Any], ...] = (
     product_busy_time,
     grouped_product_busy_time,
     attention_busy_time,
     attention_forward_busy_time,
     attention_training_busy_time,
+    mean_layer_DIRECTION_time,
+    mean_layer_forward_flops,
 )
 KERNELS = {  # (operator, direction) -> quantity
     ("gemm", "forward"): "product_busy_time",
     ("grouped gemm", "forward"): "grouped_product_busy_time",
     ("attention", "forward"): "attention_forward_busy_time",
     ("attention", "forward_backward"): "attention_training_busy_time",
-    ("transformer_layer", "forward"): "layer_forward_time",
-    ("transformer_layer", "backward"): "layer_backward_time",
+    ("transformer_layer", "forward"): "mean_layer_forward_time",
+    ("transformer_layer", "backward"): "mean_layer_backward_time",
 }
 QUANTITIES = {
     "step_time": "step_time",
@@ -71,7 +85,7 @@ QUANTITIES = {
 }
 LAYERS_ONLY = ("layer_state_memory", "layer_activation_memory")
 # inputs of the trivial baseline
-WORK = ("hardware_flops_per_token", "model_flops_per_token", "layer_forward_flops", "total_parameters")
+WORK = ("hardware_flops_per_token", "model_flops_per_token", "mean_layer_forward_flops", "total_parameters")
 OUTPUTS = tuple(dict.fromkeys((*QUANTITIES.values(), *LAYERS_ONLY, *KERNELS.values(), *BREAKDOWN, *WORK)))
 
 

@@ -26,7 +26,9 @@ LABELS = {
     "rank_order": ("tp-cp-dp-pp", "tp-cp-pp-dp"),
     "cp_method": ("ring", "all_gather", "ulysses", "hybrid"),
     "mixer": ("none",),
+    "layer_pattern": ("dense_first",),  # one for all designs of a graph: the one that fits every model
 }
+OF_A_GRAPH = ("library", "layer_pattern")  # labels of which a graph has one
 ONE_EXPERT = {"experts": 1.0, "experts_per_token": 1.0, "expert_ffn_size": 14336.0}  # Llama 3.1 8B as a mixture
 TABLES = ("model", "device", "topology", "software")
 STUDY: dict[str, Any] = {
@@ -87,6 +89,8 @@ def point(
     given |= changes
     if "devices" not in changes:
         given["devices"] = given["tp"] * given["cp"] * given["pp"] * given["dp"]
+    several = given["experts"] > 0 and 0 < given["dense_layers"] < given["layers"]
+    given.setdefault("layer_pattern", "dense_first" if several else "uniform")
     return given
 
 
@@ -99,7 +103,7 @@ def step_registry() -> Registry:
 
 
 @cache
-def graph(choices: tuple[tuple[str, str], ...] = (), library: str = "nccl") -> Graph:
+def graph(choices: tuple[tuple[str, str], ...] = (), library: str = "nccl", pattern: str = "uniform") -> Graph:
     """The graph of every quantity of the training physics; ``choices`` are pairs (quantity, fixed alternative).
 
     What only fabrics of another ``library`` need is left out.
@@ -108,7 +112,7 @@ def graph(choices: tuple[tuple[str, str], ...] = (), library: str = "nccl") -> G
     names = [n for n in registry.names() if n.removesuffix("_choice") not in dict(choices)]
     if library == "nccl":
         names = [n for n in names if not _ideal(registry, n)]
-    return resolve(registry, names, point(), dict(choices), labels=LABELS | {"library": (library,)})
+    return resolve(registry, names, point(), dict(choices), labels=LABELS | {"library": (library,), "layer_pattern": (pattern,)})
 
 
 def _ideal(registry: Registry, name: str) -> bool:
@@ -121,9 +125,9 @@ def _ideal(registry: Registry, name: str) -> bool:
 
 def evaluate(given: dict[str, Any], choices: tuple[tuple[str, str], ...] = ()) -> dict[str, Any]:
     """Every quantity of one design; scalars as floats."""
-    coded = {k: float(LABELS[k].index(v)) if k in LABELS else v for k, v in given.items() if k != "library"}
-    made = graph(choices, given["library"])
-    results = replay(made, {name: 0.0 if name == "library" else coded[name] for name in made.leaves})
+    coded = {k: float(LABELS[k].index(v)) if k in LABELS else v for k, v in given.items() if k not in OF_A_GRAPH}
+    made = graph(choices, given["library"], given["layer_pattern"])
+    results = replay(made, {name: 0.0 if name in OF_A_GRAPH else coded[name] for name in made.leaves})
     return {name: value.item() if np.size(value) == 1 else value for name, value in _arrays(results)}
 
 

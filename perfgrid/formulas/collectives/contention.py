@@ -106,19 +106,19 @@ def ep_tier_occupancy(
     ep_dispatch_tier_bytes,
     ep_combine_tier_bytes,
     ep_exchange_inverse_bandwidth,
-    moe_share,
+    kind_has_experts,
     layer_recomputed,
     layer_time,
 ):
     """Part of a layer's time for which its exchange of tokens with experts keeps each tier busy, by tier."""
-    sent = (2 + layer_recomputed) * moe_share * (ep_dispatch_tier_bytes + ep_combine_tier_bytes)
+    sent = (2 + layer_recomputed) * kind_has_experts * (ep_dispatch_tier_bytes + ep_combine_tier_bytes)
     return sent * ep_exchange_inverse_bandwidth / layer_time
 
 
 @formula(unit="1", source="rashidi2020astrasim")
-def etp_tier_occupancy(etp_message, etp_tier_load, moe_share, layer_recomputed, layer_time):
+def etp_tier_occupancy(etp_message, etp_tier_load, kind_has_experts, layer_recomputed, layer_time):
     """Part of a layer's time for which the ranks that share experts keep each tier busy, by tier."""
-    return 2 * (2 + layer_recomputed) * moe_share * etp_message * etp_tier_load / layer_time
+    return 2 * (2 + layer_recomputed) * kind_has_experts * etp_message * etp_tier_load / layer_time
 
 
 @formula(unit="1", source="rashidi2020astrasim")

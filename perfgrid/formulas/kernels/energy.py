@@ -214,11 +214,18 @@ def flash_energy(
 
 @formula(unit="J", source="hong2010power")
 def cast_energy(
-    cast_elements, cast_size, rank_expert_rows, uneven_load, hidden_size, moe_share, memory_byte_energy, l2_byte_energy
+    cast_elements,
+    cast_size,
+    rank_expert_rows,
+    uneven_load,
+    hidden_size,
+    kind_has_experts,
+    memory_byte_energy,
+    l2_byte_energy,
 ):
-    """Energy of the conversions of operands in the mean layer, by resource and phase."""
+    """Energy of the conversions of operands in one layer, by resource and phase."""
     rows = rank_expert_rows / uneven_load
-    of_experts = moe_share * rows * hidden_size * only("phase", "forward", "input_gradient")
+    of_experts = kind_has_experts * rows * hidden_size * only("phase", "forward", "input_gradient")
     traffic = (cast_elements + of_experts) * cast_size
     return streamed(traffic, l2_byte_energy, memory_byte_energy)
 

@@ -371,12 +371,12 @@ def PRODUCT_time(PRODUCT_product_time, PRODUCT_gradient_traffic, achieved_hbm_ba
 
 
 @formula(unit="1", source="dai2024deepseekmoe")
-def layer_gemms(latent_gemms, moe_share, moe_shared_share):
-    """How often each product runs in the mean layer, by gemm_kernel: a feed-forward block is dense or has experts."""
+def layer_gemms(latent_gemms, kind_has_experts, kind_has_shared_experts):
+    """How often each product runs in one layer, by gemm_kernel: a feed-forward block is dense or has experts."""
     return (
         latent_gemms
         + only("gemm_kernel", "qkv", "attention_output")
-        + (1 - moe_share) * only("gemm_kernel", "ffn_up", "ffn_down")
-        + moe_share * only("gemm_kernel", "router")
-        + moe_shared_share * only("gemm_kernel", "shared_up", "shared_down")
+        + (1 - kind_has_experts) * only("gemm_kernel", "ffn_up", "ffn_down")
+        + kind_has_experts * only("gemm_kernel", "router")
+        + kind_has_shared_experts * only("gemm_kernel", "shared_up", "shared_down")
     )

@@ -36,7 +36,6 @@ def stream_elements(
     latent_width,
     rank_ffn_size,
     rank_shared_ffn_size,
-    moe_share,
     sequence_length,
     rank_vocab_size,
     ffn_input_matrices,
@@ -44,8 +43,8 @@ def stream_elements(
     """Elements that each streaming kernel processes on one rank, by stream_kernel.
 
     Rotary: queries and keys; with latent attention the rotary part of each query, and all of the keys and values, which
-    are put together from their parts on the way. Bias: the results of all matrices of the mean layer but those of
-    experts.
+    are put together from their parts on the way. Bias: the results of the matrices of attention, and of a dense
+    feed-forward block.
     """
     latent = heads / tp * qk_rope_head_dim + rank_key_width + rank_value_width
     rotary = xp.where(latent_attention > 0, latent, rank_query_width + rank_key_width)
@@ -62,7 +61,8 @@ def stream_elements(
         softmax=rank_heads * sequence_length * sequence_length,
         embedding=microbatch_tokens * hidden_size,
         loss=microbatch_tokens * rank_vocab_size,
-        bias=microbatch_tokens * (results + (1 - moe_share) * dense_results),
+        bias=microbatch_tokens * results,
+        ffn_bias=microbatch_tokens * dense_results,
     )
 
 
@@ -95,8 +95,9 @@ def stream_element_size(
         embedding=(2 * a, a + 2 * gradient_size, 0.0),
         loss=(a + 9 * f, a + 3 * f, 0.0),
         bias=(0.0, 0.0, a),
+        ffn_bias=(0.0, 0.0, a),
     )
-    as_they_run = only("stream_kernel", "embedding", "loss", "bias")
+    as_they_run = only("stream_kernel", "embedding", "loss", "bias", "ffn_bias")
     return (as_they_run + (1 - as_they_run) * pointwise_passes) * fused
 
 
@@ -123,6 +124,7 @@ def stream_operations():
         embedding=(1.0, 1.0, 0.0),
         loss=(8.0, 2.0, 0.0),
         bias=(0.0, 0.0, 1.0),
+        ffn_bias=(0.0, 0.0, 1.0),
     )
 
 
@@ -139,10 +141,10 @@ def expert_stream_operations():
 
 
 def stream_launches():
-    """Kernels started per run of each streaming kernel, by phase and stream_kernel."""
+    """Kernels started per run of each streaming kernel, by phase and stream_kernel: one for all biases of a layer."""
     passes = only("phase", "forward", "input_gradient")
     gradients = only("phase", "weight_gradient") * only("stream_kernel", "norm", "latent_norm", "bias")
-    return passes * (1 - only("stream_kernel", "bias")) + gradients
+    return passes * (1 - only("stream_kernel", "bias", "ffn_bias")) + gradients
 
 
 @formula(unit="s", source="williams2009roofline")
@@ -160,25 +162,33 @@ def stream_time(stream_elements, stream_traffic, computed_phases, vector_rate, a
 
 @formula(unit="1", source="shoeybi2019megatron")
 def layer_streams(
-    learned_positions, biases, layer_blocks, latent_attention, compressed_queries, moe_share, moe_shared_share
+    learned_positions,
+    biases,
+    layer_blocks,
+    latent_attention,
+    compressed_queries,
+    kind_has_experts,
+    kind_has_shared_experts,
 ):
-    """How often each streaming kernel runs in the mean layer apart from the attention core, by stream_kernel.
+    """How often each streaming kernel runs in one layer apart from the attention core, by stream_kernel.
 
     A block begins with a norm and ends with a residual addition.
     """
     rotary = xp.where(learned_positions > 0, 0.0, 1.0)
+    biased = xp.where(biases, 1.0, 0.0)
     return table(
         "stream_kernel",
         norm=layer_blocks,
         residual=layer_blocks,
-        activation=1 - moe_share,
-        shared_activation=moe_shared_share,
+        activation=1 - kind_has_experts,
+        shared_activation=kind_has_shared_experts,
         latent_norm=latent_attention,
         rotary=rotary,
         softmax=0.0,
         embedding=0.0,
         loss=0.0,
-        bias=xp.where(biases, 1.0, 0.0),
+        bias=biased,
+        ffn_bias=biased * (1 - kind_has_experts),
     )
 
 
@@ -208,9 +218,9 @@ def cast_elements(
     rank_key_width,
     rank_value_width,
     rank_context_width,
-    dense_ffn_share,
+    kind_common_ffn,
 ):
-    """Operand elements of the mean layer that a kernel of its own converts, by phase; those of experts apart.
+    """Operand elements of one layer that a kernel of its own converts, by phase; those of experts apart.
 
     Forward the attention output; backward the output gradients of both projections and of queries, keys and values.
     Norms and activation functions convert what they write.
@@ -218,7 +228,7 @@ def cast_elements(
     return microbatch_tokens * table(
         "phase",
         forward=rank_context_width,
-        input_gradient=(1 + dense_ffn_share) * hidden_size + rank_query_width + rank_key_width + rank_value_width,
+        input_gradient=(1 + kind_common_ffn) * hidden_size + rank_query_width + rank_key_width + rank_value_width,
         weight_gradient=0.0,
     )
 

@@ -17,7 +17,7 @@ ranks each sends, per forward pass and for keys and values of K bytes, queries a
 
 from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import alternative, constraint, formula, synonym
-from perfgrid.formulas.axes import at, only, table, total
+from perfgrid.formulas.axes import at, of_kinds, only, table, total
 from perfgrid.formulas.collectives.placement import outermost
 from perfgrid.formulas.kernels.flash import partial_share
 
@@ -305,9 +305,10 @@ def layer_cp_bytes(layer_key_bytes, exchanged_activations, head_split, layer_rec
 
 @formula(unit="byte", source="liu2025folding", family={"GROUP": ("etp",)})
 @formula(unit="byte", source="liu2023ring", family={"GROUP": ("cp",)})
-def GROUP_bytes(microbatches, slowest_stage_layers, slowest_stage_heads, mtp_layers, layer_GROUP_bytes):
+def GROUP_bytes(microbatches, slowest_stage_kind_layers, slowest_stage_heads, mtp_kind_layers, layer_GROUP_bytes):
     """Bytes that one device of the slowest stage sends to GROUP ranks in one step."""
-    return microbatches * (slowest_stage_layers + slowest_stage_heads * mtp_layers) * layer_GROUP_bytes
+    layers = slowest_stage_kind_layers + slowest_stage_heads * mtp_kind_layers
+    return microbatches * of_kinds(layers, layer_GROUP_bytes)
 
 
 # ---- constraints -----------------------------------------------------------------------------------------------------

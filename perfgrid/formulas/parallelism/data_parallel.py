@@ -11,6 +11,7 @@ with g bytes per gradient and w bytes per weight,
 
 from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import formula, synonym
+from perfgrid.formulas.axes import of_kinds
 from perfgrid.formulas.collectives.placement import gathered_share
 
 from .groups import ALSO_OF_EXPERTS
@@ -21,12 +22,6 @@ from .tensor_parallel import exposed_in_parts, with_cores_taken
 def scatter_message(replica_message):
     """Gradients of one bucket that ranks reduce-scatter."""
     return replica_message
-
-
-@synonym(unit="1", source="li2020ddp")
-def expert_layer_buckets(moe_share):
-    """Buckets of a layer's routed experts where weights are sharded: one in layers that have any."""
-    return moe_share
 
 
 @synonym(unit="s", source="narayanan2021")
@@ -73,6 +68,12 @@ def reduced_gradient_size(gradient_communication_size, gradient_size):
 def gradient_message(stage_trained_parameters, reduced_gradient_size):
     """Bytes of gradients of one device that the data-parallel ranks reduce, without routed experts."""
     return stage_trained_parameters * reduced_gradient_size
+
+
+@formula(unit="1", source="li2020ddp")
+def expert_layer_buckets(stage_layers, moe_layers):
+    """Buckets of routed experts per layer of a full stage where weights are sharded: one in layers that have any."""
+    return xp.minimum(stage_layers, moe_layers) / stage_layers
 
 
 @formula(unit="1", source="li2020ddp", family=ALSO_OF_EXPERTS)
@@ -175,7 +176,7 @@ def exposed_reduction_time(
     pp,
     microbatches,
     dp_overlap,
-    first_stage_layers,
+    first_stage_kind_layers,
     layer_backward_time,
     reduction_pace,
     communication_core_share,
@@ -185,7 +186,7 @@ def exposed_reduction_time(
     That of the first stage, whose backward pass ends last. Weights that are gathered again share links and passes.
     ``reduction_pace`` is the part of its full speed that other groups on the same links leave to it.
     """
-    hidden = dp_overlap * first_stage_layers * layer_backward_time * reduction_pace
+    hidden = dp_overlap * of_kinds(first_stage_kind_layers, layer_backward_time * reduction_pace)
     inside = dp_scattering_time + regathered * dp_gathering_time
     pipeline = (dp_buckets, overlapping_chunks, xp.minimum(pp, microbatches), hidden)
     exposed = exposed_in_buckets(inside, *pipeline)
@@ -204,13 +205,13 @@ def exposed_gathering_time(
     pp,
     microbatches,
     parameter_overlap,
-    first_stage_layers,
+    first_stage_kind_layers,
     layer_forward_time,
     gathering_pace,
     communication_core_share,
 ):
     """All-gather of weights that is not hidden behind the forward passes that need them: that of the first stage."""
-    hidden = parameter_overlap * first_stage_layers * layer_forward_time * gathering_pace
+    hidden = parameter_overlap * of_kinds(first_stage_kind_layers, layer_forward_time * gathering_pace)
     following = xp.minimum(pp, microbatches)
     exposed = exposed_in_buckets(dp_gathering_time, dp_buckets, overlapping_chunks, following, hidden)
     taken = communication_core_share * (parameter_overlap > 0)

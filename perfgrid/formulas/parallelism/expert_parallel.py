@@ -18,7 +18,7 @@ from math import comb
 
 from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import formula
-from perfgrid.formulas.axes import at, only, table, total
+from perfgrid.formulas.axes import at, of_kinds, only, table, total
 from perfgrid.formulas.collectives.placement import gathered_share
 
 from .tensor_parallel import exposed_time, with_cores_taken
@@ -146,29 +146,31 @@ def shared_hiding_time(gemm_time, stream_time, shared_expert_overlap, shared_exp
 
 
 @formula(unit="s", source="nvidia2026moe")
-def layer_forward_expert_wait(expert_exchange_time, shared_hiding_time, moe_share):
-    """Exchange of the mean layer's forward pass that its shared experts do not hide."""
-    return moe_share * exposed_time(expert_exchange_time, at(shared_hiding_time, phase="forward"))
+def layer_forward_expert_wait(expert_exchange_time, shared_hiding_time, kind_has_experts):
+    """Exchange of one layer's forward pass that its shared experts do not hide."""
+    return kind_has_experts * exposed_time(expert_exchange_time, at(shared_hiding_time, phase="forward"))
 
 
 @formula(unit="s", source="nvidia2026moe")
 def layer_backward_expert_wait(
-    expert_exchange_time, shared_hiding_time, moe_share, layer_recomputed, layer_forward_expert_wait
+    expert_exchange_time, shared_hiding_time, kind_has_experts, layer_recomputed, layer_forward_expert_wait
 ):
-    """Exchange of the mean layer's backward pass that its shared experts do not hide, recomputed passes included."""
+    """Exchange of one layer's backward pass that its shared experts do not hide, recomputed passes included."""
     backward = total(shared_hiding_time, "phase") - at(shared_hiding_time, phase="forward")
-    return moe_share * exposed_time(expert_exchange_time, backward) + layer_recomputed * layer_forward_expert_wait
+    return (
+        kind_has_experts * exposed_time(expert_exchange_time, backward) + layer_recomputed * layer_forward_expert_wait
+    )
 
 
 @formula(unit="s", source="deepseek2024v3")
-def lone_kernel_time(layer_busy_time, shared_hiding_time, moe_share):
-    """Kernel time of the mean layer and a microbatch, without kernels that run beside an exchange of their own."""
-    return total(layer_busy_time, "resource") - moe_share * total(shared_hiding_time, "phase")
+def lone_kernel_time(layer_busy_time, shared_hiding_time, kind_has_experts):
+    """Kernel time of one layer and a microbatch, without kernels that run beside an exchange of their own."""
+    return total(layer_busy_time, "resource") - kind_has_experts * total(shared_hiding_time, "phase")
 
 
 @formula(unit="s", source="deepseek2024v3")
 def dedicated_core_time(layer_busy_time, dedicated_cores, ep_overlap_by_schedule, communication_core_share):
-    """Time by which kernels of the mean layer slow down in pairs whose exchanges have cores of their own throughout.
+    """Time by which kernels of one layer slow down in pairs whose exchanges have cores of their own throughout.
 
     x/(1 - x) of their time for the share x of the cores. Kernels bound by device memory or launches are not slowed.
     """
@@ -211,7 +213,7 @@ def unpaired_ep_time(
     communication_core_share,
     exposed_expert_share,
 ):
-    """Exchange of the mean layer that a pass without a partner waits for beyond a paired one.
+    """Exchange of one layer that a pass without a partner waits for beyond a paired one.
 
     The mean of a forward and a backward pass. Such a pass hides its exchange only as far as the software does by
     itself.
@@ -223,7 +225,7 @@ def unpaired_ep_time(
 
 @formula(unit="s", source="deepseek2024v3", family={"DIRECTION": ("forward", "backward")})
 def layer_DIRECTION_exposed_ep_time(layer_DIRECTION_expert_wait, exposed_expert_share):
-    """Exposed exchange of tokens with their experts in the DIRECTION pass of the mean layer."""
+    """Exposed exchange of tokens with their experts in the DIRECTION pass of one layer."""
     return layer_DIRECTION_expert_wait * exposed_expert_share
 
 
@@ -231,10 +233,12 @@ def layer_DIRECTION_exposed_ep_time(layer_DIRECTION_expert_wait, exposed_expert_
 
 
 @formula(unit="1", source="lepikhin2021gshard")
-def ep_passes(microbatches, slowest_stage_layers, slowest_stage_heads, mtp_layers, moe_share, layer_recomputed):
+def ep_passes(
+    microbatches, slowest_stage_kind_layers, slowest_stage_heads, mtp_kind_layers, kind_has_experts, layer_recomputed
+):
     """Passes through layers with experts of one device of the slowest stage in one step."""
-    layers = slowest_stage_layers + slowest_stage_heads * mtp_layers
-    return microbatches * layers * moe_share * (2 + layer_recomputed)
+    layers = slowest_stage_kind_layers + slowest_stage_heads * mtp_kind_layers
+    return microbatches * of_kinds(layers, kind_has_experts) * (2 + layer_recomputed)
 
 
 @formula(unit="byte", source="lepikhin2021gshard")
@@ -244,12 +248,12 @@ def ep_bytes(ep_passes, ep_dispatch_tier_bytes, ep_combine_tier_bytes):
 
 
 @formula(unit="byte", source="liu2025folding")
-def layer_etp_bytes(etp, etp_message, moe_share, layer_recomputed):
-    """Bytes that one device sends for the mean layer and a microbatch to the ranks which share its experts.
+def layer_etp_bytes(etp, etp_message, kind_has_experts, layer_recomputed):
+    """Bytes that one device sends for one layer and a microbatch to the ranks which share its experts.
 
     (n - 1)/n of the rows for the gather before the experts and for the reduce-scatter after them, in every pass.
     """
-    return 2 * (2 + layer_recomputed) * moe_share * gathered_share(etp) * etp_message
+    return 2 * (2 + layer_recomputed) * kind_has_experts * gathered_share(etp) * etp_message
 
 
 @formula(unit="1", source="lepikhin2021gshard")

@@ -20,7 +20,7 @@ shards of the gradients after every backward pass, or once per step.
 
 from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import constraint, formula
-from perfgrid.formulas.axes import at
+from perfgrid.formulas.axes import at, largest_of_kinds
 from perfgrid.formulas.hardware.scaling import of_recipe
 
 KEPT = 1.0  # codes of pipeline_sharding: refused, kept, gathered
@@ -149,12 +149,11 @@ def SHARD_optimizer_size(optimizer_state_size, offloaded_state_size, SHARD, stat
 
 @formula(unit="1", source="zhao2023fsdp")
 def gathered_layer_parameters(
-    moe_share, rank_layer_parameters, rank_moe_layer_parameters, rank_expert_parameters, shard, expert_shard
+    kind_layers, kind_has_experts, rank_layer_parameters, rank_expert_parameters, shard, expert_shard
 ):
-    """Parameters of one layer that one rank gathers from several: of a layer with experts where there is one."""
-    dense = xp.where(moe_share > 0, rank_moe_layer_parameters, rank_layer_parameters)
-    experts = xp.where((moe_share > 0) & (expert_shard > 1), rank_expert_parameters, 0.0)
-    return xp.where(shard > 1, dense, 0.0) + experts
+    """Parameters of one layer that one rank gathers from several, of the kind of layers that has most."""
+    experts = xp.where((kind_has_experts > 0) & (expert_shard > 1), rank_expert_parameters, 0.0)
+    return largest_of_kinds(kind_layers, xp.where(shard > 1, rank_layer_parameters, 0.0) + experts)
 
 
 @formula(unit="byte", source="pytorch2025fsdp2")

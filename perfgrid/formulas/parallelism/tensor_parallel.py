@@ -71,11 +71,10 @@ def block_time(gemm_time, products):
     return total(total(gemm_time, "resource") * products, "gemm_kernel")
 
 
-def dense_or_shared(product, moe_share, moe_shared_share, dense_ffn_share):
+def dense_or_shared(product, kind_has_experts, kind_has_shared_experts):
     """How often the dense ``ffn_product`` and ``shared_product`` occur in a communicating block, by gemm_kernel."""
-    products = (1 - moe_share) * only("gemm_kernel", f"ffn_{product}")
-    products = products + moe_shared_share * only("gemm_kernel", f"shared_{product}")
-    return products / xp.where(dense_ffn_share > 0, dense_ffn_share, 1.0)
+    dense = (1 - kind_has_experts) * only("gemm_kernel", f"ffn_{product}")
+    return dense + kind_has_shared_experts * only("gemm_kernel", f"shared_{product}")
 
 
 @formula(unit="1", source="deepseek2024v3")
@@ -137,12 +136,12 @@ def output_gradient_gathering_time(operand_gathering_time, output_gradient_gathe
 
 
 @formula(unit="1", source="chowdhery2022palm")
-def ffn_tp_blocks(layer_blocks, dense_ffn_share):
-    """Communicating blocks of the mean layer that the feed-forward block begins: none if it runs beside attention.
+def ffn_tp_blocks(layer_blocks, kind_common_ffn):
+    """Communicating blocks of one layer that the feed-forward block begins: none if it runs beside attention.
 
     Routed experts exchange tokens in a way of their own (`expert_parallel`).
     """
-    return (layer_blocks - 1) * dense_ffn_share
+    return (layer_blocks - 1) * kind_common_ffn
 
 
 @formula(unit="s", source="shoeybi2019megatron")
@@ -164,15 +163,15 @@ def attention_row_time(gemm_time, parallel_block):
 
 
 @formula(unit="s", source="shoeybi2019megatron")
-def ffn_column_time(gemm_time, moe_share, moe_shared_share, dense_ffn_share):
+def ffn_column_time(gemm_time, kind_has_experts, kind_has_shared_experts):
     """Time of a communicating feed-forward block's products with weights split by columns, by phase."""
-    return block_time(gemm_time, dense_or_shared("up", moe_share, moe_shared_share, dense_ffn_share))
+    return block_time(gemm_time, dense_or_shared("up", kind_has_experts, kind_has_shared_experts))
 
 
 @formula(unit="s", source="shoeybi2019megatron")
-def ffn_row_time(gemm_time, moe_share, moe_shared_share, dense_ffn_share):
+def ffn_row_time(gemm_time, kind_has_experts, kind_has_shared_experts):
     """Time of a communicating feed-forward block's products with weights split by rows, by phase."""
-    return block_time(gemm_time, dense_or_shared("down", moe_share, moe_shared_share, dense_ffn_share))
+    return block_time(gemm_time, dense_or_shared("down", kind_has_experts, kind_has_shared_experts))
 
 
 @formula(unit="1", source="wang2023overlap")

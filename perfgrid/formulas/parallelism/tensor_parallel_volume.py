@@ -2,6 +2,7 @@
 
 from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import formula
+from perfgrid.formulas.axes import of_kinds
 from perfgrid.formulas.collectives.placement import gathered_share
 
 from .tensor_parallel import LOSS_REDUCTIONS
@@ -36,12 +37,12 @@ def layer_tp_gathers(
 
 
 @formula(unit="1", source="korthikanti2022")
-def head_tp_reductions(head_passes, mtp_layers, layer_tp_reductions):
+def head_tp_reductions(head_passes, mtp_layers, last_kind, layer_tp_reductions):
     """Reductions of the head over the tensor-parallel ranks, those of the loss apart.
 
     A module for further tokens: those of embedding and layer, and gradients of both inputs of its projection.
     """
-    return head_passes + mtp_layers * (EMBEDDING_REDUCTIONS + layer_tp_reductions + 2)
+    return head_passes + mtp_layers * (EMBEDDING_REDUCTIONS + of_kinds(last_kind, layer_tp_reductions) + 2)
 
 
 @formula(unit="1", source="korthikanti2022")
@@ -51,12 +52,12 @@ def embedding_tp_gathers(sequence_parallel):
 
 
 @formula(unit="1", source="korthikanti2022")
-def head_tp_gathers(sequence_parallel, head_passes, mtp_layers, embedding_tp_gathers, layer_tp_gathers):
+def head_tp_gathers(sequence_parallel, head_passes, mtp_layers, last_kind, embedding_tp_gathers, layer_tp_gathers):
     """Gathers of the head: its input, forward and backward.
 
     A module for further tokens: those of embedding and layer, and both inputs of its projection, twice.
     """
-    modules = mtp_layers * (embedding_tp_gathers + layer_tp_gathers + 4)
+    modules = mtp_layers * (embedding_tp_gathers + of_kinds(last_kind, layer_tp_gathers) + 4)
     return xp.where(sequence_parallel, 2 * head_passes + modules, 0.0)
 
 
@@ -82,18 +83,19 @@ def head_tp_bytes(
     layer_tp_reductions,
     layer_tp_gathers,
     layer_tp_bytes,
-    mtp_layers,
+    mtp_kind_layers,
     tp,
     tp_message,
     sequence_parallel,
 ):
     """Bytes that one device sends to tensor-parallel ranks for the head and one microbatch, the loss apart.
 
-    The layers of modules for further tokens are like all others.
+    The layers of modules for further tokens are like the last one of the model.
     """
-    reductions = head_tp_reductions - mtp_layers * layer_tp_reductions
-    gathers = head_tp_gathers - mtp_layers * layer_tp_gathers
-    return exchanged_bytes(reductions, gathers, tp, tp_message, sequence_parallel) + mtp_layers * layer_tp_bytes
+    reductions = head_tp_reductions - of_kinds(mtp_kind_layers, layer_tp_reductions)
+    gathers = head_tp_gathers - of_kinds(mtp_kind_layers, layer_tp_gathers)
+    own = exchanged_bytes(reductions, gathers, tp, tp_message, sequence_parallel)
+    return own + of_kinds(mtp_kind_layers, layer_tp_bytes)
 
 
 @formula(unit="byte", source="shoeybi2019megatron")
@@ -105,7 +107,7 @@ def loss_tp_bytes(tp, vocab_message, head_passes):
 @formula(unit="byte", source="korthikanti2022")
 def tp_bytes(
     microbatches,
-    slowest_stage_layers,
+    slowest_stage_kind_layers,
     slowest_stage_embeddings,
     slowest_stage_heads,
     layer_tp_bytes,
@@ -115,7 +117,7 @@ def tp_bytes(
 ):
     """Bytes that one device of the slowest stage sends to tensor-parallel ranks in one step."""
     return microbatches * (
-        slowest_stage_layers * layer_tp_bytes
+        of_kinds(slowest_stage_kind_layers, layer_tp_bytes)
         + slowest_stage_embeddings * embedding_tp_bytes
         + slowest_stage_heads * (head_tp_bytes + loss_tp_bytes)
     )
@@ -125,7 +127,7 @@ def tp_bytes(
 def tp_calls(
     tp,
     microbatches,
-    slowest_stage_layers,
+    slowest_stage_kind_layers,
     slowest_stage_embeddings,
     slowest_stage_heads,
     layer_tp_reductions,
@@ -137,7 +139,7 @@ def tp_calls(
 ):
     """Tensor-parallel collectives of one device of the slowest stage in one step."""
     calls = (
-        slowest_stage_layers * (layer_tp_reductions + layer_tp_gathers)
+        of_kinds(slowest_stage_kind_layers, layer_tp_reductions + layer_tp_gathers)
         + slowest_stage_embeddings * (EMBEDDING_REDUCTIONS + embedding_tp_gathers)
         + slowest_stage_heads * (head_tp_reductions + head_tp_gathers + head_passes * LOSS_REDUCTIONS)
     )

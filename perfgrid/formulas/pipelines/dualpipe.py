@@ -25,6 +25,7 @@ state. Not modelled: the reduction of gradients between the copies and the gathe
 
 from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import alternative, constraint
+from perfgrid.formulas.axes import of_kinds
 
 from .stages import ONE_WAY, in_flight
 
@@ -72,14 +73,14 @@ def inner_idle_in_dualpipe(devices, first, inner, last):
     return first[0] + way + xp.maximum(start + xp.maximum(end + xp.maximum(start, 0.0), 0.0), 0.0)
 
 
-def fill_and_drain_wait(devices, layers, unpaired_ep_time):
-    """Time that passes without a partner add to DualPipeV on ``devices`` devices with ``layers`` in the mean chunk.
+def fill_and_drain_wait(devices, chunk_wait):
+    """Time that passes without a partner add to DualPipeV on ``devices`` devices; ``chunk_wait`` of the mean chunk.
 
     Each waits for its own exchange with experts: 5p + 1 of them follow each other on the longest path of the executed
     schedule with F = B = W, one less with longer input gradients. An upper bound where input gradients are shorter
     than forward passes (4p + 2 on 8 and 16 devices with B = 0.8 F, W = 1.1 F).
     """
-    return (5 * devices + 1) * layers * unpaired_ep_time
+    return (5 * devices + 1) * chunk_wait
 
 
 # ---- bubble ---------------------------------------------------------------------------------------------------------
@@ -101,8 +102,8 @@ def dualpipe_bubble_time(
     last_chunk_forward_time,
     last_chunk_input_gradient_time,
     last_chunk_weight_gradient_time,
-    layers,
-    mtp_layers,
+    kind_layers,
+    mtp_kind_layers,
     unpaired_ep_time,
 ):
     """Idle time of the slowest device in DualPipe, with exchanges that no other microbatch hides.
@@ -122,7 +123,7 @@ def dualpipe_bubble_time(
     # a device waits for its first microbatch at least
     inner = xp.maximum(inner_idle_in_dualpipe(half, *chunks) - shorter, first_chunk_forward_time)
     inner = inner - microbatches * (slowest_stage_time - middle_stage_time)
-    alone = fill_and_drain_wait(half, (layers + mtp_layers) / pp, unpaired_ep_time)
+    alone = fill_and_drain_wait(half, of_kinds(kind_layers + mtp_kind_layers, unpaired_ep_time) / pp)
     return xp.where(pp > 2, xp.maximum(first, inner), 0.0) + xp.where(pp > 1, alone, 0.0)
 
 
@@ -142,8 +143,8 @@ def dualpipe_v_bubble_time(
     last_chunk_forward_time,
     last_chunk_input_gradient_time,
     last_chunk_weight_gradient_time,
-    layers,
-    mtp_layers,
+    kind_layers,
+    mtp_kind_layers,
     unpaired_ep_time,
 ):
     """Idle time of the slowest device in DualPipeV, with exchanges that no other microbatch hides.
@@ -157,7 +158,7 @@ def dualpipe_v_bubble_time(
     )
     first = first_idle_in_dualpipe(pp, *chunks) - microbatches * (slowest_stage_time - first_stage_time)
     inner = inner_idle_in_dualpipe(pp, *chunks) - microbatches * (slowest_stage_time - last_stage_time)
-    alone = fill_and_drain_wait(pp, (layers + mtp_layers) / (2 * pp), unpaired_ep_time)
+    alone = fill_and_drain_wait(pp, of_kinds(kind_layers + mtp_kind_layers, unpaired_ep_time) / (2 * pp))
     return xp.where(pp > 1, xp.maximum(first, inner) + alone, 0.0)
 
 

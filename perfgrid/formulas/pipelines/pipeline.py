@@ -25,6 +25,8 @@ The closed forms are longest paths through the dependencies of a schedule betwee
 
 from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import alternative, constant, constraint, formula
+from perfgrid.formulas.axes import of_kinds
+from perfgrid.formulas.transformer.layer_kinds import last_layers, run_of_layers
 
 from .stages import FOLDED, in_flight
 
@@ -92,14 +94,58 @@ def stages_in_flight(pp, position, chunks, microbatches):
 # ---- idle time of the stage that sets the pace ----------------------------------------------------------------------
 
 
+@formula(unit="1", source="narayanan2021")
+def filling_layers(pp, chunk_layers, missing_layers, last_missing_layers):
+    """Layers before the first chunk of the last stage, which the first microbatch passes before."""
+    return (pp - 1) * chunk_layers - (missing_layers - last_missing_layers)
+
+
+@formula(unit="1", source="narayanan2021")
+def filling_kind_layers(filling_layers, kind_begin, kind_end):
+    """Layers of each kind before the first chunk of the last stage, by layer_kind."""
+    return run_of_layers(0.0, filling_layers, kind_begin, kind_end)
+
+
+@formula(unit="1", source="narayanan2021")
+def short_layers(short_middle_stages, chunk_layers):
+    """Layers of the short stages between the latest full middle stage and the last one."""
+    return short_middle_stages * (chunk_layers - 1)
+
+
+@formula(unit="1", source="narayanan2021")
+def middle_chunk_kind_layers(chunk_layers, filling_layers, short_layers, kind_begin, kind_end):
+    """Layers of each kind of the first chunk of the latest full middle stage, by layer_kind."""
+    return run_of_layers(filling_layers - short_layers - chunk_layers, chunk_layers, kind_begin, kind_end)
+
+
+@formula(unit="1", source="narayanan2021")
+def following_kind_layers(chunk_layers, filling_layers, short_layers, kind_begin, kind_end):
+    """Layers of each kind of the latest full middle stage and the short ones after it, a chunk each, by layer_kind."""
+    following = chunk_layers + short_layers
+    return run_of_layers(filling_layers - following, following, kind_begin, kind_end)
+
+
+@formula(unit="1", source="narayanan2021")
+def middle_returning_kind_layers(chunk_layers, short_layers, last_missing_layers, layers, kind_begin, kind_end):
+    """Layers of each kind that a gradient passes before it reaches the latest full middle stage, by layer_kind."""
+    return last_layers(short_layers + chunk_layers - last_missing_layers, layers, kind_begin, kind_end)
+
+
+@formula(unit="1", source="narayanan2021")
+def first_returning_kind_layers(pp, chunk_layers, missing_layers, first_missing_layers, layers, kind_begin, kind_end):
+    """Layers of each kind that a gradient passes before it reaches the first stage, by layer_kind."""
+    returning = (pp - 1) * chunk_layers - (missing_layers - first_missing_layers)
+    return last_layers(returning, layers, kind_begin, kind_end)
+
+
 @formula(unit="s", source="narayanan2021")
 def last_stage_idle_time(
     pp,
     chunks,
+    filling_kind_layers,
+    first_chunk_kind_layers,
     chunk_layers,
-    missing_layers,
-    first_missing_layers,
-    last_missing_layers,
+    last_kind,
     layer_time,
     embedding_time,
 ):
@@ -108,10 +154,9 @@ def last_stage_idle_time(
     (p - 1)·(F + B)/v with equal stages: the first chunks of all stages but the last. In an interleaved pipeline, if
     the embedding makes the first chunk the longest, every other stage is delayed by the difference.
     """
-    filling_layers = (pp - 1) * chunk_layers - (missing_layers - last_missing_layers)
-    longer = embedding_time - first_missing_layers * layer_time
+    longer = embedding_time + of_kinds(first_chunk_kind_layers - chunk_layers * last_kind, layer_time)
     jam = xp.where(chunks > 1, (pp - 1) * xp.maximum(longer, 0.0), 0.0)
-    return filling_layers * layer_time + embedding_time + jam
+    return of_kinds(filling_kind_layers, layer_time) + embedding_time + jam
 
 
 @formula(unit="s", source="narayanan2021")
@@ -119,21 +164,19 @@ def middle_stage_idle_time(
     last_stage_idle_time,
     short_middle_stages,
     chunks,
-    chunk_layers,
-    last_missing_layers,
+    middle_chunk_kind_layers,
+    following_kind_layers,
+    middle_returning_kind_layers,
     layer_time,
     layer_forward_time,
     head_time,
 ):
     """Idle time of the latest full middle stage if it sets the pace of 1F1B (`idle_while_pacing`)."""
-    short_layers = short_middle_stages * (chunk_layers - 1)  # of the stages between it and the last
-    following_layers = chunk_layers + short_layers
-    returning_layers = short_layers + chunk_layers - last_missing_layers
     return idle_while_pacing(
-        last_stage_idle_time - following_layers * layer_time,
-        returning_layers * layer_time + head_time,
-        chunk_layers * layer_forward_time,
-        chunk_layers * (layer_time - layer_forward_time),
+        last_stage_idle_time - of_kinds(following_kind_layers, layer_time),
+        of_kinds(middle_returning_kind_layers, layer_time) + head_time,
+        of_kinds(middle_chunk_kind_layers, layer_forward_time),
+        of_kinds(middle_chunk_kind_layers, layer_time - layer_forward_time),
         chunks_ahead(short_middle_stages + 1, chunks),
     )
 
@@ -142,10 +185,8 @@ def middle_stage_idle_time(
 def first_stage_idle_time(
     pp,
     chunks,
-    chunk_layers,
-    missing_layers,
-    first_missing_layers,
-    first_stage_layers,
+    first_stage_kind_layers,
+    first_returning_kind_layers,
     layer_time,
     layer_forward_time,
     embedding_time,
@@ -153,10 +194,9 @@ def first_stage_idle_time(
     head_time,
 ):
     """Idle time of the first of several stages if it sets the pace of 1F1B (`idle_while_pacing`)."""
-    forward = first_stage_layers * layer_forward_time + embedding_forward_time
-    passes = first_stage_layers * layer_time + embedding_time
-    returning_layers = (pp - 1) * chunk_layers - (missing_layers - first_missing_layers)
-    returning = returning_layers * layer_time + head_time
+    forward = of_kinds(first_stage_kind_layers, layer_forward_time) + embedding_forward_time
+    passes = of_kinds(first_stage_kind_layers, layer_time) + embedding_time
+    returning = of_kinds(first_returning_kind_layers, layer_time) + head_time
     return idle_while_pacing(
         0.0, returning, forward / chunks, (passes - forward) / chunks, chunks_ahead(pp - 1, chunks)
     )
@@ -193,10 +233,10 @@ def one_forward_one_backward_bubble_time(
     slowest_stage_time,
     first_stage_time,
     first_stage_idle_time,
-    first_stage_layers,
+    first_stage_kind_layers,
     middle_stage_time,
     middle_stage_idle_time,
-    middle_stage_layers,
+    middle_stage_kind_layers,
     last_stage_time,
     last_stage_idle_time,
     layer_longer_time,
@@ -212,12 +252,12 @@ def one_forward_one_backward_bubble_time(
         return once - microbatches * (slowest_stage_time - repeated)
 
     def idle_early(alternates, once, repeated, layers):
-        longer = layers * layer_longer_time
+        longer = of_kinds(layers, layer_longer_time)
         once = xp.where(alternates, once, model_pass_time - longer)
         return idle(once, xp.where(alternates, repeated, longer))
 
-    by_first = idle_early(alternating_stages > 1, first_stage_idle_time, first_stage_time, first_stage_layers)
-    by_middle = idle_early(alternating_stages > 0, middle_stage_idle_time, middle_stage_time, middle_stage_layers)
+    by_first = idle_early(alternating_stages > 1, first_stage_idle_time, first_stage_time, first_stage_kind_layers)
+    by_middle = idle_early(alternating_stages > 0, middle_stage_idle_time, middle_stage_time, middle_stage_kind_layers)
     ends = xp.maximum(idle(last_stage_idle_time, last_stage_time), by_first)
     return xp.where(pp > 2, xp.maximum(ends, by_middle), xp.where(pp > 1, ends, 0.0))
 

@@ -10,13 +10,17 @@ The schedule decides which device holds what. In a folded one (a V) the chunks r
 first device holds the first and the last chunk, the last device the two in the middle. DualPipe sends half of the
 microbatches through the devices the other way: a device holds two stages, and the quantities of its ``STAGE`` are
 their means per copy of the weights and per microbatch.
+
+Layers of several kinds stand in the order of the model (`layer_kinds`).
 """
 
 from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import alternative, constant, constraint, formula
+from perfgrid.formulas.axes import of_kinds
+from perfgrid.formulas.transformer.layer_kinds import last_layers, run_of_layers
 
 STAGES = {"STAGE": ("first", "middle", "last")}
-PARTS = {"PART": ("layers", "embeddings", "heads")}
+PARTS = {"PART": ("layers", "kind_layers", "embeddings", "heads")}
 KINDS = {"KIND": ("forward", "input_gradient", "weight_gradient")}
 FOLDED = ("zb_v", "dualpipe_v")  # schedules with two chunks per device, in the order of a V
 ONE_WAY = ("1f1b", "gpipe", "zb_h1")  # schedules in which microbatches and chunks run down the devices only
@@ -150,29 +154,41 @@ def last_stage_layers(stage_layers, first_missing_layers, last_missing_layers, l
     return stage_layers - last_stage_embeddings * first_missing_layers - last_stage_heads * last_missing_layers
 
 
-@formula(unit="1", source="dai2024deepseekmoe")
-def first_stage_moe_layers(first_stage_layers, first_chunk_layers, dense_layers, experts, weight_copies):
-    """Layers with experts of the first stage; the dense ones come first, in its first chunk."""
-    dense = xp.minimum(dense_layers, first_chunk_layers) / weight_copies
-    return xp.where(experts > 0, first_stage_layers - dense, 0.0)
-
-
-@formula(unit="1", source="dai2024deepseekmoe")
-def middle_stage_moe_layers(middle_stage_layers, last_stage_layers, moe_layers):
-    """Layers with experts of the middle stage that has most of them: the one before the last."""
-    return xp.clip(moe_layers - last_stage_layers, 0.0, middle_stage_layers)
-
-
-@formula(unit="1", source="dai2024deepseekmoe")
-def last_stage_moe_layers(last_stage_layers, moe_layers, first_stage_moe_layers, weight_copies):
-    """Layers with experts of the last stage: in DualPipe, whose devices at the ends hold the same, of the first."""
-    return xp.where(weight_copies > 1, first_stage_moe_layers, xp.minimum(last_stage_layers, moe_layers))
-
-
 @formula(unit="1", source="narayanan2021")
 def short_middle_stages(missing_layers, first_missing_layers, last_missing_layers):
     """Stages just before the last one that have a layer less than those before them."""
     return missing_layers - first_missing_layers - last_missing_layers
+
+
+# ---- of each kind of layers, by layer_kind --------------------------------------------------------------------------
+
+
+@formula(unit="1", source="dai2024deepseekmoe")
+def first_stage_kind_layers(first_stage_layers, first_chunk_layers, weight_copies, layers, kind_begin, kind_end):
+    """Layers of each kind of the first stage: its first chunk begins the model, others hold layers near the end.
+
+    In DualPipe the mean of the first and the last stage.
+    """
+    first = run_of_layers(0.0, first_chunk_layers, kind_begin, kind_end)
+    others = last_layers(weight_copies * first_stage_layers - first_chunk_layers, layers, kind_begin, kind_end)
+    return (first + others) / weight_copies
+
+
+@formula(unit="1", source="dai2024deepseekmoe")
+def middle_stage_kind_layers(
+    middle_stage_layers, last_stage_layers, stage_layers, short_middle_stages, pp, layers, kind_begin, kind_end
+):
+    """Layers of each kind of the fullest middle stage: the last one before those that have a layer less."""
+    short = xp.minimum(short_middle_stages, xp.maximum(pp - 3, 0.0))
+    behind = last_stage_layers + short * (stage_layers - 1)
+    return run_of_layers(layers - behind - middle_stage_layers, middle_stage_layers, kind_begin, kind_end)
+
+
+@formula(unit="1", source="dai2024deepseekmoe")
+def last_stage_kind_layers(last_stage_layers, first_stage_kind_layers, weight_copies, layers, kind_begin, kind_end):
+    """Layers of each kind of the last stage: in DualPipe, whose devices at the ends hold the same, of the first."""
+    own = last_layers(last_stage_layers, layers, kind_begin, kind_end)
+    return xp.where(weight_copies > 1, first_stage_kind_layers, own)
 
 
 @formula(unit="1", source="shoeybi2019megatron")
@@ -204,19 +220,25 @@ def last_stage_heads(pp, folded, weight_copies):
 
 @formula(unit="s", source="narayanan2021", family=STAGES)
 def STAGE_stage_time(
-    STAGE_stage_layers, STAGE_stage_embeddings, STAGE_stage_heads, layer_time, embedding_time, head_time
+    STAGE_stage_kind_layers, STAGE_stage_embeddings, STAGE_stage_heads, layer_time, embedding_time, head_time
 ):
     """Forward and backward time of the STAGE stage for one microbatch."""
-    return STAGE_stage_layers * layer_time + STAGE_stage_embeddings * embedding_time + STAGE_stage_heads * head_time
+    layers = of_kinds(STAGE_stage_kind_layers, layer_time)
+    return layers + STAGE_stage_embeddings * embedding_time + STAGE_stage_heads * head_time
 
 
 @formula(unit="s", source="qi2024zerobubble", family={**STAGES, **KINDS})
 def STAGE_stage_KIND_time(
-    STAGE_stage_layers, STAGE_stage_embeddings, STAGE_stage_heads, layer_KIND_time, embedding_KIND_time, head_KIND_time
+    STAGE_stage_kind_layers,
+    STAGE_stage_embeddings,
+    STAGE_stage_heads,
+    layer_KIND_time,
+    embedding_KIND_time,
+    head_KIND_time,
 ):
     """KIND time of the STAGE stage for one microbatch."""
     return (
-        STAGE_stage_layers * layer_KIND_time
+        of_kinds(STAGE_stage_kind_layers, layer_KIND_time)
         + STAGE_stage_embeddings * embedding_KIND_time
         + STAGE_stage_heads * head_KIND_time
     )
@@ -245,15 +267,15 @@ def slowest_stage_time(first_stage_time, middle_stage_time, last_stage_time):
 
 
 @formula(unit="s", source="narayanan2021")
-def model_pass_time(layers, layer_time, embedding_time, head_time):
+def model_pass_time(kind_layers, layer_time, embedding_time, head_time):
     """Forward and backward time of one microbatch through all stages."""
-    return layers * layer_time + embedding_time + head_time
+    return of_kinds(kind_layers, layer_time) + embedding_time + head_time
 
 
 @formula(unit="s", source="qi2024zerobubble", family=KINDS)
-def model_KIND_time(layers, layer_KIND_time, embedding_KIND_time, head_KIND_time):
+def model_KIND_time(kind_layers, layer_KIND_time, embedding_KIND_time, head_KIND_time):
     """KIND time of one microbatch through all stages."""
-    return layers * layer_KIND_time + embedding_KIND_time + head_KIND_time
+    return of_kinds(kind_layers, layer_KIND_time) + embedding_KIND_time + head_KIND_time
 
 
 @formula(unit="1", source="narayanan2021")
@@ -289,22 +311,41 @@ def inner_chunk_layers(chunk_layers, short_middle_stages, pp):
     return chunk_layers - short_middle_stages / xp.maximum(pp - 2, 1.0)
 
 
+@formula(unit="1", source="dai2024deepseekmoe")
+def first_chunk_kind_layers(first_chunk_layers, kind_begin, kind_end):
+    """Layers of each kind of the first chunk of the model, by layer_kind."""
+    return run_of_layers(0.0, first_chunk_layers, kind_begin, kind_end)
+
+
+@formula(unit="1", source="dai2024deepseekmoe")
+def last_chunk_kind_layers(last_chunk_layers, layers, kind_begin, kind_end):
+    """Layers of each kind of the last chunk of the model, by layer_kind."""
+    return last_layers(last_chunk_layers, layers, kind_begin, kind_end)
+
+
+@formula(unit="1", source="dai2024deepseekmoe")
+def inner_chunk_kind_layers(inner_chunk_layers, first_chunk_layers, last_chunk_layers, layers, kind_begin, kind_end):
+    """Mean layers of each kind of the chunks between the first and the last, by layer_kind."""
+    between = xp.maximum(layers - first_chunk_layers - last_chunk_layers, 1.0)
+    return inner_chunk_layers / between * run_of_layers(first_chunk_layers, between, kind_begin, kind_end)
+
+
 @formula(unit="s", source="qi2024zerobubble", family=KINDS)
-def first_chunk_KIND_time(first_chunk_layers, layer_KIND_time, embedding_KIND_time):
+def first_chunk_KIND_time(first_chunk_kind_layers, layer_KIND_time, embedding_KIND_time):
     """KIND time of the first chunk of the model for one microbatch, with the embedding."""
-    return first_chunk_layers * layer_KIND_time + embedding_KIND_time
+    return of_kinds(first_chunk_kind_layers, layer_KIND_time) + embedding_KIND_time
 
 
 @formula(unit="s", source="qi2024zerobubble", family=KINDS)
-def inner_chunk_KIND_time(inner_chunk_layers, layer_KIND_time):
+def inner_chunk_KIND_time(inner_chunk_kind_layers, layer_KIND_time):
     """Mean KIND time of the chunks between the first and the last for one microbatch."""
-    return inner_chunk_layers * layer_KIND_time
+    return of_kinds(inner_chunk_kind_layers, layer_KIND_time)
 
 
 @formula(unit="s", source="qi2024zerobubble", family=KINDS)
-def last_chunk_KIND_time(last_chunk_layers, layer_KIND_time, head_KIND_time):
+def last_chunk_KIND_time(last_chunk_kind_layers, layer_KIND_time, head_KIND_time):
     """KIND time of the last chunk of the model for one microbatch, with the output head."""
-    return last_chunk_layers * layer_KIND_time + head_KIND_time
+    return of_kinds(last_chunk_kind_layers, layer_KIND_time) + head_KIND_time
 
 
 # ---- constraints -----------------------------------------------------------------------------------------------------

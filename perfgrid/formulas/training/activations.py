@@ -2,6 +2,7 @@
 
 from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import alternative, formula
+from perfgrid.formulas.axes import mean_of_kinds
 
 
 @formula(unit="byte", source="nvidia2026telinear")
@@ -28,15 +29,15 @@ def attention_activations(
 def activation_function_results(
     microbatch_tokens,
     rank_ffn_size,
-    moe_share,
+    kind_has_experts,
     rank_expert_rows,
     rank_expert_ffn_size,
     rank_shared_ffn_size,
     kept_operand_size,
 ):
-    """Results of the activation function in the mean feed-forward block and microbatch: inputs of second matrices."""
+    """Results of the activation function in one feed-forward block and microbatch: inputs of second matrices."""
     experts = rank_expert_rows * rank_expert_ffn_size + microbatch_tokens * rank_shared_ffn_size
-    return ((1 - moe_share) * microbatch_tokens * rank_ffn_size + moe_share * experts) * kept_operand_size
+    return ((1 - kind_has_experts) * microbatch_tokens * rank_ffn_size + kind_has_experts * experts) * kept_operand_size
 
 
 @formula(unit="byte", source="korthikanti2022")
@@ -48,12 +49,12 @@ def feed_forward_activations(
     kept_operand_size,
     activation_function_dropped,
     activation_function_results,
-    moe_share,
+    kind_has_experts,
     expert_layer_activations,
 ):
-    """Activations of the mean feed-forward block and microbatch: inputs of activation function and second matrix."""
+    """Activations of one feed-forward block and microbatch: inputs of activation function and second matrix."""
     dense = microbatch_tokens * rank_ffn_size * (ffn_input_matrices * function_input_size + kept_operand_size)
-    kept = (1 - moe_share) * dense + moe_share * expert_layer_activations
+    kept = (1 - kind_has_experts) * dense + kind_has_experts * expert_layer_activations
     return kept - activation_function_dropped * activation_function_results
 
 
@@ -93,9 +94,8 @@ def dropped_activations(
     norms_dropped,
     activation_function_dropped,
     latents_dropped,
-    moe_share,
 ):
-    """Activations of the mean layer and microbatch that single modules drop and compute again; experts drop none."""
+    """Activations of one layer and microbatch that single modules drop and compute again; experts drop none."""
     norms = norms_dropped * sharded_tokens * hidden_size * layer_blocks * kept_operand_size
     latents = latents_dropped * sharded_tokens * latent_width * activation_size
     results = activation_function_dropped * activation_function_results + latents_dropped * expanded_activations
@@ -169,6 +169,6 @@ def head_activations(
 
 
 @formula(unit="byte", source="korthikanti2022")
-def layer_activation_memory(stage_layers, first_stage_in_flight, layer_activations):
+def layer_activation_memory(stage_layers, first_stage_in_flight, kind_layers, layer_activations):
     """Activations of the layers that one device of the first stage keeps: L·(1 + (p - 1)/(p·v)) layers' worth."""
-    return stage_layers * first_stage_in_flight * layer_activations
+    return stage_layers * first_stage_in_flight * mean_of_kinds(kind_layers, layer_activations)

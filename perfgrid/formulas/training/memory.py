@@ -2,6 +2,7 @@
 
 from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import alternative, constraint, formula
+from perfgrid.formulas.axes import largest_of_kinds, of_kinds
 from perfgrid.formulas.pipelines.stages import STAGES, pick_largest
 
 from .token_prediction import module_parameters
@@ -29,12 +30,10 @@ def layer_state_memory(stage_layers, rank_layer_matrix_parameters, parameter_sta
 
 @formula(unit="1", source="shoeybi2019megatron", family=STAGES)
 def STAGE_stage_parameters(
-    STAGE_stage_layers,
-    STAGE_stage_moe_layers,
+    STAGE_stage_kind_layers,
     STAGE_stage_embeddings,
     STAGE_stage_heads,
     rank_layer_parameters,
-    rank_moe_layer_parameters,
     rank_embedding_parameters,
     rank_head_parameters,
     tied_embeddings,
@@ -51,8 +50,7 @@ def STAGE_stage_parameters(
     embeddings = weight_copies * STAGE_stage_embeddings
     modules = (STAGE_stage_mtp_layers, embeddings, tied_embeddings, rank_mtp_parameters, rank_embedding_parameters)
     return weight_copies * (
-        (STAGE_stage_layers - STAGE_stage_moe_layers) * rank_layer_parameters
-        + STAGE_stage_moe_layers * rank_moe_layer_parameters
+        of_kinds(STAGE_stage_kind_layers, rank_layer_parameters)
         + STAGE_stage_embeddings * rank_embedding_parameters
         + own_heads * rank_head_parameters
     ) + module_parameters(*modules)
@@ -60,10 +58,16 @@ def STAGE_stage_parameters(
 
 @formula(unit="1", source="lepikhin2021gshard", family=STAGES)
 def STAGE_stage_expert_parameters(
-    STAGE_stage_moe_layers, STAGE_stage_mtp_layers, rank_expert_parameters, weight_copies
+    STAGE_stage_kind_layers,
+    STAGE_stage_mtp_layers,
+    last_kind,
+    kind_has_experts,
+    rank_expert_parameters,
+    weight_copies,
 ):
     """Parameters of routed experts on one device of the STAGE stage."""
-    return (weight_copies * STAGE_stage_moe_layers + STAGE_stage_mtp_layers) * rank_expert_parameters
+    layers = weight_copies * STAGE_stage_kind_layers + STAGE_stage_mtp_layers * last_kind
+    return of_kinds(layers, kind_has_experts) * rank_expert_parameters
 
 
 def in_fullest(others, experts, values):
@@ -142,12 +146,14 @@ def steady_working_memory(tp_message, sequence_parallel, tp, cp_memory, gatherin
 
 
 @formula(unit="byte", source="korthikanti2022")
-def working_memory(recomputed_activations, layers_in_transit, layer_activations, steady_working_memory):
+def working_memory(kind_layers, recomputed_activations, layers_in_transit, layer_activations, steady_working_memory):
     """Space in use for moments, beside state_memory and activation_memory and in neither.
 
-    A recomputed layer, layers on their way to the host or back, and what is gathered.
+    A recomputed layer, layers on their way to the host or back, and what is gathered. Of several kinds of layers that
+    count which need most.
     """
-    return recomputed_activations + layers_in_transit * layer_activations + steady_working_memory
+    of_layers = recomputed_activations + layers_in_transit * layer_activations
+    return largest_of_kinds(kind_layers, of_layers) + steady_working_memory
 
 
 # ---- a device -------------------------------------------------------------------------------------------------------
@@ -193,15 +199,16 @@ def STAGE_stage_outer_activations(
 @formula(unit="byte", source="korthikanti2022", family=STAGES)
 def STAGE_stage_activation_memory(
     STAGE_stage_in_flight,
-    STAGE_stage_layers,
+    STAGE_stage_kind_layers,
     STAGE_stage_mtp_layers,
+    last_kind,
     resident_share,
     layer_activations,
     STAGE_stage_outer_activations,
 ):
     """Activations of one device of the STAGE stage; prediction modules keep those of one microbatch."""
-    layers = STAGE_stage_in_flight * STAGE_stage_layers * resident_share + STAGE_stage_mtp_layers
-    return layers * layer_activations + STAGE_stage_outer_activations
+    layers = STAGE_stage_in_flight * STAGE_stage_kind_layers * resident_share + STAGE_stage_mtp_layers * last_kind
+    return of_kinds(layers, layer_activations) + STAGE_stage_outer_activations
 
 
 @formula(unit="byte", source="korthikanti2022", family=STAGES)

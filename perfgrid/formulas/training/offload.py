@@ -7,6 +7,7 @@ the host while the next one computes and return one layer ahead of the backward 
 
 from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import alternative, constraint, formula
+from perfgrid.formulas.axes import of_kinds
 from perfgrid.formulas.parallelism.tensor_parallel import exposed_in_parts
 
 RESIDENT = ("none", "optimizer")  # offloading that leaves activations on the device
@@ -85,12 +86,13 @@ def activations_exposed_offload_time(
     layer_backward_time,
     microbatches,
     slowest_stage_layers,
+    slowest_stage_kind_layers,
 ):
     """Time of one step that waits for activations: those of a layer move while another computes, both ways."""
     layers = xp.maximum(slowest_stage_layers, 1.0)
-    moving = layers * layer_activations / usable_host_bandwidth
-    going = exposed_in_parts(moving, layers, layers * layer_forward_time)
-    coming = exposed_in_parts(moving, layers, layers * layer_backward_time)
+    moving = of_kinds(slowest_stage_kind_layers, layer_activations) / usable_host_bandwidth
+    going = exposed_in_parts(moving, layers, of_kinds(slowest_stage_kind_layers, layer_forward_time))
+    coming = exposed_in_parts(moving, layers, of_kinds(slowest_stage_kind_layers, layer_backward_time))
     return microbatches * (going + coming)
 
 
@@ -109,7 +111,7 @@ def optimizer_exposed_offload_time(
     host_optimizer_time,
     gradient_buckets,
     dp_overlap,
-    first_stage_layers,
+    first_stage_kind_layers,
     layer_backward_time,
 ):
     """Time of one step that waits for the host: gradients that the backward pass does not hide, and the step there.
@@ -118,7 +120,7 @@ def optimizer_exposed_offload_time(
     """
     gradients = state_parameters * reduced_gradient_size / usable_host_bandwidth
     weights = state_parameters * gathered_weight_size / usable_host_bandwidth
-    hidden = dp_overlap * first_stage_layers * layer_backward_time
+    hidden = dp_overlap * of_kinds(first_stage_kind_layers, layer_backward_time)
     return exposed_in_parts(gradients, gradient_buckets, hidden) + xp.maximum(host_optimizer_time, weights)
 
 

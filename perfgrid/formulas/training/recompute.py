@@ -8,7 +8,7 @@ layers no more than must be.
 
 from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import alternative, formula
-from perfgrid.formulas.axes import at, table, total
+from perfgrid.formulas.axes import at, largest_of_kinds, of_kinds, table, total
 from perfgrid.formulas.pipelines.stages import STAGES
 
 from .memory import repeated_activations
@@ -100,13 +100,14 @@ def recomputed_streams(
         embedding=0.0,
         loss=0.0,
         bias=0.0,
+        ffn_bias=0.0,
     )
     return repeated * layer_streams
 
 
 @formula(unit="s", source="nvidia2026recompute")
 def expert_recompute_time(expert_stream_time, layer_expert_streams, activation_function_recomputed):
-    """Time to compute the activation function of routed experts of the mean layer again, by resource."""
+    """Time to compute the activation function of routed experts of one layer again, by resource."""
     functions = at(expert_stream_time * layer_expert_streams, expert_stream_kernel="expert_activation")
     return activation_function_recomputed * at(functions, phase="forward")
 
@@ -152,15 +153,16 @@ def mode_PART_recomputed(none_PART_recomputed, selective_PART_recomputed, full_P
 def STAGE_stage_mode_memory(
     STAGE_stage_state_memory,
     STAGE_stage_in_flight,
-    STAGE_stage_layers,
+    STAGE_stage_kind_layers,
     STAGE_stage_mtp_layers,
+    last_kind,
     resident_share,
     mode_activations,
     STAGE_stage_outer_activations,
 ):
     """Memory of one device of the STAGE stage without working space, by recompute_mode."""
-    layers = STAGE_stage_in_flight * STAGE_stage_layers * resident_share + STAGE_stage_mtp_layers
-    return STAGE_stage_state_memory + layers * mode_activations + STAGE_stage_outer_activations
+    layers = STAGE_stage_in_flight * STAGE_stage_kind_layers * resident_share + STAGE_stage_mtp_layers * last_kind
+    return STAGE_stage_state_memory + of_kinds(layers, mode_activations) + STAGE_stage_outer_activations
 
 
 @formula(unit="byte", source="korthikanti2022")
@@ -172,6 +174,7 @@ def mode_stage_memory(first_stage_mode_memory, middle_stage_mode_memory, last_st
 @formula(unit="byte", source="korthikanti2022")
 def mode_memory(
     mode_stage_memory,
+    kind_layers,
     layer_linear_activations,
     dropped_activations,
     layer_score_activations,
@@ -188,7 +191,8 @@ def mode_memory(
     """Memory of one device of the fullest stage, by recompute_mode."""
     parts = (layer_linear_activations + dropped_activations, layer_score_activations, expanded_activations)
     repeated = repeated_activations(*parts, mode_layer_recomputed, mode_core_recomputed, latents_dropped, unfused)
-    return mode_stage_memory + repeated + layers_in_transit * mode_activations + steady_working_memory + reserved_memory
+    of_layers = largest_of_kinds(kind_layers, repeated + layers_in_transit * mode_activations)
+    return mode_stage_memory + of_layers + steady_working_memory + reserved_memory
 
 
 @formula(unit="1", source="nvidia2026recompute")

@@ -44,11 +44,11 @@ def named_feed_forward_results(
     ffn_input_matrices,
     keeps_unused_results,
     activation_size,
-    moe_share,
+    kind_has_experts,
     expert_layer_activations,
     selective_share,
 ):
-    """Results of the mean feed-forward block that stay, for one microbatch: those of its first product.
+    """Results of one feed-forward block that stay, for one microbatch: those of its first product.
 
     The second one is computed again. No gradient asks for the result of the last, the third where the block is gated,
     nor for its scattered sums; without a compiler that sees it they stay as well. Of layers with experts a share is
@@ -57,7 +57,7 @@ def named_feed_forward_results(
     last = xp.where(ffn_input_matrices > 1, microbatch_tokens, 0.0) + xp.where(tp > 1, sharded_tokens, 0.0)
     unused = xp.where(keeps_unused_results, last * hidden_size, 0.0)
     dense = (microbatch_tokens * rank_ffn_size + unused) * activation_size
-    return (1 - moe_share) * dense + moe_share * (1 - selective_share) * expert_layer_activations
+    return (1 - kind_has_experts) * dense + kind_has_experts * (1 - selective_share) * expert_layer_activations
 
 
 @formula(unit="byte", source="liang2024torchtitan")

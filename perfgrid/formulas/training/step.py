@@ -5,6 +5,7 @@
 
 from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import alternative, constant, constraint, formula, synonym
+from perfgrid.formulas.axes import of_kinds
 from perfgrid.formulas.kernels.roofline import RESOURCES
 
 WAITS = (
@@ -62,15 +63,15 @@ def PART_exposed_WAIT_time():
 
 @formula(unit="s", source="deepseek2024v3", family={"WAIT": ("ep",)})
 @formula(unit="s", source="grattafiori2024llama3", family={"WAIT": ("cp",)})
-def head_exposed_WAIT_time(mtp_layers, layer_exposed_WAIT_time):
+def head_exposed_WAIT_time(mtp_kind_layers, layer_exposed_WAIT_time):
     """Exposed WAIT time of the head for one microbatch: only of layers that predict further tokens."""
-    return mtp_layers * layer_exposed_WAIT_time
+    return of_kinds(mtp_kind_layers, layer_exposed_WAIT_time)
 
 
 @formula(unit="s", source="narayanan2021", family={"SHARE": (*RESOURCES, *LAYER_WAITS)})
 def SHARE_time(
     microbatches,
-    slowest_stage_layers,
+    slowest_stage_kind_layers,
     slowest_stage_embeddings,
     slowest_stage_heads,
     layer_SHARE_time,
@@ -79,7 +80,7 @@ def SHARE_time(
 ):
     """SHARE part of the step time: of all microbatches in the slowest stage."""
     return microbatches * (
-        slowest_stage_layers * layer_SHARE_time
+        of_kinds(slowest_stage_kind_layers, layer_SHARE_time)
         + slowest_stage_embeddings * embedding_SHARE_time
         + slowest_stage_heads * head_SHARE_time
     )
@@ -88,7 +89,7 @@ def SHARE_time(
 @formula(unit="s", source="guo2025", family={"DIRECTION": ("forward", "backward", "recompute")})
 def DIRECTION_time(
     microbatches,
-    slowest_stage_layers,
+    slowest_stage_kind_layers,
     slowest_stage_embeddings,
     slowest_stage_heads,
     layer_DIRECTION_kernel_time,
@@ -97,7 +98,7 @@ def DIRECTION_time(
 ):
     """Kernel time of the DIRECTION passes of all microbatches in the slowest stage."""
     return microbatches * (
-        slowest_stage_layers * layer_DIRECTION_kernel_time
+        of_kinds(slowest_stage_kind_layers, layer_DIRECTION_kernel_time)
         + slowest_stage_embeddings * embedding_DIRECTION_kernel_time
         + slowest_stage_heads * head_DIRECTION_kernel_time
     )

@@ -5,7 +5,7 @@ The parts of `ENERGIES` add up to ``step_energy`` exactly. Hosts, switches and c
 
 from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import alternative, formula
-from perfgrid.formulas.axes import at, only, table, total
+from perfgrid.formulas.axes import at, of_kinds, only, table, total
 
 from .token_prediction import INPUTS
 
@@ -43,7 +43,7 @@ def rest_phase_energy(
     flash_energy,
     unfused,
 ):
-    """Energy of the mean layer without an unfused attention core, by resource and phase."""
+    """Energy of one layer without an unfused attention core, by resource and phase."""
     return (
         total(gemm_pass_energy * layer_gemms, "gemm_kernel")
         + total(stream_energy * layer_streams, "stream_kernel")
@@ -76,7 +76,7 @@ def module_recompute_energy(
 
 @formula(unit="J", source="korthikanti2022")
 def layer_energy(core_phase_energy, rest_phase_energy, core_recomputed, layer_recomputed, module_recompute_energy):
-    """Energy of the mean layer for one microbatch on one rank, forward, backward and recomputed, by resource."""
+    """Energy of one layer for one microbatch on one rank, forward, backward and recomputed, by resource."""
     core, rest = (at(energy, phase="forward") for energy in (core_phase_energy, rest_phase_energy))
     again = core_recomputed * core + layer_recomputed * rest + module_recompute_energy
     return total(core_phase_energy + rest_phase_energy, "phase") + again
@@ -155,8 +155,9 @@ def optimizer_energy(
 @formula(unit="J", source="hong2010power")
 def kernel_energy(
     layer_runs,
-    layers,
+    kind_layers,
     mtp_layers,
+    mtp_kind_layers,
     head_passes,
     layer_energy,
     embedding_energy,
@@ -166,7 +167,7 @@ def kernel_energy(
 ):
     """Energy of all kernels of one step on all devices, by resource."""
     ends = head_passes * (embedding_energy + head_energy) + mtp_layers * mtp_energy
-    kernels = layer_runs * ((layers + mtp_layers) * layer_energy + ends)
+    kernels = layer_runs * (of_kinds(kind_layers + mtp_kind_layers, layer_energy) + ends)
     return kernels + optimizer_energy * only("resource", "hbm")
 
 
@@ -198,9 +199,9 @@ def hbm_energy(kernel_energy):
 
 
 @formula(unit="byte", source="shoeybi2019megatron")
-def tp_step_bytes(layer_runs, layers, layer_tp_bytes, embedding_tp_bytes, head_tp_bytes, loss_tp_bytes):
+def tp_step_bytes(layer_runs, kind_layers, layer_tp_bytes, embedding_tp_bytes, head_tp_bytes, loss_tp_bytes):
     """Bytes that all devices send to tensor-parallel ranks in one step: the head sends for prediction modules too."""
-    return layer_runs * (layers * layer_tp_bytes + embedding_tp_bytes + head_tp_bytes + loss_tp_bytes)
+    return layer_runs * (of_kinds(kind_layers, layer_tp_bytes) + embedding_tp_bytes + head_tp_bytes + loss_tp_bytes)
 
 
 @formula(unit="byte", source="rajbhandari2020zero")
@@ -230,23 +231,23 @@ def cp_step_bytes(layer_runs, layers, mtp_layers, layer_cp_bytes):
 @formula(unit="byte", source="lepikhin2021gshard")
 def ep_step_bytes(
     layer_runs,
-    layers,
-    mtp_layers,
-    moe_share,
+    kind_layers,
+    mtp_kind_layers,
+    kind_has_experts,
     layer_recomputed,
     ep_dispatch_tier_bytes,
     ep_combine_tier_bytes,
     uneven_load,
 ):
     """Bytes that all devices send to expert-parallel ranks in one step, by tier."""
-    passes = layer_runs * (layers + mtp_layers) * moe_share * (2 + layer_recomputed)
+    passes = layer_runs * of_kinds(kind_layers + mtp_kind_layers, kind_has_experts) * (2 + layer_recomputed)
     return passes * (ep_dispatch_tier_bytes + ep_combine_tier_bytes) / uneven_load
 
 
 @formula(unit="byte", source="liu2025folding")
-def etp_step_bytes(layer_runs, layers, mtp_layers, layer_etp_bytes, uneven_load):
+def etp_step_bytes(layer_runs, kind_layers, mtp_kind_layers, layer_etp_bytes, uneven_load):
     """Bytes that all devices send in one step to the ranks which share experts."""
-    return layer_runs * (layers + mtp_layers) * layer_etp_bytes / uneven_load
+    return layer_runs * of_kinds(kind_layers + mtp_kind_layers, layer_etp_bytes) / uneven_load
 
 
 @formula(unit="byte", source="cho2019blueconnect")

@@ -3,12 +3,12 @@
 A module puts the normalised hidden states and embeddings of the tokens to come side by side, projects them back to the
 width of the model, and sends them through a layer and the output head, which are those of the model (DeepSeek 2024,
 section 2.2). The modules run on the last stage, where they count as part of the head; that stage needs a copy of the
-embedding. Their layer is timed as the mean layer of the model and has experts if the model has any.
+embedding. Their layer is of the kind of the model's last layer (`last_kind`).
 """
 
 from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import formula
-from perfgrid.formulas.axes import at, only, total
+from perfgrid.formulas.axes import at, of_kinds, only, total
 from perfgrid.formulas.pipelines.stages import STAGES
 
 INPUTS = 2.0  # of the projection: hidden state and embedding
@@ -48,11 +48,9 @@ def mtp_projection_parameters(hidden_size):
 
 
 @formula(unit="1", source="deepseek2024v3")
-def rank_mtp_parameters(
-    mtp_projection_parameters, hidden_size, rank_layer_parameters, rank_moe_layer_parameters, experts, tp
-):
+def rank_mtp_parameters(mtp_projection_parameters, hidden_size, last_kind, rank_layer_parameters, tp):
     """Parameters of one prediction module on one tensor-parallel rank, routed experts and shared tables apart."""
-    layer = xp.where(experts > 0, rank_moe_layer_parameters, rank_layer_parameters)
+    layer = of_kinds(last_kind, rank_layer_parameters)
     return layer + mtp_projection_parameters / tp + (INPUTS + 1) * hidden_size  # and three norms
 
 
@@ -63,34 +61,40 @@ def STAGE_stage_mtp_layers(STAGE_stage_heads, mtp_layers, weight_copies):
 
 
 @formula(unit="1", source="deepseek2024v3")
-def mtp_forward_flops(layer_forward_flops, mtp_projection_parameters, output_head_parameters):
+def mtp_forward_flops(last_kind, layer_forward_flops, mtp_projection_parameters, output_head_parameters):
     """FLOPs per token of one prediction module's forward pass: projection, layer and output head."""
-    return layer_forward_flops + 2 * (mtp_projection_parameters + output_head_parameters)
+    return of_kinds(last_kind, layer_forward_flops) + 2 * (mtp_projection_parameters + output_head_parameters)
 
 
 # ---- time -----------------------------------------------------------------------------------------------------------
 
 
 @formula(unit="s", source="deepseek2024v3")
-def mtp_forward_exposed_tp_time(layer_forward_exposed_tp_time, embedding_forward_exposed_tp_time, tp_gathering_time):
+def mtp_forward_exposed_tp_time(
+    last_kind, layer_forward_exposed_tp_time, embedding_forward_exposed_tp_time, tp_gathering_time
+):
     """Exposed tensor-parallel communication of one prediction module's forward pass, the head apart.
 
     Both inputs of the projection are gathered.
     """
     own = INPUTS * tp_gathering_time
-    return layer_forward_exposed_tp_time + embedding_forward_exposed_tp_time + own
+    return of_kinds(last_kind, layer_forward_exposed_tp_time) + embedding_forward_exposed_tp_time + own
 
 
 @formula(unit="s", source="deepseek2024v3")
 def mtp_backward_exposed_tp_time(
-    layer_backward_exposed_tp_time, embedding_backward_exposed_tp_time, tp_gathering_time, tp_reduction_time
+    last_kind,
+    layer_backward_exposed_tp_time,
+    embedding_backward_exposed_tp_time,
+    tp_gathering_time,
+    tp_reduction_time,
 ):
     """Exposed tensor-parallel communication of one prediction module's backward pass, the head apart.
 
     Both inputs of the projection are gathered again, their gradients added up.
     """
     own = INPUTS * (tp_gathering_time + tp_reduction_time)
-    return layer_backward_exposed_tp_time + embedding_backward_exposed_tp_time + own
+    return of_kinds(last_kind, layer_backward_exposed_tp_time) + embedding_backward_exposed_tp_time + own
 
 
 # ---- memory ---------------------------------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 """Kernels summed up to a layer, the embedding and the output head: by resource, by phase, and what they wait for."""
 
 from perfgrid.engine.graph.registry import constant, constraint, formula, synonym
-from perfgrid.formulas.axes import at, only, total
+from perfgrid.formulas.axes import at, of_kinds, only, total
 
 from .token_prediction import module_kernels
 
@@ -44,7 +44,7 @@ def rest_busy_time(
     flash_time,
     unfused,
 ):
-    """Time of the mean layer without an unfused attention core, by resource and phase."""
+    """Time of one layer without an unfused attention core, by resource and phase."""
     return (
         total(gemm_time * layer_gemms, "gemm_kernel")
         + total(stream_time * layer_streams, "stream_kernel")
@@ -79,14 +79,14 @@ def layer_phase_time(core_busy_time, rest_busy_time):
 
 
 @formula(unit="s", source="guo2025")
-def head_phase_time(gemm_time, stream_time, head_passes, mtp_layers, layer_phase_time, embedding_phase_time):
+def head_phase_time(gemm_time, stream_time, head_passes, mtp_layers, last_kind, layer_phase_time, embedding_phase_time):
     """Kernel time of final norm, output head and loss for one microbatch, by resource and phase.
 
     With it that of modules which predict further tokens.
     """
     products = total(gemm_time * only("gemm_kernel", "logits"), "gemm_kernel")
     own = products + total(stream_time * only("stream_kernel", "norm", "loss"), "stream_kernel")
-    modules = module_kernels(layer_phase_time, embedding_phase_time, gemm_time, stream_time)
+    modules = module_kernels(of_kinds(last_kind, layer_phase_time), embedding_phase_time, gemm_time, stream_time)
     return head_passes * own + mtp_layers * modules
 
 
@@ -109,9 +109,9 @@ def embedding_busy_time(embedding_phase_time):
 
 
 @formula(unit="s", source="guo2025")
-def head_busy_time(head_phase_time, mtp_layers, layer_recompute_time):
+def head_busy_time(head_phase_time, mtp_kind_layers, layer_recompute_time):
     """Kernel time of the head for one microbatch, forward, backward and recomputed, by resource."""
-    return total(head_phase_time, "phase") + mtp_layers * layer_recompute_time
+    return total(head_phase_time, "phase") + of_kinds(mtp_kind_layers, layer_recompute_time)
 
 
 @formula(unit="s", source="williams2009roofline", family=PARTS)
@@ -170,11 +170,11 @@ def layer_DIRECTION_exposed_time(
 
 @formula(unit="s", source="korthikanti2022", family=DIRECTIONS)
 def head_DIRECTION_exposed_time(
-    head_DIRECTION_exposed_tp_time, mtp_layers, layer_DIRECTION_exposed_cp_time, layer_DIRECTION_exposed_ep_time
+    head_DIRECTION_exposed_tp_time, mtp_kind_layers, layer_DIRECTION_exposed_cp_time, layer_DIRECTION_exposed_ep_time
 ):
     """Communication that the DIRECTION pass of the head waits for, for one microbatch."""
     modules = layer_DIRECTION_exposed_cp_time + layer_DIRECTION_exposed_ep_time
-    return head_DIRECTION_exposed_tp_time + mtp_layers * modules
+    return head_DIRECTION_exposed_tp_time + of_kinds(mtp_kind_layers, modules)
 
 
 @formula(unit="s", source="korthikanti2022", family=PARTS)
@@ -196,9 +196,9 @@ def layer_recompute_kernel_time(layer_recompute_time):
 
 
 @formula(unit="s", source="korthikanti2022")
-def head_recompute_kernel_time(mtp_layers, layer_recompute_kernel_time):
+def head_recompute_kernel_time(mtp_kind_layers, layer_recompute_kernel_time):
     """Kernel time of what the head computes again for one microbatch: only layers that predict further tokens."""
-    return mtp_layers * layer_recompute_kernel_time
+    return of_kinds(mtp_kind_layers, layer_recompute_kernel_time)
 
 
 @formula(unit="s", source="korthikanti2022", family=PARTS)

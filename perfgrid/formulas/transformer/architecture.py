@@ -2,6 +2,7 @@
 
 from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import constraint, formula
+from perfgrid.formulas.axes import of_kinds
 
 from .parameters import LAID_OUT, feed_forward_weights
 
@@ -34,27 +35,28 @@ def active_ffn_parameters(
     ffn_size,
     expert_ffn_size,
     ffn_input_matrices,
-    moe_share,
+    kind_has_experts,
     experts,
     experts_per_token,
     shared_experts,
 ):
-    """Matrix weights that one token multiplies in the mean feed-forward block: of experts those that it visits."""
+    """Matrix weights that one token multiplies in one feed-forward block: of experts those that it visits."""
     dense = feed_forward_weights(hidden_size, ffn_size, ffn_input_matrices)
     expert = feed_forward_weights(hidden_size, expert_ffn_size, ffn_input_matrices)
     router = hidden_size * experts
-    return (1 - moe_share) * dense + moe_share * (router + (experts_per_token + shared_experts) * expert)
+    return (1 - kind_has_experts) * dense + kind_has_experts * (router + (experts_per_token + shared_experts) * expert)
 
 
 @formula(unit="1", source="korthikanti2022")
 def layer_forward_flops(attention_matrix_parameters, active_ffn_parameters, core_forward_flops):
-    """FLOPs per token of the mean layer's forward pass: 2 per weight, and those of scores and context."""
+    """FLOPs per token of one layer's forward pass: 2 per weight, and those of scores and context."""
     return 2 * (attention_matrix_parameters + active_ffn_parameters) + core_forward_flops
 
 
 @formula(unit="1", source="korthikanti2022")
 def model_flops_per_token(
     layers,
+    kind_layers,
     layer_forward_flops,
     core_forward_flops,
     output_head_parameters,
@@ -68,15 +70,15 @@ def model_flops_per_token(
     recomputation does not count. Frozen weights have no gradients: 4 FLOPs per weight instead of 6 (adapters nothing).
     """
     core = layers * core_forward_flops
-    weights = layers * (layer_forward_flops - core_forward_flops) + 2 * output_head_parameters
+    weights = of_kinds(kind_layers, layer_forward_flops - core_forward_flops) + 2 * output_head_parameters
     return (2 + trains_weights) * weights + 3 * (core + mtp_layers * mtp_forward_flops)
 
 
 @formula(unit="1", source="korthikanti2022")
 def hardware_flops_per_token(
     model_flops_per_token,
-    layers,
-    mtp_layers,
+    kind_layers,
+    mtp_kind_layers,
     layer_forward_flops,
     core_forward_flops,
     unfused,
@@ -89,7 +91,7 @@ def hardware_flops_per_token(
     core_repeated = unfused * core_recomputed + (1 - unfused) * layer_recomputed
     repeated = layer_recomputed * (layer_forward_flops - core_forward_flops) + core_repeated * core_forward_flops
     repeated = repeated + latents_recomputed * latent_expansion_flops
-    return model_flops_per_token + (layers + mtp_layers) * repeated
+    return model_flops_per_token + of_kinds(kind_layers + mtp_kind_layers, repeated)
 
 
 @formula(unit="1", source="korthikanti2022")
@@ -165,18 +167,23 @@ def rank_layer_matrix_parameters(rank_attention_parameters, hidden_size, rank_ff
 
 
 @formula(unit="1", source="shoeybi2019megatron")
-def rank_layer_parameters(rank_layer_matrix_parameters, layer_vector_parameters):
-    """Parameters of one dense layer on one tensor-parallel rank, norms and biases replicated."""
-    return rank_layer_matrix_parameters + layer_vector_parameters
-
-
-@formula(unit="1", source="dai2024deepseekmoe")
-def rank_moe_layer_parameters(
-    rank_attention_parameters, attention_vector_parameters, hidden_size, experts, shared_experts, expert_parameters, tp
+def rank_layer_parameters(
+    rank_layer_matrix_parameters,
+    layer_vector_parameters,
+    rank_attention_parameters,
+    attention_vector_parameters,
+    hidden_size,
+    experts,
+    shared_experts,
+    expert_parameters,
+    tp,
+    kind_has_experts,
 ):
-    """Parameters of one layer with experts on one tensor-parallel rank, routed experts apart; the router replicated."""
-    shared = shared_experts * expert_parameters / tp
-    return rank_attention_parameters + attention_vector_parameters + hidden_size * experts + shared
+    """Parameters of one layer on one tensor-parallel rank apart from routed experts; norms and router replicated."""
+    dense = rank_layer_matrix_parameters + layer_vector_parameters
+    around = hidden_size * experts + shared_experts * expert_parameters / tp  # router and shared experts
+    with_experts = rank_attention_parameters + attention_vector_parameters + around
+    return xp.where(kind_has_experts > 0, with_experts, dense)
 
 
 @formula(unit="1", source="lepikhin2021gshard")

@@ -4,9 +4,8 @@ A token's router chooses some of many experts. ``etp`` ranks share every expert 
 parallelism), ``ep`` ranks divide the experts among them, and with sequence parallelism every tensor-parallel rank
 routes its own part of the tokens (`sharded_tokens`); attention and experts factor the same ranks in two ways (Liu
 2025). A rank therefore receives the choices of etp·ep ranks for 1/ep of the experts. Its experts are one grouped
-product; router and shared experts stand among the products of `gemm`. What a layer with experts needs is counted by its
-share of all layers (`moe_share`). Left out are the gradients of expert biases, which the products of the backward pass
-add up on their way.
+product; router and shared experts stand among the products of `gemm`. Which layers have experts: `layer_kinds`. Left
+out are the gradients of expert biases, which the products of the backward pass add up on their way.
 """
 
 from perfgrid.engine import xp
@@ -25,9 +24,9 @@ def grouped_operand_size(operand_size):
 
 
 @synonym(unit="1", source="dai2024deepseekmoe")
-def layer_grouped_gemms(moe_share):
-    """How often each product of experts runs in the mean layer."""
-    return moe_share
+def layer_grouped_gemms(kind_has_experts):
+    """How often each product of experts runs in one layer."""
+    return kind_has_experts
 
 
 # ---- rows of the experts of one rank --------------------------------------------------------------------------------
@@ -151,14 +150,14 @@ def expert_stream_sizes(activation_size, float32_size, mask_size, ffn_input_matr
 
 
 @formula(unit="1", source="nvidia2026moe")
-def layer_expert_streams(moe_share, experts, ep, etp, ep_direct):
-    """How often each streaming kernel of the experts runs in the mean layer, by expert_stream_kernel.
+def layer_expert_streams(kind_has_experts, experts, ep, etp, ep_direct):
+    """How often each streaming kernel of the experts runs in one layer, by expert_stream_kernel.
 
     What arrives source by source is sorted by expert, and back again: needless on one rank, with one expert, or where
     the exchange itself delivers in that order.
     """
     sorts = xp.where((experts > ep) & (ep * etp > 1), 2 * ep_direct, 0.0)
-    return moe_share * table(
+    return kind_has_experts * table(
         "expert_stream_kernel", routing=1.0, permute=1.0, sort=sorts, unpermute=1.0, expert_activation=1.0
     )
 
@@ -186,13 +185,13 @@ def expert_cast_time(rank_expert_rows, hidden_size, cast_size, achieved_hbm_band
 
 @formula(unit="s", source="gale2023megablocks")
 def expert_busy_time(
-    grouped_time, layer_grouped_gemms, expert_stream_time, layer_expert_streams, expert_cast_time, moe_share
+    grouped_time, layer_grouped_gemms, expert_stream_time, layer_expert_streams, expert_cast_time, kind_has_experts
 ):
-    """Kernel time of routing and routed experts of the mean layer, by resource and phase."""
+    """Kernel time of routing and routed experts of one layer, by resource and phase."""
     return (
         total(grouped_time * layer_grouped_gemms, "grouped_gemm_kernel")
         + total(expert_stream_time * layer_expert_streams, "expert_stream_kernel")
-        + moe_share * expert_cast_time
+        + kind_has_experts * expert_cast_time
     )
 
 

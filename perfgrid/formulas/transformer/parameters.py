@@ -135,18 +135,6 @@ def moe_share(moe_layers, layers, ffn_free_layers):
 
 
 @formula(unit="1", source="dai2024deepseekmoe")
-def moe_shared_share(moe_share, shared_experts):
-    """Part of the layers that have shared experts beside the routed ones."""
-    return xp.where(shared_experts > 0, moe_share, 0.0)
-
-
-@formula(unit="1", source="dai2024deepseekmoe")
-def dense_ffn_share(moe_share, moe_shared_share):
-    """Part of the layers in which all tokens pass the same feed-forward matrices: dense layers or shared experts."""
-    return 1 - moe_share + moe_shared_share
-
-
-@formula(unit="1", source="dai2024deepseekmoe")
 def moe_layer_parameters(
     attention_matrix_parameters, attention_vector_parameters, hidden_size, experts, shared_experts, expert_parameters
 ):
