@@ -27,9 +27,8 @@ def replay_at(graph: Graph, space: Space, points: Sequence[tuple[int, ...]]) -> 
     for name in graph.leaves:
         values = np.stack([np.asarray(space.at(name, point)) for point in points])
         leaves[name] = values.reshape(len(points), *(1,) * (RANK + 1 - values.ndim), *values.shape[1:])
-    shape = (len(points), *(1,) * RANK)
     found = replay(graph, leaves)
-    return {name: np.broadcast_to(value, np.broadcast_shapes(np.shape(value), shape)) for name, value in found.items()}
+    return {name: np.zeros((len(points), *(1,) * RANK)) + value for name, value in found.items()}
 
 
 def grid_at(ds: xr.Dataset, name: str, space: Space, points: Sequence[tuple[int, ...]]) -> np.ndarray:

@@ -112,7 +112,9 @@ def graph(choices: tuple[tuple[str, str], ...] = (), library: str = "nccl", patt
     names = [n for n in registry.names() if n.removesuffix("_choice") not in dict(choices)]
     if library == "nccl":
         names = [n for n in names if not _ideal(registry, n)]
-    return resolve(registry, names, point(), dict(choices), labels=LABELS | {"library": (library,), "layer_pattern": (pattern,)})
+    return resolve(
+        registry, names, point(), dict(choices), labels=LABELS | {"library": (library,), "layer_pattern": (pattern,)}
+    )
 
 
 def _ideal(registry: Registry, name: str) -> bool:

@@ -278,8 +278,10 @@ def perfgrid(case, adds):
     given |= OFF
     if not (sequence_parallel or run["tensor_par_comm_type"] == "p2p_rs_ag"):
         given["pp_message"] = 2.0 * run["microbatch_size"] * shape["seq_size"] * shape["hidden"]
-    graph = resolve(registry(adds, run["tensor_par_net"]), WANTED, given, labels=LABELS)
-    coded = {k: float(LABELS[k].index(v)) if k in LABELS else v for k, v in given.items()}
+    graph = resolve(
+        registry(adds, run["tensor_par_net"]), WANTED, given, labels=LABELS | {"layer_pattern": ("uniform",)}
+    )
+    coded = {k: float(LABELS[k].index(v)) if k in LABELS else v for k, v in given.items() if k != "layer_pattern"}
     return replay(graph, {name: coded[name] for name in graph.leaves})
 
 

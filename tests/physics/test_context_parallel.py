@@ -300,7 +300,7 @@ def test_properties_of_all_methods(method, cp, tp, model, inner, causal, length)
         whole, part = (np.max(rows(q["flash_volume"], "phase", "mask")[phase, "whole"]) for q in (one, many))
         assert whole <= cp * part * (1 + 1e-12)
         assert cp * part <= whole * 1.05
-    assert many["layer_activations"] * cp == pytest.approx(one["layer_activations"])
+    assert np.ravel(many["layer_activations"]) * cp == pytest.approx(np.ravel(one["layer_activations"]))
     assert cp * many["microbatch_tokens"] == one["microbatch_tokens"]
     for part in BREAKDOWN:
         assert np.isfinite(many[part])
@@ -308,7 +308,7 @@ def test_properties_of_all_methods(method, cp, tp, model, inner, causal, length)
     assert many["step_time"] == pytest.approx(sum(many[part] for part in BREAKDOWN), rel=1e-9)
     slower = design(model, "h100-sxm-80gb", cp=cp, **drawn, cp_overlap=0.5)
     assert many["step_time"] <= slower["step_time"] * (1 + 1e-12)
-    assert many["layer_time"] * cp >= one["layer_time"] * 0.95
+    assert np.all(many["layer_time"] * cp >= one["layer_time"] * 0.95)
 
 
 def test_impossible_splits_are_flagged():

@@ -231,8 +231,8 @@ def test_no_collective_beats_the_links_that_its_group_has(drawn):
 def test_more_recomputation_is_slower_and_smaller(drawn):
     found = [design(**{**drawn, "recompute": r}) for r in ("none", "selective", "full")]
     for less, more in pairwise(found):
-        assert less["layer_time"] <= more["layer_time"] * (1 + 1e-12)
-        assert less["layer_activations"] >= more["layer_activations"]
+        assert np.all(less["layer_time"] <= more["layer_time"] * (1 + 1e-12))
+        assert np.all(less["layer_activations"] >= more["layer_activations"])
 
 
 @quick

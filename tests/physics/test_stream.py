@@ -11,7 +11,7 @@ from .cases import design, rows
 def tensors_of_a_gpt_layer(tokens, shard, hidden, width, ffn, scores, t):
     """(kernel, phase, elements, bytes per element) of every tensor that passes through memory."""
     h, f, w = shard * hidden, tokens * ffn // t, tokens * width // t
-    biased = [3 * w, tokens * hidden, f, tokens * hidden]
+    biased = {"bias": [3 * w, tokens * hidden], "ffn_bias": [f, tokens * hidden]}
     found = []
     for _ in range(2):  # norms: x -> y; dy, x -> dx; dy, x for the gains
         found += [("norm", "forward", h, 2)] * 2 + [("norm", "input_gradient", h, 2)] * 3
@@ -22,7 +22,7 @@ def tensors_of_a_gpt_layer(tokens, shard, hidden, width, ffn, scores, t):
     found += [("activation", "forward", f, 2)] * 2 + [("activation", "input_gradient", f, 2)] * 3
     found += [("softmax", "forward", scores, 2)] * 4 + [("softmax", "forward", scores, 1)]
     found += [("softmax", "input_gradient", scores, 2)] * 5 + [("softmax", "input_gradient", scores, 1)]
-    found += [("bias", "weight_gradient", elements, 2) for elements in biased]
+    found += [(kernel, "weight_gradient", elements, 2) for kernel, sizes in biased.items() for elements in sizes]
     return found
 
 

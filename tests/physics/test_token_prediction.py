@@ -54,15 +54,16 @@ def test_a_shared_table_is_not_copied_twice():
 
 @pytest.mark.parametrize("cp", [1.0, 2.0])
 def test_a_module_with_experts_exchanges_its_tokens(cp):
-    """Everything that a mean layer waits for counts once more on the last stage."""
+    """Everything that a layer with experts waits for counts once more on the last stage."""
     given = {"tp": 1.0, "pp": 4.0, "dp": 8.0, "ep": 8.0, "cp": cp, "global_batch": 64.0, "sequence_length": 4096.0}
     without, q = (design("deepseek-v3", "h100-sxm-80gb", **given, mtp_layers=m) for m in (0.0, 1.0))
-    assert q["layer_exposed_ep_time"] > 0
+    assert np.ravel(q["layer_exposed_ep_time"])[-1] > 0
     waits = ("layer_exposed_tp_time", "layer_exposed_cp_time", "layer_exposed_ep_time")
     waited = ("head_forward_exposed_time", "head_backward_exposed_time")
     more = sum(q[part] - without[part] for part in waited)
-    assert more == pytest.approx(sum(q[wait] for wait in waits), rel=1e-9)
+    assert more == pytest.approx(sum(np.ravel(q[wait])[-1] for wait in waits), rel=1e-9)
     assert q["step_time"] == pytest.approx(sum(q[part] for part in BREAKDOWN), rel=1e-9)
     layers, heads = q["slowest_stage_layers"], q["slowest_stage_heads"]
-    assert q["ep_calls"] == pytest.approx(2 * q["microbatches"] * (layers + heads) * 58 / 61 * 2)
+    assert q["last_stage_layers"] == layers < 58
+    assert q["ep_calls"] == pytest.approx(2 * q["microbatches"] * (layers + heads) * 2)
     assert q["cp_bytes"] == pytest.approx(q["microbatches"] * (layers + heads) * q["layer_cp_bytes"])

@@ -48,7 +48,7 @@ def kernels_of_a_layer(q, flash):
     attention += ["attention_output"]
     if not q["parallel_block"]:
         attention += ["residual", "norm"]
-    return attention + ["ffn_up", "activation", "ffn_down", "residual"] + (["bias"] if q["biases"] else [])
+    return attention + ["ffn_up", "activation", "ffn_down", "residual"] + (["bias", "ffn_bias"] if q["biases"] else [])
 
 
 def times_by_kernels(q, flash, recompute, precision):

@@ -218,17 +218,19 @@ def cast_elements(
     rank_key_width,
     rank_value_width,
     rank_context_width,
-    kind_common_ffn,
+    kind_has_experts,
+    kind_has_shared_experts,
 ):
     """Operand elements of one layer that a kernel of its own converts, by phase; those of experts apart.
 
     Forward the attention output; backward the output gradients of both projections and of queries, keys and values.
     Norms and activation functions convert what they write.
     """
+    projections = 2 - kind_has_experts + kind_has_shared_experts
     return microbatch_tokens * table(
         "phase",
         forward=rank_context_width,
-        input_gradient=(1 + kind_common_ffn) * hidden_size + rank_query_width + rank_key_width + rank_value_width,
+        input_gradient=projections * hidden_size + rank_query_width + rank_key_width + rank_value_width,
         weight_gradient=0.0,
     )
 

@@ -136,12 +136,12 @@ def output_gradient_gathering_time(operand_gathering_time, output_gradient_gathe
 
 
 @formula(unit="1", source="chowdhery2022palm")
-def ffn_tp_blocks(layer_blocks, kind_common_ffn):
+def ffn_tp_blocks(layer_blocks, kind_has_experts, kind_has_shared_experts):
     """Communicating blocks of one layer that the feed-forward block begins: none if it runs beside attention.
 
     Routed experts exchange tokens in a way of their own (`expert_parallel`).
     """
-    return (layer_blocks - 1) * kind_common_ffn
+    return (layer_blocks - 1) * (1 - kind_has_experts + kind_has_shared_experts)
 
 
 @formula(unit="s", source="shoeybi2019megatron")

@@ -26,7 +26,7 @@ The closed forms are longest paths through the dependencies of a schedule betwee
 from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import alternative, constant, constraint, formula
 from perfgrid.formulas.axes import of_kinds
-from perfgrid.formulas.transformer.layer_kinds import last_layers, run_of_layers
+from perfgrid.formulas.transformer.layer_kinds import run_of_layers
 
 from .stages import FOLDED, in_flight
 
@@ -95,47 +95,10 @@ def stages_in_flight(pp, position, chunks, microbatches):
 
 
 @formula(unit="1", source="narayanan2021")
-def filling_layers(pp, chunk_layers, missing_layers, last_missing_layers):
-    """Layers before the first chunk of the last stage, which the first microbatch passes before."""
-    return (pp - 1) * chunk_layers - (missing_layers - last_missing_layers)
-
-
-@formula(unit="1", source="narayanan2021")
-def filling_kind_layers(filling_layers, kind_begin, kind_end):
-    """Layers of each kind before the first chunk of the last stage, by layer_kind."""
-    return run_of_layers(0.0, filling_layers, kind_begin, kind_end)
-
-
-@formula(unit="1", source="narayanan2021")
-def short_layers(short_middle_stages, chunk_layers):
-    """Layers of the short stages between the latest full middle stage and the last one."""
-    return short_middle_stages * (chunk_layers - 1)
-
-
-@formula(unit="1", source="narayanan2021")
-def middle_chunk_kind_layers(chunk_layers, filling_layers, short_layers, kind_begin, kind_end):
-    """Layers of each kind of the first chunk of the latest full middle stage, by layer_kind."""
-    return run_of_layers(filling_layers - short_layers - chunk_layers, chunk_layers, kind_begin, kind_end)
-
-
-@formula(unit="1", source="narayanan2021")
-def following_kind_layers(chunk_layers, filling_layers, short_layers, kind_begin, kind_end):
-    """Layers of each kind of the latest full middle stage and the short ones after it, a chunk each, by layer_kind."""
-    following = chunk_layers + short_layers
-    return run_of_layers(filling_layers - following, following, kind_begin, kind_end)
-
-
-@formula(unit="1", source="narayanan2021")
-def middle_returning_kind_layers(chunk_layers, short_layers, last_missing_layers, layers, kind_begin, kind_end):
-    """Layers of each kind that a gradient passes before it reaches the latest full middle stage, by layer_kind."""
-    return last_layers(short_layers + chunk_layers - last_missing_layers, layers, kind_begin, kind_end)
-
-
-@formula(unit="1", source="narayanan2021")
-def first_returning_kind_layers(pp, chunk_layers, missing_layers, first_missing_layers, layers, kind_begin, kind_end):
-    """Layers of each kind that a gradient passes before it reaches the first stage, by layer_kind."""
-    returning = (pp - 1) * chunk_layers - (missing_layers - first_missing_layers)
-    return last_layers(returning, layers, kind_begin, kind_end)
+def filling_kind_layers(pp, chunk_layers, missing_layers, last_missing_layers, kind_begin, kind_layers):
+    """Layers of each kind before the first chunk of the last stage, which the first microbatch passes first."""
+    filling = (pp - 1) * chunk_layers - (missing_layers - last_missing_layers)
+    return run_of_layers(0.0, filling, kind_begin, kind_layers)
 
 
 @formula(unit="s", source="narayanan2021")
@@ -164,19 +127,27 @@ def middle_stage_idle_time(
     last_stage_idle_time,
     short_middle_stages,
     chunks,
-    middle_chunk_kind_layers,
-    following_kind_layers,
-    middle_returning_kind_layers,
+    chunk_layers,
+    last_missing_layers,
+    last_kind,
     layer_time,
     layer_forward_time,
     head_time,
 ):
-    """Idle time of the latest full middle stage if it sets the pace of 1F1B (`idle_while_pacing`)."""
+    """Idle time of the latest full middle stage if it sets the pace of 1F1B (`idle_while_pacing`).
+
+    From that stage on, layers are of the kind of the last one.
+    """
+    short_layers = short_middle_stages * (chunk_layers - 1)  # of the stages between it and the last
+    following_layers = chunk_layers + short_layers
+    returning_layers = short_layers + chunk_layers - last_missing_layers
+    last_layer_time = of_kinds(last_kind, layer_time)
+    last_layer_forward_time = of_kinds(last_kind, layer_forward_time)
     return idle_while_pacing(
-        last_stage_idle_time - of_kinds(following_kind_layers, layer_time),
-        of_kinds(middle_returning_kind_layers, layer_time) + head_time,
-        of_kinds(middle_chunk_kind_layers, layer_forward_time),
-        of_kinds(middle_chunk_kind_layers, layer_time - layer_forward_time),
+        last_stage_idle_time - following_layers * last_layer_time,
+        returning_layers * last_layer_time + head_time,
+        chunk_layers * last_layer_forward_time,
+        chunk_layers * (last_layer_time - last_layer_forward_time),
         chunks_ahead(short_middle_stages + 1, chunks),
     )
 
@@ -185,18 +156,25 @@ def middle_stage_idle_time(
 def first_stage_idle_time(
     pp,
     chunks,
+    chunk_layers,
+    missing_layers,
+    first_missing_layers,
     first_stage_kind_layers,
-    first_returning_kind_layers,
+    last_kind,
     layer_time,
     layer_forward_time,
     embedding_time,
     embedding_forward_time,
     head_time,
 ):
-    """Idle time of the first of several stages if it sets the pace of 1F1B (`idle_while_pacing`)."""
+    """Idle time of the first of several stages if it sets the pace of 1F1B (`idle_while_pacing`).
+
+    After that stage, layers are of the kind of the last one.
+    """
     forward = of_kinds(first_stage_kind_layers, layer_forward_time) + embedding_forward_time
     passes = of_kinds(first_stage_kind_layers, layer_time) + embedding_time
-    returning = of_kinds(first_returning_kind_layers, layer_time) + head_time
+    returning_layers = (pp - 1) * chunk_layers - (missing_layers - first_missing_layers)
+    returning = of_kinds(returning_layers * last_kind, layer_time) + head_time
     return idle_while_pacing(
         0.0, returning, forward / chunks, (passes - forward) / chunks, chunks_ahead(pp - 1, chunks)
     )

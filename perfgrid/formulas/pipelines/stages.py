@@ -164,30 +164,30 @@ def short_middle_stages(missing_layers, first_missing_layers, last_missing_layer
 
 
 @formula(unit="1", source="dai2024deepseekmoe")
-def first_stage_kind_layers(first_stage_layers, first_chunk_layers, weight_copies, layers, kind_begin, kind_end):
+def first_stage_kind_layers(first_stage_layers, first_chunk_layers, weight_copies, layers, kind_begin, kind_layers):
     """Layers of each kind of the first stage: its first chunk begins the model, others hold layers near the end.
 
     In DualPipe the mean of the first and the last stage.
     """
-    first = run_of_layers(0.0, first_chunk_layers, kind_begin, kind_end)
-    others = last_layers(weight_copies * first_stage_layers - first_chunk_layers, layers, kind_begin, kind_end)
+    first = run_of_layers(0.0, first_chunk_layers, kind_begin, kind_layers)
+    others = last_layers(weight_copies * first_stage_layers - first_chunk_layers, layers, kind_begin, kind_layers)
     return (first + others) / weight_copies
 
 
 @formula(unit="1", source="dai2024deepseekmoe")
 def middle_stage_kind_layers(
-    middle_stage_layers, last_stage_layers, stage_layers, short_middle_stages, pp, layers, kind_begin, kind_end
+    middle_stage_layers, last_stage_layers, stage_layers, short_middle_stages, pp, layers, kind_begin, kind_layers
 ):
     """Layers of each kind of the fullest middle stage: the last one before those that have a layer less."""
     short = xp.minimum(short_middle_stages, xp.maximum(pp - 3, 0.0))
     behind = last_stage_layers + short * (stage_layers - 1)
-    return run_of_layers(layers - behind - middle_stage_layers, middle_stage_layers, kind_begin, kind_end)
+    return run_of_layers(layers - behind - middle_stage_layers, middle_stage_layers, kind_begin, kind_layers)
 
 
 @formula(unit="1", source="dai2024deepseekmoe")
-def last_stage_kind_layers(last_stage_layers, first_stage_kind_layers, weight_copies, layers, kind_begin, kind_end):
+def last_stage_kind_layers(last_stage_layers, first_stage_kind_layers, weight_copies, layers, kind_begin, kind_layers):
     """Layers of each kind of the last stage: in DualPipe, whose devices at the ends hold the same, of the first."""
-    own = last_layers(last_stage_layers, layers, kind_begin, kind_end)
+    own = last_layers(last_stage_layers, layers, kind_begin, kind_layers)
     return xp.where(weight_copies > 1, first_stage_kind_layers, own)
 
 
@@ -312,22 +312,22 @@ def inner_chunk_layers(chunk_layers, short_middle_stages, pp):
 
 
 @formula(unit="1", source="dai2024deepseekmoe")
-def first_chunk_kind_layers(first_chunk_layers, kind_begin, kind_end):
+def first_chunk_kind_layers(first_chunk_layers, kind_begin, kind_layers):
     """Layers of each kind of the first chunk of the model, by layer_kind."""
-    return run_of_layers(0.0, first_chunk_layers, kind_begin, kind_end)
+    return run_of_layers(0.0, first_chunk_layers, kind_begin, kind_layers)
 
 
 @formula(unit="1", source="dai2024deepseekmoe")
-def last_chunk_kind_layers(last_chunk_layers, layers, kind_begin, kind_end):
+def last_chunk_kind_layers(last_chunk_layers, layers, kind_begin, kind_layers):
     """Layers of each kind of the last chunk of the model, by layer_kind."""
-    return last_layers(last_chunk_layers, layers, kind_begin, kind_end)
+    return last_layers(last_chunk_layers, layers, kind_begin, kind_layers)
 
 
 @formula(unit="1", source="dai2024deepseekmoe")
-def inner_chunk_kind_layers(inner_chunk_layers, first_chunk_layers, last_chunk_layers, layers, kind_begin, kind_end):
+def inner_chunk_kind_layers(inner_chunk_layers, first_chunk_layers, last_chunk_layers, layers, kind_begin, kind_layers):
     """Mean layers of each kind of the chunks between the first and the last, by layer_kind."""
     between = xp.maximum(layers - first_chunk_layers - last_chunk_layers, 1.0)
-    return inner_chunk_layers / between * run_of_layers(first_chunk_layers, between, kind_begin, kind_end)
+    return inner_chunk_layers / between * run_of_layers(first_chunk_layers, between, kind_begin, kind_layers)
 
 
 @formula(unit="s", source="qi2024zerobubble", family=KINDS)

@@ -1,8 +1,8 @@
 """Kinds of layers: which layers of a model have a dense feed-forward block, which have experts, and where they stand.
 
 Models with experts may begin with a few dense layers (DeepSeek-V3 with three). The layers of one kind are then a run:
-those of kind k are the layers from ``kind_begin`` up to ``kind_end``, along the inner axis ``layer_kind``. What a stage
-of a pipeline holds is a run of layers, too; of each kind it has the overlap of both (`run_of_layers`).
+those of kind k are ``kind_layers`` layers from ``kind_begin`` on, along the inner axis ``layer_kind``. What a stage of
+a pipeline holds is a run of layers, too; of each kind it has the overlap of both (`run_of_layers`).
 
 The label ``layer_pattern`` is set for a whole study: ``dense_first`` where any of its models has layers of both kinds,
 otherwise ``uniform``. A uniform model has one kind of layers, with experts everywhere or nowhere, and its quantities do
@@ -16,19 +16,20 @@ from perfgrid.formulas.axes import several_kinds, table
 # ---- equations ------------------------------------------------------------------------------------------------------
 
 
-def run_of_layers(begin, count, kind_begin, kind_end):
+def run_of_layers(begin, count, kind_begin, kind_layers):
     """Layers of each kind in a run of ``count`` layers from ``begin`` on: max(min(ends) - max(begins), 0).
 
     A run of a model whose layers are all alike is of this kind throughout.
     """
-    if not several_kinds(kind_begin, kind_end):
+    if not several_kinds(kind_begin, kind_layers):
         return count
-    return xp.maximum(xp.minimum(begin + count, kind_end) - xp.maximum(begin, kind_begin), 0.0)
+    ends = xp.minimum(begin + count, kind_begin + kind_layers)
+    return xp.maximum(ends - xp.maximum(begin, kind_begin), 0.0)
 
 
-def last_layers(count, layers, kind_begin, kind_end):
+def last_layers(count, layers, kind_begin, kind_layers):
     """Layers of each kind among the last ``count`` ones of the model."""
-    return run_of_layers(layers - count, count, kind_begin, kind_end)
+    return run_of_layers(layers - count, count, kind_begin, kind_layers)
 
 
 # ---- where the layers of each kind stand ----------------------------------------------------------------------------
@@ -44,22 +45,16 @@ def uniform_kind_begin():
     return 0.0
 
 
-@_by_pattern("kind_end", "uniform")
-def uniform_kind_end(layers):
-    """Number of the layer after the last one of each kind, where all layers are alike."""
+@_by_pattern("kind_layers", "uniform")
+def uniform_kind_layers(layers):
+    """Layers of each kind, where all layers are alike: all."""
     return layers
 
 
-@_by_pattern("kind_begin", "dense_first")
-def dense_first_kind_begin(leading_layers):
-    """Number of the first layer of each kind, where dense layers come first; by layer_kind."""
-    return table("layer_kind", dense=0.0, experts=leading_layers)
-
-
-@_by_pattern("kind_end", "dense_first")
-def dense_first_kind_end(leading_layers, layers):
-    """Number of the layer after the last one of each kind, where dense layers come first; by layer_kind."""
-    return table("layer_kind", dense=leading_layers, experts=layers)
+@_by_pattern("last_kind", "uniform")
+def uniform_last_kind():
+    """1 for the kind of the last layer, where all layers are alike."""
+    return 1.0
 
 
 @formula(unit="1", source="dai2024deepseekmoe")
@@ -68,21 +63,28 @@ def leading_layers(layers, dense_layers, experts):
     return xp.where(experts > 0, xp.minimum(dense_layers, layers), layers)
 
 
-@formula(unit="1", source="dai2024deepseekmoe")
-def kind_layers(kind_begin, kind_end):
-    """Layers of each kind, by layer_kind."""
-    return kind_end - kind_begin
+@_by_pattern("kind_begin", "dense_first")
+def dense_first_kind_begin(leading_layers):
+    """Number of the first layer of each kind, where dense layers come first; by layer_kind."""
+    return table("layer_kind", dense=0.0, experts=leading_layers)
 
 
-@formula(unit="1", source="deepseek2024v3")
-def last_kind(kind_begin, kind_end, layers):
-    """1 for the kind of the last layer, which modules that predict further tokens repeat, by layer_kind."""
-    return xp.where((kind_end >= layers) & (kind_end > kind_begin), 1.0, 0.0)
+@_by_pattern("kind_layers", "dense_first")
+def dense_first_kind_layers(leading_layers, layers):
+    """Layers of each kind, where dense layers come first; by layer_kind."""
+    return table("layer_kind", dense=leading_layers, experts=layers - leading_layers)
+
+
+@_by_pattern("last_kind", "dense_first")
+def dense_first_last_kind(leading_layers, layers):
+    """1 for the kind of the last layer, where dense layers come first; by layer_kind."""
+    experts = xp.where(leading_layers < layers, 1.0, 0.0)
+    return table("layer_kind", dense=1 - experts, experts=experts)
 
 
 @formula(unit="1", source="deepseek2024v3")
 def mtp_kind_layers(mtp_layers, last_kind):
-    """Layers of modules that predict further tokens, by layer_kind."""
+    """Layers of modules that predict further tokens, which are of the kind of the model's last layer, by layer_kind."""
     return mtp_layers * last_kind
 
 
@@ -105,9 +107,3 @@ def dense_first_kind_has_experts(experts):
 def kind_has_shared_experts(kind_has_experts, shared_experts):
     """1 where a layer has shared experts beside the routed ones, by layer_kind."""
     return xp.where(shared_experts > 0, kind_has_experts, 0.0)
-
-
-@formula(unit="1", source="dai2024deepseekmoe")
-def kind_common_ffn(kind_has_experts, kind_has_shared_experts):
-    """1 where all tokens pass the same feed-forward matrices, of a dense layer or of shared experts, by layer_kind."""
-    return 1 - kind_has_experts + kind_has_shared_experts
