@@ -135,7 +135,8 @@ def test_tensor_parallel_occupancy_is_that_of_the_bytes_sent(model, narrower):
     assert (q["latent_saved_bytes"] > 0) == narrower
     inside = rows(q["tier_bandwidth"], "tier")["scale_up"]
     busy = np.asarray(q["tp_tier_occupancy"])
-    assert INNER.at(busy, tier="scale_up") == pytest.approx(q["layer_tp_bytes"] / inside / q["layer_time"], rel=1e-9)
+    sent = np.ravel(q["layer_tp_bytes"]) / inside / np.ravel(q["layer_time"])
+    assert np.ravel(INNER.at(busy, tier="scale_up")) == pytest.approx(sent, rel=1e-9)
     assert np.all(INNER.at(busy, tier="scale_out") == 0)
 
 

@@ -158,7 +158,7 @@ def test_single_modules_of_a_dense_layer():
 
 
 def test_activation_function_of_experts_again():
-    """DeepSeek-V3: results of the function of width 18 432 in a dense layer, for 8 + 1 experts of 2048, and its kernels."""
+    """DeepSeek-V3: results of the function, 18 432 in a dense layer, 8 + 1 times 2048 with experts; its kernels."""
     given = {"recompute": "none", "expert_imbalance": 1.0, "ep": 8.0, "dp": 8.0}
     kept, dropped = (deepseek(recompute_activation_function=r, **given) for r in (False, True))
     results = [2 * 4096 * 18432, 2 * 4096 * (8 + 1) * 2048]
