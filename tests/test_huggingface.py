@@ -24,14 +24,13 @@ from tests.huggingface_configs import (
     QWEN3_MOE,
     sizes,
 )
+from tests.huggingface_hybrids import HYBRIDS, HYBRIDS_ALIKE
 from tests.test_bad_input import run
 
 CATALOG = load_catalog()
 RECENT = json.loads(Path(__file__).with_name("huggingface_recent.json").read_text(encoding="utf-8"))
-ENTRIES = CONFIGS | RECENT["catalog"]  # configurations of models that the catalog has
-COUNTED = OTHERS | {
-    name: tuple(pair) for name, pair in RECENT["others"].items()
-}  # published parameters; none where unread
+ENTRIES = CONFIGS | RECENT["catalog"] | HYBRIDS  # configurations of models that the catalog has
+COUNTED = OTHERS | {n: tuple(pair) for n, pair in RECENT["others"].items()}  # published parameters; none where unread
 MORE = RECENT["catalog"]
 UNLIKE = ("glm-4.5", "minimax-m2", "ernie-4.5-21b-a3b", "hunyuan-a13b", "exaone-4-32b", "qwen1.5-moe-a2.7b", "gpt-j-6b")
 RELATED = {  # read as another architecture, which is tried
@@ -49,6 +48,7 @@ RELATED = {  # read as another architecture, which is tried
     "apertus": "nemotron",
     "arcee": "nemotron",
     "granitemoe": "mixtral",
+    **HYBRIDS_ALIKE,
 }
 
 
@@ -208,8 +208,7 @@ def test_keys_of_single_architectures():
         (LLAMA_8B, {"model_type": "own", "vocab_size": None}, ["lacks vocab_size or padded_vocab_size", "own"]),
         (LLAMA_8B, {"model_type": "own", "mamba_d_state": 128}, ["mamba_d_state", "state-space", "not expressed"]),
         (LLAMA_8B, {"model_type": "own", "num_experts": 8}, ["lacks num_experts_per_tok"]),
-        (LLAMA_8B, {"model_type": "qwen3_next"}, ["'qwen3_next' has gated delta nets", "not expressed"]),
-        (LLAMA_8B, {"model_type": "nemotron_h", "hidden_size": None}, ["state-space layers", "not expressed"]),
+        (LLAMA_8B, {"model_type": "jamba", "hidden_size": None}, ["'jamba' has state-space layers", "not expressed"]),
         (LLAMA_8B, {"hidden_size": "left out"}, ["lacks hidden_size", "llama"]),
         (LLAMA_8B, {"vocab_size": None}, ["lacks vocab_size"]),
         (LLAMA_8B, {"hidden_size": "wide"}, ["config.json, hidden_size", "'wide'"]),

@@ -12,6 +12,7 @@ from .files import read_toml
 from .schema import Value
 
 BY_KEYS = "_by_keys"  # the row of a model_type that has none
+_WORDS = {"sliding_attention": "window", "full_attention": "full"}  # of the layer_types of most architectures
 ANY = "any"  # value of `only` that lifts the limit of an extended row
 
 
@@ -32,6 +33,15 @@ class Architecture:
     dense_list: str = ""  # key that lists the layers with a dense feed-forward block
     layer_kinds: str = ""  # key that lists for every layer whether it is dense or sparse
     shared_width: str = ""  # key of the width of all shared experts together
+    layer_lists: tuple[str, ...] = ("layer_types",)  # keys with a word or letter for the kind of each layer
+    words: Mapping[str, str] = field(default_factory=lambda: dict(_WORDS))  # word or letter -> kind (layer_kinds.py)
+    layer_numbers: Mapping[str, str] = field(default_factory=dict)  # key that lists layers, from 1 on -> their kind
+    period: Mapping[str, float] = field(default_factory=dict)  # key n -> if missing; every n-th attends, others recur
+    blocks: bool = False  # mixers and feed-forward parts are counted apart: two blocks are a layer
+    parallel: bool = False  # every layer has a recurrent mixer beside its attention
+    inner_width: str = ""  # key of the width of all heads of a mixer
+    inner_multiple: str = ""  # key of that width as a multiple of the hidden size, where it is not stated
+    state_format: str = ""  # key of the number format of recurrent states
     ungrouped: Mapping[str, Any] = field(default_factory=dict)  # values of keys with which groups limit nothing
     unused: tuple[str, ...] = ()  # keys without effect in this architecture
 
@@ -49,6 +59,14 @@ class Architecture:
         """The keys that may hold a quantity."""
         keys = self.keys.get(quantity, [])
         return [keys] if isinstance(keys, str) else keys
+
+    @property
+    def stated(self) -> set[str]:
+        """The keys that it reads or knows to have no effect; of nested ones, the outer key."""
+        keys = [key for quantity in self.keys for key in self.keys_of(quantity)]
+        keys += [*self.only, *self.unused, *self.layer_lists, *self.layer_numbers, *self.period]
+        keys += [self.inner_width, self.inner_multiple, self.state_format]
+        return {part for key in keys for part in (key, key.partition(".")[0])}
 
 
 _TABLES = read_toml(Path(__file__).with_suffix(".toml"))

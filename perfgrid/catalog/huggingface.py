@@ -14,6 +14,7 @@ from typing import Any
 from perfgrid.engine.errors import PerfgridError
 
 from .architectures import ANY, Architecture, Understood, architecture, not_expressed, understood
+from .layer_kinds import DENSE, FULL, RECURRENT, SPARSE, WINDOW, counted_kinds
 from .reading import from_json, read_text
 from .schema import Value, Variable, convert
 from .writing import table_text, value_text
@@ -25,12 +26,8 @@ _DROPOUT = (
 _NESTED = ("text_config", "llm_config", "language_config")  # the language model of a model of several modalities
 _FALCONS = ("falcon", "RefinedWeb", "RefinedWebModel")
 _FORMATS = {"fp8": "fp8", "fbgemm_fp8": "fp8", "mxfp4": "fp4"}  # of quantised weights, by method
-_MARKS = {
-    "moe": "experts",
-    "mla": "kv_lora_rank",
-    "mixer": "mixer_layers",
-}  # what says that a model has the quantities of a block
-_LAYER_TYPES = ("sliding_attention", "full_attention")
+_MARKS = {"moe": "experts", "mla": "kv_lora_rank", "mixer": "mixer_layers"}  # what says that a model has a block
+_STATES = {"float32": 4.0, "bfloat16": 2.0, "float16": 2.0}  # bytes of an element of a recurrent state
 
 
 def read_config(path: Path) -> dict[str, Any]:
@@ -82,11 +79,11 @@ class _Reading:
         self.config, self.row, self.variables, self.where = config, row, variables, where
         self.kind = config["model_type"]
         self.read = {"model_type"}
+        self.kinds: tuple[str, Mapping[str, int]] | None = None  # of layers, by the key that says them
 
     def imported(self) -> Imported:
         """The model; PerfgridError where it has what is not expressed, before anything that it lacks."""
-        stated = {key for keys in self.row.keys for key in self.row.keys_of(keys)}
-        if (what := not_expressed(self.kind, self.config, stated | {*self.row.only, *self.row.unused})) is not None:
+        if (what := not_expressed(self.kind, self.config, self.row.stated)) is not None:
             raise self._error(f": {what}")
         values = self.values()
         return Imported(self.kind, values, understood(self.kind, self.config, self.read, self.row.unused))
@@ -100,6 +97,7 @@ class _Reading:
         found["dropout"] = max(self._size(key, 0.0) for key in _DROPOUT) > 0
         if (stored := self._published()) in self.variables["published_precision"].codes:
             found["published_precision"] = stored
+        self._layers(found)
         self._special(found)
         hidden, heads = self._need(found, "hidden_size"), self._need(found, "heads")
         found.setdefault("kv_heads", heads)
@@ -121,6 +119,8 @@ class _Reading:
         """Whether an entry needs a quantity: all of a block that the model has; a 0 there is none at all."""
         if variable.block is None:
             return True
+        if variable.block == "mixer":
+            return "mixer_layers" in found and variable.kind != "label"
         mark = _MARKS[variable.block]
         if quantity not in self.row.keys or (self.row.absent.get(mark) == 0.0 and mark not in found):
             return False
@@ -166,7 +166,8 @@ class _Reading:
 
     def _stated(self, quantity: str) -> Value | None:
         """The value of a quantity by its keys or, where they are missing or null, what the architecture takes."""
-        stated = {key: value for key in self.row.keys_of(quantity) if (value := self._even(key)) is not None}
+        held = {key: self._even(key) for key in self.row.keys_of(quantity)}
+        stated = {key: value for key, value in held.items() if value is not None and value != "auto"}
         first = next(iter(stated), None)
         if first is None:
             return self.row.absent.get(quantity)
@@ -232,6 +233,54 @@ class _Reading:
             )
         self._experts(found)
 
+    def _layers(self, found: dict[str, Value]) -> None:
+        """How many layers have attention, a recurrent mixer and a feed-forward part, and the widths of the mixer."""
+        stated = None if self.row.blocks and "layers" not in found else self._need(found, "layers")
+        self.kinds = counted_kinds(self.row, self._at, stated, self.where)
+        if "mixer" not in self.row.fixed:
+            return
+        if self.row.parallel:
+            found["mixer_layers"], found["attention_free_layers"] = self._need(found, "layers"), 0.0
+        elif self.kinds is None:
+            keys = " or ".join((*self.row.layer_lists, *self.row.layer_numbers))
+            raise self._error(f" lacks {keys} (the kinds of the layers), which {self.kind} needs")
+        else:
+            self._kinds(found, *self.kinds)
+        if self.row.state_format and (held := self._at(self.row.state_format)) is not None:
+            if not isinstance(held, str) or held not in _STATES:
+                expressed = ", ".join(_STATES)
+                raise self._error(f": {self.row.state_format} = {held!r} is not expressed, only {expressed}")
+            found["state_element_size"] = _STATES[held]
+        if not found["mixer_layers"]:
+            if found.get("attention_gate"):
+                raise self._error(": an output gate of attention without recurrent layers is not expressed")
+            return
+        if not (heads := self._need(found, "mixer_heads")):
+            raise self._contradiction(f"{self.row.keys_of('mixer_heads')[0]} = 0, but layers are recurrent")
+        inner = self._size(self.row.inner_width, 0.0) if self.row.inner_width else 0.0
+        if self.row.inner_multiple:
+            multiple = self._size(self.row.inner_multiple, 0.0)
+            inner = inner or multiple * self._need(found, "hidden_size")
+        if inner and found.setdefault("mixer_value_dim", inner / heads) != inner / heads:
+            width = f"{found['mixer_value_dim']:g}"
+            raise self._contradiction(f"{heads:g} mixer heads of {width} are not {inner:g} wide")
+
+    def _kinds(self, found: dict[str, Value], key: str, kinds: Mapping[str, int]) -> None:
+        """Layers by the numbers of their kinds; of two blocks that are one layer, each may be a part."""
+        attending, recurrent, dense, sparse = kinds[FULL] + kinds[WINDOW], kinds[RECURRENT], kinds[DENSE], kinds[SPARSE]
+        layers = attending + recurrent
+        if self.row.blocks:
+            layers = (layers + dense + sparse + 1) // 2
+            if max(attending, recurrent, dense + sparse) > layers:
+                raise self._error(f": {key} is not expressed, only half of the blocks or fewer may be of one kind")
+            found["layers"], found["ffn_free_layers"] = float(layers), float(layers - dense - sparse)
+            found["dense_layers"] = float(dense)
+            if not sparse:
+                found["experts"] = 0.0
+            elif not found.get("experts"):
+                raise self._contradiction(f"{key} has experts, {self.row.keys_of('experts')[0]} has none")
+        found["mixer_layers"], found["attention_free_layers"] = float(recurrent), float(layers - attending)
+
     def _experts(self, found: dict[str, Value]) -> None:
         """Dense layers by their list, shared experts by their joint width, groups that limit nothing."""
         greedy = any(self._at(key) == value for key, value in self.row.ungrouped.items())
@@ -247,7 +296,7 @@ class _Reading:
             if kinds != ["dense"] * dense + ["sparse"] * (int(self._need(found, "layers")) - dense):
                 raise self._error(f": {self.row.layer_kinds} is not expressed, only dense layers before sparse ones")
             found["dense_layers"] = float(dense)
-        if self.row.shared_width:
+        if self.row.shared_width and found.get("experts") != 0.0:
             width, expert = self._size(self.row.shared_width, 0.0), self._need(found, "expert_ffn_size")
             if expert <= 0 or width % expert:
                 wanted = f"multiples of an expert's width, {expert:g}"
@@ -265,7 +314,7 @@ class _Reading:
 
     def _window(self, found: dict[str, Value]) -> None:
         """How many layers attend in a sliding window: by their list, or by the pattern of the architecture."""
-        layers = self._need(found, "layers")
+        layers = self._need(found, "layers") - self._size_of(found, "attention_free_layers")
         windowed = layers - layers // self.row.full_every if self.row.full_every else layers
         pattern = self._at("sliding_window_pattern")  # such as LLLG, L in the window, or the length of a period
         if isinstance(pattern, str) and pattern and not set(pattern) - {"L", "G"}:
@@ -278,18 +327,12 @@ class _Reading:
         for quantity, (key, missing) in self.row.switches.items():
             if not self._flag(key, missing):
                 found[quantity], windowed = 0.0, 0.0 if quantity == "window" else windowed
-        if (types := self._at("layer_types")) is not None:
-            if not isinstance(types, list) or len(types) != layers:
-                length = len(types) if isinstance(types, list) else repr(types)
-                raise self._contradiction(f"{layers:g} layers, but layer_types lists {length}")
-            if other := [t for t in types if t not in _LAYER_TYPES]:
-                expressed = " and ".join(_LAYER_TYPES)
-                raise self._error(
-                    f": layer_types holds {other[0]!r}, which is not expressed; expressed are {expressed}"
-                )
-            windowed = float(types.count("sliding_attention"))
+        if self.kinds is not None:
+            windowed = float(self.kinds[1][WINDOW])
             if windowed and not found.get("window"):
-                raise self._contradiction("layer_types has windows, sliding_window has none")
+                raise self._contradiction(f"{self.kinds[0]} has windows, sliding_window has none")
+            if found.get("window") and not windowed and "mixer_layers" in found:
+                raise self._error(f": sliding_window = {found['window']:g} beside recurrent layers is not expressed")
         if not found.get("window") or not windowed:
             found["window"] = windowed = 0.0
         found["window_layers"] = windowed
@@ -298,6 +341,9 @@ class _Reading:
         size = {q: v for q, v in found.items() if isinstance(v, float)}
         if size["heads"] % size["kv_heads"]:
             raise self._contradiction(f"{size['kv_heads']:g} key-value heads do not divide {size['heads']:g} heads")
+        if size.get("mixer_heads", 0.0) % size.get("mixer_key_heads", 1.0):
+            heads, keys = size["mixer_heads"], size["mixer_key_heads"]
+            raise self._contradiction(f"{keys:g} key heads or groups do not divide {heads:g} mixer heads")
         for less, more in (
             ("experts_per_token", "experts"),
             ("dense_layers", "layers"),

@@ -7,11 +7,13 @@ from pathlib import Path
 
 from hypothesis import strategies as st
 
-from tests.huggingface_configs import CONFIGS
+from tests.huggingface_configs import CONFIGS as WITHOUT_MIXERS
+from tests.huggingface_hybrids import HYBRIDS
 
 from .program import PRECIOUS
 from .values import hostile, json_text, mutated, toml
 
+CONFIGS = WITHOUT_MIXERS | HYBRIDS
 DEVICE = {
     "kind": "device",
     "own": {"extends": "h100-sxm-80gb", "title": "Own", "source": "none", "hbm_bandwidth": "4 TB/s"},

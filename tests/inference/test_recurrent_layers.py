@@ -1,5 +1,7 @@
 """Serving of models with recurrent layers: states by hand, limits that are pure kinds, and published speed-ups."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -107,7 +109,7 @@ def test_prompts_run_as_in_a_study_of_mixers():
     """The recurrence of one layer takes the same time in both workloads."""
     given = ("mixer_heads", "mixer_key_heads", "mixer_key_dim", "mixer_value_dim", "mixer_chunk", "convolution_length")
     catalog = pg.load_catalog()
-    stated = {name: catalog.entry("model", NEMOTRON).values[name] for name in (*given, "hidden_size")}
+    stated: dict[str, Any] = {name: catalog.entry("model", NEMOTRON).values[name] for name in (*given, "hidden_size")}
     alone = design(software="vllm", mixer="mamba2", sequence_length=8192.0, microbatch=1.0, **stated)
     served = evaluate("prefill_mixer_time", model=NEMOTRON, software="vllm", prompt_tokens=8192.0, batch=1.0)
     assert served["prefill_mixer_time"].sum() == pytest.approx(float(np.ravel(alone["mixer_core_forward_time"])[0]))
