@@ -52,14 +52,14 @@ def assert_grid_is_replay(
     values = replay_at(graph, space, points)
     alone = replay(graph, {name: space.at(name, points[0]) for name in graph.leaves})
     for name in graph.wanted:
-        expected, found = values[name].reshape(count), grid_at(ds, name, space, points)
-        assert np.isclose(expected[0], alone[name], rtol=1e-12, atol=0), name
+        expected, found = (v.reshape(count, -1) for v in (values[name], grid_at(ds, name, space, points)))
+        assert np.allclose(expected[0], np.ravel(alone[name]), rtol=1e-12, atol=0), name
         if found.dtype == np.int8:
             assert (found == expected).all(), name
             continue
         node = graph.nodes[name]
         alike = [a for a in node.arguments if a in graph.nodes and graph.nodes[a].unit == node.unit]
         operands = [np.abs(values[a]).reshape(count, -1).max(axis=1) for a in alike]
-        scale = np.max([np.abs(expected), *operands], axis=0)
-        wrong = np.flatnonzero(~(np.abs(found - expected) <= tolerance * scale))
+        scale = np.max([np.abs(expected).max(axis=1), *operands], axis=0)[:, None]
+        wrong = np.flatnonzero(~(np.abs(found - expected) <= tolerance * scale).all(axis=1))
         assert wrong.size == 0, (name, [points[i] for i in wrong[:1]], found[wrong], expected[wrong])
