@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from .design import Row
+from .mixers import mixer_flops, mixes
 from .schema import Record
 
 
@@ -30,6 +31,8 @@ def kernel_flops(record: Record, columns: Mapping[str, Any], at: Mapping[str, An
     """FLOPs of a kernel as its source counts them: a causal mask halves them, backward is 2.5 forwards."""
     kernel = record.kernel
     assert kernel is not None
+    if mixes(record):
+        return mixer_flops(kernel, at)
     if kernel.op == "gemm":
         return 2.0 * (kernel.groups or 1) * (kernel.m or 0) * (kernel.n or 0) * (kernel.k or 0)
     if kernel.op == "decode_attention":

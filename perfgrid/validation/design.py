@@ -259,7 +259,7 @@ class Mapper:
     def _architecture(self, model: Model, record: Record) -> dict[str, Any]:
         """The fields of a model by catalog name; unstated ones from its family or source."""
         stated = {k: v for k, v in model if v is not None}
-        blocks = (model.moe, model.mla)
+        blocks = (model.moe, model.mla, model.mixer)
         stated |= {k: v for block in blocks if block is not None for k, v in block if v is not None}
         found = of_family(model.name) | (convention(record, "model") or {}) | stated
         length = record.workload.sequence_length if record.workload else None

@@ -13,9 +13,11 @@ from perfgrid.analysis.prediction_intervals import Interval
 
 from .baseline import kind_of
 from .metrics import Error, error_of
+from .mixers import mixes
 from .schema import Record
 
 KINDS = ("training", "inference", "kernel", "memory")  # in the order of the report
+PARTS = ("dense models", "mixtures of experts", "hybrid models", "products and attention", "mixers")
 
 
 @dataclass(frozen=True)
@@ -109,15 +111,27 @@ def by_version(predictions: Iterable[Prediction]) -> dict[str, list[Prediction]]
     return {name: rows for name, rows in members.items() if groups[rows[0].record.group] > 1}
 
 
+def part_of(record: Record) -> str:
+    """The part of its kind that a record counts in: one of PARTS."""
+    if record.kind == "kernel":
+        return "mixers" if mixes(record) else "products and attention"
+    if record.kind == "memory" or record.model is None:
+        return ""
+    if record.model.mixer is not None:
+        return "hybrid models"
+    return "dense models" if record.model.moe is None else "mixtures of experts"
+
+
 def by_kind(predictions: Collection[Prediction]) -> dict[str, list[Prediction]]:
-    """Rows by kind, and by dense models and mixtures of experts."""
+    """Rows by kind, and by the parts of a kind."""
     members = {}
     for kind in KINDS:
         rows = members[f"all {kind}"] = [p for p in predictions if p.record.kind == kind]
-        routed = [p.record.model is not None and p.record.model.moe is not None for p in rows]
-        if kind in ("training", "inference") and any(routed) and not all(routed):
-            members[f"{kind}: dense models"] = [p for p, own in zip(rows, routed, strict=True) if not own]
-            members[f"{kind}: mixtures of experts"] = [p for p, own in zip(rows, routed, strict=True) if own]
+        parts = defaultdict[str, list[Prediction]](list)
+        for p in rows:
+            parts[part_of(p.record)].append(p)
+        if len(parts) > 1:
+            members |= {f"{kind}: {part}": parts[part] for part in PARTS if part in parts}
     return {name: rows for name, rows in members.items() if rows}
 
 

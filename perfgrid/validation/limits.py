@@ -6,11 +6,12 @@ Who teaches the formulas to express a feature deletes its line here; the fields 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import get_args
 
 from perfgrid.catalog import Catalog
 from perfgrid.engine.graph.registry import Registry
 
-from .schema import Kernel, Model, Record
+from .schema import Kernel, MixerOperator, Model, Record
 
 _FEATURES: dict[str, Callable[[Record], bool]] = {
     "collectives on their own": lambda r: r.kind == "collective",
@@ -36,8 +37,9 @@ SHAPES = {  # operator -> fields of the block ``kernel`` that its shape needs
     "attention": ("batch", "heads", "head_dim", "sequence_length"),
     "decode_attention": ("batch", "heads", "kv_heads", "head_dim", "sequence_length"),
     "moe_layer": ("m",),
+    **dict.fromkeys(get_args(MixerOperator), ("mixer", "batch", "sequence_length")),
 }
-FORWARD = ("decode_attention", "moe_layer")  # serving operators without a backward pass
+FORWARD = ("decode_attention", "moe_layer", "mixer_decode", "mixer_layer")  # operators without a backward pass
 SUBSTITUTES = {  # labels evaluated in place of others
     "precision": {"fp16": "bf16"},  # both 16-bit formats run at the same rate, stated for bf16
     "schedule": {"interleaved": "1f1b", "zb": "zb_h1"},  # interleaved is 1f1b with chunks > 1

@@ -51,6 +51,8 @@ def data(name: str) -> dict[str, Any]:
 Count = Annotated[int, Field(gt=0)]
 Number = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Name = Annotated[str, Field(min_length=1)]
+MixerOperator = Literal["mixer", "mixer_decode", "mixer_layer"]  # the core, of a decoding step, with all around it
+Operator = Literal["gemm", "attention", "decode_attention", "moe_layer", "transformer_layer", "memcpy", MixerOperator]
 Precision = Literal["fp32", "tf32", "fp16", "bf16", "fp8", "fp4", "int8", "int4"]
 
 
@@ -82,6 +84,27 @@ class Experts(Block):
     groups_per_token: Count | None
 
 
+class Mixer(Block):
+    """Sequence mixer of a model or of a kernel, by the names of the catalog; fields that do not apply are omitted."""
+
+    mixer: Name
+    mixer_layers: Count | None = None
+    attention_free_layers: Count | None = None
+    ffn_free_layers: Count | None = None
+    attention_gate: bool | None = None
+    mixer_heads: Count
+    mixer_key_heads: Count
+    mixer_key_dim: Count
+    mixer_value_dim: Count
+    mixer_chunk: Count | None = None
+    mixer_span: Count | None = None
+    mixer_fused: bool | None = None
+    convolution_length: Count | None = None
+    gate_rank: Count | None = None
+    state_element_size: Count | None = None
+    cache_element_size: Count | None = None
+
+
 class Model(Block):
     """Architecture of the model."""
 
@@ -103,6 +126,7 @@ class Model(Block):
     parallel_block: bool | None
     mtp_layers: Annotated[int, Field(ge=0)] | None
     moe: Experts | None
+    mixer: Mixer | None = None  # of layers beside, or in place of, softmax attention
 
 
 class Interconnect(Block):
@@ -158,7 +182,7 @@ class Workload(Block):
 class Kernel(Block):
     """An operator timed on its own."""
 
-    op: Literal["gemm", "attention", "decode_attention", "moe_layer", "transformer_layer", "memcpy"]
+    op: Operator
     m: Count | None
     n: Count | None
     k: Count | None
@@ -171,6 +195,7 @@ class Kernel(Block):
     causal: bool | None
     direction: Literal["forward", "backward", "forward_backward"] | None
     version: Name | None
+    mixer: Mixer | None = None
 
 
 class Reported(Block):

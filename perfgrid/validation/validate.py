@@ -22,13 +22,13 @@ from perfgrid.formulas.serving.anatomy import request_parts
 from perfgrid.results.evaluate import evaluate
 from perfgrid.study.study import Study
 
-from . import inference
+from . import inference, mixers
 from .baseline import done_by_a_device, kind_of, work_of
 from .design import Designs, Mapper, Row, designs
 from .groups import Group, Prediction, by_kind, by_source, by_version, group_of
 from .metrics import constant_rate
 from .quantities import FORMULAS, OUTPUTS
-from .schema import SHARES, UNITS, Problem, data, read_records, record_files
+from .schema import SHARES, UNITS, Problem, Record, data, read_records, record_files
 
 CALIBRATED = "calibrated"  # confidence of catalog values from a calibration
 RECORDED = Path(__file__).with_name("accuracy.json")  # errors at the time of writing
@@ -203,7 +203,7 @@ def validate(
     scored = [r for r in records if r.id not in unscored]
     found, studies = {}, []
     for workload, (mapper, _, _) in WORKLOAD_ROWS.items():
-        mine = [r for r in scored if inference.serves(r) == (workload == "inference")]
+        mine = [r for r in scored if _workload(r) == workload]
         mapped = designs(mine, catalog, registry_of(workload), mapper)
         unscored |= mapped.unpredicted
         predicted, study = _evaluated(mapped, workload)
@@ -217,7 +217,13 @@ def validate(
 WORKLOAD_ROWS: dict[str, tuple[type[Mapper], tuple[Callable[..., Any], ...], tuple[str, ...]]] = {
     "training": (Mapper, FORMULAS, OUTPUTS),
     "inference": (inference.InferenceMapper, inference.FORMULAS, inference.OUTPUTS),
+    "sequence_mixer": (mixers.MixerMapper, mixers.FORMULAS, mixers.OUTPUTS),
 }
+
+
+def _workload(record: Record) -> str:
+    """The workload that predicts a record."""
+    return "inference" if inference.serves(record) else "sequence_mixer" if mixers.mixes(record) else "training"
 
 
 def _evaluated(mapped: Designs, workload: str) -> tuple[dict[str, Prediction], Study | None]:
