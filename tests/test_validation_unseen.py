@@ -67,7 +67,7 @@ def test_every_source_that_is_far_off_has_a_sentence_on_its_cause(recorded):
     assert set(recorded["groups"]) <= set(data("conventions")["group"])
 
 
-def test_the_command_evaluates_them_alone(monkeypatch, capsys, recorded):
+def test_the_command_evaluates_them_alone(monkeypatch, capsys, recorded, found):
     status, out, _ = run(monkeypatch, capsys, "validate", "--unseen", "--json")
     assert status == 0
     data = json.loads(out)
@@ -79,8 +79,9 @@ def test_the_command_evaluates_them_alone(monkeypatch, capsys, recorded):
     assert grok["calibrated_constants"] == 3  # those of nemo, from other records
     assert grok["baseline"]["constants_fitted_to_these_rows"] == 2  # a rate for each of two precisions
     assert "calibrated_constants" not in served
-    worst = data["worst"][0]
-    assert (worst["largest_part"], round(worst["largest_part_share"], 2)) == ("hbm_time", 0.69)
+    assert data["worst"][0]["id"] == found.worst(1)[0].record.id
+    worst = next(p for p in found.worst(len(found.predictions)) if p.record.kind == "inference")
+    assert (worst.largest_part, round(worst.largest_part_share or 0, 2)) == ("hbm_time", 0.69)
     for wrong in (("--group", "megascale"), ("--explain", "internevo-7b-tp1-zall-1024")):
         status, out, err = run(monkeypatch, capsys, "validate", *wrong)
         assert (status, out) == (2, "")

@@ -16,8 +16,8 @@ from .metrics import Error, error_of
 from .mixers import mixes
 from .schema import Record
 
-KINDS = ("training", "inference", "kernel", "memory")  # in the order of the report
-PARTS = ("dense models", "mixtures of experts", "hybrid models", "products and attention", "mixers")
+KINDS = ("training", "inference", "kernel", "mixer", "memory")  # in the order of the report
+PARTS = ("dense models", "mixtures of experts", "hybrid models")
 
 
 @dataclass(frozen=True)
@@ -111,27 +111,27 @@ def by_version(predictions: Iterable[Prediction]) -> dict[str, list[Prediction]]
     return {name: rows for name, rows in members.items() if groups[rows[0].record.group] > 1}
 
 
+def kind_of_record(record: Record) -> str:
+    """The kind under which errors are stated: kernels of sequence mixers are apart from products and attention."""
+    return "mixer" if mixes(record) else record.kind
+
+
 def part_of(record: Record) -> str:
-    """The part of its kind that a record counts in: one of PARTS."""
-    if record.kind == "kernel":
-        return "mixers" if mixes(record) else "products and attention"
-    if record.kind == "memory" or record.model is None:
-        return ""
-    if record.model.mixer is not None:
+    """The kind of a record's model: one of PARTS."""
+    model = record.model
+    if model is not None and model.mixer is not None:
         return "hybrid models"
-    return "dense models" if record.model.moe is None else "mixtures of experts"
+    return "dense models" if model is None or model.moe is None else "mixtures of experts"
 
 
 def by_kind(predictions: Collection[Prediction]) -> dict[str, list[Prediction]]:
-    """Rows by kind, and by the parts of a kind."""
+    """Rows by kind, and by dense models, mixtures of experts and hybrids."""
     members = {}
     for kind in KINDS:
-        rows = members[f"all {kind}"] = [p for p in predictions if p.record.kind == kind]
-        parts = defaultdict[str, list[Prediction]](list)
-        for p in rows:
-            parts[part_of(p.record)].append(p)
-        if len(parts) > 1:
-            members |= {f"{kind}: {part}": parts[part] for part in PARTS if part in parts}
+        rows = members[f"all {kind}"] = [p for p in predictions if kind_of_record(p.record) == kind]
+        parts = {part: [p for p in rows if part_of(p.record) == part] for part in PARTS}
+        if kind in ("training", "inference") and sum(map(bool, parts.values())) > 1:
+            members |= {f"{kind}: {part}": own for part, own in parts.items()}
     return {name: rows for name, rows in members.items() if rows}
 
 

@@ -18,6 +18,7 @@ class Error:
     rows: int
     median: float | None = None  # of the magnitudes
     p90: float | None = None  # of the magnitudes
+    largest: float | None = None  # of the magnitudes
     mape: float | None = None  # mean of |predicted / measured - 1|
     bias: float | None = None  # mean with sign
     rank: float | None = None  # Spearman's correlation of the throughputs
@@ -39,6 +40,7 @@ def error_of(predicted: Sequence[float], measured: Sequence[float], rates: Seque
         rows=len(p),
         median=float(np.median(np.abs(logs))),
         p90=float(np.percentile(np.abs(logs), 90)),
+        largest=float(np.abs(logs).max()),
         mape=float(np.mean(np.abs(p / m - 1))),
         bias=float(np.mean(logs)),
         rank=rank,

@@ -11,12 +11,18 @@ from typing import Any
 from .schema import Record, data
 
 BEGIN, END = "<!-- table: python -m perfgrid.validation -->", "<!-- end of table -->"
-KINDS = {"training": "training step", "inference": "serving", "kernel": "kernel", "memory": "memory"}
-HEADLINE = ("records", "quantity", "n", "median", "90th percentile", "bias", "inside the interval")
-PARTS = {"dense models": "dense", "mixtures of experts": "MoE"}
+KINDS = {
+    "training": "training step",
+    "inference": "serving",
+    "kernel": "kernel",
+    "mixer": "mixer kernel",
+    "memory": "memory",
+}
+HEADLINE = ("records", "quantity", "n", "median", "90th percentile", "largest", "bias", "inside the interval")
+PARTS = {"dense models": "dense", "mixtures of experts": "MoE", "hybrid models": "hybrids"}
 COLUMNS = (
-    "source", "kind", "share", "records", "predicted", "over_memory", "median", "p90", "mape", "bias", "rank",
-    "baseline_median", "held_out_median", "inside", "held_out_inside", "software", "not_modelled",
+    "source", "kind", "share", "records", "predicted", "over_memory", "median", "p90", "largest", "mape", "bias",
+    "rank", "baseline_median", "held_out_median", "inside", "held_out_inside", "software", "not_modelled",
 )  # fmt: skip
 
 
@@ -25,9 +31,9 @@ def headline(totals: Mapping[str, Mapping[str, Any]]) -> str:
     rows = []
     for name, group in totals.items():
         share, kind, part = name.split(": ")
-        what = KINDS[kind] + (f", {PARTS[part]}" if part in PARTS else "")
+        what = KINDS.get(kind, kind) + (f", {PARTS[part]}" if part in PARTS else "")
         inside = "" if group["covered"] is None else f"{group['covered']:.0%}"
-        errors = [f"{group['median']:.3f}", f"{group['p90']:.3f}", f"{group['bias']:+.3f}"]
+        errors = [*(f"{group[error]:.3f}" for error in ("median", "p90", "largest")), f"{group['bias']:+.3f}"]
         rows.append([share, what, str(group["predicted"]), *errors, inside])
     return _markdown(HEADLINE, rows)
 
@@ -53,7 +59,9 @@ def by_source(summary: Mapping[str, Any], records: Sequence[Record], fits: Mappi
         known = {**data("conventions")["default"], **data("conventions")["group"].get(source, {})}
         training = group["kind"] == "training"
         _, outside = summary["held_out"].get(name, (0, None))
-        errors = [group[e] for e in ("median", "p90", "mape", "bias", "rank")] + [group["baseline"]["median"]]
+        errors = [group[e] for e in ("median", "p90", "largest", "mape", "bias", "rank")] + [
+            group["baseline"]["median"]
+        ]
         errors += [held_out.get(name) if training else None, group["covered"], outside if training else None]
         stack = [known["software"][0], known["left_out"]] if training else ["", ""]
         counts = [group["n"], group["predicted"], group["over_memory"]]
@@ -67,4 +75,4 @@ def _rounded(value: float | None) -> str:
 
 def _markdown(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     lines = [headers, ["---"] * len(headers), *rows]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+    return "\n".join(f"|{'|'.join(line)}|" for line in lines)
