@@ -9,6 +9,7 @@ start       the quickstart as a user runs it, with an empty cache and again
 answer      a question with about 10^5 designs as a user asks it, against its imports alone
 processes   one process and two at once
 streams     bytes written per CPU-second by format, and what an interruption costs
+serving     the grid of hybrid models, against ordinary models in their place
 numpy       plain NumPy broadcasting of the same formulas
 collectives best of all collective algorithms
 """
@@ -42,6 +43,7 @@ ONE: dict[str, Callable[..., dict]] = {  # measured in a process of its own
     "outputs": lambda grid, exponent, *more: evaluate.measure(grid, int(exponent), *more),
     "search": lambda grid, exponent: search.measure(grid, int(exponent)),
     "exact": lambda grid: search.exactness(search.sized(grid, 6)),
+    "serving": evaluate.serving,
     "numpy": evaluate.numpy_ratio,
     "collectives": lambda: collectives.measure(1 << 15, 5),
     "written": lambda suffix, exponent: _streams().written(suffix, int(exponent)),
@@ -77,7 +79,7 @@ def measured(section: str, exponents: tuple[int, ...]) -> dict[str, dict]:
     return {section: start.alone(section)}
 
 
-SECTIONS = ("outputs", "sizes", "search", "start", "answer", "processes", "streams", "numpy", "collectives")
+SECTIONS = ("outputs", "sizes", "search", "start", "answer", "processes", "streams", "serving", "numpy", "collectives")
 
 
 def main() -> None:

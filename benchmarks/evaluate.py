@@ -17,7 +17,7 @@ from perfgrid.engine.execution.lanes import processors
 from perfgrid.engine.grid.plan import Plan
 from perfgrid.study.study import load_study
 
-from .grids import GRID, full_grid_outputs, plan_of, sized
+from .grids import GRID, GRID_SERVING, SERVING, full_grid_outputs, plan_of, sized
 
 SMALL = ("axes.hbm_bandwidth.scale=[0.5, 1.0, 2.0, 4.0]", "axes.scale_up_bandwidth.scale=[1.0, 2.0]")
 ROUNDS = 3  # through the arrays of a thread, so that threads write at the same time most of the time
@@ -171,6 +171,29 @@ def numpy_ratio(repeats: int = 2) -> dict:
         "numpy_cpu_seconds": statistics.median(plain),
         "ratio": statistics.median(plain) / statistics.median(compiled),
     }
+
+
+def serving(repeats: int = 7) -> dict:
+    """The serving grid with hybrid models and with ordinary ones only, in turns: rates, and the ratio of times."""
+    plans = {name: load_study(GRID_SERVING, settings).plan() for name, settings in SERVING.items()}
+    evaluations = {name: Evaluation(plan) for name, plan in plans.items()}
+    rates: dict[str, list[float]] = {name: [] for name in plans}
+    for repeat in range(1 + repeats):
+        for name, evaluation in evaluations.items():
+            seconds = evaluate_all(evaluation)
+            if repeat:  # the first touches every buffer
+                rates[name].append(plans[name].space.points / seconds)
+    found: dict[str, object] = {
+        name: {
+            "points": plan.space.points,
+            "points_per_cpu_second": statistics.median(rates[name]),
+            "range": [min(rates[name]), max(rates[name])],
+            **counts(plan, evaluations[name]),
+        }
+        for name, plan in plans.items()
+    }
+    slower = statistics.median(o / h for h, o in zip(rates["hybrids"], rates["ordinary"], strict=True))
+    return found | {"time_over_that_of_ordinary_models": slower}
 
 
 def broadcast(plan: Plan) -> dict[str, np.ndarray]:

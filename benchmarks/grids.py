@@ -9,10 +9,15 @@ from perfgrid.study.study import Study, load_study
 
 GRID = Path(__file__).with_name("grid.toml")
 GRID_5D = Path(__file__).with_name("grid_5d.toml")
+GRID_SERVING = Path(__file__).with_name("grid_serving.toml")
 QUICKSTART = Path(__file__).parents[1] / "studies" / "quickstart.toml"
 GRIDS = {"dense": GRID, "5-D": GRID_5D}
 MODEL = {"dense": 'axes.model=["llama-3.1-70b"]', "5-D": 'axes.model=["mixtral-8x22b"]'}  # of fewer than 10^8 points
 REST = ('axes.device=["h200-sxm-141gb"]', 'axes.topology=["rail-optimized"]')  # of 10^6 points and fewer
+SERVING = {  # settings of the serving grid; ordinary models of about the same sizes in place of the hybrids
+    "hybrids": (),
+    "ordinary": ('axes.model=["glm-4.5-air", "llama-3.1-8b", "deepseek-v2-lite", "qwen3-30b-a3b"]',),
+}
 EXPONENTS = (5, 6, 7, 8, 9)
 # values of the link and of the memory bandwidth, by exponent
 SIZES = {

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from benchmarks.evaluate import broadcast, counts
-from benchmarks.grids import EXPONENTS, GRID, GRID_5D, GRIDS, full_grid_outputs, sized
+from benchmarks.grids import EXPONENTS, GRID, GRID_5D, GRID_SERVING, GRIDS, SERVING, full_grid_outputs, sized
 from benchmarks.search import exactness
 from perfgrid.engine.execution.evaluation import Evaluation
 from perfgrid.study.study import load_study
@@ -34,6 +34,24 @@ def test_the_grid_of_5_d_layouts_is_what_its_file_says():
     assert {"exposed_ep_time", "exposed_cp_time"} <= set(full_grid_outputs(plan))
 
 
+def test_the_serving_grid_is_what_its_file_says():
+    """Hybrids beside an ordinary model; the grid of ordinary models is as large and evaluates a few formulas less."""
+    hybrids, ordinary = (load_study(GRID_SERVING, settings).plan() for settings in SERVING.values())
+    axes = {a.name: a for a in hybrids.space.axes}
+    layers = axes["model"].columns["mixer_layers"]
+    assert min(layers) == 0 < np.sort(layers)[1]
+    for degree in ("devices", "tp", "ep", "pp"):
+        assert len(np.unique(axes["parallelism"].columns[degree])) > 1, degree
+    assert len(axes["batch"]) * len(axes["prompt_tokens"]) * len(axes["hbm_bandwidth"]) == 10 * 5 * 64
+    assert len(hybrids.outputs) == 20
+    for plan in (hybrids, ordinary):
+        assert 0.95e7 < plan.space.points < 1.05e7
+    assert not any("mixer_layers" in a.columns and max(a.columns["mixer_layers"]) for a in ordinary.space.axes)
+    assert full_grid_outputs(hybrids) == full_grid_outputs(ordinary)
+    evaluated = [sum(not q.small for q in plan.quantities.values()) for plan in (hybrids, ordinary)]
+    assert 0 < evaluated[0] - evaluated[1] < 15
+
+
 FEW = {
     GRID: ('axes.model=["llama-2-70b"]', 'axes.device=["h100-sxm-80gb", "b200"]', "axes.parallelism.devices=[1024]"),
     GRID_5D: (
@@ -44,6 +62,13 @@ FEW = {
         "axes.parallelism.cp=[1, 4]",
         "axes.parallelism.pp=[1, 4]",
         "axes.parallelism.ep=[1, 8]",
+    ),
+    GRID_SERVING: (
+        'axes.model=["qwen3-next-80b-a3b", "nemotron-h-8b", "qwen3-30b-a3b"]',
+        'axes.device=["h200-sxm-141gb"]',
+        "axes.parallelism.devices=[4]",
+        "axes.batch=[1, 64]",
+        "axes.prompt_tokens=[1024, 65536]",
     ),
 }
 

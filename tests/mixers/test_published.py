@@ -169,7 +169,7 @@ def test_a_record_predicts_what_its_kernel_does(measured):
         number(q["mixer_core_forward_time"])
     )
     heads = {"mixer_heads": 128, "mixer_key_heads": 64, "hidden_size": 4096}
-    step = design("gb200", mixer="kimi_delta_attention", microbatch=64, sequence_length=1, **heads)
+    step = design("gb200", "megatron-lm", mixer="kimi_delta_attention", microbatch=64, sequence_length=1, **heads)
     bytes_of_a_step = 2 * 64 * 128 * 128 * 128 * 4
     assert number(step["mixer_decode_traffic"]) == bytes_of_a_step
     decoding = measured["mixer-gb200-kda-decode-fla-b64-h128"]
