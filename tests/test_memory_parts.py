@@ -39,7 +39,10 @@ def test_the_parts_of_the_memory_page_add_up_to_the_whole(monkeypatch, capsys, t
     ("workload", "parts"),
     [
         ("training", ("state_memory", "activation_memory", "working_memory", "reserved_memory")),
-        ("inference", ("weight_memory", "kv_cache_memory", "workspace_memory", "reserved_memory")),
+        (
+            "inference",
+            ("weight_memory", "kv_cache_memory", "recurrent_state_memory", "workspace_memory", "reserved_memory"),
+        ),
     ],
 )
 def test_the_gloss_of_the_memory_of_a_device_names_its_parts(workload, parts):

@@ -29,6 +29,7 @@ OUTPUTS = (
     "memory_per_device",
     "weight_memory",
     "kv_cache_memory",
+    "recurrent_state_memory",
     "workspace_memory",
     "reserved_memory",
     "hbm_capacity",

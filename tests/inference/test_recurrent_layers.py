@@ -49,6 +49,19 @@ def test_a_batch_fills_the_memory_with_states():
     assert found["largest_batch"] == pytest.approx(min(found["cache_capacity"] // bytes_of_one, 2048), abs=1)
 
 
+def test_states_are_a_part_of_the_memory_of_their_own():
+    """Beside keys and values, which they no longer count as; a model without them has none."""
+    parts = ("weight_memory", "kv_cache_memory", "recurrent_state_memory", "workspace_memory", "reserved_memory")
+    names = (*parts, "memory_per_device", "running_batch")
+    point = {"prompt_tokens": 4_000.0, "output_tokens": 96.0, "page_tokens": 16.0, "batch": 8.0, "kv_precision": "bf16"}
+    found = evaluate(*names, model=NEMOTRON, **point)
+    token, layers, state, convolution = KEPT[NEMOTRON]
+    assert found["recurrent_state_memory"] == found["running_batch"] * layers * (state + convolution)
+    assert found["kv_cache_memory"] == found["running_batch"] * 4096 * token
+    assert sum(found[name] for name in parts) == pytest.approx(found["memory_per_device"], rel=1e-12)
+    assert value("recurrent_state_memory", model="llama-3.1-8b", **point) == 0
+
+
 # ---- limits ---------------------------------------------------------------------------------------------------------
 
 

@@ -74,12 +74,18 @@ def prompt_cache_memory(
 
 
 @formula(unit="byte", source="kwon2023vllm")
-def sequence_cache_memory(
-    cached_tokens, mask_share, rank_cache_width, kv_element_size, attention_layers, sequence_state_size, stage_share, cp
+def sequence_key_value_memory(
+    cached_tokens, mask_share, rank_cache_width, kv_element_size, attention_layers, stage_share, cp
 ):
-    """Cache and recurrent states of one sequence on one device of the fullest stage when it ends."""
+    """Keys and values of one sequence on one device of the fullest stage when it ends."""
     per_layer = total(cached_tokens * mask_share, "mask") * rank_cache_width * kv_element_size
-    return attention_layers * stage_share * per_layer / cp + stage_share * sequence_state_size
+    return attention_layers * stage_share * per_layer / cp
+
+
+@formula(unit="byte", source="kwon2023vllm")
+def sequence_cache_memory(sequence_key_value_memory, sequence_state_size, stage_share):
+    """Cache and recurrent states of one sequence on one device of the fullest stage when it ends."""
+    return sequence_key_value_memory + stage_share * sequence_state_size
 
 
 # ---- working space --------------------------------------------------------------------------------------------------
@@ -138,15 +144,17 @@ def largest_batch(cache_capacity, sequence_cache_memory, dp, batch_limit):
 
 
 @formula(unit="byte", source="kwon2023vllm")
-def kv_cache_memory(running_batch, dp, sequence_cache_memory):
-    """Cache of the running sequences on one device, each as long as it gets."""
-    return running_batch / dp * sequence_cache_memory
+def kv_cache_memory(running_batch, dp, sequence_key_value_memory):
+    """Keys and values of the running sequences on one device, each as long as it gets."""
+    return running_batch / dp * sequence_key_value_memory
 
 
 @alternative(of="memory_per_device", by="workload", label="inference", unit="byte", source="kwon2023vllm")
-def serving_memory_per_device(weight_memory, kv_cache_memory, workspace_memory, reserved_memory):
-    """Memory of a device of the fullest stage: weight_memory + kv_cache_memory + workspace_memory + reserved_memory."""
-    return weight_memory + kv_cache_memory + workspace_memory + reserved_memory
+def serving_memory_per_device(
+    weight_memory, kv_cache_memory, recurrent_state_memory, workspace_memory, reserved_memory
+):
+    """Fullest stage: weight_memory + kv_cache_memory + recurrent_state_memory + workspace_memory + reserved_memory."""
+    return weight_memory + kv_cache_memory + recurrent_state_memory + workspace_memory + reserved_memory
 
 
 @constraint(

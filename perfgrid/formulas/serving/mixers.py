@@ -76,6 +76,18 @@ def LABEL_sequence_state_size(mixer_layers, recurrent_state_bytes, convolution_s
     return mixer_layers * (recurrent_state_bytes + convolution_state_bytes)
 
 
+@alternative(of="recurrent_state_memory", by="mixer", label=NONE, unit="byte", source="dao2024mamba2")
+def no_recurrent_state_memory():
+    """Recurrent states of the running sequences on one device: none."""
+    return 0.0
+
+
+@alternative(of="recurrent_state_memory", by="mixer", label=RECURRENT, unit="byte", source="dao2024mamba2")
+def LABEL_recurrent_state_memory(running_batch, dp, sequence_state_size, stage_share):
+    """Recurrent and convolution states of the running sequences on one device of the fullest stage."""
+    return running_batch / dp * stage_share * sequence_state_size
+
+
 # ---- kernels --------------------------------------------------------------------------------------------------------
 
 
