@@ -10,6 +10,7 @@ import pytest
 
 import perfgrid as pg
 from perfgrid.analysis.story_text import most_lines, story_lines
+from perfgrid.engine.grid.dataset import SPACE_ATTRIBUTE
 from perfgrid.engine.grid.story import FOLDED
 from perfgrid.formulas import BREAKDOWN, INNER
 from tests.physics.test_engine_agrees import OUTPUTS, drawn_study
@@ -133,3 +134,27 @@ def test_axes_within_a_formula_are_no_labels():
     made = pg.Study.make(workload="manufacturing", outputs=["die_yield"], axes={k: [v] for k, v in at.items()})
     below = {part.name for part in pg.explain(made, "die_yield", at).story(1).below}
     assert {"die_defects", "core_area_share"} <= below
+
+
+@pytest.mark.parametrize(
+    ("models", "pattern"), [(["llama-3.1-8b"], "uniform"), (["mixtral-8x7b", "deepseek-v3"], "dense_first")]
+)
+def test_a_result_from_before_there_were_kinds_of_layers(models, pattern, tmp_path):
+    """Its file states no label ``layer_pattern``, which follows from its models: the same number, found again."""
+    layout = {"devices": [64], "tp": [8], "pp": [1], "ep": [1]}
+    study = pg.Study.make(
+        outputs=["step_time"],
+        axes={"model": models, "device": ["b200"], "parallelism": layout},
+        workload_parameters={"sequence_length": 4096, "global_batch": 64},
+    )
+    result = pg.evaluate(study)
+    space = json.loads(result.attrs[SPACE_ATTRIBUTE])
+    assert space["constants"].pop("layer_pattern") == pattern
+    old = result.assign_attrs({SPACE_ATTRIBUTE: json.dumps(space)})
+    pg.save(old, tmp_path / "old.nc")
+    opened = pg.open_result(tmp_path / "old.nc")
+    assert "layer_pattern" not in opened.attrs[SPACE_ATTRIBUTE]
+    for model in models:
+        again, at_once = (pg.explain(r, "step_time", {"model": model}).story(2).value for r in (opened, result))
+        assert again == pytest.approx(result["step_time"].sel(model=model).item(), rel=1e-5)
+        assert again == pytest.approx(at_once, rel=1e-12)
