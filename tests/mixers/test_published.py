@@ -228,3 +228,18 @@ def test_kernels_and_models_of_others(measured, beginning, low, high):
 def test_time_of_sparse_attention_grows_as_measured(measured):
     """DeepSeek-V3.2's layer on H200 at 4 to 32 thousand tokens: the error is the same within a tenth."""
     assert np.ptp(errors_of(measured, "mixer-h200-dsa")) < 0.1
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "reason"),
+    [
+        ("mixer-h200-gdn-triton", {"mixer": None, "batch": None}, "the source leaves open: kernel.mixer, kernel.batch"),
+        ("mixer-gb200-kda-decode", {"direction": "backward"}, "not modelled: backward of mixer_decode"),
+        ("mixer-h200-gdn-triton", {"direction": "backward"}, "not modelled: backward of mixer"),
+    ],
+)
+def test_what_a_kernel_of_a_mixer_leaves_open_is_told(name, changes, reason, tmp_path):
+    lines = map(json.loads, FILES[1].read_text(encoding="utf-8").splitlines())
+    line = next(line for line in lines if line["id"].startswith(name))
+    (tmp_path / "mine.jsonl").write_text(json.dumps(line | {"kernel": line["kernel"] | changes}), encoding="utf-8")
+    assert validate(tmp_path / "mine.jsonl").predictions[0].reasons == (reason,)
