@@ -47,6 +47,7 @@ from .training import (
     memory,
     offload,
     recompute,
+    recurrent_layers,
     reliability,
     retained,
     step,
@@ -70,7 +71,7 @@ PARALLELISM = (
 PIPELINES = (stages, transfers, pipeline, zero_bubble, dualpipe)
 TRAINING = (
     *(adapters, recompute, offload, activations, memory, retained, token_prediction),
-    *(training_run, step, error, reliability, step_energy, hybrids),
+    *(training_run, step, error, reliability, step_energy, recurrent_layers, hybrids),
 )
 SERVING = (
     *(requests, formats, products, experts, serving_kernels, serving_mixers, parallel, capacity, latency),

@@ -89,3 +89,20 @@ def test_kernels_of_a_step_take_as_long_as_in_a_study_of_the_mixer():
     )
     kernels = value("mixer_recurrence_time").sum(axis=0).squeeze().sum(axis=-1)  # over resource and mixer_kernel
     np.testing.assert_allclose(kernels, np.ravel(alone["mixer_core_time"]), rtol=1e-12)
+
+
+@pytest.mark.parametrize("model", HYBRIDS)
+def test_gradients_are_finite(model):
+    study = pg.Study.make(
+        outputs=["step_time"],
+        axes={
+            "model": [model],
+            "device": ["h100-sxm-80gb"],
+            "topology": ["hgx-h100-400g"],
+            "parallelism": {"devices": [8]},
+        },
+        workload_parameters={"sequence_length": 4096, "global_batch": 8},
+    )
+    slopes = pg.gradient(study, "step_time", ["hbm_bandwidth", "recurrence_efficiency"])["step_time_gradient"]
+    assert np.all(np.isfinite(slopes))
+    assert np.all(slopes < 0), slopes

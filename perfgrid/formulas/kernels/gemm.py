@@ -2,8 +2,8 @@
 
 ``gemm`` are the products with weights (`gemm_kernel`), ``core`` the batched products of unfused attention
 (`attention_kernel`, shapes in `attention`), ``grouped`` the products of the experts of a rank (`grouped_gemm_kernel`,
-shapes in `moe`), ``mixer_gemm`` those of recurrent mixers with weights (`mixer_product`, shapes in `hybrids`). The
-products of the backward pass are permutations of the forward one: with Y[M,N] = X[M,K]·W[K,N] the input gradient is
+shapes in `moe`), ``mixer_gemm`` those of recurrent mixers with weights (`mixer_product`, shapes in `recurrent_layers`).
+The products of the backward pass are permutations of the forward one: with Y[M,N] = X[M,K]·W[K,N] the input gradient is
 [M,K] = [M,N]·[N,K] and the weight gradient [N,K] = [N,M]·[M,K].
 
 The result is cut into tiles. The cores compute one tile each at a time, wave after wave; the last wave is partly idle,
