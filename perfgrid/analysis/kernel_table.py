@@ -10,8 +10,10 @@ import numpy as np
 import xarray as xr
 
 from perfgrid.engine.grid.explain import Violated, index_of, point_of, replay_point, violated_at
+from perfgrid.engine.grid.space import Space
 from perfgrid.formulas import INNER
 from perfgrid.formulas.axes import only
+from perfgrid.formulas.mixers.kinds import RECURRENT
 from perfgrid.results.provenance import designs
 from perfgrid.study.study import Study
 
@@ -30,6 +32,12 @@ TABLES: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("expert_stream_time", "expert_stream_kernel", ("layer_expert_streams",)),
     ("expert_cast_time", "", ("kind_has_experts",)),
 )
+MIXER_TABLES: tuple[tuple[str, str, tuple[str, ...]], ...] = (  # the same of models with recurrent layers
+    ("mixer_gemm_time", "mixer_product", ("layer_mixer_gemms",)),
+    ("mixer_recurrence_time", "mixer_kernel", ("mixer_share",)),
+    ("mixer_stream_time", "", ("mixer_share",)),
+)
+OF_ATTENTION = ("core_product_time", "flash_time")  # which not every layer of such models has
 PASS_TABLES: tuple[tuple[str, str, str], ...] = (  # the same of inference: time, axis, runs in a pass
     ("gemm_product_time", "product", "product_count"),
     ("expert_product_time", "expert_product", "moe_layers"),
@@ -117,22 +125,36 @@ def kernels(
     """
     space, registry, choices, at = designs(what, best_design(what, at).labels, formulas)
     index, serving = index_of(space, at), "pass_time" in registry.formulas
-    training = [name for time, _, counts in TABLES for name in (time, *counts)] + ["unfused", "kind_layers"]
+    hybrid = not serving and _label(space, "mixer", index) in RECURRENT
+    tables = (*TABLES, *MIXER_TABLES) if hybrid else TABLES
+    training = [name for time, _, counts in tables for name in (time, *counts)] + ["unfused", "kind_layers"]
+    training += ["attention_share"] if hybrid else []
     passes = [name for time, _, count in PASS_TABLES for name in (time, count)] + [*WAITS, "load_weight"]
     graph, values = replay_point(registry, space, passes if serving else training, index, choices)
-    found = (_passes if serving else _layers)(values)
+    found = _passes(values) if serving else _layers(values, tables)
     return KernelList(point_of(space, index), tuple(violated_at(graph, values)), tuple(found))
 
 
-def _layers(values: Mapping[str, Any]) -> Iterator[Kernel]:
-    """The kernels of a microbatch: those of a layer, or of one of each kind that the model has, and those run once."""
+def _label(space: Space, name: str, index: tuple[int, ...]) -> str:
+    """The label of a design that selects among formulas; of quantities that are none of the space it is empty."""
+    labels = space.label_quantities().get(name)
+    return str(labels[int(space.at(name, index))]) if labels else ""
+
+
+def _layers(values: Mapping[str, Any], tables: Iterable[tuple[str, str, tuple[str, ...]]]) -> Iterator[Kernel]:
+    """The kernels of a microbatch: those of a layer, or of one of each kind that the model has, and those run once.
+
+    In a mean layer of a model with recurrent layers attention and mixer run less than once.
+    """
     several = INNER.extent(values["kind_layers"], "layer_kind") > 1
     parts = {f"{kind} layer": {"layer_kind": kind} for kind in KINDS} if several else {"layer": {}}
     parts = {part: kind for part, kind in parts.items() if np.any(INNER.at(values["kind_layers"], **kind))}
-    for table, axis, counts in TABLES:
+    for table, axis, counts in tables:
         runs = sum(values[c] for c in counts) if counts else 1.0
         if table == "flash_time":
             runs = 1.0 - values["unfused"]
+        if table in OF_ATTENTION:
+            runs = runs * values.get("attention_share", 1.0)
         for label in INNER.labels[axis] if axis else (table.removesuffix("_time"),):
             times, counted = _pick(values[table], axis, label), _pick(runs, axis, label)
             for part, kind in parts.items():

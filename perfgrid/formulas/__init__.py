@@ -43,9 +43,11 @@ from .training import (
     activations,
     adapters,
     error,
+    hybrids,
     memory,
     offload,
     recompute,
+    recurrent_layers,
     reliability,
     retained,
     step,
@@ -69,7 +71,7 @@ PARALLELISM = (
 PIPELINES = (stages, transfers, pipeline, zero_bubble, dualpipe)
 TRAINING = (
     *(adapters, recompute, offload, activations, memory, retained, token_prediction),
-    *(training_run, step, error, reliability, step_energy),
+    *(training_run, step, error, reliability, step_energy, recurrent_layers, hybrids),
 )
 SERVING = (
     *(requests, formats, products, experts, serving_kernels, serving_mixers, parallel, capacity, latency),
@@ -105,7 +107,8 @@ class Workload:
 
 WORKLOADS = {
     "training": Workload(
-        (*TRANSFORMER, *DEVICE, *COLLECTIVES, *PARALLELISM, *PIPELINES, *TRAINING, *MANUFACTURING, *ECONOMY), KERNELS
+        (*TRANSFORMER, *DEVICE, *COLLECTIVES, *PARALLELISM, *PIPELINES, *TRAINING, *MANUFACTURING, *ECONOMY),
+        (*KERNELS, *MIXERS),
     ),
     "manufacturing": Workload(MANUFACTURING),
     "sequence_mixer": Workload(MIXERS, DEVICE),

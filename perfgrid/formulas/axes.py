@@ -107,6 +107,7 @@ INNER = InnerAxes(
         # of the core of a sequence mixer, in order
         "mixer_kernel": ("decays", "index", "choice", "scores", "inverse", "writes", "states", "results"),
         "mixer_stream": ("convolution", "gated_norm"),
+        "mixer_product": ("mixer_input", "mixer_inner", "mixer_output"),  # with weights
         "grouped_gemm_kernel": ("expert_up", "expert_down"),  # products of all experts of a rank at once
         "expert_stream_kernel": ("routing", "permute", "sort", "unpermute", "expert_activation"),
         "stream_kernel": (

@@ -138,17 +138,6 @@ def test_ranks_share_heads_evenly_and_never_a_sequence():
     assert value("recurrences_are_whole", model=QWEN, cp=2.0, **ATTENTION_ALONE) == 1
 
 
-def test_training_is_refused_with_its_reason():
-    study = pg.Study.make(
-        outputs=["step_time"],
-        axes={"model": ["llama-3.1-8b", NEMOTRON], "device": ["h100-sxm-80gb"], "parallelism": {"devices": [8]}},
-        workload_parameters={"sequence_length": 4096, "global_batch": 8},
-    )
-    flags = pg.evaluate(study)["layers_are_trained"]
-    assert flags.values.ravel().tolist() == [1, 0]
-    assert "recurrent" in flags.attrs["reason"]
-
-
 # ---- published speed-ups --------------------------------------------------------------------------------------------
 
 KIMI_SPEEDUPS = {  # figure 7 of Kimi Linear (arXiv:2510.26692): over the same model with latent attention in all layers

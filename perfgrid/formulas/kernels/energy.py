@@ -18,7 +18,7 @@ from .tiling import hbm_bytes
 EQUALLY_FAST = 1e-3  # kernels whose times differ by less are chosen alike
 
 
-@constant(unit="1", source="fedus2022switch", family={"PRODUCT": ("gemm", "core")})
+@constant(unit="1", source="fedus2022switch", family={"PRODUCT": ("gemm", "core", "mixer_gemm")})
 def PRODUCT_uneven_load():
     """Rows of a PRODUCT kernel on the fullest rank over those on the mean one: the same."""
     return 1.0
@@ -30,15 +30,15 @@ def grouped_uneven_load(uneven_load):
     return uneven_load
 
 
-@synonym(unit="byte", source="hong1981pebble", family={"PRODUCT": ("gemm", "core")})
+@synonym(unit="byte", source="hong1981pebble", family={"PRODUCT": ("gemm", "core", "mixer_gemm")})
 def PRODUCT_mean_traffic(PRODUCT_hbm_traffic):
     """Memory traffic of each PRODUCT kernel on the mean rank, by phase: that of every rank."""
     return PRODUCT_hbm_traffic
 
 
-@synonym(unit="1", source="micikevicius2022fp8")
-def grouped_format_energy(format_energy):
-    """Energy of an operation of the experts' products over that in 16 bits."""
+@synonym(unit="1", source="micikevicius2022fp8", family={"PRODUCT": ("grouped", "mixer_gemm")})
+def PRODUCT_format_energy(format_energy):
+    """Energy of an operation of the PRODUCT products over that in 16 bits."""
     return format_energy
 
 

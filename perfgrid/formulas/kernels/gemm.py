@@ -2,8 +2,9 @@
 
 ``gemm`` are the products with weights (`gemm_kernel`), ``core`` the batched products of unfused attention
 (`attention_kernel`, shapes in `attention`), ``grouped`` the products of the experts of a rank (`grouped_gemm_kernel`,
-shapes in `moe`). The products of the backward pass are permutations of the forward one: with
-Y[M,N] = X[M,K]·W[K,N] the input gradient is [M,K] = [M,N]·[N,K] and the weight gradient [N,K] = [N,M]·[M,K].
+shapes in `moe`), ``mixer_gemm`` those of recurrent mixers with weights (`mixer_product`, shapes in `recurrent_layers`).
+The products of the backward pass are permutations of the forward one: with Y[M,N] = X[M,K]·W[K,N] the input gradient is
+[M,K] = [M,N]·[N,K] and the weight gradient [N,K] = [N,M]·[M,K].
 
 The result is cut into tiles. The cores compute one tile each at a time, wave after wave; the last wave is partly idle,
 and tiles at the edge are partly padding. Too few tiles are multiplied by cutting the depth into parts (split-K), whose
@@ -12,32 +13,33 @@ bytes, a small one fills the cores better. The fastest on chip is taken.
 """
 
 from perfgrid.engine import xp
-from perfgrid.engine.graph.registry import constant, formula, synonym
+from perfgrid.engine.graph.registry import alternative, constant, formula, synonym
 from perfgrid.formulas.axes import only, smallest, table, total
+from perfgrid.formulas.mixers.kinds import NONE
 
 from .roofline import EQUAL, by_resource, longest, with_memory
 from .tiling import depth_parts, hbm_bytes, l2_loads, partial_bytes, steps_of, wave_utilisation, whole
 
-PRODUCTS = {"PRODUCT": ("gemm", "core", "grouped", "expert")}  # `expert`: of routed experts in serving
+PRODUCTS = {"PRODUCT": ("gemm", "core", "grouped", "expert", "mixer_gemm")}  # `expert`: of routed experts in serving
 INSTRUCTION_ROWS = 16.0  # rows of the smallest matrix instruction (mma.m16n8k16)
-WEIGHTED = {"PRODUCT": ("gemm", "grouped")}  # products with weights
+WEIGHTED = {"PRODUCT": ("gemm", "grouped", "mixer_gemm")}  # products with weights
 
 
-@synonym(unit="byte", source="micikevicius2022fp8", family={"PRODUCT": ("gemm", "core", "grouped")})
+@synonym(unit="byte", source="micikevicius2022fp8", family={"PRODUCT": ("gemm", "core", "grouped", "mixer_gemm")})
 def PRODUCT_weight_size(PRODUCT_operand_size):
     """Bytes of one element of the second operand of each PRODUCT kernel, as it is read from memory."""
     return PRODUCT_operand_size
 
 
-@constant(unit="1", source="shoeybi2019megatron")
-def gemm_batch():
-    """Products with weights that one kernel computes: one."""
+@constant(unit="1", source="shoeybi2019megatron", family={"PRODUCT": ("gemm", "mixer_gemm")})
+def PRODUCT_batch():
+    """Products with weights that one kernel of PRODUCT computes: one."""
     return 1.0
 
 
-@synonym(unit="byte", source="korthikanti2022")
-def grouped_result_size(gemm_result_size):
-    """Bytes that a product of experts writes per element, by phase."""
+@synonym(unit="byte", source="korthikanti2022", family={"PRODUCT": ("grouped", "mixer_gemm")})
+def PRODUCT_result_size(gemm_result_size):
+    """Bytes that a product of PRODUCT writes per element, by phase."""
     return gemm_result_size
 
 
@@ -370,13 +372,13 @@ def PRODUCT_time(PRODUCT_product_time, PRODUCT_gradient_traffic, achieved_hbm_ba
     return computed_phases * (PRODUCT_product_time + accumulating)
 
 
-@formula(unit="1", source="dai2024deepseekmoe")
-def layer_gemms(latent_gemms, kind_has_experts, kind_has_shared_experts):
+@alternative(of="layer_gemms", by="mixer", label=NONE, unit="1", source="dai2024deepseekmoe")
+def plain_layer_gemms(latent_gemms, kind_is_dense, kind_has_experts, kind_has_shared_experts):
     """How often each product runs in one layer, by gemm_kernel: a feed-forward block is dense or has experts."""
     return (
         latent_gemms
         + only("gemm_kernel", "qkv", "attention_output")
-        + (1 - kind_has_experts) * only("gemm_kernel", "ffn_up", "ffn_down")
+        + kind_is_dense * only("gemm_kernel", "ffn_up", "ffn_down")
         + kind_has_experts * only("gemm_kernel", "router")
         + kind_has_shared_experts * only("gemm_kernel", "shared_up", "shared_down")
     )

@@ -9,6 +9,7 @@ from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import alternative, formula
 from perfgrid.formulas.axes import only, table
 from perfgrid.formulas.hardware.device import QUANTISED, UNQUANTISED
+from perfgrid.formulas.mixers.kinds import NONE
 
 from .roofline import roofline_shares
 
@@ -160,14 +161,14 @@ def stream_time(stream_elements, stream_traffic, computed_phases, vector_rate, a
     )
 
 
-@formula(unit="1", source="shoeybi2019megatron")
-def layer_streams(
+@alternative(of="layer_streams", by="mixer", label=NONE, unit="1", source="shoeybi2019megatron")
+def plain_layer_streams(
     learned_positions,
     biases,
     layer_blocks,
     latent_attention,
     compressed_queries,
-    kind_has_experts,
+    kind_is_dense,
     kind_has_shared_experts,
 ):
     """How often each streaming kernel runs in one layer apart from the attention core, by stream_kernel.
@@ -180,7 +181,7 @@ def layer_streams(
         "stream_kernel",
         norm=layer_blocks,
         residual=layer_blocks,
-        activation=1 - kind_has_experts,
+        activation=kind_is_dense,
         shared_activation=kind_has_shared_experts,
         latent_norm=latent_attention,
         rotary=rotary,
@@ -188,7 +189,7 @@ def layer_streams(
         embedding=0.0,
         loss=0.0,
         bias=biased,
-        ffn_bias=biased * (1 - kind_has_experts),
+        ffn_bias=biased * kind_is_dense,
     )
 
 
@@ -210,15 +211,15 @@ def LABEL_scaled_cast_size(activation_size, operand_size, scaling_reads):
     return scaling_reads * activation_size + 2 * operand_size
 
 
-@formula(unit="1", source="micikevicius2022fp8")
-def cast_elements(
+@alternative(of="cast_elements", by="mixer", label=NONE, unit="1", source="micikevicius2022fp8")
+def plain_cast_elements(
     microbatch_tokens,
     hidden_size,
     rank_query_width,
     rank_key_width,
     rank_value_width,
     rank_context_width,
-    kind_has_experts,
+    kind_is_dense,
     kind_has_shared_experts,
 ):
     """Operand elements of one layer that a kernel of its own converts, by phase; those of experts apart.
@@ -226,7 +227,7 @@ def cast_elements(
     Forward the attention output; backward the output gradients of both projections and of queries, keys and values.
     Norms and activation functions convert what they write.
     """
-    projections = 2 - kind_has_experts + kind_has_shared_experts
+    projections = 1 + kind_is_dense + kind_has_shared_experts
     return microbatch_tokens * table(
         "phase",
         forward=rank_context_width,

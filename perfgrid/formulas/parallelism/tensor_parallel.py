@@ -6,8 +6,9 @@ next block brings them together again: the same bytes, 2·(t - 1)/t of a message
 """
 
 from perfgrid.engine import xp
-from perfgrid.engine.graph.registry import constant, formula, synonym
+from perfgrid.engine.graph.registry import alternative, constant, formula, synonym
 from perfgrid.formulas.axes import at, only, total
+from perfgrid.formulas.mixers.kinds import NONE
 
 BLOCKS = {"BLOCK": ("attention", "ffn")}
 ENDS = {"PART": ("embedding", "head")}
@@ -71,9 +72,9 @@ def block_time(gemm_time, products):
     return total(total(gemm_time, "resource") * products, "gemm_kernel")
 
 
-def dense_or_shared(product, kind_has_experts, kind_has_shared_experts):
+def dense_or_shared(product, kind_is_dense, kind_has_shared_experts):
     """How often the dense ``ffn_product`` and ``shared_product`` occur in a communicating block, by gemm_kernel."""
-    dense = (1 - kind_has_experts) * only("gemm_kernel", f"ffn_{product}")
+    dense = kind_is_dense * only("gemm_kernel", f"ffn_{product}")
     return dense + kind_has_shared_experts * only("gemm_kernel", f"shared_{product}")
 
 
@@ -136,16 +137,16 @@ def output_gradient_gathering_time(operand_gathering_time, output_gradient_gathe
 
 
 @formula(unit="1", source="chowdhery2022palm")
-def ffn_tp_blocks(layer_blocks, kind_has_experts, kind_has_shared_experts):
+def ffn_tp_blocks(parallel_block, kind_is_dense, kind_has_shared_experts):
     """Communicating blocks of one layer that the feed-forward block begins: none if it runs beside attention.
 
     Routed experts exchange tokens in a way of their own (`expert_parallel`).
     """
-    return (layer_blocks - 1) * (1 - kind_has_experts + kind_has_shared_experts)
+    return xp.where(parallel_block, 0.0, kind_is_dense + kind_has_shared_experts)
 
 
-@formula(unit="s", source="shoeybi2019megatron")
-def attention_column_time(gemm_time, parallel_block, latent_gemms, compressed_queries):
+@alternative(of="attention_column_time", by="mixer", label=NONE, unit="s", source="shoeybi2019megatron")
+def plain_attention_column_time(gemm_time, parallel_block, latent_gemms, compressed_queries):
     """Time of the attention block's products with weights split by columns, whose inputs are gathered; by phase.
 
     Where latents are gathered, the product that makes them comes before; in a parallel block the feed-forward block's
@@ -155,23 +156,23 @@ def attention_column_time(gemm_time, parallel_block, latent_gemms, compressed_qu
     return block_time(gemm_time, (1 - compressed_queries) * only("gemm_kernel", "qkv") + latent_gemms + up)
 
 
-@formula(unit="s", source="shoeybi2019megatron")
-def attention_row_time(gemm_time, parallel_block):
+@alternative(of="attention_row_time", by="mixer", label=NONE, unit="s", source="shoeybi2019megatron")
+def plain_attention_row_time(gemm_time, parallel_block):
     """Time of the attention block's products with weights split by rows, whose results are added up; by phase."""
     both = only("gemm_kernel", "attention_output", "ffn_down")
     return block_time(gemm_time, xp.where(parallel_block, both, only("gemm_kernel", "attention_output")))
 
 
 @formula(unit="s", source="shoeybi2019megatron")
-def ffn_column_time(gemm_time, kind_has_experts, kind_has_shared_experts):
+def ffn_column_time(gemm_time, kind_is_dense, kind_has_shared_experts):
     """Time of a communicating feed-forward block's products with weights split by columns, by phase."""
-    return block_time(gemm_time, dense_or_shared("up", kind_has_experts, kind_has_shared_experts))
+    return block_time(gemm_time, dense_or_shared("up", kind_is_dense, kind_has_shared_experts))
 
 
 @formula(unit="s", source="shoeybi2019megatron")
-def ffn_row_time(gemm_time, kind_has_experts, kind_has_shared_experts):
+def ffn_row_time(gemm_time, kind_is_dense, kind_has_shared_experts):
     """Time of a communicating feed-forward block's products with weights split by rows, by phase."""
-    return block_time(gemm_time, dense_or_shared("down", kind_has_experts, kind_has_shared_experts))
+    return block_time(gemm_time, dense_or_shared("down", kind_is_dense, kind_has_shared_experts))
 
 
 @formula(unit="1", source="wang2023overlap")

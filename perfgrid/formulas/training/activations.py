@@ -3,6 +3,7 @@
 from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import alternative, formula
 from perfgrid.formulas.axes import mean_of_kinds
+from perfgrid.formulas.mixers.kinds import NONE
 
 
 @formula(unit="byte", source="nvidia2026telinear")
@@ -11,8 +12,8 @@ def kept_operand_size(activation_size, operand_size, quantised_operands):
     return xp.where(quantised_operands, xp.minimum(activation_size, operand_size), activation_size)
 
 
-@formula(unit="byte", source="korthikanti2022")
-def attention_activations(
+@alternative(of="attention_activations", by="mixer", label=NONE, unit="byte", source="korthikanti2022")
+def plain_attention_activations(
     microbatch_tokens,
     rank_context_width,
     expanded_activations,
@@ -29,6 +30,7 @@ def attention_activations(
 def activation_function_results(
     microbatch_tokens,
     rank_ffn_size,
+    kind_is_dense,
     kind_has_experts,
     rank_expert_rows,
     rank_expert_ffn_size,
@@ -37,7 +39,7 @@ def activation_function_results(
 ):
     """Results of the activation function in one feed-forward block and microbatch: inputs of second matrices."""
     experts = rank_expert_rows * rank_expert_ffn_size + microbatch_tokens * rank_shared_ffn_size
-    return ((1 - kind_has_experts) * microbatch_tokens * rank_ffn_size + kind_has_experts * experts) * kept_operand_size
+    return (kind_is_dense * microbatch_tokens * rank_ffn_size + kind_has_experts * experts) * kept_operand_size
 
 
 @formula(unit="byte", source="korthikanti2022")
@@ -49,12 +51,13 @@ def feed_forward_activations(
     kept_operand_size,
     activation_function_dropped,
     activation_function_results,
+    kind_is_dense,
     kind_has_experts,
     expert_layer_activations,
 ):
     """Activations of one feed-forward block and microbatch: inputs of activation function and second matrix."""
     dense = microbatch_tokens * rank_ffn_size * (ffn_input_matrices * function_input_size + kept_operand_size)
-    kept = (1 - kind_has_experts) * dense + kind_has_experts * expert_layer_activations
+    kept = kind_is_dense * dense + kind_has_experts * expert_layer_activations
     return kept - activation_function_dropped * activation_function_results
 
 
@@ -81,8 +84,8 @@ def layer_linear_activations(
     return sharded_tokens * replicated + attention_activations + feed_forward_activations
 
 
-@formula(unit="byte", source="nvidia2026recompute")
-def dropped_activations(
+@alternative(of="dropped_activations", by="mixer", label=NONE, unit="byte", source="nvidia2026recompute")
+def plain_dropped_activations(
     sharded_tokens,
     hidden_size,
     layer_blocks,
@@ -102,8 +105,8 @@ def dropped_activations(
     return norms + latents + results
 
 
-@formula(unit="byte", source="korthikanti2022")
-def layer_score_activations(
+@alternative(of="layer_score_activations", by="mixer", label=NONE, unit="byte", source="korthikanti2022")
+def plain_layer_score_activations(
     kernel_heads, rank_sequence, sequence_length, activation_size, mask_size, float32_size, dropout, flash_attention
 ):
     """Activations of one layer and microbatch in the attention core: 5·a·s²·b/t with dropout, eq. 2.

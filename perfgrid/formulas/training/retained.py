@@ -5,14 +5,15 @@ microbatch of a step received and sent; its allocator reports neither driver con
 """
 
 from perfgrid.engine import xp
-from perfgrid.engine.graph.registry import formula
+from perfgrid.engine.graph.registry import alternative, formula
+from perfgrid.formulas.mixers.kinds import NONE
 from perfgrid.formulas.pipelines.stages import STAGES
 
 # ---- results that stay when the rest of a layer is computed again ---------------------------------------------------
 
 
-@formula(unit="byte", source="liang2024torchtitan")
-def named_attention_results(
+@alternative(of="named_attention_results", by="mixer", label=NONE, unit="byte", source="liang2024torchtitan")
+def plain_named_attention_results(
     microbatch_tokens,
     sharded_tokens,
     hidden_size,
@@ -44,6 +45,7 @@ def named_feed_forward_results(
     ffn_input_matrices,
     keeps_unused_results,
     activation_size,
+    kind_is_dense,
     kind_has_experts,
     expert_layer_activations,
     selective_share,
@@ -57,7 +59,7 @@ def named_feed_forward_results(
     last = xp.where(ffn_input_matrices > 1, microbatch_tokens, 0.0) + xp.where(tp > 1, sharded_tokens, 0.0)
     unused = xp.where(keeps_unused_results, last * hidden_size, 0.0)
     dense = (microbatch_tokens * rank_ffn_size + unused) * activation_size
-    return (1 - kind_has_experts) * dense + kind_has_experts * (1 - selective_share) * expert_layer_activations
+    return kind_is_dense * dense + kind_has_experts * (1 - selective_share) * expert_layer_activations
 
 
 @formula(unit="byte", source="liang2024torchtitan")

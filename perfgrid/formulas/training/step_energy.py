@@ -6,6 +6,7 @@ The parts of `ENERGIES` add up to ``step_energy`` exactly. Hosts, switches and c
 from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import alternative, formula
 from perfgrid.formulas.axes import at, of_kinds, only, table, total
+from perfgrid.formulas.mixers.kinds import NONE
 
 from .token_prediction import INPUTS
 
@@ -22,14 +23,37 @@ ENERGIES = (
 # ---- kernels: of a microbatch on one rank, of a step on all devices -------------------------------------------------
 
 
-@formula(unit="J", source="hong2010power")
-def core_phase_energy(core_energy, core_kernels, stream_energy, core_streams):
+@alternative(of="core_phase_energy", by="mixer", label=NONE, unit="J", source="hong2010power")
+def plain_core_phase_energy(core_energy, core_kernels, stream_energy, core_streams):
     """Energy of the unfused attention core of one layer, by resource and phase; 0 with the fused kernel."""
     return total(core_energy * core_kernels, "attention_kernel") + total(stream_energy * core_streams, "stream_kernel")
 
 
-@formula(unit="J", source="hong2010power")
-def rest_phase_energy(
+def energy_beside_core(
+    gemm_pass_energy,
+    layer_gemms,
+    stream_energy,
+    layer_streams,
+    grouped_pass_energy,
+    layer_grouped_gemms,
+    expert_stream_energy,
+    layer_expert_streams,
+    cast_energy,
+    adapter_energy,
+):
+    """Energy of one layer without its attention core, by resource and phase."""
+    return (
+        total(gemm_pass_energy * layer_gemms, "gemm_kernel")
+        + total(stream_energy * layer_streams, "stream_kernel")
+        + total(grouped_pass_energy * layer_grouped_gemms, "grouped_gemm_kernel")
+        + total(expert_stream_energy * layer_expert_streams, "expert_stream_kernel")
+        + cast_energy
+        + adapter_energy
+    )
+
+
+@alternative(of="rest_phase_energy", by="mixer", label=NONE, unit="J", source="hong2010power")
+def plain_rest_phase_energy(
     gemm_pass_energy,
     layer_gemms,
     stream_energy,
@@ -44,15 +68,9 @@ def rest_phase_energy(
     unfused,
 ):
     """Energy of one layer without an unfused attention core, by resource and phase."""
-    return (
-        total(gemm_pass_energy * layer_gemms, "gemm_kernel")
-        + total(stream_energy * layer_streams, "stream_kernel")
-        + total(grouped_pass_energy * layer_grouped_gemms, "grouped_gemm_kernel")
-        + total(expert_stream_energy * layer_expert_streams, "expert_stream_kernel")
-        + cast_energy
-        + adapter_energy
-        + (1 - unfused) * flash_energy
-    )
+    products = (gemm_pass_energy, layer_gemms, stream_energy, layer_streams)
+    experts = (grouped_pass_energy, layer_grouped_gemms, expert_stream_energy, layer_expert_streams)
+    return energy_beside_core(*products, *experts, cast_energy, adapter_energy) + (1 - unfused) * flash_energy
 
 
 @formula(unit="J", source="nvidia2026recompute")

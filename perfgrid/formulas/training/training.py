@@ -1,7 +1,8 @@
 """Kernels summed up to a layer, the embedding and the output head: by resource, by phase, and what they wait for."""
 
-from perfgrid.engine.graph.registry import constant, constraint, formula, synonym
+from perfgrid.engine.graph.registry import alternative, constant, formula, synonym
 from perfgrid.formulas.axes import at, of_kinds, only, total
+from perfgrid.formulas.mixers.kinds import NONE
 
 from .token_prediction import module_kernels
 
@@ -24,16 +25,27 @@ def embedding_recompute_kernel_time():
 # ---- kernels of a layer, by resource (and phase) --------------------------------------------------------------------
 
 
-@formula(unit="s", source="guo2025")
-def core_busy_time(core_product_time, core_kernels, stream_time, core_streams):
+@alternative(of="core_busy_time", by="mixer", label=NONE, unit="s", source="guo2025")
+def plain_core_busy_time(core_product_time, core_kernels, stream_time, core_streams):
     """Time of the unfused attention core of one layer, by resource and phase; 0 with the fused kernel."""
     return total(core_product_time * core_kernels, "attention_kernel") + total(
         stream_time * core_streams, "stream_kernel"
     )
 
 
-@formula(unit="s", source="guo2025")
-def rest_busy_time(
+def time_beside_core(gemm_time, layer_gemms, stream_time, layer_streams, cast_time, adapter_time, expert_busy_time):
+    """Time of one layer without its attention core, by resource and phase."""
+    return (
+        total(gemm_time * layer_gemms, "gemm_kernel")
+        + total(stream_time * layer_streams, "stream_kernel")
+        + cast_time
+        + adapter_time
+        + expert_busy_time
+    )
+
+
+@alternative(of="rest_busy_time", by="mixer", label=NONE, unit="s", source="guo2025")
+def plain_rest_busy_time(
     gemm_time,
     layer_gemms,
     stream_time,
@@ -45,24 +57,8 @@ def rest_busy_time(
     unfused,
 ):
     """Time of one layer without an unfused attention core, by resource and phase."""
-    return (
-        total(gemm_time * layer_gemms, "gemm_kernel")
-        + total(stream_time * layer_streams, "stream_kernel")
-        + cast_time
-        + adapter_time
-        + expert_busy_time
-        + (1 - unfused) * flash_time
-    )
-
-
-@constraint(
-    reason="training of recurrent layers is not modelled",
-    source="korthikanti2022",
-    workload="training",
-)
-def layers_are_trained(mixer_layers):
-    """Every layer has attention and a feed-forward part."""
-    return mixer_layers == 0
+    kernels = (gemm_time, layer_gemms, stream_time, layer_streams, cast_time, adapter_time, expert_busy_time)
+    return time_beside_core(*kernels) + (1 - unfused) * flash_time
 
 
 @formula(unit="s", source="korthikanti2022")

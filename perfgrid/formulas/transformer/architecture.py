@@ -1,16 +1,20 @@
 """The floating-point work of one token, the part of a layer on one rank, and what divides what."""
 
 from perfgrid.engine import xp
-from perfgrid.engine.graph.registry import constraint, formula
+from perfgrid.engine.graph.registry import alternative, constraint, formula
 from perfgrid.formulas.axes import of_kinds
+from perfgrid.formulas.mixers.kinds import NONE
 
 from .parameters import LAID_OUT, feed_forward_weights
 
 
 @formula(unit="1", source="chowdhery2022palm")
-def layer_blocks(parallel_block):
-    """Blocks of a layer that run one after the other: attention and feed-forward, or both as one."""
-    return xp.where(parallel_block, 1.0, 2.0)
+def layer_blocks(parallel_block, ffn_free_layers, layers):
+    """Blocks of a layer that run one after the other: attention and feed-forward, or both as one.
+
+    Mean of all layers, some of which may have no feed-forward part.
+    """
+    return xp.where(parallel_block, 1.0, 2.0 - ffn_free_layers / layers)
 
 
 @formula(unit="1", source="beltagy2020longformer")
@@ -23,8 +27,8 @@ def attended_length(sequence_length, window, windowed_layers_fraction, causal):
     return sequence_length - windowed_layers_fraction * xp.maximum(sequence_length - sides * window, 0.0)
 
 
-@formula(unit="1", source="korthikanti2022")
-def core_forward_flops(attended_length, heads, query_head_width, value_head_width):
+@alternative(of="core_forward_flops", by="mixer", label=NONE, unit="1", source="korthikanti2022")
+def plain_core_forward_flops(attended_length, heads, query_head_width, value_head_width):
     """FLOPs per token of scores and context of one layer's forward pass: 4·s·h (no causal mask exploited)."""
     return 2 * attended_length * heads * (query_head_width + value_head_width)
 
@@ -35,6 +39,7 @@ def active_ffn_parameters(
     ffn_size,
     expert_ffn_size,
     ffn_input_matrices,
+    kind_is_dense,
     kind_has_experts,
     experts,
     experts_per_token,
@@ -44,11 +49,11 @@ def active_ffn_parameters(
     dense = feed_forward_weights(hidden_size, ffn_size, ffn_input_matrices)
     expert = feed_forward_weights(hidden_size, expert_ffn_size, ffn_input_matrices)
     router = hidden_size * experts
-    return (1 - kind_has_experts) * dense + kind_has_experts * (router + (experts_per_token + shared_experts) * expert)
+    return kind_is_dense * dense + kind_has_experts * (router + (experts_per_token + shared_experts) * expert)
 
 
-@formula(unit="1", source="korthikanti2022")
-def layer_forward_flops(attention_matrix_parameters, active_ffn_parameters, core_forward_flops):
+@alternative(of="layer_forward_flops", by="mixer", label=NONE, unit="1", source="korthikanti2022")
+def plain_layer_forward_flops(attention_matrix_parameters, active_ffn_parameters, core_forward_flops):
     """FLOPs per token of one layer's forward pass: 2 per weight, and those of scores and context."""
     return 2 * (attention_matrix_parameters + active_ffn_parameters) + core_forward_flops
 
@@ -166,8 +171,8 @@ def rank_layer_matrix_parameters(rank_attention_parameters, hidden_size, rank_ff
     return rank_attention_parameters + feed_forward_weights(hidden_size, rank_ffn_size, ffn_input_matrices)
 
 
-@formula(unit="1", source="shoeybi2019megatron")
-def rank_layer_parameters(
+@alternative(of="rank_layer_parameters", by="mixer", label=NONE, unit="1", source="shoeybi2019megatron")
+def plain_rank_layer_parameters(
     rank_layer_matrix_parameters,
     layer_vector_parameters,
     rank_attention_parameters,

@@ -10,9 +10,10 @@ Where queries are not compressed (DeepSeek-V2-Lite) they come straight from the 
 """
 
 from perfgrid.engine import xp
-from perfgrid.engine.graph.registry import formula
+from perfgrid.engine.graph.registry import alternative, formula
 from perfgrid.formulas.axes import only
 from perfgrid.formulas.collectives.placement import gathered_share
+from perfgrid.formulas.mixers.kinds import NONE
 
 # ---- widths ---------------------------------------------------------------------------------------------------------
 
@@ -50,12 +51,14 @@ def rank_qkv_width(
     compressed_queries,
     latent_width,
     qk_rope_head_dim,
+    attention_gate,
 ):
     """Columns of the first product of attention on one rank: queries, keys, values, or what they are expanded from.
 
-    All heads share the rotary part of a key, which stands beside the latents.
+    All heads share the rotary part of a key, which stands beside the latents. An output gate is as wide as the queries.
     """
-    full = rank_query_width + rank_key_width + rank_value_width
+    queries = rank_query_width * xp.where(attention_gate, 2.0, 1.0)
+    full = queries + rank_key_width + rank_value_width
     latent = latent_width + qk_rope_head_dim + (1 - compressed_queries) * rank_query_width
     return xp.where(latent_attention > 0, latent, full)
 
@@ -63,15 +66,15 @@ def rank_qkv_width(
 # ---- kernels --------------------------------------------------------------------------------------------------------
 
 
-@formula(unit="1", source="deepseek2024v2")
-def latent_gemms(latent_attention, compressed_queries):
+@alternative(of="latent_gemms", by="mixer", label=NONE, unit="1", source="deepseek2024v2")
+def plain_latent_gemms(latent_attention, compressed_queries):
     """How often the projections up from latents run in one layer, by gemm_kernel."""
     queries, keys = only("gemm_kernel", "query_up"), only("gemm_kernel", "key_value_up")
     return compressed_queries * queries + latent_attention * keys
 
 
-@formula(unit="1", source="deepseek2024v2")
-def latent_expansion_flops(
+@alternative(of="latent_expansion_flops", by="mixer", label=NONE, unit="1", source="deepseek2024v2")
+def plain_latent_expansion_flops(
     compressed_queries, heads, query_width, q_lora_rank, kv_lora_rank, qk_nope_head_dim, v_head_dim
 ):
     """FLOPs per token of the projections up from latents of one layer; 0 without latents, which have a rank of 0."""
@@ -90,15 +93,15 @@ def latent_message(microbatch_tokens, hidden_size, latent_width, qk_rope_head_di
     return microbatch_tokens * width * activation_size
 
 
-@formula(unit="s", source="nvidia2026latent")
-def attention_gathering_time(operand_gathering_time, latent_gather_time, compressed_queries, sequence_parallel):
+@alternative(of="attention_gathering_time", by="mixer", label=NONE, unit="s", source="nvidia2026latent")
+def plain_attention_gathering_time(operand_gathering_time, latent_gather_time, compressed_queries, sequence_parallel):
     """Time to gather the input of attention's column-parallel products: the latents, or the layer's input."""
     latents = xp.where(sequence_parallel, latent_gather_time, 0.0)
     return xp.where(compressed_queries > 0, latents, operand_gathering_time)
 
 
-@formula(unit="s", source="nvidia2026latent")
-def attention_reduction_time(
+@alternative(of="attention_reduction_time", by="mixer", label=NONE, unit="s", source="nvidia2026latent")
+def plain_attention_reduction_time(
     tp_reduction_time, latent_gather_time, latent_all_reduce_time, compressed_queries, sequence_parallel
 ):
     """Time to add partial input gradients of attention's column-parallel products: of latents, or of the input."""
@@ -106,8 +109,8 @@ def attention_reduction_time(
     return xp.where(compressed_queries > 0, latents, tp_reduction_time)
 
 
-@formula(unit="byte", source="nvidia2026latent")
-def latent_saved_bytes(
+@alternative(of="latent_saved_bytes", by="mixer", label=NONE, unit="byte", source="nvidia2026latent")
+def plain_latent_saved_bytes(
     compressed_queries,
     attention_tp_blocks,
     layer_recomputed,
@@ -131,8 +134,8 @@ def latent_saved_bytes(
 # ---- memory ---------------------------------------------------------------------------------------------------------
 
 
-@formula(unit="byte", source="deepseek2024v2")
-def expanded_activations(microbatch_tokens, rank_query_width, rank_key_width, rank_value_width, activation_size):
+@alternative(of="expanded_activations", by="mixer", label=NONE, unit="byte", source="deepseek2024v2")
+def plain_expanded_activations(microbatch_tokens, rank_query_width, rank_key_width, rank_value_width, activation_size):
     """Queries, keys and values of one layer and microbatch."""
     return microbatch_tokens * (rank_query_width + rank_key_width + rank_value_width) * activation_size
 

@@ -92,18 +92,31 @@ def mtp_kind_layers(mtp_layers, last_kind):
 
 
 @_by_pattern("kind_has_experts", "uniform")
-def uniform_kind_has_experts(layers, dense_layers, experts):
-    """1 where a layer has experts, where all layers are alike."""
-    return xp.where((experts > 0) & (dense_layers < layers), 1.0, 0.0)
+def uniform_kind_has_experts(layers, dense_layers, experts, ffn_free_layers):
+    """Feed-forward parts with experts in a layer, where all layers are alike: 1, or the part that has any."""
+    return xp.where((experts > 0) & (dense_layers < layers), 1.0 - ffn_free_layers / layers, 0.0)
+
+
+@_by_pattern("kind_is_dense", "uniform")
+def uniform_kind_is_dense(layers, dense_layers, experts, ffn_free_layers):
+    """Dense feed-forward parts in a layer, where all layers are alike: 1, or the part that has any."""
+    return xp.where((experts > 0) & (dense_layers < layers), 0.0, 1.0 - ffn_free_layers / layers)
 
 
 @_by_pattern("kind_has_experts", "dense_first")
-def dense_first_kind_has_experts(experts):
-    """1 where a layer has experts, where dense layers come first; by layer_kind."""
-    return table("layer_kind", dense=0.0, experts=xp.where(experts > 0, 1.0, 0.0))
+def dense_first_kind_has_experts(experts, leading_layers, layers, ffn_free_layers):
+    """Feed-forward parts with experts in a layer, where dense layers come first; by layer_kind."""
+    with_ffn = 1.0 - ffn_free_layers / xp.maximum(layers - leading_layers, 1.0)
+    return table("layer_kind", dense=0.0, experts=xp.where(experts > 0, with_ffn, 0.0))
+
+
+@_by_pattern("kind_is_dense", "dense_first")
+def dense_first_kind_is_dense(experts, layers, ffn_free_layers):
+    """Dense feed-forward parts in a layer, where dense layers come first; by layer_kind."""
+    return table("layer_kind", dense=xp.where(experts > 0, 1.0, 1.0 - ffn_free_layers / layers), experts=0.0)
 
 
 @formula(unit="1", source="dai2024deepseekmoe")
 def kind_has_shared_experts(kind_has_experts, shared_experts):
-    """1 where a layer has shared experts beside the routed ones, by layer_kind."""
+    """Feed-forward parts with shared experts beside the routed ones in a layer, by layer_kind."""
     return xp.where(shared_experts > 0, kind_has_experts, 0.0)

@@ -17,9 +17,9 @@ from perfgrid.formulas.kernels.stream import by_phase, expert_stream_operations
 from .parameters import LAID_OUT
 
 
-@synonym(unit="byte", source="micikevicius2022fp8")
-def grouped_operand_size(operand_size):
-    """Bytes of one operand element of the products of experts."""
+@synonym(unit="byte", source="micikevicius2022fp8", family={"PRODUCT": ("grouped", "mixer_gemm")})
+def PRODUCT_operand_size(operand_size):
+    """Bytes of one operand element of the PRODUCT products."""
     return operand_size
 
 
@@ -101,9 +101,9 @@ def grouped_inputs(hidden_size, rank_expert_ffn_size):
     return table("grouped_gemm_kernel", expert_up=hidden_size, expert_down=xp.maximum(rank_expert_ffn_size, 1.0))
 
 
-@formula(unit="FLOP/s", source="stas2025ml")
-def grouped_matrix_rate(matrix_rate, library_efficiency):
-    """Rate that large products of experts reach."""
+@formula(unit="FLOP/s", source="stas2025ml", family={"PRODUCT": ("grouped", "mixer_gemm")})
+def PRODUCT_matrix_rate(matrix_rate, library_efficiency):
+    """Rate that large PRODUCT products reach."""
     return library_efficiency * matrix_rate
 
 

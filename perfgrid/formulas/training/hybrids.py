@@ -1,0 +1,315 @@
+"""Training of hybrid models: layers with attention, layers with a recurrent mixer, layers with both or without a FFN.
+
+The kinds are interleaved with a short period (three recurrent layers and one with attention, say). A stage of a
+pipeline therefore holds, of the layers of the model, the same part of each kind: formulas count a mean layer, which has
+``attention_share`` of the attention of a layer, ``mixer_share`` of a mixer and `layer_kinds` of feed-forward parts.
+Where a stage holds no whole number of periods it may have one layer of the dearer kind more. What overlaps inside a
+layer is that of the mean layer, too, and so is the layer of a module that predicts further tokens.
+
+The mixer itself is that of `recurrent_layers`. Tensor-parallel ranks split its heads, so that its block communicates
+as attention does. Each function below is that of the same name without ``LABEL``, weighted.
+"""
+
+from perfgrid.engine import xp
+from perfgrid.engine.graph.registry import alternative, constraint, formula
+from perfgrid.formulas.axes import only, table, total
+from perfgrid.formulas.mixers.kinds import DELTA, LINEAR, NONE, RECURRENT
+
+from .step_energy import energy_beside_core
+from .training import time_beside_core
+
+
+def of_hybrid(of, unit, source):
+    """Marks the function of a mean layer of hybrid models, whatever their mixer."""
+    return alternative(of=of, by="mixer", label=RECURRENT, unit=unit, source=source)
+
+
+@formula(unit="1", source="nvidia2025nemotronh")
+def attention_share(attention_layers, layers):
+    """Part of the layers that has softmax attention."""
+    return attention_layers / layers
+
+
+@formula(unit="1", source="nvidia2025nemotronh")
+def mixer_share(mixer_layers, layers):
+    """Part of the layers that has a recurrent mixer."""
+    return mixer_layers / layers
+
+
+# ---- a mean layer: kernels ------------------------------------------------------------------------------------------
+
+
+@of_hybrid("layer_gemms", "1", "nvidia2025nemotronh")
+def LABEL_layer_gemms(plain_layer_gemms, attention_share):
+    """How often each product runs in one layer, by gemm_kernel: those of attention in some; of latents so already."""
+    attention = only("gemm_kernel", "qkv", "attention_output")
+    return plain_layer_gemms * (1 - attention + attention_share * attention)
+
+
+@of_hybrid("latent_gemms", "1", "nvidia2025nemotronh")
+def LABEL_latent_gemms(plain_latent_gemms, attention_share):
+    """How often the projections up from latents run in one layer, by gemm_kernel."""
+    return attention_share * plain_latent_gemms
+
+
+@of_hybrid("layer_streams", "1", "nvidia2025nemotronh")
+def LABEL_layer_streams(plain_layer_streams, attention_share):
+    """How often each streaming kernel runs in one layer, by stream_kernel: those of attention in some."""
+    attention = only("stream_kernel", "latent_norm", "rotary", "bias")
+    return plain_layer_streams * (1 - attention + attention_share * attention)
+
+
+@of_hybrid("cast_elements", "1", "micikevicius2022fp8")
+def LABEL_cast_elements(
+    plain_cast_elements,
+    attention_share,
+    mixer_share,
+    microbatch_tokens,
+    kind_is_dense,
+    kind_has_shared_experts,
+    hidden_size,
+    mixer_input_columns,
+    mixer_output_rows,
+):
+    """Operand elements of one layer that a kernel of its own converts, by phase: of attention, mixer and the rest."""
+    ffn = (kind_is_dense + kind_has_shared_experts) * hidden_size * microbatch_tokens * only("phase", "input_gradient")
+    mixer = table(
+        "phase", forward=mixer_output_rows, input_gradient=hidden_size + mixer_input_columns, weight_gradient=0.0
+    )
+    return attention_share * (plain_cast_elements - ffn) + ffn + mixer_share * microbatch_tokens * mixer
+
+
+@of_hybrid("core_busy_time", "s", "nvidia2025nemotronh")
+def LABEL_core_busy_time(plain_core_busy_time, attention_share):
+    """Time of the unfused attention core of one layer, by resource and phase."""
+    return attention_share * plain_core_busy_time
+
+
+@of_hybrid("rest_busy_time", "s", "nvidia2025nemotronh")
+def LABEL_rest_busy_time(
+    gemm_time,
+    layer_gemms,
+    stream_time,
+    layer_streams,
+    cast_time,
+    adapter_time,
+    expert_busy_time,
+    flash_time,
+    unfused,
+    attention_share,
+    mixer_busy_time,
+):
+    """Time of one layer without an unfused attention core, by resource and phase."""
+    kernels = (gemm_time, layer_gemms, stream_time, layer_streams, cast_time, adapter_time, expert_busy_time)
+    return time_beside_core(*kernels) + attention_share * (1 - unfused) * flash_time + mixer_busy_time
+
+
+@of_hybrid("core_phase_energy", "J", "hong2010power")
+def LABEL_core_phase_energy(plain_core_phase_energy, attention_share):
+    """Energy of the unfused attention core of one layer, by resource and phase."""
+    return attention_share * plain_core_phase_energy
+
+
+@of_hybrid("rest_phase_energy", "J", "hong2010power")
+def LABEL_rest_phase_energy(
+    gemm_pass_energy,
+    layer_gemms,
+    stream_energy,
+    layer_streams,
+    grouped_pass_energy,
+    layer_grouped_gemms,
+    expert_stream_energy,
+    layer_expert_streams,
+    cast_energy,
+    adapter_energy,
+    flash_energy,
+    unfused,
+    attention_share,
+    mixer_phase_energy,
+):
+    """Energy of one layer without an unfused attention core, by resource and phase."""
+    products = (gemm_pass_energy, layer_gemms, stream_energy, layer_streams)
+    experts = (grouped_pass_energy, layer_grouped_gemms, expert_stream_energy, layer_expert_streams)
+    rest = energy_beside_core(*products, *experts, cast_energy, adapter_energy)
+    return rest + attention_share * (1 - unfused) * flash_energy + mixer_phase_energy
+
+
+# ---- a mean layer: communication of its first block -----------------------------------------------------------------
+
+
+@of_hybrid("attention_column_time", "s", "shoeybi2019megatron")
+def LABEL_attention_column_time(plain_attention_column_time, attention_share, mixer_gemm_time, layer_mixer_gemms):
+    """Time of the products of attention and mixer whose inputs are gathered; by phase."""
+    output = only("mixer_product", "mixer_output")
+    mixer = total(total(mixer_gemm_time, "resource") * layer_mixer_gemms * (1 - output), "mixer_product")
+    return attention_share * plain_attention_column_time + mixer
+
+
+@of_hybrid("attention_row_time", "s", "shoeybi2019megatron")
+def LABEL_attention_row_time(plain_attention_row_time, attention_share, mixer_gemm_time, layer_mixer_gemms):
+    """Time of the products of attention and mixer whose results are added up; by phase."""
+    output = only("mixer_product", "mixer_output")
+    mixer = total(total(mixer_gemm_time, "resource") * layer_mixer_gemms * output, "mixer_product")
+    return attention_share * plain_attention_row_time + mixer
+
+
+@of_hybrid("attention_gathering_time", "s", "nvidia2026latent")
+def LABEL_attention_gathering_time(plain_attention_gathering_time, operand_gathering_time, attention_share):
+    """Time to gather the input of the first block: latents of attention, otherwise the layer's input."""
+    return attention_share * plain_attention_gathering_time + (1 - attention_share) * operand_gathering_time
+
+
+@of_hybrid("attention_reduction_time", "s", "nvidia2026latent")
+def LABEL_attention_reduction_time(plain_attention_reduction_time, tp_reduction_time, attention_share):
+    """Time to add partial input gradients of the first block: of latents of attention, otherwise of the input."""
+    return attention_share * plain_attention_reduction_time + (1 - attention_share) * tp_reduction_time
+
+
+@of_hybrid("latent_saved_bytes", "byte", "nvidia2026latent")
+def LABEL_latent_saved_bytes(plain_latent_saved_bytes, attention_share):
+    """Bytes that one device sends less for one layer because latents are narrower than its input."""
+    return attention_share * plain_latent_saved_bytes
+
+
+# ---- a mean layer: work, parameters, activations --------------------------------------------------------------------
+
+
+@alternative(of="recurrence_forward_flops", by="mixer", label=(*LINEAR, NONE), unit="1", source="dao2024mamba2")
+def LABEL_recurrence_forward_flops(mixer_heads, mixer_key_dim, mixer_value_dim):
+    """FLOPs per token of the recurrence itself, not of its chunks: decay NP, k v' 2NP, S'q 2NP for each head."""
+    return 5 * mixer_heads * mixer_key_dim * mixer_value_dim
+
+
+@alternative(of="recurrence_forward_flops", by="mixer", label=DELTA, unit="1", source="yang2024gateddelta")
+def LABEL_delta_forward_flops(mixer_heads, mixer_key_dim, mixer_value_dim):
+    """FLOPs per token of the delta rule itself, not of its chunks: decay NP, S'k, k v' and S'q 2NP for each head."""
+    return 7 * mixer_heads * mixer_key_dim * mixer_value_dim
+
+
+@of_hybrid("core_forward_flops", "1", "shoeybi2019megatron")
+def LABEL_core_forward_flops(plain_core_forward_flops, attention_share, mixer_share, recurrence_forward_flops):
+    """FLOPs per token of the cores of one layer's forward pass: scores and context, or a recurrence, token by token."""
+    return attention_share * plain_core_forward_flops + mixer_share * recurrence_forward_flops
+
+
+@of_hybrid("layer_forward_flops", "1", "shoeybi2019megatron")
+def LABEL_layer_forward_flops(
+    attention_matrix_parameters,
+    active_ffn_parameters,
+    core_forward_flops,
+    attention_share,
+    mixer_share,
+    mixer_layer_parameters,
+):
+    """FLOPs per token of one layer's forward pass: 2 per weight, those of a convolution among them, and the cores."""
+    mixing = attention_share * attention_matrix_parameters + mixer_share * mixer_layer_parameters
+    return 2 * (mixing + active_ffn_parameters) + core_forward_flops
+
+
+@of_hybrid("latent_expansion_flops", "1", "deepseek2024v2")
+def LABEL_latent_expansion_flops(plain_latent_expansion_flops, attention_share):
+    """FLOPs per token of the projections up from latents of one layer."""
+    return attention_share * plain_latent_expansion_flops
+
+
+@of_hybrid("rank_layer_parameters", "1", "shoeybi2019megatron")
+def LABEL_rank_layer_parameters(
+    plain_rank_layer_parameters,
+    rank_attention_parameters,
+    hidden_size,
+    kind_is_dense,
+    kind_has_experts,
+    attention_share,
+    mixer_share,
+    mixer_matrix_parameters,
+    mixer_vector_parameters,
+):
+    """Parameters of one layer on one tensor-parallel rank apart from routed experts.
+
+    Layers without attention keep the norms; one without a feed-forward part has one norm.
+    """
+    with_ffn = kind_is_dense + kind_has_experts
+    around = with_ffn * (plain_rank_layer_parameters - rank_attention_parameters) + (1 - with_ffn) * hidden_size
+    mixer = mixer_share * (mixer_matrix_parameters + mixer_vector_parameters)
+    return attention_share * rank_attention_parameters + mixer + around
+
+
+@of_hybrid("expanded_activations", "byte", "korthikanti2022")
+def LABEL_expanded_activations(plain_expanded_activations, attention_share):
+    """Queries, keys and values of softmax attention of one layer and microbatch."""
+    return attention_share * plain_expanded_activations
+
+
+@of_hybrid("attention_activations", "byte", "korthikanti2022")
+def LABEL_attention_activations(
+    microbatch_tokens,
+    rank_context_width,
+    expanded_activations,
+    latent_activations,
+    latents_dropped,
+    attention_output_size,
+    attention_gate,
+    activation_size,
+    attention_share,
+    mixer_share,
+    mixer_activations,
+):
+    """Activations of attention and mixer of one layer and microbatch; with an output gate it and what it multiplies."""
+    gate = xp.where(attention_gate, 2 * activation_size, 0.0)
+    attention = microbatch_tokens * rank_context_width * (attention_output_size + gate) + latent_activations
+    expanded = (1 - latents_dropped) * expanded_activations
+    return attention_share * attention + expanded + mixer_share * mixer_activations
+
+
+@of_hybrid("layer_score_activations", "byte", "korthikanti2022")
+def LABEL_layer_score_activations(plain_layer_score_activations, attention_share):
+    """Activations of one layer and microbatch in the attention core."""
+    return attention_share * plain_layer_score_activations
+
+
+@of_hybrid("dropped_activations", "byte", "nvidia2026recompute")
+def LABEL_dropped_activations(
+    plain_dropped_activations, attention_share, latents_dropped, sharded_tokens, latent_width, activation_size
+):
+    """Activations of one layer and microbatch that single modules drop and compute again."""
+    latents = latents_dropped * sharded_tokens * latent_width * activation_size
+    return plain_dropped_activations - (1 - attention_share) * latents
+
+
+@of_hybrid("named_attention_results", "byte", "liang2024torchtitan")
+def LABEL_named_attention_results(
+    plain_named_attention_results, attention_share, mixer_share, selective_share, mixer_activations
+):
+    """Results of attention that stay, for one layer and microbatch; of a mixer the share that is not repeated."""
+    return attention_share * plain_named_attention_results + mixer_share * (1 - selective_share) * mixer_activations
+
+
+# ---- what is possible -----------------------------------------------------------------------------------------------
+
+
+@constraint(
+    reason="tensor-parallel ranks do not share the heads of recurrent layers evenly",
+    source="shoeybi2019megatron",
+    about="mixer_share",
+)
+def mixer_heads_divide(mixer_heads, tp):
+    """Every rank has the same number of heads."""
+    return mixer_heads % tp == 0
+
+
+@constraint(
+    reason="context-parallel ranks do not share out recurrent layers", source="yang2024fla", about="mixer_share"
+)
+def recurrences_stay_whole(mixer_layers, cp):
+    """The tokens of a recurrence follow each other on one rank."""
+    return (mixer_layers == 0) | (cp == 1)
+
+
+@constraint(
+    reason="adapters (LoRA) are not expressed for recurrent layers: lora_rank must be 0",
+    source="hu2021lora",
+    about="mixer_share",
+)
+def adapters_fit_mixers(mixer_layers, lora_rank):
+    """Adapters lie beside the matrices of attention and feed-forward parts."""
+    return (mixer_layers == 0) | (lora_rank == 0)

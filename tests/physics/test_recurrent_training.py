@@ -1,0 +1,108 @@
+"""Training of models with recurrent layers: a mean layer of attention, mixers and feed-forward parts."""
+
+import numpy as np
+import pytest
+
+import perfgrid as pg
+from perfgrid.catalog import load_catalog
+from perfgrid.engine.grid.explain import replay_point
+from tests.mixers.cases import design as of_mixer
+
+QWEN = "qwen3-next-80b-a3b"
+HYBRIDS = [n for n, m in load_catalog().tables["model"].items() if m.values.get("mixer_layers")]
+
+
+def value(output, model=QWEN, layout=None, recompute="none", workload=None, **changes):
+    """One quantity of one design in double precision, as a number or as an array along its inner axes."""
+    study = pg.Study.make(
+        outputs=[output],
+        axes={
+            "model": [model],
+            "device": ["h100-sxm-80gb"],
+            "topology": ["hgx-h100-400g"],
+            "software": ["megatron-core"],
+            "recompute": [recompute],
+            "parallelism": {"devices": [8], "tp": [1], **(layout or {})},
+            **{name: [changed] for name, changed in changes.items()},
+        },
+        workload_parameters={
+            **{"sequence_length": 4096, "global_batch": 64, "sequence_parallel": True},
+            **(workload or {}),
+        },
+    )
+    index = (0,) * len(study.space.axes)
+    found = np.asarray(replay_point(study.registry, study.space, [output], index)[1][output])
+    return found.item() if found.size == 1 else found
+
+
+@pytest.mark.parametrize("model", HYBRIDS)
+def test_parameters_of_all_ranks_are_those_of_the_model(model):
+    dense, experts = (value(f"stage_{kind}parameters", model, mtp_layers=0) for kind in ("", "expert_"))
+    counted = (
+        value("total_parameters", model) - load_catalog().entry("model", model).values["hidden_size"]
+    )  # stages leave out the final norm
+    assert dense + experts == pytest.approx(counted, rel=1e-12)
+
+
+def test_flops_of_a_token_by_hand():
+    h, s = 2048, 4096
+    attention = h * (2 * 4096 + 2 * 512 + 4096)  # queries and their gate, keys and values, results
+    mixer = h * (3 * 4096 + 2 * 2048 + 2 * 32) + 4 * (4096 + 2 * 2048) + 2 * 32 + 128
+    experts = h * 512 + (10 + 1) * 3 * h * 512
+    weights = 12 * attention + 36 * mixer + 48 * experts + 151_936 * h
+    cores = 12 * 4 * s * 4096 + 36 * 7 * 32 * 128 * 128
+    assert value("model_flops_per_token") == pytest.approx(3 * (2 * weights + cores), rel=1e-12)
+
+
+def test_activations_of_a_mixer_by_hand():
+    keys, values, heads, chunk = 2048, 4096, 32, 64
+    convolution, qkv, gate, results, gated = 2 * keys + values, 2 * keys + values, values, values, values
+    bytes_of_token = 2 * (convolution + qkv + gate + results + gated + heads * chunk) + 4 * 2 * heads
+    assert value("mixer_activations") == pytest.approx(4096 * bytes_of_token, rel=1e-12)
+    assert value("mixer_activations", layout={"tp": [2]}) == pytest.approx(2048 * bytes_of_token, rel=1e-12)
+
+
+@pytest.mark.parametrize("output", ["step_time", "memory_per_device", "step_energy", "model_flops_per_token"])
+def test_a_hybrid_lies_between_its_pure_kinds(output):
+    series = [value(output, mixer_layers=n, attention_free_layers=n) for n in (0.0, 12.0, 24.0, 36.0, 48.0)]
+    steps = np.diff(series)
+    assert np.all(np.isfinite(series))
+    assert abs(np.sign(steps).sum()) == len(steps), series
+
+
+def test_impossible_designs_are_flagged():
+    assert value("recurrences_stay_whole", layout={"cp": [2]}) == 0
+    assert value("adapters_fit_mixers", workload={"lora_rank": 8}) == 0
+    assert value("mixer_heads_divide", layout={"tp": [2]}) == 1
+
+
+def test_kernels_of_a_step_take_as_long_as_in_a_study_of_the_mixer():
+    shape = {"mixer_heads": 32, "mixer_key_heads": 16, "mixer_key_dim": 128, "mixer_value_dim": 128}
+    alone = of_mixer(
+        device="h100-sxm-80gb",
+        software="megatron-core",
+        mixer="gated_delta_net",
+        hidden_size=2048,
+        convolution_length=4,
+        sequence_length=4096,
+        **shape,
+    )
+    kernels = value("mixer_recurrence_time").sum(axis=0).squeeze().sum(axis=-1)  # over resource and mixer_kernel
+    np.testing.assert_allclose(kernels, np.ravel(alone["mixer_core_time"]), rtol=1e-12)
+
+
+@pytest.mark.parametrize("model", HYBRIDS)
+def test_gradients_are_finite(model):
+    study = pg.Study.make(
+        outputs=["step_time"],
+        axes={
+            "model": [model],
+            "device": ["h100-sxm-80gb"],
+            "topology": ["hgx-h100-400g"],
+            "parallelism": {"devices": [8]},
+        },
+        workload_parameters={"sequence_length": 4096, "global_batch": 8},
+    )
+    slopes = pg.gradient(study, "step_time", ["hbm_bandwidth", "recurrence_efficiency"])["step_time_gradient"]
+    assert np.all(np.isfinite(slopes))
+    assert np.all(slopes < 0), slopes
