@@ -73,7 +73,18 @@ TRAINING = (
     *(training_run, step, error, reliability, step_energy),
 )
 SERVING = (
-    *(requests, formats, products, experts, serving_kernels, serving_mixers, serving_indexer, parallel, capacity, latency),
+    *(
+        requests,
+        formats,
+        products,
+        experts,
+        serving_kernels,
+        serving_mixers,
+        serving_indexer,
+        parallel,
+        capacity,
+        latency,
+    ),
     *(batching, service, bounds, serving_energy),
 )
 TECHNOLOGY = (technology, implementation, native)  # devices at another node, with another memory or link

@@ -364,7 +364,5 @@ def top_k_indexers_energy(
     products = 2 * pass_tokens * index_matrix_parameters * format_energy
     work = (products + index_flops * fp8_format_energy) * half_precision_operation_energy
     traffic = index_product_traffic + index_pass_traffic + 2 * index_scores * float32_size
-    spent = energy.by_consumer(
-        arithmetic=work, l2=traffic * l2_byte_energy, hbm=traffic * memory_byte_energy
-    )
+    spent = energy.by_consumer(arithmetic=work, l2=traffic * l2_byte_energy, hbm=traffic * memory_byte_energy)
     return index_layers * spent
