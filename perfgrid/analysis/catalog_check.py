@@ -32,16 +32,16 @@ class Remark:
 
 
 @cache
-def _graph(mixer: str) -> Graph:
+def _graph(**labels: str) -> Graph:
     registry = Registry.collect(PARAMETERS)
     arguments = {argument for f in registry.formulas.values() for argument in f.arguments}
     given = dict.fromkeys(arguments - set(registry.names()))
-    return resolve(registry, COUNTED, given, labels={"mixer": (mixer,)})
+    return resolve(registry, COUNTED, given, labels={by: (label,) for by, label in labels.items()})
 
 
 def counted_parameters(values: Mapping[str, Any]) -> dict[str, float]:
     """Total parameters, parameters per token and cache width of a model, from the stated shape."""
-    graph = _graph(str(values["mixer"]))
+    graph = _graph(mixer=str(values["mixer"]), indexer=str(values["indexer"]))
     found = replay(graph, {name: values[name] for name in graph.leaves})
     return {name: float(found[name]) for name in COUNTED}
 

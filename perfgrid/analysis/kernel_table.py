@@ -13,7 +13,7 @@ from perfgrid.engine.grid.explain import Violated, index_of, point_of, replay_po
 from perfgrid.engine.grid.space import Space
 from perfgrid.formulas import INNER
 from perfgrid.formulas.axes import only
-from perfgrid.formulas.mixers.kinds import RECURRENT
+from perfgrid.formulas.mixer_kinds import RECURRENT
 from perfgrid.results.provenance import designs
 from perfgrid.study.study import Study
 

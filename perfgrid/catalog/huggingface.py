@@ -26,7 +26,12 @@ _DROPOUT = (
 _NESTED = ("text_config", "llm_config", "language_config")  # the language model of a model of several modalities
 _FALCONS = ("falcon", "RefinedWeb", "RefinedWebModel")
 _FORMATS = {"fp8": "fp8", "fbgemm_fp8": "fp8", "mxfp4": "fp4"}  # of quantised weights, by method
-_MARKS = {"moe": "experts", "mla": "kv_lora_rank", "mixer": "mixer_layers"}  # what says that a model has a block
+_MARKS = {
+    "moe": "experts",
+    "mla": "kv_lora_rank",
+    "mixer": "mixer_layers",
+    "indexer": "index_layers",
+}  # what says that a model has a block
 _STATES = {"float32": 4.0, "bfloat16": 2.0, "float16": 2.0}  # bytes of an element of a recurrent state
 
 

@@ -21,7 +21,7 @@ from .schema import KINDS, Entry, Kind, Variable, convert
 
 _HERE = Path(__file__).parent
 _TABLES_IN_PARTS = {
-    "models": ("gpt", "llama", "dense", "moe", "recent_dense", "recent_moe", "hybrid"),
+    "models": ("gpt", "llama", "dense", "moe", "recent_dense", "recent_moe", "hybrid", "sparse"),
     "devices": ("nvidia", "nvidia_hopper", "amd", "google", "other"),
 }
 _TABLES = ("topologies", "software", "nodes", "packages", "memories", "links", "circuits", "budgets", "prices")

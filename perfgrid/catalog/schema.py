@@ -21,7 +21,7 @@ Kind = Literal[
 ]  # fmt: skip
 
 KINDS: tuple[Kind, ...] = get_args(Kind)
-BLOCKS = ("moe", "mla", "mixer")  # groups of model quantities that a file states as a table of their own
+BLOCKS = ("moe", "mla", "mixer", "indexer")  # groups of model quantities that a file states as a table of their own
 AXIS_LABELS = {  # of the inner axes along which given quantities are vectors
     "vendor": ("nvidia", "amd", "google", "intel"),
     "link_family": ("nvlink", "infinity_fabric", "ici", "pcie", "ethernet"),

@@ -36,6 +36,7 @@ from .parallelism import (
 from .pipelines import dualpipe, pipeline, stages, transfers, zero_bubble
 from .serving import batching, bounds, capacity, experts, formats, latency, parallel, products, requests
 from .serving import energy as serving_energy
+from .serving import indexer as serving_indexer
 from .serving import kernels as serving_kernels
 from .serving import mixers as serving_mixers
 from .serving import serving as service
@@ -55,9 +56,9 @@ from .training import (
     token_prediction,
 )
 from .training import training as training_run
-from .transformer import architecture, attention, latent_attention, layer_kinds, moe, parameters
+from .transformer import architecture, attention, indexer, latent_attention, layer_kinds, moe, parameters
 
-PARAMETERS = (parameters, mixer_parameters)
+PARAMETERS = (parameters, mixer_parameters, indexer)
 MIXERS = (widths, recurrent, attended, mixer)
 TRANSFORMER = (*PARAMETERS, layer_kinds, architecture, attention, latent_attention, moe)
 DEVICE = (device, scaling, power)
@@ -74,7 +75,18 @@ TRAINING = (
     *(training_run, step, error, reliability, step_energy, recurrent_layers, hybrids),
 )
 SERVING = (
-    *(requests, formats, products, experts, serving_kernels, serving_mixers, parallel, capacity, latency),
+    *(
+        requests,
+        formats,
+        products,
+        experts,
+        serving_kernels,
+        serving_mixers,
+        serving_indexer,
+        parallel,
+        capacity,
+        latency,
+    ),
     *(batching, service, bounds, serving_energy),
 )
 TECHNOLOGY = (technology, implementation, native)  # devices at another node, with another memory or link

@@ -28,6 +28,7 @@ LABELS = (
     "device_basis",
     "circuit_basis",
     "mixer",
+    "indexer",
 )
 OWN = {"node": "process_node", "memory": "hbm_generation"}  # entries that a device names
 NATIVE = {

@@ -15,7 +15,7 @@ from perfgrid.engine.grid.plan import Plan
 from perfgrid.engine.grid.space import Space
 from perfgrid.formulas import COLLECTIVES, KERNELS, PARALLELISM, SERVING, TRANSFORMER, every_formula
 from perfgrid.formulas.hardware import device, power, scaling
-from perfgrid.formulas.mixers.kinds import RECURRENT
+from perfgrid.formulas.mixer_kinds import RECURRENT
 from perfgrid.formulas.transformer import parameters
 from perfgrid.study.tables import unit_of
 from tests.units import check
@@ -78,7 +78,7 @@ def of_systems():
 )
 def test_every_formula_keeps_its_units(rule, precision, stored, pools):
     stated = {"batch_rule": rule, "precision": precision, "weight_precision": stored, "kv_precision": stored}
-    labels = {**stated, "pools": pools, "library": "nccl", "mixer": "gated_delta_net"}
+    labels = {**stated, "pools": pools, "library": "nccl", "mixer": "gated_delta_net", "indexer": "top_k"}
     space = Space((), {**point(), **labels})
     names = [n for n in of_labels(labels) if "ideal" not in n and not n.startswith("shape")]
     units = {name: unit_of(load_catalog().variables, name) for name in space.names()}
@@ -101,7 +101,9 @@ def test_every_source_is_in_the_bibliography_and_every_given_quantity_in_the_glo
     }
     labels |= {"device_basis": ("device",), "circuit_basis": ("own_node",)}
     for mixer in ("none", *RECURRENT):
-        leaves = resolve(registry(), OUTPUTS, point(), labels=labels | {"mixer": (mixer,)}).leaves
+        leaves = resolve(
+            registry(), OUTPUTS, point(), labels=labels | {"mixer": (mixer,), "indexer": ("top_k",)}
+        ).leaves
         assert {name.removeprefix("stated_") for name in leaves} <= {*catalog.variables, *labels, "link_is_native"}
 
 

@@ -9,7 +9,7 @@ import perfgrid as pg
 from perfgrid.catalog import load_catalog
 from perfgrid.engine.grid.plan import Plan
 from perfgrid.formulas import registry_of
-from perfgrid.formulas.mixers.kinds import RECURRENT, SOFTMAX
+from perfgrid.formulas.mixer_kinds import RECURRENT, SOFTMAX
 from tests.units import check
 
 from .cases import LATENT, graph

@@ -26,6 +26,7 @@ LABELS = {
     "rank_order": ("tp-cp-dp-pp", "tp-cp-pp-dp"),
     "cp_method": ("ring", "all_gather", "ulysses", "hybrid"),
     "mixer": ("none",),
+    "indexer": ("none",),
     "layer_pattern": ("dense_first",),  # one for all designs of a graph: the one that fits every model
 }
 OF_A_GRAPH = ("library", "layer_pattern")  # labels of which a graph has one

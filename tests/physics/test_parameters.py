@@ -36,6 +36,7 @@ SMALL = {  # of no real model; what each test does not set is absent
     "qk_rope_head_dim": 0.0,
     "v_head_dim": 0.0,
     "mixer": "none",
+    "indexer": "none",
     "mixer_layers": 0.0,
     "attention_free_layers": 0.0,
     "ffn_free_layers": 0.0,
@@ -150,13 +151,13 @@ def test_counts_against_an_enumeration_of_tensors(attention, ffn):
 def test_counts_are_differentiable_in_every_size():
     """No branch that is not taken spoils a derivative."""
     registry = Registry.collect([parameters])
-    flags = ("gated_ffn", "tied_embeddings", "biases", "attention_gate", "mixer")
+    flags = ("gated_ffn", "tied_embeddings", "biases", "attention_gate", "mixer", "indexer")
     for features in ({}, MOE, MLA, MOE | MLA | {"q_lora_rank": 32.0}):
         v = SMALL | features
         sizes = {k: jnp.asarray(x) for k, x in v.items() if k not in flags}
 
         def counts(sizes, v=v):
-            known = {**{k: v[k] for k in flags}, **sizes, "mixer_layer_parameters": 0.0}
+            known = {**{k: v[k] for k in flags}, **sizes, "mixer_layer_parameters": 0.0, "index_parameters": 0.0}
             for f in registry.formulas.values():
                 known[f.name] = f.function(*(known[a] for a in f.arguments))
             return known["total_parameters"] + known["parameters_per_token"] + known["key_value_cache_width"]

@@ -15,7 +15,7 @@ bytes, a small one fills the cores better. The fastest on chip is taken.
 from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import alternative, constant, formula, synonym
 from perfgrid.formulas.axes import only, smallest, table, total
-from perfgrid.formulas.mixers.kinds import NONE
+from perfgrid.formulas.mixer_kinds import NONE
 
 from .roofline import EQUAL, by_resource, longest, with_memory
 from .tiling import depth_parts, hbm_bytes, l2_loads, partial_bytes, steps_of, wave_utilisation, whole

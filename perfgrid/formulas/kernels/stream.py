@@ -9,7 +9,7 @@ from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import alternative, formula
 from perfgrid.formulas.axes import only, table
 from perfgrid.formulas.hardware.device import QUANTISED, UNQUANTISED
-from perfgrid.formulas.mixers.kinds import NONE
+from perfgrid.formulas.mixer_kinds import NONE
 
 from .roofline import roofline_shares
 

@@ -9,8 +9,8 @@ from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import alternative, formula
 from perfgrid.formulas.axes import at, only, table
 from perfgrid.formulas.kernels.tiling import steps_of
+from perfgrid.formulas.mixer_kinds import DENSE, KEEPING, SOFTMAX, SPARSE
 
-from .kinds import DENSE, KEEPING, SOFTMAX, SPARSE
 from .recurrent import by_kernel
 
 BLOCK_ROWS = 128.0  # of queries of one head that a core of a fused kernel works on (FlashAttention-3, FlashMLA)

@@ -6,8 +6,7 @@ channels.
 
 from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import alternative, formula
-
-from .kinds import NONE
+from perfgrid.formulas.mixer_kinds import NONE
 
 
 def matrices(hidden_size, input_columns, values):

@@ -15,8 +15,7 @@ from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import alternative, formula
 from perfgrid.formulas.axes import INNER, at, only, table, total
 from perfgrid.formulas.kernels.tiling import steps_of, whole
-
-from .kinds import DELTA, KEEPING, LINEAR, NONE, SOFTMAX
+from perfgrid.formulas.mixer_kinds import DELTA, KEEPING, LINEAR, NONE, SOFTMAX
 
 STATE_COLUMNS = 64.0  # of the state that one core keeps in the pass over the states (flash-linear-attention)
 

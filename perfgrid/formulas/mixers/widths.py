@@ -7,12 +7,20 @@ outnumber the key heads they hold copies. The latents and the indexer of sparse 
 
 from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import alternative, constraint, formula
-
-from .kinds import DELTA, DENSE, KEEPING, NONE, SOFTMAX, SPARSE
+from perfgrid.formulas.mixer_kinds import DELTA, DENSE, KEEPING, NONE, SOFTMAX, SPARSE
 
 DIRECT = ("mamba2", "lightning", NONE, "gated_delta_net", *DENSE)  # no products between the first and the last
 CAPPED = ("window_attention", "chunked_attention")
 SCALE_BLOCK = 128.0  # numbers of 8 bits that share a scale in single precision (DeepSeek-V3)
+
+
+def latent_token_bytes(latent, rotary, element_size, activation_size, float32_size):
+    """Bytes of a latent and its rotary key, which stays in 16 bits.
+
+    A latent in fewer bits has a scale in single precision for every 128 of its numbers.
+    """
+    scales = xp.where(element_size < activation_size, float32_size / SCALE_BLOCK, 0.0)
+    return latent * (element_size + scales) + rotary * activation_size
 
 
 @formula(unit="1", source="shoeybi2019megatron")
@@ -213,12 +221,8 @@ def LABEL_key_value_token_bytes(rank_mixer_key_heads, mixer_key_dim, mixer_value
 def sparse_attention_cache_token_bytes(
     kv_lora_rank, qk_rope_head_dim, cache_element_size, activation_size, float32_size
 ):
-    """Latent and rotary key that one token leaves in the cache; the rotary part stays in 16 bits.
-
-    A latent in fewer bits has a scale in single precision for every 128 of its numbers.
-    """
-    scales = xp.where(cache_element_size < activation_size, float32_size / SCALE_BLOCK, 0.0)
-    return kv_lora_rank * (cache_element_size + scales) + qk_rope_head_dim * activation_size
+    """Latent and rotary key that one token leaves in the cache; the rotary part stays in 16 bits."""
+    return latent_token_bytes(kv_lora_rank, qk_rope_head_dim, cache_element_size, activation_size, float32_size)
 
 
 @formula(unit="byte", source="deepseek2025v32")

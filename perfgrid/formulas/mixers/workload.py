@@ -10,8 +10,7 @@ from perfgrid.engine.graph.registry import alternative, constraint, formula, syn
 from perfgrid.formulas.axes import at, only, table, total
 from perfgrid.formulas.kernels.roofline import roofline_time
 from perfgrid.formulas.kernels.tiling import steps_of
-
-from .kinds import DENSE, KEEPING, SOFTMAX, SPARSE
+from perfgrid.formulas.mixer_kinds import DENSE, KEEPING, SOFTMAX, SPARSE
 
 
 @synonym(unit="1", source="dao2024mamba2")
@@ -36,11 +35,16 @@ def mixer_is_stated(mixer_heads):
 
 
 @formula(unit="FLOP/s", source="micikevicius2022fp8")
-def mixer_core_rate(unquantised_matrix_rate, peak_fp8_rate, fp8_reached_fraction):
+def index_rate(unquantised_matrix_rate, peak_fp8_rate, fp8_reached_fraction):
+    """Rate of the scores of an indexer, in 8 bits where the device has them."""
+    return xp.where(peak_fp8_rate > 0, peak_fp8_rate * fp8_reached_fraction, unquantised_matrix_rate)
+
+
+@formula(unit="FLOP/s", source="micikevicius2022fp8")
+def mixer_core_rate(unquantised_matrix_rate, index_rate):
     """Rate of the products of each kernel of the core, by mixer_kernel: the indexer multiplies in 8 bits if it can."""
-    index = xp.where(peak_fp8_rate > 0, peak_fp8_rate * fp8_reached_fraction, unquantised_matrix_rate)
     first = only("mixer_kernel", "index")
-    return index * first + unquantised_matrix_rate * (1 - first)
+    return index_rate * first + unquantised_matrix_rate * (1 - first)
 
 
 @formula(unit="s", source="yang2024fla")

@@ -8,7 +8,7 @@ next block brings them together again: the same bytes, 2·(t - 1)/t of a message
 from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import alternative, constant, formula, synonym
 from perfgrid.formulas.axes import at, only, total
-from perfgrid.formulas.mixers.kinds import NONE
+from perfgrid.formulas.mixer_kinds import NONE
 
 BLOCKS = {"BLOCK": ("attention", "ffn")}
 ENDS = {"PART": ("embedding", "head")}

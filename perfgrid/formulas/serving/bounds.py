@@ -58,11 +58,17 @@ def touched_weight_memory(
 
 @formula(unit="byte", source="pope2022inference")
 def step_cache_traffic(
-    decode_cache_traffic, mask_share, position_weight, attention_layers, sequence_state_size, group_batch
+    decode_cache_traffic,
+    mask_share,
+    position_weight,
+    attention_layers,
+    sequence_state_size,
+    group_batch,
+    indexers_traffic,
 ):
     """Cache that one decoding step of one group reads on one rank of each stage, mean over the positions."""
     keys = attention_layers * total(total(decode_cache_traffic * mask_share, "mask") * position_weight, "position")
-    return keys + 2 * group_batch * sequence_state_size
+    return keys + 2 * group_batch * sequence_state_size + indexers_traffic
 
 
 @formula(unit="s", source="pope2022inference")

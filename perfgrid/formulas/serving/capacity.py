@@ -2,7 +2,7 @@
 
 from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import alternative, constraint, formula
-from perfgrid.formulas.axes import only, table, total
+from perfgrid.formulas.axes import at, only, table, total
 
 from .batching import CHOSEN, STATED
 from .latency import in_pass
@@ -35,9 +35,9 @@ def vocabulary_memory(rank_vocab_size, hidden_size, head_size, tied_embeddings, 
 
 
 @formula(unit="byte", source="pope2022inference")
-def weight_memory(stack_weight_memory, expert_weight_memory, vocabulary_memory, stage_share):
+def weight_memory(stack_weight_memory, expert_weight_memory, index_weight_memory, vocabulary_memory, stage_share):
     """Weights on one device of the fullest stage."""
-    return (stack_weight_memory + expert_weight_memory) * stage_share + vocabulary_memory
+    return (stack_weight_memory + expert_weight_memory + index_weight_memory) * stage_share + vocabulary_memory
 
 
 @formula(unit="1", source="narayanan2021")
@@ -50,9 +50,9 @@ def stage_share(layers, pp):
 
 
 @formula(unit="byte", source="kwon2023vllm")
-def key_value_size_per_token(key_value_cache_width, kv_element_size, attention_layers):
-    """Cache of one token in all layers of the model, whole (a window not counted)."""
-    return attention_layers * key_value_cache_width * kv_element_size
+def key_value_size_per_token(key_value_cache_width, kept_element_size, attention_layers, index_cache_size):
+    """Cache of one token in all layers of the model, whole (a window not counted), with keys of indexers."""
+    return attention_layers * key_value_cache_width * kept_element_size + index_cache_size
 
 
 @formula(unit="1", source="kwon2023vllm")
@@ -65,21 +65,30 @@ def cached_tokens(longest_context, cache_slot_tokens, window, page_tokens):
 
 @formula(unit="byte", source="kwon2023vllm")
 def prompt_cache_memory(
-    prompt_tokens, window, mask_share, key_value_cache_width, kv_element_size, attention_layers, sequence_state_size, tp
+    prompt_tokens,
+    window,
+    mask_share,
+    key_value_cache_width,
+    kept_element_size,
+    attention_layers,
+    index_cache_size,
+    sequence_state_size,
+    tp,
 ):
     """Cache of one prompt in all layers of the model, windows counted, and its recurrent states."""
     kept = table("mask", whole=prompt_tokens, window=xp.minimum(prompt_tokens, xp.maximum(window, 1.0)))
-    keys = attention_layers * total(kept * mask_share, "mask") * key_value_cache_width * kv_element_size
-    return keys + tp * sequence_state_size
+    keys = attention_layers * total(kept * mask_share, "mask") * key_value_cache_width * kept_element_size
+    return keys + prompt_tokens * index_cache_size + tp * sequence_state_size
 
 
 @formula(unit="byte", source="kwon2023vllm")
 def sequence_key_value_memory(
-    cached_tokens, mask_share, rank_cache_width, kv_element_size, attention_layers, stage_share, cp
+    cached_tokens, mask_share, rank_cache_width, kept_element_size, attention_layers, index_cache_size, stage_share, cp
 ):
-    """Keys and values of one sequence on one device of the fullest stage when it ends."""
-    per_layer = total(cached_tokens * mask_share, "mask") * rank_cache_width * kv_element_size
-    return attention_layers * stage_share * per_layer / cp
+    """Keys and values of one sequence, and keys of indexers, on one device of the fullest stage when it ends."""
+    per_layer = total(cached_tokens * mask_share, "mask") * rank_cache_width * kept_element_size
+    index = at(cached_tokens, mask="whole") * index_cache_size / cp
+    return attention_layers * stage_share * per_layer / cp + stage_share * index
 
 
 @formula(unit="byte", source="kwon2023vllm")

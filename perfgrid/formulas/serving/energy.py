@@ -80,11 +80,11 @@ def expert_mean_traffic(
 
 
 @formula(unit="J", source="hong2010power")
-def prefill_attention_energy(flash_energy, attention_layers, uncached_share, prefix_traffic, memory_byte_energy):
-    """Energy of the attention of the prompts of one group in all layers, by resource: cached keys are read at least."""
+def dense_attention_energy(flash_energy, uncached_share, prefix_traffic, memory_byte_energy):
+    """Energy of one layer's attention to all tokens of the prompts of a group, by resource: cached keys are read."""
     computed, memory = uncached_share * at(flash_energy, phase="forward"), only("resource", "hbm")
     read = xp.maximum(prefix_traffic * memory_byte_energy - at(computed, resource="hbm"), 0.0)
-    return attention_layers * (computed + read * memory)
+    return computed + read * memory
 
 
 @formula(unit="J", source="hong2010power")
@@ -137,12 +137,13 @@ def pass_energy(
     prefill_passes,
     decode_attention_energy,
     mixers_energy,
+    indexers_energy,
     serving_stream_energy,
 ):
     """Energy of all kernels of one pass on one rank of every stage, by resource and pass."""
     attention = table("pass", prefill=prefill_attention_energy / prefill_passes, decode=decode_attention_energy)
     products = total(gemm_energy * product_count, "product") + moe_layers * total(expert_energy, "expert_product")
-    return products + attention + mixers_energy + serving_stream_energy
+    return products + attention + mixers_energy + indexers_energy + serving_stream_energy
 
 
 # ---- links ----------------------------------------------------------------------------------------------------------

@@ -73,7 +73,7 @@ def prefix_traffic(
     window,
     mask_share,
     rank_cache_width,
-    kv_element_size,
+    kept_element_size,
     prefill_sequences,
     prefill_passes,
     cp,
@@ -82,15 +82,15 @@ def prefix_traffic(
     cached = xp.maximum(prompt_tokens - computed_prompt_tokens, 0.0)
     seen = table("mask", whole=cached, window=xp.minimum(cached, xp.maximum(window, 1.0)))
     reads = xp.maximum(prefill_passes, prefill_sequences)
-    return reads * total(seen * mask_share, "mask") * rank_cache_width * kv_element_size / cp
+    return reads * total(seen * mask_share, "mask") * rank_cache_width * kept_element_size / cp
 
 
 @formula(unit="s", source="dao2023flash2")
-def prefill_attention_time(flash_time, attention_layers, uncached_share, prefix_traffic, achieved_hbm_bandwidth):
-    """Time of the attention of the prompts of one group in all layers, by resource: not less than cached keys take."""
+def dense_attention_time(flash_time, uncached_share, prefix_traffic, achieved_hbm_bandwidth):
+    """Time of one layer's attention to all tokens of the prompts of a group, by resource: at least reading keys."""
     computed = uncached_share * at(flash_time, phase="forward")
     waits = xp.maximum(prefix_traffic / achieved_hbm_bandwidth - total(computed, "resource"), 0.0)
-    return attention_layers * (computed + waits * only("resource", "hbm"))
+    return computed + waits * only("resource", "hbm")
 
 
 # ---- decoding -------------------------------------------------------------------------------------------------------
@@ -103,22 +103,15 @@ def rank_cache_width(latent_attention, cached_latent_width, rank_key_width, rank
 
 
 @formula(unit="1", source="pope2022inference")
-def attended_context(decode_context, cache_slot_tokens, window):
-    """Tokens of the cache that a decoded position reads, by mask and position: where shapes are fixed, whole slots."""
-    read = xp.maximum(decode_context, cache_slot_tokens)
-    return table("mask", whole=read, window=xp.minimum(read, xp.maximum(window, 1.0)))
-
-
-@formula(unit="1", source="pope2022inference")
 def rank_context(attended_context, cp):
     """Tokens of these that one rank holds: context-parallel ranks share out the cache, by mask and position."""
     return attended_context / cp
 
 
 @formula(unit="byte", source="pope2022inference")
-def decode_cache_traffic(group_batch, rank_context, rank_cache_width, kv_element_size):
+def decode_cache_traffic(group_batch, rank_context, rank_cache_width, kept_element_size):
     """Cache of one layer that a decoding step of one group reads on one rank, by mask and position."""
-    return group_batch * rank_context * rank_cache_width * kv_element_size
+    return group_batch * rank_context * rank_cache_width * kept_element_size
 
 
 @formula(unit="1", source="ainslie2023gqa")

@@ -11,13 +11,19 @@ def in_pass(value, which):
 
 
 @formula(unit="s", source="pope2022inference")
-def kernels_time(products_time, experts_time, attention_time, mixers_time, streams_time, remaining_cores):
+def kernels_time(
+    products_time, experts_time, attention_time, mixers_time, indexers_time, streams_time, remaining_cores
+):
     """Time of all kernels of one pass through all layers by the resource they wait for, by resource and pass."""
-    return (products_time + experts_time + attention_time + mixers_time + streams_time) / remaining_cores
+    return (
+        products_time + experts_time + attention_time + mixers_time + indexers_time + streams_time
+    ) / remaining_cores
 
 
 @formula(
-    unit="s", source="pope2022inference", family={"KIND": ("products", "experts", "attention", "mixers", "streams")}
+    unit="s",
+    source="pope2022inference",
+    family={"KIND": ("products", "experts", "attention", "mixers", "indexers", "streams")},
 )
 def KIND_busy_time(KIND_time):
     """Time of the KIND of one pass through all layers, whatever they wait for, by pass."""

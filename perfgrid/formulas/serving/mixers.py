@@ -9,7 +9,7 @@ from perfgrid.engine.graph.registry import alternative, constraint, formula, syn
 from perfgrid.formulas.axes import only, table, total
 from perfgrid.formulas.kernels import energy
 from perfgrid.formulas.kernels.roofline import roofline_shares
-from perfgrid.formulas.mixers.kinds import NONE, RECURRENT
+from perfgrid.formulas.mixer_kinds import NONE, RECURRENT
 
 
 @synonym(of="mixer_tokens", workload="inference", unit="1", source="zheng2024sglang")

@@ -44,8 +44,8 @@ def absorbed_heads(latent_attention, rank_query_heads):
 
 
 @formula(unit="1", source="shoeybi2019megatron")
-def expanded_tokens(prompt_tokens, computed_prompt_tokens, prefill_sequences, prefill_passes, cp):
-    """Latents that a pass of the prefill multiplies up on one rank: all that its tokens attend to, cached ones too.
+def attended_latents(prompt_tokens, computed_prompt_tokens, prefill_sequences, prefill_passes, cp):
+    """Latents that the tokens of a pass of the prefill attend to on one rank, cached ones too.
 
     A prompt in n passes attends to its first i parts of n in the i-th.
     """

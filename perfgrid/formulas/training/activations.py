@@ -3,7 +3,7 @@
 from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import alternative, formula
 from perfgrid.formulas.axes import mean_of_kinds
-from perfgrid.formulas.mixers.kinds import NONE
+from perfgrid.formulas.mixer_kinds import NONE
 
 
 @formula(unit="byte", source="nvidia2026telinear")

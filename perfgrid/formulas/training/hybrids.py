@@ -13,7 +13,7 @@ as attention does. Each function below is that of the same name without ``LABEL`
 from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import alternative, constraint, formula
 from perfgrid.formulas.axes import only, table, total
-from perfgrid.formulas.mixers.kinds import DELTA, LINEAR, NONE, RECURRENT
+from perfgrid.formulas.mixer_kinds import DELTA, LINEAR, NONE, RECURRENT
 
 from .step_energy import energy_beside_core
 from .training import time_beside_core

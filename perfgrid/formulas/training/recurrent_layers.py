@@ -9,7 +9,7 @@ from perfgrid.engine.graph.registry import alternative, formula
 from perfgrid.formulas.axes import only, table, total
 from perfgrid.formulas.kernels.energy import streamed
 from perfgrid.formulas.kernels.roofline import roofline_shares
-from perfgrid.formulas.mixers.kinds import DELTA, LINEAR, NONE
+from perfgrid.formulas.mixer_kinds import DELTA, LINEAR, NONE
 
 # ---- products of a mixer with weights (see `gemm` for what is made of their shapes) ---------------------------------
 

@@ -6,7 +6,7 @@ microbatch of a step received and sent; its allocator reports neither driver con
 
 from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import alternative, formula
-from perfgrid.formulas.mixers.kinds import NONE
+from perfgrid.formulas.mixer_kinds import NONE
 from perfgrid.formulas.pipelines.stages import STAGES
 
 # ---- results that stay when the rest of a layer is computed again ---------------------------------------------------

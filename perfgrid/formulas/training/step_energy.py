@@ -6,7 +6,7 @@ The parts of `ENERGIES` add up to ``step_energy`` exactly. Hosts, switches and c
 from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import alternative, formula
 from perfgrid.formulas.axes import at, of_kinds, only, table, total
-from perfgrid.formulas.mixers.kinds import NONE
+from perfgrid.formulas.mixer_kinds import NONE
 
 from .token_prediction import INPUTS
 

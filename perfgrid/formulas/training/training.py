@@ -2,7 +2,7 @@
 
 from perfgrid.engine.graph.registry import alternative, constant, formula, synonym
 from perfgrid.formulas.axes import at, of_kinds, only, total
-from perfgrid.formulas.mixers.kinds import NONE
+from perfgrid.formulas.mixer_kinds import NONE
 
 from .token_prediction import module_kernels
 

@@ -13,7 +13,7 @@ from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import alternative, formula
 from perfgrid.formulas.axes import only
 from perfgrid.formulas.collectives.placement import gathered_share
-from perfgrid.formulas.mixers.kinds import NONE
+from perfgrid.formulas.mixer_kinds import NONE
 
 # ---- widths ---------------------------------------------------------------------------------------------------------
 

@@ -170,6 +170,7 @@ def total_parameters(
     attention_matrix_parameters,
     mixer_layers,
     mixer_layer_parameters,
+    index_parameters,
     embedding_parameters,
     output_head_parameters,
     tied_embeddings,
@@ -182,7 +183,7 @@ def total_parameters(
     with_ffn = (layers - ffn_free_layers - moe_layers) * layer_parameters + moe_layers * moe_layer_parameters
     alone = ffn_free_layers * (attention_matrix_parameters + hidden_size)
     recurrent = mixer_layers * mixer_layer_parameters - attention_free_layers * attention_matrix_parameters
-    stack = with_ffn + (alone + recurrent)
+    stack = with_ffn + (alone + recurrent) + index_parameters
     head = xp.where(tied_embeddings, 0.0, output_head_parameters)
     final_norm = hidden_size * xp.where(biases, 2.0, 1.0)
     return stack + embedding_parameters + head + final_norm
