@@ -98,7 +98,9 @@ def design(device: str = "h100-sxm-80gb", software: str = "megatron-lm", **given
     """Every quantity of a mixer; arrays on inner axes by label (see `row`)."""
     catalog = load_catalog()
     point: dict[str, Any] = {
-        n: v.default_value for n, v in catalog.variables.items() if v.of == "workload" or v.block == "mixer"
+        n: v.default_value
+        for n, v in catalog.variables.items()
+        if v.of == "workload" or v.block in ("mixer", "indexer")
     }
     for kind, name in (("device", device), ("software", software)):
         point |= catalog.entry(kind, name).values

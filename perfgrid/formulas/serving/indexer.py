@@ -16,15 +16,13 @@ from perfgrid.formulas.mixers.attended import triangle, windowed
 from perfgrid.formulas.mixers.widths import latent_token_bytes
 from perfgrid.formulas.transformer.indexer import ALL, CHOSEN
 
-SOURCE = "deepseek2025v32"
-
 
 def _without(of, unit):
-    return alternative(of=of, by="indexer", label=ALL, unit=unit, source=SOURCE)
+    return alternative(of=of, by="indexer", label=ALL, unit=unit, source="deepseek2025v32")
 
 
 def _chosen(of, unit):
-    return alternative(of=of, by="indexer", label=CHOSEN, unit=unit, source=SOURCE)
+    return alternative(of=of, by="indexer", label=CHOSEN, unit=unit, source="deepseek2025v32")
 
 
 # ---- what a token leaves in the cache -------------------------------------------------------------------------------
@@ -87,14 +85,14 @@ def chosen_attended_context(decode_context, index_top_k, window):
     return attended(xp.minimum(decode_context, index_top_k), window)
 
 
-@formula(unit="1", source=SOURCE)
+@formula(unit="1", source="deepseek2025v32")
 def chosen_pairs(prompt_tokens, computed_prompt_tokens, index_top_k):
     """Pairs of a computed token of a prompt and one that it chooses."""
     cached = xp.maximum(prompt_tokens - computed_prompt_tokens, 0.0)
     return windowed(cached + computed_prompt_tokens, index_top_k) - windowed(cached, index_top_k)
 
 
-@formula(unit="FLOP", source=SOURCE)
+@formula(unit="FLOP", source="deepseek2025v32")
 def chosen_attention_flops(
     chosen_pairs, prefill_sequences, rank_query_heads, kv_lora_rank, qk_rope_head_dim, cp, one_flop
 ):
@@ -103,7 +101,7 @@ def chosen_attention_flops(
     return 2 * prefill_sequences * chosen_pairs * rank_query_heads * width / cp * one_flop
 
 
-@formula(unit="byte", source=SOURCE)
+@formula(unit="byte", source="deepseek2025v32")
 def chosen_attention_traffic(
     prefill_sequences,
     computed_prompt_tokens,
@@ -119,7 +117,7 @@ def chosen_attention_traffic(
     return prefill_sequences * computed_prompt_tokens * rank_query_heads * width * activation_size / cp + prefix_traffic
 
 
-@formula(unit="s", source=SOURCE)
+@formula(unit="s", source="deepseek2025v32")
 def chosen_attention_time(
     chosen_attention_flops,
     unquantised_matrix_rate,
@@ -187,7 +185,7 @@ def chosen_expanded_tokens(
 # ---- the indexer ----------------------------------------------------------------------------------------------------
 
 
-@formula(unit="1", source=SOURCE)
+@formula(unit="1", source="deepseek2025v32")
 def index_contexts(
     prompt_tokens, computed_prompt_tokens, decode_context, position_weight, prefill_sequences, group_batch, cp
 ):
@@ -197,7 +195,7 @@ def index_contexts(
     return table("pass", prefill=prompts / cp, decode=decoded / cp)
 
 
-@formula(unit="1", source=SOURCE)
+@formula(unit="1", source="deepseek2025v32")
 def index_scores(
     prompt_tokens, computed_prompt_tokens, prefill_sequences, prefill_passes, index_contexts, step_tokens, cp
 ):
@@ -211,13 +209,13 @@ def index_scores(
     )
 
 
-@formula(unit="1", source=SOURCE)
+@formula(unit="1", source="deepseek2025v32")
 def index_flops(index_scores, index_query_width):
     """FLOPs of the scores of one indexer in a pass on one rank, by pass: 2 H_I d_I for each pair."""
     return 2 * index_scores * index_query_width
 
 
-@formula(unit="byte", source=SOURCE)
+@formula(unit="byte", source="deepseek2025v32")
 def index_pass_traffic(
     pass_tokens, index_heads, index_query_width, fp8_element_size, float32_size, index_contexts, index_token_bytes
 ):
@@ -226,7 +224,7 @@ def index_pass_traffic(
     return pass_tokens * queries + index_contexts * index_token_bytes
 
 
-@formula(unit="byte", source=SOURCE)
+@formula(unit="byte", source="deepseek2025v32")
 def index_product_traffic(
     index_matrix_parameters,
     weight_element_size,
