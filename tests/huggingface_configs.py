@@ -14,6 +14,11 @@ def sizes(layers, hidden, heads, kv_heads, ffn, vocabulary, **more):
     }
 
 
+def indexer(heads):
+    """The keys of an indexer of sparse attention."""
+    return {"index_n_heads": heads, "index_head_dim": 128, "index_topk": 2048}
+
+
 MLA = {"q_lora_rank": 1536, "kv_lora_rank": 512, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128}
 UNTIED = {"tie_word_embeddings": False}
 DEEPSEEK_V3 = {
@@ -176,6 +181,26 @@ CONFIGS = {  # entries of the catalog, as their publishers configure them
         "topk_group": 3,
     },
     "deepseek-v3": DEEPSEEK_V3,
+    "deepseek-v3.2": {**DEEPSEEK_V3, "model_type": "deepseek_v32", **indexer(64)},
+    "glm-5": {
+        "model_type": "glm_moe_dsa",
+        **sizes(78, 6144, 64, 64, 12288, 154880, **UNTIED, **indexer(32)),
+        **{
+            "q_lora_rank": 2048,
+            "kv_lora_rank": 512,
+            "qk_nope_head_dim": 192,
+            "qk_rope_head_dim": 64,
+            "v_head_dim": 256,
+        },
+        "n_routed_experts": 256,
+        "num_experts_per_tok": 8,
+        "moe_intermediate_size": 2048,
+        "n_shared_experts": 1,
+        "first_k_dense_replace": 3,
+        "n_group": 1,
+        "topk_group": 1,
+        "num_nextn_predict_layers": 1,
+    },
     "kimi-k2": {
         **DEEPSEEK_V3,
         "model_type": "kimi_k2",

@@ -357,6 +357,7 @@ def test_every_constraint_has_a_test():
     tested = {
         "fits_memory",
         "batch_can_be_chosen",
+        "indexer_has_latents",  # test_sparse_attention
         "arrivals_are_served",
         "heads_divide",
         "ffn_divides",
