@@ -41,10 +41,12 @@ OF_ATTENTION = ("core_product_time", "flash_time")  # which not every layer of s
 PASS_TABLES: tuple[tuple[str, str, str], ...] = (  # the same of inference: time, axis, runs in a pass
     ("gemm_product_time", "product", "product_count"),
     ("expert_product_time", "expert_product", "moe_layers"),
-    ("attention_time", "", "layers"),
+    ("attention_time", "", "attention_layers"),
+    ("mixers_time", "", "mixer_layers"),
+    ("indexers_time", "", "index_layers"),
     ("serving_stream_time", "serving_stream", "serving_stream_count"),
 )
-OF_ALL_LAYERS = ("attention_time",)  # stated for a whole pass
+OF_ALL_LAYERS = ("attention_time", "mixers_time", "indexers_time")  # stated for a whole pass
 WAITS = {  # of a pass, between kernels, and what for; then all of it
     "tp_time": "communication",
     "exposed_exchange_time": "communication",
@@ -171,7 +173,7 @@ def _passes(values: Mapping[str, Any]) -> Iterator[Kernel]:
         for label in INNER.labels[axis] if axis else (table.removesuffix("_time"),):
             every = INNER.total(values[table] * values["load_weight"], "load")
             runs = np.ravel(_pick(values[count], axis, label))
-            every = every / runs if table in OF_ALL_LAYERS else every
+            every = every / np.maximum(runs, 1.0) if table in OF_ALL_LAYERS else every
             counts = np.broadcast_to(runs, 2)
             time = _pick(every, axis, label) * INNER.table("pass", **dict(zip(PASSES, counts > 0, strict=True)))
             if counts.any() and time.any():
