@@ -210,7 +210,7 @@ class _Parts:
         value, weights = self.values[name], np.ones(())
         if np.size(value) > 1:
             brings = np.asarray(contributions != 0, float)
-            wide = np.broadcast_to(brings, np.broadcast_shapes(np.shape(value), brings.shape))
+            wide = brings * np.ones(np.shape(value))  # np.broadcast_shapes takes no more than 32 axes
             weights = np.minimum(fitted(wide, np.shape(value)), 1.0)
             found = np.unique(value[weights != 0])
             if np.count_nonzero(weights) != 1:

@@ -32,10 +32,16 @@ def KIND_busy_time(KIND_time):
 
 @formula(unit="s", source="pope2022inference")
 def busy_time(
-    products_busy_time, experts_busy_time, attention_busy_time, mixers_busy_time, streams_busy_time, remaining_cores
+    products_busy_time,
+    experts_busy_time,
+    attention_busy_time,
+    mixers_busy_time,
+    indexers_busy_time,
+    streams_busy_time,
+    remaining_cores,
 ):
     """Time of all kernels of one pass through all layers, by pass."""
-    mixing = attention_busy_time + mixers_busy_time
+    mixing = attention_busy_time + mixers_busy_time + indexers_busy_time
     return (products_busy_time + experts_busy_time + mixing + streams_busy_time) / remaining_cores
 
 
