@@ -17,6 +17,7 @@ import xarray as xr
 
 from perfgrid.engine.errors import PerfgridError
 from perfgrid.engine.grid.explain import index_of, point_of, replay_point, violated_at
+from perfgrid.formulas.transformer.layer_kinds import layers_with_experts
 from perfgrid.results.provenance import designs
 from perfgrid.study.study import Study
 
@@ -240,7 +241,7 @@ def timeline(
     rates = [f"{part}_{kind}_time" for part in PARTS for kind in PASSES]
     closed = ("slowest_stage_time", "bubble_time", "exposed_pp_time")
     index = index_of(space, at)
-    kinds = ("kind_begin", "kind_layers", "mtp_kind_layers")
+    kinds = ("kind_layers", "leading_layers", "expert_layer_step", "mtp_kind_layers")
     others = (*closed, "stage_transfer_time", "unpaired_ep_time", *kinds)
     graph, values = replay_point(registry, space, (*COUNTS, *rates, *others), index, choices)
     point = point_of(space, index)
@@ -251,7 +252,7 @@ def timeline(
     count = {name: round(float(np.squeeze(values[name]))) for name in COUNTS}
     schedule = str(space.label_quantities()["schedule"][int(space.at("schedule", index))])
     stages = layers_of_stages(**{name: count[name] for name in COUNTS if name != "microbatches"})
-    held = kinds_of_stages(stages, number["kind_begin"], number["kind_layers"])
+    held = kinds_of_stages(stages, *(number[name] for name in kinds[:-1]))
     times = {kind: [float(np.sum(n * number[f"layer_{kind}_time"])) for n in held] for kind in PASSES}
     for kind in PASSES:
         times[kind][0] += number[f"embedding_{kind}_time"].item()
@@ -278,11 +279,15 @@ def layers_of_stages(
     return held
 
 
-def kinds_of_stages(stages: Sequence[int], kind_begin: np.ndarray, kind_layers: np.ndarray) -> list[np.ndarray]:
+def kinds_of_stages(
+    stages: Sequence[int], kind_layers: np.ndarray, leading_layers: np.ndarray, expert_layer_step: np.ndarray
+) -> list[np.ndarray]:
     """Layers of each kind of every stage (chunk), of stages with these layers that follow each other."""
-    kind_end, ends = kind_begin + kind_layers, np.cumsum(stages)
-    runs = zip(ends - stages, ends, strict=True)
-    return [np.maximum(np.minimum(end, kind_end) - np.maximum(begin, kind_begin), 0) for begin, end in runs]
+    if len(kind_layers) == 1:
+        return [np.array([held]) for held in stages]
+    ends = np.cumsum([0, *stages])
+    experts = np.diff(layers_with_experts(ends, leading_layers, expert_layer_step))
+    return [np.array([held - found, found]) for held, found in zip(stages, experts, strict=True)]
 
 
 def dataset(events: Sequence[Event], attributes: Mapping[str, Any]) -> xr.Dataset:

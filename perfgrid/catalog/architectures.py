@@ -31,12 +31,14 @@ class Architecture:
     same: Mapping[str, str] = field(default_factory=dict)  # keys that must hold what another one holds
     last: tuple[str, ...] = ()  # keys that must name the last layer
     dense_list: str = ""  # key that lists the layers with a dense feed-forward block
+    expert_list: str = ""  # key that lists the layers with experts
     layer_kinds: str = ""  # key that lists for every layer whether it is dense or sparse
     shared_width: str = ""  # key of the width of all shared experts together
     layer_lists: tuple[str, ...] = ("layer_types",)  # keys with a word or letter for the kind of each layer
     words: Mapping[str, str] = field(default_factory=lambda: dict(_WORDS))  # word or letter -> kind (layer_kinds.py)
     layer_numbers: Mapping[str, str] = field(default_factory=dict)  # key that lists layers, from 1 on -> their kind
-    period: Mapping[str, float] = field(default_factory=dict)  # key n -> if missing; every n-th attends, others recur
+    period: Mapping[str, float] = field(default_factory=dict)  # key n -> if missing; every n-th attends to everything
+    between: str = "recurrent"  # kind of the layers between these
     blocks: bool = False  # mixers and feed-forward parts are counted apart: two blocks are a layer
     parallel: bool = False  # every layer has a recurrent mixer beside its attention
     inner_width: str = ""  # key of the width of all heads of a mixer
@@ -65,7 +67,7 @@ class Architecture:
         """The keys that it reads or knows to have no effect; of nested ones, the outer key."""
         keys = [key for quantity in self.keys for key in self.keys_of(quantity)]
         keys += [*self.only, *self.unused, *self.layer_lists, *self.layer_numbers, *self.period]
-        keys += [self.inner_width, self.inner_multiple, self.state_format]
+        keys += [self.expert_list, self.inner_width, self.inner_multiple, self.state_format]
         return {part for key in keys for part in (key, key.partition(".")[0])}
 
 

@@ -291,16 +291,7 @@ class _Reading:
         greedy = any(self._at(key) == value for key, value in self.row.ungrouped.items())
         if found.get("groups") == 1.0 or greedy:  # one group of all experts limits nothing
             found["groups"] = found["groups_per_token"] = 0.0
-        if self.row.dense_list and (dense := self._at(self.row.dense_list)) is not None:
-            if not isinstance(dense, list) or dense != list(range(len(dense))):
-                key = self.row.dense_list
-                raise self._error(f": {key} = {dense!r} is not expressed, only leading layers may be dense")
-            found["dense_layers"] = max(float(len(dense)), float(self._size_of(found, "dense_layers")))
-        if self.row.layer_kinds and (kinds := self._at(self.row.layer_kinds)) is not None:
-            dense = kinds.count("dense") if isinstance(kinds, list) else 0
-            if kinds != ["dense"] * dense + ["sparse"] * (int(self._need(found, "layers")) - dense):
-                raise self._error(f": {self.row.layer_kinds} is not expressed, only dense layers before sparse ones")
-            found["dense_layers"] = float(dense)
+        self._placed(found)
         if self.row.shared_width and found.get("experts") != 0.0:
             width, expert = self._size(self.row.shared_width, 0.0), self._need(found, "expert_ffn_size")
             if expert <= 0 or width % expert:
@@ -311,6 +302,35 @@ class _Reading:
             if found.get(count) == 0.0:  # of a model that has none, by a row that allows both
                 for quantity in [q for q in found if self.variables[q].block == block]:
                     del found[quantity]
+
+    def _placed(self, found: dict[str, Value]) -> None:
+        """Which layers have experts: all from one on, or every n-th, less those that are listed as dense."""
+        row, layers = self.row, int(self._need(found, "layers"))
+        step, leading = (self._size_of(found, q) for q in ("expert_layer_step", "dense_layers"))
+        placed = [i for i in range(layers) if i >= leading and (i + 1) % max(step, 1) == 0]
+        key = next((key for key in row.keys_of("expert_layer_step") if self._at(key) is not None), "")
+        if row.dense_list and (dense := self._at(row.dense_list)):
+            key, placed = row.dense_list, [i for i in placed if i not in self._numbers(row.dense_list, dense, layers)]
+        if row.layer_kinds and (kinds := self._at(row.layer_kinds)) is not None:
+            if not isinstance(kinds, list) or len(kinds) != layers or set(kinds) - {"dense", "sparse"}:
+                raise self._error(f", {row.layer_kinds} must name each of {layers} layers dense or sparse")
+            key, placed = row.layer_kinds, [i for i, kind in enumerate(kinds) if kind == "sparse"]
+        if row.expert_list and (experts := self._at(row.expert_list)):
+            key, placed = row.expert_list, self._numbers(row.expert_list, experts, layers)
+        if not key:
+            return
+        step = placed[1] - placed[0] if len(placed) > 1 else 1
+        if placed != list(range(layers - 1 - step * (len(placed) - 1), layers, step)) or (placed and placed[0] < step - 1):
+            raise self._error(f": {key} is not expressed, only experts in every n-th layer, the last one among them")
+        found["dense_layers"], found["expert_layer_step"] = float(layers - len(placed)), float(step)
+
+    def _numbers(self, key: str, numbers: Any, layers: int) -> list[int]:
+        """The layers that a key lists, in order, the first layer being 0."""
+        if not isinstance(numbers, list) or any(isinstance(n, bool) or not isinstance(n, int) for n in numbers):
+            raise self._error(f", {key} must list numbers of layers, found {numbers!r}")
+        if sorted({*numbers}) != sorted(numbers) or not all(0 <= n < layers for n in numbers):
+            raise self._contradiction(f"{key} = {numbers!r} does not name layers of {layers} once each")
+        return sorted(numbers)
 
     @staticmethod
     def _size_of(found: Mapping[str, Value], quantity: str) -> float:
@@ -335,11 +355,12 @@ class _Reading:
         if self.kinds is not None:
             windowed = float(self.kinds[1][WINDOW])
             if windowed and not found.get("window"):
-                raise self._contradiction(f"{self.kinds[0]} has windows, sliding_window has none")
+                raise self._contradiction(f"{self.kinds[0]} has windows, {self.row.keys_of('window')[0]} has none")
             if found.get("window") and not windowed and "mixer_layers" in found:
                 raise self._error(f": sliding_window = {found['window']:g} beside recurrent layers is not expressed")
         if not found.get("window") or not windowed:
             found["window"] = windowed = 0.0
+            found.pop("chunked_window", None)
         found["window_layers"] = windowed
 
     def _contradictions(self, found: Mapping[str, Value]) -> None:

@@ -30,8 +30,8 @@ def counted_kinds(
             raise PerfgridError(f"{where}, {key} must be a whole number of layers, found {every!r}")
         if not found:
             full = int((layers or 0) // every)
-            return key, Counter({FULL: full, RECURRENT: int(layers or 0) - full})
-        found.append((key, [RECURRENT if i % every else FULL for i in range(1, len(found[0][1]) + 1)]))
+            return key, Counter({FULL: full, row.between: int(layers or 0) - full})
+        found.append((key, [row.between if i % every else FULL for i in range(1, len(found[0][1]) + 1)]))
     if not found:
         return None
     first, kinds = found[0]
@@ -48,7 +48,7 @@ def _listed(
 ) -> Iterator[tuple[str, list[str]]]:
     """The kind of every layer by each list or pattern."""
     for key in row.layer_lists:
-        if (words := at(key)) is None:
+        if (words := at(key)) is None or words == []:  # empty: by the period
             continue
         if not isinstance(words, (list, str)) or len(words) != (len(words) if layers is None else layers):
             length = len(words) if isinstance(words, (list, str)) else repr(words)

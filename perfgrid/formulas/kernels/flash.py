@@ -10,13 +10,14 @@ only where they are slower than the work. What a core waits for at the ends of i
 forward, keys, values and their gradients backward) is added. Version 3 runs softmax beside products.
 
 Blocks of the score matrix without any visible score are skipped: above the diagonal, before a sliding window, and
-between packed documents. Values may be narrower than queries and keys (latent attention). Of context parallelism the
+between chunks and packed documents. Values may be narrower than queries and keys (latent attention). Of context parallelism the
 kernel sees only how heads and queries are shared out and how often keys come by (`context_parallel`).
 """
 
 from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import formula
 from perfgrid.formulas.axes import at, only, table, total
+from perfgrid.formulas.transformer.attention import whole_chunks
 
 from .roofline import EQUAL, by_resource, roofline_shares
 from .tiling import wave_utilisation
@@ -91,28 +92,36 @@ def attention_block(shared_memory_size, query_head_width, value_head_width, acti
     return flash_block(shared_memory_size, widths, activation_size, flash_block_limit)
 
 
-def window_by_mask(span, window):
-    """Tokens on one side that a token may attend to, by mask: all of its document, or those of the window."""
-    return table("mask", whole=span, window=window)
+def by_mask(span, window, chunked_window):
+    """Tokens that attend to each other, and those on one side that a token may see of them, by mask.
+
+    All of a document; those of the window; or, where windows are chunks, all of a chunk.
+    """
+    chunk = xp.where(chunked_window, xp.minimum(span, xp.maximum(window, 1.0)), span)
+    return table("mask", whole=span, window=chunk), table(
+        "mask", whole=span, window=xp.where(chunked_window, chunk, window)
+    )
 
 
 @formula(unit="1", source="dao2023flash2")
-def head_blocks(sequence_length, attended_span, attention_block, window, causal, sequence_split):
+def head_blocks(sequence_length, attended_span, attention_block, window, chunked_window, causal, sequence_split):
     """Blocks of scores of one head that the fused kernel computes on one rank, by mask.
 
     Of n rows of blocks a causal mask leaves n·(n + 1)/2 blocks; a window of r blocks leaves at most r in every row. A
-    sequence is packed with sequence_length / attended_span documents.
+    sequence is packed with sequence_length / attended_span documents. A chunk is like a document; the last one, a part
+    a of a whole one, has a² of its scores.
     """
-    sides = window_by_mask(attended_span, window)
-    one = visible_blocks(attended_span, attention_block, sides, causal, sequence_split)[0]
-    return sequence_length / attended_span * one
+    spans, sides = by_mask(attended_span, window, chunked_window)
+    one = visible_blocks(spans, attention_block, sides, causal, sequence_split)[0]
+    whole = whole_chunks(attended_span, spans)
+    return sequence_length / attended_span * (whole + (attended_span / spans - whole) ** 2) * one
 
 
 @formula(unit="1", source="dao2023flash2")
-def longest_row_blocks(attended_span, attention_block, window, causal, sequence_split):
+def longest_row_blocks(attended_span, attention_block, window, chunked_window, causal, sequence_split):
     """Blocks of scores in the longest row of blocks of one head, by mask."""
-    sides = window_by_mask(attended_span, window)
-    return visible_blocks(attended_span, attention_block, sides, causal, sequence_split)[1]
+    spans, sides = by_mask(attended_span, window, chunked_window)
+    return visible_blocks(spans, attention_block, sides, causal, sequence_split)[1]
 
 
 @formula(unit="1", source="dao2023flash2")

@@ -26,7 +26,7 @@ The closed forms are longest paths through the dependencies of a schedule betwee
 from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import alternative, constant, constraint, formula
 from perfgrid.formulas.axes import of_kinds
-from perfgrid.formulas.transformer.layer_kinds import run_of_layers
+from perfgrid.formulas.transformer.layer_kinds import last_layers, run_of_layers
 
 from .stages import FOLDED, in_flight
 
@@ -95,10 +95,10 @@ def stages_in_flight(pp, position, chunks, microbatches):
 
 
 @formula(unit="1", source="narayanan2021")
-def filling_kind_layers(pp, chunk_layers, missing_layers, last_missing_layers, kind_begin, kind_layers):
+def filling_kind_layers(pp, chunk_layers, missing_layers, last_missing_layers, kind_layers, leading_layers, expert_layer_step):
     """Layers of each kind before the first chunk of the last stage, which the first microbatch passes first."""
     filling = (pp - 1) * chunk_layers - (missing_layers - last_missing_layers)
-    return run_of_layers(0.0, filling, kind_begin, kind_layers)
+    return run_of_layers(0.0, filling, kind_layers, leading_layers, expert_layer_step)
 
 
 @formula(unit="s", source="narayanan2021")
@@ -108,7 +108,10 @@ def last_stage_idle_time(
     filling_kind_layers,
     first_chunk_kind_layers,
     chunk_layers,
-    last_kind,
+    layers,
+    kind_layers,
+    leading_layers,
+    expert_layer_step,
     layer_time,
     embedding_time,
 ):
@@ -117,7 +120,8 @@ def last_stage_idle_time(
     (p - 1)·(F + B)/v with equal stages: the first chunks of all stages but the last. In an interleaved pipeline, if
     the embedding makes the first chunk the longest, every other stage is delayed by the difference.
     """
-    longer = embedding_time + of_kinds(first_chunk_kind_layers - chunk_layers * last_kind, layer_time)
+    others = last_layers(chunk_layers, layers, kind_layers, leading_layers, expert_layer_step)
+    longer = embedding_time + of_kinds(first_chunk_kind_layers - others, layer_time)
     jam = xp.where(chunks > 1, (pp - 1) * xp.maximum(longer, 0.0), 0.0)
     return of_kinds(filling_kind_layers, layer_time) + embedding_time + jam
 

@@ -16,7 +16,7 @@ Layers of several kinds stand in the order of the model (`layer_kinds`).
 
 from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import alternative, constant, constraint, formula
-from perfgrid.formulas.axes import of_kinds
+from perfgrid.formulas.axes import at, of_kinds
 from perfgrid.formulas.transformer.layer_kinds import last_layers, run_of_layers
 
 STAGES = {"STAGE": ("first", "middle", "last")}
@@ -164,30 +164,37 @@ def short_middle_stages(missing_layers, first_missing_layers, last_missing_layer
 
 
 @formula(unit="1", source="dai2024deepseekmoe")
-def first_stage_kind_layers(first_stage_layers, first_chunk_layers, weight_copies, layers, kind_begin, kind_layers):
+def first_stage_kind_layers(first_stage_layers, first_chunk_layers, weight_copies, layers, kind_layers, leading_layers, expert_layer_step):
     """Layers of each kind of the first stage: its first chunk begins the model, others hold layers near the end.
 
     In DualPipe the mean of the first and the last stage.
     """
-    first = run_of_layers(0.0, first_chunk_layers, kind_begin, kind_layers)
-    others = last_layers(weight_copies * first_stage_layers - first_chunk_layers, layers, kind_begin, kind_layers)
+    first = run_of_layers(0.0, first_chunk_layers, kind_layers, leading_layers, expert_layer_step)
+    others = last_layers(weight_copies * first_stage_layers - first_chunk_layers, layers, kind_layers, leading_layers, expert_layer_step)
     return (first + others) / weight_copies
 
 
 @formula(unit="1", source="dai2024deepseekmoe")
 def middle_stage_kind_layers(
-    middle_stage_layers, last_stage_layers, stage_layers, short_middle_stages, pp, layers, kind_begin, kind_layers
+    middle_stage_layers, last_stage_layers, stage_layers, short_middle_stages, pp, layers, kind_layers, leading_layers, expert_layer_step
 ):
-    """Layers of each kind of the fullest middle stage: the last one before those that have a layer less."""
+    """Layers of each kind of the fullest middle stage: the last one before those that have a layer less.
+
+    Where every second layer has experts and stages have an odd number, it or the one before has one more with experts.
+    """
     short = xp.minimum(short_middle_stages, xp.maximum(pp - 3, 0.0))
-    behind = last_stage_layers + short * (stage_layers - 1)
-    return run_of_layers(layers - behind - middle_stage_layers, middle_stage_layers, kind_begin, kind_layers)
+    begin = layers - last_stage_layers - short * (stage_layers - 1) - middle_stage_layers
+    pattern = kind_layers, leading_layers, expert_layer_step
+    latest = run_of_layers(begin, middle_stage_layers, *pattern)
+    before = run_of_layers(begin - middle_stage_layers, middle_stage_layers, *pattern)
+    more = at(before, layer_kind="experts") > at(latest, layer_kind="experts")
+    return xp.where(more & (pp - 3 > short), before, latest)
 
 
 @formula(unit="1", source="dai2024deepseekmoe")
-def last_stage_kind_layers(last_stage_layers, first_stage_kind_layers, weight_copies, layers, kind_begin, kind_layers):
+def last_stage_kind_layers(last_stage_layers, first_stage_kind_layers, weight_copies, layers, kind_layers, leading_layers, expert_layer_step):
     """Layers of each kind of the last stage: in DualPipe, whose devices at the ends hold the same, of the first."""
-    own = last_layers(last_stage_layers, layers, kind_begin, kind_layers)
+    own = last_layers(last_stage_layers, layers, kind_layers, leading_layers, expert_layer_step)
     return xp.where(weight_copies > 1, first_stage_kind_layers, own)
 
 
@@ -312,22 +319,22 @@ def inner_chunk_layers(chunk_layers, short_middle_stages, pp):
 
 
 @formula(unit="1", source="dai2024deepseekmoe")
-def first_chunk_kind_layers(first_chunk_layers, kind_begin, kind_layers):
+def first_chunk_kind_layers(first_chunk_layers, kind_layers, leading_layers, expert_layer_step):
     """Layers of each kind of the first chunk of the model, by layer_kind."""
-    return run_of_layers(0.0, first_chunk_layers, kind_begin, kind_layers)
+    return run_of_layers(0.0, first_chunk_layers, kind_layers, leading_layers, expert_layer_step)
 
 
 @formula(unit="1", source="dai2024deepseekmoe")
-def last_chunk_kind_layers(last_chunk_layers, layers, kind_begin, kind_layers):
+def last_chunk_kind_layers(last_chunk_layers, layers, kind_layers, leading_layers, expert_layer_step):
     """Layers of each kind of the last chunk of the model, by layer_kind."""
-    return last_layers(last_chunk_layers, layers, kind_begin, kind_layers)
+    return last_layers(last_chunk_layers, layers, kind_layers, leading_layers, expert_layer_step)
 
 
 @formula(unit="1", source="dai2024deepseekmoe")
-def inner_chunk_kind_layers(inner_chunk_layers, first_chunk_layers, last_chunk_layers, layers, kind_begin, kind_layers):
+def inner_chunk_kind_layers(inner_chunk_layers, first_chunk_layers, last_chunk_layers, layers, kind_layers, leading_layers, expert_layer_step):
     """Mean layers of each kind of the chunks between the first and the last, by layer_kind."""
     between = xp.maximum(layers - first_chunk_layers - last_chunk_layers, 1.0)
-    return inner_chunk_layers / between * run_of_layers(first_chunk_layers, between, kind_begin, kind_layers)
+    return inner_chunk_layers / between * run_of_layers(first_chunk_layers, between, kind_layers, leading_layers, expert_layer_step)
 
 
 @formula(unit="s", source="qi2024zerobubble", family=KINDS)

@@ -3,6 +3,7 @@
 from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import alternative, constraint, formula
 from perfgrid.formulas.axes import at, only, table, total
+from perfgrid.formulas.transformer.attention import seen_by_mask
 
 from .batching import CHOSEN, STATED
 from .latency import in_pass
@@ -67,6 +68,7 @@ def cached_tokens(longest_context, cache_slot_tokens, window, page_tokens):
 def prompt_cache_memory(
     prompt_tokens,
     window,
+    chunked_window,
     mask_share,
     key_value_cache_width,
     kept_element_size,
@@ -76,7 +78,7 @@ def prompt_cache_memory(
     tp,
 ):
     """Cache of one prompt in all layers of the model, windows counted, and its recurrent states."""
-    kept = table("mask", whole=prompt_tokens, window=xp.minimum(prompt_tokens, xp.maximum(window, 1.0)))
+    kept = seen_by_mask(prompt_tokens, window, chunked_window)
     keys = attention_layers * total(kept * mask_share, "mask") * key_value_cache_width * kept_element_size
     return keys + prompt_tokens * index_cache_size + tp * sequence_state_size
 

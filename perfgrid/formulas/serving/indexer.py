@@ -14,6 +14,7 @@ from perfgrid.formulas.kernels.flash import side_by_side
 from perfgrid.formulas.kernels.roofline import roofline_shares
 from perfgrid.formulas.mixers.attended import triangle, windowed
 from perfgrid.formulas.mixers.widths import latent_token_bytes
+from perfgrid.formulas.transformer.attention import mean_in_chunk
 from perfgrid.formulas.transformer.indexer import ALL, CHOSEN
 
 
@@ -68,21 +69,26 @@ def top_k_index_weight_memory(index_layers, index_matrix_parameters, weight_elem
 # ---- attention to the chosen tokens ---------------------------------------------------------------------------------
 
 
-def attended(read, window):
-    """Tokens that a position reads, by mask: all, and those of the window."""
-    return table("mask", whole=read, window=xp.minimum(read, xp.maximum(window, 1.0)))
+def attended(read, in_window):
+    """Tokens that a position reads, by mask: all, and no more than those of the window or, mean of all, the chunk."""
+    return table("mask", whole=read, window=xp.minimum(read, in_window))
 
 
 @_without("attended_context", "1")
-def whole_attended_context(decode_context, cache_slot_tokens, window):
+def whole_attended_context(
+    decode_context, cache_slot_tokens, window, chunked_window, prompt_tokens, output_tokens
+):
     """Tokens of the cache that a decoded position reads, by mask and position: where shapes are fixed, whole slots."""
-    return attended(xp.maximum(decode_context, cache_slot_tokens), window)
+    span = xp.maximum(window, 1.0)
+    in_chunk = mean_in_chunk(prompt_tokens + 1, xp.maximum(output_tokens - 1, 1.0), span)
+    moving = chunked_window & (cache_slot_tokens == 0)
+    return attended(xp.maximum(decode_context, cache_slot_tokens), xp.where(moving, in_chunk, span))
 
 
 @_chosen("attended_context", "1")
 def chosen_attended_context(decode_context, index_top_k, window):
     """Tokens of the cache that a decoded position reads, by mask and position: no more than are chosen."""
-    return attended(xp.minimum(decode_context, index_top_k), window)
+    return attended(xp.minimum(decode_context, index_top_k), xp.maximum(window, 1.0))
 
 
 @formula(unit="1", source="deepseek2025v32")

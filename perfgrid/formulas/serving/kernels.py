@@ -12,6 +12,7 @@ from perfgrid.formulas.kernels.flash import side_by_side
 from perfgrid.formulas.kernels.gemm import INSTRUCTION_ROWS
 from perfgrid.formulas.kernels.roofline import roofline_shares
 from perfgrid.formulas.kernels.tiling import whole
+from perfgrid.formulas.transformer.attention import seen_by_mask
 
 
 @synonym(of="sequence_length", workload="inference", unit="1", source="dao2022flash")
@@ -71,6 +72,7 @@ def prefix_traffic(
     prompt_tokens,
     computed_prompt_tokens,
     window,
+    chunked_window,
     mask_share,
     rank_cache_width,
     kept_element_size,
@@ -80,7 +82,7 @@ def prefix_traffic(
 ):
     """Cache of earlier prompts that the prompts of one group read in one layer on one rank: once in every pass."""
     cached = xp.maximum(prompt_tokens - computed_prompt_tokens, 0.0)
-    seen = table("mask", whole=cached, window=xp.minimum(cached, xp.maximum(window, 1.0)))
+    seen = seen_by_mask(cached, window, chunked_window)
     reads = xp.maximum(prefill_passes, prefill_sequences)
     return reads * total(seen * mask_share, "mask") * rank_cache_width * kept_element_size / cp
 

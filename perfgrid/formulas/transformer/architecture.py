@@ -18,12 +18,12 @@ def layer_blocks(parallel_block, ffn_free_layers, layers):
 
 
 @formula(unit="1", source="beltagy2020longformer")
-def attended_length(sequence_length, window, windowed_layers_fraction, causal):
+def attended_length(sequence_length, window, windowed_layers_fraction, chunked_window, causal):
     """Tokens that one token may attend to, mean of layers with and without a window; a causal mask is not exploited.
 
-    A window reaches backwards or, without a causal mask, to both sides.
+    A window reaches backwards or, without a causal mask, to both sides; a chunk is as long with and without one.
     """
-    sides = xp.where(causal, 1.0, 2.0)
+    sides = xp.where(causal | chunked_window, 1.0, 2.0)
     return sequence_length - windowed_layers_fraction * xp.maximum(sequence_length - sides * window, 0.0)
 
 

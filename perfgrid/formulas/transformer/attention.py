@@ -50,6 +50,33 @@ def rank_heads(microbatch, rank_query_width, query_head_width):
 # ---- masks ----------------------------------------------------------------------------------------------------------
 
 
+def whole_chunks(tokens, chunk):
+    """Chunks before the one of the last token: none where this is the first."""
+    return xp.maximum(xp.ceil(tokens / xp.maximum(chunk, 1.0)) - 1, 0.0)
+
+
+def seen_by_mask(tokens, window, chunked_window):
+    """Tokens among the first ``tokens`` that the last one attends to, by mask: all; of its window, or of its chunk."""
+    span = xp.maximum(window, 1.0)
+    in_chunk = tokens - whole_chunks(tokens, span) * span
+    return table("mask", whole=tokens, window=xp.where(chunked_window, in_chunk, xp.minimum(tokens, span)))
+
+
+def mean_in_chunk(first, count, chunk):
+    """Tokens of its chunk that a token attends to, mean of the ``count`` tokens from ``first`` on, itself among them.
+
+    The first p tokens have nC(C + 1)/2 + r(r + 1)/2 such pairs in n whole chunks of C tokens and one of r.
+    """
+    span = xp.maximum(chunk, 1.0)
+
+    def pairs(tokens):
+        whole = whole_chunks(tokens, span)
+        rest = tokens - whole * span
+        return whole * span * (span + 1) / 2 + rest * (rest + 1) / 2
+
+    return (pairs(first + count - 1) - pairs(first - 1)) / count
+
+
 @formula(unit="1", source="beltagy2020longformer")
 def windowed_layers_fraction(window, window_layers, layers, attention_free_layers):
     """Part of the layers with attention that attend in a sliding window: all where the model states a window only."""
