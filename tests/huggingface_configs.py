@@ -86,6 +86,27 @@ MPT_7B = {
     "attn_config": {"alibi": True, "attn_type": "multihead_attention", "attn_pdrop": 0},
 }
 
+LLAMA_4 = {  # of text and images
+    "model_type": "llama4_text",
+    "num_hidden_layers": 48,
+    "hidden_size": 5120,
+    "num_attention_heads": 40,
+    "num_key_value_heads": 8,
+    "head_dim": 128,
+    "intermediate_size": 8192,
+    "intermediate_size_mlp": 16384,
+    "vocab_size": 202048,
+    "tie_word_embeddings": False,
+    "attention_chunk_size": 8192,
+    "no_rope_layers": [],
+    "num_experts_per_tok": 1,
+    "num_local_experts": 16,
+    "interleave_moe_layer_step": 1,
+    "use_qk_norm": True,
+    "attn_temperature_tuning": True,
+    "for_llm_compressor": False,
+}
+MAVERICK = LLAMA_4 | {"num_local_experts": 128, "interleave_moe_layer_step": 2, "use_qk_norm": False}
 CONFIGS = {  # entries of the catalog, as their publishers configure them
     "llama-3.1-8b": LLAMA_8B,
     "llama-2-70b": {"model_type": "llama", **sizes(80, 8192, 64, 8, 28672, 32000, **UNTIED)},
@@ -120,6 +141,8 @@ CONFIGS = {  # entries of the catalog, as their publishers configure them
         },
         "vision_config": {"hidden_size": 1152},
     },
+    "llama-4-scout": {"model_type": "llama4", "text_config": LLAMA_4, "vision_config": {"hidden_size": 1408}},
+    "llama-4-maverick": {"model_type": "llama4", "text_config": MAVERICK, "vision_config": {"hidden_size": 1408}},
     "nemotron-4-340b": {"model_type": "nemotron", **sizes(96, 18432, 96, 8, 73728, 256000, head_dim=192, **UNTIED)},
     "gpt-neox-20b": {
         "model_type": "gpt_neox",

@@ -52,7 +52,8 @@ def values_of(table: str, name: str) -> Any:
             "nemotron-h-8b nemotron-h-56b granite-4.0-h-small falcon-h1-34b glm-4.5 glm-4.5-air minimax-m2 kimi-k2.5 "
             "qwen3-coder-480b-a35b ernie-4.5-21b-a3b ernie-4.5-300b-a47b hunyuan-a13b dots.llm1 ling-lite "
             "ling-mini-2.0 olmoe-1b-7b deepseek-v2-lite phi-3.5-moe dbrx qwen1.5-moe-a2.7b "
-            "command-a gemma-3-270m ernie-4.5-0.3b glm-4.6 ling-1t mistral-large-3 deepseek-v3.2 glm-5",
+            "command-a gemma-3-270m ernie-4.5-0.3b glm-4.6 ling-1t mistral-large-3 deepseek-v3.2 glm-5 "
+            "llama-4-scout llama-4-maverick",
         ),
         (
             "device",

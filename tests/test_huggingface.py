@@ -18,7 +18,9 @@ from tests.huggingface_configs import (
     DEEPSEEK_V3,
     FALCON_180B,
     GPT_OSS,
+    LLAMA_4,
     LLAMA_8B,
+    MAVERICK,
     MPT_7B,
     OTHERS,
     QWEN3_MOE,
@@ -102,6 +104,25 @@ def test_a_related_architecture_is_read_alike(kind):
     }
     found = values(config, model_type=kind)
     assert found == values(config) | apart.get(kind, {})
+
+
+def test_experts_in_every_nth_layer():
+    """By a period, by the layers that have experts, by those that have none: all say the same."""
+    second = values(MAVERICK)
+    assert (second["dense_layers"], second["expert_layer_step"]) == (24, 2)
+    assert values(MAVERICK, moe_layers=list(range(1, 48, 2))) == second
+    assert values(LLAMA_4, num_local_experts=128, moe_layers=list(range(1, 48, 2))) == second
+    fourth = values(MAVERICK, moe_layers=list(range(7, 48, 4)))  # after four dense layers
+    assert (fourth["dense_layers"], fourth["expert_layer_step"]) == (37, 4)
+    by_step, by_list = (
+        values(QWEN3_MOE, decoder_sparse_step=2),
+        values(QWEN3_MOE, mlp_only_layers=list(range(0, 48, 2))),
+    )
+    assert by_step == by_list
+    assert (by_step["dense_layers"], by_step["expert_layer_step"]) == (24, 2)
+    assert values(LLAMA_4, no_rope_layers=[1, 1, 1, 0] * 12) == values(LLAMA_4)
+    everywhere = values(LLAMA_4, no_rope_layers=[0] * 48)
+    assert (everywhere["window"], "chunked_window" in everywhere) == (0, False)
 
 
 def values(config, **changes):
@@ -236,21 +257,33 @@ def test_keys_of_single_architectures():
         (GPT_OSS, {"experts_per_token": 2}, ["num_experts_per_tok = 4", "experts_per_token = 2"]),
         (GPT_OSS, {"num_local_experts": "left out"}, ["lacks num_local_experts"]),
         (GPT_OSS, {"num_local_experts": 2}, ["num_experts_per_tok = 4 exceeds num_local_experts = 2"]),
-        (QWEN3_MOE, {"decoder_sparse_step": 2}, ["decoder_sparse_step = 2", "only 1"]),
-        (QWEN3_MOE, {"mlp_only_layers": 3}, ["mlp_only_layers = 3", "leading"]),
-        (QWEN3_MOE, {"mlp_only_layers": [3]}, ["mlp_only_layers = [3]", "leading"]),
+        (QWEN3_MOE, {"decoder_sparse_step": 5}, ["decoder_sparse_step is not expressed", "every n-th layer", "last"]),
+        (QWEN3_MOE, {"mlp_only_layers": 3}, ["mlp_only_layers must list", "found 3"]),
+        (QWEN3_MOE, {"mlp_only_layers": [3]}, ["mlp_only_layers is not expressed", "every n-th layer"]),
+        (QWEN3_MOE, {"mlp_only_layers": [48]}, ["mlp_only_layers = [48]", "layers of 48 once"]),
+        (LLAMA_4, {"moe_layers": [0, 1, 3]}, ["moe_layers is not expressed", "every n-th layer"]),
+        (
+            LLAMA_4,
+            {"attention_chunk_size": None},
+            ["no_rope_layer_interval has windows, attention_chunk_size has none"],
+        ),
+        (LLAMA_4, {"no_rope_layers": [1, 0]}, ["48 layers", "no_rope_layers lists 2"]),
         (DEEPSEEK_V3, {"kv_lora_rank": "left out"}, ["lacks kv_lora_rank", "deepseek_v3"]),
         (DEEPSEEK_V3, {"first_k_dense_replace": 62}, ["first_k_dense_replace = 62 exceeds num_hidden_layers = 61"]),
         (DEEPSEEK_V3, {"topk_group": 9}, ["topk_group = 9 exceeds n_group = 8"]),
         (DEEPSEEK_V3, {"moe_layer_freq": 2}, ["moe_layer_freq = 2", "only 1"]),
         (DEEPSEEK_V3, {"moe_layer_freq": [0, 1, 1]}, ["moe_layer_freq differs between layers"]),
         (DEEPSEEK_V3, {"index_topk": 2048}, ["index_topk", "indexer", "not expressed"]),
-        (MORE["glm-4.5"], {"mlp_layer_types": ["sparse"] * 91 + ["dense"]}, ["mlp_layer_types", "before sparse"]),
+        (
+            MORE["glm-4.5"],
+            {"mlp_layer_types": ["sparse"] * 91 + ["dense"]},
+            ["mlp_layer_types is not expressed", "the last one"],
+        ),
         (MORE["minimax-m2"], {"attn_type_list": [1, 0] * 31}, ["attn_type_list differs between layers"]),
         (MORE["minimax-m2"], {"attn_type_list": [0] * 62}, ["attn_type_list = 0", "only 1"]),
         (MORE["minimax-m2"], {"shared_intermediate_size": 1536}, ["shared_intermediate_size = 1536", "only 0"]),
         (MORE["ernie-4.5-21b-a3b"], {"moe_layer_end_index": 20}, ["moe_layer_end_index = 20", "last layer"]),
-        (MORE["ernie-4.5-21b-a3b"], {"moe_layer_interval": 2}, ["moe_layer_interval = 2", "only 1"]),
+        (MORE["ernie-4.5-21b-a3b"], {"moe_layer_interval": 3}, ["moe_layer_interval is not", "the last one"]),
         (MORE["hunyuan-a13b"], {"moe_topk": [8, 4] * 16}, ["moe_topk differs between layers"]),
         (MORE["hunyuan-a13b"], {"use_cla": True}, ["use_cla = True", "only False"]),
         (

@@ -320,7 +320,9 @@ class _Reading:
         if not key:
             return
         step = placed[1] - placed[0] if len(placed) > 1 else 1
-        if placed != list(range(layers - 1 - step * (len(placed) - 1), layers, step)) or (placed and placed[0] < step - 1):
+        if placed != list(range(layers - 1 - step * (len(placed) - 1), layers, step)) or (
+            placed and placed[0] < step - 1
+        ):
             raise self._error(f": {key} is not expressed, only experts in every n-th layer, the last one among them")
         found["dense_layers"], found["expert_layer_step"] = float(layers - len(placed)), float(step)
 

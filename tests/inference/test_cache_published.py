@@ -13,7 +13,7 @@ import pytest
 
 from tests.mixers.cases import PUBLISHED, design
 
-from .designs import value
+from .designs import evaluate, value
 
 KIB, GIB = 2**10, 2**30
 
@@ -100,11 +100,22 @@ LONG = 131_072
         ("olmo-3-32b", (48 * 4096 + 16 * LONG) * 8 * 128 * 4),
         ("exaone-4-32b", (48 * 4096 + 16 * LONG) * 8 * 128 * 4),
         ("starcoder2-15b", 40 * 4096 * 4 * 128 * 4),
+        ("llama-4-scout", (36 * 8192 + 12 * LONG) * 8 * 128 * 4),
     ],
 )
 def test_bytes_of_windows(model, size):
     """Derived from the lists of layers: a layer with a window keeps its last tokens."""
     assert value("prompt_cache_memory", model=model, prompt_tokens=LONG) == pytest.approx(size, rel=1e-9)
+
+
+def test_decoding_in_chunks_reads_those_of_the_own_chunk():
+    """Position by position; a sequence never keeps more than a chunk in three of four layers."""
+    given = {"model": "llama-4-scout", "prompt_tokens": 10_000.0, "output_tokens": 9_000.0}
+    found = evaluate("attended_context", "cached_tokens", **given)
+    read, kept = (np.reshape(found[name], (-1, 2))[:, 1] for name in ("attended_context", "cached_tokens"))  # by mask
+    expected = np.mean([(p - 1) % 8192 + 1 for p in range(10_001, 19_000)])
+    assert read == pytest.approx(np.full(len(read), expected))
+    assert kept == 8192
 
 
 # ---- hybrids: a layer of each kind, times their number --------------------------------------------------------------

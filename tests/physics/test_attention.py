@@ -8,6 +8,7 @@ import pytest
 from perfgrid.catalog import load_catalog
 from perfgrid.formulas import INNER
 from perfgrid.formulas.kernels import flash
+from perfgrid.formulas.transformer import attention
 
 from . import loops
 from .cases import design, rows
@@ -153,6 +154,29 @@ def test_windows_and_masks_save_blocks_and_time():
     assert both_sides["attended_length"] == 2 * every["attended_length"] == 2048
     assert rows(both_sides["head_blocks"], "mask")["window"] == blocks_by_loop(16384, 128, 1024, False)
     assert open_["attended_length"] == 16384
+
+
+@pytest.mark.parametrize("sequence", [4096, 8192, 20480, 24576, 131072])
+@pytest.mark.parametrize("causal", [True, False])
+def test_tokens_attend_in_their_chunk(sequence, causal):
+    """Chunk by chunk; of the last one, where it is not whole, the blocks at its edges differ by a row."""
+    q = design("llama-4-scout", sequence_length=float(sequence), causal=causal)
+    chunks = [min(8192, sequence - begin) for begin in range(0, sequence, 8192)]
+    expected = sum(blocks_by_loop(chunk, 128, chunk, causal) for chunk in chunks)
+    found = rows(q["head_blocks"], "mask")
+    assert found["window"] == pytest.approx(expected, rel=0.01 if sequence % 8192 else 1e-12)
+    assert found["whole"] == blocks_by_loop(sequence, 128, sequence, causal)
+    assert rows(q["longest_row_blocks"], "mask")["window"] == max(chunks) / 128
+    assert q["attended_length"] == 0.25 * sequence + 0.75 * min(sequence, 8192)
+
+
+@pytest.mark.parametrize(("first", "count"), [(1, 1), (1, 100), (8000, 193), (8192, 2), (8193, 8192), (70000, 12345)])
+def test_tokens_of_a_chunk_against_a_loop(first, count):
+    positions = range(first, first + count)
+    seen = [(p - 1) % 8192 + 1 for p in positions]
+    assert attention.mean_in_chunk(float(first), float(count), 8192.0) == pytest.approx(sum(seen) / count)
+    last = rows(attention.seen_by_mask(float(positions[-1]), 8192.0, True), "mask")
+    assert last == {"whole": positions[-1], "window": seen[-1]}
 
 
 # Dao 2023 and Shah et al. 2024: s at constant 16384 tokens, seconds on the device, heads x head dimension = 2048.

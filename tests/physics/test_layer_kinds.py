@@ -96,6 +96,47 @@ def test_stages_of_a_model_that_does_not_divide(pp):
     assert tuple(np.sum(expected, axis=0)) == (3, 58)
 
 
+@pytest.mark.parametrize("pp", [1, 2, 3, 4, 5, 6, 8, 12, 16, 24, 48])
+@pytest.mark.parametrize("leading", [0, 2, 5])
+def test_every_second_layer_has_experts(pp, leading):
+    """Llama 4 Maverick, also behind more dense layers: of the fullest middle stages one with most experts is taken."""
+    experts = (48 - leading) // 2
+    layers = leading + 2 * experts
+    q = design("llama-4-maverick", layers=float(layers), dense_layers=float(layers - experts), pp=float(pp))
+    kinds = iter(["dense"] * leading + ["dense", "experts"] * experts)
+    full, missing = -(-layers // pp), -layers % pp
+    stages = [full] * pp
+    for stage in [pp - 1, 0, *range(pp - 2, 0, -1)][:missing]:
+        stages[stage] -= 1
+    held = [[next(kinds) for _ in range(n)] for n in stages]
+    expected = [(stage.count("dense"), stage.count("experts")) for stage in held]
+    assert by_kind(q["first_stage_kind_layers"]) == expected[0]
+    assert by_kind(q["last_stage_kind_layers"]) == expected[-1]
+    if pp > 2:
+        assert by_kind(q["middle_stage_kind_layers"])[1] == max(
+            e for d, e in expected[1:-1] if d + e == max(stages[1:-1])
+        )
+    assert by_kind(q["kind_layers"]) == (layers - experts, experts)
+    assert q["dense_layers_fit_the_step"]
+
+
+@pytest.mark.parametrize("changes", [{"dense_layers": 20.0}, {"expert_layer_step": 3.0}, {"dense_layers": 0.0}])
+def test_dense_layers_that_do_not_fit_their_step_are_flagged(changes):
+    assert not design("llama-4-maverick", **changes)["dense_layers_fit_the_step"]
+
+
+def test_layers_with_experts_cost_the_same_wherever_they_stand():
+    """Without a pipeline 24 dense layers before 24 with experts take the time of those in turn."""
+    given = {"tp": 2.0, "dp": 128.0, "ep": 64.0, "global_batch": 1024.0, "sequence_length": 8192.0}
+    turned, first = (design("llama-4-maverick", "h100-sxm-80gb", expert_layer_step=n, **given) for n in (2.0, 1.0))
+    assert turned["step_time"] == pytest.approx(float(first["step_time"]), rel=1e-12)
+    assert turned["memory_per_device"] == pytest.approx(float(first["memory_per_device"]), rel=1e-12)
+    four, four_first = (
+        design("llama-4-maverick", "h100-sxm-80gb", expert_layer_step=n, pp=4.0, **given) for n in (2.0, 1.0)
+    )
+    assert four["slowest_stage_time"] < four_first["slowest_stage_time"]  # stages are alike
+
+
 # ---- what they take ------------------------------------------------------------------------------------------------
 
 

@@ -9,8 +9,8 @@ Operands that stream past while a core computes (keys and values forward, querie
 only where they are slower than the work. What a core waits for at the ends of its item of work (queries and results
 forward, keys, values and their gradients backward) is added. Version 3 runs softmax beside products.
 
-Blocks of the score matrix without any visible score are skipped: above the diagonal, before a sliding window, and
-between chunks and packed documents. Values may be narrower than queries and keys (latent attention). Of context parallelism the
+Blocks of the score matrix without any visible score are skipped: above the diagonal, before a sliding window, between
+chunks and packed documents. Values may be narrower than queries and keys (latent attention). Of context parallelism the
 kernel sees only how heads and queries are shared out and how often keys come by (`context_parallel`).
 """
 

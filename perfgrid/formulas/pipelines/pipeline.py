@@ -95,7 +95,9 @@ def stages_in_flight(pp, position, chunks, microbatches):
 
 
 @formula(unit="1", source="narayanan2021")
-def filling_kind_layers(pp, chunk_layers, missing_layers, last_missing_layers, kind_layers, leading_layers, expert_layer_step):
+def filling_kind_layers(
+    pp, chunk_layers, missing_layers, last_missing_layers, kind_layers, leading_layers, expert_layer_step
+):
     """Layers of each kind before the first chunk of the last stage, which the first microbatch passes first."""
     filling = (pp - 1) * chunk_layers - (missing_layers - last_missing_layers)
     return run_of_layers(0.0, filling, kind_layers, leading_layers, expert_layer_step)

@@ -164,19 +164,31 @@ def short_middle_stages(missing_layers, first_missing_layers, last_missing_layer
 
 
 @formula(unit="1", source="dai2024deepseekmoe")
-def first_stage_kind_layers(first_stage_layers, first_chunk_layers, weight_copies, layers, kind_layers, leading_layers, expert_layer_step):
+def first_stage_kind_layers(
+    first_stage_layers, first_chunk_layers, weight_copies, layers, kind_layers, leading_layers, expert_layer_step
+):
     """Layers of each kind of the first stage: its first chunk begins the model, others hold layers near the end.
 
     In DualPipe the mean of the first and the last stage.
     """
     first = run_of_layers(0.0, first_chunk_layers, kind_layers, leading_layers, expert_layer_step)
-    others = last_layers(weight_copies * first_stage_layers - first_chunk_layers, layers, kind_layers, leading_layers, expert_layer_step)
+    others = last_layers(
+        weight_copies * first_stage_layers - first_chunk_layers, layers, kind_layers, leading_layers, expert_layer_step
+    )
     return (first + others) / weight_copies
 
 
 @formula(unit="1", source="dai2024deepseekmoe")
 def middle_stage_kind_layers(
-    middle_stage_layers, last_stage_layers, stage_layers, short_middle_stages, pp, layers, kind_layers, leading_layers, expert_layer_step
+    middle_stage_layers,
+    last_stage_layers,
+    stage_layers,
+    short_middle_stages,
+    pp,
+    layers,
+    kind_layers,
+    leading_layers,
+    expert_layer_step,
 ):
     """Layers of each kind of the fullest middle stage: the last one before those that have a layer less.
 
@@ -192,7 +204,9 @@ def middle_stage_kind_layers(
 
 
 @formula(unit="1", source="dai2024deepseekmoe")
-def last_stage_kind_layers(last_stage_layers, first_stage_kind_layers, weight_copies, layers, kind_layers, leading_layers, expert_layer_step):
+def last_stage_kind_layers(
+    last_stage_layers, first_stage_kind_layers, weight_copies, layers, kind_layers, leading_layers, expert_layer_step
+):
     """Layers of each kind of the last stage: in DualPipe, whose devices at the ends hold the same, of the first."""
     own = last_layers(last_stage_layers, layers, kind_layers, leading_layers, expert_layer_step)
     return xp.where(weight_copies > 1, first_stage_kind_layers, own)
@@ -331,10 +345,16 @@ def last_chunk_kind_layers(last_chunk_layers, layers, kind_layers, leading_layer
 
 
 @formula(unit="1", source="dai2024deepseekmoe")
-def inner_chunk_kind_layers(inner_chunk_layers, first_chunk_layers, last_chunk_layers, layers, kind_layers, leading_layers, expert_layer_step):
+def inner_chunk_kind_layers(
+    inner_chunk_layers, first_chunk_layers, last_chunk_layers, layers, kind_layers, leading_layers, expert_layer_step
+):
     """Mean layers of each kind of the chunks between the first and the last, by layer_kind."""
     between = xp.maximum(layers - first_chunk_layers - last_chunk_layers, 1.0)
-    return inner_chunk_layers / between * run_of_layers(first_chunk_layers, between, kind_layers, leading_layers, expert_layer_step)
+    return (
+        inner_chunk_layers
+        / between
+        * run_of_layers(first_chunk_layers, between, kind_layers, leading_layers, expert_layer_step)
+    )
 
 
 @formula(unit="s", source="qi2024zerobubble", family=KINDS)

@@ -75,9 +75,7 @@ def attended(read, in_window):
 
 
 @_without("attended_context", "1")
-def whole_attended_context(
-    decode_context, cache_slot_tokens, window, chunked_window, prompt_tokens, output_tokens
-):
+def whole_attended_context(decode_context, cache_slot_tokens, window, chunked_window, prompt_tokens, output_tokens):
     """Tokens of the cache that a decoded position reads, by mask and position: where shapes are fixed, whole slots."""
     span = xp.maximum(window, 1.0)
     in_chunk = mean_in_chunk(prompt_tokens + 1, xp.maximum(output_tokens - 1, 1.0), span)
