@@ -44,6 +44,7 @@ def closed(
         "unpaired_ep_time": unpaired,
         "mtp_layers": 0.0,
         "head_layers": 0.0,
+        "expert_layer_step": 1.0,
     }
     for part, f, b, w in zip(PARTS, forward, backward, weight or [b / 2 for b in backward], strict=True):
         found |= {

@@ -53,6 +53,8 @@ def test_one_kind_of_layers_is_the_same_as_a_kind_and_none_of_the_other(model, c
     assert by_kind(two["kind_layers"])[1 - kind] == 0
     compared = 0
     for name, value in one.items():
+        if "leading_layers" in name or name.startswith("dense_first_"):  # a uniform model does not tell them apart
+            continue
         if np.size(two[name]) == np.size(value):
             assert np.ravel(two[name]) == pytest.approx(np.ravel(value), rel=1e-12, abs=1e-300), name
             compared += 1

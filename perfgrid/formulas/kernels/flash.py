@@ -17,10 +17,9 @@ kernel sees only how heads and queries are shared out and how often keys come by
 from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import formula
 from perfgrid.formulas.axes import at, only, table, total
-from perfgrid.formulas.transformer.attention import whole_chunks
 
 from .roofline import EQUAL, by_resource, roofline_shares
-from .tiling import wave_utilisation
+from .tiling import wave_utilisation, whole_chunks
 
 WARPS = 4.0  # groups of threads among which version 1 splits the keys of a block (Dao 2023, section 3.3)
 

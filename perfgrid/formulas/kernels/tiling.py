@@ -64,3 +64,8 @@ def l2_loads(m, n, k, batch, tile_m, tile_n, cluster, operand_size, weight_size)
 def partial_bytes(m, n, batch, parts, partial_size):
     """Traffic of partial results where the depth is cut: written to the cache and read to be added up."""
     return batch * m * n * xp.where(parts > 1, 2 * parts * partial_size, 0.0)
+
+
+def whole_chunks(tokens, chunk):
+    """Chunks before the one of the last token: none where this is the first."""
+    return xp.maximum(xp.ceil(tokens / xp.maximum(chunk, 1.0)) - 1, 0.0)

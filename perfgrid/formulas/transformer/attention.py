@@ -6,6 +6,7 @@ Unfused products compute the whole score matrix, whatever part of it is masked.
 from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import constant, formula, synonym
 from perfgrid.formulas.axes import only, table
+from perfgrid.formulas.kernels.tiling import whole_chunks
 
 
 @constant(unit="byte", source="nvidia2023matmul")
@@ -48,11 +49,6 @@ def rank_heads(microbatch, rank_query_width, query_head_width):
 
 
 # ---- masks ----------------------------------------------------------------------------------------------------------
-
-
-def whole_chunks(tokens, chunk):
-    """Chunks before the one of the last token: none where this is the first."""
-    return xp.maximum(xp.ceil(tokens / xp.maximum(chunk, 1.0)) - 1, 0.0)
 
 
 def seen_by_mask(tokens, window, chunked_window):

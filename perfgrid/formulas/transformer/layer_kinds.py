@@ -57,8 +57,14 @@ def uniform_last_kind():
     return 1.0
 
 
-@formula(unit="1", source="dai2024deepseekmoe")
-def leading_layers(layers, dense_layers, experts, expert_layer_step):
+@_by_pattern("leading_layers", "uniform")
+def uniform_leading_layers():
+    """Dense layers before the pattern with experts begins, where all layers are alike: none are told apart."""
+    return 0.0
+
+
+@_by_pattern("leading_layers", "dense_first")
+def dense_first_leading_layers(layers, dense_layers, experts, expert_layer_step):
     """Dense layers before the pattern with experts begins: all of a model without experts.
 
     Where every n-th layer has experts, n - 1 dense ones stand before each of these.
@@ -78,7 +84,7 @@ def dense_first_kind_layers(leading_layers, layers, expert_layer_step):
 def dense_layers_fit_the_step(experts, layers, dense_layers, leading_layers, expert_layer_step):
     """Of the layers after the leading dense ones every n-th has experts, and no others are dense."""
     found = layers_with_experts(layers, leading_layers, expert_layer_step)
-    return (experts == 0) | (found == xp.maximum(layers - dense_layers, 0.0))
+    return (experts == 0) | (dense_layers >= layers) | (found == layers - dense_layers)
 
 
 @_by_pattern("last_kind", "dense_first")
