@@ -107,6 +107,8 @@ def train(
     if tokens < batch * sequence:
         raise PerfgridError(f"{tokens:g} tokens are fewer than those of a step: {batch:,} sequences of {sequence:,}")
     parameters: dict[str, Any] = {"sequence_length": sequence, "global_batch": batch, "training_tokens": tokens}
+    if asked.number("window") or asked.number("index_layers"):  # a ring sees all keys of full attention alone
+        parameters["cp_method"] = "all_gather"
     limits = {"training_time_limit": within, "training_cost_limit": budget}
     parameters |= {"precision": precision} | ({"lora_rank": lora} if lora else {})
     parameters |= {name: value for name, value in limits.items() if value is not None}

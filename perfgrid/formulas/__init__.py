@@ -51,6 +51,7 @@ from .training import (
     recurrent_layers,
     reliability,
     retained,
+    sparse_attention,
     step,
     step_energy,
     token_prediction,
@@ -72,7 +73,7 @@ PARALLELISM = (
 PIPELINES = (stages, transfers, pipeline, zero_bubble, dualpipe)
 TRAINING = (
     *(adapters, recompute, offload, activations, memory, retained, token_prediction),
-    *(training_run, step, error, reliability, step_energy, recurrent_layers, hybrids),
+    *(training_run, step, error, reliability, step_energy, recurrent_layers, hybrids, sparse_attention),
 )
 SERVING = (
     *(

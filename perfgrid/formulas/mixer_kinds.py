@@ -13,3 +13,5 @@ KEEPING = (*RECURRENT, NONE)  # a state
 DENSE = ("full_attention", "window_attention", "chunked_attention")
 SPARSE = "sparse_attention"
 SOFTMAX = (*DENSE, SPARSE)
+
+ALL, CHOSEN = "none", "top_k"  # labels of ``indexer``: attention to all tokens, or to those that are chosen

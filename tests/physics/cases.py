@@ -15,7 +15,7 @@ from perfgrid.formulas import COLLECTIVES, PARALLELISM, PIPELINES, TRAINING, TRA
 from perfgrid.formulas.axes import INNER
 from perfgrid.formulas.hardware import device, scaling
 from perfgrid.formulas.kernels import flash, gemm, host, stream
-from perfgrid.formulas.training import hybrids, recurrent_layers, step_energy
+from perfgrid.formulas.training import hybrids, recurrent_layers, sparse_attention, step_energy
 
 LABELS = {
     "offload": ("none", "optimizer", "activations"),
@@ -97,8 +97,9 @@ def point(
 
 @cache
 def step_registry() -> Registry:
-    """The formulas of a training step, without energy, recurrent layers, prices and devices made again."""
-    training = (module for module in TRAINING if module not in (step_energy, recurrent_layers, hybrids))
+    """The formulas of a training step, without energy, recurrent layers, indexers, prices and devices made again."""
+    left_out = step_energy, recurrent_layers, hybrids, sparse_attention
+    training = (module for module in TRAINING if module not in left_out)
     asked = (*TRANSFORMER, device, scaling, *COLLECTIVES, *PARALLELISM, *PIPELINES, *training)
     return every_formula().of_workload("training", asked, (gemm, flash, stream, host))
 

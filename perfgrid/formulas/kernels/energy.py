@@ -6,8 +6,9 @@ What one operation and one byte take: `event_energy`.
 """
 
 from perfgrid.engine import xp
-from perfgrid.engine.graph.registry import constant, formula, synonym
+from perfgrid.engine.graph.registry import alternative, constant, formula, synonym
 from perfgrid.formulas.axes import only, smallest, table, total
+from perfgrid.formulas.mixer_kinds import ALL
 
 from .flash import added_in_cache, read_from_cache
 from .gemm import PRODUCTS, WEIGHTED, core_times
@@ -175,8 +176,8 @@ def stream_energy(stream_elements, stream_traffic, vector_operation_energy, l2_b
     return streamed(stream_traffic, l2_byte_energy, memory_byte_energy, arithmetic)
 
 
-@formula(unit="J", source="hong2010power")
-def flash_energy(
+@alternative(of="flash_energy", by="indexer", label=ALL, unit="J", source="hong2010power")
+def dense_flash_energy(
     flash_volume,
     attention_blocks,
     attention_block,

@@ -15,8 +15,9 @@ kernel sees only how heads and queries are shared out and how often keys come by
 """
 
 from perfgrid.engine import xp
-from perfgrid.engine.graph.registry import formula
+from perfgrid.engine.graph.registry import alternative, formula
 from perfgrid.formulas.axes import at, only, table, total
+from perfgrid.formulas.mixer_kinds import ALL
 
 from .roofline import EQUAL, by_resource, roofline_shares
 from .tiling import wave_utilisation, whole_chunks
@@ -329,8 +330,8 @@ def flash_launches(ring_passes, sequence_split):
     return table("phase", forward=calls + added, input_gradient=3 * calls + 2 * added, weight_gradient=0.0)
 
 
-@formula(unit="s", source="guo2025")
-def flash_time(
+@alternative(of="flash_time", by="indexer", label=ALL, unit="s", source="guo2025")
+def dense_flash_time(
     flash_compute_time,
     attention_blocks,
     attention_block,

@@ -20,6 +20,7 @@ from perfgrid.engine.graph.registry import alternative, constraint, formula, syn
 from perfgrid.formulas.axes import at, of_kinds, only, table, total
 from perfgrid.formulas.collectives.placement import outermost
 from perfgrid.formulas.kernels.flash import partial_share
+from perfgrid.formulas.mixer_kinds import ALL
 
 from .tensor_parallel import exposed_time, with_cores_taken
 
@@ -28,10 +29,10 @@ WITHOUT_RING = {"METHOD": ("all_gather", "ulysses")}
 UNSPLIT_HEADS = {"METHOD": ("ring", "all_gather")}
 
 
-@synonym(unit="byte", source="ainslie2023gqa")
-def cp_message(key_value_tensor):
+@alternative(of="cp_message", by="indexer", label=ALL, unit="byte", source="ainslie2023gqa")
+def dense_cp_message(key_value_tensor):
     """Keys and values of one microbatch that a context-parallel group gathers."""
-    return key_value_tensor
+    return 1.0 * key_value_tensor
 
 
 @synonym(unit="s", source="liu2025folding", family={"GROUP": ("etp",)})

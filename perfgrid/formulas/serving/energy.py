@@ -80,9 +80,9 @@ def expert_mean_traffic(
 
 
 @formula(unit="J", source="hong2010power")
-def dense_attention_energy(flash_energy, uncached_share, prefix_traffic, memory_byte_energy):
+def dense_attention_energy(dense_flash_energy, uncached_share, prefix_traffic, memory_byte_energy):
     """Energy of one layer's attention to all tokens of the prompts of a group, by resource: cached keys are read."""
-    computed, memory = uncached_share * at(flash_energy, phase="forward"), only("resource", "hbm")
+    computed, memory = uncached_share * at(dense_flash_energy, phase="forward"), only("resource", "hbm")
     read = xp.maximum(prefix_traffic * memory_byte_energy - at(computed, resource="hbm"), 0.0)
     return computed + read * memory
 

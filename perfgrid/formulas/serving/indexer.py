@@ -12,10 +12,10 @@ from perfgrid.formulas.axes import at, table, total
 from perfgrid.formulas.kernels import energy
 from perfgrid.formulas.kernels.flash import side_by_side
 from perfgrid.formulas.kernels.roofline import roofline_shares
+from perfgrid.formulas.mixer_kinds import ALL, CHOSEN
 from perfgrid.formulas.mixers.attended import triangle, windowed
 from perfgrid.formulas.mixers.widths import latent_token_bytes
 from perfgrid.formulas.transformer.attention import mean_in_chunk
-from perfgrid.formulas.transformer.indexer import ALL, CHOSEN
 
 
 def _without(of, unit):

@@ -3,7 +3,7 @@
 from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import alternative, constraint, formula
 from perfgrid.formulas.axes import of_kinds
-from perfgrid.formulas.mixer_kinds import NONE
+from perfgrid.formulas.mixer_kinds import ALL, NONE
 
 from .parameters import LAID_OUT, feed_forward_weights
 
@@ -17,8 +17,8 @@ def layer_blocks(parallel_block, ffn_free_layers, layers):
     return xp.where(parallel_block, 1.0, 2.0 - ffn_free_layers / layers)
 
 
-@formula(unit="1", source="beltagy2020longformer")
-def attended_length(sequence_length, window, windowed_layers_fraction, chunked_window, causal):
+@alternative(of="attended_length", by="indexer", label=ALL, unit="1", source="beltagy2020longformer")
+def dense_attended_length(sequence_length, window, windowed_layers_fraction, chunked_window, causal):
     """Tokens that one token may attend to, mean of layers with and without a window; a causal mask is not exploited.
 
     A window reaches backwards or, without a causal mask, to both sides; a chunk is as long with and without one.
@@ -149,8 +149,8 @@ def rank_value_width(rank_key_heads, value_head_width):
     return rank_key_heads * value_head_width
 
 
-@formula(unit="1", source="shoeybi2019megatron")
-def rank_attention_parameters(
+@alternative(of="rank_attention_parameters", by="indexer", label=ALL, unit="1", source="shoeybi2019megatron")
+def dense_rank_attention_parameters(
     hidden_size,
     rank_qkv_width,
     rank_query_width,

@@ -6,8 +6,7 @@ from the hidden state. The label ``indexer`` says whether a model has one: ``non
 """
 
 from perfgrid.engine.graph.registry import alternative, constraint, formula
-
-ALL, CHOSEN = "none", "top_k"  # labels of ``indexer``: attention to all tokens, or to those that are chosen
+from perfgrid.formulas.mixer_kinds import ALL, CHOSEN
 
 
 @formula(unit="1", source="deepseek2025v32")
@@ -44,9 +43,3 @@ def top_k_index_parameters(index_layers, index_matrix_parameters, index_head_dim
 def indexer_has_latents(index_layers, q_lora_rank, kv_lora_rank):
     """Queries of an indexer come from the latent of the queries; chosen latents are keys and values of all heads."""
     return (index_layers == 0) | ((q_lora_rank > 0) & (kv_lora_rank > 0))
-
-
-@constraint(reason="training with an indexer is not modelled", source="deepseek2025v32", workload="training")
-def indexers_are_trained(index_layers):
-    """Every token attends to all tokens before it."""
-    return index_layers == 0

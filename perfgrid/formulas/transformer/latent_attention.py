@@ -13,7 +13,7 @@ from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import alternative, formula
 from perfgrid.formulas.axes import only
 from perfgrid.formulas.collectives.placement import gathered_share
-from perfgrid.formulas.mixer_kinds import NONE
+from perfgrid.formulas.mixer_kinds import ALL, NONE
 
 # ---- widths ---------------------------------------------------------------------------------------------------------
 
@@ -140,8 +140,8 @@ def plain_expanded_activations(microbatch_tokens, rank_query_width, rank_key_wid
     return microbatch_tokens * (rank_query_width + rank_key_width + rank_value_width) * activation_size
 
 
-@formula(unit="byte", source="deepseek2024v2")
-def latent_activations(sharded_tokens, latent_width, latents_dropped, activation_size):
+@alternative(of="latent_activations", by="indexer", label=ALL, unit="byte", source="deepseek2024v2")
+def dense_latent_activations(sharded_tokens, latent_width, latents_dropped, activation_size):
     """Latents of one layer and microbatch: as projected, and normalised unless that is computed again."""
     normalised = latent_width * (1 - latents_dropped)
     return sharded_tokens * (latent_width + normalised) * activation_size
