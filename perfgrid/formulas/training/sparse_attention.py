@@ -259,7 +259,7 @@ def chosen_cp_message(
 def chosen_rank_attention_parameters(
     dense_rank_attention_parameters, indexer_share, index_matrix_parameters, index_head_dim
 ):
-    """Weights of attention and indexer of one layer on one rank, which has the whole indexer and the norm of its key."""
+    """Weights of attention and indexer of one layer on one rank, which has all of the indexer with its norm."""
     return dense_rank_attention_parameters + indexer_share * (index_matrix_parameters + 2 * index_head_dim)
 
 
