@@ -131,6 +131,12 @@ NANO = nemotron_h(
     topk_group=1, moe_intermediate_size=1856, moe_shared_expert_intermediate_size=3712, norm_topk_prob=True,
     routed_scaling_factor=2.5,
 )  # fmt: skip
+NEMOTRON_SUPER = nemotron_h(  # of the order of the blocks their numbers alone are used
+    88, 4096, 32, 2, 2688, "MEMEM*EMEME" * 8, 128, 128, head_dim=128, mamba_ssm_cache_dtype="float32",
+    n_routed_experts=512, n_shared_experts=1, num_experts_per_tok=22, n_group=1, topk_group=1, moe_latent_size=1024,
+    moe_intermediate_size=2688, moe_shared_expert_intermediate_size=5376, num_nextn_predict_layers=1,
+    mtp_hybrid_override_pattern="*E",
+)  # fmt: skip
 NEMOTRON_H_8B = nemotron_h(
     52, 4096, 32, 8, 21504, "M-M-M-M*-" + "M-M-M-M-M*-" * 3 + "M-M-M-M-M-", 128, 128, attention_head_dim=128
 )
@@ -192,6 +198,7 @@ HYBRIDS = {  # by their names in the catalog
     "kimi-linear-48b-a3b": KIMI_LINEAR,
     "minimax-m1": MINIMAX_M1,
     "nemotron-3-nano-30b-a3b": NANO,
+    "nemotron-3-super-120b-a12b": NEMOTRON_SUPER,
     "nemotron-h-8b": NEMOTRON_H_8B,
     "granite-4.0-h-small": GRANITE,
     "falcon-h1-34b": FALCON_H1,

@@ -53,7 +53,7 @@ def values_of(table: str, name: str) -> Any:
             "qwen3-coder-480b-a35b ernie-4.5-21b-a3b ernie-4.5-300b-a47b hunyuan-a13b dots.llm1 ling-lite "
             "ling-mini-2.0 olmoe-1b-7b deepseek-v2-lite phi-3.5-moe dbrx qwen1.5-moe-a2.7b "
             "command-a gemma-3-270m ernie-4.5-0.3b glm-4.6 ling-1t mistral-large-3 deepseek-v3.2 glm-5 "
-            "llama-4-scout llama-4-maverick",
+            "llama-4-scout llama-4-maverick nemotron-3-super-120b-a12b",
         ),
         (
             "device",
@@ -172,8 +172,9 @@ def weights(value, experts, tables):
     feed_forward = layers - value["ffn_free_layers"]
     expert_layers = feed_forward - value["dense_layers"] if value["experts"] else 0
     dense = (feed_forward - expert_layers) * matrices * hidden * value["ffn_size"]
-    chosen = matrices * (experts + value["shared_experts"]) * value["expert_ffn_size"]
-    sparse = expert_layers * hidden * (chosen + value["experts"])
+    latent = value["expert_latent_size"]
+    chosen = matrices * (experts * (latent or hidden) + value["shared_experts"] * hidden) * value["expert_ffn_size"]
+    sparse = expert_layers * (chosen + hidden * (value["experts"] + 2 * latent))
     gate = hidden * value["heads"] * value["head_dim"] * value["attention_gate"]
     attention = (layers - value["attention_free_layers"]) * (attention_weights(value) + gate)
     heads, width = value["index_heads"], value["index_head_dim"]

@@ -121,7 +121,6 @@ def test_widths_and_states_of_mixers():
         (NANO, {"hybrid_override_pattern": "ME" * 25 + "M-"}, ["only dense layers before sparse"]),
         (NANO, {"hybrid_override_pattern": "M" * 40 + "E" * 12}, ["half of the blocks"]),
         (NANO, {"n_routed_experts": "left out"}, ["hybrid_override_pattern has experts", "n_routed_experts"]),
-        (NANO, {"moe_latent_size": 1024}, ["moe_latent_size", "latent width", "not expressed"]),
         (NANO, {"moe_shared_expert_intermediate_size": 2000}, ["= 2000", "multiples", "1856"]),
         (GRANITE, {"mamba_n_heads": 96}, ["96 mixer heads of 64 are not 8192 wide"]),
         (FALCON_H1, {"mamba_d_ssm": 5120}, ["32 mixer heads of 128 are not 5120 wide"]),

@@ -219,14 +219,14 @@ def cast_energy(
     cast_size,
     rank_expert_rows,
     uneven_load,
-    hidden_size,
+    expert_width,
     kind_has_experts,
     memory_byte_energy,
     l2_byte_energy,
 ):
     """Energy of the conversions of operands in one layer, by resource and phase."""
     rows = rank_expert_rows / uneven_load
-    of_experts = kind_has_experts * rows * hidden_size * only("phase", "forward", "input_gradient")
+    of_experts = kind_has_experts * rows * expert_width * only("phase", "forward", "input_gradient")
     traffic = (cast_elements + of_experts) * cast_size
     return streamed(traffic, l2_byte_energy, memory_byte_energy)
 

@@ -109,23 +109,23 @@ def ep_tiers_together(token_dispatch):
 
 
 @formula(unit="byte", source="deepseek2025deepep", family=EXCHANGES)
-def ep_EXCHANGE_tier_bytes(ep_copies, sharded_tokens, expert_load, hidden_size, EXCHANGE_size, activation_size):
+def ep_EXCHANGE_tier_bytes(ep_copies, sharded_tokens, expert_load, expert_width, EXCHANGE_size, activation_size):
     """Bytes that the busiest rank moves in one EXCHANGE, by tier: copies·tokens·load·h·(bytes per element).
 
     ``expert_load`` is the busiest rank's share over the mean. Elements are those of activations unless the software
     states another size for the EXCHANGE.
     """
     size = xp.where(EXCHANGE_size > 0, EXCHANGE_size, activation_size)
-    return ep_copies * sharded_tokens * expert_load * hidden_size * size
+    return ep_copies * sharded_tokens * expert_load * expert_width * size
 
 
 # ---- time -----------------------------------------------------------------------------------------------------------
 
 
 @formula(unit="byte", source="liu2025folding")
-def etp_message(rank_expert_rows, hidden_size, activation_size):
+def etp_message(rank_expert_rows, expert_width, activation_size):
     """Rows of one microbatch that ranks with parts of the same experts gather before and reduce-scatter after them."""
-    return rank_expert_rows * hidden_size * activation_size
+    return rank_expert_rows * expert_width * activation_size
 
 
 @formula(unit="s", source="liu2025folding")

@@ -118,6 +118,7 @@ def LABEL_limit_pass_tokens(prefill_chunk_tokens, computed_prompt_tokens, batch_
 def workspace_memory(
     largest_pass_tokens,
     hidden_size,
+    expert_width,
     rank_query_width,
     rank_key_width,
     rank_value_width,
@@ -134,7 +135,7 @@ def workspace_memory(
     """
     attention = rank_query_width + rank_key_width + rank_value_width
     widest = xp.maximum(attention, rank_ffn_size * (ffn_input_matrices + 1))
-    routed = 2 * xp.maximum(experts_per_token, 0.0) * hidden_size
+    routed = 2 * xp.maximum(experts_per_token, 0.0) * expert_width
     return largest_pass_tokens * (2 * hidden_size + widest + routed) * activation_size + (
         256 * rank_vocab_size * float32_size
     )

@@ -159,6 +159,7 @@ def pass_link_bytes(
     tp_crossing_share,
     pass_tokens,
     hidden_size,
+    expert_width,
     operand_size,
     activation_size,
     expert_exchange,
@@ -176,7 +177,7 @@ def pass_link_bytes(
     """
     sums = 2 * gathered_share(tp) * tp_message * tp_all_reduces
     token = hidden_size * activation_size
-    experts = tier_copies * pass_tokens / tp * hidden_size * (operand_size + activation_size)
+    experts = tier_copies * pass_tokens / tp * expert_width * (operand_size + activation_size)
     handed = (pp - 1) * pass_tokens * token / tp
     passed_round = attention_layers * (cp - 1) * context_message
     leaving = sums * tp_crossing_share + handed * pipeline_transfer_crosses + passed_round * context_crosses

@@ -80,16 +80,16 @@ def expert_rows(experts_per_token, ep, expert_tokens, busiest_load, expert_batch
 
 
 @formula(unit="1", source="lepikhin2021gshard")
-def expert_columns(expert_ffn_size, hidden_size, ffn_input_matrices, etp):
+def expert_columns(expert_ffn_size, expert_width, ffn_input_matrices, etp):
     """Columns of the products of one expert on one rank, by expert_product."""
     inner = xp.maximum(expert_ffn_size / etp, 1.0)
-    return table("expert_product", up=inner * ffn_input_matrices, down=hidden_size)
+    return table("expert_product", up=inner * ffn_input_matrices, down=expert_width)
 
 
 @formula(unit="1", source="lepikhin2021gshard")
-def expert_depth(expert_ffn_size, hidden_size, etp):
+def expert_depth(expert_ffn_size, expert_width, etp):
     """Depth of the products of one expert on one rank, by expert_product."""
-    return table("expert_product", up=hidden_size, down=xp.maximum(expert_ffn_size / etp, 1.0))
+    return table("expert_product", up=expert_width, down=xp.maximum(expert_ffn_size / etp, 1.0))
 
 
 @formula(unit="FLOP/s", source="micikevicius2022fp8")

@@ -197,6 +197,7 @@ def serving_stream_elements(
     pass_tokens,
     pass_sequences,
     hidden_size,
+    expert_width,
     rank_query_width,
     rank_cache_width,
     rank_ffn_size,
@@ -217,7 +218,7 @@ def serving_stream_elements(
         norm=pass_tokens * hidden_size,
         rotary=pass_tokens * (rank_query_width + rank_cache_width),
         activation=pass_tokens * (rank_ffn_size * (1 - moe_share) + expert * moe_share),
-        routing=pass_tokens * xp.maximum(experts_per_token, 1.0) * hidden_size,
+        routing=pass_tokens * xp.maximum(experts_per_token, 1.0) * expert_width,
         embedding=pass_tokens * hidden_size,
         sampling=pass_sequences * rank_vocab_size,
     )

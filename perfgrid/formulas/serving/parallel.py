@@ -193,7 +193,7 @@ def dispatch_time(
     tier_copies,
     pass_tokens,
     tp,
-    hidden_size,
+    expert_width,
     operand_size,
     activation_size,
     ep_tier_ranks,
@@ -202,7 +202,7 @@ def dispatch_time(
     collective_overhead,
 ):
     """Time to send tokens to their experts and results back in one layer, by pass: operands go, 16 bits return."""
-    size = pass_tokens / tp * hidden_size * (operand_size + activation_size)
+    size = pass_tokens / tp * expert_width * (operand_size + activation_size)
     by_tier = tier_copies * size / tier_bandwidth + xp.where(ep_tier_ranks > 1, 2 * tier_transfer_latency, 0.0)
     return xp.maximum(at(by_tier, tier="scale_up"), at(by_tier, tier="scale_out")) + 2 * collective_overhead
 

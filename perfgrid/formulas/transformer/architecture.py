@@ -36,20 +36,21 @@ def plain_core_forward_flops(attended_length, heads, query_head_width, value_hea
 @formula(unit="1", source="fedus2022switch")
 def active_ffn_parameters(
     hidden_size,
+    expert_width,
     ffn_size,
     expert_ffn_size,
     ffn_input_matrices,
     kind_is_dense,
     kind_has_experts,
-    experts,
+    router_columns,
     experts_per_token,
     shared_experts,
 ):
     """Matrix weights that one token multiplies in one feed-forward block: of experts those that it visits."""
     dense = feed_forward_weights(hidden_size, ffn_size, ffn_input_matrices)
-    expert = feed_forward_weights(hidden_size, expert_ffn_size, ffn_input_matrices)
-    router = hidden_size * experts
-    return kind_is_dense * dense + kind_has_experts * (router + (experts_per_token + shared_experts) * expert)
+    routed, shared = (feed_forward_weights(w, expert_ffn_size, ffn_input_matrices) for w in (expert_width, hidden_size))
+    chosen = hidden_size * router_columns + experts_per_token * routed + shared_experts * shared
+    return kind_is_dense * dense + kind_has_experts * chosen
 
 
 @alternative(of="layer_forward_flops", by="mixer", label=NONE, unit="1", source="korthikanti2022")
@@ -178,15 +179,15 @@ def plain_rank_layer_parameters(
     rank_attention_parameters,
     attention_vector_parameters,
     hidden_size,
-    experts,
+    router_columns,
     shared_experts,
-    expert_parameters,
+    shared_expert_parameters,
     tp,
     kind_has_experts,
 ):
     """Parameters of one layer on one tensor-parallel rank apart from routed experts; norms and router replicated."""
     dense = rank_layer_matrix_parameters + layer_vector_parameters
-    around = hidden_size * experts + shared_experts * expert_parameters / tp  # router and shared experts
+    around = hidden_size * router_columns + shared_experts * shared_expert_parameters / tp  # router and shared experts
     with_experts = rank_attention_parameters + attention_vector_parameters + around
     return xp.where(kind_has_experts > 0, with_experts, dense)
 

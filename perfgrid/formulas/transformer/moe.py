@@ -89,16 +89,16 @@ def grouped_tokens(rank_expert_rows, grouped_batch):
 
 
 @formula(unit="1", source="shazeer2020glu")
-def grouped_outputs(hidden_size, rank_expert_ffn_size, ffn_input_matrices):
+def grouped_outputs(expert_width, rank_expert_ffn_size, ffn_input_matrices):
     """Output columns of each expert's forward product on one rank, by grouped_gemm_kernel."""
     up = xp.maximum(rank_expert_ffn_size, 1.0) * ffn_input_matrices
-    return table("grouped_gemm_kernel", expert_up=up, expert_down=hidden_size)
+    return table("grouped_gemm_kernel", expert_up=up, expert_down=expert_width)
 
 
 @formula(unit="1", source="shazeer2020glu")
-def grouped_inputs(hidden_size, rank_expert_ffn_size):
+def grouped_inputs(expert_width, rank_expert_ffn_size):
     """Depth of each expert's forward product on one rank, by grouped_gemm_kernel."""
-    return table("grouped_gemm_kernel", expert_up=hidden_size, expert_down=xp.maximum(rank_expert_ffn_size, 1.0))
+    return table("grouped_gemm_kernel", expert_up=expert_width, expert_down=xp.maximum(rank_expert_ffn_size, 1.0))
 
 
 @formula(unit="FLOP/s", source="stas2025ml", family={"PRODUCT": ("grouped", "mixer_gemm")})
@@ -112,19 +112,19 @@ def PRODUCT_matrix_rate(matrix_rate, library_efficiency):
 
 @formula(unit="1", source="nvidia2026moe")
 def expert_stream_elements(
-    sharded_tokens, experts, experts_per_token, hidden_size, rank_expert_rows, rank_expert_ffn_size
+    sharded_tokens, experts, experts_per_token, expert_width, rank_expert_rows, rank_expert_ffn_size
 ):
     """Elements that each streaming kernel of the experts processes on one rank, by expert_stream_kernel.
 
     Scores of the router; copies of the tokens in the order of their destinations, and of the received ones in the order
     of the experts; inputs of the activation function.
     """
-    copies = sharded_tokens * experts_per_token * hidden_size
+    copies = sharded_tokens * experts_per_token * expert_width
     return table(
         "expert_stream_kernel",
         routing=sharded_tokens * experts,
         permute=copies,
-        sort=rank_expert_rows * hidden_size,
+        sort=rank_expert_rows * expert_width,
         unpermute=copies,
         expert_activation=rank_expert_rows * rank_expert_ffn_size,
     )
@@ -175,10 +175,10 @@ def expert_stream_time(
 
 
 @formula(unit="s", source="williams2009roofline")
-def expert_cast_time(rank_expert_rows, hidden_size, cast_size, achieved_hbm_bandwidth, launch_overhead):
+def expert_cast_time(rank_expert_rows, expert_width, cast_size, achieved_hbm_bandwidth, launch_overhead):
     """Time to convert the inputs of the experts and the gradients of their results to 8 bits, by resource and phase."""
     phases = only("phase", "forward", "input_gradient")
-    traffic = rank_expert_rows * hidden_size * cast_size / achieved_hbm_bandwidth
+    traffic = rank_expert_rows * expert_width * cast_size / achieved_hbm_bandwidth
     launches = xp.where(cast_size > 0, launch_overhead, 0.0)
     return phases * (traffic * only("resource", "hbm") + launches * only("resource", "launch"))
 
@@ -203,7 +203,7 @@ def expert_layer_activations(
     sharded_tokens,
     microbatch_tokens,
     experts,
-    hidden_size,
+    expert_width,
     rank_expert_rows,
     rank_expert_ffn_size,
     rank_shared_ffn_size,
@@ -218,15 +218,17 @@ def expert_layer_activations(
     of the second matrix; the same inputs of the shared experts.
     """
     inner = ffn_input_matrices * function_input_size + kept_operand_size
-    routed = rank_expert_rows * (hidden_size * kept_operand_size + rank_expert_ffn_size * inner)
+    routed = rank_expert_rows * (expert_width * kept_operand_size + rank_expert_ffn_size * inner)
     shared = microbatch_tokens * rank_shared_ffn_size * inner
     return routed + shared + sharded_tokens * experts * float32_size
 
 
 @formula(unit="byte", source="nvidia2026moe")
-def expert_buffers(sharded_tokens, experts_per_token, rank_expert_rows, hidden_size, activation_size, ep, etp, experts):
+def expert_buffers(
+    sharded_tokens, experts_per_token, rank_expert_rows, expert_width, activation_size, ep, etp, experts
+):
     """Space of one exchange with experts: the copies that a rank sends, and those that it receives or gathers."""
-    buffers = (sharded_tokens * experts_per_token + rank_expert_rows) * hidden_size * activation_size
+    buffers = (sharded_tokens * experts_per_token + rank_expert_rows) * expert_width * activation_size
     return xp.where((ep * etp > 1) & (experts > 0), buffers, 0.0)
 
 

@@ -109,10 +109,29 @@ def layer_parameters(layer_matrix_parameters, layer_vector_parameters):
 # ---- experts --------------------------------------------------------------------------------------------------------
 
 
-@formula(unit="1", source="fedus2022switch")
-def expert_parameters(hidden_size, expert_ffn_size, ffn_input_matrices, biases):
-    """Parameters of one expert."""
+@formula(unit="1", source="nvidia2026nemotron3")
+def expert_width(hidden_size, expert_latent_size):
+    """Width of the tokens that routed experts receive: that of the residual stream, or of latents of it."""
+    return xp.where(expert_latent_size > 0, expert_latent_size, hidden_size)
+
+
+@formula(unit="1", source="nvidia2026nemotron3")
+def router_columns(experts, expert_latent_size):
+    """Columns of the router's product, with it those of the products down to latents and, as many, up from them."""
+    return experts + 2 * expert_latent_size
+
+
+@formula(unit="1", source="dai2024deepseekmoe")
+def shared_expert_parameters(hidden_size, expert_ffn_size, ffn_input_matrices, biases):
+    """Parameters of one shared expert."""
     shape = (hidden_size, expert_ffn_size, ffn_input_matrices)
+    return feed_forward_weights(*shape) + feed_forward_biases(*shape, biases)
+
+
+@formula(unit="1", source="fedus2022switch")
+def expert_parameters(expert_width, expert_ffn_size, ffn_input_matrices, biases):
+    """Parameters of one routed expert."""
+    shape = (expert_width, expert_ffn_size, ffn_input_matrices)
     return feed_forward_weights(*shape) + feed_forward_biases(*shape, biases)
 
 
@@ -136,11 +155,18 @@ def moe_share(moe_layers, layers, ffn_free_layers):
 
 @formula(unit="1", source="dai2024deepseekmoe")
 def moe_layer_parameters(
-    attention_matrix_parameters, attention_vector_parameters, hidden_size, experts, shared_experts, expert_parameters
+    attention_matrix_parameters,
+    attention_vector_parameters,
+    hidden_size,
+    router_columns,
+    experts,
+    shared_experts,
+    expert_parameters,
+    shared_expert_parameters,
 ):
     """Parameters of one mixture-of-experts layer: attention, norms, router, routed and shared experts."""
-    every_expert = (experts + shared_experts) * expert_parameters
-    return attention_matrix_parameters + attention_vector_parameters + hidden_size * experts + every_expert
+    every_expert = experts * expert_parameters + shared_experts * shared_expert_parameters
+    return attention_matrix_parameters + attention_vector_parameters + hidden_size * router_columns + every_expert
 
 
 # ---- the whole model ------------------------------------------------------------------------------------------------
