@@ -32,6 +32,7 @@ COUNTED = {  # as built from these configurations by their published code, in 1e
     "kimi-linear-48b-a3b": 49.12,
     "minimax-m1": 456.09,
     "nemotron-3-nano-30b-a3b": 31.58,
+    "nemotron-3-super-120b-a12b": 120.67,
     "nemotron-h-8b": 8.10,
     "granite-4.0-h-small": 32.21,
     "falcon-h1-34b": 33.64,

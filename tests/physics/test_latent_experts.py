@@ -12,7 +12,6 @@ H, LATENT, INNER_WIDTH, EXPERTS, CHOSEN = 4096, 1024, 2688, 512, 22
 def test_parameters_by_hand():
     """Two matrices of each expert; the router and the shared experts see the residual stream."""
     assert value("expert_parameters", SUPER) == 2 * LATENT * INNER_WIDTH
-    assert value("shared_expert_parameters", SUPER) == 2 * H * INNER_WIDTH
     dense, experts = (value(f"stage_{kind}parameters", SUPER, mtp_layers=0) for kind in ("", "expert_"))
     assert experts == 40 * EXPERTS * 2 * LATENT * INNER_WIDTH
     assert dense + experts == pytest.approx(value("total_parameters", SUPER) - H, rel=1e-12)

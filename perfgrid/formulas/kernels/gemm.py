@@ -76,7 +76,8 @@ def gemm_outputs(
     rank_ffn_size,
     rank_shared_ffn_size,
     ffn_input_matrices,
-    router_columns,
+    experts,
+    expert_latent_size,
     rank_vocab_size,
     tp,
 ):
@@ -89,7 +90,7 @@ def gemm_outputs(
         attention_output=hidden_size,
         ffn_up=rank_ffn_size * ffn_input_matrices,
         ffn_down=hidden_size,
-        router=xp.maximum(router_columns, 1.0),
+        router=xp.maximum(experts + 2 * expert_latent_size, 1.0),  # and products down to latents, up from them
         shared_up=xp.maximum(rank_shared_ffn_size, 1.0) * ffn_input_matrices,
         shared_down=hidden_size,
         mtp_projection=hidden_size / tp,

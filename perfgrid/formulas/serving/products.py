@@ -9,6 +9,7 @@ latent (`key_up`), and absorbed in decoding, where `key_up` takes the queries of
 from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import alternative, formula, synonym
 from perfgrid.formulas.axes import at, only, table, total
+from perfgrid.formulas.transformer.parameters import router_columns
 
 PRODUCTS = {"PRODUCT": ("gemm", "expert")}
 
@@ -77,7 +78,8 @@ def serving_gemm_columns(
     rank_ffn_size,
     rank_shared_size,
     ffn_input_matrices,
-    router_columns,
+    experts,
+    expert_latent_size,
     rank_vocab_size,
     attention_gate,
     serving_mixer_columns,
@@ -96,7 +98,7 @@ def serving_gemm_columns(
         ffn_down=hidden_size,
         shared_up=rank_shared_size * ffn_input_matrices,
         shared_down=hidden_size,
-        router=router_columns,
+        router=router_columns(experts, expert_latent_size),
         logits=rank_vocab_size,
         mixer_input=at(serving_mixer_columns, product="mixer_input"),
         mixer_inner=at(serving_mixer_columns, product="mixer_inner"),

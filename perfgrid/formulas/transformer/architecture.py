@@ -5,7 +5,7 @@ from perfgrid.engine.graph.registry import alternative, constraint, formula
 from perfgrid.formulas.axes import of_kinds
 from perfgrid.formulas.mixer_kinds import ALL, NONE
 
-from .parameters import LAID_OUT, feed_forward_weights
+from .parameters import LAID_OUT, feed_forward_weights, router_columns
 
 
 @formula(unit="1", source="chowdhery2022palm")
@@ -42,14 +42,16 @@ def active_ffn_parameters(
     ffn_input_matrices,
     kind_is_dense,
     kind_has_experts,
-    router_columns,
+    experts,
+    expert_latent_size,
     experts_per_token,
     shared_experts,
 ):
     """Matrix weights that one token multiplies in one feed-forward block: of experts those that it visits."""
     dense = feed_forward_weights(hidden_size, ffn_size, ffn_input_matrices)
     routed, shared = (feed_forward_weights(w, expert_ffn_size, ffn_input_matrices) for w in (expert_width, hidden_size))
-    chosen = hidden_size * router_columns + experts_per_token * routed + shared_experts * shared
+    routing = hidden_size * router_columns(experts, expert_latent_size)
+    chosen = routing + experts_per_token * routed + shared_experts * shared
     return kind_is_dense * dense + kind_has_experts * chosen
 
 
@@ -179,15 +181,18 @@ def plain_rank_layer_parameters(
     rank_attention_parameters,
     attention_vector_parameters,
     hidden_size,
-    router_columns,
+    experts,
+    expert_latent_size,
     shared_experts,
-    shared_expert_parameters,
+    expert_parameters,
+    expert_width,
     tp,
     kind_has_experts,
 ):
     """Parameters of one layer on one tensor-parallel rank apart from routed experts; norms and router replicated."""
     dense = rank_layer_matrix_parameters + layer_vector_parameters
-    around = hidden_size * router_columns + shared_experts * shared_expert_parameters / tp  # router and shared experts
+    shared = shared_experts * expert_parameters * hidden_size / expert_width / tp
+    around = hidden_size * router_columns(experts, expert_latent_size) + shared
     with_experts = rank_attention_parameters + attention_vector_parameters + around
     return xp.where(kind_has_experts > 0, with_experts, dense)
 

@@ -48,6 +48,11 @@ def feed_forward_weights(hidden_size, inner_size, input_matrices):
     return hidden_size * inner_size * (input_matrices + 1)
 
 
+def router_columns(experts, expert_latent_size):
+    """Columns of the router's product, with it those of the products down to latents and, as many, up from them."""
+    return experts + 2 * expert_latent_size
+
+
 def feed_forward_biases(hidden_size, inner_size, input_matrices, biases):
     """Biases of a feed-forward block or of one expert."""
     return xp.where(biases, inner_size * input_matrices + hidden_size, 0.0)
@@ -115,19 +120,6 @@ def expert_width(hidden_size, expert_latent_size):
     return xp.where(expert_latent_size > 0, expert_latent_size, hidden_size)
 
 
-@formula(unit="1", source="nvidia2026nemotron3")
-def router_columns(experts, expert_latent_size):
-    """Columns of the router's product, with it those of the products down to latents and, as many, up from them."""
-    return experts + 2 * expert_latent_size
-
-
-@formula(unit="1", source="dai2024deepseekmoe")
-def shared_expert_parameters(hidden_size, expert_ffn_size, ffn_input_matrices, biases):
-    """Parameters of one shared expert."""
-    shape = (hidden_size, expert_ffn_size, ffn_input_matrices)
-    return feed_forward_weights(*shape) + feed_forward_biases(*shape, biases)
-
-
 @formula(unit="1", source="fedus2022switch")
 def expert_parameters(expert_width, expert_ffn_size, ffn_input_matrices, biases):
     """Parameters of one routed expert."""
@@ -158,15 +150,16 @@ def moe_layer_parameters(
     attention_matrix_parameters,
     attention_vector_parameters,
     hidden_size,
-    router_columns,
+    expert_width,
     experts,
+    expert_latent_size,
     shared_experts,
     expert_parameters,
-    shared_expert_parameters,
 ):
     """Parameters of one mixture-of-experts layer: attention, norms, router, routed and shared experts."""
-    every_expert = experts * expert_parameters + shared_experts * shared_expert_parameters
-    return attention_matrix_parameters + attention_vector_parameters + hidden_size * router_columns + every_expert
+    every_expert = (experts + shared_experts * hidden_size / expert_width) * expert_parameters
+    routing = hidden_size * router_columns(experts, expert_latent_size)
+    return attention_matrix_parameters + attention_vector_parameters + routing + every_expert
 
 
 # ---- the whole model ------------------------------------------------------------------------------------------------
