@@ -25,9 +25,8 @@ def test_flops_of_latents_by_hand():
 
 
 def test_exchanges_carry_latents():
-    given = {"layout": {"ep": [8]}}
     narrow, wide = (
-        np.sum(value("ep_dispatch_tier_bytes", SUPER, expert_latent_size=w, **given)) for w in (LATENT, 0.0)
+        np.sum(value("ep_dispatch_tier_bytes", SUPER, layout={"ep": [8]}, expert_latent_size=w)) for w in (LATENT, 0.0)
     )
     assert wide == pytest.approx(4 * narrow)
 
