@@ -29,6 +29,7 @@ SMALL = {  # of no real model; what each test does not set is absent
     "experts_per_token": 0.0,
     "expert_ffn_size": 0.0,
     "shared_experts": 0.0,
+    "expert_latent_size": 0.0,
     "dense_layers": 0.0,
     "q_lora_rank": 0.0,
     "kv_lora_rank": 0.0,
@@ -107,9 +108,9 @@ def tensors_of_attention(v):
     return [*queries, *keys, (rank, heads * v["v_head_dim"]), (heads * v["v_head_dim"], hidden)]
 
 
-def tensors_of_ffn(v, width):
-    """Shapes of the matrices of one feed-forward block."""
-    return [(v["hidden_size"], width)] * (2 if v["gated_ffn"] else 1) + [(width, v["hidden_size"])]
+def tensors_of_ffn(v, inner, width):
+    """Shapes of the matrices of one feed-forward block of tokens of this width."""
+    return [(width, inner)] * (2 if v["gated_ffn"] else 1) + [(inner, width)]
 
 
 def with_biases(v, matrices):
@@ -123,23 +124,28 @@ def enumerated(v, experts, tables):
     for layer in range(int(v["layers"])):
         shapes += with_biases(v, tensors_of_attention(v)) + 2 * norms
         if v["experts"] and layer >= v["dense_layers"]:
-            shapes.append((v["hidden_size"], v["experts"]))
-            for _ in range(int(experts + v["shared_experts"])):
-                shapes += with_biases(v, tensors_of_ffn(v, v["expert_ffn_size"]))
+            latent = v["expert_latent_size"]
+            shapes += [(v["hidden_size"], v["experts"]), (v["hidden_size"], latent), (latent, v["hidden_size"])]
+            for expert in range(int(experts + v["shared_experts"])):
+                width = latent if latent and expert < experts else v["hidden_size"]
+                shapes += with_biases(v, tensors_of_ffn(v, v["expert_ffn_size"], width))
         else:
-            shapes += with_biases(v, tensors_of_ffn(v, v["ffn_size"]))
+            shapes += with_biases(v, tensors_of_ffn(v, v["ffn_size"], v["hidden_size"]))
     return sum(rows * columns for rows, columns in shapes)
 
 
 @pytest.mark.parametrize("attention", [{}, MLA, MLA | {"q_lora_rank": 32.0}], ids=["full", "mla", "mla+q"])
 @pytest.mark.parametrize(
-    "ffn", [{}, MOE, MOE | {"dense_layers": 0.0, "shared_experts": 0.0}], ids=["dense", "moe", "plain"]
+    "ffn",
+    [{}, MOE, MOE | {"dense_layers": 0.0, "shared_experts": 0.0}, MOE | {"expert_latent_size": 24.0}],
+    ids=["dense", "moe", "plain", "latent"],
 )
 def test_counts_against_an_enumeration_of_tensors(attention, ffn):
+    model = SMALL | attention | ffn
     for gated, tied, biased in itertools.product([False, True], repeat=3):
-        if biased and attention:
-            continue  # latent attention has no biases
-        v = SMALL | attention | ffn | {"gated_ffn": gated, "tied_embeddings": tied, "biases": biased}
+        if biased and (attention or model["expert_latent_size"]):
+            continue  # latent attention and experts on latents have no biases
+        v = model | {"gated_ffn": gated, "tied_embeddings": tied, "biases": biased}
         found = counted_parameters(v)
         positions = v["learned_positions"] * v["hidden_size"]
         assert found["total_parameters"] == enumerated(v, v["experts"], 1 if tied else 2) + positions

@@ -203,18 +203,30 @@ def flash_operations(value_head_width, attention_block, flash_algorithm):
 
 
 @formula(unit="s", source="shah2024flash3")
+def score_softmax_time(flash_operations, vector_rate, special_function_rate):
+    """Time of the softmax of one score on a whole device, by phase: an exponential, scaling and reductions."""
+    return only("phase", "forward", "input_gradient") / special_function_rate + flash_operations / vector_rate
+
+
+@formula(unit="1", source="shah2024flash3")
+def hidden_softmax(flash_algorithm, softmax_overlap):
+    """Part of the shorter of products and softmax that the forward pass hides: from version 3 on, else none.
+
+    Groups of threads take turns at the matrix units (section 3.2 and figure 2).
+    """
+    return xp.where(flash_algorithm >= 3, softmax_overlap, 0.0)
+
+
+@formula(unit="s", source="shah2024flash3")
 def flash_compute_time(
     flash_volume,
     flash_shared_memory_traffic,
-    flash_operations,
+    score_softmax_time,
+    hidden_softmax,
     attention_blocks,
     attention_block,
     unquantised_matrix_rate,
     usable_shared_memory_bandwidth,
-    vector_rate,
-    special_function_rate,
-    flash_algorithm,
-    softmax_overlap,
     flash_slowdown,
     flash_efficiency,
     attention_balance,
@@ -222,15 +234,14 @@ def flash_compute_time(
     """Time of the work on chip, by mask, phase and the resource that its products wait for.
 
     Products take the longer of 2·volume / matrix rate and their scratchpad traffic. Exponentials, scaling and
-    reductions come after them or, in the forward pass of version 3, partly beside them: groups of threads take turns at
-    the matrix units (section 3.2 and figure 2). The backward pass with five products has no registers for that.
+    reductions come after them or, in the forward pass, partly beside them. The backward pass with five products has
+    no registers for that.
     """
     arithmetic = 2 * flash_volume / unquantised_matrix_rate
     scratchpad = flash_shared_memory_traffic / usable_shared_memory_bandwidth
-    exponentials = only("phase", "forward", "input_gradient") / special_function_rate
-    pointwise = attention_blocks * attention_block**2 * (exponentials + flash_operations / vector_rate)
-    hidden = xp.where(flash_algorithm >= 3, softmax_overlap, 0.0) * only("phase", "forward")
-    counted = side_by_side(xp.maximum(arithmetic, scratchpad), pointwise, hidden) / attention_balance
+    softmax = attention_blocks * attention_block**2 * score_softmax_time
+    hidden = hidden_softmax * only("phase", "forward")
+    counted = side_by_side(xp.maximum(arithmetic, scratchpad), softmax, hidden) / attention_balance
     time = flash_slowdown * counted / flash_efficiency
     by_scratchpad = scratchpad > arithmetic * (1 + EQUAL)
     return by_resource(xp.where(by_scratchpad, 0.0, time), 0.0, xp.where(by_scratchpad, time, 0.0))

@@ -128,11 +128,8 @@ def chosen_attention_time(
     chosen_pairs,
     prefill_sequences,
     rank_query_heads,
-    flash_operations,
-    vector_rate,
-    special_function_rate,
-    softmax_overlap,
-    flash_algorithm,
+    score_softmax_time,
+    hidden_softmax,
     rank_cache_width,
     kept_element_size,
     l2_bandwidth,
@@ -146,11 +143,9 @@ def chosen_attention_time(
     Every token gathers its own latents through the last-level cache.
     """
     pairs = prefill_sequences * chosen_pairs / cp
-    operations = at(flash_operations, phase="forward")
-    softmax = pairs * rank_query_heads * (1 / special_function_rate + operations / vector_rate)
-    hidden = xp.where(flash_algorithm >= 3, softmax_overlap, 0.0)
+    softmax = pairs * rank_query_heads * at(score_softmax_time, phase="forward")
     return roofline_shares(
-        arithmetic=side_by_side(chosen_attention_flops / unquantised_matrix_rate, softmax, hidden),
+        arithmetic=side_by_side(chosen_attention_flops / unquantised_matrix_rate, softmax, hidden_softmax),
         l2=pairs * rank_cache_width * kept_element_size / l2_bandwidth,
         hbm=chosen_attention_traffic / achieved_hbm_bandwidth,
         launch=launch_overhead,

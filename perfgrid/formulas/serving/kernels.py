@@ -145,13 +145,10 @@ def decode_attention_flops(
 
 
 @formula(unit="s", source="guo2025")
-def decode_softmax_time(
-    group_batch, rank_context, rank_query_heads, step_tokens, flash_operations, vector_rate, special_function_rate
-):
+def decode_softmax_time(group_batch, rank_context, rank_query_heads, step_tokens, score_softmax_time):
     """Time of exponentials, scaling and reductions of one layer's attention in a step, by mask and position."""
-    operations = at(flash_operations, phase="forward")
     scores = group_batch * rank_context * rank_query_heads * step_tokens
-    return scores * (1 / special_function_rate + operations / vector_rate)
+    return scores * at(score_softmax_time, phase="forward")
 
 
 @formula(unit="s", source="williams2009roofline")
@@ -160,8 +157,7 @@ def decode_attention_time(
     padded_queries,
     shared_queries,
     decode_softmax_time,
-    softmax_overlap,
-    flash_algorithm,
+    hidden_softmax,
     decode_cache_traffic,
     cache_reads,
     unquantised_matrix_rate,
@@ -172,10 +168,9 @@ def decode_attention_time(
     attention_layers,
 ):
     """Time of the attention of one decoding step in all layers, mean over the positions, by resource."""
-    hidden = xp.where(flash_algorithm >= 3, softmax_overlap, 0.0)
     padded = decode_attention_flops * padded_queries / shared_queries
     kernel = roofline_shares(
-        arithmetic=side_by_side(padded / unquantised_matrix_rate, decode_softmax_time, hidden),
+        arithmetic=side_by_side(padded / unquantised_matrix_rate, decode_softmax_time, hidden_softmax),
         hbm=decode_cache_traffic * cache_reads / achieved_hbm_bandwidth,
         launch=launch_overhead,
     )

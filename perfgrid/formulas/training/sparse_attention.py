@@ -91,11 +91,8 @@ def sparse_core_time(
     unquantised_matrix_rate,
     attended_pairs,
     sparse_core_heads,
-    flash_operations,
-    vector_rate,
-    special_function_rate,
-    softmax_overlap,
-    flash_algorithm,
+    score_softmax_time,
+    hidden_softmax,
     gathered_latents,
     l2_bandwidth,
     sparse_core_traffic,
@@ -103,9 +100,8 @@ def sparse_core_time(
     launch_overhead,
 ):
     """Time of one layer's attention to the chosen tokens, by resource and phase."""
-    exponentials = both_ways(1.0, 1.0) / special_function_rate
-    softmax = attended_pairs * sparse_core_heads * (exponentials + flash_operations / vector_rate)
-    hidden = xp.where(flash_algorithm >= 3, softmax_overlap, 0.0) * only("phase", "forward")
+    softmax = attended_pairs * sparse_core_heads * score_softmax_time
+    hidden = hidden_softmax * only("phase", "forward")
     return roofline_shares(
         arithmetic=side_by_side(sparse_core_flops / unquantised_matrix_rate, softmax, hidden),
         l2=gathered_latents / l2_bandwidth,

@@ -59,7 +59,7 @@ def uniform_last_kind():
 
 @_by_pattern("leading_layers", "uniform")
 def uniform_leading_layers():
-    """Dense layers before the pattern with experts begins, where all layers are alike: none are told apart."""
+    """Dense layers before the pattern with experts begins, where all layers are alike: 0."""
     return 0.0
 
 
