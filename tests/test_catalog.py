@@ -53,7 +53,7 @@ def values_of(table: str, name: str) -> Any:
             "qwen3-coder-480b-a35b ernie-4.5-21b-a3b ernie-4.5-300b-a47b hunyuan-a13b dots.llm1 ling-lite "
             "ling-mini-2.0 olmoe-1b-7b deepseek-v2-lite phi-3.5-moe dbrx qwen1.5-moe-a2.7b "
             "command-a gemma-3-270m ernie-4.5-0.3b glm-4.6 ling-1t mistral-large-3 deepseek-v3.2 glm-5 "
-            "llama-4-scout llama-4-maverick nemotron-3-super-120b-a12b",
+            "llama-4-scout llama-4-maverick nemotron-3-super-120b-a12b gemma-3n-e4b hunyuan-large",
         ),
         (
             "device",
@@ -171,12 +171,14 @@ def weights(value, experts, tables):
     matrices = 3 if value["gated_ffn"] else 2
     feed_forward = layers - value["ffn_free_layers"]
     expert_layers = feed_forward - value["dense_layers"] if value["experts"] else 0
-    dense = (feed_forward - expert_layers) * matrices * hidden * value["ffn_size"]
+    dense_width = value["ffn_size"] + value["layer_embedding_size"]
+    dense = (feed_forward - expert_layers) * matrices * hidden * dense_width
     latent = value["expert_latent_size"]
     chosen = matrices * (experts * (latent or hidden) + value["shared_experts"] * hidden) * value["expert_ffn_size"]
     sparse = expert_layers * (chosen + hidden * (value["experts"] + 2 * latent))
     gate = hidden * value["heads"] * value["head_dim"] * value["attention_gate"]
     attention = (layers - value["attention_free_layers"]) * (attention_weights(value) + gate)
+    attention -= value["shared_key_layers"] * 2 * hidden * value["kv_heads"] * value["head_dim"]
     heads, width = value["index_heads"], value["index_head_dim"]
     attention += value["index_layers"] * (hidden * (heads + width) + value["q_lora_rank"] * heads * width)
     return (
@@ -204,6 +206,7 @@ def test_counted_parameters_are_the_published_ones(model):
     v, formulas = model.values, counted_parameters(model.values)
     tables = 1 if v["tied_embeddings"] else 2
     whole = weights(v, v["experts"], tables) + v["hidden_size"] * v["learned_positions"]
+    whole += v["vocab_size"] * v["layers"] * v["layer_embedding_size"]
     active = [weights(v, v["experts_per_token"], n) for n in (1, tables)]
     assert formulas["total_parameters"] == pytest.approx(whole, rel=1e-3)
     assert formulas["parameters_per_token"] == pytest.approx(active[0], rel=1e-3)

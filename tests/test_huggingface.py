@@ -182,7 +182,8 @@ def test_what_became_of_every_key():
     assert {"bos_token_id", "rope_theta", "nothing", "norm_topk_prob"} <= set(keys.no_effect)
     assert sorted((*keys.read, *keys.small, *keys.no_effect, *keys.unknown)) == sorted(stated)
     for name, config in (ENTRIES | {name: config for name, (config, _) in COUNTED.items()}).items():
-        assert imported(config, CATALOG.variables, name).keys.unknown == (), name
+        streams = ("altup_num_inputs", "laurel_rank") if name == "gemma-3n-e4b" else ()
+        assert imported(config, CATALOG.variables, name).keys.unknown == streams, name
     nested = imported(MORE["kimi-k2.5"], CATALOG.variables, "config.json")
     assert (nested.kind, nested.towers) == ("kimi_k2", ("vision_config",))
 
@@ -285,7 +286,7 @@ def test_keys_of_single_architectures():
         (MORE["ernie-4.5-21b-a3b"], {"moe_layer_end_index": 20}, ["moe_layer_end_index = 20", "last layer"]),
         (MORE["ernie-4.5-21b-a3b"], {"moe_layer_interval": 3}, ["moe_layer_interval is not", "the last one"]),
         (MORE["hunyuan-a13b"], {"moe_topk": [8, 4] * 16}, ["moe_topk differs between layers"]),
-        (MORE["hunyuan-a13b"], {"use_cla": True}, ["use_cla = True", "only False"]),
+        (MORE["hunyuan-a13b"], {"use_cla": True, "cla_share_factor": 1.5}, ["cla_share_factor must be a whole", "1.5"]),
         (
             MORE["hunyuan-a13b"],
             {"moe_intermediate_size": 1536},

@@ -45,6 +45,7 @@ class Architecture:
     inner_multiple: str = ""  # key of that width as a multiple of the hidden size, where it is not stated
     state_format: str = ""  # key of the number format of recurrent states
     ungrouped: Mapping[str, Any] = field(default_factory=dict)  # values of keys with which groups limit nothing
+    share_factor: str = ""  # key n of the layers that share keys and values, the first of n its own, if use_cla is set
     unused: tuple[str, ...] = ()  # keys without effect in this architecture
 
     def but(self, **changes: Any) -> Architecture:
@@ -67,7 +68,7 @@ class Architecture:
         """The keys that it reads or knows to have no effect; of nested ones, the outer key."""
         keys = [key for quantity in self.keys for key in self.keys_of(quantity)]
         keys += [*self.only, *self.unused, *self.layer_lists, *self.layer_numbers, *self.period]
-        keys += [self.expert_list, self.inner_width, self.inner_multiple, self.state_format]
+        keys += [self.expert_list, self.inner_width, self.inner_multiple, self.state_format, self.share_factor]
         return {part for key in keys for part in (key, key.partition(".")[0])}
 
 

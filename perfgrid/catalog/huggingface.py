@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from math import ceil
 from pathlib import Path
 from typing import Any
 
@@ -236,6 +237,11 @@ class _Reading:
                 f": word_embed_proj_dim = {self._at('word_embed_proj_dim')!r} differs from hidden_size = {width:g}; "
                 "embeddings of another width are not expressed"
             )
+        if self.row.share_factor and self._flag("use_cla", False):
+            layers, factor = self._need(found, "layers"), self._size(self.row.share_factor, 1.0)
+            if factor < 1 or factor % 1:
+                raise self._error(f", {self.row.share_factor} must be a whole number of layers, found {factor:g}")
+            found["shared_key_layers"] = layers - ceil(layers / factor)
         self._experts(found)
 
     def _layers(self, found: dict[str, Value]) -> None:
@@ -375,6 +381,7 @@ class _Reading:
         for less, more in (
             ("experts_per_token", "experts"),
             ("dense_layers", "layers"),
+            ("shared_key_layers", "layers"),
             ("groups_per_token", "groups"),
             ("groups", "experts"),
         ):

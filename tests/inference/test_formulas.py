@@ -53,6 +53,7 @@ def of_labels(labels):
     """The quantities that exist for these labels."""
     formulas = registry().formulas
     other = {n for n, f in formulas.items() if f.by is not None and f.label != labels.get(f.by)}
+    other |= {formulas[n].of for n in other} - {f.of for n, f in formulas.items() if n not in other}
     asked = (parameters, device, scaling, power, *SERVING)  # systems: tests/system, tests/cost
     drawn = (*TRANSFORMER, *KERNELS, *COLLECTIVES, *PARALLELISM)
     own = every_formula().of_workload("inference", asked, drawn).names()

@@ -358,6 +358,7 @@ def test_every_constraint_has_a_test():
         "fits_memory",
         "batch_can_be_chosen",
         "indexer_has_latents",  # test_sparse_attention
+        "shared_keys_stay_on_a_stage",  # physics/test_shared_keys
         "arrivals_are_served",
         "heads_divide",
         "ffn_divides",

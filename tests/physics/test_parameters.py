@@ -42,6 +42,8 @@ SMALL = {  # of no real model; what each test does not set is absent
     "attention_free_layers": 0.0,
     "ffn_free_layers": 0.0,
     "attention_gate": 0.0,
+    "shared_key_layers": 0.0,
+    "layer_embedding_size": 0.0,
 }
 MOE = {"experts": 6.0, "experts_per_token": 2.0, "expert_ffn_size": 48.0, "shared_experts": 1.0, "dense_layers": 2.0}
 MLA = {"kv_lora_rank": 40.0, "qk_nope_head_dim": 16.0, "qk_rope_head_dim": 8.0, "v_head_dim": 24.0}
@@ -85,19 +87,23 @@ def test_parts_of_published_models():
     oss = MODELS["gpt-oss-120b"].values
     v = {k: x for k, x in oss.items() if isinstance(x, float)}
     widths = (v["heads"] * v["head_dim"], v["kv_heads"] * v["head_dim"])
-    attention = parameters.attention_matrix_parameters(v["hidden_size"], v["heads"], *widths, 0, 0, 0, 0, 0, False)
+    attention = parameters.attention_matrix_parameters(v["hidden_size"], v["heads"], *widths, 1, 0, 0, 0, 0, 0, False)
     expert = parameters.feed_forward_weights(v["hidden_size"], v["expert_ffn_size"], 2.0)
     assert v["layers"] * attention == pytest.approx(0.96e9, rel=0.01)
     assert v["layers"] * v["experts"] * expert == pytest.approx(114.71e9, rel=0.001)
     assert 2 * v["vocab_size"] * v["hidden_size"] == pytest.approx(1.16e9, rel=0.01)
 
 
-def tensors_of_attention(v):
-    """Shapes of the matrices of one attention block."""
+SHARED = {"shared_key_layers": 2.0, "layer_embedding_size": 12.0}
+
+
+def tensors_of_attention(v, layer):
+    """Shapes of the matrices of one attention block; the last layers may use keys and values of earlier ones."""
     hidden, heads = v["hidden_size"], v["heads"]
     if not v["kv_lora_rank"]:
         wide, narrow = heads * v["head_dim"], v["kv_heads"] * v["head_dim"]
-        return [(hidden, wide), (hidden, narrow), (hidden, narrow), (wide, hidden)]
+        keys = [] if layer >= v["layers"] - v["shared_key_layers"] else 2 * [(hidden, narrow)]
+        return [(hidden, wide), *keys, (wide, hidden)]
     query_head = v["qk_nope_head_dim"] + v["qk_rope_head_dim"]
     if v["q_lora_rank"]:
         queries = [(hidden, v["q_lora_rank"]), (v["q_lora_rank"], heads * query_head), (1, v["q_lora_rank"])]
@@ -122,7 +128,9 @@ def enumerated(v, experts, tables):
     norms = [(1, v["hidden_size"])] * (2 if v["biases"] else 1)
     shapes = [(v["vocab_size"], v["hidden_size"])] * tables + norms
     for layer in range(int(v["layers"])):
-        shapes += with_biases(v, tensors_of_attention(v)) + 2 * norms
+        shapes += with_biases(v, tensors_of_attention(v, layer)) + 2 * norms
+        if own := v["layer_embedding_size"]:
+            shapes += 3 * [(v["hidden_size"], own)]  # a gate, up again, and what the model's input adds to it
         if v["experts"] and layer >= v["dense_layers"]:
             latent = v["expert_latent_size"]
             shapes += [(v["hidden_size"], v["experts"]), (v["hidden_size"], latent), (latent, v["hidden_size"])]
@@ -154,11 +162,19 @@ def test_counts_against_an_enumeration_of_tensors(attention, ffn):
         assert found["key_value_cache_width"] == cached
 
 
+@pytest.mark.parametrize("tied", [False, True])
+def test_shared_keys_and_embeddings_of_layers_against_an_enumeration_of_tensors(tied):
+    v = SMALL | SHARED | {"tied_embeddings": tied, "learned_positions": 0.0}
+    found, table = counted_parameters(v), v["vocab_size"] * v["layers"] * v["layer_embedding_size"]
+    assert found["total_parameters"] == pytest.approx(enumerated(v, 0, 1 if tied else 2) + table, rel=1e-12)
+    assert found["parameters_per_token"] == pytest.approx(enumerated(v, 0, 1), rel=1e-12)
+
+
 def test_counts_are_differentiable_in_every_size():
     """No branch that is not taken spoils a derivative."""
     registry = Registry.collect([parameters])
     flags = ("gated_ffn", "tied_embeddings", "biases", "attention_gate", "mixer", "indexer")
-    for features in ({}, MOE, MLA, MOE | MLA | {"q_lora_rank": 32.0}):
+    for features in ({}, MOE, MLA, SHARED, MOE | MLA | {"q_lora_rank": 32.0}):
         v = SMALL | features
         sizes = {k: jnp.asarray(x) for k, x in v.items() if k not in flags}
 

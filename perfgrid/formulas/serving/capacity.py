@@ -29,10 +29,10 @@ def expert_weight_memory(rank_expert_parameters, moe_layers, expert_weight_size,
 
 
 @formula(unit="byte", source="shoeybi2019megatron")
-def vocabulary_memory(rank_vocab_size, hidden_size, head_size, tied_embeddings, pp):
-    """Embedding and head on one rank of the fullest stage: both without a pipeline, one of them with it."""
-    tables = xp.where(tied_embeddings | (pp > 1), 1.0, 2.0)
-    return tables * rank_vocab_size * hidden_size * head_size
+def vocabulary_memory(rank_vocab_size, hidden_size, looked_up_width, head_size, tied_embeddings, pp):
+    """Embeddings and head on one rank of the fullest stage: both without a pipeline, one of them with it."""
+    head = xp.where(tied_embeddings | (pp > 1), 0.0, hidden_size)
+    return rank_vocab_size * (looked_up_width + head) * head_size
 
 
 @formula(unit="byte", source="pope2022inference")
@@ -50,10 +50,16 @@ def stage_share(layers, pp):
 # ---- key-value cache ------------------------------------------------------------------------------------------------
 
 
+@formula(unit="1", source="brandon2024cla")
+def caching_layers(attention_layers, shared_key_layers):
+    """Layers that leave keys and values in the cache: layers with attention that do not use those of another one."""
+    return attention_layers - shared_key_layers
+
+
 @formula(unit="byte", source="kwon2023vllm")
-def key_value_size_per_token(key_value_cache_width, kept_element_size, attention_layers, index_cache_size):
+def key_value_size_per_token(key_value_cache_width, kept_element_size, caching_layers, index_cache_size):
     """Cache of one token in all layers of the model, whole (a window not counted), with keys of indexers."""
-    return attention_layers * key_value_cache_width * kept_element_size + index_cache_size
+    return caching_layers * key_value_cache_width * kept_element_size + index_cache_size
 
 
 @formula(unit="1", source="kwon2023vllm")
@@ -72,25 +78,25 @@ def prompt_cache_memory(
     mask_share,
     key_value_cache_width,
     kept_element_size,
-    attention_layers,
+    caching_layers,
     index_cache_size,
     sequence_state_size,
     tp,
 ):
     """Cache of one prompt in all layers of the model, windows counted, and its recurrent states."""
     kept = seen_by_mask(prompt_tokens, window, chunked_window)
-    keys = attention_layers * total(kept * mask_share, "mask") * key_value_cache_width * kept_element_size
+    keys = caching_layers * total(kept * mask_share, "mask") * key_value_cache_width * kept_element_size
     return keys + prompt_tokens * index_cache_size + tp * sequence_state_size
 
 
 @formula(unit="byte", source="kwon2023vllm")
 def sequence_key_value_memory(
-    cached_tokens, mask_share, rank_cache_width, kept_element_size, attention_layers, index_cache_size, stage_share, cp
+    cached_tokens, mask_share, rank_cache_width, kept_element_size, caching_layers, index_cache_size, stage_share, cp
 ):
     """Keys and values of one sequence, and keys of indexers, on one device of the fullest stage when it ends."""
     per_layer = total(cached_tokens * mask_share, "mask") * rank_cache_width * kept_element_size
     index = at(cached_tokens, mask="whole") * index_cache_size / cp
-    return attention_layers * stage_share * per_layer / cp + stage_share * index
+    return caching_layers * stage_share * per_layer / cp + stage_share * index
 
 
 @formula(unit="byte", source="kwon2023vllm")

@@ -192,6 +192,7 @@ def serving_stream_elements(
     pass_tokens,
     pass_sequences,
     hidden_size,
+    looked_up_width,
     expert_width,
     rank_query_width,
     rank_cache_width,
@@ -214,7 +215,7 @@ def serving_stream_elements(
         rotary=pass_tokens * (rank_query_width + rank_cache_width),
         activation=pass_tokens * (rank_ffn_size * (1 - moe_share) + expert * moe_share),
         routing=pass_tokens * xp.maximum(experts_per_token, 1.0) * expert_width,
-        embedding=pass_tokens * hidden_size,
+        embedding=pass_tokens * looked_up_width,
         sampling=pass_sequences * rank_vocab_size,
     )
 

@@ -70,6 +70,7 @@ def serving_gemm_columns(
     rank_query_width,
     rank_key_width,
     rank_value_width,
+    own_key_share,
     rank_expanded_width,
     value_head_width,
     cached_latent_width,
@@ -89,7 +90,7 @@ def serving_gemm_columns(
     queries = rank_query_width * xp.where(attention_gate, 2.0, 1.0)
     columns = table(
         "product",
-        qkv=xp.where(latent_attention > 0, down, queries + rank_key_width + rank_value_width),
+        qkv=xp.where(latent_attention > 0, down, queries + own_key_share * (rank_key_width + rank_value_width)),
         query_up=rank_query_width,
         key_up=table("pass", prefill=rank_expanded_width, decode=kv_lora_rank),
         value_up=value_head_width,

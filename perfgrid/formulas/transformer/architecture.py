@@ -37,7 +37,7 @@ def plain_core_forward_flops(attended_length, heads, query_head_width, value_hea
 def active_ffn_parameters(
     hidden_size,
     expert_width,
-    ffn_size,
+    dense_width,
     expert_ffn_size,
     ffn_input_matrices,
     kind_is_dense,
@@ -48,7 +48,7 @@ def active_ffn_parameters(
     shared_experts,
 ):
     """Matrix weights that one token multiplies in one feed-forward block: of experts those that it visits."""
-    dense = feed_forward_weights(hidden_size, ffn_size, ffn_input_matrices)
+    dense = feed_forward_weights(hidden_size, dense_width, ffn_input_matrices)
     routed, shared = (feed_forward_weights(w, expert_ffn_size, ffn_input_matrices) for w in (expert_width, hidden_size))
     routing = hidden_size * router_columns(experts, expert_latent_size)
     chosen = routing + experts_per_token * routed + shared_experts * shared
@@ -117,10 +117,16 @@ def model_flops_per_step(model_flops_per_token, tokens_per_step):
 # ---- one tensor-parallel rank ---------------------------------------------------------------------------------------
 
 
-@formula(unit="1", source="shoeybi2019megatron", family={"WIDTH": ("query_width", "ffn_size", "vocab_size")})
+@formula(unit="1", source="shoeybi2019megatron", family={"WIDTH": ("query_width", "vocab_size")})
 def rank_WIDTH(WIDTH, tp):
     """WIDTH of one tensor-parallel rank: one of tp equal parts."""
     return WIDTH / tp
+
+
+@formula(unit="1", source="shoeybi2019megatron")
+def rank_ffn_size(dense_width, tp):
+    """Width of the dense feed-forward block of one tensor-parallel rank."""
+    return dense_width / tp
 
 
 @formula(unit="1", source="shoeybi2019megatron")
@@ -204,9 +210,9 @@ def rank_expert_parameters(experts, expert_parameters, ep, etp):
 
 
 @formula(unit="1", source="shoeybi2019megatron")
-def rank_embedding_parameters(rank_vocab_size, learned_positions, hidden_size):
-    """Parameters of the embedding on one tensor-parallel rank: tokens sharded, positions replicated."""
-    return (rank_vocab_size + learned_positions) * hidden_size
+def rank_embedding_parameters(rank_vocab_size, learned_positions, hidden_size, looked_up_width):
+    """Parameters of the embeddings on one tensor-parallel rank: tokens sharded, positions replicated."""
+    return rank_vocab_size * looked_up_width + learned_positions * hidden_size
 
 
 @formula(unit="1", source="shoeybi2019megatron")
@@ -255,6 +261,16 @@ def kv_heads_divide(heads, kv_heads, kv_lora_rank, tp):
 def ffn_divides(ffn_size, tp):
     """Every tensor-parallel rank has the same feed-forward width."""
     return ffn_size % tp == 0
+
+
+@constraint(
+    reason="layers that share keys and values or have embeddings of their own are on one stage: pp must be 1",
+    source="google2025gemma3n",
+    workload=LAID_OUT,
+)
+def shared_keys_stay_on_a_stage(shared_key_layers, layer_embedding_size, pp):
+    """Keys, values and embeddings that later layers read are not sent from stage to stage."""
+    return ((shared_key_layers == 0) & (layer_embedding_size == 0)) | (pp == 1)
 
 
 @constraint(reason="tensor-parallel ranks do not divide the vocabulary", source="shoeybi2019megatron")

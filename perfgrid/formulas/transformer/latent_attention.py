@@ -47,6 +47,7 @@ def rank_qkv_width(
     rank_query_width,
     rank_key_width,
     rank_value_width,
+    own_key_share,
     latent_attention,
     compressed_queries,
     latent_width,
@@ -56,9 +57,10 @@ def rank_qkv_width(
     """Columns of the first product of attention on one rank: queries, keys, values, or what they are expanded from.
 
     All heads share the rotary part of a key, which stands beside the latents. An output gate is as wide as the queries.
+    Mean of layers with and without keys and values of their own.
     """
     queries = rank_query_width * xp.where(attention_gate, 2.0, 1.0)
-    full = queries + rank_key_width + rank_value_width
+    full = queries + own_key_share * (rank_key_width + rank_value_width)
     latent = latent_width + qk_rope_head_dim + (1 - compressed_queries) * rank_query_width
     return xp.where(latent_attention > 0, latent, full)
 
@@ -135,9 +137,12 @@ def plain_latent_saved_bytes(
 
 
 @alternative(of="expanded_activations", by="mixer", label=NONE, unit="byte", source="deepseek2024v2")
-def plain_expanded_activations(microbatch_tokens, rank_query_width, rank_key_width, rank_value_width, activation_size):
-    """Queries, keys and values of one layer and microbatch."""
-    return microbatch_tokens * (rank_query_width + rank_key_width + rank_value_width) * activation_size
+def plain_expanded_activations(
+    microbatch_tokens, rank_query_width, rank_key_width, rank_value_width, own_key_share, activation_size
+):
+    """Queries, keys and values of one layer and microbatch, mean of layers with and without keys of their own."""
+    keys = own_key_share * (rank_key_width + rank_value_width)
+    return microbatch_tokens * (rank_query_width + keys) * activation_size
 
 
 @alternative(of="latent_activations", by="indexer", label=ALL, unit="byte", source="deepseek2024v2")

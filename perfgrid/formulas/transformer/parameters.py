@@ -34,6 +34,28 @@ def key_value_width(kv_heads, head_dim):
     return kv_heads * head_dim
 
 
+@formula(unit="1", source="brandon2024cla")
+def own_key_share(shared_key_layers, layers, attention_free_layers):
+    """Part of the layers with attention that have keys and values of their own."""
+    return 1 - shared_key_layers / xp.maximum(layers - attention_free_layers, 1.0)
+
+
+@formula(unit="1", source="google2025gemma3n")
+def looked_up_width(hidden_size, layers, layer_embedding_size):
+    """Width of what one token looks up: its embedding, and one for each layer where layers have embeddings."""
+    return hidden_size + layers * layer_embedding_size
+
+
+@formula(unit="1", source="google2025gemma3n")
+def dense_width(ffn_size, layer_embedding_size):
+    """Width of a dense feed-forward block, with that of the embedding of its layer.
+
+    Gemma 3n multiplies the residual stream down to this width (gate), by the embedding (in which a product of the
+    model's input joins), and up again: the three products of a gated block, counted as further columns of the other.
+    """
+    return ffn_size + layer_embedding_size
+
+
 @formula(unit="1", source="shazeer2020glu")
 def ffn_input_matrices(gated_ffn):
     """Matrices that read the feed-forward input: two if gated, otherwise one."""
@@ -64,6 +86,7 @@ def attention_matrix_parameters(
     heads,
     query_width,
     key_value_width,
+    own_key_share,
     q_lora_rank,
     kv_lora_rank,
     qk_nope_head_dim,
@@ -73,11 +96,14 @@ def attention_matrix_parameters(
 ):
     """Weights of the attention matrices of one layer, latent where keys and values have a rank.
 
+    Mean of layers with keys and values of their own and those that use an earlier layer's.
     Latent: down to the latents, up to the heads, and the output matrix. Queries are compressed only where they have a
     rank; the rotary part of a key is one for all heads (section 2.1).
     """
     gate = xp.where(attention_gate, hidden_size * query_width, 0.0)
-    full = 2 * hidden_size * (query_width + key_value_width) + gate  # of queries and results, of keys and values
+    full = (
+        2 * hidden_size * (query_width + own_key_share * key_value_width) + gate
+    )  # of queries and results, of keys and values
     compressed = q_lora_rank * (hidden_size + query_width)
     queries = xp.where(q_lora_rank > 0, compressed, hidden_size * query_width)
     down = hidden_size * (kv_lora_rank + qk_rope_head_dim)
@@ -87,9 +113,9 @@ def attention_matrix_parameters(
 
 
 @formula(unit="1", source="shoeybi2019megatron")
-def layer_matrix_parameters(attention_matrix_parameters, hidden_size, ffn_size, ffn_input_matrices):
+def layer_matrix_parameters(attention_matrix_parameters, hidden_size, dense_width, ffn_input_matrices):
     """Weights of the matrices of one dense layer."""
-    return attention_matrix_parameters + feed_forward_weights(hidden_size, ffn_size, ffn_input_matrices)
+    return attention_matrix_parameters + feed_forward_weights(hidden_size, dense_width, ffn_input_matrices)
 
 
 @formula(unit="1", source="narayanan2021")
@@ -166,9 +192,9 @@ def moe_layer_parameters(
 
 
 @formula(unit="1", source="narayanan2021")
-def embedding_parameters(vocab_size, learned_positions, hidden_size):
-    """Parameters of the token table and of a learned position table."""
-    return (vocab_size + learned_positions) * hidden_size
+def embedding_parameters(vocab_size, learned_positions, hidden_size, looked_up_width):
+    """Parameters of the token tables, of the model and of its layers, and of a learned position table."""
+    return vocab_size * looked_up_width + learned_positions * hidden_size
 
 
 @formula(unit="1", source="shoeybi2019megatron")
