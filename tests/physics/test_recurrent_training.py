@@ -72,7 +72,6 @@ def test_a_hybrid_lies_between_its_pure_kinds(output):
 
 def test_impossible_designs_are_flagged():
     assert value("recurrences_stay_whole", layout={"cp": [2]}) == 0
-    assert value("adapters_fit_mixers", workload={"lora_rank": 8}) == 0
     assert value("mixer_heads_divide", layout={"tp": [2]}) == 1
 
 
@@ -106,3 +105,38 @@ def test_gradients_are_finite(model):
     slopes = pg.gradient(study, "step_time", ["hbm_bandwidth", "recurrence_efficiency"])["step_time_gradient"]
     assert np.all(np.isfinite(slopes))
     assert np.all(slopes < 0), slopes
+
+
+# ---- adapters -------------------------------------------------------------------------------------------------------
+
+DENSE = "qwen3.5-27b"  # 16 layers with gated attention, 48 gated delta nets
+H, FFN, HEADS, KEYS = 5120, 17_408, 24 * 256, 4 * 256
+MIXER_KEYS, MIXER_VALUES, MIXER_HEADS = 16 * 128, 48 * 128, 48
+ATTENTION = [(H, 2 * HEADS + 2 * KEYS), (HEADS, H)]
+MIXER = [(H, 2 * MIXER_KEYS + 2 * MIXER_VALUES + 2 * MIXER_HEADS), (MIXER_VALUES, H)]
+BLOCK = [(H, 2 * FFN), (FFN, H)]
+
+
+@pytest.mark.parametrize(("targets", "products"), [("all", 2), ("attention", 2), ("qkv", 1)])
+def test_adapters_beside_the_matrices_of_mixers(targets, products):
+    """Each adapted matrix K x N has r(K + N) parameters; they alone are trained."""
+    workload = {"lora_rank": 16, "lora_targets": targets}
+    matrices = 16 * ATTENTION[:products] + 48 * MIXER[:products] + (64 * BLOCK if targets == "all" else [])
+    counted = 16 * sum(k + n for k, n in matrices)
+    for layout in ({}, {"tp": [2]}):
+        assert value("adapter_parameters", DENSE, layout, workload=workload, mtp_layers=0) == counted
+    assert value("stage_trained_parameters", DENSE, workload=workload, mtp_layers=0) == pytest.approx(
+        counted, rel=1e-12
+    )
+    flops = value("adapter_flops", DENSE, workload=workload, mtp_layers=0)
+    assert flops * 64 == pytest.approx(2 * 4096 * counted, rel=1e-12)
+
+
+def test_frozen_mixers_have_no_gradients():
+    """4 FLOPs per weight and token in place of 6, and less time and memory than training all weights."""
+    frozen = {"lora_rank": 16, "lora_targets": "qkv"}
+    for output in ("step_time", "memory_per_device", "step_energy"):
+        assert value(output, DENSE, workload=frozen, mtp_layers=0) < value(output, DENSE, mtp_layers=0)
+    less = value("model_flops_per_token", DENSE, mtp_layers=0)
+    less -= value("model_flops_per_token", DENSE, workload=frozen, mtp_layers=0)
+    assert less == pytest.approx(2 * value("parameters_per_token", DENSE), rel=1e-3)  # norms apart

@@ -7,7 +7,7 @@ What one operation and one byte take: `event_energy`.
 
 from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import alternative, constant, formula, synonym
-from perfgrid.formulas.axes import only, smallest, table, total
+from perfgrid.formulas.axes import only, smallest, total
 from perfgrid.formulas.mixer_kinds import ALL
 
 from .flash import added_in_cache, read_from_cache
@@ -245,26 +245,4 @@ def expert_stream_energy(
     elements = expert_stream_elements / (uneven_load * received + 1 - received)
     traffic = elements * expert_stream_sizes
     arithmetic = elements * expert_stream_operations() * vector_operation_energy
-    return streamed(traffic, l2_byte_energy, memory_byte_energy, arithmetic)
-
-
-@formula(unit="J", source="hu2021lora")
-def adapter_energy(
-    lora_rank,
-    adapted_gemms,
-    gemm_inputs,
-    gemm_outputs,
-    microbatch_tokens,
-    activation_size,
-    unquantised_format_energy,
-    half_precision_operation_energy,
-    l2_byte_energy,
-    memory_byte_energy,
-):
-    """Energy of the adapters of one layer, by resource and phase: operations and bytes of `adapter_time`."""
-    r, k, n = lora_rank, gemm_inputs, gemm_outputs
-    moved = table("phase", forward=k + 3 * r + 2 * n, input_gradient=n + 3 * r + 2 * k, weight_gradient=k + n + 2 * r)
-    flops = 2 * microbatch_tokens * r * total(adapted_gemms * (k + n), "gemm_kernel")
-    traffic = microbatch_tokens * activation_size * total(adapted_gemms * moved, "gemm_kernel")
-    arithmetic = flops * unquantised_format_energy * half_precision_operation_energy
     return streamed(traffic, l2_byte_energy, memory_byte_energy, arithmetic)

@@ -6,9 +6,10 @@ of an adapted matrix K x N gains x·A·B with A of K x r and B of r x N. Such na
 """
 
 from perfgrid.engine import xp
-from perfgrid.engine.graph.registry import constraint, formula
+from perfgrid.engine.graph.registry import alternative, constraint, formula
 from perfgrid.formulas.axes import only, table, total
 from perfgrid.formulas.kernels.roofline import roofline_shares
+from perfgrid.formulas.mixer_kinds import NONE
 from perfgrid.formulas.pipelines.stages import STAGES
 
 ATTENTION, QKV = 1.0, 2.0  # codes of lora_targets: all, attention, qkv
@@ -28,16 +29,27 @@ def computed_phases(trains_weights):
     return table("phase", forward=1.0, input_gradient=1.0, weight_gradient=trains_weights)
 
 
-@formula(unit="1", source="hu2021lora")
-def adapted_gemms(lora_rank, lora_targets):
-    """1 where a product with weights has an adapter, by gemm_kernel: all of a layer, of attention, or its first."""
-    rest = xp.where(lora_targets == 0, 1.0, 0.0) * only("gemm_kernel", "ffn_up", "ffn_down")
-    output = xp.where(lora_targets <= ATTENTION, 1.0, 0.0) * only("gemm_kernel", "attention_output")
-    return xp.where(lora_rank > 0, 1.0, 0.0) * (only("gemm_kernel", "qkv") + output + rest)
+def adapted(lora_rank, lora_targets, *, first, output, rest=0.0):
+    """1 where a product with weights has an adapter: all of a layer, of attention (or mixer), or the first of these."""
+    outputs = xp.where(lora_targets <= ATTENTION, 1.0, 0.0) * output
+    others = xp.where(lora_targets == 0, 1.0, 0.0) * rest
+    return xp.where(lora_rank > 0, 1.0, 0.0) * (first + outputs + others)
 
 
-@formula(unit="1", source="hu2021lora")
-def rank_adapter_parameters(lora_rank, adapted_gemms, gemm_inputs, gemm_outputs):
+@alternative(of="adapted_gemms", by="mixer", label=NONE, unit="1", source="hu2021lora")
+def plain_adapted_gemms(lora_rank, lora_targets):
+    """How often products with an adapter run in one layer, by gemm_kernel."""
+    return adapted(
+        lora_rank,
+        lora_targets,
+        first=only("gemm_kernel", "qkv"),
+        output=only("gemm_kernel", "attention_output"),
+        rest=only("gemm_kernel", "ffn_up", "ffn_down"),
+    )
+
+
+@alternative(of="rank_adapter_parameters", by="mixer", label=NONE, unit="1", source="hu2021lora")
+def plain_rank_adapter_parameters(lora_rank, adapted_gemms, gemm_inputs, gemm_outputs):
     """Parameters of the adapters of one layer on one tensor-parallel rank: r·(K + N) for each adapted matrix."""
     return lora_rank * total(adapted_gemms * (gemm_inputs + gemm_outputs), "gemm_kernel")
 
@@ -60,15 +72,28 @@ def stage_trained_parameters(stage_parameters, stage_layers, rank_adapter_parame
     return xp.where(trains_weights > 0, stage_parameters, weight_copies * stage_layers * rank_adapter_parameters)
 
 
-@formula(unit="1", source="hu2021lora")
-def adapter_parameters(
-    lora_rank, lora_targets, layers, hidden_size, query_width, key_value_width, ffn_size, ffn_input_matrices
+@alternative(of="adapter_parameters", by="mixer", label=NONE, unit="1", source="hu2021lora")
+def plain_adapter_parameters(
+    lora_rank,
+    lora_targets,
+    layers,
+    attention_layers,
+    ffn_free_layers,
+    hidden_size,
+    query_width,
+    key_value_width,
+    own_key_share,
+    attention_gate,
+    dense_width,
+    ffn_input_matrices,
 ):
-    """Parameters of the adapters of the whole model."""
-    attention = hidden_size + query_width + 2 * key_value_width
+    """Parameters of the adapters of the whole model beside matrices of attention and feed-forward blocks."""
+    queries = xp.where(attention_gate, 2.0, 1.0) * query_width
+    attention = hidden_size + queries + 2 * own_key_share * key_value_width
     attention = attention + xp.where(lora_targets <= ATTENTION, query_width + hidden_size, 0.0)
-    feed_forward = 2 * hidden_size + ffn_size * (ffn_input_matrices + 1)
-    return layers * lora_rank * (attention + xp.where(lora_targets == 0, feed_forward, 0.0))
+    feed_forward = 2 * hidden_size + dense_width * (ffn_input_matrices + 1)
+    blocks = xp.where(lora_targets == 0, layers - ffn_free_layers, 0.0)
+    return lora_rank * (attention_layers * attention + blocks * feed_forward)
 
 
 @formula(unit="1", source="hu2021lora")
@@ -77,11 +102,35 @@ def trained_parameters(trains_weights, total_parameters, adapter_parameters):
     return xp.where(trains_weights > 0, total_parameters, adapter_parameters)
 
 
-# ---- time -----------------------------------------------------------------------------------------------------------
+# ---- time and work --------------------------------------------------------------------------------------------------
 
 
-@formula(unit="s", source="hu2021lora")
-def adapter_time(
+def adapter_elements(rank, depth, columns):
+    """Elements that the products of an adapter move for one token, by phase.
+
+    Forward x·A, u·B and an addition to the output; backward dy·B', du·A' and an addition to the input gradient, and
+    the gradients u'·dy and x'·du. Every product reads its operands and writes its result once.
+    """
+    return table(
+        "phase",
+        forward=depth + 3 * rank + 2 * columns,
+        input_gradient=columns + 3 * rank + 2 * depth,
+        weight_gradient=depth + columns + 2 * rank,
+    )
+
+
+def adapter_shares(adapted, rank, depth, columns, tokens, element_size, matrix_rate, bandwidth, launch_overhead):
+    """Time of the adapters of each product of one layer, by resource and phase."""
+    kernels = table("phase", forward=3.0, input_gradient=3.0, weight_gradient=2.0)
+    return roofline_shares(
+        arithmetic=adapted * 2 * tokens * rank * (depth + columns) / matrix_rate,
+        hbm=adapted * tokens * adapter_elements(rank, depth, columns) * element_size / bandwidth,
+        launch=adapted * kernels * launch_overhead,
+    )
+
+
+@alternative(of="adapter_time", by="mixer", label=NONE, unit="s", source="hu2021lora")
+def plain_adapter_time(
     lora_rank,
     adapted_gemms,
     gemm_inputs,
@@ -92,20 +141,23 @@ def adapter_time(
     achieved_hbm_bandwidth,
     launch_overhead,
 ):
-    """Time of the adapters of one layer, by resource and phase.
-
-    Forward x·A, u·B and an addition to the output; backward dy·B', du·A' and an addition to the input gradient, and
-    the gradients u'·dy and x'·du. Every product reads its operands and writes its result once.
-    """
-    r, k, n = lora_rank, gemm_inputs, gemm_outputs
-    moved = table("phase", forward=k + 3 * r + 2 * n, input_gradient=n + 3 * r + 2 * k, weight_gradient=k + n + 2 * r)
-    kernels = table("phase", forward=3.0, input_gradient=3.0, weight_gradient=2.0)
-    shares = roofline_shares(
-        arithmetic=adapted_gemms * 2 * microbatch_tokens * r * (k + n) / unquantised_matrix_rate,
-        hbm=adapted_gemms * microbatch_tokens * moved * activation_size / achieved_hbm_bandwidth,
-        launch=adapted_gemms * kernels * launch_overhead,
-    )
+    """Time of the adapters of one layer, by resource and phase."""
+    machine = (activation_size, unquantised_matrix_rate, achieved_hbm_bandwidth, launch_overhead)
+    shares = adapter_shares(adapted_gemms, lora_rank, gemm_inputs, gemm_outputs, microbatch_tokens, *machine)
     return total(shares, "gemm_kernel")
+
+
+@alternative(of="adapter_flops", by="mixer", label=NONE, unit="1", source="hu2021lora")
+def plain_adapter_flops(lora_rank, adapted_gemms, gemm_inputs, gemm_outputs, microbatch_tokens):
+    """FLOPs of the adapters of one layer in each phase."""
+    return 2 * microbatch_tokens * lora_rank * total(adapted_gemms * (gemm_inputs + gemm_outputs), "gemm_kernel")
+
+
+@alternative(of="adapter_traffic", by="mixer", label=NONE, unit="byte", source="hu2021lora")
+def plain_adapter_traffic(lora_rank, adapted_gemms, gemm_inputs, gemm_outputs, microbatch_tokens, activation_size):
+    """Memory traffic of the adapters of one layer, by phase."""
+    moved = adapted_gemms * adapter_elements(lora_rank, gemm_inputs, gemm_outputs)
+    return microbatch_tokens * activation_size * total(moved, "gemm_kernel")
 
 
 @constraint(

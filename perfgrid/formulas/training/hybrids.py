@@ -15,6 +15,7 @@ from perfgrid.engine.graph.registry import alternative, constraint, formula
 from perfgrid.formulas.axes import only, table, total
 from perfgrid.formulas.mixer_kinds import DELTA, LINEAR, NONE, RECURRENT
 
+from .adapters import adapted, adapter_elements, adapter_shares
 from .step_energy import energy_beside_core
 from .training import time_beside_core
 
@@ -284,6 +285,88 @@ def LABEL_named_attention_results(
     return attention_share * plain_named_attention_results + mixer_share * (1 - selective_share) * mixer_activations
 
 
+# ---- a mean layer: adapters -----------------------------------------------------------------------------------------
+
+
+@of_hybrid("adapted_gemms", "1", "hu2021lora")
+def LABEL_adapted_gemms(plain_adapted_gemms, attention_share, ffn_free_layers, layers):
+    """How often products with an adapter run in one layer, by gemm_kernel: those of attention in some layers."""
+    attention = only("gemm_kernel", "qkv", "attention_output")
+    return plain_adapted_gemms * (attention_share * attention + (1 - ffn_free_layers / layers) * (1 - attention))
+
+
+@formula(unit="1", source="hu2021lora")
+def adapted_mixer_gemms(lora_rank, lora_targets, layer_mixer_gemms):
+    """How often products of a mixer with an adapter run in one layer, by mixer_product."""
+    output = only("mixer_product", "mixer_output")
+    return layer_mixer_gemms * adapted(lora_rank, lora_targets, first=1 - output, output=output)
+
+
+@of_hybrid("rank_adapter_parameters", "1", "hu2021lora")
+def LABEL_rank_adapter_parameters(
+    plain_rank_adapter_parameters, lora_rank, adapted_mixer_gemms, mixer_gemm_inputs, mixer_gemm_outputs
+):
+    """Parameters of the adapters of one layer on one tensor-parallel rank: r(K + N) for each adapted matrix."""
+    mixer = total(adapted_mixer_gemms * (mixer_gemm_inputs + mixer_gemm_outputs), "mixer_product")
+    return plain_rank_adapter_parameters + lora_rank * mixer
+
+
+@of_hybrid("adapter_parameters", "1", "hu2021lora")
+def LABEL_adapter_parameters(
+    plain_adapter_parameters, lora_rank, adapted_mixer_gemms, mixer_gemm_inputs, mixer_gemm_outputs, layers, tp
+):
+    """Parameters of the adapters of the whole model: ranks split columns, of the output product its depth."""
+    output = only("mixer_product", "mixer_output")
+    depth = mixer_gemm_inputs * (1 - output + tp * output)
+    columns = mixer_gemm_outputs * (tp * (1 - output) + output)
+    return plain_adapter_parameters + layers * lora_rank * total(
+        adapted_mixer_gemms * (depth + columns), "mixer_product"
+    )
+
+
+@of_hybrid("adapter_time", "s", "hu2021lora")
+def LABEL_adapter_time(
+    plain_adapter_time,
+    lora_rank,
+    adapted_mixer_gemms,
+    mixer_gemm_inputs,
+    mixer_gemm_outputs,
+    microbatch_tokens,
+    activation_size,
+    unquantised_matrix_rate,
+    achieved_hbm_bandwidth,
+    launch_overhead,
+):
+    """Time of the adapters of one layer, by resource and phase."""
+    machine = (activation_size, unquantised_matrix_rate, achieved_hbm_bandwidth, launch_overhead)
+    products = (adapted_mixer_gemms, lora_rank, mixer_gemm_inputs, mixer_gemm_outputs)
+    return plain_adapter_time + total(adapter_shares(*products, microbatch_tokens, *machine), "mixer_product")
+
+
+@of_hybrid("adapter_flops", "1", "hu2021lora")
+def LABEL_adapter_flops(
+    plain_adapter_flops, lora_rank, adapted_mixer_gemms, mixer_gemm_inputs, mixer_gemm_outputs, microbatch_tokens
+):
+    """FLOPs of the adapters of one layer in each phase."""
+    mixer = total(adapted_mixer_gemms * (mixer_gemm_inputs + mixer_gemm_outputs), "mixer_product")
+    return plain_adapter_flops + 2 * microbatch_tokens * lora_rank * mixer
+
+
+@of_hybrid("adapter_traffic", "byte", "hu2021lora")
+def LABEL_adapter_traffic(
+    plain_adapter_traffic,
+    lora_rank,
+    adapted_mixer_gemms,
+    mixer_gemm_inputs,
+    mixer_gemm_outputs,
+    microbatch_tokens,
+    activation_size,
+):
+    """Memory traffic of the adapters of one layer, by phase."""
+    moved = adapted_mixer_gemms * adapter_elements(lora_rank, mixer_gemm_inputs, mixer_gemm_outputs)
+    return plain_adapter_traffic + microbatch_tokens * activation_size * total(moved, "mixer_product")
+
+
 # ---- what is possible -----------------------------------------------------------------------------------------------
 
 
@@ -303,13 +386,3 @@ def mixer_heads_divide(mixer_heads, tp):
 def recurrences_stay_whole(mixer_layers, cp):
     """The tokens of a recurrence follow each other on one rank."""
     return (mixer_layers == 0) | (cp == 1)
-
-
-@constraint(
-    reason="adapters (LoRA) are not expressed for recurrent layers: lora_rank must be 0",
-    source="hu2021lora",
-    about="mixer_share",
-)
-def adapters_fit_mixers(mixer_layers, lora_rank):
-    """Adapters lie beside the matrices of attention and feed-forward parts."""
-    return (mixer_layers == 0) | (lora_rank == 0)

@@ -6,6 +6,7 @@ The parts of `ENERGIES` add up to ``step_energy`` exactly. Hosts, switches and c
 from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import alternative, formula
 from perfgrid.formulas.axes import at, of_kinds, only, table, total
+from perfgrid.formulas.kernels.energy import streamed
 from perfgrid.formulas.mixer_kinds import NONE
 
 from .token_prediction import INPUTS
@@ -71,6 +72,20 @@ def plain_rest_phase_energy(
     products = (gemm_pass_energy, layer_gemms, stream_energy, layer_streams)
     experts = (grouped_pass_energy, layer_grouped_gemms, expert_stream_energy, layer_expert_streams)
     return energy_beside_core(*products, *experts, cast_energy, adapter_energy) + (1 - unfused) * flash_energy
+
+
+@formula(unit="J", source="hu2021lora")
+def adapter_energy(
+    adapter_flops,
+    adapter_traffic,
+    unquantised_format_energy,
+    half_precision_operation_energy,
+    l2_byte_energy,
+    memory_byte_energy,
+):
+    """Energy of the adapters of one layer, by resource and phase: operations and bytes of `adapter_time`."""
+    arithmetic = adapter_flops * unquantised_format_energy * half_precision_operation_energy
+    return streamed(adapter_traffic, l2_byte_energy, memory_byte_energy, arithmetic)
 
 
 @formula(unit="J", source="nvidia2026recompute")
