@@ -52,7 +52,10 @@ def stage_share(layers, pp):
 
 @formula(unit="1", source="brandon2024cla")
 def caching_layers(attention_layers, shared_key_layers):
-    """Layers that leave keys and values in the cache: layers with attention that do not use those of another one."""
+    """Layers that leave keys and values in the cache: layers with attention that do not use those of another one.
+
+    Windows are taken to be as frequent among them as among all layers with attention (Gemma 3n: 16 of 20, 28 of 35).
+    """
     return attention_layers - shared_key_layers
 
 
