@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ import xarray as xr
 from perfgrid.engine.grid.explain import Violated, index_of, point_of, replay_point, violated_at
 from perfgrid.engine.grid.space import Space
 from perfgrid.formulas import INNER
-from perfgrid.formulas.axes import only
+from perfgrid.formulas.axes import only, varying_kinds
 from perfgrid.formulas.mixer_kinds import RECURRENT
 from perfgrid.results.provenance import designs
 from perfgrid.study.study import Study
@@ -55,7 +56,6 @@ WAITS = {  # of a pass, between kernels, and what for; then all of it
     "host_time": "host",
     "pass_time": "all",
 }
-KINDS = INNER.labels["layer_kind"]
 ONCE = {"norm": "head", "logits": "head", "loss": "head", "embedding": "embedding"}  # runs outside the layers
 
 
@@ -144,12 +144,10 @@ def _label(space: Space, name: str, index: tuple[int, ...]) -> str:
 
 
 def _layers(values: Mapping[str, Any], tables: Iterable[tuple[str, str, tuple[str, ...]]]) -> Iterator[Kernel]:
-    """The kernels of a microbatch: those of a layer, or of one of each kind that the model has, and those run once.
-
-    In a mean layer of a model with recurrent layers attention and mixer run less than once.
-    """
-    several = INNER.extent(values["kind_layers"], "layer_kind") > 1
-    parts = {f"{kind} layer": {"layer_kind": kind} for kind in KINDS} if several else {"layer": {}}
+    """The kernels of a microbatch: those of a layer, or of one of each kind that the model has, and those run once."""
+    axes = varying_kinds(values["kind_layers"])
+    kinds = [dict(zip(axes, labels, strict=True)) for labels in product(*(INNER.labels[axis] for axis in axes))]
+    parts = {" ".join((*kind.values(), "layer")): kind for kind in kinds}
     parts = {part: kind for part, kind in parts.items() if np.any(INNER.at(values["kind_layers"], **kind))}
     for table, axis, counts in tables:
         runs = sum(values[c] for c in counts) if counts else 1.0

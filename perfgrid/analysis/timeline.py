@@ -17,7 +17,8 @@ import xarray as xr
 
 from perfgrid.engine.errors import PerfgridError
 from perfgrid.engine.grid.explain import index_of, point_of, replay_point, violated_at
-from perfgrid.formulas.transformer.layer_kinds import layers_with_experts
+from perfgrid.formulas.axes import of_kinds
+from perfgrid.formulas.transformer.layer_kinds import run_of_layers
 from perfgrid.results.provenance import designs
 from perfgrid.study.study import Study
 
@@ -248,17 +249,18 @@ def timeline(
     if illegal := [v for v in violated_at(graph, values) if v.kind == "illegal"]:
         told = ", ".join(f"{axis}={label}" for axis, label in point.items())
         raise PerfgridError(f"the design {told} is illegal: " + "; ".join(f"{v.reason} [{v.name}]" for v in illegal))
-    number = {name: np.ravel(values[name]) for name in (*rates, *others)}  # of layers: by kind, where there are several
     count = {name: round(float(np.squeeze(values[name]))) for name in COUNTS}
     schedule = str(space.label_quantities()["schedule"][int(space.at("schedule", index))])
     stages = layers_of_stages(**{name: count[name] for name in COUNTS if name != "microbatches"})
-    held = kinds_of_stages(stages, *(number[name] for name in kinds[:-1]))
-    times = {kind: [float(np.sum(n * number[f"layer_{kind}_time"])) for n in held] for kind in PASSES}
+    pattern = [values[name] for name in kinds[:-1]]
+    held = [run_of_layers(sum(stages[:s]), float(n), *pattern) for s, n in enumerate(stages)]
+    times = {kind: [float(np.squeeze(of_kinds(n, values[f"layer_{kind}_time"]))) for n in held] for kind in PASSES}
+    number = {name: np.ravel(values[name]) for name in (*rates, *closed, "stage_transfer_time")}
     for kind in PASSES:
         times[kind][0] += number[f"embedding_{kind}_time"].item()
         times[kind][-1] += number[f"head_{kind}_time"].item()
-    exchanging = [*held[:-1], held[-1] + number["mtp_kind_layers"]]
-    alone = [float(np.sum(n * number["unpaired_ep_time"])) for n in exchanging]
+    exchanging = [*held[:-1], held[-1] + values["mtp_kind_layers"]]
+    alone = [float(np.squeeze(of_kinds(n, values["unpaired_ep_time"]))) for n in exchanging]
     design = schedule, count["pp"], count["chunks"], count["microbatches"]
     events = execute(*design, times, number["stage_transfer_time"].item(), alone)
     pace, bubble, waits = (number[name].item() for name in closed)
@@ -277,17 +279,6 @@ def layers_of_stages(
     for stage in range(pp - 1 - short_middle_stages, pp - 1):
         held[stage] -= 1
     return held
-
-
-def kinds_of_stages(
-    stages: Sequence[int], kind_layers: np.ndarray, leading_layers: np.ndarray, expert_layer_step: np.ndarray
-) -> list[np.ndarray]:
-    """Layers of each kind of every stage (chunk), of stages with these layers that follow each other."""
-    if len(kind_layers) == 1:
-        return [np.array([held]) for held in stages]
-    ends = np.cumsum([0, *stages])
-    experts = np.diff(layers_with_experts(ends, leading_layers, expert_layer_step))
-    return [np.array([held - found, found]) for held, found in zip(stages, experts, strict=True)]
 
 
 def dataset(events: Sequence[Event], attributes: Mapping[str, Any]) -> xr.Dataset:

@@ -1,5 +1,9 @@
 """The inner axes of the physics, outermost first, and the functions that act on them."""
 
+from functools import reduce
+from itertools import product
+from operator import add
+
 from perfgrid.catalog.schema import AXIS_LABELS
 from perfgrid.engine import xp
 from perfgrid.engine.graph.inner_axes import InnerAxes
@@ -52,6 +56,7 @@ INNER = InnerAxes(
         # among which the area, power and edge of a device are divided
         "component": AXIS_LABELS["component"],
         "layer_kind": ("dense", "experts"),  # kinds of layers of a model, in the order in which tokens pass them
+        "mixer_kind": ("attention", "recurrent"),  # what mixes the tokens in layers of hybrid models
         "resource": ("arithmetic", "registers", "shared_memory", "l2", "hbm", "launch"),  # what a kernel waits for
         "recompute_mode": ("none", "selective", "full"),  # least first
         "pass": ("prefill", "decode"),  # of inference: the whole prompt, and one step
@@ -132,10 +137,12 @@ at, only = INNER.at, INNER.only
 
 # ---- layers of several kinds ----------------------------------------------------------------------------------------
 
+KIND_AXES = ("layer_kind", "mixer_kind")  # a layer is of one kind along each
 
-def several_kinds(*values):
-    """Whether any of the values varies along ``layer_kind``: not in studies of models whose layers are all alike."""
-    return any(INNER.extent(value, "layer_kind") > 1 for value in values)
+
+def varying_kinds(*values):
+    """The axes of kinds of layers along which any of the values varies: none where layers are all alike."""
+    return tuple(axis for axis in KIND_AXES if any(INNER.extent(value, axis) > 1 for value in values))
 
 
 def of_kinds(layers, value):
@@ -143,20 +150,17 @@ def of_kinds(layers, value):
 
     Term by term, not by a reduction: on a grid this is a multiplication and an addition.
     """
-    if not several_kinds(layers, value):
-        return layers * value
-    first, *others = INNER.labels["layer_kind"]
-    found = at(layers, layer_kind=first) * at(value, layer_kind=first)
-    for kind in others:
-        found = found + at(layers, layer_kind=kind) * at(value, layer_kind=kind)
-    return found
+    axes = varying_kinds(layers, value)
+    kinds = (dict(zip(axes, labels, strict=True)) for labels in product(*(INNER.labels[axis] for axis in axes)))
+    return reduce(add, (at(layers, **kind) * at(value, **kind) for kind in kinds))
 
 
 def mean_of_kinds(layers, value):
     """Mean of the value over all layers: that of the mean layer."""
-    return of_kinds(layers, value) / of_kinds(layers, 1.0) if several_kinds(layers, value) else value
+    return of_kinds(layers, value) / of_kinds(layers, 1.0) if varying_kinds(layers, value) else value
 
 
 def largest_of_kinds(layers, value):
     """Largest value of the kinds of which there are layers; 0 where there are none."""
-    return largest(xp.where(layers > 0, value, 0.0), "layer_kind") if several_kinds(layers, value) else value
+    axes = varying_kinds(layers, value)
+    return reduce(largest, axes, xp.where(layers > 0, value, 0.0)) if axes else value

@@ -1,4 +1,4 @@
-"""Training of models with recurrent layers: a mean layer of attention, mixers and feed-forward parts."""
+"""Training of models with recurrent layers: layers with attention, with mixers, and where they stand."""
 
 import numpy as np
 import pytest
@@ -60,6 +60,62 @@ def test_activations_of_a_mixer_by_hand():
     bytes_of_token = 2 * (convolution + qkv + gate + results + gated + heads * chunk) + 4 * 2 * heads
     assert value("mixer_activations") == pytest.approx(4096 * bytes_of_token, rel=1e-12)
     assert value("mixer_activations", layout={"tp": [2]}) == pytest.approx(2048 * bytes_of_token, rel=1e-12)
+
+
+# ---- where the layers of each kind stand ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("pp", [1, 2, 3, 4, 5, 6, 7, 8, 16, 24, 48])
+def test_every_fourth_layer_has_attention(pp):
+    """Layers of Qwen3-Next handed out one by one: three recurrent layers, then one with attention.
+
+    Of the fullest middle stages that with the longest layers counts: recurrent ones for short sequences.
+    """
+    full, missing = -(-48 // pp), -48 % pp
+    stages = [full] * pp
+    for stage in [pp - 1, 0, *range(pp - 2, 0, -1)][:missing]:
+        stages[stage] -= 1
+    kinds = iter(["recurrent", "recurrent", "recurrent", "attention"] * 12)
+    dealt = [[next(kinds) for _ in range(n)] for n in stages]
+    held = [(stage.count("attention"), stage.count("recurrent")) for stage in dealt]
+
+    def of_stage(stage, tokens=4096):
+        layout = {"devices": [64 * pp], "pp": [pp], "ep": [8]}
+        workload = {"global_batch": 64 * 48, "sequence_length": tokens}
+        return value(f"{stage}_stage_kind_layers", layout=layout, workload=workload).ravel()
+
+    assert of_stage("first") == pytest.approx(held[0], abs=1e-12)
+    assert of_stage("last") == pytest.approx(held[-1], abs=1e-12)
+    if pp > 2:
+        fullest = [h for h in held[1:-1] if sum(h) == max(stages[1:-1])]
+        assert of_stage("middle", 2048) == pytest.approx(min(fullest), abs=1e-12)  # fewest with attention
+        assert of_stage("middle", 262_144) == pytest.approx(max(fullest), abs=1e-12)
+
+
+def test_dense_layers_of_a_hybrid_come_first():
+    """Kimi Linear: a dense layer, then experts; a layer with attention ends each period of four."""
+    held = value("first_stage_kind_layers", "kimi-linear-48b-a3b", {"devices": [64], "pp": [4]}).reshape(2, 2)
+    assert np.sum(held, axis=1) == pytest.approx([1, 6])  # dense, experts
+    assert np.sum(held, axis=0) == pytest.approx([1, 6])  # attention, recurrent
+
+
+@pytest.mark.parametrize("model", HYBRIDS)
+@pytest.mark.parametrize("layout", [{"pp": [4]}, {"pp": [8]}, {"pp": [4], "schedule": ["gpipe"]}])
+def test_closed_forms_of_hybrid_pipelines_against_their_execution(model, layout):
+    study = pg.Study.make(
+        outputs=["step_time"],
+        axes={
+            "model": [model],
+            "device": ["h100-sxm-80gb"],
+            "topology": ["hgx-h100-400g"],
+            "recompute": ["full"],
+            "schedule": layout.get("schedule", ["1f1b"]),
+            "parallelism": {"devices": [64], "tp": [2], "pp": layout["pp"]},
+        },
+        workload_parameters={"sequence_length": 16_384, "global_batch": 128},
+    )
+    found = pg.timeline(study)
+    assert found.attrs["pipeline_time"] == pytest.approx(found.attrs["closed_form_time"], rel=0.02)
 
 
 @pytest.mark.parametrize("output", ["step_time", "memory_per_device", "step_energy", "model_flops_per_token"])
@@ -129,7 +185,7 @@ def test_adapters_beside_the_matrices_of_mixers(targets, products):
         counted, rel=1e-12
     )
     flops = value("adapter_flops", DENSE, workload=workload, mtp_layers=0)
-    assert flops * 64 == pytest.approx(2 * 4096 * counted, rel=1e-12)
+    assert flops.ravel() @ [16, 48] == pytest.approx(2 * 4096 * counted, rel=1e-12)
 
 
 def test_frozen_mixers_have_no_gradients():

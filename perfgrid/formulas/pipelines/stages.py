@@ -16,7 +16,8 @@ Layers of several kinds stand in the order of the model (`layer_kinds`).
 
 from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import alternative, constant, constraint, formula
-from perfgrid.formulas.axes import at, of_kinds
+from perfgrid.formulas.axes import at, of_kinds, total
+from perfgrid.formulas.mixer_kinds import NONE, RECURRENT
 from perfgrid.formulas.transformer.layer_kinds import last_layers, run_of_layers
 
 STAGES = {"STAGE": ("first", "middle", "last")}
@@ -178,8 +179,8 @@ def first_stage_kind_layers(
     return (first + others) / weight_copies
 
 
-@formula(unit="1", source="dai2024deepseekmoe")
-def middle_stage_kind_layers(
+@alternative(of="middle_stage_kind_layers", by="mixer", label=NONE, unit="1", source="dai2024deepseekmoe")
+def plain_middle_stage_kind_layers(
     middle_stage_layers,
     last_stage_layers,
     stage_layers,
@@ -201,6 +202,36 @@ def middle_stage_kind_layers(
     before = run_of_layers(begin - middle_stage_layers, middle_stage_layers, *pattern)
     more = at(before, layer_kind="experts") > at(latest, layer_kind="experts")
     return xp.where(more & (pp - 3 > short), before, latest)
+
+
+@alternative(of="middle_stage_kind_layers", by="mixer", label=RECURRENT, unit="1", source="nvidia2025nemotronh")
+def LABEL_middle_stage_kind_layers(
+    middle_stage_layers,
+    last_stage_layers,
+    stage_layers,
+    short_middle_stages,
+    pp,
+    layers,
+    kind_layers,
+    leading_layers,
+    expert_layer_step,
+    core_busy_time,
+    rest_busy_time,
+):
+    """Layers of each kind of that middle stage whose kernels take longest; of the latest eight full ones.
+
+    Whether attention or a recurrence takes longer depends on the sequence. Patterns repeat within eight stages.
+    """
+    short = xp.minimum(short_middle_stages, xp.maximum(pp - 3, 0.0))
+    begin = layers - last_stage_layers - short * (stage_layers - 1) - middle_stage_layers
+    layer_time = total(total(core_busy_time + rest_busy_time, "resource"), "phase")
+    slowest = run_of_layers(begin, middle_stage_layers, kind_layers, leading_layers, expert_layer_step)
+    for earlier in range(1, 8):
+        first = begin - earlier * middle_stage_layers
+        run = run_of_layers(first, middle_stage_layers, kind_layers, leading_layers, expert_layer_step)
+        slower = of_kinds(run, layer_time) > of_kinds(slowest, layer_time)
+        slowest = xp.where(slower & (pp - 2 - short > earlier), run, slowest)
+    return slowest
 
 
 @formula(unit="1", source="dai2024deepseekmoe")

@@ -7,7 +7,7 @@ of an adapted matrix K x N gains x·A·B with A of K x r and B of r x N. Such na
 
 from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import alternative, constraint, formula
-from perfgrid.formulas.axes import only, table, total
+from perfgrid.formulas.axes import mean_of_kinds, of_kinds, only, table, total
 from perfgrid.formulas.kernels.roofline import roofline_shares
 from perfgrid.formulas.mixer_kinds import NONE
 from perfgrid.formulas.pipelines.stages import STAGES
@@ -55,9 +55,9 @@ def plain_rank_adapter_parameters(lora_rank, adapted_gemms, gemm_inputs, gemm_ou
 
 
 @formula(unit="1", source="hu2021lora", family=STAGES)
-def STAGE_stage_adapter_parameters(STAGE_stage_layers, rank_adapter_parameters, weight_copies):
+def STAGE_stage_adapter_parameters(STAGE_stage_kind_layers, rank_adapter_parameters, weight_copies):
     """Parameters of adapters on one device of the STAGE stage."""
-    return weight_copies * STAGE_stage_layers * rank_adapter_parameters
+    return weight_copies * of_kinds(STAGE_stage_kind_layers, rank_adapter_parameters)
 
 
 @formula(unit="1", source="hu2021lora", family=STAGES)
@@ -67,9 +67,12 @@ def STAGE_stage_trained_parameters(STAGE_stage_parameters, STAGE_stage_adapter_p
 
 
 @formula(unit="1", source="hu2021lora")
-def stage_trained_parameters(stage_parameters, stage_layers, rank_adapter_parameters, trains_weights, weight_copies):
+def stage_trained_parameters(
+    stage_parameters, stage_layers, kind_layers, rank_adapter_parameters, trains_weights, weight_copies
+):
     """Parameters that are trained on one device of the fullest stage, routed experts apart."""
-    return xp.where(trains_weights > 0, stage_parameters, weight_copies * stage_layers * rank_adapter_parameters)
+    adapters = weight_copies * stage_layers * mean_of_kinds(kind_layers, rank_adapter_parameters)
+    return xp.where(trains_weights > 0, stage_parameters, adapters)
 
 
 @alternative(of="adapter_parameters", by="mixer", label=NONE, unit="1", source="hu2021lora")

@@ -1,10 +1,8 @@
 """Training of hybrid models: layers with attention, layers with a recurrent mixer, layers with both or without a FFN.
 
-The kinds are interleaved with a short period (three recurrent layers and one with attention, say). A stage of a
-pipeline therefore holds, of the layers of the model, the same part of each kind: formulas count a mean layer, which has
-``attention_share`` of the attention of a layer, ``mixer_share`` of a mixer and `layer_kinds` of feed-forward parts.
-Where a stage holds no whole number of periods it may have one layer of the dearer kind more. What overlaps inside a
-layer is that of the mean layer, too, and so is the layer of a module that predicts further tokens.
+A layer of each kind along ``mixer_kind`` has ``attention_share`` of attention and ``mixer_share`` of a mixer; where
+the kinds stand is counted by `layer_kinds`. Layers without a feed-forward part are spread alike over both, and the
+layer of a module that predicts further tokens is the mean of both.
 
 The mixer itself is that of `recurrent_layers`. Tensor-parallel ranks split its heads, so that its block communicates
 as attention does. Each function below is that of the same name without ``LABEL``, weighted.
@@ -12,7 +10,7 @@ as attention does. Each function below is that of the same name without ``LABEL`
 
 from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import alternative, constraint, formula
-from perfgrid.formulas.axes import only, table, total
+from perfgrid.formulas.axes import of_kinds, only, table, total
 from perfgrid.formulas.mixer_kinds import DELTA, LINEAR, NONE, RECURRENT
 
 from .adapters import adapted, adapter_elements, adapter_shares
@@ -21,23 +19,25 @@ from .training import time_beside_core
 
 
 def of_hybrid(of, unit, source):
-    """Marks the function of a mean layer of hybrid models, whatever their mixer."""
+    """Marks the function of a layer of hybrid models, whatever their mixer."""
     return alternative(of=of, by="mixer", label=RECURRENT, unit=unit, source=source)
 
 
 @formula(unit="1", source="nvidia2025nemotronh")
-def attention_share(attention_layers, layers):
-    """Part of the layers that has softmax attention."""
-    return attention_layers / layers
+def attention_share():
+    """Softmax attention in a layer of each kind, by mixer_kind."""
+    return only("mixer_kind", "attention")
 
 
 @formula(unit="1", source="nvidia2025nemotronh")
-def mixer_share(mixer_layers, layers):
-    """Part of the layers that has a recurrent mixer."""
-    return mixer_layers / layers
+def mixer_share(mixer_layers, attention_layers, layers):
+    """Recurrent mixers in a layer of each kind, by mixer_kind: beside attention only where layers have both."""
+    beside = xp.maximum(attention_layers + mixer_layers - layers, 0.0)
+    alone = (mixer_layers - beside) / xp.maximum(layers - attention_layers, 1.0)
+    return table("mixer_kind", attention=beside / xp.maximum(attention_layers, 1.0), recurrent=alone)
 
 
-# ---- a mean layer: kernels ------------------------------------------------------------------------------------------
+# ---- a layer: kernels -----------------------------------------------------------------------------------------------
 
 
 @of_hybrid("layer_gemms", "1", "nvidia2025nemotronh")
@@ -135,7 +135,7 @@ def LABEL_rest_phase_energy(
     return rest + attention_share * (1 - unfused) * flash_energy + mixer_phase_energy
 
 
-# ---- a mean layer: communication of its first block -----------------------------------------------------------------
+# ---- a layer: communication of its first block ----------------------------------------------------------------------
 
 
 @of_hybrid("attention_column_time", "s", "shoeybi2019megatron")
@@ -172,7 +172,7 @@ def LABEL_latent_saved_bytes(plain_latent_saved_bytes, attention_share):
     return attention_share * plain_latent_saved_bytes
 
 
-# ---- a mean layer: work, parameters, activations --------------------------------------------------------------------
+# ---- a layer: work, parameters, activations -------------------------------------------------------------------------
 
 
 @alternative(of="recurrence_forward_flops", by="mixer", label=(*LINEAR, NONE), unit="1", source="dao2024mamba2")
@@ -285,7 +285,7 @@ def LABEL_named_attention_results(
     return attention_share * plain_named_attention_results + mixer_share * (1 - selective_share) * mixer_activations
 
 
-# ---- a mean layer: adapters -----------------------------------------------------------------------------------------
+# ---- a layer: adapters ----------------------------------------------------------------------------------------------
 
 
 @of_hybrid("adapted_gemms", "1", "hu2021lora")
@@ -313,15 +313,14 @@ def LABEL_rank_adapter_parameters(
 
 @of_hybrid("adapter_parameters", "1", "hu2021lora")
 def LABEL_adapter_parameters(
-    plain_adapter_parameters, lora_rank, adapted_mixer_gemms, mixer_gemm_inputs, mixer_gemm_outputs, layers, tp
+    plain_adapter_parameters, lora_rank, adapted_mixer_gemms, mixer_gemm_inputs, mixer_gemm_outputs, kind_layers, tp
 ):
     """Parameters of the adapters of the whole model: ranks split columns, of the output product its depth."""
     output = only("mixer_product", "mixer_output")
     depth = mixer_gemm_inputs * (1 - output + tp * output)
     columns = mixer_gemm_outputs * (tp * (1 - output) + output)
-    return plain_adapter_parameters + layers * lora_rank * total(
-        adapted_mixer_gemms * (depth + columns), "mixer_product"
-    )
+    of_layer = total(adapted_mixer_gemms * (depth + columns), "mixer_product")
+    return plain_adapter_parameters + lora_rank * of_kinds(kind_layers, of_layer)
 
 
 @of_hybrid("adapter_time", "s", "hu2021lora")

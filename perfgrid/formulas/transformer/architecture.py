@@ -63,7 +63,6 @@ def plain_layer_forward_flops(attention_matrix_parameters, active_ffn_parameters
 
 @formula(unit="1", source="korthikanti2022")
 def model_flops_per_token(
-    layers,
     kind_layers,
     layer_forward_flops,
     core_forward_flops,
@@ -77,7 +76,7 @@ def model_flops_per_token(
     The convention of Korthikanti et al. and of Megatron-LM: look-ups cost nothing, causal attention counts in full,
     recomputation does not count. Frozen weights have no gradients: 4 FLOPs per weight instead of 6 (adapters nothing).
     """
-    core = layers * core_forward_flops
+    core = of_kinds(kind_layers, core_forward_flops)
     weights = of_kinds(kind_layers, layer_forward_flops - core_forward_flops) + 2 * output_head_parameters
     return (2 + trains_weights) * weights + 3 * (core + mtp_layers * mtp_forward_flops)
 

@@ -1,4 +1,4 @@
-"""Kinds of layers: which layers of a model have a dense feed-forward block, which have experts, and where they stand.
+"""Kinds of layers: which have a dense feed-forward block or experts, attention or a recurrent mixer, and where.
 
 Models with experts may begin with a few dense layers (DeepSeek-V3 with three), and after these only every n-th layer
 may have experts (Llama 4 Maverick every second one). What a stage of a pipeline holds is a run of layers; how many of
@@ -7,11 +7,16 @@ each kind it has follows from those before its begin and before its end (`run_of
 The label ``layer_pattern`` is set for a whole study: ``dense_first`` where any of its models has layers of both kinds,
 otherwise ``uniform``. A uniform model has one kind of layers, with experts everywhere or nowhere, and its quantities do
 not vary along ``layer_kind``: it costs nothing more.
+
+Hybrid models have layers with attention and layers with a recurrent mixer, along ``mixer_kind``. The former are spread
+evenly, each at the end of its period: of three recurrent layers and one with attention, say. In a run of layers both
+kinds are spread alike over dense layers and layers with experts.
 """
 
 from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import alternative, constraint, formula
-from perfgrid.formulas.axes import at, several_kinds, table
+from perfgrid.formulas.axes import of_kinds, only, table, varying_kinds
+from perfgrid.formulas.mixer_kinds import NONE, RECURRENT
 
 # ---- equations ------------------------------------------------------------------------------------------------------
 
@@ -22,15 +27,30 @@ def layers_with_experts(position, leading_layers, expert_layer_step):
     return xp.where(expert_layer_step > 1, xp.floor(behind / expert_layer_step), behind)
 
 
+def layers_with_attention(position, kind_layers):
+    """Layers with attention among the first ``position`` ones of a hybrid model.
+
+    Half a layer in ``layers`` is added to the integer before it is divided, lest rounding take a layer away.
+    """
+    attention = of_kinds(kind_layers, only("mixer_kind", "attention"))
+    return xp.floor((position * attention + 0.5) / of_kinds(kind_layers, 1.0))
+
+
 def run_of_layers(begin, count, kind_layers, leading_layers, expert_layer_step):
-    """Layers of each kind in a run of ``count`` layers from ``begin`` on, by layer_kind.
+    """Layers of each kind in a run of ``count`` layers from ``begin`` on, by layer_kind and mixer_kind.
 
     A run of a model whose layers are all alike is of this kind throughout.
     """
-    if not several_kinds(kind_layers):
-        return count
-    before, after = (layers_with_experts(p, leading_layers, expert_layer_step) for p in (begin, begin + count))
-    return table("layer_kind", dense=count - (after - before), experts=after - before)
+    axes = varying_kinds(kind_layers)
+    found = count
+    if "layer_kind" in axes:
+        before, after = (layers_with_experts(p, leading_layers, expert_layer_step) for p in (begin, begin + count))
+        found = table("layer_kind", dense=count - (after - before), experts=after - before)
+    if "mixer_kind" in axes:
+        before, after = (layers_with_attention(p, kind_layers) for p in (begin, begin + count))
+        share = (after - before) / xp.where(count > 0, count, 1.0)
+        found = found * table("mixer_kind", attention=share, recurrent=1 - share)
+    return found
 
 
 def last_layers(count, layers, kind_layers, leading_layers, expert_layer_step):
@@ -45,16 +65,28 @@ def _by_pattern(of, label):
     return alternative(of=of, by="layer_pattern", label=label, unit="1", source="dai2024deepseekmoe")
 
 
+@alternative(of="mixer_kinds", by="mixer", label=NONE, unit="1", source="shoeybi2019megatron")
+def one_mixer_kind():
+    """Part of the layers whose tokens are mixed in each way: all."""
+    return 1.0
+
+
+@alternative(of="mixer_kinds", by="mixer", label=RECURRENT, unit="1", source="nvidia2025nemotronh")
+def LABEL_mixer_kinds(attention_layers, layers):
+    """Part of the layers with attention, and of those with a recurrent mixer alone, by mixer_kind."""
+    return table("mixer_kind", attention=attention_layers / layers, recurrent=1 - attention_layers / layers)
+
+
 @_by_pattern("kind_layers", "uniform")
-def uniform_kind_layers(layers):
-    """Layers of each kind, where all layers are alike: all."""
-    return layers
+def uniform_kind_layers(layers, mixer_kinds):
+    """Layers of each kind, where all feed-forward parts are alike, by mixer_kind."""
+    return layers * mixer_kinds
 
 
 @_by_pattern("last_kind", "uniform")
-def uniform_last_kind():
-    """1 for the kind of the last layer, where all layers are alike."""
-    return 1.0
+def uniform_last_kind(mixer_kinds):
+    """1 for the kind of the last layers, where all feed-forward parts are alike; the mean of both mixers."""
+    return mixer_kinds
 
 
 @_by_pattern("leading_layers", "uniform")
@@ -74,10 +106,10 @@ def dense_first_leading_layers(layers, dense_layers, experts, expert_layer_step)
 
 
 @_by_pattern("kind_layers", "dense_first")
-def dense_first_kind_layers(leading_layers, layers, expert_layer_step):
-    """Layers of each kind, where dense layers come first; by layer_kind."""
+def dense_first_kind_layers(leading_layers, layers, expert_layer_step, mixer_kinds):
+    """Layers of each kind, where dense layers come first; by layer_kind and mixer_kind."""
     experts = layers_with_experts(layers, leading_layers, expert_layer_step)
-    return table("layer_kind", dense=layers - experts, experts=experts)
+    return mixer_kinds * table("layer_kind", dense=layers - experts, experts=experts)
 
 
 @constraint(reason="the dense layers are not those before and between layers with experts", source="dai2024deepseekmoe")
@@ -88,10 +120,10 @@ def dense_layers_fit_the_step(experts, layers, dense_layers, leading_layers, exp
 
 
 @_by_pattern("last_kind", "dense_first")
-def dense_first_last_kind(leading_layers, layers, expert_layer_step):
-    """1 for the kind of the last layer, where dense layers come first; by layer_kind."""
+def dense_first_last_kind(leading_layers, layers, expert_layer_step, mixer_kinds):
+    """1 for the kind of the last layers, where dense layers come first, by layer_kind; the mean of both mixers."""
     before, after = (layers_with_experts(p, leading_layers, expert_layer_step) for p in (layers - 1, layers))
-    return table("layer_kind", dense=1 - (after - before), experts=after - before)
+    return mixer_kinds * table("layer_kind", dense=1 - (after - before), experts=after - before)
 
 
 @formula(unit="1", source="deepseek2024v3")
@@ -118,7 +150,8 @@ def uniform_kind_is_dense(layers, dense_layers, experts, ffn_free_layers):
 @_by_pattern("kind_has_experts", "dense_first")
 def dense_first_kind_has_experts(experts, kind_layers, ffn_free_layers):
     """Feed-forward parts with experts in a layer, where dense layers come first; by layer_kind."""
-    with_ffn = 1.0 - ffn_free_layers / xp.maximum(at(kind_layers, layer_kind="experts"), 1.0)
+    with_experts = of_kinds(kind_layers, only("layer_kind", "experts"))
+    with_ffn = 1.0 - ffn_free_layers / xp.maximum(with_experts, 1.0)
     return table("layer_kind", dense=0.0, experts=xp.where(experts > 0, with_ffn, 0.0))
 
 
