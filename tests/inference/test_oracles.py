@@ -339,6 +339,32 @@ def test_a_cached_prompt_is_still_read():
     assert byte > 2 * cache  # once in the prefill, once in the step
 
 
+@pytest.mark.parametrize("mask", ["whole", "window", "chunks"])
+@pytest.mark.parametrize(("prompt", "cached"), [(16_384, 8_192), (10_000, 9_000), (6_000, 1_000), (16_384, 16_000)])
+def test_scores_of_a_cached_prompt_token_by_token(mask, prompt, cached):
+    """Of layers that see all tokens, a window of 4096, or their chunk of 4096; what the first token sees is read."""
+    span = prompt + 1 if mask == "whole" else 4096
+
+    def seen(t):  # by token t, itself apart
+        return t % span if mask == "chunks" else min(t, span - 1)
+
+    scores = [seen(t) + 0.5 for t in range(prompt)]
+    masks = {"window": float(span), "chunked_window": mask == "chunks"}
+    masks |= {"windowed_layers_fraction": 0.0 if mask == "whole" else 1.0}
+    given = {"prompt_tokens": float(prompt), "prefix_hit_rate": cached / prompt, "batch": 1.0, **masks}
+    found = evaluate("uncached_share", "prefix_traffic", "prefill_passes", "computed_prompt_tokens", **given)
+    assert found["computed_prompt_tokens"] == pytest.approx(prompt - cached)
+    assert found["uncached_share"] == pytest.approx(sum(scores[cached:]) / sum(scores), rel=3e-4)
+    of_token = 2 * 4096 * 2  # Llama 2 7B
+    assert found["prefix_traffic"] / found["prefill_passes"] == pytest.approx(seen(cached) * of_token, abs=1e-3)
+
+
+@pytest.mark.parametrize(("pp", "layers"), [(1, 24), (2, 12), (4, 6), (8, 3), (16, 2), (48, 1)])
+def test_experts_of_the_fullest_stage(pp, layers):
+    """Llama 4 Maverick: every second of 48 layers has experts, so that one of two stages of three layers has two."""
+    assert value("stage_expert_share", model="llama-4-maverick", pp=float(pp)) == pytest.approx(layers / 24)
+
+
 def test_context_parallel_ranks_share_out_the_cache():
     design = {"model": "llama-3.1-8b", "prompt_tokens": 100_000.0, "batch": 8.0, "output_tokens": 2.0}
     one, eight = (

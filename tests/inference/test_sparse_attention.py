@@ -56,6 +56,20 @@ def test_flops_of_a_pair():
     assert chosen * 2048 / score == pytest.approx(34_816)
 
 
+def test_what_reads_writes_and_sends_counts_the_indexer():
+    """Beside DeepSeek-V3: weights of a step, products of a prompt on every rank, keys between ranks of a context."""
+    of_layer = 1536 * 64 * 128 + 7168 * (128 + 64)
+    split = {"tp": 8.0, "batch": 1.0, "prompt_tokens": 8192.0, "precision": "bf16", "weight_precision": "bf16"}
+    names = "touched_weight_memory", "pass_flops", "context_message"
+    sparse, dense = (evaluate(*names, model=m, **split) for m in (V32, V3))
+    more = sparse["touched_weight_memory"] - dense["touched_weight_memory"]
+    assert more == pytest.approx(2 * 61 * of_layer)
+    flops = np.ravel(sparse["pass_flops"] - dense["pass_flops"])
+    products = 2 * 61 * of_layer * np.array([8192.0, 1.0])
+    assert flops[1] == pytest.approx(products[1], rel=1e-6)
+    assert sparse["context_message"][0] / dense["context_message"][0] == pytest.approx((576 + 128) / 576)
+
+
 # ---- limits ---------------------------------------------------------------------------------------------------------
 
 

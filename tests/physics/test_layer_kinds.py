@@ -122,6 +122,13 @@ def test_every_second_layer_has_experts(pp, leading):
     assert q["dense_layers_fit_the_step"]
 
 
+@pytest.mark.parametrize(("chunks", "whole"), [(1, True), (2, False), (3, True), (6, False)])
+def test_interleaved_chunks_hold_whole_periods(chunks, whole):
+    """On 8 stages with two chunks of three layers each second stage would have two of three with experts twice."""
+    q = design("llama-4-maverick", pp=8.0, chunks=float(chunks))
+    assert q["chunks_hold_periods"] == whole
+
+
 @pytest.mark.parametrize("changes", [{"dense_layers": 20.0}, {"expert_layer_step": 3.0}, {"dense_layers": 0.0}])
 def test_dense_layers_that_do_not_fit_their_step_are_flagged(changes):
     assert not design("llama-4-maverick", **changes)["dense_layers_fit_the_step"]

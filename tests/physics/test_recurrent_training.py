@@ -188,6 +188,14 @@ def test_adapters_beside_the_matrices_of_mixers(targets, products):
     assert flops.ravel() @ [16, 48] == pytest.approx(2 * 4096 * counted, rel=1e-12)
 
 
+@pytest.mark.parametrize("model", ["falcon-h1-34b", DENSE])
+def test_adapters_of_a_model_do_not_depend_on_its_ranks(model):
+    """Ranks that share a key head hold the same columns, which count once."""
+    workload = {"lora_rank": 16, "lora_targets": "all"}
+    one, eight = (value("adapter_parameters", model, {"tp": [n]}, workload=workload) for n in (1, 8))
+    assert eight == pytest.approx(one, rel=1e-12)
+
+
 def test_frozen_mixers_have_no_gradients():
     """4 FLOPs per weight and token in place of 6, and less time and memory than training all weights."""
     frozen = {"lora_rank": 16, "lora_targets": "qkv"}

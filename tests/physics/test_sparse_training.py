@@ -50,7 +50,7 @@ def test_flops_pair_by_pair():
     assert halved == (forward / 2, backward / 2)
     forward, backward = by_phase(value("trained_index_flops", sequence=4096))
     assert forward == 2 * scored * INDEX_HEADS * INDEX_WIDTH
-    assert backward == 2 * attended * (2 * INDEX_HEADS * INDEX_WIDTH + HEADS * q)
+    assert backward == 2 * attended * (3 * INDEX_HEADS * INDEX_WIDTH + HEADS * q)  # scores again, two gradients
 
 
 def test_flops_of_a_token_by_hand():
@@ -73,6 +73,16 @@ def test_what_an_indexer_keeps_by_hand():
     """Queries, keys and weights of heads in 16 bits, and the places of the chosen tokens in 32."""
     kept = 8192 * 2 * (64 * 128 + 128 + 64) + 4 * sum(min(t + 1, K) for t in range(8192))
     assert value("latent_activations") - value("latent_activations", V3) == kept
+
+
+def test_what_attention_keeps_by_hand():
+    """Queries without positions, absorbed ones with them, results in latents; up to 2048 tokens those of DeepSeek-V3.
+
+    Multi-head: queries and keys of 192 and values of 128 for each head.
+    """
+    assert value("expanded_activations") == 8192 * 2 * HEADS * (128 + (LATENT + ROTARY) + LATENT)
+    assert value("expanded_activations", sequence=2048) == 2048 * 2 * HEADS * (192 + 192 + 128)
+    assert value("expanded_activations", V3) == 8192 * 2 * HEADS * (192 + 192 + 128)
 
 
 # ---- limits -----------------------------------------------------------------------------------------------------

@@ -247,9 +247,9 @@ def LABEL_core_passes():
 def sparse_attention_core_passes(mixer_pairs, causal_pairs):
     """Work of each kernel over that of its forward pass, by phase and mixer_kernel; all backward as input gradient.
 
-    The indexer is trained on the chosen tokens: two gradients of their scores.
+    The indexer is trained on the chosen tokens: their scores again, and two gradients of them.
     """
-    index = 2 * mixer_pairs / causal_pairs
+    index = 3 * mixer_pairs / causal_pairs
     backward = by_kernel(index=index, results=FLASH_GRADIENTS)
     return table("phase", forward=1.0, input_gradient=backward, weight_gradient=0.0)
 

@@ -434,6 +434,15 @@ def layers_interleave(last_missing_layers, stage_layers, chunks):
     return (chunks == 1) | ((stage_layers % chunks == 0) & (last_missing_layers <= stage_layers / chunks))
 
 
+@constraint(
+    reason="chunks of an interleaved schedule hold no whole periods of layers with and without experts",
+    source="narayanan2021",
+)
+def chunks_hold_periods(chunk_layers, chunks, expert_layer_step, folded):
+    """Chunks of all stages have equally many layers with experts: they hold whole periods of the pattern."""
+    return (chunks == 1) | (folded > 0) | (expert_layer_step <= 1) | (chunk_layers % expert_layer_step == 0)
+
+
 @constraint(reason="there are fewer layers than pipeline stages", source="narayanan2021")
 def layers_suffice(layers, pp):
     """Every stage has at least one layer."""

@@ -20,6 +20,7 @@ def pass_flops(
     expert_batch,
     busiest_load,
     moe_layers,
+    indexers_product_flops,
     one_flop,
 ):
     """Floating-point work of all products with weights of one pass on the mean rank, by pass (without attention)."""
@@ -27,7 +28,7 @@ def pass_flops(
     experts = (
         moe_layers * expert_batch * expert_rows / busiest_load * total(expert_columns * expert_depth, "expert_product")
     )
-    return 2 * (dense + experts) * one_flop
+    return (2 * (dense + experts) + indexers_product_flops) * one_flop
 
 
 @formula(unit="byte", source="pope2022inference")
@@ -45,6 +46,7 @@ def touched_weight_memory(
     expert_tokens,
     expert_weight_size,
     moe_layers,
+    index_weight_memory,
 ):
     """Weights that one decoding pass reads, on the mean rank of every stage together."""
     dense = total(
@@ -53,7 +55,8 @@ def touched_weight_memory(
     touched = (
         experts / ep * (1 - xp.exp(in_pass(expert_tokens, "decode") * xp.log1p(-xp.minimum(routed_share, 1 - 1e-6))))
     )
-    return dense + moe_layers * touched * total(expert_columns * expert_depth, "expert_product") * expert_weight_size
+    experts = moe_layers * touched * total(expert_columns * expert_depth, "expert_product") * expert_weight_size
+    return dense + experts + index_weight_memory
 
 
 @formula(unit="byte", source="pope2022inference")

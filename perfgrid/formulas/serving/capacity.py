@@ -36,15 +36,30 @@ def vocabulary_memory(rank_vocab_size, hidden_size, looked_up_width, head_size, 
 
 
 @formula(unit="byte", source="pope2022inference")
-def weight_memory(stack_weight_memory, expert_weight_memory, index_weight_memory, vocabulary_memory, stage_share):
+def weight_memory(
+    stack_weight_memory,
+    expert_weight_memory,
+    index_weight_memory,
+    vocabulary_memory,
+    stage_share,
+    stage_expert_share,
+):
     """Weights on one device of the fullest stage."""
-    return (stack_weight_memory + expert_weight_memory + index_weight_memory) * stage_share + vocabulary_memory
+    layers = (stack_weight_memory + index_weight_memory) * stage_share
+    return layers + expert_weight_memory * stage_expert_share + vocabulary_memory
 
 
 @formula(unit="1", source="narayanan2021")
 def stage_share(layers, pp):
     """Part of the layers in the fullest stage."""
     return xp.ceil(layers / pp) / layers
+
+
+@formula(unit="1", source="lepikhin2021gshard")
+def stage_expert_share(layers, pp, moe_layers, expert_layer_step):
+    """Part of the layers with experts in the stage that has most: of as many layers that follow each other."""
+    most = xp.ceil(xp.ceil(layers / pp) / xp.maximum(expert_layer_step, 1.0))
+    return xp.minimum(most / xp.maximum(moe_layers, 1.0), 1.0)
 
 
 # ---- key-value cache ------------------------------------------------------------------------------------------------

@@ -239,6 +239,18 @@ def index_product_traffic(
     return index_matrix_parameters * weight_element_size + pass_tokens * width * activation_size
 
 
+@_without("indexers_product_flops", "1")
+def no_indexers_product_flops():
+    """FLOPs of the products of indexers with their weights in one pass through all layers: none."""
+    return 0.0
+
+
+@_chosen("indexers_product_flops", "1")
+def top_k_indexers_product_flops(index_layers, pass_tokens, index_matrix_parameters):
+    """FLOPs of the products of indexers with their weights in one pass through all layers, by pass; on every rank."""
+    return 2 * index_layers * pass_tokens * index_matrix_parameters
+
+
 @_without("indexers_time", "s")
 def no_indexers_time():
     """Time of the indexers of one pass through all layers: none."""
@@ -283,7 +295,7 @@ def top_k_indexers_time(
 
 @_without("indexers_traffic", "byte")
 def no_indexers_traffic():
-    """Weights and keys of indexers that a decoding step of one group reads on one rank of each stage: none."""
+    """Keys of indexers that a decoding step of one group reads on one rank of each stage: none."""
     return 0.0
 
 

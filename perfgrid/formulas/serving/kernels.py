@@ -60,11 +60,24 @@ def serving_kernel_key_heads(prefill_sequences, rank_key_heads):
     return prefill_sequences * rank_key_heads
 
 
+def scores_by_mask(tokens, window, chunked_window):
+    """Scores of the first ``tokens`` of a prompt, by mask: t²/2 under the causal one; tw - w²/2, or w²/2 a chunk."""
+    span = xp.maximum(window, 1.0)
+    first, chunks = xp.minimum(tokens, span), xp.floor(tokens / span)
+    in_window = first**2 / 2 + (tokens - first) * span
+    in_chunks = (chunks * span**2 + (tokens - chunks * span) ** 2) / 2
+    return table("mask", whole=tokens**2 / 2, window=xp.where(chunked_window, in_chunks, in_window))
+
+
 @formula(unit="1", source="zheng2024sglang")
-def uncached_share(prompt_tokens, computed_prompt_tokens):
-    """Part of the scores of a prompt that are computed: (p² - c²)/p² under a causal mask, c of p tokens cached."""
-    cached = 1 - computed_prompt_tokens / xp.maximum(prompt_tokens, computed_prompt_tokens)
-    return 1 - cached**2
+def uncached_share(prompt_tokens, computed_prompt_tokens, window, chunked_window, mask_share):
+    """Part of the scores of a prompt that are computed, mean of all layers: 1 - c²/p² of whole ones, c of p cached."""
+    prompt = xp.maximum(prompt_tokens, computed_prompt_tokens)
+    every, cached = (
+        total(mask_share * scores_by_mask(tokens, window, chunked_window), "mask")
+        for tokens in (prompt, prompt - computed_prompt_tokens)
+    )
+    return 1 - cached / every
 
 
 @formula(unit="byte", source="zheng2024sglang")
@@ -80,9 +93,12 @@ def prefix_traffic(
     prefill_passes,
     cp,
 ):
-    """Cache of earlier prompts that the prompts of one group read in one layer on one rank: once in every pass."""
+    """Cache of earlier prompts that the prompts of one group read in one layer on one rank: once in every pass.
+
+    As much of it as the first computed token sees beside itself.
+    """
     cached = xp.maximum(prompt_tokens - computed_prompt_tokens, 0.0)
-    seen = seen_by_mask(cached, window, chunked_window)
+    seen = seen_by_mask(cached + 1, window, chunked_window) - 1
     reads = xp.maximum(prefill_passes, prefill_sequences)
     return reads * total(seen * mask_share, "mask") * rank_cache_width * kept_element_size / cp
 

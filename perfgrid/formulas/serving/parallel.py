@@ -131,9 +131,12 @@ def serving_tp_all_reduce_time(tp_nccl_time, tp_direct_time, tp_in_network_time,
 
 
 @formula(unit="1", source="shoeybi2019megatron")
-def tp_all_reduces(layers, layer_blocks, tp):
-    """All-reduces of one pass through all layers: one at the end of each block, and one of the split embedding."""
-    return xp.where(tp > 1, layers * layer_blocks + 1, 0.0)
+def tp_all_reduces(layers, layer_blocks, looked_up_width, hidden_size, tp):
+    """All-reduces of one pass through all layers: one at the end of each block, and one of the split embedding.
+
+    Embeddings of layers count as their width over that of the hidden state.
+    """
+    return xp.where(tp > 1, layers * layer_blocks + looked_up_width / hidden_size, 0.0)
 
 
 @formula(unit="byte", source="shoeybi2019megatron")
@@ -247,13 +250,17 @@ def context_crosses(tp, cp, tier_size):
 
 
 @formula(unit="byte", source="liu2023ring, dao2023flash2")
-def context_message(pass_tokens, rank_cache_width, rank_query_width, activation_size, cp):
+def context_message(
+    pass_tokens, rank_cache_width, index_layers, index_head_dim, attention_layers, rank_query_width, activation_size, cp
+):
     """What a context-parallel rank sends to the next at a time, by pass.
 
-    Prefill: keys and values of its part of the prompt. Decoding: its part of the results over its part of the cache.
+    Prefill: keys and values of its part of the prompt, and keys of indexers. Decoding: its part of the results over its
+    part of the cache.
     """
     result = pass_tokens * rank_query_width * activation_size / cp
-    keys = pass_tokens * rank_cache_width * activation_size
+    index_width = index_layers / xp.maximum(attention_layers, 1.0) * index_head_dim
+    keys = pass_tokens * (rank_cache_width + index_width) * activation_size
     return keys * only("pass", "prefill") + result * only("pass", "decode")
 
 

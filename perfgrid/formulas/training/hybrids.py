@@ -313,12 +313,25 @@ def LABEL_rank_adapter_parameters(
 
 @of_hybrid("adapter_parameters", "1", "hu2021lora")
 def LABEL_adapter_parameters(
-    plain_adapter_parameters, lora_rank, adapted_mixer_gemms, mixer_gemm_inputs, mixer_gemm_outputs, kind_layers, tp
+    plain_adapter_parameters,
+    lora_rank,
+    adapted_mixer_gemms,
+    mixer_gemm_inputs,
+    mixer_gemm_outputs,
+    rank_mixer_key_heads,
+    mixer_key_heads,
+    mixer_key_dim,
+    kind_layers,
+    tp,
 ):
-    """Parameters of the adapters of the whole model: ranks split columns, of the output product its depth."""
-    output = only("mixer_product", "mixer_output")
+    """Parameters of the adapters of the whole model: ranks split columns, of the output product its depth.
+
+    Ranks that share a key head hold the same columns of queries and keys.
+    """
+    input_product, output = (only("mixer_product", name) for name in ("mixer_input", "mixer_output"))
+    copied = 2 * (tp * rank_mixer_key_heads - mixer_key_heads) * mixer_key_dim * input_product
     depth = mixer_gemm_inputs * (1 - output + tp * output)
-    columns = mixer_gemm_outputs * (tp * (1 - output) + output)
+    columns = mixer_gemm_outputs * (tp * (1 - output) + output) - copied
     of_layer = total(adapted_mixer_gemms * (depth + columns), "mixer_product")
     return plain_adapter_parameters + lora_rank * of_kinds(kind_layers, of_layer)
 

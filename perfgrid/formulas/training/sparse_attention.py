@@ -119,10 +119,10 @@ def trained_index_flops(
 ):
     """FLOPs of the scores of one indexer on one rank, by phase: of all pairs; gradients, of the chosen ones.
 
-    Backward the attention that it learns from is computed again, and scores have gradients of queries and of keys.
+    Backward the attention that it learns from is computed again, and scores, which have gradients of queries and keys.
     """
     target = sparse_core_heads * (kv_lora_rank + qk_rope_head_dim)
-    return 2 * both_ways(scored_pairs * index_query_width, attended_pairs * (2 * index_query_width + target))
+    return 2 * both_ways(scored_pairs * index_query_width, attended_pairs * (3 * index_query_width + target))
 
 
 @formula(unit="1", source="deepseek2025v32")
@@ -257,6 +257,21 @@ def chosen_rank_attention_parameters(
 ):
     """Weights of attention and indexer of one layer on one rank, which has all of the indexer with its norm."""
     return dense_rank_attention_parameters + indexer_share * (index_matrix_parameters + 2 * index_head_dim)
+
+
+@_chosen("expanded_width", "1")
+def chosen_expanded_width(
+    dense_expanded_width,
+    sparse_core_heads,
+    kv_lora_rank,
+    qk_nope_head_dim,
+    qk_rope_head_dim,
+    attended_span,
+    index_top_k,
+):
+    """Elements of one token on one rank: queries before and after they absorb a matrix, and the results in latents."""
+    absorbed = sparse_core_heads * (qk_nope_head_dim + 2 * kv_lora_rank + qk_rope_head_dim)
+    return xp.where(attended_span > index_top_k, absorbed, dense_expanded_width)
 
 
 @_chosen("latent_activations", "byte")

@@ -137,12 +137,15 @@ def plain_latent_saved_bytes(
 
 
 @alternative(of="expanded_activations", by="mixer", label=NONE, unit="byte", source="deepseek2024v2")
-def plain_expanded_activations(
-    microbatch_tokens, rank_query_width, rank_key_width, rank_value_width, own_key_share, activation_size
-):
-    """Queries, keys and values of one layer and microbatch, mean of layers with and without keys of their own."""
-    keys = own_key_share * (rank_key_width + rank_value_width)
-    return microbatch_tokens * (rank_query_width + keys) * activation_size
+def plain_expanded_activations(microbatch_tokens, expanded_width, activation_size):
+    """What the core of attention reads and the projections of latents keep, of one layer and microbatch."""
+    return microbatch_tokens * expanded_width * activation_size
+
+
+@alternative(of="expanded_width", by="indexer", label=ALL, unit="1", source="deepseek2024v2")
+def dense_expanded_width(rank_query_width, rank_key_width, rank_value_width, own_key_share):
+    """Queries, keys and values of one token on one rank, mean of layers with and without keys of their own."""
+    return rank_query_width + own_key_share * (rank_key_width + rank_value_width)
 
 
 @alternative(of="latent_activations", by="indexer", label=ALL, unit="byte", source="deepseek2024v2")
