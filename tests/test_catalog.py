@@ -73,7 +73,7 @@ def values_of(table: str, name: str) -> Any:
         ),
         (
             "software",
-            "megatron-lm megatron-lm-2020 megatron-lm-2022 megatron-core nemo megatron-bridge hai-llm "
+            "megatron-lm megatron-lm-2020 megatron-lm-2022 megatron-core nemo nemo-graphs megatron-bridge ideal hai-llm "
             "megatron-deepspeed megatron-deepspeed-fp16 deepspeed nanotron torchtitan torchtitan-2024 "
             "torchtitan-2024-eager llm-foundry llm-foundry-2023 maxtext maxtext-gpu "
             "fastertransformer tensorrt-llm-2023 tensorrt-llm-2024 tensorrt-llm vllm sglang deepseek-serving "
@@ -262,6 +262,8 @@ STATE_SIZES = {
     "megatron-lm-2022": 20,
     "megatron-deepspeed-fp16": 16,
     "llm-foundry-2023": 16,
+    "nemo-graphs": 20,
+    "ideal": 20,
 }
 
 
@@ -272,7 +274,7 @@ def test_state_of_a_parameter_with_adam(stack):
     assert v["weight_size"] + v["gradient_size"] + v["optimizer_state_size"] == STATE_SIZES.get(stack, 18)
     assert 28 <= v["optimizer_traffic"] <= 52  # Adam alone reads four float32 numbers and writes three
     assert v["gradient_communication_size"] in (0, 2, 4)
-    assert 0.1e-6 < v["launch_overhead"] < 10e-6
+    assert 0.1e-6 < v["launch_overhead"] < 10e-6 or stack == "ideal"
 
 
 def test_step_latencies_agree_with_the_library_table():

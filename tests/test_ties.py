@@ -55,7 +55,7 @@ def test_nine_of_ten_of_a_further_source_by_hand():
 
 
 def test_pairs_are_told_by_what_differs():
-    """Nine sources of four records: one, one of twice the devices, one of eight times those, one of another tp."""
+    """Nine sources of five records: one, one of twice the devices, one of eight times those, one of another tp."""
     rows = []
     for source in range(9):
         for name, error, design in (
@@ -63,8 +63,10 @@ def test_pairs_are_told_by_what_differs():
             ("two", 0.1, {"devices": 16, "dp": 16, "tp": 1}),
             ("far", -0.2, {"devices": 128, "dp": 128, "tp": 1}),
             ("tp", 0.3, {"devices": 8, "dp": 4, "tp": 2}),
+            ("old", 2.0, {"devices": 16, "dp": 16, "tp": 1}),  # of another release: in no pair
         ):
-            record = SimpleNamespace(id=f"{source}-{name}", group=f"s{source}", value=1.0)
+            title = SimpleNamespace(title="first release" if name != "old" else "second")
+            record = SimpleNamespace(id=f"{source}-{name}", group=f"s{source}", value=1.0, source=title)
             rows.append(Prediction(cast(Any, record), predicted=exp(error), interval=bare(0.09, 0.07, **design)))
     found = scales(rows, {})
     assert set(found) == {SCALED, FURTHER, LAYOUT, "layout, devices and batch", "any of these"}

@@ -1,6 +1,6 @@
-"""Deviation of the ratio of two measured steps of one source from that of their predictions, by what differs.
+"""Deviation of the ratio of two measured steps of one release of a source from that of their predictions.
 
-Pairs of one source share machine, software and often a record, so sources have equal weight, and one source more than
+By what differs. Pairs of one source share machine, software and often a record, so sources have equal weight, and one source more than
 there are is counted (hierarchical conformal prediction, lee2023hierarchical): nine sources are needed for a value that
 covers nine of ten pairs of a further source.
 """
@@ -86,6 +86,8 @@ def scales(
     rows = [p for p in predictions if p.interval is not None and p.predicted is not None]
     catalog, by_kinds = load_catalog(), defaultdict[frozenset[str], list[Pair]](list)
     for pair in pairs(rows, errors(rows, calibrations)):
+        if pair.a.record.source.title != pair.b.record.source.title:
+            continue  # of several releases
         by_kinds[kinds(pair, catalog)].append(pair)
     by_name = {}
     for name, allowed in {AGAIN: frozenset[str](), **ROWS}.items():

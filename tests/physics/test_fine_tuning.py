@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from perfgrid.formulas.axes import INNER
+from perfgrid.formulas.hardware.scaling import NAMES
 from perfgrid.formulas.training.recompute import RECOMPUTED
 
 from .cases import design, evaluate, point, rows
@@ -44,6 +45,30 @@ def test_adapters_against_their_matrices(targets, rank):
     )
     assert time["forward"] == pytest.approx(forward)
     assert set(time.values()) != {0.0}
+
+
+@pytest.mark.parametrize("device", ["b200", "h100-sxm-80gb"])
+def test_weights_held_in_8_bits(device):
+    """One copy of 8 bits where a tensor has one scale; beside 16-bit products, or with finer scales, 16 bits."""
+    given = BASE | {"device": device, "lora_rank": 16.0, "lora_targets": 2.0}
+    adapters = 32 * 16 * (4096 + 6144)
+
+    def held(**changes):
+        return (design(**given | changes)["state_memory"] - 18 * adapters) / (PARAMETERS + adapters)
+
+    eight = {"software": "nemo", "precision": "fp8"}
+    assert held(**eight, scaling=float(NAMES.index("tensor"))) == pytest.approx(1, rel=1e-12)
+    assert held(**eight, scaling=float(NAMES.index("block"))) == pytest.approx(2, rel=1e-12)
+    assert held(software="nemo") == pytest.approx(2, rel=1e-12)
+
+
+@pytest.mark.parametrize("targets", [1.0, 2.0])
+def test_frozen_feed_forward_blocks_keep_no_inputs(targets):
+    """Neither the result of their norm nor that of the activation function: h + 3.5 h in 16 bits for each token."""
+    every, some = (design(**BASE, lora_rank=16.0, lora_targets=t)["layer_linear_activations"] for t in (0.0, targets))
+    trained = design(**BASE)["layer_linear_activations"]
+    assert every == pytest.approx(trained)
+    assert every - some == pytest.approx(2048 * 2 * (4096 + 14336))
 
 
 def test_frozen_weights_have_no_gradients():

@@ -315,3 +315,15 @@ def test_one_device_communicates_nothing():
     ):
         assert q[name] == 0, name
     assert q["step_time"] == pytest.approx(q["kernel_time"] + q["optimizer_time"] + q["step_gap"])
+
+
+@pytest.mark.parametrize("model", ["llama-3.1-8b", "mixtral-8x7b"])
+@pytest.mark.parametrize("changes", [{"tp": 8.0, "dp": 4.0}, {"pp": 4.0, "dp": 8.0}, {"cp": 2.0, "dp": 16.0}])
+def test_no_software_is_a_bound(model, changes):
+    """No stack is faster than `ideal`, which waits neither for a host nor between steps."""
+    given = {"devices": 32.0, "tp": 1.0, "global_batch": 64.0, "sequence_length": 4096.0} | changes
+    stacks = ("megatron-core", "nemo", "nemo-graphs", "megatron-bridge", "torchtitan", "nanotron")
+    bound, *others = (design(model, "h100-sxm-80gb", software=s, **given) for s in ("ideal", *stacks))
+    assert bound["between_steps_time"] == bound["exposed_host_time"] == bound["straggler_time"] == 0
+    for other in others:
+        assert bound["step_time"] < other["step_time"]

@@ -96,16 +96,32 @@ def gathered_weight_size(weight_size, weight_communication_size, quantised_gathe
     return xp.where(quantised_gathering & one_scale, xp.minimum(size, operand_size), size)
 
 
+@formula(unit="byte", source="nvidia2026fp8")
+def held_weight_size(weight_size, gathered_weight_size, quantised_weights):
+    """Bytes per weight on a rank that holds whole weights: as stored, or as operands alone, in the format gathered.
+
+    Where products need 8-bit weights transposed (Hopper, input gradients), copies are taken to live for one layer.
+    """
+    return xp.where(quantised_weights, xp.minimum(weight_size, gathered_weight_size), weight_size)
+
+
 @formula(unit="byte", source="rajbhandari2020zero", family=SHARDS)
 def SHARD_weight_size(
-    weight_size, SHARD, zero, weights_sharded, kept_in_pipeline, gathered_weight_size, gathering_buffer_size
+    weight_size,
+    held_weight_size,
+    SHARD,
+    zero,
+    weights_sharded,
+    kept_in_pipeline,
+    gathered_weight_size,
+    gathering_buffer_size,
 ):
     """Bytes per parameter of weights whose state is spread over SHARD ranks: stored, and gathered for a whole pass.
 
     w/q stored where weights are sharded over q ranks, otherwise w. A sharded optimizer beside whole weights adds
     buffers for the gathering of all weights and for a shard.
     """
-    stored = xp.where(weights_sharded > 0, weight_size / SHARD, weight_size)
+    stored = xp.where(weights_sharded > 0, weight_size / SHARD, held_weight_size)
     whole = (kept_in_pipeline > 0) | ((zero == 2) & (weights_sharded > 0))
     buffers = (zero >= 1) & (SHARD > 1) & (weights_sharded == 0)
     gathered = xp.where(whole & (SHARD > 1) & (weights_sharded > 0), gathered_weight_size, 0.0)

@@ -54,11 +54,13 @@ def feed_forward_activations(
     kind_is_dense,
     kind_has_experts,
     expert_layer_activations,
+    ffn_inputs_kept,
 ):
     """Activations of one feed-forward block and microbatch: inputs of activation function and second matrix."""
-    dense = microbatch_tokens * rank_ffn_size * (ffn_input_matrices * function_input_size + kept_operand_size)
+    inputs = ffn_input_matrices * function_input_size + ffn_inputs_kept * kept_operand_size
+    dense = microbatch_tokens * rank_ffn_size * inputs
     kept = kind_is_dense * dense + kind_has_experts * expert_layer_activations
-    return kept - activation_function_dropped * activation_function_results
+    return kept - ffn_inputs_kept * activation_function_dropped * activation_function_results
 
 
 @formula(unit="byte", source="korthikanti2022")
@@ -73,14 +75,16 @@ def layer_linear_activations(
     attention_activations,
     feed_forward_activations,
     norms_dropped,
+    ffn_inputs_kept,
 ):
     """Activations of one layer and microbatch that grow with the tokens: s·b·h·(10 + 24/t) for GPT, eq. 2.
 
     Stored are for each block the input of its norm, that of the matrices after it and a dropout mask; and what the
-    blocks themselves keep.
+    blocks themselves keep. Frozen matrices of a feed-forward block keep no input.
     """
-    kept = activation_size + (1 - norms_dropped) * kept_operand_size + xp.where(dropout, mask_size, 0.0)
-    replicated = hidden_size * layer_blocks * kept
+    with_inputs = layer_blocks - (1 - ffn_inputs_kept) * xp.maximum(layer_blocks - 1, 0.0)
+    norms = layer_blocks * (activation_size + xp.where(dropout, mask_size, 0.0))
+    replicated = hidden_size * (norms + with_inputs * (1 - norms_dropped) * kept_operand_size)
     return sharded_tokens * replicated + attention_activations + feed_forward_activations
 
 
@@ -97,11 +101,13 @@ def plain_dropped_activations(
     norms_dropped,
     activation_function_dropped,
     latents_dropped,
+    ffn_inputs_kept,
 ):
     """Activations of one layer and microbatch that single modules drop and compute again; experts drop none."""
     norms = norms_dropped * sharded_tokens * hidden_size * layer_blocks * kept_operand_size
     latents = latents_dropped * sharded_tokens * latent_width * activation_size
-    results = activation_function_dropped * activation_function_results + latents_dropped * expanded_activations
+    function_results = ffn_inputs_kept * activation_function_dropped * activation_function_results
+    results = function_results + latents_dropped * expanded_activations
     return norms + latents + results
 
 

@@ -29,6 +29,12 @@ def computed_phases(trains_weights):
     return table("phase", forward=1.0, input_gradient=1.0, weight_gradient=trains_weights)
 
 
+@formula(unit="1", source="hu2021lora")
+def ffn_inputs_kept(trains_weights, lora_targets):
+    """1 where products of the feed-forward block keep their inputs: for gradients of weights or of adapters."""
+    return xp.where((trains_weights > 0) | (lora_targets == 0), 1.0, 0.0)
+
+
 def adapted(lora_rank, lora_targets, *, first, output, rest=0.0):
     """1 where a product with weights has an adapter: all of a layer, of attention (or mixer), or the first of these."""
     outputs = xp.where(lora_targets <= ATTENTION, 1.0, 0.0) * output
