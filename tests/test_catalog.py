@@ -73,7 +73,8 @@ def values_of(table: str, name: str) -> Any:
         ),
         (
             "software",
-            "megatron-lm megatron-lm-2020 megatron-lm-2022 megatron-core nemo nemo-graphs megatron-bridge ideal hai-llm "
+            "megatron-lm megatron-lm-2020 megatron-lm-2022 megatron-core nemo nemo-graphs megatron-bridge ideal "
+            "hai-llm "
             "megatron-deepspeed megatron-deepspeed-fp16 deepspeed nanotron torchtitan torchtitan-2024 "
             "torchtitan-2024-eager llm-foundry llm-foundry-2023 maxtext maxtext-gpu "
             "fastertransformer tensorrt-llm-2023 tensorrt-llm-2024 tensorrt-llm vllm sglang deepseek-serving "

@@ -1,8 +1,8 @@
-"""Deviation of the ratio of two measured steps of one release of a source from that of their predictions.
+"""Deviation of the ratio of two measured steps from that of their predictions, by what differs.
 
-By what differs. Pairs of one source share machine, software and often a record, so sources have equal weight, and one source more than
-there are is counted (hierarchical conformal prediction, lee2023hierarchical): nine sources are needed for a value that
-covers nine of ten pairs of a further source.
+The steps are of one release of a source. Pairs of one source share machine, software and often a record, so sources
+have equal weight, and one source more than there are is counted (hierarchical conformal prediction,
+lee2023hierarchical): nine sources are needed for a value that covers nine of ten pairs of a further source.
 """
 
 from __future__ import annotations
