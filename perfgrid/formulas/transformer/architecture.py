@@ -116,10 +116,18 @@ def model_flops_per_step(model_flops_per_token, tokens_per_step):
 # ---- one tensor-parallel rank ---------------------------------------------------------------------------------------
 
 
-@formula(unit="1", source="shoeybi2019megatron", family={"WIDTH": ("query_width", "vocab_size")})
-def rank_WIDTH(WIDTH, tp):
-    """WIDTH of one tensor-parallel rank: one of tp equal parts."""
-    return WIDTH / tp
+@formula(unit="1", source="shoeybi2019megatron")
+def rank_query_width(query_width, tp):
+    """Width of the queries of one tensor-parallel rank: one of tp equal parts."""
+    return query_width / tp
+
+
+@formula(unit="1", source="nvidia2026megatroncore")
+def rank_vocab_size(vocab_size, vocab_padding, tp):
+    """Vocabulary entries of one tensor-parallel rank: one of tp equal parts, padded as the software does."""
+    step = xp.maximum(vocab_padding, 1.0)
+    part = vocab_size / tp
+    return xp.where(vocab_padding > 0, xp.ceil(part / step) * step, part)
 
 
 @formula(unit="1", source="shoeybi2019megatron")
@@ -272,10 +280,13 @@ def shared_keys_stay_on_a_stage(shared_key_layers, layer_embedding_size, pp):
     return ((shared_key_layers == 0) & (layer_embedding_size == 0)) | (pp == 1)
 
 
-@constraint(reason="tensor-parallel ranks do not divide the vocabulary", source="shoeybi2019megatron")
-def vocabulary_divides(vocab_size, tp):
-    """Every tensor-parallel rank has the same part of the vocabulary."""
-    return vocab_size % tp == 0
+@constraint(
+    reason="tensor-parallel ranks do not divide the vocabulary, which the software does not pad",
+    source="shoeybi2019megatron",
+)
+def vocabulary_divides(vocab_size, vocab_padding, tp):
+    """Every tensor-parallel rank has the same part of the vocabulary: padded, or divisible."""
+    return (vocab_padding > 0) | (vocab_size % tp == 0)
 
 
 @constraint(
