@@ -126,6 +126,11 @@ def test_a_hybrid_lies_between_its_pure_kinds(output):
     assert abs(np.sign(steps).sum()) == len(steps), series
 
 
+def test_no_software_is_a_bound_for_hybrids():
+    bound, other = (value("mixer_recurrence_time", software=s).sum() for s in ("ideal", "megatron-core"))
+    assert bound < 0.6 * other
+
+
 def test_impossible_designs_are_flagged():
     assert value("recurrences_stay_whole", layout={"cp": [2]}) == 0
     assert value("mixer_heads_divide", layout={"tp": [2]}) == 1
