@@ -73,10 +73,11 @@ def values_of(table: str, name: str) -> Any:
         ),
         (
             "software",
-            "megatron-lm megatron-lm-2020 megatron-lm-2022 megatron-core nemo nemo-graphs megatron-bridge ideal "
-            "hai-llm "
-            "megatron-deepspeed megatron-deepspeed-fp16 deepspeed nanotron torchtitan torchtitan-2024 "
-            "torchtitan-2024-eager llm-foundry llm-foundry-2023 maxtext maxtext-gpu "
+            "megatron-lm megatron-lm-2020 megatron-lm-2022 megatron-core nemo nemo-graphs megatron-bridge "
+            "megatron-bridge-2025 megatron-fsdp primus ideal llmq hai-llm "
+            "megatron-deepspeed megatron-deepspeed-fp16 deepspeed hf-deepspeed deepspeed-alst optimum-gaudi nanotron "
+            "torchtitan torchtitan-2024 torchtitan-2024-eager nemo-automodel llm-foundry llm-foundry-2023 "
+            "maxtext maxtext-gpu paxml "
             "fastertransformer tensorrt-llm-2023 tensorrt-llm-2024 tensorrt-llm vllm sglang deepseek-serving "
             "optimum-habana vllm-2024-rocm turbomind-2023",
         ),
@@ -251,6 +252,12 @@ STATE_SIZES = {
     "deepspeed": 16,
     "nemo": 20,
     "megatron-bridge": 20,
+    "megatron-bridge-2025": 20,
+    "hf-deepspeed": 16,
+    "deepspeed-alst": 16,
+    "optimum-gaudi": 16,
+    "nemo-automodel": 16,
+    "paxml": 16,
     "hai-llm": 14,
     "nanotron": 20,
     "torchtitan": 16,

@@ -23,7 +23,7 @@ outputs = ["step_time"]
 model = ["llama-3.1-8b"]
 device = ["h100-sxm-80gb", "b200"]
 topology = ["rail-optimized"]
-software = ["megatron-core"]
+software = ["nanotron"]
 recompute = ["none", "selective"]
 microbatch = [1, 2]
 [axes.parallelism]
@@ -139,7 +139,7 @@ def scatter(found):
 )
 def test_only_sizes_of_one_design_tie_by_less_than_their_stack(file, tmp_path, a, b, scaled):
     study = load_study(file)
-    software, glossary = load_catalog().entry("software", "megatron-core").values, load_catalog().variables
+    software, glossary = load_catalog().entry("software", "nanotron").values, load_catalog().variables
     at = {k: v for k, v in AT.items() if k not in a}
     wanted: Any = glossary["scaling_error"].default_at() if scaled else software["ranking_error"]
     assert scatter(compare(study, a, b, at)) == pytest.approx(sqrt(2) * wanted, rel=1e-6)

@@ -189,7 +189,7 @@ EXPERTS, STEP = "moe-b300-deepseek-v3-ep8-mxfp8-64", "decode-b200-64x8x64-128x40
         (EXPERTS, {"kernel": {"m": None}}, "the source leaves open: kernel.m"),
         (EXPERTS, {"model": None}, "the source leaves open: model.moe"),
         (EXPERTS, {"model": {"moe": None}}, "the source leaves open: model.moe"),
-        (EXPERTS, {"kernel": {"direction": "backward"}}, "not modelled: backward of moe_layer"),
+        (STEP, {"kernel": {"direction": "backward"}}, "not modelled: backward of decode_attention"),
         (EXPERTS, {"quantity": "step_time"}, "not modelled: step_time as a target"),
         (STEP, {"kernel": {"kv_heads": None, "batch": None}}, "the source leaves open: kernel.batch, kernel.kv_heads"),
         ("deepgemm-m64n2112k7168", {"kernel": {"m": None}}, "the source leaves open: kernel.m"),
@@ -250,7 +250,7 @@ def test_what_cannot_be_predicted_is_listed_with_every_reason(mapped):
     assert any("ceiling" in r for r in why["mamf-a100-80gb-sxm-bf16"])
     assert why["gb200-fp8-azure"][0] == "the source leaves open: kernel.shape"
     assert why["mcore-h100-strong-96"] == (
-        "the source leaves open: plan, plan.chunks",
+        "the source leaves open: plan",
         "not modelled: model_flops as a target",
     )
     assert not {row.record.id for row in mapped.rows} & set(why)
@@ -258,13 +258,13 @@ def test_what_cannot_be_predicted_is_listed_with_every_reason(mapped):
 
 def test_records_of_other_kinds_are_read_and_listed(tmp_path):
     line = json.loads((SHIPPED / "korthikanti.jsonl").read_text().splitlines()[0])
-    line |= {"kind": "collective", "quantity": "collective_time"}
+    line |= {"kind": "cost", "quantity": "cost"}
     line["reported"]["quantity"] = "phase_latency"
     file = tmp_path / "mine.jsonl"
     file.write_text(json.dumps(line))
     (prediction,) = validate(file).predictions
     assert prediction.predicted is None
-    assert prediction.reasons[0] == "not modelled: collectives on their own"
+    assert prediction.reasons[0] == "not modelled: cost and power"
 
 
 def test_one_absurd_record_stops_no_other(tmp_path):

@@ -5,8 +5,8 @@ from math import log
 import numpy as np
 import pytest
 
-from perfgrid.validation.baseline import bubble_share
-from perfgrid.validation.metrics import Error, constant_rate, error_of, spearman
+from perfgrid.validation.baseline import bubble_share, rates_of_others
+from perfgrid.validation.metrics import Error, constant_rate, equal_weights, error_of, spearman, weighted_quantile
 
 
 def test_error_of_three_rows():
@@ -49,3 +49,25 @@ def test_one_constant_for_each_kind():
 def test_bubble_of_the_baseline():
     columns = {"global_batch": 64, "dp": 2, "microbatch": 1, "pp": 4, "chunks": 2}
     assert bubble_share(columns) == pytest.approx(3 / 64)  # 32 microbatches, two virtual stages
+
+
+def test_sources_weigh_equally():
+    assert equal_weights(["a", "a", "b"]) == pytest.approx([0.25, 0.25, 0.5])
+
+
+def test_a_weighted_quantile_is_one_of_the_values():
+    values, weights = np.array([0.3, 0.1, 0.2, 1.0]), np.array([0.25, 0.25, 0.25, 0.25])
+    assert weighted_quantile(values, weights, 0.5) == 0.2  # 0.1 and 0.2 hold half
+    assert weighted_quantile(values, weights, 0.9) == 1.0
+    assert weighted_quantile(values, np.array([0.6, 0.2, 0.1, 0.1]), 0.5) == 0.3  # 0.1 and 0.2 hold 0.3 of the weights
+
+
+def test_the_rate_of_a_row_comes_from_other_units():
+    """Kind "a" has two units: each takes the rate of the other; "b" has one and takes the share of peak of others."""
+    work, measured = [1.0, 1.0, 1.0, 2.0], [2.0, 4.0, 6.0, 8.0]
+    found = rates_of_others(
+        work, measured, ["a", "a", "a", "b"], [1, 1, 1, 2], ["s", "s", "t", "u"], ["s", "s", "t", "u"]
+    )
+    assert found[:3] == [6.0, 6.0, 2.0]  # the lower median of 2 and 4
+    # times at peak 2, 4 with weight 1/4 each and 6 with 1/2: median 4 at a peak of 1, 2 at one of 2; two units of work
+    assert found[3] == 4.0

@@ -18,7 +18,7 @@ def test_every_shipped_record_is_sound_core_and_has_a_public_source():
     records, problems = read_records()
     assert problems == []
     assert len(records) == sum(len(p.read_text().splitlines()) for p in record_files()) > 650
-    assert {r.kind for r in records} == {"training", "inference", "memory", "kernel"}
+    assert {r.kind for r in records} == {"training", "inference", "memory", "kernel", "collective"}
     assert all(r.tier == "core" and r.source.title and (r.source.url or "").startswith("http") for r in records)
     by_group = {p.stem for p in record_files()}
     assert by_group == {r.group.lower() for r in records}

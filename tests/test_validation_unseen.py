@@ -75,14 +75,14 @@ def test_the_command_evaluates_them_alone(monkeypatch, capsys, recorded, found):
     for name, group in data["groups"].items():
         assert group["median"] == pytest.approx(recorded["groups"][name]["median"], rel=1e-6), RENEW
     assert not {"fitted_constants", "bound_by"} & set(re.findall(r'"(\w+)":', out))  # nothing was fitted to these rows
-    grok, served = data["groups"]["dgxc_grok1"], data["groups"]["trtllm12"]
-    assert grok["calibrated_constants"] == 3  # those of nemo, from other records
-    assert grok["baseline"]["constants_fitted_to_these_rows"] == 2  # a rate for each of two precisions
+    trained, served = data["groups"]["dgxc_nemotron"], data["groups"]["trtllm12"]
+    assert trained["calibrated_constants"] == 5  # those of nemo, from other records
+    assert trained["baseline"]["constants_fitted_to_these_rows"] == 2  # a rate for each of two precisions
     assert "calibrated_constants" not in served
     assert data["worst"][0]["id"] == found.worst(1)[0].record.id
     worst = next(p for p in found.worst(len(found.predictions)) if p.record.kind == "inference")
     assert (worst.largest_part, round(worst.largest_part_share or 0, 2)) == ("hbm_time", 0.69)
-    for wrong in (("--group", "megascale"), ("--explain", "internevo-7b-tp1-zall-1024")):
+    for wrong in (("--group", "kempner"), ("--explain", "internevo-7b-tp1-zall-1024")):
         status, out, err = run(monkeypatch, capsys, "validate", *wrong)
         assert (status, out) == (2, "")
         assert "give --unseen" in err

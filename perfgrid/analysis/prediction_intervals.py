@@ -34,6 +34,8 @@ from perfgrid.study.study import Study
 from perfgrid.study.tables import NATIVE, OWN, OWN_PREFIX, STATED, entries_at
 
 SCATTER = "unexplained_error"  # of software: deviation of ln(predicted / measured) beyond all assumptions
+EXPERTS = "experts"  # the quantity that is above zero for mixtures
+EXPERT_SCATTER = "expert_error"  # at least so much for mixtures of experts
 SHARED_SCATTER = "ranking_error"  # the same between designs of one stack and machine
 SCALED_SCATTER = "scaling_error"  # the same between sizes of one design
 STEPS = ("step_time", "pass_time")  # of training and of serving: what these deviate about, with all that follows
@@ -95,7 +97,8 @@ def intervals(
     for row, (name, i, side, _) in enumerate(steps, count):
         move = np.log(value[row] / value[i]) if value[i] and value[row] else 0.0  # zero has no relative range
         stepped.setdefault(name, np.full((count, 2), np.nan))[i, side] = move
-    designs = _designs(space, {*read, *space.label_quantities()})  # a label with one value is no leaf, but is compared
+    told = {*read, *space.label_quantities(), *({EXPERTS} & set(space.names()))}
+    designs = _designs(space, told)  # a label with one value is no leaf, but is compared
     timed = any(name in plan.graph.nodes for name in STEPS)
     found = []
     for i, of_point in enumerate(entries):
@@ -117,6 +120,8 @@ def intervals(
             _scatter(catalog, space, of_point, name, i) if timed else 0.0
             for name in (SCATTER, SHARED_SCATTER, SCALED_SCATTER)
         )
+        if timed and designs[i].get(EXPERTS):
+            scatter = max(scatter, _scatter(catalog, space, of_point, EXPERT_SCATTER, i))
         at = float(value[i])
         limits = _ends(at, ends, correlations, scatter)
         found.append(Interval(at, *limits, names, ends, correlations, scatter, shared, scaled, designs[i]))

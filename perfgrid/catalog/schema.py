@@ -68,7 +68,9 @@ class Variable(BaseModel):
     maximum: float | None = None
     above: float | None = None
     optional: bool = False
-    default: bool | float | str | dict[str, str] | None = None  # of a code along an axis: a word for each label
+    default: bool | float | str | dict[str, str] | dict[str, float] | None = (
+        None  # of a code along an axis: a word for each label
+    )
     differentiable: bool = False
     total: float | None = None  # of shares along an axis: what they add up to
 

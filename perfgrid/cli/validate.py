@@ -98,6 +98,8 @@ def _compared(p: Prediction) -> list[str]:
         lines.append(f"predicted: {number(p.predicted, unit)}, {p.ratio:.3g} times the measured{inside}")
     if p.record.assumed:
         lines.append(f"assumed: {', '.join(p.record.assumed)}")
+    if p.tuned:
+        lines.append(f"not stated, the fastest taken: {', '.join(f'{name} = {n}' for name, n in p.tuned.items())}")
     return lines
 
 

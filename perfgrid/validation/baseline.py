@@ -1,23 +1,33 @@
 """The trivial baseline: the work of a device over one constant rate per device and precision.
 
 Of a training step the work is its hardware FLOPs (recomputation counted) per device, times one plus the bubble of equal
-pipeline stages; of a kernel its FLOPs; of memory the parameters that a device holds without sharding.
+pipeline stages; of a kernel its FLOPs; of a collective the bytes over a link; of memory the parameters that a device
+holds without sharding.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
+from .collectives import link_bytes
 from .design import Row
+from .metrics import equal_weights, weighted_quantile
 from .mixers import mixer_flops, mixes
 from .schema import Record
+
+PASSES = {"forward_backward": 3.0, "backward": 2.0} | dict.fromkeys(
+    ("forward", "input_gradient", "weight_gradient"), 1.0
+)
 
 
 def kind_of(record: Record) -> tuple[str, ...]:
     """Rows of one kind share a constant of the baseline."""
     precision = (record.workload.precision if record.workload else None) or ""
     what = record.quantity if record.kernel is None else f"{record.kernel.op} {record.kernel.version}"
+    what = f"{record.collective.op} {what}" if record.collective is not None else what
     return record.device, precision, what
 
 
@@ -34,13 +44,15 @@ def kernel_flops(record: Record, columns: Mapping[str, Any], at: Mapping[str, An
     if mixes(record):
         return mixer_flops(kernel, at)
     if kernel.op == "gemm":
-        return 2.0 * (kernel.groups or 1) * (kernel.m or 0) * (kernel.n or 0) * (kernel.k or 0)
+        passes = PASSES[kernel.direction or "forward"]
+        return passes * 2.0 * (kernel.groups or 1) * (kernel.m or 0) * (kernel.n or 0) * (kernel.k or 0)
     if kernel.op == "decode_attention":
         return 4.0 * (kernel.batch or 1) * (kernel.sequence_length or 1) * (kernel.heads or 1) * (kernel.head_dim or 1)
     if kernel.op == "moe_layer" and record.model and record.model.moe:
         model, moe = record.model, record.model.moe
         matrix = (model.hidden_size or 1) * moe.expert_ffn_size
-        return 2.0 * (kernel.m or 1) * moe.experts_per_token * (3 if model.gated_ffn else 2) * matrix
+        passes = PASSES[kernel.direction or "forward"]
+        return passes * 2.0 * (kernel.m or 1) * moe.experts_per_token * (3 if model.gated_ffn else 2) * matrix
     tokens, length = columns["microbatch"] * columns["sequence_length"], columns["sequence_length"]
     if kernel.op == "attention":
         whole = 4.0 * tokens * length * (kernel.heads or 0) * (kernel.head_dim or 0)
@@ -56,6 +68,8 @@ def work_of(row: Row, at: Mapping[str, Any]) -> float:
     record, columns = row.record, row.columns
     if record.kind == "kernel":
         return kernel_flops(record, columns, at)
+    if record.kind == "collective":
+        return link_bytes(record, at)
     if record.kind == "memory":
         return float(at["total_parameters"]) / columns["tp"] / columns["pp"]
     if record.kind == "inference":
@@ -69,6 +83,35 @@ def done_by_a_device(row: Row, at: Mapping[str, Any]) -> float:
     """Work of one device in the predicted time: tokens of a step, FLOPs of a kernel; 1 for memory."""
     if row.record.kind == "kernel":
         return kernel_flops(row.record, row.columns, at)
+    if row.record.kind == "collective":
+        return link_bytes(row.record, at)
     if row.record.kind in ("memory", "inference"):
         return 1.0
     return row.columns["global_batch"] * row.columns["sequence_length"] / row.columns["devices"]
+
+
+def rates_of_others(
+    work: Sequence[float],
+    measured: Sequence[float],
+    kinds: Sequence[Hashable],
+    peaks: Sequence[float],
+    sources: Sequence[str],
+    units: Sequence[str],
+) -> list[float]:
+    """Predictions of the trivial baseline with constants from other units, whose sources weigh equally.
+
+    The constant is the weighted median of measured / work of rows of the same kind. If no other unit has such rows, all
+    rows of other units give a share of the peak rate.
+    """
+    times, peak = np.asarray(measured) / np.asarray(work), np.asarray(peaks)
+    found = []
+    for i, (own, kind) in enumerate(zip(units, kinds, strict=True)):
+        others = [k for k, unit in enumerate(units) if unit != own]
+        alike = [k for k in others if kinds[k] == kind]
+        weights = equal_weights([sources[k] for k in alike or others])
+        if alike:
+            constant = weighted_quantile(times[alike], weights, 0.5)
+        else:
+            constant = weighted_quantile((times * peak)[others], weights, 0.5) / peak[i]
+        found.append(float(work[i] * constant))
+    return found

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Self, cast
 
 import numpy as np
 
@@ -22,10 +22,12 @@ from perfgrid.results.evaluate import evaluate
 from perfgrid.study.study import Study
 
 from .design import Row, designs
+from .fastest import WHOLE, column, settled
+from .inference import serves
 from .metrics import Error, error_of
 from .quantities import FORMULAS
 from .schema import Record, data, read_records, record_files
-from .validate import CALIBRATED, WHOLE
+from .validate import CALIBRATED
 
 ROWS_PER_CONSTANT = 10
 MOST_CONSTANTS = {"software": 4, "device": 6}  # of one entry
@@ -120,40 +122,51 @@ class Model:
     def __init__(self, catalog: Catalog, rows: list[Row], constants: Sequence[Constant]):
         self.catalog, self.rows, self.constants = catalog, rows, tuple(constants)
         self.measured = np.array([row.record.value for row in rows])
-        self.applies = [[row.columns[c.table] in c.entries for c in constants] for row in rows]
+        self.applies = np.array([[self._follows(row, c) for c in constants] for row in rows], bool)
 
-    def of(self, keep: np.ndarray) -> Model:
+    def of(self, keep: np.ndarray) -> Self:
         """The same for some of the rows."""
         rows = [row for row, kept in zip(self.rows, keep, strict=True) if kept]
-        return Model(self.catalog, rows, self.constants)
+        return type(self)(self.catalog, rows, self.constants)
 
     def logs(self, trials: np.ndarray) -> np.ndarray:
         """ln(predicted / measured) by row and trial; ``trials`` are logarithms of the constants, one row each."""
-        labels = [f"{row.label} {t}" for t in range(len(trials)) for row in self.rows]
-        columns = {name: [row.columns[name] for row in self.rows] * len(trials) for name in self.rows[0].columns}
-        for name in {c.name for c in self.constants}:
-            columns[name] = [self._value(row, i, name, t) for t in trials for i, row in enumerate(self.rows)]
+        rows, points = np.tile(np.arange(len(self.rows)), len(trials)), np.repeat(trials, len(self.rows), axis=0)
+        return self.pairs(rows, points).reshape(len(trials), len(self.rows)).T
+
+    def pairs(self, rows: np.ndarray, points: np.ndarray) -> np.ndarray:
+        """ln(predicted / measured) of rows, by number, each at its own logarithms of the constants."""
+        chosen = [self.rows[i] for i in rows]
+        columns = {name: [row.columns[name] for row in chosen] for name in self.rows[0].columns}
+        for name in dict.fromkeys(c.name for c in self.constants):
+            values = np.array([self._own(row, name) for row in chosen])
+            for k, constant in enumerate(self.constants):
+                if constant.name == name:
+                    values = np.where(self.applies[rows, k], np.exp(points[:, k]), values)
+            columns[name] = values.tolist()
         study = Study.make(
             self.catalog,
             FORMULAS,
             title="calibration",
-            outputs=sorted({row.quantity for row in self.rows}),
+            outputs=sorted({row.quantity for row in chosen}),
             dtype="float64",
-            axes={"row": {"labels": labels, "zip": columns}},
+            axes={"row": {"labels": [f"{row.label} {i}" for i, row in enumerate(chosen)], "zip": columns}},
         )
         result = evaluate(study, small_points=WHOLE)
-        predicted = [
-            result[row.quantity].values.reshape(len(trials), len(self.rows), -1)[:, i].sum(axis=1)
-            for i, row in enumerate(self.rows)
-        ]
-        return np.log(np.array(predicted) / self.measured[:, None])
+        predicted = {name: column(result[name], len(chosen)) for name in {row.quantity for row in chosen}}
+        return np.log([predicted[row.quantity][i].sum() for i, row in enumerate(chosen)] / self.measured[rows])
 
-    def _value(self, row: Row, index: int, name: str, trial: np.ndarray) -> float:
-        for k, constant in enumerate(self.constants):
-            if constant.name == name and self.applies[index][k]:
-                return float(np.exp(trial[k]))
-        table = next(c.table for c in self.constants if c.name == name)
+    def _own(self, row: Row, name: str) -> float:
+        """The value of a constant's quantity that a row has without the fit."""
+        table = str(self.catalog.variables[name].of)
         return float(row.columns.get(name, cast(float, self.catalog.entry(table, row.columns[table]).values[name])))
+
+    def _follows(self, row: Row, constant: Constant) -> bool:
+        """Whether a row takes a constant: its entry is among those that share it, and its record states no other."""
+        if row.columns[constant.table] not in constant.entries:
+            return False
+        entry = self.catalog.entry(constant.table, row.columns[constant.table])
+        return self._own(row, constant.name) == entry.values[constant.name]
 
     def derivatives(self, point: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Errors of the rows at a point, and their derivatives by the logarithms of the constants."""
@@ -302,10 +315,11 @@ def _rows(
         for r in records
         if r.tier == "core"
         and r.kind in ("training", "kernel")
+        and not serves(r)
         and (not group or r.group in group)
         and (table != "device" or r.device in entries)
     ]
-    mapped = designs(mine, catalog, registry_of("training"))
+    mapped = settled(designs(mine, catalog, registry_of("training")))
     kinds = ("training", "kernel") if table == "device" else ("training",)
     rows = [row for row in mapped.rows if row.columns[table] in entries and row.record.kind in kinds]
     if not rows:

@@ -15,6 +15,8 @@ from perfgrid.study.tables import DEFAULTS as DEFAULT_ENTRIES
 from .limits import DEFAULTS, label_of, readable, reasons
 from .quantities import answering
 from .schema import Kernel, Model, Record, data
+from .stacks import guessed, named
+from .variants import variants
 
 LEAST_RECOMPUTE = "least"  # that fits the memory, if the source does not state it
 FUSED_VERSIONS = {"fa2": 2, "fa3": 3}
@@ -23,7 +25,7 @@ OVERLAPS = {  # flag of a plan -> overlaps of the software that it disables; the
     "dp_overlap": ("dp_overlap", "parameter_overlap"),
 }
 UNFUSED_VERSIONS = ("torch",)
-PLAIN_KERNELS = ("gemm", "attention")  # operators whose block states their whole shape, without a model
+ONE_LAYER = ("gemm", "attention", "moe_layer")  # operators that stand in a layer of their own, whatever their model
 MASK_ADDED = {"forward": 6.0}  # bytes per score read and written by a separate kernel that adds a mask
 
 
@@ -35,6 +37,7 @@ class Row:
     record: Record
     quantity: str
     columns: Mapping[str, Any]
+    tuned: Mapping[str, int] = field(default_factory=dict)  # fields that the record leaves open and its authors tuned
 
 
 @dataclass
@@ -89,6 +92,8 @@ def designs(
 class Mapper:
     """Maps records one by one and collects their models."""
 
+    one_layer: tuple[str, ...] = ONE_LAYER
+
     def __init__(self, catalog: Catalog, registry: Registry):
         self.catalog, self.registry = catalog, registry
         self.read = readable(registry)
@@ -101,15 +106,18 @@ class Mapper:
         ]
 
     def rows(self, record: Record) -> list[Row]:
-        """The rows of one record. Raises PerfgridError with the reason if there are none."""
+        """The rows of one record, one per choice of tuned fields. Raises PerfgridError with the reason for none."""
         quantity = answering(record, convention(record, "quantities") or {})
         if quantity is None:
             raise PerfgridError(f"not modelled: {record.quantity} of a record of kind {record.kind}")
-        columns = self.columns(record)
         stated = record.plan.recompute if record.plan else "none"
         stated = None if convention(record, "recompute_open") else stated
         recompute = stated or ("none" if record.kind == "kernel" else LEAST_RECOMPUTE)
-        return [Row(record.id, record, quantity, columns | {"recompute": recompute})]
+        found = []
+        for tuned, variant in variants(record, convention(record, "fastest") or ()):
+            label = " ".join((record.id, *(f"{name}={value}" for name, value in tuned.items())))
+            found.append(Row(label, record, quantity, self.columns(variant) | {"recompute": recompute}, tuned))
+        return found
 
     def columns(self, record: Record) -> dict[str, Any]:
         """All columns of a record: stated fields and conventions for entries, study parameters and machine."""
@@ -136,7 +144,7 @@ class Mapper:
         traits = (*(["sharded"] if sharded else []), record.workload and record.workload.precision, record.source.where)
         others = convention(record, "other_software") or {}
         names = next((others[trait] for trait in traits if trait in others), None)
-        return self._first("software", record, names)
+        return (named(record, self.catalog) if guessed(record) else None) or self._first("software", record, names)
 
     def _entry(self, table: str, name: str) -> str:
         """The catalog entry stated by the record."""
@@ -159,12 +167,18 @@ class Mapper:
         name = variable.name
         value = self._stated(name, record)
         if value is None:
-            value = (convention(record, "plan") or {}).get(name, variable.default)
+            value = self._by_convention(name, record, variable.default)
         if value is None and name == "etp":
             value = int(etp(*(self._study_value(self.catalog.variables[degree], record) for degree in ("tp", "ep"))))
         if value is None:
             raise PerfgridError(f"the record does not state {name}")
         return value
+
+    def _by_convention(self, name: str, record: Record, default: Any) -> Any:
+        """A plan's field by the convention of the source, which may be another for records on several nodes."""
+        nodes = record.devices is not None and record.devices > record.devices_per_node
+        stated = {**(convention(record, "plan") or {}), **((nodes and convention(record, "nodes_plan")) or {})}
+        return stated.get(name, default)
 
     def _stated(self, name: str, record: Record) -> Any:
         plan, workload, kernel = record.plan, record.workload, record.kernel
@@ -192,7 +206,8 @@ class Mapper:
         if name in ("microbatch", "global_batch"):
             return kernel.batch or 1
         if name == "sequence_length":
-            return (kernel.m or 0) * (kernel.groups or 1) if kernel.op == "gemm" else kernel.sequence_length
+            products = kernel.op in ("gemm", "moe_layer")
+            return (kernel.m or 0) * (kernel.groups or 1) if products else kernel.sequence_length
         if name == "flash_attention":
             return kernel.version not in UNFUSED_VERSIONS
         if name == "causal":
@@ -203,17 +218,8 @@ class Mapper:
 
     def _hardware(self, record: Record, columns: Mapping[str, Any]) -> dict[str, Any]:
         """Values of machine and software stated by the record, which replace the catalog's."""
-        device = self.catalog.entry("device", record.device).values
         software = self.catalog.entry("software", columns["software"]).values
-        topology = self.catalog.entry("topology", columns["topology"]).values
-        network = record.interconnect.scale_out_bandwidth if record.interconnect else None
-        network = network or convention(record, "scale_out_bandwidth")
-        own = cast(dict[str, float], topology["tier_stated_bandwidth"])
-        found: dict[str, Any] = {
-            "scale_up_size": record.scale_up_size,
-            "scale_out_bandwidth": network or device["scale_out_bandwidth"],
-            "tier_stated_bandwidth": own | {"scale_out": 0.0} if network else own,
-        }
+        found = self._machine(record, columns["topology"])
         for flag, names in OVERLAPS.items():
             stated = getattr(record.plan, flag, None)
             for name in names:
@@ -221,6 +227,12 @@ class Mapper:
                     found[name] = 0.0 if stated is False else software[name]
             if stated and flag in found and not found[flag]:
                 found[flag] = self.catalog.entry("software", DEFAULT_ENTRIES["software"]).values[flag]
+        if "graph_scope" in self.read:
+            own_scope = self.catalog.variables["graph_scope"].word(software["graph_scope"])
+            found["graph_scope"] = (record.plan and record.plan.graphs) or own_scope
+        if "ep_overlap" in self.read:
+            paired = record.plan is not None and record.plan.ep_overlap
+            found["ep_overlap"] = software["paired_ep_overlap"] if paired else software["ep_overlap"]
         fused = FUSED_VERSIONS.get((record.kernel.version or "") if record.kernel else "")
         found["flash_limit"] = fused or software["flash_limit"]
         if "score_copy_size" in self.read:
@@ -228,13 +240,26 @@ class Mapper:
             found["score_copy_size"] = MASK_ADDED if added else software["score_copy_size"]
         return found
 
+    def _machine(self, record: Record, topology: str) -> dict[str, Any]:
+        """Domain and network stated by the record, which replace those of device and fabric."""
+        device = self.catalog.entry("device", record.device).values
+        network = record.interconnect.scale_out_bandwidth if record.interconnect else None
+        network = network or convention(record, "scale_out_bandwidth")
+        own = cast(dict[str, float], self.catalog.entry("topology", topology).values["tier_stated_bandwidth"])
+        return {
+            "scale_up_size": record.scale_up_size,
+            "scale_out_bandwidth": network or device["scale_out_bandwidth"],
+            "tier_stated_bandwidth": own | {"scale_out": 0.0} if network else own,
+        }
+
     # -- models ---------------------------------------------------------------------------------------------------
 
     def _model(self, record: Record) -> str:
         """The catalog name of a record's model; a new model is added."""
         kernel, model = record.kernel, record.model
-        if kernel is not None and (kernel.op in PLAIN_KERNELS or (model is None and kernel.op != "transformer_layer")):
-            name, stated = f"{record.id} (one layer)", _layer_of(kernel)
+        alone = kernel is not None and model is None and kernel.op != "transformer_layer"
+        if kernel is not None and (alone or kernel.op in self.one_layer):
+            name, stated = f"{record.id} (one layer)", _layer_of(kernel, model)
         elif model is not None:
             name, stated = f"{model.name} ({record.group})", self._architecture(model, record)
         else:
@@ -267,9 +292,14 @@ class Mapper:
         return found
 
 
-def _layer_of(kernel: Kernel) -> dict[str, Any]:
-    """A one-layer model that has the kernel: the heads of an attention, the widths of a product."""
+def _layer_of(kernel: Kernel, model: Model | None = None) -> dict[str, Any]:
+    """A one-layer model that has the kernel: the heads of an attention, the widths of a product, routed experts."""
     plain = {"layers": 1, "learned_positions": 0, "dropout": False, "gated_ffn": False, "tied_embeddings": True}
+    if kernel.op == "moe_layer" and model is not None and model.moe is not None:
+        shape = {"hidden_size": model.hidden_size, "gated_ffn": model.gated_ffn, "ffn_size": model.moe.expert_ffn_size}
+        routed = {"experts", "experts_per_token", "expert_ffn_size"}
+        plain |= {"heads": 1, "kv_heads": 1, "head_dim": 128, "dense_layers": 0, "vocab_size": model.hidden_size}
+        return plain | shape | model.moe.model_dump(include=routed)
     if kernel.op == "gemm":
         widths = {"hidden_size": kernel.k, "ffn_size": kernel.n, "heads": 1, "kv_heads": 1, "head_dim": 128}
         if (kernel.groups or 1) > 1:  # every row visits one expert

@@ -15,6 +15,7 @@ AXES = {
     "training": "step time [s]",
     "inference": "latency [s] or rate [1/s]",
     "kernel": "kernel time [s]",
+    "collective": "collective time [s] or bus bandwidth [byte/s]",
     "memory": "memory per device [byte]",
 }
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable
-from dataclasses import asdict, dataclass
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from .metrics import Error, error_of
 from .mixers import mixes
 from .schema import Record
 
-KINDS = ("training", "inference", "kernel", "mixer", "memory")  # in the order of the report
+KINDS = ("training", "inference", "kernel", "mixer", "collective", "memory")  # in the order of the report
 PARTS = ("dense models", "mixtures of experts", "hybrid models")
 
 
@@ -37,6 +37,7 @@ class Prediction:
     fitted: tuple[str, ...] = ()  # constants of its software that were fitted to step times
     software: str = ""
     interval: Interval | None = None  # in which 90 of 100 measurements are expected
+    tuned: Mapping[str, int] = field(default_factory=dict)  # open fields, taken as those of the fastest design
 
     @property
     def ends(self) -> tuple[float, float] | None:

@@ -16,6 +16,7 @@ from perfgrid.formulas.serving import anatomy
 from perfgrid.formulas.serving.latency import in_pass
 
 from .design import Mapper, Row, convention
+from .quantities import trains_experts
 from .schema import Kernel, Record, data
 
 
@@ -47,11 +48,14 @@ UNSTATED = {"batch": 1, "request_rate": 1.0, "ep": 1, "cp": 1}  # without effect
 
 def serves(record: Record) -> bool:
     """Whether the workload "inference" predicts a record."""
-    return record.kind == "inference" or (record.kernel is not None and record.kernel.op in KERNELS)
+    operator = record.kernel is not None and record.kernel.op in KERNELS
+    return record.kind == "inference" or (operator and not trains_experts(record))
 
 
 class InferenceMapper(Mapper):
     """Maps inference records one by one."""
+
+    one_layer = ()
 
     def rows(self, record: Record) -> list[Row]:
         """The row of one record. Raises PerfgridError with the reason if there is none."""

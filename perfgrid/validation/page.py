@@ -10,15 +10,18 @@ from typing import Any
 
 from .schema import Record, data
 
-BEGIN, END = "<!-- table: python -m perfgrid.validation -->", "<!-- end of table -->"
+TABLES = ("python -m perfgrid.validation", "python -m perfgrid.validation.left_out")  # what makes each table
+END = "<!-- end of table -->"
 KINDS = {
     "training": "training step",
     "inference": "serving",
     "kernel": "kernel",
     "mixer": "mixer kernel",
+    "collective": "collective",
     "memory": "memory",
 }
 HEADLINE = ("records", "quantity", "n", "median", "90th percentile", "largest", "bias", "inside the interval")
+LEFT_OUT = ("training steps of", "n", "sources", "refused", "median", "90th percentile", "constant: median", "90th")
 PARTS = {"dense models": "dense", "mixtures of experts": "MoE", "hybrid models": "hybrids"}
 COLUMNS = (
     "source", "kind", "share", "records", "predicted", "over_memory", "median", "p90", "largest", "mape", "bias",
@@ -38,10 +41,22 @@ def headline(totals: Mapping[str, Mapping[str, Any]]) -> str:
     return _markdown(HEADLINE, rows)
 
 
-def with_table(page: str, table: str) -> str:
-    """The page with its generated table replaced."""
-    pattern = re.compile(f"{re.escape(BEGIN)}.*?{re.escape(END)}", re.DOTALL)
-    return pattern.sub(lambda _: f"{BEGIN}\n{table}\n{END}", page, count=1)
+def left_out_table(rows: Iterable[Mapping[str, Any]]) -> str:
+    """The Markdown table of errors of left-out units, from `LeftOut.table`."""
+    lines = []
+    for row in rows:
+        errors = [f"{row['errors'][way][error]:.3f}" for way in ("left out", "constant") for error in ("median", "p90")]
+        lines.append([row["subset"], *(str(row[name]) for name in ("rows", "sources", "refused")), *errors])
+    return _markdown(LEFT_OUT, lines)
+
+
+def with_tables(page: str, *tables: str) -> str:
+    """The page with its generated tables replaced, in the order of `TABLES`."""
+    for made_by, table in zip(TABLES, tables, strict=True):
+        begin = f"<!-- table: {made_by} -->"
+        pattern = re.compile(f"{re.escape(begin)}.*?{re.escape(END)}", re.DOTALL)
+        page = pattern.sub(lambda _, new=f"{begin}\n{table}\n{END}": new, page, count=1)
+    return page
 
 
 def by_source(summary: Mapping[str, Any], records: Sequence[Record], fits: Mapping[str, Mapping[str, Any]]) -> str:

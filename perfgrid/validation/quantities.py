@@ -2,7 +2,7 @@
 
 A kernel that was timed on its own is a kernel of a one-layer model: an attention kernel that of a model with its heads,
 a matrix product the first feed-forward product of a model with its widths, several products in one kernel those of
-as many experts.
+as many experts, and their gradients those of that product.
 """
 
 from __future__ import annotations
@@ -12,9 +12,23 @@ from typing import Any
 
 from perfgrid.engine.graph.registry import formula
 from perfgrid.formulas import BREAKDOWN
-from perfgrid.formulas.axes import at, mean_of_kinds, total
+from perfgrid.formulas.axes import at, mean_of_kinds, of_kinds, only, total
 
 from .schema import Record
+
+
+def backward(times):
+    """Times of the backward pass: both gradients."""
+    return total(times * only("phase", "input_gradient", "weight_gradient"), "phase")
+
+
+def trains_experts(record: Record) -> bool:
+    """Whether a record times an expert layer in training: a backward pass, or no format in which weights are stored."""
+    kernel, workload = record.kernel, record.workload
+    if kernel is None or kernel.op != "moe_layer":
+        return False
+    stored = workload is not None and workload.weight_precision is not None
+    return kernel.direction not in (None, "forward") or not stored
 
 
 @formula(unit="s", source="nvidia2023matmul")
@@ -24,9 +38,63 @@ def product_busy_time(gemm_time):
 
 
 @formula(unit="s", source="gale2023megablocks")
-def grouped_product_busy_time(grouped_time):
-    """Time of several products [M,K]·[K,N] in one kernel, as the first products of as many experts, by resource."""
-    return at(grouped_time, phase="forward", grouped_gemm_kernel="expert_up")
+def grouped_product_phases(grouped_time):
+    """Time of several products [M,K]·[K,N] in one kernel, the first ones of as many experts, by resource and phase."""
+    return at(grouped_time, grouped_gemm_kernel="expert_up")
+
+
+@formula(unit="s", source="gale2023megablocks")
+def grouped_product_busy_time(grouped_product_phases):
+    """Time of several products in one kernel, by resource."""
+    return at(grouped_product_phases, phase="forward")
+
+
+@formula(unit="s", source="gale2023megablocks")
+def grouped_input_gradient_busy_time(grouped_product_phases):
+    """Time of the input gradients of several products in one kernel, by resource."""
+    return at(grouped_product_phases, phase="input_gradient")
+
+
+@formula(unit="s", source="gale2023megablocks")
+def grouped_weight_gradient_busy_time(grouped_product_phases):
+    """Time of the weight gradients of several products in one kernel, by resource."""
+    return at(grouped_product_phases, phase="weight_gradient")
+
+
+@formula(unit="s", source="gale2023megablocks")
+def grouped_backward_busy_time(grouped_product_phases):
+    """Time of both gradients of several products in one kernel each, by resource."""
+    return backward(grouped_product_phases)
+
+
+@formula(unit="s", source="gale2023megablocks")
+def grouped_training_busy_time(grouped_product_phases):
+    """Time of several products in one kernel and of their gradients, by resource."""
+    return total(grouped_product_phases, "phase")
+
+
+@formula(unit="s", source="nvidia2026moe")
+def routed_expert_phases(kind_layers, kind_has_experts, expert_busy_time):
+    """Kernel time of routing and routed experts of one layer that has them, by resource and phase."""
+    return of_kinds(kind_layers, expert_busy_time) / of_kinds(kind_layers, kind_has_experts)
+
+
+@formula(unit="s", source="nvidia2026moe")
+def routed_forward_busy_time(routed_expert_phases):
+    """Forward time of the routed experts of one layer, by resource."""
+    return at(routed_expert_phases, phase="forward")
+
+
+@formula(unit="s", source="nvidia2026moe")
+def routed_backward_busy_time(routed_expert_phases):
+    """Backward time of the routed experts of one layer, by resource."""
+    return backward(routed_expert_phases)
+
+
+@formula(unit="s", source="nvidia2026moe")
+def routed_training_busy_time(routed_expert_phases):
+    """Forward and backward time of the routed experts of one layer, by resource."""
+    return total(routed_expert_phases, "phase")
 
 
 @formula(unit="s", source="dao2023flash2")
@@ -61,7 +129,16 @@ def mean_layer_forward_flops(kind_layers, layer_forward_flops):
 
 FORMULAS: tuple[Callable[..., Any], ...] = (
     product_busy_time,
+    grouped_product_phases,
     grouped_product_busy_time,
+    grouped_input_gradient_busy_time,
+    grouped_weight_gradient_busy_time,
+    grouped_backward_busy_time,
+    grouped_training_busy_time,
+    routed_expert_phases,
+    routed_forward_busy_time,
+    routed_backward_busy_time,
+    routed_training_busy_time,
     attention_busy_time,
     attention_forward_busy_time,
     attention_training_busy_time,
@@ -71,6 +148,13 @@ FORMULAS: tuple[Callable[..., Any], ...] = (
 KERNELS = {  # (operator, direction) -> quantity
     ("gemm", "forward"): "product_busy_time",
     ("grouped gemm", "forward"): "grouped_product_busy_time",
+    ("grouped gemm", "input_gradient"): "grouped_input_gradient_busy_time",
+    ("grouped gemm", "weight_gradient"): "grouped_weight_gradient_busy_time",
+    ("grouped gemm", "backward"): "grouped_backward_busy_time",
+    ("grouped gemm", "forward_backward"): "grouped_training_busy_time",
+    ("moe_layer", "forward"): "routed_forward_busy_time",
+    ("moe_layer", "backward"): "routed_backward_busy_time",
+    ("moe_layer", "forward_backward"): "routed_training_busy_time",
     ("attention", "forward"): "attention_forward_busy_time",
     ("attention", "forward_backward"): "attention_training_busy_time",
     ("transformer_layer", "forward"): "mean_layer_forward_time",

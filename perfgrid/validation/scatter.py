@@ -12,7 +12,7 @@ there are fewer than FEW.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -22,8 +22,11 @@ import numpy as np
 from perfgrid.analysis.prediction_intervals import Interval, between, deviation
 from perfgrid.formulas.training.error import CENTRAL_90
 
-from .groups import Prediction
+from .groups import PARTS, Prediction, part_of
+from .metrics import equal_weights, weighted_quantile
+from .units import unit_of
 
+EXPERTS = PARTS[1]
 SHARE = 0.9  # coverage of the intervals
 FEW = 10  # records needed to estimate the scatter of a stack
 
@@ -92,6 +95,21 @@ def scatters(predictions: Sequence[Prediction], calibrations: Mapping[str, Mappi
     return {software: found if found in several else of(found) for software, found in own.items()}
 
 
+def expert_error(predictions: Sequence[Prediction], calibrations: Mapping[str, Mapping[str, Any]]) -> float:
+    """The scatter beyond the assumptions of the steps of mixtures of experts, on all stacks together.
+
+    It covers SHARE of these steps; sources weigh equally.
+    """
+    rows = [p for known in _by_software(predictions).values() for p in known if part_of(p.record) == EXPERTS]
+    wanted = asked(errors(rows, calibrations), [p.interval for p in rows if p.interval is not None])
+    return covering(wanted, [p.record.group for p in rows])
+
+
+def covering(wanted: np.ndarray, sources: Sequence[str]) -> float:
+    """The scatter that covers SHARE of some rows, sources weighing equally; 0 without rows."""
+    return weighted_quantile(wanted, equal_weights(sources), SHARE) if len(wanted) else 0.0
+
+
 def middle(several: Sequence[Scatter]) -> Scatter:
     """The medians of stacks with several sources, for stacks with a single one."""
     rankings = [known.ranking_error for known in several if known.ranking_error is not None]
@@ -150,6 +168,111 @@ def _of(rows: Sequence[Prediction], logs: np.ndarray) -> Scatter:
     ranking = sufficient([np.array(of) for of in apart.values()]) if apart else None
     all_of_it, unexplained = (sufficient(_by_source(v, rows)) for v in (np.abs(logs), asked(logs, intervals)))
     return Scatter(len(rows), all_of_it / CENTRAL_90, unexplained, ranking)
+
+
+@dataclass(frozen=True)
+class LeftOutIntervals:
+    """How intervals that were made without a source hold its measurements; logarithms, sources weigh equally."""
+
+    sources: int
+    rows: int
+    medians_inside: float  # share of the sources whose median error lies inside
+    inside: float  # share of the rows
+    width: float  # of ln y between the ends
+    score: float  # interval score: width, and 2/0.1 of the distance of measurements outside (gneiting2007scoring)
+
+
+@dataclass(frozen=True)
+class _Row:
+    """A predicted step with ln(predicted / measured), and the scatter that its interval needs."""
+
+    step: Prediction
+    log: float
+    wanted: float
+
+    @property
+    def source(self) -> str:
+        """The source of the record."""
+        return self.step.record.group
+
+    @property
+    def mixture(self) -> bool:
+        """Whether the model is a mixture of experts."""
+        return part_of(self.step.record) == EXPERTS
+
+
+def left_out_intervals(
+    predictions: Sequence[Prediction], calibrations: Mapping[str, Mapping[str, Any]]
+) -> LeftOutIntervals:
+    """Intervals of every source by the scatter of other units: of its stack, else the median of stacks with several.
+
+    Only records that are not blind give a scatter. Mixtures of experts have at least that of other such sources.
+    """
+    rows = []
+    for steps in _by_software(predictions).values():
+        logs = errors(steps, calibrations)
+        wanted = asked(logs, [p.interval for p in steps if p.interval is not None])
+        rows += [_Row(p, float(log), float(u)) for p, log, u in zip(steps, logs, wanted, strict=True)]
+    found = []
+    for source in dict.fromkeys(row.source for row in rows):
+        own = [row for row in rows if row.source == source]
+        units = {unit_of(row.step.record) for row in own}
+        known = [r for r in rows if r.step.record.share != "blind" and unit_of(r.step.record) not in units]
+        known = [row for row in known if row.source != source]
+        by_stack = {name: [r for r in known if r.step.software == name] for name in {r.step.software for r in known}}
+        usual = _usual(by_stack.values())
+        mixtures = [row for row in known if row.mixture]
+        of_experts = covering(np.array([r.wanted for r in mixtures]), [r.source for r in mixtures])
+        for row in own:
+            stack = by_stack.get(row.step.software)
+            scatter = sufficient(_wanted(stack)) if stack else usual
+            found.append((source, *_held(row, max(scatter, of_experts) if row.mixture else scatter)))
+    return _summed(found)
+
+
+def _usual(stacks: Iterable[Sequence[_Row]]) -> float:
+    """The median scatter of stacks with several sources."""
+    scatters = [sufficient(_wanted(rows)) for rows in stacks if len({row.source for row in rows}) > 1]
+    return float(np.median(scatters)) if scatters else 0.0
+
+
+def _wanted(rows: Sequence[_Row]) -> list[np.ndarray]:
+    """The scatters that rows need, apart by source."""
+    sources = dict.fromkeys(row.source for row in rows)
+    return [np.array([row.wanted for row in rows if row.source == source]) for source in sources]
+
+
+def _held(row: _Row, scatter: float) -> tuple[float, float, float, float]:
+    """ln(measured / predicted) of a row, the ends of its interval, and its score."""
+    known = row.step.interval
+    assert known is not None
+    low, high = (
+        side * CENTRAL_90 * float(deviation(known.shifts, known.correlations, side, scatter)) for side in (-1, 1)
+    )
+    outside = max(low + row.log, 0.0) + max(-row.log - high, 0.0)
+    return -row.log, low, high, high - low + 2 / (1 - SHARE) * outside
+
+
+def _summed(rows: Sequence[tuple[str, float, float, float, float]]) -> LeftOutIntervals:
+    of_source: dict[str, list[list[float]]] = defaultdict(list)
+    for source, *row in rows:
+        of_source[source].append(row)
+    medians, inside, widths, scores = [], [], [], []
+    for held in of_source.values():
+        log, low, high, score = np.array(held).T
+        middle_row = np.argsort(log)[len(log) // 2]
+        medians.append(low[middle_row] <= log[middle_row] <= high[middle_row])
+        inside.append(np.mean((low <= log) & (log <= high)))
+        widths.append(np.median(high - low))
+        scores.append(np.mean(score))
+    return LeftOutIntervals(
+        sources=len(of_source),
+        rows=len(rows),
+        medians_inside=float(np.mean(medians)),
+        inside=float(np.mean(inside)),
+        width=float(np.median(widths)),
+        score=float(np.mean(scores)),
+    )
 
 
 def held_out_coverage(

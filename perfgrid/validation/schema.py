@@ -53,6 +53,10 @@ Number = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Name = Annotated[str, Field(min_length=1)]
 MixerOperator = Literal["mixer", "mixer_decode", "mixer_layer"]  # the core, of a decoding step, with all around it
 Operator = Literal["gemm", "attention", "decode_attention", "moe_layer", "transformer_layer", "memcpy", MixerOperator]
+Direction = Literal["forward", "input_gradient", "weight_gradient", "backward", "forward_backward"]
+CollectiveOperation = Literal[
+    "all_reduce", "reduce_scatter", "all_gather", "all_to_all", "broadcast", "send_recv", "moe_dispatch", "moe_combine"
+]
 Precision = Literal["fp32", "tf32", "fp16", "bf16", "fp8", "fp4", "int8", "int4"]
 
 
@@ -149,12 +153,15 @@ class Layout(Block):
     zero: Annotated[int, Field(ge=0, le=3)] | None
     zero_size: Count | None
     sequence_parallel: bool | None
-    recompute: Literal["none", "selective", "full"] | None
+    recompute: Literal["none", "selective", "layers", "full"] | None
+    recompute_layers: Count | None = None  # of each stage, recomputed whole
     flash_attention: bool | None
     schedule: Literal["gpipe", "1f1b", "interleaved", "dualpipe", "zb"] | None
     offload: Literal["none", "optimizer", "activations"] | None
     tp_overlap: bool | None
     dp_overlap: bool | None
+    ep_overlap: bool | None = None  # the exchange with experts runs beside the kernels of another microbatch
+    graphs: Literal["none", "attention", "layer", "step"] | None = None  # what CUDA graphs start at once
 
 
 class Workload(Block):
@@ -193,9 +200,22 @@ class Kernel(Block):
     head_dim: Count | None
     sequence_length: Count | None
     causal: bool | None
-    direction: Literal["forward", "backward", "forward_backward"] | None
+    direction: Direction | None
     version: Name | None
     mixer: Mixer | None = None
+
+
+class Collective(Block):
+    """A collective timed on its own, by the conventions of nccl-tests."""
+
+    op: CollectiveOperation
+    size: Number | None  # bytes: buffer of a rank, gathered output, scattered input, sent message
+    ranks: Annotated[int, Field(gt=1)] | None
+    algorithm: Name | None
+    tokens: Count | None  # of a rank, and the model of an exchange with experts
+    hidden_size: Count | None
+    experts: Count | None
+    experts_per_token: Count | None
 
 
 class Reported(Block):
@@ -233,7 +253,7 @@ class Record(Block):
     plan: Layout | None
     workload: Workload | None
     kernel: Kernel | None
-    collective: dict[str, Any] | None
+    collective: Collective | None
     cost: dict[str, Any] | None
     quantity: Name
     value: Number
@@ -253,7 +273,8 @@ class Record(Block):
         if self.predictable == bool(self.missing):
             raise ValueError("predictable must be true exactly where missing is empty")
         blocks = {"training": ("model", "plan", "workload"), "memory": ("model", "plan", "workload")}
-        for block in (*blocks.get(self.kind, ()), *(["kernel"] if self.kind == "kernel" else [])):
+        own = [self.kind] if self.kind in ("kernel", "collective") else []
+        for block in (*blocks.get(self.kind, ()), *own):
             if getattr(self, block) is None:
                 raise ValueError(f"a record of kind {self.kind} needs the block {block!r}")
         if self.reported.quantity == self.quantity and UNITS[self.quantity] in PLAIN:

@@ -15,24 +15,24 @@ from perfgrid.analysis.explain import explain
 from perfgrid.analysis.prediction_intervals import intervals
 from perfgrid.catalog import Catalog, load_catalog
 from perfgrid.engine.errors import PerfgridError, nearest
-from perfgrid.engine.grid.dataset import constraints_of
 from perfgrid.engine.grid.explain import Explanation
 from perfgrid.formulas import BREAKDOWN, INNER, registry_of
 from perfgrid.formulas.serving.anatomy import request_parts
 from perfgrid.results.evaluate import evaluate
 from perfgrid.study.study import Study
 
-from . import inference, mixers
+from . import collectives, inference, mixers
 from .baseline import done_by_a_device, kind_of, work_of
 from .design import Designs, Mapper, Row, designs
+from .fastest import WHOLE, column, fastest, violated
 from .groups import Group, Prediction, by_kind, by_source, by_version, group_of
 from .metrics import constant_rate
 from .quantities import FORMULAS, OUTPUTS
-from .schema import SHARES, UNITS, Problem, Record, data, read_records, record_files
+from .schema import SHARES, UNITS, Problem, Record, read_records, record_files
+from .stacks import guessed, with_guess
 
 CALIBRATED = "calibrated"  # confidence of catalog values from a calibration
 RECORDED = Path(__file__).with_name("accuracy.json")  # errors at the time of writing
-WHOLE = 10**9  # evaluate all rows in the exact small stage
 
 
 @dataclass
@@ -108,7 +108,7 @@ class Validation:
         """The default software used for records without one, by group, for sources without conventions."""
         found: dict[str, set[str]] = {}
         for p in self.predictions:
-            if p.software and p.record.software is None and p.record.group not in data("conventions")["group"]:
+            if p.software and guessed(p.record):
                 found.setdefault(p.record.group, set()).add(p.software)
         return {group: sorted(names) for group, names in found.items()}
 
@@ -218,11 +218,14 @@ WORKLOAD_ROWS: dict[str, tuple[type[Mapper], tuple[Callable[..., Any], ...], tup
     "training": (Mapper, FORMULAS, OUTPUTS),
     "inference": (inference.InferenceMapper, inference.FORMULAS, inference.OUTPUTS),
     "sequence_mixer": (mixers.MixerMapper, mixers.FORMULAS, mixers.OUTPUTS),
+    "collectives": (collectives.CollectiveMapper, (), collectives.OUTPUTS),
 }
 
 
 def _workload(record: Record) -> str:
     """The workload that predicts a record."""
+    if record.kind == "collective":
+        return "collectives"
     return "inference" if inference.serves(record) else "sequence_mixer" if mixers.mixes(record) else "training"
 
 
@@ -241,42 +244,39 @@ def _evaluated(mapped: Designs, workload: str) -> tuple[dict[str, Prediction], S
         axes={"row": mapped.axis()},
     )
     result = evaluate(study, small_points=WHOLE)
-    count = len(mapped.rows)
-    steps = [i for i, row in enumerate(mapped.rows) if row.quantity == "step_time"]
+    broken = violated(result, mapped.rows)
+    chosen = fastest(mapped.rows, result, broken)
+    steps = [i for i in chosen if mapped.rows[i].quantity == "step_time"]
     ends = dict(zip(steps, intervals(study, [(i,) for i in steps]), strict=True))
-    columns = {str(name): _column(array, count) for name, array in result.data_vars.items()}
-    illegal = {str(n): a.attrs["reason"] for n, a in result.data_vars.items() if a.attrs.get("constraint") == "illegal"}
-    concerning = {quantity: constraints_of(result, quantity) for quantity in {row.quantity for row in mapped.rows}}
+    for i in (i for i in steps if guessed(mapped.rows[i].record)):
+        ends[i] = with_guess(ends[i], mapped.catalog, mapped.rows[i].columns["software"])
+    columns = {str(name): column(array, len(mapped.rows)) for name, array in result.data_vars.items()}
     found: dict[str, Prediction] = {}
-    for i, row in enumerate(mapped.rows):
-        at = {name: values[i] for name, values in columns.items()}
-        violated = {n: illegal[n] for n in concerning[row.quantity] if n in illegal and not at[n]}
+    for i in chosen:
+        row, at = mapped.rows[i], {name: values[i] for name, values in columns.items()}
         found[row.record.id] = replace(
-            _prediction(row, at, violated),
+            _prediction(row, at, broken[i]),
             fitted=_fitted(mapped.catalog, row),
-            software=row.columns["software"],
+            software=row.columns.get("software", ""),
             interval=ends.get(i),
+            tuned=row.tuned,
         )
     return found, study
 
 
 def _fitted(catalog: Catalog, row: Row) -> tuple[str, ...]:
     """The constants of a row's software that were fitted to step times, by name and the entries that share them."""
+    if "software" not in row.columns:
+        return ()
     entry = catalog.entry("software", row.columns["software"])
     shared = {name: d.calibration or entry.name for name, d in entry.details.items() if d.confidence == CALIBRATED}
     return tuple(f"{entries}.{name}" for name, entries in shared.items() if row.quantity == "step_time")
 
 
-def _column(array: xr.DataArray, count: int) -> np.ndarray:
-    """Values by row, inner axes behind; what does not vary is repeated."""
-    values = array.values
-    return values if "row" in array.dims else np.broadcast_to(values, (count, *values.shape))
-
-
-def _prediction(row: Row, at: dict[str, Any], violated: dict[str, str]) -> Prediction:
+def _prediction(row: Row, at: dict[str, Any], broken: dict[str, str]) -> Prediction:
     record = row.record
-    if violated and record.kind != "kernel":
-        return Prediction(record, tuple(f"not modelled: {reason}" for reason in violated.values()), label=row.label)
+    if broken and record.kind != "kernel":
+        return Prediction(record, tuple(f"not modelled: {reason}" for reason in broken.values()), label=row.label)
     parts: dict[str, float] = {}
     if record.kind == "inference":
         parts = request_parts(at, 0.0 if record.quantity == "time_to_first_token" else None)
@@ -294,7 +294,7 @@ def _prediction(row: Row, at: dict[str, Any], violated: dict[str, str]) -> Predi
         done=done_by_a_device(row, at),
         largest_part=largest,
         largest_part_share=parts[largest] / sum(parts.values()) if largest else None,
-        fits=bool(at["fits_memory"]) if record.kind != "kernel" else None,
+        fits=bool(at["fits_memory"]) if record.kind not in ("kernel", "collective") else None,
         label=row.label,
     )
 

@@ -128,6 +128,30 @@ def test_newer_versions_are_faster_and_never_newer_than_the_device():
     assert design(device="h100-sxm-80gb", flash_limit=3.0)["flash_algorithm"] == 3
 
 
+def test_padded_heads_cost_what_wide_ones_do():
+    """Heads of 64 padded to 128 multiply as much as heads of 128; those of two widths are padded each (192 and 128)."""
+    plan = {"tp": 1.0, "sequence_length": 16384.0, "heads": 32.0, "kv_heads": 8.0}
+    plan |= dict.fromkeys(("special_function_rate", "vector_rate", "shared_memory_bandwidth"), 1e30)  # products only
+
+    def case(width, multiple):
+        q = design("llama-3.1-8b", "h100-sxm-80gb", **plan, head_dim=width, head_width_multiple=multiple)
+        time = rows(np.sum(q["flash_compute_time"], axis=RESOURCE, keepdims=True), "phase", "mask")
+        return rows(q["flash_volume"], "phase", "mask"), time, q["layer_activations"]
+
+    narrow, padded, wide, whole = case(64.0, 1.0), case(64.0, 128.0), case(128.0, 1.0), case(128.0, 128.0)
+    assert padded[0] == wide[0] == whole[0] == {key: 2 * value for key, value in narrow[0].items()}
+    assert padded[1] == pytest.approx(wide[1], rel=1e-9)
+    assert padded[1]["forward", "whole"] == pytest.approx(2 * narrow[1]["forward", "whole"], rel=1e-9)
+    assert padded[2] == narrow[2]  # in memory they are as narrow as ever
+    plain, both = (
+        rows(design("deepseek-v3", tp=1.0, head_width_multiple=m)["flash_volume"], "phase", "mask")
+        for m in (1.0, 128.0)
+    )
+    assert both["forward", "whole"] / plain["forward", "whole"] == pytest.approx((256 + 128) / (192 + 128))
+    backward = both["input_gradient", "whole"] / plain["input_gradient", "whole"]
+    assert backward == pytest.approx((3 * 256 + 2 * 128) / (3 * 192 + 2 * 128))
+
+
 def test_windows_and_masks_save_blocks_and_time():
     def case(**changes):
         q = design("llama-3.1-8b", "h100-sxm-80gb", sequence_length=16384.0, tp=1.0, **changes)

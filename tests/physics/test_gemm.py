@@ -62,7 +62,8 @@ def test_ends_of_tiles_and_parts_of_the_depth_take_time(device, shape):
     given: Any = load_catalog().entry("device", device).values
     m, n, k = shape
     shape_of_model = {"sequence_length": float(m), "hidden_size": float(k), "ffn_size": float(n), "gated_ffn": False}
-    q = evaluate(point("llama-3.1-8b", device, tp=1.0, microbatch=1.0, sequence_parallel=False, **shape_of_model))
+    plan = {"tp": 1.0, "microbatch": 1.0, "sequence_parallel": False, "library_efficiency": 0.94}
+    q = evaluate(point("llama-3.1-8b", device, **plan, **shape_of_model))
     found = rows(np.sum(q["gemm_time"], axis=RESOURCE), "phase", "gemm_kernel")["forward", "ffn_up"]
     rate = given["peak_bf16_rate"] * given["matrix_efficiency"] * 0.94
     hbm = given["hbm_bandwidth"] * given["hbm_efficiency"]
@@ -132,7 +133,8 @@ def test_bytes_to_accumulate_a_gradient_counted_by_hand(software, moved):
 
 
 def test_products_of_a_layer_against_a_loop():
-    q = design("llama-3.1-8b", "h100-sxm-80gb", tp=2.0, microbatch=2.0, sequence_length=4096.0)
+    plan = {"tp": 2.0, "microbatch": 2.0, "sequence_length": 4096.0, "library_efficiency": 0.94}
+    q = design("llama-3.1-8b", "h100-sxm-80gb", **plan)
     h, queries, keys, f, v, tokens = 4096, 32 * 128, 8 * 128, 14336, 128256, 2 * 4096
     weights = {
         "qkv": (h, (queries + 2 * keys) // 2),

@@ -1,5 +1,6 @@
 """Kernels that wait for the host; stages cut by cost, against the loop that does; partial recomputation; margins."""
 
+from itertools import pairwise
 from math import log
 
 import pytest
@@ -7,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perfgrid.formulas import BREAKDOWN
-from perfgrid.formulas.kernels.host import counted
+from perfgrid.formulas.kernels.host import ATTENTION, LAYER, counted
 
-from .cases import design, evaluate, point
+from .cases import design, evaluate, point, rows
 
 SMALL = {"model": "llama-3.1-8b", "device": "h100-sxm-80gb", "tp": 1.0, "dp": 8.0, "global_batch": 64.0}
 EXPERTS = {"model": "mixtral-8x7b", "device": "h100-sxm-80gb", "tp": 1.0, "dp": 8.0, "ep": 2.0, "global_batch": 64.0}
@@ -39,12 +40,127 @@ def test_a_slower_host_never_makes_a_step_faster(time, factor):
     assert after >= before * (1 - 1e-12)
 
 
+@pytest.mark.parametrize("recompute", ["none", "full"])
+def test_a_layer_takes_the_longer_of_host_and_device_both_passes_together(recompute):
+    """A host that is late in one pass catches up in the other; without that a pass takes as long as the host."""
+    free = design(**SMALL, recompute=recompute, host_launch_time=0.0)
+    device = {d: free[f"layer_{d}_time"] for d in ("forward", "backward")}
+    launches = {d: free[f"layer_{d}_launches"] for d in device}
+    per_launch = sorted(device[d] / launches[d] for d in device)  # one pass is late from here on, both from there on
+    together = sum(device.values()) / sum(launches.values())
+    slow, fast = per_launch[1], per_launch[0]
+    times = [0.5 * fast, (fast + together) / 2, (together + slow) / 2, 2 * slow]
+    found = [design(**SMALL, recompute=recompute, host_launch_time=t) for t in times]
+    for time, q in zip(times, found, strict=True):
+        host = {d: launches[d] * time for d in device}
+        assert q["layer_time"] == pytest.approx(max(sum(device.values()), sum(host.values())), rel=1e-12)
+        for d in device:
+            assert q[f"layer_{d}_exposed_host_time"] == q[f"layer_{d}_time"] - device[d] == 0 or (
+                q[f"layer_{d}_time"] == pytest.approx(device[d] + q[f"layer_{d}_exposed_host_time"], rel=1e-12)
+            )
+            assert q[f"layer_{d}_exposed_host_time"] <= max(host[d] - device[d], 0) * (1 + 1e-12)
+    early, hidden, caught_up, late = found
+    assert early["exposed_host_time"] == hidden["exposed_host_time"] == 0
+    (first,) = [d for d in device if caught_up[f"layer_{d}_exposed_host_time"] > 0]  # only the pass that is late
+    assert launches[first] * times[2] > device[first]
+    for d in device:
+        assert late[f"layer_{d}_time"] == pytest.approx(launches[d] * times[3], rel=1e-12)
+
+
+def test_gradients_hide_behind_what_the_host_leaves_of_a_layer():
+    """Where it sets the pace a faster device hides no less: with all else equal the step is never slower."""
+    slow = {**SMALL, "dp": 64.0, "global_batch": 64.0, "host_launch_time": 1e-3, "communication_cores": 0.0}
+    q = design(**slow, optimizer_traffic=0.0)
+    backward = q["layer_backward_launches"] * 1e-3
+    assert q["layer_backward_hiding_time"] == pytest.approx(backward, rel=1e-12)
+    assert q["layer_forward_hiding_time"] == pytest.approx(q["layer_forward_launches"] * 1e-3, rel=1e-12)
+    tiny = {
+        **slow,
+        "sequence_length": 64.0,
+        "dp_overlap": 0.01,
+    }  # gradients are added up for longer than all else takes
+    per_launch = [design(**{**tiny, "host_launch_time": 0.0})[f"layer_{d}_time"] for d in ("forward", "backward")]
+    at_times = [sum(per_launch) / n for n in (20, 25, 30, 35, 40)]
+    for time in at_times:
+        steps = [design(**{**tiny, "host_launch_time": time, "matrix_efficiency": e}) for e in (0.4, 0.41, 0.6)]
+        for slower, faster in pairwise(steps):
+            assert faster["step_time"] <= slower["step_time"] * (1 + 1e-12)
+            assert faster["layer_backward_hiding_time"] <= slower["layer_backward_hiding_time"] * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("recompute", ["none", "full"])
+@pytest.mark.parametrize(
+    ("given_", "forward", "weights"),
+    [
+        (EXPERTS, 2 + 1 + 1 + 2 + 1 + 1, 2),  # products, routing, two ways there, a sort each way, way back, activation
+        ({**SMALL, "tp": 2.0}, 2 + 1, 2),  # products, activation
+    ],
+    ids=["experts", "dense"],
+)
+def test_graphs_leave_the_kernels_of_feed_forward_parts_or_none(given_, forward, weights, recompute):
+    """Backward as many as forward and products of weight gradients; with full recomputation the forward ones again."""
+    left = {"forward": forward, "backward": forward * (1 + (recompute == "full")) + weights}
+    free = design(**given_, recompute=recompute, host_launch_time=0.0)
+    slow = {**given_, "recompute": recompute, "host_launch_time": 1e-2}
+    found = {scope: design(**slow, graph_scope=float(scope)) for scope in range(4)}  # none, attention, layer, step
+    for d, kernels in left.items():
+        every, calls = free[f"layer_{d}_launches"], free[f"layer_{d}_tp_calls"] * (given_["tp"] > 1)
+        assert every > kernels
+        for scope, (launches, of_tp) in enumerate(((every, calls), (kernels, calls / 2), (0, 0), (0, 0))):
+            q = found[scope]
+            assert q[f"layer_{d}_host_launches"] == pytest.approx(launches, rel=1e-12), scope
+            assert q[f"layer_{d}_host_time"] == pytest.approx((launches + of_tp) * 1e-2, rel=1e-12), scope
+            if launches:
+                assert q[f"layer_{d}_time"] == pytest.approx((launches + of_tp) * 1e-2, rel=1e-12), scope
+    for scope in (LAYER, LAYER + 1):
+        assert found[scope]["exposed_host_time"] == 0
+        assert found[scope]["step_time"] == free["step_time"]
+
+
+def test_graphs_of_attention_leave_the_products_of_single_experts():
+    single = design(**EXPERTS, graph_scope=float(ATTENTION), products_by_expert=True)
+    grouped = design(**EXPERTS, graph_scope=float(ATTENTION), products_by_expert=False)
+    for d, passes in (("forward", 1), ("backward", 2)):  # two matrices of three further experts
+        further = single[f"layer_{d}_host_launches"] - grouped[f"layer_{d}_host_launches"]
+        assert further == pytest.approx(6 * passes)
+
+
+@pytest.mark.parametrize(
+    ("sequence_parallel", "recompute", "forward", "backward"),
+    [
+        (True, "none", 4, 6),  # a gather and a scatter for each of two blocks; backward inputs are gathered once more
+        (True, "full", 4, 10),
+        (False, "none", 2, 2),  # a reduction each
+        (False, "full", 2, 4),
+    ],
+)
+@pytest.mark.parametrize("tp", [1.0, 2.0, 4.0, 8.0])
+def test_a_checked_collective_costs_a_message_from_every_further_rank(
+    sequence_parallel, recompute, forward, backward, tp
+):
+    plan = {"sequence_parallel": sequence_parallel, "recompute": recompute, "tp": tp}
+    given_ = {**SMALL, **plan, "host_launch_time": 0.0, "collective_check_time": 1e-2}
+    unchecked, q = design(**given_), design(**given_, checked_collectives=True)
+    started = design(**{**given_, "host_launch_time": 1e-3}, checked_collectives=True)
+    assert unchecked["exposed_host_time"] == 0
+    for d, calls in {"forward": forward, "backward": backward}.items():
+        assert q[f"layer_{d}_tp_calls"] == calls
+        if tp > 1:
+            checks = calls * 1e-2 * (tp - 1)
+            assert q[f"layer_{d}_time"] == pytest.approx(checks, rel=1e-12)
+            launches = started[f"layer_{d}_launches"] + calls  # a collective is one, too
+            assert started[f"layer_{d}_time"] == pytest.approx(launches * 1e-3 + checks, rel=1e-12)
+        else:
+            assert q[f"layer_{d}_time"] == unchecked[f"layer_{d}_time"]
+
+
 def test_every_expert_is_a_kernel_where_the_software_says_so():
     grouped, single = (design(**EXPERTS, products_by_expert=flag) for flag in (False, True))
     assert grouped["expert_launches"] == 0
     assert single["expert_launches"] == 2 * (8 / 2 - 1)  # two matrices of three further experts
     assert single["layer_forward_launches"] - grouped["layer_forward_launches"] == pytest.approx(6)
-    assert single["step_time"] == grouped["step_time"]  # a host of no time starts any number
+    free = [design(**EXPERTS, products_by_expert=flag, host_launch_time=0.0)["step_time"] for flag in (False, True)]
+    assert free[0] == free[1]  # a host of no time starts any number
 
 
 def test_one_program_has_no_launches():
@@ -52,10 +168,22 @@ def test_one_program_has_no_launches():
     assert counted(6e-6, 3e-6) == 2
 
 
-def test_pointwise_passes_multiply_the_traffic_of_element_wise_kernels_alone():
-    once, twice = (design(**SMALL, pointwise_passes=p) for p in (1.0, 2.0))
-    moved, more = once["stream_traffic"], twice["stream_traffic"]
-    assert {round(float(r), 9) for r in more[moved > 0] / moved[moved > 0]} == {1.0, 2.0}
+@pytest.mark.parametrize(
+    ("passes", "kernels"),
+    [
+        ("pointwise_passes", {"residual", "activation", "rotary", "softmax", "shared_activation"}),
+        ("norm_passes", {"norm", "latent_norm"}),
+    ],
+)
+@pytest.mark.parametrize("model", ["llama-3.1-8b", "gpt3-175b", "deepseek-v3"])
+def test_passes_multiply_the_traffic_of_their_kernels_alone(model, passes, kernels):
+    """Norms and other element-wise kernels each have passes of their own; tables, loss and sums have none."""
+    plan = {**SMALL, "model": model, "tp": 8.0, "host_launch_time": 0.0, "flash_attention": False, "biases": True}
+    once, twice = (design(**plan, **{passes: p}) for p in (1.0, 2.0))
+    moved, more = (rows(q["stream_traffic"], "phase", "stream_kernel") for q in (once, twice))
+    for (phase, kernel), value in moved.items():
+        assert more[phase, kernel] == value * (2 if kernel in kernels else 1), (phase, kernel)
+    assert any(moved["forward", kernel] > 0 for kernel in kernels)
     assert twice["gemm_time"] == pytest.approx(once["gemm_time"])
     assert twice["step_time"] > once["step_time"]
 

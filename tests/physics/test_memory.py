@@ -183,6 +183,26 @@ def test_recomputation_never_needs_more_stored_activations():
         assert full < selective <= none
 
 
+@pytest.mark.parametrize("flash", [True, False])
+def test_a_stated_number_of_layers_is_recomputed(flash):
+    """0 of the 8 layers of a stage are none, all of them are full; between them time and activations grow evenly."""
+    given = {"model": "llama-3.1-8b", "tp": 2.0, "pp": 4.0, "global_batch": 64.0, "flash_attention": flash}
+    given |= {"host_launch_time": 0.0}
+    none, full = (design(**given, recompute=r) for r in ("none", "full"))
+    found = {n: design(**given, recompute="layers", recompute_layers=float(n)) for n in (0, 1, 4, 8, 100)}
+    for n, q in found.items():
+        share = min(n / 8, 1)
+        assert q["layer_recomputed"] == q["core_recomputed"] == share
+        for name in ("layer_activations", "layer_activation_memory", "recompute_time", "hardware_flops_per_token"):
+            expected = none[name] + share * (full[name] - none[name])
+            assert q[name] == pytest.approx(expected, rel=1e-12), (n, name)
+    for n, whole in ((0, none), (8, full), (100, full)):
+        for name in ("step_time", "memory_per_device", "recompute_choice"):
+            assert found[n][name] == pytest.approx(whole[name], rel=1e-12), (n, name)
+    assert found[4]["recompute_choice"] == 2  # full in part
+    assert none["step_time"] < found[1]["step_time"] < found[4]["step_time"] < full["step_time"]
+
+
 def test_too_large_designs_exceed_and_keep_their_value():
     q = design("llama-3.1-405b", tp=8.0)
     assert not q["fits_memory"]

@@ -50,6 +50,7 @@ def test_grouped_products_against_a_loop(tp, ep, etp):
         experts_per_token=float(chosen),
         expert_ffn_size=float(wide),
         recompute="none",
+        library_efficiency=0.94,
     )
     per_expert = rank_rows(sequence, tp, ep, etp, experts, chosen)
     assert q["rank_expert_rows"] == sum(per_expert)
@@ -87,7 +88,10 @@ def test_grouped_products_against_a_loop(tp, ep, etp):
     ],
 )
 def test_grouped_products_against_measurements(groups, m, n, k, measured):
-    """Contiguous grouped products in 8 bits on H800 within 10 % of what DeepGEMM states (README of April 2025)."""
+    """Contiguous grouped products in 8 bits on H800 within 10 % of what DeepGEMM states (README of April 2025).
+
+    Kernels alone reach 0.94 of the best of a scan of shapes; what training steps lose beside it is not in them.
+    """
     q = design(
         "mixtral-8x7b",
         "h800-sxm-80gb",
@@ -102,6 +106,7 @@ def test_grouped_products_against_measurements(groups, m, n, k, measured):
         hidden_size=float(k),
         gated_ffn=False,
         sequence_length=float(m * groups),
+        library_efficiency=0.94,
     )
     time = by_phase(q["grouped_time"], "grouped_gemm_kernel")["forward", "expert_up"]
     assert 2 * groups * m * n * k / time == pytest.approx(measured, rel=0.1)
@@ -144,6 +149,47 @@ def test_streaming_kernels_against_a_list():
     runs = rows(q["layer_expert_streams"], "expert_stream_kernel")
     assert runs == {"routing": 1, "permute": 1, "sort": 2, "unpermute": 1, "expert_activation": 1}
     assert q["grouped_batch"] == experts / ep
+
+
+@pytest.mark.parametrize("ep", [1, 4, 16])
+@pytest.mark.parametrize("dies", [1, 2])
+def test_tiles_that_experts_share_are_computed_for_each(ep, dies):
+    """Rows of all experts are cut into equal tiles: between two neighbours one more, on every die."""
+    plan = {"tp": 1.0, "dp": 16.0, "ep": float(ep), "global_batch": 64.0, "recompute": "none", "experts": 16.0}
+    plan |= {"experts_per_token": 2.0, "expert_ffn_size": 1536.0, "dies": float(dies), "library_efficiency": 0.94}
+    own, cut = (design("mixtral-8x7b", "h100-sxm-80gb", **plan, shared_tile_rows=n) for n in (0.0, 512.0))
+    experts = 16 // ep
+    assert own["grouped_tokens"] * experts == own["rank_expert_rows"] == cut["rank_expert_rows"] == 2048 * 2
+    m = int(cut["grouped_tokens"])
+    assert m * experts == 2048 * 2 + dies * 512 * (experts - 1)
+    found = by_phase(cut["grouped_time"], "grouped_gemm_kernel")
+    memory, rate = 3.35e12 * 0.887, 989.4e12 * 0.803 * 0.94
+    for phase, shape in {"forward": (m, 4096, 1536), "input_gradient": (m, 1536, 4096)}.items():
+        expected = loops.product_time(*shape, experts, H100, 2, 2, rate, memory) + 3e-6
+        assert found[phase, "expert_down"] == pytest.approx(expected, rel=1e-9)
+    assert cut["expert_layer_activations"] == own["expert_layer_activations"]
+    assert cut["model_flops_per_token"] == own["model_flops_per_token"]
+
+
+def test_movements_of_tokens_take_their_passes():
+    """Stacks that repeat, gather and add in kernels of their own move a multiple; routing and activation do not."""
+    plan = {"tp": 1.0, "dp": 8.0, "ep": 4.0, "global_batch": 64.0}
+    once, twice = (design("mixtral-8x7b", **plan, permutation_passes=p) for p in (1.0, 2.0))
+    before, after = (by_phase(q["expert_stream_time"], "expert_stream_kernel") for q in (once, twice))
+    for (phase, kernel), time in before.items():
+        moved, launch = (2, 3e-6) if kernel in ("permute", "sort", "unpermute") and time else (1, 0)
+        assert after[phase, kernel] - launch == pytest.approx(moved * (time - launch), rel=1e-9), (phase, kernel)
+    assert twice["step_time"] > once["step_time"]
+
+
+def test_grouped_products_reach_a_part_of_what_other_products_do():
+    plan = {"tp": 1.0, "dp": 8.0, "ep": 4.0, "global_batch": 64.0, "library_efficiency": 0.8}
+    q = design("mixtral-8x7b", **plan, expert_efficiency=0.5)
+    both, usual = (design("mixtral-8x7b", **{**plan, "library_efficiency": e}) for e in (0.4, 0.8))
+    reached, part, large = (by_phase(x["grouped_time"], "grouped_gemm_kernel") for x in (q, both, usual))
+    assert reached == part
+    assert all(reached[key] > large[key] for key in reached)
+    assert by_phase(q["gemm_time"], "gemm_kernel") == by_phase(usual["gemm_time"], "gemm_kernel")
 
 
 def test_sorting_is_needless_where_the_exchange_sorts_or_nothing_is_exchanged():

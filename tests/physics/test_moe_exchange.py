@@ -171,7 +171,7 @@ def test_an_exchange_hides_behind_kernels():
 def test_cores_set_aside_for_exchanges():
     """Of 132 cores 20: kernels on them take 20/112 longer in pairs, where an exchange would take them for its time."""
     base = {"tp": 1.0, "pp": 16.0, "dp": 128.0, "ep": 64.0, "global_batch": 15360.0, "schedule": "dualpipe"}
-    base |= {"software": "hai-llm", "recompute": "none"}
+    base |= {"software": "hai-llm", "recompute": "none", "paired_ep_overlap": 1.0}
     q, at_times = (design("deepseek-v3", "h800-sxm-80gb", **base, dedicated_cores=d) for d in (True, False))
     busy = rows(INNER.at(q["layer_busy_time"], layer_kind="experts"), "resource")
     on_cores = sum(time for resource, time in busy.items() if resource not in ("hbm", "launch"))

@@ -52,6 +52,7 @@ MORE_IS_FASTER = (
 LATENCIES = (
     "step_gap",
     "launch_overhead",
+    "host_launch_time",
     "tier_hop_latency",
     "ring_base_latency",
     "tree_base_latency",
@@ -63,9 +64,10 @@ LATENCIES = (
     "network_in_switch_step_latency",
     "tier_message_latency",
 )
-MORE_IS_SLOWER = (*LATENCIES, "optimizer_traffic", "gradient_size", "gradient_copy_size")
+PASSES = ("pointwise_passes", "norm_passes")
+MORE_IS_SLOWER = (*LATENCIES, "optimizer_traffic", "gradient_size", "gradient_copy_size", *PASSES)
 NETWORK = (
-    *LATENCIES[2:],
+    *LATENCIES[3:],
     "scale_up_bandwidth",
     "scale_out_bandwidth",
     "scale_up_efficiency",

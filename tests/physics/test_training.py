@@ -31,7 +31,7 @@ def test_parts_add_up_to_the_step(given, recompute):
         assert sum(q[name] for name in parts) == pytest.approx(q["step_time"], rel=1e-12)
         assert all(q[name] >= 0 for name in parts)
     waits = q["communication_time"] + q["bubble_time"] + q["straggler_time"] + q["optimizer_time"]
-    waits += q["between_steps_time"]
+    waits += q["exposed_host_time"] + q["between_steps_time"]
     assert q["kernel_time"] + waits == pytest.approx(q["step_time"], rel=1e-12)
     assert (q["recompute_time"] > 0) == (recompute == "full" or (recompute == "selective" and q["unfused"] == 1))
 
@@ -115,7 +115,7 @@ def exposed_by_calls(q, recompute, sequence_parallel):
 @pytest.mark.parametrize("recompute", ["none", "selective", "full"])
 @pytest.mark.parametrize("given", DESIGNS, ids=NAMES)
 def test_step_against_kernels_calls_and_schedule(given, recompute):
-    q = design(**given, recompute=recompute, communication_cores=0.0)
+    q = design(**given, recompute=recompute, communication_cores=0.0, host_launch_time=0.0)
     flash, sp = given.get("flash_attention", True), given.get("sequence_parallel", True)
     kernels = times_by_kernels(q, flash, recompute, given.get("precision"))
     calls = exposed_by_calls(q, recompute, sp)
@@ -168,6 +168,7 @@ def test_data_parallel_exposure_against_its_parts():
         "tp": 2.0,
         "dp": 32.0,
         "communication_cores": 0.0,
+        "host_launch_time": 0.0,
         "global_batch": 64.0,
     }
     parameters = (32 * (4096 * (4096 + 2048) + 4096 * 4096 + 3 * 4096 * 14336) + 2 * 128256 * 4096) / 2 + 32 * 2 * 4096

@@ -21,7 +21,7 @@ GATHERING = {  # groups of ranks that run all-gathers, reduce-scatters and all-r
     )
 }
 RANKS = {"GROUP": {group: SAME_RANKS.get(group, group) for group in GATHERING["GROUP"]}}  # each set of ranks once
-MOST_EMPTY = 4  # places of a domain: half of a node of eight
+MOST_EMPTY = 8  # places of a domain, and never more than half of them
 CALLS = ("gather", "all_reduce")
 TENSOR = ("tp", "etp", "vocab", "operand", "latent")
 DATA = ("replica", "shard", "scatter", "shard_replica", "expert_replica", "expert_shard")

@@ -20,7 +20,7 @@ from perfgrid.formulas.axes import at, only, table, total
 from perfgrid.formulas.mixer_kinds import ALL
 
 from .roofline import EQUAL, by_resource, roofline_shares
-from .tiling import wave_utilisation, whole_chunks
+from .tiling import wave_utilisation, whole, whole_chunks
 
 WARPS = 4.0  # groups of threads among which version 1 splits the keys of a block (Dao 2023, section 3.3)
 
@@ -156,13 +156,13 @@ def attention_balance(
 
 
 @formula(unit="1", source="dao2023flash2")
-def flash_volume(attention_blocks, attention_block, query_head_width, value_head_width):
+def flash_volume(attention_blocks, attention_block, query_head_width, value_head_width, head_width_multiple):
     """Multiply-adds of the tile products of the fused kernel, by mask and phase: two products forward, five backward.
 
     Over the width of queries and keys S = Q·K' and, backward, S again, dQ and dK; over that of values O = P·V, backward
-    dP and dV.
+    dP and dV. Kernels that pad heads multiply the padding, too.
     """
-    q, v = query_head_width, value_head_width
+    q, v = (whole(width, head_width_multiple) for width in (query_head_width, value_head_width))
     per_score = table("phase", forward=q + v, input_gradient=3 * q + 2 * v, weight_gradient=0.0)
     return attention_blocks * attention_block**2 * per_score
 

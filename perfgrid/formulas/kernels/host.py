@@ -1,21 +1,30 @@
 """Kernels that wait for the host: it launches them one by one, and the device is idle where the host is slower.
 
 Frameworks that interpret a model (eager PyTorch) need the host for every kernel, graphs and compiled programs hardly.
-The kernels of a pass run without a gap as long as the host is ahead, so a pass takes the longer of both times. Launches
-are those that the formulas count; what a framework does beside them (views, casts, bookkeeping of the autograd engine)
-is in the time of each.
+Kernels run without a gap as long as the host is ahead, so a layer and microbatch takes the longer of both times.
+Launches are those that the formulas count; what a framework does beside them (views, casts, bookkeeping of the autograd
+engine) is in the time of each.
 """
 
 from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import formula
 from perfgrid.formulas.axes import at, only, total
 
+ATTENTION, LAYER = 1, 2  # codes of graph_scope: of larger ones graphs hold all of a layer
+FFN_PRODUCTS = ("ffn_up", "ffn_down", "shared_up", "shared_down")
+FFN_STREAMS = ("activation", "shared_activation")
 GROUPED_PRODUCTS = 2  # matrices of an expert that one grouped kernel each multiplies: up (and gate) and down
 
 
 def counted(time, overhead):
     """Kernels behind a time between kernels; none where nothing passes between them (one graph or program)."""
     return time / xp.where(overhead > 0, overhead, 1e10)
+
+
+def in_scope(graph_scope, all_launches, ffn_launches):
+    """Launches that graphs leave to the host: those of feed-forward parts beside attention and router, or none."""
+    without_attention = xp.where(graph_scope == ATTENTION, ffn_launches, all_launches)
+    return xp.where(graph_scope >= LAYER, 0.0, without_attention)
 
 
 @formula(unit="1", source="nvidia2026moe")
@@ -40,36 +49,133 @@ def layer_backward_launches(layer_phase_time, layer_recompute_time, launch_overh
     return counted(waiting, launch_overhead) + (2 + layer_recomputed) * expert_launches
 
 
-def host_beyond(launches, host_launch_time, kernel_time, waits):
-    """Time that the host takes beyond kernels and their waits: max(launches · host - device, 0)."""
-    return xp.maximum(launches * host_launch_time - kernel_time - waits, 0.0)
+@formula(unit="s", source="gray2019cudagraphs")
+def ffn_launch_time(gemm_time, stream_time, layer_gemms, layer_streams, expert_busy_time):
+    """Time between the kernels of the feed-forward parts of one layer, dense or of experts, by phase."""
+    products = total(gemm_time * layer_gemms * only("gemm_kernel", *FFN_PRODUCTS), "gemm_kernel")
+    streams = total(stream_time * layer_streams * only("stream_kernel", *FFN_STREAMS), "stream_kernel")
+    return at(products + streams + expert_busy_time, resource="launch")
+
+
+@formula(unit="1", source="gray2019cudagraphs")
+def layer_forward_host_launches(graph_scope, layer_forward_launches, ffn_launch_time, launch_overhead, expert_launches):
+    """Kernels of the forward pass of one layer that the host starts: all, those of feed-forward parts, or none."""
+    own = counted(at(ffn_launch_time, phase="forward"), launch_overhead) + expert_launches
+    return in_scope(graph_scope, layer_forward_launches, own)
+
+
+@formula(unit="1", source="gray2019cudagraphs")
+def layer_backward_host_launches(
+    graph_scope, layer_backward_launches, ffn_launch_time, launch_overhead, expert_launches, layer_recomputed
+):
+    """Kernels of the backward pass of one layer that the host starts: all, those of feed-forward parts, or none."""
+    forward = at(ffn_launch_time, phase="forward")
+    waiting = total(ffn_launch_time, "phase") - forward + layer_recomputed * forward
+    own = counted(waiting, launch_overhead) + (2 + layer_recomputed) * expert_launches
+    return in_scope(graph_scope, layer_backward_launches, own)
+
+
+@formula(unit="s", source="pytorch2025debug")
+def tp_host_time(tp, host_launch_time, collective_check_time, checked_collectives):
+    """Host time of one tensor-parallel collective: a launch and, in runs that check them, its check.
+
+    Checked collectives (``TORCH_DISTRIBUTED_DEBUG=DETAIL``) compare the calls of all ranks over the CPU first, one
+    message after the other from every further rank.
+    """
+    check = xp.where(checked_collectives, collective_check_time * (tp - 1), 0.0)
+    return xp.where(tp > 1, host_launch_time + check, 0.0)
+
+
+@formula(unit="1", source="korthikanti2022")
+def layer_forward_tp_calls(attention_tp_blocks, ffn_tp_blocks, sequence_parallel):
+    """Tensor-parallel collectives of the forward pass of one layer: a reduction, or a gather and a scatter, a block."""
+    return (attention_tp_blocks + ffn_tp_blocks) * xp.where(sequence_parallel, 2.0, 1.0)
+
+
+@formula(unit="1", source="korthikanti2022")
+def layer_backward_tp_calls(layer_tp_reductions, layer_tp_gathers, layer_forward_tp_calls):
+    """Tensor-parallel collectives of the backward pass of one layer, those of recomputed passes included."""
+    return layer_tp_reductions + layer_tp_gathers - layer_forward_tp_calls
+
+
+@formula(unit="s", source="gray2019cudagraphs", family={"DIRECTION": ("forward", "backward")})
+def layer_DIRECTION_host_time(
+    graph_scope,
+    layer_DIRECTION_host_launches,
+    host_launch_time,
+    layer_DIRECTION_tp_calls,
+    attention_tp_blocks,
+    ffn_tp_blocks,
+    tp_host_time,
+):
+    """Time that the host needs for the DIRECTION pass of one layer: launches of kernels, and of collectives.
+
+    Graphs hold the collectives of what they start.
+    """
+    of_ffn = layer_DIRECTION_tp_calls * ffn_tp_blocks / (attention_tp_blocks + ffn_tp_blocks)
+    calls = in_scope(graph_scope, layer_DIRECTION_tp_calls, of_ffn)
+    return layer_DIRECTION_host_launches * host_launch_time + calls * tp_host_time
 
 
 @formula(unit="s", source="gray2019cudagraphs")
-def layer_forward_exposed_host_time(
-    layer_forward_launches,
-    host_launch_time,
+def layer_forward_device_time(
     layer_forward_kernel_time,
     layer_forward_exposed_tp_time,
     layer_forward_exposed_cp_time,
     layer_forward_exposed_ep_time,
 ):
-    """Time of the forward pass of one layer in which the device waits for the host."""
+    """Time that the device needs for the forward pass of one layer: kernels, and communication that they wait for."""
     waits = layer_forward_exposed_tp_time + layer_forward_exposed_cp_time + layer_forward_exposed_ep_time
-    return host_beyond(layer_forward_launches, host_launch_time, layer_forward_kernel_time, waits)
+    return layer_forward_kernel_time + waits
 
 
 @formula(unit="s", source="gray2019cudagraphs")
-def layer_backward_exposed_host_time(
-    layer_backward_launches,
-    host_launch_time,
+def layer_backward_device_time(
     layer_backward_kernel_time,
     layer_recompute_kernel_time,
     layer_backward_exposed_tp_time,
     layer_backward_exposed_cp_time,
     layer_backward_exposed_ep_time,
 ):
-    """Time of the backward pass of one layer, recomputation included, in which the device waits for the host."""
+    """Time that the device needs for the backward pass of one layer, what is recomputed and waited for included."""
     waits = layer_backward_exposed_tp_time + layer_backward_exposed_cp_time + layer_backward_exposed_ep_time
-    kernels = layer_backward_kernel_time + layer_recompute_kernel_time
-    return host_beyond(layer_backward_launches, host_launch_time, kernels, waits)
+    return layer_backward_kernel_time + layer_recompute_kernel_time + waits
+
+
+@formula(unit="s", source="gray2019cudagraphs")
+def layer_host_delay(
+    layer_forward_host_time, layer_backward_host_time, layer_forward_device_time, layer_backward_device_time
+):
+    """Time by which the host delays one layer and microbatch: max(host - device, 0) of both passes together.
+
+    The queue of kernels reaches from one pass into the next: a host that is late forward catches up backward.
+    """
+    host = layer_forward_host_time + layer_backward_host_time
+    return xp.maximum(host - (layer_forward_device_time + layer_backward_device_time), 0.0)
+
+
+@formula(unit="s", source="gray2019cudagraphs", family={"DIRECTION": ("forward", "backward")})
+def layer_DIRECTION_exposed_host_time(layer_host_delay, layer_DIRECTION_host_time, layer_DIRECTION_device_time):
+    """Time of the DIRECTION pass of one layer in which the device waits for the host.
+
+    That by which the host is late, or what is left of it when the other pass has caught up.
+    """
+    late = xp.maximum(layer_DIRECTION_host_time - layer_DIRECTION_device_time, 0.0)
+    return xp.minimum(late, layer_host_delay)
+
+
+# ---- what traffic of a step hides behind -----------------------------------------------------------------------------
+# A pass as long as the host or the device makes the other one as short as the rest of a layer and microbatch. So where
+# the host sets the pace of both, a faster device neither speeds up the passes nor leaves less time to hide traffic.
+
+
+@formula(unit="s", source="gray2019cudagraphs")
+def layer_forward_hiding_time(layer_time, layer_backward_device_time, layer_backward_host_time):
+    """Time of the forward pass of one layer behind which traffic hides: the pass, or less where one catches up."""
+    return layer_time - xp.maximum(layer_backward_device_time, layer_backward_host_time)
+
+
+@formula(unit="s", source="gray2019cudagraphs")
+def layer_backward_hiding_time(layer_time, layer_forward_device_time, layer_forward_host_time):
+    """Time of the backward pass of one layer behind which traffic hides: at most the pass, less if one catches up."""
+    return layer_time - xp.maximum(layer_forward_device_time, layer_forward_host_time)

@@ -21,6 +21,10 @@ def by_phase(axis, **rows):
     return table("phase", forward=forward, input_gradient=input_gradient, weight_gradient=weight_gradient)
 
 
+AS_THEY_RUN = ("embedding", "bias", "ffn_bias")  # streaming kernels that no stack runs in several passes
+NORMS = ("norm", "latent_norm")
+
+
 @formula(unit="1", source="korthikanti2022")
 def stream_elements(
     sharded_tokens,
@@ -70,19 +74,19 @@ def stream_elements(
 
 @formula(unit="byte", source="shoeybi2019megatron")
 def stream_element_size(
-    activation_size, mask_size, float32_size, gradient_size, ffn_input_matrices, dropout, pointwise_passes
+    activation_size, mask_size, gradient_size, ffn_input_matrices, dropout, pointwise_passes, norm_passes, loss_size
 ):
     """Bytes read and written per element, by phase and stream_kernel.
 
     Forward: softmax with scale and mask is one kernel and its dropout another (Megatron-LM); bias, dropout and residual
-    addition are fused, as are the two factors of a gated activation; the loss works in single precision. Backward: the
-    residual adds the gradients of its two branches, the embedding accumulates into its table. For the gradients of its
-    gains a norm reads its input and output gradient again; that of a bias sums an output gradient over the tokens.
+    addition are fused, as are the two factors of a gated activation; the loss moves what the software states. Backward:
+    the residual adds the gradients of its two branches, the embedding accumulates into its table. For the gradients of
+    its gains a norm reads its input and output gradient again; that of a bias sums an output gradient over the tokens.
 
-    Frameworks that interpret a model run element-wise kernels operation by operation (``pointwise_passes``); look-ups,
-    loss and sums for biases are counted as they run.
+    Frameworks that interpret a model run element-wise kernels operation by operation (``pointwise_passes``), few of
+    them norms, too (``norm_passes``); look-ups, loss and sums for biases are counted as they run.
     """
-    a, f = activation_size, float32_size
+    a = activation_size
     mask, dropped = xp.where(dropout, mask_size, 0.0), xp.where(dropout, 2 * a + mask_size, 0.0)
     activation = ((ffn_input_matrices + 1) * a, (2 * ffn_input_matrices + 1) * a, 0.0)
     fused = by_phase(
@@ -95,12 +99,13 @@ def stream_element_size(
         rotary=(2 * a, 2 * a, 0.0),
         softmax=(2 * a + dropped, 3 * a + dropped, 0.0),
         embedding=(2 * a, a + 2 * gradient_size, 0.0),
-        loss=(a + 9 * f, a + 3 * f, 0.0),
+        loss=(0.0, 0.0, 0.0),
         bias=(0.0, 0.0, a),
         ffn_bias=(0.0, 0.0, a),
     )
-    as_they_run = only("stream_kernel", "embedding", "loss", "bias", "ffn_bias")
-    return (as_they_run + (1 - as_they_run) * pointwise_passes) * fused
+    as_they_run, norms = (only("stream_kernel", *names) for names in (AS_THEY_RUN, NORMS))
+    passes = as_they_run + norms * norm_passes + (1 - as_they_run - norms) * pointwise_passes
+    return passes * fused + loss_size * only("stream_kernel", "loss")
 
 
 @formula(unit="byte", source="shoeybi2019megatron")

@@ -11,13 +11,19 @@ from perfgrid.engine.graph.registry import formula
 CENTRAL_90 = 1.645  # standard deviations of the ends of the central 90 % of a normal distribution
 
 
+@formula(unit="1", source="jcgm2008gum")
+def step_error(model_error, expert_error, experts):
+    """Standard deviation of ln(predicted / measured) of a step: of its stack, at least that of mixtures of experts."""
+    return xp.where(experts > 0, xp.maximum(model_error, expert_error), model_error)
+
+
 @formula(unit="s", source="jcgm2008gum")
-def step_time_low(step_time, model_error):
+def step_time_low(step_time, step_error):
     """Lower end of the interval in which 90 of 100 measured steps are expected."""
-    return step_time * xp.exp(-CENTRAL_90 * model_error)
+    return step_time * xp.exp(-CENTRAL_90 * step_error)
 
 
 @formula(unit="s", source="jcgm2008gum")
-def step_time_high(step_time, model_error):
+def step_time_high(step_time, step_error):
     """Upper end of the interval in which 90 of 100 measured steps are expected."""
-    return step_time * xp.exp(CENTRAL_90 * model_error)
+    return step_time * xp.exp(CENTRAL_90 * step_error)

@@ -82,8 +82,8 @@ def none_exposed_offload_time():
 def activations_exposed_offload_time(
     layer_activations,
     usable_host_bandwidth,
-    layer_forward_time,
-    layer_backward_time,
+    layer_forward_hiding_time,
+    layer_backward_hiding_time,
     microbatches,
     slowest_stage_layers,
     slowest_stage_kind_layers,
@@ -91,8 +91,8 @@ def activations_exposed_offload_time(
     """Time of one step that waits for activations: those of a layer move while another computes, both ways."""
     layers = xp.maximum(slowest_stage_layers, 1.0)
     moving = of_kinds(slowest_stage_kind_layers, layer_activations) / usable_host_bandwidth
-    going = exposed_in_parts(moving, layers, of_kinds(slowest_stage_kind_layers, layer_forward_time))
-    coming = exposed_in_parts(moving, layers, of_kinds(slowest_stage_kind_layers, layer_backward_time))
+    going = exposed_in_parts(moving, layers, of_kinds(slowest_stage_kind_layers, layer_forward_hiding_time))
+    coming = exposed_in_parts(moving, layers, of_kinds(slowest_stage_kind_layers, layer_backward_hiding_time))
     return microbatches * (going + coming)
 
 
@@ -112,7 +112,7 @@ def optimizer_exposed_offload_time(
     gradient_buckets,
     dp_overlap,
     first_stage_kind_layers,
-    layer_backward_time,
+    layer_backward_hiding_time,
 ):
     """Time of one step that waits for the host: gradients that the backward pass does not hide, and the step there.
 
@@ -120,7 +120,7 @@ def optimizer_exposed_offload_time(
     """
     gradients = state_parameters * reduced_gradient_size / usable_host_bandwidth
     weights = state_parameters * gathered_weight_size / usable_host_bandwidth
-    hidden = dp_overlap * of_kinds(first_stage_kind_layers, layer_backward_time)
+    hidden = dp_overlap * of_kinds(first_stage_kind_layers, layer_backward_hiding_time)
     return exposed_in_parts(gradients, gradient_buckets, hidden) + xp.maximum(host_optimizer_time, weights)
 
 

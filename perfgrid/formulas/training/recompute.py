@@ -2,8 +2,8 @@
 
 Only two counts depend on the mode; every time, call and FLOP that is repeated is a product with one of them. Beside any
 mode but ``full``, which repeats everything, single modules may be computed again, by flags: their outputs are dropped.
-The label ``least`` leaves the mode to the system: the least recomputation that fits the memory of the device, of whole
-layers no more than must be.
+The label ``layers`` recomputes a stated number of layers of each stage whole and nothing else. The label ``least``
+leaves the mode to the system: the least recomputation that fits the memory, as few whole layers as possible.
 """
 
 from perfgrid.engine import xp
@@ -54,6 +54,39 @@ def selective_core_recomputed():
 def full_core_recomputed():
     """Repetitions of the unfused attention core, with full recomputation."""
     return 1.0
+
+
+# ---- a stated number of whole layers (the block method of Megatron-LM) -----------------------------------------------
+
+
+@formula(unit="1", source="nvidia2026recompute")
+def stated_layers_share(recompute_layers, stage_layers):
+    """Part of the layers of a stage that a study recomputes whole."""
+    return xp.minimum(recompute_layers / stage_layers, 1.0)
+
+
+@alternative(of="layer_activations", by="recompute", label="layers", unit="byte", source="nvidia2026recompute")
+def stated_layer_activations(stated_layers_share, none_layer_activations, full_layer_activations):
+    """Activations of the mean layer and a microbatch kept for the backward pass, with some layers recomputed whole."""
+    return stated_layers_share * full_layer_activations + (1 - stated_layers_share) * none_layer_activations
+
+
+@_mode("layer_recomputed", "layers")
+def stated_layer_recomputed(stated_layers_share):
+    """Repetitions of the mean layer outside its attention core, with some layers recomputed whole."""
+    return stated_layers_share
+
+
+@_mode("core_recomputed", "layers")
+def stated_core_recomputed(stated_layers_share):
+    """Repetitions of the unfused attention core of the mean layer, with some layers recomputed whole."""
+    return stated_layers_share
+
+
+@_mode("recompute_number", "layers")
+def stated_recompute_number(stated_layers_share):
+    """Number of the recomputation mode, with some layers recomputed whole."""
+    return xp.where(stated_layers_share >= 1, 3.0, xp.where(stated_layers_share > 0, 2.0, 0.0))
 
 
 # ---- single modules -------------------------------------------------------------------------------------------------

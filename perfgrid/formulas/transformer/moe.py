@@ -83,9 +83,14 @@ def grouped_batch(experts, ep):
 
 
 @formula(unit="1", source="gale2023megablocks")
-def grouped_tokens(rank_expert_rows, grouped_batch):
-    """Rows of one expert's forward product, where the rows of a rank spread evenly over its experts."""
-    return xp.maximum(rank_expert_rows / grouped_batch, 1.0)
+def grouped_tokens(rank_expert_rows, grouped_batch, shared_tile_rows, dies):
+    """Rows of one expert's forward product, where the rows of a rank spread evenly over its experts.
+
+    Kernels that cut the rows of all experts into equal tiles compute a tile that two experts share for each of them:
+    n experts take n - 1 tiles more (``shared_tile_rows``), on every die that runs a program of its own.
+    """
+    shared = dies * shared_tile_rows * (grouped_batch - 1) / grouped_batch
+    return xp.maximum(rank_expert_rows / grouped_batch + shared, 1.0)
 
 
 @formula(unit="1", source="shazeer2020glu")
@@ -101,10 +106,16 @@ def grouped_inputs(expert_width, rank_expert_ffn_size):
     return table("grouped_gemm_kernel", expert_up=expert_width, expert_down=xp.maximum(rank_expert_ffn_size, 1.0))
 
 
-@formula(unit="FLOP/s", source="stas2025ml", family={"PRODUCT": ("grouped", "mixer_gemm")})
-def PRODUCT_matrix_rate(matrix_rate, library_efficiency):
-    """Rate that large PRODUCT products reach."""
+@formula(unit="FLOP/s", source="stas2025ml")
+def mixer_gemm_matrix_rate(matrix_rate, library_efficiency):
+    """Rate that large products of recurrent mixers reach."""
     return library_efficiency * matrix_rate
+
+
+@formula(unit="FLOP/s", source="gale2023megablocks")
+def grouped_matrix_rate(matrix_rate, library_efficiency, expert_efficiency):
+    """Rate that large products of routed experts reach."""
+    return library_efficiency * expert_efficiency * matrix_rate
 
 
 # ---- streaming kernels ----------------------------------------------------------------------------------------------
@@ -131,20 +142,24 @@ def expert_stream_elements(
 
 
 @formula(unit="byte", source="nvidia2026moe")
-def expert_stream_sizes(activation_size, float32_size, mask_size, ffn_input_matrices, experts_per_token):
+def expert_stream_sizes(
+    activation_size, float32_size, mask_size, ffn_input_matrices, experts_per_token, permutation_passes
+):
     """Bytes read and written per element, by phase and expert_stream_kernel.
 
     Routing in single precision: softmax, choice of the best, map of choices and their probabilities, balancing loss. A
-    copy is read and written; the copies of a token are added up where they return, forward and backward.
+    copy is read and written; the copies of a token are added up where they return, forward and backward. Stacks that
+    repeat, gather and add in kernels of their own move a multiple of these bytes (``permutation_passes``).
     """
     a, f = activation_size, float32_size
-    added_up = a * (1 + 1 / xp.maximum(experts_per_token, 1.0))
+    moved = a * permutation_passes
+    added_up = moved * (1 + 1 / xp.maximum(experts_per_token, 1.0))
     return by_phase(
         "expert_stream_kernel",
         routing=(5 * f + 2 * mask_size, 3 * f, 0.0),
-        permute=(2 * a, added_up, 0.0),
-        sort=(2 * a, 2 * a, 0.0),
-        unpermute=(added_up, 2 * a, 0.0),
+        permute=(2 * moved, added_up, 0.0),
+        sort=(2 * moved, 2 * moved, 0.0),
+        unpermute=(added_up, 2 * moved, 0.0),
         expert_activation=((ffn_input_matrices + 1) * a, (2 * ffn_input_matrices + 1) * a, 0.0),
     )
 
