@@ -50,21 +50,25 @@ def layer_exposed_WAIT_time(layer_forward_exposed_WAIT_time, layer_backward_expo
     return layer_forward_exposed_WAIT_time + layer_backward_exposed_WAIT_time
 
 
-@constant(unit="s", source="gray2019cudagraphs", family={"PART": ("embedding", "head"), "WAIT": ("host",)})
+@constant(unit="s", source="gray2019cudagraphs", family={"PART": ("embedding",), "WAIT": ("host",)})
 @constant(unit="s", source="deepseek2024v3", family={"PART": ("embedding",), "WAIT": ("ep",)})
 @constant(unit="s", source="grattafiori2024llama3", family={"PART": ("embedding",), "WAIT": ("cp",)})
 def PART_exposed_WAIT_time():
     """Exposed WAIT time of the PART for one microbatch: none.
 
-    The embedding sees every token on its own; for the few long kernels of embedding and head nothing waits on the host.
+    The embedding sees every token on its own, and for its few kernels nothing waits on the host.
     """
     return 0.0
 
 
+@formula(unit="s", source="gray2019cudagraphs", family={"WAIT": ("host",)})
 @formula(unit="s", source="deepseek2024v3", family={"WAIT": ("ep",)})
 @formula(unit="s", source="grattafiori2024llama3", family={"WAIT": ("cp",)})
 def head_exposed_WAIT_time(mtp_kind_layers, layer_exposed_WAIT_time):
-    """Exposed WAIT time of the head for one microbatch: only of layers that predict further tokens."""
+    """Exposed WAIT time of the head for one microbatch: only of layers that predict further tokens.
+
+    Its own kernels are few and long.
+    """
     return of_kinds(mtp_kind_layers, layer_exposed_WAIT_time)
 
 

@@ -166,10 +166,14 @@ def layer_DIRECTION_exposed_time(
 
 @formula(unit="s", source="korthikanti2022", family=DIRECTIONS)
 def head_DIRECTION_exposed_time(
-    head_DIRECTION_exposed_tp_time, mtp_kind_layers, layer_DIRECTION_exposed_cp_time, layer_DIRECTION_exposed_ep_time
+    head_DIRECTION_exposed_tp_time,
+    mtp_kind_layers,
+    layer_DIRECTION_exposed_cp_time,
+    layer_DIRECTION_exposed_ep_time,
+    layer_DIRECTION_exposed_host_time,
 ):
-    """Communication that the DIRECTION pass of the head waits for, for one microbatch."""
-    modules = layer_DIRECTION_exposed_cp_time + layer_DIRECTION_exposed_ep_time
+    """Communication and launches that the DIRECTION pass of the head waits for, for one microbatch."""
+    modules = layer_DIRECTION_exposed_cp_time + layer_DIRECTION_exposed_ep_time + layer_DIRECTION_exposed_host_time
     return head_DIRECTION_exposed_tp_time + of_kinds(mtp_kind_layers, modules)
 
 
