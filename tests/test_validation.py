@@ -14,7 +14,7 @@ from perfgrid.validation.__main__ import CALIBRATIONS
 from perfgrid.validation.design import Designs
 from perfgrid.validation.page import by_source, headline, left_out_table, with_tables
 from perfgrid.validation.report import aim_rows
-from perfgrid.validation.scatter import held_out_coverage, left_out_intervals, scatters
+from perfgrid.validation.scatter import left_out_intervals, scatters
 from perfgrid.validation.schema import SHARES, SHIPPED, UNSEEN, data, read_records
 from perfgrid.validation.ties import SCALED, scales
 from perfgrid.validation.validate import RECORDED, validate
@@ -115,9 +115,12 @@ def test_nine_of_ten_left_out_sources_have_their_median_inside(found, recorded):
     """By intervals that were made without the source; as recorded."""
     both = [*found.predictions, *validate(UNSEEN).predictions]
     today = asdict(left_out_intervals(both, json.loads(CALIBRATIONS.read_text(encoding="utf-8"))))
+    alone = today.pop("by_source")
     assert today == pytest.approx(recorded["left_out_intervals"], rel=0.05), RENEW
     assert today["medians_inside"] >= 0.9
     assert 0.85 <= today["inside"] <= 0.97
+    far = ("maxtext_a3", "mlperf_lora_hf")  # networks through the host, layers of Hugging Face on ZeRO-3: known biases
+    assert all(share >= 0.75 for source, (_, share) in alone.items() if source not in far), alone
 
 
 def test_every_fitted_step_has_an_error_by_a_fit_without_its_unit(found):
@@ -169,12 +172,10 @@ def test_measurements_lie_in_the_intervals_as_often_as_they_say(found):
     steps = [p for p in found.predictions if p.record.quantity == "step_time" and p.predicted is not None]
     assert all(p.ends[0] < p.predicted < p.ends[1] for p in steps)
     assert 0.88 <= np.mean([p.covered for p in steps]) <= 0.98  # of stacks with one source more than is asked for
-    fitted = json.loads(CALIBRATIONS.read_text(encoding="utf-8"))
-    alone = held_out_coverage(found.predictions, fitted)
-    assert 0.85 <= np.average([share for _, share in alone.values()], weights=[n for n, _ in alone.values()]) <= 0.97
     (total,) = [g for g in found.totals() if g.name == "all training"]
     assert total.covered == np.mean([p.covered for p in steps])
-    assert total.calibrated_constants == sum(len(c["constants"]) for c in fitted.values())
+    (fit,) = json.loads(CALIBRATIONS.read_text(encoding="utf-8")).values()
+    assert total.calibrated_constants == len(fit["constants"])
     assert all(p.ends is None for p in found.predictions if p.record.quantity != "step_time")
 
 

@@ -20,7 +20,7 @@ from .figure import draw_shares
 from .left_out import frozen, left_out, show
 from .overlay import joint_lines, joint_stated
 from .page import by_source, headline, left_out_table, with_tables
-from .scatter import expert_error, held_out_coverage, left_out_intervals, scatters
+from .scatter import expert_error, left_out_intervals, scatters
 from .schema import SHIPPED, UNSEEN, read_records
 from .ties import scales
 from .validate import RECORDED, Validation, validate
@@ -43,8 +43,8 @@ def main(arguments: list[str]) -> None:
     found, unseen = validate(), validate(UNSEEN)
     both = Validation([*found.predictions, *unseen.predictions])
     scatter = {name: asdict(s) for name, s in scatters(found.predictions, kept).items()}
-    held_out = held_out_coverage(found.predictions, kept)
     intervals = asdict(left_out_intervals(both.predictions, kept))
+    held_out = intervals.pop("by_source")
     summary = {**found.summary(), "scatter": scatter, "held_out": held_out, "pairs": scales(found.predictions, kept)}
     summary["expert_error"] = expert_error(found.predictions, kept)
     summary["left_out_intervals"] = intervals

@@ -180,6 +180,7 @@ class LeftOutIntervals:
     inside: float  # share of the rows
     width: float  # of ln y between the ends
     score: float  # interval score: width, and 2/0.1 of the distance of measurements outside (gneiting2007scoring)
+    by_source: Mapping[str, tuple[int, float]]  # rows of a source, and the share of them inside
 
 
 @dataclass(frozen=True)
@@ -204,9 +205,10 @@ class _Row:
 def left_out_intervals(
     predictions: Sequence[Prediction], calibrations: Mapping[str, Mapping[str, Any]]
 ) -> LeftOutIntervals:
-    """Intervals of every source by the scatter of other units: of its stack, else the median of stacks with several.
+    """Intervals of every source by the scatter of other units of its stack, as `scatters` has it of all units.
 
-    Only records that are not blind give a scatter. Mixtures of experts have at least that of other such sources.
+    A stack with fewer than two other sources takes at least the median of stacks with several. Only records that are
+    not blind give a scatter. Mixtures of experts have at least that of other such sources.
     """
     rows = []
     for steps in _by_software(predictions).values():
@@ -224,8 +226,8 @@ def left_out_intervals(
         mixtures = [row for row in known if row.mixture]
         of_experts = covering(np.array([r.wanted for r in mixtures]), [r.source for r in mixtures])
         for row in own:
-            stack = by_stack.get(row.step.software)
-            scatter = sufficient(_wanted(stack)) if stack else usual
+            wanted = _wanted(by_stack.get(row.step.software, ()))
+            scatter = max(sufficient(wanted) if wanted else 0.0, usual if len(wanted) < 2 else 0.0)
             found.append((source, *_held(row, max(scatter, of_experts) if row.mixture else scatter)))
     return _summed(found)
 
@@ -272,26 +274,7 @@ def _summed(rows: Sequence[tuple[str, float, float, float, float]]) -> LeftOutIn
         inside=float(np.mean(inside)),
         width=float(np.median(widths)),
         score=float(np.mean(scores)),
+        by_source={
+            source: (len(held), float(share)) for (source, held), share in zip(of_source.items(), inside, strict=True)
+        },
     )
-
-
-def held_out_coverage(
-    predictions: Sequence[Prediction], calibrations: Mapping[str, Mapping[str, Any]]
-) -> dict[str, tuple[int, float]]:
-    """By source: rows, and coverage of intervals with the source held out.
-
-    Constants and scatter come from the other sources of the stack; without others, constants stay and the scatter is
-    that of stacks with several sources.
-    """
-    inside: dict[str, list[bool]] = defaultdict(list)
-    members = _by_software(predictions)
-    logs = {software: errors(rows, calibrations) for software, rows in members.items()}
-    several = [_of(rows, logs[s]) for s, rows in members.items() if len({p.record.group for p in rows}) > 1]
-    for software, rows in members.items():
-        of_rows = asked(logs[software], [p.interval for p in rows if p.interval is not None])
-        wanted = _by_source(of_rows, rows)
-        for i, source in enumerate(dict.fromkeys(p.record.group for p in rows)):
-            others = [*wanted[:i], *wanted[i + 1 :]]
-            known = sufficient(others) if others else middle(several).unexplained_error
-            inside[source] += [bool(of <= known) for of in wanted[i]]
-    return {source: (len(held), float(np.mean(held))) for source, held in inside.items()}

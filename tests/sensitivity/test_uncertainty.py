@@ -123,7 +123,7 @@ device = ["h100-sxm-80gb", "a100-sxm-80gb"]
 topology = ["rail-optimized"]
 parallelism = { devices = 16, tp = [1, 8], pp = 1 }
 [workload_parameters]
-sequence_length = 2048
+sequence_length = 8192
 global_batch = 64
 """
     )
