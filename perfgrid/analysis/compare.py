@@ -127,7 +127,7 @@ def compare(
     ...         "topology": ["rail-optimized"],
     ...         "parallelism": {"devices": [8], "tp": [1, 2], "pp": [1, 2]},
     ...     },
-    ...     workload_parameters={"sequence_length": 8192, "global_batch": 64},
+    ...     workload_parameters={"sequence_length": 4096, "global_batch": 64},
     ... )
     >>> found = pg.compare(study, {"parallelism": "tp2.pp1.dp4"}, {"parallelism": "tp1.pp1.dp8"})
     >>> found.speedup > 1
