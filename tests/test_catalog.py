@@ -76,7 +76,8 @@ def values_of(table: str, name: str) -> Any:
             "megatron-lm megatron-lm-2020 megatron-lm-2022 megatron-core nemo nemo-graphs megatron-bridge "
             "megatron-bridge-2025 megatron-fsdp primus ideal llmq hai-llm "
             "megatron-deepspeed megatron-deepspeed-fp16 deepspeed hf-deepspeed deepspeed-alst optimum-gaudi nanotron "
-            "torchtitan torchtitan-2024 torchtitan-2024-eager nemo-automodel llm-foundry llm-foundry-2023 "
+            "torchtitan torchtitan-2024 torchtitan-2024-eager pytorch pytorch-compiled nemo-automodel llm-foundry "
+            "llm-foundry-2023 "
             "maxtext maxtext-gpu paxml "
             "fastertransformer tensorrt-llm-2023 tensorrt-llm-2024 tensorrt-llm vllm sglang deepseek-serving "
             "optimum-habana vllm-2024-rocm turbomind-2023",
@@ -263,6 +264,8 @@ STATE_SIZES = {
     "torchtitan": 16,
     "torchtitan-2024": 16,
     "torchtitan-2024-eager": 16,
+    "pytorch": 16,
+    "pytorch-compiled": 16,
     "llm-foundry": 16,
     "maxtext": 16,
     "maxtext-gpu": 16,

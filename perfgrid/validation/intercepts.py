@@ -1,10 +1,9 @@
-"""``python -m perfgrid.validation.intercepts [FILE ...]``: what a step takes beside its microbatches, measured and predicted.
+"""``python -m perfgrid.validation.intercepts [FILE ...]``: what a step takes beside its microbatches.
 
-Training steps that differ only in the number of microbatches (and of replicas, whose gradients the intercept has) lie on
-a line: its slope is the time of a microbatch, its intercept the optimizer, communication that nothing hides, and the
-gap between steps. A pipeline fills and drains once,
-so its slots count: microbatches + (pp - 1) / chunks. The line is fitted to relative errors, to measured and to
-predicted steps alike.
+Training steps that differ only in the number of microbatches (and of replicas, whose gradients the intercept has) lie
+on a line: its slope is the time of a microbatch, its intercept the optimizer, communication that nothing hides, and
+the gap between steps. A pipeline fills and drains once, so its slots count: microbatches + (pp - 1) / chunks. The line
+is fitted to relative errors, to measured and to predicted steps alike.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from perfgrid.printing.console import out
 from perfgrid.printing.tables import print_table
 
 from .groups import Prediction
-from .schema import SHIPPED, UNSEEN, Record, read_records
+from .schema import SHIPPED, UNSEEN, Record
 from .validate import validate
 
 LONGEST = 2.0  # seconds: a few percent of longer steps are as large as their intercept
@@ -52,7 +51,7 @@ class Line:
 def slots(record: Record) -> float | None:
     """Microbatches of one replica in a step, and those that a pipeline is as long empty; None where not stated."""
     plan, work = record.plan, record.workload
-    if record.kind != "training" or record.quantity != "step_time" or plan is None:
+    if record.kind != "training" or record.quantity != "step_time" or plan is None or work is None:
         return None
     if not (work.global_batch and work.microbatch and plan.dp and plan.pp):
         return None
@@ -78,7 +77,7 @@ def lines(predictions: Iterable[Prediction], longest: float = LONGEST) -> list[L
                     "id": "", "value": 1.0, "reported": None, "derivation": None, "certainty": None, "note": "",
                     "source": None, "share": None, "assumed": [], "devices": None,
                     "plan": p.record.plan and p.record.plan.model_copy(update={"dp": None, "zero_size": None}),
-                    "workload": p.record.workload.model_copy(update={"global_batch": None}),
+                    "workload": p.record.workload and p.record.workload.model_copy(update={"global_batch": None}),
                 }
             )  # fmt: skip
             sets[repr(alike)].setdefault(count, p)

@@ -1,4 +1,4 @@
-"""Records of what `probe.py` measured: ``python -m benchmarks.probe_records PROBE.jsonl DEVICE GROUP RECORDS.jsonl``.
+"""Records of what the probe measured: ``python -m benchmarks.probe.records PROBE.jsonl DEVICE GROUP RECORDS.jsonl``.
 
 A training step, a sustained matrix product, a product with few rows, and an attention pass become records as
 docs/records.md describes them. The other measurements have no quantity there.
@@ -13,7 +13,8 @@ from typing import get_args
 from perfgrid.validation.schema import Record
 
 EMPTY_PLAN = {"tp": 1, "pp": 1, "dp": 1, "cp": 1, "chunks": 1, "zero": 0, "sequence_parallel": False}
-STACKS = {True: "torchtitan-2024", False: "torchtitan-2024-eager"}  # by compiled
+SHORTEST = 30e-6  # seconds: of shorter kernels the time between two launches of the host is measured
+STACKS = {True: "pytorch-compiled", False: "pytorch"}  # by compiled
 
 
 def block(name: str, /, **given: object) -> dict:
@@ -26,7 +27,7 @@ def block(name: str, /, **given: object) -> dict:
 def record(row: dict, device: str, group: str, torch: str) -> dict | None:
     """One measurement as a record, or nothing."""
     part = row["part"]
-    if "error" in row or row.get("operands") == "zeros":
+    if "error" in row or row.get("operands") == "zeros" or row.get("alone", 1.0) < SHORTEST:
         return None
     kind, kernel, model, plan, more = "kernel", None, None, None, {}
     work: dict[str, object] = {"lora": False, "packed_sft": False}
@@ -72,7 +73,7 @@ def record(row: dict, device: str, group: str, torch: str) -> dict | None:
         "workload": block("workload", **work), "kernel": kernel, "collective": None, "cost": None,
         "quantity": quantity, "value": value, "reported": {"quantity": quantity, "value": value, "unit": "s"},
         "derivation": None,
-        "source": {"title": "Measured with benchmarks/probe.py", "where": where, "url": "benchmarks/probe.py"},
+        "source": {"title": "Measured with benchmarks/probe", "where": where, "url": "https://pytorch.org"},
         "certainty": "seen", "note": note, **more,
     }  # fmt: skip
 
