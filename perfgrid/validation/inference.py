@@ -43,6 +43,7 @@ QUANTITIES = {
 }
 OTHER_CONVENTIONS = ("decode_tokens_per_second", "prefill_tokens_per_second")  # a source may define them in its own way
 OUTPUTS = (*QUANTITIES, *KERNELS.values(), *OTHER_CONVENTIONS, *anatomy.QUANTITIES, "request_bound_time")
+REQUESTS_PER_CLIENT = 10  # of a closed loop whose source does not state them, as benchmarks of serving engines do
 UNSTATED = {"batch": 1, "request_rate": 1.0, "ep": 1, "cp": 1}  # without effect under other batch rules
 
 
@@ -74,9 +75,14 @@ class InferenceMapper(Mapper):
         if name == "cache_slot_tokens":
             return workload.context_tokens if workload is not None and workload.prompt_tokens is not None else None
         if name == "requests":
-            return self._requests(record) or 1
+            clients = workload.batch if workload is not None and workload.batch_rule == "concurrency" else None
+            return self._requests(record) or REQUESTS_PER_CLIENT * (clients or 0)
         if name == "batch_rule" and workload is not None and workload.batch_rule == "memory":
             return "run" if self._requests(record) else "memory"
+        if name == "batch_rule" and workload is not None and workload.batch_rule == "concurrency":
+            return "clients"
+        if name == "equal_lengths":
+            return record.group.startswith("silicon_nvidia")
         value = super()._stated(name, record)
         return UNSTATED.get(name) if value is None else value
 

@@ -21,11 +21,12 @@ from .latency import in_pass
 
 NODES = INNER.labels["load"]
 FIXED = ("given", "concurrency", "memory", "run")
+ONE_BATCH = (*FIXED, "clients")
 STATED = ("given", "concurrency")  # the study states the batch
 ARRIVALS = {"LIMITED": ("rate", "limit")}
-ENDLESS = ("given", "concurrency", "memory")  # one batch that stays
-CHOSEN = ("memory", "run", "rate")  # the system chooses the batch
-REPLACED = ("concurrency", "memory", "run", "rate")  # continuous batching
+ENDLESS = ("given", "concurrency", "memory", "clients")  # one batch that stays
+CHOSEN = ("memory", "run", "rate", "clients")  # the system chooses the batch
+REPLACED = ("concurrency", "memory", "run", "rate", "clients")  # continuous batching
 
 # ---- equations ------------------------------------------------------------------------------------------------------
 
@@ -128,8 +129,8 @@ def LABEL_prefill_groups(batch_groups, batch_parts):
     return batch_groups * batch_parts
 
 
-@alternative(of="prefill_groups", by="batch_rule", label="rate", unit="1", source="yu2022orca")
-def rate_prefill_groups():
+@alternative(of="prefill_groups", by="batch_rule", label=("rate", "clients"), unit="1", source="yu2022orca")
+def LABEL_prefill_single():
     """Passes' worth of prompts that follow each other through the pipeline: a single prompt."""
     return 1.0
 
@@ -161,7 +162,7 @@ def LABEL_batch_is_chosen():
 # ---- capacity and load ----------------------------------------------------------------------------------------------
 
 
-@alternative(of="full_batch_decode_time", by="batch_rule", label=FIXED, unit="s", source="zhong2024distserve")
+@alternative(of="full_batch_decode_time", by="batch_rule", label=ONE_BATCH, unit="s", source="zhong2024distserve")
 def LABEL_full_batch_decode_time(request_decode_time):
     """Time of a replica that decoding one request takes in the batch that pools are sized for: the only one."""
     return at(request_decode_time, load=NODES[0])
@@ -229,7 +230,7 @@ def pools_have_replicas(dp, prefill_replicas):
     return (dp >= 2) & (prefill_replicas < dp)
 
 
-@alternative(of="load_weight", by="batch_rule", label=FIXED, unit="1", source="little1961")
+@alternative(of="load_weight", by="batch_rule", label=ONE_BATCH, unit="1", source="little1961")
 def LABEL_load_weight():
     """Weights of the tabulated batches, by load: there is one batch only."""
     return only("load", "node_1")
@@ -270,7 +271,7 @@ def largest_request_rate(request_capacity):
     return largest(request_capacity, "load")
 
 
-@alternative(of="arrival_LIMITED", by="batch_rule", label=FIXED, unit="1/s", source="little1961", family=ARRIVALS)
+@alternative(of="arrival_LIMITED", by="batch_rule", label=ONE_BATCH, unit="1/s", source="little1961", family=ARRIVALS)
 def LABEL_arrival_LIMITED():
     """The LIMITED of arrivals from outside: none come where every request follows one that ends."""
     return 0.0
@@ -288,7 +289,7 @@ def rate_arrival_limit(largest_request_rate):
     return largest_request_rate
 
 
-@alternative(of="load_fraction", by="batch_rule", label=FIXED, unit="1", source="little1961")
+@alternative(of="load_fraction", by="batch_rule", label=ONE_BATCH, unit="1", source="little1961")
 def LABEL_load_fraction():
     """Arrivals over what is served at most: the queue never ends."""
     return 1.0

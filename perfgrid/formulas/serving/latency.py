@@ -95,7 +95,9 @@ def pass_time(busy_time, communication_time, host_time):
     return busy_time + communication_time + host_time
 
 
-@alternative(of="awaited_passes", by="batch_rule", label=("given", "run", "rate"), unit="1", source="narayanan2021")
+@alternative(
+    of="awaited_passes", by="batch_rule", label=("given", "run", "rate", "clients"), unit="1", source="narayanan2021"
+)
 def LABEL_awaited_passes(prefill_passes, prefill_groups):
     """Passes of the prefill until a request has its first token: of all prompts that start together (rate: one)."""
     return prefill_groups * prefill_passes
