@@ -13,11 +13,11 @@ from tests.inference.designs import evaluate, value
 STEPS = (1, 2, 4, 8, 16, 32, 64)
 
 
-def simulate(clients, requests, prefill_of, most, step_of, steps, places, seed, spread=0.1, first=False):
+def simulate(clients, requests, prefill_of, most, step_of, steps, places, seed, spread=0.1):
     """One replica and its clients, request by request.
 
     A pass computes the prompts that wait, at most so many, or one step of all running sequences. Answers end with a
-    pass; the next request of a client comes when the pass after it is under way. ``first``: all prompts before any step.
+    pass; the next request of a client comes when the pass after it is under way.
     """
     generator = np.random.default_rng(seed)
     waiting, coming, running = deque([0.0] * clients), [], []
@@ -52,6 +52,7 @@ def simulate(clients, requests, prefill_of, most, step_of, steps, places, seed, 
 def system(prompt, output, **given):
     """Times of passes of a design by the formulas: prefills by prompts, steps by sequences, and the design."""
     common = {"model": "llama-3.1-8b", "prompt_tokens": float(prompt), "output_tokens": float(output)} | given
+    common |= {"front_end_time": 0.0}
     most = max(1, 8192 // prompt)
     prompts = {n: value("prefill_time", batch=float(n), **common) for n in sorted({1, most})}
     table = {n: value("decode_step_time", batch=float(n), **common) for n in STEPS}

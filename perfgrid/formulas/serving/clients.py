@@ -107,15 +107,24 @@ def pass_wait(prefill_load, prefill_time, decode_step_time, replica_batch):
 
 @alternative(of="queueing_time", by="batch_rule", label="clients", unit="s", source="little1961, yu2022orca")
 def clients_queueing_time(
-    starting_time, prefill_time, pass_wait, starting_share, rounds_begin_together, waiting_clients, served_rate, dp
+    starting_time,
+    prefill_time,
+    pass_wait,
+    starting_share,
+    rounds_begin_together,
+    waiting_clients,
+    served_rate,
+    dp,
+    front_end_time,
 ):
-    """Mean wait of a request beyond the pass with its own prompt: for the beginning, a pass, and a place.
+    """Mean wait of a request beyond the pass with its own prompt: for the server, the beginning or a pass, and a place.
 
     Clients without a place wait (c - b) / X, with c clients, b places and X requests per second (Little's law).
     """
     together = xp.maximum(starting_share, rounds_begin_together)
     others = xp.maximum(starting_time - at(prefill_time, load=ONE), 0.0)
-    return together * others + (1 - together) * pass_wait + waiting_clients * dp / served_rate
+    waits = together * others + (1 - together) * pass_wait
+    return front_end_time + waits + waiting_clients * dp / served_rate
 
 
 @alternative(of="interference", by="batch_rule", label="clients", unit="1", source="little1961")

@@ -29,9 +29,9 @@ def LABEL_queueing_time():
 
 
 @alternative(of="queueing_time", by="batch_rule", label=("concurrency", "memory"), unit="s", source="yu2022orca")
-def LABEL_step_queueing_time(step_wait):
-    """Wait of a request before its prefill, from the moment that a place is free: for the end of a step."""
-    return step_wait
+def LABEL_step_queueing_time(step_wait, front_end_time):
+    """Wait of a request before its prefill, from the moment that a place is free: for the server and a step's end."""
+    return front_end_time + step_wait
 
 
 @alternative(
@@ -49,18 +49,19 @@ def rate_queueing_time(
     largest_batch,
     dp,
     decoding_replicas,
+    front_end_time,
 ):
     """Mean wait of a request before its prefill, with independent random arrivals.
 
-    For earlier prompts (M/G/1), for the end of a step, and for a place in the batch (M/G/c: requests hold one for as
-    long as the largest batch holds them, by Little's law).
+    For the server, for earlier prompts (M/G/1), for the end of a step, and for a place in the batch (M/G/c: requests
+    hold one for as long as the largest batch holds them, by Little's law).
     """
     service = at(request_prefill_time, load=NODES[0])
     prompts = mean_wait(request_rate / prefilling_replicas, service, prompt_variation)
     places = xp.maximum(largest_batch / dp, 1.0)
     held = places * decoding_replicas / largest_request_rate
     place = place_wait(load_fraction, places, held, prompt_variation)
-    return prompts + occupied_share * step_wait + place
+    return front_end_time + prompts + occupied_share * step_wait + place
 
 
 @alternative(of="step_wait", by="pools", label="shared", unit="s", source="yu2022orca")
@@ -107,13 +108,13 @@ def separate_cache_transfer_time(prompt_cache_memory, tp, cp, pp, tier_bandwidth
 
 
 @formula(unit="s", source="pope2022inference")
-def time_to_first_token(prefill_time, load_weight, queueing_time, cache_transfer_time, front_end_time):
+def time_to_first_token(prefill_time, load_weight, queueing_time, cache_transfer_time):
     """Mean time from arrival to first token: of prompts that arrive together; by the rule rate, of single ones.
 
     Passes of the prefill hold as many prompts as fit into them; but for the rules given and run a request waits for
     those of its own prompt only.
     """
-    return front_end_time + queueing_time + total(prefill_time * load_weight, "load") + cache_transfer_time
+    return queueing_time + total(prefill_time * load_weight, "load") + cache_transfer_time
 
 
 @formula(unit="s", source="pope2022inference")
