@@ -7,7 +7,10 @@ import argparse
 import json
 import time
 
-import torch
+try:
+    import torch
+except ModuleNotFoundError:
+    raise SystemExit("benchmarks.probe measures with PyTorch: pip install torch nvidia-ml-py") from None
 
 from . import kernels, steps
 from .measure import DEVICE, NoSensors, Sensors
@@ -18,7 +21,9 @@ PARTS = {f.__name__: f for f in (kernels.launches, steps.layers, steps.steps, *K
 
 def main() -> None:
     """Measure, one JSON object per line."""
-    parser = argparse.ArgumentParser(description="Measure an NVIDIA device with PyTorch.")
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.probe", description="Measure an NVIDIA device with PyTorch."
+    )
     parser.add_argument("file")
     parser.add_argument("parts", nargs="*", choices=[[], *PARTS], default=[])
     given = parser.parse_args()

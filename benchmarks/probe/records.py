@@ -7,7 +7,7 @@ docs/records.md describes them. The other measurements have no quantity there.
 from __future__ import annotations
 
 import json
-import sys
+from argparse import ArgumentParser
 from typing import get_args
 
 from perfgrid.validation.schema import Record
@@ -92,4 +92,12 @@ def main(probe: str, device: str, group: str, target: str) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    parser = ArgumentParser(prog="python -m benchmarks.probe.records", description=(__doc__ or "").split("\n")[0])
+    for name, meaning in (
+        ("probe", "what the probe wrote (.jsonl)"),
+        ("device", "the device of the catalog"),
+        ("group", "a name for these measurements"),
+        ("target", "the records to write (.jsonl), for `perfgrid validate`"),
+    ):
+        parser.add_argument(name, help=meaning)
+    main(**vars(parser.parse_args()))

@@ -75,14 +75,14 @@ class InferenceMapper(Mapper):
         if name == "cache_slot_tokens":
             return workload.context_tokens if workload is not None and workload.prompt_tokens is not None else None
         if name == "requests":
+            return self._requests(record) or 1
+        if name == "loop_requests":
             clients = workload.batch if workload is not None and workload.batch_rule == "concurrency" else None
             return self._requests(record) or REQUESTS_PER_CLIENT * (clients or 0)
         if name == "batch_rule" and workload is not None and workload.batch_rule == "memory":
             return "run" if self._requests(record) else "memory"
         if name == "batch_rule" and workload is not None and workload.batch_rule == "concurrency":
             return "clients"
-        if name == "equal_lengths":
-            return record.group.startswith("silicon_nvidia")
         value = super()._stated(name, record)
         return UNSTATED.get(name) if value is None else value
 

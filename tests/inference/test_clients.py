@@ -74,7 +74,7 @@ def system(prompt, output, **given):
 )
 def test_first_tokens_of_clients_are_those_of_a_simulation(clients, prompt, output, per_client):
     common, prefill_of, most, step_of = system(prompt, output)
-    loop = {"batch_rule": "clients", "batch": float(clients), "requests": float(clients * per_client)}
+    loop = {"batch_rule": "clients", "batch": float(clients), "loop_requests": float(clients * per_client)}
     found = evaluate("time_to_first_token", "time_per_output_token", **common, **loop)
     runs = [
         simulate(clients, clients * per_client, prefill_of, most, step_of, output - 1, 10**9, seed) for seed in range(3)
@@ -86,7 +86,7 @@ def test_first_tokens_of_clients_are_those_of_a_simulation(clients, prompt, outp
 
 def test_clients_without_a_place_wait_as_in_a_simulation():
     common, prefill_of, most, step_of = system(1000, 300, batch_limit=16.0)
-    loop = {"batch_rule": "clients", "batch": 64.0, "requests": 1280.0}
+    loop = {"batch_rule": "clients", "batch": 64.0, "loop_requests": 1280.0}
     first = simulate(64, 1280, prefill_of, most, step_of, 299, 16, seed=1)[0]
     assert value("time_to_first_token", **common, **loop) == pytest.approx(first, rel=0.10)
 
@@ -94,11 +94,44 @@ def test_clients_without_a_place_wait_as_in_a_simulation():
 def test_rounds_of_equal_answers_begin_together_where_prompts_come_first():
     """Measured on SGLang with Qwen3-32B on four H100: 4.6 s for 64 clients with 4096 tokens, 4.4 s predicted."""
     common, prefill_of, most, step_of = system(2000, 200)
-    loop = {"batch_rule": "clients", "batch": 32.0, "requests": 640.0, "prefill_first": 1.0, "equal_lengths": 1.0}
+    loop = {"batch_rule": "clients", "batch": 32.0, "loop_requests": 640.0, "prefill_first": 1.0, "equal_lengths": 1.0}
     found = evaluate("time_to_first_token", "time_per_output_token", **common, **loop)
     first, gap = simulate(32, 640, prefill_of, most, step_of, 199, 10**9, seed=1, spread=0.0)
     assert float(found["time_to_first_token"]) == pytest.approx(first, rel=0.05)
     assert float(found["time_per_output_token"]) == pytest.approx(gap, rel=0.05)
+
+
+@pytest.mark.parametrize(("prompt", "output"), [(4000, 30), (1000, 300), (2000, 1000)])
+@pytest.mark.parametrize("clients", [1.0, 8.0, 64.0])
+def test_clients_are_those_that_wait_for_an_answer(prompt, output, clients):
+    """Little's law: clients = requests per second times the latency of a request, within an eighth."""
+    names = ("served_rate", "request_latency")
+    found = evaluate(*names, model="llama-3.1-8b", prompt_tokens=float(prompt), output_tokens=float(output),
+                     batch_rule="clients", batch=clients, front_end_time=0.03)  # fmt: skip
+    assert float(found["served_rate"] * found["request_latency"]) == pytest.approx(clients, rel=0.125)
+
+
+def test_stages_of_a_pipeline_follow_each_other_in_the_beginning():
+    """64 prompts through four stages: the first tokens come no later than those of a batch that starts together."""
+    design = {"model": "llama-3.1-8b", "prompt_tokens": 8000.0, "output_tokens": 300.0, "pp": 4.0, "devices": 4.0}
+    loop = value("starting_time", **design, batch_rule="clients", batch=64.0, loop_requests=64.0)
+    last = value("time_to_first_token", **design, batch_rule="given", batch=64.0)
+    assert last / 4 < loop < last
+
+
+def test_clients_on_separate_pools_and_fewer_than_replicas_are_flagged():
+    flags = ("clients_share_pools", "replicas_have_work")
+    common = {"model": "llama-3.1-8b", "prompt_tokens": 1000.0, "output_tokens": 100.0, "dp": 4.0, "devices": 4.0}
+    found = evaluate(*flags, **common, batch_rule="clients", batch=64.0, pools="separate", prefill_replicas=2.0)
+    assert [bool(found[flag]) for flag in flags] == [False, True]
+    found = evaluate(*flags, **common, batch_rule="clients", batch=2.0)
+    assert [bool(found[flag]) for flag in flags] == [True, False]
+
+
+def test_no_more_clients_than_requests_ask():
+    common, *_ = system(1000, 300)
+    few = value("time_to_first_token", **common, batch_rule="clients", batch=10.0, loop_requests=10.0)
+    assert value("time_to_first_token", **common, batch_rule="clients", batch=64.0, loop_requests=10.0) == few
 
 
 def test_one_client_waits_for_its_own_prompt():
@@ -110,10 +143,10 @@ def test_one_client_waits_for_its_own_prompt():
 def test_more_clients_and_fewer_requests_each_never_come_sooner():
     common, *_ = system(1000, 300)
     clients = np.array([1.0, 2.0, 8.0, 32.0, 128.0])
-    many = evaluate("time_to_first_token", **common, batch_rule="clients", batch=clients, requests=1e4)
+    many = evaluate("time_to_first_token", **common, batch_rule="clients", batch=clients, loop_requests=1e4)
     assert (np.diff(many["time_to_first_token"]) >= 0).all()
-    ever = value("time_to_first_token", **common, batch_rule="clients", batch=32.0, requests=0.0)
-    assert ever < value("time_to_first_token", **common, batch_rule="clients", batch=32.0, requests=64.0)
+    ever = value("time_to_first_token", **common, batch_rule="clients", batch=32.0, loop_requests=0.0)
+    assert ever < value("time_to_first_token", **common, batch_rule="clients", batch=32.0, loop_requests=64.0)
 
 
 @pytest.mark.parametrize(("prompts", "most"), [(1.0, 1.0), (7.0, 3.0), (9.0, 3.0), (5.0, 8.0)])
@@ -129,6 +162,9 @@ def test_ends_of_passes_by_hand(prompts, most):
     assert (float(mean), float(last)) == pytest.approx((np.mean(times), times[-1]))
 
 
-def test_gradients_of_ends_are_finite_where_a_pass_holds_one_prompt():
-    slopes = jax.grad(lambda full: ends_of_passes(4.0, 1.0, 1.0, full)[0])(1.0)
-    assert np.isfinite(slopes)
+@pytest.mark.parametrize(("prompts", "most"), [(4.0, 1.0), (8.25, 8.0), (1.0, 1.0), (7.0, 3.0)])
+def test_gradients_of_ends_are_finite_and_ends_ordered(prompts, most):
+    slopes = jax.grad(lambda times: ends_of_passes(prompts, most, *times)[0])((1.0, 1.4))
+    assert np.isfinite(slopes).all()
+    mean, last = ends_of_passes(prompts, most, 1.0, 1.4)
+    assert 1.0 <= mean <= last

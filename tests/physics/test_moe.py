@@ -73,7 +73,7 @@ def test_grouped_products_against_a_loop(tp, ep, etp):
             shape = rows_, columns, depth
             assert (m_found[phase, kernel], n_found[phase, kernel], k_found[phase, kernel]) == shape
             result = 0 if phase == "weight_gradient" else 2
-            accumulate = 0.42 * 8 * local * inputs * outputs / memory if phase == "weight_gradient" else 0.0
+            accumulate = 0.40 * 8 * local * inputs * outputs / memory if phase == "weight_gradient" else 0.0
             expected = loops.product_time(*shape, local, H100, 2, result, rate, memory) + accumulate + 3e-6
             assert found[phase, kernel] == pytest.approx(expected, rel=1e-9), (phase, kernel)
 

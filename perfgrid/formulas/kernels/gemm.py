@@ -368,16 +368,16 @@ def PRODUCT_time(
     PRODUCT_gradient_traffic,
     achieved_hbm_bandwidth,
     computed_phases,
-    gradient_copy_size,
+    fused_accumulation,
     accumulation_overlap,
 ):
     """Time of each PRODUCT kernel and of accumulating its weight gradient, by resource and phase.
 
     Unlike a plain store an accumulating epilogue waits for what it adds to. Measured steps on A100 show it
     (Korthikanti 2022, table 5). Where a core multiplies the next tile meanwhile, part of it is hidden; nothing hides
-    a kernel of its own that adds a copy.
+    a kernel of its own that adds.
     """
-    exposed = 1 - accumulation_overlap * xp.where(gradient_copy_size > 0, 0.0, 1.0)
+    exposed = 1 - accumulation_overlap * xp.where(fused_accumulation, 1.0, 0.0)
     accumulating = exposed * PRODUCT_gradient_traffic / achieved_hbm_bandwidth * only("resource", "hbm")
     return computed_phases * (PRODUCT_product_time + accumulating)
 

@@ -3,12 +3,13 @@
 ``batch_rule``: ``given``, a batch that starts and ends together; ``concurrency``, as many sequences as stated, each
 replaced by the next as it ends (continuous batching of an endless queue); ``memory``, the same with as many as fit;
 ``run``, the same until ``requests`` of them have ended, as benchmarks do; ``rate``, requests that arrive at random at
-``request_rate``. In continuous batching a replica shares its time between prefills and steps: with P the time that one
-prefill takes and n·T/b the share of a request in n steps of a batch b, it serves 1/(P + n·T(b)/b) requests per second
-(Little's law). For ``rate`` everything is tabulated at batches between one sequence per replica and the largest (axis
-`load`), and the batch is where capacity meets the arrivals. More memory moves the tabulated batches: where a kernel's
-time jumps between two of them, times of equal arrivals change by up to a percent either way. Separate pools divide the
-replicas: some compute prefills, the others steps, and the slower pool sets the pace.
+``request_rate``; ``clients``, a closed loop (`clients`). In continuous batching a replica shares its time between
+prefills and steps: with P the time that one prefill takes and n·T/b the share of a request in n steps of a batch b, it
+serves 1/(P + n·T(b)/b) requests per second (Little's law). For ``rate`` everything is tabulated at batches between one
+sequence per replica and the largest (axis `load`), and the batch is where capacity meets the arrivals. More memory
+moves the tabulated batches: where a kernel's time jumps between two of them, times of equal arrivals change by up to a
+percent either way. Separate pools divide the replicas: some compute prefills, the others steps, and the slower pool
+sets the pace.
 """
 
 from itertools import pairwise
@@ -23,9 +24,10 @@ NODES = INNER.labels["load"]
 FIXED = ("given", "concurrency", "memory", "run")
 ONE_BATCH = (*FIXED, "clients")
 STATED = ("given", "concurrency")  # the study states the batch
+STATES = (*STATED, "clients")  # or how many ask
 ARRIVALS = {"LIMITED": ("rate", "limit")}
-ENDLESS = ("given", "concurrency", "memory", "clients")  # one batch that stays
-CHOSEN = ("memory", "run", "rate", "clients")  # the system chooses the batch
+ENDLESS = ("given", "concurrency", "memory")  # one batch that stays
+CHOSEN = ("memory", "run", "rate")  # the system chooses the batch
 REPLACED = ("concurrency", "memory", "run", "rate", "clients")  # continuous batching
 
 # ---- equations ------------------------------------------------------------------------------------------------------
@@ -147,7 +149,7 @@ def LABEL_request_prefill_time(pass_time, prefill_passes, prefill_sequences, sta
     return in_pass(pass_time, "prefill") * prefill_passes / prefill_sequences * stage_share
 
 
-@alternative(of="batch_is_given", by="batch_rule", label=STATED, unit="1", source="pope2022inference")
+@alternative(of="batch_is_given", by="batch_rule", label=STATES, unit="1", source="pope2022inference")
 def LABEL_batch_is_given():
     """1 where the study states the batch."""
     return 1.0
@@ -157,6 +159,30 @@ def LABEL_batch_is_given():
 def LABEL_batch_is_chosen():
     """0 where the system chooses the batch."""
     return 0.0
+
+
+@alternative(of="loop_of_clients", by="batch_rule", label=(*FIXED, "rate"), unit="1", source="yu2022orca")
+def LABEL_no_loop():
+    """0 where requests do not follow from the answers of clients."""
+    return 0.0
+
+
+@alternative(of="loop_of_clients", by="batch_rule", label="clients", unit="1", source="yu2022orca")
+def clients_loop():
+    """1 where every request follows from an answer to a client."""
+    return 1.0
+
+
+@alternative(of="pools_are_separate", by="pools", label="shared", unit="1", source="zhong2024distserve")
+def shared_pools_are_separate():
+    """0 where prefills run on the devices that decode."""
+    return 0.0
+
+
+@alternative(of="pools_are_separate", by="pools", label="separate", unit="1", source="zhong2024distserve")
+def separate_pools_are_separate():
+    """1 where prefills run on other replicas."""
+    return 1.0
 
 
 # ---- capacity and load ----------------------------------------------------------------------------------------------
@@ -307,7 +333,7 @@ def run_running_batch(full_batch):
     return full_batch
 
 
-@alternative(of="running_batch", by="batch_rule", label=ENDLESS, unit="1", source="little1961")
+@alternative(of="running_batch", by="batch_rule", label=(*ENDLESS, "clients"), unit="1", source="little1961")
 def LABEL_running_batch(LABEL_tabulated_batch, dp, decoding_replicas):
     """Sequences that run at the same time, over all replicas that decode."""
     return LABEL_tabulated_batch * decoding_replicas / dp

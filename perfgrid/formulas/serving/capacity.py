@@ -5,7 +5,7 @@ from perfgrid.engine.graph.registry import alternative, constraint, formula
 from perfgrid.formulas.axes import at, only, table, total
 from perfgrid.formulas.transformer.attention import seen_by_mask
 
-from .batching import CHOSEN, STATED
+from .batching import CHOSEN, STATES
 from .latency import in_pass
 
 # ---- weights --------------------------------------------------------------------------------------------------------
@@ -126,7 +126,7 @@ def sequence_cache_memory(sequence_key_value_memory, sequence_state_size, stage_
 # ---- working space --------------------------------------------------------------------------------------------------
 
 
-@alternative(of="largest_pass_tokens", by="batch_rule", label=STATED, unit="1", source="agrawal2024sarathi")
+@alternative(of="largest_pass_tokens", by="batch_rule", label=STATES, unit="1", source="agrawal2024sarathi")
 def LABEL_largest_pass_tokens(prefill_chunk_tokens, computed_prompt_tokens, batch, dp, cp):
     """Tokens of the largest pass that working space is kept for: that of the prefill of the stated batch."""
     return xp.minimum(prefill_chunk_tokens, computed_prompt_tokens * xp.maximum(batch / dp, 1.0) / cp)

@@ -1,19 +1,23 @@
 """Closed loops: so many clients that each wait for an answer before they ask again, as benchmarks run.
 
 All clients ask at once in the beginning. A replica has places for as many sequences as fit; other requests wait for
-one. From then on requests come one by one, as answers end: each waits for the pass that is under way, and then for its
-own. An engine that computes prompts before anything else holds up all answers alike, so that answers of equal length
-end together, and every round is a beginning. Tabulated by `load`: passes of one prompt first, then passes of as many
-prompts as fit, as in the beginning.
+one. From then on requests come one by one, as answers end: each waits for prompts before it and for the step that is
+under way. An engine that computes prompts before anything else holds up all answers alike, so that answers of equal
+length end together, and every round is a beginning. Tabulated by `load`: passes of the prompts that come together in
+the loop first, then passes of as many prompts as fit, as in the beginning.
+
+With c clients, P the time of a replica for one prompt, n steps of T: 1/(P + n·T/c) requests per second are served, and
+a request waits (c - 1)·P·P/(P + n·T) for prompts before it. This is P times the part of a cycle that a prompt takes for
+each of the others, and (c - 1)·P where there are no steps.
 """
 
 from perfgrid.engine import xp
-from perfgrid.engine.graph.registry import alternative, formula
+from perfgrid.engine.graph.registry import alternative, constraint, formula
 from perfgrid.formulas.axes import at, table
 
 from .batching import NODES
 
-ONE, MANY = NODES[:2]
+LOOP, MANY = NODES[:2]
 
 # ---- equations ------------------------------------------------------------------------------------------------------
 
@@ -24,19 +28,26 @@ def ends_of_passes(prompts, most, first, full):
     A pass of one prompt takes ``first``, a full one ``full``, others lie on the line between them.
     """
     passes = xp.ceil(prompts / most - 1e-9)
-    left = prompts - (passes - 1) * most
+    left = xp.minimum(xp.maximum(prompts - (passes - 1) * most, 1.0), most)
     shorter = xp.where(most > 1, (most - left) / xp.maximum(most - 1, 1e-9), 0.0) * (full - first)
     last = passes * full - shorter
-    return (most * full * (passes - 1) * passes / 2 + left * last) / prompts, last
+    earlier = (prompts - left) * passes / 2 * full
+    return (earlier + left * last) / prompts, last
 
 
 # ---- who runs -------------------------------------------------------------------------------------------------------
 
 
+@formula(unit="1", source="yu2022orca")
+def active_clients(batch, loop_requests):
+    """Clients that have something to ask: not more than there are requests."""
+    return xp.where(loop_requests > 0, xp.minimum(batch, xp.maximum(loop_requests, 1.0)), batch)
+
+
 @alternative(of="tabulated_batch", by="batch_rule", label="clients", unit="1", source="yu2022orca")
-def clients_tabulated_batch(batch, largest_batch, dp):
+def clients_tabulated_batch(active_clients, largest_batch, dp):
     """Sequences that run together: one for each client, as many as fit."""
-    return xp.minimum(batch, xp.maximum(largest_batch, dp))
+    return xp.minimum(active_clients, xp.maximum(largest_batch, dp))
 
 
 @alternative(of="prefill_sequences", by="batch_rule", label="clients", unit="1", source="agrawal2024sarathi")
@@ -45,23 +56,17 @@ def clients_prefill_sequences(replica_batch, prefill_chunk_tokens, computed_prom
 
     A batch b of answers that take n steps ends b/n of them in a step; most steps see one or none where b < n.
     """
-    batch = xp.maximum(at(replica_batch, load=ONE), 1.0)
+    batch = xp.maximum(at(replica_batch, load=LOOP), 1.0)
     held = xp.maximum(xp.floor(prefill_chunk_tokens * cp / computed_prompt_tokens), 1.0)
     many = xp.minimum(held, xp.floor(batch))
     few = xp.minimum(xp.maximum(batch / xp.maximum(decode_steps, 1.0), 1.0), many)
-    return table("load", **{node: few if node == ONE else many for node in NODES})
-
-
-@formula(unit="1", source="agrawal2024sarathi")
-def waiting_clients(batch, tabulated_batch, dp):
-    """Clients of one replica that wait for a place."""
-    return xp.maximum(batch - at(tabulated_batch, load=ONE), 0.0) / dp
+    return table("load", **{node: few if node == LOOP else many for node in NODES})
 
 
 @formula(unit="1", source="little1961")
-def starting_share(batch, requests):
+def starting_share(active_clients, loop_requests):
     """Part of the requests that are there in the beginning; none where they never end."""
-    return xp.where(requests > 0, xp.minimum(batch / xp.maximum(requests, 1.0), 1.0), 0.0)
+    return xp.where(loop_requests > 0, xp.minimum(active_clients / xp.maximum(loop_requests, 1.0), 1.0), 0.0)
 
 
 @formula(unit="1", source="zheng2024sglang")
@@ -70,61 +75,75 @@ def rounds_begin_together(prefill_first, equal_lengths):
     return xp.where(prefill_first, 1.0, 0.0) * xp.where(equal_lengths, 1.0, 0.0)
 
 
+@alternative(of="served_rate", by="batch_rule", label="clients", unit="1/s", source="little1961")
+def clients_served_rate(request_capacity, tabulated_batch, front_end_time):
+    """Requests per second that end: those of the passes, less often where each client waits for the server between."""
+    return 1 / (1 / at(request_capacity, load=LOOP) + front_end_time / at(tabulated_batch, load=LOOP))
+
+
 # ---- what a request waits for ---------------------------------------------------------------------------------------
 
 
-def together(prefill_time, prefill_sequences, replica_batch):
-    """Mean and last time to the first token of requests that come together."""
-    few, many = (at(prefill_sequences, load=node) for node in (ONE, MANY))
-    shared, full = (at(prefill_time, load=node) for node in (ONE, MANY))
+def together(prefill_time, request_prefill_time, prefill_sequences, replica_batch):
+    """Mean and last time to the first token of requests that come together.
+
+    Passes of many prompts follow each other at the pace of the fullest stage; the last stage is later by what the
+    pipeline is longer.
+    """
+    few, many = (at(prefill_sequences, load=node) for node in (LOOP, MANY))
+    shared, full = (at(request_prefill_time * prefill_sequences, load=node) for node in (LOOP, MANY))
     further = xp.where(many > few, (full - shared) / xp.maximum(many - few, 1e-9), 0.0)  # seconds of one more prompt
-    return ends_of_passes(xp.maximum(at(replica_batch, load=ONE), 1.0), many, full - further * (many - 1), full)
+    prompts = xp.maximum(at(replica_batch, load=LOOP), 1.0)
+    mean, last = ends_of_passes(prompts, many, full - further * (many - 1), full)
+    traversal = at(prefill_time, load=MANY) - full
+    return mean + traversal, last + traversal
 
 
 @formula(unit="s", source="agrawal2024sarathi")
-def starting_time(prefill_time, prefill_sequences, replica_batch):
+def starting_time(prefill_time, request_prefill_time, prefill_sequences, replica_batch):
     """Mean time to the first token of requests that come together: passes of many prompts, one after the other."""
-    return together(prefill_time, prefill_sequences, replica_batch)[0]
+    return together(prefill_time, request_prefill_time, prefill_sequences, replica_batch)[0]
 
 
 @formula(unit="s", source="agrawal2024sarathi")
-def starting_pause(prefill_time, prefill_sequences, replica_batch):
+def starting_pause(prefill_time, request_prefill_time, prefill_sequences, replica_batch):
     """Mean time from the first token of requests that come together until all of them have theirs."""
-    mean, last = together(prefill_time, prefill_sequences, replica_batch)
+    mean, last = together(prefill_time, request_prefill_time, prefill_sequences, replica_batch)
     return last - mean
 
 
 @formula(unit="s", source="little1961")
-def pass_wait(prefill_load, prefill_time, decode_step_time, replica_batch):
-    """Mean time until the pass ends that begins as a request comes: one with a prompt, or a step.
+def pass_wait(request_prefill_time, decode_steps, decode_step_time, batch_groups, replica_batch, prefill_load):
+    """Mean wait of a request of the loop for prompts before it, and for the step that is under way.
 
     An answer ends with a pass, and the next one of the others is under way before the client asks again.
     """
-    busy = xp.minimum(prefill_load, 0.99)
-    others = xp.minimum(xp.maximum(at(replica_batch, load=ONE) - 1, 0.0), 1.0)
-    return others * (busy * at(prefill_time, load=ONE) + (1 - busy) * at(decode_step_time, load=ONE))
+    prompt, step = at(request_prefill_time, load=LOOP), at(decode_step_time, load=LOOP)
+    others = xp.maximum(at(replica_batch, load=LOOP) - 1, 0.0)
+    cycle = prompt / (prompt + decode_steps * step)
+    prompts = others * prompt * cycle * (1 + cycle) / 2
+    decoding = xp.where(decode_steps > 0, 1 - xp.minimum(prefill_load, 1.0), 0.0)
+    return prompts + xp.minimum(others, 1.0) * decoding * step / at(batch_groups, load=LOOP)
+
+
+@formula(unit="s", source="little1961")
+def place_queue_time(active_clients, tabulated_batch, starting_share, request_capacity):
+    """Mean wait for a place: (c - b)/X with c clients, b places and X requests per second; half of it and less for
+    those that come in the beginning, of whom b have places.
+    """
+    waiting = active_clients - at(tabulated_batch, load=LOOP)
+    beginning = starting_share * waiting / (2 * active_clients)
+    return (1 - starting_share + beginning) * waiting / at(request_capacity, load=LOOP)
 
 
 @alternative(of="queueing_time", by="batch_rule", label="clients", unit="s", source="little1961, yu2022orca")
 def clients_queueing_time(
-    starting_time,
-    prefill_time,
-    pass_wait,
-    starting_share,
-    rounds_begin_together,
-    waiting_clients,
-    served_rate,
-    dp,
-    front_end_time,
+    starting_time, prefill_time, pass_wait, starting_share, rounds_begin_together, place_queue_time, front_end_time
 ):
-    """Mean wait of a request beyond the pass with its own prompt: for the server, the beginning or a pass, and a place.
-
-    Clients without a place wait (c - b) / X, with c clients, b places and X requests per second (Little's law).
-    """
-    together = xp.maximum(starting_share, rounds_begin_together)
-    others = xp.maximum(starting_time - at(prefill_time, load=ONE), 0.0)
-    waits = together * others + (1 - together) * pass_wait
-    return front_end_time + waits + waiting_clients * dp / served_rate
+    """Mean wait of a request beyond the passes of its prompt: for the server, the beginning or others, and a place."""
+    share = xp.maximum(starting_share, rounds_begin_together)
+    others = xp.maximum(starting_time - at(prefill_time, load=LOOP), 0.0)
+    return front_end_time + share * others + (1 - share) * pass_wait + place_queue_time
 
 
 @alternative(of="interference", by="batch_rule", label="clients", unit="1", source="little1961")
@@ -135,7 +154,16 @@ def clients_interference(
 
     Where rounds begin together those of its own round; otherwise those of the others, not its own.
     """
-    others = xp.maximum(1 - 1 / at(replica_batch, load=ONE), 0.0) * busy_share / (1 - busy_share)
-    pause = starting_pause / (xp.maximum(decode_steps, 1.0) * at(decode_step_time, load=ONE))
-    waits = rounds_begin_together * pause + (1 - rounds_begin_together) * others  # over the time of the steps
+    others = 1 - 1 / xp.maximum(at(replica_batch, load=LOOP), 1.0)
+    pause = starting_pause / (xp.maximum(decode_steps, 1.0) * at(decode_step_time, load=LOOP))
+    waits = rounds_begin_together * pause + (1 - rounds_begin_together) * others * busy_share / (1 - busy_share)
     return waits / (1 + waits)
+
+
+# ---- constraints ----------------------------------------------------------------------------------------------------
+
+
+@constraint(reason="a closed loop of clients on separate pools is not modelled", source="zhong2024distserve")
+def clients_share_pools(loop_of_clients, pools_are_separate):
+    """Closed loops run where prefill and decode share the devices."""
+    return (loop_of_clients == 0) | (pools_are_separate == 0)

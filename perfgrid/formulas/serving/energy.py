@@ -210,7 +210,7 @@ def request_passes(tp, cp, prefill_passes, prefill_sequences, group_batch, decod
     return tp * cp * table("pass", prefill=prefill_passes / prefill_sequences, decode=steps)
 
 
-@alternative(of="request_weight", by="batch_rule", label=(*ENDLESS, "rate"), unit="1", source="little1961")
+@alternative(of="request_weight", by="batch_rule", label=(*ENDLESS, "rate", "clients"), unit="1", source="little1961")
 def LABEL_request_weight(load_weight):
     """Part of the requests that are served in each tabulated batch, by load."""
     return load_weight

@@ -29,9 +29,9 @@ def LABEL_queueing_time():
 
 
 @alternative(of="queueing_time", by="batch_rule", label=("concurrency", "memory"), unit="s", source="yu2022orca")
-def LABEL_step_queueing_time(step_wait, front_end_time):
-    """Wait of a request before its prefill, from the moment that a place is free: for the server and a step's end."""
-    return front_end_time + step_wait
+def LABEL_step_queueing_time(step_wait):
+    """Wait of a request before its prefill, from the moment that a place is free: for the end of a step."""
+    return step_wait
 
 
 @alternative(
@@ -109,7 +109,8 @@ def separate_cache_transfer_time(prompt_cache_memory, tp, cp, pp, tier_bandwidth
 
 @formula(unit="s", source="pope2022inference")
 def time_to_first_token(prefill_time, load_weight, queueing_time, cache_transfer_time):
-    """Mean time from arrival to first token: of prompts that arrive together; by the rule rate, of single ones.
+    """Mean time from arrival to first token: of prompts that arrive together; by the rules rate and clients, of
+    single ones, with what they wait for.
 
     Passes of the prefill hold as many prompts as fit into them; but for the rules given and run a request waits for
     those of its own prompt only.
