@@ -357,6 +357,7 @@ def test_every_constraint_has_a_test():
     tested = {
         "fits_memory",
         "batch_can_be_chosen",
+        "clients_share_pools",  # test_clients
         "indexer_has_latents",  # test_sparse_attention
         "shared_keys_stay_on_a_stage",  # physics/test_shared_keys
         "arrivals_are_served",
