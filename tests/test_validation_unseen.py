@@ -81,7 +81,7 @@ def test_the_command_evaluates_them_alone(monkeypatch, capsys, recorded, found):
     assert "calibrated_constants" not in served
     assert data["worst"][0]["id"] == found.worst(1)[0].record.id
     worst = next(p for p in found.worst(len(found.predictions)) if p.record.kind == "inference")
-    assert (worst.largest_part, round(worst.largest_part_share or 0, 2)) == ("hbm_time", 0.69)
+    assert (worst.largest_part, round(worst.largest_part_share or 0, 2)) == ("hbm_time", 0.74)
     for wrong in (("--group", "kempner"), ("--explain", "internevo-7b-tp1-zall-1024")):
         status, out, err = run(monkeypatch, capsys, "validate", *wrong)
         assert (status, out) == (2, "")

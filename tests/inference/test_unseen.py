@@ -39,7 +39,7 @@ def test_no_unseen_measurement_is_a_shipped_one(records):
 
 def test_clients_limits_and_slots_of_a_server_are_read(rows):
     closed = rows["lmdeploy01-a100-llama2-7b-tp1-128x128-b32"]
-    assert (closed["batch_rule"], closed["batch"], closed["cache_slot_tokens"]) == ("concurrency", 32, 0)
+    assert (closed["batch_rule"], closed["batch"], closed["cache_slot_tokens"]) == ("clients", 32, 0)
     assert rows["jetstream-v5e-8-llama2-7b-bf16-b96"]["cache_slot_tokens"] == 2048
     limited = rows["oracle-mi300x-llama3.1-405b-tp8-128x2048"]
     assert (limited["batch_rule"], limited["batch_limit"], limited["requests"]) == ("run", 256, 1000)
