@@ -1,6 +1,8 @@
 """Matrix products against loops over tiles, waves and blocks."""
 
+import json
 import math
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -177,19 +179,17 @@ def test_equally_fast_tiles_take_as_long_as_one_of_them():
     assert waits == pytest.approx(dict.fromkeys(waits, 0.0) | {"shared_memory": 1.5, "l2": 1.5}, rel=1e-5)
 
 
-@pytest.mark.parametrize(
-    ("n", "k", "half", "plain", "added"),
-    [
-        (4096, 4096, 195.2, 202.2, 214.8),
-        (28672, 4096, 1367.9, 1419.7, 1470.3),
-        (4096, 14336, 680.5, 704.6, 743.6),
-        (10240, 8192, 1919.0, 1957.3, 2015.9),
-        (8192, 8192, 1546.6, 1577.3, 1620.5),
-    ],
-)
-def test_adding_a_gradient_costs_what_was_measured_on_h100(n, k, half, plain, added):
-    """Microseconds of cuBLAS on one H100 (benchmarks/probe/h100.jsonl): in 16 bits, in float32, added to float32."""
-    given: Any = load_catalog().entry("device", "h100-sxm-80gb").values
-    exposed = (1 - given["accumulation_overlap"]) * 8 * n * k / (3.35e12 * 0.887)
-    assert added > plain > half
-    assert exposed == pytest.approx((added - half) * 1e-6, rel=0.35)
+def test_adding_a_gradient_costs_what_was_measured_on_h100():
+    """cuBLAS on one H100, added to float32 against a result in 16 bits, beside the formula's exposed accumulation."""
+    found: dict[tuple[int, int, int], dict[str, float]] = {}
+    for text in (Path(__file__).parents[2] / "benchmarks" / "probe" / "h100.jsonl").read_text().splitlines():
+        row = json.loads(text)
+        if row["part"] == "gradients":
+            found.setdefault((row["m"], row["n"], row["k"]), {})[row["form"]] = row["sustained"]
+    assert len(found) == 5
+    for (m, n, k), times in found.items():
+        shape = {"sequence_length": float(m), "hidden_size": float(k), "ffn_size": float(n), "gated_ffn": False}
+        q = evaluate(point("llama-3.1-8b", "h100-sxm-80gb", tp=1.0, microbatch=1.0, sequence_parallel=False, **shape))
+        added = rows(np.sum(q["gemm_time"] - q["gemm_product_time"], axis=RESOURCE), "phase", "gemm_kernel")
+        measured = times["added to float32"] - times["result in 16 bits"]
+        assert added["weight_gradient", "ffn_up"] == pytest.approx(measured, rel=0.25), (m, n, k)
