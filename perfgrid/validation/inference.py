@@ -44,6 +44,7 @@ QUANTITIES = {
 OTHER_CONVENTIONS = ("decode_tokens_per_second", "prefill_tokens_per_second")  # a source may define them in its own way
 OUTPUTS = (*QUANTITIES, *KERNELS.values(), *OTHER_CONVENTIONS, *anatomy.QUANTITIES, "request_bound_time")
 REQUESTS_PER_CLIENT = 10  # of a closed loop whose source does not state them, as benchmarks of serving engines do
+ENGINE_OPTIONS = ("batch_limit", "prefill_chunk_tokens", "polling_steps", "gathering_steps", "gathering_prompts", "prefill_launch_time")
 UNSTATED = {"batch": 1, "request_rate": 1.0, "ep": 1, "cp": 1}  # without effect under other batch rules
 
 
@@ -98,8 +99,11 @@ class InferenceMapper(Mapper):
         """As in training, with the largest number of sequences of the server if stated."""
         workload = record.workload
         stated = workload.batch if workload is not None and workload.batch_rule == "memory" else None
-        limit = self.catalog.entry("software", columns["software"]).values["batch_limit"]
-        return super()._hardware(record, columns) | {"batch_limit": stated or limit}
+        found = dict(self.catalog.entry("software", columns["software"]).values)
+        found |= record.engine.model_dump(exclude_none=True) if record.engine else {}
+        found |= {"batch_limit": stated} if stated else {}
+        found |= {"prefill_launch_time": 0.0} if found.get("prefill_graphs") else {}
+        return super()._hardware(record, columns) | {name: found[name] for name in ENGINE_OPTIONS}
 
     def _software(self, record: Record) -> str:
         """The serving stack of a source; the default for unknown sources."""

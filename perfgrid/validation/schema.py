@@ -184,6 +184,18 @@ class Workload(Block):
     load_balanced: bool | None
     lora: bool
     packed_sft: bool
+    equal_lengths: bool | None = None  # of all answers
+
+
+class Engine(Block):
+    """Options with which the serving engine was launched, where they are stated (names of the catalog)."""
+
+    prefill_chunk_tokens: Count | None = None
+    batch_limit: Count | None = None
+    polling_steps: Count | None = None
+    gathering_steps: Count | None = None
+    gathering_prompts: Number | None = None
+    prefill_graphs: bool | None = None  # graphs hold passes with prompts too
 
 
 class Kernel(Block):
@@ -263,6 +275,7 @@ class Record(Block):
     certainty: Literal["seen", "recalled"]
     note: str
     software: Name | None = None
+    engine: Engine | None = None
     topology: Name | None = None
     share: Literal["fitted", "looked at", "blind"] = "blind"  # see SHARES
 

@@ -3,6 +3,7 @@
 from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import alternative, constraint, formula
 from perfgrid.formulas.axes import at, table, total
+from perfgrid.formulas.kernels.host import counted
 
 
 def in_pass(value, which):
@@ -89,10 +90,28 @@ def serving_software_runs_on_device(vendor_support):
     return vendor_support > 0
 
 
+@formula(unit="1", source="gray2019cudagraphs")
+def prefill_launches(kernels_time, launch_overhead, tp_all_reduces, expert_exchange, moe_layers):
+    """Kernels of a pass with prompts: those that the formulas count, all-reduces, sending to experts and returning."""
+    kernels = counted(at(in_pass(kernels_time, "prefill"), resource="launch"), launch_overhead)
+    return kernels + tp_all_reduces + 2 * expert_exchange * moe_layers
+
+
+@formula(unit="s", source="sglang2025prefillgraph, deepspeed2026rollout")
+def late_launch_time(prefill_launches, prefill_launch_time, busy_time, communication_time):
+    """Time in which the devices wait for the host's launches, by pass: steps run as graphs, passes with prompts do not.
+
+    The host runs ahead while kernels last, so a pass takes the longer of both.
+    """
+    device = in_pass(busy_time + communication_time, "prefill")
+    late = xp.maximum(prefill_launches * prefill_launch_time - device, 0.0)
+    return table("pass", prefill=late, decode=0.0)
+
+
 @formula(unit="s", source="pope2022inference")
-def pass_time(busy_time, communication_time, host_time):
-    """Time of one pass through all stages, by pass: kernels, other ranks, and the host's work between passes."""
-    return busy_time + communication_time + host_time
+def pass_time(busy_time, communication_time, late_launch_time, host_time):
+    """Time of one pass through all stages, by pass: kernels, other ranks, late launches, and the host between passes."""
+    return busy_time + communication_time + late_launch_time + host_time
 
 
 @alternative(
