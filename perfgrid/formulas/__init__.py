@@ -34,7 +34,20 @@ from .parallelism import (
     tensor_parallel_volume,
 )
 from .pipelines import dualpipe, pipeline, stages, transfers, zero_bubble
-from .serving import admission, batching, bounds, capacity, clients, experts, formats, latency, parallel, products, requests
+from .serving import (
+    admission,
+    batching,
+    bounds,
+    capacity,
+    clients,
+    experts,
+    formats,
+    latency,
+    parallel,
+    products,
+    quantising,
+    requests,
+)
 from .serving import energy as serving_energy
 from .serving import indexer as serving_indexer
 from .serving import kernels as serving_kernels
@@ -80,6 +93,7 @@ SERVING = (
         requests,
         formats,
         products,
+        quantising,
         experts,
         serving_kernels,
         serving_mixers,

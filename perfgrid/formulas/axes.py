@@ -82,7 +82,17 @@ INNER = InnerAxes(
             "mixer_output",
         ),
         "expert_product": ("up", "down"),  # products of routed experts
-        "serving_stream": ("norm", "rotary", "activation", "routing", "embedding", "sampling"),
+        "serving_stream": (
+            "norm",
+            "latent_norm",
+            "rotary",
+            "quantising",
+            "activation",
+            "routing",
+            "shared_experts",
+            "embedding",
+            "sampling",
+        ),
         "gemm_kernel": (
             "qkv",
             "query_up",

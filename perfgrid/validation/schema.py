@@ -185,6 +185,7 @@ class Workload(Block):
     lora: bool
     packed_sft: bool
     equal_lengths: bool | None = None  # of all answers
+    quantised_attention: bool | None = None  # false: its projections stay in 16 bits
 
 
 class Engine(Block):

@@ -167,6 +167,16 @@ def decode_softmax_time(group_batch, rank_context, rank_query_heads, step_tokens
     return scores * at(score_softmax_time, phase="forward")
 
 
+@formula(unit="1", source="dao2023flash2")
+def decode_attention_launches(group_batch, rank_key_heads, latent_attention, cores):
+    """Kernels of one layer's attention in a decoding step: a second one adds up parts of the cache where it is split.
+
+    It is split along the context where sequences and key heads are fewer than the cores.
+    """
+    tasks = group_batch * xp.where(latent_attention > 0, 1.0, rank_key_heads)
+    return xp.where(tasks < cores, 2.0, 1.0)
+
+
 @formula(unit="s", source="williams2009roofline")
 def decode_attention_time(
     decode_attention_flops,
@@ -179,6 +189,7 @@ def decode_attention_time(
     unquantised_matrix_rate,
     achieved_hbm_bandwidth,
     launch_overhead,
+    decode_attention_launches,
     mask_share,
     position_weight,
     attention_layers,
@@ -188,7 +199,7 @@ def decode_attention_time(
     kernel = roofline_shares(
         arithmetic=side_by_side(padded / unquantised_matrix_rate, decode_softmax_time, hidden_softmax),
         hbm=decode_cache_traffic * cache_reads / achieved_hbm_bandwidth,
-        launch=launch_overhead,
+        launch=launch_overhead * decode_attention_launches,
     )
     return attention_layers * total(total(kernel * mask_share, "mask") * position_weight, "position")
 
@@ -219,18 +230,25 @@ def serving_stream_elements(
     moe_share,
     etp,
     rank_vocab_size,
+    q_lora_rank,
+    kv_lora_rank,
+    quantised_width,
 ):
     """Elements that each streaming kernel processes on one rank, by pass and serving_stream.
 
-    Rotary: queries, and what is appended to the cache. Activation: mean of dense layers and those with experts.
+    Rotary: queries, and what is appended to the cache. Activation: mean of dense layers and those with experts. Shared
+    experts: their results are added to those of routed ones.
     """
     expert = rank_shared_size + expert_ffn_size * experts_per_token / etp
     return table(
         "serving_stream",
         norm=pass_tokens * hidden_size,
+        latent_norm=pass_tokens * (q_lora_rank + kv_lora_rank),
         rotary=pass_tokens * (rank_query_width + rank_cache_width),
+        quantising=pass_tokens * quantised_width,
         activation=pass_tokens * (rank_ffn_size * (1 - moe_share) + expert * moe_share),
         routing=pass_tokens * xp.maximum(experts_per_token, 1.0) * expert_width,
+        shared_experts=pass_tokens * expert_width,
         embedding=pass_tokens * looked_up_width,
         sampling=pass_sequences * rank_vocab_size,
     )
@@ -247,32 +265,50 @@ def serving_stream_size(activation_size, operand_size, float32_size, ffn_input_m
     return table(
         "serving_stream",
         norm=3 * a + operand_size,
+        latent_norm=2 * a,
         rotary=2 * a,
+        quantising=a + operand_size,
         activation=ffn_input_matrices * a + operand_size,
         routing=a + 2 * operand_size + a,
+        shared_experts=3 * a,
         embedding=2 * a,
         sampling=a + 2 * float32_size,
     )
 
 
 @formula(unit="1", source="nvidia2023trtllm")
-def serving_stream_launches():
+def serving_stream_launches(quantising_launches):
     """Kernels that each streaming kernel consists of, by serving_stream.
 
-    Routing: choice of experts, sorting, copying, adding up. Sampling: penalties, largest logits, choice, stop check.
+    Routing: choice of experts, sorting, copying, adding up. Shared experts: their activation, adding up. Latent norms:
+    of queries, and of keys and values. Sampling: penalties, largest logits, choice, stop check.
     """
-    return table("serving_stream", norm=1.0, rotary=1.0, activation=1.0, routing=4.0, embedding=1.0, sampling=4.0)
+    one = only("serving_stream", "norm", "rotary", "activation", "embedding")
+    two, four = only("serving_stream", "latent_norm", "shared_experts"), only("serving_stream", "routing", "sampling")
+    return one + 2 * two + 4 * four + quantising_launches * only("serving_stream", "quantising")
 
 
 @formula(unit="1", source="pope2022inference")
-def serving_stream_count(layers, layer_blocks, attention_layers, ffn_free_layers, moe_layers):
+def serving_stream_count(
+    layers,
+    layer_blocks,
+    attention_layers,
+    ffn_free_layers,
+    moe_layers,
+    latent_attention,
+    shared_experts,
+    quantising_launches,
+):
     """How often each streaming kernel runs in one pass through all layers, by serving_stream."""
     return table(
         "serving_stream",
         norm=layers * layer_blocks + 1,
+        latent_norm=latent_attention * attention_layers,
         rotary=attention_layers,
+        quantising=xp.where(quantising_launches > 0, layers, 0.0),
         activation=layers - ffn_free_layers,
         routing=moe_layers,
+        shared_experts=xp.where(shared_experts > 0, moe_layers, 0.0),
         embedding=1.0,
         sampling=1.0,
     )

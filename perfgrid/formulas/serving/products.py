@@ -187,25 +187,30 @@ def product_count(
     )
 
 
+@formula(unit="1", source="nvidia2025r1fp4, openai2025gptoss")
+def unquantised_products(quantised_attention):
+    """1 for products whose weights stay in 16 bits, by product: head and router, and attention where it is kept so."""
+    attention = only("product", "qkv", "query_up", "key_up", "value_up", "attention_output")
+    return only("product", "logits", "router") + attention * xp.where(quantised_attention, 0.0, 1.0)
+
+
 @alternative(of="gemm_operand_size", by="workload", label="inference", unit="byte", source="micikevicius2022fp8")
-def serving_gemm_operand_size(operand_size, head_size):
-    """Bytes of one operand element as the matrix units take it, by product: those of the head stay in 16 bits."""
-    head = only("product", "logits", "router")
-    return operand_size * (1 - head) + head_size * head
+def serving_gemm_operand_size(operand_size, head_size, unquantised_products):
+    """Bytes of one operand element as the matrix units take it, by product."""
+    return operand_size * (1 - unquantised_products) + head_size * unquantised_products
 
 
 @alternative(of="gemm_weight_size", by="workload", label="inference", unit="byte", source="lin2023awq")
-def serving_gemm_weight_size(weight_element_size, head_size):
+def serving_gemm_weight_size(weight_element_size, head_size, unquantised_products):
     """Bytes of one weight in memory, by product."""
-    head = only("product", "logits", "router")
-    return weight_element_size * (1 - head) + head_size * head
+    return weight_element_size * (1 - unquantised_products) + head_size * unquantised_products
 
 
 @alternative(of="gemm_matrix_rate", by="workload", label="inference", unit="FLOP/s", source="micikevicius2022fp8")
-def serving_gemm_matrix_rate(matrix_rate, unquantised_matrix_rate, library_efficiency):
-    """Rate that large products reach, by product: those of the head stay in 16 bits."""
-    head = only("product", "logits", "router")
-    return library_efficiency * (matrix_rate * (1 - head) + unquantised_matrix_rate * head)
+def serving_gemm_matrix_rate(matrix_rate, unquantised_matrix_rate, library_efficiency, unquantised_products):
+    """Rate that large products reach, by product."""
+    rate = matrix_rate * (1 - unquantised_products) + unquantised_matrix_rate * unquantised_products
+    return library_efficiency * rate
 
 
 @formula(unit="s", source="williams2009roofline")

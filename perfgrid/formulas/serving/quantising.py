@@ -1,0 +1,75 @@
+"""Kernels that quantise operands: what no kernel writes in the number format of the product that reads it.
+
+A norm or an activation can write the next operand rounded, with a scale that it knows: of a tensor or a row. Blocks of
+values have scales of their own, which a kernel finds first, and so do results of attention in any format. Copies that
+are sent to experts are quantised as they are made.
+"""
+
+from perfgrid.engine import xp
+from perfgrid.engine.graph.registry import formula
+from perfgrid.formulas.hardware.scaling import of_recipe
+
+
+@formula(unit="1", source="micikevicius2022fp8")
+def quantised_share(operand_size, activation_size):
+    """1 where products take operands in fewer bits than activations have."""
+    return xp.where(operand_size < activation_size, 1.0, 0.0)
+
+
+@formula(unit="1", source="deepseek2024v3, nvidia2025nvfp4")
+def apart_share(quantised_share, scaling_recipe):
+    """1 where kernels of their own quantise what norms and activations write: in blocks with a scale each."""
+    return quantised_share * xp.where(of_recipe(scaling_recipe, 0) > 0, 1.0, 0.0)
+
+
+@formula(unit="1", source="deepseek2024v2")
+def attention_quantising(quantised_share, quantised_attention, attention_layers, layers):
+    """Part of the layers whose projections of attention take quantised operands."""
+    return quantised_share * xp.where(quantised_attention, attention_layers / layers, 0.0)
+
+
+@formula(unit="1", source="deepseek2024v2")
+def query_quantising(latent_attention, q_lora_rank):
+    """1 where queries pass a latent, which is quantised as well."""
+    return latent_attention * xp.where(q_lora_rank > 0, 1.0, 0.0)
+
+
+@formula(unit="1", source="deepseek2024v3")
+def quantising_launches(attention_quantising, query_quantising, apart_share, ffn_share, moe_share, shared_experts):
+    """Kernels of a layer that quantise, mean of all layers: results of attention, latent queries, and apart the inputs
+    of attention and feed-forward blocks (experts: of shared ones, and what both activations write).
+    """
+    shared = xp.where(shared_experts > 0, 2.0, 0.0)
+    ffn = 2 * (1 - moe_share) + (1 + shared) * moe_share
+    return attention_quantising * (1 + query_quantising + apart_share) + apart_share * ffn_share * ffn
+
+
+@formula(unit="1", source="deepseek2024v3")
+def quantised_width(
+    attention_quantising,
+    query_quantising,
+    apart_share,
+    ffn_share,
+    moe_share,
+    hidden_size,
+    rank_context_width,
+    q_lora_rank,
+    rank_ffn_size,
+    rank_shared_size,
+    shared_experts,
+    expert_ffn_size,
+    experts_per_token,
+    etp,
+):
+    """Elements of a token that these kernels quantise in a layer on one rank, mean of all layers."""
+    attention = rank_context_width + query_quantising * q_lora_rank + apart_share * hidden_size
+    shared = xp.where(shared_experts > 0, hidden_size + rank_shared_size, 0.0)
+    experts = expert_ffn_size * experts_per_token / etp + shared
+    ffn = (hidden_size + rank_ffn_size) * (1 - moe_share) + experts * moe_share
+    return attention_quantising * attention + apart_share * ffn_share * ffn
+
+
+@formula(unit="1", source="shoeybi2019megatron")
+def ffn_share(layers, ffn_free_layers):
+    """Part of the layers that have a feed-forward block."""
+    return 1 - ffn_free_layers / layers
