@@ -6,12 +6,31 @@ a pass, or until every rank of an attention-parallel group has one (``gathering_
 """
 
 from perfgrid.engine import xp
-from perfgrid.engine.graph.registry import alternative, formula
+from perfgrid.engine.graph.registry import formula
 from perfgrid.formulas.axes import at, total
 
-from .batching import FIXED, NODES
+from .batching import NODES
 
 LOOP = NODES[0]
+
+# ---- equations ------------------------------------------------------------------------------------------------------
+
+
+def gathering_span(prompts, limit, arrivals):
+    """Steps for which the first of the gathered prompts is held: until k have come, (k - 1)/a, at most the limit."""
+    return xp.minimum(limit, xp.maximum(prompts - 1, 0.0) / xp.maximum(arrivals, 1e-9))
+
+
+def held_steps(polling_steps, gathering_prompts, gathering_steps, arrivals):
+    """Steps for which a prompt is held, mean: half of those between two looks, and of the span that all but the first
+    of g gathered prompts wait half of: s·(1 + (g - 1)/2)/g.
+    """
+    span = gathering_span(gathering_prompts, gathering_steps, arrivals)
+    gathered = 1 + span * arrivals
+    return (xp.maximum(polling_steps, 1.0) - 1) / 2 + span * (1 + gathered) / (2 * gathered)
+
+
+# ---- formulas -------------------------------------------------------------------------------------------------------
 
 
 @formula(unit="1", source="rajbhandari2022deepspeedmoe")
@@ -21,40 +40,32 @@ def lockstep_replicas(experts, tp, ep, etp, dp):
     return xp.where(experts > 0, sharing, 1.0)
 
 
-@alternative(of="step_arrivals", by="batch_rule", label=FIXED, unit="1", source="yu2022orca")
-def LABEL_step_arrivals():
-    """Prompts that come while replicas that step together take one step: none are counted where all start together."""
-    return 0.0
-
-
-@alternative(of="step_arrivals", by="batch_rule", label="clients", unit="1", source="little1961")
+@formula(unit="1", source="little1961")
 def clients_step_arrivals(replica_batch, lockstep_replicas, decode_steps):
-    """Prompts that come while replicas that step together take one step: of b sequences with n steps b/n end."""
+    """Prompts of clients that come while replicas that step together take one step: of b answers of n steps b/n end."""
     return at(replica_batch, load=LOOP) * lockstep_replicas / xp.maximum(decode_steps, 1.0)
 
 
-@alternative(of="step_arrivals", by="batch_rule", label="rate", unit="1", source="little1961")
-def rate_step_arrivals(request_rate, dp, lockstep_replicas, decode_step_time, load_weight):
-    """Prompts that come while replicas that step together take one step."""
-    return request_rate / dp * lockstep_replicas * total(decode_step_time * load_weight, "load")
+@formula(unit="1", source="little1961")
+def rate_step_arrivals(request_rate, dp, lockstep_replicas, loaded_step_time):
+    """Prompts that come at random while replicas that step together take one step."""
+    return request_rate / dp * lockstep_replicas * loaded_step_time
 
 
-@formula(unit="1", source="nvidia2025trtllmargs")
-def gathering_span(gathering_prompts, gathering_steps, step_arrivals):
-    """Steps for which the first of the gathered prompts is held: until k have come, (k - 1)/a, at most the limit."""
-    further = xp.maximum(gathering_prompts - 1, 0.0)
-    return xp.minimum(gathering_steps, further / xp.maximum(step_arrivals, 1e-9))
+@formula(unit="s", source="sglang2026arguments, nvidia2025trtllmargs")
+def clients_admission_time(
+    polling_steps, gathering_prompts, gathering_steps, clients_step_arrivals, decode_step_time, replica_batch
+):
+    """Mean time for which the prompt of a client is held while others decode."""
+    steps = held_steps(polling_steps, gathering_prompts, gathering_steps, clients_step_arrivals)
+    others = xp.minimum(xp.maximum(at(replica_batch, load=LOOP) - 1, 0.0), 1.0)
+    return others * steps * at(decode_step_time, load=LOOP)
 
 
-@formula(unit="1", source="nvidia2025trtllmargs")
-def gathered_prompts(gathering_span, step_arrivals):
-    """Prompts that one replica computes together since they were held: the first one and those that came meanwhile."""
-    return 1 + gathering_span * step_arrivals
-
-
-@formula(unit="1", source="sglang2026arguments, nvidia2025trtllmargs")
-def held_steps(polling_steps, gathering_span, gathered_prompts):
-    """Steps for which a prompt is held, mean: half of those between two looks, and of the span that all but the first
-    of g gathered prompts wait half of: s·(1 + (g - 1)/2)/g.
-    """
-    return (xp.maximum(polling_steps, 1.0) - 1) / 2 + gathering_span * (1 + gathered_prompts) / (2 * gathered_prompts)
+@formula(unit="s", source="sglang2026arguments, nvidia2025trtllmargs")
+def rate_admission_time(
+    polling_steps, gathering_prompts, gathering_steps, rate_step_arrivals, loaded_step_time, occupied_share
+):
+    """Mean time for which a prompt that came at random is held while others decode."""
+    steps = held_steps(polling_steps, gathering_prompts, gathering_steps, rate_step_arrivals)
+    return occupied_share * steps * loaded_step_time

@@ -15,6 +15,7 @@ from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import alternative, constraint, formula
 from perfgrid.formulas.axes import at, table
 
+from .admission import gathering_span
 from .batching import NODES
 
 LOOP, MANY = NODES[:2]
@@ -52,7 +53,15 @@ def clients_tabulated_batch(active_clients, largest_batch, dp):
 
 @alternative(of="prefill_sequences", by="batch_rule", label="clients", unit="1", source="agrawal2024sarathi")
 def clients_prefill_sequences(
-    replica_batch, prefill_chunk_tokens, computed_prompt_tokens, cp, decode_steps, gathered_prompts, lockstep_replicas
+    replica_batch,
+    prefill_chunk_tokens,
+    computed_prompt_tokens,
+    cp,
+    clients_step_arrivals,
+    lockstep_replicas,
+    gathering_prompts,
+    gathering_steps,
+    polling_steps,
 ):
     """Prompts of one pass, by load: as many as answers end in a step, and as many as a pass holds and are there.
 
@@ -62,8 +71,10 @@ def clients_prefill_sequences(
     batch = xp.maximum(at(replica_batch, load=LOOP), 1.0)
     held = xp.maximum(xp.floor(prefill_chunk_tokens * cp / computed_prompt_tokens), 1.0)
     many = xp.minimum(held, xp.floor(batch))
-    ended = xp.maximum(batch / xp.maximum(decode_steps, 1.0), gathered_prompts / lockstep_replicas)
-    few = xp.minimum(xp.maximum(ended, 1.0), many)
+    arrivals = clients_step_arrivals
+    gathered = 1 + gathering_span(gathering_prompts, gathering_steps, arrivals) * arrivals
+    came = xp.maximum(arrivals * xp.maximum(polling_steps, 1.0), gathered) / lockstep_replicas
+    few = xp.minimum(xp.maximum(came, 1.0), many)
     return table("load", **{node: few if node == LOOP else many for node in NODES})
 
 
@@ -80,9 +91,9 @@ def rounds_begin_together(prefill_first, equal_lengths):
 
 
 @alternative(of="served_rate", by="batch_rule", label="clients", unit="1/s", source="little1961")
-def clients_served_rate(request_capacity, tabulated_batch, front_end_time, admission_time):
+def clients_served_rate(request_capacity, tabulated_batch, front_end_time, clients_admission_time):
     """Requests per second that end: those of the passes, less often where each client waits for the server between."""
-    between = front_end_time + admission_time
+    between = front_end_time + clients_admission_time
     return 1 / (1 / at(request_capacity, load=LOOP) + between / at(tabulated_batch, load=LOOP))
 
 
@@ -131,13 +142,6 @@ def pass_wait(request_prefill_time, decode_steps, decode_step_time, batch_groups
     return prompts + xp.minimum(others, 1.0) * decoding * step / at(batch_groups, load=LOOP)
 
 
-@alternative(of="admission_time", by="batch_rule", label="clients", unit="s", source="sglang2026arguments")
-def clients_admission_time(held_steps, decode_step_time, replica_batch):
-    """Mean time for which a prompt is held while others decode."""
-    others = xp.minimum(xp.maximum(at(replica_batch, load=LOOP) - 1, 0.0), 1.0)
-    return others * held_steps * at(decode_step_time, load=LOOP)
-
-
 @formula(unit="s", source="little1961")
 def place_queue_time(active_clients, tabulated_batch, starting_share, request_capacity):
     """Mean wait for a place: (c - b)/X with c clients, b places and X requests per second; half of it and less for
@@ -153,7 +157,7 @@ def clients_queueing_time(
     starting_time,
     prefill_time,
     pass_wait,
-    admission_time,
+    clients_admission_time,
     starting_share,
     rounds_begin_together,
     place_queue_time,
@@ -162,7 +166,7 @@ def clients_queueing_time(
     """Mean wait of a request beyond the passes of its prompt: for the server, the beginning or others, and a place."""
     share = xp.maximum(starting_share, rounds_begin_together)
     others = xp.maximum(starting_time - at(prefill_time, load=LOOP), 0.0)
-    return front_end_time + share * others + (1 - share) * (pass_wait + admission_time) + place_queue_time
+    return front_end_time + share * others + (1 - share) * (pass_wait + clients_admission_time) + place_queue_time
 
 
 @alternative(of="interference", by="batch_rule", label="clients", unit="1", source="little1961")

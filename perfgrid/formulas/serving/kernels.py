@@ -168,13 +168,13 @@ def decode_softmax_time(group_batch, rank_context, rank_query_heads, step_tokens
 
 
 @formula(unit="1", source="dao2023flash2")
-def decode_attention_launches(group_batch, rank_key_heads, latent_attention, cores):
-    """Kernels of one layer's attention in a decoding step: a second one adds up parts of the cache where it is split.
+def decode_attention_launches(group_batch, rank_key_heads, latent_attention, cores, split_attention_kernels):
+    """Kernels of one layer's attention in a decoding step: a second one may add up what parts of the cache give.
 
-    It is split along the context where sequences and key heads are fewer than the cores.
+    The cache is split along the context where sequences and key heads are fewer than the cores.
     """
     tasks = group_batch * xp.where(latent_attention > 0, 1.0, rank_key_heads)
-    return xp.where(tasks < cores, 2.0, 1.0)
+    return xp.where(tasks < cores, split_attention_kernels, 1.0)
 
 
 @formula(unit="s", source="williams2009roofline")

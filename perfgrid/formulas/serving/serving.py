@@ -50,7 +50,7 @@ def rate_queueing_time(
     dp,
     decoding_replicas,
     front_end_time,
-    admission_time,
+    rate_admission_time,
 ):
     """Mean wait of a request before its prefill, with independent random arrivals.
 
@@ -62,13 +62,7 @@ def rate_queueing_time(
     places = xp.maximum(largest_batch / dp, 1.0)
     held = places * decoding_replicas / largest_request_rate
     place = place_wait(load_fraction, places, held, prompt_variation)
-    return front_end_time + prompts + occupied_share * step_wait + admission_time + place
-
-
-@alternative(of="admission_time", by="batch_rule", label="rate", unit="s", source="sglang2026arguments")
-def rate_admission_time(held_steps, loaded_step_time, occupied_share):
-    """Mean time for which a prompt is held while others decode."""
-    return occupied_share * held_steps * loaded_step_time
+    return front_end_time + prompts + occupied_share * step_wait + rate_admission_time + place
 
 
 @alternative(of="step_wait", by="pools", label="shared", unit="s", source="yu2022orca")
