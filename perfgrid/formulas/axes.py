@@ -86,6 +86,7 @@ INNER = InnerAxes(
             "norm",
             "latent_norm",
             "rotary",
+            "latent_keys",
             "quantising",
             "activation",
             "routing",

@@ -92,10 +92,23 @@ def expert_depth(expert_ffn_size, expert_width, etp):
     return table("expert_product", up=expert_width, down=xp.maximum(expert_ffn_size / etp, 1.0))
 
 
-@formula(unit="FLOP/s", source="micikevicius2022fp8")
-def expert_matrix_rate(matrix_rate, library_efficiency, expert_efficiency):
-    """Rate that large products of experts reach: one kernel for several products gathers their rows on the way."""
-    return matrix_rate * library_efficiency * expert_efficiency
+@formula(unit="FLOP/s", source="luo2024hopper, frantar2024marlin")
+def expert_matrix_rate(
+    matrix_rate,
+    library_efficiency,
+    expert_efficiency,
+    expert_operand_size,
+    expert_weight_size,
+    synchronous_conversion,
+    synchronous_matrix_share,
+):
+    """Rate that large products of experts reach: one kernel for several products gathers their rows on the way.
+
+    Kernels that convert weights of fewer bits in registers may use the matrix instructions that a warp waits for.
+    """
+    converts = synchronous_conversion & (expert_weight_size < expert_operand_size)
+    share = xp.where(converts, synchronous_matrix_share, 1.0)
+    return matrix_rate * library_efficiency * expert_efficiency * share
 
 
 @formula(unit="s", source="fedus2022switch")

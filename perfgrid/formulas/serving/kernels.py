@@ -233,6 +233,7 @@ def serving_stream_elements(
     q_lora_rank,
     kv_lora_rank,
     quantised_width,
+    rank_expanded_width,
 ):
     """Elements that each streaming kernel processes on one rank, by pass and serving_stream.
 
@@ -245,6 +246,7 @@ def serving_stream_elements(
         norm=pass_tokens * hidden_size,
         latent_norm=pass_tokens * (q_lora_rank + kv_lora_rank),
         rotary=pass_tokens * (rank_query_width + rank_cache_width),
+        latent_keys=pass_tokens * rank_expanded_width,
         quantising=pass_tokens * quantised_width,
         activation=pass_tokens * (rank_ffn_size * (1 - moe_share) + expert * moe_share),
         routing=pass_tokens * xp.maximum(experts_per_token, 1.0) * expert_width,
@@ -267,6 +269,7 @@ def serving_stream_size(activation_size, operand_size, float32_size, ffn_input_m
         norm=3 * a + operand_size,
         latent_norm=2 * a,
         rotary=2 * a,
+        latent_keys=2 * a,
         quantising=a + operand_size,
         activation=ffn_input_matrices * a + operand_size,
         routing=a + 2 * operand_size + a,
@@ -281,10 +284,10 @@ def serving_stream_launches(quantising_launches):
     """Kernels that each streaming kernel consists of, by serving_stream.
 
     Routing: choice of experts, sorting, copying, adding up. Shared experts: their activation, adding up. Latent norms:
-    of queries, and of keys and values. Sampling: penalties, largest logits, choice, stop check.
+    of queries, and of keys and values. Latent keys, in the prefill: copies of both parts. Sampling: penalties, largest logits, choice, stop check.
     """
     one = only("serving_stream", "norm", "rotary", "activation", "embedding")
-    two, four = only("serving_stream", "latent_norm", "shared_experts"), only("serving_stream", "routing", "sampling")
+    two, four = only("serving_stream", "latent_norm", "latent_keys", "shared_experts"), only("serving_stream", "routing", "sampling")
     return one + 2 * two + 4 * four + quantising_launches * only("serving_stream", "quantising")
 
 
@@ -299,12 +302,13 @@ def serving_stream_count(
     shared_experts,
     quantising_launches,
 ):
-    """How often each streaming kernel runs in one pass through all layers, by serving_stream."""
+    """How often each streaming kernel runs in one pass through all layers, by pass and serving_stream."""
     return table(
         "serving_stream",
         norm=layers * layer_blocks + 1,
         latent_norm=latent_attention * attention_layers,
         rotary=attention_layers,
+        latent_keys=latent_attention * attention_layers * only("pass", "prefill"),
         quantising=xp.where(quantising_launches > 0, layers, 0.0),
         activation=layers - ffn_free_layers,
         routing=moe_layers,
