@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -21,7 +21,10 @@ from perfgrid.catalog.reading import from_json, read_text
 from perfgrid.catalog.units import in_unit
 from perfgrid.engine.errors import PerfgridError, mistake_text, nearest, shown
 
+from .tables import rows
+
 SHIPPED = Path(__file__).with_name("records")
+SERVING = Path(__file__).with_name("serving")  # closed loops: validated on their own (`closed_loops`)
 UNSEEN = Path(__file__).with_name("unseen")  # collected after the model was calibrated; used in no fit
 SHARES = {  # how independent of the model a record is
     "fitted": "constants were fitted to it",
@@ -315,15 +318,15 @@ class Problem:
 
 
 def record_files(paths: Iterable[str | Path] = ()) -> list[Path]:
-    """The given files, or the ``*.jsonl`` of given folders; without paths, the shipped records.
+    """The given files, or the ``*.jsonl`` and ``*.csv`` of given folders; without paths, the shipped records.
 
     Raises PerfgridError for a missing path and a folder without record files.
     """
     found: list[Path] = []
     for path in [Path(p) for p in paths] or [SHIPPED]:
-        inside = sorted(path.glob("*.jsonl")) if os.path.isdir(path) else [path]
+        inside = sorted((*path.glob("*.jsonl"), *path.glob("*.csv"))) if os.path.isdir(path) else [path]
         if not inside or not os.path.exists(path):
-            raise PerfgridError(f"there are no records at {str(path)!r}: give a .jsonl file or a folder of them")
+            raise PerfgridError(f"there are no records at {str(path)!r}: give a .jsonl or .csv file or a folder of them")
         found += inside
     return found
 
@@ -340,12 +343,10 @@ def read_records(
     problems: list[Problem] = []
     places: dict[str, str] = {}
     for path in record_files(paths):
-        for number, line in enumerate(read_text(path).split("\n"), 1):
-            if not line.strip():
-                continue
+        for number, stated in _lines(path):
             place = f"{path}:{number}"
             try:
-                found = _record(line, devices)
+                found = _record(stated, devices)
             except PerfgridError as error:
                 problems.append(Problem(place, str(error)))
                 continue
@@ -357,9 +358,17 @@ def read_records(
     return records, problems
 
 
-def _record(line: str, devices: set[str]) -> Record:
+def _lines(path: Path) -> Iterator[tuple[int, str | dict[str, Any]]]:
+    """What a file states of its records, line by line: JSON, or the fields of a table."""
+    if path.suffix == ".csv":
+        yield from rows(path, Record)
+    else:
+        yield from ((number, line) for number, line in enumerate(read_text(path).split("\n"), 1) if line.strip())
+
+
+def _record(line: str | dict[str, Any], devices: set[str]) -> Record:
     """The record of a line. Raises PerfgridError with the reason why it is none."""
-    stated = from_json(line)
+    stated = from_json(line) if isinstance(line, str) else line
     if not isinstance(stated, dict):
         raise PerfgridError(f"a record is a JSON object, found {shown(stated)}")
     name = f"record {stated['id']!r}: " if isinstance(stated.get("id"), str) else ""

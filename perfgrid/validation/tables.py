@@ -1,0 +1,89 @@
+"""Tables of records: a CSV file with a row for each configuration, beside a TOML file with what all rows share.
+
+``[record]`` of the TOML file holds fields of records as docs/records.md has them; fields that neither it nor a row
+states are null. Columns are named by fields (``plan.tp``); ``model`` names one of ``[models.NAME]``. Columns listed in
+``[measured]`` hold values: each gives a record of its own, whose id is the row's and the column's name.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import tomllib
+import types
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Union, get_args, get_origin
+
+from pydantic import BaseModel
+
+from perfgrid.catalog.reading import read_text
+from perfgrid.catalog.units import in_unit
+from perfgrid.engine.errors import PerfgridError, nearest, shown
+
+SI = {"time_to_first_token": "s", "time_per_output_token": "s", "request_latency": "s"}  # units of measured columns
+
+
+def block_of(annotation: Any) -> type[BaseModel] | None:
+    """The block that a field holds, if it holds one."""
+    options = get_args(annotation) if get_origin(annotation) in (Union, types.UnionType) else (annotation,)
+    return next((a for a in options if isinstance(a, type) and issubclass(a, BaseModel)), None)
+
+
+def completed(stated: dict[str, Any], block: type[BaseModel]) -> dict[str, Any]:
+    """The fields of a block with null for required ones that are not stated, inner blocks included."""
+    found = dict(stated)
+    for name, field in block.model_fields.items():
+        inner = block_of(field.annotation)
+        if isinstance(found.get(name), dict) and inner is not None:
+            found[name] = completed(found[name], inner)
+        elif field.is_required():
+            found.setdefault(name, None)
+    return found
+
+
+def value_of(text: str) -> Any:
+    """A cell: a number, true or false, or a word."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def rows(path: Path, record: type[BaseModel]) -> Iterator[tuple[int, dict[str, Any]]]:
+    """The records of a table, each with the number of its line.
+
+    Raises PerfgridError for a missing or malformed TOML file, columns that are no fields, and unknown models.
+    """
+    beside = path.with_suffix(".toml")
+    if not beside.exists():
+        raise PerfgridError(f"{path}: a table of records needs {beside.name} beside it, with [record] and [measured]")
+    try:
+        shared = tomllib.loads(read_text(beside))
+    except tomllib.TOMLDecodeError as error:
+        raise PerfgridError(f"{beside}: {error}") from None
+    measured, models = shared.get("measured", {}), shared.get("models", {})
+    lines = csv.DictReader(read_text(path).splitlines())
+    for column in lines.fieldnames or ():
+        if column.partition(".")[0] not in {*record.model_fields, *measured}:
+            known = (*record.model_fields, *measured)
+            raise PerfgridError(f"{path}: column {column!r} is no field of a record{nearest(column, known)}")
+    for row in lines:
+        found = json.loads(json.dumps(shared.get("record", {})))
+        for column, text in row.items():
+            if text and column not in measured:
+                *outer, last = column.split(".")
+                place = found
+                for name in outer:
+                    place = place.setdefault(name, {})
+                place[last] = value_of(text) if column not in ("id", "note") else text
+        if found.get("model") not in models:
+            problem = f"model {shown(found.get('model'))} is none of [models]{nearest(str(found.get('model')), models)}"
+            raise PerfgridError(f"{path}:{lines.line_num}: {problem}")
+        found["model"] = {"name": found["model"], **models[found["model"]]}
+        for name, of in measured.items():
+            if row.get(name):
+                printed = {"quantity": of["quantity"], "value": float(row[name]), "unit": of["unit"]}
+                value = in_unit(f"{row[name]} {of['unit']}", SI[of["quantity"]])
+                own = {"id": f"{found['id']}-{name}", "quantity": of["quantity"], "value": value, "reported": printed}
+                yield lines.line_num, completed({**found, **own}, record)
