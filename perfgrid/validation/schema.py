@@ -199,6 +199,7 @@ class Engine(Block):
     polling_steps: Count | None = None
     gathering_steps: Count | None = None
     gathering_prompts: Number | None = None
+    routing_launches: Count | None = None
     prefill_graphs: bool | None = None  # graphs hold passes with prompts too
 
 

@@ -280,15 +280,25 @@ def serving_stream_size(activation_size, operand_size, float32_size, ffn_input_m
 
 
 @formula(unit="1", source="nvidia2023trtllm")
-def serving_stream_launches(quantising_launches):
+def serving_stream_launches(quantising_launches, routing_launches):
     """Kernels that each streaming kernel consists of, by serving_stream.
 
     Routing: choice of experts, sorting, copying, adding up. Shared experts: their activation, adding up. Latent norms:
     of queries, and of keys and values. Latent keys, in the prefill: copies of both parts. Sampling: penalties, largest logits, choice, stop check.
     """
-    one = only("serving_stream", "norm", "rotary", "activation", "embedding")
-    two, four = only("serving_stream", "latent_norm", "latent_keys", "shared_experts"), only("serving_stream", "routing", "sampling")
-    return one + 2 * two + 4 * four + quantising_launches * only("serving_stream", "quantising")
+    return table(
+        "serving_stream",
+        norm=1.0,
+        latent_norm=2.0,
+        rotary=1.0,
+        latent_keys=2.0,
+        quantising=quantising_launches,
+        activation=1.0,
+        routing=routing_launches,
+        shared_experts=2.0,
+        embedding=1.0,
+        sampling=4.0,
+    )
 
 
 @formula(unit="1", source="pope2022inference")
