@@ -21,9 +21,15 @@ def expert_weight_size(weight_element_size):
     return weight_element_size
 
 
-def touched_experts(experts, share, tokens):
-    """Experts that at least one of the tokens visits: E·(1 - (1 - k/E)^n), with share = k/E (uniform routing)."""
-    return experts * (1 - xp.exp(tokens * xp.log1p(-xp.minimum(share, 1 - 1e-6))))
+def touched_experts(experts, share, tokens, skew):
+    """Experts that at least one of the tokens visits: E·(1 - (1 - k/E)^n), with share = k/E, under uniform routing.
+
+    Where the popularity of experts has a coefficient of variation v (a gamma distribution) each is left out with the
+    probability (1 + v²·x)^(-1/v²), x = -n·ln(1 - k/E), which is e^-x for v = 0.
+    """
+    visits = -tokens * xp.log1p(-xp.minimum(share, 1 - 1e-6))
+    spread = xp.maximum(skew**2, 1e-6)
+    return experts * (1 - xp.exp(-xp.where(skew > 1e-3, xp.log1p(spread * visits) / spread, visits)))
 
 
 @formula(unit="1", source="lepikhin2021gshard")
@@ -55,21 +61,23 @@ def ranks_have_experts(experts, ep):
 
 
 @formula(unit="1", source="raab1998balls")
-def busiest_load(expert_tokens, experts_per_token, ep):
-    """Load of the busiest expert-parallel rank over the mean under uniform random routing, by pass.
+def busiest_load(expert_tokens, experts_per_token, experts, ep, router_skew):
+    """Load of the busiest expert-parallel rank over the mean, by pass: 1 + sqrt(2·ln ep)·sqrt(1/m + v²·ep/E).
 
-    The largest of ep Poisson numbers of mean m lies near m + sqrt(2·m·ln ep) (m large), at most all of them.
+    The largest of ep numbers of mean m and variance m lies near m + sqrt(2·m·ln ep) (m large), at most all of them. A
+    rank has E/ep experts, whose popularity varies by v each.
     """
     mean = xp.maximum(expert_tokens * experts_per_token / ep, 1e-9)
-    excess = xp.sqrt(2 * xp.log(xp.maximum(ep, 2.0)) / mean)
+    popularity = router_skew**2 * ep / xp.maximum(experts, 1.0)
+    excess = xp.sqrt(2 * xp.log(xp.maximum(ep, 2.0)) * (1 / mean + popularity))
     return xp.where(ep > 1, xp.minimum(1 + excess, ep), 1.0)
 
 
 @formula(unit="1", source="fedus2022switch")
-def expert_batch(experts, ep, routed_share, expert_tokens, busiest_load):
+def expert_batch(experts, ep, routed_share, expert_tokens, busiest_load, router_skew):
     """Experts of the busiest rank that have tokens in a pass, by pass: their weights are read."""
     own = xp.maximum(experts, 1.0) / ep
-    return xp.maximum(touched_experts(own, routed_share, expert_tokens * busiest_load), 1.0)
+    return xp.maximum(touched_experts(own, routed_share, expert_tokens * busiest_load, router_skew), 1.0)
 
 
 @formula(unit="1", source="fedus2022switch")
