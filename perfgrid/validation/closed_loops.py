@@ -136,10 +136,12 @@ def main() -> None:
     beside = "first token, time per token: median / 90th percentile / bias of ln(predicted / measured)"
     print_table(["rows", "configurations", "first token", "time per token"],
                 [[name, str(len(part) // 2), *errors(part)] for name, part in parts(rows)])  # fmt: skip
-    out.print(f"{beside}\n")
+    out.print(beside)
+    out.print("")
     heads = [*CELL, "rows", "first token", "aiconfigurator", "time per token", "aiconfigurator"]
     print_table(heads, by_cell(rows))
-    out.print("\nfirst tokens with front_end_time estimated without the model or device")
+    out.print("")
+    out.print("first tokens with front_end_time estimated without the model or device")
     print_table(["left out", "rows", "left out", "with it", "estimated"], left_out(rows, catalog))
 
 

@@ -8,7 +8,7 @@ import pytest
 
 import perfgrid as pg
 from perfgrid.formulas.serving.batching import hat_weights, mean_wait
-from perfgrid.formulas.serving.experts import touched_experts
+from perfgrid.formulas.serving.experts import busiest_load, touched_experts
 from perfgrid.formulas.serving.parallel import expected_distinct
 from perfgrid.formulas.serving.requests import contexts, expected_accepted
 
@@ -138,6 +138,22 @@ def test_touched_experts_are_those_of_a_simulation():
             for _ in range(400)
         ]
         assert touched_experts(experts, share, tokens) == pytest.approx(np.mean(chosen), rel=0.02)
+
+
+@pytest.mark.parametrize("skew", [0.5, 1.0, 2.5])
+def test_fewer_experts_are_visited_and_one_rank_has_more_where_some_are_popular(skew):
+    """Against a simulation: popularity of 128 experts drawn from a gamma distribution, 4 visits of each token."""
+    generator, experts, tokens, ep = np.random.default_rng(2), 128, 64, 4
+    visited, busiest = [], []
+    for _ in range(400):
+        popular = generator.gamma(1 / skew**2, skew**2, experts)
+        counts = generator.multinomial(4 * tokens, popular / popular.sum())
+        visited.append(np.count_nonzero(counts))
+        busiest.append(counts.reshape(ep, -1).sum(1).max() / (4 * tokens / ep))
+    assert touched_experts(experts, 4 / experts, tokens, skew) == pytest.approx(np.mean(visited), rel=0.04)
+    found = busiest_load(float(tokens), 4.0, float(experts), float(ep), skew)
+    assert found == pytest.approx(np.mean(busiest), rel=0.2)  # a bound of the largest of normal numbers: at most that much
+    assert found >= np.mean(busiest)
 
 
 def test_distinct_domains_are_those_of_a_simulation():

@@ -21,19 +21,23 @@ def gathering_span(prompts, limit, arrivals):
     return xp.minimum(limit, xp.maximum(prompts - 1, 0.0) / xp.maximum(arrivals, 1e-9))
 
 
-def held_steps(polling_steps, gathering_prompts, gathering_steps, arrivals):
-    """Steps for which a prompt is held, mean: half of those between two looks, and of the span that all but the first
-    of g gathered prompts wait half of: s·(1 + (g - 1)/2)/g.
+def held_steps(polling_steps, prompts, limit, arrivals):
+    """Steps for which a prompt is held, mean: half of those between two looks, and what gathering takes.
+
+    Over a span s that ends with the k-th prompt they wait s/2; over one that ends with the limit the first waits s and
+    the m = a·s others s/2. The k-th comes after (k - 1)/a·(1 ± 1/sqrt(k - 1)) steps.
     """
-    span = gathering_span(gathering_prompts, gathering_steps, arrivals)
-    gathered = 1 + span * arrivals
-    return (xp.maximum(polling_steps, 1.0) - 1) / 2 + span * (1 + gathered) / (2 * gathered)
+    span, further = gathering_span(prompts, limit, arrivals), xp.maximum(prompts - 1, 0.0)
+    expected = further / xp.maximum(arrivals * limit, 1e-9)  # steps until the last one, over the limit
+    limited = xp.minimum(xp.maximum(0.5 + (expected - 1) * xp.sqrt(further) / 2, 0.0), 1.0)
+    gathering = span / 2 * (1 + limited / (1 + arrivals * span))
+    return (xp.maximum(polling_steps, 1.0) - 1) / 2 + gathering
 
 
 # ---- formulas -------------------------------------------------------------------------------------------------------
 
 
-@formula(unit="1", source="rajbhandari2022deepspeedmoe")
+@formula(unit="1", source="lepikhin2021gshard")
 def lockstep_replicas(experts, tp, ep, etp, dp):
     """Replicas that step together, since their tokens visit the same experts: those of one copy of all experts."""
     sharing = xp.minimum(xp.maximum(ep * etp / tp, 1.0), dp)

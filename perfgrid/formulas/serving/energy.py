@@ -61,6 +61,7 @@ def expert_mean_traffic(
     ep,
     expert_tokens,
     routed_share,
+    router_skew,
     expert_columns,
     expert_depth,
     gemm_tile_m,
@@ -72,7 +73,8 @@ def expert_mean_traffic(
     l2_size,
 ):
     """Memory traffic of the experts' products on the mean rank, by pass: of the experts that its tokens visit."""
-    visited = xp.where(experts > 0, touched_experts(xp.maximum(experts, 1.0) / ep, routed_share, expert_tokens), 1.0)
+    own = xp.maximum(experts, 1.0) / ep
+    visited = xp.where(experts > 0, touched_experts(own, routed_share, expert_tokens, router_skew), 1.0)
     rows = expert_tokens * xp.maximum(experts_per_token, 1.0) / ep / visited
     shape = (rows, expert_columns, expert_depth, visited)
     sizes = (expert_operand_size, expert_weight_size, expert_result_size, l2_size)

@@ -21,7 +21,7 @@ def expert_weight_size(weight_element_size):
     return weight_element_size
 
 
-def touched_experts(experts, share, tokens, skew):
+def touched_experts(experts, share, tokens, skew=0.0):
     """Experts that at least one of the tokens visits: E·(1 - (1 - k/E)^n), with share = k/E, under uniform routing.
 
     Where the popularity of experts has a coefficient of variation v (a gamma distribution) each is left out with the
