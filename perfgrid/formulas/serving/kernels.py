@@ -93,13 +93,16 @@ def prefix_traffic(
     prefill_passes,
     cp,
 ):
-    """Cache of earlier prompts that the prompts of one group read in one layer on one rank: once in every pass.
+    """Cache of earlier prompts and passes that the prompts of one group read in one layer on one rank.
 
-    As much of it as the first computed token sees beside itself.
+    Every pass reads as much of it as its first token sees beside itself; a prompt in n passes leaves 0 to n - 1 parts
+    of n to read, (n - 1)/2 on average.
     """
-    cached = xp.maximum(prompt_tokens - computed_prompt_tokens, 0.0)
-    seen = seen_by_mask(cached + 1, window, chunked_window) - 1
-    reads = xp.maximum(prefill_passes, prefill_sequences)
+    passes = xp.maximum(prefill_passes / prefill_sequences, 1.0)
+    before = xp.maximum(prompt_tokens - computed_prompt_tokens, 0.0)
+    earlier = before + computed_prompt_tokens * (passes - 1) / (2 * passes)
+    seen = seen_by_mask(earlier + 1, window, chunked_window) - 1
+    reads = passes * prefill_sequences
     return reads * total(seen * mask_share, "mask") * rank_cache_width * kept_element_size / cp
 
 
