@@ -1,5 +1,7 @@
 """Prompts that begin alike or come in several passes: what is computed, held and read, by hand and by loops."""
 
+from typing import Any
+
 import jax
 import numpy as np
 import pytest
@@ -8,7 +10,7 @@ from perfgrid.engine import resolve
 from tests.inference.designs import LABELS, evaluate, point, registry, value
 
 TOKEN = 32 * 2 * 4096 * 2  # bytes that one token of Llama 2 7B leaves in the cache
-LONG = {"prompt_tokens": 5000.0, "output_tokens": 1000.0}
+LONG: dict[str, Any] = {"prompt_tokens": 5000.0, "output_tokens": 1000.0}
 
 
 # ---- memory ---------------------------------------------------------------------------------------------------------
@@ -89,13 +91,13 @@ def test_derivatives_are_finite(rate, shared):
     outputs = ("request_latency", "memory_per_device", "largest_batch")
     labels = {name: (str(given[name]),) for name in LABELS if name in given}
     graph = resolve(registry(), outputs, point(), labels=labels)
-    leaves = {n: 0.0 if n in LABELS else given[n] for n in graph.leaves}
+    leaves: dict[str, Any] = {n: 0.0 if n in LABELS else given[n] for n in graph.leaves}
 
     def found(numbers):
         values = leaves | dict(zip(("prefix_hit_rate", "shared_prefix_tokens"), numbers, strict=True))
         for node in graph.nodes.values():
             values[node.name] = node.function(*(values[a] for a in node.arguments))
-        return [values[name].sum() for name in outputs]
+        return [jax.numpy.sum(values[name]) for name in outputs]
 
     with jax.enable_x64(True):
         assert np.isfinite(np.asarray(jax.jacrev(found)(jax.numpy.asarray([rate, shared])))).all()
