@@ -45,10 +45,9 @@ def int8_unquantised_format_energy(bf16_format_energy):
 
 
 @alternative(of="gemm_format_energy", by="workload", label="inference", unit="1", source="micikevicius2022fp8")
-def serving_gemm_format_energy(format_energy, unquantised_format_energy):
+def serving_gemm_format_energy(format_energy, unquantised_format_energy, unquantised_products):
     """Energy of an operation of each product over that in 16 bits, by product: head and router stay in 16 bits."""
-    head = only("product", "logits", "router")
-    return format_energy * (1 - head) + unquantised_format_energy * head
+    return format_energy * (1 - unquantised_products) + unquantised_format_energy * unquantised_products
 
 
 # ---- kernels of a pass: one rank of every stage, mean of all experts' ranks -----------------------------------------

@@ -239,19 +239,36 @@ def serving_stream_elements(
     )
 
 
+@formula(unit="1", source="grattafiori2024llama3")
+def quantised_norms(quantised_attention, layer_blocks, ffn_free_layers, layers):
+    """Part of the norms whose result is the operand of a quantised product: all, or those of feed-forward blocks."""
+    return xp.where(quantised_attention, 1.0, (1 - ffn_free_layers / layers) / layer_blocks)
+
+
+@formula(unit="byte", source="choutim2024fbgemm")
+def conversion_size(activation_size, operand_size, scaling_reads):
+    """Bytes per element of a kernel that converts operands and does nothing else; 0 where they stay as they are."""
+    return xp.where(operand_size < activation_size, scaling_reads * activation_size + operand_size, 0.0)
+
+
 @formula(unit="byte", source="korthikanti2022")
-def serving_stream_size(activation_size, operand_size, float32_size, ffn_input_matrices):
+def serving_stream_size(
+    activation_size, operand_size, conversion_size, quantised_norms, float32_size, ffn_input_matrices, fused_streams
+):
     """Bytes read and written per element, by serving_stream.
 
     A norm adds the branch to the residual first (reads two, writes the sum and the operand of the next product);
-    routing copies tokens to their experts and adds the results up.
+    routing copies tokens to their experts and adds the results up. Where streams are not fused the residual addition
+    (3), the norm (2), each factor of an activation (2, then 3) and conversions are kernels of their own.
     """
-    a = activation_size
+    a, q = activation_size, quantised_norms
+    norm, activation = 3 * a + q * operand_size + (1 - q) * a, ffn_input_matrices * a + operand_size
+    norm_apart, activation_apart = 5 * a + q * conversion_size, (3 * ffn_input_matrices - 1) * a + conversion_size
     return table(
         "serving_stream",
-        norm=3 * a + operand_size,
+        norm=xp.where(fused_streams, norm, norm_apart),
         rotary=2 * a,
-        activation=ffn_input_matrices * a + operand_size,
+        activation=xp.where(fused_streams, activation, activation_apart),
         routing=a + 2 * operand_size + a,
         embedding=2 * a,
         sampling=a + 2 * float32_size,
@@ -259,12 +276,17 @@ def serving_stream_size(activation_size, operand_size, float32_size, ffn_input_m
 
 
 @formula(unit="1", source="nvidia2023trtllm")
-def serving_stream_launches():
+def serving_stream_launches(fused_streams, conversion_size, quantised_norms, ffn_input_matrices):
     """Kernels that each streaming kernel consists of, by serving_stream.
 
     Routing: choice of experts, sorting, copying, adding up. Sampling: penalties, largest logits, choice, stop check.
     """
-    return table("serving_stream", norm=1.0, rotary=1.0, activation=1.0, routing=4.0, embedding=1.0, sampling=4.0)
+    conversion = xp.where(conversion_size > 0, 1.0, 0.0)
+    norm = xp.where(fused_streams, 1.0, 2 + quantised_norms * conversion)
+    activation = xp.where(fused_streams, 1.0, ffn_input_matrices + conversion)
+    return table(
+        "serving_stream", norm=norm, rotary=1.0, activation=activation, routing=4.0, embedding=1.0, sampling=4.0
+    )
 
 
 @formula(unit="1", source="pope2022inference")

@@ -45,8 +45,8 @@ def absorbed_heads(latent_attention, rank_query_heads):
 
 
 @formula(unit="1", source="shoeybi2019megatron")
-def attended_latents(prompt_tokens, computed_prompt_tokens, prefill_sequences, prefill_passes, cp):
-    """Latents that the tokens of a pass of the prefill attend to on one rank, cached ones too.
+def attended_tokens(prompt_tokens, computed_prompt_tokens, prefill_sequences, prefill_passes, cp):
+    """Tokens that those of a pass of the prefill attend to, cached ones too, on the rank that holds them.
 
     A prompt in n passes attends to its first i parts of n in the i-th.
     """
@@ -187,25 +187,31 @@ def product_count(
     )
 
 
+@formula(unit="1", source="micikevicius2022fp8, grattafiori2024llama3")
+def unquantised_products(quantised_attention):
+    """1 for products that stay in 16 bits, by product: head, router, and all of attention unless it is quantised."""
+    feed_forward = only("product", "ffn_up", "ffn_down", "shared_up", "shared_down")
+    always = only("product", "logits", "router")
+    return xp.where(quantised_attention, always, 1 - feed_forward)
+
+
 @alternative(of="gemm_operand_size", by="workload", label="inference", unit="byte", source="micikevicius2022fp8")
-def serving_gemm_operand_size(operand_size, head_size):
+def serving_gemm_operand_size(operand_size, head_size, unquantised_products):
     """Bytes of one operand element as the matrix units take it, by product: those of the head stay in 16 bits."""
-    head = only("product", "logits", "router")
-    return operand_size * (1 - head) + head_size * head
+    return operand_size * (1 - unquantised_products) + head_size * unquantised_products
 
 
 @alternative(of="gemm_weight_size", by="workload", label="inference", unit="byte", source="lin2023awq")
-def serving_gemm_weight_size(weight_element_size, head_size):
+def serving_gemm_weight_size(weight_element_size, head_size, unquantised_products):
     """Bytes of one weight in memory, by product."""
-    head = only("product", "logits", "router")
-    return weight_element_size * (1 - head) + head_size * head
+    return weight_element_size * (1 - unquantised_products) + head_size * unquantised_products
 
 
 @alternative(of="gemm_matrix_rate", by="workload", label="inference", unit="FLOP/s", source="micikevicius2022fp8")
-def serving_gemm_matrix_rate(matrix_rate, unquantised_matrix_rate, library_efficiency):
+def serving_gemm_matrix_rate(matrix_rate, unquantised_matrix_rate, library_efficiency, unquantised_products):
     """Rate that large products reach, by product: those of the head stay in 16 bits."""
-    head = only("product", "logits", "router")
-    return library_efficiency * (matrix_rate * (1 - head) + unquantised_matrix_rate * head)
+    rate = matrix_rate * (1 - unquantised_products) + unquantised_matrix_rate * unquantised_products
+    return library_efficiency * rate
 
 
 @formula(unit="s", source="williams2009roofline")
