@@ -172,13 +172,13 @@ def pass_link_bytes(
     """Bytes that one rank of every stage sends in a pass, by pass and tier.
 
     All-reduces in two gathering halves, tokens to experts and back, transfers between pipeline stages, and what
-    context-parallel ranks pass round.
+    context-parallel ranks pass round: keys of a prefill, queries and results of a decoding step.
     """
     sums = 2 * gathered_share(tp) * tp_message * tp_all_reduces
     token = hidden_size * activation_size
     experts = tier_copies * pass_tokens / tp * expert_width * (operand_size + activation_size)
     handed = (pp - 1) * pass_tokens * token / tp
-    passed_round = attention_layers * (cp - 1) * context_message
+    passed_round = attention_layers * (cp - 1) * context_message * table("pass", prefill=1.0, decode=2.0)
     leaving = sums * tp_crossing_share + handed * pipeline_transfer_crosses + passed_round * context_crosses
     tiers = table("tier", scale_up=sums + handed + passed_round - leaving, scale_out=leaving)
     return tiers + expert_exchange * moe_layers * experts

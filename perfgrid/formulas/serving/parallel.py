@@ -266,13 +266,13 @@ def context_message(
 ):
     """What a context-parallel rank sends to the next at a time, by pass.
 
-    Prefill: keys and values of its part of all that a pass attends to, and keys of indexers. Decoding: its part of the
-    results over its part of the cache.
+    Prefill: keys and values of its part of all that a pass attends to, and keys of indexers. Decoding: queries of its
+    part of the sequences.
     """
-    result = pass_tokens * rank_query_width * activation_size / cp
+    queries = pass_tokens * rank_query_width * activation_size / cp
     index_width = index_layers / xp.maximum(attention_layers, 1.0) * index_head_dim
     keys = attended_tokens * (rank_cache_width + index_width) * activation_size
-    return keys * only("pass", "prefill") + result * only("pass", "decode")
+    return keys * only("pass", "prefill") + queries * only("pass", "decode")
 
 
 @formula(unit="s", source="liu2023ring, yang2024context")
@@ -290,11 +290,16 @@ def context_exchange_time(
 ):
     """Time for which context-parallel ranks wait in all layers for what they pass round, by pass.
 
-    Keys of a prefill travel while a rank attends to those that it has. Nothing hides the results of a decoding step.
+    Keys of a prefill travel while a rank attends to those that it has. In a decoding step queries go round, and the
+    results over all parts of the cache return at once; nothing hides them.
     """
-    by_tier = tier_transfer_latency + context_message / tier_bandwidth
-    step = xp.where(context_crosses > 0, at(by_tier, tier="scale_out"), at(by_tier, tier="scale_up"))
+    start = collective_overhead + tier_transfer_latency
+    moved = context_message / tier_bandwidth
+    sends, returns = (
+        xp.where(context_crosses > 0, at(time, tier="scale_out"), at(time, tier="scale_up"))
+        for time in (start + moved, xp.where(cp > 1, start + (cp - 1) * moved, 0.0))
+    )
     attention = total(prefill_attention_time, "resource") / prefill_passes / xp.maximum(attention_layers, 1.0)
-    keys = exposed_in_ring(cp, in_pass(step, "prefill") + collective_overhead, cp_overlap * attention)
-    results = (cp - 1) * in_pass(step, "decode") + xp.where(cp > 1, collective_overhead, 0.0)
-    return attention_layers * table("pass", prefill=keys, decode=results)
+    keys = exposed_in_ring(cp, in_pass(sends, "prefill"), cp_overlap * attention)
+    decoding = (cp - 1) * in_pass(sends, "decode") + in_pass(returns, "decode")
+    return attention_layers * table("pass", prefill=keys, decode=decoding)
