@@ -130,7 +130,6 @@ def drawn_study(generator: np.random.Generator) -> pg.Study:
         "weight_precision": some(["bf16", "fp8", "int4"]),
         "kv_precision": some(["bf16", "fp8"]),
         "prefix_hit_rate": some([0.0, 0.4, 1.0]),
-        "shared_prefix_tokens": some([0, 100]),
         "pools": some(["shared", "separate"]),
         "draft_tokens": some([0, 3]),
         "parallelism": {"devices": some([8, 16]), "tp": [1, 2, 8], "pp": [1, 2], "ep": some([1, 8])},

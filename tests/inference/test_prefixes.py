@@ -1,11 +1,13 @@
 """Prompts that begin alike or come in several passes: what is computed, held and read, by hand and by loops."""
 
+from itertools import product
 from typing import Any
 
 import jax
 import numpy as np
 import pytest
 
+import perfgrid as pg
 from perfgrid.engine import resolve
 from tests.inference.designs import LABELS, evaluate, point, registry, value
 
@@ -80,6 +82,30 @@ def test_tiny_passes_wait_for_the_cache():
     )
     least = sum(range(0, 65536, 16)) * TOKEN / 32 / 3.35e12
     assert small > least > 2 * large
+
+
+def test_a_grid_of_prefixes_and_formats_is_what_its_points_are():
+    axes: dict[str, Any] = {
+        "model": ["llama-3.1-70b"],
+        "device": ["h100-sxm-80gb"],
+        "topology": ["rail-optimized"],
+        "software": ["vllm", "meta-inference"],
+        "shared_prefix_tokens": [0, 4000],
+        "quantised_attention": [True, False],
+        "parallelism": {"devices": [8], "tp": [4], "pp": [1], "cp": [1, 2]},
+    }
+    fixed = {"precision": "fp8", "weight_precision": "fp8", "batch": 16, **LONG}
+    names = ("request_latency", "memory_per_device", "energy_per_request")
+    ds = pg.evaluate(pg.Study.make(workload="inference", outputs=names, axes=axes, workload_parameters=fixed))
+    counted = (range(len(axes[name])) for name in ("software", "shared_prefix_tokens", "quantised_attention"))
+    for i, j, k, cp in product(*counted, (1, 2)):
+        point = ds.isel(software=i, shared_prefix_tokens=j, quantised_attention=k)
+        chosen = {name: axes[name][n] for name, n in zip(list(axes)[3:6], (i, j, k), strict=True)}
+        layout = {"model": "llama-3.1-70b", "tp": 4.0, "cp": float(cp), "dp": 2.0 / cp}
+        expected = evaluate(*names, **layout, **chosen, **fixed)
+        for name in names:
+            found = point[name].sel(parallelism=f"tp4.cp{cp}.pp1.dp{2 // cp}")
+            assert float(found.squeeze()) == pytest.approx(expected[name], rel=1e-5), (name, chosen, cp)
 
 
 # ---- derivatives ----------------------------------------------------------------------------------------------------
