@@ -80,7 +80,7 @@ def values_of(table: str, name: str) -> Any:
             "llm-foundry-2023 "
             "maxtext maxtext-gpu paxml "
             "fastertransformer tensorrt-llm-2023 tensorrt-llm-2024 tensorrt-llm vllm sglang deepseek-serving "
-            "optimum-habana vllm-2024-rocm turbomind-2023",
+            "meta-inference optimum-habana vllm-2024-rocm turbomind-2023",
         ),
     ],
 )

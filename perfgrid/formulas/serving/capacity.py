@@ -80,12 +80,26 @@ def key_value_size_per_token(key_value_cache_width, kept_element_size, caching_l
     return caching_layers * key_value_cache_width * kept_element_size + index_cache_size
 
 
-@formula(unit="1", source="kwon2023vllm")
-def cached_tokens(longest_context, cache_slot_tokens, window, page_tokens):
-    """Places of one sequence in the cache of a layer when it ends, in whole pages or its whole slot, by mask."""
-    held = xp.maximum(longest_context, cache_slot_tokens)
+def in_pages(held, window, page_tokens):
+    """Places of so many tokens in the cache of a layer, in whole pages, by mask."""
     tokens = table("mask", whole=held, window=xp.minimum(held, xp.maximum(window, 1.0)))
     return xp.ceil(tokens / page_tokens) * page_tokens
+
+
+@formula(unit="1", source="kwon2023vllm")
+def cached_tokens(longest_context, shared_prefix_tokens, cache_slot_tokens, window, page_tokens):
+    """Places of one sequence in the cache of a layer when it ends, in whole pages or its whole slot, by mask.
+
+    What it shares with all others is held apart.
+    """
+    own = xp.maximum(longest_context - shared_prefix_tokens, 1.0)
+    return in_pages(xp.maximum(own, cache_slot_tokens), window, page_tokens)
+
+
+@formula(unit="1", source="zheng2024sglang")
+def prefix_cached_tokens(shared_prefix_tokens, window, page_tokens):
+    """Places in the cache of a layer of the prefix that all prompts share, in whole pages, by mask."""
+    return in_pages(shared_prefix_tokens, window, page_tokens)
 
 
 @formula(unit="byte", source="kwon2023vllm")
@@ -107,14 +121,35 @@ def prompt_cache_memory(
     return keys + prompt_tokens * index_cache_size + tp * sequence_state_size
 
 
+def cached_bytes(cached, mask_share, rank_cache_width, kept_element_size, caching_layers, index_cache_size):
+    """Bytes of cached tokens, by mask, in all layers on one tensor-parallel rank: keys, values, keys of indexers."""
+    per_layer = total(cached * mask_share, "mask") * rank_cache_width * kept_element_size
+    return caching_layers * per_layer + at(cached, mask="whole") * index_cache_size
+
+
 @formula(unit="byte", source="kwon2023vllm")
 def sequence_key_value_memory(
     cached_tokens, mask_share, rank_cache_width, kept_element_size, caching_layers, index_cache_size, stage_share, cp
 ):
     """Keys and values of one sequence, and keys of indexers, on one device of the fullest stage when it ends."""
-    per_layer = total(cached_tokens * mask_share, "mask") * rank_cache_width * kept_element_size
-    index = at(cached_tokens, mask="whole") * index_cache_size / cp
-    return caching_layers * stage_share * per_layer / cp + stage_share * index
+    element = (mask_share, rank_cache_width, kept_element_size, caching_layers, index_cache_size)
+    return cached_bytes(cached_tokens, *element) * stage_share / cp
+
+
+@formula(unit="byte", source="zheng2024sglang")
+def shared_prefix_memory(
+    prefix_cached_tokens,
+    mask_share,
+    rank_cache_width,
+    kept_element_size,
+    caching_layers,
+    index_cache_size,
+    stage_share,
+    cp,
+):
+    """Keys and values of the prefix that all prompts share, held once, on one device of the fullest stage."""
+    element = (mask_share, rank_cache_width, kept_element_size, caching_layers, index_cache_size)
+    return cached_bytes(prefix_cached_tokens, *element) * stage_share / cp
 
 
 @formula(unit="byte", source="kwon2023vllm")
@@ -173,16 +208,16 @@ def cache_capacity(hbm_capacity, weight_memory, workspace_memory, reserved_memor
 
 
 @formula(unit="1", source="kwon2023vllm")
-def largest_batch(cache_capacity, sequence_cache_memory, dp, batch_limit):
-    """Largest number of sequences that fit, over all replicas; 0 where not one fits."""
-    fitting = xp.floor(cache_capacity / sequence_cache_memory + 1e-9)
+def largest_batch(cache_capacity, shared_prefix_memory, sequence_cache_memory, dp, batch_limit):
+    """Largest number of sequences that fit beside the prefix that they share, over all replicas; 0 if not one fits."""
+    fitting = xp.floor(xp.maximum(cache_capacity - shared_prefix_memory, 0.0) / sequence_cache_memory + 1e-9)
     return dp * xp.minimum(fitting, batch_limit)
 
 
 @formula(unit="byte", source="kwon2023vllm")
-def kv_cache_memory(running_batch, dp, sequence_key_value_memory):
-    """Keys and values of the running sequences on one device, each as long as it gets."""
-    return running_batch / dp * sequence_key_value_memory
+def kv_cache_memory(running_batch, dp, sequence_key_value_memory, shared_prefix_memory):
+    """Keys and values of the running sequences on one device, each as long as it gets, and of what they share."""
+    return running_batch / dp * sequence_key_value_memory + shared_prefix_memory
 
 
 @alternative(of="memory_per_device", by="workload", label="inference", unit="byte", source="kwon2023vllm")

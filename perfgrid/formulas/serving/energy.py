@@ -45,10 +45,9 @@ def int8_unquantised_format_energy(bf16_format_energy):
 
 
 @alternative(of="gemm_format_energy", by="workload", label="inference", unit="1", source="micikevicius2022fp8")
-def serving_gemm_format_energy(format_energy, unquantised_format_energy):
+def serving_gemm_format_energy(format_energy, unquantised_format_energy, unquantised_products):
     """Energy of an operation of each product over that in 16 bits, by product: head and router stay in 16 bits."""
-    head = only("product", "logits", "router")
-    return format_energy * (1 - head) + unquantised_format_energy * head
+    return format_energy * (1 - unquantised_products) + unquantised_format_energy * unquantised_products
 
 
 # ---- kernels of a pass: one rank of every stage, mean of all experts' ranks -----------------------------------------
@@ -175,13 +174,13 @@ def pass_link_bytes(
     """Bytes that one rank of every stage sends in a pass, by pass and tier.
 
     All-reduces in two gathering halves, tokens to experts and back, transfers between pipeline stages, and what
-    context-parallel ranks pass round.
+    context-parallel ranks pass round: keys of a prefill, queries and results of a decoding step.
     """
     sums = 2 * gathered_share(tp) * tp_message * tp_all_reduces
     token = hidden_size * activation_size
     experts = tier_copies * pass_tokens / tp * expert_width * (operand_size + activation_size)
     handed = (pp - 1) * pass_tokens * token / tp
-    passed_round = attention_layers * (cp - 1) * context_message
+    passed_round = attention_layers * (cp - 1) * context_message * table("pass", prefill=1.0, decode=2.0)
     leaving = sums * tp_crossing_share + handed * pipeline_transfer_crosses + passed_round * context_crosses
     tiers = table("tier", scale_up=sums + handed + passed_round - leaving, scale_out=leaving)
     return tiers + expert_exchange * moe_layers * experts

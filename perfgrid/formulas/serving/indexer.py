@@ -167,18 +167,18 @@ def chosen_prefill_attention_time(
 
 
 @_without("expanded_tokens", "1")
-def dense_expanded_tokens(attended_latents):
+def dense_expanded_tokens(attended_tokens):
     """Latents that a pass of the prefill multiplies up on one rank: all that its tokens attend to."""
-    return 1.0 * attended_latents
+    return 1.0 * attended_tokens
 
 
 @_chosen("expanded_tokens", "1")
 def chosen_expanded_tokens(
-    attended_latents, prefill_sequences, computed_prompt_tokens, prefill_passes, cp, prompt_tokens, index_top_k
+    attended_tokens, prefill_sequences, computed_prompt_tokens, prefill_passes, cp, prompt_tokens, index_top_k
 ):
     """Latents that a pass of the prefill multiplies up on one rank; absorbed, as many queries and results instead."""
     computed = prefill_sequences * computed_prompt_tokens / prefill_passes / cp
-    return xp.where(prompt_tokens > index_top_k, computed, attended_latents)
+    return xp.where(prompt_tokens > index_top_k, computed, attended_tokens)
 
 
 # ---- the indexer ----------------------------------------------------------------------------------------------------

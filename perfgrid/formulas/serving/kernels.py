@@ -93,13 +93,16 @@ def prefix_traffic(
     prefill_passes,
     cp,
 ):
-    """Cache of earlier prompts that the prompts of one group read in one layer on one rank: once in every pass.
+    """Cache of earlier prompts and passes that the prompts of one group read in one layer on one rank.
 
-    As much of it as the first computed token sees beside itself.
+    Every pass reads as much of it as its first token sees beside itself; a prompt in n passes leaves 0 to n - 1 parts
+    of n to read, (n - 1)/2 on average.
     """
-    cached = xp.maximum(prompt_tokens - computed_prompt_tokens, 0.0)
-    seen = seen_by_mask(cached + 1, window, chunked_window) - 1
-    reads = xp.maximum(prefill_passes, prefill_sequences)
+    passes = xp.maximum(prefill_passes / prefill_sequences, 1.0)
+    before = xp.maximum(prompt_tokens - computed_prompt_tokens, 0.0)
+    earlier = before + computed_prompt_tokens * (passes - 1) / (2 * passes)
+    seen = seen_by_mask(earlier + 1, window, chunked_window) - 1
+    reads = passes * prefill_sequences
     return reads * total(seen * mask_share, "mask") * rank_cache_width * kept_element_size / cp
 
 
@@ -257,21 +260,34 @@ def serving_stream_elements(
 
 
 @formula(unit="byte", source="korthikanti2022")
-def serving_stream_size(activation_size, operand_size, float32_size, ffn_input_matrices):
+def serving_stream_size(
+    activation_size,
+    operand_size,
+    conversion_size,
+    quantised_norms,
+    apart_share,
+    float32_size,
+    ffn_input_matrices,
+    fused_streams,
+):
     """Bytes read and written per element, by serving_stream.
 
     A norm adds the branch to the residual first (reads two, writes the sum and the operand of the next product);
-    routing copies tokens to their experts and adds the results up.
+    routing copies tokens to their experts and adds the results up. Where streams are not fused the residual addition
+    (3), the norm (2) and each factor of an activation (2, then 3) are kernels of their own.
     """
     a = activation_size
+    rounded = (1 - apart_share) * quantised_norms  # norms that write the format of the next product
+    operand = rounded * operand_size + (1 - rounded) * a
+    written = (1 - apart_share) * operand_size + apart_share * a
     return table(
         "serving_stream",
-        norm=3 * a + operand_size,
+        norm=xp.where(fused_streams, 3 * a + operand, 5 * a),
         latent_norm=2 * a,
         rotary=2 * a,
         latent_keys=2 * a,
-        quantising=a + operand_size,
-        activation=ffn_input_matrices * a + operand_size,
+        quantising=conversion_size,
+        activation=xp.where(fused_streams, ffn_input_matrices * a + written, (3 * ffn_input_matrices - 1) * a),
         routing=a + 2 * operand_size + a,
         shared_experts=3 * a,
         embedding=2 * a,
@@ -280,20 +296,21 @@ def serving_stream_size(activation_size, operand_size, float32_size, ffn_input_m
 
 
 @formula(unit="1", source="nvidia2023trtllm")
-def serving_stream_launches(quantising_launches, routing_launches):
+def serving_stream_launches(quantising_launches, routing_launches, fused_streams, ffn_input_matrices):
     """Kernels that each streaming kernel consists of, by serving_stream.
 
     Routing: choice of experts, sorting, copying, adding up. Shared experts: their activation, adding up. Latent norms:
-    of queries, and of keys and values. Latent keys, in the prefill: copies of both parts. Sampling: penalties, largest logits, choice, stop check.
+    of queries, and of keys and values. Latent keys, in the prefill: copies of both parts. Sampling: penalties, largest
+    logits, choice, stop check.
     """
     return table(
         "serving_stream",
-        norm=1.0,
+        norm=xp.where(fused_streams, 1.0, 2.0),
         latent_norm=2.0,
         rotary=1.0,
         latent_keys=2.0,
         quantising=quantising_launches,
-        activation=1.0,
+        activation=xp.where(fused_streams, 1.0, ffn_input_matrices),
         routing=routing_launches,
         shared_experts=2.0,
         embedding=1.0,

@@ -13,6 +13,9 @@ from perfgrid.formulas.collectives.nccl import chosen_time
 from perfgrid.formulas.collectives.placement import gathered_share
 from perfgrid.formulas.collectives.schedules.fabric import TIER_KINDS
 from perfgrid.formulas.collectives.schedules.schedule import UNAVAILABLE
+from perfgrid.formulas.parallelism.context_parallel import exposed_in_ring
+
+from .latency import in_pass
 
 PEERS = tuple(float(TIER_KINDS.index(kind)) for kind in ("switch", "fully_connected"))  # tiers whose members all meet
 
@@ -249,27 +252,54 @@ def context_crosses(tp, cp, tier_size):
     return xp.where(tp * cp > at(tier_size, tier="scale_up"), 1.0, 0.0)
 
 
-@formula(unit="byte", source="liu2023ring, dao2023flash2")
+@formula(unit="byte", source="liu2023ring, yang2024context, dao2023flash2")
 def context_message(
-    pass_tokens, rank_cache_width, index_layers, index_head_dim, attention_layers, rank_query_width, activation_size, cp
+    pass_tokens,
+    attended_tokens,
+    rank_cache_width,
+    index_layers,
+    index_head_dim,
+    attention_layers,
+    rank_query_width,
+    activation_size,
+    cp,
 ):
     """What a context-parallel rank sends to the next at a time, by pass.
 
-    Prefill: keys and values of its part of the prompt, and keys of indexers. Decoding: its part of the results over its
-    part of the cache.
+    Prefill: keys and values of its part of all that a pass attends to, and keys of indexers. Decoding: queries of its
+    part of the sequences.
     """
-    result = pass_tokens * rank_query_width * activation_size / cp
+    queries = pass_tokens * rank_query_width * activation_size / cp
     index_width = index_layers / xp.maximum(attention_layers, 1.0) * index_head_dim
-    keys = pass_tokens * (rank_cache_width + index_width) * activation_size
-    return keys * only("pass", "prefill") + result * only("pass", "decode")
+    keys = attended_tokens * (rank_cache_width + index_width) * activation_size
+    return keys * only("pass", "prefill") + queries * only("pass", "decode")
 
 
-@formula(unit="s", source="liu2023ring")
+@formula(unit="s", source="liu2023ring, yang2024context")
 def context_exchange_time(
-    context_message, context_crosses, cp, attention_layers, tier_bandwidth, tier_transfer_latency, collective_overhead
+    context_message,
+    context_crosses,
+    cp,
+    attention_layers,
+    tier_bandwidth,
+    tier_transfer_latency,
+    collective_overhead,
+    prefill_attention_time,
+    prefill_passes,
+    cp_overlap,
 ):
-    """Time of what context-parallel ranks pass round in all layers, by pass."""
-    by_tier = tier_transfer_latency + context_message / tier_bandwidth
-    step = xp.where(context_crosses > 0, at(by_tier, tier="scale_out"), at(by_tier, tier="scale_up"))
-    started = xp.where(cp > 1, collective_overhead, 0.0) * only("pass", "decode")
-    return attention_layers * ((cp - 1) * step + started)
+    """Time for which context-parallel ranks wait in all layers for what they pass round, by pass.
+
+    Keys of a prefill travel while a rank attends to those that it has. In a decoding step queries go round, and the
+    results over all parts of the cache return at once; nothing hides them.
+    """
+    start = collective_overhead + tier_transfer_latency
+    moved = context_message / tier_bandwidth
+    sends, returns = (
+        xp.where(context_crosses > 0, at(time, tier="scale_out"), at(time, tier="scale_up"))
+        for time in (start + moved, xp.where(cp > 1, start + (cp - 1) * moved, 0.0))
+    )
+    attention = total(prefill_attention_time, "resource") / prefill_passes / xp.maximum(attention_layers, 1.0)
+    keys = exposed_in_ring(cp, in_pass(sends, "prefill"), cp_overlap * attention)
+    decoding = (cp - 1) * in_pass(sends, "decode") + in_pass(returns, "decode")
+    return attention_layers * table("pass", prefill=keys, decode=decoding)

@@ -45,8 +45,8 @@ def absorbed_heads(latent_attention, rank_query_heads):
 
 
 @formula(unit="1", source="shoeybi2019megatron")
-def attended_latents(prompt_tokens, computed_prompt_tokens, prefill_sequences, prefill_passes, cp):
-    """Latents that the tokens of a pass of the prefill attend to on one rank, cached ones too.
+def attended_tokens(prompt_tokens, computed_prompt_tokens, prefill_sequences, prefill_passes, cp):
+    """Tokens that those of a pass of the prefill attend to, cached ones too, on the rank that holds them.
 
     A prompt in n passes attends to its first i parts of n in the i-th.
     """
@@ -187,11 +187,12 @@ def product_count(
     )
 
 
-@formula(unit="1", source="nvidia2025r1fp4, openai2025gptoss")
+@formula(unit="1", source="micikevicius2022fp8, grattafiori2024llama3, nvidia2025r1fp4, openai2025gptoss")
 def unquantised_products(quantised_attention):
-    """1 for products whose weights stay in 16 bits, by product: head and router, and attention where it is kept so."""
-    attention = only("product", "qkv", "query_up", "key_up", "value_up", "attention_output")
-    return only("product", "logits", "router") + attention * xp.where(quantised_attention, 0.0, 1.0)
+    """1 for products that stay in 16 bits, by product: head, router, and all of attention unless it is quantised."""
+    feed_forward = only("product", "ffn_up", "ffn_down", "shared_up", "shared_down")
+    always = only("product", "logits", "router")
+    return xp.where(quantised_attention, always, 1 - feed_forward)
 
 
 @alternative(of="gemm_operand_size", by="workload", label="inference", unit="byte", source="micikevicius2022fp8")

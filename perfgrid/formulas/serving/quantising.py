@@ -17,9 +17,23 @@ def quantised_share(operand_size, activation_size):
 
 
 @formula(unit="1", source="deepseek2024v3, nvidia2025nvfp4")
-def apart_share(quantised_share, scaling_recipe):
-    """1 where kernels of their own quantise what norms and activations write: in blocks with a scale each."""
-    return quantised_share * xp.where(of_recipe(scaling_recipe, 0) > 0, 1.0, 0.0)
+def apart_share(quantised_share, scaling_recipe, fused_streams):
+    """1 where kernels of their own quantise what norms and activations write: in blocks with a scale each, or where
+    streams are not fused.
+    """
+    return quantised_share * xp.where(fused_streams & (of_recipe(scaling_recipe, 0) <= 0), 0.0, 1.0)
+
+
+@formula(unit="1", source="grattafiori2024llama3")
+def quantised_norms(quantised_attention, layer_blocks, ffn_free_layers, layers):
+    """Part of the norms whose result is the operand of a quantised product: all, or those of feed-forward blocks."""
+    return xp.where(quantised_attention, 1.0, (1 - ffn_free_layers / layers) / layer_blocks)
+
+
+@formula(unit="byte", source="choutim2024fbgemm")
+def conversion_size(activation_size, operand_size, scaling_reads):
+    """Bytes per element of a kernel that converts operands and does nothing else; 0 where they stay as they are."""
+    return xp.where(operand_size < activation_size, scaling_reads * activation_size + operand_size, 0.0)
 
 
 @formula(unit="1", source="deepseek2024v2")

@@ -67,9 +67,12 @@ def group_batch(replica_batch, batch_groups, batch_parts):
 
 
 @formula(unit="1", source="zheng2024sglang")
-def computed_prompt_tokens(prompt_tokens, prefix_hit_rate):
-    """Tokens of one prompt that are computed: those that no cache of earlier prompts holds, at least the last one."""
-    return xp.maximum(prompt_tokens * (1 - prefix_hit_rate), 1.0)
+def computed_prompt_tokens(prompt_tokens, prefix_hit_rate, shared_prefix_tokens):
+    """Tokens of one prompt that are computed: those that no cache of earlier prompts holds, at least the last one.
+
+    A prefix that all prompts share is always there.
+    """
+    return xp.maximum(xp.minimum(prompt_tokens * (1 - prefix_hit_rate), prompt_tokens - shared_prefix_tokens), 1.0)
 
 
 @formula(unit="1", source="leviathan2023speculative")
@@ -156,6 +159,12 @@ def longest_context(prompt_tokens, output_tokens):
 def replicas_have_work(tabulated_batch, dp, batch_is_given):
     """Every replica runs at least one sequence of a batch that the study states."""
     return (at(tabulated_batch, load="node_1") >= dp * (1 - 1e-9)) | (batch_is_given == 0)
+
+
+@constraint(reason="the prefix that all prompts share is longer than a prompt", source="zheng2024sglang")
+def prompts_hold_the_prefix(shared_prefix_tokens, prompt_tokens):
+    """The shared prefix is part of every prompt."""
+    return shared_prefix_tokens <= prompt_tokens
 
 
 @constraint(reason="there are more pipeline stages than layers", source="narayanan2021")
