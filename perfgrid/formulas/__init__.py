@@ -34,7 +34,20 @@ from .parallelism import (
     tensor_parallel_volume,
 )
 from .pipelines import dualpipe, pipeline, stages, transfers, zero_bubble
-from .serving import batching, bounds, capacity, clients, experts, formats, latency, parallel, products, requests
+from .serving import (
+    batching,
+    bounds,
+    capacity,
+    clients,
+    experts,
+    formats,
+    latency,
+    lockstep,
+    parallel,
+    pools,
+    products,
+    requests,
+)
 from .serving import energy as serving_energy
 from .serving import indexer as serving_indexer
 from .serving import kernels as serving_kernels
@@ -87,12 +100,15 @@ SERVING = (
         parallel,
         capacity,
         latency,
+        lockstep,
     ),
     *(batching, clients, service, bounds, serving_energy),
 )
 TECHNOLOGY = (technology, implementation, native)  # devices at another node, with another memory or link
 MANUFACTURING = (*TECHNOLOGY, die, package, manufacturing)  # manufacturing cost
 ECONOMY = (microarchitecture, event_energy, cluster_network, system_cost, carbon)  # budgets, prices, energy of events
+
+POOLS = (pools, service)  # two pools, each evaluated on its own by the formulas of serving
 
 MODULES = (
     *TRANSFORMER,
@@ -107,6 +123,7 @@ MODULES = (
     *ECONOMY,
     *BENCHMARK,
     *MIXERS,
+    pools,
 )
 
 
@@ -126,6 +143,7 @@ WORKLOADS = {
     "manufacturing": Workload(MANUFACTURING),
     "sequence_mixer": Workload(MIXERS, DEVICE),
     "collectives": Workload(BENCHMARK, (*COLLECTIVES, *PARALLELISM)),
+    "pools": Workload(POOLS, (requests, batching, clients)),
     "inference": Workload(
         (*PARAMETERS, *DEVICE, *SERVING, *MANUFACTURING, *ECONOMY),
         (*TRANSFORMER, *KERNELS, *COLLECTIVES, *PARALLELISM, *MIXERS),

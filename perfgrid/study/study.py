@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
@@ -22,10 +22,12 @@ from perfgrid.engine.grid.space import Space
 from perfgrid.formulas import registry_of
 
 from .checks import check_tables
-from .file import Best, Optimize, Pareto, StudyFile, Workload
+from .file import POOLS, Best, Optimize, Pareto, Pool, StudyFile, Workload
 from .space import TABLES, SpaceBuilder
 from .tables import NATIVE, OWN_PREFIX, STATED, label_in
 from .where import apply_where
+
+File = TypeVar("File", bound=StudyFile)
 
 
 @dataclass(frozen=True)
@@ -231,11 +233,7 @@ def build_study(
     folder: Path = Path(),
 ) -> Study:
     """Check the content of a study and expand its axes. ``name`` appears in errors."""
-    check_extent(content, f"{name}: ")
-    try:
-        file = StudyFile.model_validate(dict(content))
-    except ValidationError as error:
-        raise PerfgridError(f"{name}: {_message(error)}") from None
+    file = checked_file(content, name)
     if catalog is None:
         catalog = load_catalog(*(folder / p for p in file.catalog))
     if catalog_values:
@@ -276,13 +274,23 @@ def build_study(
     return study
 
 
-def _message(error: ValidationError) -> str:
+def checked_file(content: Mapping[str, Any], name: str, kind: type[File] = StudyFile) -> File:
+    """What a study file holds, checked. ``name`` appears in errors."""
+    check_extent(content, f"{name}: ")
+    try:
+        return kind.model_validate(dict(content))
+    except ValidationError as error:
+        raise PerfgridError(f"{name}: {_message(error, kind)}") from None
+
+
+def _message(error: ValidationError, kind: type[StudyFile]) -> str:
     """The first error of pydantic as one line with the nearest legal key; a wrong key before a missing one."""
     first = min(error.errors(), key=lambda one: one["type"] != "extra_forbidden")
     key = ".".join(str(part) for part in first["loc"])
     if first["type"] == "extra_forbidden":
         tables = {"best": Best, "optimize": Optimize, "pareto": Pareto, "workloads": Workload}
-        legal = tables.get(str(first["loc"][0]), StudyFile).model_fields
+        tables |= dict.fromkeys(POOLS, Pool)
+        legal = tables.get(str(first["loc"][0]), kind).model_fields
         return f"unknown key {key!r}{nearest(str(first['loc'][-1]), legal)}"
     if first["type"] == "missing":
         return f"key {key!r} is missing"
