@@ -7,7 +7,7 @@ P + D evaluations of the physics, and P x D of the few formulas that join them (
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -18,12 +18,13 @@ import xarray as xr
 
 from perfgrid.catalog import Catalog, load_catalog
 from perfgrid.engine.errors import PerfgridError
+from perfgrid.engine.graph.registry import Registry
 from perfgrid.engine.grid.dataset import study_axes
 from perfgrid.formulas import registry_of
 from perfgrid.formulas.serving.batching import NODES
 from perfgrid.results.evaluate import evaluated
 from perfgrid.study.file import POOLS, PoolsFile
-from perfgrid.study.study import Study, build_study, checked_file
+from perfgrid.study.study import Study, build_study, checked_file, content_of
 
 from .number_text import label_text
 
@@ -48,39 +49,93 @@ WHOLE = 2**22  # points of a pool up to which it is evaluated in NumPy: nothing 
 
 @dataclass(frozen=True)
 class Designs:
-    """Designs of one pool: labels, results as columns of the joined study, and why one is impossible ("": it is not)."""
+    """Designs of one pool: labels, which say why one is impossible alone, and columns of the joined study."""
 
     labels: Sequence[str]
     columns: Mapping[str, Any]
-    reasons: Sequence[str]
 
 
 def join_pools(
-    content: Mapping[str, Any],
-    name: str = "study",
+    content: Mapping[str, Any] | str | Path,
+    settings: Iterable[str] = (),
     catalog: Catalog | None = None,
+    formulas: Iterable[Callable[..., Any]] = (),
+) -> Study:
+    """Evaluate a prefill pool and a decode pool, and join them to the study of all pairs of their designs.
+
+    Parameters
+    ----------
+    content
+        A study file with the tables ``[prefill]`` and ``[decode]``, or what it holds: what both pools have, and in
+        these tables the axes, workload_parameters and overrides of each.
+    settings
+        Overrides such as ``decode.axes.parallelism.devices=[16, 32]``, of a file.
+    catalog
+        A loaded catalog. Default: the built-in one and the files of ``catalog`` in the study.
+    formulas
+        The user's own formulas; they replace or join the built-in ones.
+
+    Returns
+    -------
+    Study
+        A study of the workload ``pools`` with the axes ``prefill`` and ``decode``.
+
+    Raises
+    ------
+    PerfgridError
+        For anything wrong, in one line.
+
+    Examples
+    --------
+    >>> import perfgrid as pg
+    >>> machine = {"model": ["llama-3.1-8b"], "device": ["h100-sxm-80gb"], "topology": ["rail-optimized"]}
+    >>> study = pg.join_pools({
+    ...     "outputs": ["largest_request_rate"],
+    ...     "axes": machine,
+    ...     "workload_parameters": {"prompt_tokens": 2000, "output_tokens": 300, "batch_rule": "clients", "batch": 64},
+    ...     "prefill": {"axes": {"parallelism": {"devices": [1, 2], "tp": [1]}}},
+    ...     "decode": {"axes": {"parallelism": {"devices": [1, 2, 4], "tp": [1]}}},
+    ... })
+    >>> pg.evaluate(study).largest_request_rate.dims
+    ('prefill', 'decode')
+    """
+    if isinstance(content, Mapping):
+        return joined(content, "study", catalog, formulas)[0]
+    stated, _, values = content_of(content, settings)
+    return joined(stated, str(content), catalog, formulas, values, Path(content).parent)[0]
+
+
+def joined(
+    content: Mapping[str, Any],
+    name: str,
+    catalog: Catalog | None = None,
+    formulas: Iterable[Callable[..., Any]] = (),
+    catalog_values: Mapping[str, Any] | None = None,
     folder: Path = Path(),
 ) -> tuple[Study, dict[str, Designs]]:
-    """The study of all pairs of designs of two pools, and the designs of each.
-
-    ``content``: what a study file with ``[prefill]`` and ``[decode]`` holds; ``name`` appears in errors. PerfgridError
-    for anything wrong, in one line.
-    """
-    file = checked_file(content, name, PoolsFile)
-    catalog = catalog or load_catalog(*(folder / path for path in file.catalog))
+    """The study of all pairs of designs of two pools, and the designs of each. ``name`` appears in errors."""
+    file = checked_file({"workload": WORKLOAD, **content}, name, PoolsFile)
+    catalog = (catalog or load_catalog(*(folder / path for path in file.catalog))).with_values(catalog_values or {})
     costly = COST in registry_of(WORKLOAD).below(file.outputs)
-    found = {pool: _designs(file, pool, name, catalog, costly) for pool in POOLS}
+    formulas = tuple(formulas)
+    found = {pool: _designs(file, pool, name, catalog, formulas, costly) for pool in POOLS}
     stated = file.model_dump(exclude_none=True, exclude={*POOLS, "overrides", "catalog"})
     axes = {pool: {"labels": list(own.labels), "zip": dict(own.columns)} for pool, own in found.items()}
     stated["axes"] = axes | {key: values for key, values in file.axes.items() if key in OF_BOTH}
-    read = {key for own in registry_of(WORKLOAD).formulas.values() for key in (*own.arguments, own.by)}
-    alone = {key for own in registry_of("inference").formulas.values() for key in (*own.arguments, own.by)}
+    read, alone = (reading(registry_of(workload)) for workload in (WORKLOAD, "inference"))
     given = file.workload_parameters.items()  # what nothing reads stays, and is refused by name
     stated["workload_parameters"] = {key: v for key, v in given if key in read or key not in alone}
-    return build_study(stated, name, catalog), found
+    return build_study(stated, name, catalog, formulas), found
 
 
-def _designs(file: PoolsFile, pool: str, name: str, catalog: Catalog, costly: bool) -> Designs:
+def reading(registry: Registry) -> set[str]:
+    """Every quantity that some formula reads, or is selected by."""
+    return {key for own in registry.formulas.values() for key in (*own.arguments, own.by) if key is not None}
+
+
+def _designs(
+    file: PoolsFile, pool: str, name: str, catalog: Catalog, formulas: tuple[Callable[..., Any], ...], costly: bool
+) -> Designs:
     """All designs of one pool."""
     own = getattr(file, pool)
     parameters = {key: value for key, value in file.workload_parameters.items() if key not in OF_BOTH}
@@ -91,7 +146,7 @@ def _designs(file: PoolsFile, pool: str, name: str, catalog: Catalog, costly: bo
     def alone(outputs: Sequence[str], stated: Mapping[str, Any]) -> tuple[Study, xr.Dataset]:
         asked = content | {"outputs": list(outputs)}
         asked["workload_parameters"] = parameters | own.workload_parameters | dict(stated)
-        study = build_study(asked, f"{name}, {pool}", catalog)
+        study = build_study(asked, f"{name}, {pool}", catalog, formulas)
         return study, evaluated(study, study.plan(WHOLE))
 
     cost = (COST,) if costly else ()
@@ -106,7 +161,8 @@ def _designs(file: PoolsFile, pool: str, name: str, catalog: Catalog, costly: bo
         raise PerfgridError(f"{name}, axes.{several[0]}: both pools share it: state one, or one axis for each pool")
     why = reasons(study, found)
     legal = {f"{pool}_legal": [not text for text in why]}
-    return Designs(_labels(study), by_load(columns) | legal, why)
+    labels = [f"{label} ({text})" if text else label for label, text in zip(_labels(study), why, strict=True)]
+    return Designs(labels, by_load(columns) | legal)
 
 
 # ---- results of a pool as columns of the joined study ---------------------------------------------------------------
@@ -188,11 +244,10 @@ def reasons(study: Study, found: xr.Dataset) -> list[str]:
 
 
 def _labels(study: Study) -> list[str]:
-    """A label for each design: those of all axes that have several."""
-    axes = [a for a in study.space.axes if len(a) > 1] or [a for a in study.space.axes if a.name == "parallelism"]
+    """A label for each design: those of its layout and of all axes that have several."""
+    axes = [a for a in study.space.axes if len(a) > 1 or a.name == "parallelism"]
     named = [[_label(axis.name, label) for label in axis.labels] for axis in axes]
-    texts = [" ".join(labels) for labels in product(*named)]
-    return texts or ["the pool"]
+    return [" ".join(labels) or "the pool" for labels in product(*named)]
 
 
 def _label(axis: str, label: Any) -> str:

@@ -191,8 +191,14 @@ def load_study(
     ...
     perfgrid.engine.errors.PerfgridError: absent.toml: cannot be read: No such file or directory
     """
-    path = Path(path)
-    text = read_text(path)
+    content, text, values = content_of(path, settings)
+    study = build_study(content, str(path), catalog, formulas, values, Path(path).parent)
+    return replace(study, source=text)
+
+
+def content_of(path: str | Path, settings: Iterable[str] = ()) -> tuple[dict[str, Any], str, dict[str, Any]]:
+    """What a study file holds with the settings, its text, and the settings of catalog values."""
+    text = read_text(Path(path))
     content = from_toml(text, f"{path}: ")
     values: dict[str, Any] = {}
     for setting in settings:
@@ -209,8 +215,7 @@ def load_study(
             if not isinstance(place, dict):
                 raise PerfgridError(f"--set {setting!r}: {folder!r} is not a table of {path}")
         place[last] = parsed
-    study = build_study(content, str(path), catalog, formulas, values, path.parent)
-    return replace(study, source=text)
+    return content, text, values
 
 
 def setting_of(setting: str) -> tuple[str, Any]:
@@ -277,6 +282,8 @@ def build_study(
 def checked_file(content: Mapping[str, Any], name: str, kind: type[File] = StudyFile) -> File:
     """What a study file holds, checked. ``name`` appears in errors."""
     check_extent(content, f"{name}: ")
+    if kind is StudyFile and set(POOLS) & set(content):
+        raise PerfgridError(f"{name}: [prefill] and [decode] are two pools: join_pools evaluates and joins them")
     try:
         return kind.model_validate(dict(content))
     except ValidationError as error:

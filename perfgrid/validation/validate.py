@@ -31,6 +31,7 @@ from .quantities import FORMULAS, OUTPUTS
 from .schema import SHARES, UNITS, Problem, Record, read_records, record_files
 from .stacks import guessed, with_guess
 
+FITS = ("fits_memory", "prefill_pool_fits_memory", "decode_pool_fits_memory")
 CALIBRATED = "calibrated"  # confidence of catalog values from a calibration
 RECORDED = Path(__file__).with_name("accuracy.json")  # errors at the time of writing
 
@@ -282,7 +283,7 @@ def _prediction(row: Row, at: dict[str, Any], broken: dict[str, str]) -> Predict
     if broken and record.kind != "kernel":
         return Prediction(record, tuple(f"not modelled: {reason}" for reason in broken.values()), label=row.label)
     parts: dict[str, float] = {}
-    fits = [bool(at[name]) for name in ("fits_memory", "prefill_pool_fits_memory", "decode_pool_fits_memory") if name in at]
+    fits = [bool(at[name]) for name in FITS if name in at]
     if record.kind == "inference" and not pools.two_pools(record):
         parts = request_parts(at, 0.0 if record.quantity == "time_to_first_token" else None)
     elif record.quantity == "step_time":

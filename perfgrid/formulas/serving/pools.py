@@ -22,7 +22,6 @@ from perfgrid.formulas.axes import at, largest, smallest, table, total
 
 from .batching import NODES, hat_weights, place_wait
 
-RULE = {"by": "batch_rule"}
 POOLS = {"POOL": ("prefill", "decode")}
 
 # ---- equations ------------------------------------------------------------------------------------------------------
@@ -98,14 +97,14 @@ def running_pass_wait(busy_workers, chance_exponent, mean_pass_time, prefill_wor
     return busy_workers**chance_exponent * mean_pass_time / prefill_workers * wait_variation / 2
 
 
-@alternative(of="earlier_prompts_wait", label="rate", unit="s", source="sakasegawa1977", **RULE)
+@alternative(of="earlier_prompts_wait", by="batch_rule", label="rate", unit="s", source="sakasegawa1977")
 def rate_earlier_prompts_wait(request_rate, prompt_slot, chance_exponent, wait_variation):
     """Mean wait of a prompt for passes of those before it, with random arrivals; beyond 99 % load that of 99 %."""
     load = xp.minimum(request_rate * prompt_slot, 0.99)
     return load ** (1 + chance_exponent) / (1 - load) * prompt_slot * wait_variation / 2
 
 
-@alternative(of="earlier_prompts_wait", label="clients", unit="s", source="reiser1980mva", **RULE)
+@alternative(of="earlier_prompts_wait", by="batch_rule", label="clients", unit="s", source="reiser1980mva")
 def clients_earlier_prompts_wait(loop_queue_time, loop_place_time):
     """Mean wait of a prompt for passes of those before it: those of clients that do not wait for a place."""
     return xp.maximum(loop_queue_time - loop_place_time, 0.0)
@@ -132,13 +131,13 @@ def decode_capacity(pool_batch, pool_decode_time):
     return pool_batch / pool_decode_time
 
 
-@alternative(of="decode_target", label="rate", unit="1/s", source="little1961", **RULE)
+@alternative(of="decode_target", by="batch_rule", label="rate", unit="1/s", source="little1961")
 def rate_decode_target(request_rate):
     """Requests per second that the decode pool is asked for, by load: the arrivals."""
     return request_rate
 
 
-@alternative(of="decode_target", label="clients", unit="1/s", source="reiser1980mva", **RULE)
+@alternative(of="decode_target", by="batch_rule", label="clients", unit="1/s", source="reiser1980mva")
 def clients_decode_target(active_clients, loop_other_time, loop_queue_by_batch):
     """Requests per second that the decode pool is asked for, by load: those of the loop with such a batch."""
     return active_clients / (loop_other_time + loop_queue_by_batch)
@@ -195,13 +194,13 @@ def loop_rate_bound(active_clients, prefill_limit, decode_capacity, pool_decode_
     return xp.minimum(prefill_limit, smallest(xp.maximum(decode_capacity, unqueued), "load"))
 
 
-@alternative(of="prompt_rate", label="rate", unit="1/s", source="little1961", **RULE)
+@alternative(of="prompt_rate", by="batch_rule", label="rate", unit="1/s", source="little1961")
 def rate_prompt_rate(request_rate, prefill_limit):
     """Prompts per second of the prefill pool: those that arrive, at most as many as it computes."""
     return xp.minimum(request_rate, prefill_limit)
 
 
-@alternative(of="prompt_rate", label="clients", unit="1/s", source="little1961", **RULE)
+@alternative(of="prompt_rate", by="batch_rule", label="clients", unit="1/s", source="little1961")
 def clients_prompt_rate(loop_rate_bound):
     """Prompts per second of the prefill pool, by the bounds of the loop."""
     return loop_rate_bound
@@ -213,7 +212,7 @@ def loop_other_time(prompt_time, running_pass_wait, exposed_transfer_time, front
     return front_end_time + running_pass_wait + prompt_time + exposed_transfer_time + pool_decode_time
 
 
-@formula(unit="s", source="reiser1980mva, schweitzer1979")
+@formula(unit="s", source="reiser1980mva")
 def loop_queue_by_batch(loop_other_time, active_clients, prompt_slot, wait_variation):
     """Wait behind other prompts in the loop, by load of the decode pool."""
     others = (active_clients - 1) * prompt_slot
@@ -275,13 +274,13 @@ def pools_served_rate(wanted_rate, prefill_limit, decode_limit):
     return xp.minimum(wanted_rate, xp.minimum(prefill_limit, decode_limit))
 
 
-@alternative(of="wanted_rate", label="rate", unit="1/s", source="little1961", **RULE)
+@alternative(of="wanted_rate", by="batch_rule", label="rate", unit="1/s", source="little1961")
 def rate_wanted_rate(request_rate):
     """Requests per second that users ask for: the arrivals."""
     return request_rate
 
 
-@alternative(of="wanted_rate", label="clients", unit="1/s", source="reiser1980mva", **RULE)
+@alternative(of="wanted_rate", by="batch_rule", label="clients", unit="1/s", source="reiser1980mva")
 def clients_wanted_rate(clients_decode_target, decode_batch_weight):
     """Requests per second that users ask for: those of the loop with the batch that runs."""
     return total(clients_decode_target * decode_batch_weight, "load")
@@ -293,26 +292,26 @@ def pools_largest_request_rate(prefill_limit, decode_limit):
     return xp.minimum(prefill_limit, decode_limit)
 
 
-@alternative(of="place_queue_wait", label="rate", unit="s", source="sakasegawa1977", **RULE)
+@alternative(of="place_queue_wait", by="batch_rule", label="rate", unit="s", source="sakasegawa1977")
 def rate_place_queue_wait(request_rate, decode_limit, pool_batch, prompt_variation):
     """Mean wait for a place in the decode pool (M/G/c over all its places)."""
     places = at(pool_batch, load=NODES[-1])
     return place_wait(request_rate / decode_limit, places, places / decode_limit, prompt_variation)
 
 
-@alternative(of="place_queue_wait", label="clients", unit="s", source="little1961", **RULE)
+@alternative(of="place_queue_wait", by="batch_rule", label="clients", unit="s", source="little1961")
 def clients_place_queue_wait(loop_place_time):
     """Mean wait for a place in the decode pool: of clients that are more than places."""
     return loop_place_time
 
 
-@alternative(of="prompt_queue_time", label="rate", unit="s", source="sakasegawa1977", **RULE)
+@alternative(of="prompt_queue_time", by="batch_rule", label="rate", unit="s", source="sakasegawa1977")
 def rate_prompt_queue_time(running_pass_wait, earlier_prompts_wait):
     """Mean wait of a prompt in the prefill pool."""
     return running_pass_wait + earlier_prompts_wait
 
 
-@alternative(of="prompt_queue_time", label="clients", unit="s", source="reiser1980mva", **RULE)
+@alternative(of="prompt_queue_time", by="batch_rule", label="clients", unit="s", source="reiser1980mva")
 def clients_prompt_queue_time(
     running_pass_wait, earlier_prompts_wait, starting_share, starting_prompt_time, prompt_time
 ):
@@ -389,9 +388,7 @@ def POOL_pool_fits_memory(POOL_memory_per_device, POOL_memory_capacity):
     return POOL_memory_per_device <= POOL_memory_capacity
 
 
-@constraint(
-    kind="exceeds", reason="caches of prompts come faster than links carry them", source="zhong2024distserve"
-)
+@constraint(kind="exceeds", reason="caches of prompts come faster than links carry them", source="zhong2024distserve")
 def links_carry_the_caches(served_rate, cache_transfer_time, transfer_latency, prefill_replicas):
     """The links of all prefill replicas carry the caches of the prompts that they compute."""
     return served_rate * (cache_transfer_time - transfer_latency) <= prefill_replicas
