@@ -368,6 +368,18 @@ def pools_working_charge(prefill_charge, decode_charge):
     return prefill_charge + decode_charge
 
 
+@formula(unit="1/s", source="zhong2024distserve")
+def prefill_capacity_per_device(prefill_limit, prompt_tokens, prefill_devices):
+    """Prompt tokens that the prefill pool computes per second and device at most, cached ones included."""
+    return prefill_limit * prompt_tokens / prefill_devices
+
+
+@formula(unit="1/s", source="zhong2024distserve")
+def decode_capacity_per_device(decode_limit, output_tokens, decode_devices):
+    """Output tokens that the decode pool yields per second and device at most."""
+    return decode_limit * output_tokens / decode_devices
+
+
 # ---- constraints ----------------------------------------------------------------------------------------------------
 
 
