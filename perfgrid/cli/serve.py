@@ -115,7 +115,8 @@ def _pools(stated: dict[str, Any], asked: dict[str, Any], as_json: bool) -> None
             raise PerfgridError(f"--{name}: two pools take one, found {len(many)}; --prefill device=... states another")
     start = time.perf_counter()
     asked |= {"on": asked["on"][0], "devices": asked["devices"][0]}
-    pair = serve_pools(**asked, **{"prefill": "auto", "decode": "auto"} | stated)
+    pools: dict[str, Any] = {"prefill": "auto", "decode": "auto"} | stated
+    pair = serve_pools(**asked, **pools)
     seconds = time.perf_counter() - start
     if as_json:
         rows = winner_rows(pair.study, pair.winner, pair.choice)

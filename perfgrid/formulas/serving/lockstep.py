@@ -11,6 +11,7 @@ from perfgrid.formulas.axes import table
 
 FIXED = ("given", "concurrency", "memory", "run")  # batches of one size
 VARYING = ("rate", "clients")  # sequences come and go
+LN_4_PI, EULER = 2.5310242469692907, 0.5772156649015329
 
 # ---- equations: how far the largest of n counts of mean m lies above the mean ---------------------------------------
 
@@ -21,9 +22,16 @@ def even_excess(ranks):
 
 
 def random_excess(mean, ranks):
-    """The largest of n Poisson numbers lies near m + sqrt(2·m·ln n); it is at most all of them."""
-    most = (ranks - 1) * mean
-    return xp.minimum(xp.sqrt(2 * mean * xp.log(xp.maximum(ranks, 1.0 + 1e-6))), most)
+    """The largest of n Poisson numbers of mean m, on average, lies so many sqrt(m) above m as that of n normal ones.
+
+    With a = sqrt(2·ln n): a - (ln ln n + ln 4π - 2·0.577)/(2·a), the mean of the limiting distribution of extremes; at
+    most (n - 1)/sqrt(2·n - 1), whatever the distribution (Hartley and David), and at most all.
+    """
+    n = xp.maximum(ranks, 2.0)
+    a = xp.sqrt(2 * xp.log(n))
+    normal = a - (xp.log(xp.log(n)) + LN_4_PI - 2 * EULER) / (2 * a)
+    normal = xp.minimum(normal, (n - 1) / xp.sqrt(2 * n - 1))
+    return xp.minimum(normal * xp.sqrt(mean), (ranks - 1) * mean)
 
 
 # ---- who waits for whom ---------------------------------------------------------------------------------------------
@@ -54,7 +62,7 @@ def LABEL_sequences_vary():
     return 1.0
 
 
-@formula(unit="1", source="raab1998balls", where="theorem 1")
+@formula(unit="1", source="raab1998balls, hartley1954")
 def busiest_replica_load(replica_batch, lockstep_ranks, sequences_vary, random_routing):
     """Sequences of the replica with most over those of the mean one, among replicas in lockstep."""
     mean = xp.maximum(replica_batch, 1e-9)
