@@ -7,6 +7,7 @@ from .analysis.global_sensitivity import morris as morris
 from .analysis.global_sensitivity import sobol as sobol
 from .analysis.kernel_table import kernels as kernels
 from .analysis.pareto import pareto as pareto
+from .analysis.pools import join_pools as join_pools
 from .analysis.sensitivity import gradient as gradient
 from .analysis.sensitivity import sensitivity as sensitivity
 from .analysis.timeline import timeline as timeline

@@ -23,6 +23,7 @@ Kind = Literal[
 KINDS: tuple[Kind, ...] = get_args(Kind)
 BLOCKS = ("moe", "mla", "mixer", "indexer")  # groups of model quantities that a file states as a table of their own
 AXIS_LABELS = {  # of the inner axes along which given quantities are vectors
+    "load": tuple(f"node_{i}" for i in range(1, 17)),  # batches at which serving is tabulated
     "vendor": ("nvidia", "amd", "google", "intel"),
     "link_family": ("nvlink", "infinity_fabric", "ici", "pcie", "ethernet"),
     "tier": ("scale_up", "scale_out"),

@@ -9,6 +9,7 @@ from typing import Any
 import xarray as xr
 
 from perfgrid.analysis.best_design import best_design
+from perfgrid.analysis.pools import join_pools
 from perfgrid.analysis.text import labels_of
 from perfgrid.catalog.units import in_unit
 from perfgrid.cli.printing.progress import Reporter
@@ -16,8 +17,9 @@ from perfgrid.engine.errors import PerfgridError
 from perfgrid.printing.console import out
 from perfgrid.results.factored import SUFFIX
 from perfgrid.results.opening import open_result
+from perfgrid.study.file import POOLS
 from perfgrid.study.own_formulas import own_formulas
-from perfgrid.study.study import Study, load_study
+from perfgrid.study.study import Study, content_of, load_study
 
 
 def names_in(text: str | None) -> list[str]:
@@ -44,7 +46,13 @@ def outputs_of(study: Study, of: str | None) -> list[str]:
 
 def study_of(path: Path, settings: list[str] | None, formulas: Path | None) -> Study:
     """The study of a file, with the values of ``--set`` and the formulas of ``--formulas``."""
-    return load_study(path, settings or (), formulas=own_formulas(formulas))
+    return _loaded(path, settings, own_formulas(formulas))
+
+
+def _loaded(path: Path, settings: list[str] | None, formulas: Iterable[Callable[..., Any]]) -> Study:
+    """The study of a file; of two pools, that of all pairs of their designs."""
+    two = set(POOLS) & set(content_of(path)[0])
+    return (join_pools if two else load_study)(path, settings or (), formulas=formulas)
 
 
 def study_or_result(
@@ -52,7 +60,7 @@ def study_or_result(
 ) -> Study | xr.Dataset:
     """The study or the result of a path, with the user's own formulas. PerfgridError where it is neither."""
     if path.suffix == ".toml":
-        return load_study(path, settings or (), formulas=formulas)
+        return _loaded(path, settings, formulas)
     if settings:
         raise PerfgridError("--set applies to a study, not to a finished result")
     try:

@@ -15,7 +15,7 @@ from perfgrid.analysis.best import best
 from perfgrid.analysis.number_text import number
 from perfgrid.analysis.pareto import DESIGN, pareto
 from perfgrid.cli.printing.best_table import print_winners, winner_rows
-from perfgrid.cli.printing.feasibility import print_violations
+from perfgrid.cli.printing.feasibility import print_impossible, print_violations
 from perfgrid.cli.printing.pareto_table import front_rows, print_outputs
 from perfgrid.cli.printing.progress import Reporter
 from perfgrid.engine.errors import PerfgridError
@@ -158,6 +158,7 @@ def _report(
     if edge is not None and wanted is not None:
         print_outputs(study, edge, wanted)
     print_violations(counted, seconds)
+    print_impossible(study)
     target.tell(size=True)
 
 

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import time
+from typing import Annotated, Any
 
 from typer import Option
 
 from perfgrid.answers.plain import answer_json, answer_rows, answer_units
+from perfgrid.answers.pools import serve_pools
 from perfgrid.answers.saved import save_study
 from perfgrid.answers.screen import print_answer
 from perfgrid.answers.serve import serve
+from perfgrid.cli.printing.best_table import print_winners, winner_rows
+from perfgrid.cli.printing.feasibility import print_impossible, print_violations
+from perfgrid.engine.errors import PerfgridError
 from perfgrid.printing.console import out, print_json
+from perfgrid.results.feasibility import violations
 
 from .arguments import duration, names_in, prices_in, rate_of, sizes_in
 from .options import (
@@ -41,6 +47,10 @@ def serve_command(
     tpot: Annotated[str | None, Option(help="Limit on the time per further token, such as 25ms.")] = None,
     rate: Annotated[str | None, Option(help="Requests per second that arrive at random, such as 50/s.")] = None,
     clients: Annotated[int | None, Option(help="Requests in progress at any time.")] = None,
+    prefill: Annotated[
+        str | None, Option(help="Pool of its own for prompts, such as tp=4,workers=2,device=b200; or auto.")
+    ] = None,
+    decode: Annotated[str | None, Option(help="Pool of its own for answers, such as tp=1,dp=8,ep=8; or auto.")] = None,
     precision: Annotated[
         str | None, Option(help="Of weights, cache and products: bf16, fp8, ... Default: weights as published.")
     ] = None,
@@ -58,6 +68,16 @@ def serve_command(
     """Find the best way to serve a model on given devices."""
     target, _ = Target(csv, overwrite, ".csv"), Target(save, overwrite, ".toml")
     first, each = duration(ttft, "--ttft", "500ms"), duration(tpot, "--tpot", "25ms")
+    if prefill is not None or decode is not None:
+        stated = {"prefill": prefill, "decode": decode, "price": price, "csv": csv, "save": save}
+        return _pools(
+            {name: text for name, text in stated.items() if text is not None},
+            {"model": model, "on": names_in(on), "devices": None if devices is None else sizes_in(devices)}
+            | {"prompt": prompt, "output": output, "ttft": first, "tpot": each, "rate": rate_of(rate)}
+            | {"clients": clients, "precision": precision, "topology": topology, "software": software}
+            | {"minimize": minimize, "maximize": maximize, "catalog": files},
+            as_json,
+        )
     found = serve(
         model,
         names_in(on),
@@ -83,4 +103,26 @@ def serve_command(
         print_json(answer_json(found) | {"note": serving_note()})
         return
     print_answer(found)
+    out.print(serving_note())
+
+
+def _pools(stated: dict[str, Any], asked: dict[str, Any], as_json: bool) -> None:
+    """Find and print the best pair of pools."""
+    if refused := [name for name in ("price", "csv", "save") if name in stated]:
+        raise PerfgridError(f"--{refused[0]} is not for two pools: leave it out")
+    for name, many in (("on", asked["on"]), ("devices", asked["devices"] or [])):
+        if len(many) != 1:
+            raise PerfgridError(f"--{name}: two pools take one, found {len(many)}; --prefill device=... states another")
+    start = time.perf_counter()
+    asked |= {"on": asked["on"][0], "devices": asked["devices"][0]}
+    pools: dict[str, Any] = {"prefill": "auto", "decode": "auto"} | stated
+    pair = serve_pools(**asked, **pools)
+    seconds = time.perf_counter() - start
+    if as_json:
+        rows = winner_rows(pair.study, pair.winner, pair.choice)
+        print_json({"seconds": seconds, "best": rows, "note": serving_note()})
+        return
+    print_winners(pair.study, pair.winner, pair.choice)
+    print_violations(violations(pair.result), seconds)
+    print_impossible(pair.study)
     out.print(serving_note())

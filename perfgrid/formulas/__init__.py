@@ -43,7 +43,9 @@ from .serving import (
     experts,
     formats,
     latency,
+    lockstep,
     parallel,
+    pools,
     products,
     quantising,
     requests,
@@ -101,12 +103,15 @@ SERVING = (
         parallel,
         capacity,
         latency,
+        lockstep,
     ),
     *(batching, admission, clients, service, bounds, serving_energy),
 )
 TECHNOLOGY = (technology, implementation, native)  # devices at another node, with another memory or link
 MANUFACTURING = (*TECHNOLOGY, die, package, manufacturing)  # manufacturing cost
 ECONOMY = (microarchitecture, event_energy, cluster_network, system_cost, carbon)  # budgets, prices, energy of events
+
+POOLS = (pools, service)  # two pools, each evaluated on its own by the formulas of serving
 
 MODULES = (
     *TRANSFORMER,
@@ -121,6 +126,7 @@ MODULES = (
     *ECONOMY,
     *BENCHMARK,
     *MIXERS,
+    pools,
 )
 
 
@@ -140,6 +146,7 @@ WORKLOADS = {
     "manufacturing": Workload(MANUFACTURING),
     "sequence_mixer": Workload(MIXERS, DEVICE),
     "collectives": Workload(BENCHMARK, (*COLLECTIVES, *PARALLELISM)),
+    "pools": Workload(POOLS, (requests, batching, clients)),
     "inference": Workload(
         (*PARAMETERS, *DEVICE, *SERVING, *MANUFACTURING, *ECONOMY),
         (*TRANSFORMER, *KERNELS, *COLLECTIVES, *PARALLELISM, *MIXERS),

@@ -13,7 +13,7 @@ INNER = InnerAxes(
         "pipeline_schedule": AXIS_LABELS["pipeline_schedule"],  # that software may offer
         "vendor": AXIS_LABELS["vendor"],  # of devices
         # batches at which serving is tabulated, from one sequence to as many as fit
-        "load": tuple(f"node_{i}" for i in range(1, 17)),
+        "load": AXIS_LABELS["load"],
         # where decoding is evaluated: four nodes before a sliding window is full and four after
         "position": tuple(f"{part}_{i}" for part in ("filling", "full") for i in range(1, 5)),
         "link_family": AXIS_LABELS["link_family"],  # families of scale-up links

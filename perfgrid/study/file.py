@@ -11,6 +11,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from perfgrid.engine.errors import nearest
 from perfgrid.formulas import WORKLOADS
 
+POOLS = ("prefill", "decode")  # tables of a study of two pools
 CLUSTER_SIZE = "devices"  # clusters of different sizes are weighed against each other only where that is asked for
 
 
@@ -101,6 +102,21 @@ class StudyFile(Table):
     pareto: Pareto | None = None
     optimize: Optimize | None = None
     workloads: list[Workload] = Field(default_factory=list)  # of [optimize]
+
+
+class Pool(Table):
+    """The ``[prefill]`` or ``[decode]`` table of two pools: what is the pool's own, beside what both have."""
+
+    axes: Plain = Field(default_factory=dict)
+    workload_parameters: Plain = Field(default_factory=dict)
+    overrides: Plain = Field(default_factory=dict)
+
+
+class PoolsFile(StudyFile):
+    """What a study file of two pools may hold: a study of the workload ``pools``, and a table for each pool."""
+
+    prefill: Pool
+    decode: Pool
 
 
 def chosen_along(over: str | Sequence[str], grouped: str | None, axes: Collection[str]) -> tuple[list[str], bool]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
@@ -22,10 +22,12 @@ from perfgrid.engine.grid.space import Space
 from perfgrid.formulas import registry_of
 
 from .checks import check_tables
-from .file import Best, Optimize, Pareto, StudyFile, Workload
+from .file import POOLS, Best, Optimize, Pareto, Pool, StudyFile, Workload
 from .space import TABLES, SpaceBuilder
 from .tables import NATIVE, OWN_PREFIX, STATED, label_in
 from .where import apply_where
+
+File = TypeVar("File", bound=StudyFile)
 
 
 @dataclass(frozen=True)
@@ -189,8 +191,14 @@ def load_study(
     ...
     perfgrid.engine.errors.PerfgridError: absent.toml: cannot be read: No such file or directory
     """
-    path = Path(path)
-    text = read_text(path)
+    content, text, values = content_of(path, settings)
+    study = build_study(content, str(path), catalog, formulas, values, Path(path).parent)
+    return replace(study, source=text)
+
+
+def content_of(path: str | Path, settings: Iterable[str] = ()) -> tuple[dict[str, Any], str, dict[str, Any]]:
+    """What a study file holds with the settings, its text, and the settings of catalog values."""
+    text = read_text(Path(path))
     content = from_toml(text, f"{path}: ")
     values: dict[str, Any] = {}
     for setting in settings:
@@ -207,8 +215,7 @@ def load_study(
             if not isinstance(place, dict):
                 raise PerfgridError(f"--set {setting!r}: {folder!r} is not a table of {path}")
         place[last] = parsed
-    study = build_study(content, str(path), catalog, formulas, values, path.parent)
-    return replace(study, source=text)
+    return content, text, values
 
 
 def setting_of(setting: str) -> tuple[str, Any]:
@@ -231,11 +238,7 @@ def build_study(
     folder: Path = Path(),
 ) -> Study:
     """Check the content of a study and expand its axes. ``name`` appears in errors."""
-    check_extent(content, f"{name}: ")
-    try:
-        file = StudyFile.model_validate(dict(content))
-    except ValidationError as error:
-        raise PerfgridError(f"{name}: {_message(error)}") from None
+    file = checked_file(content, name)
     if catalog is None:
         catalog = load_catalog(*(folder / p for p in file.catalog))
     if catalog_values:
@@ -276,13 +279,25 @@ def build_study(
     return study
 
 
-def _message(error: ValidationError) -> str:
+def checked_file(content: Mapping[str, Any], name: str, kind: type[File] = StudyFile) -> File:
+    """What a study file holds, checked. ``name`` appears in errors."""
+    check_extent(content, f"{name}: ")
+    if kind is StudyFile and set(POOLS) & set(content):
+        raise PerfgridError(f"{name}: [prefill] and [decode] are two pools: join_pools evaluates and joins them")
+    try:
+        return kind.model_validate(dict(content))
+    except ValidationError as error:
+        raise PerfgridError(f"{name}: {_message(error, kind)}") from None
+
+
+def _message(error: ValidationError, kind: type[StudyFile]) -> str:
     """The first error of pydantic as one line with the nearest legal key; a wrong key before a missing one."""
     first = min(error.errors(), key=lambda one: one["type"] != "extra_forbidden")
     key = ".".join(str(part) for part in first["loc"])
     if first["type"] == "extra_forbidden":
         tables = {"best": Best, "optimize": Optimize, "pareto": Pareto, "workloads": Workload}
-        legal = tables.get(str(first["loc"][0]), StudyFile).model_fields
+        tables |= dict.fromkeys(POOLS, Pool)
+        legal = tables.get(str(first["loc"][0]), kind).model_fields
         return f"unknown key {key!r}{nearest(str(first['loc'][-1]), legal)}"
     if first["type"] == "missing":
         return f"key {key!r} is missing"

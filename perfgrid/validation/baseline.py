@@ -72,6 +72,8 @@ def work_of(row: Row, at: Mapping[str, Any]) -> float:
         return link_bytes(record, at)
     if record.kind == "memory":
         return float(at["total_parameters"]) / columns["tp"] / columns["pp"]
+    if record.plan is not None and record.plan.prefill is not None:  # of two pools: tokens of a prompt, or steps
+        return float(columns["prompt_tokens"]) if record.quantity == "time_to_first_token" else 1.0
     if record.kind == "inference":
         bound = float(at["request_bound_time"])
         return 1 / bound if record.quantity.endswith("per_second") else bound

@@ -143,6 +143,19 @@ class Interconnect(Block):
     note: str | None
 
 
+class PoolLayout(Block):
+    """One of two pools: so many workers, each of the stated layout, and the most requests at once on a replica."""
+
+    workers: Count
+    tp: Count
+    dp: Count  # replicas of a worker
+    pp: Count = 1
+    cp: Count = 1
+    ep: Count | None = None
+    etp: Count | None = None
+    batch: Count | None = None
+
+
 class Layout(Block):
     """Parallelism and execution (the field ``plan`` of a record)."""
 
@@ -165,6 +178,8 @@ class Layout(Block):
     dp_overlap: bool | None
     ep_overlap: bool | None = None  # the exchange with experts runs beside the kernels of another microbatch
     graphs: Literal["none", "attention", "layer", "step"] | None = None  # what CUDA graphs start at once
+    prefill: PoolLayout | None = None  # of two pools with layouts of their own; both are stated
+    decode: PoolLayout | None = None
 
 
 class Workload(Block):
@@ -291,6 +306,8 @@ class Record(Block):
         if self.predictable == bool(self.missing):
             raise ValueError("predictable must be true exactly where missing is empty")
         blocks = {"training": ("model", "plan", "workload"), "memory": ("model", "plan", "workload")}
+        if self.plan is not None and (self.plan.prefill is None) != (self.plan.decode is None):
+            raise ValueError("a plan states both pools, prefill and decode, or neither")
         own = [self.kind] if self.kind in ("kernel", "collective") else []
         for block in (*blocks.get(self.kind, ()), *own):
             if getattr(self, block) is None:

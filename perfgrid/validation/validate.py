@@ -21,7 +21,7 @@ from perfgrid.formulas.serving.anatomy import request_parts
 from perfgrid.results.evaluate import evaluate
 from perfgrid.study.study import Study
 
-from . import collectives, inference, mixers
+from . import collectives, inference, mixers, pools
 from .baseline import done_by_a_device, kind_of, work_of
 from .design import Designs, Mapper, Row, designs
 from .fastest import WHOLE, column, fastest, violated
@@ -31,6 +31,7 @@ from .quantities import FORMULAS, OUTPUTS
 from .schema import SHARES, UNITS, Problem, Record, read_records, record_files
 from .stacks import guessed, with_guess
 
+FITS = ("fits_memory", "prefill_pool_fits_memory", "decode_pool_fits_memory")
 CALIBRATED = "calibrated"  # confidence of catalog values from a calibration
 RECORDED = Path(__file__).with_name("accuracy.json")  # errors at the time of writing
 
@@ -204,7 +205,8 @@ def validate(
     found, studies = {}, []
     for workload, (mapper, _, _) in WORKLOAD_ROWS.items():
         mine = [r for r in scored if _workload(r) == workload]
-        mapped = designs(mine, catalog, registry_of(workload), mapper)
+        whole = workload == "pools"
+        mapped = pools.mapped(mine, catalog) if whole else designs(mine, catalog, registry_of(workload), mapper)
         unscored |= mapped.unpredicted
         predicted, study = _evaluated(mapped, workload)
         found |= predicted
@@ -219,6 +221,7 @@ WORKLOAD_ROWS: dict[str, tuple[type[Mapper], tuple[Callable[..., Any], ...], tup
     "inference": (inference.InferenceMapper, inference.FORMULAS, inference.OUTPUTS),
     "sequence_mixer": (mixers.MixerMapper, mixers.FORMULAS, mixers.OUTPUTS),
     "collectives": (collectives.CollectiveMapper, (), collectives.OUTPUTS),
+    "pools": (pools.PoolMapper, (), pools.OUTPUTS),
 }
 
 
@@ -226,6 +229,8 @@ def _workload(record: Record) -> str:
     """The workload that predicts a record."""
     if record.kind == "collective":
         return "collectives"
+    if pools.two_pools(record):
+        return "pools"
     return "inference" if inference.serves(record) else "sequence_mixer" if mixers.mixes(record) else "training"
 
 
@@ -278,7 +283,8 @@ def _prediction(row: Row, at: dict[str, Any], broken: dict[str, str]) -> Predict
     if broken and record.kind != "kernel":
         return Prediction(record, tuple(f"not modelled: {reason}" for reason in broken.values()), label=row.label)
     parts: dict[str, float] = {}
-    if record.kind == "inference":
+    fits = [bool(at[name]) for name in FITS if name in at]
+    if record.kind == "inference" and not pools.two_pools(record):
         parts = request_parts(at, 0.0 if record.quantity == "time_to_first_token" else None)
     elif record.quantity == "step_time":
         parts = {name: float(at[name]) for name in BREAKDOWN}
@@ -294,7 +300,7 @@ def _prediction(row: Row, at: dict[str, Any], broken: dict[str, str]) -> Predict
         done=done_by_a_device(row, at),
         largest_part=largest,
         largest_part_share=parts[largest] / sum(parts.values()) if largest else None,
-        fits=bool(at["fits_memory"]) if record.kind not in ("kernel", "collective") else None,
+        fits=all(fits) if record.kind not in ("kernel", "collective") else None,
         label=row.label,
     )
 

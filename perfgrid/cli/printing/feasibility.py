@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from perfgrid.printing.console import out
 from perfgrid.results.feasibility import Feasibility
+from perfgrid.study.study import Study
 
 
 def print_violations(found: Feasibility, seconds: float) -> None:
@@ -18,3 +21,14 @@ def print_violations(found: Feasibility, seconds: float) -> None:
         only = f", of {', '.join(violation.outputs)} only" if violation.outputs else ""
         counted = f"  {violation.points:>{width},} ({violation.points / points:>5.1%})  "
         out.print(f"{counted}{violation.reason} [{violation.name}{only}]", indent=" " * len(counted))
+
+
+def print_impossible(study: Study) -> None:
+    """Why designs of pools are impossible alone, by pool and reason."""
+    for axis in study.space.axes:
+        legal = axis.columns.get(f"{axis.name}_legal")
+        if legal is None:
+            continue
+        why = [str(label).partition(" (")[2].removesuffix(")") for label in axis.labels[legal == 0]]
+        for reason, count in Counter(why).most_common():
+            out.print(f"  {count:,} of {len(axis):,} designs of the {axis.name} pool: {reason}")

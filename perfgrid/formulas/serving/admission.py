@@ -37,23 +37,16 @@ def held_steps(polling_steps, prompts, limit, arrivals):
 # ---- formulas -------------------------------------------------------------------------------------------------------
 
 
-@formula(unit="1", source="lepikhin2021gshard")
-def lockstep_replicas(experts, tp, ep, etp, dp):
-    """Replicas that step together, since their tokens visit the same experts: those of one copy of all experts."""
-    sharing = xp.minimum(xp.maximum(ep * etp / tp, 1.0), dp)
-    return xp.where(experts > 0, sharing, 1.0)
-
-
 @formula(unit="1", source="little1961")
-def clients_step_arrivals(replica_batch, lockstep_replicas, decode_steps):
+def clients_step_arrivals(replica_batch, lockstep_ranks, decode_steps):
     """Prompts of clients that come while replicas that step together take one step: of b answers of n steps b/n end."""
-    return at(replica_batch, load=LOOP) * lockstep_replicas / xp.maximum(decode_steps, 1.0)
+    return at(replica_batch, load=LOOP) * lockstep_ranks / xp.maximum(decode_steps, 1.0)
 
 
 @formula(unit="1", source="little1961")
-def rate_step_arrivals(request_rate, dp, lockstep_replicas, loaded_step_time):
+def rate_step_arrivals(request_rate, dp, lockstep_ranks, loaded_step_time):
     """Prompts that come at random while replicas that step together take one step."""
-    return request_rate / dp * lockstep_replicas * loaded_step_time
+    return request_rate / dp * lockstep_ranks * loaded_step_time
 
 
 @formula(unit="s", source="sglang2026arguments, nvidia2025trtllmargs")

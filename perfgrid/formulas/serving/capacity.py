@@ -128,6 +128,26 @@ def cached_bytes(cached, mask_share, rank_cache_width, kept_element_size, cachin
 
 
 @formula(unit="byte", source="kwon2023vllm")
+def rank_prompt_cache(
+    prompt_tokens,
+    window,
+    chunked_window,
+    mask_share,
+    rank_cache_width,
+    kept_element_size,
+    caching_layers,
+    index_cache_size,
+    sequence_state_size,
+    stage_share,
+    cp,
+):
+    """Cache of one prompt and its recurrent states on one device of the fullest stage, windows counted."""
+    kept = seen_by_mask(prompt_tokens, window, chunked_window)
+    keys = caching_layers * total(kept * mask_share, "mask") * rank_cache_width * kept_element_size
+    return stage_share * ((keys + prompt_tokens * index_cache_size) / cp + sequence_state_size)
+
+
+@formula(unit="byte", source="kwon2023vllm")
 def sequence_key_value_memory(
     cached_tokens, mask_share, rank_cache_width, kept_element_size, caching_layers, index_cache_size, stage_share, cp
 ):

@@ -58,7 +58,7 @@ def clients_prefill_sequences(
     computed_prompt_tokens,
     cp,
     clients_step_arrivals,
-    lockstep_replicas,
+    lockstep_ranks,
     gathering_prompts,
     gathering_steps,
     polling_steps,
@@ -73,7 +73,7 @@ def clients_prefill_sequences(
     many = xp.minimum(held, xp.floor(batch))
     arrivals = clients_step_arrivals
     gathered = 1 + gathering_span(gathering_prompts, gathering_steps, arrivals) * arrivals
-    came = xp.maximum(arrivals * xp.maximum(polling_steps, 1.0), gathered) / lockstep_replicas
+    came = xp.maximum(arrivals * xp.maximum(polling_steps, 1.0), gathered) / lockstep_ranks
     few = xp.minimum(xp.maximum(came, 1.0), many)
     return table("load", **{node: few if node == LOOP else many for node in NODES})
 

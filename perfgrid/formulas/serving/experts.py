@@ -33,12 +33,12 @@ def touched_experts(experts, share, tokens, skew=0.0):
 
 
 @formula(unit="1", source="lepikhin2021gshard")
-def expert_tokens(pass_tokens, tp, ep, etp):
+def expert_tokens(pass_tokens, tp, ep, etp, lockstep_fill):
     """Tokens that the ranks of one copy of all experts compute together in a pass, by pass.
 
     A copy lies on ep·etp ranks, of which tp at a time hold the same tokens.
     """
-    return pass_tokens * xp.maximum(ep * etp / tp, 1.0)
+    return pass_tokens * lockstep_fill * xp.maximum(ep * etp / tp, 1.0)
 
 
 @formula(unit="1", source="fedus2022switch")

@@ -58,9 +58,9 @@ def batch_parts(replica_batch, batch_groups, interleaved_batches):
 
 
 @formula(unit="1", source="narayanan2021")
-def group_batch(replica_batch, batch_groups, batch_parts):
-    """Sequences that one pass computes: those of a group, or of a part of it."""
-    return replica_batch / (batch_groups * batch_parts)
+def group_batch(replica_batch, batch_groups, batch_parts, busiest_replica_load):
+    """Sequences that one pass computes: those of a group, or of a part of it, where they are most in lockstep."""
+    return replica_batch * busiest_replica_load / (batch_groups * batch_parts)
 
 
 # ---- tokens ---------------------------------------------------------------------------------------------------------

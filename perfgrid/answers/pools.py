@@ -1,0 +1,140 @@
+"""``perfgrid serve --prefill ... --decode ...``: the best pair of pools, each with a layout and devices of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import xarray as xr
+
+from perfgrid.analysis.best import best
+from perfgrid.analysis.pools import join_pools
+from perfgrid.catalog import Catalog
+from perfgrid.catalog.schema import LARGEST_COUNT
+from perfgrid.engine.errors import PerfgridError, nearest
+from perfgrid.results.evaluate import evaluate
+from perfgrid.study.file import POOLS, Best
+from perfgrid.study.study import Study
+
+from .question import Question, objective, question
+from .serve import COST, PER_DEVICE
+
+DEGREES = ("tp", "pp", "cp", "ep", "etp")
+COUNTED = (*DEGREES, "dp", "workers", "batch")
+SEARCHED = "auto"
+OUTPUTS = (
+    *(PER_DEVICE, "time_to_first_token", "time_per_output_token", COST, "prefill_pool_load", "decode_pool_load"),
+    *("devices", "output_tokens_per_second", "served_rate", "running_batch", "request_latency", "cache_transfer_time"),
+)
+FEW, STEP = 16, 8  # devices up to which pools of every size are tried; above, those of whole nodes
+
+
+@dataclass(frozen=True)
+class Pair:
+    """The best pair of pools: the study of all pairs and its result, how it was chosen, and the best one."""
+
+    study: Study
+    result: xr.Dataset
+    choice: Best
+    winner: xr.Dataset
+
+
+def serve_pools(
+    model: str | Path,
+    on: str,
+    devices: int,
+    prefill: str = SEARCHED,
+    decode: str = SEARCHED,
+    prompt: int = 1000,
+    output: int = 500,
+    ttft: float | str | None = None,
+    tpot: float | str | None = None,
+    rate: float | None = None,
+    clients: int | None = None,
+    precision: str | None = None,
+    topology: str | None = None,
+    software: str | None = None,
+    minimize: str | None = None,
+    maximize: str | None = None,
+    catalog: Catalog | str | Path | None = None,
+) -> Pair:
+    """The best pair of pools of together at most so many devices, for a rate of requests or a number of clients.
+
+    ``prefill``, ``decode``: such as ``tp=4,ep=8,workers=2,batch=16,device=b200``; what they leave open is searched, all
+    of it by ``auto``. Other arguments and errors as of `serve`.
+    """
+    if (rate is None) == (clients is None):
+        raise PerfgridError("two pools need either the rate of requests or the number of clients")
+    stated = {pool: stated_pool(text, pool) for pool, text in zip(POOLS, (prefill, decode), strict=True)}
+    named = [on, *(str(own["device"]) for own in stated.values() if "device" in own)]
+    asked = question(model, list(dict.fromkeys(named)), devices, topology, software, catalog)
+    decisive, least = objective(minimize, maximize, PER_DEVICE if rate is None else COST, rate is not None)
+    stored, kept = (asked.published, "bf16") if precision is None else (precision, precision)
+    limits = {"time_to_first_token_limit": ttft, "time_per_output_token_limit": tpot}
+    asking = (
+        {"batch_rule": "clients", "batch": clients} if rate is None else {"batch_rule": "rate", "request_rate": rate}
+    )
+    content: dict[str, Any] = {
+        "title": f"Serving of {asked.heading} in two pools",
+        "workload": "pools",
+        "outputs": asked.outputs(decisive, *OUTPUTS),
+        "dtype": "float64",
+        "where": f"prefill_devices + decode_devices <= {devices}",
+        "axes": {"model": [asked.model.name]},
+        "workload_parameters": {"prompt_tokens": prompt, "output_tokens": output}
+        | {"weight_precision": stored, "kv_precision": kept}
+        | {name: value for name, value in limits.items() if value is not None}
+        | asking,
+    }
+    for pool, own in stated.items():
+        content[pool] = _table(asked, own, pool, devices, str(own.get("device", on)), precision or stored)
+    study = join_pools(content, catalog=asked.catalog)
+    choice = Best(over=list(POOLS), minimize=decisive if least else None, maximize=None if least else decisive)
+    result = evaluate(study)
+    return Pair(study, result, choice, best(result, choice.over, choice.minimize, choice.maximize))
+
+
+def stated_pool(text: str, pool: str) -> dict[str, int | str]:
+    """A pool as ``tp=4,ep=8,workers=2``; empty for ``auto``. PerfgridError for anything else, with what is legal."""
+    found: dict[str, int | str] = {}
+    for part in (part.strip() for part in text.split(",") if text.strip() != SEARCHED):
+        key, equals, value = (piece.strip() for piece in part.partition("="))
+        if key not in (*COUNTED, "device") or not equals:
+            legal = f"{SEARCHED}, or {', '.join(f'{name}=' for name in (*COUNTED, 'device'))} with commas between"
+            raise PerfgridError(f"--{pool} {text!r}: found {part!r}; state {legal}{nearest(key, COUNTED)}")
+        if key in found:
+            raise PerfgridError(f"--{pool} {text!r} states {key} twice")
+        if key in COUNTED and not (value.isascii() and value.isdecimal() and 0 < int(value) <= LARGEST_COUNT):
+            raise PerfgridError(f"--{pool} {text!r}: {key} must be a whole number above zero, found {value!r}")
+        found[key] = int(value) if key in COUNTED else value
+    return found
+
+
+def _table(
+    asked: Question, stated: Mapping[str, int | str], pool: str, most: int, device: str, precision: str
+) -> dict[str, Any]:
+    """The table of a pool: the stated layout, and all layouts of fewer devices than there are of what is left open.
+
+    Where workers or replicas are stated, the number of devices follows from them and from the degrees, 1 if left open.
+    """
+    degrees = asked.layouts() | {"pp": [1]} | {name: [int(stated[name])] for name in DEGREES if name in stated}
+    if {"dp", "workers"} & set(stated):
+        degrees |= {name: [1] for name in ("tp", "ep") if name in degrees and name not in stated}
+        degrees["devices"] = [prod(int(stated.get(name, 1)) for name in ("tp", "pp", "cp", "dp", "workers"))]
+    else:
+        ranks = prod(int(stated.get(name, 1)) for name in ("tp", "pp", "cp"))
+        sizes = range(ranks, most, ranks)
+        degrees["devices"] = [size for size in sizes if most <= FEW or size % STEP == 0 or ranks % STEP]
+    if not degrees["devices"] or min(degrees["devices"]) >= most:
+        needs = f"{min(degrees['devices'])} devices" if degrees["devices"] else "a device"
+        raise PerfgridError(f"--{pool}: the pool takes {needs}, and both have {most} together")
+    row = asked.devices.index(device) if device in asked.devices else 0
+    zipped = {name: [values[row]] for name, values in asked.systems["zip"].items()}
+    zipped["precision"] = [asked.products(precision)[row]]
+    table: dict[str, Any] = {
+        "axes": {"system": {"labels": [asked.devices[row]], "zip": zipped}, "parallelism": degrees}
+    }
+    return table | ({"overrides": {"batch_limit": stated["batch"]}} if "batch" in stated else {})

@@ -1,0 +1,406 @@
+"""Pools of their own: a prefill pool and a decode pool of any layout, joined to one deployment.
+
+Each pool is evaluated on its own by the formulas of inference; what is given here are its results. A prefill worker
+computes passes of up to G prompts: those of all its replicas in lockstep. A pass of j prompts takes P(j), a straight
+line from one prompt to G. The decode pool is tabulated by batch (axis `load`), n steps of T(b) each: b running
+sequences end b/(n·T(b)) requests per second. The prefill pool computes at most w·G/P(G). The slower pool sets the pace.
+
+Arrivals (``batch_rule`` `rate`) meet a worker that computes, with chance b, and wait for the end of its pass; with
+e = sqrt(2·(w + 1)) - 1 (Sakasegawa) and v the variation of the lengths this is R = b^e·P(j)/w·(1 + v²)/2. Behind other
+prompts they wait for further passes: u/(1 - u)·u^e·P(G)/(w·G)·(1 + v²)/2. With one worker and one prompt a pass this is
+M/G/1, with several workers M/G/w.
+
+Clients (``clients``) are a closed loop. By the arrival theorem of mean-value analysis a request finds the queue of the
+others: y = K/(Z + R + y)·(y + r), with K = (c - 1)·s, s = P(G)/(w·G), r = s·(1 + v²)/2 and Z all other time of a
+request: y² + y·(Z + R - K) = K·r. The first token comes from the prefill pool, when the cache has arrived at the
+decode pool and a place is free there; with ``decode_yields_first`` a step of the decode pool yields it.
+"""
+
+from perfgrid.engine import xp
+from perfgrid.engine.graph.registry import alternative, constraint, formula, synonym
+from perfgrid.formulas.axes import at, largest, smallest, table, total
+
+from .batching import NODES, hat_weights, place_wait
+
+POOLS = {"POOL": ("prefill", "decode")}
+
+# ---- equations ------------------------------------------------------------------------------------------------------
+
+
+def prompts_of_a_pass(rate, alone, further, most):
+    """Prompts that come while a pass of them is computed: j = rate·(a + f·(j - 1)), between one and a full pass."""
+    slack = xp.maximum(1 - rate * further, 1e-6)
+    return xp.minimum(xp.maximum(rate * (alone - further) / slack, 1.0), most)
+
+
+def queue_of_a_loop(own, others, service):
+    """Wait behind other prompts in a closed loop: y² + y·(Z - K) = K·r, with Z own time, K that of all the others."""
+    gap = others - own
+    return (gap + xp.sqrt(gap**2 + 4 * others * service)) / 2
+
+
+# ---- the prefill pool -----------------------------------------------------------------------------------------------
+
+
+@formula(unit="1", source="sakasegawa1977")
+def chance_exponent(prefill_workers):
+    """Power of the load that is the chance to find all workers busy."""
+    return xp.sqrt(2 * (prefill_workers + 1)) - 1
+
+
+@formula(unit="s", source="zhong2024distserve")
+def further_prompt_time(lone_pass_time, full_pass_time, full_pass_prompts):
+    """Time by which one more prompt lengthens a pass of the prefill pool."""
+    more = xp.maximum(full_pass_prompts - 1, 0.0)
+    return xp.where(more > 0, xp.maximum(full_pass_time - lone_pass_time, 0.0) / xp.maximum(more, 1e-9), 0.0)
+
+
+@formula(unit="s", source="zhong2024distserve")
+def prompt_slot(full_pass_time, full_pass_prompts, prefill_workers):
+    """Time from prompt to prompt of the whole prefill pool where it never idles."""
+    return full_pass_time / (full_pass_prompts * prefill_workers)
+
+
+@formula(unit="1", source="bailey1954bulk")
+def prompts_per_pass(prompt_rate, prefill_workers, lone_pass_time, further_prompt_time, full_pass_prompts):
+    """Prompts of a pass, mean: those that came during the pass before it."""
+    return prompts_of_a_pass(prompt_rate / prefill_workers, lone_pass_time, further_prompt_time, full_pass_prompts)
+
+
+@formula(unit="s", source="bailey1954bulk")
+def mean_pass_time(lone_pass_time, further_prompt_time, prompts_per_pass):
+    """Time of a pass of the mean number of prompts."""
+    return lone_pass_time + further_prompt_time * (prompts_per_pass - 1)
+
+
+@formula(unit="s", source="narayanan2021")
+def prompt_time(mean_pass_time, lone_prompt_time, lone_pass_time):
+    """Time until the prompts of a pass are computed: the pass in every stage of the pipeline."""
+    return mean_pass_time + xp.maximum(lone_prompt_time - lone_pass_time, 0.0)
+
+
+@formula(unit="1", source="little1961")
+def busy_workers(prompt_rate, mean_pass_time, prompts_per_pass, prefill_workers):
+    """Chance that a worker of the prefill pool computes a pass."""
+    return xp.minimum(prompt_rate * mean_pass_time / (prompts_per_pass * prefill_workers), 1.0)
+
+
+@formula(unit="1", source="zhong2024distserve")
+def wait_variation(prompt_variation):
+    """Mean rest of a service over half of it: (1 + v²)."""
+    return 1 + prompt_variation**2
+
+
+@formula(unit="s", source="sakasegawa1977, bailey1954bulk")
+def running_pass_wait(busy_workers, chance_exponent, mean_pass_time, prefill_workers, wait_variation):
+    """Mean wait of a prompt until the next pass starts."""
+    return busy_workers**chance_exponent * mean_pass_time / prefill_workers * wait_variation / 2
+
+
+@alternative(of="earlier_prompts_wait", by="batch_rule", label="rate", unit="s", source="sakasegawa1977")
+def rate_earlier_prompts_wait(request_rate, prompt_slot, chance_exponent, wait_variation):
+    """Mean wait of a prompt for passes of those before it, with random arrivals; beyond 99 % load that of 99 %."""
+    load = xp.minimum(request_rate * prompt_slot, 0.99)
+    return load ** (1 + chance_exponent) / (1 - load) * prompt_slot * wait_variation / 2
+
+
+@alternative(of="earlier_prompts_wait", by="batch_rule", label="clients", unit="s", source="reiser1980mva")
+def clients_earlier_prompts_wait(loop_queue_time, loop_place_time):
+    """Mean wait of a prompt for passes of those before it: those of clients that do not wait for a place."""
+    return xp.maximum(loop_queue_time - loop_place_time, 0.0)
+
+
+# ---- the decode pool ------------------------------------------------------------------------------------------------
+
+
+@formula(unit="1", source="pope2022inference")
+def pool_decode_steps(decode_steps, decode_yields_first, accepted_tokens):
+    """Steps of one request in the decode pool: one more token where this pool yields the first."""
+    return decode_steps + xp.where(decode_yields_first, 1 / accepted_tokens, 0.0)
+
+
+@formula(unit="s", source="little1961")
+def pool_decode_time(pool_decode_steps, pool_step_time):
+    """Time of all steps of a request, by load."""
+    return xp.maximum(pool_decode_steps, 1e-9) * pool_step_time
+
+
+@formula(unit="1/s", source="little1961")
+def decode_capacity(pool_batch, pool_decode_time):
+    """Requests per second that the decode pool ends with batches of the tabulated size, by load."""
+    return pool_batch / pool_decode_time
+
+
+@alternative(of="decode_target", by="batch_rule", label="rate", unit="1/s", source="little1961")
+def rate_decode_target(request_rate):
+    """Requests per second that the decode pool is asked for, by load: the arrivals."""
+    return request_rate
+
+
+@alternative(of="decode_target", by="batch_rule", label="clients", unit="1/s", source="reiser1980mva")
+def clients_decode_target(active_clients, loop_other_time, loop_queue_by_batch):
+    """Requests per second that the decode pool is asked for, by load: those of the loop with such a batch."""
+    return active_clients / (loop_other_time + loop_queue_by_batch)
+
+
+@synonym(of="load_weight", workload="pools", unit="1", source="little1961")
+def pools_load_weight(decode_batch_weight):
+    """Weights of the tabulated batches, by load."""
+    return decode_batch_weight
+
+
+@formula(unit="1", source="little1961")
+def decode_batch_weight(decode_capacity, decode_target, pool_batch):
+    """Weights of the tabulated batches, by load: of those where the decode pool ends as many as it is asked for."""
+    rising = [at(decode_capacity, load=node) / at(decode_target, load=node) for node in NODES]
+    grows = at(pool_batch, load=NODES[1]) / at(pool_batch, load=NODES[0])
+    return table("load", **dict(zip(NODES, hat_weights(rising, 1.0, grows), strict=True)))
+
+
+@formula(unit="1/s", source="zhong2024distserve")
+def decode_limit(decode_capacity):
+    """Requests per second that the decode pool ends at most."""
+    return largest(decode_capacity, "load")
+
+
+@formula(unit="1/s", source="zhong2024distserve")
+def prefill_limit(prompt_slot):
+    """Requests per second that the prefill pool computes at most."""
+    return 1 / prompt_slot
+
+
+@alternative(of="loaded_step_time", by="workload", label="pools", unit="s", source="pope2022inference")
+def pools_loaded_step_time(pool_step_time, decode_batch_weight):
+    """Time from step to step of a running sequence."""
+    return total(pool_step_time * decode_batch_weight, "load")
+
+
+@alternative(of="running_batch", by="workload", label="pools", unit="1", source="little1961")
+def pools_running_batch(served_rate, pool_decode_steps, loaded_step_time):
+    """Sequences that run at the same time in the decode pool, on average."""
+    return served_rate * pool_decode_steps * loaded_step_time
+
+
+# ---- the closed loop ------------------------------------------------------------------------------------------------
+
+
+@formula(unit="1/s", source="little1961")
+def loop_rate_bound(active_clients, prefill_limit, decode_capacity, pool_decode_time, lone_prompt_time):
+    """Requests per second that the loop serves at most: those of the prefill pool, and of clients that never queue.
+
+    Whatever batch runs, it is at most a tabulated one and ends no more than that, or its steps take as long at least.
+    """
+    unqueued = active_clients / (pool_decode_time + lone_prompt_time)
+    return xp.minimum(prefill_limit, smallest(xp.maximum(decode_capacity, unqueued), "load"))
+
+
+@alternative(of="prompt_rate", by="batch_rule", label="rate", unit="1/s", source="little1961")
+def rate_prompt_rate(request_rate, prefill_limit):
+    """Prompts per second of the prefill pool: those that arrive, at most as many as it computes."""
+    return xp.minimum(request_rate, prefill_limit)
+
+
+@alternative(of="prompt_rate", by="batch_rule", label="clients", unit="1/s", source="little1961")
+def clients_prompt_rate(loop_rate_bound):
+    """Prompts per second of the prefill pool, by the bounds of the loop."""
+    return loop_rate_bound
+
+
+@formula(unit="s", source="reiser1980mva")
+def loop_other_time(prompt_time, running_pass_wait, exposed_transfer_time, front_end_time, pool_decode_time):
+    """Time of a request from answer to answer without the wait behind other prompts, by load."""
+    return front_end_time + running_pass_wait + prompt_time + exposed_transfer_time + pool_decode_time
+
+
+@formula(unit="s", source="reiser1980mva")
+def loop_queue_by_batch(loop_other_time, active_clients, prompt_slot, wait_variation):
+    """Wait behind other prompts in the loop, by load of the decode pool."""
+    others = (active_clients - 1) * prompt_slot
+    return queue_of_a_loop(loop_other_time, others, prompt_slot * wait_variation / 2)
+
+
+@formula(unit="s", source="little1961")
+def loop_queue_time(active_clients, served_rate, loop_other_time, decode_batch_weight):
+    """Time that clients queue for either pool: what Little's law leaves of a cycle."""
+    other = total(loop_other_time * decode_batch_weight, "load")
+    return xp.maximum(active_clients / served_rate - other, 0.0)
+
+
+@formula(unit="s", source="little1961")
+def loop_place_time(loop_queue_time, loop_queue_by_batch, decode_capacity, decode_target, served_rate, prompt_slot):
+    """Time that clients queue for a place: all but an open queue's wait where the decode pool is full."""
+    full = at(decode_capacity, load=NODES[-1]) < at(decode_target, load=NODES[-1])
+    load = xp.minimum(served_rate * prompt_slot, 0.99)
+    prompts = xp.minimum(load / (1 - load) * prompt_slot / 2, at(loop_queue_by_batch, load=NODES[-1]))
+    return xp.where(full, xp.maximum(loop_queue_time - prompts, 0.0), 0.0)
+
+
+@formula(unit="s", source="bailey1954bulk")
+def starting_prompt_time(active_clients, prefill_workers, full_pass_prompts, full_pass_time, prompt_time):
+    """Mean time to be computed of prompts that come together: full passes, one after the other."""
+    passes = active_clients / (prefill_workers * full_pass_prompts)
+    return xp.maximum((passes + 1) / 2 * full_pass_time, prompt_time)
+
+
+# ---- the cache on its way -------------------------------------------------------------------------------------------
+
+
+@alternative(of="cache_transfer_time", by="workload", label="pools", unit="s", source="zhong2024distserve")
+def pools_cache_transfer_time(
+    decode_rank_cache, decode_ranks, prefill_ranks, decode_rank_rate, prefill_rank_rate, transfer_latency
+):
+    """Time in which the cache of a prompt moves: each decoding rank takes its part, the prefill ranks send all parts.
+
+    Ranks of the decode pool that hold the same latent each receive it.
+    """
+    sent = decode_rank_cache * decode_ranks / (prefill_ranks * prefill_rank_rate)
+    return xp.maximum(decode_rank_cache / decode_rank_rate, sent) + transfer_latency
+
+
+@formula(unit="s", source="qin2024mooncake")
+def exposed_transfer_time(cache_transfer_time, transfer_by_layer, prompt_time, layers):
+    """Time of the transfer after the prefill: all of it, or the last layer's and what takes longer than the prefill."""
+    last = cache_transfer_time / layers
+    late = xp.maximum(last, cache_transfer_time - prompt_time * (1 - 1 / layers))
+    return xp.where(transfer_by_layer, late, cache_transfer_time)
+
+
+# ---- requests -------------------------------------------------------------------------------------------------------
+
+
+@alternative(of="served_rate", by="workload", label="pools", unit="1/s", source="zhong2024distserve")
+def pools_served_rate(wanted_rate, prefill_limit, decode_limit):
+    """Requests per second that end: the slower pool sets the pace."""
+    return xp.minimum(wanted_rate, xp.minimum(prefill_limit, decode_limit))
+
+
+@alternative(of="wanted_rate", by="batch_rule", label="rate", unit="1/s", source="little1961")
+def rate_wanted_rate(request_rate):
+    """Requests per second that users ask for: the arrivals."""
+    return request_rate
+
+
+@alternative(of="wanted_rate", by="batch_rule", label="clients", unit="1/s", source="reiser1980mva")
+def clients_wanted_rate(clients_decode_target, decode_batch_weight):
+    """Requests per second that users ask for: those of the loop with the batch that runs."""
+    return total(clients_decode_target * decode_batch_weight, "load")
+
+
+@alternative(of="largest_request_rate", by="workload", label="pools", unit="1/s", source="zhong2024distserve")
+def pools_largest_request_rate(prefill_limit, decode_limit):
+    """Requests per second that the deployment serves at most."""
+    return xp.minimum(prefill_limit, decode_limit)
+
+
+@alternative(of="place_queue_wait", by="batch_rule", label="rate", unit="s", source="sakasegawa1977")
+def rate_place_queue_wait(request_rate, decode_limit, pool_batch, prompt_variation):
+    """Mean wait for a place in the decode pool (M/G/c over all its places)."""
+    places = at(pool_batch, load=NODES[-1])
+    return place_wait(request_rate / decode_limit, places, places / decode_limit, prompt_variation)
+
+
+@alternative(of="place_queue_wait", by="batch_rule", label="clients", unit="s", source="little1961")
+def clients_place_queue_wait(loop_place_time):
+    """Mean wait for a place in the decode pool: of clients that are more than places."""
+    return loop_place_time
+
+
+@alternative(of="prompt_queue_time", by="batch_rule", label="rate", unit="s", source="sakasegawa1977")
+def rate_prompt_queue_time(running_pass_wait, earlier_prompts_wait):
+    """Mean wait of a prompt in the prefill pool."""
+    return running_pass_wait + earlier_prompts_wait
+
+
+@alternative(of="prompt_queue_time", by="batch_rule", label="clients", unit="s", source="reiser1980mva")
+def clients_prompt_queue_time(
+    running_pass_wait, earlier_prompts_wait, starting_share, starting_prompt_time, prompt_time
+):
+    """Mean wait of a prompt in the prefill pool: in the loop, and of those that come together in the beginning."""
+    loop = running_pass_wait + earlier_prompts_wait
+    return (1 - starting_share) * loop + starting_share * (starting_prompt_time - prompt_time)
+
+
+@alternative(of="time_to_first_token", by="workload", label="pools", unit="s", source="zhong2024distserve")
+def pools_time_to_first_token(
+    front_end_time,
+    prompt_queue_time,
+    prompt_time,
+    exposed_transfer_time,
+    place_queue_wait,
+    decode_yields_first,
+    loaded_step_time,
+):
+    """Mean time from arrival to first token: server, queue, prefill, transfer of the cache, a place; or a step more."""
+    step = xp.where(decode_yields_first, loaded_step_time, 0.0)
+    return front_end_time + prompt_queue_time + prompt_time + exposed_transfer_time + place_queue_wait + step
+
+
+@formula(unit="1", source="zhong2024distserve")
+def prefill_pool_load(served_rate, prefill_limit):
+    """Requests served over what the prefill pool computes at most."""
+    return served_rate / prefill_limit
+
+
+@formula(unit="1", source="zhong2024distserve")
+def decode_pool_load(served_rate, decode_limit):
+    """Requests served over what the decode pool ends at most."""
+    return served_rate / decode_limit
+
+
+@alternative(of="load_fraction", by="workload", label="pools", unit="1", source="little1961")
+def pools_load_fraction(wanted_rate, largest_request_rate):
+    """Requests that users ask for over what is served at most."""
+    return wanted_rate / largest_request_rate
+
+
+# ---- both pools together --------------------------------------------------------------------------------------------
+
+
+@alternative(of="devices", by="workload", label="pools", unit="1", source="zhong2024distserve")
+def pools_devices(prefill_devices, decode_devices):
+    """Devices of both pools."""
+    return prefill_devices + decode_devices
+
+
+@alternative(of="working_charge", by="workload", label="pools", unit="USD/s", source="epoch2024costs")
+def pools_working_charge(prefill_charge, decode_charge):
+    """Cost of a second of both pools."""
+    return prefill_charge + decode_charge
+
+
+@formula(unit="1/s", source="zhong2024distserve")
+def prefill_capacity_per_device(prefill_limit, prompt_tokens, prefill_devices):
+    """Prompt tokens that the prefill pool computes per second and device at most, cached ones included."""
+    return prefill_limit * prompt_tokens / prefill_devices
+
+
+@formula(unit="1/s", source="zhong2024distserve")
+def decode_capacity_per_device(decode_limit, output_tokens, decode_devices):
+    """Output tokens that the decode pool yields per second and device at most."""
+    return decode_limit * output_tokens / decode_devices
+
+
+# ---- constraints ----------------------------------------------------------------------------------------------------
+
+
+@constraint(reason="the POOL pool alone is impossible", source="zhong2024distserve", family=POOLS)
+def POOL_pool_is_legal(POOL_legal):
+    """The design of the POOL pool is possible on its own."""
+    return POOL_legal > 0
+
+
+@constraint(
+    kind="exceeds",
+    reason="weights, cache and activations exceed the device memory of the POOL pool",
+    source="kwon2023vllm",
+    family=POOLS,
+)
+def POOL_pool_fits_memory(POOL_memory_per_device, POOL_memory_capacity):
+    """Weights, cache and working space fit the memory of a device of the POOL pool."""
+    return POOL_memory_per_device <= POOL_memory_capacity
+
+
+@constraint(kind="exceeds", reason="caches of prompts come faster than links carry them", source="zhong2024distserve")
+def links_carry_the_caches(served_rate, cache_transfer_time, transfer_latency, prefill_replicas):
+    """The links of all prefill replicas carry the caches of the prompts that they compute."""
+    return served_rate * (cache_transfer_time - transfer_latency) <= prefill_replicas

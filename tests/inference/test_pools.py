@@ -1,0 +1,417 @@
+"""Two pools: a system worked by hand, a simulation request by request, and limits that hold for any system."""
+
+import heapq
+from collections import deque
+
+import jax
+import numpy as np
+import pytest
+
+import perfgrid as pg
+from perfgrid.catalog import load_catalog
+from perfgrid.engine import replay, resolve
+from perfgrid.formulas import registry_of
+from perfgrid.formulas.axes import INNER
+from perfgrid.formulas.serving.batching import NODES
+from tests.inference.designs import evaluate, value
+from tests.units import check, unit_of
+
+MACHINE = {
+    "model": ["llama-3.1-8b"],
+    "device": ["h100-sxm-80gb"],
+    "topology": ["hgx-h100-400g"],
+    "software": ["vllm"],
+}
+OUTPUTS = (
+    *("time_to_first_token", "time_per_output_token", "request_latency", "served_rate", "running_batch"),
+    *("prefill_pool_load", "decode_pool_load", "cache_transfer_time", "largest_request_rate"),
+)
+STEP = (0.010, 0.0002)  # seconds of a step: so many, and so many for each sequence
+LARGEST = 256.0
+GIVEN = {  # a system without a device: passes of 0.2 s for a prompt and 0.3 s for five, steps of 10 ms + 0.2 ms each
+    **{"prefill_workers": 2.0, "full_pass_prompts": 5.0, "full_pass_time": 0.3, "lone_pass_time": 0.2},
+    **{"lone_prompt_time": 0.2, "prefill_replicas": 2.0, "prefill_ranks": 1.0, "prefill_rank_rate": 50e9},
+    **{"decode_ranks": 2.0, "decode_rank_rate": 50e9, "decode_rank_cache": 1e9, "transfer_latency": 0.0},
+    **{"layers": 10.0, "front_end_time": 0.0, "prompt_tokens": 1000.0, "output_tokens": 101.0, "draft_tokens": 0.0},
+    **{"draft_acceptance": 0.0, "prompt_variation": 0.0, "transfer_by_layer": 0.0, "decode_yields_first": 0.0},
+    **{"batch": 64.0, "loop_requests": 0.0, "request_rate": 8.0},
+    "time_to_first_token_limit": 1e9,
+    "time_per_output_token_limit": 1e9,
+}
+
+
+def joined(*outputs, rule="clients", largest=LARGEST, step=STEP, **given):
+    """Outputs of a system that is given by its passes and steps."""
+    batches = largest ** (np.arange(len(NODES)) / (len(NODES) - 1))
+    tables = {"pool_batch": INNER.vector("load", batches.tolist())}
+    tables["pool_step_time"] = INNER.vector("load", (step[0] + step[1] * batches).tolist())
+    every = GIVEN | tables | given
+    graph = resolve(registry_of("pools"), outputs, tuple(every), labels={"batch_rule": (rule,)})
+    values = replay(graph, {name: 0.0 if name == "batch_rule" else every[name] for name in graph.leaves})
+    return {name: np.squeeze(np.asarray(values[name], float)) for name in outputs}
+
+
+def study(rule, prefill, decode, outputs=OUTPUTS, **parameters):
+    """The joined study of two pools of one model."""
+    sizes = {"prompt_tokens": 2000, "output_tokens": 200, "batch_rule": rule} | parameters
+    layout = {"tp": [1], "pp": [1]}
+    pools = {
+        name: {"axes": {"parallelism": layout | (own if isinstance(own, dict) else {"devices": own})}}
+        for name, own in (("prefill", prefill), ("decode", decode))
+    }
+    content = {"outputs": list(outputs), "dtype": "float64", "axes": MACHINE, "workload_parameters": sizes}
+    return pg.join_pools(content | pools)
+
+
+def simulate(rule, ask, requests, workers, most, pass_of, step_of, steps, places, seed, spread=0.1):
+    """Two pools, request by request: clients that ask again (rule clients), or random arrivals at a rate.
+
+    A worker computes the prompts that wait, at most so many; a sequence then needs a place, and as many steps as it is
+    long, of the batch that runs. Lengths are even within the spread.
+    """
+    generator = np.random.default_rng(seed)
+    queue, waiting, running = deque(), deque(), []
+    busy, events, firsts, gaps = [False] * workers, [], [], []
+    clock = passed = 0.0
+    arrivals = np.cumsum(generator.exponential(1 / ask, requests)).tolist() if rule == "rate" else []
+    issued = len(arrivals) or int(ask)
+    queue.extend([] if arrivals else [0.0] * issued)
+    events += [(when, i, -1, []) for i, when in enumerate(arrivals)]
+    number = len(events)
+
+    def proceed():
+        nonlocal number
+        while waiting and len(running) < places:
+            firsts.append(clock - waiting.popleft())
+            length = max(1.0, steps * (1 + spread * generator.uniform(-1, 1)))
+            heapq.heappush(running, (passed + length, clock, length))
+        for worker in range(workers):
+            if queue and not busy[worker]:
+                prompts = [queue.popleft() for _ in range(min(most, len(queue)))]
+                number, busy[worker] = number + 1, True
+                heapq.heappush(events, (clock + pass_of(len(prompts)), number, worker, prompts))
+
+    proceed()
+    while len(gaps) < requests:
+        step = step_of(len(running)) if running else 1.0
+        ends = clock + (running[0][0] - passed) * step if running else np.inf
+        now = min(events[0][0] if events else np.inf, ends)
+        passed += (now - clock) / step if running else 0.0
+        clock = now
+        if events and events[0][0] <= ends:
+            when, _, worker, prompts = heapq.heappop(events)
+            if worker < 0:
+                queue.append(when)
+            else:
+                busy[worker] = False
+                waiting.extend(prompts)
+        else:
+            _, started, length = heapq.heappop(running)
+            gaps.append((clock - started) / length)
+            if rule == "clients" and issued < requests:
+                issued += 1
+                queue.append(clock)
+        proceed()
+    return np.mean(firsts), np.mean(gaps), requests / clock
+
+
+# ---- by hand --------------------------------------------------------------------------------------------------------
+
+
+def test_one_client_waits_for_its_own_prompt_and_its_own_steps():
+    """0.2 s of prefill, 2 GB over one link of 50 GB/s, then 100 steps of 10.2 ms."""
+    names = ("time_to_first_token", "time_per_output_token", "served_rate", "cache_transfer_time")
+    found = joined(*names, batch=1.0)
+    assert found["cache_transfer_time"] == pytest.approx(0.04, rel=1e-12)
+    assert found["time_per_output_token"] == pytest.approx(0.0102, rel=1e-9)
+    cycle = found["time_to_first_token"] + 100 * found["time_per_output_token"]
+    assert found["time_to_first_token"] == pytest.approx(0.24, rel=0.15)  # its own pass counts as one to wait for
+    assert found["served_rate"] == pytest.approx(1 / cycle, rel=1e-6)
+
+
+def test_the_slower_pool_sets_the_pace():
+    """2 workers with 5 prompts in 0.3 s: 33 a second; 256 sequences in 100 steps of 61.2 ms: 42 a second."""
+    found = joined("prefill_limit", "decode_limit", "largest_request_rate", "served_rate", batch=1e4)
+    assert found["prefill_limit"] == pytest.approx(2 * 5 / 0.3)
+    assert found["decode_limit"] == pytest.approx(256 / (100 * 0.0612))
+    assert found["served_rate"] == found["largest_request_rate"] == found["prefill_limit"]
+    slow = joined("decode_limit", "served_rate", batch=1e4, largest=16.0)
+    assert slow["served_rate"] == slow["decode_limit"] == pytest.approx(16 / (100 * 0.0132))
+
+
+def test_a_single_server_with_random_arrivals_is_that_of_pollaczek_and_khinchine():
+    one = {"prefill_workers": 1.0, "full_pass_prompts": 1.0, "full_pass_time": 0.2, "prompt_variation": 0.5}
+    found = joined("prompt_queue_time", "time_per_output_token", rule="rate", request_rate=3.0, **one)
+    assert found["prompt_queue_time"] == pytest.approx(0.6 * 0.2 * 1.25 / (2 * 0.4), rel=1e-9)
+    assert found["time_per_output_token"] == pytest.approx(0.01 / (1 - 3 * 100 * 0.0002), rel=1e-3)  # b = 3·100·T(b)
+
+
+def test_ranks_that_hold_the_same_latent_each_receive_it():
+    names = ("cache_transfer_time",)
+    one = joined(*names, decode_ranks=1.0)["cache_transfer_time"]
+    eight = joined(*names, decode_ranks=8.0)["cache_transfer_time"]
+    many = joined(*names, decode_ranks=8.0, prefill_ranks=8.0)["cache_transfer_time"]
+    assert (one, eight, many) == pytest.approx((0.02, 0.16, 0.02))
+
+
+def test_a_transfer_by_layer_shows_the_last_layer_or_what_the_prefill_does_not_hide():
+    hidden = joined("exposed_transfer_time", batch=1.0, transfer_by_layer=1.0)["exposed_transfer_time"]
+    assert hidden == pytest.approx(0.04 / 10)
+    late = joined("exposed_transfer_time", batch=1.0, transfer_by_layer=1.0, decode_rank_rate=2e9)
+    assert late["exposed_transfer_time"] == pytest.approx(0.5 - 0.2 * 0.9)
+
+
+# ---- request by request ---------------------------------------------------------------------------------------------
+
+pass_of = lambda j: 0.2 + 0.025 * (j - 1)  # noqa: E731
+step_of = lambda b: STEP[0] + STEP[1] * b  # noqa: E731
+
+
+@pytest.mark.parametrize(
+    ("clients", "workers", "most"), [(1, 1, 1), (8, 2, 1), (16, 1, 5), (32, 2, 5), (64, 2, 5), (128, 1, 5), (128, 4, 1)]
+)
+def test_clients_are_served_as_in_a_simulation(clients, workers, most):
+    names = ("time_to_first_token", "time_per_output_token", "served_rate")
+    sizes = {"prefill_workers": float(workers), "full_pass_prompts": float(most), "full_pass_time": pass_of(most)}
+    found = joined(*names, batch=float(clients), loop_requests=20.0 * clients, decode_rank_cache=0.0, **sizes)
+    runs = [
+        simulate("clients", clients, 20 * clients, workers, most, pass_of, step_of, 100, LARGEST, seed)
+        for seed in range(3)
+    ]
+    first, gap, rate = np.mean(runs, axis=0)
+    assert found["time_to_first_token"] == pytest.approx(first, rel=0.25)
+    assert found["time_per_output_token"] == pytest.approx(gap, rel=0.05)
+    assert found["served_rate"] == pytest.approx(rate, rel=0.10)
+
+
+@pytest.mark.parametrize(("load", "workers", "most"), [(0.3, 1, 1), (0.8, 1, 1), (0.8, 3, 1), (0.3, 1, 5), (0.8, 2, 5)])
+def test_random_arrivals_are_served_as_in_a_simulation(load, workers, most):
+    rate = load * workers * most / pass_of(most)
+    sizes = {"prefill_workers": float(workers), "full_pass_prompts": float(most), "full_pass_time": pass_of(most)}
+    names = ("time_to_first_token", "time_per_output_token", "running_batch")
+    found = joined(*names, rule="rate", request_rate=rate, decode_rank_cache=0.0, **sizes)
+    runs = [
+        simulate("rate", rate, 4000, workers, most, pass_of, step_of, 100, LARGEST, seed, spread=0.1)
+        for seed in range(3)
+    ]
+    first, gap, _ = np.mean(runs, axis=0)
+    assert found["time_to_first_token"] == pytest.approx(first, rel=0.20)
+    assert found["time_per_output_token"] == pytest.approx(gap, rel=0.05)
+    assert found["running_batch"] == pytest.approx(rate * 100 * found["time_per_output_token"], rel=1e-6)
+
+
+def test_clients_without_a_place_wait_as_in_a_simulation():
+    found = joined("time_to_first_token", "served_rate", batch=64.0, largest=16.0, decode_rank_cache=0.0)
+    run = simulate("clients", 64, 4000, 2, 5, pass_of, step_of, 100, 16, seed=1)
+    assert found["time_to_first_token"] == pytest.approx(run[0], rel=0.10)
+    assert found["served_rate"] == pytest.approx(run[2], rel=0.05)
+
+
+# ---- limits ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("clients", [1.0, 4.0, 32.0, 200.0, 2000.0])
+@pytest.mark.parametrize("largest", [8.0, 256.0])
+def test_clients_are_those_that_wait_for_an_answer(clients, largest):
+    """Little's law: clients = requests per second times the latency of a request."""
+    found = joined("served_rate", "time_to_first_token", "loaded_step_time", batch=clients, largest=largest)
+    latency = found["time_to_first_token"] + 100 * found["loaded_step_time"]
+    assert found["served_rate"] * latency == pytest.approx(clients, rel=0.03)
+
+
+def test_equal_layouts_are_the_separate_pools_of_one_layout():
+    """One replica of each, random arrivals: the same as `pools = "separate"`, whose prefills pass one by one."""
+    names = ("time_to_first_token", "time_per_output_token", "running_batch", "largest_request_rate")
+    two = pg.evaluate(
+        study("rate", {"devices": [1]}, {"devices": [1]}, names, request_rate=3.0, prompt_tokens=8192)
+    ).squeeze()
+    common = {"model": "llama-3.1-8b", "topology": "hgx-h100-400g", "software": "vllm", "dp": 2.0}
+    common |= {"prompt_tokens": 8192.0, "output_tokens": 200.0, "pools": "separate", "prefill_replicas": 1.0}
+    one = evaluate(*names, batch_rule="rate", request_rate=3.0, **common)
+    for name in names:
+        assert float(two[name]) == pytest.approx(one[name], rel=0.01), name  # its decode pool keeps no room for prompts
+
+
+@pytest.mark.parametrize("rule", ["clients", "rate"])
+def test_more_replicas_of_either_pool_are_never_worse(rule):
+    asked = {"batch": 96} if rule == "clients" else {"request_rate": 4.0}
+    found = pg.evaluate(study(rule, [1, 2, 4, 8], [1, 2, 4, 8], **asked)).squeeze()
+    for pool in ("prefill", "decode"):
+        for name, sign in (("request_latency", -1), ("served_rate", 1), ("largest_request_rate", 1)):
+            steps = sign * found[name].diff(pool).values
+            assert (steps >= -0.03 * np.abs(found[name].values).max()).all(), (pool, name)
+            assert (steps > 0).any() or rule == "rate" or name == "largest_request_rate"
+
+
+def test_the_transfer_vanishes_with_the_link_and_nothing_else_changes():
+    slow, fast = (
+        joined("time_to_first_token", "cache_transfer_time", "time_per_output_token", rule="rate",
+               prefill_rank_rate=rate, decode_rank_rate=rate)
+        for rate in (50e9, 1e18)
+    )  # fmt: skip
+    assert fast["cache_transfer_time"] == pytest.approx(0.0, abs=1e-8)
+    assert slow["time_to_first_token"] - fast["time_to_first_token"] == pytest.approx(0.04, rel=1e-6)
+    assert slow["time_per_output_token"] == pytest.approx(fast["time_per_output_token"], rel=1e-9)
+
+
+def test_a_step_of_the_decode_pool_may_yield_the_first_token():
+    names = ("time_to_first_token", "loaded_step_time", "running_batch")
+    prefill, decode = (joined(*names, rule="rate", decode_yields_first=flag) for flag in (0.0, 1.0))
+    more = decode["time_to_first_token"] - prefill["time_to_first_token"]
+    assert more == pytest.approx(decode["loaded_step_time"], rel=1e-3)
+    assert decode["running_batch"] == pytest.approx(prefill["running_batch"] * 1.01, rel=0.01)  # 101 steps, not 100
+
+
+@pytest.mark.parametrize("rule", ["clients", "rate"])
+@pytest.mark.parametrize("largest", [1.0, 256.0])
+def test_gradients_are_finite_everywhere(rule, largest):
+    names = ("time_to_first_token", "time_per_output_token", "served_rate", "request_latency")
+    batches = largest ** (np.arange(len(NODES)) / (len(NODES) - 1))
+    tables = {"pool_batch": INNER.vector("load", batches.tolist())}
+    tables["pool_step_time"] = INNER.vector("load", (STEP[0] + STEP[1] * batches).tolist())
+    graph = resolve(registry_of("pools"), names, (*GIVEN, *tables), labels={"batch_rule": (rule,)})
+
+    def results(given):
+        found = GIVEN | tables | given
+        for node in graph.nodes.values():
+            found[node.name] = node.function(*(found[name] for name in node.arguments))
+        return sum(found[name].sum() for name in names)
+
+    for asked in (0.5, 1.0, 8.0, 64.0, 1e5):
+        point = {"batch": asked, "request_rate": asked, "lone_pass_time": 0.2, "full_pass_time": 0.3}
+        slopes = jax.grad(results)(point | {"decode_rank_rate": 5e10, "prefill_workers": 2.0})
+        assert all(np.isfinite(slope) for slope in slopes.values()), (asked, slopes)
+
+
+def test_every_formula_of_two_pools_keeps_its_units():
+    outputs = [
+        n for n in (*OUTPUTS, "cost_per_million_output_tokens", "goodput", "output_tokens_per_second_per_device")
+    ]
+    variables = load_catalog().variables
+    for rule, asked in (("clients", {"batch": 8}), ("rate", {"request_rate": 2.0})):
+        made = study(rule, [1], [1], outputs, **asked)
+        units = {name: unit_of(variables, name) for name in made.space.names()}
+        assert not check(made.plan(), units)
+
+
+# ---- constraints and errors -----------------------------------------------------------------------------------------
+
+
+def flags(found):
+    return {str(n) for n, v in found.data_vars.items() if "constraint" in v.attrs and not bool(v.all())}
+
+
+def test_impossible_pools_are_flagged_with_their_reason():
+    found = pg.evaluate(study("clients", {"devices": [3], "tp": [3]}, [1], batch=8))
+    assert flags(found) == {"prefill_pool_is_legal"}
+    assert "do not divide the attention heads" in str(found.prefill.values[0])
+    large = {"model": ["llama-3.1-405b"]}
+    content = {"outputs": ["served_rate"], "axes": MACHINE | large, "workload_parameters": {"batch_rule": "clients"}}
+    content["workload_parameters"] |= {"prompt_tokens": 100, "output_tokens": 10, "batch": 4}
+    pools = {pool: {"axes": {"parallelism": {"devices": [1], "tp": [1]}}} for pool in ("prefill", "decode")}
+    broken = flags(pg.evaluate(pg.join_pools(content | pools)))
+    assert {"prefill_pool_fits_memory", "decode_pool_fits_memory"} <= broken
+
+
+def test_arrivals_limits_and_links_are_checked():
+    names = ("arrivals_are_served", "first_token_in_time", "output_tokens_in_time", "links_carry_the_caches")
+    good = joined(*names, rule="rate")
+    assert all(good.values())
+    many = joined(*names, rule="rate", request_rate=100.0)
+    assert not many["arrivals_are_served"]
+    late = joined(*names, rule="rate", time_to_first_token_limit=0.1, time_per_output_token_limit=0.01)
+    assert not late["first_token_in_time"]
+    assert not late["output_tokens_in_time"]
+    assert not joined(*names, rule="rate", prefill_rank_rate=5e9)["links_carry_the_caches"]
+
+
+def test_every_constraint_of_two_pools_has_a_test():
+    tested = {"arrivals_are_served", "first_token_in_time", "output_tokens_in_time", "links_carry_the_caches"}
+    tested |= {f"{pool}_pool_{what}" for pool in ("prefill", "decode") for what in ("is_legal", "fits_memory")}
+    assert {c.name for c in registry_of("pools").constraints()} == tested
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"prefil": {}}, "unknown key 'prefil'; did you mean 'prefill'"),
+        ({"prefill": {"axis": {}}}, "prefill.axis"),
+        ({"decode": None}, "decode"),
+        ({"prefill": {"axes": {"parallelism": {"devices": [1], "tq": [1]}}}}, "study, prefill, axes.parallelism"),
+        ({"axes": MACHINE | {"model": ["llama-3.1-8b", "llama-3.1-70b"]}}, "axes.model: both pools share it"),
+        ({"workload_parameters": {"promt_tokens": 5}}, "promt_tokens"),
+        ({"outputs": ["step_tim"]}, "unknown quantity 'step_tim'"),
+    ],
+)
+def test_mistakes_are_told_in_one_line(changes, told):
+    pool = {"axes": {"parallelism": {"devices": [1], "tp": [1]}}}
+    sizes = {"prompt_tokens": 100, "output_tokens": 10, "batch_rule": "clients", "batch": 4}
+    content = {
+        "outputs": ["served_rate"],
+        "axes": MACHINE,
+        "workload_parameters": sizes,
+        "prefill": pool,
+        "decode": pool,
+    }
+    content |= changes
+    if "promt_tokens" in content["workload_parameters"]:
+        content["workload_parameters"] = sizes | content["workload_parameters"]
+    with pytest.raises(pg.PerfgridError) as error:
+        pg.join_pools({key: stated for key, stated in content.items() if stated is not None})
+    assert told in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+# ---- ranks in lockstep ----------------------------------------------------------------------------------------------
+
+MIXTURE = {"model": "deepseek-v3", "dp": 8.0, "ep": 8.0, "device": "h200-sxm-141gb", "prompt_tokens": 1000.0}
+
+
+def test_a_lone_prompt_is_a_quicker_pass_than_one_of_every_replica():
+    """Its attention takes as long; experts compute an eighth of the tokens."""
+    lone, every = (value("prefill_time", batch=8.0, prompts_in_lockstep=n, **MIXTURE) for n in (1.0, 0.0))
+    assert 0.3 * every < lone < 0.9 * every
+    tokens = [
+        evaluate("expert_tokens", batch=8.0, prompts_in_lockstep=n, **MIXTURE)["expert_tokens"] for n in (1.0, 0.0)
+    ]
+    assert tokens[0][0] == pytest.approx(tokens[1][0] / 8)
+    dense = {"model": "llama-3.1-8b", "dp": 8.0, "prompt_tokens": 1000.0, "batch": 8.0}
+    one, eight = (value("prefill_time", prompts_in_lockstep=n, **dense) for n in (1.0, 0.0))
+    assert one == eight  # replicas of a dense model wait for nobody
+
+
+@pytest.mark.parametrize(("mean", "ranks"), [(16.0, 2), (16.0, 8), (64.0, 32), (256.0, 144)])
+def test_the_busiest_of_replicas_in_lockstep_is_that_of_drawn_requests(mean, ranks):
+    design = MIXTURE | {"dp": float(ranks), "ep": float(min(ranks, 144)), "batch": mean * ranks, "software": "sglang"}
+    drawn = np.random.default_rng(1).multinomial(int(mean * ranks), [1 / ranks] * ranks, 400).max(1).mean() / mean
+    found = float(value("busiest_replica_load", random_routing=True, **design))
+    assert found == pytest.approx(drawn, rel=0.10)
+    even = float(value("busiest_replica_load", **design))
+    assert even == 1.0
+    assert found > even
+
+
+def test_a_router_that_looks_leaves_replicas_a_part_of_a_sequence_apart():
+    totals = np.arange(800, 1600)
+    apart = np.mean(np.ceil(totals / 8) - totals / 8)
+    loads = evaluate("busiest_replica_load", "tabulated_batch", batch_rule="rate", **MIXTURE)
+    excess = (loads["busiest_replica_load"] - 1) * loads["tabulated_batch"] / 8
+    assert excess == pytest.approx(np.full(len(NODES), apart), rel=0.01)
+
+
+def test_random_routing_slows_steps_of_replicas_with_experts_alone():
+    for model, slower in (("deepseek-v3", True), ("llama-3.1-8b", False)):
+        design = MIXTURE | {"model": model, "batch": 512.0, "ep": 8.0 if slower else 1.0}
+        even, drawn = (value("time_per_output_token", random_routing=flag, **design) for flag in (False, True))
+        assert (drawn > even * 1.001) == slower
+
+
+# ---- as users run it ------------------------------------------------------------------------------------------------
+
+
+def test_deepseeks_deployment_is_near_what_its_authors_published():
+    """20 to 22 tokens per second for a user, 14.8 k per second and node of decoding; the prefill pool has room."""
+    found = pg.evaluate(pg.join_pools("studies/deepseek_serving.toml")).isel(decode=0).squeeze()
+    assert 1 / float(found["time_per_output_token"]) == pytest.approx(21, rel=0.15)
+    assert 8 * float(found["decode_capacity_per_device"]) == pytest.approx(14.8e3, rel=0.15)
+    assert 0.4 < float(found["prefill_pool_load"]) < 0.8
