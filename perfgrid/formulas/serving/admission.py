@@ -9,9 +9,7 @@ from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import formula
 from perfgrid.formulas.axes import at, total
 
-from .batching import NODES
-
-LOOP = NODES[0]
+LOOP = "node_1"
 
 # ---- equations ------------------------------------------------------------------------------------------------------
 
@@ -34,35 +32,35 @@ def held_steps(polling_steps, prompts, limit, arrivals):
     return (xp.maximum(polling_steps, 1.0) - 1) / 2 + gathering
 
 
+def came_together(polling_steps, prompts, limit, arrivals):
+    """Prompts that are computed together: of a step, of those between two looks, or gathered ones."""
+    gathered = 1 + gathering_span(prompts, limit, arrivals) * arrivals
+    return xp.maximum(arrivals * xp.maximum(polling_steps, 1.0), gathered)
+
+
 # ---- formulas -------------------------------------------------------------------------------------------------------
 
 
 @formula(unit="1", source="little1961")
-def clients_step_arrivals(replica_batch, lockstep_ranks, decode_steps):
-    """Prompts of clients that come while replicas that step together take one step: of b answers of n steps b/n end."""
-    return at(replica_batch, load=LOOP) * lockstep_ranks / xp.maximum(decode_steps, 1.0)
-
-
-@formula(unit="1", source="little1961")
-def rate_step_arrivals(request_rate, dp, lockstep_ranks, loaded_step_time):
-    """Prompts that come at random while replicas that step together take one step."""
-    return request_rate / dp * lockstep_ranks * loaded_step_time
+def step_arrivals(replica_batch, lockstep_ranks, decode_steps):
+    """Prompts that come while replicas that step together take one step: of b answers of n steps b/n end, by load."""
+    return replica_batch * lockstep_ranks / xp.maximum(decode_steps, 1.0)
 
 
 @formula(unit="s", source="sglang2026arguments, nvidia2025trtllmargs")
 def clients_admission_time(
-    polling_steps, gathering_prompts, gathering_steps, clients_step_arrivals, decode_step_time, replica_batch
+    polling_steps, gathering_prompts, gathering_steps, step_arrivals, decode_step_time, replica_batch
 ):
     """Mean time for which the prompt of a client is held while others decode."""
-    steps = held_steps(polling_steps, gathering_prompts, gathering_steps, clients_step_arrivals)
+    steps = held_steps(polling_steps, gathering_prompts, gathering_steps, at(step_arrivals, load=LOOP))
     others = xp.minimum(xp.maximum(at(replica_batch, load=LOOP) - 1, 0.0), 1.0)
     return others * steps * at(decode_step_time, load=LOOP)
 
 
 @formula(unit="s", source="sglang2026arguments, nvidia2025trtllmargs")
 def rate_admission_time(
-    polling_steps, gathering_prompts, gathering_steps, rate_step_arrivals, loaded_step_time, occupied_share
+    polling_steps, gathering_prompts, gathering_steps, step_arrivals, load_weight, loaded_step_time, occupied_share
 ):
     """Mean time for which a prompt that came at random is held while others decode."""
-    steps = held_steps(polling_steps, gathering_prompts, gathering_steps, rate_step_arrivals)
+    steps = held_steps(polling_steps, gathering_prompts, gathering_steps, total(step_arrivals * load_weight, "load"))
     return occupied_share * steps * loaded_step_time

@@ -15,8 +15,8 @@ from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import alternative, constraint, formula
 from perfgrid.formulas.axes import at, table
 
-from .admission import gathering_span
 from .batching import NODES
+from .latency import in_pass
 
 LOOP, MANY = NODES[:2]
 
@@ -57,11 +57,8 @@ def clients_prefill_sequences(
     prefill_chunk_tokens,
     computed_prompt_tokens,
     cp,
-    clients_step_arrivals,
+    prompts_of_a_step,
     lockstep_ranks,
-    gathering_prompts,
-    gathering_steps,
-    polling_steps,
 ):
     """Prompts of one pass, by load: as many as answers end in a step, and as many as a pass holds and are there.
 
@@ -71,10 +68,7 @@ def clients_prefill_sequences(
     batch = xp.maximum(at(replica_batch, load=LOOP), 1.0)
     held = xp.maximum(xp.floor(prefill_chunk_tokens * cp / computed_prompt_tokens), 1.0)
     many = xp.minimum(held, xp.floor(batch))
-    arrivals = clients_step_arrivals
-    gathered = 1 + gathering_span(gathering_prompts, gathering_steps, arrivals) * arrivals
-    came = xp.maximum(arrivals * xp.maximum(polling_steps, 1.0), gathered) / lockstep_ranks
-    few = xp.minimum(xp.maximum(came, 1.0), many)
+    few = xp.minimum(xp.maximum(prompts_of_a_step / lockstep_ranks, 1.0), many)
     return table("load", **{node: few if node == LOOP else many for node in NODES})
 
 
@@ -100,14 +94,15 @@ def clients_served_rate(request_capacity, tabulated_batch, front_end_time, clien
 # ---- what a request waits for ---------------------------------------------------------------------------------------
 
 
-def together(prefill_time, request_prefill_time, prefill_sequences, replica_batch):
+def together(prefill_time, pass_time, prefill_passes, stage_share, prefill_sequences, replica_batch):
     """Mean and last time to the first token of requests that come together.
 
     Passes of many prompts follow each other at the pace of the fullest stage; the last stage is later by what the
     pipeline is longer.
     """
     few, many = (at(prefill_sequences, load=node) for node in (LOOP, MANY))
-    shared, full = (at(request_prefill_time * prefill_sequences, load=node) for node in (LOOP, MANY))
+    passes = in_pass(pass_time, "prefill") * prefill_passes * stage_share
+    shared, full = (at(passes, load=node) for node in (LOOP, MANY))
     further = xp.where(many > few, (full - shared) / xp.maximum(many - few, 1e-9), 0.0)  # seconds of one more prompt
     prompts = xp.maximum(at(replica_batch, load=LOOP), 1.0)
     mean, last = ends_of_passes(prompts, many, full - further * (many - 1), full)
@@ -116,15 +111,15 @@ def together(prefill_time, request_prefill_time, prefill_sequences, replica_batc
 
 
 @formula(unit="s", source="agrawal2024sarathi")
-def starting_time(prefill_time, request_prefill_time, prefill_sequences, replica_batch):
+def starting_time(prefill_time, pass_time, prefill_passes, stage_share, prefill_sequences, replica_batch):
     """Mean time to the first token of requests that come together: passes of many prompts, one after the other."""
-    return together(prefill_time, request_prefill_time, prefill_sequences, replica_batch)[0]
+    return together(prefill_time, pass_time, prefill_passes, stage_share, prefill_sequences, replica_batch)[0]
 
 
 @formula(unit="s", source="agrawal2024sarathi")
-def starting_pause(prefill_time, request_prefill_time, prefill_sequences, replica_batch):
+def starting_pause(prefill_time, pass_time, prefill_passes, stage_share, prefill_sequences, replica_batch):
     """Mean time from the first token of requests that come together until all of them have theirs."""
-    mean, last = together(prefill_time, request_prefill_time, prefill_sequences, replica_batch)
+    mean, last = together(prefill_time, pass_time, prefill_passes, stage_share, prefill_sequences, replica_batch)
     return last - mean
 
 

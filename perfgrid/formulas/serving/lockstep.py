@@ -7,8 +7,11 @@ without a prompt join the exchanges of a prefill without tokens of their own.
 
 from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import alternative, formula
-from perfgrid.formulas.axes import table
+from perfgrid.formulas.axes import at, table
 
+from .admission import came_together
+
+LOOP = "node_1"
 FIXED = ("given", "concurrency", "memory", "run")  # batches of one size
 VARYING = ("rate", "clients")  # sequences come and go
 LN_4_PI, EULER = 2.5310242469692907, 0.5772156649015329
@@ -43,11 +46,26 @@ def lockstep_ranks(tp, dp, ep, etp, experts):
     return xp.where(experts > 0, xp.minimum(xp.maximum(ep * etp / tp, 1.0), dp), 1.0)
 
 
+@alternative(of="prompts_of_a_step", by="batch_rule", label=(*FIXED, "rate"), unit="1", source="yu2022orca")
+def LABEL_prompts_of_a_step(lockstep_ranks, sequences_vary):
+    """Prompts that replicas in lockstep compute together: one for each of a batch, which keep step, or each as it
+    arrives.
+    """
+    return xp.where(sequences_vary > 0, 1.0, lockstep_ranks)
+
+
+@alternative(of="prompts_of_a_step", by="batch_rule", label="clients", unit="1", source="little1961")
+def clients_prompts_of_a_step(step_arrivals, gathering_prompts, gathering_steps, polling_steps):
+    """Prompts that replicas in lockstep compute together: those that came during a step, or since an engine looked."""
+    arrivals = at(step_arrivals, load=LOOP)
+    return came_together(polling_steps, gathering_prompts, gathering_steps, arrivals)
+
+
 @formula(unit="1", source="zhong2024distserve")
-def prompting_ranks(lockstep_ranks, prompts_in_lockstep):
-    """Replicas of these that have a prompt in a pass of the prefill: all, or as many as stated."""
-    stated = xp.minimum(xp.maximum(prompts_in_lockstep, 1.0), lockstep_ranks)
-    return xp.where(prompts_in_lockstep > 0, stated, lockstep_ranks)
+def prompting_ranks(lockstep_ranks, prompts_in_lockstep, prompts_of_a_step):
+    """Replicas of these that have a prompt in a pass of the prefill: as many as stated, or as there are prompts."""
+    prompts = xp.where(prompts_in_lockstep > 0, prompts_in_lockstep, prompts_of_a_step)
+    return xp.minimum(xp.maximum(prompts, 1.0), lockstep_ranks)
 
 
 @alternative(of="sequences_vary", by="batch_rule", label=FIXED, unit="1", source="pope2022inference")
