@@ -9,6 +9,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
+from perfgrid.formulas.axes import INNER
 from perfgrid.formulas.parallelism.context_parallel import exposed_in_ring
 from tests.inference.designs import evaluate, value
 
@@ -124,18 +125,31 @@ def test_what_is_not_quantised_knows_no_difference():
 
 
 @pytest.mark.parametrize(
-    ("given", "norm", "activation"),
+    ("given", "norm", "activation", "conversion", "conversions"),
     [
-        ({"fused_streams": True}, 3 * 2 + 1, 2 * 2 + 1),
-        ({"fused_streams": False}, 3 * 2 + 2 * 2 + 2 * 2 + 1, 5 * 2 + 2 * 2 + 1),
-        ({"fused_streams": False, "quantised_attention": False}, 10 + 5 / 2, 15),
-        ({"fused_streams": True, "quantised_attention": False}, 6 + 1.5, 5),
-        ({"fused_streams": False, "precision": "bf16"}, 10, 10),
-        ({"fused_streams": True, "precision": "bf16"}, 8, 6),
+        ({"fused_streams": True}, 3 * 2 + 1, 2 * 2 + 1, 5, 1),
+        ({"fused_streams": False}, 3 * 2 + 2 * 2, 5 * 2, 5, 4),
+        ({"fused_streams": False, "quantised_attention": False}, 10, 10, 5, 2),
+        ({"fused_streams": True, "quantised_attention": False}, 6 + 1.5, 5, 5, 0),
+        ({"fused_streams": False, "precision": "bf16"}, 10, 10, 0, 0),
+        ({"fused_streams": True, "precision": "bf16"}, 8, 6, 0, 0),
     ],
 )
-def test_bytes_of_streams_that_are_kernels_of_their_own(given, norm, activation):
+def test_bytes_of_streams_that_are_kernels_of_their_own(given, norm, activation, conversion, conversions):
     """Of an element: additions, norms and factors one by one, rows of 8 bits read twice and written."""
     common = {"model": "llama-3.1-70b", "precision": "fp8", "scaling": 3.0}
-    sizes = evaluate("serving_stream_size", **common | given)["serving_stream_size"]
-    assert (sizes[0], sizes[2]) == (norm, activation)
+    found = evaluate("serving_stream_size", "quantising_launches", **common | given)
+    sizes = dict(zip(INNER.labels["serving_stream"], found["serving_stream_size"], strict=True))
+    assert (sizes["norm"], sizes["activation"], sizes["quantising"]) == (norm, activation, conversion)
+    assert found["quantising_launches"] == conversions
+
+
+def test_blocks_are_scaled_by_kernels_of_their_own():
+    """DeepSeek-V3 in 8 bits: inputs and latents of attention and its results; experts, and both ends of shared ones."""
+    given = {"model": "deepseek-v3", "precision": "fp8", "tp": 8.0}
+    moe = 58 / 61
+    blocks = value("quantising_launches", **given, scaling=4.0)
+    assert blocks == pytest.approx(3 + 2 * (1 - moe) + 3 * moe)
+    assert value("quantising_launches", **given, scaling=1.0) == 2  # results of attention, latent queries
+    fewer = value("quantising_launches", **given, scaling=4.0, quantised_attention=False)
+    assert fewer == pytest.approx(blocks - 3)

@@ -94,6 +94,7 @@ def test_an_overhead_costs_time(design, overhead):
 @slow
 @given(designs)
 def test_fewer_bits_are_not_slower_and_take_no_more_memory(design):
+    design = {**design, "synchronous_conversion": 0.0}  # converting in registers costs rate on Hopper
     wide = evaluate(
         "decode_step_time", "memory_per_device", **{**design, "weight_precision": "bf16", "batch_rule": "given"}
     )
