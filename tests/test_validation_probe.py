@@ -14,10 +14,11 @@ ROOT = Path(__file__).parents[1]
 SHIPPED_FILE = UNSEEN / "pytorch_h100.jsonl"
 
 
-def test_the_shipped_records_are_those_of_the_measurements(tmp_path):
+@pytest.mark.parametrize(("name", "device"), [("h100", "h100-sxm-80gb"), ("h200", "h200-sxm-141gb")])
+def test_the_shipped_records_are_those_of_the_measurements(name, device, tmp_path):
     target = tmp_path / "records.jsonl"
-    main(str(ROOT / "benchmarks" / "probe" / "h100.jsonl"), "h100-sxm-80gb", "pytorch_h100", str(target))
-    shipped = [json.loads(text) for text in SHIPPED_FILE.read_text().splitlines()]
+    main(str(ROOT / "benchmarks" / "probe" / f"{name}.jsonl"), device, f"pytorch_{name}", str(target))
+    shipped = [json.loads(text) for text in (UNSEEN / f"pytorch_{name}.jsonl").read_text().splitlines()]
     for record in shipped:
         record.pop("share", None)
     assert [json.loads(text) for text in target.read_text().splitlines()] == shipped
