@@ -9,8 +9,10 @@ estimated anew without each model and each device, which are then predicted.
 from __future__ import annotations
 
 import re
+from argparse import ArgumentParser
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -23,6 +25,7 @@ from .groups import Prediction
 from .schema import SERVING
 from .validate import validate
 
+Rows = Any  # a table of pandas, with columns as attributes
 PEER = Path(__file__).with_name("serving_peer.csv")
 FIRST, LATER = "time_to_first_token", "time_per_output_token"
 CELL = ["model", "device", "software", "weights"]
@@ -30,7 +33,7 @@ TWIN = [*CELL, "devices", "tp", "dp", "ep", "prompt", "output", "clients"]
 TIMES = np.arange(0.0, 0.0605, 0.0025)  # seconds outside the passes among which the best one is chosen
 
 
-def frame(predictions: Iterable[Prediction]) -> pd.DataFrame:
+def frame(predictions: Iterable[Prediction]) -> Rows:
     """One row for each predicted record, with what distinguishes cells."""
     rows = []
     for p in predictions:
@@ -57,14 +60,14 @@ def frame(predictions: Iterable[Prediction]) -> pd.DataFrame:
                 "predicted": p.predicted,
             }
         )
-    found = pd.DataFrame(rows)
+    found: Rows = pd.DataFrame(rows)
     found["error"] = np.log(found.predicted / found.measured)
     spread = found.groupby([*TWIN, "quantity"]).measured.transform(lambda values: values.max() / values.min())
     found["twins_differ"] = spread > 2
     return found
 
 
-def errors(rows: pd.DataFrame) -> list[str]:
+def errors(rows: Rows) -> list[str]:
     """Median and 90th percentile of magnitudes and the median with sign, of first tokens and of later ones."""
     found = []
     for quantity in (FIRST, LATER):
@@ -74,21 +77,23 @@ def errors(rows: pd.DataFrame) -> list[str]:
     return found
 
 
-def by_cell(rows: pd.DataFrame) -> list[list[str]]:
+def by_cell(rows: Rows) -> list[list[str]]:
     """A line for each model, device, engine and weights, aiconfigurator's errors beside."""
-    peer = pd.read_csv(PEER, comment="#").set_index(["model", "device", "engine", "weights"])
+    peer: Rows = pd.read_csv(PEER, comment="#").set_index(["model", "device", "engine", "weights"])
     lines = []
     for cell, own in rows.groupby(CELL, sort=True):
         beside = ["", ""]
         if cell in peer.index:
             at = peer.loc[cell]
-            beside = [f"{at[f'{q}_median']:.2f} / {at[f'{q}_p90']:.2f} / {at[f'{q}_bias']:+.2f}" for q in ("ttft", "tpot")]
+            beside = [
+                f"{at[f'{q}_median']:.2f} / {at[f'{q}_p90']:.2f} / {at[f'{q}_bias']:+.2f}" for q in ("ttft", "tpot")
+            ]
         first, later = errors(own)
         lines.append([*(str(c) for c in cell), str(len(own) // 2), first, beside[0], later, beside[1]])
     return lines
 
 
-def parts(rows: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
+def parts(rows: Rows) -> list[tuple[str, Rows]]:
     """All rows, dense models and mixtures, and rows that are shown apart."""
     apart = rows.unstated | rows.twins_differ | rows.cold
     return [
@@ -103,7 +108,7 @@ def parts(rows: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
     ]
 
 
-def left_out(rows: pd.DataFrame, catalog: Catalog) -> list[list[str]]:
+def left_out(rows: Rows, catalog: Catalog) -> list[list[str]]:
     """Each model and each device predicted with the time outside the passes that the other rows of its engine give."""
     first = rows[rows.quantity == FIRST].copy()
     own = {name: catalog.entry("software", name).values["front_end_time"] for name in set(first.software)}
@@ -119,7 +124,7 @@ def left_out(rows: pd.DataFrame, catalog: Catalog) -> list[list[str]]:
                     best = float(TIMES[int(np.argmin(size))])
                     again.append((software, best, np.log((out_.inside + best) / out_.measured)))
             if again:
-                left = pd.concat([error for _, _, error in again])
+                left: Rows = pd.concat([error for _, _, error in again])
                 times = ", ".join(f"{software} {1e3 * best:.3g} ms" for software, best, _ in again)
                 kept = first[first[kind] == name].error
                 lines.append(
@@ -130,9 +135,13 @@ def left_out(rows: pd.DataFrame, catalog: Catalog) -> list[list[str]]:
 
 
 def main() -> None:
-    """Print all tables."""
-    catalog = load_catalog()
-    rows = frame(validate(SERVING, catalog=catalog).predictions)
+    """Print all tables, of record files or of those that are shipped."""
+    parser = ArgumentParser(
+        prog="python -m perfgrid.validation.closed_loops", description=(__doc__ or "").split("\n")[0]
+    )
+    parser.add_argument("files", nargs="*", type=Path)
+    given, catalog = parser.parse_args(), load_catalog()
+    rows = frame(validate(given.files or SERVING, catalog=catalog).predictions)
     beside = "first token, time per token: median / 90th percentile / bias of ln(predicted / measured)"
     print_table(["rows", "configurations", "first token", "time per token"],
                 [[name, str(len(part) // 2), *errors(part)] for name, part in parts(rows)])  # fmt: skip

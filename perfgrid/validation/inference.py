@@ -44,7 +44,15 @@ QUANTITIES = {
 OTHER_CONVENTIONS = ("decode_tokens_per_second", "prefill_tokens_per_second")  # a source may define them in its own way
 OUTPUTS = (*QUANTITIES, *KERNELS.values(), *OTHER_CONVENTIONS, *anatomy.QUANTITIES, "request_bound_time")
 REQUESTS_PER_CLIENT = 10  # of a closed loop whose source does not state them, as benchmarks of serving engines do
-ENGINE_OPTIONS = ("batch_limit", "prefill_chunk_tokens", "polling_steps", "gathering_steps", "gathering_prompts", "prefill_launch_time", "routing_launches")
+ENGINE_OPTIONS = (
+    "batch_limit",
+    "prefill_chunk_tokens",
+    "polling_steps",
+    "gathering_steps",
+    "gathering_prompts",
+    "prefill_launch_time",
+    "routing_launches",
+)
 UNSTATED = {"batch": 1, "request_rate": 1.0, "ep": 1, "cp": 1}  # without effect under other batch rules
 
 

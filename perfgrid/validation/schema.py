@@ -344,7 +344,9 @@ def record_files(paths: Iterable[str | Path] = ()) -> list[Path]:
     for path in [Path(p) for p in paths] or [SHIPPED]:
         inside = sorted((*path.glob("*.jsonl"), *path.glob("*.csv"))) if os.path.isdir(path) else [path]
         if not inside or not os.path.exists(path):
-            raise PerfgridError(f"there are no records at {str(path)!r}: give a .jsonl or .csv file or a folder of them")
+            raise PerfgridError(
+                f"there are no records at {str(path)!r}: give a .jsonl or .csv file or a folder of them"
+            )
         found += inside
     return found
 

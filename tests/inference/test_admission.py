@@ -31,7 +31,7 @@ def test_an_engine_that_looks_now_and_then_holds_a_prompt_for_half_of_that(polli
     assert held_steps(polling, 1.0, 0.0, arrivals) == pytest.approx(simulated_hold(polling, 1, 0, arrivals), abs=0.3)
 
 
-@pytest.mark.parametrize("prompts, limit", [(8, 60), (8, 20), (4, 40), (2, 1000)])
+@pytest.mark.parametrize(("prompts", "limit"), [(8, 60), (8, 20), (4, 40), (2, 1000)])
 @pytest.mark.parametrize("arrivals", [0.005, 0.05, 0.2])
 def test_gathered_prompts_wait_for_others(prompts, limit, arrivals):
     found, simulated = held_steps(1.0, prompts, limit, arrivals), simulated_hold(1, prompts, limit, arrivals)

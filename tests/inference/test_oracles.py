@@ -152,7 +152,9 @@ def test_fewer_experts_are_visited_and_one_rank_has_more_where_some_are_popular(
         busiest.append(counts.reshape(ep, -1).sum(1).max() / (4 * tokens / ep))
     assert touched_experts(experts, 4 / experts, tokens, skew) == pytest.approx(np.mean(visited), rel=0.04)
     found = busiest_load(float(tokens), 4.0, float(experts), float(ep), skew)
-    assert found == pytest.approx(np.mean(busiest), rel=0.2)  # a bound of the largest of normal numbers: at most that much
+    assert found == pytest.approx(
+        np.mean(busiest), rel=0.2
+    )  # a bound of the largest of normal numbers: at most that much
     assert found >= np.mean(busiest)
 
 

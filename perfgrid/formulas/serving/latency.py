@@ -110,7 +110,7 @@ def late_launch_time(prefill_launches, prefill_launch_time, busy_time, communica
 
 @formula(unit="s", source="pope2022inference")
 def pass_time(busy_time, communication_time, late_launch_time, host_time):
-    """Time of one pass through all stages, by pass: kernels, other ranks, late launches, and the host between passes."""
+    """Time of one pass through all stages, by pass: kernels, other ranks, and the host, late or between passes."""
     return busy_time + communication_time + late_launch_time + host_time
 
 
