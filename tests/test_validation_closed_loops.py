@@ -34,7 +34,10 @@ def test_a_row_of_the_table_is_a_record_for_each_measured_value(some):
     assert not problems
     assert len({record.id for record in records}) == len(records) == 2 * len(some.read_text().splitlines()[1:])
     first, later = records[:2]
-    assert first.plan and first.workload and first.engine and first.model
+    assert first.plan
+    assert first.workload
+    assert first.engine
+    assert first.model
     assert (first.quantity, later.quantity) == (FIRST, LATER)
     assert first.id == "llama-3.1-70b-b200_sxm-trtllm-fp4-tp2dp1etp0ep0-1024x1024-c8-ttft"
     assert (first.value, later.value) == pytest.approx((0.23237, 0.0089114))

@@ -95,7 +95,7 @@ def by_cell(rows: Rows) -> list[list[str]]:
 
 def parts(rows: Rows) -> list[tuple[str, Rows]]:
     """All rows, dense models and mixtures, and rows that are shown apart."""
-    apart = rows.unstated | rows.twins_differ | rows.cold
+    apart: Rows = rows.unstated | rows.twins_differ | rows.cold
     return [
         ("all", rows),
         ("dense models", rows[~rows.moe]),
