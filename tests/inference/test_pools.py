@@ -13,8 +13,9 @@ from perfgrid.engine import replay, resolve
 from perfgrid.formulas import registry_of
 from perfgrid.formulas.axes import INNER
 from perfgrid.formulas.serving.batching import NODES
+from perfgrid.study.tables import unit_of
 from tests.inference.designs import evaluate, value
-from tests.units import check, unit_of
+from tests.units import check
 
 MACHINE = {
     "model": ["llama-3.1-8b"],
