@@ -121,16 +121,16 @@ def _table(
     Where workers or replicas are stated, the number of devices follows from them and from the degrees, 1 if left open.
     """
     degrees = asked.layouts() | {"pp": [1]} | {name: [int(stated[name])] for name in DEGREES if name in stated}
+    replica = prod(int(stated.get(name, 1)) for name in ("tp", "pp", "cp"))
     if {"dp", "workers"} & set(stated):
         degrees |= {name: [1] for name in ("tp", "ep") if name in degrees and name not in stated}
-        degrees["devices"] = [prod(int(stated.get(name, 1)) for name in ("tp", "pp", "cp", "dp", "workers"))]
+        sizes = [replica * int(stated.get("dp", 1)) * int(stated.get("workers", 1))]
     else:
-        ranks = prod(int(stated.get(name, 1)) for name in ("tp", "pp", "cp"))
-        sizes = range(ranks, most, ranks)
-        degrees["devices"] = [size for size in sizes if most <= FEW or size % STEP == 0 or ranks % STEP]
-    if not degrees["devices"] or min(degrees["devices"]) >= most:
-        needs = f"{min(degrees['devices'])} devices" if degrees["devices"] else "a device"
-        raise PerfgridError(f"--{pool}: the pool takes {needs}, and both have {most} together")
+        whole = [size for size in range(replica, most, replica) if most <= FEW or size % STEP == 0 or replica % STEP]
+        sizes = whole or [replica]
+    if min(sizes) >= most:
+        raise PerfgridError(f"--{pool}: the pool takes {min(sizes)} devices, and both have {most} together")
+    degrees["devices"] = sizes
     row = asked.devices.index(device) if device in asked.devices else 0
     zipped = {name: [values[row]] for name, values in asked.systems["zip"].items()}
     zipped["precision"] = [asked.products(precision)[row]]

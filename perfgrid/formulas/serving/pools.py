@@ -236,10 +236,21 @@ def loop_place_time(loop_queue_time, loop_queue_by_batch, decode_capacity, decod
 
 
 @formula(unit="s", source="bailey1954bulk")
-def starting_prompt_time(active_clients, prefill_workers, full_pass_prompts, full_pass_time, prompt_time):
-    """Mean time to be computed of prompts that come together: full passes, one after the other."""
-    passes = active_clients / (prefill_workers * full_pass_prompts)
-    return xp.maximum((passes + 1) / 2 * full_pass_time, prompt_time)
+def starting_prompt_time(
+    active_clients,
+    prefill_workers,
+    full_pass_prompts,
+    full_pass_time,
+    lone_pass_time,
+    further_prompt_time,
+    prompt_time,
+    mean_pass_time,
+):
+    """Mean time to be computed of prompts that come together: full passes one after the other, or a single pass."""
+    each = xp.maximum(active_clients / prefill_workers, 1.0)
+    single = lone_pass_time + further_prompt_time * (each - 1)
+    several = (each / full_pass_prompts + 1) / 2 * full_pass_time
+    return xp.where(each > full_pass_prompts, several, single) + prompt_time - mean_pass_time
 
 
 # ---- the cache on its way -------------------------------------------------------------------------------------------
