@@ -33,7 +33,13 @@ from .inference import InferenceMapper
 from .schema import Record
 
 QUANTITIES = ("time_to_first_token", "time_per_output_token", "request_latency", "output_tokens_per_second")
-WAITS = ("prompt_queue_time", "prompt_time", "exposed_transfer_time", "place_queue_wait")  # before the first token
+WAITS = (
+    "servers_time",
+    "prompt_queue_time",
+    "prompt_time",
+    "exposed_transfer_time",
+    "place_queue_wait",
+)  # before the first token
 OUTPUTS = (*QUANTITIES, *WAITS, "decode_steps", "loaded_step_time")
 OF_BOTH = ("batch", "loop_requests", "prompt_tokens", "output_tokens", "prompt_variation", "batch_rule")
 DEGREES = ("tp", "pp", "cp", "ep", "etp")
