@@ -5,6 +5,7 @@ import re
 
 import pytest
 
+from perfgrid.validation.pools import two_pools
 from perfgrid.validation.schema import UNSEEN, data, read_records, record_files
 from perfgrid.validation.validate import RECORDED, validate
 from tests.test_bad_input import run
@@ -75,13 +76,15 @@ def test_the_command_evaluates_them_alone(monkeypatch, capsys, recorded, found):
     for name, group in data["groups"].items():
         assert group["median"] == pytest.approx(recorded["groups"][name]["median"], rel=1e-6), RENEW
     assert not {"fitted_constants", "bound_by"} & set(re.findall(r'"(\w+)":', out))  # nothing was fitted to these rows
-    trained, served = data["groups"]["dgxc_nemotron"], data["groups"]["trtllm12"]
+    trained, stacks = data["groups"]["dgxc_nemotron"], data["groups"]["trtllm12"]
     assert trained["calibrated_constants"] == 5  # those of nemo, from other records
     assert trained["baseline"]["constants_fitted_to_these_rows"] == 2  # a rate for each of two precisions
-    assert "calibrated_constants" not in served
+    assert "calibrated_constants" not in stacks
     assert data["worst"][0]["id"] == found.worst(1)[0].record.id
-    worst = next(p for p in found.worst(len(found.predictions)) if p.record.kind == "inference")
-    assert (worst.largest_part, round(worst.largest_part_share or 0, 2)) == ("hbm_time", 0.74)
+    served = [p for p in found.worst(len(found.predictions)) if p.record.kind == "inference"]
+    worst, alone = served[0], next(p for p in served if not two_pools(p.record))
+    assert (worst.largest_part, round(worst.largest_part_share or 0, 2)) == ("prompt_time", 0.53)
+    assert (alone.largest_part, round(alone.largest_part_share or 0, 2)) == ("hbm_time", 0.74)
     for wrong in (("--group", "kempner"), ("--explain", "internevo-7b-tp1-zall-1024")):
         status, out, err = run(monkeypatch, capsys, "validate", *wrong)
         assert (status, out) == (2, "")

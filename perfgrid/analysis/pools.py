@@ -219,6 +219,7 @@ def prefill_columns(lone: Mapping[str, np.ndarray], full: Mapping[str, np.ndarra
 def decode_columns(found: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Columns of the decode pool, tabulated by batch."""
     columns = {"pool_batch": found["tabulated_batch"], "pool_step_time": found["decode_step_time"]}
+    columns |= {"decode_front_end_time": found["front_end_time"]}
     columns |= {"decode_rank_cache": found["rank_prompt_cache"], "transfer_latency": found["tier_transfer_latency"]}
     return _machine(found, "decode") | columns
 

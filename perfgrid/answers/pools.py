@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import prod
+from math import lcm, prod
 from pathlib import Path
 from typing import Any
 
 import xarray as xr
 
 from perfgrid.analysis.best import best
-from perfgrid.analysis.pools import join_pools
+from perfgrid.analysis.pools import joined
 from perfgrid.catalog import Catalog
 from perfgrid.catalog.schema import LARGEST_COUNT
 from perfgrid.engine.errors import PerfgridError, nearest
@@ -30,6 +30,7 @@ OUTPUTS = (
     *("devices", "output_tokens_per_second", "served_rate", "running_batch", "request_latency", "cache_transfer_time"),
 )
 FEW, STEP = 16, 8  # devices up to which pools of every size are tried; above, those of whole nodes
+SEVERAL = 64  # sizes that are tried of a pool one after the other; beyond, each twice the one before
 
 
 @dataclass(frozen=True)
@@ -91,7 +92,7 @@ def serve_pools(
     }
     for pool, own in stated.items():
         content[pool] = _table(asked, own, pool, devices, str(own.get("device", on)), precision or stored)
-    study = join_pools(content, catalog=asked.catalog)
+    study, _ = joined(content, "the question", asked.catalog)
     choice = Best(over=list(POOLS), minimize=decisive if least else None, maximize=None if least else decisive)
     result = evaluate(study)
     return Pair(study, result, choice, best(result, choice.over, choice.minimize, choice.maximize))
@@ -113,6 +114,11 @@ def stated_pool(text: str, pool: str) -> dict[str, int | str]:
     return found
 
 
+def sizes_of(unit: int) -> list[int]:
+    """Sizes of a pool that are tried, in devices: multiples of a unit, and far beyond them its doublings."""
+    return [unit * n for n in (*range(1, SEVERAL), *(SEVERAL * 2**i for i in range(32)))]
+
+
 def _table(
     asked: Question, stated: Mapping[str, int | str], pool: str, most: int, device: str, precision: str
 ) -> dict[str, Any]:
@@ -121,16 +127,16 @@ def _table(
     Where workers or replicas are stated, the number of devices follows from them and from the degrees, 1 if left open.
     """
     degrees = asked.layouts() | {"pp": [1]} | {name: [int(stated[name])] for name in DEGREES if name in stated}
+    replica = prod(int(stated.get(name, 1)) for name in ("tp", "pp", "cp"))
     if {"dp", "workers"} & set(stated):
         degrees |= {name: [1] for name in ("tp", "ep") if name in degrees and name not in stated}
-        degrees["devices"] = [prod(int(stated.get(name, 1)) for name in ("tp", "pp", "cp", "dp", "workers"))]
+        sizes = [replica * int(stated.get("dp", 1)) * int(stated.get("workers", 1))]
     else:
-        ranks = prod(int(stated.get(name, 1)) for name in ("tp", "pp", "cp"))
-        sizes = range(ranks, most, ranks)
-        degrees["devices"] = [size for size in sizes if most <= FEW or size % STEP == 0 or ranks % STEP]
-    if not degrees["devices"] or min(degrees["devices"]) >= most:
-        needs = f"{min(degrees['devices'])} devices" if degrees["devices"] else "a device"
-        raise PerfgridError(f"--{pool}: the pool takes {needs}, and both have {most} together")
+        unit = lcm(replica, int(stated.get("ep", 1)) * int(stated.get("pp", 1)), 1 if most <= FEW else STEP)
+        sizes = [size for size in sizes_of(unit) if size < most] or [unit]
+    if min(sizes) >= most:
+        raise PerfgridError(f"--{pool}: the pool takes {min(sizes)} devices, and both have {most} together")
+    degrees["devices"] = sizes
     row = asked.devices.index(device) if device in asked.devices else 0
     zipped = {name: [values[row]] for name, values in asked.systems["zip"].items()}
     zipped["precision"] = [asked.products(precision)[row]]

@@ -110,9 +110,12 @@ def _pools(stated: dict[str, Any], asked: dict[str, Any], as_json: bool) -> None
     """Find and print the best pair of pools."""
     if refused := [name for name in ("price", "csv", "save") if name in stated]:
         raise PerfgridError(f"--{refused[0]} is not for two pools: leave it out")
-    for name, many in (("on", asked["on"]), ("devices", asked["devices"] or [])):
+    for name, many, how in (
+        ("on", asked["on"], "; --prefill device=... states another"),
+        ("devices", asked["devices"] or [], ""),
+    ):
         if len(many) != 1:
-            raise PerfgridError(f"--{name}: two pools take one, found {len(many)}; --prefill device=... states another")
+            raise PerfgridError(f"--{name}: two pools together take one, found {len(many)}{how}")
     start = time.perf_counter()
     asked |= {"on": asked["on"][0], "devices": asked["devices"][0]}
     pools: dict[str, Any] = {"prefill": "auto", "decode": "auto"} | stated

@@ -40,6 +40,7 @@ from .serving import (
     bounds,
     capacity,
     clients,
+    deployment,
     experts,
     formats,
     latency,
@@ -111,7 +112,7 @@ TECHNOLOGY = (technology, implementation, native)  # devices at another node, wi
 MANUFACTURING = (*TECHNOLOGY, die, package, manufacturing)  # manufacturing cost
 ECONOMY = (microarchitecture, event_energy, cluster_network, system_cost, carbon)  # budgets, prices, energy of events
 
-POOLS = (pools, service)  # two pools, each evaluated on its own by the formulas of serving
+POOLS = (pools, deployment, service)  # two pools, each evaluated on its own by the formulas of serving
 
 MODULES = (
     *TRANSFORMER,
@@ -127,6 +128,7 @@ MODULES = (
     *BENCHMARK,
     *MIXERS,
     pools,
+    deployment,
 )
 
 

@@ -33,7 +33,14 @@ from .inference import InferenceMapper
 from .schema import Record
 
 QUANTITIES = ("time_to_first_token", "time_per_output_token", "request_latency", "output_tokens_per_second")
-OUTPUTS = (*QUANTITIES, "prefill_pool_load", "decode_pool_load")
+WAITS = (
+    "servers_time",
+    "prompt_queue_time",
+    "prompt_time",
+    "exposed_transfer_time",
+    "place_queue_wait",
+)  # before the first token
+OUTPUTS = (*QUANTITIES, *WAITS, "decode_steps", "loaded_step_time")
 OF_BOTH = ("batch", "loop_requests", "prompt_tokens", "output_tokens", "prompt_variation", "batch_rule")
 DEGREES = ("tp", "pp", "cp", "ep", "etp")
 
@@ -41,6 +48,13 @@ DEGREES = ("tp", "pp", "cp", "ep", "etp")
 def two_pools(record: Record) -> bool:
     """Whether a record is of two pools with layouts of their own."""
     return record.plan is not None and record.plan.prefill is not None and record.kernel is None
+
+
+def request_parts(values: Mapping[str, Any], record: Record) -> dict[str, float]:
+    """What a request waits for, or of later tokens alone, in s."""
+    steps = {"decode_time": float(values["decode_steps"] * values["loaded_step_time"])}
+    waits = {name: float(values[name]) for name in WAITS}
+    return {"time_to_first_token": waits, "time_per_output_token": steps}.get(record.quantity, waits | steps)
 
 
 class PoolMapper(InferenceMapper):

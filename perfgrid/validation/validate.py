@@ -284,7 +284,9 @@ def _prediction(row: Row, at: dict[str, Any], broken: dict[str, str]) -> Predict
         return Prediction(record, tuple(f"not modelled: {reason}" for reason in broken.values()), label=row.label)
     parts: dict[str, float] = {}
     fits = [bool(at[name]) for name in FITS if name in at]
-    if record.kind == "inference" and not pools.two_pools(record):
+    if pools.two_pools(record):
+        parts = pools.request_parts(at, record)
+    elif record.kind == "inference":
         parts = request_parts(at, 0.0 if record.quantity == "time_to_first_token" else None)
     elif record.quantity == "step_time":
         parts = {name: float(at[name]) for name in BREAKDOWN}

@@ -117,6 +117,8 @@ WORDS: dict[str, tuple[str, ...]] = {  # what an argument or option of this name
     "topology": ("rail-optimized", "nothing"),
     "save": ("out/s.toml", "out/s.nc", STUDY),
     "csv": ("out/s.csv", "out/s", "out/absent/s.csv", "out"),
+    "prefill": ("auto", "tp=1", "tp=2,workers=2,batch=4", "tp=1,device=b200", "tp=0", "tq=1", "tp"),
+    "decode": ("auto", "tp=1,dp=2", "tp=8,ep=8", "workers=2", "tp=1,tp=2", ""),
     "ttft": ("1s", "500 ms", "x"),
     "tpot": ("40ms", "0", "x"),
 }

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from perfgrid import load_study
+from perfgrid.cli.arguments import study_of
 from perfgrid.engine.autodiff import dual
 from perfgrid.engine.autodiff.dual import Dual
 from perfgrid.engine.graph.resolver import replay, resolve_checked
@@ -48,7 +48,7 @@ def test_every_formula_at_drawn_points():
     """
     generator, seen, checked, kinks = np.random.default_rng(5), set(), set(), 0
     for path in STUDIES:
-        study = load_study(path)
+        study = study_of(path, None, None)
         space = study.space
         graph = resolve_checked(
             study.registry, study.outputs, space.names(), study.file.choices, space.label_quantities()
@@ -124,7 +124,7 @@ def test_no_excluded_branch_has_an_infinite_slope(monkeypatch):
         watched(name, lambda a: (np.asarray(a.value) > 0).all())
     generator, checked = np.random.default_rng(2), set()
     for path in STUDIES:
-        study = load_study(path)
+        study = study_of(path, None, None)
         space, labels = study.space, study.space.label_quantities()
         graph = resolve_checked(study.registry, study.outputs, space.names(), study.file.choices, labels)
         for _ in range(2):

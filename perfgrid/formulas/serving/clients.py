@@ -181,7 +181,10 @@ def clients_interference(
 # ---- constraints ----------------------------------------------------------------------------------------------------
 
 
-@constraint(reason="a closed loop of clients on separate pools is not modelled", source="zhong2024distserve")
+@constraint(
+    reason="a closed loop of clients on separate pools of one layout: state each pool (workload pools)",
+    source="zhong2024distserve",
+)
 def clients_share_pools(loop_of_clients, pools_are_separate):
     """Closed loops run where prefill and decode share the devices."""
     return (loop_of_clients == 0) | (pools_are_separate == 0)

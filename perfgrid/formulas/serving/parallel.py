@@ -186,10 +186,15 @@ def outer_copies(ep_tier_ranks, experts_per_token, groups, groups_per_token):
 
 
 @formula(unit="1", source="deepseek2025deepep")
-def tier_copies(ep_tier_ranks, experts_per_token, outer_copies):
-    """Copies of a token that each tier carries, by pass and tier."""
+def tier_copies(ep_tier_ranks, experts_per_token, outer_copies, etp, tp):
+    """Copies of a token that each tier carries, by pass and tier.
+
+    Where tensor-parallel ranks that hold other tokens share an expert all of them take a copy, each rank at most one.
+    """
     inside, domains = at(ep_tier_ranks, tier="scale_up"), at(ep_tier_ranks, tier="scale_out")
-    near = experts_per_token * (1 - 1 / inside)
+    ranks = inside * xp.maximum(etp / tp, 1.0)
+    shared = xp.minimum(experts_per_token * ranks / inside, ranks) * (1 - 1 / ranks)
+    near = xp.where(etp > tp, shared, experts_per_token * (1 - 1 / inside))
     spread = table("pass", prefill=1.0, decode=1 / xp.maximum(domains, 1.0))
     return table("tier", scale_up=near * spread, scale_out=outer_copies)
 

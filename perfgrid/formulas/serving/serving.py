@@ -173,8 +173,8 @@ def prefill_tokens_per_second(prompt_tokens, request_prefill_time, load_weight, 
     return dp * prompt_tokens / total(request_prefill_time * load_weight, "load")
 
 
-@alternative(of="goodput", by="workload", label="inference", unit="1/s", source="zhong2024distserve")
-def serving_goodput(
+@alternative(of="goodput", by="workload", label=("inference", "pools"), unit="1/s", source="zhong2024distserve")
+def LABEL_goodput(
     output_tokens_per_second,
     time_to_first_token,
     time_per_output_token,
@@ -187,8 +187,8 @@ def serving_goodput(
     return xp.where((time_to_first_token <= time_to_first_token_limit) & later, output_tokens_per_second, 0.0)
 
 
-@alternative(of="tokens_per_second", by="workload", label="inference", unit="1/s", source="yu2022orca")
-def serving_tokens_per_second(served_rate, prompt_tokens, output_tokens):
+@alternative(of="tokens_per_second", by="workload", label=("inference", "pools"), unit="1/s", source="yu2022orca")
+def LABEL_tokens_per_second(served_rate, prompt_tokens, output_tokens):
     """Tokens of the whole system per second, of prompts (cached ones included) and outputs alike."""
     return served_rate * (prompt_tokens + output_tokens)
 

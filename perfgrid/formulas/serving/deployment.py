@@ -1,0 +1,175 @@
+"""Two pools as one deployment: the cache on its way, what a request waits for, rates and cost of both together.
+
+How long prompts and places are waited for is in `pools`.
+"""
+
+from perfgrid.engine import xp
+from perfgrid.engine.graph.registry import alternative, constraint, formula
+from perfgrid.formulas.axes import at, total
+
+from .batching import NODES, place_wait
+
+POOLS = {"POOL": ("prefill", "decode")}
+
+# ---- the cache on its way -------------------------------------------------------------------------------------------
+
+
+@alternative(of="cache_transfer_time", by="workload", label="pools", unit="s", source="zhong2024distserve")
+def pools_cache_transfer_time(
+    decode_rank_cache, decode_ranks, prefill_ranks, decode_rank_rate, prefill_rank_rate, transfer_latency
+):
+    """Time in which the cache of a prompt moves: each decoding rank takes its part, the prefill ranks send all parts.
+
+    Ranks of the decode pool that hold the same latent each receive it.
+    """
+    sent = decode_rank_cache * decode_ranks / (prefill_ranks * prefill_rank_rate)
+    return xp.maximum(decode_rank_cache / decode_rank_rate, sent) + transfer_latency
+
+
+@formula(unit="s", source="qin2024mooncake")
+def exposed_transfer_time(cache_transfer_time, transfer_by_layer, prompt_time, layers):
+    """Time of the transfer after the prefill: all of it, or the last layer's and what takes longer than the prefill."""
+    last = cache_transfer_time / layers
+    late = xp.maximum(last, cache_transfer_time - prompt_time * (1 - 1 / layers))
+    return xp.where(transfer_by_layer, late, cache_transfer_time)
+
+
+# ---- requests -------------------------------------------------------------------------------------------------------
+
+
+@alternative(of="served_rate", by="workload", label="pools", unit="1/s", source="zhong2024distserve")
+def pools_served_rate(wanted_rate, prefill_limit, decode_limit):
+    """Requests per second that end: the slower pool sets the pace."""
+    return xp.minimum(wanted_rate, xp.minimum(prefill_limit, decode_limit))
+
+
+@alternative(of="wanted_rate", by="batch_rule", label="rate", unit="1/s", source="little1961")
+def rate_wanted_rate(request_rate):
+    """Requests per second that users ask for: the arrivals."""
+    return request_rate
+
+
+@alternative(of="wanted_rate", by="batch_rule", label="clients", unit="1/s", source="reiser1980mva")
+def clients_wanted_rate(clients_decode_target, decode_batch_weight):
+    """Requests per second that users ask for: those of the loop with the batch that runs."""
+    return total(clients_decode_target * decode_batch_weight, "load")
+
+
+@alternative(of="largest_request_rate", by="workload", label="pools", unit="1/s", source="zhong2024distserve")
+def pools_largest_request_rate(prefill_limit, decode_limit):
+    """Requests per second that the deployment serves at most."""
+    return xp.minimum(prefill_limit, decode_limit)
+
+
+@alternative(of="place_queue_wait", by="batch_rule", label="rate", unit="s", source="sakasegawa1977")
+def rate_place_queue_wait(request_rate, decode_limit, pool_batch, prompt_variation):
+    """Mean wait for a place in the decode pool (M/G/c over all its places)."""
+    places = at(pool_batch, load=NODES[-1])
+    return place_wait(request_rate / decode_limit, places, places / decode_limit, prompt_variation)
+
+
+@alternative(of="place_queue_wait", by="batch_rule", label="clients", unit="s", source="little1961")
+def clients_place_queue_wait(loop_place_time):
+    """Mean wait for a place in the decode pool: of clients that are more than places."""
+    return loop_place_time
+
+
+@alternative(of="prompt_queue_time", by="batch_rule", label="rate", unit="s", source="sakasegawa1977")
+def rate_prompt_queue_time(running_pass_wait, earlier_prompts_wait):
+    """Mean wait of a prompt in the prefill pool."""
+    return running_pass_wait + earlier_prompts_wait
+
+
+@alternative(of="prompt_queue_time", by="batch_rule", label="clients", unit="s", source="reiser1980mva")
+def clients_prompt_queue_time(
+    running_pass_wait, earlier_prompts_wait, starting_share, starting_prompt_time, prompt_time
+):
+    """Mean wait of a prompt in the prefill pool: in the loop, and of those that come together in the beginning."""
+    loop = running_pass_wait + earlier_prompts_wait
+    return (1 - starting_share) * loop + starting_share * (starting_prompt_time - prompt_time)
+
+
+@alternative(of="time_to_first_token", by="workload", label="pools", unit="s", source="zhong2024distserve")
+def pools_time_to_first_token(
+    servers_time,
+    prompt_queue_time,
+    prompt_time,
+    exposed_transfer_time,
+    place_queue_wait,
+    decode_yields_first,
+    loaded_step_time,
+):
+    """Mean time from arrival to first token: servers, queue, prefill, transfer, a place; or a step more."""
+    step = xp.where(decode_yields_first, loaded_step_time, 0.0)
+    return servers_time + prompt_queue_time + prompt_time + exposed_transfer_time + place_queue_wait + step
+
+
+@formula(unit="1", source="zhong2024distserve")
+def prefill_pool_load(served_rate, prefill_limit):
+    """Requests served over what the prefill pool computes at most."""
+    return served_rate / prefill_limit
+
+
+@formula(unit="1", source="zhong2024distserve")
+def decode_pool_load(served_rate, decode_limit):
+    """Requests served over what the decode pool ends at most."""
+    return served_rate / decode_limit
+
+
+@alternative(of="load_fraction", by="workload", label="pools", unit="1", source="little1961")
+def pools_load_fraction(wanted_rate, largest_request_rate):
+    """Requests that users ask for over what is served at most."""
+    return wanted_rate / largest_request_rate
+
+
+# ---- both pools together --------------------------------------------------------------------------------------------
+
+
+@alternative(of="devices", by="workload", label="pools", unit="1", source="zhong2024distserve")
+def pools_devices(prefill_devices, decode_devices):
+    """Devices of both pools."""
+    return prefill_devices + decode_devices
+
+
+@alternative(of="working_charge", by="workload", label="pools", unit="USD/s", source="epoch2024costs")
+def pools_working_charge(prefill_charge, decode_charge):
+    """Cost of a second of both pools."""
+    return prefill_charge + decode_charge
+
+
+@formula(unit="1/s", source="zhong2024distserve")
+def prefill_capacity_per_device(prefill_limit, prompt_tokens, prefill_devices):
+    """Prompt tokens that the prefill pool computes per second and device at most, cached ones included."""
+    return prefill_limit * prompt_tokens / prefill_devices
+
+
+@formula(unit="1/s", source="zhong2024distserve")
+def decode_capacity_per_device(decode_limit, output_tokens, decode_devices):
+    """Output tokens that the decode pool yields per second and device at most."""
+    return decode_limit * output_tokens / decode_devices
+
+
+# ---- constraints ----------------------------------------------------------------------------------------------------
+
+
+@constraint(reason="the POOL pool alone is impossible", source="zhong2024distserve", family=POOLS)
+def POOL_pool_is_legal(POOL_legal):
+    """The design of the POOL pool is possible on its own."""
+    return POOL_legal > 0
+
+
+@constraint(
+    kind="exceeds",
+    reason="weights, cache and activations exceed the device memory of the POOL pool",
+    source="kwon2023vllm",
+    family=POOLS,
+)
+def POOL_pool_fits_memory(POOL_memory_per_device, POOL_memory_capacity):
+    """Weights, cache and working space fit the memory of a device of the POOL pool."""
+    return POOL_memory_per_device <= POOL_memory_capacity
+
+
+@constraint(kind="exceeds", reason="caches of prompts come faster than links carry them", source="zhong2024distserve")
+def links_carry_the_caches(served_rate, cache_transfer_time, transfer_latency, prefill_replicas):
+    """The links of all prefill replicas carry the caches of the prompts that they compute."""
+    return served_rate * (cache_transfer_time - transfer_latency) <= prefill_replicas
