@@ -39,7 +39,7 @@ LONE, FULL, DECODE = (  # what each pool is evaluated with
     {"batch_rule": "memory", "output_tokens": 1},  # passes as full as they get
     {**QUIET, "prefix_hit_rate": 1.0},  # batches from one to as many as fit; no prompt is computed
 )
-PASSES = ("prefill_time", "request_prefill_time", "prefill_sequences", "prefill_passes", "lockstep_ranks")
+PASSES = ("prefill_time", "own_prefill_time", "prefill_sequences", "prefill_passes", "lockstep_ranks")
 MACHINE = ("memory_per_device", "tier_bandwidth")
 STATED = ("hbm_capacity", "devices", "tp", "cp", "pp", "dp", "layers", "front_end_time")  # if nothing computes them
 STEPS = ("tabulated_batch", "decode_step_time", "rank_prompt_cache", "tier_transfer_latency")
@@ -208,8 +208,8 @@ def prefill_columns(lone: Mapping[str, np.ndarray], full: Mapping[str, np.ndarra
         "prefill_replicas": full["dp"],
         "prefill_workers": full["dp"] / full["lockstep_ranks"],
         "full_pass_prompts": prompts * full["lockstep_ranks"],
-        "full_pass_time": full["request_prefill_time"] * prompts,
-        "lone_pass_time": lone["request_prefill_time"],
+        "full_pass_time": full["own_prefill_time"] * prompts,
+        "lone_pass_time": lone["own_prefill_time"],
         "lone_prompt_time": lone["prefill_time"],
         "layers": full["layers"],
         "front_end_time": full["front_end_time"],

@@ -143,16 +143,16 @@ def given_request_prefill_time(prefill_time, replica_batch):
     return prefill_time / replica_batch
 
 
-@alternative(of="request_prefill_time", by="batch_rule", label=REPLACED, unit="s", source="yu2022orca")
-def LABEL_request_prefill_time(
-    pass_time, prefill_passes, prefill_sequences, stage_share, lockstep_ranks, prompting_ranks
-):
-    """Time of a replica that the prefill of one request takes: of its fullest stage, others follow at once.
+@formula(unit="s", source="yu2022orca")
+def own_prefill_time(pass_time, prefill_passes, prefill_sequences, stage_share):
+    """Time that the prefill of one request takes, in passes of its replica: of the fullest stage, others follow."""
+    return in_pass(pass_time, "prefill") * prefill_passes / prefill_sequences * stage_share
 
-    Replicas in lockstep wait for each other's prompts.
-    """
-    own = in_pass(pass_time, "prefill") * prefill_passes / prefill_sequences * stage_share
-    return own * lockstep_ranks / prompting_ranks
+
+@alternative(of="request_prefill_time", by="batch_rule", label=REPLACED, unit="s", source="yu2022orca")
+def LABEL_request_prefill_time(own_prefill_time, lockstep_ranks, prompting_ranks):
+    """Time of a replica that the prefill of one request takes: replicas in lockstep wait for each other's prompts."""
+    return own_prefill_time * lockstep_ranks / prompting_ranks
 
 
 @alternative(of="batch_is_given", by="batch_rule", label=STATES, unit="1", source="pope2022inference")
