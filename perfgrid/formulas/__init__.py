@@ -34,7 +34,22 @@ from .parallelism import (
     tensor_parallel_volume,
 )
 from .pipelines import dualpipe, pipeline, stages, transfers, zero_bubble
-from .serving import batching, bounds, capacity, clients, experts, formats, latency, parallel, products, requests
+from .serving import (
+    answering,
+    arrivals,
+    batching,
+    bounds,
+    capacity,
+    clients,
+    experts,
+    formats,
+    latency,
+    lengths,
+    parallel,
+    percentiles,
+    products,
+    requests,
+)
 from .serving import energy as serving_energy
 from .serving import indexer as serving_indexer
 from .serving import kernels as serving_kernels
@@ -88,7 +103,7 @@ SERVING = (
         capacity,
         latency,
     ),
-    *(batching, clients, service, bounds, serving_energy),
+    *(lengths, batching, clients, service, arrivals, answering, percentiles, bounds, serving_energy),
 )
 TECHNOLOGY = (technology, implementation, native)  # devices at another node, with another memory or link
 MANUFACTURING = (*TECHNOLOGY, die, package, manufacturing)  # manufacturing cost

@@ -22,6 +22,7 @@ LABELS = (
     "weight_precision",
     "kv_precision",
     "batch_rule",
+    "length_distribution",
     "pools",
     "library",
     "rank_order",

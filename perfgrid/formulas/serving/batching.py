@@ -144,9 +144,9 @@ def given_request_prefill_time(prefill_time, replica_batch):
 
 
 @alternative(of="request_prefill_time", by="batch_rule", label=REPLACED, unit="s", source="yu2022orca")
-def LABEL_request_prefill_time(pass_time, prefill_passes, prefill_sequences, stage_share):
+def LABEL_request_prefill_time(pass_time, prefill_passes, prefill_sequences, stage_share, mean_prefill_ratio):
     """Time of a replica that the prefill of one request takes: of its fullest stage, others follow at once."""
-    return in_pass(pass_time, "prefill") * prefill_passes / prefill_sequences * stage_share
+    return in_pass(pass_time, "prefill") * prefill_passes / prefill_sequences * stage_share * mean_prefill_ratio
 
 
 @alternative(of="batch_is_given", by="batch_rule", label=STATES, unit="1", source="pope2022inference")

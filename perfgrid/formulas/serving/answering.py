@@ -1,0 +1,136 @@
+"""Random arrivals: how long an answer takes after its first token, by its length.
+
+The batch that runs changes while an answer does, the less the longer it is. Prompts hold up its steps: those that come
+meanwhile, and those behind its own prompt, which were computed in a row before its first step. Not more of them can
+than there are places. Where all places are taken (``crowd``), the batch is the largest, and a prompt follows every
+answer that ends.
+"""
+
+from perfgrid.engine import xp
+from perfgrid.engine.graph.registry import alternative, formula
+from perfgrid.formulas.axes import at, total
+
+from .arrivals import ARRIVALS, moments
+from .batching import NODES
+from .distributions import mixed, packed, unpacked
+
+# ---- steps ----------------------------------------------------------------------------------------------------------
+
+
+@formula(unit="s", source="little1961")
+def answering_step_time(decode_step_time, rate_load_weight, replica_sequences, batch_gain, arrival_dispersion, places):
+    """Mean time of the steps of a request: a batch that varies is larger when seen by its sequences, by I/(2a)."""
+    running = xp.maximum(replica_sequences, 1.0)
+    seen = xp.minimum(replica_sequences + arrival_dispersion / (2 * batch_gain), places)
+    larger = xp.maximum(seen / running, 1.0)
+    return total(decode_step_time * rate_load_weight, "load") * larger ** (1 - batch_gain)
+
+
+@formula(unit="1", source="kleinrock1975queueing")
+def answering_step_variation(replica_sequences, batch_gain, arrival_dispersion):
+    """Variance of the time of a step over its square, as the batch changes: a batch b has the variance b·I/a."""
+    return (1 - batch_gain) ** 2 * arrival_dispersion / batch_gain / xp.maximum(replica_sequences, 1.0)
+
+
+def left_by_mean(times):
+    """Part of a variance that is left in the mean over so many relaxation times: 2·(x - 1 + exp(-x))/x²."""
+    x = xp.maximum(times, 1e-2)
+    return 2 * (x - 1 + xp.exp(-x)) / x**2
+
+
+# ---- prompts in between ---------------------------------------------------------------------------------------------
+
+
+@formula(unit="s", source="kleinrock1975queueing")
+def free_sojourn(prefill_sojourn, arrival_share):
+    """Time from arrival to the end of the prefill of requests that find a place, by statistic."""
+    free = ARRIVALS[:-1]
+    shares = [at(arrival_share, arrival=kind) for kind in free]
+    whole = sum(shares)
+    parts = [(s / whole, *unpacked(at(prefill_sojourn, arrival=k))) for k, s in zip(free, shares, strict=True)]
+    return packed(*mixed(parts))
+
+
+@formula(unit="s", source="kwon2023vllm")
+def longest_row(request_prefill_time, prefill_moment, replica_sequences, places):
+    """Time of as many prompts in a row as there are places left, and one, of the lengths that a row meets."""
+    second, _, _ = moments(prefill_moment)
+    left = xp.maximum(places - replica_sequences, 0.0) + 1
+    return left * second * at(request_prefill_time, load=NODES[0])
+
+
+@formula(unit="s", source="kwon2023vllm")
+def admission_time(request_prefill_time, places, pools_are_separate):
+    """Time of the prompts of all other places of a replica."""
+    return (1 - pools_are_separate) * (places - 1) * at(request_prefill_time, load=NODES[0])
+
+
+@alternative(of="free_answer_time", by="batch_rule", label="rate", unit="s", source="kleinrock1975queueing")
+def rate_free_answer_time(
+    answering_step_time,
+    answering_step_variation,
+    batch_gain,
+    answer_steps,
+    decode_steps,
+    busy_share,
+    request_prefill_time,
+    prefill_moment,
+    free_sojourn,
+    longest_row,
+    full_batch_step_time,
+    admission_time,
+):
+    """Time of an answer after its first token if it found a place, by length and statistic.
+
+    Prompts hold up u/(1 - u) of the time of its steps and of its way through the prefill, as a compound Poisson
+    process of rows of prompts; no more than two standard deviations above its mean it is as long as on a full replica.
+    """
+    u, prompt, (second, third, _) = busy_share, at(request_prefill_time, load=NODES[0]), moments(prefill_moment)
+    holds = u / (1 - u)
+    row = xp.minimum(prompt * second / (1 - u) ** 2, longest_row)  # second moment over the first
+    rows = xp.minimum(prompt**2 * (third / (1 - u) ** 3 + 3 * u * second**2 / (1 - u) ** 4), row * longest_row)
+    mean, variance, cube = unpacked(free_sojourn)
+    fits = 1 / xp.maximum(holds * mean / longest_row, 1.0)
+    mean, variance, cube = fits * mean, fits**2 * variance, fits**3 * cube
+
+    steps, relative = answering_step_time * answer_steps, answer_steps / xp.maximum(decode_steps, 1.0)
+    changing = (steps / (1 - u)) ** 2 * answering_step_variation * left_by_mean(relative * batch_gain)
+    met = holds * (steps + mean)
+    square = changing + met * row + holds**2 * variance
+    third = met * rows + 3 * holds * row * holds * variance + holds**3 * cube
+
+    others = xp.maximum(relative, 1.0)
+    bound = full_batch_step_time * answer_steps + admission_time * others
+    time = xp.minimum(steps + met, bound)
+    room = admission_time * prompt * (second - 1) * others + ((bound - time) / 2) ** 2
+    bounded = xp.minimum(square, room)
+    return packed(time, bounded, third * (bounded / square) ** 1.5)
+
+
+@formula(unit="s", source="kwon2023vllm")
+def full_batch_step_time(decode_step_time):
+    """Time of a step with every place taken."""
+    return at(decode_step_time, load=NODES[-1])
+
+
+@alternative(of="crowd_answer_time", by="batch_rule", label="rate", unit="s", source="little1961")
+def rate_crowd_answer_time(
+    full_batch_step_time,
+    answer_steps,
+    decode_steps,
+    admission_time,
+    request_prefill_time,
+    prefill_moment,
+    output_variation,
+):
+    """Time of an answer after its first token on a full replica, by length and statistic: all others end meanwhile."""
+    second, _, _ = moments(prefill_moment)
+    admitted = admission_time * answer_steps / xp.maximum(decode_steps, 1.0)
+    square = admitted * at(request_prefill_time, load=NODES[0]) * (second - 1 + output_variation**2)
+    return packed(full_batch_step_time * answer_steps + admitted, square, 0.0 * square**1.5)
+
+
+@alternative(of="crowd_answer_share", by="batch_rule", label="rate", unit="1", source="halfin1981")
+def rate_crowd_answer_share(crowd_share):
+    """Part of the answers that run on a full replica: of the requests that find no place."""
+    return crowd_share

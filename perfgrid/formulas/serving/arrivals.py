@@ -1,0 +1,194 @@
+"""Random arrivals: what a request meets, and how long it waits for it.
+
+A replica computes prompts before steps. An arrival finds it ``idle``, with a ``step`` under way, or with other
+``prompts`` before its own, a queue with one server (M/G/1, whose vacations are the steps); or as many sequences run as
+there are places (``crowd``). Sequences come and go like a birth-death chain. Where a batch b ends b/(n·T(b)) answers
+per second of steps, the number of them that run has the variance b·I/a: a is the slope of the logarithm of that rate
+by that of b (1: sequences do not slow each other down), and I the dispersion of arrivals, more than 1 because prompts
+that are computed one after the other start decoding together. The part of the time in which all places are taken
+follows as for many servers (Halfin and Whitt 1981).
+"""
+
+from perfgrid.engine import xp
+from perfgrid.engine.graph.registry import alternative, formula
+from perfgrid.formulas.axes import INNER, at, table, total
+
+from .batching import NODES
+from .distributions import normal_density, normal_share, packed
+
+ARRIVALS = INNER.labels["arrival"]
+MOST_LOAD = 0.99  # beyond it a design is flagged, and waits are those at this load
+
+
+# ---- prompts --------------------------------------------------------------------------------------------------------
+
+
+@formula(unit="1", source="kleinrock1975queueing")
+def prompt_load(request_rate, prefilling_replicas, request_prefill_time):
+    """Part of its time that a replica which computes prompts spends on them."""
+    return xp.minimum(request_rate / prefilling_replicas * at(request_prefill_time, load=NODES[0]), MOST_LOAD)
+
+
+@formula(unit="1", source="kleinrock1975queueing")
+def prefill_moment(prefill_ratio, length_weight, mean_prefill_ratio):
+    """Moments of the time of a prompt about zero over powers of its mean, by moment."""
+    over = prefill_ratio / mean_prefill_ratio
+    square = over * over
+    second, third, fourth = (total(length_weight * p, "length") for p in (square, square * over, square * square))
+    return table("moment", second=second, third=third, fourth=fourth)
+
+
+def moments(prefill_moment):
+    """The second, third and fourth of them."""
+    return (at(prefill_moment, moment=name) for name in ("second", "third", "fourth"))
+
+
+def prompt_queue(load, time, second, third, fourth):
+    """Mean, variance and third central moment of the wait of a request that waits in a queue with one server.
+
+    The moments of all requests by Takács' recursion (Kleinrock 1975, section 5.7), over the load, the part that waits.
+    """
+    part = load / (1 - load)
+    first = part * second / 2
+    square = 2 * first**2 + part * third / 3
+    cube = part * (1.5 * second * square + third * first + fourth / 4)
+    mean, square, cube = first / load, square / load, cube / load
+    return time * mean, time**2 * (square - mean**2), time**3 * (cube - 3 * mean * square + 2 * mean**3)
+
+
+# ---- places ---------------------------------------------------------------------------------------------------------
+
+
+@formula(unit="1", source="kwon2023vllm")
+def places(largest_batch, dp):
+    """Sequences that fit one replica, at least one."""
+    return xp.maximum(largest_batch / dp, 1.0)
+
+
+@formula(unit="1", source="halfin1981")
+def batch_gain(decode_step_time, rate_tabulated_batch, rate_load_weight):
+    """Slope a of the logarithm of the answers per second of steps by that of the batch, at the batch that runs."""
+    time, batch = ([xp.log(at(table_of / at(table_of, load=NODES[0]), load=n)) for n in NODES]
+                   for table_of in (decode_step_time, rate_tabulated_batch))  # fmt: skip
+    slopes = []
+    for i in range(len(NODES)):
+        low, high = max(i - 1, 0), min(i + 1, len(NODES) - 1)
+        slopes.append((time[high] - time[low]) / xp.maximum(batch[high] - batch[low], 1e-3))
+    slower = sum(at(rate_load_weight, load=n) * slope for n, slope in zip(NODES, slopes, strict=True))
+    return xp.minimum(xp.maximum(1 - slower, 0.05), 1.0)
+
+
+@formula(unit="1", source="kleinrock1975queueing")
+def arrival_dispersion(busy_share, prefill_moment, output_variation):
+    """Variance over mean of the sequences that run if they do not slow each other down: 1 but for prompts in a row.
+
+    So many prompts K are computed in a row that K² is on average (u(1 - u) + u²s)/(1 - u)³ + 1/(1 - u)², with the load
+    u and the second moment s; answers of different lengths, which end at different times, even that out.
+    """
+    u, (second, _, _) = busy_share, moments(prefill_moment)
+    row = (u * (1 - u) + u**2 * second) / (1 - u) ** 2 + 1 / (1 - u)
+    return 1 + (row - 1) / (1 + output_variation**2)
+
+
+@formula(unit="1", source="little1961")
+def replica_sequences(running_batch, decoding_replicas):
+    """Sequences that run on a replica that decodes, on average."""
+    return running_batch / decoding_replicas
+
+
+@formula(unit="1", source="halfin1981")
+def full_share(replica_sequences, places, batch_gain, arrival_dispersion, load_fraction):
+    """Part of the time of steps in which every place of a replica is taken: 1/(1 + (1 - ρ)·σ·Φ(β)/φ(β)).
+
+    σ² = c·I/a is the variance at c places, β the distance of the batch from c in standard deviations, by the ratio of
+    the probabilities of the chain.
+    """
+    batch = xp.minimum(xp.maximum(replica_sequences, 0.02), places * 0.999)
+    distance = 2 * batch_gain / arrival_dispersion * (places * xp.log(places / batch) - places + batch)
+    beta = xp.sqrt(xp.minimum(distance, 144.0))
+    below = xp.sqrt(places * arrival_dispersion / batch_gain) * normal_share(beta) / normal_density(beta)
+    return 1 / (1 + (1 - xp.minimum(load_fraction, MOST_LOAD)) * below)
+
+
+@formula(unit="1", source="halfin1981")
+def crowd_share(full_share, busy_share, load_fraction):
+    """Part of the requests that find no place: those that come while all are taken, prefills in between included."""
+    load = xp.minimum(load_fraction, MOST_LOAD)
+    prefills = xp.minimum(busy_share / xp.maximum(load, 1e-6), MOST_LOAD)  # part of the time of a full replica
+    return xp.minimum(full_share * (1 - busy_share) / (1 - prefills), 0.999)
+
+
+@formula(unit="1", source="kleinrock1975queueing")
+def holding_variation(
+    request_prefill_time, rate_full_batch_decode_time, prefill_moment, output_variation, pools_are_separate
+):
+    """Squared coefficient of variation of the time of a full replica that a request takes."""
+    second, _, _ = moments(prefill_moment)
+    prompt = (1 - pools_are_separate) * at(request_prefill_time, load=NODES[0])
+    decoding = rate_full_batch_decode_time
+    return (decoding**2 * output_variation**2 + prompt**2 * (second - 1)) / (decoding + prompt) ** 2
+
+
+@formula(unit="s", source="kleinrock1975queueing")
+def crowd_wait(largest_request_rate, load_fraction, holding_variation, decoding_replicas):
+    """Mean wait for a place of those that find none: (1 + v²)/2 over what is served beyond the arrivals."""
+    spare = largest_request_rate / decoding_replicas * (1 - xp.minimum(load_fraction, MOST_LOAD))
+    return (1 + holding_variation) / (2 * spare)
+
+
+def crowd_spread(load, variation):
+    """Squared coefficient of variation and skewness of the wait for a place, from 1/3 and 0 to 1 and 2.
+
+    That of a queue with one server (M/G/1), with E[S³]·E[S]/E[S²]² of a gamma distribution: at low load the rest of
+    one service, evenly distributed if services are alike.
+    """
+    square = 2 * load - 1 + 4 / 3 * (1 - load) * (1 + 2 * variation) / (1 + variation)
+    return square, xp.minimum(xp.maximum(3 * square - 1, 0.0), 2.0)
+
+
+# ---- what an arrival meets ------------------------------------------------------------------------------------------
+
+
+@alternative(of="arrival_share", by="batch_rule", label="rate", unit="1", source="kleinrock1975queueing")
+def rate_arrival_share(crowd_share, prompt_load, replica_sequences):
+    """Part of the requests that meet an idle replica, a step, other prompts, or no place, by arrival."""
+    placed = 1 - crowd_share
+    idle = xp.exp(-replica_sequences)  # as without waits (M/G/∞)
+    alone = placed * (1 - prompt_load)
+    return table("arrival", idle=alone * idle, step=alone * (1 - idle), prompts=placed * prompt_load, crowd=crowd_share)
+
+
+@formula(unit="s", source="kleinrock1975queueing")
+def step_under_way(decode_step_time, rate_load_weight, pools_are_separate):
+    """Time of the steps that arrivals meet: none where others decode."""
+    return total(decode_step_time * rate_load_weight, "load") * (1 - pools_are_separate)
+
+
+@alternative(of="arrival_wait", by="batch_rule", label="rate", unit="s", source="kleinrock1975queueing")
+def rate_arrival_wait(
+    prompt_load,
+    request_prefill_time,
+    prefill_moment,
+    step_under_way,
+    replica_sequences,
+    crowd_wait,
+    load_fraction,
+    holding_variation,
+):
+    """Wait of a request before its prefill, by arrival and statistic.
+
+    A step ends at any time after an arrival; one before the first of several prompts delays all of them.
+    """
+    queue = prompt_queue(prompt_load, at(request_prefill_time, load=NODES[0]), *moments(prefill_moment))
+    busy = 1 - xp.exp(-replica_sequences)
+    square, skewness = crowd_spread(xp.minimum(load_fraction, MOST_LOAD), holding_variation)
+    spread = crowd_wait * xp.sqrt(square)
+    step = (step_under_way / 2, step_under_way**2 / 12, 0.0 * step_under_way**3)
+    crowd = (crowd_wait, spread**2, skewness * spread**3)
+    return table(
+        "arrival",
+        idle=packed(*(0.0 * one for one in step)),
+        step=packed(*step),
+        prompts=packed(*(busy * one + queued for one, queued in zip(step, queue, strict=True))),
+        crowd=packed(*crowd),
+    )
