@@ -65,6 +65,17 @@ def admission_time(request_prefill_time, places, pools_are_separate):
     return (1 - pools_are_separate) * (places - 1) * at(request_prefill_time, load=NODES[0])
 
 
+def cut(longest, mean, square, cube):
+    """The first three moments about zero of a time that is never longer, of what mostly is 0, else exponential.
+
+    Of an exponential time of mean t the moments up to t·y are 1 - exp(-y), 1 - exp(-y)·(1 + y), and so on.
+    """
+    y = xp.minimum(2 * longest * mean / xp.maximum(square, 1e-12 * longest**2), 80.0)
+    rest = xp.exp(-y)
+    parts = (1 - rest, 1 - rest * (1 + y), 1 - rest * (1 + y + y**2 / 2))
+    return [part * moment for part, moment in zip(parts, (mean, square, cube), strict=True)]
+
+
 @alternative(of="free_answer_time", by="batch_rule", label="rate", unit="s", source="kleinrock1975queueing")
 def rate_free_answer_time(
     answering_step_time,
@@ -87,21 +98,29 @@ def rate_free_answer_time(
     """
     u, prompt, (second, third, _) = busy_share, at(request_prefill_time, load=NODES[0]), moments(prefill_moment)
     holds = u / (1 - u)
-    row = xp.minimum(prompt * second / (1 - u) ** 2, longest_row)  # second moment over the first
-    rows = xp.minimum(prompt**2 * (third / (1 - u) ** 3 + 3 * u * second**2 / (1 - u) ** 4), row * longest_row)
+    row = prompt * second / (1 - u) ** 2  # second moment over the first, and third
+    rows = prompt**2 * (third / (1 - u) ** 3 + 3 * u * second**2 / (1 - u) ** 4)
     mean, variance, cube = unpacked(free_sojourn)
-    fits = 1 / xp.maximum(holds * mean / longest_row, 1.0)
-    mean, variance, cube = fits * mean, fits**2 * variance, fits**3 * cube
+    behind = cut(  # prompts in a row behind its own
+        longest_row,
+        holds * mean,
+        holds * mean * row + holds**2 * (variance + mean**2),
+        holds * mean * rows
+        + 3 * holds**2 * row * (variance + mean**2)
+        + holds**3 * (cube + 3 * variance * mean + mean**3),
+    )
+    one, two, three = cut(longest_row, 1.0, row, rows)
 
     steps, relative = answering_step_time * answer_steps, answer_steps / xp.maximum(decode_steps, 1.0)
     changing = (steps / (1 - u)) ** 2 * answering_step_variation * left_by_mean(relative * batch_gain)
-    met = holds * (steps + mean)
-    square = changing + met * row + holds**2 * variance
-    third = met * rows + 3 * holds * row * holds * variance + holds**3 * cube
+    met = holds * (steps - answering_step_time)
+    time = steps + met + behind[0]
+    square = changing + met * two + behind[1] - behind[0] ** 2
+    third = met * three + behind[2] - 3 * behind[0] * behind[1] + 2 * behind[0] ** 3
 
     others = xp.maximum(relative, 1.0)
     bound = full_batch_step_time * answer_steps + admission_time * others
-    time = xp.minimum(steps + met, bound)
+    time = xp.minimum(time, bound)
     room = admission_time * prompt * (second - 1) * others + ((bound - time) / 2) ** 2
     bounded = xp.minimum(square, room)
     return packed(time, bounded, third * (bounded / square) ** 1.5)

@@ -98,16 +98,17 @@ def replica_sequences(running_batch, decoding_replicas):
 
 @formula(unit="1", source="halfin1981")
 def full_share(replica_sequences, places, batch_gain, arrival_dispersion, load_fraction):
-    """Part of the time of steps in which every place of a replica is taken: 1/(1 + (1 - ρ)·σ·Φ(β)/φ(β)).
+    """Part of the time of steps in which every place of a replica is taken: 1/(1 + (1 - r)·(s·F(d)/f(d) - 1/3)).
 
-    σ² = c·I/a is the variance at c places, β the distance of the batch from c in standard deviations, by the ratio of
-    the probabilities of the chain.
+    r is the load, s² = c·I/a the variance at c places, d the distance of the batch from c in standard deviations, by
+    the ratio of the probabilities of the chain, F and f the normal distribution and its density; a third of a state
+    lies between sums of whole numbers and the normal distribution (Ramanujan).
     """
     batch = xp.minimum(xp.maximum(replica_sequences, 0.02), places * 0.999)
-    distance = 2 * batch_gain / arrival_dispersion * (places * xp.log(places / batch) - places + batch)
-    beta = xp.sqrt(xp.minimum(distance, 144.0))
-    below = xp.sqrt(places * arrival_dispersion / batch_gain) * normal_share(beta) / normal_density(beta)
-    return 1 / (1 + (1 - xp.minimum(load_fraction, MOST_LOAD)) * below)
+    square = 2 * batch_gain / arrival_dispersion * (places * xp.log(places / batch) - places + batch)
+    distance = xp.sqrt(xp.minimum(square, 144.0))
+    below = xp.sqrt(places * arrival_dispersion / batch_gain) * normal_share(distance) / normal_density(distance)
+    return 1 / (1 + (1 - xp.minimum(load_fraction, MOST_LOAD)) * xp.maximum(below - 1 / 3, 0.5))
 
 
 @formula(unit="1", source="halfin1981")
@@ -129,20 +130,27 @@ def holding_variation(
     return (decoding**2 * output_variation**2 + prompt**2 * (second - 1)) / (decoding + prompt) ** 2
 
 
-@formula(unit="s", source="kleinrock1975queueing")
-def crowd_wait(largest_request_rate, load_fraction, holding_variation, decoding_replicas):
-    """Mean wait for a place of those that find none: (1 + v²)/2 over what is served beyond the arrivals."""
-    spare = largest_request_rate / decoding_replicas * (1 - xp.minimum(load_fraction, MOST_LOAD))
-    return (1 + holding_variation) / (2 * spare)
+@formula(unit="s", source="cosmetatos1976")
+def crowd_wait(largest_request_rate, load_fraction, holding_variation, decoding_replicas, places):
+    """Mean wait for a place of those that find none: (1 + v² + (1 - v²)·e)/2 over what is served beyond the arrivals.
 
-
-def crowd_spread(load, variation):
-    """Squared coefficient of variation and skewness of the wait for a place, from 1/3 and 0 to 1 and 2.
-
-    That of a queue with one server (M/G/1), with E[S³]·E[S]/E[S²]² of a gamma distribution: at low load the rest of
-    one service, evenly distributed if services are alike.
+    e = (1 - r)·(c - 1)·(√(4 + 5c) - 2)/(16·r·c) for c places at the load r, as the first of several places is not free
+    that much sooner.
     """
-    square = 2 * load - 1 + 4 / 3 * (1 - load) * (1 + 2 * variation) / (1 + variation)
+    load = xp.minimum(xp.maximum(load_fraction, 1e-3), MOST_LOAD)
+    several = (1 - load) * (places - 1) * (xp.sqrt(4 + 5 * places) - 2) / (16 * load * places)
+    alike = xp.maximum(1 - holding_variation, 0.0)
+    spare = largest_request_rate / decoding_replicas * (1 - load)
+    return (1 + holding_variation + alike * xp.minimum(several, 1.0)) / (2 * spare)
+
+
+def crowd_spread(load, variation, places):
+    """Squared coefficient of variation and skewness of the wait for a place: 1 and 2 at a high load.
+
+    At a low one that of the rest of one service, or of the least of several that are alike, c/(c + 2).
+    """
+    rest = 4 / 3 * (1 + 2 * variation) / (1 + variation) - 1  # of one service, as for a gamma distribution
+    square = load + (1 - load) * (1 - 3 * (1 - rest) / (places + 2))
     return square, xp.minimum(xp.maximum(3 * square - 1, 0.0), 2.0)
 
 
@@ -174,6 +182,7 @@ def rate_arrival_wait(
     crowd_wait,
     load_fraction,
     holding_variation,
+    places,
 ):
     """Wait of a request before its prefill, by arrival and statistic.
 
@@ -181,7 +190,7 @@ def rate_arrival_wait(
     """
     queue = prompt_queue(prompt_load, at(request_prefill_time, load=NODES[0]), *moments(prefill_moment))
     busy = 1 - xp.exp(-replica_sequences)
-    square, skewness = crowd_spread(xp.minimum(load_fraction, MOST_LOAD), holding_variation)
+    square, skewness = crowd_spread(xp.minimum(load_fraction, MOST_LOAD), holding_variation, places)
     spread = crowd_wait * xp.sqrt(square)
     step = (step_under_way / 2, step_under_way**2 / 12, 0.0 * step_under_way**3)
     crowd = (crowd_wait, spread**2, skewness * spread**3)

@@ -52,7 +52,7 @@ def uniform_LENGTH_ratio(LENGTH_variation):
 @alternative(of="LENGTH_ratio", by="length_distribution", label="lognormal", unit="1", source="patel2024splitwise",
              family=LENGTHS)  # fmt: skip
 def lognormal_LENGTH_ratio(LENGTH_variation):
-    """Tokens of a LENGTH over their mean, by length: exp(σz - σ²/2) with σ² = ln(1 + v²)."""
+    """Tokens of a LENGTH over their mean, by length: exp(s·z - s²/2) with s² = ln(1 + v²)."""
     square = xp.log1p(LENGTH_variation**2)
     width = xp.sqrt(square)
     return by_length([xp.exp(width * float(node) - square / 2) for node in NORMAL])
