@@ -49,6 +49,7 @@ from .serving import (
     percentiles,
     products,
     requests,
+    rounds,
 )
 from .serving import energy as serving_energy
 from .serving import indexer as serving_indexer
@@ -103,7 +104,7 @@ SERVING = (
         capacity,
         latency,
     ),
-    *(lengths, batching, clients, service, arrivals, answering, percentiles, bounds, serving_energy),
+    *(lengths, batching, clients, service, arrivals, rounds, answering, percentiles, bounds, serving_energy),
 )
 TECHNOLOGY = (technology, implementation, native)  # devices at another node, with another memory or link
 MANUFACTURING = (*TECHNOLOGY, die, package, manufacturing)  # manufacturing cost

@@ -19,16 +19,10 @@ class Times:
 
     lengths: np.ndarray  # of prompts
     prefills: np.ndarray
+    together: np.ndarray  # tokens of several prompts in a pass, and their time
+    passes: np.ndarray
     base: np.ndarray  # of a step by its sequences, from one, with no context
     slope: np.ndarray  # and of a token of their mean context
-
-    def prefill(self, tokens: float) -> float:
-        """Time of a pass over so many tokens of prompts."""
-        return float(np.interp(tokens, self.lengths, self.prefills))
-
-    def step(self, sequences: int, context: float) -> float:
-        """Time of a step of running sequences at a mean context."""
-        return float(self.base[sequences - 1] + self.slope[sequences - 1] * context)
 
 
 def times_of(design: dict, places: int, prompts: np.ndarray) -> Times:
@@ -37,6 +31,8 @@ def times_of(design: dict, places: int, prompts: np.ndarray) -> Times:
     lengths = np.unique([1.0, *prompts])
     prefills = np.atleast_1d(evaluate("prefill_time", **alone | {"prompt_tokens": lengths})["prefill_time"])
     mean, output = design["prompt_tokens"], design["output_tokens"]
+    counts = np.unique(np.round(np.geomspace(1, max(1.0, 8192 // mean), 12)))
+    passes = np.atleast_1d(evaluate("prefill_time", **alone | {"batch": counts})["prefill_time"])
     contexts = np.array([mean / 2 + 1, 2 * mean + output])
     batches = np.arange(1.0, places + 1)
     found = [
@@ -48,7 +44,7 @@ def times_of(design: dict, places: int, prompts: np.ndarray) -> Times:
         for c in contexts
     ]
     slope = (found[1] - found[0]) / (contexts[1] - contexts[0])
-    return Times(lengths, prefills, found[0] - slope * contexts[0], slope)
+    return Times(lengths, prefills, counts * mean, passes, found[0] - slope * contexts[0], slope)
 
 
 def draw(generator: np.random.Generator, family: str, mean: float, variation: float, count: int) -> np.ndarray:
@@ -127,7 +123,8 @@ def _run(
             ):
                 taken.append(waiting.popleft())
                 total += taken[-1][1]
-            clock += prefills[min(total, len(prefills) - 1)]
+            alone = len(taken) == 1
+            clock += prefills[taken[0][1]] if alone else float(np.interp(total, times.together, times.passes))
             for arrived, prompt, answer in taken:
                 if answer == 1:
                     end(clock, arrived, clock, 1)
