@@ -7,7 +7,7 @@ answer that ends.
 """
 
 from perfgrid.engine import xp
-from perfgrid.engine.graph.registry import alternative, formula
+from perfgrid.engine.graph.registry import formula
 from perfgrid.formulas.axes import at, total
 
 from .arrivals import ARRIVALS, moments
@@ -42,12 +42,12 @@ def left_by_mean(times):
 
 
 @formula(unit="s", source="kleinrock1975queueing")
-def free_sojourn(prefill_sojourn, arrival_share):
+def free_sojourn(rate_prefill_sojourn, rate_arrival_share):
     """Time from arrival to the end of the prefill of requests that find a place, by statistic."""
     free = ARRIVALS[:-1]
-    shares = [at(arrival_share, arrival=kind) for kind in free]
+    shares = [at(rate_arrival_share, arrival=kind) for kind in free]
     whole = sum(shares)
-    parts = [(s / whole, *unpacked(at(prefill_sojourn, arrival=k))) for k, s in zip(free, shares, strict=True)]
+    parts = [(s / whole, *unpacked(at(rate_prefill_sojourn, arrival=k))) for k, s in zip(free, shares, strict=True)]
     return packed(*mixed(parts))
 
 
@@ -70,13 +70,14 @@ def cut(longest, mean, square, cube):
 
     Of an exponential time of mean t the moments up to t·y are 1 - exp(-y), 1 - exp(-y)·(1 + y), and so on.
     """
-    y = xp.minimum(2 * longest * mean / xp.maximum(square, 1e-12 * longest**2), 80.0)
+    filled = square / longest / xp.where(mean > 0, mean, 1e10)
+    y = 2 / xp.maximum(filled, 0.025)
     rest = xp.exp(-y)
     parts = (1 - rest, 1 - rest * (1 + y), 1 - rest * (1 + y + y**2 / 2))
     return [part * moment for part, moment in zip(parts, (mean, square, cube), strict=True)]
 
 
-@alternative(of="free_answer_time", by="batch_rule", label="rate", unit="s", source="kleinrock1975queueing")
+@formula(unit="s", source="kleinrock1975queueing")
 def rate_free_answer_time(
     answering_step_time,
     answering_step_variation,
@@ -109,7 +110,7 @@ def rate_free_answer_time(
         + 3 * holds**2 * row * (variance + mean**2)
         + holds**3 * (cube + 3 * variance * mean + mean**3),
     )
-    one, two, three = cut(longest_row, 1.0, row, rows)
+    _, two, three = cut(longest_row, 1.0, row, rows)
 
     steps, relative = answering_step_time * answer_steps, answer_steps / xp.maximum(decode_steps, 1.0)
     changing = (steps / (1 - u)) ** 2 * answering_step_variation * left_by_mean(relative * batch_gain)
@@ -132,7 +133,7 @@ def full_batch_step_time(decode_step_time):
     return at(decode_step_time, load=NODES[-1])
 
 
-@alternative(of="crowd_answer_time", by="batch_rule", label="rate", unit="s", source="little1961")
+@formula(unit="s", source="little1961")
 def rate_crowd_answer_time(
     full_batch_step_time,
     answer_steps,
@@ -149,7 +150,7 @@ def rate_crowd_answer_time(
     return packed(full_batch_step_time * answer_steps + admitted, square, 0.0 * square**1.5)
 
 
-@alternative(of="crowd_answer_share", by="batch_rule", label="rate", unit="1", source="halfin1981")
+@formula(unit="1", source="halfin1981")
 def rate_crowd_answer_share(crowd_share):
     """Part of the answers that run on a full replica: of the requests that find no place."""
     return crowd_share

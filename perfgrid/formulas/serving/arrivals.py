@@ -10,7 +10,7 @@ follows as for many servers (Halfin and Whitt 1981).
 """
 
 from perfgrid.engine import xp
-from perfgrid.engine.graph.registry import alternative, formula
+from perfgrid.engine.graph.registry import formula
 from perfgrid.formulas.axes import INNER, at, table, total
 
 from .batching import NODES
@@ -157,7 +157,7 @@ def crowd_spread(load, variation, places):
 # ---- what an arrival meets ------------------------------------------------------------------------------------------
 
 
-@alternative(of="arrival_share", by="batch_rule", label="rate", unit="1", source="kleinrock1975queueing")
+@formula(unit="1", source="kleinrock1975queueing")
 def rate_arrival_share(crowd_share, prompt_load, replica_sequences):
     """Part of the requests that meet an idle replica, a step, other prompts, or no place, by arrival."""
     placed = 1 - crowd_share
@@ -172,7 +172,7 @@ def step_under_way(decode_step_time, rate_load_weight, pools_are_separate):
     return total(decode_step_time * rate_load_weight, "load") * (1 - pools_are_separate)
 
 
-@alternative(of="arrival_wait", by="batch_rule", label="rate", unit="s", source="kleinrock1975queueing")
+@formula(unit="s", source="kleinrock1975queueing")
 def rate_arrival_wait(
     prompt_load,
     request_prefill_time,

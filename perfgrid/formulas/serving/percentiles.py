@@ -26,6 +26,7 @@ from .distributions import (
 )
 
 MOVING = ("rate", "clients")
+RULES = {"RULE": MOVING}
 PERCENTILES = {"PERCENTILE": tuple(Z)}
 
 
@@ -50,13 +51,13 @@ def p99_point():
 # ---- the first token ------------------------------------------------------------------------------------------------
 
 
-@formula(unit="s", source="kleinrock1975queueing")
-def prefill_sojourn(arrival_wait, prefill_time, load_weight, mean_prefill_ratio, prefill_moment):
+@formula(unit="s", source="kleinrock1975queueing", family=RULES)
+def RULE_prefill_sojourn(RULE_arrival_wait, prefill_time, load_weight, mean_prefill_ratio, prefill_moment):
     """Time of a request from its arrival to the end of its prefill, its wait and its own, by arrival and statistic."""
     own = total(prefill_time * load_weight, "load") * mean_prefill_ratio
     second, third, _ = moments(prefill_moment)
     prefill = (own, own**2 * (second - 1), own**3 * (third - 3 * second + 2))
-    return packed(*added(unpacked(arrival_wait), prefill))
+    return packed(*added(unpacked(RULE_arrival_wait), prefill))
 
 
 def parts_of(sojourn, share, delay):
@@ -89,9 +90,11 @@ def LABEL_time_to_first_token_PERCENTILE(time_to_first_token):
     source="kleinrock1975queueing, johnson1949",
     family=PERCENTILES,
 )
-def LABEL_first_token_PERCENTILE(prefill_sojourn, arrival_share, front_end_time, cache_transfer_time, PERCENTILE_point):
+def LABEL_first_token_PERCENTILE(
+    LABEL_prefill_sojourn, LABEL_arrival_share, front_end_time, cache_transfer_time, PERCENTILE_point
+):
     """PERCENTILE of the time from arrival to first token, over requests."""
-    parts = parts_of(prefill_sojourn, arrival_share, front_end_time + cache_transfer_time)
+    parts = parts_of(LABEL_prefill_sojourn, LABEL_arrival_share, front_end_time + cache_transfer_time)
     return percentile_of_mixture(PERCENTILE_point, parts)
 
 
@@ -120,32 +123,36 @@ def answer_steps(decode_steps, output_ratio):
     return xp.maximum(decode_steps * output_ratio, 1.0)
 
 
-@formula(unit="s", source="kleinrock1975queueing")
-def token_time_spread(
-    free_answer_time, crowd_answer_time, crowd_answer_share, answer_steps, accepted_tokens, length_weight
+@formula(unit="s", source="kleinrock1975queueing", family=RULES)
+def RULE_token_time_spread(
+    RULE_free_answer_time, RULE_crowd_answer_time, RULE_crowd_answer_share, answer_steps, accepted_tokens, length_weight
 ):
     """Mean time between the tokens of a request, over requests, by statistic."""
-    parts = answers(free_answer_time, crowd_answer_time, crowd_answer_share, answer_steps * accepted_tokens)
+    parts = answers(
+        RULE_free_answer_time, RULE_crowd_answer_time, RULE_crowd_answer_share, answer_steps * accepted_tokens
+    )
     return packed(*over_lengths(parts, length_weight))
 
 
-@formula(unit="s", source="kleinrock1975queueing")
-def latency_spread(
-    free_answer_time,
-    crowd_answer_time,
-    crowd_answer_share,
+@formula(unit="s", source="kleinrock1975queueing", family=RULES)
+def RULE_latency_spread(
+    RULE_free_answer_time,
+    RULE_crowd_answer_time,
+    RULE_crowd_answer_share,
     decode_steps,
     length_weight,
-    prefill_sojourn,
-    arrival_share,
+    RULE_prefill_sojourn,
+    RULE_arrival_share,
     front_end_time,
     cache_transfer_time,
 ):
     """Time from the arrival of a request to its last token, over requests, by statistic."""
     further = xp.where(decode_steps > 0, 1.0, 0.0)
-    parts = answers(free_answer_time, crowd_answer_time, crowd_answer_share, 1.0)
+    parts = answers(RULE_free_answer_time, RULE_crowd_answer_time, RULE_crowd_answer_share, 1.0)
     answer = [m * further for m in over_lengths(parts, length_weight)]
-    first = mixed([(at(arrival_share, arrival=k), *unpacked(at(prefill_sojourn, arrival=k))) for k in ARRIVALS])
+    first = mixed(
+        [(at(RULE_arrival_share, arrival=k), *unpacked(at(RULE_prefill_sojourn, arrival=k))) for k in ARRIVALS]
+    )
     mean, variance, third = added(first, answer)
     return packed(front_end_time + cache_transfer_time + mean, variance, third)
 
@@ -178,9 +185,9 @@ def LABEL_time_per_output_token_PERCENTILE(time_per_output_token):
     source="johnson1949",
     family=PERCENTILES,
 )
-def LABEL_token_time_PERCENTILE(token_time_spread, PERCENTILE_point):
+def LABEL_token_time_PERCENTILE(LABEL_token_time_spread, PERCENTILE_point):
     """PERCENTILE of the mean time between the tokens of a request, over requests."""
-    return percentile(PERCENTILE_point, token_time_spread)
+    return percentile(PERCENTILE_point, LABEL_token_time_spread)
 
 
 @alternative(
@@ -204,6 +211,6 @@ def LABEL_request_latency_PERCENTILE(request_latency):
     source="johnson1949",
     family=PERCENTILES,
 )
-def LABEL_latency_PERCENTILE(latency_spread, PERCENTILE_point):
+def LABEL_latency_PERCENTILE(LABEL_latency_spread, PERCENTILE_point):
     """PERCENTILE of the time from the arrival of a request to its last token, over requests."""
-    return percentile(PERCENTILE_point, latency_spread)
+    return percentile(PERCENTILE_point, LABEL_latency_spread)

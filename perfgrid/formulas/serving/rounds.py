@@ -6,7 +6,7 @@ under way and for the prompts of clients whose answers end at about the same tim
 """
 
 from perfgrid.engine import xp
-from perfgrid.engine.graph.registry import alternative, formula
+from perfgrid.engine.graph.registry import formula
 from perfgrid.formulas.axes import at, table
 
 from .arrivals import moments
@@ -21,31 +21,14 @@ def beginning_share(starting_share, rounds_begin_together):
 
 
 @formula(unit="1", source="little1961")
-def prompts_before(request_prefill_time, decode_steps, decode_step_time, replica_batch):
-    """Prompts of others that a later request of the loop waits for, on average (see `clients`)."""
-    prompt, step = at(request_prefill_time, load=LOOP), at(decode_step_time, load=LOOP)
-    others = xp.maximum(at(replica_batch, load=LOOP) - 1, 0.0)
-    cycle = prompt / (prompt + decode_steps * step)
-    return others * cycle * (1 + cycle) / 2
+def clients_arrival_share(beginning_share, group_wait_share):
+    """Part of the requests that wait for a step, for prompts before, or with all in the beginning, by arrival."""
+    later, beginning = 1 - beginning_share, beginning_share + 0.0 * group_wait_share
+    step = later * (1 - group_wait_share)
+    return table("arrival", idle=0.0 * step, step=step, prompts=later * group_wait_share, crowd=beginning)
 
 
-@alternative(of="arrival_share", by="batch_rule", label="clients", unit="1", source="little1961")
-def clients_arrival_share(beginning_share, prompts_before):
-    """Part of the requests that wait for a step, for other prompts, or with all others in the beginning, by arrival."""
-    later, none = 1 - beginning_share, xp.exp(-prompts_before)
-    return table(
-        "arrival", idle=0.0 * later, step=later * none, prompts=later * (1 - none), crowd=beginning_share + 0.0 * none
-    )
-
-
-@formula(unit="s", source="yu2022orca")
-def awaited_step_time(decode_step_time, batch_groups, replica_batch, decode_steps):
-    """Time of the step that a later request of the loop waits for: of one group, if there are other clients."""
-    others = xp.minimum(xp.maximum(at(replica_batch, load=LOOP) - 1, 0.0), 1.0)
-    return xp.where(decode_steps > 0, others, 0.0) * at(decode_step_time, load=LOOP) / at(batch_groups, load=LOOP)
-
-
-def rows_of_prompts(count, time, second, third):
+def some_prompts(count, time, second, third):
     """Moments of the time of a random number of prompts (Poisson) where there is at least one of them."""
     some = xp.maximum(1 - xp.exp(-count), 1e-6)
     mean, square = count * time / some, (count * second + count**2) * time**2 / some
@@ -65,13 +48,13 @@ def placeless_share(active_clients, tabulated_batch):
     return 1 - at(tabulated_batch, load=LOOP) / active_clients
 
 
-@alternative(of="arrival_wait", by="batch_rule", label="clients", unit="s", source="little1961")
+@formula(unit="s", source="little1961")
 def clients_arrival_wait(
-    prompts_before,
+    ends_in_step,
+    own_group_share,
     request_prefill_time,
     prefill_moment,
     awaited_step_time,
-    prefill_load,
     place_round,
     placeless_share,
     output_variation,
@@ -84,12 +67,12 @@ def clients_arrival_wait(
 
     Passes of the beginning end evenly from the first to the last; places become free one after the other.
     """
-    second, third, _ = moments(prefill_moment)
-    prompts = rows_of_prompts(prompts_before, at(request_prefill_time, load=LOOP), second, third)
-    decoding = 1 - xp.minimum(prefill_load, 1.0)
+    prompt, (second, third, _) = at(request_prefill_time, load=LOOP), moments(prefill_moment)
+    before = some_prompts(ends_in_step, prompt, second, third)
+    part = own_group_share * prompt
+    group = (ends_in_step * part, ends_in_step * second * part**2, ends_in_step * third * part**3)
     none = 0.0 * awaited_step_time**3
     step = (awaited_step_time, 0.0 * awaited_step_time**2, none)
-    between = (decoding * awaited_step_time, decoding * (1 - decoding) * awaited_step_time**2, none)
     ends = output_variation**2 / xp.maximum(placeless_share * active_clients, 1.0)
     place = (place_round, ends * place_round**2, none)
     first = (xp.maximum(starting_time - at(prefill_time, load=LOOP), 0.0), starting_pause**2 / 3, none)
@@ -98,8 +81,8 @@ def clients_arrival_wait(
     return table(
         "arrival",
         idle=packed(*step),
-        step=packed(*added(step, place)),
-        prompts=packed(*added(between, prompts, place)),
+        step=packed(*added(step, group, place)),
+        prompts=packed(*added(before, group, place)),
         crowd=packed(*added(first, places)),
     )
 
@@ -107,19 +90,12 @@ def clients_arrival_wait(
 # ---- answers --------------------------------------------------------------------------------------------------------
 
 
-@formula(unit="s", source="little1961")
-def held_prompt_time(request_prefill_time, prompts_before, replica_batch):
-    """Time of prompts that hold up the mean answer of the loop: one of each other client, but those it waited for."""
-    others = xp.maximum(at(replica_batch, load=LOOP) - 1, 0.0)
-    return xp.maximum(others - prompts_before, 0.0) * at(request_prefill_time, load=LOOP)
-
-
 def held(steps, share, prompt, second, variation):
     """Three moments of the time of steps and prompts: each of them comes once, sooner or later as lengths vary."""
     return steps + share, share * prompt * (second - 1 + variation), 0.0 * steps**3
 
 
-@alternative(of="free_answer_time", by="batch_rule", label="clients", unit="s", source="little1961")
+@formula(unit="s", source="little1961")
 def clients_free_answer_time(
     held_prompt_time,
     request_prefill_time,
@@ -137,7 +113,7 @@ def clients_free_answer_time(
     return packed(*held(steps, held_prompt_time * relative, prompt, second, chance))
 
 
-@alternative(of="crowd_answer_time", by="batch_rule", label="clients", unit="s", source="little1961")
+@formula(unit="s", source="little1961")
 def clients_crowd_answer_time(
     held_prompt_time,
     starting_pause,
@@ -162,7 +138,7 @@ def clients_crowd_answer_time(
     return packed(*added(pause, held(steps, held_prompt_time * later, prompt, second, output_variation**2)))
 
 
-@alternative(of="crowd_answer_share", by="batch_rule", label="clients", unit="1", source="little1961")
+@formula(unit="1", source="little1961")
 def clients_crowd_answer_share(beginning_share):
     """Part of the answers of the beginning."""
     return beginning_share

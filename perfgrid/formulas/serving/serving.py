@@ -4,16 +4,29 @@ from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import alternative, constraint, formula
 from perfgrid.formulas.axes import at, total
 
-from .batching import NODES, mean_wait, place_wait
+from .batching import NODES, ONE_BATCH
 from .latency import in_pass
 
 # ---- latencies ------------------------------------------------------------------------------------------------------
 
 
-@formula(unit="s", source="pope2022inference")
-def loaded_step_time(decode_step_time, load_weight, interference):
+@alternative(of="loaded_step_time", by="batch_rule", label=ONE_BATCH, unit="s", source="pope2022inference")
+def LABEL_loaded_step_time(decode_step_time, load_weight, interference):
     """Time from step to step of a running sequence, prefills of others in between included."""
     return total(decode_step_time * load_weight, "load") / (1 - interference)
+
+
+@alternative(of="loaded_step_time", by="batch_rule", label="rate", unit="s", source="little1961")
+def rate_loaded_step_time(
+    rate_free_answer_time, rate_crowd_answer_time, rate_crowd_answer_share, answer_steps, length_weight
+):
+    """Time from step to step of a running sequence, prefills of others in between included (`answering`)."""
+    shares = (
+        (rate_free_answer_time, 1 - rate_crowd_answer_share),
+        (rate_crowd_answer_time, rate_crowd_answer_share),
+    )
+    answer = sum(at(time, statistic="mean") * share for time, share in shares)
+    return total(answer * length_weight, "length") / total(answer_steps * length_weight, "length")
 
 
 @formula(unit="s", source="leviathan2023speculative")
@@ -34,34 +47,10 @@ def LABEL_step_queueing_time(step_wait):
     return step_wait
 
 
-@alternative(
-    of="queueing_time", by="batch_rule", label="rate", unit="s", source="kleinrock1975queueing, sakasegawa1977"
-)
-def rate_queueing_time(
-    request_rate,
-    prefilling_replicas,
-    request_prefill_time,
-    prompt_variation,
-    occupied_share,
-    step_wait,
-    largest_request_rate,
-    load_fraction,
-    largest_batch,
-    dp,
-    decoding_replicas,
-    front_end_time,
-):
-    """Mean wait of a request before its prefill, with independent random arrivals.
-
-    For the server, for earlier prompts (M/G/1), for the end of a step, and for a place in the batch (M/G/c: requests
-    hold one for as long as the largest batch holds them, by Little's law).
-    """
-    service = at(request_prefill_time, load=NODES[0])
-    prompts = mean_wait(request_rate / prefilling_replicas, service, prompt_variation)
-    places = xp.maximum(largest_batch / dp, 1.0)
-    held = places * decoding_replicas / largest_request_rate
-    place = place_wait(load_fraction, places, held, prompt_variation)
-    return front_end_time + prompts + occupied_share * step_wait + place
+@alternative(of="queueing_time", by="batch_rule", label="rate", unit="s", source="kleinrock1975queueing")
+def rate_queueing_time(front_end_time, rate_arrival_share, rate_arrival_wait):
+    """Mean wait of a request before its prefill: for the server, and for what it meets there (`arrivals`)."""
+    return front_end_time + total(rate_arrival_share * at(rate_arrival_wait, statistic="mean"), "arrival")
 
 
 @alternative(of="step_wait", by="pools", label="shared", unit="s", source="yu2022orca")
