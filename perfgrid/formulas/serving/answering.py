@@ -8,22 +8,28 @@ answer that ends.
 
 from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import formula
-from perfgrid.formulas.axes import at, total
+from perfgrid.formulas.axes import at
 
 from .arrivals import ARRIVALS, moments
-from .batching import NODES
+from .batching import NODES, hat_weights
 from .distributions import mixed, packed, unpacked
 
 # ---- steps ----------------------------------------------------------------------------------------------------------
 
 
 @formula(unit="s", source="little1961")
-def answering_step_time(decode_step_time, rate_load_weight, replica_sequences, batch_gain, arrival_dispersion, places):
-    """Mean time of the steps of a request: a batch that varies is larger when seen by its sequences, by I/(2a)."""
-    running = xp.maximum(replica_sequences, 1.0)
-    seen = xp.minimum(replica_sequences + arrival_dispersion / (2 * batch_gain), places)
-    larger = xp.maximum(seen / running, 1.0)
-    return total(decode_step_time * rate_load_weight, "load") * larger ** (1 - batch_gain)
+def answering_step_time(
+    decode_step_time, rate_tabulated_batch, dp, replica_sequences, batch_gain, arrival_dispersion, places
+):
+    """Mean time of the steps of a request: a batch that varies is larger where most sequences see it, by I/(2a).
+
+    With hardly any sequences it is the only one.
+    """
+    more = arrival_dispersion / (2 * batch_gain) - 1
+    seen = xp.minimum(replica_sequences + 1 + more * (1 - xp.exp(-replica_sequences)), places)
+    batches = [at(rate_tabulated_batch, load=node) / dp for node in NODES]
+    weights = hat_weights(batches, seen, batches[1] / batches[0])
+    return sum(at(decode_step_time, load=node) * weight for node, weight in zip(NODES, weights, strict=True))
 
 
 @formula(unit="1", source="kleinrock1975queueing")
@@ -53,10 +59,10 @@ def free_sojourn(rate_prefill_sojourn, rate_arrival_share):
 
 @formula(unit="s", source="kwon2023vllm")
 def longest_row(request_prefill_time, prefill_moment, replica_sequences, places):
-    """Time of as many prompts in a row as there are places left, and one, of the lengths that a row meets."""
+    """Time of as many prompts in a row as there are other places free, (c - 1)·(1 - b/c), of the lengths of a row."""
     second, _, _ = moments(prefill_moment)
-    left = xp.maximum(places - replica_sequences, 0.0) + 1
-    return left * second * at(request_prefill_time, load=NODES[0])
+    free = (places - 1) * (1 - xp.minimum(replica_sequences / places, 0.99)) + 1e-2
+    return free * second * at(request_prefill_time, load=NODES[0])
 
 
 @formula(unit="s", source="kwon2023vllm")

@@ -79,14 +79,15 @@ def batch_gain(decode_step_time, rate_tabulated_batch, rate_load_weight):
 
 
 @formula(unit="1", source="kleinrock1975queueing")
-def arrival_dispersion(busy_share, prefill_moment, output_variation):
+def arrival_dispersion(busy_share, prefill_moment, output_variation, places):
     """Variance over mean of the sequences that run if they do not slow each other down: 1 but for prompts in a row.
 
     So many prompts K are computed in a row that K² is on average (u(1 - u) + u²s)/(1 - u)³ + 1/(1 - u)², with the load
-    u and the second moment s; answers of different lengths, which end at different times, even that out.
+    u and the second moment s, at most as many as there are places. Answers of different lengths end apart, which evens
+    that out.
     """
     u, (second, _, _) = busy_share, moments(prefill_moment)
-    row = (u * (1 - u) + u**2 * second) / (1 - u) ** 2 + 1 / (1 - u)
+    row = xp.minimum((u * (1 - u) + u**2 * second) / (1 - u) ** 2 + 1 / (1 - u), places)
     return 1 + (row - 1) / (1 + output_variation**2)
 
 
@@ -108,15 +109,16 @@ def full_share(replica_sequences, places, batch_gain, arrival_dispersion, load_f
     square = 2 * batch_gain / arrival_dispersion * (places * xp.log(places / batch) - places + batch)
     distance = xp.sqrt(xp.minimum(square, 144.0))
     below = xp.sqrt(places * arrival_dispersion / batch_gain) * normal_share(distance) / normal_density(distance)
-    return 1 / (1 + (1 - xp.minimum(load_fraction, MOST_LOAD)) * xp.maximum(below - 1 / 3, 0.5))
+    return 1 / (1 + (1 - xp.minimum(load_fraction, 1.0)) * xp.maximum(below - 1 / 3, 0.5))
 
 
 @formula(unit="1", source="halfin1981")
 def crowd_share(full_share, busy_share, load_fraction):
-    """Part of the requests that find no place: those that come while all are taken, prefills in between included."""
-    load = xp.minimum(load_fraction, MOST_LOAD)
-    prefills = xp.minimum(busy_share / xp.maximum(load, 1e-6), MOST_LOAD)  # part of the time of a full replica
-    return xp.minimum(full_share * (1 - busy_share) / (1 - prefills), 0.999)
+    """Part of the requests that find no place: those that come while all are taken, or in prefills in between."""
+    load = xp.minimum(xp.maximum(load_fraction, 1e-6), 1.0)
+    prefills = xp.minimum(busy_share / load, MOST_LOAD)  # part of the time of a full replica
+    steps = full_share * (1 - busy_share)
+    return xp.minimum(steps + xp.minimum(steps * prefills / (1 - prefills), busy_share), 0.999)
 
 
 @formula(unit="1", source="kleinrock1975queueing")
