@@ -23,6 +23,7 @@ LABELS = (
     "kv_precision",
     "batch_rule",
     "length_distribution",
+    "limit_statistic",
     "pools",
     "library",
     "rank_order",

@@ -22,6 +22,8 @@ from .distributions import (
     mixed,
     packed,
     percentile_of_mixture,
+    share_below,
+    share_of_mixture,
     unpacked,
 )
 
@@ -214,3 +216,65 @@ def LABEL_request_latency_PERCENTILE(request_latency):
 def LABEL_latency_PERCENTILE(LABEL_latency_spread, PERCENTILE_point):
     """PERCENTILE of the time from the arrival of a request to its last token, over requests."""
     return percentile(PERCENTILE_point, LABEL_latency_spread)
+
+
+# ---- limits ---------------------------------------------------------------------------------------------------------
+
+
+@alternative(of="limited_first_token_time", by="limit_statistic", label="mean", unit="s", source="zhong2024distserve")
+def mean_limited_first_token_time(time_to_first_token):
+    """Time to the first token that a limit is for: the mean."""
+    return time_to_first_token
+
+
+@alternative(of="limited_first_token_time", by="limit_statistic", label=tuple(Z), unit="s", source="zhong2024distserve")
+def LABEL_limited_first_token_time(time_to_first_token_LABEL):
+    """Time to the first token that a limit is for: a percentile."""
+    return time_to_first_token_LABEL
+
+
+@alternative(of="limited_token_time", by="limit_statistic", label="mean", unit="s", source="zhong2024distserve")
+def mean_limited_token_time(time_per_output_token):
+    """Time between tokens that a limit is for: the mean."""
+    return time_per_output_token
+
+
+@alternative(of="limited_token_time", by="limit_statistic", label=tuple(Z), unit="s", source="zhong2024distserve")
+def LABEL_limited_token_time(time_per_output_token_LABEL):
+    """Time between tokens that a limit is for: a percentile over requests."""
+    return time_per_output_token_LABEL
+
+
+@alternative(of="kept_limits_share", by="batch_rule", label=FIXED, unit="1", source="zhong2024distserve")
+def LABEL_kept_limits_share(
+    time_to_first_token, time_per_output_token, time_to_first_token_limit, time_per_output_token_limit, decode_steps
+):
+    """Part of the requests that keep both limits: all or none."""
+    later = (time_per_output_token <= time_per_output_token_limit) | (decode_steps == 0)
+    return xp.where((time_to_first_token <= time_to_first_token_limit) & later, 1.0, 0.0)
+
+
+@alternative(of="kept_limits_share", by="batch_rule", label=MOVING, unit="1", source="zhong2024distserve")
+def LABEL_keeping_requests_share(
+    LABEL_prefill_sojourn,
+    LABEL_arrival_share,
+    front_end_time,
+    cache_transfer_time,
+    LABEL_token_time_spread,
+    time_to_first_token_limit,
+    time_per_output_token_limit,
+    decode_steps,
+):
+    """Part of the requests that keep both limits: one limit is kept as often by those that keep the other."""
+    parts = parts_of(LABEL_prefill_sojourn, LABEL_arrival_share, front_end_time + cache_transfer_time)
+    first = share_of_mixture(time_to_first_token_limit, parts)
+    mean, variance, third = unpacked(LABEL_token_time_spread)
+    deviation, skewness = deviation_and_skewness(mean, variance, third)
+    later = share_below((time_per_output_token_limit - mean) / deviation, skewness)
+    return first * xp.where(decode_steps > 0, later, 1.0)
+
+
+@formula(unit="1/s", source="zhong2024distserve")
+def request_goodput(served_rate, kept_limits_share):
+    """Requests per second that keep both limits."""
+    return served_rate * kept_limits_share

@@ -164,15 +164,15 @@ def prefill_tokens_per_second(prompt_tokens, request_prefill_time, load_weight, 
 @alternative(of="goodput", by="workload", label="inference", unit="1/s", source="zhong2024distserve")
 def serving_goodput(
     output_tokens_per_second,
-    time_to_first_token,
-    time_per_output_token,
+    limited_first_token_time,
+    limited_token_time,
     time_to_first_token_limit,
     time_per_output_token_limit,
     decode_steps,
 ):
-    """Output tokens per second where both latencies keep their limits, otherwise 0."""
-    later = (time_per_output_token <= time_per_output_token_limit) | (decode_steps == 0)
-    return xp.where((time_to_first_token <= time_to_first_token_limit) & later, output_tokens_per_second, 0.0)
+    """Output tokens per second where both latencies keep their limits (`limit_statistic`), otherwise 0."""
+    later = (limited_token_time <= time_per_output_token_limit) | (decode_steps == 0)
+    return xp.where((limited_first_token_time <= time_to_first_token_limit) & later, output_tokens_per_second, 0.0)
 
 
 @alternative(of="tokens_per_second", by="workload", label="inference", unit="1/s", source="yu2022orca")
@@ -199,12 +199,12 @@ def arrivals_are_served(arrival_rate, arrival_limit):
 
 
 @constraint(kind="exceeds", reason="the time to the first token exceeds its limit", source="zhong2024distserve")
-def first_token_in_time(time_to_first_token, time_to_first_token_limit):
+def first_token_in_time(limited_first_token_time, time_to_first_token_limit):
     """The first token comes within its limit."""
-    return time_to_first_token <= time_to_first_token_limit
+    return limited_first_token_time <= time_to_first_token_limit
 
 
 @constraint(kind="exceeds", reason="the time per output token exceeds its limit", source="zhong2024distserve")
-def output_tokens_in_time(time_per_output_token, time_per_output_token_limit, decode_steps):
+def output_tokens_in_time(limited_token_time, time_per_output_token_limit, decode_steps):
     """Later tokens come within their limit, where there are any."""
-    return (time_per_output_token <= time_per_output_token_limit) | (decode_steps == 0)
+    return (limited_token_time <= time_per_output_token_limit) | (decode_steps == 0)
