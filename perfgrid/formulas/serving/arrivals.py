@@ -66,16 +66,21 @@ def places(largest_batch, dp):
 
 
 @formula(unit="1", source="halfin1981")
-def batch_gain(decode_step_time, rate_tabulated_batch, rate_load_weight):
+def step_growth(decode_step_time, rate_tabulated_batch):
+    """Slope of the logarithm of the time of a step by that of the batch, by load."""
+    time, batch = (
+        [xp.log(at(tabulated / at(tabulated, load=NODES[0]), load=node)) for node in NODES]
+        for tabulated in (decode_step_time, rate_tabulated_batch)
+    )
+    places = [(max(i - 1, 0), min(i + 1, len(NODES) - 1)) for i in range(len(NODES))]
+    slopes = ((time[high] - time[low]) / xp.maximum(batch[high] - batch[low], 1e-3) for low, high in places)
+    return table("load", **dict(zip(NODES, slopes, strict=True)))
+
+
+@formula(unit="1", source="halfin1981")
+def batch_gain(step_growth, rate_load_weight):
     """Slope a of the logarithm of the answers per second of steps by that of the batch, at the batch that runs."""
-    time, batch = ([xp.log(at(table_of / at(table_of, load=NODES[0]), load=n)) for n in NODES]
-                   for table_of in (decode_step_time, rate_tabulated_batch))  # fmt: skip
-    slopes = []
-    for i in range(len(NODES)):
-        low, high = max(i - 1, 0), min(i + 1, len(NODES) - 1)
-        slopes.append((time[high] - time[low]) / xp.maximum(batch[high] - batch[low], 1e-3))
-    slower = sum(at(rate_load_weight, load=n) * slope for n, slope in zip(NODES, slopes, strict=True))
-    return xp.minimum(xp.maximum(1 - slower, 0.05), 1.0)
+    return xp.minimum(xp.maximum(1 - total(step_growth * rate_load_weight, "load"), 0.05), 1.0)
 
 
 @formula(unit="1", source="kleinrock1975queueing")

@@ -11,7 +11,7 @@ from perfgrid.formulas.axes import INNER, at, table
 Z = {"p50": 0.0, "p90": 1.2815515655446004, "p99": 2.3263478740408408}  # of the normal distribution
 LEAST_SKEWNESS = 0.05
 LEAST_SPREAD = 1e-4  # standard deviation of what does not vary over its mean
-BISECTIONS = 10
+BISECTIONS = 7
 
 
 def normal_share(z):

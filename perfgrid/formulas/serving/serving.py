@@ -48,9 +48,21 @@ def LABEL_step_queueing_time(step_wait):
 
 
 @alternative(of="queueing_time", by="batch_rule", label="rate", unit="s", source="kleinrock1975queueing")
-def rate_queueing_time(front_end_time, rate_arrival_share, rate_arrival_wait):
+def rate_queueing_time(
+    front_end_time,
+    rate_arrival_share,
+    step_under_way,
+    replica_sequences,
+    prompt_load,
+    request_prefill_time,
+    prefill_moment,
+    crowd_wait,
+):
     """Mean wait of a request before its prefill: for the server, and for what it meets there (`arrivals`)."""
-    return front_end_time + total(rate_arrival_share * at(rate_arrival_wait, statistic="mean"), "arrival")
+    step, prompts, crowd = (at(rate_arrival_share, arrival=kind) for kind in ("step", "prompts", "crowd"))
+    queue = at(request_prefill_time, load=NODES[0]) * at(prefill_moment, moment="second") / (2 * (1 - prompt_load))
+    steps = (step + prompts * (1 - xp.exp(-replica_sequences))) * step_under_way / 2
+    return front_end_time + steps + prompts * queue + crowd * crowd_wait
 
 
 @alternative(of="step_wait", by="pools", label="shared", unit="s", source="yu2022orca")
