@@ -39,6 +39,7 @@ HEADINGS = {  # quantity of an answer -> the first column of its row
     "running_batch": "requests at once",
     "energy_per_output_token": "energy per token",
 }
+PERCENTILES = ("p50", "p90", "p99")
 HEADING, COLUMN = 18, 30  # characters of the first column, and of one design
 MOST_MISSES, MOST_REASONS, MOST_ON_FRONT = 3, 4, 6
 TIED = " (within the error)"
@@ -155,7 +156,10 @@ def _lines(groups: Sequence[xr.Dataset], objective: str) -> Iterator[list[str]]:
     headings = {objective: HEADINGS.get(objective, objective)} | HEADINGS
     for quantity, heading in headings.items():
         if quantity in groups[0] or quantity == objective:
-            texts[heading] = lambda group, quantity=quantity: [_value(group, quantity, objective)]
+            texts[heading] = lambda group, quantity=quantity: [
+                _value(group, quantity, objective),
+                *_percentiles(group, quantity),
+            ]
     tied = "within the error" if f"{objective}_interval" in groups[0] else "about as good"
     texts |= {"memory": _memory, "layout": _layout, "limited by": _parts, tied: _others}
     for heading, text in texts.items():
@@ -175,6 +179,14 @@ def _value(group: xr.Dataset, quantity: str, objective: str) -> str:
     name, texts = column([value, *ends], unit)
     value, low, high = map(str.strip, texts)
     return f"{value} ({low} to {high}) {name}".rstrip()
+
+
+def _percentiles(group: xr.Dataset, quantity: str) -> Iterator[str]:
+    """The percentiles of a quantity in a common unit, if the answer has them."""
+    names = [name for name in (f"{quantity}_{percentile}" for percentile in PERCENTILES) if name in group]
+    if names:
+        unit, texts = column([group[name].item() for name in names], group[names[0]].attrs["units"])
+        yield f"{', '.join(f'{p} {t.strip()}' for p, t in zip(PERCENTILES, texts, strict=True))} {unit}"
 
 
 def _memory(group: xr.Dataset) -> list[str]:

@@ -36,6 +36,9 @@ OUTPUTS = (
     "energy_per_output_token",
     "cost_per_device_hour",
 )
+STATISTICS = ("p50", "p90", "p99")
+SPREAD = ("time_to_first_token", "time_per_output_token", "request_latency")  # of which answers state these, too
+PER_CLIENT = 10  # requests of each client, if their number is not stated
 NODE = (1, 2, 4, 8)  # devices that are tried if no number is stated
 FLEET = (*range(1, 65), *range(72, 513, 8))  # and for a rate of requests
 MOST_PER_DEVICE = 1024  # sequences at once, of the batches that are searched
@@ -51,6 +54,8 @@ def serve(
     tpot: float | str | None = None,
     rate: float | None = None,
     clients: int | None = None,
+    requests: int | None = None,
+    statistic: str = "mean",
     precision: str | None = None,
     topology: str | None = None,
     software: str | None = None,
@@ -74,7 +79,12 @@ def serve(
     rate
         Requests per second that arrive at random: the best deployment of any size is looked for.
     clients
-        Requests that are in progress at any time. Without it and a rate the number is chosen, too.
+        Clients that each ask again when they have their answer, all at once in the beginning. Without them and a rate
+        the number of requests in progress is chosen, too.
+    requests
+        Requests of all clients. Default: ten of each.
+    statistic
+        What keeps the limits: the mean, or p50, p90 or p99 of the requests of a rate or of clients.
     precision
         Of weights, cache and matrix products: bf16, fp8, ... Default: weights as published, products in 8 bits where
         weights have these and the device multiplies them, otherwise in 16 bits, cache in 16 bits.
@@ -96,11 +106,19 @@ def serve(
     Raises
     ------
     PerfgridError
-        For an unknown name, with the nearest ones, an illegal value, and a rate beside a number of clients.
+        For an unknown name, with the nearest ones, an illegal value, a rate beside a number of clients, and requests or
+        a percentile without what makes them.
     """
-    prompt, output, ttft, tpot, rate, clients = plain(prompt, output, ttft, tpot, rate, clients)
+    prompt, output, ttft, tpot, rate, clients, requests = plain(prompt, output, ttft, tpot, rate, clients, requests)
     if rate is not None and clients is not None:
         raise PerfgridError("state either the rate of requests or the number of clients, not both")
+    if requests is not None and clients is None:
+        raise PerfgridError("a number of requests needs the number of clients that ask them")
+    if statistic not in ("mean", *STATISTICS):
+        raise PerfgridError(f"limits are for mean, p50, p90 or p99, found {statistic!r:.40}")
+    arriving = rate is not None or clients is not None
+    if statistic != "mean" and not arriving:
+        raise PerfgridError(f"{statistic} of requests needs their rate or the number of clients")
     asked = question(
         model, on, (NODE if rate is None else FLEET) if devices is None else devices, topology, software, catalog, price
     )
@@ -114,7 +132,13 @@ def serve(
     parameters: dict[str, Any] = {"prompt_tokens": prompt, "output_tokens": output}
     parameters |= {"weight_precision": stored, "kv_precision": kept}
     parameters |= {name: value for name, value in limits.items() if value is not None}
-    parameters |= {"batch_rule": "concurrency"} if rate is None else {"batch_rule": "rate", "request_rate": rate}
+    if rate is not None:
+        parameters |= {"batch_rule": "rate", "request_rate": rate}
+    elif clients is not None:
+        parameters |= {"batch_rule": "clients", "loop_requests": PER_CLIENT * clients if requests is None else requests}
+    else:
+        parameters |= {"batch_rule": "concurrency"}
+    parameters |= {"limit_statistic": statistic} if statistic != "mean" else {}
     systems = asked.systems
     systems["zip"]["precision"] = products
     axes = {"model": [asked.model.name], "system": systems, "parallelism": asked.layouts()}
@@ -122,13 +146,15 @@ def serve(
         axes["batch"] = powers(MOST_PER_DEVICE * max(asked.sizes)) if clients is None else [clients]
     words = [f"prompts of {prompt:,} tokens, answers of {output:,}"]
     words += [f"{rate:g} requests per second"] if rate is not None else []
-    words += [f"{clients:,} requests at once"] if clients is not None else []
+    words += [f"{clients:,} clients"] if clients is not None else []
     stated = {name: limit for name, limit in (("first token", ttft), ("token", tpot)) if limit is not None}
-    words += [f"{name} within {at if isinstance(at, str) else f'{at:g} s'}" for name, at in stated.items()]
+    of = f"{statistic} of " if statistic != "mean" else ""
+    words += [f"{of}{name} within {at if isinstance(at, str) else f'{at:g} s'}" for name, at in stated.items()]
+    percentiles = [f"{name}_{percentile}" for name in SPREAD for percentile in STATISTICS]
     content = {
         "title": f"Serving of {asked.heading}",
         "workload": "inference",
-        "outputs": asked.outputs(decisive, *OUTPUTS),
+        "outputs": asked.outputs(decisive, *OUTPUTS, *(percentiles if arriving else ())),
         "dtype": "float64",
         "axes": axes,
         "workload_parameters": parameters,
@@ -140,6 +166,8 @@ def serve(
     }
     formats = f"weights in {stored} as published, products in {', '.join(dict.fromkeys(products))}, cache in {kept}"
     assumed = {"precision": formats} if precision is None else {}
+    if clients is not None and requests is None:
+        assumed["requests"] = f"{PER_CLIENT} requests of each client, the first of all at once"
     if rate is not None and devices is None:
         assumed["devices"] = f"from 1 to {FLEET[-1]}, above 64 in eights"
     against = PER_USER if not weighed and (decisive, least) == (PER_DEVICE, False) else None

@@ -46,7 +46,11 @@ def serve_command(
     ttft: Annotated[str | None, Option(help="Limit on the time to the first token, such as 500ms.")] = None,
     tpot: Annotated[str | None, Option(help="Limit on the time per further token, such as 25ms.")] = None,
     rate: Annotated[str | None, Option(help="Requests per second that arrive at random, such as 50/s.")] = None,
-    clients: Annotated[int | None, Option(help="Requests in progress at any time.")] = None,
+    clients: Annotated[int | None, Option(help="Clients that ask again when they have their answer.")] = None,
+    requests: Annotated[int | None, Option(help="Requests of all clients. Default: ten of each.")] = None,
+    statistic: Annotated[
+        str, Option(help="What keeps the limits: mean, or p50, p90, p99 of the requests of a rate or of clients.")
+    ] = "mean",
     prefill: Annotated[
         str | None, Option(help="Pool of its own for prompts, such as tp=4,workers=2,device=b200; or auto.")
     ] = None,
@@ -88,6 +92,8 @@ def serve_command(
         tpot=each,
         rate=rate_of(rate),
         clients=clients,
+        requests=requests,
+        statistic=statistic,
         precision=precision,
         topology=topology,
         software=software,

@@ -36,6 +36,8 @@ from .parallelism import (
 from .pipelines import dualpipe, pipeline, stages, transfers, zero_bubble
 from .serving import (
     admission,
+    answering,
+    arrivals,
     batching,
     bounds,
     capacity,
@@ -44,12 +46,15 @@ from .serving import (
     experts,
     formats,
     latency,
+    lengths,
     lockstep,
     parallel,
+    percentiles,
     pools,
     products,
     quantising,
     requests,
+    rounds,
 )
 from .serving import energy as serving_energy
 from .serving import indexer as serving_indexer
@@ -106,7 +111,7 @@ SERVING = (
         latency,
         lockstep,
     ),
-    *(batching, admission, clients, service, bounds, serving_energy),
+    *(lengths, batching, admission, clients, service, arrivals, rounds, answering, percentiles, bounds, serving_energy),
 )
 TECHNOLOGY = (technology, implementation, native)  # devices at another node, with another memory or link
 MANUFACTURING = (*TECHNOLOGY, die, package, manufacturing)  # manufacturing cost
@@ -148,7 +153,7 @@ WORKLOADS = {
     "manufacturing": Workload(MANUFACTURING),
     "sequence_mixer": Workload(MIXERS, DEVICE),
     "collectives": Workload(BENCHMARK, (*COLLECTIVES, *PARALLELISM)),
-    "pools": Workload(POOLS, (requests, batching, clients)),
+    "pools": Workload(POOLS, (requests, batching, clients, percentiles)),
     "inference": Workload(
         (*PARAMETERS, *DEVICE, *SERVING, *MANUFACTURING, *ECONOMY),
         (*TRANSFORMER, *KERNELS, *COLLECTIVES, *PARALLELISM, *MIXERS),

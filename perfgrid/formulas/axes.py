@@ -14,6 +14,12 @@ INNER = InnerAxes(
         "vendor": AXIS_LABELS["vendor"],  # of devices
         # batches at which serving is tabulated, from one sequence to as many as fit
         "load": AXIS_LABELS["load"],
+        # lengths of requests that stand for their distribution
+        "length": tuple(f"length_{i}" for i in range(1, 9)),
+        "moment": ("second", "third", "fourth"),  # of the time of a prompt
+        # of a time: mean, standard deviation, and the cube root of the third central moment
+        "statistic": ("mean", "deviation", "cubic"),
+        "arrival": ("idle", "step", "prompts", "crowd"),  # what a request meets that arrives
         # where decoding is evaluated: four nodes before a sliding window is full and four after
         "position": tuple(f"{part}_{i}" for part in ("filling", "full") for i in range(1, 5)),
         "link_family": AXIS_LABELS["link_family"],  # families of scale-up links

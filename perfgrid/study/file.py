@@ -98,6 +98,7 @@ class StudyFile(Table):
     overrides: Plain = Field(default_factory=dict)
     choices: dict[str, str] = Field(default_factory=dict)
     catalog: list[str] = Field(default_factory=list)
+    trace: str | None = None  # file of requests, whose lengths and arrivals are taken
     best: Best | None = None
     pareto: Pareto | None = None
     optimize: Optimize | None = None

@@ -25,6 +25,7 @@ from .checks import check_tables
 from .file import POOLS, Best, Optimize, Pareto, Pool, StudyFile, Workload
 from .space import TABLES, SpaceBuilder
 from .tables import NATIVE, OWN_PREFIX, STATED, label_in
+from .trace import trace_parameters
 from .where import apply_where
 
 File = TypeVar("File", bound=StudyFile)
@@ -239,6 +240,8 @@ def build_study(
 ) -> Study:
     """Check the content of a study and expand its axes. ``name`` appears in errors."""
     file = checked_file(content, name)
+    if isinstance(file, StudyFile) and file.trace is not None:
+        file = _with_trace(file, folder, name)
     if catalog is None:
         catalog = load_catalog(*(folder / p for p in file.catalog))
     if catalog_values:
@@ -277,6 +280,16 @@ def build_study(
             )
     check_tables(study, {key: one for key, (one, _) in workloads(study).items()})
     return study
+
+
+def _with_trace(file: StudyFile, folder: Path, name: str) -> StudyFile:
+    """A study with what its trace says of requests, except what it states itself."""
+    if file.workload != "inference":
+        raise PerfgridError(f"{name}, trace: only studies of inference have requests, this is one of {file.workload}")
+    columns = {c for axis in file.axes.values() if isinstance(axis, dict) for c in axis.get("zip", ())}
+    found = trace_parameters(folder / str(file.trace), f"{name}, trace")
+    taken = {key: value for key, value in found.items() if key not in {*file.axes, *columns}}
+    return file.model_copy(update={"trace": None, "workload_parameters": taken | file.workload_parameters})
 
 
 def checked_file(content: Mapping[str, Any], name: str, kind: type[File] = StudyFile) -> File:

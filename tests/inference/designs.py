@@ -22,6 +22,8 @@ LABELS = (
     "weight_precision",
     "kv_precision",
     "batch_rule",
+    "length_distribution",
+    "limit_statistic",
     "pools",
     "library",
     "rank_order",

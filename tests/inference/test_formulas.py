@@ -23,6 +23,7 @@ from tests.units import check
 from .designs import LABELS, point, registry
 
 RULES = ("given", "memory", "run", "rate")
+DISTRIBUTIONS = ("constant", "uniform", "lognormal")
 OUTPUTS = (
     "time_to_first_token",
     "time_per_output_token",
@@ -68,6 +69,7 @@ def of_systems():
 @pytest.mark.parametrize(
     ("rule", "precision", "stored", "pools"),
     [
+        ("clients", "bf16", "bf16", "shared"),
         ("given", "bf16", "fp16", "shared"),
         ("memory", "fp8", "fp8", "separate"),
         ("run", "int8", "int4", "shared"),
@@ -80,6 +82,8 @@ def of_systems():
 def test_every_formula_keeps_its_units(rule, precision, stored, pools):
     stated = {"batch_rule": rule, "precision": precision, "weight_precision": stored, "kv_precision": stored}
     labels = {**stated, "pools": pools, "library": "nccl", "mixer": "gated_delta_net", "indexer": "top_k"}
+    labels["length_distribution"] = "uniform" if pools == "separate" else "lognormal"
+    labels["limit_statistic"] = "p99" if rule in ("rate", "clients") else "mean"
     space = Space((), {**point(), **labels})
     names = [n for n in of_labels(labels) if "ideal" not in n and not n.startswith("shape")]
     units = {name: unit_of(load_catalog().variables, name) for name in space.names()}
@@ -99,6 +103,8 @@ def test_every_source_is_in_the_bibliography_and_every_given_quantity_in_the_glo
         "kv_precision": ("fp8",),
         "pools": ("shared", "separate"),
         "library": ("nccl",),
+        "length_distribution": DISTRIBUTIONS,
+        "limit_statistic": ("mean", "p99"),
     }
     labels |= {"device_basis": ("device",), "circuit_basis": ("own_node",)}
     for mixer in ("none", *RECURRENT):

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 import perfgrid as pg
-from perfgrid.formulas.serving.batching import hat_weights, mean_wait
+from perfgrid.formulas.serving.arrivals import full_share, prompt_queue
+from perfgrid.formulas.serving.batching import hat_weights
 from perfgrid.formulas.serving.experts import busiest_load, touched_experts
 from perfgrid.formulas.serving.parallel import expected_distinct
 from perfgrid.formulas.serving.requests import contexts, expected_accepted
@@ -177,16 +178,33 @@ def test_accepted_tokens_are_those_of_a_simulation():
 
 
 def test_the_wait_is_that_of_a_simulated_queue():
-    """One server, random arrivals; services constant, and exponential (variation 1)."""
+    """One server, random arrivals; services constant, and exponential: three moments of those that wait."""
     generator = np.random.default_rng(4)
-    for rate, variation in [(0.5, 0.0), (0.8, 0.0), (0.5, 1.0)]:
+    for rate, moments in [(0.5, (1.0, 1.0, 1.0)), (0.7, (1.0, 1.0, 1.0)), (0.5, (2.0, 6.0, 24.0))]:
         gaps = generator.exponential(1 / rate, 300_000)
-        services = np.ones(300_000) if variation == 0 else generator.exponential(1.0, 300_000)
-        waited, wait = 0.0, 0.0
+        services = np.ones(300_000) if moments[0] == 1 else generator.exponential(1.0, 300_000)
+        wait, waits = 0.0, []
         for gap, service in zip(gaps[1:], services[:-1], strict=True):
             wait = max(wait + service - gap, 0.0)
-            waited += wait
-        assert mean_wait(rate, 1.0, variation) == pytest.approx(waited / len(gaps), rel=0.05)
+            waits.append(wait)
+        waits = np.array(waits)
+        assert np.mean(waits > 0) == pytest.approx(rate, rel=0.01)
+        waits = waits[waits > 0]
+        mean, variance, third = prompt_queue(rate, 1.0, *moments)
+        assert mean == pytest.approx(waits.mean(), rel=0.05)
+        assert variance == pytest.approx(waits.var(), rel=0.1)
+        assert third == pytest.approx(np.mean((waits - waits.mean()) ** 3), rel=0.2)
+
+
+@pytest.mark.parametrize("places", [1, 2, 5, 20, 100])
+@pytest.mark.parametrize("load", [0.3, 0.6, 0.9])
+def test_the_share_without_a_place_is_that_of_erlang(places, load):
+    """Sequences that do not slow each other down are customers of so many servers: Erlang's C, by his recursion."""
+    offered, blocked = places * load, 1.0
+    for k in range(1, places + 1):
+        blocked = offered * blocked / (k + offered * blocked)
+    delayed = blocked / (1 - load * (1 - blocked))
+    assert full_share(offered, float(places), 1.0, 1.0, load) == pytest.approx(delayed, rel=0.08, abs=1e-4)
 
 
 @pytest.mark.parametrize("grows", [1.3, 2.0, 3.0])

@@ -60,7 +60,9 @@ def joined(*outputs, rule="clients", largest=LARGEST, step=STEP, **given):
     tables = {"pool_batch": INNER.vector("load", batches.tolist())}
     tables["pool_step_time"] = INNER.vector("load", (step[0] + step[1] * batches).tolist())
     every = GIVEN | tables | given
-    graph = resolve(registry_of("pools"), outputs, tuple(every), labels={"batch_rule": (rule,)})
+    graph = resolve(
+        registry_of("pools"), outputs, tuple(every), labels={"batch_rule": (rule,), "limit_statistic": ("mean",)}
+    )
     values = replay(graph, {name: 0.0 if name == "batch_rule" else every[name] for name in graph.leaves})
     return {name: np.squeeze(np.asarray(values[name], float)) for name in outputs}
 
@@ -242,10 +244,9 @@ def test_equal_layouts_are_the_separate_pools_of_one_layout():
     common |= {"prompt_tokens": 8192.0, "output_tokens": 200.0, "pools": "separate", "prefill_replicas": 1.0}
     one = evaluate(*names, batch_rule="rate", request_rate=3.0, **common)
     second = {"time_to_first_token": made.space.at("decode_front_end_time", (0, 0))}  # a request passes two servers
-    for name in names:
-        assert float(two[name] - second.get(name, 0.0)) == pytest.approx(one[name], rel=0.01), (
-            name
-        )  # its decode pool keeps no room for prompts
+    near = {"time_per_output_token": 0.04}  # with one layout answers see the batch that most sequences see
+    for name in names:  # its decode pool keeps no room for prompts
+        assert float(two[name] - second.get(name, 0.0)) == pytest.approx(one[name], rel=near.get(name, 0.01)), name
 
 
 @pytest.mark.parametrize("rule", ["clients", "rate"])
@@ -285,7 +286,9 @@ def test_gradients_are_finite_everywhere(rule, largest):
     batches = largest ** (np.arange(len(NODES)) / (len(NODES) - 1))
     tables = {"pool_batch": INNER.vector("load", batches.tolist())}
     tables["pool_step_time"] = INNER.vector("load", (STEP[0] + STEP[1] * batches).tolist())
-    graph = resolve(registry_of("pools"), names, (*GIVEN, *tables), labels={"batch_rule": (rule,)})
+    graph = resolve(
+        registry_of("pools"), names, (*GIVEN, *tables), labels={"batch_rule": (rule,), "limit_statistic": ("mean",)}
+    )
 
     def results(given):
         found = GIVEN | tables | given

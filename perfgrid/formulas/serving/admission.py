@@ -32,6 +32,11 @@ def held_steps(polling_steps, prompts, limit, arrivals):
     return (xp.maximum(polling_steps, 1.0) - 1) / 2 + gathering
 
 
+def spread_evenly(mean):
+    """Three moments of a time that is anything up to twice its mean, as prompts come at any time between two looks."""
+    return mean, mean**2 / 3, 0.0 * mean**3
+
+
 def came_together(polling_steps, prompts, limit, arrivals):
     """Prompts that are computed together: of a step, of those between two looks, or gathered ones."""
     gathered = 1 + gathering_span(prompts, limit, arrivals) * arrivals
@@ -48,7 +53,7 @@ def step_arrivals(replica_batch, lockstep_ranks, decode_steps):
 
 
 @formula(unit="s", source="sglang2026arguments, nvidia2025trtllmargs")
-def clients_admission_time(
+def clients_held_time(
     polling_steps, gathering_prompts, gathering_steps, step_arrivals, decode_step_time, replica_batch
 ):
     """Mean time for which the prompt of a client is held while others decode."""
@@ -58,9 +63,7 @@ def clients_admission_time(
 
 
 @formula(unit="s", source="sglang2026arguments, nvidia2025trtllmargs")
-def rate_admission_time(
-    polling_steps, gathering_prompts, gathering_steps, step_arrivals, load_weight, loaded_step_time, occupied_share
-):
-    """Mean time for which a prompt that came at random is held while others decode."""
-    steps = held_steps(polling_steps, gathering_prompts, gathering_steps, total(step_arrivals * load_weight, "load"))
-    return occupied_share * steps * loaded_step_time
+def rate_held_time(polling_steps, gathering_prompts, gathering_steps, step_arrivals, load_weight, step_under_way):
+    """Mean time for which a prompt that came at random is held where others decode."""
+    arrivals = total(step_arrivals * load_weight, "load")
+    return held_steps(polling_steps, gathering_prompts, gathering_steps, arrivals) * step_under_way

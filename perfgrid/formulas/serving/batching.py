@@ -52,25 +52,6 @@ def hat_weights(rising, target, grows):
     return [1 - steps[0], *(a - b for a, b in pairwise(steps)), steps[-1]]
 
 
-def mean_wait(rate, service, variation):
-    """Mean wait before a server with random arrivals (M/G/1, Pollaczek and Khinchine): u·S·(1 + c²)/(2·(1 - u)).
-
-    u = rate·S is the load, c the coefficient of variation of S. Beyond 99 % load that of 99 %: such a point is flagged.
-    """
-    load = xp.minimum(rate * service, 0.99)
-    return load * service * (1 + variation**2) / (2 * (1 - load))
-
-
-def place_wait(load, places, service, variation):
-    """Mean wait for one of several places (M/G/c after Sakasegawa): u^(√(2(c + 1)) - 1)/(c·(1 - u))·S·(1 + v²)/2.
-
-    u is the load, c the places, S the time that a request holds one, v its coefficient of variation. As in `mean_wait`.
-    """
-    u = xp.minimum(load, 0.99)
-    exponent = xp.sqrt(2 * (places + 1)) - 1
-    return u**exponent / (places * (1 - u)) * service * (1 + variation**2) / 2
-
-
 # ---- who decides ----------------------------------------------------------------------------------------------------
 
 
@@ -144,9 +125,9 @@ def given_request_prefill_time(prefill_time, replica_batch):
 
 
 @formula(unit="s", source="yu2022orca")
-def own_prefill_time(pass_time, prefill_passes, prefill_sequences, stage_share):
+def own_prefill_time(pass_time, prefill_passes, prefill_sequences, stage_share, mean_prefill_ratio):
     """Time that the prefill of one request takes, in passes of its replica: of the fullest stage, others follow."""
-    return in_pass(pass_time, "prefill") * prefill_passes / prefill_sequences * stage_share
+    return in_pass(pass_time, "prefill") * prefill_passes / prefill_sequences * stage_share * mean_prefill_ratio
 
 
 @alternative(of="request_prefill_time", by="batch_rule", label=REPLACED, unit="s", source="yu2022orca")

@@ -6,9 +6,10 @@ under way. An engine that computes prompts before anything else holds up all ans
 length end together, and every round is a beginning. Tabulated by `load`: passes of the prompts that come together in
 the loop first, then passes of as many prompts as fit, as in the beginning.
 
-With c clients, P the time of a replica for one prompt, n steps of T: 1/(P + n·T/c) requests per second are served, and
-a request waits (c - 1)·P·P/(P + n·T) for prompts before it. This is P times the part of a cycle that a prompt takes for
-each of the others, and (c - 1)·P where there are no steps.
+With c clients, P the time of a replica for one prompt, n steps of T: 1/(P + n·T/c) requests per second are served. In a
+step (c - 1)/(n + 1) other answers end; a request waits for the prompts of those, and for the step that is under way or
+for the prompts of the answers that ended a step earlier. By Little's law its own answer is held up by the prompts of
+all other clients but these.
 """
 
 from perfgrid.engine import xp
@@ -85,9 +86,9 @@ def rounds_begin_together(prefill_first, equal_lengths):
 
 
 @alternative(of="served_rate", by="batch_rule", label="clients", unit="1/s", source="little1961")
-def clients_served_rate(request_capacity, tabulated_batch, front_end_time, clients_admission_time):
+def clients_served_rate(request_capacity, tabulated_batch, front_end_time, clients_held_time):
     """Requests per second that end: those of the passes, less often where each client waits for the server between."""
-    between = front_end_time + clients_admission_time
+    between = front_end_time + clients_held_time
     return 1 / (1 / at(request_capacity, load=LOOP) + between / at(tabulated_batch, load=LOOP))
 
 
@@ -123,18 +124,54 @@ def starting_pause(prefill_time, pass_time, prefill_passes, stage_share, prefill
     return last - mean
 
 
-@formula(unit="s", source="little1961")
-def pass_wait(request_prefill_time, decode_steps, decode_step_time, batch_groups, replica_batch, prefill_load):
-    """Mean wait of a request of the loop for prompts before it, and for the step that is under way.
+@formula(unit="1", source="little1961")
+def ends_in_step(replica_batch, decode_steps):
+    """Answers that end in a step of the loop, on average: each takes its steps, and waits for one."""
+    return xp.maximum(at(replica_batch, load=LOOP) - 1, 0.0) / (decode_steps + 1)
 
-    An answer ends with a pass, and the next one of the others is under way before the client asks again.
+
+@formula(unit="1", source="yu2022orca")
+def group_wait_share(ends_in_step):
+    """Part of the later requests that wait for the prompts of those before them instead of a step, x.
+
+    While a step runs, clients ask whose answers ended before it. Their prompts follow the step, and those of the
+    answers that ended with it follow them at once: x = (1 - x)·(1 - exp(-e)), with e answers ending in a step.
     """
-    prompt, step = at(request_prefill_time, load=LOOP), at(decode_step_time, load=LOOP)
+    some = 1 - xp.exp(-ends_in_step)
+    return some / (1 + some)
+
+
+@formula(unit="1", source="agrawal2024sarathi")
+def own_group_share(prefill_sequences):
+    """Part of the prompts that come with a request that it waits for: half, and all that are in a pass with it."""
+    return 1 - 0.5 / at(prefill_sequences, load=MANY)
+
+
+@formula(unit="1", source="little1961")
+def prompts_before(ends_in_step, group_wait_share, own_group_share):
+    """Prompts of others that a later request of the loop waits for, on average: of the group before it, and its own."""
+    some = xp.maximum(1 - xp.exp(-ends_in_step), 1e-6)
+    return ends_in_step * (group_wait_share / some + own_group_share)
+
+
+@formula(unit="s", source="yu2022orca")
+def awaited_step_time(decode_step_time, batch_groups, replica_batch, decode_steps):
+    """Time of the step that a later request of the loop waits for: of one group, if there are other clients."""
+    others = xp.minimum(xp.maximum(at(replica_batch, load=LOOP) - 1, 0.0), 1.0)
+    return xp.where(decode_steps > 0, others, 0.0) * at(decode_step_time, load=LOOP) / at(batch_groups, load=LOOP)
+
+
+@formula(unit="s", source="little1961")
+def pass_wait(prompts_before, request_prefill_time, group_wait_share, awaited_step_time):
+    """Mean wait of a later request of the loop: for prompts before it, or for the step that is under way."""
+    return prompts_before * at(request_prefill_time, load=LOOP) + (1 - group_wait_share) * awaited_step_time
+
+
+@formula(unit="s", source="little1961")
+def held_prompt_time(request_prefill_time, prompts_before, replica_batch):
+    """Time of prompts that hold up the mean answer of the loop: one of each other client, but those it waited for."""
     others = xp.maximum(at(replica_batch, load=LOOP) - 1, 0.0)
-    cycle = prompt / (prompt + decode_steps * step)
-    prompts = others * prompt * cycle * (1 + cycle) / 2
-    decoding = xp.where(decode_steps > 0, 1 - xp.minimum(prefill_load, 1.0), 0.0)
-    return prompts + xp.minimum(others, 1.0) * decoding * step / at(batch_groups, load=LOOP)
+    return xp.maximum(others - prompts_before, 0.0) * at(request_prefill_time, load=LOOP)
 
 
 @formula(unit="s", source="little1961")
@@ -152,7 +189,7 @@ def clients_queueing_time(
     starting_time,
     prefill_time,
     pass_wait,
-    clients_admission_time,
+    clients_held_time,
     starting_share,
     rounds_begin_together,
     place_queue_time,
@@ -161,21 +198,18 @@ def clients_queueing_time(
     """Mean wait of a request beyond the passes of its prompt: for the server, the beginning or others, and a place."""
     share = xp.maximum(starting_share, rounds_begin_together)
     others = xp.maximum(starting_time - at(prefill_time, load=LOOP), 0.0)
-    return front_end_time + share * others + (1 - share) * (pass_wait + clients_admission_time) + place_queue_time
+    return front_end_time + share * others + (1 - share) * (pass_wait + clients_held_time) + place_queue_time
 
 
 @alternative(of="interference", by="batch_rule", label="clients", unit="1", source="little1961")
-def clients_interference(
-    busy_share, replica_batch, rounds_begin_together, starting_pause, decode_steps, decode_step_time
-):
+def clients_interference(held_prompt_time, rounds_begin_together, starting_pause, decode_steps, decode_step_time):
     """Part of the time of a running sequence in which prompts of others hold up its steps.
 
-    Where rounds begin together those of its own round; otherwise those of the others, not its own.
+    Where rounds begin together those of its own round; otherwise those of the others, but the ones that it waited for.
     """
-    others = 1 - 1 / xp.maximum(at(replica_batch, load=LOOP), 1.0)
-    pause = starting_pause / (xp.maximum(decode_steps, 1.0) * at(decode_step_time, load=LOOP))
-    waits = rounds_begin_together * pause + (1 - rounds_begin_together) * others * busy_share / (1 - busy_share)
-    return waits / (1 + waits)
+    steps = xp.maximum(decode_steps, 1.0) * at(decode_step_time, load=LOOP)
+    waits = rounds_begin_together * starting_pause + (1 - rounds_begin_together) * held_prompt_time
+    return waits / (steps + waits)
 
 
 # ---- constraints ----------------------------------------------------------------------------------------------------

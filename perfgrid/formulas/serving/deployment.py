@@ -7,9 +7,23 @@ from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import alternative, constraint, formula
 from perfgrid.formulas.axes import at, total
 
-from .batching import NODES, place_wait
+from .batching import NODES
 
 POOLS = {"POOL": ("prefill", "decode")}
+
+# ---- equations ------------------------------------------------------------------------------------------------------
+
+
+def place_wait(load, places, service, variation):
+    """Mean wait for one of several places (M/G/c after Sakasegawa): u^(√(2(c + 1)) - 1)/(c·(1 - u))·S·(1 + v²)/2.
+
+    u is the load, c the places, S the time that a request holds one, v its coefficient of variation. Beyond 99 % load
+    that of 99 %: such a point is flagged.
+    """
+    u = xp.minimum(load, 0.99)
+    exponent = xp.sqrt(2 * (places + 1)) - 1
+    return u**exponent / (places * (1 - u)) * service * (1 + variation**2) / 2
+
 
 # ---- the cache on its way -------------------------------------------------------------------------------------------
 

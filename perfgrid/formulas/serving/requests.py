@@ -116,34 +116,33 @@ def decode_steps(output_tokens, accepted_tokens):
 
 
 @formula(unit="1", source="pope2022inference")
-def filling_positions(prompt_tokens, output_tokens, window):
+def filling_positions(prompt_tokens, decoded_positions, window):
     """Decoded positions of one request that see fewer tokens than the sliding window holds."""
-    count = xp.maximum(output_tokens - 1, 1.0)
     limit = xp.where(window > 0, window, 1e12)
-    return xp.minimum(xp.maximum(limit - prompt_tokens - 1, 0.0), count)
+    return xp.minimum(xp.maximum(limit - prompt_tokens - 1, 0.0), decoded_positions)
 
 
 @formula(unit="1", source="pope2022inference")
-def decode_context(prompt_tokens, output_tokens, filling_positions):
+def decode_context(prompt_tokens, decoded_positions, filling_positions):
     """Tokens that a decoded position sees, itself among them, by position: prompt + 1 to prompt + output - 1."""
-    count, first = xp.maximum(output_tokens - 1, 1.0), prompt_tokens + 1
+    count, first = decoded_positions, prompt_tokens + 1
     filling = contexts(first, xp.maximum(filling_positions, 1.0))
     full = contexts(first + filling_positions, xp.maximum(count - filling_positions, 1.0))
     return xp.maximum(table("position", **dict(zip(INNER.labels["position"], filling + full, strict=True))), 1.0)
 
 
 @formula(unit="1", source="pope2022inference")
-def position_weight(output_tokens, filling_positions):
+def position_weight(decoded_positions, filling_positions):
     """Part of the decoded positions that a node stands for, by position."""
-    filling = filling_positions / xp.maximum(output_tokens - 1, 1.0)
+    filling = filling_positions / decoded_positions
     parts = [part * float(w) / 2 for part in (filling, 1 - filling) for w in WEIGHTS]
     return table("position", **dict(zip(INNER.labels["position"], parts, strict=True)))
 
 
 @formula(unit="1", source="kwon2023vllm")
-def mean_context(prompt_tokens, output_tokens):
+def mean_context(prompt_tokens, output_tokens, output_variation):
     """Tokens of one running request in the cache, mean over its life."""
-    return prompt_tokens + output_tokens / 2
+    return prompt_tokens + output_tokens * (1 + output_variation**2) / 2
 
 
 @formula(unit="1", source="kwon2023vllm")

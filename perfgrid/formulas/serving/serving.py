@@ -4,16 +4,29 @@ from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import alternative, constraint, formula
 from perfgrid.formulas.axes import at, total
 
-from .batching import NODES, mean_wait, place_wait
+from .batching import NODES, ONE_BATCH
 from .latency import in_pass
 
 # ---- latencies ------------------------------------------------------------------------------------------------------
 
 
-@formula(unit="s", source="pope2022inference")
-def loaded_step_time(decode_step_time, load_weight, interference):
+@alternative(of="loaded_step_time", by="batch_rule", label=ONE_BATCH, unit="s", source="pope2022inference")
+def LABEL_loaded_step_time(decode_step_time, load_weight, interference):
     """Time from step to step of a running sequence, prefills of others in between included."""
     return total(decode_step_time * load_weight, "load") / (1 - interference)
+
+
+@alternative(of="loaded_step_time", by="batch_rule", label="rate", unit="s", source="little1961")
+def rate_loaded_step_time(
+    rate_free_answer_time, rate_crowd_answer_time, rate_crowd_answer_share, answer_steps, length_weight
+):
+    """Time from step to step of a running sequence, prefills of others in between included (`answering`)."""
+    shares = (
+        (rate_free_answer_time, 1 - rate_crowd_answer_share),
+        (rate_crowd_answer_time, rate_crowd_answer_share),
+    )
+    answer = sum(at(time, statistic="mean") * share for time, share in shares)
+    return total(answer * length_weight, "length") / total(answer_steps * length_weight, "length")
 
 
 @formula(unit="s", source="leviathan2023speculative")
@@ -34,35 +47,23 @@ def LABEL_step_queueing_time(step_wait):
     return step_wait
 
 
-@alternative(
-    of="queueing_time", by="batch_rule", label="rate", unit="s", source="kleinrock1975queueing, sakasegawa1977"
-)
+@alternative(of="queueing_time", by="batch_rule", label="rate", unit="s", source="kleinrock1975queueing")
 def rate_queueing_time(
-    request_rate,
-    prefilling_replicas,
-    request_prefill_time,
-    prompt_variation,
-    occupied_share,
-    step_wait,
-    largest_request_rate,
-    load_fraction,
-    largest_batch,
-    dp,
-    decoding_replicas,
     front_end_time,
-    rate_admission_time,
+    rate_held_time,
+    rate_arrival_share,
+    step_under_way,
+    replica_sequences,
+    prompt_load,
+    request_prefill_time,
+    prefill_moment,
+    crowd_wait,
 ):
-    """Mean wait of a request before its prefill, with independent random arrivals.
-
-    For the server, for earlier prompts (M/G/1), for the end of a step, and for a place in the batch (M/G/c: requests
-    hold one for as long as the largest batch holds them, by Little's law).
-    """
-    service = at(request_prefill_time, load=NODES[0])
-    prompts = mean_wait(request_rate / prefilling_replicas, service, prompt_variation)
-    places = xp.maximum(largest_batch / dp, 1.0)
-    held = places * decoding_replicas / largest_request_rate
-    place = place_wait(load_fraction, places, held, prompt_variation)
-    return front_end_time + prompts + occupied_share * step_wait + rate_admission_time + place
+    """Mean wait of a request before its prefill: for the server, until it is taken, and for what it meets there (`arrivals`)."""
+    step, prompts, crowd = (at(rate_arrival_share, arrival=kind) for kind in ("step", "prompts", "crowd"))
+    queue = at(request_prefill_time, load=NODES[0]) * at(prefill_moment, moment="second") / (2 * (1 - prompt_load))
+    steps = (step + prompts * (1 - xp.exp(-replica_sequences))) * (step_under_way / 2 + rate_held_time)
+    return front_end_time + steps + prompts * queue + crowd * crowd_wait
 
 
 @alternative(of="step_wait", by="pools", label="shared", unit="s", source="yu2022orca")
@@ -109,14 +110,14 @@ def separate_cache_transfer_time(prompt_cache_memory, tp, cp, pp, tier_bandwidth
 
 
 @formula(unit="s", source="pope2022inference")
-def time_to_first_token(prefill_time, load_weight, queueing_time, cache_transfer_time):
+def time_to_first_token(prefill_time, load_weight, mean_prefill_ratio, queueing_time, cache_transfer_time):
     """Mean time from arrival to first token: of prompts that arrive together; by the rules rate and clients, of
     single ones, with what they wait for.
 
     Passes of the prefill hold as many prompts as fit into them; but for the rules given and run a request waits for
     those of its own prompt only.
     """
-    return queueing_time + total(prefill_time * load_weight, "load") + cache_transfer_time
+    return queueing_time + total(prefill_time * load_weight, "load") * mean_prefill_ratio + cache_transfer_time
 
 
 @formula(unit="s", source="pope2022inference")
@@ -176,15 +177,15 @@ def prefill_tokens_per_second(prompt_tokens, request_prefill_time, load_weight, 
 @alternative(of="goodput", by="workload", label=("inference", "pools"), unit="1/s", source="zhong2024distserve")
 def LABEL_goodput(
     output_tokens_per_second,
-    time_to_first_token,
-    time_per_output_token,
+    limited_first_token_time,
+    limited_token_time,
     time_to_first_token_limit,
     time_per_output_token_limit,
     decode_steps,
 ):
-    """Output tokens per second where both latencies keep their limits, otherwise 0."""
-    later = (time_per_output_token <= time_per_output_token_limit) | (decode_steps == 0)
-    return xp.where((time_to_first_token <= time_to_first_token_limit) & later, output_tokens_per_second, 0.0)
+    """Output tokens per second where both latencies keep their limits (`limit_statistic`), otherwise 0."""
+    later = (limited_token_time <= time_per_output_token_limit) | (decode_steps == 0)
+    return xp.where((limited_first_token_time <= time_to_first_token_limit) & later, output_tokens_per_second, 0.0)
 
 
 @alternative(of="tokens_per_second", by="workload", label=("inference", "pools"), unit="1/s", source="yu2022orca")
@@ -211,12 +212,12 @@ def arrivals_are_served(arrival_rate, arrival_limit):
 
 
 @constraint(kind="exceeds", reason="the time to the first token exceeds its limit", source="zhong2024distserve")
-def first_token_in_time(time_to_first_token, time_to_first_token_limit):
+def first_token_in_time(limited_first_token_time, time_to_first_token_limit):
     """The first token comes within its limit."""
-    return time_to_first_token <= time_to_first_token_limit
+    return limited_first_token_time <= time_to_first_token_limit
 
 
 @constraint(kind="exceeds", reason="the time per output token exceeds its limit", source="zhong2024distserve")
-def output_tokens_in_time(time_per_output_token, time_per_output_token_limit, decode_steps):
+def output_tokens_in_time(limited_token_time, time_per_output_token_limit, decode_steps):
     """Later tokens come within their limit, where there are any."""
-    return (time_per_output_token <= time_per_output_token_limit) | (decode_steps == 0)
+    return (limited_token_time <= time_per_output_token_limit) | (decode_steps == 0)

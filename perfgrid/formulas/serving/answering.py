@@ -1,0 +1,162 @@
+"""Random arrivals: how long an answer takes after its first token, by its length.
+
+The batch that runs changes while an answer does, the less the longer it is. Prompts hold up its steps: those that come
+meanwhile, and those behind its own prompt, which were computed in a row before its first step. Not more of them can
+than there are places. Where all places are taken (``crowd``), the batch is the largest, and a prompt follows every
+answer that ends.
+"""
+
+from perfgrid.engine import xp
+from perfgrid.engine.graph.registry import formula
+from perfgrid.formulas.axes import at
+
+from .arrivals import ARRIVALS, moments
+from .batching import NODES, hat_weights
+from .distributions import mixed, packed, unpacked
+
+# ---- steps ----------------------------------------------------------------------------------------------------------
+
+
+@formula(unit="s", source="little1961")
+def answering_step_time(
+    decode_step_time, rate_tabulated_batch, dp, replica_sequences, batch_gain, arrival_dispersion, places
+):
+    """Mean time of the steps of a request: a batch that varies is larger where most sequences see it, by I/(2a).
+
+    With hardly any sequences it is the only one.
+    """
+    more = arrival_dispersion / (2 * batch_gain) - 1
+    seen = xp.minimum(replica_sequences + 1 + more * (1 - xp.exp(-replica_sequences)), places)
+    batches = [at(rate_tabulated_batch, load=node) / dp for node in NODES]
+    weights = hat_weights(batches, seen, batches[1] / batches[0])
+    return sum(at(decode_step_time, load=node) * weight for node, weight in zip(NODES, weights, strict=True))
+
+
+@formula(unit="1", source="kleinrock1975queueing")
+def answering_step_variation(replica_sequences, batch_gain, arrival_dispersion):
+    """Variance of the time of a step over its square, as the batch changes: a batch b has the variance b·I/a."""
+    return (1 - batch_gain) ** 2 * arrival_dispersion / batch_gain / xp.maximum(replica_sequences, 1.0)
+
+
+def left_by_mean(times):
+    """Part of a variance that is left in the mean over so many relaxation times: 2·(x - 1 + exp(-x))/x²."""
+    x = xp.maximum(times, 1e-2)
+    return 2 * (x - 1 + xp.exp(-x)) / x**2
+
+
+# ---- prompts in between ---------------------------------------------------------------------------------------------
+
+
+@formula(unit="s", source="kleinrock1975queueing")
+def free_sojourn(rate_prefill_sojourn, rate_arrival_share):
+    """Time from arrival to the end of the prefill of requests that find a place, by statistic."""
+    free = ARRIVALS[:-1]
+    shares = [at(rate_arrival_share, arrival=kind) for kind in free]
+    whole = sum(shares)
+    parts = [(s / whole, *unpacked(at(rate_prefill_sojourn, arrival=k))) for k, s in zip(free, shares, strict=True)]
+    return packed(*mixed(parts))
+
+
+@formula(unit="s", source="kwon2023vllm")
+def longest_row(request_prefill_time, prefill_moment, replica_sequences, places):
+    """Time of as many prompts in a row as there are other places free, (c - 1)·(1 - b/c), of the lengths of a row."""
+    second, _, _ = moments(prefill_moment)
+    free = (places - 1) * (1 - xp.minimum(replica_sequences / places, 0.99)) + 1e-2
+    return free * second * at(request_prefill_time, load=NODES[0])
+
+
+@formula(unit="s", source="kwon2023vllm")
+def admission_time(request_prefill_time, places, pools_are_separate):
+    """Time of the prompts of all other places of a replica."""
+    return (1 - pools_are_separate) * (places - 1) * at(request_prefill_time, load=NODES[0])
+
+
+def cut(longest, mean, square, cube):
+    """The first three moments about zero of a time that is never longer, of what mostly is 0, else exponential.
+
+    Of an exponential time of mean t the moments up to t·y are 1 - exp(-y), 1 - exp(-y)·(1 + y), and so on.
+    """
+    filled = square / longest / xp.where(mean > 0, mean, 1e10)
+    y = 2 / xp.maximum(filled, 0.025)
+    rest = xp.exp(-y)
+    parts = (1 - rest, 1 - rest * (1 + y), 1 - rest * (1 + y + y**2 / 2))
+    return [part * moment for part, moment in zip(parts, (mean, square, cube), strict=True)]
+
+
+@formula(unit="s", source="kleinrock1975queueing")
+def rate_free_answer_time(
+    answering_step_time,
+    answering_step_variation,
+    batch_gain,
+    answer_steps,
+    decode_steps,
+    busy_share,
+    request_prefill_time,
+    prefill_moment,
+    free_sojourn,
+    longest_row,
+    full_batch_step_time,
+    admission_time,
+):
+    """Time of an answer after its first token if it found a place, by length and statistic.
+
+    Prompts hold up u/(1 - u) of the time of its steps and of its way through the prefill, as a compound Poisson
+    process of rows of prompts; no more than two standard deviations above its mean it is as long as on a full replica.
+    """
+    u, prompt, (second, third, _) = busy_share, at(request_prefill_time, load=NODES[0]), moments(prefill_moment)
+    holds = u / (1 - u)
+    row = prompt * second / (1 - u) ** 2  # second moment over the first, and third
+    rows = prompt**2 * (third / (1 - u) ** 3 + 3 * u * second**2 / (1 - u) ** 4)
+    mean, variance, cube = unpacked(free_sojourn)
+    behind = cut(  # prompts in a row behind its own
+        longest_row,
+        holds * mean,
+        holds * mean * row + holds**2 * (variance + mean**2),
+        holds * mean * rows
+        + 3 * holds**2 * row * (variance + mean**2)
+        + holds**3 * (cube + 3 * variance * mean + mean**3),
+    )
+    _, two, three = cut(longest_row, 1.0, row, rows)
+
+    steps, relative = answering_step_time * answer_steps, answer_steps / xp.maximum(decode_steps, 1.0)
+    changing = (steps / (1 - u)) ** 2 * answering_step_variation * left_by_mean(relative * batch_gain)
+    met = holds * (steps - answering_step_time)
+    time = steps + met + behind[0]
+    square = changing + met * two + behind[1] - behind[0] ** 2
+    third = met * three + behind[2] - 3 * behind[0] * behind[1] + 2 * behind[0] ** 3
+
+    others = xp.maximum(relative, 1.0)
+    bound = full_batch_step_time * answer_steps + admission_time * others
+    time = xp.minimum(time, bound)
+    room = admission_time * prompt * (second - 1) * others + ((bound - time) / 2) ** 2
+    bounded = xp.minimum(square, room)
+    return packed(time, bounded, third * (bounded / square) ** 1.5)
+
+
+@formula(unit="s", source="kwon2023vllm")
+def full_batch_step_time(decode_step_time):
+    """Time of a step with every place taken."""
+    return at(decode_step_time, load=NODES[-1])
+
+
+@formula(unit="s", source="little1961")
+def rate_crowd_answer_time(
+    full_batch_step_time,
+    answer_steps,
+    decode_steps,
+    admission_time,
+    request_prefill_time,
+    prefill_moment,
+    output_variation,
+):
+    """Time of an answer after its first token on a full replica, by length and statistic: all others end meanwhile."""
+    second, _, _ = moments(prefill_moment)
+    admitted = admission_time * answer_steps / xp.maximum(decode_steps, 1.0)
+    square = admitted * at(request_prefill_time, load=NODES[0]) * (second - 1 + output_variation**2)
+    return packed(full_batch_step_time * answer_steps + admitted, square, 0.0 * square**1.5)
+
+
+@formula(unit="1", source="halfin1981")
+def rate_crowd_answer_share(crowd_share):
+    """Part of the answers that run on a full replica: of the requests that find no place."""
+    return crowd_share

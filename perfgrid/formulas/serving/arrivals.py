@@ -1,0 +1,212 @@
+"""Random arrivals: what a request meets, and how long it waits for it.
+
+A replica computes prompts before steps. An arrival finds it ``idle``, with a ``step`` under way, or with other
+``prompts`` before its own, a queue with one server (M/G/1, whose vacations are the steps); or as many sequences run as
+there are places (``crowd``). Sequences come and go like a birth-death chain. Where a batch b ends b/(n·T(b)) answers
+per second of steps, the number of them that run has the variance b·I/a: a is the slope of the logarithm of that rate
+by that of b (1: sequences do not slow each other down), and I the dispersion of arrivals, more than 1 because prompts
+that are computed one after the other start decoding together. The part of the time in which all places are taken
+follows as for many servers (Halfin and Whitt 1981).
+"""
+
+from perfgrid.engine import xp
+from perfgrid.engine.graph.registry import formula
+from perfgrid.formulas.axes import INNER, at, table, total
+
+from .admission import spread_evenly
+from .batching import NODES
+from .distributions import added, normal_density, normal_share, packed
+
+ARRIVALS = INNER.labels["arrival"]
+MOST_LOAD = 0.99  # beyond it a design is flagged, and waits are those at this load
+
+
+# ---- prompts --------------------------------------------------------------------------------------------------------
+
+
+@formula(unit="1", source="kleinrock1975queueing")
+def prompt_load(request_rate, prefilling_replicas, request_prefill_time):
+    """Part of its time that a replica which computes prompts spends on them."""
+    return xp.minimum(request_rate / prefilling_replicas * at(request_prefill_time, load=NODES[0]), MOST_LOAD)
+
+
+@formula(unit="1", source="kleinrock1975queueing")
+def prefill_moment(prefill_ratio, length_weight, mean_prefill_ratio):
+    """Moments of the time of a prompt about zero over powers of its mean, by moment."""
+    over = prefill_ratio / mean_prefill_ratio
+    square = over * over
+    second, third, fourth = (total(length_weight * p, "length") for p in (square, square * over, square * square))
+    return table("moment", second=second, third=third, fourth=fourth)
+
+
+def moments(prefill_moment):
+    """The second, third and fourth of them."""
+    return (at(prefill_moment, moment=name) for name in ("second", "third", "fourth"))
+
+
+def prompt_queue(load, time, second, third, fourth):
+    """Mean, variance and third central moment of the wait of a request that waits in a queue with one server.
+
+    The moments of all requests by Takács' recursion (Kleinrock 1975, section 5.7), over the load, the part that waits.
+    """
+    part = load / (1 - load)
+    first = part * second / 2
+    square = 2 * first**2 + part * third / 3
+    cube = part * (1.5 * second * square + third * first + fourth / 4)
+    mean, square, cube = first / load, square / load, cube / load
+    return time * mean, time**2 * (square - mean**2), time**3 * (cube - 3 * mean * square + 2 * mean**3)
+
+
+# ---- places ---------------------------------------------------------------------------------------------------------
+
+
+@formula(unit="1", source="kwon2023vllm")
+def places(largest_batch, dp):
+    """Sequences that fit one replica, at least one."""
+    return xp.maximum(largest_batch / dp, 1.0)
+
+
+@formula(unit="1", source="halfin1981")
+def step_growth(decode_step_time, rate_tabulated_batch):
+    """Slope of the logarithm of the time of a step by that of the batch, by load."""
+    time, batch = (
+        [xp.log(at(tabulated / at(tabulated, load=NODES[0]), load=node)) for node in NODES]
+        for tabulated in (decode_step_time, rate_tabulated_batch)
+    )
+    places = [(max(i - 1, 0), min(i + 1, len(NODES) - 1)) for i in range(len(NODES))]
+    slopes = ((time[high] - time[low]) / xp.maximum(batch[high] - batch[low], 1e-3) for low, high in places)
+    return table("load", **dict(zip(NODES, slopes, strict=True)))
+
+
+@formula(unit="1", source="halfin1981")
+def batch_gain(step_growth, rate_load_weight):
+    """Slope a of the logarithm of the answers per second of steps by that of the batch, at the batch that runs."""
+    return xp.minimum(xp.maximum(1 - total(step_growth * rate_load_weight, "load"), 0.05), 1.0)
+
+
+@formula(unit="1", source="kleinrock1975queueing")
+def arrival_dispersion(busy_share, prefill_moment, output_variation, places):
+    """Variance over mean of the sequences that run if they do not slow each other down: 1 but for prompts in a row.
+
+    So many prompts K are computed in a row that K² is on average (u(1 - u) + u²s)/(1 - u)³ + 1/(1 - u)², with the load
+    u and the second moment s, at most as many as there are places. Answers of different lengths end apart, which evens
+    that out.
+    """
+    u, (second, _, _) = busy_share, moments(prefill_moment)
+    row = xp.minimum((u * (1 - u) + u**2 * second) / (1 - u) ** 2 + 1 / (1 - u), places)
+    return 1 + (row - 1) / (1 + output_variation**2)
+
+
+@formula(unit="1", source="little1961")
+def replica_sequences(running_batch, decoding_replicas):
+    """Sequences that run on a replica that decodes, on average."""
+    return running_batch / decoding_replicas
+
+
+@formula(unit="1", source="halfin1981")
+def full_share(replica_sequences, places, batch_gain, arrival_dispersion, load_fraction):
+    """Part of the time of steps in which every place of a replica is taken: 1/(1 + (1 - r)·(s·F(d)/f(d) - 1/3)).
+
+    r is the load, s² = c·I/a the variance at c places, d the distance of the batch from c in standard deviations, by
+    the ratio of the probabilities of the chain, F and f the normal distribution and its density; a third of a state
+    lies between sums of whole numbers and the normal distribution (Ramanujan).
+    """
+    batch = xp.minimum(xp.maximum(replica_sequences, 0.02), places * 0.999)
+    square = 2 * batch_gain / arrival_dispersion * (places * xp.log(places / batch) - places + batch)
+    distance = xp.sqrt(xp.minimum(square, 144.0))
+    below = xp.sqrt(places * arrival_dispersion / batch_gain) * normal_share(distance) / normal_density(distance)
+    return 1 / (1 + (1 - xp.minimum(load_fraction, 1.0)) * xp.maximum(below - 1 / 3, 0.5))
+
+
+@formula(unit="1", source="halfin1981")
+def crowd_share(full_share, busy_share, load_fraction):
+    """Part of the requests that find no place: those that come while all are taken, or in prefills in between."""
+    load = xp.minimum(xp.maximum(load_fraction, 1e-6), 1.0)
+    prefills = xp.minimum(busy_share / load, MOST_LOAD)  # part of the time of a full replica
+    steps = full_share * (1 - busy_share)
+    return xp.minimum(steps + xp.minimum(steps * prefills / (1 - prefills), busy_share), 0.999)
+
+
+@formula(unit="1", source="kleinrock1975queueing")
+def holding_variation(
+    request_prefill_time, rate_full_batch_decode_time, prefill_moment, output_variation, pools_are_separate
+):
+    """Squared coefficient of variation of the time of a full replica that a request takes."""
+    second, _, _ = moments(prefill_moment)
+    prompt = (1 - pools_are_separate) * at(request_prefill_time, load=NODES[0])
+    decoding = rate_full_batch_decode_time
+    return (decoding**2 * output_variation**2 + prompt**2 * (second - 1)) / (decoding + prompt) ** 2
+
+
+@formula(unit="s", source="cosmetatos1976")
+def crowd_wait(largest_request_rate, load_fraction, holding_variation, decoding_replicas, places):
+    """Mean wait for a place of those that find none: (1 + v² + (1 - v²)·e)/2 over what is served beyond the arrivals.
+
+    e = (1 - r)·(c - 1)·(√(4 + 5c) - 2)/(16·r·c) for c places at the load r, as the first of several places is not free
+    that much sooner.
+    """
+    load = xp.minimum(xp.maximum(load_fraction, 1e-3), MOST_LOAD)
+    several = (1 - load) * (places - 1) * (xp.sqrt(4 + 5 * places) - 2) / (16 * load * places)
+    alike = xp.maximum(1 - holding_variation, 0.0)
+    spare = largest_request_rate / decoding_replicas * (1 - load)
+    return (1 + holding_variation + alike * xp.minimum(several, 1.0)) / (2 * spare)
+
+
+def crowd_spread(load, variation, places):
+    """Squared coefficient of variation and skewness of the wait for a place: 1 and 2 at a high load.
+
+    At a low one that of the rest of one service, or of the least of several that are alike, c/(c + 2).
+    """
+    rest = 4 / 3 * (1 + 2 * variation) / (1 + variation) - 1  # of one service, as for a gamma distribution
+    square = load + (1 - load) * (1 - 3 * (1 - rest) / (places + 2))
+    return square, xp.minimum(xp.maximum(3 * square - 1, 0.0), 2.0)
+
+
+# ---- what an arrival meets ------------------------------------------------------------------------------------------
+
+
+@formula(unit="1", source="kleinrock1975queueing")
+def rate_arrival_share(crowd_share, prompt_load, replica_sequences):
+    """Part of the requests that meet an idle replica, a step, other prompts, or no place, by arrival."""
+    placed = 1 - crowd_share
+    idle = xp.exp(-replica_sequences)  # as without waits (M/G/∞)
+    alone = placed * (1 - prompt_load)
+    return table("arrival", idle=alone * idle, step=alone * (1 - idle), prompts=placed * prompt_load, crowd=crowd_share)
+
+
+@formula(unit="s", source="kleinrock1975queueing")
+def step_under_way(decode_step_time, rate_load_weight, pools_are_separate):
+    """Time of the steps that arrivals meet: none where others decode."""
+    return total(decode_step_time * rate_load_weight, "load") * (1 - pools_are_separate)
+
+
+@formula(unit="s", source="kleinrock1975queueing")
+def rate_arrival_wait(
+    prompt_load,
+    request_prefill_time,
+    prefill_moment,
+    step_under_way,
+    rate_held_time,
+    replica_sequences,
+    crowd_wait,
+    load_fraction,
+    holding_variation,
+    places,
+):
+    """Wait of a request before its prefill, by arrival and statistic.
+
+    A step ends at any time after an arrival; one before the first of several prompts delays all of them.
+    """
+    queue = prompt_queue(prompt_load, at(request_prefill_time, load=NODES[0]), *moments(prefill_moment))
+    busy = 1 - xp.exp(-replica_sequences)
+    square, skewness = crowd_spread(xp.minimum(load_fraction, MOST_LOAD), holding_variation, places)
+    spread = crowd_wait * xp.sqrt(square)
+    step = added((step_under_way / 2, step_under_way**2 / 12, 0.0 * step_under_way**3), spread_evenly(rate_held_time))
+    crowd = (crowd_wait, spread**2, skewness * spread**3)
+    return table(
+        "arrival",
+        idle=packed(*(0.0 * one for one in step)),
+        step=packed(*step),
+        prompts=packed(*(busy * one + queued for one, queued in zip(step, queue, strict=True))),
+        crowd=packed(*crowd),
+    )

@@ -1,0 +1,107 @@
+"""Distributions by their first three moments, in elementary functions: sums and mixtures of times, and percentiles.
+
+A time is a mean, a variance and a third central moment: those of independent times add up. Its distribution is taken
+to be a lognormal one that is shifted so far that it has the three (Johnson 1949): close to the normal distribution
+without skewness, and to the exponential one with skewness 2.
+"""
+
+from perfgrid.engine import xp
+from perfgrid.formulas.axes import INNER, at, table
+
+Z = {"p50": 0.0, "p90": 1.2815515655446004, "p99": 2.3263478740408408}  # of the normal distribution
+LEAST_SKEWNESS = 0.05
+LEAST_SPREAD = 1e-4  # standard deviation of what does not vary over its mean
+BISECTIONS = 7
+
+
+def normal_share(z):
+    """Part of a normal distribution below z, within 1.4e-4 (Page 1977)."""
+    z = xp.minimum(xp.maximum(z, -9.0), 9.0)
+    return 1 / (1 + xp.exp(-z * (1.5976 + 0.070565 * z**2)))
+
+
+def normal_density(z):
+    """Density of the normal distribution; far outside that at 12."""
+    return 0.3989422804014327 * xp.exp(-0.5 * xp.minimum(z**2, 144.0))
+
+
+def lognormal_width(skewness):
+    """Width w of the lognormal distribution with this skewness, and exp(w²) - 1.
+
+    skewness² = (x + 2)²·(x - 1) for x = exp(w²), a cubic equation with one real root.
+    """
+    half = xp.minimum(xp.maximum(skewness, LEAST_SKEWNESS), 100.0) ** 2 / 2
+    root = (1 + half + xp.sqrt(half * (2 + half))) ** (1 / 3)
+    excess = root + 1 / root - 2
+    return xp.sqrt(xp.log1p(excess)), excess
+
+
+def at_deviation(z, skewness):
+    """The value at z standard deviations of the normal distribution that is mapped to it, in its own from its mean."""
+    width, excess = lognormal_width(skewness)
+    return (xp.exp(width * z - width**2 / 2) - 1) / xp.sqrt(excess)
+
+
+def share_below(deviations, skewness):
+    """Part of a distribution below its mean plus so many standard deviations."""
+    width, excess = lognormal_width(skewness)
+    scaled = xp.maximum(1 + deviations * xp.sqrt(excess), 1e-9)
+    return normal_share((xp.log(scaled) + width**2 / 2) / width)
+
+
+def deviation_and_skewness(mean, variance, third):
+    """Standard deviation and skewness from the mean, the variance and the third central moment; both above zero."""
+    square = variance + (LEAST_SPREAD * mean) ** 2
+    return xp.sqrt(square), third / square**1.5
+
+
+def packed(mean, variance, third):
+    """Three moments in seconds along the axis `statistic`."""
+    return table("statistic", mean=mean, deviation=xp.sqrt(variance), cubic=xp.maximum(third, 0.0) ** (1 / 3))
+
+
+def unpacked(spread):
+    """Mean, variance and third central moment of what `packed` made."""
+    mean, deviation, cubic = (at(spread, statistic=name) for name in INNER.labels["statistic"])
+    return mean, deviation**2, cubic**3
+
+
+def added(*times):
+    """Three moments of a sum of independent times."""
+    return tuple(map(sum, zip(*times, strict=True)))
+
+
+def mixed(parts):
+    """Mean, variance and third central moment of a mixture of (share, mean, variance, third central moment)."""
+    mean = sum(share * own for share, own, _, _ in parts)
+    variance = sum(share * (square + (own - mean) ** 2) for share, own, square, _ in parts)
+    third = sum(share * (cube + 3 * (own - mean) * square + (own - mean) ** 3) for share, own, square, cube in parts)
+    return mean, variance, third
+
+
+def share_of_mixture(time, parts):
+    """Part of a mixture of (share, mean, standard deviation, skewness) below a time."""
+    return sum(share * share_below((time - mean) / spread, skewness) for share, mean, spread, skewness in parts)
+
+
+def percentile_of_mixture(z, parts):
+    """The time below which the normal distribution's part at z of a mixture lies.
+
+    It is between the least and the greatest of the same percentiles of the parts: bisection of their ratio, and a
+    straight line between the last two points, which gives the exact derivatives of the root.
+    """
+    wanted = normal_share(z)
+    own = [mean + spread * at_deviation(z, skewness) for _, mean, spread, skewness in parts]
+    low = high = own[0]
+    for one in own[1:]:
+        low, high = xp.minimum(low, one), xp.maximum(high, one)
+    low, high = low * (1 - 1e-4), high * (1 + 1e-4)
+    below, above = share_of_mixture(low, parts), share_of_mixture(high, parts)
+    for _ in range(BISECTIONS):
+        middle = xp.sqrt(low * high)
+        found = share_of_mixture(middle, parts)
+        short = found < wanted
+        low, high = xp.where(short, middle, low), xp.where(short, high, middle)
+        below, above = xp.where(short, found, below), xp.where(short, above, found)
+    part = (wanted - below) / xp.maximum(above - below, 1e-9)
+    return low + (high - low) * xp.minimum(xp.maximum(part, 0.0), 1.0)

@@ -1,0 +1,179 @@
+"""Lengths of requests: how prompts and answers differ, and what that means for the time of a prompt.
+
+``prompt_tokens`` and ``output_tokens`` are means, ``prompt_variation`` and ``output_variation`` coefficients of
+variation. A distribution is represented by lengths with weights, as multiples of the mean (axis `length`): nodes of a
+Gauss rule, which give its moments exactly. ``length_distribution``: ``constant``, ``uniform``, ``lognormal``.
+"""
+
+import numpy as np
+
+from perfgrid.engine import xp
+from perfgrid.engine.graph.registry import alternative, constraint, formula
+from perfgrid.formulas.axes import INNER, at, table, total
+
+from .batching import FIXED, NODES
+from .latency import in_pass
+
+COUNT = INNER.size("length")
+UNIFORM, UNIFORM_WEIGHTS = np.polynomial.legendre.leggauss(COUNT)
+NORMAL, NORMAL_WEIGHTS = np.polynomial.hermite_e.hermegauss(COUNT)
+LENGTHS = {"LENGTH": ("prompt", "output")}
+VARIED = ("uniform", "lognormal")
+
+
+def of_prompt(value):
+    """The value of a pass of the prefill, for single prompts."""
+    return at(in_pass(value, "prefill"), load=NODES[0])
+
+
+def by_length(values):
+    """One value for each of the lengths."""
+    return table("length", **dict(zip(INNER.labels["length"], values, strict=True)))
+
+
+# ---- distributions --------------------------------------------------------------------------------------------------
+
+
+@alternative(of="LENGTH_ratio", by="length_distribution", label="constant", unit="1", source="patel2024splitwise",
+             family=LENGTHS)  # fmt: skip
+def constant_LENGTH_ratio():
+    """Tokens of a LENGTH over their mean: all are alike."""
+    return 1.0
+
+
+@alternative(of="LENGTH_ratio", by="length_distribution", label="uniform", unit="1", source="patel2024splitwise",
+             family=LENGTHS)  # fmt: skip
+def uniform_LENGTH_ratio(LENGTH_variation):
+    """Tokens of a LENGTH over their mean, by length: evenly between 1 - v·√3 and 1 + v·√3."""
+    half = xp.minimum(LENGTH_variation * 3**0.5, 1.0)
+    return by_length([1 + half * float(node) for node in UNIFORM])
+
+
+@alternative(of="LENGTH_ratio", by="length_distribution", label="lognormal", unit="1", source="patel2024splitwise",
+             family=LENGTHS)  # fmt: skip
+def lognormal_LENGTH_ratio(LENGTH_variation):
+    """Tokens of a LENGTH over their mean, by length: exp(s·z - s²/2) with s² = ln(1 + v²)."""
+    square = xp.log1p(LENGTH_variation**2)
+    width = xp.sqrt(square)
+    return by_length([xp.exp(width * float(node) - square / 2) for node in NORMAL])
+
+
+@alternative(of="length_weight", by="length_distribution", label="constant", unit="1", source="patel2024splitwise")
+def constant_length_weight():
+    """Part of the requests that each length stands for, by length."""
+    return 1.0 / COUNT
+
+
+@alternative(of="length_weight", by="length_distribution", label="uniform", unit="1", source="patel2024splitwise")
+def uniform_length_weight():
+    """Part of the requests that each length stands for, by length: of a Gauss-Legendre rule."""
+    return by_length([float(weight) / 2 for weight in UNIFORM_WEIGHTS])
+
+
+@alternative(of="length_weight", by="length_distribution", label="lognormal", unit="1", source="patel2024splitwise")
+def lognormal_length_weight():
+    """Part of the requests that each length stands for, by length: of a Gauss-Hermite rule."""
+    return by_length([float(weight / NORMAL_WEIGHTS.sum()) for weight in NORMAL_WEIGHTS])
+
+
+# ---- time of a prompt by its length ---------------------------------------------------------------------------------
+
+
+@alternative(of="prefill_ratio", by="length_distribution", label="constant", unit="1", source="patel2024splitwise")
+def constant_prefill_ratio():
+    """Time of a prefill over that of the mean prompt: all are alike."""
+    return 1.0
+
+
+@alternative(of="prefill_ratio", by="length_distribution", label=VARIED, unit="1", source="williams2009roofline")
+def LABEL_prefill_ratio(
+    prompt_ratio,
+    fixed_prefill_share,
+    read_prefill_share,
+    bound_prefill_share,
+    computed_prefill_share,
+    square_prefill_share,
+):
+    """Time of a prefill over that of the mean prompt, by length, at x times its tokens: a + r(x) + s·x².
+
+    a is for launches and the host, s for attention. The products r take as long as reading the weights, as the h that
+    wait for memory and the others, which follow the tokens, or as their work: max(w, h + (1 - a - s - h)·x, c·x).
+    """
+    x, fixed, square, bound = prompt_ratio, fixed_prefill_share, square_prefill_share, bound_prefill_share
+    products = xp.maximum(bound + (1 - fixed - square - bound) * x, computed_prefill_share * x)
+    return fixed + xp.maximum(read_prefill_share, products) + square * x**2
+
+
+@formula(unit="1", source="williams2009roofline")
+def fixed_prefill_share(kernels_time, host_time, communication_time, pass_time, prefill_passes):
+    """Part of the time of the mean prompt that does not depend on its length: launches, the host, and waits for other
+    ranks that a step of a few tokens has as well.
+    """
+    waits = xp.minimum(of_prompt(communication_time), at(in_pass(communication_time, "decode"), load=NODES[0]))
+    fixed = at(of_prompt(kernels_time), resource="launch") + of_prompt(host_time) + waits
+    return fixed / of_prompt(pass_time) / at(prefill_passes, load=NODES[0])
+
+
+@formula(unit="1", source="williams2009roofline")
+def read_prefill_share(
+    stack_weight_memory, expert_weight_memory, achieved_hbm_bandwidth, pass_time, prefill_passes, fixed_prefill_share
+):
+    """Part of the time of the mean prompt in which its weights are read once, at most what is not fixed."""
+    reads = (stack_weight_memory + expert_weight_memory) / achieved_hbm_bandwidth
+    share = reads / of_prompt(pass_time) / at(prefill_passes, load=NODES[0])
+    return xp.minimum(share, xp.maximum(1 - fixed_prefill_share, 0.0))
+
+
+@formula(unit="1", source="williams2009roofline")
+def bound_prefill_share(products_time, experts_time, remaining_cores, pass_time, prefill_passes):
+    """Part of the time of the mean prompt in which products wait for memory: they do for shorter prompts as well."""
+    waits = at(of_prompt((products_time + experts_time) / remaining_cores), resource="hbm")
+    return waits / of_prompt(pass_time) / at(prefill_passes, load=NODES[0])
+
+
+@formula(unit="1", source="williams2009roofline")
+def computed_prefill_share(pass_flops, matrix_rate, pass_time):
+    """Part of the time of the mean prompt that the work of its products takes at least."""
+    return of_prompt(pass_flops) / matrix_rate / of_prompt(pass_time)
+
+
+@formula(unit="1", source="dao2022flash")
+def square_prefill_share(attention_busy_time, remaining_cores, pass_time):
+    """Part of the time of the mean prompt that grows with the square of its length: attention."""
+    return of_prompt(attention_busy_time / remaining_cores) / of_prompt(pass_time)
+
+
+# ---- what lengths make of means -------------------------------------------------------------------------------------
+
+
+@alternative(of="mean_prefill_ratio", by="batch_rule", label=FIXED, unit="1", source="yu2022orca")
+def LABEL_mean_prefill_ratio():
+    """Mean time of a prefill over that of the mean prompt: prompts that are computed together even out."""
+    return 1.0
+
+
+@alternative(of="mean_prefill_ratio", by="batch_rule", label=("rate", "clients"), unit="1", source="patel2024splitwise")
+def LABEL_mean_single_ratio(prefill_ratio, length_weight):
+    """Mean time of a prefill over that of the mean prompt."""
+    return total(prefill_ratio * length_weight, "length")
+
+
+@formula(unit="1", source="kleinrock1975queueing")
+def decoded_positions(output_tokens, output_variation):
+    """Decoded positions over which running sequences are spread: (n - 1)·(1 + v²), as long answers run longer."""
+    return xp.maximum(output_tokens - 1, 1.0) * (1 + output_variation**2)
+
+
+# ---- constraints ----------------------------------------------------------------------------------------------------
+
+
+@constraint(
+    reason="lengths vary more than their distribution can (constant: not at all; uniform: by 1/√3 of the mean)",
+    source="patel2024splitwise",
+    about="length_weight",
+)
+def lengths_follow_distribution(length_weight, prompt_ratio, output_ratio, prompt_variation, output_variation):
+    """The variations are those of the lengths that represent their distribution, within five per cent."""
+    pairs = ((prompt_ratio, prompt_variation), (output_ratio, output_variation))
+    lacks = [1.05 * (total(length_weight * ratio**2, "length") - 1) < v**2 - 1e-6 for ratio, v in pairs]
+    return xp.logical_not(lacks[0] | lacks[1])

@@ -1,0 +1,147 @@
+"""Closed loops of clients: the distribution of what their requests wait for.
+
+The requests of the beginning (``crowd``) get their first tokens pass after pass. A later request waits for the step
+under way and for the prompts of clients whose answers end at about the same time, as many as chance makes them
+(Poisson), and for a place if there are more clients than places.
+"""
+
+from perfgrid.engine import xp
+from perfgrid.engine.graph.registry import formula
+from perfgrid.formulas.axes import at, table
+
+from .admission import spread_evenly
+from .arrivals import moments
+from .clients import LOOP
+from .distributions import added, packed
+
+
+@formula(unit="1", source="little1961")
+def beginning_share(starting_share, rounds_begin_together):
+    """Part of the requests that come together: those of the beginning, or all where every round begins together."""
+    return xp.maximum(starting_share, rounds_begin_together)
+
+
+@formula(unit="1", source="little1961")
+def clients_arrival_share(beginning_share, group_wait_share):
+    """Part of the requests that wait for a step, for prompts before, or with all in the beginning, by arrival."""
+    later, beginning = 1 - beginning_share, beginning_share + 0.0 * group_wait_share
+    step = later * (1 - group_wait_share)
+    return table("arrival", idle=0.0 * step, step=step, prompts=later * group_wait_share, crowd=beginning)
+
+
+def some_prompts(count, time, second, third):
+    """Moments of the time of a random number of prompts (Poisson) where there is at least one of them."""
+    some = xp.maximum(1 - xp.exp(-count), 1e-6)
+    mean, square = count * time / some, (count * second + count**2) * time**2 / some
+    cube = (count * third + 3 * count**2 * second + count**3) * time**3 / some
+    return mean, xp.maximum(square - mean**2, 0.0), xp.maximum(cube - 3 * mean * square + 2 * mean**3, 0.0)
+
+
+@formula(unit="s", source="little1961")
+def place_round(active_clients, tabulated_batch, request_capacity):
+    """Time in which as many requests end as there are clients without a place."""
+    return (active_clients - at(tabulated_batch, load=LOOP)) / at(request_capacity, load=LOOP)
+
+
+@formula(unit="1", source="little1961")
+def placeless_share(active_clients, tabulated_batch):
+    """Part of the clients that have no place in the beginning."""
+    return 1 - at(tabulated_batch, load=LOOP) / active_clients
+
+
+@formula(unit="s", source="little1961")
+def clients_arrival_wait(
+    ends_in_step,
+    own_group_share,
+    request_prefill_time,
+    prefill_moment,
+    awaited_step_time,
+    clients_held_time,
+    place_round,
+    placeless_share,
+    output_variation,
+    active_clients,
+    starting_time,
+    starting_pause,
+    prefill_time,
+):
+    """Wait of a request before its prefill, by arrival and statistic.
+
+    Passes of the beginning end evenly from the first to the last; places become free one after the other.
+    """
+    prompt, (second, third, _) = at(request_prefill_time, load=LOOP), moments(prefill_moment)
+    before = some_prompts(ends_in_step, prompt, second, third)
+    part = own_group_share * prompt
+    group = (ends_in_step * part, ends_in_step * second * part**2, ends_in_step * third * part**3)
+    none = 0.0 * awaited_step_time**3
+    step = (awaited_step_time, 0.0 * awaited_step_time**2, none)
+    hold = spread_evenly(clients_held_time)
+    ends = output_variation**2 / xp.maximum(placeless_share * active_clients, 1.0)
+    place = (place_round, ends * place_round**2, none)
+    first = (xp.maximum(starting_time - at(prefill_time, load=LOOP), 0.0), starting_pause**2 / 3, none)
+    half, square = placeless_share / 2 * place_round, placeless_share / 3 * place_round**2
+    places = (half, square - half**2, none)
+    return table(
+        "arrival",
+        idle=packed(*step),
+        step=packed(*added(step, group, place, hold)),
+        prompts=packed(*added(before, group, place, hold)),
+        crowd=packed(*added(first, places)),
+    )
+
+
+# ---- answers --------------------------------------------------------------------------------------------------------
+
+
+def held(steps, share, prompt, second, variation):
+    """Three moments of the time of steps and prompts: each of them comes once, sooner or later as lengths vary."""
+    return steps + share, share * prompt * (second - 1 + variation), 0.0 * steps**3
+
+
+@formula(unit="s", source="little1961")
+def clients_free_answer_time(
+    held_prompt_time,
+    request_prefill_time,
+    prefill_moment,
+    decode_step_time,
+    answer_steps,
+    decode_steps,
+    output_variation,
+):
+    """Time of an answer of the loop after its first token, by length and statistic: prompts come as it goes on."""
+    relative = answer_steps / xp.maximum(decode_steps, 1.0)
+    chance = output_variation**2 + xp.maximum(1 - relative, 0.0)
+    prompt, (second, _, _) = at(request_prefill_time, load=LOOP), moments(prefill_moment)
+    steps = at(decode_step_time, load=LOOP) * answer_steps
+    return packed(*held(steps, held_prompt_time * relative, prompt, second, chance))
+
+
+@formula(unit="s", source="little1961")
+def clients_crowd_answer_time(
+    held_prompt_time,
+    starting_pause,
+    request_prefill_time,
+    prefill_moment,
+    decode_step_time,
+    answer_steps,
+    decode_steps,
+    output_variation,
+    rounds_begin_together,
+):
+    """Time of an answer of the beginning after its first token, by length and statistic.
+
+    All passes of the beginning hold it up that follow its own, evenly from none to all, and prompts of later requests
+    as far as answers differ: of the shorter ones, on average half of them.
+    """
+    relative = answer_steps / xp.maximum(decode_steps, 1.0)
+    later = xp.minimum(output_variation * 3**0.5, 1.0) * (1 - rounds_begin_together) * relative / 2
+    prompt, (second, _, _) = at(request_prefill_time, load=LOOP), moments(prefill_moment)
+    steps = at(decode_step_time, load=LOOP) * answer_steps
+    pause = (starting_pause, starting_pause**2 / 3, 0.0 * starting_pause**3)
+    return packed(*added(pause, held(steps, held_prompt_time * later, prompt, second, output_variation**2)))
+
+
+@formula(unit="1", source="little1961")
+def clients_crowd_answer_share(beginning_share):
+    """Part of the answers of the beginning."""
+    return beginning_share
