@@ -10,6 +10,7 @@ answer      a question with about 10^5 designs as a user asks it, against its im
 processes   one process and two at once
 streams     bytes written per CPU-second by format, and what an interruption costs
 serving     the grid of hybrid models, against ordinary models in their place
+percentiles random arrivals with means alone, and with nine percentiles
 numpy       plain NumPy broadcasting of the same formulas
 collectives best of all collective algorithms
 """
@@ -44,6 +45,7 @@ ONE: dict[str, Callable[..., dict]] = {  # measured in a process of its own
     "search": lambda grid, exponent: search.measure(grid, int(exponent)),
     "exact": lambda grid: search.exactness(search.sized(grid, 6)),
     "serving": evaluate.serving,
+    "percentiles": evaluate.percentiles,
     "numpy": evaluate.numpy_ratio,
     "collectives": lambda: collectives.measure(1 << 15, 5),
     "written": lambda suffix, exponent: _streams().written(suffix, int(exponent)),
@@ -79,7 +81,19 @@ def measured(section: str, exponents: tuple[int, ...]) -> dict[str, dict]:
     return {section: start.alone(section)}
 
 
-SECTIONS = ("outputs", "sizes", "search", "start", "answer", "processes", "streams", "serving", "numpy", "collectives")
+SECTIONS = (
+    "outputs",
+    "sizes",
+    "search",
+    "start",
+    "answer",
+    "processes",
+    "streams",
+    "serving",
+    "percentiles",
+    "numpy",
+    "collectives",
+)
 
 
 def main() -> None:

@@ -17,7 +17,7 @@ from perfgrid.engine.execution.lanes import processors
 from perfgrid.engine.grid.plan import Plan
 from perfgrid.study.study import load_study
 
-from .grids import GRID, GRID_SERVING, SERVING, full_grid_outputs, plan_of, sized
+from .grids import GRID, GRID_PERCENTILES, GRID_SERVING, MEANS, SERVING, full_grid_outputs, plan_of, sized
 
 SMALL = ("axes.hbm_bandwidth.scale=[0.5, 1.0, 2.0, 4.0]", "axes.scale_up_bandwidth.scale=[1.0, 2.0]")
 ROUNDS = 3  # through the arrays of a thread, so that threads write at the same time most of the time
@@ -197,6 +197,17 @@ def serving(repeats: int = 7) -> dict:
     }
     slower = statistics.median(o / h for h, o in zip(rates["hybrids"], rates["ordinary"], strict=True))
     return found | {"time_over_that_of_ordinary_models": slower}
+
+
+def percentiles(repeats: int = 3) -> dict:
+    """Deployments with random arrivals per CPU-second: with means alone, and with nine percentiles beside them."""
+    found = {}
+    for name, settings in {"means": (MEANS,), "percentiles": ()}.items():
+        plan = load_study(GRID_PERCENTILES, settings).plan()
+        evaluation = Evaluation(plan)
+        seconds = [evaluate_all(evaluation) for _ in range(1 + repeats)][1:]  # the first touches every buffer
+        found[name] = {"points": plan.space.points, "points_per_cpu_second": plan.space.points / min(seconds)}
+    return found
 
 
 def broadcast(plan: Plan) -> dict[str, np.ndarray]:

@@ -10,6 +10,7 @@ from perfgrid.study.study import Study, load_study
 GRID = Path(__file__).with_name("grid.toml")
 GRID_5D = Path(__file__).with_name("grid_5d.toml")
 GRID_SERVING = Path(__file__).with_name("grid_serving.toml")
+GRID_PERCENTILES = Path(__file__).with_name("grid_percentiles.toml")
 QUICKSTART = Path(__file__).parents[1] / "studies" / "quickstart.toml"
 GRIDS = {"dense": GRID, "5-D": GRID_5D}
 MODEL = {"dense": 'axes.model=["llama-3.1-70b"]', "5-D": 'axes.model=["mixtral-8x22b"]'}  # of fewer than 10^8 points
@@ -18,6 +19,7 @@ SERVING = {  # settings of the serving grid; ordinary models of about the same s
     "hybrids": (),
     "ordinary": ('axes.model=["glm-4.5-air", "llama-3.1-8b", "deepseek-v2-lite", "qwen3-30b-a3b"]',),
 }
+MEANS = 'outputs=["time_to_first_token", "time_per_output_token", "request_latency"]'
 EXPONENTS = (5, 6, 7, 8, 9)
 # values of the link and of the memory bandwidth, by exponent
 SIZES = {

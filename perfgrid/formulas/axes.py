@@ -17,6 +17,10 @@ INNER = InnerAxes(
         # lengths of requests that stand for their distribution
         "length": tuple(f"length_{i}" for i in range(1, 9)),
         "moment": ("second", "third", "fourth"),  # of the time of a prompt
+        # moments of the length of an answer, and of one over it
+        "power": ("second", "third", "inverse", "inverse_second", "inverse_third"),
+        # of the time of an answer, in seconds: means, standard deviations, cubic deviations (see `distributions`)
+        "piece": ("each", "once", "varying", "spread_each", "spread_once", "skew_each", "skew_once"),
         # of a time: mean, standard deviation, and the cube root of the third central moment
         "statistic": ("mean", "deviation", "cubic"),
         "arrival": ("idle", "step", "prompts", "crowd"),  # what a request meets that arrives

@@ -211,9 +211,8 @@ def test_percentiles_of_a_mixture_are_those_of_drawn_numbers():
 @pytest.mark.parametrize("rule", ["rate", "clients"])
 def test_derivatives_are_finite_and_those_of_differences(rule):
     """By bandwidth, lengths and arrivals: those of the engine, of all percentiles."""
-    given = {k: v for k, v in COMMON.items() if k not in ("model", "batch_limit")} | {
-        "length_distribution": "lognormal"
-    }
+    given = {k: v for k, v in COMMON.items() if k not in ("model", "batch_limit")}
+    given |= {"length_distribution": "lognormal"}
     given |= {"batch_rule": rule, "output_variation": 0.4, "prompt_variation": 0.5}
     given |= {"request_rate": 8.0} if rule == "rate" else {"batch": 30, "loop_requests": 300}
     knobs = ["output_variation", "prompt_variation", *(["request_rate"] if rule == "rate" else [])]

@@ -12,7 +12,7 @@ from perfgrid.formulas.axes import at
 
 from .arrivals import ARRIVALS, moments
 from .batching import NODES, hat_weights
-from .distributions import mixed, packed, unpacked
+from .distributions import answer, mixed, packed, unpacked
 
 # ---- steps ----------------------------------------------------------------------------------------------------------
 
@@ -88,7 +88,6 @@ def rate_free_answer_time(
     answering_step_time,
     answering_step_variation,
     batch_gain,
-    answer_steps,
     decode_steps,
     busy_share,
     request_prefill_time,
@@ -98,7 +97,7 @@ def rate_free_answer_time(
     full_batch_step_time,
     admission_time,
 ):
-    """Time of an answer after its first token if it found a place, by length and statistic.
+    """Time of an answer after its first token if it found a place, by piece.
 
     Prompts hold up u/(1 - u) of the time of its steps and of its way through the prefill, as a compound Poisson
     process of rows of prompts; no more than two standard deviations above its mean it is as long as on a full replica.
@@ -108,7 +107,7 @@ def rate_free_answer_time(
     row = prompt * second / (1 - u) ** 2  # second moment over the first, and third
     rows = prompt**2 * (third / (1 - u) ** 3 + 3 * u * second**2 / (1 - u) ** 4)
     mean, variance, cube = unpacked(free_sojourn)
-    behind = cut(  # prompts in a row behind its own
+    behind, square, cube = cut(  # prompts in a row behind its own
         longest_row,
         holds * mean,
         holds * mean * row + holds**2 * (variance + mean**2),
@@ -118,19 +117,25 @@ def rate_free_answer_time(
     )
     _, two, three = cut(longest_row, 1.0, row, rows)
 
-    steps, relative = answering_step_time * answer_steps, answer_steps / xp.maximum(decode_steps, 1.0)
-    changing = (steps / (1 - u)) ** 2 * answering_step_variation * left_by_mean(relative * batch_gain)
-    met = holds * (steps - answering_step_time)
-    time = steps + met + behind[0]
-    square = changing + met * two + behind[1] - behind[0] ** 2
-    third = met * three + behind[2] - 3 * behind[0] * behind[1] + 2 * behind[0] ** 3
+    number = xp.maximum(decode_steps, 1.0)
+    steps, met = answering_step_time * number, holds * answering_step_time * (number - 1)
+    varying = (steps / (1 - u)) ** 2 * answering_step_variation * left_by_mean(batch_gain)
+    waiting = square - behind**2
+    skewed = cube - 3 * behind * square + 2 * behind**3
 
-    others = xp.maximum(relative, 1.0)
-    bound = full_batch_step_time * answer_steps + admission_time * others
-    time = xp.minimum(time, bound)
-    room = admission_time * prompt * (second - 1) * others + ((bound - time) / 2) ** 2
-    bounded = xp.minimum(square, room)
-    return packed(time, bounded, third * (bounded / square) ** 1.5)
+    bound = full_batch_step_time * number + admission_time
+    shorter = 1 / xp.maximum((steps + met + behind) / bound, 1.0)
+    room = admission_time * prompt * (second - 1) + ((bound - (steps + met + behind) * shorter) / 2) ** 2
+    less = room / xp.maximum(varying + met * two + waiting, room)
+    return answer(
+        (steps + met) * shorter,
+        behind * shorter,
+        varying * less,
+        met * two * less,
+        waiting * less,
+        met * three * less**1.5,
+        skewed * less**1.5,
+    )
 
 
 @formula(unit="s", source="kwon2023vllm")
@@ -141,19 +146,12 @@ def full_batch_step_time(decode_step_time):
 
 @formula(unit="s", source="little1961")
 def rate_crowd_answer_time(
-    full_batch_step_time,
-    answer_steps,
-    decode_steps,
-    admission_time,
-    request_prefill_time,
-    prefill_moment,
-    output_variation,
+    full_batch_step_time, decode_steps, admission_time, request_prefill_time, prefill_moment, output_variation
 ):
-    """Time of an answer after its first token on a full replica, by length and statistic: all others end meanwhile."""
+    """Time of an answer after its first token on a full replica, by piece: all others end meanwhile."""
     second, _, _ = moments(prefill_moment)
-    admitted = admission_time * answer_steps / xp.maximum(decode_steps, 1.0)
-    square = admitted * at(request_prefill_time, load=NODES[0]) * (second - 1 + output_variation**2)
-    return packed(full_batch_step_time * answer_steps + admitted, square, 0.0 * square**1.5)
+    spread = admission_time * at(request_prefill_time, load=NODES[0]) * (second - 1 + output_variation**2)
+    return answer(full_batch_step_time * xp.maximum(decode_steps, 1.0) + admission_time, 0.0, spread_each=spread)
 
 
 @formula(unit="1", source="halfin1981")

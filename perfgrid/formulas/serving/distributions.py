@@ -79,6 +79,54 @@ def mixed(parts):
     return mean, variance, third
 
 
+# ---- answers of different lengths -----------------------------------------------------------------------------------
+
+
+def answer(each, once, varying=0.0, spread_each=0.0, spread_once=0.0, skew_each=0.0, skew_once=0.0):
+    """The time of an answer along the axis `piece`: that of r times the mean length takes each·r + once on average.
+
+    Its variance is varying·r² + spread_each·r + spread_once, its third central moment skew_each·r + skew_once.
+    """
+    roots = {"varying": varying, "spread_each": spread_each, "spread_once": spread_once}
+    cubic = {"skew_each": skew_each, "skew_once": skew_once}
+    nothing = 0.0 * each
+    return table(
+        "piece",
+        each=each,
+        once=once + nothing,
+        **{name: xp.sqrt(square + nothing * each) for name, square in roots.items()},
+        **{name: xp.maximum(cube + nothing * each**2, 0.0) ** (1 / 3) for name, cube in cubic.items()},
+    )
+
+
+def pieces(answer_time):
+    """The two means, three variances and two third moments of what `answer` made."""
+    each, once, *roots, skew_each, skew_once = (at(answer_time, piece=name) for name in INNER.labels["piece"])
+    return (each, once, *(root**2 for root in roots), skew_each**3, skew_once**3)
+
+
+def of_all_lengths(answer_time, answer_moment):
+    """Mean, variance and third central moment of the time of answers of all lengths."""
+    each, once, varying, spread_each, spread_once, skew_each, skew_once = pieces(answer_time)
+    second, third = (at(answer_moment, power=name) for name in ("second", "third"))
+    variance = varying * second + spread_each + spread_once + each**2 * (second - 1)
+    joint = spread_each * (second - 1) + varying * (third - second)
+    return each + once, variance, skew_each + skew_once + 3 * each * joint + each**3 * (third - 3 * second + 2)
+
+
+def of_each_token(answer_time, answer_moment):
+    """The same of the time of an answer over its length in mean lengths."""
+    each, once, varying, spread_each, spread_once, skew_each, skew_once = pieces(answer_time)
+    one, two, three = (at(answer_moment, power=name) for name in ("inverse", "inverse_second", "inverse_third"))
+    variance = varying + spread_each * one + spread_once * two + once**2 * (two - one**2)
+    joint = spread_each * (two - one**2) + spread_once * (three - one * two)
+    skew = skew_each * two + skew_once * three + once**3 * (three - 3 * one * two + 2 * one**3)
+    return each + once * one, variance, skew + 3 * once * joint
+
+
+# ---- mixtures -------------------------------------------------------------------------------------------------------
+
+
 def share_of_mixture(time, parts):
     """Part of a mixture of (share, mean, standard deviation, skewness) below a time."""
     return sum(share * share_below((time - mean) / spread, skewness) for share, mean, spread, skewness in parts)

@@ -158,6 +158,14 @@ def LABEL_mean_single_ratio(prefill_ratio, length_weight):
     return total(prefill_ratio * length_weight, "length")
 
 
+@formula(unit="1", source="patel2024splitwise")
+def answer_moment(output_ratio, length_weight, decode_steps):
+    """Mean powers of the length of an answer over its mean, and of one over it, by power: at least one step."""
+    over = xp.maximum(output_ratio, 1 / xp.maximum(decode_steps, 1.0))
+    second, third, one, two, three = (total(length_weight * over**power, "length") for power in (2, 3, -1, -2, -3))
+    return table("power", second=second, third=third, inverse=one, inverse_second=two, inverse_third=three)
+
+
 @formula(unit="1", source="kleinrock1975queueing")
 def decoded_positions(output_tokens, output_variation):
     """Decoded positions over which running sequences are spread: (n - 1)·(1 + v²), as long answers run longer."""

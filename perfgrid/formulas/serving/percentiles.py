@@ -20,6 +20,8 @@ from .distributions import (
     at_deviation,
     deviation_and_skewness,
     mixed,
+    of_all_lengths,
+    of_each_token,
     packed,
     percentile_of_mixture,
     share_below,
@@ -103,37 +105,15 @@ def LABEL_first_token_PERCENTILE(
 # ---- the tokens after it --------------------------------------------------------------------------------------------
 
 
-def over_lengths(parts, length_weight):
-    """Mean, variance and third central moment over requests of all lengths; ``parts``: (share, mean, ...) by length."""
-    of_all = [(share * length_weight, *times) for share, *times in parts]
-    mean = total(sum(share * own for share, own, _, _ in of_all), "length")
-    variance = total(sum(share * (square + (own - mean) ** 2) for share, own, square, _ in of_all), "length")
-    cubes = (s * (cube + 3 * (own - mean) * square + (own - mean) ** 3) for s, own, square, cube in of_all)
-    return mean, variance, total(sum(cubes), "length")
-
-
-def answers(free_answer_time, crowd_answer_time, crowd_answer_share, per):
-    """Parts of the answers, with and without a crowd, of their times over ``per``."""
-    shares = (1 - crowd_answer_share, crowd_answer_share)
-    times = (unpacked(time) for time in (free_answer_time, crowd_answer_time))
-    return [(share, m / per, v / per**2, t / per**3) for share, (m, v, t) in zip(shares, times, strict=True)]
-
-
-@formula(unit="1", source="pope2022inference")
-def answer_steps(decode_steps, output_ratio):
-    """Decoding steps of a request, by length: at least one."""
-    return xp.maximum(decode_steps * output_ratio, 1.0)
-
-
 @formula(unit="s", source="kleinrock1975queueing", family=RULES)
 def RULE_token_time_spread(
-    RULE_free_answer_time, RULE_crowd_answer_time, RULE_crowd_answer_share, answer_steps, accepted_tokens, length_weight
+    RULE_free_answer_time, RULE_crowd_answer_time, RULE_crowd_answer_share, answer_moment, decode_steps, accepted_tokens
 ):
     """Mean time between the tokens of a request, over requests, by statistic."""
-    parts = answers(
-        RULE_free_answer_time, RULE_crowd_answer_time, RULE_crowd_answer_share, answer_steps * accepted_tokens
-    )
-    return packed(*over_lengths(parts, length_weight))
+    free, crowd = (of_each_token(t, answer_moment) for t in (RULE_free_answer_time, RULE_crowd_answer_time))
+    tokens = xp.maximum(decode_steps, 1.0) * accepted_tokens
+    mean, variance, third = mixed([(1 - RULE_crowd_answer_share, *free), (RULE_crowd_answer_share, *crowd)])
+    return packed(mean / tokens, variance / tokens**2, third / tokens**3)
 
 
 @formula(unit="s", source="kleinrock1975queueing", family=RULES)
@@ -141,8 +121,8 @@ def RULE_latency_spread(
     RULE_free_answer_time,
     RULE_crowd_answer_time,
     RULE_crowd_answer_share,
+    answer_moment,
     decode_steps,
-    length_weight,
     RULE_prefill_sojourn,
     RULE_arrival_share,
     front_end_time,
@@ -150,12 +130,12 @@ def RULE_latency_spread(
 ):
     """Time from the arrival of a request to its last token, over requests, by statistic."""
     further = xp.where(decode_steps > 0, 1.0, 0.0)
-    parts = answers(RULE_free_answer_time, RULE_crowd_answer_time, RULE_crowd_answer_share, 1.0)
-    answer = [m * further for m in over_lengths(parts, length_weight)]
+    free, crowd = (of_all_lengths(t, answer_moment) for t in (RULE_free_answer_time, RULE_crowd_answer_time))
+    later = mixed([(1 - RULE_crowd_answer_share, *free), (RULE_crowd_answer_share, *crowd)])
     first = mixed(
         [(at(RULE_arrival_share, arrival=k), *unpacked(at(RULE_prefill_sojourn, arrival=k))) for k in ARRIVALS]
     )
-    mean, variance, third = added(first, answer)
+    mean, variance, third = added(first, [further * moment for moment in later])
     return packed(front_end_time + cache_transfer_time + mean, variance, third)
 
 

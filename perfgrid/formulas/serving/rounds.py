@@ -12,7 +12,7 @@ from perfgrid.formulas.axes import at, table
 from .admission import spread_evenly
 from .arrivals import moments
 from .clients import LOOP
-from .distributions import added, packed
+from .distributions import added, answer, packed
 
 
 @formula(unit="1", source="little1961")
@@ -93,27 +93,15 @@ def clients_arrival_wait(
 # ---- answers --------------------------------------------------------------------------------------------------------
 
 
-def held(steps, share, prompt, second, variation):
-    """Three moments of the time of steps and prompts: each of them comes once, sooner or later as lengths vary."""
-    return steps + share, share * prompt * (second - 1 + variation), 0.0 * steps**3
-
-
 @formula(unit="s", source="little1961")
 def clients_free_answer_time(
-    held_prompt_time,
-    request_prefill_time,
-    prefill_moment,
-    decode_step_time,
-    answer_steps,
-    decode_steps,
-    output_variation,
+    held_prompt_time, request_prefill_time, prefill_moment, decode_step_time, decode_steps, output_variation
 ):
-    """Time of an answer of the loop after its first token, by length and statistic: prompts come as it goes on."""
-    relative = answer_steps / xp.maximum(decode_steps, 1.0)
-    chance = output_variation**2 + xp.maximum(1 - relative, 0.0)
-    prompt, (second, _, _) = at(request_prefill_time, load=LOOP), moments(prefill_moment)
-    steps = at(decode_step_time, load=LOOP) * answer_steps
-    return packed(*held(steps, held_prompt_time * relative, prompt, second, chance))
+    """Time of an answer of the loop after its first token, by piece: prompts of others come as it goes on."""
+    second, _, _ = moments(prefill_moment)
+    spread = held_prompt_time * at(request_prefill_time, load=LOOP) * (second - 1 + output_variation**2)
+    steps = at(decode_step_time, load=LOOP) * xp.maximum(decode_steps, 1.0)
+    return answer(steps + held_prompt_time, 0.0, spread_each=spread)
 
 
 @formula(unit="s", source="little1961")
@@ -123,22 +111,21 @@ def clients_crowd_answer_time(
     request_prefill_time,
     prefill_moment,
     decode_step_time,
-    answer_steps,
     decode_steps,
     output_variation,
     rounds_begin_together,
 ):
-    """Time of an answer of the beginning after its first token, by length and statistic.
+    """Time of an answer of the beginning after its first token, by piece.
 
     All passes of the beginning hold it up that follow its own, evenly from none to all, and prompts of later requests
     as far as answers differ: of the shorter ones, on average half of them.
     """
-    relative = answer_steps / xp.maximum(decode_steps, 1.0)
-    later = xp.minimum(output_variation * 3**0.5, 1.0) * (1 - rounds_begin_together) * relative / 2
-    prompt, (second, _, _) = at(request_prefill_time, load=LOOP), moments(prefill_moment)
-    steps = at(decode_step_time, load=LOOP) * answer_steps
-    pause = (starting_pause, starting_pause**2 / 3, 0.0 * starting_pause**3)
-    return packed(*added(pause, held(steps, held_prompt_time * later, prompt, second, output_variation**2)))
+    second, _, _ = moments(prefill_moment)
+    later = xp.minimum(output_variation * 3**0.5, 1.0) * (1 - rounds_begin_together) / 2
+    spread = later * held_prompt_time * at(request_prefill_time, load=LOOP) * (second - 1 + output_variation**2)
+    steps = at(decode_step_time, load=LOOP) * xp.maximum(decode_steps, 1.0)
+    once = starting_pause**2 / 3
+    return answer(steps + later * held_prompt_time, starting_pause, spread_each=spread, spread_once=once)
 
 
 @formula(unit="1", source="little1961")

@@ -17,16 +17,12 @@ def LABEL_loaded_step_time(decode_step_time, load_weight, interference):
 
 
 @alternative(of="loaded_step_time", by="batch_rule", label="rate", unit="s", source="little1961")
-def rate_loaded_step_time(
-    rate_free_answer_time, rate_crowd_answer_time, rate_crowd_answer_share, answer_steps, length_weight
-):
+def rate_loaded_step_time(rate_free_answer_time, rate_crowd_answer_time, rate_crowd_answer_share, decode_steps):
     """Time from step to step of a running sequence, prefills of others in between included (`answering`)."""
-    shares = (
-        (rate_free_answer_time, 1 - rate_crowd_answer_share),
-        (rate_crowd_answer_time, rate_crowd_answer_share),
+    free, crowd = (
+        at(time, piece="each") + at(time, piece="once") for time in (rate_free_answer_time, rate_crowd_answer_time)
     )
-    answer = sum(at(time, statistic="mean") * share for time, share in shares)
-    return total(answer * length_weight, "length") / total(answer_steps * length_weight, "length")
+    return (free + rate_crowd_answer_share * (crowd - free)) / xp.maximum(decode_steps, 1.0)
 
 
 @formula(unit="s", source="leviathan2023speculative")
