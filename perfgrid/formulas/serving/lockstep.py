@@ -68,24 +68,17 @@ def prompting_ranks(lockstep_ranks, prompts_in_lockstep, prompts_of_a_step):
     return xp.minimum(xp.maximum(prompts, 1.0), lockstep_ranks)
 
 
-@alternative(of="sequences_vary", by="batch_rule", label=FIXED, unit="1", source="pope2022inference")
-def LABEL_sequences_stay():
-    """0 where the number of running sequences stays."""
-    return 0.0
-
-
-@alternative(of="sequences_vary", by="batch_rule", label=VARYING, unit="1", source="yu2022orca")
-def LABEL_sequences_vary():
-    """1 where the number of running sequences varies."""
+@alternative(of="busiest_replica_load", by="batch_rule", label=FIXED, unit="1", source="pope2022inference")
+def LABEL_even_replica_load():
+    """Sequences of the replica with most over those of the mean one: a batch of one size is shared out evenly."""
     return 1.0
 
 
-@formula(unit="1", source="raab1998balls, hartley1954")
-def busiest_replica_load(replica_batch, lockstep_ranks, sequences_vary, random_routing):
+@alternative(of="busiest_replica_load", by="batch_rule", label=VARYING, unit="1", source="raab1998balls, hartley1954")
+def LABEL_busiest_replica_load(replica_batch, lockstep_ranks, random_routing):
     """Sequences of the replica with most over those of the mean one, among replicas in lockstep."""
     mean = xp.maximum(replica_batch, 1e-9)
-    even = xp.where(sequences_vary > 0, even_excess(lockstep_ranks), 0.0)
-    excess = xp.where(random_routing, random_excess(mean, lockstep_ranks), even)
+    excess = xp.where(random_routing, random_excess(mean, lockstep_ranks), even_excess(lockstep_ranks))
     return 1 + xp.where(lockstep_ranks > 1, excess / mean, 0.0)
 
 
