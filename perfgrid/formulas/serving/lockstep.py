@@ -46,12 +46,16 @@ def lockstep_ranks(tp, dp, ep, etp, experts):
     return xp.where(experts > 0, xp.minimum(xp.maximum(ep * etp / tp, 1.0), dp), 1.0)
 
 
-@alternative(of="prompts_of_a_step", by="batch_rule", label=(*FIXED, "rate"), unit="1", source="yu2022orca")
-def LABEL_prompts_of_a_step(lockstep_ranks, sequences_vary):
-    """Prompts that replicas in lockstep compute together: one for each of a batch, which keep step, or each as it
-    arrives.
-    """
-    return xp.where(sequences_vary > 0, 1.0, lockstep_ranks)
+@alternative(of="prompts_of_a_step", by="batch_rule", label=FIXED, unit="1", source="yu2022orca")
+def LABEL_prompts_of_a_step(lockstep_ranks):
+    """Prompts that replicas in lockstep compute together: one for each, as batches keep step."""
+    return 1.0 * lockstep_ranks
+
+
+@alternative(of="prompts_of_a_step", by="batch_rule", label="rate", unit="1", source="yu2022orca")
+def rate_prompts_of_a_step():
+    """Prompts that replicas in lockstep compute together: each as it arrives."""
+    return 1.0
 
 
 @alternative(of="prompts_of_a_step", by="batch_rule", label="clients", unit="1", source="little1961")
