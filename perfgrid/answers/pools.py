@@ -87,6 +87,7 @@ def serve_pools(
         "axes": {"model": [asked.model.name]},
         "workload_parameters": {"prompt_tokens": prompt, "output_tokens": output}
         | {"weight_precision": stored, "kv_precision": kept}
+        | asked.kept_wide(precision)
         | {name: value for name, value in limits.items() if value is not None}
         | asking,
     }

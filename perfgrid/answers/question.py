@@ -103,6 +103,11 @@ class Question:
         formats = dict.fromkeys(SIXTEEN_BITS if stored in FOUR_BITS else (stored, *SIXTEEN_BITS))
         return [next((f for f in formats if _number(own, f"peak_{f}_rate")), stored) for own in rates]
 
+    def kept_wide(self, precision: str | None) -> dict[str, bool]:
+        """What a study states of weights as published: those in four bits are of experts alone, not of attention."""
+        experts_alone = precision is None and self.published in FOUR_BITS
+        return {"quantised_attention": False} if experts_alone else {}
+
     def number(self, quantity: str) -> float:
         """A quantity of the model; 0 where it has none."""
         return _number(self.model.values, quantity)

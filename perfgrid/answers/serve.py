@@ -130,7 +130,7 @@ def serve(
     stored, kept = (asked.published, "bf16") if precision is None else (precision, precision)
     products = asked.products(stored) if precision is None else [precision] * len(asked.devices)
     parameters: dict[str, Any] = {"prompt_tokens": prompt, "output_tokens": output}
-    parameters |= {"weight_precision": stored, "kv_precision": kept}
+    parameters |= {"weight_precision": stored, "kv_precision": kept} | asked.kept_wide(precision)
     parameters |= {name: value for name, value in limits.items() if value is not None}
     if rate is not None:
         parameters |= {"batch_rule": "rate", "request_rate": rate}
