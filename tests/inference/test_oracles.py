@@ -473,3 +473,15 @@ def test_the_host_visits_sequences_and_not_the_positions_drafted_for_them():
     for drafted in (0.0, 3.0):
         host = evaluate("host_time", **plain | {"draft_tokens": drafted, "draft_acceptance": 0.5})["host_time"]
         assert np.ravel(host)[-1] == pytest.approx(1e-3 + 8 * 1e-5)
+
+
+@pytest.mark.parametrize(
+    ("device", "limit"), [("h100-sxm-80gb", 1403e12), ("b200", 256 * 37.5e12 / 5.5), ("a100-sxm-80gb", None)]
+)
+def test_vector_units_limit_products_of_scaled_blocks_where_matrix_units_are_much_faster(device, limit):
+    """DeepGEMM reaches 1550 TFLOP/s on H800, above what large products reach there; Blackwell's vector units are hardly
+    faster than Hopper's, its matrix units 2.3 times."""
+    given = {"device": device, "precision": "fp8" if limit else "bf16"}
+    plain, blocks = (value("matrix_rate", **given, scaling=recipe) for recipe in (1.0, 4.0))
+    assert blocks == pytest.approx(min(plain, limit or plain), rel=2e-3)
+    assert value("matrix_rate", **given, scaling=5.0) == plain  # MX

@@ -97,9 +97,11 @@ def fp4_reached_fraction(fp4_matrix_efficiency, fp8_reached_fraction):
 
 
 @formula(unit="FLOP/s", source="stas2025ml")
-def matrix_rate(usable_peak_rate, reached_fraction):
-    """Rate that large matrix products reach in the format of the study: peak rate · reached fraction."""
-    return usable_peak_rate * reached_fraction
+def matrix_rate(usable_peak_rate, reached_fraction, promoted_rate):
+    """Rate that large matrix products reach in the format of the study: peak rate · reached fraction, or less where
+    vector units add up what blocks give.
+    """
+    return xp.minimum(usable_peak_rate * reached_fraction, promoted_rate)
 
 
 @alternative(of="unquantised_matrix_rate", by="precision", label=UNQUANTISED, unit="FLOP/s", source="stas2025ml")
