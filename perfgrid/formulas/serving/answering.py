@@ -11,15 +11,16 @@ from perfgrid.engine.graph.registry import formula
 from perfgrid.formulas.axes import at
 
 from .arrivals import ARRIVALS, moments
-from .batching import NODES, hat_weights
+from .batching import NODES
 from .distributions import answer, mixed, packed, unpacked
+from .tabulated import at_batch
 
 # ---- steps ----------------------------------------------------------------------------------------------------------
 
 
 @formula(unit="s", source="little1961")
 def answering_step_time(
-    decode_step_time, rate_tabulated_batch, dp, replica_sequences, batch_gain, arrival_dispersion, places
+    decode_step_time, step_time_slope, node_batch, replica_sequences, batch_gain, arrival_dispersion, places
 ):
     """Mean time of the steps of a request: a batch that varies is larger where most sequences see it, by I/(2a).
 
@@ -27,9 +28,7 @@ def answering_step_time(
     """
     more = arrival_dispersion / (2 * batch_gain) - 1
     seen = xp.minimum(replica_sequences + 1 + more * (1 - xp.exp(-replica_sequences)), places)
-    batches = [at(rate_tabulated_batch, load=node) / dp for node in NODES]
-    weights = hat_weights(batches, seen, batches[1] / batches[0])
-    return sum(at(decode_step_time, load=node) * weight for node, weight in zip(NODES, weights, strict=True))
+    return at_batch(seen, decode_step_time, step_time_slope, node_batch)
 
 
 @formula(unit="1", source="kleinrock1975queueing")

@@ -16,6 +16,7 @@ from perfgrid.formulas.axes import INNER, at, table, total
 from .admission import spread_evenly
 from .batching import NODES
 from .distributions import added, normal_density, normal_share, packed
+from .tabulated import at_batch
 
 ARRIVALS = INNER.labels["arrival"]
 MOST_LOAD = 0.99  # beyond it a design is flagged, and waits are those at this load
@@ -79,9 +80,9 @@ def step_growth(decode_step_time, rate_tabulated_batch):
 
 
 @formula(unit="1", source="halfin1981")
-def batch_gain(step_growth, rate_load_weight):
+def batch_gain(step_growth, step_growth_slope, node_batch, met_batch):
     """Slope a of the logarithm of the answers per second of steps by that of the batch, at the batch that runs."""
-    return xp.minimum(xp.maximum(1 - total(step_growth * rate_load_weight, "load"), 0.05), 1.0)
+    return xp.minimum(xp.maximum(1 - at_batch(met_batch, step_growth, step_growth_slope, node_batch), 0.05), 1.0)
 
 
 @formula(unit="1", source="kleinrock1975queueing")
@@ -175,9 +176,9 @@ def rate_arrival_share(crowd_share, prompt_load, replica_sequences):
 
 
 @formula(unit="s", source="kleinrock1975queueing")
-def step_under_way(decode_step_time, rate_load_weight, pools_are_separate):
+def step_under_way(decode_step_time, step_time_slope, node_batch, met_batch, pools_are_separate):
     """Time of the steps that arrivals meet: none where others decode."""
-    return total(decode_step_time * rate_load_weight, "load") * (1 - pools_are_separate)
+    return at_batch(met_batch, decode_step_time, step_time_slope, node_batch) * (1 - pools_are_separate)
 
 
 @formula(unit="s", source="kleinrock1975queueing")

@@ -10,10 +10,10 @@ Batches that start and end together, and those that never end, have no arrivals:
 
 from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import alternative, constant, formula
-from perfgrid.formulas.axes import at, total
+from perfgrid.formulas.axes import at
 
 from .arrivals import ARRIVALS, moments
-from .batching import FIXED
+from .batching import FIXED, NODES
 from .distributions import (
     Z,
     added,
@@ -56,9 +56,9 @@ def p99_point():
 
 
 @formula(unit="s", source="kleinrock1975queueing", family=RULES)
-def RULE_prefill_sojourn(RULE_arrival_wait, prefill_time, load_weight, mean_prefill_ratio, prefill_moment):
+def RULE_prefill_sojourn(RULE_arrival_wait, prefill_time, mean_prefill_ratio, prefill_moment):
     """Time of a request from its arrival to the end of its prefill, its wait and its own, by arrival and statistic."""
-    own = total(prefill_time * load_weight, "load") * mean_prefill_ratio
+    own = at(prefill_time, load=NODES[0]) * mean_prefill_ratio
     second, third, _ = moments(prefill_moment)
     prefill = (own, own**2 * (second - 1), own**3 * (third - 3 * second + 2))
     return packed(*added(unpacked(RULE_arrival_wait), prefill))

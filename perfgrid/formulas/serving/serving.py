@@ -55,7 +55,7 @@ def rate_queueing_time(
     prefill_moment,
     crowd_wait,
 ):
-    """Mean wait of a request before its prefill: for the server, until it is taken, and for what it meets there (`arrivals`)."""
+    """Mean wait of a request before its prefill: for the server, and for what it meets there (`arrivals`)."""
     step, prompts, crowd = (at(rate_arrival_share, arrival=kind) for kind in ("step", "prompts", "crowd"))
     queue = at(request_prefill_time, load=NODES[0]) * at(prefill_moment, moment="second") / (2 * (1 - prompt_load))
     steps = (step + prompts * (1 - xp.exp(-replica_sequences))) * (step_under_way / 2 + rate_held_time)
@@ -106,14 +106,14 @@ def separate_cache_transfer_time(prompt_cache_memory, tp, cp, pp, tier_bandwidth
 
 
 @formula(unit="s", source="pope2022inference")
-def time_to_first_token(prefill_time, load_weight, mean_prefill_ratio, queueing_time, cache_transfer_time):
+def time_to_first_token(prefill_time, mean_prefill_ratio, queueing_time, cache_transfer_time):
     """Mean time from arrival to first token: of prompts that arrive together; by the rules rate and clients, of
     single ones, with what they wait for.
 
     Passes of the prefill hold as many prompts as fit into them; but for the rules given and run a request waits for
     those of its own prompt only.
     """
-    return queueing_time + total(prefill_time * load_weight, "load") * mean_prefill_ratio + cache_transfer_time
+    return queueing_time + at(prefill_time, load=NODES[0]) * mean_prefill_ratio + cache_transfer_time
 
 
 @formula(unit="s", source="pope2022inference")
