@@ -31,8 +31,8 @@ def lognormal_width(skewness):
     skewness² = (x + 2)²·(x - 1) for x = exp(w²), a cubic equation with one real root.
     """
     half = xp.minimum(xp.maximum(skewness, LEAST_SKEWNESS), 100.0) ** 2 / 2
-    root = (1 + half + xp.sqrt(half * (2 + half))) ** (1 / 3)
-    excess = root + 1 / root - 2
+    root = xp.exp(xp.log1p(half + xp.sqrt(half * (2 + half))) / 3)
+    excess = (root - 1) ** 2 / root
     return xp.sqrt(xp.log1p(excess)), excess
 
 
@@ -52,18 +52,24 @@ def share_below(deviations, skewness):
 def deviation_and_skewness(mean, variance, third):
     """Standard deviation and skewness from the mean, the variance and the third central moment; both above zero."""
     square = variance + (LEAST_SPREAD * mean) ** 2
-    return xp.sqrt(square), third / square**1.5
+    deviation = xp.sqrt(square)
+    return deviation, third / (square * deviation)
+
+
+def lean(variance, third):
+    """The third central moment over the variance, a time: none of what does not vary."""
+    return xp.maximum(third, 0.0) / xp.where(variance > 0, variance, 1.0)
 
 
 def packed(mean, variance, third):
     """Three moments in seconds along the axis `statistic`."""
-    return table("statistic", mean=mean, deviation=xp.sqrt(variance), cubic=xp.maximum(third, 0.0) ** (1 / 3))
+    return table("statistic", mean=mean, deviation=xp.sqrt(variance), lean=lean(variance, third))
 
 
 def unpacked(spread):
     """Mean, variance and third central moment of what `packed` made."""
-    mean, deviation, cubic = (at(spread, statistic=name) for name in INNER.labels["statistic"])
-    return mean, deviation**2, cubic**3
+    mean, deviation, leaning = (at(spread, statistic=name) for name in INNER.labels["statistic"])
+    return mean, deviation**2, leaning * deviation**2
 
 
 def added(*times):
@@ -87,22 +93,19 @@ def answer(each, once, varying=0.0, spread_each=0.0, spread_once=0.0, skew_each=
 
     Its variance is varying·r² + spread_each·r + spread_once, its third central moment skew_each·r + skew_once.
     """
-    roots = {"varying": varying, "spread_each": spread_each, "spread_once": spread_once}
-    cubic = {"skew_each": skew_each, "skew_once": skew_once}
     nothing = 0.0 * each
-    return table(
-        "piece",
-        each=each,
-        once=once + nothing,
-        **{name: xp.sqrt(square + nothing * each) for name, square in roots.items()},
-        **{name: xp.maximum(cube + nothing * each**2, 0.0) ** (1 / 3) for name, cube in cubic.items()},
-    )
+    squares = [square + nothing * each for square in (varying, spread_each, spread_once)]
+    cubes = [cube + nothing * each**2 for cube in (skew_each, skew_once)]
+    leans = [lean(square, cube) for square, cube in zip(squares[1:], cubes, strict=True)]
+    values = [each, once + nothing, *map(xp.sqrt, squares), *leans]
+    return table("piece", **dict(zip(INNER.labels["piece"], values, strict=True)))
 
 
 def pieces(answer_time):
     """The two means, three variances and two third moments of what `answer` made."""
-    each, once, *roots, skew_each, skew_once = (at(answer_time, piece=name) for name in INNER.labels["piece"])
-    return (each, once, *(root**2 for root in roots), skew_each**3, skew_once**3)
+    each, once, *roots, lean_each, lean_once = (at(answer_time, piece=name) for name in INNER.labels["piece"])
+    varying, spread_each, spread_once = (root**2 for root in roots)
+    return each, once, varying, spread_each, spread_once, lean_each * spread_each, lean_once * spread_once
 
 
 def of_all_lengths(answer_time, answer_moment):
