@@ -163,6 +163,18 @@ def crowd_spread(load, variation, places):
     return square, xp.minimum(xp.maximum(3 * square - 1, 0.0), 2.0)
 
 
+def own_prefill(prefill_time, mean_prefill_ratio, prefill_moment):
+    """Three moments of the time in which the own prompt of a request is computed."""
+    own = at(prefill_time, load=NODES[0]) * mean_prefill_ratio
+    second, third, _ = moments(prefill_moment)
+    return own, own**2 * (second - 1), own**3 * (third - 3 * second + 2)
+
+
+def by_arrival(own, *waits):
+    """The times from arrival to the end of the own prefill, after the wait of each kind of arrival."""
+    return table("arrival", **{kind: packed(*added(wait, own)) for kind, wait in zip(ARRIVALS, waits, strict=True)})
+
+
 # ---- what an arrival meets ------------------------------------------------------------------------------------------
 
 
@@ -211,7 +223,7 @@ def free_wait_deviation(
 
 
 @formula(unit="s", source="kleinrock1975queueing")
-def rate_arrival_wait(
+def rate_prefill_sojourn(
     prompt_load,
     request_prefill_time,
     prefill_moment,
@@ -222,8 +234,10 @@ def rate_arrival_wait(
     load_fraction,
     holding_variation,
     places,
+    prefill_time,
+    mean_prefill_ratio,
 ):
-    """Wait of a request before its prefill, by arrival and statistic.
+    """Time of a request from its arrival to the end of its prefill, by arrival and statistic.
 
     A step ends at any time after an arrival; one before the first of several prompts delays all of them.
     """
@@ -233,10 +247,7 @@ def rate_arrival_wait(
     spread = crowd_wait * xp.sqrt(square)
     step = wait_for_step(step_under_way, rate_held_time)
     crowd = (crowd_wait, spread**2, skewness * spread**3)
-    return table(
-        "arrival",
-        idle=packed(*(0.0 * one for one in step)),
-        step=packed(*step),
-        prompts=packed(*(busy * one + queued for one, queued in zip(step, queue, strict=True))),
-        crowd=packed(*crowd),
-    )
+    prompts = [busy * one + queued for one, queued in zip(step, queue, strict=True)]
+    own = own_prefill(prefill_time, mean_prefill_ratio, prefill_moment)
+    nothing = [0.0 * one for one in step]
+    return by_arrival(own, nothing, step, prompts, crowd)

@@ -12,8 +12,8 @@ from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import alternative, constant, formula
 from perfgrid.formulas.axes import at
 
-from .arrivals import ARRIVALS, moments
-from .batching import FIXED, NODES
+from .arrivals import ARRIVALS
+from .batching import FIXED
 from .distributions import (
     Z,
     added,
@@ -54,15 +54,6 @@ def p99_point():
 
 
 # ---- the first token ------------------------------------------------------------------------------------------------
-
-
-@formula(unit="s", source="kleinrock1975queueing", family=RULES)
-def RULE_prefill_sojourn(RULE_arrival_wait, prefill_time, mean_prefill_ratio, prefill_moment):
-    """Time of a request from its arrival to the end of its prefill, its wait and its own, by arrival and statistic."""
-    own = at(prefill_time, load=NODES[0]) * mean_prefill_ratio
-    second, third, _ = moments(prefill_moment)
-    prefill = (own, own**2 * (second - 1), own**3 * (third - 3 * second + 2))
-    return packed(*added(unpacked(RULE_arrival_wait), prefill))
 
 
 def shape(spread):
