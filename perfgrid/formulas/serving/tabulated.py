@@ -56,18 +56,23 @@ def request_spacing(request_capacity):
     return along(apart[::-1])
 
 
-@formula(unit="1/s", source="little1961")
-def spacing_slope(request_spacing, node_batch):
-    """Slope of one over the batch by the time from request to request, from a tabulated batch to the next, by load."""
-    inverse, spacings = [1 / batch for batch in by_node(node_batch)], by_node(request_spacing)
-    return along([*slopes(inverse[::-1], spacings[::-1])[::-1], 0.0 * spacings[0]])
+@formula(unit="1", source="little1961")
+def inverse_rise(node_batch):
+    """How much more one over a tabulated batch is than one over the next, by load."""
+    inverse = [1 / batch for batch in by_node(node_batch)]
+    return along([*(low - high for low, high in pairwise(inverse)), 0.0 * inverse[0]])
 
 
 @formula(unit="1", source="little1961")
-def met_batch(request_rate, request_spacing, spacing_slope, places):
-    """Sequences of a replica that is never without any, where capacity meets the arrivals: at most all places."""
-    rising, spacings = by_node(spacing_slope)[-2::-1], by_node(request_spacing)[::-1]
-    return 1 / (1 / places + risen(1 / request_rate, spacings, rising))
+def met_batch(request_rate, request_spacing, inverse_rise, places):
+    """Sequences of a replica that is never without any, where capacity meets the arrivals: at most all places.
+
+    From batch to batch the part of the way, not a slope: where the capacity is level the way is too short for one.
+    """
+    inverse, spacing = 1 / places, 1 / request_rate
+    for rise, (high, low) in zip(by_node(inverse_rise), pairwise(by_node(request_spacing)), strict=False):
+        inverse = inverse + rise * xp.minimum(xp.maximum((spacing - low) / (high - low), 0.0), 1.0)
+    return 1 / inverse
 
 
 @formula(unit="s", source="little1961")
