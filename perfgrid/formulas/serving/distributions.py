@@ -73,7 +73,7 @@ def deviation_and_skewness(mean, variance, third):
 
 def lean(variance, third):
     """The third central moment over the variance, a time: none of what does not vary."""
-    return xp.maximum(third, 0.0) / xp.where(variance > 0, variance, 1.0)
+    return xp.maximum(third, 0.0) / xp.where(variance > 0, variance, 1e10)
 
 
 def packed(mean, variance, third):
