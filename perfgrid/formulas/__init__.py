@@ -55,6 +55,7 @@ from .serving import (
     quantising,
     requests,
     rounds,
+    tabulated,
 )
 from .serving import energy as serving_energy
 from .serving import indexer as serving_indexer
@@ -111,7 +112,20 @@ SERVING = (
         latency,
         lockstep,
     ),
-    *(lengths, batching, admission, clients, service, arrivals, rounds, answering, percentiles, bounds, serving_energy),
+    *(
+        lengths,
+        batching,
+        admission,
+        clients,
+        service,
+        tabulated,
+        arrivals,
+        rounds,
+        answering,
+        percentiles,
+        bounds,
+        serving_energy,
+    ),
 )
 TECHNOLOGY = (technology, implementation, native)  # devices at another node, with another memory or link
 MANUFACTURING = (*TECHNOLOGY, die, package, manufacturing)  # manufacturing cost

@@ -19,10 +19,10 @@ INNER = InnerAxes(
         "moment": ("second", "third", "fourth"),  # of the time of a prompt
         # moments of the length of an answer, and of one over it
         "power": ("second", "third", "inverse", "inverse_second", "inverse_third"),
-        # of the time of an answer, in seconds: means, standard deviations, cubic deviations (see `distributions`)
-        "piece": ("each", "once", "varying", "spread_each", "spread_once", "skew_each", "skew_once"),
-        # of a time: mean, standard deviation, and the cube root of the third central moment
-        "statistic": ("mean", "deviation", "cubic"),
+        # of the time of an answer, in seconds: means, standard deviations, leans (see `distributions`)
+        "piece": ("each", "once", "varying", "spread_each", "spread_once", "lean_each", "lean_once"),
+        # of a time: mean, standard deviation, and the third central moment over the variance
+        "statistic": ("mean", "deviation", "lean"),
         "arrival": ("idle", "step", "prompts", "crowd"),  # what a request meets that arrives
         # where decoding is evaluated: four nodes before a sliding window is full and four after
         "position": tuple(f"{part}_{i}" for part in ("filling", "full") for i in range(1, 5)),

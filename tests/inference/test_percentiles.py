@@ -11,6 +11,7 @@ from perfgrid.formulas.serving.distributions import (
     at_deviation,
     normal_share,
     percentile_of_mixture,
+    scale_and_width,
     share_below,
     share_of_mixture,
 )
@@ -184,11 +185,12 @@ def test_lengths_that_no_distribution_has_are_flagged(lengths, fine):
 def test_the_shifted_lognormal_has_the_moments_and_is_its_own_inverse(skewness):
     z = np.linspace(-8, 8, 200_001)
     weight = np.exp(-(z**2) / 2) / np.sqrt(2 * np.pi) * (z[1] - z[0])
-    x = np.array(at_deviation(z, skewness))
+    form = (0.0, *scale_and_width(1.0, skewness))
+    x = np.array(at_deviation(z, *form))
     moments = [np.sum(weight * x**k) for k in (1, 2, 3)]
     assert moments == pytest.approx([0, 1, skewness], abs=5e-3)
     for point in (-1.0, 0.0, 2.0):
-        assert share_below(at_deviation(point, skewness), skewness) == pytest.approx(normal_share(point), abs=1e-9)
+        assert share_below(at_deviation(point, *form), *form) == pytest.approx(normal_share(point), abs=1e-9)
 
 
 def test_percentiles_of_a_mixture_are_those_of_drawn_numbers():
@@ -199,7 +201,7 @@ def test_percentiles_of_a_mixture_are_those_of_drawn_numbers():
             1 + generator.exponential(3.0, 400_000),
             generator.normal(1, 0.1, 400_000),
         )
-        parts = [(1 - share, 1.0, 0.1, 0.0), (share, 4.0, 3.0, 2.0)]
+        parts = [(1 - share, 1.0, *scale_and_width(0.1, 0.0)), (share, 4.0, *scale_and_width(3.0, 2.0))]
         for p, point in Z.items():
             expected = np.percentile(drawn, int(p[1:]))
             assert percentile_of_mixture(point, parts) == pytest.approx(expected, rel=0.06)

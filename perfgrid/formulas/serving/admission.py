@@ -7,7 +7,7 @@ a pass, or until every rank of an attention-parallel group has one (``gathering_
 
 from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import formula
-from perfgrid.formulas.axes import at, total
+from perfgrid.formulas.axes import at
 
 LOOP = "node_1"
 
@@ -63,7 +63,7 @@ def clients_held_time(
 
 
 @formula(unit="s", source="sglang2026arguments, nvidia2025trtllmargs")
-def rate_held_time(polling_steps, gathering_prompts, gathering_steps, step_arrivals, load_weight, step_under_way):
+def rate_held_time(polling_steps, gathering_prompts, gathering_steps, step_arrivals, met_batch, step_under_way):
     """Mean time for which a prompt that came at random is held where others decode."""
-    arrivals = total(step_arrivals * load_weight, "load")
+    arrivals = at(step_arrivals, load=LOOP) * met_batch  # a single sequence per replica is the first tabulated batch
     return held_steps(polling_steps, gathering_prompts, gathering_steps, arrivals) * step_under_way

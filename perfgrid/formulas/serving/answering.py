@@ -11,15 +11,16 @@ from perfgrid.engine.graph.registry import formula
 from perfgrid.formulas.axes import at
 
 from .arrivals import ARRIVALS, moments
-from .batching import NODES, hat_weights
+from .batching import NODES
 from .distributions import answer, mixed, packed, unpacked
+from .tabulated import at_batch
 
 # ---- steps ----------------------------------------------------------------------------------------------------------
 
 
 @formula(unit="s", source="little1961")
 def answering_step_time(
-    decode_step_time, rate_tabulated_batch, dp, replica_sequences, batch_gain, arrival_dispersion, places
+    decode_step_time, step_time_slope, node_batch, replica_sequences, batch_gain, arrival_dispersion, places
 ):
     """Mean time of the steps of a request: a batch that varies is larger where most sequences see it, by I/(2a).
 
@@ -27,9 +28,7 @@ def answering_step_time(
     """
     more = arrival_dispersion / (2 * batch_gain) - 1
     seen = xp.minimum(replica_sequences + 1 + more * (1 - xp.exp(-replica_sequences)), places)
-    batches = [at(rate_tabulated_batch, load=node) / dp for node in NODES]
-    weights = hat_weights(batches, seen, batches[1] / batches[0])
-    return sum(at(decode_step_time, load=node) * weight for node, weight in zip(NODES, weights, strict=True))
+    return at_batch(seen, decode_step_time, step_time_slope, node_batch)
 
 
 @formula(unit="1", source="kleinrock1975queueing")
@@ -71,16 +70,56 @@ def admission_time(request_prefill_time, places, pools_are_separate):
     return (1 - pools_are_separate) * (places - 1) * at(request_prefill_time, load=NODES[0])
 
 
+def longest_over_mean(longest, mean, square):
+    """The longest over the mean of what mostly is 0, else exponential: of its mean and its mean square."""
+    filled = square / longest / xp.where(mean > 0, mean, 1e10)
+    return 2 / xp.maximum(filled, 0.025)
+
+
 def cut(longest, mean, square, cube):
-    """The first three moments about zero of a time that is never longer, of what mostly is 0, else exponential.
+    """The first three moments about zero of such a time that is never longer.
 
     Of an exponential time of mean t the moments up to t·y are 1 - exp(-y), 1 - exp(-y)·(1 + y), and so on.
     """
-    filled = square / longest / xp.where(mean > 0, mean, 1e10)
-    y = 2 / xp.maximum(filled, 0.025)
+    y = longest_over_mean(longest, mean, square)
     rest = xp.exp(-y)
     parts = (1 - rest, 1 - rest * (1 + y), 1 - rest * (1 + y + y**2 / 2))
     return [part * moment for part, moment in zip(parts, (mean, square, cube), strict=True)]
+
+
+@formula(unit="s", source="kleinrock1975queueing")
+def hold_behind(
+    busy_share,
+    request_prefill_time,
+    prefill_time,
+    mean_prefill_ratio,
+    prefill_moment,
+    free_wait,
+    free_wait_deviation,
+    longest_row,
+):
+    """Mean time of the prompts in a row behind its own that a request waits for before its first step."""
+    holds, (second, _, _) = busy_share / (1 - busy_share), moments(prefill_moment)
+    row = at(request_prefill_time, load=NODES[0]) * second / (1 - busy_share) ** 2
+    own = at(prefill_time, load=NODES[0]) * mean_prefill_ratio
+    mean = free_wait + own
+    square = free_wait_deviation**2 + own**2 * (second - 1) + mean**2
+    y = longest_over_mean(longest_row, holds * mean, holds * mean * row + holds**2 * square)
+    return holds * mean * (1 - xp.exp(-y))
+
+
+@formula(unit="s", source="kleinrock1975queueing")
+def free_answer(answering_step_time, decode_steps, busy_share, hold_behind, crowd_answer):
+    """Mean time of an answer after its first token if it found a place, at most that on a full replica."""
+    number = xp.maximum(decode_steps, 1.0)
+    holds = busy_share / (1 - busy_share)
+    return xp.minimum(answering_step_time * (number + holds * (number - 1)) + hold_behind, crowd_answer)
+
+
+@formula(unit="s", source="kwon2023vllm")
+def crowd_answer(full_batch_step_time, decode_steps, admission_time):
+    """Mean time of an answer after its first token on a full replica: all others end meanwhile."""
+    return full_batch_step_time * xp.maximum(decode_steps, 1.0) + admission_time
 
 
 @formula(unit="s", source="kleinrock1975queueing")
@@ -94,7 +133,7 @@ def rate_free_answer_time(
     prefill_moment,
     free_sojourn,
     longest_row,
-    full_batch_step_time,
+    crowd_answer,
     admission_time,
 ):
     """Time of an answer after its first token if it found a place, by piece.
@@ -123,18 +162,18 @@ def rate_free_answer_time(
     waiting = square - behind**2
     skewed = cube - 3 * behind * square + 2 * behind**3
 
-    bound = full_batch_step_time * number + admission_time
-    shorter = 1 / xp.maximum((steps + met + behind) / bound, 1.0)
-    room = admission_time * prompt * (second - 1) + ((bound - (steps + met + behind) * shorter) / 2) ** 2
+    shorter = 1 / xp.maximum((steps + met + behind) / crowd_answer, 1.0)
+    room = admission_time * prompt * (second - 1) + ((crowd_answer - (steps + met + behind) * shorter) / 2) ** 2
     less = room / xp.maximum(varying + met * two + waiting, room)
+    root = xp.sqrt(less)
     return answer(
         (steps + met) * shorter,
         behind * shorter,
         varying * less,
         met * two * less,
         waiting * less,
-        met * three * less**1.5,
-        skewed * less**1.5,
+        met * three * less * root,
+        skewed * less * root,
     )
 
 
@@ -145,13 +184,11 @@ def full_batch_step_time(decode_step_time):
 
 
 @formula(unit="s", source="little1961")
-def rate_crowd_answer_time(
-    full_batch_step_time, decode_steps, admission_time, request_prefill_time, prefill_moment, output_variation
-):
-    """Time of an answer after its first token on a full replica, by piece: all others end meanwhile."""
+def rate_crowd_answer_time(crowd_answer, admission_time, request_prefill_time, prefill_moment, output_variation):
+    """Time of an answer after its first token on a full replica, by piece."""
     second, _, _ = moments(prefill_moment)
     spread = admission_time * at(request_prefill_time, load=NODES[0]) * (second - 1 + output_variation**2)
-    return answer(full_batch_step_time * xp.maximum(decode_steps, 1.0) + admission_time, 0.0, spread_each=spread)
+    return answer(crowd_answer, 0.0, spread_each=spread)
 
 
 @formula(unit="1", source="halfin1981")

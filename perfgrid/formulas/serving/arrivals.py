@@ -16,6 +16,7 @@ from perfgrid.formulas.axes import INNER, at, table, total
 from .admission import spread_evenly
 from .batching import NODES
 from .distributions import added, normal_density, normal_share, packed
+from .tabulated import at_batch
 
 ARRIVALS = INNER.labels["arrival"]
 MOST_LOAD = 0.99  # beyond it a design is flagged, and waits are those at this load
@@ -79,9 +80,9 @@ def step_growth(decode_step_time, rate_tabulated_batch):
 
 
 @formula(unit="1", source="halfin1981")
-def batch_gain(step_growth, rate_load_weight):
+def batch_gain(step_growth, step_growth_slope, node_batch, met_batch):
     """Slope a of the logarithm of the answers per second of steps by that of the batch, at the batch that runs."""
-    return xp.minimum(xp.maximum(1 - total(step_growth * rate_load_weight, "load"), 0.05), 1.0)
+    return xp.minimum(xp.maximum(1 - at_batch(met_batch, step_growth, step_growth_slope, node_batch), 0.05), 1.0)
 
 
 @formula(unit="1", source="kleinrock1975queueing")
@@ -162,51 +163,91 @@ def crowd_spread(load, variation, places):
     return square, xp.minimum(xp.maximum(3 * square - 1, 0.0), 2.0)
 
 
+def own_prefill(prefill_time, mean_prefill_ratio, prefill_moment):
+    """Three moments of the time in which the own prompt of a request is computed."""
+    own = at(prefill_time, load=NODES[0]) * mean_prefill_ratio
+    second, third, _ = moments(prefill_moment)
+    return own, own**2 * (second - 1), own**3 * (third - 3 * second + 2)
+
+
+def by_arrival(own, *waits):
+    """The times from arrival to the end of the own prefill, after the wait of each kind of arrival."""
+    return table("arrival", **{kind: packed(*added(wait, own)) for kind, wait in zip(ARRIVALS, waits, strict=True)})
+
+
 # ---- what an arrival meets ------------------------------------------------------------------------------------------
 
 
 @formula(unit="1", source="kleinrock1975queueing")
-def rate_arrival_share(crowd_share, prompt_load, replica_sequences):
+def idle_share(replica_sequences):
+    """Part of the time in which a replica has no sequence, as without waits (M/G/∞)."""
+    return xp.exp(-replica_sequences)
+
+
+@formula(unit="1", source="kleinrock1975queueing")
+def rate_arrival_share(crowd_share, prompt_load, idle_share):
     """Part of the requests that meet an idle replica, a step, other prompts, or no place, by arrival."""
     placed = 1 - crowd_share
-    idle = xp.exp(-replica_sequences)  # as without waits (M/G/∞)
-    alone = placed * (1 - prompt_load)
-    return table("arrival", idle=alone * idle, step=alone * (1 - idle), prompts=placed * prompt_load, crowd=crowd_share)
+    alone, prompts = placed * (1 - prompt_load), placed * prompt_load
+    return table("arrival", idle=alone * idle_share, step=alone * (1 - idle_share), prompts=prompts, crowd=crowd_share)
 
 
 @formula(unit="s", source="kleinrock1975queueing")
-def step_under_way(decode_step_time, rate_load_weight, pools_are_separate):
+def step_under_way(decode_step_time, step_time_slope, node_batch, met_batch, pools_are_separate):
     """Time of the steps that arrivals meet: none where others decode."""
-    return total(decode_step_time * rate_load_weight, "load") * (1 - pools_are_separate)
+    return at_batch(met_batch, decode_step_time, step_time_slope, node_batch) * (1 - pools_are_separate)
+
+
+def wait_for_step(step, hold):
+    """Three moments of the wait for the end of a step at any time, and for a look at the prompts."""
+    return added((step / 2, step**2 / 12, 0.0 * step**3), spread_evenly(hold))
 
 
 @formula(unit="s", source="kleinrock1975queueing")
-def rate_arrival_wait(
+def free_wait(prompt_load, request_prefill_time, prefill_moment, step_under_way, rate_held_time, idle_share):
+    """Mean wait before its prefill of a request that finds a place: for a step, and for other prompts."""
+    prompts = at(request_prefill_time, load=NODES[0]) * at(prefill_moment, moment="second") / (2 * (1 - prompt_load))
+    return (1 - idle_share) * (step_under_way / 2 + rate_held_time) + prompt_load * prompts
+
+
+@formula(unit="s", source="kleinrock1975queueing")
+def free_wait_deviation(
+    free_wait, prompt_load, request_prefill_time, prefill_moment, step_under_way, rate_held_time, idle_share
+):
+    """Standard deviation of this wait: of each kind of arrival, and between their means."""
+    queue = prompt_queue(prompt_load, at(request_prefill_time, load=NODES[0]), *moments(prefill_moment))
+    step, busy = wait_for_step(step_under_way, rate_held_time), 1 - idle_share
+    own = busy * step[1] + prompt_load * queue[1]
+    squares = (1 - prompt_load) * busy * step[0] ** 2 + prompt_load * (busy * step[0] + queue[0]) ** 2
+    return xp.sqrt(own + xp.maximum(squares - free_wait**2, 0.0))
+
+
+@formula(unit="s", source="kleinrock1975queueing")
+def rate_prefill_sojourn(
     prompt_load,
     request_prefill_time,
     prefill_moment,
     step_under_way,
     rate_held_time,
-    replica_sequences,
+    idle_share,
     crowd_wait,
     load_fraction,
     holding_variation,
     places,
+    prefill_time,
+    mean_prefill_ratio,
 ):
-    """Wait of a request before its prefill, by arrival and statistic.
+    """Time of a request from its arrival to the end of its prefill, by arrival and statistic.
 
     A step ends at any time after an arrival; one before the first of several prompts delays all of them.
     """
     queue = prompt_queue(prompt_load, at(request_prefill_time, load=NODES[0]), *moments(prefill_moment))
-    busy = 1 - xp.exp(-replica_sequences)
+    busy = 1 - idle_share
     square, skewness = crowd_spread(xp.minimum(load_fraction, MOST_LOAD), holding_variation, places)
     spread = crowd_wait * xp.sqrt(square)
-    step = added((step_under_way / 2, step_under_way**2 / 12, 0.0 * step_under_way**3), spread_evenly(rate_held_time))
+    step = wait_for_step(step_under_way, rate_held_time)
     crowd = (crowd_wait, spread**2, skewness * spread**3)
-    return table(
-        "arrival",
-        idle=packed(*(0.0 * one for one in step)),
-        step=packed(*step),
-        prompts=packed(*(busy * one + queued for one, queued in zip(step, queue, strict=True))),
-        crowd=packed(*crowd),
-    )
+    prompts = [busy * one + queued for one, queued in zip(step, queue, strict=True)]
+    own = own_prefill(prefill_time, mean_prefill_ratio, prefill_moment)
+    nothing = [0.0 * one for one in step]
+    return by_arrival(own, nothing, step, prompts, crowd)

@@ -16,7 +16,7 @@ from itertools import pairwise
 
 from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import alternative, constraint, formula
-from perfgrid.formulas.axes import INNER, at, largest, only, table, total
+from perfgrid.formulas.axes import INNER, at, largest, only, table
 
 from .latency import in_pass
 
@@ -327,9 +327,9 @@ def LABEL_running_batch(LABEL_tabulated_batch, dp, decoding_replicas):
 
 
 @alternative(of="running_batch", by="batch_rule", label="rate", unit="1", source="little1961")
-def rate_running_batch(rate_tabulated_batch, rate_load_weight, occupied_share, dp, decoding_replicas):
+def rate_running_batch(met_batch, occupied_share, decoding_replicas):
     """Sequences that run at the same time, over all replicas, on average; at low rates fewer than one per replica."""
-    return total(rate_tabulated_batch * rate_load_weight, "load") * occupied_share * decoding_replicas / dp
+    return met_batch * occupied_share * decoding_replicas
 
 
 @alternative(of="interference", by="batch_rule", label="given", unit="1", source="pope2022inference")
@@ -353,9 +353,9 @@ def LABEL_interference(busy_share, replica_batch):
 
 
 @formula(unit="1", source="agrawal2024sarathi")
-def prefill_load(served_rate, request_prefill_time, load_weight, dp):
+def prefill_load(served_rate, request_prefill_time, dp):
     """Part of its time that a replica spends on prefills."""
-    return served_rate / dp * total(request_prefill_time * load_weight, "load")
+    return served_rate / dp * at(request_prefill_time, load=NODES[0])
 
 
 @alternative(of="busy_share", by="pools", label="shared", unit="1", source="agrawal2024sarathi")

@@ -11,13 +11,19 @@ from perfgrid.formulas.axes import INNER, at, table
 Z = {"p50": 0.0, "p90": 1.2815515655446004, "p99": 2.3263478740408408}  # of the normal distribution
 LEAST_SKEWNESS = 0.05
 LEAST_SPREAD = 1e-4  # standard deviation of what does not vary over its mean
-BISECTIONS = 7
+BISECTIONS = 6
+NEGLIGIBLE = 1e-3  # share of a part over that beyond a percentile, which it does not move
 
 
 def normal_share(z):
     """Part of a normal distribution below z, within 1.4e-4 (Page 1977)."""
     z = xp.minimum(xp.maximum(z, -9.0), 9.0)
     return 1 / (1 + xp.exp(-z * (1.5976 + 0.070565 * z**2)))
+
+
+def normal_share_slope(z, share):
+    """Its slope, from the share itself."""
+    return xp.where(xp.abs(z) < 9, share * (1 - share) * (1.5976 + 0.211695 * z**2), 0.0)
 
 
 def normal_density(z):
@@ -31,39 +37,54 @@ def lognormal_width(skewness):
     skewness² = (x + 2)²·(x - 1) for x = exp(w²), a cubic equation with one real root.
     """
     half = xp.minimum(xp.maximum(skewness, LEAST_SKEWNESS), 100.0) ** 2 / 2
-    root = (1 + half + xp.sqrt(half * (2 + half))) ** (1 / 3)
-    excess = root + 1 / root - 2
+    root = xp.exp(xp.log1p(half + xp.sqrt(half * (2 + half))) / 3)
+    excess = (root - 1) ** 2 / root
     return xp.sqrt(xp.log1p(excess)), excess
 
 
-def at_deviation(z, skewness):
-    """The value at z standard deviations of the normal distribution that is mapped to it, in its own from its mean."""
+def scale_and_width(deviation, skewness):
+    """What a lognormal distribution around 1 is multiplied by to have this deviation and skewness, and its width."""
     width, excess = lognormal_width(skewness)
-    return (xp.exp(width * z - width**2 / 2) - 1) / xp.sqrt(excess)
+    return deviation / xp.sqrt(excess), width
 
 
-def share_below(deviations, skewness):
-    """Part of a distribution below its mean plus so many standard deviations."""
-    width, excess = lognormal_width(skewness)
-    scaled = xp.maximum(1 + deviations * xp.sqrt(excess), 1e-9)
-    return normal_share((xp.log(scaled) + width**2 / 2) / width)
+def at_deviation(z, mean, scale, width):
+    """The value at z standard deviations of the normal distribution that is mapped to that of a time."""
+    return mean + scale * (xp.exp(width * (z - width / 2)) - 1)
+
+
+def deviation_of(time, mean, scale, width):
+    """The other way round: the deviation of the normal distribution at a time, and its slope by the time."""
+    scaled = xp.maximum(1 + (time - mean) / scale, 1e-9)
+    return xp.log(scaled) / width + width / 2, 1 / (width * scale * scaled)
+
+
+def share_below(time, mean, scale, width):
+    """Part of the distribution below a time."""
+    return normal_share(deviation_of(time, mean, scale, width)[0])
 
 
 def deviation_and_skewness(mean, variance, third):
     """Standard deviation and skewness from the mean, the variance and the third central moment; both above zero."""
     square = variance + (LEAST_SPREAD * mean) ** 2
-    return xp.sqrt(square), third / square**1.5
+    deviation = xp.sqrt(square)
+    return deviation, third / (square * deviation)
+
+
+def lean(variance, third):
+    """The third central moment over the variance, a time: none of what does not vary."""
+    return xp.maximum(third, 0.0) / xp.where(variance > 0, variance, 1e10)
 
 
 def packed(mean, variance, third):
     """Three moments in seconds along the axis `statistic`."""
-    return table("statistic", mean=mean, deviation=xp.sqrt(variance), cubic=xp.maximum(third, 0.0) ** (1 / 3))
+    return table("statistic", mean=mean, deviation=xp.sqrt(variance), lean=lean(variance, third))
 
 
 def unpacked(spread):
     """Mean, variance and third central moment of what `packed` made."""
-    mean, deviation, cubic = (at(spread, statistic=name) for name in INNER.labels["statistic"])
-    return mean, deviation**2, cubic**3
+    mean, deviation, leaning = (at(spread, statistic=name) for name in INNER.labels["statistic"])
+    return mean, deviation**2, leaning * deviation**2
 
 
 def added(*times):
@@ -87,22 +108,19 @@ def answer(each, once, varying=0.0, spread_each=0.0, spread_once=0.0, skew_each=
 
     Its variance is varying·r² + spread_each·r + spread_once, its third central moment skew_each·r + skew_once.
     """
-    roots = {"varying": varying, "spread_each": spread_each, "spread_once": spread_once}
-    cubic = {"skew_each": skew_each, "skew_once": skew_once}
     nothing = 0.0 * each
-    return table(
-        "piece",
-        each=each,
-        once=once + nothing,
-        **{name: xp.sqrt(square + nothing * each) for name, square in roots.items()},
-        **{name: xp.maximum(cube + nothing * each**2, 0.0) ** (1 / 3) for name, cube in cubic.items()},
-    )
+    squares = [square + nothing * each for square in (varying, spread_each, spread_once)]
+    cubes = [cube + nothing * each**2 for cube in (skew_each, skew_once)]
+    leans = [lean(square, cube) for square, cube in zip(squares[1:], cubes, strict=True)]
+    values = [each, once + nothing, *map(xp.sqrt, squares), *leans]
+    return table("piece", **dict(zip(INNER.labels["piece"], values, strict=True)))
 
 
 def pieces(answer_time):
     """The two means, three variances and two third moments of what `answer` made."""
-    each, once, *roots, skew_each, skew_once = (at(answer_time, piece=name) for name in INNER.labels["piece"])
-    return (each, once, *(root**2 for root in roots), skew_each**3, skew_once**3)
+    each, once, *roots, lean_each, lean_once = (at(answer_time, piece=name) for name in INNER.labels["piece"])
+    varying, spread_each, spread_once = (root**2 for root in roots)
+    return each, once, varying, spread_each, spread_once, lean_each * spread_each, lean_once * spread_once
 
 
 def of_all_lengths(answer_time, answer_moment):
@@ -128,28 +146,42 @@ def of_each_token(answer_time, answer_moment):
 
 
 def share_of_mixture(time, parts):
-    """Part of a mixture of (share, mean, standard deviation, skewness) below a time."""
-    return sum(share * share_below((time - mean) / spread, skewness) for share, mean, spread, skewness in parts)
+    """Part of a mixture of (share, mean, scale, width) below a time."""
+    return sum(share * share_below(time, *part) for share, *part in parts)
+
+
+def share_and_density(time, parts):
+    """The same, and the density there."""
+    below = density = 0.0
+    for share, *part in parts:
+        z, slope = deviation_of(time, *part)
+        own = normal_share(z)
+        below, density = below + share * own, density + share * normal_share_slope(z, own) * slope
+    return below, density
 
 
 def percentile_of_mixture(z, parts):
     """The time below which the normal distribution's part at z of a mixture lies.
 
-    It is between the least and the greatest of the same percentiles of the parts: bisection of their ratio, and a
-    straight line between the last two points, which gives the exact derivatives of the root.
+    It is between the least and the greatest of the same percentiles of all parts that matter there: bisection of their
+    ratio, and a step by Newton's rule on the logarithms of the time and of the odds, which gives the derivatives.
     """
     wanted = normal_share(z)
-    own = [mean + spread * at_deviation(z, skewness) for _, mean, spread, skewness in parts]
-    low = high = own[0]
-    for one in own[1:]:
-        low, high = xp.minimum(low, one), xp.maximum(high, one)
+    own = [at_deviation(z, *part) for _, *part in parts]
+    mean = sum(share * one for (share, *_), one in zip(parts, own, strict=True))
+    low = high = mean
+    for (share, *_), one in zip(parts, own, strict=True):
+        matters = share > NEGLIGIBLE * (1 - wanted)
+        low = xp.where(matters, xp.minimum(low, one), low)
+        high = xp.where(matters, xp.maximum(high, one), high)
     low, high = low * (1 - 1e-4), high * (1 + 1e-4)
-    below, above = share_of_mixture(low, parts), share_of_mixture(high, parts)
     for _ in range(BISECTIONS):
         middle = xp.sqrt(low * high)
-        found = share_of_mixture(middle, parts)
-        short = found < wanted
+        short = share_of_mixture(middle, parts) < wanted
         low, high = xp.where(short, middle, low), xp.where(short, high, middle)
-        below, above = xp.where(short, found, below), xp.where(short, above, found)
-    part = (wanted - below) / xp.maximum(above - below, 1e-9)
-    return low + (high - low) * xp.minimum(xp.maximum(part, 0.0), 1.0)
+    middle = xp.sqrt(low * high)
+    found, density = share_and_density(middle, parts)
+    found = xp.minimum(xp.maximum(found, 1e-6), 1 - 1e-6)
+    missing = xp.log(wanted / (1 - wanted)) - xp.log(found / (1 - found))
+    step = missing * found * (1 - found) / xp.maximum(density * middle, 1e-12)
+    return xp.minimum(xp.maximum(middle * xp.exp(xp.minimum(xp.maximum(step, -9.0), 9.0)), low), high)

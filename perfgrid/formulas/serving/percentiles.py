@@ -10,9 +10,9 @@ Batches that start and end together, and those that never end, have no arrivals:
 
 from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import alternative, constant, formula
-from perfgrid.formulas.axes import at, total
+from perfgrid.formulas.axes import at
 
-from .arrivals import ARRIVALS, moments
+from .arrivals import ARRIVALS
 from .batching import FIXED
 from .distributions import (
     Z,
@@ -24,6 +24,7 @@ from .distributions import (
     of_each_token,
     packed,
     percentile_of_mixture,
+    scale_and_width,
     share_below,
     share_of_mixture,
     unpacked,
@@ -55,21 +56,18 @@ def p99_point():
 # ---- the first token ------------------------------------------------------------------------------------------------
 
 
-@formula(unit="s", source="kleinrock1975queueing", family=RULES)
-def RULE_prefill_sojourn(RULE_arrival_wait, prefill_time, load_weight, mean_prefill_ratio, prefill_moment):
-    """Time of a request from its arrival to the end of its prefill, its wait and its own, by arrival and statistic."""
-    own = total(prefill_time * load_weight, "load") * mean_prefill_ratio
-    second, third, _ = moments(prefill_moment)
-    prefill = (own, own**2 * (second - 1), own**3 * (third - 3 * second + 2))
-    return packed(*added(unpacked(RULE_arrival_wait), prefill))
+def shape(spread):
+    """Mean, scale and width of a time by its statistics."""
+    mean, variance, third = unpacked(spread)
+    return mean, *scale_and_width(*deviation_and_skewness(mean, variance, third))
 
 
-def parts_of(sojourn, share, delay):
-    """Share, mean, standard deviation and skewness of a time by arrival, and of what adds to all alike."""
+def parts_of(share, sojourn, delay):
+    """Share, mean, scale and width of a time by arrival, and of what adds to all alike."""
     parts = []
     for kind in ARRIVALS:
-        mean, variance, third = unpacked(at(sojourn, arrival=kind))
-        parts.append((at(share, arrival=kind), delay + mean, *deviation_and_skewness(mean, variance, third)))
+        mean, *form = shape(at(sojourn, arrival=kind))
+        parts.append((at(share, arrival=kind), delay + mean, *form))
     return parts
 
 
@@ -95,10 +93,14 @@ def LABEL_time_to_first_token_PERCENTILE(time_to_first_token):
     family=PERCENTILES,
 )
 def LABEL_first_token_PERCENTILE(
-    LABEL_prefill_sojourn, LABEL_arrival_share, front_end_time, cache_transfer_time, PERCENTILE_point
+    LABEL_arrival_share,
+    LABEL_prefill_sojourn,
+    front_end_time,
+    cache_transfer_time,
+    PERCENTILE_point,
 ):
     """PERCENTILE of the time from arrival to first token, over requests."""
-    parts = parts_of(LABEL_prefill_sojourn, LABEL_arrival_share, front_end_time + cache_transfer_time)
+    parts = parts_of(LABEL_arrival_share, LABEL_prefill_sojourn, front_end_time + cache_transfer_time)
     return percentile_of_mixture(PERCENTILE_point, parts)
 
 
@@ -141,9 +143,7 @@ def RULE_latency_spread(
 
 def percentile(point, spread):
     """Percentile of a time by its statistics."""
-    mean, variance, third = unpacked(spread)
-    deviation, skewness = deviation_and_skewness(mean, variance, third)
-    return mean + deviation * at_deviation(point, skewness)
+    return at_deviation(point, *shape(spread))
 
 
 @alternative(
@@ -236,8 +236,8 @@ def LABEL_kept_limits_share(
 
 @alternative(of="kept_limits_share", by="batch_rule", label=MOVING, unit="1", source="zhong2024distserve")
 def LABEL_keeping_requests_share(
-    LABEL_prefill_sojourn,
     LABEL_arrival_share,
+    LABEL_prefill_sojourn,
     front_end_time,
     cache_transfer_time,
     LABEL_token_time_spread,
@@ -246,11 +246,9 @@ def LABEL_keeping_requests_share(
     decode_steps,
 ):
     """Part of the requests that keep both limits: one limit is kept as often by those that keep the other."""
-    parts = parts_of(LABEL_prefill_sojourn, LABEL_arrival_share, front_end_time + cache_transfer_time)
+    parts = parts_of(LABEL_arrival_share, LABEL_prefill_sojourn, front_end_time + cache_transfer_time)
     first = share_of_mixture(time_to_first_token_limit, parts)
-    mean, variance, third = unpacked(LABEL_token_time_spread)
-    deviation, skewness = deviation_and_skewness(mean, variance, third)
-    later = share_below((time_per_output_token_limit - mean) / deviation, skewness)
+    later = share_below(time_per_output_token_limit, *shape(LABEL_token_time_spread))
     return first * xp.where(decode_steps > 0, later, 1.0)
 
 

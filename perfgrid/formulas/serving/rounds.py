@@ -10,9 +10,9 @@ from perfgrid.engine.graph.registry import formula
 from perfgrid.formulas.axes import at, table
 
 from .admission import spread_evenly
-from .arrivals import moments
+from .arrivals import by_arrival, moments, own_prefill
 from .clients import LOOP
-from .distributions import added, answer, packed
+from .distributions import added, answer
 
 
 @formula(unit="1", source="little1961")
@@ -50,7 +50,7 @@ def placeless_share(active_clients, tabulated_batch):
 
 
 @formula(unit="s", source="little1961")
-def clients_arrival_wait(
+def clients_prefill_sojourn(
     ends_in_step,
     own_group_share,
     request_prefill_time,
@@ -64,8 +64,9 @@ def clients_arrival_wait(
     starting_time,
     starting_pause,
     prefill_time,
+    mean_prefill_ratio,
 ):
-    """Wait of a request before its prefill, by arrival and statistic.
+    """Time of a request from its arrival to the end of its prefill, by arrival and statistic.
 
     Passes of the beginning end evenly from the first to the last; places become free one after the other.
     """
@@ -81,13 +82,9 @@ def clients_arrival_wait(
     first = (xp.maximum(starting_time - at(prefill_time, load=LOOP), 0.0), starting_pause**2 / 3, none)
     half, square = placeless_share / 2 * place_round, placeless_share / 3 * place_round**2
     places = (half, square - half**2, none)
-    return table(
-        "arrival",
-        idle=packed(*step),
-        step=packed(*added(step, group, place, hold)),
-        prompts=packed(*added(before, group, place, hold)),
-        crowd=packed(*added(first, places)),
-    )
+    held = added(group, place, hold)
+    own = own_prefill(prefill_time, mean_prefill_ratio, prefill_moment)
+    return by_arrival(own, step, added(step, held), added(before, held), added(first, places))
 
 
 # ---- answers --------------------------------------------------------------------------------------------------------

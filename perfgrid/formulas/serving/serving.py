@@ -17,12 +17,10 @@ def LABEL_loaded_step_time(decode_step_time, load_weight, interference):
 
 
 @alternative(of="loaded_step_time", by="batch_rule", label="rate", unit="s", source="little1961")
-def rate_loaded_step_time(rate_free_answer_time, rate_crowd_answer_time, rate_crowd_answer_share, decode_steps):
+def rate_loaded_step_time(free_answer, crowd_answer, rate_crowd_answer_share, decode_steps):
     """Time from step to step of a running sequence, prefills of others in between included (`answering`)."""
-    free, crowd = (
-        at(time, piece="each") + at(time, piece="once") for time in (rate_free_answer_time, rate_crowd_answer_time)
-    )
-    return (free + rate_crowd_answer_share * (crowd - free)) / xp.maximum(decode_steps, 1.0)
+    mean = free_answer + rate_crowd_answer_share * (crowd_answer - free_answer)
+    return mean / xp.maximum(decode_steps, 1.0)
 
 
 @formula(unit="s", source="leviathan2023speculative")
@@ -44,22 +42,9 @@ def LABEL_step_queueing_time(step_wait):
 
 
 @alternative(of="queueing_time", by="batch_rule", label="rate", unit="s", source="kleinrock1975queueing")
-def rate_queueing_time(
-    front_end_time,
-    rate_held_time,
-    rate_arrival_share,
-    step_under_way,
-    replica_sequences,
-    prompt_load,
-    request_prefill_time,
-    prefill_moment,
-    crowd_wait,
-):
-    """Mean wait of a request before its prefill: for the server, until it is taken, and for what it meets there (`arrivals`)."""
-    step, prompts, crowd = (at(rate_arrival_share, arrival=kind) for kind in ("step", "prompts", "crowd"))
-    queue = at(request_prefill_time, load=NODES[0]) * at(prefill_moment, moment="second") / (2 * (1 - prompt_load))
-    steps = (step + prompts * (1 - xp.exp(-replica_sequences))) * (step_under_way / 2 + rate_held_time)
-    return front_end_time + steps + prompts * queue + crowd * crowd_wait
+def rate_queueing_time(front_end_time, free_wait, crowd_share, crowd_wait):
+    """Mean wait of a request before its prefill: for the server, and for what it meets there (`arrivals`)."""
+    return front_end_time + free_wait + crowd_share * (crowd_wait - free_wait)
 
 
 @alternative(of="step_wait", by="pools", label="shared", unit="s", source="yu2022orca")
@@ -106,14 +91,14 @@ def separate_cache_transfer_time(prompt_cache_memory, tp, cp, pp, tier_bandwidth
 
 
 @formula(unit="s", source="pope2022inference")
-def time_to_first_token(prefill_time, load_weight, mean_prefill_ratio, queueing_time, cache_transfer_time):
+def time_to_first_token(prefill_time, mean_prefill_ratio, queueing_time, cache_transfer_time):
     """Mean time from arrival to first token: of prompts that arrive together; by the rules rate and clients, of
     single ones, with what they wait for.
 
     Passes of the prefill hold as many prompts as fit into them; but for the rules given and run a request waits for
     those of its own prompt only.
     """
-    return queueing_time + total(prefill_time * load_weight, "load") * mean_prefill_ratio + cache_transfer_time
+    return queueing_time + at(prefill_time, load=NODES[0]) * mean_prefill_ratio + cache_transfer_time
 
 
 @formula(unit="s", source="pope2022inference")

@@ -1,0 +1,92 @@
+"""Random arrivals: the batch at which capacity meets them, and values at a batch, from those at tabulated batches.
+
+Between two tabulated batches b a step of a + c·b makes the time from request to request a straight line over 1/b, and
+the time of a step one over b. Slopes do not depend on the arrivals: at each rate a line of few operations is left.
+"""
+
+from itertools import pairwise
+
+from perfgrid.engine import xp
+from perfgrid.engine.graph.registry import formula
+from perfgrid.formulas.axes import at, table
+
+from .batching import NODES
+
+LEVEL = 1e-4  # relative rise of the capacity below which a larger batch counts as none
+
+
+def by_node(values):
+    """The values of all tabulated batches."""
+    return [at(values, load=node) for node in NODES]
+
+
+def along(values):
+    """One value for each of the tabulated batches."""
+    return table("load", **dict(zip(NODES, values, strict=True)))
+
+
+def slopes(values, places):
+    """Slopes of a line from each of rising places to the next."""
+    steps = zip(pairwise(values), pairwise(places), strict=True)
+    return [(b - a) / xp.maximum(q - p, 1e-9 * q) for (a, b), (p, q) in steps]
+
+
+def risen(place, places, slopes):
+    """How far a line of these slopes rises from its lowest place to another, at most to its highest."""
+    passed = [xp.minimum(place, one) for one in places]
+    return sum(slope * (high - low) for slope, (low, high) in zip(slopes, pairwise(passed), strict=True))
+
+
+@formula(unit="1", source="little1961")
+def node_batch(rate_tabulated_batch, dp):
+    """Sequences of a replica at which serving is tabulated, by load."""
+    return rate_tabulated_batch / dp
+
+
+@formula(unit="s", source="little1961")
+def request_spacing(request_capacity):
+    """Time from one request to the next that the tabulated batches keep up with, by load: less for a larger one."""
+    capacities = by_node(request_capacity)
+    least = [1 / capacities[0]]
+    for capacity in capacities[1:]:
+        least.append(xp.minimum(least[-1], 1 / capacity))
+    apart = [least[-1]]
+    for spacing in reversed(least[:-1]):
+        apart.append(xp.maximum(spacing, apart[-1] * (1 + LEVEL)))
+    return along(apart[::-1])
+
+
+@formula(unit="1", source="little1961")
+def inverse_rise(node_batch):
+    """How much more one over a tabulated batch is than one over the next, by load."""
+    inverse = [1 / batch for batch in by_node(node_batch)]
+    return along([*(low - high for low, high in pairwise(inverse)), 0.0 * inverse[0]])
+
+
+@formula(unit="1", source="little1961")
+def met_batch(request_rate, request_spacing, inverse_rise, places):
+    """Sequences of a replica that is never without any, where capacity meets the arrivals: at most all places.
+
+    From batch to batch the part of the way, not a slope: where the capacity is level the way is too short for one.
+    """
+    inverse, spacing = 1 / places, 1 / request_rate
+    for rise, (high, low) in zip(by_node(inverse_rise), pairwise(by_node(request_spacing)), strict=False):
+        inverse = inverse + rise * xp.minimum(xp.maximum((spacing - low) / (high - low), 0.0), 1.0)
+    return 1 / inverse
+
+
+@formula(unit="s", source="little1961")
+def step_time_slope(decode_step_time, node_batch):
+    """Slope of the time of a step by the batch, from a tabulated batch to the next, by load."""
+    return along([*slopes(by_node(decode_step_time), by_node(node_batch)), 0.0 * at(decode_step_time, load=NODES[0])])
+
+
+@formula(unit="1", source="halfin1981")
+def step_growth_slope(step_growth, node_batch):
+    """Slope of the growth of a step by the batch, from a tabulated batch to the next, by load."""
+    return along([*slopes(by_node(step_growth), by_node(node_batch)), 0.0 * at(step_growth, load=NODES[0])])
+
+
+def at_batch(batch, values, slopes, node_batch):
+    """The value at a batch of a replica, on straight lines between the tabulated ones."""
+    return at(values, load=NODES[0]) + risen(batch, by_node(node_batch), by_node(slopes)[:-1])
