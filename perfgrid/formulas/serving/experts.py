@@ -114,7 +114,7 @@ def expert_matrix_rate(
 
     Kernels that convert weights of fewer bits in registers may use the matrix instructions that a warp waits for.
     """
-    converts = synchronous_conversion & (expert_weight_size < expert_operand_size)
+    converts = xp.where(synchronous_conversion, expert_weight_size < expert_operand_size, False)
     share = xp.where(converts, synchronous_matrix_share, 1.0)
     return matrix_rate * library_efficiency * expert_efficiency * share
 

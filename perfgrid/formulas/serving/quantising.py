@@ -21,7 +21,8 @@ def apart_share(quantised_share, scaling_recipe, fused_streams):
     """1 where kernels of their own quantise what norms and activations write: in blocks with a scale each, or where
     streams are not fused.
     """
-    return quantised_share * xp.where(fused_streams & (of_recipe(scaling_recipe, 0) <= 0), 0.0, 1.0)
+    blocks = xp.where(of_recipe(scaling_recipe, 0) > 0, 1.0, 0.0)
+    return quantised_share * xp.where(fused_streams, blocks, 1.0)
 
 
 @formula(unit="1", source="grattafiori2024llama3")
