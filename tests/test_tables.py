@@ -103,7 +103,8 @@ def columns_printed():
 def test_tables_of_every_study_fit(path):
     """At 80 and 120 columns, in a pipe and in a terminal, as a summary and as rows."""
     settings = [text for setting in FEWER.get(path.stem, ()) for text in ("--set", setting)]
-    study = pg.load_study(path, FEWER.get(path.stem, ()))
+    two_pools = "\n[prefill" in path.read_text(encoding="utf-8")
+    study = (pg.join_pools if two_pools else pg.load_study)(path, FEWER.get(path.stem, ()))
     result = pg.evaluate(study)
     best = study.file.best
     over = [] if best is None else [best.over] if isinstance(best.over, str) else best.over

@@ -214,7 +214,7 @@ def test_kernels_of_flash_linear_attention(measured):
         ("mixer-b200-gdn-fla-1x8192", -0.25, 0),
         ("mixer-gb200-kda-fla-2x16384", -0.1, 0.1),
         ("mixer-gb200-lightning-decode-cula-b256", -0.2, 0),
-        ("vultr-b200-nemotron-3-nano-tp2-c1", 0, 0.25),  # with 1, 16 and 128 clients
+        ("vultr-b200-nemotron-3-nano-tp2-c1", -0.06, 0.25),  # with 1, 16 and 128 clients
         ("vllm-recipe-h200-nemotron-3-nano", 0, 0.35),
         ("sglang-h200-qwen3-next", 0, 0.25),
     ],

@@ -7,7 +7,7 @@ answer that ends.
 """
 
 from perfgrid.engine import xp
-from perfgrid.engine.graph.registry import formula
+from perfgrid.engine.graph.registry import formula, synonym
 from perfgrid.formulas.axes import at
 
 from .arrivals import ARRIVALS, moments
@@ -191,7 +191,7 @@ def rate_crowd_answer_time(crowd_answer, admission_time, request_prefill_time, p
     return answer(crowd_answer, 0.0, spread_each=spread)
 
 
-@formula(unit="1", source="halfin1981")
+@synonym(unit="1", source="halfin1981")
 def rate_crowd_answer_share(crowd_share):
     """Part of the answers that run on a full replica: of the requests that find no place."""
     return crowd_share

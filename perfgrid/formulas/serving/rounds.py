@@ -6,7 +6,7 @@ under way and for the prompts of clients whose answers end at about the same tim
 """
 
 from perfgrid.engine import xp
-from perfgrid.engine.graph.registry import formula
+from perfgrid.engine.graph.registry import formula, synonym
 from perfgrid.formulas.axes import at, table
 
 from .admission import spread_evenly
@@ -125,7 +125,7 @@ def clients_crowd_answer_time(
     return answer(steps + later * held_prompt_time, starting_pause, spread_each=spread, spread_once=once)
 
 
-@formula(unit="1", source="little1961")
+@synonym(unit="1", source="little1961")
 def clients_crowd_answer_share(beginning_share):
     """Part of the answers of the beginning."""
     return beginning_share
