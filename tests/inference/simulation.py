@@ -124,7 +124,7 @@ def _run(
                 taken.append(waiting.popleft())
                 total += taken[-1][1]
             alone = len(taken) == 1
-            clock += prefills[taken[0][1]] if alone else float(np.interp(total, times.together, times.passes))
+            clock += float(prefills[taken[0][1]]) if alone else float(np.interp(total, times.together, times.passes))
             for arrived, prompt, answer in taken:
                 if answer == 1:
                     end(clock, arrived, clock, 1)
