@@ -1,4 +1,4 @@
-"""The pipeline of one design over time, as a chart of letters."""
+"""The pipeline of one design over time, as a chart of letters; the passes of serving in numbers."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from perfgrid.printing.tables import print_table
 LETTERS = {"forward": "F", "backward": "B", "input_gradient": "I", "weight_gradient": "W", "wait": "."}
 PAIR = "X"  # a forward pass beside a backward pass
 COLUMNS = 100  # of the chart
+KINDS = ("kernel", "communication", "host", "wait")  # of what passes of serving do
 
 
 def print_timeline(found: xr.Dataset) -> None:
@@ -32,6 +33,19 @@ def print_timeline(found: xr.Dataset) -> None:
         f"{found.attrs['schedule']}: {number(whole, 's')}; by the formulas {number(closed, 's')} (gradients, optimizer "
         "and stragglers come on top in step_time)"
     )
+
+
+def print_passes(found: xr.Dataset) -> None:
+    """How long the passes of serving compute and wait, and what takes longest."""
+    lengths = found["end"] - found["start"]
+    rows = []
+    for which in dict.fromkeys(found["pass"].values.tolist()):
+        own = (found["pass"] == which).values
+        kinds = {kind: float(lengths[own & (found["kind"] == kind).values].sum()) for kind in KINDS}
+        whole = sum(kinds.values())
+        rows.append([which, *(number(time, "s") if time else "" for time in kinds.values()), number(whole, "s")])
+    print_table(["pass", *KINDS, "in all"], rows, right=(*KINDS, "in all"))
+    out.print("kernels: perfgrid kernels; the order of their runs, layer by layer: -o FILE.json, for Perfetto")
 
 
 def chart(found: xr.Dataset, columns: int = COLUMNS) -> list[str]:
