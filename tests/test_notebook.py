@@ -57,6 +57,12 @@ def best(study):
     return pg.best(study, over="parallelism", minimize="step_time", intervals=True)
 
 
+@pytest.fixture(scope="module")
+def explained(study):
+    at = {"model": "llama-2-7b", "parallelism": "tp1.pp1.dp8"}
+    return [pg.explain(study, "step_time", at | {"case": case}) for case in HOSTILE]
+
+
 def test_best_designs_are_a_table(best):
     """A row for each group, in it the numbers of the Dataset; a group without a design says why."""
     page = Tables(best._repr_html_())
@@ -86,9 +92,9 @@ def test_a_part_is_shown_as_what_it_is(best, tmp_path):
     xr.testing.assert_equal(xr.Dataset(best.data_vars, best.coords), pg.open_result(tmp_path / "best.nc").load())
 
 
-def test_an_explanation_is_a_table(study):
+def test_an_explanation_is_a_table(explained):
     """The number in the first row; the rows one level below add up to it."""
-    found = pg.explain(study, "step_time", {"case": HOSTILE[1], "model": "llama-2-7b"})
+    found = explained[0]
     page = Tables(found._repr_html_())
     assert page.rows[0] == ["quantity", "value", "share", "what it is"]
     assert page.rows[1][:2] == ["step_time", number(float(found.derivation.value), "s")]
@@ -97,9 +103,8 @@ def test_an_explanation_is_a_table(study):
     assert sum(shares) == pytest.approx(100, abs=0.1 * len(shares))
 
 
-def test_labels_are_text(study, best):
-    at = {"model": "llama-2-7b"}
-    pages = [best._repr_html_(), *(pg.explain(study, "step_time", at | {"case": c})._repr_html_() for c in HOSTILE)]
+def test_labels_are_text(best, explained):
+    pages = [shown._repr_html_() for shown in (best, *explained)]
     for page in pages:
         assert set(Tables(page).tags) <= {"p", "table", "thead", "tbody", "tr", "th", "td"}
         assert "<script" not in page, "nor in what xarray shows"
