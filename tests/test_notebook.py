@@ -1,6 +1,10 @@
 """Notebooks show best designs and explanations as tables, and labels of strangers as text."""
 
+import ast
+import json
+import re
 from html.parser import HTMLParser
+from pathlib import Path
 
 import pytest
 import xarray as xr
@@ -9,6 +13,7 @@ import perfgrid as pg
 from perfgrid.analysis.number_text import number
 
 HOSTILE = ("<script>alert(1)</script>", "'\"> & <b onload=alert(2)>")
+NUMBER = r"-?\d[\d,]*\.?\d*"
 ESCAPES = "\x1b]0;title\x07"  # which no study may have as a label, but the file of a stranger
 
 
@@ -114,3 +119,29 @@ def test_labels_are_text(best, explained):
     own = strange._repr_html_().partition("<details>")[0]
     assert own.count(r"\x1b]0;title\x07") == 3  # the title, and two rows
     assert not {"\x1b", "\x07"} & set(own)
+
+
+def test_the_notebook_shows_what_its_cells_give():
+    """What is kept is what the program shows now; otherwise: python -m tools.keep_outputs notebooks/04_one_design.py"""
+    cells = json.loads(Path("notebooks/04_one_design.ipynb").read_text())["cells"]
+    names, tables = {}, 0
+    for cell in (cell for cell in cells if cell["cell_type"] == "code"):
+        *code, last = ast.parse("".join(cell["source"])).body
+        exec(compile(ast.Module(code, []), "cell", "exec"), names)
+        if not isinstance(last, ast.Expr):
+            exec(compile(ast.Module([last], []), "cell", "exec"), names)
+            assert cell["outputs"] == []
+            continue
+        shown = eval(compile(ast.Expression(last.value), "cell", "eval"), names)
+        words, numbers = parts("".join(cell["outputs"][0]["data"]["text/html"]))
+        now = parts(shown._repr_html_())
+        assert words == now[0]
+        assert numbers == pytest.approx(now[1], rel=2e-3)
+        tables += 1
+    assert tables == 3
+
+
+def parts(page):
+    """The words between the numbers of a table, and the numbers."""
+    text = str(Tables(page).rows)
+    return re.split(NUMBER, text), [float(number.replace(",", "")) for number in re.findall(NUMBER, text)]

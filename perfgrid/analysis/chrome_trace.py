@@ -16,8 +16,13 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from .execution import NONE
+from .execution import BESIDE, NONE
 
+WORDS = {  # where the name of a kernel or of what a device does says too little
+    "exchange": "expert exchange",
+    "host": "host between passes",
+    "tp": "tensor-parallel communication",
+}
 TICK = 2.0**-10  # us: times are multiples, so that sums are exact and slices that touch do not overlap
 PROCESS = 1000  # ids between one process and the next; ids of its threads lie between, as readers want them unique
 GIGABYTE = 1e9
@@ -105,27 +110,34 @@ def event_rows(found: xr.Dataset) -> Iterator[dict[str, Any]]:
         yield dict(zip(names, row, strict=True))
 
 
+def slice_name(kind: str) -> str:
+    """What a kernel, a pass or a wait is called in a trace."""
+    return WORDS.get(kind, kind.replace("_", " "))
+
+
 # ---- a pipeline -----------------------------------------------------------------------------------------------------
 
 
 def _pipeline(found: xr.Dataset, trace: Trace) -> None:
     """A process for each device: passes and waits, transfers, microbatches in flight and memory."""
     rows = list(event_rows(found))
+    chunk = "direction" if found.attrs.get("schedule") == "dualpipe" else "chunk"
+    shown_as = {"kind": "kind", "microbatch": "microbatch", "chunk": chunk, "stage": "stage", "receiver": "to stage"}
     flows: dict[tuple[int, bool, int], int] = {}  # of a microbatch that arrives at a stage, forward or not
     for row in rows:
         if row["kind"] == "transfer":
             flows[row["microbatch"], row["receiver"] > row["stage"], row["receiver"]] = len(flows) + 1
     for device in sorted({row["device"] for row in rows}):
-        trace.process(device, f"device {device}")
+        trace.process(device, f"pipeline rank {device}")
     before: dict[int, dict[str, Any]] = {}
     for row in rows:
         device, kind, microbatch = row["device"], row["kind"], row["microbatch"]
-        args = {name: row[name] for name in ("kind", "microbatch", "chunk", "stage") if row[name] != NONE}
-        name = kind.replace("_", " ") + (f" {microbatch}" if microbatch != NONE else "")
+        args = {shown: row[name] for name, shown in shown_as.items() if row[name] != NONE}
+        name = slice_name(kind) + (f" {microbatch}" if microbatch != NONE else "")
         if ticks(row["end"]) > ticks(row["start"]) or kind != "wait":  # rounding makes waits of no length
-            thread = COMMUNICATION if kind == "transfer" else COMPUTE
+            thread = COMMUNICATION if kind in BESIDE else COMPUTE
             trace.slice(device, thread, name, row["start"], row["end"], args, *_flows(row, flows))
-        if kind != "transfer":
+        if kind not in BESIDE:
             held = _held(found, device, row)
             if held != before.get(device):
                 _count(trace, device, row["start"], held)
@@ -151,11 +163,14 @@ def _held(found: xr.Dataset, device: int, row: Mapping[str, Any] | None) -> dict
     if "in_flight" not in found:
         return {}
     in_flight, activations = (row["in_flight"], row["activation_memory"]) if row else (0.0, 0.0)
-    memory = {"state": found["state_memory"][device], "other": found["other_memory"][device]}
-    parts = {"state": memory["state"].item(), "other": memory["other"].item(), "activations": activations}
-    return {
-        "microbatches in flight": {"microbatches": in_flight},
-        "memory (GB)": {name: round(size / GIGABYTE, 6) for name, size in parts.items()},
+    parts = {
+        "weights, gradients, optimizer": found["state_memory"][device].item(),
+        "head, buffers, reserved": found["other_memory"][device].item(),
+        "activations in flight": activations,
+    }
+    return {  # Perfetto calls a track by the counter's name and the value's
+        "microbatches": {"in flight": in_flight},
+        "memory (GB):": {name: round(size / GIGABYTE, 6) for name, size in parts.items()},
     }
 
 
@@ -177,5 +192,5 @@ def _passes(found: xr.Dataset, trace: Trace) -> None:
         trace.process(number, TITLES[which])
     for row in event_rows(found):
         args = {name: row[name] for name in ("layer", "bound_by") if row[name] not in (NONE, "")}
-        name, thread = row["name"].replace("_", " "), THREADS[row["kind"]]
-        trace.slice(numbers[row["pass"]], thread, name, row["start"], row["end"], args)
+        thread = THREADS[row["kind"]]
+        trace.slice(numbers[row["pass"]], thread, slice_name(row["name"]), row["start"], row["end"], args)

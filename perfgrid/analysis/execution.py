@@ -15,6 +15,7 @@ from perfgrid.engine.errors import PerfgridError
 
 KINDS = {"F": "forward", "B": "backward", "I": "input_gradient", "W": "weight_gradient"}
 PASSES = ("forward", "input_gradient", "weight_gradient")
+BESIDE = ("transfer", "exchange")  # kinds of what communicates while passes run
 NONE = -1  # microbatch, chunk and stage of a wait
 Pattern = tuple[int, str]  # how often, and passes such as "F0 I1 W1"; "F0+B1" side by side, "W" the oldest put off
 Work = tuple[str, int, int]  # kind of KINDS, microbatch, stage (in the order of a microbatch)
@@ -24,6 +25,8 @@ Work = tuple[str, int, int]  # kind of KINDS, microbatch, stage (in the order of
 class Event:
     """What a device does from ``start`` to ``end`` (seconds): a pass, a transfer beside it, or waiting.
 
+    An ``exchange`` is the part of a pass in which it waits for other ranks, as no other pass hides it; it may be any
+    part of the pass and stands at its end.
     ``stage``: the virtual stage of a pass, in the order in which a microbatch passes through them, or whose result is
     transferred; ``receiver``: the stage that a transfer goes to.
     """
@@ -125,8 +128,8 @@ def execute(
     ``times`` gives forward, input_gradient and weight_gradient seconds of each stage, in the order in which a
     microbatch passes through them (two per device in a V). A pass starts when its device is free and what it needs has
     arrived; transfers run beside, out of two passes side by side within them. ``alone``: what a forward or backward
-    pass of each stage takes longer without another beside it. Raises PerfgridError for a schedule that waits for
-    itself, which legal designs never do.
+    pass of each stage takes longer without another beside it: its exchanges with other ranks. Raises PerfgridError for
+    a schedule that waits for itself, which legal designs never do.
     """
     forward, gradient, weight = (times[kind] for kind in PASSES)
     stages = len(forward)
@@ -148,8 +151,8 @@ def execute(
             continue  # whoever provides it calls again
         start = max(free[device], *(arrived[n] for n in needs)) if needs else free[device]
         end = start + sum(lengths[kind][s] for kind, _, s in slot)
-        if len(slot) == 1 and slot[0][0] != "W" and alone:
-            end += alone[slot[0][2]]
+        unhidden = alone[slot[0][2]] if len(slot) == 1 and slot[0][0] != "W" and alone else 0.0
+        end += unhidden
         if start > free[device]:
             events.append(Event(device, NONE, NONE, "wait", free[device], start))
         free[device], position[device] = end, position[device] + 1
@@ -157,6 +160,8 @@ def execute(
         for kind, i, s in slot:
             chunk = int(s != device) if schedule == "dualpipe" else s // pp  # there the direction
             events.append(Event(device, chunk, i, KINDS[kind], start, end, s))
+            if unhidden > 0:
+                events.append(Event(device, chunk, i, "exchange", end - unhidden, end, s))
             result = ("I" if kind == "B" else kind, i, s)
             arrived[device, result] = end
             receiver = s + 1 if kind == "F" else s - 1

@@ -50,11 +50,11 @@ def timeline(
     xarray.Dataset
         Along ``event``, by start: ``device`` (the pipeline stage; in DualPipe the device), ``chunk`` (in DualPipe the
         direction), ``microbatch``, ``kind`` (forward, backward, input_gradient, weight_gradient, transfer: a
-        point-to-point transfer, wait), ``start`` and ``end`` in seconds, ``stage`` (virtual, in the order of a
-        microbatch) and ``receiver`` (that a transfer goes to), and what the device holds from the start on:
-        ``in_flight`` (microbatches, in units of a whole device) and ``activation_memory``. Along ``rank``:
-        ``state_memory`` and ``other_memory`` of each device. Attributes: ``pipeline_time``, and ``closed_form_time``,
-        the same by the formulas.
+        point-to-point transfer, exchange: the part of a pass that is an exchange with experts which nothing hides,
+        wait), ``start`` and ``end`` in seconds, ``stage`` (virtual, in the order of a microbatch) and ``receiver``
+        (that a transfer goes to), and what the device holds from the start on: ``in_flight`` (microbatches, in units
+        of a whole device) and ``activation_memory``. Along ``rank``: ``state_memory`` and ``other_memory`` of each
+        device. Attributes: ``pipeline_time``, and ``closed_form_time``, the same by the formulas.
 
         Of serving, along ``event``: ``pass`` (prefill, decode), ``kind`` (kernel, communication, host, wait), ``name``,
         ``layer``, ``bound_by``, ``start`` and ``end`` (see `pass_timeline`).

@@ -24,10 +24,13 @@ def print_timeline(found: xr.Dataset) -> None:
     rows = []
     for device in np.unique(found["device"]):
         own = found.isel(event=(found["device"] == device).values)
-        waits = own.isel(event=(own["kind"] == "wait").values)
-        waited = float((waits["end"] - waits["start"]).sum())
-        rows.append([str(device), number(whole - waited, "s"), number(waited, "s"), f"{waited / whole:.1%}"])
-    print_table(["device", "computes", "waits", "share"], rows, right=("computes", "waits", "share"))
+        lengths = own["end"] - own["start"]
+        exchanges, waits = (float(lengths.where(own["kind"] == kind, 0.0).sum()) for kind in ("exchange", "wait"))
+        idle = exchanges + waits
+        times = (number(time, "s") if time else "" for time in (whole - idle, exchanges, waits))
+        rows.append([str(device), *times, f"{idle / whole:.1%}"])
+    heads = ["computes", "exchanges", "waits", "idle"]
+    print_table(["device", *heads], rows, right=heads)
     closed = found.attrs["closed_form_time"]
     out.print(
         f"{found.attrs['schedule']}: {number(whole, 's')}; by the formulas {number(closed, 's')} (gradients, optimizer "
@@ -36,7 +39,7 @@ def print_timeline(found: xr.Dataset) -> None:
 
 
 def print_passes(found: xr.Dataset) -> None:
-    """How long the passes of serving compute and wait, and what takes longest."""
+    """How long the passes of serving compute, communicate and wait."""
     lengths = found["end"] - found["start"]
     rows = []
     for which in dict.fromkeys(found["pass"].values.tolist()):
@@ -53,7 +56,7 @@ def chart(found: xr.Dataset, columns: int = COLUMNS) -> list[str]:
     moments = (np.arange(columns) + 0.5) / columns * found.attrs["pipeline_time"]
     lines = []
     for device in np.unique(found["device"]):
-        own = found.isel(event=((found["device"] == device) & (found["kind"] != "transfer")).values)
+        own = found.isel(event=((found["device"] == device) & found["kind"].isin([*LETTERS])).values)
         line = np.full(columns, LETTERS["wait"])
         for start, end, kind in zip(own["start"].values, own["end"].values, own["kind"].values, strict=True):
             inside = (moments >= start) & (moments < end)
