@@ -78,7 +78,7 @@ def lean(variance, third):
 
 def packed(mean, variance, third):
     """Three moments in seconds along the axis `statistic`."""
-    return table("statistic", mean=mean, deviation=xp.sqrt(xp.maximum(variance, 1e-24)), lean=lean(variance, third))
+    return table("statistic", mean=mean, deviation=xp.root(variance), lean=lean(variance, third))
 
 
 def unpacked(spread):
@@ -112,8 +112,7 @@ def answer(each, once, varying=0.0, spread_each=0.0, spread_once=0.0, skew_each=
     squares = [square + nothing * each for square in (varying, spread_each, spread_once)]
     cubes = [cube + nothing * each**2 for cube in (skew_each, skew_once)]
     leans = [lean(square, cube) for square, cube in zip(squares[1:], cubes, strict=True)]
-    roots = [xp.sqrt(xp.maximum(square, 1e-24)) for square in squares]  # a root has no slope at zero
-    values = [each, once + nothing, *roots, *leans]
+    values = [each, once + nothing, *map(xp.root, squares), *leans]
     return table("piece", **dict(zip(INNER.labels["piece"], values, strict=True)))
 
 
