@@ -27,6 +27,7 @@ from .space import TABLES, SpaceBuilder
 from .tables import NATIVE, OWN_PREFIX, STATED, label_in
 from .trace import trace_parameters
 from .view import View
+from .view_checks import check_views
 from .where import apply_where
 
 File = TypeVar("File", bound=StudyFile)
@@ -280,6 +281,7 @@ def build_study(
                 f"{name}, --set {key}: the study uses no such {table}{nearest(rest, used.get(table, ()))}"
             )
     check_tables(study, {key: one for key, (one, _) in workloads(study).items()})
+    check_views(study)
     return study
 
 
