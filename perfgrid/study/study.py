@@ -291,6 +291,8 @@ def _with_trace(file: StudyFile, folder: Path, name: str) -> StudyFile:
         raise PerfgridError(f"{name}, trace: only studies of inference have requests, this is one of {file.workload}")
     columns = {c for axis in file.axes.values() if isinstance(axis, dict) for c in axis.get("zip", ())}
     found = trace_parameters(folder / str(file.trace), f"{name}, trace")
+    if "request_rate" in found:
+        found["batch_rule"] = "rate"
     taken = {key: value for key, value in found.items() if key not in {*file.axes, *columns}}
     return file.model_copy(update={"trace": None, "workload_parameters": taken | file.workload_parameters})
 
