@@ -62,7 +62,7 @@ def figure_of(picture: Picture, figure: Figure | None = None) -> tuple[Figure, l
         for number, (panel, ax) in enumerate(pairs):
             draw_marks(ax, panel, names, f"panel-{number}")
         for number, (panel, ax) in enumerate(pairs):
-            draw_axes(ax, panel, outer=number % columns == 0 or "sharey" not in _shared(picture.panels))
+            draw_axes(ax, panel, names, outer=number % columns == 0 or "sharey" not in _shared(picture.panels))
         handles = legend_of(picture, names)
         if handles:
             figure.legend(handles=handles, title=picture.legend or None, loc="outside right center", frameon=False)
@@ -88,9 +88,10 @@ def draw_on(picture: Picture, ax: Axes) -> Axes:
     if len(picture.panels) != 1:
         raise PerfgridError(f"the picture has {len(picture.panels)} panels and does not fit one pair of axes")
     with matplotlib().rc_context(dict(SETTINGS)):
-        draw_marks(ax, picture.panels[0], picture.names(), "panel-0")
-        draw_axes(ax, picture.panels[0])
-        if handles := legend_of(picture, picture.names()):
+        names = picture.names()
+        draw_marks(ax, picture.panels[0], names, "panel-0")
+        draw_axes(ax, picture.panels[0], names)
+        if handles := legend_of(picture, names):
             ax.legend(handles=handles, title=picture.legend or None)
         ax.set_title(picture.title)
     return ax
@@ -112,7 +113,18 @@ def save_figure(picture: Picture, path: str | Path, overwrite: bool = False) -> 
     unset = {"png": "Software", "svg": "Date", "pdf": "CreationDate"}
     with matplotlib().rc_context(dict(SETTINGS)), replacing(target) as temporary:
         figure.savefig(temporary, format=kind, dpi=DPI, metadata={unset[kind]: None})
+        if kind == "png":
+            _with_palette(temporary)
     return target
+
+
+def _with_palette(path: Path) -> None:
+    """Write an image again with its 256 most frequent colours: a third of the bytes."""
+    from PIL import Image  # which Matplotlib needs too
+
+    with Image.open(path) as image:
+        small = image.convert("RGB").quantize(256, Image.Quantize.MAXCOVERAGE)
+    small.save(path, "PNG", optimize=True)
 
 
 def _columns(panels: int) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -10,11 +11,11 @@ import numpy as np
 from perfgrid.pictures.picture import Axis, Cells, Panel, Picture, Series
 
 from .style import GREY, PALE, axis_text, log_ticks, style, tick_text
+from .texts import overlap, write_beside
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-TURNED = 34  # characters of all names along an axis from which they are turned
 MOST_WRITTEN = 240  # cells with texts
 MANY = 60  # bars of a series that have no edge and no hatch
 SMALL_POINTS = 80  # points of a series that are drawn small
@@ -32,12 +33,12 @@ def draw_marks(ax: Axes, panel: Panel, names: Mapping[str, int], gid: str) -> No
         _rule_text(ax, rule.name, rule.along, rule.at)
 
 
-def draw_axes(ax: Axes, panel: Panel, outer: bool = True) -> None:
+def draw_axes(ax: Axes, panel: Panel, names: Mapping[str, int], outer: bool = True) -> None:
     """Scales, labels and ticks of a panel, once the marks of all panels are drawn; the label of y on outer ones."""
     _axis(ax, panel, "x")
     _axis(ax, panel, "y", outer)
-    for series in panel.series:
-        _crosses(ax, panel, series)
+    write_beside(ax, panel)
+    _crosses(ax, panel, names)
     if panel.title:
         ax.set_title(panel.title)
     if panel.cells is None:
@@ -102,6 +103,7 @@ def _series(ax: Axes, panel: Panel, series: Series, names: Mapping[str, int]) ->
         )
         marker = "" if curve or len(x) > MANY else look["marker"]
         drawn = ax.plot(x, y, color=colour, marker=marker, linestyle=look["dashes"], markersize=4, linewidth=1.5)
+        ax.dataLim.update_from_data_x(x, ignore=False)  # of marks that are not there too
     else:
         small = len(x) > SMALL_POINTS
         size, alpha = (12 if small else 26), (0.5 if infeasible else 0.85)
@@ -117,9 +119,6 @@ def _series(ax: Axes, panel: Panel, series: Series, names: Mapping[str, int]) ->
                 zorder=1.5 if infeasible else 2.5,
             )
         ]
-    for at, up, text in zip(x, y, series.texts, strict=False):
-        if text:
-            ax.annotate(text, (at, up), (0, 5), textcoords="offset points", ha="center", fontsize=7, color="#222222")
     return list(drawn)
 
 
@@ -210,7 +209,7 @@ def _axis(ax: Axes, panel: Panel, name: str, labelled: bool = True) -> None:
         axis.set_ticks(range(len(shown.categories)), list(shown.categories))
         axis.set_tick_params(length=0)
         limits(-0.6, len(shown.categories) - 0.4) if panel.cells is None else limits(-0.5, len(shown.categories) - 0.5)
-        if name == "x" and len(shown.categories) > 1 and sum(map(len, shown.categories)) > TURNED:
+        if name == "x" and overlap(ax, shown.categories):
             for text in axis.get_ticklabels():
                 text.set(rotation=30, ha="right", rotation_mode="anchor")
         return
@@ -246,23 +245,28 @@ def _ticks(axis: Any, places: list[float], texts: list[str] | None = None) -> No
 
 def _rule_text(ax: Axes, text: str, along: str, at: float) -> None:
     """The name of a rule at the end of its line."""
+    look = {"fontsize": 7.5, "bbox": {"facecolor": "white", "alpha": 0.8, "linewidth": 0, "pad": 0.8}}
     if along == "x":
-        ax.annotate(text, (at, 1), (0, 2), ("data", "axes fraction"), "offset points", ha="center", fontsize=7.5)
+        ax.annotate(text, (at, 1), (0, 2), ("data", "axes fraction"), "offset points", ha="center", **look)
     else:
-        ax.annotate(text, (0, at), (4, 3), ("axes fraction", "data"), "offset points", fontsize=7.5)
+        ax.annotate(text, (1, at), (-4, 4), ("axes fraction", "data"), "offset points", ha="right", **look)
 
 
-def _crosses(ax: Axes, panel: Panel, series: Series) -> None:
+def _crosses(ax: Axes, panel: Panel, names: Mapping[str, int]) -> None:
     """A cross for each bar or mark of a line that is infeasible: beside its number, or at the foot of the axes."""
-    if series.shape not in ("line", "bars"):
-        return
-    lying = bool(panel.y.categories)
-    values, at = (series.x, series.y) if lying else (series.y, series.x)
-    for place, value, why in zip(at, values, series.reasons, strict=False):
-        if why:
+    lying, crossed = bool(panel.y.categories), Counter[float]()
+    for series in (s for s in panel.series if s.shape in ("line", "bars")):
+        values, at = (series.x, series.y) if lying else (series.y, series.x)
+        for place, value, why in zip(at, values, series.reasons, strict=False):
+            if not why:
+                continue
             known = bool(np.isfinite(value))
             number, across = (value, "data") if known else (0.012 if lying else 0.02, "axes fraction")
             xy, where = ((number, place), (across, "data")) if lying else ((place, number), ("data", across))
-            away = ((6, 0) if lying else (0, 6)) if known else (0, 0)
-            colour = "#222222" if known else GREY
-            ax.annotate("\u00d7", xy, away, where, "offset points", ha="center", va="center", fontsize=9, color=colour)
+            away = 6 if known else 7 * crossed[place]
+            crossed[place] += not known
+            colour = "#222222" if known else style(names[series.name])["color"] if len(names) > 1 else GREY
+            offset = (away, 0) if lying else (0, away)
+            ax.annotate(
+                "\u00d7", xy, offset, where, "offset points", ha="center", va="center", fontsize=9, color=colour
+            )
