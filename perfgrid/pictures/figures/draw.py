@@ -118,7 +118,7 @@ def save_figure(picture: Picture, path: str | Path, overwrite: bool = False) -> 
     return target
 
 
-def _with_palette(path: Path) -> None:
+def _with_palette(path: str) -> None:
     """Write an image again with its 256 most frequent colours: a third of the bytes."""
     from PIL import Image  # which Matplotlib needs too
 

@@ -23,7 +23,7 @@ from perfgrid.study.study import Study, content_of, load_study
 from perfgrid.study.view import View
 
 from .breakdown import breakdown, memory
-from .default import default_views
+from .default import completed, default_views
 from .frontier import frontier
 from .heatmap import heatmap
 from .lines import bars, lines
@@ -128,7 +128,7 @@ def picture_of(
     title = str(what.attrs.get("title", "")) if isinstance(what, xr.Dataset) else what.file.title
     if wanted.name in OF_COMMANDS and isinstance(what, xr.Dataset) and kind_of_command(what):
         return _titled(OF_COMMANDS[wanted.name](what, wanted), title)
-    return _titled(KINDS[wanted.kind](subject, wanted), title)
+    return _titled(KINDS[wanted.kind](subject, completed(subject, wanted)), title)
 
 
 def view_in(known: list[View], view: View | Mapping[str, Any] | str) -> View:
