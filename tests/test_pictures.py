@@ -230,6 +230,14 @@ def test_what_other_functions_return(layouts, tmp_path):
     assert kinds == ["lines", "frontier", "timeline", "bars", "waterfall"]
 
 
+def test_results_without_designs_have_one_picture(layouts):
+    found = pg.timeline(layouts[0], {"device": "b200", "hbm_bandwidth": 1.0})
+    assert [(view.name, view.kind) for view in views_of(found)] == [("timeline", "timeline")]
+    for view in ({"kind": "lines"}, {"name": "timeline", "at": {"device": 0}}):
+        with pytest.raises(pg.PerfgridError, match="timeline"):
+            picture_of(found, view)
+
+
 def test_a_waterfall_ends_at_the_times_compared(layouts):
     study, _ = layouts
     a, b, at = {"device": "h100-sxm-80gb"}, {"device": "b200"}, {"hbm_bandwidth": 1.0}
@@ -285,7 +293,7 @@ def test_the_command_draws_lists_and_never_overwrites(monkeypatch, capsys, tmp_p
         (["-o", "nowhere/x.png"], "nowhere"),
         (["--view", "parts", "--at", "device=b2000", "-o", "x.png"], "b2000"),
         (["--view", "parts", "--at", "devise=b200", "-o", "x.png"], "devise"),
-        (["--view", "timeline", "-o", "x.png"], ""),
+        (["--view", "timeline", "-o", "x.png"], "a timeline executes a training step"),
         (["--view", "memory", "-o", "x.png"], "memory_per_device"),
         (["--view", "frontier", "-o", "x.png"], "a frontier needs one output in x and one in y"),
     ],

@@ -19,7 +19,7 @@ from perfgrid.engine.errors import PerfgridError
 from perfgrid.engine.grid.explain import index_of, point_of, replay_point, violated_at
 from perfgrid.formulas.axes import of_kinds
 from perfgrid.formulas.transformer.layer_kinds import run_of_layers
-from perfgrid.results.provenance import designs
+from perfgrid.results.provenance import designs, workload_of
 from perfgrid.study.study import Study
 
 from .best_design import best_design
@@ -219,7 +219,7 @@ def timeline(
     Raises
     ------
     PerfgridError
-        For an unknown axis or label, for an illegal design, and where none is feasible.
+        For an unknown axis or label, an illegal design, where none is feasible, and for other workloads than training.
 
     Examples
     --------
@@ -238,6 +238,8 @@ def timeline(
     >>> sorted(set(found.kind.values.tolist()))
     ['backward', 'forward', 'transfer', 'wait']
     """
+    if (workload := workload_of(what)) != "training":
+        raise PerfgridError(f"a timeline executes a training step; this is a study of {workload}")
     space, registry, choices, at = designs(what, best_design(what, at, COUNTS).labels, formulas)
     rates = [f"{part}_{kind}_time" for part in PARTS for kind in PASSES]
     closed = ("slowest_stage_time", "bubble_time", "exposed_pp_time")

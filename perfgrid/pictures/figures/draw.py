@@ -139,7 +139,7 @@ def _height(panels: Sequence[Panel]) -> float:
         if names:
             across = max((round(0.8 / s.width) for s in panel.series if s.shape == "bars" and s.width < 0.8), default=1)
             found.append(0.95 + names * (BAR * max(1.0, 0.6 * across) if panel.cells is None else 0.36))
-    return max(2.0, *found) if max(found) > 0 else HEIGHT
+    return max(1.6, *found) if max(found) > 0 else HEIGHT
 
 
 def _shared(panels: Sequence[Panel]) -> dict[str, Any]:

@@ -59,7 +59,7 @@ def _picture(subject: Subject, view: View, outputs: Sequence[str], depth: int) -
     table = best_table(subject, view, places, [*outputs], intervals=False)
     if len(table.rows) > MOST_DESIGNS:
         raise PerfgridError(
-            f"view {view.name or view.kind}: {len(table.rows)} designs are no breakdown (at most {MOST_DESIGNS}): "
+            f"view {view.name or view.kind}: a breakdown shows {MOST_DESIGNS} designs, found {len(table.rows)}: "
             "name labels in at, or axes to choose along in over"
         )
     panels = []

@@ -51,13 +51,18 @@ def default_views(subject: Subject) -> list[View]:
 
 
 def completed(subject: Subject, view: View) -> View:
-    """Lines, bars and scatters that name no axis and no output with good ones."""
+    """Lines, bars, scatters and heat maps that name no axis and no output with good ones."""
     if view.x is not None or view.shown:
         return view
     if view.kind in ("lines", "bars"):
         main = _main(subject)
         colour = view.colour or (main.colour if main.colour not in view.at and view.facets is None else None)
         return view.model_copy(update={"x": main.x, "y": main.y, "colour": colour, "at": {**main.at, **view.at}})
+    if view.kind == "heatmap" and not {"tp", "pp"} <= subject.coordinates.keys() | subject.axes.keys():
+        groups = _groups(subject) or [n for n, labels in subject.axes.items() if len(labels) > 1]
+        if len(groups) > 1:
+            y, x = sorted(groups, key=lambda n: _count(subject, n))[-2:]
+            return view.model_copy(update={"x": x, "y": y, "at": {**_first_labels(subject, (x, y)), **view.at}})
     if view.kind == "scatter":
         plain = [q for q in subject.outputs if subject.is_number(q)]
         if len(plain) > 1:

@@ -20,7 +20,7 @@ from perfgrid.pictures.picture import Picture
 from perfgrid.results.opening import open_result
 from perfgrid.study.file import POOLS
 from perfgrid.study.study import Study, content_of, load_study
-from perfgrid.study.view import View
+from perfgrid.study.view import Kind, View
 
 from .breakdown import breakdown, memory
 from .default import completed, default_views
@@ -49,14 +49,14 @@ KINDS: Mapping[str, Callable[[Subject, View], Picture]] = {
     "tornado": tornado_view,
     "timeline": timeline_view,
 }
-OF_COMMANDS: Mapping[str, Callable[[xr.Dataset, View], Picture]] = {  # what other commands than run and best save
-    "tornado": tornado_of,
-    "timeline": timeline_of,
-    "measured": measured,
-    "ranking": rankings,
-    "histogram": histogram,
-    "quantiles": spreads,
-    "optimum": optimum,
+OF_COMMANDS: Mapping[str, tuple[Callable[[xr.Dataset, View], Picture], Kind]] = {  # what is saved beside designs
+    "tornado": (tornado_of, "tornado"),
+    "timeline": (timeline_of, "timeline"),
+    "measured": (measured, "scatter"),
+    "ranking": (rankings, "bars"),
+    "histogram": (histogram, "lines"),
+    "quantiles": (spreads, "bars"),
+    "optimum": (optimum, "bars"),
 }
 
 
@@ -78,7 +78,7 @@ def subject_of(what: Any, formulas: Iterable[Callable[..., Any]] = ()) -> Any:
 def views_of(what: Study | xr.Dataset) -> list[View]:
     """The views of a study or of the study that made a result, or good ones where none are stated; each has a name."""
     if isinstance(what, xr.Dataset) and (kind := kind_of_command(what)):
-        return [View(name=kind)]
+        return [View(name=kind, kind=OF_COMMANDS[kind][1])]
     subject = Subject(what)
     found: list[View] = []
     for view in subject.views or default_views(subject):
@@ -126,8 +126,12 @@ def picture_of(
     subject, known = Subject(what, tuple(formulas)), views_of(what)
     wanted = known[0] if view is None else view_in(known, view)
     title = str(what.attrs.get("title", "")) if isinstance(what, xr.Dataset) else what.file.title
-    if wanted.name in OF_COMMANDS and isinstance(what, xr.Dataset) and kind_of_command(what):
-        return _titled(OF_COMMANDS[wanted.name](what, wanted), title)
+    if isinstance(what, xr.Dataset) and (command := kind_of_command(what)):
+        if wanted.name != command:
+            raise PerfgridError(f"there is no view {wanted.name!r}: the only one of this result is {command!r}")
+        if wanted.at:
+            raise PerfgridError(f"the picture of a {command} has no labels to select")
+        return _titled(OF_COMMANDS[command][0](what, wanted), title or command)
     return _titled(KINDS[wanted.kind](subject, completed(subject, wanted)), title)
 
 
