@@ -19,7 +19,8 @@ from perfgrid.pictures.figures.draw import save_figure
 from perfgrid.pictures.views.make import picture_of, subject_of, views_of
 from tests.test_bad_input import run
 
-STUDIES = Path(__file__).parents[1] / "studies"
+ROOT = Path(__file__).parents[1]
+STUDIES = ROOT / "studies"
 SVG = "{http://www.w3.org/2000/svg}"
 HOSTILE = ["<script>alert(1)</script>", "$x^{2$", "\\frac{a", "a & b"]
 FORGED = ["\x1b]0;owned\x07red", "\u202eright"]  # which no study may have, but a file from a stranger
@@ -179,7 +180,7 @@ def test_a_result_gives_the_picture_of_its_study(layouts):
                 np.testing.assert_allclose((a.x, a.y), (b.x, b.y), rtol=1e-6)
 
 
-# -- every kind, every default ----------------------------------------------------------------------------------------
+# -- every kind, every default, the gallery -------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -200,6 +201,22 @@ def test_views_of_studies(study, view, tmp_path):
     assert {series.name for series in picture.every_series()} <= set(drawn.texts) | {"infeasible"}
     for suffix, start in ((".png", b"\x89PNG"), (".pdf", b"%PDF")):
         assert save_figure(picture, tmp_path / f"picture{suffix}").read_bytes().startswith(start)
+
+
+def test_the_gallery_shows_every_study_as_it_is():
+    page = (ROOT / "docs" / "gallery.md").read_text(encoding="utf-8")
+    shown = {study: set() for study in STUDIES.glob("*.toml")}
+    for study, view in re.findall(r"^perfgrid plot studies/(\S+) --view (\S+)", page, re.M):
+        shown[STUDIES / study].add(view)
+    for study, names in shown.items():
+        assert names
+        views = {view.name: view for view in views_of(subject_of(study))}
+        for name in names:
+            picture = ROOT / "docs" / "gallery" / f"{study.stem}-{name}.png"
+            assert (
+                f"## {views[name].title}\n\n{views[name].see}\n\n![{views[name].title}](gallery/{picture.name})" in page
+            )
+            assert 1000 < picture.stat().st_size < 60_000
 
 
 @pytest.mark.parametrize("study", ["dram_technology", "design_accelerator"])

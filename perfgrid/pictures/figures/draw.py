@@ -138,7 +138,7 @@ def _height(panels: Sequence[Panel]) -> float:
         names = len(panel.y.categories)
         if names:
             across = max((round(0.8 / s.width) for s in panel.series if s.shape == "bars" and s.width < 0.8), default=1)
-            found.append(0.95 + names * (BAR * max(1.0, 0.6 * across) if panel.cells is None else 0.36))
+            found.append(0.95 + names * BAR * max(1.0, 0.6 * across) if panel.cells is None else 1.3 + names * 0.36)
     return max(1.6, *found) if max(found) > 0 else HEIGHT
 
 
