@@ -278,6 +278,8 @@ def test_plot_draws_on_axes(layouts):
     ax = pg.plot(study, kind="lines", x="hbm_bandwidth", y="step_time", colour="device")
     assert ax.get_ylabel() == "step time [s]"
     assert ax.get_xlabel() == "HBM bandwidth, times that stated"
+    assert pg.plot(study, "heatmap", at={"device": "b200"}).get_xlabel() == "tp"
+    assert pg.plot(pg.compare(study, {"device": "b200"}, {"device": "h100-sxm-80gb"}), units={}).get_xlabel()
     own = pyplot.figure().subplots()
     assert (
         pg.plot(study, {"kind": "bars", "x": "device", "y": "step_time", "at": {"hbm_bandwidth": 1.0}}, ax=own) is own
@@ -299,6 +301,10 @@ def test_the_command_draws_lists_and_never_overwrites(monkeypatch, capsys, tmp_p
     status, out, _ = run(monkeypatch, capsys, "plot", study, "--view", "bars", "--at", "device=b200", "--json")
     assert status == 0
     assert json.loads(out)["kind"] == "bars"
+    status, out, _ = run(
+        monkeypatch, capsys, "plot", study, "--view", "parts", "--at", "yield_model=negative_binomial", "--json"
+    )
+    assert json.loads(out)["see"] == ""  # which is of other designs
     assert sorted(tmp_path.iterdir()) == [target]
 
 

@@ -6,6 +6,7 @@ import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from warnings import catch_warnings, simplefilter
 
 from perfgrid.engine.errors import PerfgridError
 from perfgrid.pictures.picture import Panel, Picture
@@ -111,7 +112,8 @@ def save_figure(picture: Picture, path: str | Path, overwrite: bool = False) -> 
     figure, _ = figure_of(picture)
     kind = target.suffix.removeprefix(".")
     unset = {"png": "Software", "svg": "Date", "pdf": "CreationDate"}
-    with matplotlib().rc_context(dict(SETTINGS)), replacing(target) as temporary:
+    with matplotlib().rc_context(dict(SETTINGS)), replacing(target) as temporary, catch_warnings():
+        simplefilter("ignore", UserWarning)  # a letter that the font has not is drawn as a box
         figure.savefig(temporary, format=kind, dpi=DPI, metadata={unset[kind]: None})
         if kind == "png":
             _with_palette(temporary)

@@ -11,11 +11,12 @@ import numpy as np
 from perfgrid.pictures.picture import Axis, Cells, Panel, Picture, Series
 
 from .style import GREY, PALE, axis_text, log_ticks, style, tick_text
-from .texts import overlap, write_beside
+from .texts import LONG, overlap, short, write_beside
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+MOST_NAMED, CROWDED = 120, 20  # names along an axis; from how many they stand upright
 MOST_WRITTEN = 240  # cells with texts
 MANY = 60  # bars of a series that have no edge and no hatch
 SMALL_POINTS = 80  # points of a series that are drawn small
@@ -40,7 +41,7 @@ def draw_axes(ax: Axes, panel: Panel, names: Mapping[str, int], outer: bool = Tr
     write_beside(ax, panel)
     _crosses(ax, panel, names)
     if panel.title:
-        ax.set_title(panel.title)
+        ax.set_title(short(panel.title, LONG + 12))
     if panel.cells is None:
         value = "x" if panel.y.categories else "y" if panel.x.categories else "both"
         ax.grid(axis=value, color="#dddddd", linewidth=0.6)
@@ -66,13 +67,15 @@ def legend_of(picture: Picture, names: Mapping[str, int]) -> list[Any]:
         colour = GREY if name in infeasible else look["color"]
         if "bars" in shapes[name]:
             hatch = "" if name in many else look["hatch"]
-            handles.append(Patch(facecolor=colour, edgecolor="white", hatch=hatch, label=name))
+            handles.append(Patch(facecolor=colour, edgecolor="white", hatch=hatch, label=short(name)))
             continue
         if "limits" in shapes[name]:
-            handles.append(Line2D([], [], color="black", linewidth=2, label=name))
+            handles.append(Line2D([], [], color="black", linewidth=2, label=short(name)))
             continue
         line = look["dashes"] if "line" in shapes[name] else ""
-        handles.append(Line2D([], [], color=colour, marker=look["marker"], linestyle=line, markersize=5, label=name))
+        handles.append(
+            Line2D([], [], color=colour, marker=look["marker"], linestyle=line, markersize=5, label=short(name))
+        )
     return handles
 
 
@@ -206,12 +209,17 @@ def _axis(ax: Axes, panel: Panel, name: str, labelled: bool = True) -> None:
     limits = ax.set_xlim if name == "x" else ax.set_ylim
     (ax.set_xlabel if name == "x" else ax.set_ylabel)(axis_text(shown) if labelled else "")
     if shown.categories:
-        axis.set_ticks(range(len(shown.categories)), list(shown.categories))
+        every = -(-len(shown.categories) // MOST_NAMED)
+        names = [short(text) for text in shown.categories[::every]]
+        axis.set_ticks(range(0, len(shown.categories), every), names)
         axis.set_tick_params(length=0)
         limits(-0.6, len(shown.categories) - 0.4) if panel.cells is None else limits(-0.5, len(shown.categories) - 0.5)
-        if name == "x" and overlap(ax, shown.categories):
+        if name == "x" and overlap(ax, names):
+            turned = 30 if len(names) < CROWDED else 90
             for text in axis.get_ticklabels():
-                text.set(rotation=30, ha="right", rotation_mode="anchor")
+                text.set(
+                    rotation=turned, ha="right", va="center" if turned == 90 else "baseline", rotation_mode="anchor"
+                )
         return
     if shown.scale == "log":
         (ax.set_xscale if name == "x" else ax.set_yscale)("log")
@@ -221,6 +229,8 @@ def _axis(ax: Axes, panel: Panel, name: str, labelled: bool = True) -> None:
         low, high = sorted(ax.get_xlim() if name == "x" else ax.get_ylim())
         _ticks(axis, log_ticks(low, high))
         limits(low, high)
+    elif panel.series and not any(np.isfinite(getattr(s, name)).any() for s in panel.series):
+        _ticks(axis, [])  # nothing is feasible
     else:
         axis.set_major_formatter(tick_text)
         low, high = (ax.get_xlim if name == "x" else ax.get_ylim)()

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from perfgrid.engine.errors import shortened
 from perfgrid.pictures.picture import Panel
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+LONG = 32  # letters of a name along an axis or in a legend
 POINTS = 72.0  # in an inch
 LETTER = 4.7  # points: the width of a letter of a tick
 SMALL, NARROW = 7.0, 3.9  # points: the size of a text beside a mark, and the width of its letters
@@ -35,6 +37,11 @@ def size_of(ax: Axes) -> tuple[float, float]:
     rows, columns = spec.get_gridspec().get_geometry() if spec is not None else (1, 1)
     width, height = ax.get_figure(root=True).get_size_inches()  # pyright: ignore[reportOptionalMemberAccess]
     return width * POINTS * PLOT / columns, height * POINTS * PLOT / rows
+
+
+def short(text: str, most: int = LONG) -> str:
+    """A name that leaves room for the marks: the middle of a long one is left out."""
+    return shortened(text, most)
 
 
 def overlap(ax: Axes, names: Sequence[str]) -> bool:

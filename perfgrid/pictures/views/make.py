@@ -49,6 +49,7 @@ KINDS: Mapping[str, Callable[[Subject, View], Picture]] = {
     "tornado": tornado_view,
     "timeline": timeline_view,
 }
+LOOKS = {"name", "title", "see", "units", "x_scale", "y_scale", "count"}  # keys of a view that leave its numbers
 OF_COMMANDS: Mapping[str, tuple[Callable[[xr.Dataset, View], Picture], Kind]] = {  # what is saved beside designs
     "tornado": (tornado_of, "tornado"),
     "timeline": (timeline_of, "timeline"),
@@ -75,8 +76,12 @@ def subject_of(what: Any, formulas: Iterable[Callable[..., Any]] = ()) -> Any:
     return what
 
 
-def views_of(what: Study | xr.Dataset) -> list[View]:
+def views_of(what: Study | xr.Dataset | Comparison | Roofline) -> list[View]:
     """The views of a study or of the study that made a result, or good ones where none are stated; each has a name."""
+    if isinstance(what, Comparison):
+        return [View(name="waterfall", kind="waterfall")]
+    if isinstance(what, Roofline):
+        return [View(name="roofline", kind="roofline")]
     if isinstance(what, xr.Dataset) and (kind := kind_of_command(what)):
         return [View(name=kind, kind=OF_COMMANDS[kind][1])]
     subject = Subject(what)
@@ -119,12 +124,13 @@ def picture_of(
 
     PerfgridError for an unknown name, axis, label or output, and where no design is feasible.
     """
-    if isinstance(what, Comparison):
-        return _titled(waterfall_of(what, View(name="waterfall", kind="waterfall")), "")
-    if isinstance(what, Roofline):
-        return _titled(roofline_of(what, View(name="roofline", kind="roofline")), "")
-    subject, known = Subject(what, tuple(formulas)), views_of(what)
+    known = views_of(what)
     wanted = known[0] if view is None else view_in(known, view)
+    if isinstance(what, Comparison):
+        return _titled(waterfall_of(what, wanted), "")
+    if isinstance(what, Roofline):
+        return _titled(roofline_of(what, wanted), "")
+    subject = Subject(what, tuple(formulas))
     title = str(what.attrs.get("title", "")) if isinstance(what, xr.Dataset) else what.file.title
     if isinstance(what, xr.Dataset) and (command := kind_of_command(what)):
         if wanted.name != command:
@@ -133,6 +139,12 @@ def picture_of(
             raise PerfgridError(f"the picture of a {command} has no labels to select")
         return _titled(OF_COMMANDS[command][0](what, wanted), title or command)
     return _titled(KINDS[wanted.kind](subject, completed(subject, wanted)), title)
+
+
+def changed(view: View, **keys: Any) -> View:
+    """A view with other keys; what its title and its sentence say may not hold for them. PerfgridError as `view_in`."""
+    said = {} if keys.keys() <= LOOKS else {"title": "", "see": ""}
+    return view_in([], {**view.model_dump(exclude_unset=True), **said, **keys})
 
 
 def view_in(known: list[View], view: View | Mapping[str, Any] | str) -> View:
