@@ -316,7 +316,7 @@ def test_the_command_draws_lists_and_never_overwrites(monkeypatch, capsys, tmp_p
         (["-o", "nowhere/x.png"], "nowhere"),
         (["--view", "parts", "--at", "device=b2000", "-o", "x.png"], "b2000"),
         (["--view", "parts", "--at", "devise=b200", "-o", "x.png"], "devise"),
-        (["--view", "timeline", "-o", "x.png"], "a timeline executes a training step"),
+        (["--view", "timeline", "-o", "x.png"], "a timeline is of the workloads training and inference"),
         (["--view", "memory", "-o", "x.png"], "memory_per_device"),
         (["--view", "frontier", "-o", "x.png"], "a frontier needs one output in x and one in y"),
     ],

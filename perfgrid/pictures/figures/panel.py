@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 MOST_NAMED, CROWDED = 120, 20  # names along an axis; from how many they stand upright
 MOST_WRITTEN = 240  # cells with texts
 MANY = 60  # bars of a series that have no edge and no hatch
+THIN = 2.5e-3  # of a panel: bars that have no edge
 SMALL_POINTS = 80  # points of a series that are drawn small
 
 
@@ -160,7 +161,8 @@ def _boxes(at: Any, base: Any, end: Any, width: float, lying: bool, colour: str)
     low, high = at - width / 2, at + width / 2
     corners = np.stack([np.stack(c, 1) for c in ((base, low), (end, low), (end, high), (base, high))], axis=1)
     corners = corners if lying else corners[..., ::-1]
-    return PolyCollection(list(corners), facecolor=colour, edgecolor="white", linewidth=0.15)
+    thin = np.median(end - base) < THIN * (end.max() - base.min())
+    return PolyCollection(list(corners), facecolor=colour, edgecolor="white", linewidth=0 if thin else 0.15)
 
 
 def _cells(ax: Axes, cells: Cells, gid: str) -> None:

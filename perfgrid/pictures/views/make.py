@@ -98,7 +98,7 @@ def kind_of_command(found: xr.Dataset) -> str:
     dims, held = set(map(str, found.dims)), set(map(str, found.variables))
     if {"low", "high", "stated"} <= held and "assumption" in dims:
         return "tornado"
-    if "event" in dims and "pipeline_time" in found.attrs:
+    if "event" in dims and {"kind", "start", "end"} <= held:
         return "timeline"
     if "record" in dims and {"measured", "predicted"} <= held:
         return "measured"
