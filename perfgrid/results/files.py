@@ -35,6 +35,9 @@ KINDS = {  # of what is written, by suffix
     ".pgf": "a factored result",
     ".toml": "catalog files are TOML",
     ".csv": "rows are CSV",
+    ".png": "a picture",
+    ".svg": "a picture",
+    ".pdf": "a picture",
 }
 
 

@@ -26,6 +26,8 @@ from .file import POOLS, Best, Optimize, Pareto, Pool, StudyFile, Workload
 from .space import TABLES, SpaceBuilder
 from .tables import NATIVE, OWN_PREFIX, STATED, label_in
 from .trace import trace_parameters
+from .view import View
+from .view_checks import check_views
 from .where import apply_where
 
 File = TypeVar("File", bound=StudyFile)
@@ -280,6 +282,7 @@ def build_study(
                 f"{name}, --set {key}: the study uses no such {table}{nearest(rest, used.get(table, ()))}"
             )
     check_tables(study, {key: one for key, (one, _) in workloads(study).items()})
+    check_views(study)
     return study
 
 
@@ -327,7 +330,7 @@ def _message(error: ValidationError, kind: type[StudyFile]) -> str:
     first = min(error.errors(), key=lambda one: one["type"] != "extra_forbidden")
     key = ".".join(str(part) for part in first["loc"])
     if first["type"] == "extra_forbidden":
-        tables = {"best": Best, "optimize": Optimize, "pareto": Pareto, "workloads": Workload}
+        tables = {"best": Best, "optimize": Optimize, "pareto": Pareto, "view": View, "workloads": Workload}
         tables |= dict.fromkeys(POOLS, Pool)
         legal = tables.get(str(first["loc"][0]), kind).model_fields
         return f"unknown key {key!r}{nearest(str(first['loc'][-1]), legal)}"
@@ -343,7 +346,7 @@ def workloads(study: Study) -> dict[str, tuple[Study, float]]:
     overrides; and its name and weight (1). One of another kind (`workload`) states its parameters and choices anew. An
     empty list takes an axis or a parameter away. PerfgridError for anything else.
     """
-    base = study.file.model_dump(exclude_none=True, exclude={"workloads", "optimize", "best", "pareto"})
+    base = study.file.model_dump(exclude_none=True, exclude={"workloads", "optimize", "best", "pareto", "view"})
     found: dict[str, tuple[Study, float]] = {}
     for number, entry in enumerate(study.file.workloads, 1):
         place, name = f"{study.name}, workloads[{number}]", entry.name
