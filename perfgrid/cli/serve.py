@@ -32,6 +32,7 @@ from .options import (
     SaveStudy,
     Software,
     Topology,
+    Wide,
 )
 from .saving import Target
 from .validate import serving_note
@@ -73,6 +74,7 @@ def serve_command(
     save: SaveStudy = None,
     csv: RowsFile = None,
     overwrite: Overwrite = False,
+    wide: Wide = False,
     as_json: AsJson = False,
 ) -> None:
     """Find the best way to serve a model on given devices."""
