@@ -20,7 +20,7 @@ MOST_NAMED, CROWDED = 120, 20  # names along an axis; from how many they stand u
 MOST_WRITTEN = 240  # cells with texts
 MANY = 60  # bars of a series that have no edge and no hatch
 THIN = 2.5e-3  # of a panel: bars that have no edge
-SMALL_POINTS = 80  # points of a panel that are drawn small
+SMALL_POINTS = 300  # points of a panel that are drawn small
 
 
 def draw_marks(ax: Axes, panel: Panel, names: Mapping[str, int], gid: str) -> None:
