@@ -34,6 +34,7 @@ KINDS = {  # of what is written, by suffix
     ".pgf": "a factored result",
     ".toml": "catalog files are TOML",
     ".csv": "rows are CSV",
+    ".html": "pages are HTML",
 }
 
 

@@ -1,0 +1,284 @@
+"""The grid behind a page: its axes and quantities, and the marks of a slice of it.
+
+A slice lies on one or two axes. Along the others it is held at a label, or takes the best feasible design of several.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from math import prod
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from perfgrid.analysis.best_design import left_open
+from perfgrid.analysis.number_text import label_text
+from perfgrid.engine.errors import PerfgridError, nearest
+from perfgrid.engine.grid.dataset import SPACE_ATTRIBUTE, bare_variables, constraints_of
+from perfgrid.formulas import INNER
+from perfgrid.results.factored import SUFFIX
+from perfgrid.results.provenance import GROUPED, stated_best
+from perfgrid.results.schema import stored
+
+from .units import about_unit
+
+KEPT_BYTES = 2**28  # of a variable on disk: smaller ones are read once and kept
+KEPT_FLAGS = 2**22  # points of a constraint that are read once and kept
+MOST_SEARCHED = 2**22  # designs among which the best ones of a slice are sought
+MOST_MARKS = 2**14  # of a slice
+FEW = 12  # distinct values of a coordinate that narrows its axis
+GROUPS = ("model", "device", "node")  # designs with other labels of these are no rivals
+SERIES = ("device", "node", "model")  # axes whose labels are told apart by colour, the first that has several
+
+
+@dataclass(frozen=True)
+class Slice:
+    """What a page asks for: a quantity along axes, and the rows of each axis; of others than ``axes`` the best row.
+
+    ``by`` is what is best, ``least`` whether it is minimized. PerfgridError for names and rows that do not exist.
+    """
+
+    quantity: str
+    axes: tuple[str, ...]
+    rows: Mapping[str, Sequence[int]]
+    by: str
+    least: bool = True
+
+
+@dataclass(frozen=True)
+class Marks:
+    """The marks of a slice, flat in the order of its axes: numbers, reasons (0: feasible), rows of every axis.
+
+    A number is NaN where it has no meaning.
+    """
+
+    numbers: np.ndarray
+    reasons: np.ndarray
+    rows: Mapping[str, np.ndarray]
+
+
+@dataclass
+class Grid:
+    """A result as pages show it; values are read when they are asked for."""
+
+    result: xr.Dataset
+    _kept: dict[str, xr.Variable] = field(default_factory=dict)
+
+    @cached_property
+    def axes(self) -> list[str]:
+        """The axes of its quantities, in the order of the result."""
+        dims = {str(d) for name in self.quantities for d in self.result.variables[name].dims}
+        return [str(d) for d in self.result.dims if str(d) in dims]
+
+    @cached_property
+    def quantities(self) -> list[str]:
+        """Numbers on axes of the study; vectors along inner axes, labels and constraints are left out."""
+        inner = set(INNER.names) - set(self.result.attrs.get("study_axes", "").split())
+        return [
+            name
+            for name, v in bare_variables(self.result).items()
+            if not {"constraint", "flag_values"} & set(v.attrs) and v.dtype.kind in "iuf" and not inner & set(v.dims)
+        ]
+
+    @cached_property
+    def constraints(self) -> list[str]:
+        """Constraints that some design violates or that are too large to be looked through; illegal ones first."""
+        found = []
+        for name, v in bare_variables(self.result).items():
+            if "constraint" not in v.attrs:
+                continue
+            if v.size <= KEPT_FLAGS:
+                self._kept[name] = v.load()
+                if bool((v.values != 0).all()):
+                    continue
+            found.append(name)
+        return sorted(found, key=lambda name: self.result.variables[name].attrs["constraint"] != "illegal")[:254]
+
+    def objective(self) -> tuple[str, bool]:
+        """What is best, and whether it is minimized: as the study says, else its first quantity."""
+        stated = stated_best(self.result.attrs)
+        if stated is not None and (name := stated.minimize or stated.maximize) in self.quantities:
+            return str(name), stated.maximize is None
+        if "step_time" in self.quantities:
+            return "step_time", True
+        return (self.quantities[0] if self.quantities else ""), True
+
+    def labels(self, axis: str) -> np.ndarray:
+        """The labels of an axis; its rows where it has none."""
+        return self.result[axis].values if axis in self.result.coords else np.arange(self.result.sizes[axis])
+
+    # -- marks ----------------------------------------------------------------------------------------------------
+
+    def marks(self, asked: Slice) -> Marks:
+        """The marks of a slice. PerfgridError for what does not exist, and for more designs than can be searched."""
+        rows = self.checked(asked)
+        over = [a for a in self.axes if a not in asked.axes and len(rows[a]) > 1]
+        order = [*asked.axes, *over]
+        shape, inside = [len(rows[a]) for a in asked.axes], [len(rows[a]) for a in over]
+        if prod(shape) > MOST_MARKS or prod(shape) * prod(inside) > MOST_SEARCHED:
+            raise PerfgridError("too many designs for one picture: hold more axes at a label")
+        found = self._best(asked, rows, order, shape) if over else np.zeros(prod(shape), int)
+        place = np.unravel_index(np.arange(prod(shape)), shape or [1])
+        chosen = np.unravel_index(found, inside or [1])
+        at = {a: np.full(prod(shape), rows[a][0]) for a in self.axes}
+        at |= {a: rows[a][p] for a, p in zip(order, (*place[: len(shape)], *chosen), strict=False)}
+        return self.at(asked.quantity, at)
+
+    def at(self, quantity: str, at: Mapping[str, np.ndarray]) -> Marks:
+        """A quantity at single designs, given as the rows of every axis."""
+        points = {a: xr.Variable("mark", rows) for a, rows in at.items()}
+        reasons = self.reasons(quantity, points)
+        numbers = self.read(quantity, points).astype(np.float64)
+        size = len(next(iter(at.values()), [0]))
+        numbers, reasons = (np.broadcast_to(v.values, size) for v in (numbers, reasons))
+        return Marks(np.where(np.array([False, *self.unlawful()])[reasons], np.nan, numbers), reasons, at)
+
+    def checked(self, asked: Slice) -> dict[str, np.ndarray]:
+        """The rows of every axis."""
+        for name in (asked.quantity, asked.by):
+            if name not in self.quantities:
+                raise PerfgridError(f"the result has no quantity {name!r}{nearest(name, self.quantities)}")
+        for axis in (*asked.axes, *asked.rows):
+            if axis not in self.axes:
+                raise PerfgridError(f"the result has no axis {axis!r}{nearest(axis, self.axes)}")
+        if len(set(asked.axes)) < len(asked.axes):
+            raise PerfgridError("a slice needs different axes")
+        found = {}
+        for axis in self.axes:
+            size = self.result.sizes[axis]
+            found[axis] = rows = np.asarray(asked.rows.get(axis, range(size)), np.int64)
+            if rows.ndim != 1 or not len(rows) or rows.min() < 0 or rows.max() >= size:
+                raise PerfgridError(f"axis {axis!r} has rows 0 to {size - 1}")
+        return found
+
+    def _best(
+        self, asked: Slice, rows: Mapping[str, np.ndarray], order: Sequence[str], shape: Sequence[int]
+    ) -> np.ndarray:
+        """Of every mark the place of its best design among the others; the least forbidden one where none is feasible."""
+        every = {a: _sliced(rows[a]) for a in order} | {a: int(rows[a][0]) for a in self.axes if a not in order}
+        sizes = {a: len(rows[a]) for a in order}
+        score = self.read(asked.by, every).astype(np.float64).set_dims(sizes).transpose(*order)
+        score = score.values.reshape(prod(shape), -1) * (1 if asked.least else -1)
+        reasons = self.reasons(asked.by, every).set_dims(sizes).transpose(*order).values.reshape(score.shape)
+        kinds = np.array([0, *(2 if unlawful else 1 for unlawful in self.unlawful())])
+        forbidden = kinds[reasons]
+        usable = np.isfinite(score) & (forbidden < 2) & (forbidden == forbidden.min(axis=1, keepdims=True))
+        return np.argmin(np.where(usable, score, np.inf), axis=1)
+
+    def unlawful(self) -> list[bool]:
+        """Of every constraint whether values mean nothing where it is violated."""
+        return [self._kind(name) == "illegal" for name in self.constraints]
+
+    def _kind(self, constraint: str) -> str:
+        return str(self.result.variables[constraint].attrs["constraint"])
+
+    def read(self, name: str, at: Mapping[str, Any] | None = None) -> xr.Variable:
+        """A variable at rows of its axes."""
+        variable = self._kept.get(name)
+        if variable is None:
+            variable = self.result.variables[name]
+            factored = str(variable.encoding.get("source", "")).endswith(SUFFIX)
+            if not factored and variable.nbytes <= KEPT_BYTES:
+                variable = self._kept[name] = variable.load()
+        return variable.isel({d: at[d] for d in map(str, variable.dims) if at and d in at})
+
+    def reasons(self, quantity: str, at: Mapping[str, Any] | None = None) -> xr.Variable:
+        """The number of the first constraint that is violated, 0 where none is."""
+        concerning = set(constraints_of(self.result, quantity))
+        found = xr.Variable((), np.uint8(0))
+        for number, name in enumerate(self.constraints, 1):
+            if name in concerning:
+                broken = self.read(name, at) == 0
+                found = found + ((found == 0) & broken).astype(np.uint8) * np.uint8(number)
+        return found.astype(np.uint8)
+
+    # -- what the page needs to know ------------------------------------------------------------------------------
+
+    def about(self) -> dict[str, Any]:
+        """Axes, quantities, constraints, the objective and the first view, as plain data."""
+        objective, least = self.objective()
+        variables = self.result.variables
+        return {
+            "axes": [self._axis(name) for name in self.axes],
+            "quantities": [
+                {
+                    "name": name,
+                    "meaning": str(variables[name].attrs.get("long_name", "")),
+                    "axes": [str(d) for d in variables[name].dims],
+                    **about_unit(str(variables[name].attrs.get("units", "1"))),
+                }
+                for name in self.quantities
+            ],
+            "constraints": [
+                {
+                    "name": name,
+                    "kind": self._kind(name),
+                    "reason": str(variables[name].attrs.get("reason", "")),
+                }
+                for name in self.constraints
+            ],
+            "objective": objective,
+            "least": least,
+            "view": self.first_view(),
+        }
+
+    def _axis(self, name: str) -> dict[str, Any]:
+        labels, about = self.labels(name), self.result[name].attrs if name in self.result.coords else {}
+        unit = str(about.get("units", "1"))
+        columns = {
+            str(c): v.values.tolist()
+            for c, v in self.result.coords.items()
+            if v.dims == (name,) and c != name and 1 < len(np.unique(v.values)) <= FEW and v.dtype.kind in "iufU"
+        }
+        return {
+            "name": name,
+            "meaning": str(about.get("long_name", "")),
+            "numbers": labels.astype(float).tolist() if labels.dtype.kind in "iuf" else None,
+            "texts": [label_text(label, unit) for label in labels.tolist()],
+            "columns": columns,
+            **about_unit(unit),
+        }
+
+    def first_view(self) -> dict[str, Any]:
+        """The view that a page begins with: along the longest axis of numbers, best along what the study chooses."""
+        objective, _ = self.objective()
+        here = [str(d) for d in self.result.variables[objective].dims] if objective else []
+        stated, sizes = stated_best(self.result.attrs), self.result.sizes
+        over = [stated.over] if stated and isinstance(stated.over, str) else list(stated.over) if stated else []
+        free = [a for a in here if a not in over and sizes[a] > 1] or [a for a in here if sizes[a] > 1] or here
+        numeric = [a for a in free if self.labels(a).dtype.kind in "iuf"]
+        x = max(numeric or free, key=lambda a: int(sizes[a]), default="")
+        others = [a for a in free if a != x]
+        series = next((a for a in SERIES if a in others), others[0] if others else "")
+        rows: dict[str, Any] = {}
+        held = self.held()
+        for axis in self.axes:
+            rows[axis] = "best" if axis in over and axis not in (x, series) else held.get(axis, 0)
+        grouped = self.result.attrs.get(GROUPED)
+        axis = next(iter(self.result[grouped].dims), None) if grouped in self.result.coords else None
+        narrow = {str(axis): {grouped: self.result[grouped].values.max().item()}} if axis not in (None, grouped) else {}
+        return {"quantity": objective, "x": x, "series": series, "rows": rows, "narrow": narrow}
+
+    def scaled(self) -> list[str]:
+        """Axes of factors on swept hardware."""
+        if SPACE_ATTRIBUTE not in self.result.attrs:
+            return []
+        return [a["name"] for a in stored(self.result.attrs, SPACE_ATTRIBUTE)["axes"] if a["scales"]]
+
+    def held(self) -> dict[str, int]:
+        """Rows at which a study seeks its best designs; hardware as it is."""
+        if SPACE_ATTRIBUTE not in self.result.attrs:
+            return {}
+        try:
+            _, axes, rows, _ = left_open(self.result, {})
+        except PerfgridError:  # chosen designs, whose axes are not those of the study
+            return {}
+        return {name: int(rows[name][0]) for name in axes if name in self.axes}
+
+
+def _sliced(rows: np.ndarray) -> Any:
+    """Neighbouring rows as a slice, which every storage reads at once."""
+    return slice(int(rows[0]), int(rows[-1]) + 1) if (np.diff(rows) == 1).all() else rows

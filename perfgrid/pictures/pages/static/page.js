@@ -1,0 +1,93 @@
+// The page: what the result says in words and tables, its pictures, and the view that one moves.
+
+const content = JSON.parse(document.getElementById("content").textContent);
+const source = content.live ? new LiveSource() : new EmbeddedSource(content.grid, content.stored);
+const page = document.getElementById("page");
+const pins = [];
+
+const derived = element("div", { class: "derived", "aria-live": "polite" });
+const pinned = element("div", { class: "pinned" });
+
+async function derive(quantity, rows, changed = {}) {
+  pin(rows, changed);
+  if (!source.live) return;
+  derived.replaceChildren(element("p", { class: "note" }, "deriving …"));
+  try {
+    const found = await source.ask("explain", { quantity, rows, changed });
+    derived.replaceChildren(element("h3", {}, `${quantity} of this design`), derivation(found, content.units));
+  } catch (error) {
+    derived.replaceChildren(element("p", { class: "note" }, error.message));
+  }
+}
+
+// The design that was chosen last, beside the one that was kept.
+async function pin(rows, changed = {}, keep = false) {
+  if (keep) pins[0] = pins[1];
+  pins[1] = { rows, changed };
+  const kept = pins.filter(Boolean);
+  const quantities = content.grid.quantities.filter((q) => !content.stored || q.name in content.stored.numbers);
+  const values = await Promise.all(kept.map((one) => Promise.all(quantities.map((q) => source.marks({
+    quantity: q.name, axes: [], rows: Object.fromEntries(Object.entries(one.rows).map(([a, r]) => [a, [r]])), by: content.grid.objective, least: content.grid.least, changed: one.changed,
+  })))));
+  const axes = content.grid.axes.filter((axis) => axis.texts.length > 1), names = kept.length > 1 ? ["A, kept", "B, chosen"] : ["chosen"];
+  const columns = [{ header: "", texts: [...axes.map((a) => a.name), ...quantities.map((q) => q.name), "infeasible because"], sorted: null },
+    ...kept.map((one, k) => ({
+      header: names[k], sorted: null, texts: [...axes.map((a) => a.texts[one.rows[a.name]]), ...quantities.map((q, i) => number(values[k][i].numbers[0], q.units)),
+        values[k].map((v) => v.reasons[0]).filter(Boolean).map((r) => content.grid.constraints[r - 1].reason)[0] || "–"],
+    }))];
+  if (kept.length > 1) {
+    columns.push({ header: "B / A", sorted: null, texts: [...axes.map(() => ""), ...quantities.map((q, i) => {
+      const ratio = values[1][i].numbers[0] / values[0][i].numbers[0];
+      return Number.isFinite(ratio) && values[1][i].numbers[0] !== null ? digits(ratio, 3) : "–";
+    }), ""] });
+  }
+  const tools = [element("button", { type: "button", class: "small", onclick: () => { pins[0] = pins[1]; pin(pins[1].rows, pins[1].changed); } }, "Keep as A")];
+  if (pins[0]) tools.push(element("button", { type: "button", class: "small", onclick: () => { pins[0] = undefined; pin(pins[1].rows, pins[1].changed); } }, "Forget A"));
+  if (kept.length > 1 && source.live && content.comparable) tools.push(element("button", { type: "button", class: "small", onclick: compare }, "Compare part by part"));
+  pinned.replaceChildren(element("h3", {}, "Chosen designs"), element("div", { class: "files" }, ...tools), table("Chosen designs", { columns: columns }));
+}
+
+async function compare() {
+  const place = element("div");
+  pinned.append(place);
+  try {
+    const found = await source.ask("compare", { a: pins[0].rows, b: pins[1].rows });
+    place.replaceChildren(...found.sentences.map((line) => element("p", {}, line)), table("A and B part by part", found.table));
+  } catch (error) { place.replaceChildren(element("p", { class: "note" }, error.message)); }
+}
+
+function list(lines) { return element("ul", {}, ...lines.map((line) => element("li", {}, line))); }
+
+function rowsTable(title, rows, heads) {
+  return table(title, { columns: heads.map(([key, header]) => ({ header, texts: rows.map((row) => row[key]), sorted: null })) });
+}
+
+function sections() {
+  const found = [];
+  if (content.best) found.push(section(content.bestTitle, table(content.bestTitle, content.best, { derive: source.live ? (rows) => { derive(content.grid.objective, rows); derived.scrollIntoView({ block: "center" }); } : null })));
+  if (content.grid.quantities.length) {
+    const view = new View(content, source, { derive });
+    found.push(section("Look around", element("p", { class: "hint" }, content.hint), ...view.shown(), pinned, derived));
+    requestAnimationFrame(() => view.refresh());
+    window.perfgridView = view;
+  }
+  if (content.pictures.length) found.push(section("Pictures", ...content.pictures.map((picture) => figure(picture))));
+  if (content.near) found.push(section("Near misses", element("p", {}, "Infeasible designs which would be better than the best feasible one of their model, device and size, and which one limit alone excludes; the nearest to that limit first."), table("Near misses", content.near)));
+  if (content.excluded) found.push(section("What excludes designs", table("What excludes designs", content.excluded)));
+  if (content.derivations.length) found.push(section("Derivations", ...content.derivations.map((one) => element("div", {}, element("h3", {}, `${one.quantity || content.grid.objective}, ${one.title}`), derivation(one, content.units)))));
+  if (content.accuracy.table) found.push(section("How accurate such predictions are", element("p", {}, "Deviation of predictions from published measurements, as a share of the measurement."), table("Accuracy", content.accuracy.table), element("p", {}, content.accuracy.note)));
+  if (content.assumptions.length) found.push(section("Assumptions", rowsTable("Assumptions", content.assumptions, [["name", "quantity"], ["value", "value"], ["meaning", "meaning"]])));
+  if (content.sources.length || content.references.length) {
+    found.push(section("Sources", content.sources.length ? element("details", {}, element("summary", {}, "of the catalog's values"), rowsTable("Sources of values", content.sources, [["entry", "entry"], ["source", "source"], ["quantities", "quantities"]])) : null,
+      content.references.length ? element("details", {}, element("summary", {}, "of the formulas"), list(content.references)) : null));
+  }
+  if (content.study) found.push(section("Study", element("details", {}, element("summary", {}, "the study file"), element("pre", { tabindex: "0" }, content.study))));
+  found.push(section("Versions", list(content.versions)));
+  return found;
+}
+
+page.replaceChildren(element("header", {}, element("p", { class: "kind" }, content.kind), element("h1", {}, content.title),
+  ...content.summary.map((line) => element("p", { class: "summary" }, line))), ...sections());
+let resizing = 0, widthBefore = window.innerWidth;
+window.addEventListener("resize", () => { if (window.innerWidth === widthBefore) return; widthBefore = window.innerWidth; cancelAnimationFrame(resizing); resizing = requestAnimationFrame(redraw); });
+window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
