@@ -1,1 +1,1 @@
-"""Pictures of studies and results: views, and what draws them."""
+"""Pictures of studies and results."""

@@ -11,6 +11,8 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from perfgrid.engine.errors import nearest
 from perfgrid.formulas import WORKLOADS
 
+from .view import View
+
 POOLS = ("prefill", "decode")  # tables of a study of two pools
 CLUSTER_SIZE = "devices"  # clusters of different sizes are weighed against each other only where that is asked for
 
@@ -103,6 +105,7 @@ class StudyFile(Table):
     pareto: Pareto | None = None
     optimize: Optimize | None = None
     workloads: list[Workload] = Field(default_factory=list)  # of [optimize]
+    view: list[View] = Field(default_factory=list)  # its pictures
 
 
 class Pool(Table):

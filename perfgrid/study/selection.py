@@ -15,7 +15,13 @@ from .checks import check_numbers
 from .study import Study, build_study, expect_study
 from .where import filtered
 
-SEARCHES = ("best", "pareto", "optimize", "workloads")  # tables that name outputs and axes of the study as it is
+SEARCHES = (
+    "best",
+    "pareto",
+    "optimize",
+    "workloads",
+    "view",
+)  # tables that name outputs and axes of the study as it is
 
 
 def asking(study: Study, outputs: Sequence[str], axes: Mapping[str, Any] | None = None) -> Study:

@@ -26,6 +26,7 @@ from .file import POOLS, Best, Optimize, Pareto, Pool, StudyFile, Workload
 from .space import TABLES, SpaceBuilder
 from .tables import NATIVE, OWN_PREFIX, STATED, label_in
 from .trace import trace_parameters
+from .view import View
 from .where import apply_where
 
 File = TypeVar("File", bound=StudyFile)
@@ -308,7 +309,7 @@ def _message(error: ValidationError, kind: type[StudyFile]) -> str:
     first = min(error.errors(), key=lambda one: one["type"] != "extra_forbidden")
     key = ".".join(str(part) for part in first["loc"])
     if first["type"] == "extra_forbidden":
-        tables = {"best": Best, "optimize": Optimize, "pareto": Pareto, "workloads": Workload}
+        tables = {"best": Best, "optimize": Optimize, "pareto": Pareto, "view": View, "workloads": Workload}
         tables |= dict.fromkeys(POOLS, Pool)
         legal = tables.get(str(first["loc"][0]), kind).model_fields
         return f"unknown key {key!r}{nearest(str(first['loc'][-1]), legal)}"
@@ -324,7 +325,7 @@ def workloads(study: Study) -> dict[str, tuple[Study, float]]:
     overrides; and its name and weight (1). One of another kind (`workload`) states its parameters and choices anew. An
     empty list takes an axis or a parameter away. PerfgridError for anything else.
     """
-    base = study.file.model_dump(exclude_none=True, exclude={"workloads", "optimize", "best", "pareto"})
+    base = study.file.model_dump(exclude_none=True, exclude={"workloads", "optimize", "best", "pareto", "view"})
     found: dict[str, tuple[Study, float]] = {}
     for number, entry in enumerate(study.file.workloads, 1):
         place, name = f"{study.name}, workloads[{number}]", entry.name
