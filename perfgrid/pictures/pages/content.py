@@ -38,12 +38,11 @@ def content(grid: Grid, name: str, formulas: Formulas = ()) -> dict[str, Any]:
     winners = _winners(grid)
     misses = near_misses(grid, formulas)
     told = _feasibility(result)
-    return {
-        "title": str(result.attrs.get("title") or name),
-        "name": name,
+    return heading(result, name) | {
         "summary": [*_answer(grid, winners), *told["sentences"]],
         "best": _best_table(grid, winners),
         "bestTitle": "Designs" if winners is None else "Best designs",
+        "pictures": [],
         "excluded": told["table"],
         "near": _near_table(grid, misses),
         "derivations": _derivations(grid, winners, misses, formulas),
@@ -53,8 +52,13 @@ def content(grid: Grid, name: str, formulas: Formulas = ()) -> dict[str, Any]:
         "references": [line for line in str(result.attrs.get("references", "")).splitlines() if line],
         "study": str(result.attrs.get("study", "")),
         "versions": _versions(result, formulas),
-        "units": {unit: about_unit(unit)["units"] for unit in UNITS},
     }
+
+
+def heading(result: xr.Dataset, name: str) -> dict[str, Any]:
+    """What a page shows at once."""
+    units = {unit: about_unit(unit)["units"] for unit in UNITS}
+    return {"title": str(result.attrs.get("title") or name), "name": name, "units": units}
 
 
 def _winners(grid: Grid) -> xr.Dataset | None:

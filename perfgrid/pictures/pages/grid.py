@@ -29,6 +29,7 @@ KEPT_BYTES = 2**28  # of a variable on disk: smaller ones are read once and kept
 KEPT_FLAGS = 2**22  # points of a constraint that are read once and kept
 MOST_SEARCHED = 2**22  # designs among which the best ones of a slice are sought
 MOST_MARKS = 2**14  # of a slice
+MOST_REASONS = 255  # constraints of which a byte tells which is violated
 FEW = 12  # distinct values of a coordinate that narrows its axis
 GROUPS = ("model", "device", "node")  # designs with other labels of these are no rivals
 SERIES = ("device", "node", "model")  # axes whose labels are told apart by colour, the first that has several
@@ -66,6 +67,7 @@ class Grid:
 
     result: xr.Dataset
     _kept: dict[str, xr.Variable] = field(default_factory=dict)
+    _satisfied: list[str] = field(default_factory=list)  # constraints
 
     @cached_property
     def axes(self) -> list[str]:
@@ -85,7 +87,15 @@ class Grid:
 
     @cached_property
     def constraints(self) -> list[str]:
-        """Constraints that some design violates or that are too large to be looked through; illegal ones first."""
+        """Constraints that some design violates or that are too large to be looked through, illegal ones first.
+
+        Behind them those that every design satisfies: it may violate them once a quantity is changed.
+        """
+        return [*self.open_constraints, *self._satisfied]
+
+    @cached_property
+    def open_constraints(self) -> list[str]:
+        """Constraints that some design may violate, illegal ones first."""
         found = []
         for name, v in bare_variables(self.result).items():
             if "constraint" not in v.attrs:
@@ -93,9 +103,10 @@ class Grid:
             if v.size <= KEPT_FLAGS:
                 self._kept[name] = v.load()
                 if bool((v.values != 0).all()):
+                    self._satisfied.append(name)
                     continue
             found.append(name)
-        return sorted(found, key=lambda name: self.result.variables[name].attrs["constraint"] != "illegal")[:254]
+        return sorted(found, key=lambda name: self.result.variables[name].attrs["constraint"] != "illegal")[:MOST_REASONS]
 
     def objective(self) -> tuple[str, bool]:
         """What is best, and whether it is minimized: as the study says, else its first quantity."""
@@ -189,7 +200,7 @@ class Grid:
         """The number of the first constraint that is violated, 0 where none is."""
         concerning = set(constraints_of(self.result, quantity))
         found = xr.Variable((), np.uint8(0))
-        for number, name in enumerate(self.constraints, 1):
+        for number, name in enumerate(self.open_constraints, 1):
             if name in concerning:
                 broken = self.read(name, at) == 0
                 found = found + ((found == 0) & broken).astype(np.uint8) * np.uint8(number)

@@ -78,14 +78,14 @@ def _hash(text: str) -> str:
 
 def _json(content: Any) -> str:
     """JSON within a script element: no character of it ends the element."""
-    text = json.dumps(_finite(content), separators=(",", ":"), allow_nan=False, ensure_ascii=True)
+    text = json.dumps(finite(content), separators=(",", ":"), allow_nan=False, ensure_ascii=True)
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
-def _finite(value: Any) -> Any:
+def finite(value: Any) -> Any:
     """Numbers that JSON cannot hold as null."""
     if isinstance(value, float):
         return value if value - value == 0 else None
     if isinstance(value, Mapping):
-        return {str(k): _finite(v) for k, v in value.items()}
-    return [_finite(v) for v in value] if isinstance(value, list | tuple) else value
+        return {str(k): finite(v) for k, v in value.items()}
+    return [finite(v) for v in value] if isinstance(value, list | tuple) else value

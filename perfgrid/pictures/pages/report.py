@@ -35,4 +35,4 @@ def report(result: xr.Dataset, name: str, formulas: Iterable[Callable[..., Any]]
     hint = "Choose a quantity and axes, move the sliders, filter the designs. Numbers are within 0.01 % of the result's."
     if stored["left_out"]:
         hint += f" Not in this file: {', '.join(stored['left_out'])} (perfgrid explore shows them)."
-    return page(told | {"kind": f"perfgrid report of {name}", "live": False, "grid": about, "stored": stored, "hint": hint, "pictures": [], "knobs": []}, arrays)
+    return page(told | {"kind": f"perfgrid report of {name}", "live": False, "grid": about, "stored": stored, "hint": hint, "knobs": []}, arrays)

@@ -18,12 +18,16 @@ function titled(axis) { return axis.unit ? `${axis.label} [${axis.unit}]` : axis
 // Category names that fit beside an axis.
 function short(name, most) { return name.length > most ? `${name.slice(0, most - 1)}…` : name; }
 
-function scaleOf(axis, ends, room) {
+function scaleOf(axis, ends, room, upwards = false) {
   if (axis.scale === "categories") {
-    const every = axis.categories.map((_, i) => i), step = Math.max(1, Math.ceil(every.length / room));
-    return { type: "band", domain: every, label: null, padding: 0.12, ticks: every.filter((i) => i % step === 0), tickFormat: (i) => short(plain(axis.categories[i]), 22) };
+    const every = axis.categories.map((_, i) => i), step = Math.max(1, Math.ceil(every.length / room)), last = every.length - 0.5;
+    return { type: "linear", domain: upwards ? [last, -0.5] : [-0.5, last], label: null, ticks: every.filter((i) => i % step === 0), tickFormat: (i) => short(plain(axis.categories[i]), 22) };
   }
   const found = { type: axis.scale === "log" ? "log" : "linear", label: null, nice: false };
+  if (axis.ticks && axis.ticks.length) {
+    const names = new Map(axis.ticks);
+    return { ...found, ticks: axis.ticks.map((tick) => tick[0]), tickFormat: (v) => plain(names.get(v) ?? "") };
+  }
   if (axis.scale === "log") { found.ticks = 5; found.tickFormat = (v) => (logTick(v, ends) ? digits(v) : ""); }
   else found.tickFormat = (v) => digits(v);
   return found;
@@ -60,8 +64,9 @@ function drawPanel(panel, names, width, description) {
   const bottom = wideNames ? 20 + 5 * longest(panel.x) : 40;
   const cells = panel.cells, rows = panel.y.scale === "categories" ? panel.y.categories.length : 0;
   const height = rows ? Math.max(150, Math.min(900, rows * 24 + bottom + 30)) : Math.round(Math.min(420, Math.max(280, width * 0.55)));
-  const x = scaleOf(panel.x, extent(xs, panel.x), wideNames ? (width - left) / 14 : width / 40), y = scaleOf(panel.y, extent(ys, panel.y), height / 13);
+  const x = scaleOf(panel.x, extent(xs, panel.x), wideNames ? (width - left) / 14 : width / 40), y = scaleOf(panel.y, extent(ys, panel.y), height / 13, true);
   if (wideNames) x.tickRotate = -40;
+  const lowest = extent(barsAlongX ? xs : ys, barsAlongX ? panel.x : panel.y)[0] / 2;
   const isPoints = (m) => m.series.shape !== "bars";
   const marks = [];
   if (!cells) {
@@ -77,9 +82,10 @@ function drawPanel(panel, names, width, description) {
   if (cells) marks.push(...cellMarks(cells, ink, width - left));
   const bars = there.filter((m) => !isPoints(m));
   if (bars.length) {
-    const fill = (m) => colour(m.number);
-    marks.push(barsAlongX ? Plot.barX(bars, { x1: "base", x2: "x", y: "y", fill, stroke: ink.paper, strokeWidth: 0.7 })
-      : Plot.barY(bars, { y1: "base", y2: "y", x: "x", fill, stroke: ink.paper, strokeWidth: 0.7 }));
+    const about = { fill: (m) => colour(m.number), stroke: ink.paper, strokeWidth: 0.6 }, half = (m) => m.series.width / 2;
+    const from = (m) => ((barsAlongX ? panel.x : panel.y).scale === "log" && m.base <= 0 ? lowest : m.base);
+    marks.push(barsAlongX ? Plot.rect(bars, { x1: from, x2: "x", y1: (m) => m.y - half(m), y2: (m) => m.y + half(m), ...about })
+      : Plot.rect(bars, { y1: from, y2: "y", x1: (m) => m.x - half(m), x2: (m) => m.x + half(m), ...about }));
   }
   for (const series of panel.series.filter((s) => s.shape === "line")) {
     const number = names.get(series.name), own = every.filter((m) => m.series === series);
@@ -128,10 +134,11 @@ function cellMarks(cells, ink, room) {
   const where = (v) => (most === least ? 0.5 : cells.value.scale === "log" ? Math.log(v / least) / Math.log(most / least) : (v - least) / (most - least));
   const shade = (v) => d3.interpolateCividis(0.08 + 0.87 * where(v));
   const columns = Math.max(1, cells.numbers[0] ? cells.numbers[0].length : 1), fits = (c) => c.text && c.text.length * 6.2 < room / columns;
+  const corners = { x1: (c) => c.x - 0.5, x2: (c) => c.x + 0.5, y1: (c) => c.y - 0.5, y2: (c) => c.y + 0.5 };
   return [
-    Plot.cell(every.filter((c) => c.reason), { x: "x", y: "y", fill: ink.paper, stroke: ink.line, inset: 0.5 }),
+    Plot.rect(every.filter((c) => c.value === null || !Number.isFinite(c.value)), { ...corners, fill: ink.paper, stroke: ink.line, inset: 0.5 }),
     Plot.text(every.filter((c) => c.reason), { x: "x", y: "y", text: (c) => (fits(c) ? plain(c.text) : NONE), fill: ink.faint }),
-    Plot.cell(known, { x: "x", y: "y", fill: (c) => shade(c.value), inset: 0.5 }),
+    Plot.rect(known, { ...corners, fill: (c) => shade(c.value), inset: 0.5 }),
     Plot.text(known.filter(fits), { x: "x", y: "y", text: (c) => plain(c.text), fill: (c) => (where(c.value) > 0.5 ? "#111" : "#fff") }),
   ];
 }

@@ -62,32 +62,52 @@ function rowsTable(title, rows, heads) {
   return table(title, { columns: heads.map(([key, header]) => ({ header, texts: rows.map((row) => row[key]), sorted: null })) });
 }
 
-function sections() {
+function looking() {
+  const view = new View(content, source, { derive });
+  const made = section("Look around", element("p", { class: "hint" }, content.hint), ...view.shown(), pinned, derived);
+  requestAnimationFrame(() => view.refresh());
+  window.perfgridView = view;
+  return made;
+}
+
+function far(rows) {
+  derive(content.grid.objective, rows);
+  derived.scrollIntoView({ block: "center" });
+}
+
+function best(told) {
+  return told.best ? [section(told.bestTitle, table(told.bestTitle, told.best, { derive: source.live && told.best.designs.length ? far : null }))] : [];
+}
+
+function rest(told) {
   const found = [];
-  if (content.best) found.push(section(content.bestTitle, table(content.bestTitle, content.best, { derive: source.live ? (rows) => { derive(content.grid.objective, rows); derived.scrollIntoView({ block: "center" }); } : null })));
-  if (content.grid.quantities.length) {
-    const view = new View(content, source, { derive });
-    found.push(section("Look around", element("p", { class: "hint" }, content.hint), ...view.shown(), pinned, derived));
-    requestAnimationFrame(() => view.refresh());
-    window.perfgridView = view;
+  if (told.pictures.length) found.push(section("Pictures", ...told.pictures.map((picture) => figure(picture))));
+  if (told.near) found.push(section("Near misses", element("p", {}, "Infeasible designs which would be better than the best feasible one of their model, device and size, and which one limit alone excludes; the nearest to that limit first."), table("Near misses", told.near)));
+  if (told.excluded) found.push(section("What excludes designs", table("What excludes designs", told.excluded)));
+  if (told.derivations.length) found.push(section("Derivations", ...told.derivations.map((one) => element("div", {}, element("h3", {}, `${one.quantity || content.grid.objective}, ${one.title}`), derivation(one, content.units)))));
+  if (told.accuracy.table) found.push(section("How accurate such predictions are", element("p", {}, "Deviation of predictions from published measurements, as a share of the measurement."), table("Accuracy", told.accuracy.table), element("p", {}, told.accuracy.note)));
+  if (told.assumptions.length) found.push(section("Assumptions", rowsTable("Assumptions", told.assumptions, [["name", "quantity"], ["value", "value"], ["meaning", "meaning"]])));
+  if (told.sources.length || told.references.length) {
+    found.push(section("Sources", told.sources.length ? element("details", {}, element("summary", {}, "of the catalog's values"), rowsTable("Sources of values", told.sources, [["entry", "entry"], ["source", "source"], ["quantities", "quantities"]])) : null,
+      told.references.length ? element("details", {}, element("summary", {}, "of the formulas"), list(told.references)) : null));
   }
-  if (content.pictures.length) found.push(section("Pictures", ...content.pictures.map((picture) => figure(picture))));
-  if (content.near) found.push(section("Near misses", element("p", {}, "Infeasible designs which would be better than the best feasible one of their model, device and size, and which one limit alone excludes; the nearest to that limit first."), table("Near misses", content.near)));
-  if (content.excluded) found.push(section("What excludes designs", table("What excludes designs", content.excluded)));
-  if (content.derivations.length) found.push(section("Derivations", ...content.derivations.map((one) => element("div", {}, element("h3", {}, `${one.quantity || content.grid.objective}, ${one.title}`), derivation(one, content.units)))));
-  if (content.accuracy.table) found.push(section("How accurate such predictions are", element("p", {}, "Deviation of predictions from published measurements, as a share of the measurement."), table("Accuracy", content.accuracy.table), element("p", {}, content.accuracy.note)));
-  if (content.assumptions.length) found.push(section("Assumptions", rowsTable("Assumptions", content.assumptions, [["name", "quantity"], ["value", "value"], ["meaning", "meaning"]])));
-  if (content.sources.length || content.references.length) {
-    found.push(section("Sources", content.sources.length ? element("details", {}, element("summary", {}, "of the catalog's values"), rowsTable("Sources of values", content.sources, [["entry", "entry"], ["source", "source"], ["quantities", "quantities"]])) : null,
-      content.references.length ? element("details", {}, element("summary", {}, "of the formulas"), list(content.references)) : null));
-  }
-  if (content.study) found.push(section("Study", element("details", {}, element("summary", {}, "the study file"), element("pre", { tabindex: "0" }, content.study))));
-  found.push(section("Versions", list(content.versions)));
+  if (told.study) found.push(section("Study", element("details", {}, element("summary", {}, "the study file"), element("pre", { tabindex: "0" }, told.study))));
+  found.push(section("Versions", list(told.versions)));
   return found;
 }
 
-page.replaceChildren(element("header", {}, element("p", { class: "kind" }, content.kind), element("h1", {}, content.title),
-  ...content.summary.map((line) => element("p", { class: "summary" }, line))), ...sections());
+const summary = element("div", { class: "summary" });
+const summed = (told) => summary.replaceChildren(...told.summary.map((line) => element("p", {}, line)));
+page.replaceChildren(element("header", {}, element("p", { class: "kind" }, content.kind), element("h1", {}, content.title), summary));
+if (source.live) { // the view comes first, what takes longer follows
+  page.append(looking());
+  source.ask("rest", {}).then((told) => { summed(told); page.append(...best(told), ...rest(told)); page.dataset.whole = "true"; },
+    (error) => page.append(element("p", { class: "note" }, error.message)));
+} else {
+  summed(content);
+  page.append(...best(content), looking(), ...rest(content));
+  page.dataset.whole = "true";
+}
 let resizing = 0, widthBefore = window.innerWidth;
 window.addEventListener("resize", () => { if (window.innerWidth === widthBefore) return; widthBefore = window.innerWidth; cancelAnimationFrame(resizing); resizing = requestAnimationFrame(redraw); });
 window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);

@@ -3,6 +3,7 @@
 function table(title, { columns, designs = [] }, { derive = null } = {}) {
   const size = columns.length ? columns[0].texts.length : 0;
   let order = [...Array(size).keys()], sortedBy = null, rising = true;
+  const kinds = columns.map((column) => (column.sorted ? "number" : column.texts.some((text) => text.length > 36) ? "long" : null));
   const body = element("tbody"), count = element("span", { class: "count", role: "status" });
   const heads = columns.map((column, i) => {
     const button = element("button", { type: "button", title: column.meaning || null, onclick: () => sort(i) }, column.header);
@@ -31,7 +32,7 @@ function table(title, { columns, designs = [] }, { derive = null } = {}) {
       return words.every((word) => text.includes(word));
     });
     body.replaceChildren(...kept.map((row) => {
-      const cells = columns.map((column, k) => element(k ? "td" : "th", { scope: k ? null : "row", class: column.sorted ? "number" : null }, column.texts[row]));
+      const cells = columns.map((column, k) => element(k ? "td" : "th", { scope: k ? null : "row", class: kinds[k] }, column.texts[row]));
       if (derive) {
         cells.push(element("td", {}, designs[row] ? element("button", { type: "button", class: "small", onclick: () => derive(designs[row]) }, "derive") : ""));
       }

@@ -1,0 +1,172 @@
+"""What the explorer answers to its page: marks, derivations, comparisons, the study of a view."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Any
+
+import xarray as xr
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from perfgrid.analysis.compare import BASES, compare
+from perfgrid.analysis.number_text import number
+from perfgrid.engine.errors import PerfgridError, mistake_text
+from perfgrid.results.provenance import workload_of
+
+from .changed import Changes
+from .content import content, derivation, heading
+from .embedded import part
+from .grid import Grid, Slice
+from .page import page
+from .tables import column_of
+from .view_study import view_study
+
+HINT = "Choose a quantity and axes, move the sliders, filter the designs. A click on a mark takes its design apart."
+
+
+class Asked(BaseModel):
+    """What a page may send."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+Rows = dict[str, Annotated[int, Field(ge=0)]]
+Factors = Annotated[dict[str, Annotated[float, Field(gt=0, lt=1e6, allow_inf_nan=False)]], Field(max_length=32)]
+
+
+class AskedMarks(Asked):
+    """A slice, and factors on given quantities."""
+
+    quantity: str
+    axes: list[str] = Field(max_length=2)
+    rows: dict[str, list[int]]
+    by: str
+    least: bool = True
+    changed: Factors = Field(default_factory=dict)
+
+    def slice(self) -> Slice:
+        """The slice of the grid."""
+        return Slice(self.quantity, tuple(self.axes), self.rows, self.by, self.least)
+
+
+class AskedDesign(Asked):
+    """A quantity of one design."""
+
+    quantity: str
+    rows: Rows
+    changed: Factors = Field(default_factory=dict)
+
+
+class AskedTwo(Asked):
+    """Two designs."""
+
+    a: Rows
+    b: Rows
+
+
+class AskedNothing(Asked):
+    """A question without parameters."""
+
+
+@dataclass
+class Explorer:
+    """The answers about one result. One at a time is evaluated: processors are few, and stale questions many.
+
+    Of a grid of a few million designs all values are kept once the page has asked for the rest.
+    """
+
+    result: xr.Dataset
+    name: str
+    formulas: tuple[Callable[..., Any], ...] = ()
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def __post_init__(self) -> None:
+        self.grid = Grid(self.result)
+        if not self.grid.quantities:
+            raise PerfgridError(f"{self.name} holds no quantity that could be shown")
+        self.changes = Changes(self.grid, self.formulas)
+        self.questions: Mapping[str, tuple[type[Asked], Callable[[Any], dict[str, Any]]]] = {
+            "marks": (AskedMarks, self.marks),
+            "explain": (AskedDesign, self.explain),
+            "compare": (AskedTwo, self.compare),
+            "study": (AskedMarks, self.study),
+            "rest": (AskedNothing, self.rest),
+        }
+
+    def page(self) -> str:
+        """The page, which shows the first view at once and asks for the rest."""
+        told = heading(self.result, self.name) | {"kind": f"perfgrid explore {self.name}", "live": True, "hint": HINT}
+        comparable = workload_of(self.result) in BASES
+        more = {"grid": self.grid.about(), "knobs": self.changes.knobs, "comparable": comparable}
+        return page(told | more, live=True)
+
+    def answer(self, what: str, text: bytes) -> dict[str, Any]:
+        """The answer to a question. PerfgridError for an unknown or a malformed one."""
+        if what not in self.questions:
+            raise PerfgridError("unknown question")
+        kind, act = self.questions[what]
+        try:
+            asked = kind.model_validate_json(text)
+        except ValidationError as error:
+            first = error.errors()[0]
+            raise PerfgridError(f"{'.'.join(map(str, first['loc']))}: {mistake_text(first)}") from None
+        if kind is AskedNothing:
+            return act(asked)
+        with self.lock:
+            return act(asked)
+
+    def marks(self, asked: AskedMarks) -> dict[str, Any]:
+        """Numbers, reasons and rows of a slice. Designs are chosen among those of the result as it is."""
+        found = self.grid.marks(asked.slice())
+        if asked.changed:
+            found = self.changes.marks(asked.quantity, found.rows, asked.changed)
+        rows = {axis: rows.tolist() for axis, rows in found.rows.items()}
+        return {"numbers": found.numbers.tolist(), "reasons": found.reasons.tolist(), "rows": rows}
+
+    def explain(self, asked: AskedDesign) -> dict[str, Any]:
+        """A number taken apart."""
+        changed = Grid(self.changes.result(asked.changed)) if asked.changed else self.grid
+        return derivation(changed, asked.quantity, self._rows(asked.rows), self.formulas)
+
+    def compare(self, asked: AskedTwo) -> dict[str, Any]:
+        """Two designs part by part."""
+        sides = [self._labels(rows) for rows in (asked.a, asked.b)]
+        same = {axis: label for axis, label in sides[0].items() if sides[1][axis] == label}
+        a, b = ({axis: v for axis, v in side.items() if axis not in same} for side in sides)
+        found = compare(self.result, a, b, same, self.formulas)
+        columns = [
+            column_of("part", [part[0] for part in found.parts]),
+            column_of("A", [part[1] for part in found.parts], "s"),
+            column_of("B", [part[2] for part in found.parts], "s"),
+            column_of("B - A", [part[2] - part[1] for part in found.parts], "s"),
+        ]
+        times = [number(time, "s") for time in found.times]
+        text = f"{found.quantity}: A {times[0]}, B {times[1]}; B is {found.speedup:.3g} times as fast"
+        text += " per token" if found.per_token else ""
+        tied = ["The difference is within the error that the model has in comparing designs."] if found.tied else []
+        return {"sentences": [f"{text}.", *tied], "table": {"columns": columns, "designs": []}}
+
+    def study(self, asked: AskedMarks) -> dict[str, Any]:
+        """The study file of a view."""
+        return {"text": view_study(self.grid, asked.slice(), asked.changed, self.formulas)}
+
+    def rest(self, asked: AskedNothing) -> dict[str, Any]:
+        """What a page shows beside the view: of a part where the grid is large."""
+        shown, held = part(self.grid)
+        for variable in shown.result.variables.values():  # one by one, so that the view need not wait for all
+            with self.lock:
+                variable.load()
+        told = content(shown, self.name, self.formulas)
+        if held:
+            told["summary"].append(f"Tables are of the part with {', '.join(f'{a} {v}' for a, v in held.items())}.")
+            told["best"] = told["best"] and told["best"] | {"designs": []}  # rows of the part are others
+        return told
+
+    def _rows(self, rows: Mapping[str, int]) -> dict[str, int]:
+        asked = Slice(self.grid.quantities[0], (), {a: [r] for a, r in rows.items()}, self.grid.quantities[0])
+        return {axis: int(found[0]) for axis, found in self.grid.checked(asked).items()}
+
+    def _labels(self, rows: Mapping[str, int]) -> dict[str, Any]:
+        return {axis: self.grid.labels(axis)[row].item() for axis, row in self._rows(rows).items()}
