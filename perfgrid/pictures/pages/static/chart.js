@@ -23,7 +23,7 @@ function scaleOf(axis, ends, room, upwards = false) {
     const every = axis.categories.map((_, i) => i), step = Math.max(1, Math.ceil(every.length / room)), last = every.length - 0.5;
     return { type: "linear", domain: upwards ? [last, -0.5] : [-0.5, last], label: null, ticks: every.filter((i) => i % step === 0), tickFormat: (i) => short(plain(axis.categories[i]), 22) };
   }
-  const found = { type: axis.scale === "log" ? "log" : "linear", label: null, nice: false };
+  const found = { type: axis.scale === "log" ? "log" : "linear", label: null, nice: false, domain: roomy(axis, ends) };
   if (axis.ticks && axis.ticks.length) {
     const names = new Map(axis.ticks);
     return { ...found, ticks: axis.ticks.map((tick) => tick[0]), tickFormat: (v) => plain(names.get(v) ?? "") };
@@ -31,6 +31,13 @@ function scaleOf(axis, ends, room, upwards = false) {
   if (axis.scale === "log") { found.ticks = 5; found.tickFormat = (v) => (logTick(v, ends) ? digits(v) : ""); }
   else found.tickFormat = (v) => digits(v);
   return found;
+}
+
+// A little more than the numbers; from zero where they come near it.
+function roomy(axis, [least, most]) {
+  if (axis.scale === "log") { const room = Math.max(1.02, (most / least) ** 0.04); return [least / room, most * room]; }
+  const room = (most - least || Math.abs(most) || 1) * 0.04;
+  return [least >= 0 && least < 0.4 * most ? 0 : least === 0 ? 0 : least - room, most === 0 ? 0 : most + room];
 }
 
 function logTick(v, [least, most]) {
@@ -48,16 +55,17 @@ function marksOf(panel, names) {
 }
 
 function extent(values, axis) {
-  const known = values.filter((v) => v !== null && Number.isFinite(v) && (axis.scale !== "log" || v > 0));
-  return known.length ? [Math.min(...known), Math.max(...known)] : [1, 10];
+  const known = values.filter((v) => v !== null && v !== undefined && Number.isFinite(v) && (axis.scale !== "log" || v > 0));
+  return known.length ? [d3.min(known), d3.max(known)] : [1, 10];
 }
 
 function drawPanel(panel, names, width, description) {
   const ink = inks(), every = marksOf(panel, names), there = every.filter((m) => m.y !== null && Number.isFinite(m.y) && m.x !== null);
   const missing = every.filter((m) => m.reason && (m.y === null || !Number.isFinite(m.y)));
   const rules = panel.rules || [], barsAlongX = panel.y.scale === "categories";
-  const xs = [...there.map((m) => m.x), ...rules.filter((r) => r.along === "x").map((r) => r.at)];
-  const ys = [...there.flatMap((m) => [m.y, m.low, m.high]), ...rules.filter((r) => r.along === "y").map((r) => r.at)].filter((v) => v !== undefined);
+  const bars = there.filter((m) => m.series.shape === "bars");
+  const xs = [...there.flatMap((m) => [m.x, ...(barsAlongX ? [m.base, m.low, m.high] : bars.includes(m) ? [m.x - m.series.width / 2, m.x + m.series.width / 2] : [])]), ...rules.filter((r) => r.along === "x").map((r) => r.at), ...missing.map((m) => m.x)].filter((v) => v !== undefined);
+  const ys = [...there.flatMap((m) => (barsAlongX ? [m.y] : [m.y, m.low, m.high, ...(m.series.shape === "bars" ? [m.base] : [])])), ...rules.filter((r) => r.along === "y").map((r) => r.at)].filter((v) => v !== undefined);
   const longest = (axis) => Math.max(0, ...(axis.categories || []).map((n) => Math.min(22, n.length)));
   const left = panel.y.scale === "categories" ? Math.min(width * 0.38, 14 + 6.4 * longest(panel.y)) : 56;
   const wideNames = panel.x.scale === "categories" && longest(panel.x) * 6.5 > (width - left) / panel.x.categories.length;
@@ -80,7 +88,6 @@ function drawPanel(panel, names, width, description) {
     else marks.push(Plot.ruleY([rule.at], about), Plot.text([rule.at], { ...words, y: [rule.at] }));
   }
   if (cells) marks.push(...cellMarks(cells, ink, width - left));
-  const bars = there.filter((m) => !isPoints(m));
   if (bars.length) {
     const about = { fill: (m) => colour(m.number), stroke: ink.paper, strokeWidth: 0.6 }, half = (m) => m.series.width / 2;
     const from = (m) => ((barsAlongX ? panel.x : panel.y).scale === "log" && m.base <= 0 ? lowest : m.base);
@@ -94,8 +101,9 @@ function drawPanel(panel, names, width, description) {
   }
   const dots = there.filter(isPoints), ends = dots.filter((m) => m.series.shape === "points" && m.low !== undefined && m.low !== null);
   if (ends.length) marks.push(Plot.ruleX(ends, { x: "x", y1: "low", y2: "high", stroke: (m) => colour(m.number), strokeWidth: 1.2 }));
+  marks.push(Plot.dot(dots.filter((m) => m.reason), { x: "x", y: "y", stroke: ink.faint, strokeOpacity: 0.6, r: 2.5 }));
   for (const number of new Set(dots.map((m) => m.number))) {
-    marks.push(Plot.dot(dots.filter((m) => m.number === number), { x: "x", y: "y", fill: colour(number), symbol: SYMBOLS[number % SYMBOLS.length], r: 3.2, stroke: ink.paper, strokeWidth: 0.6 }));
+    marks.push(Plot.dot(dots.filter((m) => m.number === number && !m.reason), { x: "x", y: "y", fill: colour(number), symbol: SYMBOLS[number % SYMBOLS.length], r: 3.2, stroke: ink.paper, strokeWidth: 0.6 }));
   }
   const written = there.filter((m) => m.text);
   if (written.length) marks.push(Plot.text(written, { x: "x", y: "y", text: (m) => plain(m.text), fill: ink.ink, dy: barsAlongX ? 0 : -9, dx: barsAlongX ? 4 : 0, textAnchor: barsAlongX ? "start" : "middle" }));
@@ -115,6 +123,7 @@ function drawPanel(panel, names, width, description) {
     className: "picture", width, height, marginLeft: left, marginBottom: bottom, marginTop: 14, marginRight: 18,
     x: { ...x, tickFormat: undefined, ticks: undefined, tickRotate: undefined }, y: { ...y, tickFormat: undefined, ticks: undefined }, marks, style: { fontSize: "12px", color: ink.ink },
   });
+  for (const group of drawn.querySelectorAll("[aria-label]")) group.removeAttribute("aria-label"); // parts of one image
   drawn.setAttribute("role", "img");
   drawn.setAttribute("aria-label", plain(description));
   return drawn;
@@ -147,7 +156,7 @@ function legend(picture, names) {
   if (names.size < 2 && !picture.legend) return null;
   const items = [...names].map(([name, number]) => {
     const shapes = picture.panels.flatMap((p) => p.series).filter((s) => s.name === name).map((s) => s.shape);
-    const path = d3.symbol(shapes.includes("bars") ? d3.symbolSquare : { circle: d3.symbolCircle, square: d3.symbolSquare2, triangle: d3.symbolTriangle2, diamond: d3.symbolDiamond2, star: d3.symbolAsterisk, cross: d3.symbolPlus, wye: d3.symbolWye }[SYMBOLS[number % SYMBOLS.length]], 48)();
+    const path = d3.symbol(shapes.includes("bars") ? d3.symbolSquare : { circle: d3.symbolCircle, square: d3.symbolSquare, triangle: d3.symbolTriangle, diamond: d3.symbolDiamond, star: d3.symbolStar, cross: d3.symbolCross, wye: d3.symbolWye }[SYMBOLS[number % SYMBOLS.length]], 48)();
     const icon = d3.create("svg").attr("width", 22).attr("height", 12).attr("viewBox", "-11 -6 22 12").attr("aria-hidden", "true");
     if (shapes.includes("line")) icon.append("line").attr("x1", -11).attr("x2", 11).attr("stroke", colour(number)).attr("stroke-width", 1.7);
     icon.append("path").attr("d", path).attr("fill", colour(number));

@@ -51,7 +51,7 @@ function table(title, { columns, designs = [] }, { derive = null } = {}) {
 
 // A wide table scrolls within itself, by keyboard too.
 function scrolled(title, child) {
-  return element("div", { class: "scrolled", role: "region", "aria-label": title, tabindex: "0" }, child);
+  return element("div", { class: "scrolled", role: "region", "aria-label": `${title}, table`, tabindex: "0" }, child);
 }
 
 function csv(columns) {
