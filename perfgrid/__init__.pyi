@@ -25,6 +25,7 @@ from .engine.graph.registry import formula as formula
 from .engine.grid.dataset import feasible as feasible
 from .optimizer.function import function as function
 from .optimizer.optimize import optimize as optimize
+from .pictures.plot import plot as plot
 from .results.evaluate import evaluate as evaluate
 from .results.opening import open_result as open_result
 from .results.save import save as save

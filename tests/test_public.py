@@ -17,7 +17,7 @@ from perfgrid.cli.main import COMMANDS, imported
 LIST = """
 Study load_study load_catalog evaluate stream save open_result best pareto distribution compare diff explain kernels
 timeline feasible sensitivity gradient tornado morris sobol quantiles optimize function validate calibrate
-collective_time chiplet_cost train serve join_pools formula alternative constraint PerfgridError
+collective_time chiplet_cost plot train serve join_pools formula alternative constraint PerfgridError
 """
 NAMES = LIST.split()
 

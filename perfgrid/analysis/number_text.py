@@ -116,6 +116,12 @@ def column(values: Sequence[float | str | None], unit: str, like: Sequence[float
     return name, texts
 
 
+def fitting_unit(values: Sequence[float], unit: str) -> str:
+    """The unit in which the middle one of some values is printed."""
+    sizes = sorted(abs(float(v)) for v in values if v and np.isfinite(v)) or [0.0]
+    return _fitting(sizes[len(sizes) // 2], unit)
+
+
 def header(name: str, unit: str) -> str:
     """The header of a column: a name, and the unit of its values in brackets."""
     return f"{name} [{unit}]" if unit else name

@@ -39,6 +39,16 @@ EXPERT_SCATTER = "expert_error"  # at least so much for mixtures of experts
 SHARED_SCATTER = "ranking_error"  # the same between designs of one stack and machine
 SCALED_SCATTER = "scaling_error"  # the same between sizes of one design
 STEPS = ("step_time", "pass_time")  # of training and of serving: what these deviate about, with all that follows
+PACES = (  # objectives that are the step time or its inverse
+    "step_time",
+    "training_time",
+    "device_time",
+    "tokens_per_second",
+    "tokens_per_second_per_device",
+    "sequences_per_second",
+    "model_flops_per_second_per_device",
+    "model_flops_utilization",
+)
 SIZE = frozenset(("devices", "dp", "global_batch"))  # all that differs between these
 ORDER = 10  # at most by this factor
 LEAST = 1e-3  # of a value: ends of a range below this count as zero, which has no logarithm

@@ -30,6 +30,7 @@ COMMANDS = {  # name, which is also that of its file: first line of its help
     "explain": "Explain one number: what adds up to it, largest first.",
     "kernels": "List every kernel of one design with the resource that bounds it.",
     "timeline": "Execute the pipeline schedule of one design.",
+    "plot": "Draw a view of a study or a result as a picture.",
     "compare": "Show why design B is faster than A, part by part of a step or a request.",
     "sensitivity": "Rank elasticities of outputs over the feasible designs.",
     "uncertainty": "Quantiles, tornado, Morris or Sobol over the catalog's ranges.",

@@ -1,7 +1,7 @@
 """A picture before it is drawn: titles, axes, marks and their numbers.
 
-Views make one, renderers draw what it holds and compute nothing. Numbers are in the unit that their axis names; along an
-axis of categories a number is a position among their names.
+Views make one, renderers draw what it holds and compute nothing. Numbers are in the unit that their axis names; along
+an axis of categories a number is a position among their names.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ class Axis:
     categories: tuple[str, ...] = ()
     quantity: str = ""  # the variable or axis of the study behind it; empty where there is no single one
     size: float = 1.0  # of the unit, in that of the quantity: a number of the picture times it is that of the dataset
+    ticks: tuple[tuple[float, str], ...] = ()  # numbers that are marked, and as what; none: as the renderer likes
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,7 @@ class Series:
     base: tuple[float, ...] = ()
     low: tuple[float, ...] = ()
     high: tuple[float, ...] = ()
+    width: float = 0.8  # of bars, across
     labels: tuple[str, ...] = ()  # of a mark, for a tooltip: its design and its number
     reasons: tuple[str, ...] = ()  # why a mark is infeasible; empty texts for feasible ones
     texts: tuple[str, ...] = ()  # written beside a mark

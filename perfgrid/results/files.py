@@ -35,6 +35,9 @@ KINDS = {  # of what is written, by suffix
     ".toml": "catalog files are TOML",
     ".csv": "rows are CSV",
     ".html": "pages are HTML",
+    ".png": "a picture",
+    ".svg": "a picture",
+    ".pdf": "a picture",
 }
 
 

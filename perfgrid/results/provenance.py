@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import xarray as xr
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from perfgrid.catalog import load_variables
 from perfgrid.catalog.reading import from_json, from_toml
@@ -22,14 +23,16 @@ from perfgrid.engine.grid.dataset import SPACE_ATTRIBUTE, formula_hash, origin, 
 from perfgrid.engine.grid.plan import Plan
 from perfgrid.engine.grid.space import Axis, Space
 from perfgrid.formulas import INNER, registry_of
-from perfgrid.study.file import CLUSTER_SIZE, Best
+from perfgrid.study.file import CLUSTER_SIZE, Best, Pareto
 from perfgrid.study.layer_pattern import with_layer_pattern
 from perfgrid.study.study import Study
 from perfgrid.study.tables import OWN_PREFIX, STATED, label_in
+from perfgrid.study.view import View
 from perfgrid.study.where import apply_where
 
 from .schema import STUDY_ATTRIBUTE, stored
 
+Stated = TypeVar("Stated", bound=BaseModel)
 GROUPED = "always_grouped"  # attribute of a result: a coordinate; each of its values has a best design of its own
 WORKLOAD = "workload"  # names one of several workloads of an optimum, like the label of an axis
 
@@ -100,12 +103,26 @@ def label_of(what: Study | xr.Dataset, axis: str, label: Any) -> Any:
 
 def stated_best(attributes: Mapping[str, Any]) -> Best | None:
     """The ``[best]`` table of the study that made a result; None where it has none, or its text cannot be read."""
+    return next(_stated(attributes, "best", Best), None)
+
+
+def stated_pareto(attributes: Mapping[str, Any]) -> Pareto | None:
+    """The ``[pareto]`` table of the study that made a result; None like `stated_best`."""
+    return next(_stated(attributes, "pareto", Pareto), None)
+
+
+def stated_views(attributes: Mapping[str, Any]) -> list[View]:
+    """The ``[[view]]`` tables of the study that made a result; none where its text cannot be read."""
+    return list(_stated(attributes, "view", View))
+
+
+def _stated(attributes: Mapping[str, Any], table: str, kind: type[Stated]) -> Iterator[Stated]:
+    """The tables of a name in the text of the study that made a result, as far as they can be read."""
     text = str(attributes.get("study", ""))
-    try:
-        content = from_json(text) if text.startswith("{") else from_toml(text)
-        return Best.model_validate(content["best"])
-    except (PerfgridError, ValidationError, KeyError, TypeError):
-        return None
+    with suppress(PerfgridError, ValidationError, KeyError, TypeError):
+        found = (from_json(text) if text.startswith("{") else from_toml(text))[table]
+        for one in found if isinstance(found, list) else [found]:
+            yield kind.model_validate(one)
 
 
 def restore(dataset: xr.Dataset, formulas: Iterable[Callable[..., Any]] = ()) -> tuple[Space, Registry, dict[str, str]]:

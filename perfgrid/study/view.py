@@ -40,8 +40,8 @@ class View(BaseModel):
     colour: str | None = None  # axis or coordinate with a series for each label
     facets: str | None = None  # axis or coordinate with a panel for each label
     over: str | list[str] | None = None  # axes to choose along (all others)
-    minimize: str | None = None
-    maximize: str | None = None
+    minimize: str | list[str] | None = None  # of a frontier several
+    maximize: str | list[str] | None = None
     at: dict[str, Any] = Field(default_factory=dict)  # labels of axes and coordinates; a list keeps several
     a: dict[str, Any] = Field(default_factory=dict)  # labels of the first and
     b: dict[str, Any] = Field(default_factory=dict)  # second design of a waterfall

@@ -142,6 +142,8 @@ class Validation:
             {
                 "measured": numbers((p.record.value for p in rows), "Measured value in SI"),
                 "predicted": numbers((p.predicted for p in rows), "Predicted value in SI"),
+                "low": numbers((p.ends and p.ends[0] for p in rows), "Low end of the 90 % prediction interval"),
+                "high": numbers((p.ends and p.ends[1] for p in rows), "High end of the 90 % prediction interval"),
                 "baseline": numbers((p.baseline for p in rows), "Prediction of one constant per device and precision"),
                 "reason": text("; ".join(p.reasons) for p in rows),
                 "largest_part": text(p.largest_part for p in rows),

@@ -12,7 +12,7 @@ import xarray as xr
 from perfgrid.analysis.best_of_result import FORBIDDEN
 from perfgrid.analysis.limiting import bounds as bounds_of
 from perfgrid.analysis.number_text import column, header, number
-from perfgrid.analysis.prediction_intervals import Interval, intervals, tie_margin
+from perfgrid.analysis.prediction_intervals import PACES, Interval, intervals, tie_margin
 from perfgrid.engine.grid.dataset import bare_variables, concerned, study_axes
 from perfgrid.engine.grid.explain import index_of
 from perfgrid.printing.console import out
@@ -26,16 +26,6 @@ from .pivot_table import print_pivot
 MOST_LISTED = 40  # groups that are listed; more are a pivot if they have two axes
 MOST_ROWS = 200  # of a list of one axis
 RANK = "rank"  # dimension of several best designs of one group
-PACES = (  # objectives that are the step time or its inverse
-    "step_time",
-    "training_time",
-    "device_time",
-    "tokens_per_second",
-    "tokens_per_second_per_device",
-    "sequences_per_second",
-    "model_flops_per_second_per_device",
-    "model_flops_utilization",
-)
 
 
 def winner_rows(

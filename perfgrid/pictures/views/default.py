@@ -1,0 +1,104 @@
+"""Views of a study or a result that states none."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from perfgrid.analysis.pareto import DESIGN
+from perfgrid.results.provenance import stated_pareto
+from perfgrid.study.file import CLUSTER_SIZE
+from perfgrid.study.study import Study
+from perfgrid.study.view import View
+
+from .breakdown import MEMORY
+from .subject import FOUND, Subject
+
+MOST_COLOURS = 8
+MOST_BARS = 24
+
+
+def default_views(subject: Subject) -> list[View]:
+    """Good pictures: first the one that answers the study's question, then what lies behind its best design."""
+    what = subject.what
+    if isinstance(what, xr.Dataset) and DESIGN in what.dims:
+        return [View(kind="frontier")]
+    stated = what.file.pareto if isinstance(what, Study) else stated_pareto(what.attrs)
+    found = []
+    if stated is not None and all(map(subject.knows, stated.maximize)):
+        found.append(View(kind="frontier"))
+    found.append(_main(subject))
+    chosen = isinstance(what, xr.Dataset) and FOUND in what.coords
+    if subject.workload not in ("training", "inference") or chosen:
+        return found
+    several = [n for n in ("tp", "pp") if n in subject.coordinates and len(set(subject.coordinates[n][1].tolist())) > 1]
+    best = subject.objective
+    if len(several) == 2 and best is not None:
+        found.append(
+            View(kind="heatmap", x="tp", y="pp", value=best.minimize or best.maximize, at=_first_labels(subject))
+        )
+    try_at = _first_labels(subject)
+    quantity = "step_time" if subject.workload == "training" else "request_latency"
+    if subject.knows(quantity):
+        found.append(View(kind="breakdown", y=quantity, at=try_at))
+    if subject.knows(MEMORY):
+        found.append(View(kind="memory", at=try_at))
+    return found
+
+
+def _groups(subject: Subject) -> list[str]:
+    """The axes with several labels along which the study does not choose."""
+    best = subject.objective
+    over = [] if best is None else [best.over] if isinstance(best.over, str) else best.over
+    held = {} if best is None else best.at
+    groups = [n for n, labels in subject.axes.items() if len(labels) > 1 and n not in over and n not in held]
+    sizes = subject.coordinates.get(CLUSTER_SIZE, ("", np.zeros(0)))
+    if CLUSTER_SIZE not in (*over, *subject.axes) and len(set(sizes[1].tolist())) > 1:
+        groups.append(CLUSTER_SIZE)
+    return groups
+
+
+def _count(subject: Subject, name: str) -> int:
+    return len(subject.axes[name]) if name in subject.axes else len(set(subject.coordinates[name][1].tolist()))
+
+
+def _first_labels(subject: Subject, but: Any = ()) -> dict[str, Any]:
+    """The first label of every group that a picture does not show."""
+    rest = [n for n in _groups(subject) if n not in but and not (n in subject.scaled and 1 in subject.axes[n])]
+    return {n: subject.axes[n][0] if n in subject.axes else min(subject.coordinates[n][1].tolist()) for n in rest}
+
+
+def _main(subject: Subject) -> View:
+    """The objective against the axis of most numbers, with a colour for the next axis; bars where there are none."""
+    best = subject.objective
+    objective = best and (best.minimize or best.maximize)
+    quantity = objective if objective and subject.knows(objective) else _first_number(subject)
+    groups = _groups(subject) or [n for n, labels in subject.axes.items() if len(labels) > 1]
+    numeric = [n for n in groups if _numeric(subject, n) and _count(subject, n) > 2]
+    if numeric:
+        x = max(numeric, key=lambda n: _count(subject, n))
+        rest = [n for n in groups if n != x and 1 < _count(subject, n) <= MOST_COLOURS]
+        colour = max(rest, key=lambda n: (not _numeric(subject, n), _count(subject, n)), default=None)
+        return View(kind="lines", x=x, y=quantity, colour=colour, at=_first_labels(subject, (x, colour)))
+    if not groups:
+        return View(kind="bars", x=next(iter(subject.axes), None), y=quantity)
+    x = max(groups, key=lambda n: min(_count(subject, n), MOST_BARS))
+    rest = [n for n in groups if n != x and 1 < _count(subject, n) <= MOST_COLOURS]
+    colour = max(rest, key=lambda n: _count(subject, n), default=None)
+    return View(kind="bars", x=x, y=quantity, colour=colour, at=_first_labels(subject, (x, colour)))
+
+
+def _numeric(subject: Subject, name: str) -> bool:
+    labels = subject.axes[name] if name in subject.axes else subject.coordinates[name][1].tolist()
+    return all(isinstance(label, int | float) and not isinstance(label, bool) for label in labels)
+
+
+def _first_number(subject: Subject) -> str:
+    """The first output that is a number for each design."""
+    if isinstance(subject.what, Study):
+        return subject.outputs[0]
+    held = subject.what.variables
+    plain = [n for n in subject.outputs if "flag_meanings" not in held[n].attrs and held[n].dtype.kind == "f"]
+    return (plain or list(subject.outputs))[0]

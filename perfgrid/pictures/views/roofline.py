@@ -1,0 +1,78 @@
+"""Rooflines: the rate of each matrix product against its intensity at every level of memory."""
+
+from __future__ import annotations
+
+from perfgrid.analysis.roofline import Roofline, roofline
+from perfgrid.engine.errors import printable
+from perfgrid.pictures.picture import Axis, Panel, Picture, Rule, Series
+from perfgrid.study.view import View
+
+from .marks import caption
+from .subject import Subject
+from .table import Table
+from .words import item_text, quantity_text, value_axis, words
+
+NAMED = 10  # kernels whose names are written: those of the longest time
+
+
+def roofline_view(subject: Subject, view: View) -> Picture:
+    """The roofline of the design at the labels of the view, of the best one along axes left open."""
+    return roofline_of(roofline(subject.what, view.at, subject.formulas), view, subject)
+
+
+def roofline_of(found: Roofline, view: View, subject: Subject | None = None) -> Picture:
+    """The picture of a roofline."""
+    products = sorted(found.products, key=lambda p: -p.time)[: 2 * view.count]
+    rates = [p.flops / p.time for p in products]
+    y = value_axis("rate", "FLOP/s", [found.peak], view.units, "log")
+    x = Axis("intensity", "FLOP/B", "log", quantity="intensity")
+    series = []
+    every = [p.flops / t for p in products for t in p.traffic.values()]
+    least = min(every) / 2
+    for level, bandwidth in found.bandwidths.items():
+        marks = [(p, rate) for p, rate in zip(products, rates, strict=True) if level in p.traffic]
+        if not marks:
+            continue
+        ridge = found.peak / bandwidth
+        left = min(least, ridge / 2)
+        series.append(
+            Series(
+                level,
+                "line",
+                (left, ridge),
+                (left * bandwidth / y.size, found.peak / y.size),
+                labels=(f"{level} {quantity_text(bandwidth, 'byte/s')}",) * 2,
+            )
+        )
+        texts = tuple(
+            words(p.name) if level == "HBM" and _first(p.name, products, i) else "" for i, (p, _) in enumerate(marks)
+        )
+        series.append(
+            Series(
+                level,
+                "points",
+                tuple(p.flops / p.traffic[level] for p, _ in marks),
+                tuple(rate / y.size for _, rate in marks),
+                labels=tuple(
+                    printable(
+                        f"{words(p.name)}, {words(p.phase)}: {quantity_text(rate, 'FLOP/s')}, "
+                        f"{quantity_text(p.traffic[level], 'byte')} of {level} in {quantity_text(p.time, 's')}"
+                    )
+                    for p, rate in marks
+                ),
+                texts=texts,
+            )
+        )
+    rule = Rule(f"peak {quantity_text(found.peak, 'FLOP/s')}", "y", found.peak / y.size)
+    design = ", ".join(f"{words(n)} {item_text(v)}" for n, v in found.point.items())
+    roofs = ", ".join(f"{level} {quantity_text(b, 'byte/s')}" for level, b in found.bandwidths.items())
+    told = f"Each product has a mark for each level, at the same rate. Roofs: {roofs}. Design: {printable(design)}."
+    lines = (told, *caption(Table(subject, []))[-1:]) if subject is not None else (told,)
+    return Picture(
+        view.name, "roofline", view.title, (Panel(x, y, tuple(series), rules=(rule,)),), view.see, lines, "traffic"
+    )
+
+
+def _first(name: str, products: list, place: int) -> bool:
+    """Whether a product is the longest of its name, and among those that are named."""
+    return place < NAMED and all(p.name != name for p in products[:place])
