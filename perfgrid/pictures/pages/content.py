@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict
 from importlib.metadata import version
 from importlib.resources import files
 from typing import Any
@@ -18,6 +19,8 @@ from perfgrid.analysis.story_text import as_data, elasticity_line
 from perfgrid.catalog import load_variables
 from perfgrid.catalog.reading import from_json, from_toml
 from perfgrid.engine.errors import PerfgridError
+from perfgrid.pictures.views.make import picture_of, views_of
+from perfgrid.pictures.views.subject import Subject
 from perfgrid.results.feasibility import violations
 from perfgrid.results.provenance import formulas_changed, stated_best, workload_of
 from perfgrid.results.schema import STUDY_ATTRIBUTE, stored
@@ -42,7 +45,7 @@ def content(grid: Grid, name: str, formulas: Formulas = ()) -> dict[str, Any]:
         "summary": [*_answer(grid, winners), *told["sentences"]],
         "best": _best_table(grid, winners),
         "bestTitle": "Designs" if winners is None else "Best designs",
-        "pictures": [],
+        "pictures": pictures(result, formulas),
         "excluded": told["table"],
         "near": _near_table(grid, misses),
         "derivations": _derivations(grid, winners, misses, formulas),
@@ -53,6 +56,22 @@ def content(grid: Grid, name: str, formulas: Formulas = ()) -> dict[str, Any]:
         "study": str(result.attrs.get("study", "")),
         "versions": _versions(result, formulas),
     }
+
+
+def pictures(result: xr.Dataset, formulas: Formulas = ()) -> list[dict[str, Any]]:
+    """The views of the study that made a result, or good ones where it states none."""
+    found = []
+    try:
+        views = views_of(result)
+    except PerfgridError:
+        return []
+    for view in views:
+        try:
+            found.append(asdict(picture_of(result, view, formulas)))
+        except PerfgridError as error:
+            if view.name in {one.name for one in Subject(result).views}:  # stated, so that it is missed
+                found.append({"name": view.name, "title": view.title or view.name, "error": str(error)})
+    return found
 
 
 def heading(result: xr.Dataset, name: str) -> dict[str, Any]:
@@ -71,9 +90,7 @@ def _winners(grid: Grid) -> xr.Dataset | None:
     if stated is None and not (workload_of(result) == "training" and objective == "step_time"):
         return None
     at = {axis: grid.labels(axis)[row].item() for axis, row in grid.held().items() if grid.result.sizes[axis] > 1}
-    over = [stated.over] if stated and isinstance(stated.over, str) else list(stated.over) if stated else []
-    if stated is None:
-        over = [a for a in grid.axes if a not in GROUPS and a not in grid.scaled()]
+    over = grid.searched()
     at = {a: v for a, v in at.items() if a not in over and (a in (stated.at if stated else {}) or a in grid.scaled())}
     how = {"minimize": objective} if least else {"maximize": objective}
     for intervals in (workload_of(result) == "training", False):
@@ -125,13 +142,15 @@ def _near_table(grid: Grid, misses: list[Miss]) -> dict[str, Any] | None:
         return None
     objective, _ = grid.objective()
     unit = str(grid.result.variables[objective].attrs.get("units", "1"))
-    axes = [a for a in grid.axes if grid.result.sizes[a] > 1]
-    columns = [column_of(a, [str(grid.labels(a)[m.rows[a]]) for m in misses]) for a in axes]
-    columns += [
+    labels = {a: [str(grid.labels(a)[m.rows[a]]) for m in misses] for a in grid.axes if grid.result.sizes[a] > 1}
+    labels = {a: texts for a, texts in labels.items() if a in GROUPS or len(set(texts)) > 1}
+    columns = [
+        *(column_of(a, texts) for a, texts in labels.items() if a in GROUPS),
         column_of(objective, [m.objective for m in misses], unit),
         column_of("than the best", [f"{m.gain:+.1%}" if np.isfinite(m.gain) else "none fits" for m in misses]),
-        column_of("is", [f"{m.sides[0]} {number(m.value, m.unit)}" for m in misses]),
+        column_of("has", [f"{m.sides[0]} {number(m.value, m.unit)}" for m in misses]),
         column_of("limit", [f"{m.sides[1]} {number(m.limit, m.unit)}" for m in misses]),
+        *(column_of(a, texts) for a, texts in labels.items() if a not in GROUPS),
         column_of("reason", [m.reason for m in misses]),
     ]
     return {"columns": columns, "designs": [m.rows for m in misses]}

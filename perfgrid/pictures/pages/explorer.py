@@ -84,6 +84,8 @@ class Explorer:
 
     def __post_init__(self) -> None:
         self.grid = Grid(self.result)
+        self._rest: dict[str, Any] = {}
+        self._resting = threading.Lock()
         if not self.grid.quantities:
             raise PerfgridError(f"{self.name} holds no quantity that could be shown")
         self.changes = Changes(self.grid, self.formulas)
@@ -153,7 +155,12 @@ class Explorer:
         return {"text": view_study(self.grid, asked.slice(), asked.changed, self.formulas)}
 
     def rest(self, asked: AskedNothing) -> dict[str, Any]:
-        """What a page shows beside the view: of a part where the grid is large."""
+        """What a page shows beside the view: of a part where the grid is large. Found once."""
+        with self._resting:
+            self._rest = self._rest or self._beside()
+        return self._rest
+
+    def _beside(self) -> dict[str, Any]:
         shown, held = part(self.grid)
         for variable in shown.result.variables.values():  # one by one, so that the view need not wait for all
             with self.lock:

@@ -20,7 +20,7 @@ from perfgrid.engine.errors import PerfgridError, nearest
 from perfgrid.engine.grid.dataset import SPACE_ATTRIBUTE, bare_variables, constraints_of
 from perfgrid.formulas import INNER
 from perfgrid.results.factored import SUFFIX
-from perfgrid.results.provenance import GROUPED, stated_best
+from perfgrid.results.provenance import GROUPED, stated_best, workload_of
 from perfgrid.results.schema import stored
 
 from .units import about_unit
@@ -257,8 +257,7 @@ class Grid:
         """The view that a page begins with: along the longest axis of numbers, best along what the study chooses."""
         objective, _ = self.objective()
         here = [str(d) for d in self.result.variables[objective].dims] if objective else []
-        stated, sizes = stated_best(self.result.attrs), self.result.sizes
-        over = [stated.over] if stated and isinstance(stated.over, str) else list(stated.over) if stated else []
+        sizes, over = self.result.sizes, self.searched()
         free = [a for a in here if a not in over and sizes[a] > 1] or [a for a in here if sizes[a] > 1] or here
         numeric = [a for a in free if self.labels(a).dtype.kind in "iuf"]
         x = max(numeric or free, key=lambda a: int(sizes[a]), default="")
@@ -272,6 +271,17 @@ class Grid:
         axis = next(iter(self.result[grouped].dims), None) if grouped in self.result.coords else None
         narrow = {str(axis): {grouped: self.result[grouped].values.max().item()}} if axis not in (None, grouped) else {}
         return {"quantity": objective, "x": x, "series": series, "rows": rows, "narrow": narrow}
+
+    def searched(self) -> list[str]:
+        """The axes along which the best design is sought: as the study says, or of training all but devices and models."""
+        stated = stated_best(self.result.attrs)
+        if stated is not None:
+            over = [stated.over] if isinstance(stated.over, str) else list(stated.over)
+        elif "step_time" in self.quantities and workload_of(self.result) == "training":
+            over = [a for a in self.axes if a not in (*GROUPS, *self.scaled())]
+        else:
+            over = []
+        return over
 
     def scaled(self) -> list[str]:
         """Axes of factors on swept hardware."""

@@ -38,7 +38,8 @@ def designs_table(grid: Grid, found: xr.Dataset, first: Sequence[str] = ()) -> d
         every = values.variable.set_dims({d: found.sizes[d] for d in dims}).transpose(*dims).values
         return [every[place].item() for place in places]
 
-    columns = []
+    columns: list[dict[str, Any]] = []
+    ahead = 0
     labels = [n for n in (*dims, *grid.axes) if n in found.coords and set(map(str, found[n].dims)) <= set(dims)]
     for name in dict.fromkeys(labels):
         texts = [label_text(v, str(found[name].attrs.get("units", "1"))) for v in along(found[name])]
@@ -47,8 +48,12 @@ def designs_table(grid: Grid, found: xr.Dataset, first: Sequence[str] = ()) -> d
             numeric = not isinstance(values[0], str)
             keys = [float(v) for v in values] if numeric else None
             columns.append({"name": name, "header": name, "texts": texts, "sorted": keys, "meaning": ""})
+            ahead += name in dims
+    behind, columns = columns[ahead:], columns[:ahead]
     quantities = [n for n in dict.fromkeys((*first, *grid.quantities)) if n in found.data_vars]
     for name in quantities:
+        if name not in first:
+            columns, behind = [*columns, *behind], []
         unit, meaning = (str(found[name].attrs.get(key, "")) for key in ("units", "long_name"))
         columns.append(column_of(name, along(found[name]), unit or "1", meaning))
         if (interval := f"{name}_interval") in found:
@@ -58,6 +63,7 @@ def designs_table(grid: Grid, found: xr.Dataset, first: Sequence[str] = ()) -> d
             about = {"meaning": "ends between which 90 of 100 measurements are expected"}
             shown = "90 % interval" + both["header"].removeprefix(name)
             columns.append({"name": interval, "header": shown, "texts": texts, "sorted": ends[0], **about})
+    columns += behind
     return {"columns": columns, "designs": [_rows(grid, found, dims, place) for place in places]}
 
 

@@ -18,12 +18,12 @@ function titled(axis) { return axis.unit ? `${axis.label} [${axis.unit}]` : axis
 // Category names that fit beside an axis.
 function short(name, most) { return name.length > most ? `${name.slice(0, most - 1)}…` : name; }
 
-function scaleOf(axis, ends, room, upwards = false) {
+function scaleOf(axis, ends, room, upwards = false, zero = false, most = 22) {
   if (axis.scale === "categories") {
     const every = axis.categories.map((_, i) => i), step = Math.max(1, Math.ceil(every.length / room)), last = every.length - 0.5;
-    return { type: "linear", domain: upwards ? [last, -0.5] : [-0.5, last], label: null, ticks: every.filter((i) => i % step === 0), tickFormat: (i) => short(plain(axis.categories[i]), 22) };
+    return { type: "linear", domain: [-0.5, last], label: null, ticks: every.filter((i) => i % step === 0), tickFormat: (i) => short(plain(axis.categories[i]), most) };
   }
-  const found = { type: axis.scale === "log" ? "log" : "linear", label: null, nice: false, domain: roomy(axis, ends) };
+  const found = { type: axis.scale === "log" ? "log" : "linear", label: null, nice: false, domain: roomy(axis, ends, upwards || zero) };
   if (axis.ticks && axis.ticks.length) {
     const names = new Map(axis.ticks);
     return { ...found, ticks: axis.ticks.map((tick) => tick[0]), tickFormat: (v) => plain(names.get(v) ?? "") };
@@ -34,10 +34,10 @@ function scaleOf(axis, ends, room, upwards = false) {
 }
 
 // A little more than the numbers; from zero where they come near it.
-function roomy(axis, [least, most]) {
+function roomy(axis, [least, most], zero) {
   if (axis.scale === "log") { const room = Math.max(1.02, (most / least) ** 0.04); return [least / room, most * room]; }
   const room = (most - least || Math.abs(most) || 1) * 0.04;
-  return [least >= 0 && least < 0.4 * most ? 0 : least === 0 ? 0 : least - room, most === 0 ? 0 : most + room];
+  return [least === 0 || (zero && least > 0 && least < 0.4 * most) ? 0 : least - room, most === 0 ? 0 : most + room];
 }
 
 function logTick(v, [least, most]) {
@@ -67,12 +67,16 @@ function drawPanel(panel, names, width, description) {
   const xs = [...there.flatMap((m) => [m.x, ...(barsAlongX ? [m.base, m.low, m.high] : bars.includes(m) ? [m.x - m.series.width / 2, m.x + m.series.width / 2] : [])]), ...rules.filter((r) => r.along === "x").map((r) => r.at), ...missing.map((m) => m.x)].filter((v) => v !== undefined);
   const ys = [...there.flatMap((m) => (barsAlongX ? [m.y] : [m.y, m.low, m.high, ...(m.series.shape === "bars" ? [m.base] : [])])), ...rules.filter((r) => r.along === "y").map((r) => r.at)].filter((v) => v !== undefined);
   const longest = (axis) => Math.max(0, ...(axis.categories || []).map((n) => Math.min(22, n.length)));
-  const left = panel.y.scale === "categories" ? Math.min(width * 0.38, 14 + 6.4 * longest(panel.y)) : 56;
+  const left = panel.y.scale === "categories" ? Math.min(width * 0.42, 16 + 7 * longest(panel.y)) : 56;
   const wideNames = panel.x.scale === "categories" && longest(panel.x) * 6.5 > (width - left) / panel.x.categories.length;
   const bottom = wideNames ? 20 + 5 * longest(panel.x) : 40;
   const cells = panel.cells, rows = panel.y.scale === "categories" ? panel.y.categories.length : 0;
   const height = rows ? Math.max(150, Math.min(900, rows * 24 + bottom + 30)) : Math.round(Math.min(420, Math.max(280, width * 0.55)));
-  const x = scaleOf(panel.x, extent(xs, panel.x), wideNames ? (width - left) / 14 : width / 40), y = scaleOf(panel.y, extent(ys, panel.y), height / 13, true);
+  const x = scaleOf(panel.x, extent(xs, panel.x), wideNames ? (width - left) / 14 : width / 40, false, barsAlongX), y = scaleOf(panel.y, extent(ys, panel.y), height / 13, true, false, Math.max(6, Math.min(22, Math.floor((left - 16) / 6.6))));
+  if (barsAlongX && x.type === "linear" && there.some((m) => m.text)) { // room for texts behind bars
+    const share = Math.min(0.6, (7 * d3.max(there, (m) => m.text.length)) / (width - left));
+    x.domain = [x.domain[0], x.domain[1] + (share / (1 - share)) * (x.domain[1] - x.domain[0])];
+  }
   if (wideNames) x.tickRotate = -40;
   const lowest = extent(barsAlongX ? xs : ys, barsAlongX ? panel.x : panel.y)[0] / 2;
   const isPoints = (m) => m.series.shape !== "bars";
@@ -91,8 +95,11 @@ function drawPanel(panel, names, width, description) {
   if (bars.length) {
     const about = { fill: (m) => colour(m.number), stroke: ink.paper, strokeWidth: 0.6 }, half = (m) => m.series.width / 2;
     const from = (m) => ((barsAlongX ? panel.x : panel.y).scale === "log" && m.base <= 0 ? lowest : m.base);
+    const known = bars.filter((m) => m.low !== undefined && m.low !== null && m.high !== null);
+    const across = { stroke: ink.ink, strokeWidth: 1 };
     marks.push(barsAlongX ? Plot.rect(bars, { x1: from, x2: "x", y1: (m) => m.y - half(m), y2: (m) => m.y + half(m), ...about })
       : Plot.rect(bars, { y1: from, y2: "y", x1: (m) => m.x - half(m), x2: (m) => m.x + half(m), ...about }));
+    if (known.length) marks.push(barsAlongX ? Plot.ruleY(known, { y: "y", x1: "low", x2: "high", ...across }) : Plot.ruleX(known, { x: "x", y1: "low", y2: "high", ...across }));
   }
   for (const series of panel.series.filter((s) => s.shape === "line")) {
     const number = names.get(series.name), own = every.filter((m) => m.series === series);
@@ -106,9 +113,10 @@ function drawPanel(panel, names, width, description) {
     marks.push(Plot.dot(dots.filter((m) => m.number === number && !m.reason), { x: "x", y: "y", fill: colour(number), symbol: SYMBOLS[number % SYMBOLS.length], r: 3.2, stroke: ink.paper, strokeWidth: 0.6 }));
   }
   const written = there.filter((m) => m.text);
-  if (written.length) marks.push(Plot.text(written, { x: "x", y: "y", text: (m) => plain(m.text), fill: ink.ink, dy: barsAlongX ? 0 : -9, dx: barsAlongX ? 4 : 0, textAnchor: barsAlongX ? "start" : "middle" }));
+  if (written.length) marks.push(Plot.text(written, { x: (m) => (barsAlongX && m.high > m.x ? m.high : m.x), y: "y", text: (m) => plain(m.text), fill: ink.ink, dy: barsAlongX ? 0 : -9, dx: barsAlongX ? 4 : 0, textAnchor: barsAlongX ? "start" : "middle" }));
   if (missing.length && !barsAlongX) {
-    marks.push(Plot.text(missing.filter((m) => m.x !== null), { x: "x", frameAnchor: "bottom", text: () => NONE, fill: (m) => colour(m.number), dy: (m) => -2, fontSize: 13 }));
+    const kept = missing.filter((m) => m.x !== null);
+    [...new Set(kept.map((m) => m.number))].forEach((n, row) => marks.push(Plot.text(kept.filter((m) => m.number === n), { x: "x", frameAnchor: "bottom", text: () => NONE, fill: colour(n), dy: -2 - 9 * row, fontSize: 13 })));
   }
   marks.push(Plot.axisX({ anchor: "bottom", ticks: x.ticks, tickFormat: x.tickFormat, tickRotate: x.tickRotate || 0, label: null, fill: ink.ink, stroke: ink.faint }));
   marks.push(Plot.axisY({ anchor: "left", ticks: y.ticks, tickFormat: y.tickFormat, label: null, fill: ink.ink, stroke: ink.faint }));
@@ -152,6 +160,11 @@ function cellMarks(cells, ink, room) {
   ];
 }
 
+function shades(cells) {
+  const [least, most] = extent(cells.numbers.flat(), cells.value);
+  return least === most ? "" : `, from ${digits(least)} (dark) to ${digits(most)} (light)`;
+}
+
 function legend(picture, names) {
   if (names.size < 2 && !picture.legend) return null;
   const items = [...names].map(([name, number]) => {
@@ -162,15 +175,16 @@ function legend(picture, names) {
     icon.append("path").attr("d", path).attr("fill", colour(number));
     return element("li", {}, icon.node(), name);
   });
+  if (picture.panels.some((p) => p.series.some((s) => s.reasons.some((r, i) => r && (s.y[i] === null || !Number.isFinite(s.y[i])))))) items.push(element("li", { class: "of" }, `${NONE} infeasible`));
   return element("ul", { class: "legend", "aria-label": picture.legend || "series" }, picture.legend ? element("li", { class: "of" }, picture.legend) : null, ...items);
 }
 
 // The numbers of a picture as columns: what a table shows and what a CSV holds.
 function columnsOf(picture) {
-  const found = [], add = (header, texts, sorted) => found.push({ header, texts, sorted });
+  const found = [], add = (header, texts, sorted) => found.push({ header: header || "label", texts, sorted });
   const text = (v) => (v === null || v === undefined || !Number.isFinite(v) ? "–" : digits(v));
   for (const panel of picture.panels) {
-    const named = (axis, v) => (axis.scale === "categories" ? axis.categories[v] : text(v));
+    const named = (axis, v) => (axis.scale === "categories" ? axis.categories[Math.round(v)] ?? "–" : text(v));
     if (panel.cells) {
       const every = cellsOf(panel.cells);
       add(panel.y.label, every.map((c) => panel.y.categories[c.y]), null);
@@ -197,7 +211,7 @@ function drawPicture(picture, width) {
   const drawn = picture.panels.map((panel) => {
     const what = `${picture.title}${panel.title ? `, ${panel.title}` : ""}: ${titled(panel.y)} by ${titled(panel.x)}. The numbers are in the table below.`;
     return element("div", { class: "panel" }, panel.title ? element("h4", {}, panel.title) : null,
-      element("p", { class: "axis" }, `↑ ${panel.cells ? `${panel.y.label}; cells: ${titled(panel.cells.value)}` : titled(panel.y)}`), drawPanel(panel, names, side, what), element("p", { class: "axis right" }, `${titled(panel.x)} →`));
+      panel.y.label || panel.cells ? element("p", { class: "axis" }, `↑ ${panel.cells ? `${panel.y.label}; cells: ${titled(panel.cells.value)}${shades(panel.cells)}` : titled(panel.y)}`) : null, drawPanel(panel, names, side, what), element("p", { class: "axis right" }, `${titled(panel.x)} →`));
   });
   return [legend(picture, names), element("div", { class: "panels" }, ...drawn)];
 }
@@ -207,7 +221,7 @@ function figure(picture, columns = columnsOf(picture)) {
   const stage = element("div", { class: "stage" }), again = () => stage.replaceChildren(...drawPicture(picture, Math.max(280, stage.clientWidth)).filter(Boolean));
   redrawn.push(again);
   requestAnimationFrame(again);
-  return element("figure", { "data-view": picture.name }, picture.title ? element("h3", {}, picture.title) : null, picture.see ? element("p", { class: "see" }, picture.see) : null, stage,
+  return element("figure", { "data-view": picture.name }, element("h3", {}, picture.title && picture.title !== content.title ? picture.title : picture.name), picture.see ? element("p", { class: "see" }, picture.see) : null, stage,
     element("figcaption", {}, ...picture.caption.map((line) => element("p", {}, line))), files(() => picture.name || "picture", stage, () => columns),
     element("details", {}, element("summary", {}, "Numbers of this picture"), table(`Numbers of ${picture.title}`, { columns })));
 }
@@ -241,7 +255,7 @@ function svgText(stage) {
   }
   top += items.length ? 28 : 8;
   for (const panel of panels) {
-    const [up, right] = [...panel.querySelectorAll(".axis")].map((p) => p.textContent), own = panel.querySelector("svg.picture").cloneNode(true);
+    const right = panel.querySelector(".axis.right").textContent, above = panel.querySelector(".axis:not(.right)"), up = above ? above.textContent : "", own = panel.querySelector("svg.picture").cloneNode(true);
     const heading = panel.querySelector("h4") ? `${panel.querySelector("h4").textContent}   ` : "";
     made.append("text").attr("x", 8).attr("y", top + 6).text(`${heading}${up}`);
     own.setAttribute("y", top + 12);

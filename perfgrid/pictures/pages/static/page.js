@@ -30,7 +30,7 @@ async function pin(rows, changed = {}, keep = false) {
     quantity: q.name, axes: [], rows: Object.fromEntries(Object.entries(one.rows).map(([a, r]) => [a, [r]])), by: content.grid.objective, least: content.grid.least, changed: one.changed,
   })))));
   const axes = content.grid.axes.filter((axis) => axis.texts.length > 1), names = kept.length > 1 ? ["A, kept", "B, chosen"] : ["chosen"];
-  const columns = [{ header: "", texts: [...axes.map((a) => a.name), ...quantities.map((q) => q.name), "infeasible because"], sorted: null },
+  const columns = [{ header: "quantity", texts: [...axes.map((a) => a.name), ...quantities.map((q) => q.name), "infeasible because"], sorted: null },
     ...kept.map((one, k) => ({
       header: names[k], sorted: null, texts: [...axes.map((a) => a.texts[one.rows[a.name]]), ...quantities.map((q, i) => number(values[k][i].numbers[0], q.units)),
         values[k].map((v) => v.reasons[0]).filter(Boolean).map((r) => content.grid.constraints[r - 1].reason)[0] || "–"],
@@ -81,7 +81,7 @@ function best(told) {
 
 function rest(told) {
   const found = [];
-  if (told.pictures.length) found.push(section("Pictures", ...told.pictures.map((picture) => figure(picture))));
+  if (told.pictures.length) found.push(section("Pictures", ...told.pictures.map((picture) => (picture.error ? element("p", { class: "note" }, `${picture.title}: ${picture.error}`) : figure(picture)))));
   if (told.near) found.push(section("Near misses", element("p", {}, "Infeasible designs which would be better than the best feasible one of their model, device and size, and which one limit alone excludes; the nearest to that limit first."), table("Near misses", told.near)));
   if (told.excluded) found.push(section("What excludes designs", table("What excludes designs", told.excluded)));
   if (told.derivations.length) found.push(section("Derivations", ...told.derivations.map((one) => element("div", {}, element("h3", {}, `${one.quantity || content.grid.objective}, ${one.title}`), derivation(one, content.units)))));

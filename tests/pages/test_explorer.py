@@ -1,0 +1,174 @@
+"""The explorer: live numbers are those of the program, and nobody else is answered."""
+
+import http.client
+import io
+import json
+import tomllib
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import perfgrid as pg
+from perfgrid.pictures.pages.explorer import Explorer
+
+from .conftest import STUDY
+
+
+def answer(server, method, path, body=None, **headers):
+    connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=60)
+    connection.request(method, path, body, {"Content-Type": "application/json", **headers})
+    got = connection.getresponse()
+    found = got.status, got.read().decode()
+    connection.close()
+    return found
+
+
+def asked(page, **changes):
+    return page.evaluate("changes => ({...perfgridView.request(), ...changes})", changes)
+
+
+def test_only_loopback_and_only_its_page(explorer):
+    assert explorer.server_address[0] == "127.0.0.1"
+    path = f"/{explorer.token}/"
+    assert answer(explorer, "GET", path)[0] == 200
+    for method, where, headers in (
+        ("GET", "/", {}),
+        ("GET", "/wrong-token/", {}),
+        ("GET", f"/{explorer.token[:-1]}/", {}),
+        ("GET", path, {"Host": f"attacker.example:{explorer.server_port}"}),
+        ("POST", f"{path}rest", {"Origin": "http://attacker.example"}),
+        ("POST", "/wrong-token/marks", {}),
+    ):
+        status, text = answer(explorer, method, where, "{}", **headers)
+        assert status == 403
+        assert explorer.token not in text
+    assert answer(explorer, "GET", f"{path}../../etc/passwd")[0] == 404
+    assert answer(explorer, "POST", f"{path}marks", "{}", **{"Content-Type": "text/plain"})[0] == 400
+
+
+def test_malformed_questions_get_one_line(explorer):
+    good = {"quantity": "step_time", "axes": ["device"], "rows": {}, "by": "step_time"}
+    for body in (
+        "[]",
+        "{",
+        json.dumps(good | {"axes": ["device", "device"]}),
+        json.dumps(good | {"quantity": "step_tine"}),
+        json.dumps(good | {"rows": {"device": [2]}}),
+        json.dumps(good | {"rows": {"device": [-1]}}),
+        json.dumps(good | {"rows": {"device": []}}),
+        json.dumps(good | {"file": "/etc/passwd"}),
+        json.dumps(good | {"changed": {"sequence_length": -1.0}}),
+        json.dumps(good | {"changed": {"devices": 2.0}}),
+    ):
+        status, text = answer(explorer, "POST", f"/{explorer.token}/marks", body)
+        assert status == 400, body
+        assert "\n" not in json.loads(text)["error"]
+
+
+def test_page_asks_only_its_server_and_has_the_csv_of_the_result(opened, explorer, result):
+    page = opened(explorer.address)
+    assert all(url.startswith(explorer.address) for url in page.requested)
+    page.get_by_label("Along").select_option("microbatch")
+    page.get_by_label("Quantity", exact=True).select_option("tokens_per_second")
+    page.wait_for_function("perfgridView.picture.name === 'tokens_per_second-microbatch-device'")
+    with page.expect_download() as download:
+        page.get_by_role("button", name="CSV").first.click()
+    rows = pd.read_csv(io.StringIO(download.value.path().read_text()))
+    assert len(rows) == 6
+    for _, row in rows.iterrows():
+        at = {a: row[a] for a in ("model", "device", "microbatch", "parallelism", "hbm_bandwidth")}
+        assert row["tokens_per_second [1/s]"] == pytest.approx(result.tokens_per_second.sel(at).item(), rel=1e-8)
+    assert page.complaints == []
+
+
+def test_study_of_the_view_gives_its_numbers(opened, explorer, tmp_path):
+    page = opened(explorer.address)
+    changed = {"sequence_length": 2.0, "scale_up_bandwidth": 0.5}
+    for rows, factors in (({}, {}), ({"parallelism": [3], "microbatch": [1]}, {}), ({"parallelism": [3], "microbatch": [0]}, changed)):
+        body = asked(page, changed=factors)
+        body["rows"] |= rows
+        found = page.evaluate("body => perfgridView.source.marks(body)", body)
+        text = page.evaluate("body => perfgridView.source.ask('study', body)", body)["text"]
+        path = tmp_path / "view.toml"
+        path.write_text(text)
+        study = pg.load_study(path)
+        known = pg.evaluate(study, "float64")
+        if "best" in tomllib.loads(text):
+            known = pg.best(known, **{k: v for k, v in study.file.best.model_dump(exclude_none=True).items() if k != "at"})
+        known = known.step_time.squeeze()
+        assert known.dims == tuple(body["axes"])
+        np.testing.assert_allclose(np.array(found["numbers"], float), known.values.ravel(), rtol=1e-5)
+
+
+def test_changed_quantities_are_evaluated_anew(opened, explorer):
+    page = opened(explorer.address)
+    before = page.evaluate("perfgridView.found.numbers")
+    page.get_by_label("Change a quantity").select_option("sequence_length")
+    slider = page.get_by_role("slider", name="sequence_length")
+    slider.focus()
+    for _ in range(10):
+        page.keyboard.press("ArrowRight")
+    page.wait_for_function("before => perfgridView.found.numbers[0] > 1.5 * before && perfgridView.asked == perfgridView.stage.dataset.drawn", arg=before[0])
+    assert slider.get_attribute("aria-valuetext") == "× 2 = 8,192"
+    rows = page.evaluate("perfgridView.rowsAt(0)")
+    content = tomllib.loads(STUDY)
+    content["workload_parameters"]["sequence_length"] = 8192
+    longer = pg.evaluate(pg.Study.make(**content), "float64").isel(rows)
+    assert page.evaluate("perfgridView.found.numbers[0]") == pytest.approx(longer.step_time.item(), rel=1e-9)
+
+
+def test_a_click_derives_and_two_designs_compare(opened, explorer, result):
+    page = opened(explorer.address)
+    picture = page.locator("figure.moving svg.picture")
+    picture.scroll_into_view_if_needed()
+    x, y = picture.evaluate("(svg) => { const p = perfgridView.picture.panels[0].series[1]; return [svg.scale('x').apply(p.x[2]), svg.scale('y').apply(p.y[2])]; }")
+    picture.hover(position={"x": x, "y": y})
+    picture.click(position={"x": x, "y": y})
+    story = page.locator(".derived .derivation")
+    story.wait_for()
+    rows = page.evaluate("perfgridView.rowsAt(10)")
+    known = pg.explain(result, "step_time", {a: result[a].values[r] for a, r in rows.items()})
+    assert known.derivation.value == pytest.approx(result.step_time.isel(rows).item(), rel=1e-5)
+    assert f"{known.derivation.value:.4g}" in story.inner_text()
+    page.get_by_role("button", name="Keep as A").click()
+    page.locator("figure.moving > details > summary").click()
+    page.locator("figure.moving tbody tr").first.get_by_role("button", name="derive").click()
+    page.get_by_role("button", name="Compare part by part").click()
+    page.get_by_text("times as fast").wait_for()
+    assert "arithmetic_time" in page.locator(".pinned").inner_text()
+
+
+def test_stale_replies_are_dropped(opened, explorer):
+    page = opened(explorer.address)
+    page.evaluate(
+        """async () => {
+            const view = perfgridView, marks = view.source.marks.bind(view.source);
+            let first = true;
+            view.source.marks = async (asked) => {
+                const found = await marks(asked), late = first;
+                first = false;
+                if (late) await new Promise((done) => setTimeout(done, 700));
+                return found;
+            };
+            view.state.quantity = 'memory_per_device';
+            const slow = view.refresh();
+            view.state.quantity = 'tokens_per_second';
+            await view.refresh();
+            await slow;
+        }"""
+    )
+    assert page.evaluate("perfgridView.picture.title") == "tokens_per_second"
+
+
+def test_a_factored_result_is_read_in_parts(tmp_path, study_file, result):
+    from perfgrid.results.factored import save_factored
+
+    path = save_factored(pg.load_study(study_file), tmp_path / "small.pgf")
+    lazy, whole = Explorer(pg.open_result(path), "small.pgf"), Explorer(result.copy(), "small.nc")
+    view = whole.grid.first_view()
+    body = {"quantity": "step_time", "axes": [view["series"], view["x"]], "rows": {"model": [1]}, "by": "step_time"}
+    found, known = (one.answer("marks", json.dumps(body).encode()) for one in (lazy, whole))
+    np.testing.assert_allclose(found["numbers"], known["numbers"], rtol=1e-5)
+    assert found["rows"] == known["rows"]
+    assert not isinstance(lazy.result.variables["step_time"]._data, np.ndarray)  # nothing but the part was read
