@@ -116,6 +116,8 @@ def joined(
     """The study of all pairs of designs of two pools, and the designs of each. ``name`` appears in errors."""
     file = checked_file({"workload": WORKLOAD, **content}, name, PoolsFile)
     catalog = (catalog or load_catalog(*(folder / path for path in file.catalog))).with_values(catalog_values or {})
+    if file.workload_parameters.get("limit_statistic", "mean") != "mean" or "limit_statistic" in file.axes:
+        raise PerfgridError(f"{name}, limit_statistic: limits of two pools are for means: leave it out")
     costly = COST in registry_of(WORKLOAD).below(file.outputs)
     formulas = tuple(formulas)
     found = {pool: _designs(file, pool, name, catalog, formulas, costly) for pool in POOLS}

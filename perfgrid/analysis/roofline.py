@@ -67,7 +67,7 @@ def roofline(
     """
     space, registry, choices, at = designs(what, best_design(what, at).labels, formulas)
     index, serving = index_of(space, at), "pass_time" in registry.formulas
-    tables, axis, phases = (SERVING, "pass", PASSES) if serving else (TRAINING, "phase", PHASES)
+    tables, phases = (SERVING, PASSES) if serving else (TRAINING, PHASES)
     wanted = [n for family, _, time, counts in tables for n in (f"{family}_flops", time, *counts)]
     wanted += [f"{family}_{traffic}" for family, *_ in tables for traffic, _ in LEVELS.values()]
     wanted += [PEAK, *(bandwidth for _, bandwidth in LEVELS.values())]

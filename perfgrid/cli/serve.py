@@ -46,8 +46,8 @@ def serve_command(
     ttft: Annotated[str | None, Option(help="Limit on the time to the first token, such as 500ms.")] = None,
     tpot: Annotated[str | None, Option(help="Limit on the time per further token, such as 25ms.")] = None,
     rate: Annotated[str | None, Option(help="Requests per second that arrive at random, such as 50/s.")] = None,
-    clients: Annotated[int | None, Option(help="Clients that ask again when they have their answer.")] = None,
-    requests: Annotated[int | None, Option(help="Requests of all clients. Default: ten of each.")] = None,
+    clients: Annotated[int | None, Option(min=1, help="Clients that ask again when they have their answer.")] = None,
+    requests: Annotated[int | None, Option(min=1, help="Requests of all clients. Default: ten of each.")] = None,
     statistic: Annotated[
         str, Option(help="What keeps the limits: mean, or p50, p90, p99 of the requests of a rate or of clients.")
     ] = "mean",
@@ -73,7 +73,8 @@ def serve_command(
     target, _ = Target(csv, overwrite, ".csv"), Target(save, overwrite, ".toml")
     first, each = duration(ttft, "--ttft", "500ms"), duration(tpot, "--tpot", "25ms")
     if prefill is not None or decode is not None:
-        stated = {"prefill": prefill, "decode": decode, "price": price, "csv": csv, "save": save}
+        stated = {"prefill": prefill, "decode": decode, "price": price, "csv": csv, "save": save, "requests": requests}
+        stated["statistic"] = None if statistic == "mean" else statistic
         return _pools(
             {name: text for name, text in stated.items() if text is not None},
             {"model": model, "on": names_in(on), "devices": None if devices is None else sizes_in(devices)}
@@ -114,7 +115,7 @@ def serve_command(
 
 def _pools(stated: dict[str, Any], asked: dict[str, Any], as_json: bool) -> None:
     """Find and print the best pair of pools."""
-    if refused := [name for name in ("price", "csv", "save") if name in stated]:
+    if refused := [name for name in ("price", "csv", "save", "requests", "statistic") if name in stated]:
         raise PerfgridError(f"--{refused[0]} is not for two pools: leave it out")
     for name, many, how in (
         ("on", asked["on"], "; --prefill device=... states another"),

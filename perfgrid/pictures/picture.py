@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-Shape = Literal["line", "points", "bars"]
+Shape = Literal["line", "points", "bars", "limits"]
 Scale = Literal["linear", "log", "categories"]
 
 
@@ -31,7 +31,8 @@ class Axis:
 class Series:
     """Marks of one name and colour: at ``x`` and ``y``, one entry of each tuple per mark.
 
-    Bars lie along the axis that has no categories, from ``base`` (zero where it is empty) to their number. ``low`` and
+    Bars lie along the axis that has no categories, from ``base`` (zero where it is empty) to their number; limits are
+    short lines across them, such as the capacity of a memory. ``low`` and
     ``high`` are the ends of the interval of that number, of lines and points of ``y``. A mark that is not there has NaN
     and, where a constraint forbids it, a reason. An empty tuple says nothing of any mark.
     """
@@ -43,7 +44,7 @@ class Series:
     base: tuple[float, ...] = ()
     low: tuple[float, ...] = ()
     high: tuple[float, ...] = ()
-    width: float = 0.8  # of bars, across
+    width: float = 0.8  # of bars and limits, across
     labels: tuple[str, ...] = ()  # of a mark, for a tooltip: its design and its number
     reasons: tuple[str, ...] = ()  # why a mark is infeasible; empty texts for feasible ones
     texts: tuple[str, ...] = ()  # written beside a mark

@@ -27,6 +27,7 @@ from .space import TABLES, SpaceBuilder
 from .tables import NATIVE, OWN_PREFIX, STATED, label_in
 from .trace import trace_parameters
 from .view import View
+from .view_checks import check_views
 from .where import apply_where
 
 File = TypeVar("File", bound=StudyFile)
@@ -280,6 +281,7 @@ def build_study(
                 f"{name}, --set {key}: the study uses no such {table}{nearest(rest, used.get(table, ()))}"
             )
     check_tables(study, {key: one for key, (one, _) in workloads(study).items()})
+    check_views(study)
     return study
 
 
@@ -289,6 +291,8 @@ def _with_trace(file: StudyFile, folder: Path, name: str) -> StudyFile:
         raise PerfgridError(f"{name}, trace: only studies of inference have requests, this is one of {file.workload}")
     columns = {c for axis in file.axes.values() if isinstance(axis, dict) for c in axis.get("zip", ())}
     found = trace_parameters(folder / str(file.trace), f"{name}, trace")
+    if "request_rate" in found:
+        found["batch_rule"] = "rate"
     taken = {key: value for key, value in found.items() if key not in {*file.axes, *columns}}
     return file.model_copy(update={"trace": None, "workload_parameters": taken | file.workload_parameters})
 

@@ -1,16 +1,17 @@
 """Traces of requests: what a study takes from a file of prompts, answers and, if it has them, times of arrival.
 
 CSV with a header, or one JSON object a line. Columns by the names of public traces: those of Azure (TIMESTAMP,
-ContextTokens, GeneratedTokens), BurstGPT (Timestamp, Request tokens, Response tokens) and Mooncake (timestamp in ms,
-input_length, output_length), or prompt_tokens and output_tokens.
+ContextTokens, GeneratedTokens), BurstGPT (Timestamp, Request tokens, Response tokens) and Mooncake (JSON lines with
+timestamp in ms, input_length, output_length), or prompt_tokens and output_tokens.
 """
 
 from __future__ import annotations
 
 import csv
 import json
+import re
 from collections.abc import Iterator, Mapping
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,8 @@ COLUMNS = {
     "time": ("timestamp", "arrival_time"),
 }
 LONGEST = 1e9  # tokens of a request
+FRACTION = re.compile(r"\.(\d+)")  # of a second, of any length
+MILLISECONDS = {("timestamp", ".jsonl")}  # Mooncake's
 
 
 def trace_parameters(path: Path, place: str) -> dict[str, Any]:
@@ -40,8 +43,9 @@ def trace_parameters(path: Path, place: str) -> dict[str, Any]:
         if prompt and output:
             prompts.append(prompt)
             outputs.append(output)
-        if time := next((column for column in row if column.strip().lower() in COLUMNS["time"]), None):
-            times.append(_seconds(row[time], path.suffix == ".jsonl", f"{where}, {time}"))
+            if time := next((column for column in row if column.strip().lower() in COLUMNS["time"]), None):
+                unit = 1e-3 if (time.strip().lower(), path.suffix) in MILLISECONDS else 1.0
+                times.append(_seconds(row[time], unit, f"{where}, {time}"))
     if not prompts:
         raise PerfgridError(f"{place}: {path} has no request with a prompt and an answer")
     found: dict[str, Any] = {}
@@ -92,15 +96,17 @@ def _tokens(value: Any, where: str) -> float:
     return found
 
 
-def _seconds(value: Any, milliseconds: bool, where: str) -> float:
-    """A time in seconds: a number (ms in JSON lines), or a date and time."""
+def _seconds(value: Any, unit: float, where: str) -> float:
+    """A time in seconds: a number of units, or a date and time, with or without a zone (UTC)."""
     try:
-        found = float(value) * (1e-3 if milliseconds else 1.0)
+        found = float(value) * unit
     except (TypeError, ValueError):
-        date, _, fraction = str(value).strip().partition(".")
-        digits = fraction[:6] if fraction[:6].isdigit() else "0"
+        text = str(value).strip()
+        fraction = FRACTION.search(text)
         try:
-            found = datetime.fromisoformat(date).timestamp() + float(f"0.{digits}")
+            date = datetime.fromisoformat(FRACTION.sub("", text, count=1))
+            date = date if date.tzinfo else date.replace(tzinfo=UTC)
+            found = date.timestamp() + float(fraction[0] if fraction else 0)
         except ValueError:
             found = np.nan
     if not abs(found) < 1e15:

@@ -146,6 +146,11 @@ def of_each_token(answer_time, answer_moment):
 # ---- mixtures -------------------------------------------------------------------------------------------------------
 
 
+def mean_of(parts):
+    """Mean of a mixture of (share, mean, scale, width)."""
+    return sum(share * mean for share, mean, *_ in parts)
+
+
 def share_of_mixture(time, parts):
     """Part of a mixture of (share, mean, scale, width) below a time."""
     return sum(share * share_below(time, *part) for share, *part in parts)
@@ -169,13 +174,13 @@ def percentile_of_mixture(z, parts):
     """
     wanted = normal_share(z)
     own = [at_deviation(z, *part) for _, *part in parts]
-    mean = sum(share * one for (share, *_), one in zip(parts, own, strict=True))
-    low = high = mean
+    low = high = sum(share * one for (share, *_), one in zip(parts, own, strict=True))
     for (share, *_), one in zip(parts, own, strict=True):
         matters = share > NEGLIGIBLE * (1 - wanted)
         low = xp.where(matters, xp.minimum(low, one), low)
         high = xp.where(matters, xp.maximum(high, one), high)
-    low, high = low * (1 - 1e-4), high * (1 + 1e-4)
+    least = 1e-6 * mean_of(parts)  # a shifted lognormal distribution reaches below zero, a time does not
+    low, high = xp.maximum(low * (1 - 1e-4), least), xp.maximum(high * (1 + 1e-4), 2 * least)
     for _ in range(BISECTIONS):
         middle = xp.sqrt(low * high)
         short = share_of_mixture(middle, parts) < wanted

@@ -193,9 +193,13 @@ def LABEL_request_latency_PERCENTILE(request_latency):
     source="johnson1949",
     family=PERCENTILES,
 )
-def LABEL_latency_PERCENTILE(LABEL_latency_spread, PERCENTILE_point):
-    """PERCENTILE of the time from the arrival of a request to its last token, over requests."""
-    return percentile(PERCENTILE_point, LABEL_latency_spread)
+def LABEL_latency_PERCENTILE(LABEL_latency_spread, PERCENTILE_point, time_to_first_token_PERCENTILE, decode_steps):
+    """PERCENTILE of the time from the arrival of a request to its last token, over requests.
+
+    It is not before that of the first token, and with a single token is the same.
+    """
+    last = xp.maximum(percentile(PERCENTILE_point, LABEL_latency_spread), time_to_first_token_PERCENTILE)
+    return xp.where(decode_steps > 0, last, time_to_first_token_PERCENTILE)
 
 
 # ---- limits ---------------------------------------------------------------------------------------------------------

@@ -37,6 +37,12 @@ def queue_of_a_loop(own, others, service):
     return (gap + xp.sqrt(gap**2 + 4 * others * service)) / 2
 
 
+def wait_behind(load, exponent, service, variation):
+    """Wait behind other prompts of random arrivals: u/(1 - u)·u^e·s·(1 + v²)/2; beyond 99 % load that of 99 %."""
+    u = xp.minimum(load, 0.99)
+    return u ** (1 + exponent) / (1 - u) * service * variation / 2
+
+
 # ---- the prefill pool -----------------------------------------------------------------------------------------------
 
 
@@ -97,9 +103,8 @@ def running_pass_wait(busy_workers, chance_exponent, mean_pass_time, prefill_wor
 
 @alternative(of="earlier_prompts_wait", by="batch_rule", label="rate", unit="s", source="sakasegawa1977")
 def rate_earlier_prompts_wait(request_rate, prompt_slot, chance_exponent, wait_variation):
-    """Mean wait of a prompt for passes of those before it, with random arrivals; beyond 99 % load that of 99 %."""
-    load = xp.minimum(request_rate * prompt_slot, 0.99)
-    return load ** (1 + chance_exponent) / (1 - load) * prompt_slot * wait_variation / 2
+    """Mean wait of a prompt for passes of those before it, with random arrivals."""
+    return wait_behind(request_rate * prompt_slot, chance_exponent, prompt_slot, wait_variation)
 
 
 @alternative(of="earlier_prompts_wait", by="batch_rule", label="clients", unit="s", source="reiser1980mva")
@@ -231,12 +236,21 @@ def loop_queue_time(active_clients, served_rate, loop_other_time, decode_batch_w
 
 
 @formula(unit="s", source="little1961")
-def loop_place_time(loop_queue_time, loop_queue_by_batch, decode_capacity, decode_target, served_rate, prompt_slot):
+def loop_place_time(
+    loop_queue_time,
+    loop_queue_by_batch,
+    decode_capacity,
+    decode_target,
+    served_rate,
+    prompt_slot,
+    chance_exponent,
+    wait_variation,
+):
     """Time that clients queue for a place: all but an open queue's wait where the decode pool is full."""
     full = at(decode_capacity, load=NODES[-1]) < at(decode_target, load=NODES[-1])
-    load = xp.minimum(served_rate * prompt_slot, 0.99)
-    prompts = xp.minimum(load / (1 - load) * prompt_slot / 2, at(loop_queue_by_batch, load=NODES[-1]))
-    return xp.where(full, xp.maximum(loop_queue_time - prompts, 0.0), 0.0)
+    prompts = wait_behind(served_rate * prompt_slot, chance_exponent, prompt_slot, wait_variation)
+    queued = xp.minimum(prompts, at(loop_queue_by_batch, load=NODES[-1]))
+    return xp.where(full, xp.maximum(loop_queue_time - queued, 0.0), 0.0)
 
 
 @formula(unit="s", source="bailey1954bulk")

@@ -11,7 +11,7 @@ from perfgrid.engine.errors import PerfgridError
 from perfgrid.pictures.picture import Panel, Picture
 from perfgrid.results.files import check_output, replacing
 
-from .panel import draw_panel, legend_of
+from .panel import draw_axes, draw_marks, legend_of
 from .style import SETTINGS
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ DPI = 120
 WIDTHS = {1: 8.0, 2: 10.5, 3: 13.0}  # inches, by columns of panels
 HEIGHT, LINE = 3.7, 0.165  # inches: of a row of panels, of a line of the caption
 BAR = 0.26  # inches: of a bar on its side
-WORDY = 13.0  # characters of a caption in an inch
+WORDY = 14.6  # characters of a caption in an inch
 
 
 def matplotlib() -> Any:
@@ -44,9 +44,9 @@ def figure_of(picture: Picture, figure: Figure | None = None) -> tuple[Figure, l
         columns = _columns(len(picture.panels))
         rows = -(-len(picture.panels) // columns)
         width = WIDTHS[columns]
-        above = [*_wrapped([picture.title], width, 0.72), *_wrapped([picture.see], width, 0.92)]
-        below = _wrapped(picture.caption, width, 1.12)
-        title_lines = len(_wrapped([picture.title], width, 0.72))
+        above = [*_wrapped([picture.title], width, 0.62), *_wrapped([picture.see], width, 0.85)]
+        below = _wrapped(picture.caption, width, 1.08)
+        title_lines = len(_wrapped([picture.title], width, 0.62))
         top, bottom = 0.12 + 0.2 * len(above), 0.1 + LINE * len(below)
         body = sum(_height(picture.panels[i * columns : (i + 1) * columns]) for i in range(rows))
         height = top + body + bottom
@@ -58,11 +58,14 @@ def figure_of(picture: Picture, figure: Figure | None = None) -> tuple[Figure, l
         for spare in axes[len(picture.panels) :]:
             spare.set_axis_off()
         names = picture.names()
-        for number, (panel, ax) in enumerate(zip(picture.panels, axes, strict=False)):
-            draw_panel(ax, panel, names, f"panel-{number}", outer=number % columns == 0 or not _shared(picture.panels))
+        pairs = list(zip(picture.panels, axes, strict=False))
+        for number, (panel, ax) in enumerate(pairs):
+            draw_marks(ax, panel, names, f"panel-{number}")
+        for number, (panel, ax) in enumerate(pairs):
+            draw_axes(ax, panel, outer=number % columns == 0 or "sharey" not in _shared(picture.panels))
         handles = legend_of(picture, names)
         if handles:
-            figure.legend(handles=handles, title=picture.legend or None, loc="outside right upper", frameon=False)
+            figure.legend(handles=handles, title=picture.legend or None, loc="outside right center", frameon=False)
         for i, line in enumerate(above):
             titled = i < title_lines
             figure.text(
@@ -85,7 +88,8 @@ def draw_on(picture: Picture, ax: Axes) -> Axes:
     if len(picture.panels) != 1:
         raise PerfgridError(f"the picture has {len(picture.panels)} panels and does not fit one pair of axes")
     with matplotlib().rc_context(dict(SETTINGS)):
-        draw_panel(ax, picture.panels[0], picture.names(), "panel-0")
+        draw_marks(ax, picture.panels[0], picture.names(), "panel-0")
+        draw_axes(ax, picture.panels[0])
         if handles := legend_of(picture, picture.names()):
             ax.legend(handles=handles, title=picture.legend or None)
         ax.set_title(picture.title)

@@ -20,21 +20,24 @@ MANY = 60  # bars of a series that have no edge and no hatch
 SMALL_POINTS = 80  # points of a series that are drawn small
 
 
-def draw_panel(ax: Axes, panel: Panel, names: Mapping[str, int], gid: str, outer: bool = True) -> None:
-    """Draw a panel; ``names`` number the colours, ``gid`` names its marks in an SVG; only outer axes have a label."""
+def draw_marks(ax: Axes, panel: Panel, names: Mapping[str, int], gid: str) -> None:
+    """Draw the marks of a panel; ``names`` number the colours, ``gid`` names the marks in an SVG."""
     for number, series in enumerate(panel.series):
-        drawn = _series(ax, panel, series, names)
-        for part, artist in enumerate(drawn):
+        for part, artist in enumerate(_series(ax, panel, series, names)):
             artist.set_gid(f"{gid}-series-{number}" + (f"-{part}" if part else ""))
     if panel.cells is not None:
         _cells(ax, panel.cells, gid)
-    _axis(ax, panel, "x")
-    _axis(ax, panel, "y", outer)
     for rule in panel.rules:
         (ax.axvline if rule.along == "x" else ax.axhline)(rule.at, color="#222222", linewidth=1, linestyle=(0, (4, 2)))
         _rule_text(ax, rule.name, rule.along, rule.at)
+
+
+def draw_axes(ax: Axes, panel: Panel, outer: bool = True) -> None:
+    """Scales, labels and ticks of a panel, once the marks of all panels are drawn; the label of y on outer ones."""
+    _axis(ax, panel, "x")
+    _axis(ax, panel, "y", outer)
     for series in panel.series:
-        _missing(ax, panel, series)
+        _crosses(ax, panel, series)
     if panel.title:
         ax.set_title(panel.title)
     if panel.cells is None:
@@ -51,9 +54,9 @@ def legend_of(picture: Picture, names: Mapping[str, int]) -> list[Any]:
     infeasible = set()
     for series in picture.every_series():
         shapes.setdefault(series.name, set()).add(series.shape)
-        if series.reasons and all(series.reasons):
+        if series.shape == "points" and series.reasons and all(series.reasons):
             infeasible.add(series.name)
-    if len(shapes) < 2:
+    if len(shapes) < 2 or (not picture.legend and all(len(panel.series) < 2 for panel in picture.panels)):
         return []
     many = {s.name for s in picture.every_series() if len(s.x) > MANY}
     handles = []
@@ -64,6 +67,9 @@ def legend_of(picture: Picture, names: Mapping[str, int]) -> list[Any]:
             hatch = "" if name in many else look["hatch"]
             handles.append(Patch(facecolor=colour, edgecolor="white", hatch=hatch, label=name))
             continue
+        if "limits" in shapes[name]:
+            handles.append(Line2D([], [], color="black", linewidth=2, label=name))
+            continue
         line = look["dashes"] if "line" in shapes[name] else ""
         handles.append(Line2D([], [], color=colour, marker=look["marker"], linestyle=line, markersize=5, label=name))
     return handles
@@ -73,8 +79,15 @@ def _series(ax: Axes, panel: Panel, series: Series, names: Mapping[str, int]) ->
     look = style(names[series.name])
     if series.shape == "bars":
         return _bars(ax, panel, series, look)
+    if series.shape == "limits":
+        half = series.width / 2
+        if panel.y.categories:
+            at = np.array(series.y)
+            return [ax.vlines(series.x, at - half, at + half, color="black", linewidth=2)]
+        at = np.array(series.x)
+        return [ax.hlines(series.y, at - half, at + half, color="black", linewidth=2)]
     x, y = np.array(series.x), np.array(series.y)
-    infeasible = bool(series.reasons) and all(series.reasons)
+    infeasible = series.shape == "points" and bool(series.reasons) and all(series.reasons)
     colour = GREY if infeasible else look["color"]
     kept = np.isfinite(x) & np.isfinite(y)
     if series.low:
@@ -84,10 +97,8 @@ def _series(ax: Axes, panel: Panel, series: Series, names: Mapping[str, int]) ->
             bars = [end[known] for end in ends]
             ax.errorbar(x[known], y[known], bars, fmt="none", ecolor=colour, elinewidth=0.8, capsize=2, alpha=0.6)
     if series.shape == "line":
-        curve = (
-            len(x) == 2
-            and not series.labels
-            or any(len(s.x) > 2 and s.name == series.name and s is not series for s in panel.series)
+        curve = (len(x) == 2 and not series.labels) or any(
+            len(s.x) > 2 and s.name == series.name and s is not series for s in panel.series
         )
         marker = "" if curve or len(x) > MANY else look["marker"]
         drawn = ax.plot(x, y, color=colour, marker=marker, linestyle=look["dashes"], markersize=4, linewidth=1.5)
@@ -108,7 +119,7 @@ def _series(ax: Axes, panel: Panel, series: Series, names: Mapping[str, int]) ->
         ]
     for at, up, text in zip(x, y, series.texts, strict=False):
         if text:
-            ax.annotate(text, (at, up), (4, 4), textcoords="offset points", fontsize=7, color="#222222")
+            ax.annotate(text, (at, up), (0, 5), textcoords="offset points", ha="center", fontsize=7, color="#222222")
     return list(drawn)
 
 
@@ -118,17 +129,19 @@ def _bars(ax: Axes, panel: Panel, series: Series, look: dict[str, Any]) -> list[
     base = np.array(series.base) if series.base else np.zeros(len(at))
     kept = np.isfinite(end)
     dense = len(at) > MANY
-    how: dict[str, Any] = {"color": look["color"], "edgecolor": "white", "linewidth": 0.15 if dense else 0.5}
-    how["hatch"] = "" if dense else look["hatch"]
+    how: dict[str, Any] = {"color": look["color"], "edgecolor": "white", "linewidth": 0.5, "hatch": look["hatch"]}
+    if dense:  # one artist instead of thousands
+        return [ax.add_collection(_boxes(at[kept], base[kept], end[kept], series.width, lying, look["color"]))]
     draw = ax.barh if lying else ax.bar
     side = {"left": base[kept]} if lying else {"bottom": base[kept]}
     drawn = list(draw(at[kept], (end - base)[kept], series.width, **side, **how))
     if series.low:
         ends = np.array([end - np.array(series.low), np.array(series.high) - end])[:, kept]
         known = np.isfinite(ends).all(axis=0)
-        error = {"xerr" if lying else "yerr": np.abs(ends[:, known])}
         places = (end[kept][known], at[kept][known]) if lying else (at[kept][known], end[kept][known])
-        ax.errorbar(*places, **error, fmt="none", ecolor="#222222", elinewidth=0.9, capsize=2.5)
+        wide = np.abs(ends[:, known])
+        across, up = (wide, None) if lying else (None, wide)
+        ax.errorbar(*places, xerr=across, yerr=up, fmt="none", ecolor="#222222", elinewidth=0.9, capsize=2.5)
     for row, text in enumerate(series.texts):
         if text and lying and kept[row]:
             far = max(end[row], base[row], *(series.high[row : row + 1] or (end[row],)))
@@ -136,6 +149,16 @@ def _bars(ax: Axes, panel: Panel, series: Series, look: dict[str, Any]) -> list[
     if lying and any(series.texts):
         ax.margins(x=0.22)
     return drawn
+
+
+def _boxes(at: Any, base: Any, end: Any, width: float, lying: bool, colour: str) -> Any:
+    """Bars as one collection."""
+    from matplotlib.collections import PolyCollection
+
+    low, high = at - width / 2, at + width / 2
+    corners = np.stack([np.stack(c, 1) for c in ((base, low), (end, low), (end, high), (base, high))], axis=1)
+    corners = corners if lying else corners[..., ::-1]
+    return PolyCollection(list(corners), facecolor=colour, edgecolor="white", linewidth=0.15)
 
 
 def _cells(ax: Axes, cells: Cells, gid: str) -> None:
@@ -204,7 +227,10 @@ def _axis(ax: Axes, panel: Panel, name: str, labelled: bool = True) -> None:
         low, high = (ax.get_xlim if name == "x" else ax.get_ylim)()
         upright = name == "y" or bool(panel.y.categories)
         if upright and low < 0.4 * high and low > -0.1 * high:
-            limits(0 if low < 0 and not _negative(panel) else min(low, 0), high)
+            low = 0 if low < 0 and not _negative(panel) else min(low, 0)
+            limits(low, high)
+        rules = [rule.at for rule in panel.rules if rule.along == name]
+        limits(min([low, *rules]), max([high, *(1.08 * at for at in rules)]))
 
 
 def _negative(panel: Panel) -> bool:
@@ -221,18 +247,22 @@ def _ticks(axis: Any, places: list[float], texts: list[str] | None = None) -> No
 def _rule_text(ax: Axes, text: str, along: str, at: float) -> None:
     """The name of a rule at the end of its line."""
     if along == "x":
-        ax.annotate(text, (at, 1), (3, -2), ("data", "axes fraction"), "offset points", va="top", fontsize=7.5)
+        ax.annotate(text, (at, 1), (0, 2), ("data", "axes fraction"), "offset points", ha="center", fontsize=7.5)
     else:
         ax.annotate(text, (0, at), (4, 3), ("axes fraction", "data"), "offset points", fontsize=7.5)
 
 
-def _missing(ax: Axes, panel: Panel, series: Series) -> None:
-    """A cross at the foot of the axes for each mark that is infeasible and has no number."""
+def _crosses(ax: Axes, panel: Panel, series: Series) -> None:
+    """A cross for each bar or mark of a line that is infeasible: beside its number, or at the foot of the axes."""
+    if series.shape not in ("line", "bars"):
+        return
     lying = bool(panel.y.categories)
     values, at = (series.x, series.y) if lying else (series.y, series.x)
     for place, value, why in zip(at, values, series.reasons, strict=False):
-        if why and not np.isfinite(value):
-            where = {"xy": (0.012, place), "xycoords": ("axes fraction", "data")}
-            if not lying:
-                where = {"xy": (place, 0.02), "xycoords": ("data", "axes fraction")}
-            ax.annotate("\u00d7", **where, ha="center", va="center", fontsize=9, color=GREY)
+        if why:
+            known = bool(np.isfinite(value))
+            number, across = (value, "data") if known else (0.012 if lying else 0.02, "axes fraction")
+            xy, where = ((number, place), (across, "data")) if lying else ((place, number), ("data", across))
+            away = ((6, 0) if lying else (0, 6)) if known else (0, 0)
+            colour = "#222222" if known else GREY
+            ax.annotate("\u00d7", xy, away, where, "offset points", ha="center", va="center", fontsize=9, color=colour)

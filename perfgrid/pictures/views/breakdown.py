@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from perfgrid.analysis.explain import explain
 from perfgrid.analysis.limiting import WORDS
 from perfgrid.engine.errors import PerfgridError, printable
-from perfgrid.engine.grid.explain import Explanation
-from perfgrid.engine.grid.story import Part
+from perfgrid.engine.grid.explain import index_of, replay_point
+from perfgrid.engine.grid.story import Part, Replayed, story_of
 from perfgrid.formulas import BREAKDOWN
 from perfgrid.formulas.serving.anatomy import QUANTITIES, request_parts
 from perfgrid.pictures.picture import Axis, Panel, Picture, Rule, Series
+from perfgrid.results.provenance import designs
 from perfgrid.study.file import CLUSTER_SIZE
 from perfgrid.study.view import View
 
@@ -28,7 +29,10 @@ from .words import category_axis, quantity_text, value_axis, words
 MEMORY, CAPACITY = "memory_per_device", "hbm_capacity"
 REST = "other parts"
 SMALL = 1e-4  # share of a whole below which a part is left out
+VISIBLE = 5e-3  # share of all bars from which a part has a colour of its own
 MOST_DESIGNS = 24
+MOST_STACKED = 7  # named parts of a bar: as many as have a colour of their own
+_STAGE = re.compile(r"^(first|middle|last)_stage_")  # a part is the same whichever stage is the fullest
 
 
 def breakdown(subject: Subject, view: View) -> Picture:
@@ -65,38 +69,41 @@ def _picture(subject: Subject, view: View, outputs: Sequence[str], depth: int) -
             raise PerfgridError(f"view {view.name or view.kind}: no design is feasible")
         maker = _stacked if view.x is not None else _single
         panels.append(maker(table, view, output, found))
-    chosen = caption(table)
+    chosen = caption(table, crosses=True)
     return Picture(view.name, view.kind, view.title, tuple(panels), view.see, chosen, "part" if view.x else "")
 
 
 def _explained(subject: Subject, row: Row, output: str, depth: int) -> tuple[dict[str, float], float]:
     """The parts of an output of a design, and the capacity of the memory of its device (NaN where none is known)."""
-    at = {n: label for n, label in row.design.items() if n != CLUSTER_SIZE or n in subject.axes}
-    found = explain(subject.what, output, at, subject.formulas)
-    capacity = found.replayed.values.get(CAPACITY, np.nan)
-    return parts_of(found, depth), float(np.ravel(capacity)[0])
-
-
-def parts_of(found: Explanation, depth: int = 1) -> dict[str, float]:
-    """What adds up to a number, by name."""
-    values, quantity = found.replayed.values, found.derivation.name
-    if quantity == "step_time" and all(n in values for n in BREAKDOWN):
-        return {WORDS[n]: float(np.squeeze(values[n])) for n in BREAKDOWN}
-    if quantity == "request_latency" and all(n in values for n in QUANTITIES):
+    labels = {n: label for n, label in row.design.items() if n != CLUSTER_SIZE or n in subject.axes}
+    space, registry, choices, at = designs(subject.what, labels, subject.formulas)
+    known = {"step_time": BREAKDOWN, "request_latency": QUANTITIES}.get(output, ())
+    known = known if set(known) <= set(registry.names()) else ()
+    graph, values = replay_point(registry, space, (output, *known), index_of(space, at), choices)
+    capacity = float(np.ravel(values.get(CAPACITY, np.nan))[0])
+    if known and output == "step_time":
+        return {WORDS[n]: float(np.squeeze(values[n])) for n in BREAKDOWN}, capacity
+    if known:
         parts = {WORDS[n]: value for n, value in request_parts(values).items()}
-        return parts | {WORDS["waiting_time"]: float(np.squeeze(values[quantity])) - sum(parts.values())}
-    root = found.story(depth + 3)
-    summed: Counter[str] = Counter()
-    for name, value in _leaves(root, depth):
-        summed[name] += value
-    return dict(summed)
+        return parts | {WORDS["waiting_time"]: float(np.squeeze(values[output])) - sum(parts.values())}, capacity
+    units = {n: (v.unit, v.meaning, "") for n, v in subject.variables.items()}
+    story = story_of(Replayed(graph, values, units, registry.inner), output, depth + 3)
+    return _summed(_leaves(story, depth)), capacity
+
+
+def _summed(parts: Iterable[tuple[str, float]]) -> dict[str, float]:
+    """The sum of parts of each name."""
+    found: dict[str, float] = {}
+    for name, value in parts:
+        found[name] = found.get(name, 0.0) + value
+    return found
 
 
 def _leaves(part: Part, depth: int) -> Iterator[tuple[str, float]]:
     """The parts so many levels down; a part of one part counts for no level."""
     parts = part.parts
     if not parts or depth == 0:
-        yield words(part.name), float(part.value)
+        yield words(_STAGE.sub("", part.name)), float(part.value)
         return
     for below in parts:
         yield from _leaves(below, depth - (len(parts) > 1))
@@ -107,12 +114,9 @@ def _leaves(part: Part, depth: int) -> Iterator[tuple[str, float]]:
 def _stacked(table: Table, view: View, output: str, found: dict[int, tuple[dict[str, float], float]]) -> Panel:
     x = view.x or ""
     labels = labels_of(table, x)
-    total: Counter[str] = Counter()
-    for parts, _ in found.values():
-        for name, value in parts.items():
-            total[name] += abs(value)
-    whole = sum(total.values())
-    named = [n for n, v in total.most_common() if v > SMALL * whole and n != REST][: view.count]
+    total = _summed((name, abs(value)) for parts, _ in found.values() for name, value in parts.items())
+    whole, order = sum(total.values()), sorted(total, key=lambda name: -total[name])
+    named = [n for n in order if total[n] > VISIBLE * whole and n != REST][: min(view.count, MOST_STACKED)]
     place = {label: i for i, label in enumerate(labels)}
     unit = table.subject.unit(output)
     sums = [sum(parts.values()) for parts, _ in found.values()]
@@ -133,7 +137,10 @@ def _stacked(table: Table, view: View, output: str, found: dict[int, tuple[dict[
         at = tuple(float(p) for p, *_ in rows)
         series.append(Series(printable(name), "bars", at, tuple(v / axis.size for v in values), labels=tips))
     names = category_axis(x, [table.subject.text(x, label) for label in labels])
-    panel = Panel(names, axis, tuple(piled(series)), rules=())
+    pile = list(piled(series))
+    if any(row.reasons.get(output) for *_, row in rows):
+        pile[-1] = replace(pile[-1], reasons=tuple(printable(row.reasons.get(output, "")) for *_, row in rows))
+    panel = Panel(names, axis, tuple(pile))
     capacities = {place[place_of(table.rows[i], table, x)]: c / axis.size for i, (_, c) in found.items()}
     panel = _with_capacity(panel, capacities, output, unit, axis)
     if sum(map(len, names.categories)) > ACROSS:
@@ -151,13 +158,13 @@ def _with_capacity(panel: Panel, capacities: dict[int, float], output: str, unit
         rule = Rule(f"capacity {next(iter(texts.values()))}", "y", value)
         return Panel(panel.x, panel.y, panel.series, None, (rule,), panel.title)
     at, up = (tuple(map(float, found)) for found in (capacities.keys(), capacities.values()))
-    marks = Series("capacity", "points", at, up, labels=tuple(f"capacity {texts[i]}" for i in capacities))
+    marks = Series("capacity", "limits", at, up, width=0.95, labels=tuple(f"capacity {texts[i]}" for i in capacities))
     return Panel(panel.x, panel.y, (*panel.series, marks), None, (), panel.title)
 
 
 def _single(table: Table, view: View, output: str, found: dict[int, tuple[dict[str, float], float]]) -> Panel:
     """A bar for each part of one design, the largest on top."""
-    ((row, (parts, capacity)),) = ((table.rows[i], one) for i, one in found.items())
+    ((row, (parts, _)),) = ((table.rows[i], one) for i, one in found.items())
     unit, whole = table.subject.unit(output), sum(map(abs, parts.values()))
     ordered = sorted((n for n, v in parts.items() if abs(v) > SMALL * whole), key=lambda n: -abs(parts[n]))
     kept, rest = ordered[: view.count], sum(parts[n] for n in ordered[view.count :])

@@ -27,6 +27,8 @@ def heatmap(subject: Subject, view: View) -> Picture:
     unit = table.subject.unit(value)
     axis = value_axis(value, unit, numbers_of(table.rows, [value]), view.units, view.y_scale)
     columns, lines = labels_of(table, x), labels_of(table, y)
+    if not all(isinstance(label, int | float) for label in lines):
+        lines = lines[::-1]  # names are read from the top
     letters: dict[str, str] = {}
     panels = []
     for facet in labels_of(table, view.facets):

@@ -64,7 +64,7 @@ def _picture(subject: Subject, view: View, stacked: bool) -> Picture:
     panels = [panel for panel in panels if panel.series]
     one = view.colour is None and all(len(group) == 1 for group in groups)
     legend = "" if one or view.colour is None else words(view.colour)
-    return Picture(view.name, view.kind, view.title, tuple(panels), view.see, caption(table), legend)
+    return Picture(view.name, view.kind, view.title, tuple(panels), view.see, caption(table, crosses=True), legend)
 
 
 def _panels(table: Table, view: View, groups: Sequence[list[str]]) -> Iterator[tuple[list[str], Any, str]]:
@@ -144,7 +144,7 @@ def _shared(names: Sequence[str]) -> str:
     """What several names end in, such as time of arithmetic_time and hbm_time; else nothing."""
     split = [name.split("_") for name in names]
     ends: list[str] = []
-    for parts in zip(*(reversed(words) for words in split), strict=False):
+    for parts in zip(*(reversed(one) for one in split), strict=False):
         if len(set(parts)) > 1:
             break
         ends.insert(0, parts[0])

@@ -15,6 +15,7 @@ from .subject import Subject
 from .table import Row, Table
 from .words import category_axis, item_text, label_axis, quantity_text, words
 
+MOST_REASONS = 4  # that a caption names
 LOG_FROM = 30.0  # largest over smallest value from which an axis of lines is logarithmic
 
 
@@ -59,7 +60,7 @@ def place_of(row: Row, table: Table, name: str) -> Any:
 def tooltip(row: Row, table: Table, quantities: Sequence[str]) -> str:
     """The design of a mark and its numbers."""
     subject = table.subject
-    labels = row.place | {n: v for n, v in row.design.items() if len(subject.axes.get(n, (0, 0))) > 1}
+    labels = {**row.place} | {n: v for n, v in row.design.items() if len(subject.axes.get(n, (0, 0))) > 1}
     texts = [f"{words(n)} {printable(subject.text(n, v))}" for n, v in labels.items()]
     for q in quantities:
         value = row.values.get(q, np.nan)
@@ -113,11 +114,17 @@ def series_of(
     )
 
 
-def caption(table: Table, *more: str) -> tuple[str, ...]:
+def caption(table: Table, *more: str, crosses: bool = False) -> tuple[str, ...]:
     """What was chosen, what all designs share, and the sources."""
     subject = table.subject
     same = subject.stated()
+    why = (
+        []
+        if not crosses
+        else sorted({one for r in table.rows for text in r.reasons.values() for one in text.split("; ")})
+    )
     lines = [f"Each mark is the best design: {words_of(table.chosen)}." if table.chosen else "", *more]
+    lines.append(f"\u00d7: infeasible, {'; '.join(why[:MOST_REASONS])}." if why else "")
     lines.append(f"At {same}." if same else "")
     sources = subject.sources()
     lines.append(f"Sources: {sources}." if sources else "")

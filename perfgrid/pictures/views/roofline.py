@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from perfgrid.analysis.roofline import Roofline, roofline
+import math
+
+from perfgrid.analysis.roofline import Product, Roofline, roofline
 from perfgrid.engine.errors import printable
 from perfgrid.pictures.picture import Axis, Panel, Picture, Rule, Series
 from perfgrid.study.view import View
@@ -12,7 +14,7 @@ from .subject import Subject
 from .table import Table
 from .words import item_text, quantity_text, value_axis, words
 
-NAMED = 10  # kernels whose names are written: those of the longest time
+NEAR = 0.25  # of ln rate and ln intensity: marks that are named together
 
 
 def roofline_view(subject: Subject, view: View) -> Picture:
@@ -44,9 +46,7 @@ def roofline_of(found: Roofline, view: View, subject: Subject | None = None) -> 
                 labels=(f"{level} {quantity_text(bandwidth, 'byte/s')}",) * 2,
             )
         )
-        texts = tuple(
-            words(p.name) if level == "HBM" and _first(p.name, products, i) else "" for i, (p, _) in enumerate(marks)
-        )
+        texts = _names(marks, level) if level == "HBM" else ()
         series.append(
             Series(
                 level,
@@ -73,6 +73,15 @@ def roofline_of(found: Roofline, view: View, subject: Subject | None = None) -> 
     )
 
 
-def _first(name: str, products: list, place: int) -> bool:
-    """Whether a product is the longest of its name, and among those that are named."""
-    return place < NAMED and all(p.name != name for p in products[:place])
+def _names(marks: list[tuple[Product, float]], level: str) -> tuple[str, ...]:
+    """The names of products beside their marks; those of near marks together, at the first of them."""
+    texts, clusters = [""] * len(marks), list[tuple[int, float, float]]()
+    for i, (product, rate) in enumerate(marks):
+        x, y, name = math.log(product.flops / product.traffic[level]), math.log(rate), words(product.name)
+        near = next((k for k, a, b in clusters if abs(a - x) < NEAR and abs(b - y) < NEAR), None)
+        if near is None:
+            clusters.append((i, x, y))
+            texts[i] = name
+        elif name not in texts[near].split(", "):
+            texts[near] += f", {name}" if texts[near].count(",") < 2 else ""
+    return tuple(texts)

@@ -40,21 +40,22 @@ def scatter(subject: Subject, view: View) -> Picture:
         rows = [r for r in table.rows if view.facets is None or r.place.get(view.facets) == facet]
         title = "" if view.facets is None else f"{words(view.facets)} {table.subject.text(view.facets, facet)}"
         panels.append(Panel(x, y, tuple(_series(table, view, rows, x, y)), title=title))
-    why = sorted({reason for row in table.rows for reason in row.reasons.values() if not row.fits})
+    why = sorted(
+        {one for row in table.rows if not row.fits for text in row.reasons.values() for one in text.split("; ")}
+    )
     told = f"Every mark is a legal design. Grey: {'; '.join(why)}." if why else "Every mark is a feasible design."
     legend = words(view.colour) if view.colour else ""
     return Picture(view.name, view.kind, view.title, tuple(panels), view.see, caption(table, told), legend)
 
 
 def _series(table: Table, view: View, rows: list[Row], x: Axis, y: Axis) -> Iterator[Series]:
-    beyond = [row for row in rows if not row.fits]
-    if beyond:
-        yield _points(BEYOND, beyond, table, x, y)
     for colour in labels_of(table, view.colour):
         own = [r for r in rows if r.fits and (colour is None or r.place.get(view.colour or "") == colour)]
         name = "feasible" if colour is None else text_of(table.subject.text(view.colour or "", colour))
         if own:
             yield _points(name, own, table, x, y)
+    if beyond := [row for row in rows if not row.fits]:
+        yield _points(BEYOND, beyond, table, x, y)
 
 
 def _points(name: str, rows: list[Row], table: Table, x: Axis, y: Axis) -> Series:

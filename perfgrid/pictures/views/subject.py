@@ -13,7 +13,6 @@ import numpy as np
 import xarray as xr
 
 from perfgrid.analysis.best_design import left_open
-from perfgrid.analysis.number_text import label_text
 from perfgrid.catalog import Variable, load_variables
 from perfgrid.engine.errors import PerfgridError, nearest
 from perfgrid.engine.graph.registry import Constraint
@@ -120,17 +119,18 @@ class Subject:
             return "1"
         if isinstance(self.what, Study):
             known = quantity in self.what.registry.names()
-            return self.what.registry.get(quantity).unit if known else unit_of(self._variables, quantity)
+            return self.what.registry.get(quantity).unit if known else unit_of(self.variables, quantity)
         known = quantity in self.what.variables and "units" in self.what[quantity].attrs
-        return str(self.what[quantity].attrs["units"]) if known else unit_of(self._variables, quantity)
+        return str(self.what[quantity].attrs["units"]) if known else unit_of(self.variables, quantity)
 
     @property
-    def _variables(self) -> Mapping[str, Variable]:
+    def variables(self) -> Mapping[str, Variable]:
+        """The given quantities."""
         return self.what.catalog.variables if isinstance(self.what, Study) else load_variables()
 
     def text(self, axis: str, label: Any) -> str:
         """A label with the unit of what its axis states."""
-        return label_text(label, self.unit(axis))
+        return item_text(label, self.unit(axis))
 
     def narrowed(self, at: Mapping[str, Any], placed: Iterable[str] = ()) -> Subject:
         """The same with the labels of ``at`` left; a list keeps several.
@@ -186,7 +186,7 @@ class Subject:
         """What is the same for all designs: axes with one label, and the parameters of the workload."""
         items = {n: self.text(n, labels[0]) for n, labels in self.axes.items() if len(labels) == 1}
         if isinstance(self.what, Study):
-            items |= {n: item_text(value) for n, value in self.what.file.workload_parameters.items()}
+            items |= {n: item_text(value, self.unit(n)) for n, value in self.what.file.workload_parameters.items()}
         shown = [f"{words(n)} {text}" for n, text in items.items() if n not in but]
         more = [f"{len(shown) - MOST_STATED} more"] if len(shown) > MOST_STATED else []
         return ", ".join(shown[:MOST_STATED] + more)

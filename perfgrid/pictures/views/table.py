@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice, product
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -13,16 +14,18 @@ import xarray as xr
 from perfgrid.analysis.best import best
 from perfgrid.analysis.best_design import FASTEST
 from perfgrid.analysis.best_of_result import FORBIDDEN
-from perfgrid.analysis.prediction_intervals import PACES
+from perfgrid.analysis.prediction_intervals import PACES, space_of
+from perfgrid.analysis.prediction_intervals import intervals as intervals_at
 from perfgrid.engine.errors import PerfgridError
 from perfgrid.engine.grid.dataset import bare_variables, constraints_of, feasible
+from perfgrid.engine.grid.explain import index_of
 from perfgrid.results.evaluate import evaluate
 from perfgrid.study.file import CLUSTER_SIZE, Best
 from perfgrid.study.selection import reaching
 from perfgrid.study.study import Study
 from perfgrid.study.view import View
 
-from .subject import Subject
+from .subject import FOUND, Subject
 
 MOST_KEPT = 2**24  # values of a study up to which it is evaluated once for all places of a view
 MOST_MARKS = 20_000
@@ -75,7 +78,7 @@ def choice_of(subject: Subject, view: View, open_axes: Sequence[str], shown: Seq
 def best_table(
     subject: Subject, view: View, placed: Sequence[str], shown: Sequence[str], intervals: bool = True
 ) -> Table:
-    """The best design for each combination of labels of the axes and coordinates ``placed``, with the ``shown`` outputs."""
+    """The best design for each combination of labels of axes and coordinates, with the ``shown`` outputs."""
     placed = list(dict.fromkeys(placed))
     found = subject.narrowed(view.at, placed)
     along = {found.coordinates[name][0] for name in placed if name in found.coordinates}
@@ -84,6 +87,7 @@ def best_table(
         open_axes = [view.over] if isinstance(view.over, str) else list(view.over)
         if left := [n for n, labels in found.axes.items() if len(labels) > 1 and n not in (*open_axes, *placed)]:
             raise PerfgridError(f"the view names no label of {left[0]}: name it in x, colour, facets, over or at")
+    open_axes = [n for n in open_axes if n in along or len(found.axes.get(n, (0, 0))) > 1]
     choice = choice_of(found, view, open_axes, shown)
     objective = choice.minimize or choice.maximize or ""
     wanted = list(dict.fromkeys((*shown, objective)))
@@ -106,6 +110,9 @@ def best_table(
 def _rows(held: Subject, choice: Best, placed: Sequence[str], wanted: Sequence[str], paces: bool) -> Iterator[Row]:
     """A row for each place."""
     objective = choice.minimize or choice.maximize or ""
+    if isinstance(held.what, xr.Dataset) and FOUND not in held.what.coords and not choice.over:
+        yield from _single_rows(held.what, placed, wanted, objective, paces)
+        return
     beside = [name for name in placed if name in held.coordinates]
     labels = [np.unique(held.coordinates[name][1]).tolist() for name in beside]
     for combination in product(*labels):
@@ -119,18 +126,44 @@ def _rows(held: Subject, choice: Best, placed: Sequence[str], wanted: Sequence[s
             continue
         part = held.taking(rows) if rows else held
         over = [*choice.over, *([CLUSTER_SIZE] if CLUSTER_SIZE in held.coordinates else [])]
-        if isinstance(part.what, xr.Dataset) and "found" in part.what.coords:
+        if isinstance(part.what, xr.Dataset) and FOUND in part.what.coords:
             winners = part.what  # best designs already
         else:
-            small = (
-                part.points <= 0
-                or np.prod([len(v) for n, v in part.axes.items() if n not in choice.over]) <= MOST_INTERVALS
-            )
-            winners = best(part.what, over, choice.minimize, choice.maximize, intervals=bool(paces and small))
+            small = prod(len(v) for n, v in part.axes.items() if n not in choice.over) <= MOST_INTERVALS
+            winners = best(part.what, over, choice.minimize, choice.maximize, intervals=paces and small)
         yield from (
             replace(row, place={**row.place, **at})
             for row in winner_rows(winners, placed, wanted, objective, held.reason)
         )
+
+
+def _single_rows(
+    what: xr.Dataset, placed: Sequence[str], wanted: Sequence[str], objective: str, paces: bool
+) -> Iterator[Row]:
+    """A row for each design of a result; beyond a limit its numbers stay."""
+    dims = [str(d) for d in xr.broadcast(*(what[q] for q in wanted), feasible(what, of=list(wanted)))[0].dims]
+    dims = list(dict.fromkeys([*dims, *(n for n in placed if n in what.dims)]))
+    about = bare_variables(what)
+    flags = {q: constraints_of(what, q) for q in wanted}
+    names = {*wanted, *(c for own in flags.values() for c in own)} | {str(c) for c in what.coords}
+    columns = {n: (what[n].dims, what[n].values) for n in names if set(what[n].dims) <= set(dims)}
+    rows, axes = [], str(what.attrs.get("study_axes", "")).split()
+    for place in np.ndindex(*(what.sizes[d] for d in dims)):
+        index = dict(zip(dims, place, strict=True))
+        row = {n: values[tuple(index[str(d)] for d in own)].item() for n, (own, values) in columns.items()}
+        broken = {q: [c for c in own if not row[c]] for q, own in flags.items()}
+        illegal = {q for q, own in broken.items() if any(about[c].attrs["constraint"] == "illegal" for c in own)}
+        reasons = {q: "; ".join(str(about[c].attrs["reason"]) for c in own) for q, own in broken.items() if own}
+        where = {d: row[d] for d in dims} | {n: row[n] for n in placed if n in row}
+        values = {q: np.nan if q in illegal else float(row[q]) for q in wanted}
+        rows.append(Row(where, {a: row[a] for a in (*axes, CLUSTER_SIZE) if a in row}, values, reasons, not reasons))
+    if paces and len(rows) <= MOST_INTERVALS:
+        space = space_of(what)
+        some = [i for i, row in enumerate(rows) if np.isfinite(row.values[objective])]
+        designs = [{a: rows[i].design[a] for a in axes} for i in some]
+        for i, found in zip(some, intervals_at(what, [index_of(space, d) for d in designs], objective), strict=True):
+            rows[i] = replace(rows[i], interval=(found.low, found.high))
+    yield from rows
 
 
 def winner_rows(
@@ -158,10 +191,11 @@ def winner_rows(
                 reasons[quantity] = "; ".join(broken)
         values = {q: np.nan if q in reasons else float(row[q]) for q in wanted if q in row}
         design = {a: row[a] for a in (*axes, CLUSTER_SIZE) if a in row}
-        interval = None if ends is None else tuple(map(float, ends.isel(index).values))
-        yield Row(
-            where, design, values, reasons, interval=interval if interval and np.isfinite(interval).all() else None
-        )
+        interval = None
+        if ends is not None and np.isfinite(ends.isel(index).values).all():
+            low, high = ends.isel(index).values.tolist()
+            interval = low, high
+        yield Row(where, design, values, reasons, interval=interval)
 
 
 def _flags(what: Study | xr.Dataset) -> dict[str, tuple[str, ...]]:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import numpy as np
+import pandas as pd
 import xarray as xr
 
 from perfgrid.analysis.timeline import timeline
@@ -15,6 +18,7 @@ from .table import Table
 from .words import category_axis, item_text, quantity_text, value_axis, words
 
 BESIDE = ("wait", "transfer")  # what is left empty
+WIDTH = 0.9
 
 
 def timeline_view(subject: Subject, view: View) -> Picture:
@@ -28,23 +32,29 @@ def timeline_of(found: xr.Dataset, view: View, subject: Subject | None = None) -
     start, end = found["start"].values.astype(float), found["end"].values.astype(float)
     axis = value_axis("time", "s", [float(end.max())], view.units, "linear")
     last = int(devices.max())
+    work = ~np.isin(kinds, BESIDE)
+    together = pd.DataFrame({"device": devices, "start": start, "end": end})[work].duplicated(keep=False)
+    paired = np.zeros(len(kinds), bool)
+    paired[work] = together.values  # two passes side by side: the upper and the lower half of a bar
     series = []
-    for kind in dict.fromkeys(k for k in kinds.tolist() if k not in BESIDE):
-        rows = np.flatnonzero(kinds == kind)
+    for kind, beside in product(dict.fromkeys(kinds[work].tolist()), (False, True)):
+        rows = np.flatnonzero((kinds == kind) & (paired == beside))
+        if not len(rows):
+            continue
         tips = (
             f"{words(kind)} of microbatch {microbatches[i]} on device {devices[i]}: {quantity_text(start[i], 's')} to "
             f"{quantity_text(end[i], 's')}"
             for i in rows
         )
         at, base = (tuple((values[rows] / axis.size).tolist()) for values in (end, start))
-        place = tuple((last - devices[rows]).astype(float).tolist())
-        series.append(Series(words(kind), "bars", at, place, base, width=0.9, labels=tuple(tips)))
+        shift = (WIDTH / 4 if kind == "forward" else -WIDTH / 4) if beside else 0.0
+        place = tuple((last - devices[rows] + shift).astype(float).tolist())
+        width = WIDTH / 2 if beside else WIDTH
+        series.append(Series(words(kind), "bars", at, place, base, width=width, labels=tuple(tips)))
     names = category_axis("device", [str(device) for device in range(last, -1, -1)])
     whole = float(found.attrs["pipeline_time"])
-    busy = sum(float((end - start)[kinds == k].sum()) for k in set(kinds.tolist()) - set(BESIDE)) / (whole * (last + 1))
+    waits = float((end - start)[kinds == "wait"].sum()) / (whole * (last + 1))
     design = ", ".join(f"{words(n)} {item_text(v)}" for n, v in found.attrs.items() if isinstance(v, str))
-    told = f"{quantity_text(whole, 's')} of pipeline; white is waiting. Design: {design}."
-    if busy <= 1:
-        told = f"{quantity_text(whole, 's')} of pipeline, {1 - busy:.0%} of it waiting (white). Design: {design}."
+    told = f"{quantity_text(whole, 's')} of pipeline, {waits:.0%} of it waiting (white). Design: {design}."
     lines = (told, *caption(Table(subject, []))[-1:]) if subject is not None else (told,)
     return Picture(view.name, "timeline", view.title, (Panel(axis, names, tuple(series)),), view.see, lines, "pass")

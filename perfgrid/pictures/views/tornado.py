@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import xarray as xr
 
 from perfgrid.analysis.uncertainty import as_stated, tornado
@@ -15,6 +16,8 @@ from .marks import caption, check_outputs
 from .subject import Subject
 from .table import Table, choice_of
 from .words import category_axis, quantity_text, value_axis, words
+
+LEAST = 1e-4  # of the output: swings below are left out
 
 
 def tornado_view(subject: Subject, view: View) -> Picture:
@@ -33,8 +36,10 @@ def tornado_view(subject: Subject, view: View) -> Picture:
 def tornado_of(found: xr.Dataset, view: View, subject: Subject | None = None) -> Picture:
     """The picture of a tornado."""
     output, unit, stated = str(found.attrs["output"]), str(found.attrs.get("units", "1")), float(found["stated"])
-    names = [str(n) for n in found["assumption"].values[: view.count]]
-    ends = {end: found[end].values[: view.count].astype(float).tolist() for end in ("low", "high")}
+    swings = np.abs(found["high"].values - found["low"].values)
+    kept = np.flatnonzero(swings > LEAST * abs(stated))[: view.count]
+    names = [str(n) for n in found["assumption"].values[kept]]
+    ends = {end: found[end].values[kept].astype(float).tolist() for end in ("low", "high")}
     axis = value_axis(output, unit, [stated], view.units, view.x_scale)
     last = len(names) - 1
     series = tuple(

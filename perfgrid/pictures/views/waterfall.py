@@ -17,6 +17,7 @@ from .table import Table
 from .words import category_axis, item_text, quantity_text, value_axis, words
 
 REST = "other parts"
+SMALL = 2e-3  # of the longer time: changes below are put together
 
 
 def waterfall(subject: Subject, view: View) -> Picture:
@@ -30,7 +31,8 @@ def waterfall_of(found: Comparison, view: View, subject: Subject | None = None) 
     of_a, of_b = found.work
     before, after = (time / work for time, work in zip(found.times, found.work, strict=True))
     steps = [(WORDS[n], y / of_b - x / of_a) for n, x, y in found.parts if abs(y / of_b - x / of_a) > ROUNDING * before]
-    kept, rest = steps[: view.count], sum(v for _, v in steps[view.count :])
+    count = min(view.count, sum(abs(v) > SMALL * max(before, after) for _, v in steps))
+    kept, rest = steps[:count], sum(v for _, v in steps[count:])
     kept += [(REST, rest)] if abs(rest) > ROUNDING * before else []
     names = ["A", *(name for name, _ in kept), "B"]
     axis = value_axis(found.quantity, "s", [before, after], view.units, "linear")

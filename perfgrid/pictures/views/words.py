@@ -7,12 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from perfgrid.analysis.number_text import READ_BACK, fitting_unit, label_text, number, units_of
+from perfgrid.analysis.number_text import READ_BACK, fitting_unit, label_text, number, units_of, whole_number
 from perfgrid.engine.errors import PerfgridError, nearest, printable
 from perfgrid.pictures.picture import Axis, Scale
 
 ACRONYMS = {"hbm": "HBM", "l2": "L2", "flops": "FLOPs", "flop": "FLOP", "kv": "KV", "io": "I/O", "mtp": "MTP"}
 WIDE = 8.0  # largest over smallest number from which an axis is logarithmic
+GROUPED = 1e4  # pure numbers from which digits are grouped: 10,000, 1 trillion
 FEW = 10  # numbers of an axis that are all marked
 
 
@@ -21,13 +22,18 @@ def words(name: str) -> str:
     return " ".join(ACRONYMS.get(word, word) for word in printable(name).replace("_", " ").split())
 
 
-def item_text(value: Any) -> str:
-    """A value of a study as text."""
+def item_text(value: Any, unit: str = "1") -> str:
+    """A label or a value of a study as text, with its unit."""
     if isinstance(value, list):
-        return " or ".join(map(item_text, value))
+        return " or ".join(item_text(one, unit) for one in value)
     if isinstance(value, bool):
         return "yes" if value else "no"
-    return printable(label_text(float(value)) if isinstance(value, int | float) else str(value))
+    if not isinstance(value, int | float):
+        return printable(str(value))
+    pure = unit in ("1", "")
+    if unit in READ_BACK or (pure and not (value >= GROUPED and value == round(value))):
+        return label_text(float(value), unit)
+    return whole_number(value, unit) if pure else number(value, unit)
 
 
 def unit_for(quantity: str, unit: str, values: Sequence[float], stated: Mapping[str, str]) -> tuple[str, float]:
@@ -61,7 +67,7 @@ def label_axis(name: str, unit: str, labels: Sequence[Any], scaled: bool, scale:
     wide = len(numbers) > 2 and numbers.min() > 0 and numbers.max() >= WIDE * numbers.min()
     scale = scale or ("log" if wide else "linear")
     text, unit = (f"{words(name)}, times that stated", "1") if scaled else (words(name), unit)
-    marked = numbers[:: -(-len(numbers) // FEW)] if len(numbers) <= FEW or scale == "log" else []
+    marked = numbers[:: -(-len(numbers) // FEW)] if len(numbers) <= FEW or unit in READ_BACK else []
     if unit in READ_BACK and len(marked):  # each number with its unit
         return Axis(text, "", scale, quantity=name, ticks=tuple((float(v), label_text(float(v), unit)) for v in marked))
     unit_name, size = unit_for(name, unit, [] if unit in ("1", "") else numbers.tolist(), {})

@@ -1,0 +1,63 @@
+"""What the views of a study name exists, whichever command loads the study."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from perfgrid.engine.errors import PerfgridError, nearest
+from perfgrid.engine.grid.space import Axis
+
+from .file import CLUSTER_SIZE
+from .view import View
+
+if TYPE_CHECKING:
+    from .study import Study
+
+OF_OUTPUTS = ("scatter", "frontier")  # kinds whose x is an output
+
+
+def check_views(study: Study) -> None:
+    """PerfgridError for a wrong axis, label, output or name in ``[[view]]``."""
+    names = [view.name or view.kind for view in study.file.view]
+    for number, view in enumerate(study.file.view, 1):
+        place = f"{study.name}, view {number} ({view.name or view.kind})"
+        if view.name and names.index(view.name) != number - 1:
+            raise PerfgridError(f"{place}: another view has this name too")
+        _check(study, view, place)
+
+
+def _check(study: Study, view: View, place: str) -> None:
+    axes = {axis.name: axis for axis in study.space.axes}
+    columns = {name: axis for axis in axes.values() for name in axis.shown}
+    of_outputs, of_axes = view.shown, [("x", view.x)]
+    if view.kind in OF_OUTPUTS:
+        of_outputs, of_axes = [view.x, *view.shown] if view.x else view.shown, []
+    if view.kind == "heatmap":
+        of_outputs, of_axes = [], [*of_axes, *(("y", name) for name in view.shown[:1])]
+    for key, name in (*of_axes, ("colour", view.colour), ("facets", view.facets)):
+        if name is not None and name not in axes and name not in columns:
+            raise PerfgridError(f"{place}, {key}: unknown axis {name!r}{nearest(name, (*axes, *columns))}")
+    for name in _listed(view.over):
+        if name not in axes and name != CLUSTER_SIZE:
+            raise PerfgridError(f"{place}, over: unknown axis {name!r}{nearest(name, axes)}")
+    known = {*study.registry.names(), *study.space.names()}
+    for name in (*of_outputs, *_listed(view.value), *_listed(view.minimize), *_listed(view.maximize)):
+        if name not in known:
+            raise PerfgridError(f"{place}: unknown output {name!r}{nearest(name, study.outputs)}")
+    for key, labels in (("at", view.at), ("a", view.a), ("b", view.b)):
+        for name, label in labels.items():
+            if name not in axes and name not in columns:
+                raise PerfgridError(f"{place}, {key}: unknown axis {name!r}{nearest(name, (*axes, *columns))}")
+            axis = axes.get(name) or Axis(name, np.unique(columns[name].columns[name]))
+            for one in label if isinstance(label, list) else [label]:
+                try:
+                    axis.index(study.label(name, one))
+                except PerfgridError as error:
+                    raise PerfgridError(f"{place}, {key}: {error}") from None
+
+
+def _listed(names: Any) -> Iterable[str]:
+    return [names] if isinstance(names, str) else names or []
