@@ -1,8 +1,9 @@
-"""A small study, its result, its report and its explorer; the browser that opens them (``PERFGRID_BROWSER`` or Chromium)."""
+"""A small study, its result, its report and its explorer; the browser that opens them."""
 
 import os
 import shutil
 import threading
+import time
 
 import pytest
 
@@ -39,6 +40,14 @@ over = ["parallelism", "microbatch"]
 minimize = "step_time"
 at = { hbm_bandwidth = 1.0 }
 """
+
+
+def until(page, condition, arg=None, seconds=20):
+    """Wait for a condition, a JavaScript expression or function; the page's own policy forbids to poll within it."""
+    end = time.monotonic() + seconds
+    while not page.evaluate(condition, arg):
+        assert time.monotonic() < end, f"not so after {seconds} s: {condition}"
+        page.wait_for_timeout(20)
 
 
 @pytest.fixture(scope="session")

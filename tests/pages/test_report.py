@@ -13,6 +13,8 @@ from perfgrid.pictures.pages.embedded import ERROR, packed_numbers, unpacked_num
 from perfgrid.pictures.pages.grid import Grid, Slice
 from perfgrid.pictures.pages.report import report
 
+from .conftest import until
+
 RULES = {"runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "best-practice"]}
 HOSTILE = "<script>alert(1)</script>"
 OSC = "\x1b]8;;http://example.com\x07a link\x1b]8;;\x07"
@@ -40,7 +42,9 @@ def test_says_what_the_result_holds(opened, report_file, result):
     best = pg.best(result, ["parallelism", "microbatch"], minimize="step_time", at={"hbm_bandwidth": 1.0})
     headings = page.locator("h2").all_text_contents()
     assert headings[:2] == ["Best designs", "Look around"]
-    assert {"Near misses", "What excludes designs", "Derivations", "Assumptions", "Sources", "Study", "Versions"} <= {*headings}
+    assert {"Near misses", "What excludes designs", "Derivations", "Assumptions", "Sources", "Study", "Versions"} <= {
+        *headings
+    }
     assert page.locator("section:has(h2:text-is('Best designs')) tbody tr").count() == best["found"].size
     assert f"{best.step_time.min().item():.4g} s" in page.locator(".summary").inner_text()
     assert "fits_memory" in page.locator("section:has(h2:text-is('What excludes designs'))").inner_text()
@@ -78,8 +82,16 @@ def test_embedded_numbers_and_best_designs_are_those_of_the_result(opened, repor
     sizes = {a: range(result.sizes[a]) for a in grid.axes}
     for asked in (
         Slice("step_time", ("device", "hbm_bandwidth"), {**sizes, "model": [1]}, "step_time"),
-        Slice("memory_per_device", ("model", "microbatch"), {**sizes, "device": [0], "hbm_bandwidth": [2]}, "step_time"),
-        Slice("tokens_per_second", ("parallelism",), {**sizes, "model": [0], "microbatch": [1]}, "tokens_per_second", False),
+        Slice(
+            "memory_per_device", ("model", "microbatch"), {**sizes, "device": [0], "hbm_bandwidth": [2]}, "step_time"
+        ),
+        Slice(
+            "tokens_per_second",
+            ("parallelism",),
+            {**sizes, "model": [0], "microbatch": [1]},
+            "tokens_per_second",
+            False,
+        ),
     ):
         body = {"quantity": asked.quantity, "axes": asked.axes, "by": asked.by, "least": asked.least}
         body["rows"] = {a: list(rows) for a, rows in asked.rows.items()}
@@ -98,14 +110,14 @@ def test_keyboard_alone_moves_the_view(opened, report_file):
     quantity = page.get_by_label("Quantity", exact=True)
     quantity.focus()
     page.keyboard.press("ArrowDown")
-    page.wait_for_function("perfgridView.picture.panels[0].y.label === 'memory_per_device'")
+    until(page, "perfgridView.picture.panels[0].y.label === 'memory_per_device'")
     page.get_by_label("Along").select_option("microbatch")
     slider = page.get_by_role("slider", name="hbm_bandwidth")
     slider.focus()
     before = page.evaluate("perfgridView.asked")
     page.keyboard.press("ArrowRight")
-    page.wait_for_function("n => perfgridView.stage.dataset.drawn > n", arg=str(before))
-    assert slider.get_attribute("aria-valuetext") == "× 1.5"
+    until(page, "n => perfgridView.stage.dataset.drawn > n", str(before))
+    assert slider.get_attribute("aria-valuetext") == "\N{MULTIPLICATION SIGN} 1.5"
     page.locator("figure.moving > details > summary").press("Enter")
     page.locator("figure.moving tbody tr").first.get_by_role("button", name="derive").press("Enter")
     assert page.locator(".pinned tbody tr").first.wait_for() is None
@@ -120,10 +132,12 @@ def test_infeasible_cells_show_their_reason(opened, report_file, result):
     page.get_by_label("Along").select_option("microbatch")
     page.get_by_label("Colour").select_option("parallelism")
     page.get_by_label("Shown as").select_option("cells")
-    page.wait_for_function("perfgridView.picture.panels[0].cells")
+    until(page, "perfgridView.picture.panels[0].cells")
     cells = page.evaluate("perfgridView.picture.panels[0].cells")
     reason = result.fits_memory.attrs["reason"]
-    row, column = next((r, c) for r, line in enumerate(cells["reasons"]) for c, text in enumerate(line) if text == reason)
+    row, column = next(
+        (r, c) for r, line in enumerate(cells["reasons"]) for c, text in enumerate(line) if text == reason
+    )
     assert cells["numbers"][row][column] is None
     picture = page.locator("figure.moving svg.picture")
     x, y = picture.evaluate("(svg, [r, c]) => [svg.scale('x').apply(c), svg.scale('y').apply(r)]", [row, column])
@@ -135,14 +149,21 @@ def test_infeasible_cells_show_their_reason(opened, report_file, result):
 
 
 def test_labels_of_strangers_are_text(opened, tmp_path, result):
-    evil = result.copy(deep=True).assign_coords(device=[HOSTILE, OSC]).assign_attrs(title=HOSTILE, study=f"</script>{HOSTILE}")
+    evil = (
+        result.copy(deep=True)
+        .assign_coords(device=[HOSTILE, OSC])
+        .assign_attrs(title=HOSTILE, study=f"</script>{HOSTILE}")
+    )
     evil["fits_memory"].attrs["reason"] = f"<img src=x onerror=alert(1)>{OSC}"
     path = tmp_path / "evil.html"
     path.write_text(report(evil, f"{HOSTILE}.nc"))
     page = opened(path.as_uri())
     page.on("dialog", lambda dialog: page.complaints.append("alert"))
     assert page.locator("h1").inner_text() == HOSTILE
-    assert page.locator(".moving .legend li:not(.of)").all_inner_texts() == [HOSTILE, OSC.replace("\x1b", "\\x1b").replace("\x07", "\\x07")]
+    assert page.locator(".moving .legend li:not(.of)").all_inner_texts() == [
+        HOSTILE,
+        OSC.replace("\x1b", "\\x1b").replace("\x07", "\\x07"),
+    ]
     assert page.locator("img").count() == 0
     assert page.complaints == []
     assert page.requested == [path.as_uri()]
@@ -150,7 +171,9 @@ def test_labels_of_strangers_are_text(opened, tmp_path, result):
 
 def test_scripts_beside_those_of_the_package_are_refused(opened, report_file):
     page = opened(report_file.as_uri())
-    page.evaluate("document.body.append(Object.assign(document.createElement('script'), {textContent: 'window.ran = 1'}))")
+    page.evaluate(
+        "document.body.append(Object.assign(document.createElement('script'), {textContent: 'window.ran = 1'}))"
+    )
     page.evaluate("document.body.insertAdjacentHTML('beforeend', '<p onclick=\"window.ran = 1\" id=\"evil\">x</p>')")
     page.locator("#evil").click()
     assert page.evaluate("window.ran") is None
@@ -165,7 +188,13 @@ def test_a_result_without_its_study_has_a_report(tmp_path, result):
 
 def test_numbers_are_packed_within_the_error():
     rng = np.random.default_rng(0)
-    for values in (np.exp(rng.normal(0, 1, 1000)), np.array([np.nan, 0.0, 3.0]), np.array([1e-9, 1e9]), -np.ones(3), np.ones(1)):
+    for values in (
+        np.exp(rng.normal(0, 1, 1000)),
+        np.array([np.nan, 0.0, 3.0]),
+        np.array([1e-9, 1e9]),
+        -np.ones(3),
+        np.ones(1),
+    ):
         how, packed = packed_numbers(values)
         np.testing.assert_allclose(unpacked_numbers(how, packed), values, rtol=ERROR)
 

@@ -42,7 +42,7 @@ class Changes:
 
     @cached_property
     def knobs(self) -> list[dict[str, Any]]:
-        """The given numbers that the result reads: name, meaning, unit, value (None where it differs between designs)."""
+        """The given numbers that the result reads: name, meaning, unit, value (None where designs differ in it)."""
         try:
             space, registry, choices = self._restored
             if {axis.name for axis in space.axes} - set(self.grid.result.dims):
@@ -54,13 +54,20 @@ class Changes:
         found, variables = [], load_variables()
         for name in graph.leaves:
             about = variables.get(name)
-            if about is None or about.kind not in ("number", "integer") or about.of in LAID_OUT or about.axis is not None:
+            if (
+                about is None
+                or about.kind not in ("number", "integer")
+                or about.of in LAID_OUT
+                or about.axis is not None
+            ):
                 continue
             value = space.constants.get(name)
             if value is not None and (np.ndim(value) or not np.isfinite(float(value)) or float(value) == 0):
                 continue
             known = None if value is None else float(value)
-            found.append({"name": name, "meaning": about.meaning, "value": known, "of": about.of, **about_unit(about.unit)})
+            found.append(
+                {"name": name, "meaning": about.meaning, "value": known, "of": about.of, **about_unit(about.unit)}
+            )
         return sorted(found, key=lambda knob: (knob["of"] != "workload", knob["of"] != "device", knob["name"]))
 
     def marks(self, quantity: str, at: Mapping[str, np.ndarray], factors: Mapping[str, float]) -> Marks:
@@ -74,7 +81,10 @@ class Changes:
         size = len(next(iter(at.values()), [0]))
         reasons = np.zeros(size, np.uint8)
         number = {name: i for i, name in enumerate(self.grid.constraints, 1)}
-        checked = sorted((n for n in map(str, values.data_vars) if "constraint" in values[n].attrs and n in number), key=number.__getitem__)
+        checked = sorted(
+            (n for n in map(str, values.data_vars) if "constraint" in values[n].attrs and n in number),
+            key=number.__getitem__,
+        )
         for name in checked:
             broken = np.broadcast_to(values[name].values == 0, size)
             reasons = np.where((reasons == 0) & broken, np.uint8(number[name]), reasons)

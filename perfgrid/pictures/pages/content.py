@@ -32,6 +32,10 @@ from .units import about_unit
 
 DEPTH = 3  # levels of a derivation
 DERIVED = 2  # best designs that are derived
+LIMITS = (
+    "Not modelled: network congestion, data loading, distributions of request lengths unless stated. Prices, energies "
+    "and future technology are estimates with ranges: trust differences between designs more than absolute values."
+)
 Formulas = Iterable[Callable[..., Any]]
 
 
@@ -92,10 +96,10 @@ def _winners(grid: Grid) -> xr.Dataset | None:
     at = {axis: grid.labels(axis)[row].item() for axis, row in grid.held().items() if grid.result.sizes[axis] > 1}
     over = grid.searched()
     at = {a: v for a, v in at.items() if a not in over and (a in (stated.at if stated else {}) or a in grid.scaled())}
-    how = {"minimize": objective} if least else {"maximize": objective}
+    ends = (objective, None) if least else (None, objective)
     for intervals in (workload_of(result) == "training", False):
         try:
-            return best(result, over, **how, at=at, intervals=intervals)
+            return best(result, over, *ends, at=at, intervals=intervals)
         except PerfgridError:
             continue
     return None
@@ -169,7 +173,10 @@ def _derivations(
             (i for i, k in enumerate(keys) if k is not None and table["designs"][i] is not None),
             key=lambda i: keys[i] if least else -keys[i],
         )
-        points += [("best design" if n == 0 else f"best design, {n + 1}", table["designs"][i]) for n, i in enumerate(order[:DERIVED])]
+        points += [
+            ("best design" if n == 0 else f"best design, {n + 1}", table["designs"][i])
+            for n, i in enumerate(order[:DERIVED])
+        ]
     points += [("nearest miss", misses[0].rows)] if misses else []
     found = []
     for title, rows in points:
@@ -219,10 +226,11 @@ def accuracy(result: xr.Dataset) -> dict[str, Any]:
         for models in ("dense models", "mixtures of experts"):
             if (one := shares.get(f"{share}: {workload}: {models}")) is not None and one["n"] >= 5:
                 ends = (f"{np.expm1(one[q]):.0%}" for q in ("median", "p90"))
-                rows.append({"records": meaning, "models": models, "n": one["n"]} | dict(zip(("half within", "nine of ten within"), ends, strict=True)))
-    note = "Not modelled: network congestion, data loading, distributions of request lengths unless stated. Prices, energies and "
-    note += "future technology are estimates with ranges: trust differences between designs more than absolute values."
-    return {"table": table_of(rows) if rows else None, "note": note}
+                rows.append(
+                    {"records": meaning, "models": models, "n": one["n"]}
+                    | dict(zip(("half within", "nine of ten within"), ends, strict=True))
+                )
+    return {"table": table_of(rows) if rows else None, "note": LIMITS}
 
 
 def _sources(result: xr.Dataset) -> list[dict[str, str]]:

@@ -35,7 +35,9 @@ def part(grid: Grid) -> tuple[Grid, dict[str, str]]:
     if not held:
         return grid, {}
     labels = {axis: str(grid.labels(axis)[row]) for axis, row in held.items()}
-    return replace(grid, result=grid.result.isel({a: [row] for a, row in held.items()}), _kept={}, _satisfied=[]), labels
+    return replace(
+        grid, result=grid.result.isel({a: [row] for a, row in held.items()}), _kept={}, _satisfied=[]
+    ), labels
 
 
 def embedded(grid: Grid) -> tuple[dict[str, Any], dict[str, str]]:

@@ -106,7 +106,9 @@ class Grid:
                     self._satisfied.append(name)
                     continue
             found.append(name)
-        return sorted(found, key=lambda name: self.result.variables[name].attrs["constraint"] != "illegal")[:MOST_REASONS]
+        return sorted(found, key=lambda name: self.result.variables[name].attrs["constraint"] != "illegal")[
+            :MOST_REASONS
+        ]
 
     def objective(self) -> tuple[str, bool]:
         """What is best, and whether it is minimized: as the study says, else its first quantity."""
@@ -168,7 +170,7 @@ class Grid:
     def _best(
         self, asked: Slice, rows: Mapping[str, np.ndarray], order: Sequence[str], shape: Sequence[int]
     ) -> np.ndarray:
-        """Of every mark the place of its best design among the others; the least forbidden one where none is feasible."""
+        """Of every mark the place of its best design among the others; the least forbidden where none is feasible."""
         every = {a: _sliced(rows[a]) for a in order} | {a: int(rows[a][0]) for a in self.axes if a not in order}
         sizes = {a: len(rows[a]) for a in order}
         score = self.read(asked.by, every).astype(np.float64).set_dims(sizes).transpose(*order)
@@ -273,7 +275,7 @@ class Grid:
         return {"quantity": objective, "x": x, "series": series, "rows": rows, "narrow": narrow}
 
     def searched(self) -> list[str]:
-        """The axes along which the best design is sought: as the study says, or of training all but devices and models."""
+        """The axes along which the best design is sought: as the study says, else all but models and devices."""
         stated = stated_best(self.result.attrs)
         if stated is not None:
             over = [stated.over] if isinstance(stated.over, str) else list(stated.over)

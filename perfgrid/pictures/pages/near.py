@@ -88,8 +88,14 @@ def near_misses(grid: Grid, formulas: Iterable[Callable[..., Any]] = ()) -> list
         for i in order[np.sort(first)][:MOST_LISTED]:
             here = {a: int(r[i]) for a, r in at.items()}
             ends = (float(value[i]), float(limit[i]))
-            gain = float(score[designs[i]] / best[group[designs[i]]] - 1) if possible[group == group[designs[i]]].any() else np.nan
-            found.append(Miss(name, str(about["reason"]), *ends, sides, unit, sign * float(score[designs[i]]), gain, here))
+            gain = (
+                float(score[designs[i]] / best[group[designs[i]]] - 1)
+                if possible[group == group[designs[i]]].any()
+                else np.nan
+            )
+            found.append(
+                Miss(name, str(about["reason"]), *ends, sides, unit, sign * float(score[designs[i]]), gain, here)
+            )
     return found
 
 

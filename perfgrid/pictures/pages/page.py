@@ -12,7 +12,9 @@ from importlib.resources import files
 from typing import Any
 
 VENDORED = ("vendor/d3.min.js", "vendor/plot.min.js")
-OWN = tuple(f"static/{name}.js" for name in ("numbers", "elements", "sources", "tables", "derivation", "chart", "view", "page"))
+OWN = tuple(
+    f"static/{name}.js" for name in ("numbers", "elements", "sources", "tables", "derivation", "chart", "view", "page")
+)
 PLOT_STYLE = """:where(.picture) {
   --plot-background: white;
   display: block;
@@ -69,7 +71,7 @@ def policy(live: bool) -> str:
 
 @cache
 def _text(name: str) -> str:
-    return files(__package__).joinpath(name).read_text(encoding="utf-8")
+    return files("perfgrid.pictures.pages").joinpath(name).read_text(encoding="utf-8")
 
 
 def _hash(text: str) -> str:

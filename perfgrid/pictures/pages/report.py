@@ -32,7 +32,20 @@ def report(result: xr.Dataset, name: str, formulas: Iterable[Callable[..., Any]]
         told["summary"].append(f"Shown is the part with {', '.join(f'{a} {v}' for a, v in held.items())}.")
     about = shown.about()
     about["quantities"] = [q for q in about["quantities"] if q["name"] in stored["numbers"]]
-    hint = "Choose a quantity and axes, move the sliders, filter the designs. Numbers are within 0.01 % of the result's."
+    hint = (
+        "Choose a quantity and axes, move the sliders, filter the designs. Numbers are within 0.01 % of the result's."
+    )
     if stored["left_out"]:
         hint += f" Not in this file: {', '.join(stored['left_out'])} (perfgrid explore shows them)."
-    return page(told | {"kind": f"perfgrid report of {name}", "live": False, "grid": about, "stored": stored, "hint": hint, "knobs": []}, arrays)
+    return page(
+        told
+        | {
+            "kind": f"perfgrid report of {name}",
+            "live": False,
+            "grid": about,
+            "stored": stored,
+            "hint": hint,
+            "knobs": [],
+        },
+        arrays,
+    )

@@ -59,7 +59,9 @@ def designs_table(grid: Grid, found: xr.Dataset, first: Sequence[str] = ()) -> d
         if (interval := f"{name}_interval") in found:
             ends = [along(found[interval].isel(bound=i)) for i in (0, 1)]
             both = column_of(name, [*ends[0], *ends[1]], unit or "1")
-            texts = [f"{a} to {b}" for a, b in zip(both["texts"][: len(places)], both["texts"][len(places) :], strict=True)]
+            texts = [
+                f"{a} to {b}" for a, b in zip(both["texts"][: len(places)], both["texts"][len(places) :], strict=True)
+            ]
             about = {"meaning": "ends between which 90 of 100 measurements are expected"}
             shown = "90 % interval" + both["header"].removeprefix(name)
             columns.append({"name": interval, "header": shown, "texts": texts, "sorted": ends[0], **about})

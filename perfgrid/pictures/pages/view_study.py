@@ -40,7 +40,11 @@ def view_study(grid: Grid, asked: Slice, factors: Mapping[str, float], formulas:
     over = [a for a in grid.axes if a not in asked.axes and len(rows[a]) > 1]
     if over:
         grouped = grid.result.attrs.get(GROUPED)
-        weighed = [grouped] if grouped in grid.result.coords and set(grid.result[grouped].dims) & set(over) and grouped not in over else []
+        weighed = (
+            [grouped]
+            if grouped in grid.result.coords and set(grid.result[grouped].dims) & set(over) and grouped not in over
+            else []
+        )
         content["best"] = {"over": over + weighed, "minimize" if asked.least else "maximize": asked.by}
     written = tomli_w.dumps(content)
     found = build_study(from_toml(written), "the study of this view", formulas=formulas).space
@@ -69,7 +73,9 @@ def _narrowed(axes: dict[str, Any], axis: Axis, rows: np.ndarray) -> list[str]:
             terms.append(f"{column} in {wanted.tolist()!r}")
     if np.array_equal(np.flatnonzero(left), np.sort(rows)):
         return terms
-    raise PerfgridError(f"no condition on {', '.join(axis.shown) or axis.name} selects exactly these labels of {axis.name}")
+    raise PerfgridError(
+        f"no condition on {', '.join(axis.shown) or axis.name} selects exactly these labels of {axis.name}"
+    )
 
 
 def _change(content: dict[str, Any], space: Space, name: str, factor: float) -> None:

@@ -223,7 +223,7 @@ function figure(picture, columns = columnsOf(picture)) {
   requestAnimationFrame(again);
   return element("figure", { "data-view": picture.name }, element("h3", {}, picture.title && picture.title !== content.title ? picture.title : picture.name), picture.see ? element("p", { class: "see" }, picture.see) : null, stage,
     element("figcaption", {}, ...picture.caption.map((line) => element("p", {}, line))), files(() => picture.name || "picture", stage, () => columns),
-    element("details", {}, element("summary", {}, "Numbers of this picture"), table(`Numbers of ${picture.title}`, { columns })));
+    element("details", {}, element("summary", {}, "Numbers of this picture"), table(`Numbers of ${picture.name}`, { columns })));
 }
 
 const redrawn = []; // what is drawn anew when the window or its colours change

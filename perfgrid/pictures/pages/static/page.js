@@ -21,14 +21,17 @@ async function derive(quantity, rows, changed = {}) {
 }
 
 // The design that was chosen last, beside the one that was kept.
-async function pin(rows, changed = {}, keep = false) {
-  if (keep) pins[0] = pins[1];
+let pinning = 0;
+async function pin(rows, changed = {}) {
+  const mine = (pinning += 1);
+  for (const button of pinned.querySelectorAll("button")) button.disabled = true; // what they say is of another design
   pins[1] = { rows, changed };
   const kept = pins.filter(Boolean);
   const quantities = content.grid.quantities.filter((q) => !content.stored || q.name in content.stored.numbers);
   const values = await Promise.all(kept.map((one) => Promise.all(quantities.map((q) => source.marks({
     quantity: q.name, axes: [], rows: Object.fromEntries(Object.entries(one.rows).map(([a, r]) => [a, [r]])), by: content.grid.objective, least: content.grid.least, changed: one.changed,
   })))));
+  if (mine !== pinning) return;
   const axes = content.grid.axes.filter((axis) => axis.texts.length > 1), names = kept.length > 1 ? ["A, kept", "B, chosen"] : ["chosen"];
   const columns = [{ header: "quantity", texts: [...axes.map((a) => a.name), ...quantities.map((q) => q.name), "infeasible because"], sorted: null },
     ...kept.map((one, k) => ({
