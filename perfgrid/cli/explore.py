@@ -27,7 +27,7 @@ def explore_command(
     """Show a study or a result as a page on this machine that evaluates while one moves sliders; Ctrl-C ends it."""
     own = own_formulas(formulas)
     subject = study_or_result(what, settings, own)
-    with shown(subject, factored=True) as result, Server(Explorer(result, what.name, own), port) as server:
+    with shown(subject) as result, Server(Explorer(result, what.name, own), port) as server:
         print_line(f"{server.address}  (Ctrl-C ends it)", whole=True)
         if browser:
             webbrowser.open(server.address)

@@ -1,11 +1,12 @@
-"""Designs evaluated anew with some given quantities multiplied by factors."""
+"""Designs evaluated anew with some given quantities multiplied by factors, all of a slice at once, in NumPy."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -13,20 +14,20 @@ import xarray as xr
 
 from perfgrid.catalog import load_variables
 from perfgrid.engine.errors import PerfgridError, nearest
-from perfgrid.engine.execution.evaluation import Evaluation
+from perfgrid.engine.execution.small_stage import applied, bring, expanded, small_order
 from perfgrid.engine.graph.registry import Registry
-from perfgrid.engine.graph.resolver import resolve_checked
-from perfgrid.engine.grid.dataset import SPACE_ATTRIBUTE, labelled_values
+from perfgrid.engine.graph.resolver import Node, resolve_checked
+from perfgrid.engine.grid.dataset import SPACE_ATTRIBUTE, on_study_axes
 from perfgrid.engine.grid.plan import Plan
-from perfgrid.engine.grid.space import Space
-from perfgrid.engine.reductions.argmin import listed
+from perfgrid.engine.grid.space import Axis, Space
 from perfgrid.results.provenance import restore
 from perfgrid.results.schema import stored
 
-from .grid import Grid, Marks
+from .grid import Grid, Marks, Slice
 from .units import about_unit
 
 LAID_OUT = ("parallelism", "model")  # tables whose numbers are counts that belong together
+MOST_DESIGNS = 2**20  # of a slice that is evaluated anew
 
 
 @dataclass
@@ -35,6 +36,7 @@ class Changes:
 
     grid: Grid
     formulas: tuple[Callable[..., Any], ...] = ()
+    _last: tuple[Any, Evaluated] | None = None  # what was asked last, with its designs
 
     @cached_property
     def _restored(self) -> tuple[Space, Registry, dict[str, str]]:
@@ -70,26 +72,33 @@ class Changes:
             )
         return sorted(found, key=lambda knob: (knob["of"] != "workload", knob["of"] != "device", knob["name"]))
 
-    def marks(self, quantity: str, at: Mapping[str, np.ndarray], factors: Mapping[str, float]) -> Marks:
-        """A quantity at single designs, given as the rows of every axis, with quantities multiplied by factors."""
-        space, registry, choices = self._restored
+    def marks(self, asked: Slice, factors: Mapping[str, float]) -> Marks:
+        """The marks of a slice with quantities multiplied by factors: every design of it is evaluated anew.
+
+        PerfgridError like `Grid.marks`, and for a slice of too many designs.
+        """
         self._check(factors)
-        rows = [at[axis.name] for axis in space.axes]
-        points = scaled(listed(space, rows), factors)
-        plan = Plan(registry, points, (quantity,), choices, small_points=max(1, len(rows[0]) if rows else 1))
-        values = labelled_values(plan, Evaluation(plan, "float64").collect())
-        size = len(next(iter(at.values()), [0]))
-        reasons = np.zeros(size, np.uint8)
-        number = {name: i for i, name in enumerate(self.grid.constraints, 1)}
-        checked = sorted(
-            (n for n in map(str, values.data_vars) if "constraint" in values[n].attrs and n in number),
-            key=number.__getitem__,
-        )
-        for name in checked:
-            broken = np.broadcast_to(values[name].values == 0, size)
-            reasons = np.where((reasons == 0) & broken, np.uint8(number[name]), reasons)
-        numbers = np.broadcast_to(values[quantity].values.astype(np.float64), size)
-        return Marks(np.where(np.array([False, *self.grid.unlawful()])[reasons], np.nan, numbers), reasons, at)
+        rows = self.grid.checked(asked)
+        designs = prod(len(r) for r in rows.values())
+        if designs > MOST_DESIGNS:
+            raise PerfgridError(f"{designs:,} designs are too many to be evaluated anew: hold more axes at a label")
+        key = (asked.quantity, asked.by, *factors), {axis: r.tolist() for axis, r in rows.items()}
+        if self._last is None or self._last[0] != key:
+            self._last = key, self._evaluated(asked, rows, list(factors))
+        evaluated = self._last[1]
+        part = evaluated.grid(self.grid, factors)
+        here = {axis: range(len(r)) for axis, r in rows.items()}
+        found = part.marks(Slice(asked.quantity, asked.axes, here, asked.by, asked.least))
+        numbers = np.array([0, *map(self.grid.constraints.index, part.constraints)], np.uint8)
+        numbers[1:] += 1
+        return Marks(found.numbers, numbers[found.reasons], {a: rows[a][r] for a, r in found.rows.items()})
+
+    def _evaluated(self, asked: Slice, rows: Mapping[str, np.ndarray], names: Sequence[str]) -> Evaluated:
+        space, registry, choices = self._restored
+        axes = [_axis_at(axis, rows[axis.name]) if axis.name in rows else axis for axis in space.axes]
+        outputs = dict.fromkeys((asked.quantity, asked.by))
+        part = Space(tuple(axes), space.constants)
+        return Evaluated(Plan(registry, part, outputs, choices, small_points=part.points), names)
 
     def result(self, factors: Mapping[str, float]) -> xr.Dataset:
         """The result as if its study had stated the changed quantities: what `explain` needs of it."""
@@ -110,12 +119,52 @@ class Changes:
                 raise PerfgridError(f"{name!r} is no quantity that can be changed{nearest(name, names)}")
 
 
-def scaled(space: Space, factors: Mapping[str, float]) -> Space:
-    """A space of one axis with quantities multiplied by factors."""
-    (axis,) = space.axes
-    columns = {n: times(n, v, factors[n]) if n in factors else v for n, v in axis.columns.items()}
-    constants = {n: times(n, v, factors[n]) if n in factors else v for n, v in space.constants.items()}
-    return Space((type(axis)(axis.name, axis.labels, columns, axis.scales, axis.shown),), constants)
+class Evaluated:
+    """Designs of which a few given quantities change again and again: what does not depend on them is evaluated once."""
+
+    def __init__(self, plan: Plan, names: Sequence[str]):
+        self.plan, self.stale, readers = plan, set(names), plan.graph.readers()
+        for name in (*plan.graph.leaves, *plan.graph.nodes):
+            if name in self.stale:
+                self.stale.update(readers[name])
+        read = {a for n in self.stale & set(plan.graph.nodes) for a in plan.graph.nodes[n].arguments}
+        kept = (read | set(plan.wanted)) - self.stale
+        given = {name: plan.given_rows(name) for name in plan.graph.leaves}
+        self.changed = {name: given[name] for name in names if name in given}
+        others = [n for n in small_order(plan) if n[0].name not in self.stale]
+        found = self._through(others, given)
+        self.known = {name: found[name] for name in kept}
+
+    def _through(self, nodes: Iterable[tuple[Node, list[str]]], values: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        quantities = self.plan.quantities
+        with np.errstate(all="ignore"):
+            for node, _ in nodes:
+                key = quantities[node.name].key
+                arguments = [bring(values[a], quantities[a].key, key) for a in node.arguments]
+                values[node.name] = applied(self.plan, quantities[node.name], arguments)
+        return values
+
+    def grid(self, whole: Grid, factors: Mapping[str, float]) -> Grid:
+        """The grid of these designs with quantities multiplied by factors; attributes are those of the whole."""
+        given = {name: times(name, value, factors[name]) for name, value in self.changed.items()}
+        stale = [n for n in small_order(self.plan) if n[0].name in self.stale]
+        values = self._through(stale, {**self.known, **given})
+        sizes, variables = {axis.name: len(axis) for axis in self.plan.study_space.axes}, {}
+        for name in self.plan.wanted:
+            if name not in whole.result.variables:
+                continue
+            dims, array = on_study_axes(self.plan, name, expanded(values[name], self.plan.quantities[name].key))
+            array = np.broadcast_to(array, [sizes.get(d, n) for d, n in zip(dims, array.shape, strict=True)])
+            variables[name] = xr.Variable(dims, array, whole.result.variables[name].attrs)
+        for name in self.plan.outputs:  # so that every axis of the whole is one of the part
+            variables[name] = variables[name].set_dims(sizes)
+        return Grid(xr.Dataset(variables))
+
+
+def _axis_at(axis: Axis, rows: np.ndarray) -> Axis:
+    """Some rows of an axis."""
+    columns, scales = ({n: np.asarray(v)[rows] for n, v in d.items()} for d in (axis.columns, axis.scales))
+    return Axis(axis.name, axis.labels[rows], columns, scales, axis.shown)
 
 
 def times(name: str, value: Any, factor: float) -> np.ndarray:

@@ -23,12 +23,12 @@ MOST_POINTS = 1_600_000  # of an embedded grid
 MOST_BYTES = 2_000_000  # of all embedded numbers as text
 
 
-def part(grid: Grid) -> tuple[Grid, dict[str, str]]:
+def part(grid: Grid, most: int = MOST_POINTS) -> tuple[Grid, dict[str, str]]:
     """A part of a grid that is small enough to be embedded, and the labels at which other axes are held."""
     view, held = grid.first_view(), {}
     sizes: dict[str, int] = {a: int(grid.result.sizes[a]) for a in grid.axes}
     kept = (view["x"], view["series"])
-    while prod(sizes.values()) > MOST_POINTS:
+    while prod(sizes.values()) > most:
         axis = max(sizes, key=lambda a: (a not in kept and sizes[a] > 1, sizes[a]))
         row = view["rows"][axis]
         held[axis], sizes[axis] = (0 if row == "best" else int(row)), 1

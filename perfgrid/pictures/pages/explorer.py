@@ -17,12 +17,13 @@ from perfgrid.results.provenance import workload_of
 
 from .changed import Changes
 from .content import content, derivation, heading
-from .embedded import part
+from .embedded import MOST_POINTS, part
 from .grid import Grid, Slice
 from .page import page
 from .tables import column_of
 from .view_study import view_study
 
+MOST_BESIDE = 2**18  # designs of a lazily evaluated grid of which tables tell
 HINT = "Choose a quantity and axes, move the sliders, filter the designs. A click on a mark takes its design apart."
 
 
@@ -120,10 +121,9 @@ class Explorer:
             return act(asked)
 
     def marks(self, asked: AskedMarks) -> dict[str, Any]:
-        """Numbers, reasons and rows of a slice. Designs are chosen among those of the result as it is."""
-        found = self.grid.marks(asked.slice())
-        if asked.changed:
-            found = self.changes.marks(asked.quantity, found.rows, asked.changed)
+        """Numbers, reasons and rows of a slice."""
+        grid, more = (self.changes, (asked.changed,)) if asked.changed else (self.grid, ())
+        found = grid.marks(asked.slice(), *more)
         rows = {axis: rows.tolist() for axis, rows in found.rows.items()}
         return {"numbers": found.numbers.tolist(), "reasons": found.reasons.tolist(), "rows": rows}
 
@@ -161,7 +161,7 @@ class Explorer:
         return self._rest
 
     def _beside(self) -> dict[str, Any]:
-        shown, held = part(self.grid)
+        shown, held = part(self.grid, MOST_BESIDE if self.grid.lazy else MOST_POINTS)
         for variable in shown.result.variables.values():  # one by one, so that the view need not wait for all
             with self.lock:
                 variable.load()

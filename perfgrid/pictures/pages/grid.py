@@ -28,6 +28,7 @@ from .units import about_unit
 KEPT_BYTES = 2**28  # of a variable on disk: smaller ones are read once and kept
 KEPT_FLAGS = 2**22  # points of a constraint that are read once and kept
 MOST_SEARCHED = 2**22  # designs among which the best ones of a slice are sought
+MOST_FIRST = 2**18  # designs among which the page's first view searches
 MOST_MARKS = 2**14  # of a slice
 MOST_REASONS = 255  # constraints of which a byte tells which is violated
 FEW = 12  # distinct values of a coordinate that narrows its axis
@@ -188,13 +189,17 @@ class Grid:
     def _kind(self, constraint: str) -> str:
         return str(self.result.variables[constraint].attrs["constraint"])
 
+    @cached_property
+    def lazy(self) -> bool:
+        """Whether values are evaluated when they are read."""
+        return any(str(v.encoding.get("source", "")).endswith(SUFFIX) for v in self.result.variables.values())
+
     def read(self, name: str, at: Mapping[str, Any] | None = None) -> xr.Variable:
         """A variable at rows of its axes."""
         variable = self._kept.get(name)
         if variable is None:
             variable = self.result.variables[name]
-            factored = str(variable.encoding.get("source", "")).endswith(SUFFIX)
-            if not factored and variable.nbytes <= KEPT_BYTES:
+            if not self.lazy and variable.nbytes <= KEPT_BYTES:
                 variable = self._kept[name] = variable.load()
         return variable.isel({d: at[d] for d in map(str, variable.dims) if at and d in at})
 
@@ -256,7 +261,11 @@ class Grid:
         }
 
     def first_view(self) -> dict[str, Any]:
-        """The view that a page begins with: along the longest axis of numbers, best along what the study chooses."""
+        """The view that a page begins with: along the longest axis of numbers, best along what the study chooses.
+
+        Where that searches too many designs, a shorter search: one along numbers that the study chooses among, then
+        one without colours, then with ever more axes held at a label.
+        """
         objective, _ = self.objective()
         here = [str(d) for d in self.result.variables[objective].dims] if objective else []
         sizes, over = self.result.sizes, self.searched()
@@ -265,14 +274,29 @@ class Grid:
         x = max(numeric or free, key=lambda a: int(sizes[a]), default="")
         others = [a for a in free if a != x]
         series = next((a for a in SERIES if a in others), others[0] if others else "")
-        rows: dict[str, Any] = {}
+        best = [a for a in self.axes if a in over]
+        numeric = [a for a in here if self.labels(a).dtype.kind in "iuf"]
+        if self._searched(x, series, best) > MOST_FIRST and numeric:
+            x = max(numeric, key=lambda a: int(sizes[a]))
+            series = next((a for a in SERIES if a in here and sizes[a] > 1), "")
+        if self._searched(x, series, best) > MOST_FIRST:
+            series = ""
+        while self._searched(x, series, best) > MOST_FIRST and best:
+            best.remove(min(best, key=lambda a: int(sizes[a])))
         held = self.held()
-        for axis in self.axes:
-            rows[axis] = "best" if axis in over and axis not in (x, series) else held.get(axis, 0)
+        rows = {a: "best" if a in best and a not in (x, series) else held.get(a, 0) for a in self.axes}
+        return {"quantity": objective, "x": x, "series": series, "rows": rows, "narrow": self._narrow()}
+
+    def _narrow(self) -> dict[str, dict[str, Any]]:
+        """Designs of one cluster size, the largest, where an axis has designs of several."""
         grouped = self.result.attrs.get(GROUPED)
         axis = next(iter(self.result[grouped].dims), None) if grouped in self.result.coords else None
-        narrow = {str(axis): {grouped: self.result[grouped].values.max().item()}} if axis not in (None, grouped) else {}
-        return {"quantity": objective, "x": x, "series": series, "rows": rows, "narrow": narrow}
+        return {str(axis): {grouped: self.result[grouped].values.max().item()}} if axis not in (None, grouped) else {}
+
+    def _searched(self, x: str, series: str, best: Sequence[str]) -> int:
+        """The designs behind a view."""
+        narrow = {a: int((self.result[c].values == v).sum()) for a, one in self._narrow().items() for c, v in one.items()}
+        return prod(narrow.get(a, int(self.result.sizes[a])) for a in {x, series, *best} if a)
 
     def searched(self) -> list[str]:
         """The axes along which the best design is sought: as the study says, else all but models and devices."""

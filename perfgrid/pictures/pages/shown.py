@@ -13,18 +13,18 @@ from perfgrid.results.evaluate import evaluate
 from perfgrid.results.factored import SUFFIX, open_factored, save_factored
 from perfgrid.study.study import Study
 
-MOST_EVALUATED = 2**22  # designs of a study that are evaluated at once
+MOST_EVALUATED = 2**21  # designs of a study that are evaluated at once; of more only the parts that are looked at
 
 
 @contextmanager
-def shown(what: Study | xr.Dataset, factored: bool = False) -> Iterator[xr.Dataset]:
-    """The result of a study, or a result as it is. ``factored``: evaluate parts when they are read, whatever its size.
+def shown(what: Study | xr.Dataset) -> Iterator[xr.Dataset]:
+    """The result of a study, or a result as it is.
 
     Raises PerfgridError like `evaluate`.
     """
     if isinstance(what, xr.Dataset):
         yield what
-    elif what.space.points <= MOST_EVALUATED and not factored:
+    elif what.space.points <= MOST_EVALUATED:
         yield evaluate(what)
     else:
         with TemporaryDirectory(prefix="perfgrid-") as folder:
