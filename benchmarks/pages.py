@@ -3,8 +3,9 @@
 Of the quickstart, of a serving study and of a factored result of 10^9 points, with caches filled by an earlier start:
 
 * first paint: seconds from starting `perfgrid explore` to the first picture on the screen
-* slider to paint: milliseconds from a slider's event to the picture on the screen, median, 95th percentile and most, for
-  the axes that the result has and for quantities with which designs are evaluated anew
+* slider to paint: milliseconds from the event of a slider or a menu to the picture on the screen, median, 95th
+  percentile and most, for the axes that the result has and for quantities with which designs are evaluated anew; the
+  tables below the view are complete
 
 The browser runs on the same machine. `PERFGRID_BROWSER` names one as `--browser` does.
 """
@@ -42,7 +43,8 @@ MOVE = """
 async ([moves, changed]) => {
     const paint = () => new Promise((done) => requestAnimationFrame(() => setTimeout(done)));
     const place = changed ? 'Evaluated anew' : 'Held or chosen', times = [];
-    const group = () => [...document.querySelectorAll('.controls fieldset')].find((f) => f.querySelector('legend').textContent === place);
+    const group = () => [...document.querySelectorAll('.controls fieldset')]
+        .find((one) => one.querySelector('legend').textContent === place);
     const menu = () => group() && group().querySelector('select');
     if (changed) {
         const names = [...menu().options].map((o) => o.value).filter(Boolean);
@@ -53,7 +55,8 @@ async ([moves, changed]) => {
             await new Promise((done) => setTimeout(done, 1500));
         }
     }
-    const all = group() ? [...group().querySelectorAll(changed ? 'input[type=range]' : 'input[type=range], select')] : [];
+    const which = changed ? 'input[type=range]' : 'input[type=range], select';
+    const all = group() ? [...group().querySelectorAll(which)] : [];
     const usable = all.filter((one) => !one.disabled && (one.tagName !== 'SELECT' || one.options.length > 1));
     for (let n = 0; usable.length && n < moves; n += 1) {
         const one = usable[n % usable.length], before = Number(perfgridView.stage.dataset.drawn);
@@ -65,7 +68,10 @@ async ([moves, changed]) => {
             one.value = (Number(one.value) + 1) % (Number(one.max) + 1);
             one.dispatchEvent(new Event('input'));
         }
-        while (Number(perfgridView.stage.dataset.drawn) === before) await new Promise((done) => setTimeout(done));
+        while (Number(perfgridView.stage.dataset.drawn) === before) {
+            await new Promise((done) => setTimeout(done));
+            if (performance.now() - start > 20000) throw new Error(perfgridView.note.textContent);
+        }
         await paint();
         times.push(performance.now() - start);
         await new Promise((done) => setTimeout(done, 40));
@@ -132,7 +138,8 @@ def billion(folder: str) -> Path:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.pages", description=__doc__)
     parser.add_argument("files", nargs="*", type=Path, help="studies and results (default: those named above)")
-    parser.add_argument("--browser", default=os.environ.get("PERFGRID_BROWSER") or shutil.which("chromium-headless-shell"))
+    installed = os.environ.get("PERFGRID_BROWSER") or shutil.which("chromium-headless-shell")
+    parser.add_argument("--browser", default=installed, help="its file (default: Chromium's headless shell)")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=options.browser)

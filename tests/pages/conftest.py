@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import threading
 import time
 
 import pytest
@@ -80,10 +79,9 @@ def report_file(study_file):
 @pytest.fixture(scope="session")
 def explorer(result):
     """A server of the result, until the tests end."""
-    with Server(Explorer(result.copy(), "small.nc")) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+    with Server() as server:
+        server.explorer.set_result(Explorer(result.copy(), "small.nc"))
         yield server
-        server.shutdown()
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 import perfgrid as pg
-from perfgrid.pictures.pages.explorer import Explorer
+from perfgrid.pictures.pages.explorer import Explorer, first_question
 
 from .conftest import STUDY, until
 
@@ -84,9 +84,11 @@ def test_page_asks_only_its_server_and_has_the_csv_of_the_result(opened, explore
 
 def test_study_of_the_view_gives_its_numbers(opened, explorer, tmp_path):
     page = opened(explorer.address)
+    assert asked(page) == {**first_question(explorer.explorer.result().grid.about()), "changed": {}}
     changed = {"sequence_length": 2.0, "scale_up_bandwidth": 0.5}
     for rows, factors in (
         ({}, {}),
+        ({}, {"hbm_bandwidth": 0.8, "global_batch": 2.0}),
         ({"parallelism": [3], "microbatch": [1]}, {}),
         ({"parallelism": [3], "microbatch": [0]}, changed),
     ):

@@ -85,13 +85,7 @@ class Changes:
         key = (asked.quantity, asked.by, *factors), {axis: r.tolist() for axis, r in rows.items()}
         if self._last is None or self._last[0] != key:
             self._last = key, self._evaluated(asked, rows, list(factors))
-        evaluated = self._last[1]
-        part = evaluated.grid(self.grid, factors)
-        here = {axis: range(len(r)) for axis, r in rows.items()}
-        found = part.marks(Slice(asked.quantity, asked.axes, here, asked.by, asked.least))
-        numbers = np.array([0, *map(self.grid.constraints.index, part.constraints)], np.uint8)
-        numbers[1:] += 1
-        return Marks(found.numbers, numbers[found.reasons], {a: rows[a][r] for a, r in found.rows.items()})
+        return self.grid.marks_of(self._last[1].grid(self.grid, factors), asked, rows)
 
     def _evaluated(self, asked: Slice, rows: Mapping[str, np.ndarray], names: Sequence[str]) -> Evaluated:
         space, registry, choices = self._restored
@@ -120,7 +114,7 @@ class Changes:
 
 
 class Evaluated:
-    """Designs of which a few given quantities change again and again: what does not depend on them is evaluated once."""
+    """Designs of which a few given quantities change: what does not depend on these is evaluated once."""
 
     def __init__(self, plan: Plan, names: Sequence[str]):
         self.plan, self.stale, readers = plan, set(names), plan.graph.readers()
@@ -154,7 +148,9 @@ class Evaluated:
             if name not in whole.result.variables:
                 continue
             dims, array = on_study_axes(self.plan, name, expanded(values[name], self.plan.quantities[name].key))
-            array = np.broadcast_to(array, [sizes.get(d, n) for d, n in zip(dims, array.shape, strict=True)])
+            array = np.broadcast_to(
+                array, [sizes[d] if d in sizes else n for d, n in zip(dims, array.shape, strict=True)]
+            )
             variables[name] = xr.Variable(dims, array, whole.result.variables[name].attrs)
         for name in self.plan.outputs:  # so that every axis of the whole is one of the part
             variables[name] = variables[name].set_dims(sizes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -13,13 +14,14 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from perfgrid.analysis.compare import BASES, compare
 from perfgrid.analysis.number_text import number
 from perfgrid.engine.errors import PerfgridError, mistake_text
+from perfgrid.engine.hashing import digest
 from perfgrid.results.provenance import workload_of
 
 from .changed import Changes
 from .content import content, derivation, heading
 from .embedded import MOST_POINTS, part
 from .grid import Grid, Slice
-from .page import page
+from .page import finite
 from .tables import column_of
 from .view_study import view_study
 
@@ -67,8 +69,25 @@ class AskedTwo(Asked):
     b: Rows
 
 
-class AskedNothing(Asked):
-    """A question without parameters."""
+class AskedRest(Asked):
+    """The version of what the page has."""
+
+    version: str
+
+
+def first_question(about: Mapping[str, Any]) -> dict[str, Any]:
+    """The slice of the view that a page begins with, as the page asks for it (`View.request` of view.js)."""
+    view, rows = about["view"], {}
+    for axis in about["axes"]:
+        name = axis["name"]
+        held = view["rows"][name]
+        wanted = {column: value for column, value in view["narrow"].get(name, {}).items() if column in axis["columns"]}
+        every = [
+            row for row in range(len(axis["texts"])) if all(axis["columns"][c][row] == v for c, v in wanted.items())
+        ]
+        rows[name] = every if name in (view["x"], view["series"]) or held == "best" else [held]
+    asked = {"quantity": view["quantity"], "axes": [a for a in (view["series"], view["x"]) if a], "rows": rows}
+    return asked | {"by": about["objective"], "least": about["least"]}
 
 
 @dataclass
@@ -85,6 +104,7 @@ class Explorer:
 
     def __post_init__(self) -> None:
         self.grid = Grid(self.result)
+        self._opening: dict[str, Any] = {}
         self._rest: dict[str, Any] = {}
         self._resting = threading.Lock()
         if not self.grid.quantities:
@@ -95,15 +115,21 @@ class Explorer:
             "explain": (AskedDesign, self.explain),
             "compare": (AskedTwo, self.compare),
             "study": (AskedMarks, self.study),
-            "rest": (AskedNothing, self.rest),
+            "rest": (AskedRest, self.rest),
         }
 
-    def page(self) -> str:
-        """The page, which shows the first view at once and asks for the rest."""
+    def opening(self) -> dict[str, Any]:
+        """What the page shows at once, the first view with its marks; it asks for the rest. Found once."""
+        with self.lock:
+            self._opening = self._opening or self._at_once()
+        return self._opening
+
+    def _at_once(self) -> dict[str, Any]:
         told = heading(self.result, self.name) | {"kind": f"perfgrid explore {self.name}", "live": True, "hint": HINT}
-        comparable = workload_of(self.result) in BASES
-        more = {"grid": self.grid.about(), "knobs": self.changes.knobs, "comparable": comparable}
-        return page(told | more, live=True)
+        comparable, about = workload_of(self.result) in BASES, self.grid.about()
+        told |= {"grid": about, "knobs": self.changes.knobs, "comparable": comparable}
+        told["first"] = self.marks(AskedMarks(**first_question(about)))
+        return told | {"version": digest(json.dumps(finite(told), sort_keys=True))}
 
     def answer(self, what: str, text: bytes) -> dict[str, Any]:
         """The answer to a question. PerfgridError for an unknown or a malformed one."""
@@ -115,7 +141,7 @@ class Explorer:
         except ValidationError as error:
             first = error.errors()[0]
             raise PerfgridError(f"{'.'.join(map(str, first['loc']))}: {mistake_text(first)}") from None
-        if kind is AskedNothing:
+        if kind is AskedRest:
             return act(asked)
         with self.lock:
             return act(asked)
@@ -154,8 +180,13 @@ class Explorer:
         """The study file of a view."""
         return {"text": view_study(self.grid, asked.slice(), asked.changed, self.formulas)}
 
-    def rest(self, asked: AskedNothing) -> dict[str, Any]:
-        """What a page shows beside the view: of a part where the grid is large. Found once."""
+    def rest(self, asked: AskedRest) -> dict[str, Any]:
+        """What a page shows beside the view: of a part where the grid is large. Found once.
+
+        A page of an earlier version has to be loaded again.
+        """
+        if asked.version != self.opening()["version"]:
+            return {"reload": True}
         with self._resting:
             self._rest = self._rest or self._beside()
         return self._rest

@@ -19,16 +19,17 @@ from perfgrid.analysis.number_text import label_text
 from perfgrid.engine.errors import PerfgridError, nearest
 from perfgrid.engine.grid.dataset import SPACE_ATTRIBUTE, bare_variables, constraints_of
 from perfgrid.formulas import INNER
-from perfgrid.results.factored import SUFFIX
+from perfgrid.results.factored import SUFFIX, read_together
 from perfgrid.results.provenance import GROUPED, stated_best, workload_of
 from perfgrid.results.schema import stored
 
 from .units import about_unit
 
 KEPT_BYTES = 2**28  # of a variable on disk: smaller ones are read once and kept
-KEPT_FLAGS = 2**22  # points of a constraint that are read once and kept
+KEPT_FLAGS = 2**20  # points of a constraint that are read once and kept
 MOST_SEARCHED = 2**22  # designs among which the best ones of a slice are sought
 MOST_FIRST = 2**18  # designs among which the page's first view searches
+MOST_FIRST_LAZY = 2**15  # of a factored result
 MOST_MARKS = 2**14  # of a slice
 MOST_REASONS = 255  # constraints of which a byte tells which is violated
 FEW = 12  # distinct values of a coordinate that narrows its axis
@@ -134,12 +135,33 @@ class Grid:
         shape, inside = [len(rows[a]) for a in asked.axes], [len(rows[a]) for a in over]
         if prod(shape) > MOST_MARKS or prod(shape) * prod(inside) > MOST_SEARCHED:
             raise PerfgridError("too many designs for one picture: hold more axes at a label")
+        if self.lazy:
+            return self.marks_of(self._part(asked, rows), asked, rows)
         found = self._best(asked, rows, order, shape) if over else np.zeros(prod(shape), int)
         place = np.unravel_index(np.arange(prod(shape)), shape or [1])
         chosen = np.unravel_index(found, inside or [1])
         at = {a: np.full(prod(shape), rows[a][0]) for a in self.axes}
         at |= {a: rows[a][p] for a, p in zip(order, (*place[: len(shape)], *chosen), strict=False)}
         return self.at(asked.quantity, at)
+
+    def marks_of(self, part: Grid, asked: Slice, rows: Mapping[str, np.ndarray]) -> Marks:
+        """The marks of a slice, given a grid in memory of its designs alone."""
+        here = {axis: range(len(r)) for axis, r in rows.items()}
+        found = part.marks(Slice(asked.quantity, asked.axes, here, asked.by, asked.least))
+        numbers = np.array([0, *(1 + self.constraints.index(name) for name in part.constraints)], np.uint8)
+        return Marks(found.numbers, numbers[found.reasons], {a: rows[a][r] for a, r in found.rows.items()})
+
+    def _part(self, asked: Slice, rows: Mapping[str, np.ndarray]) -> Grid:
+        """The designs of a slice of a factored result, evaluated at once."""
+        outputs = list(dict.fromkeys((asked.quantity, asked.by)))
+        checked = {name for output in outputs for name in constraints_of(self.result, output)}
+        met, known = {*self.constraints} - {*self.open_constraints}, {*self._kept}
+        variables = dict(read_together(self.result, [*outputs, *(checked - met - known)], rows).variables)
+        variables |= {name: self.read(name, rows) for name in (checked - met) & known}
+        variables |= {name: xr.Variable((), 1, self.result.variables[name].attrs) for name in checked & met}
+        sizes = {axis: len(r) for axis, r in rows.items()}
+        variables |= {name: variables[name].set_dims(sizes) for name in outputs}  # so that it has every axis
+        return Grid(xr.Dataset({n: (v.dims, v.values, v.attrs) for n, v in variables.items()}))
 
     def at(self, quantity: str, at: Mapping[str, np.ndarray]) -> Marks:
         """A quantity at single designs, given as the rows of every axis."""
@@ -274,14 +296,16 @@ class Grid:
         x = max(numeric or free, key=lambda a: int(sizes[a]), default="")
         others = [a for a in free if a != x]
         series = next((a for a in SERIES if a in others), others[0] if others else "")
-        best = [a for a in self.axes if a in over]
+        best, most = [a for a in self.axes if a in over], MOST_FIRST
+        if self.lazy:
+            most = MOST_FIRST_LAZY if workload_of(self.result) == "training" else MOST_FIRST_LAZY // 4
         numeric = [a for a in here if self.labels(a).dtype.kind in "iuf"]
-        if self._searched(x, series, best) > MOST_FIRST and numeric:
+        if self._searched(x, series, best) > most and numeric:
             x = max(numeric, key=lambda a: int(sizes[a]))
             series = next((a for a in SERIES if a in here and sizes[a] > 1), "")
-        if self._searched(x, series, best) > MOST_FIRST:
+        if self._searched(x, series, best) > most and series not in best:
             series = ""
-        while self._searched(x, series, best) > MOST_FIRST and best:
+        while self._searched(x, series, best) > most and best:
             best.remove(min(best, key=lambda a: int(sizes[a])))
         held = self.held()
         rows = {a: "best" if a in best and a not in (x, series) else held.get(a, 0) for a in self.axes}
@@ -291,11 +315,15 @@ class Grid:
         """Designs of one cluster size, the largest, where an axis has designs of several."""
         grouped = self.result.attrs.get(GROUPED)
         axis = next(iter(self.result[grouped].dims), None) if grouped in self.result.coords else None
-        return {str(axis): {grouped: self.result[grouped].values.max().item()}} if axis not in (None, grouped) else {}
+        if axis in (None, grouped):
+            return {}
+        return {str(axis): {str(grouped): self.result[grouped].values.max().item()}}
 
     def _searched(self, x: str, series: str, best: Sequence[str]) -> int:
         """The designs behind a view."""
-        narrow = {a: int((self.result[c].values == v).sum()) for a, one in self._narrow().items() for c, v in one.items()}
+        narrow = {
+            a: int((self.result[c].values == v).sum()) for a, one in self._narrow().items() for c, v in one.items()
+        }
         return prod(narrow.get(a, int(self.result.sizes[a])) for a in {x, series, *best} if a)
 
     def searched(self) -> list[str]:

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import json
 import secrets
+import threading
+from concurrent.futures import Future
 from hmac import compare_digest
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from perfgrid.engine.errors import PerfgridError
 
-from .explorer import Explorer
-from .page import finite, policy
+from .page import finite, page, policy
+
+if TYPE_CHECKING:  # what takes longest to import: the server may start before it
+    from .explorer import Explorer
 
 LOOPBACK = "127.0.0.1"
 MOST_BYTES = 2**20  # of a question
@@ -26,14 +30,32 @@ HEADERS = {
 
 
 class Server(ThreadingHTTPServer):
-    """Serves one explorer at ``address``; a port of 0 is any free one."""
+    """Serves one explorer at ``address`` from a thread of its own, until it is left; a port of 0 is any free one.
+
+    ``known``: what the page showed when the same was explored before. It is served at once; questions wait until
+    `explorer` is set.
+    """
 
     daemon_threads = True
 
-    def __init__(self, explorer: Explorer, port: int = 0):
-        self.explorer, self.token = explorer, secrets.token_urlsafe(24)
+    def __init__(self, port: int = 0, known: dict[str, Any] | None = None):
+        self.known, self.token = known, secrets.token_urlsafe(24)
+        self.explorer: Future[Explorer] = Future()
         super().__init__((LOOPBACK, port), Handler)
         self.hosts = {f"{name}:{self.server_port}" for name in (LOOPBACK, "localhost")}
+
+    def __enter__(self) -> Server:
+        threading.Thread(target=self.serve_forever, daemon=True).start()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self.shutdown()
+        self.server_close()
+
+    def page(self) -> str:
+        """The page."""
+        known = self.known if self.known and not self.explorer.done() else self.explorer.result().opening()
+        return page(known, live=True)
 
     @property
     def address(self) -> str:
@@ -53,7 +75,7 @@ class Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         """The page."""
         if (path := self._allowed()) == "":
-            self._send(200, self.server.explorer.page().encode(), "text/html; charset=utf-8")
+            self._send(200, self.server.page().encode(), "text/html; charset=utf-8")
         elif path is not None:
             self._refuse(404, "there is no such page")
 
@@ -66,7 +88,7 @@ class Handler(BaseHTTPRequestHandler):
             return self._refuse(400, "a question is a JSON object of at most 1 MiB")
         text = self.rfile.read(int(size))
         try:
-            self._json(200, self.server.explorer.answer(what, text))
+            self._json(200, self.server.explorer.result().answer(what, text))
         except PerfgridError as error:
             self._json(400, {"error": str(error)})
         except MemoryError:

@@ -104,7 +104,7 @@ const summed = (told) => summary.replaceChildren(...told.summary.map((line) => e
 page.replaceChildren(element("header", {}, element("p", { class: "kind" }, content.kind), element("h1", {}, content.title), summary));
 if (source.live) { // the view comes first, what takes longer follows
   page.append(looking());
-  source.ask("rest", {}).then((told) => { summed(told); page.append(...best(told), ...rest(told)); page.dataset.whole = "true"; },
+  source.ask("rest", { version: content.version }).then((told) => { if (told.reload) { window.location.reload(); return; } summed(told); page.append(...best(told), ...rest(told)); page.dataset.whole = "true"; },
     (error) => page.append(element("p", { class: "note" }, error.message)));
 } else {
   summed(content);

@@ -123,7 +123,7 @@ class View {
   async refresh() {
     const mine = (this.asked += 1), asked = this.request();
     try {
-      const found = await this.source.marks(asked);
+      const found = (mine === 1 && this.content.first) || await this.source.marks(asked);
       if (mine !== this.asked) return; // a later position of the slider has been asked for
       this.found = found;
       this.request_ = asked;
