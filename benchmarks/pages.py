@@ -33,11 +33,16 @@ from .grids import QUICKSTART
 ROOT = Path(__file__).parents[1]
 MOVES = 60  # of every kind of slider
 WATCH = """
-addEventListener('DOMContentLoaded', () => new MutationObserver((_, watch) => {
-    if (!document.querySelector('.moving [data-drawn]')) return;
-    watch.disconnect();
-    requestAnimationFrame(() => setTimeout(() => { window.painted = Date.now(); }));
-}).observe(document.body, {childList: true, subtree: true, attributes: true}));
+addEventListener('DOMContentLoaded', () => {
+    const look = () => {
+        if (!document.querySelector('.moving [data-drawn]')) return;
+        watch.disconnect();
+        requestAnimationFrame(() => setTimeout(() => { window.painted = Date.now(); }));
+    };
+    const watch = new MutationObserver(look);
+    watch.observe(document.body, {childList: true, subtree: true, attributes: true});
+    look();
+});
 """
 MOVE = """
 async ([moves, changed]) => {
@@ -91,7 +96,7 @@ def explored(path: Path) -> Iterator[tuple[str, float]]:
         try:
             yield process.stdout.readline().split()[0], start
         finally:
-            process.terminate()
+            process.kill()
 
 
 def timed(page: Page, changed: bool) -> dict[str, Any]:

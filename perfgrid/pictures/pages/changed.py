@@ -148,9 +148,8 @@ class Evaluated:
             if name not in whole.result.variables:
                 continue
             dims, array = on_study_axes(self.plan, name, expanded(values[name], self.plan.quantities[name].key))
-            array = np.broadcast_to(
-                array, [sizes[d] if d in sizes else n for d, n in zip(dims, array.shape, strict=True)]
-            )
+            whole_rows = dict(zip(dims, array.shape, strict=True)) | sizes
+            array = np.broadcast_to(array, [whole_rows[d] for d in dims])
             variables[name] = xr.Variable(dims, array, whole.result.variables[name].attrs)
         for name in self.plan.outputs:  # so that every axis of the whole is one of the part
             variables[name] = variables[name].set_dims(sizes)
