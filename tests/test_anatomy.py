@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 
 from perfgrid import PerfgridError, Study
+from perfgrid.analysis.execution import PASSES as TIMED
+from perfgrid.analysis.execution import execute
 from perfgrid.analysis.step_anatomy import CATEGORIES, OF_KERNEL, PASSES, step_anatomy
-from perfgrid.analysis.timeline import PASSES as TIMED
-from perfgrid.analysis.timeline import dataset, execute
+from perfgrid.analysis.timeline import dataset
 from perfgrid.catalog import load_catalog
 from perfgrid.engine.grid.explain import index_of, replay_point
 from perfgrid.formulas import INNER

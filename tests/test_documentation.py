@@ -16,7 +16,8 @@ from perfgrid.cli.main import COMMANDS, app
 ROOT = Path(__file__).parents[1]
 TOP = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md")
 PAGES = [*(ROOT / name for name in TOP), *sorted((ROOT / "docs").glob("*.md"))]
-MOST = 147_000  # bytes of all pages together; grows with what the program can do
+MOST = 150_000  # bytes of all pages together; grows with what the program can do
+GALLERY = ROOT / "docs" / "gallery.md"  # written by tools/gallery.py from the studies
 WRITTEN = ROOT / "docs" / "answers.md"  # what its commands print is written by tools/console.py and does not count
 
 
@@ -64,5 +65,6 @@ def test_every_command_has_its_exit_statuses():
 
 def test_the_documentation_stays_short():
     texts = {page: page.read_text(encoding="utf-8") for page in (*PAGES, ROOT / "benchmarks" / "results.md")}
+    del texts[GALLERY]
     texts[WRITTEN] = re.sub(r"```console\n.*?```", "", texts[WRITTEN], flags=re.S)
     assert sum(len(text.encode()) for text in texts.values()) <= MOST

@@ -66,14 +66,15 @@ def test_the_quickstart_as_the_readme_says(tmp_path):
 
 @pytest.mark.parametrize("script", sorted((ROOT / "notebooks").glob("*.py")), ids=lambda path: path.stem)
 def test_a_notebook_is_its_script(script):
-    """A committed notebook holds the cells of its percent script, without outputs."""
+    """A committed notebook holds the cells of its percent script, without outputs that no test compares."""
     import json
 
+    compared = script.stem == "04_one_design"  # by test_notebook.py
     notebook, script = json.loads(script.with_suffix(".ipynb").read_text()), script.read_text()
     for cell in notebook["cells"]:
         source = "".join(cell["source"])
         if cell["cell_type"] == "code":
-            assert cell["outputs"] == []
+            assert compared or cell["outputs"] == []
             assert source in script
         else:
             assert all(line in script for line in source.splitlines())

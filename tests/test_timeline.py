@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 import perfgrid
-from perfgrid.analysis.timeline import NONE, PASSES, dataset, execute, layers_of_stages, works
+from perfgrid.analysis.execution import NONE, PASSES, execute, works
+from perfgrid.analysis.timeline import dataset, layers_of_stages
 from perfgrid.cli.main import app
 from perfgrid.cli.printing.timeline_chart import chart
 
@@ -20,6 +21,9 @@ from .physics.split_schedules import order_of as split_order_of
 
 SCHEDULES = ("gpipe", "1f1b", "interleaved", "zb_h1", "zb_v", "dualpipe", "dualpipe_v")
 COMPUTES = ("forward", "backward", "input_gradient", "weight_gradient")
+
+
+IN_FLIGHT = [f"{stage}_stage_in_flight" for stage in ("first", "middle", "last")]
 
 
 @st.composite
@@ -158,6 +162,13 @@ def study(tmp_path_factory):
     return perfgrid.load_study(path)
 
 
+@pytest.fixture(scope="module")
+def closed_forms(tmp_path_factory):
+    path = tmp_path_factory.mktemp("closed") / "study.toml"
+    path.write_text(STUDY.replace('"bubble_time"', '"memory_per_device", "' + '", "'.join(IN_FLIGHT) + '"'))
+    return perfgrid.evaluate(perfgrid.load_study(path))
+
+
 def label_of(study, chunks):
     axis = next(a for a in study.space.axes if a.name == "parallelism")
     return str(axis.labels[list(axis.columns["chunks"]).index(chunks)])
@@ -175,6 +186,22 @@ def test_timeline_of_a_design(study, schedule):
     waits = found.isel(event=(found["kind"] == "wait").values)
     assert (waits["microbatch"] == NONE).all()
     assert found["start"].attrs["units"] == "s"
+
+
+@pytest.mark.parametrize("schedule", ["1f1b", "gpipe", "zb_h1", "zb_v", "dualpipe", "dualpipe_v"])
+def test_devices_hold_what_the_formulas_count(study, closed_forms, schedule):
+    """Microbatches in flight of every stage, and the memory of the fullest device, reached when most is in flight."""
+    chunks = 2 if schedule.endswith("_v") else 1
+    at = {"schedule": schedule, "parallelism": label_of(study, chunks)}
+    found = perfgrid.timeline(study, at)
+    expected = closed_forms.sel(at).squeeze()
+    device, most = found["device"].values, {}
+    for name in ("in_flight", "activation_memory"):
+        most[name] = [found[name].values[device == d].max() for d in range(4)]
+    assert [most["in_flight"][i] for i in (0, 1, -1)] == pytest.approx([float(expected[n]) for n in IN_FLIGHT])
+    whole = most["activation_memory"] + found["state_memory"].values + found["other_memory"].values
+    assert whole.max() == pytest.approx(float(expected["memory_per_device"]), rel=1e-6)
+    assert float(found["in_flight"].min()) >= 0
 
 
 def test_chart_of_two_devices():

@@ -17,6 +17,7 @@ from perfgrid.study.study import Study, expect_study
 
 from .best_of_result import best_of_result
 from .best_of_study import best_of_study
+from .notebook import BestDesigns
 from .prediction_intervals import intervals as intervals_at
 from .prediction_intervals import space_of
 
@@ -59,7 +60,8 @@ def best(
     Returns
     -------
     xarray.Dataset
-        The outputs on the axes that are not chosen along; the chosen labels are coordinates. Constraints that do not
+        The outputs on the axes that are not chosen along; the chosen labels are coordinates. A notebook shows it as a
+        table. Constraints that do not
         concern the objective are flag variables; outputs that one of them makes illegal are NaN. Where ``found`` is
         false the group has no feasible design (or fewer than ``count``): its values are NaN, its labels empty, and
         ``forbidden_by`` names the constraint that forbids most of its designs, ``forbids`` of ``designs``. A search
@@ -106,7 +108,8 @@ def best(
         found = best_of_result(what, over, objective, least, at or {})
     else:
         found = best_of_study(what, over, objective, least, at or {}, count, tile_points, progress)
-    return _with_intervals(what, found, objective) if intervals else found
+    found = _with_intervals(what, found, objective) if intervals else found
+    return BestDesigns(found.data_vars, found.coords, found.attrs)
 
 
 def _with_intervals(what: Study | xr.Dataset, winners: xr.Dataset, objective: str) -> xr.Dataset:

@@ -15,7 +15,7 @@ from perfgrid.engine.errors import PerfgridError
 from perfgrid.engine.graph.registry import Registry
 from perfgrid.engine.graph.resolver import resolve
 from perfgrid.engine.grid.dataset import SPACE_ATTRIBUTE
-from perfgrid.engine.grid.explain import Explanation, explain_point, index_of
+from perfgrid.engine.grid.explain import explain_point, index_of
 from perfgrid.engine.grid.space import Space
 from perfgrid.engine.reductions.argmin import points_plan
 from perfgrid.formulas import BREAKDOWN
@@ -26,6 +26,7 @@ from perfgrid.study.study import Study
 from perfgrid.study.tables import OWN_PREFIX, STATED, entries_at
 
 from .best_design import best_design
+from .notebook import Explained
 
 
 def explain(
@@ -33,13 +34,13 @@ def explain(
     quantity: str,
     at: Mapping[str, Any] | None = None,
     formulas: Iterable[Callable[..., Any]] = (),
-) -> Explanation:
+) -> Explained:
     """Explain one number of a study or of a result: its parts, every formula below it, the constraints it violates.
 
     ``at`` names labels of axes or of coordinates such as ``devices``; along axes left open it is the best feasible
     design, by ``[best]`` of the study or by step time. ``formulas`` are the user's own with which a result was made.
-    `Explanation.story` finds what adds up to the number. Raises PerfgridError for an unknown quantity, axis or label,
-    where no design is feasible, and for a result whose formulas are not at hand.
+    `Explanation.story` finds what adds up to the number; a notebook shows it as a table. Raises PerfgridError for an
+    unknown quantity, axis or label, where no design is feasible, and for a result whose formulas are not at hand.
     """
     at = best_design(what, at, (quantity,)).labels
     free: set[str] = set()
@@ -76,7 +77,8 @@ def explain(
                 if name in axis.scales and axis.scales[name][row] != 1:
                     about += f", times {axis.scales[name][row]:g}"
             units[name] = (variable.unit, variable.meaning, about)
-    found = explain_point(registry, space, quantity, at, choices, units, {"step_time": BREAKDOWN})
+    derived = explain_point(registry, space, quantity, at, choices, units, {"step_time": BREAKDOWN})
+    found = Explained(**vars(derived))
     kinds = {name: variable.kind for name, variable in variables.items()}
     found.elasticities = lambda: _elasticities(registry, space, index, quantity, choices, kinds)
     return found

@@ -53,6 +53,7 @@ WAITS = {  # of a pass, between kernels, and what for; then all of it
     "exposed_exchange_time": "communication",
     "pipeline_transfer_time": "communication",
     "context_exchange_time": "communication",
+    "late_launch_time": "host",
     "host_time": "host",
     "pass_time": "all",
 }
@@ -131,7 +132,11 @@ def kernels(
     tables = (*TABLES, *MIXER_TABLES) if hybrid else TABLES
     training = [name for time, _, counts in tables for name in (time, *counts)] + ["unfused", "kind_layers"]
     training += ["attention_share"] if hybrid else []
-    passes = [name for time, _, count in PASS_TABLES for name in (time, count)] + [*WAITS, "load_weight"]
+    passes = [name for time, _, count in PASS_TABLES for name in (time, count)] + [
+        *WAITS,
+        "load_weight",
+        "remaining_cores",
+    ]
     graph, values = replay_point(registry, space, passes if serving else training, index, choices)
     found = _passes(values) if serving else _layers(values, tables)
     return KernelList(point_of(space, index), tuple(violated_at(graph, values)), tuple(found))
@@ -166,10 +171,14 @@ def _layers(values: Mapping[str, Any], tables: Iterable[tuple[str, str, tuple[st
 
 
 def _passes(values: Mapping[str, Any]) -> Iterator[Kernel]:
-    """The kernels of a pass through all layers: a prefill, a decoding step."""
+    """The kernels of a pass through all layers: a prefill, a decoding step.
+
+    They take longer on the cores that an exchange beside them leaves.
+    """
+    weight = values["load_weight"] / values["remaining_cores"]
     for table, axis, count in PASS_TABLES:
         for label in INNER.labels[axis] if axis else (table.removesuffix("_time"),):
-            every = INNER.total(values[table] * values["load_weight"], "load")
+            every = INNER.total(values[table] * weight, "load")
             runs = np.ravel(_pick(values[count], axis, label))
             every = every / np.maximum(runs, 1.0) if table in OF_ALL_LAYERS else every
             counts = np.broadcast_to(runs, 2)

@@ -123,7 +123,8 @@ def _of_result(
     first[1:] = (np.diff(table, axis=0) != 0).any(axis=1) | (np.diff(group) != 0)
     index = points[first][unbeaten(group[first], table[first])]
     rows = {d: xr.DataArray(index[:, i], dims=DESIGN) for i, d in enumerate([*dims, *over])}
-    return lawful(result.isel({d: r for d, r in rows.items() if d in result.dims}))
+    front = lawful(result.isel({d: r for d, r in rows.items() if d in result.dims}))
+    return front.assign_attrs(objectives=" ".join(signs))
 
 
 def _of_study(

@@ -35,7 +35,7 @@ def story_lines(
     if found.illegal:
         yield f"{found.derivation.name} has no meaning at this point"
         return
-    rows = list(_rows(found, found.story(depth, most_lines(depth)), inner, 0, None, sources))
+    rows = list(story_rows(found, inner, depth, sources))
     names, values = max(len(r[0]) for r in rows), max(len(r[1]) for r in rows)
     for name, value, share, words in rows:
         line = f"{name:{names}}  {value:>{values}}  {share:>5}  "
@@ -57,6 +57,13 @@ def elasticity_line(elasticities: Mapping[str, float], width: int = WIDTH) -> st
             break
         line = more
     return line
+
+
+def story_rows(
+    found: Explanation, inner: InnerAxes, depth: int, sources: bool = False
+) -> Iterator[tuple[str, str, str, str]]:
+    """Name (indented by its level), value, share and words of what adds up to a number, ``depth`` levels down."""
+    yield from _rows(found, found.story(depth, most_lines(depth)), inner, 0, None, sources)
 
 
 def _rows(

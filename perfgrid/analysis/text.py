@@ -32,6 +32,14 @@ def quantity_value(value: Any, unit: str, inner: InnerAxes) -> str:
     return f"[{' x '.join(axes)}] sum {number(float(array.sum()), unit)}, largest {number(float(array.max()), unit)}"
 
 
+def flag_word(value: Any, attributes: Mapping[str, Any]) -> Any:
+    """A single number of an output, or the word that it stands for; None where there is none."""
+    words = str(attributes.get("flag_meanings", "")).split()
+    if words and "constraint" not in attributes:
+        return words[int(value)] if int(value) >= 0 else None
+    return None if np.isnan(value) else value
+
+
 def _row(axis: str, labels: Sequence[str], texts: Sequence[str]) -> str:
     """Values along one inner axis; three or more equal ones in a row are written once."""
     found = []

@@ -1,202 +1,39 @@
-"""A timeline of one pipeline: which device computes, waits or sends what and when, by executing its schedule.
-
-The order of a device is a list of patterns with how often each repeats (`order`); `execute` plays the orders of all
-devices from event to event. The closed forms of `formulas` are not used, so a timeline also shows how exact they are.
-"""
+"""A timeline of one design: what the devices of a training pipeline do and hold, or the kernels of serving passes."""
 
 from __future__ import annotations
 
-import heapq
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import xarray as xr
 
 from perfgrid.engine.errors import PerfgridError
-from perfgrid.engine.grid.explain import index_of, point_of, replay_point, violated_at
+from perfgrid.engine.grid.explain import Violated, index_of, point_of, replay_point, violated_at
+from perfgrid.formulas import INNER
 from perfgrid.formulas.axes import of_kinds
 from perfgrid.formulas.transformer.layer_kinds import run_of_layers
-from perfgrid.results.provenance import designs
+from perfgrid.results.provenance import designs, workload_of
 from perfgrid.study.study import Study
 
 from .best_design import best_design
+from .execution import PASSES, Event, execute
+from .held_memory import QUANTITIES, constant_memory, held_at, microbatch_memory
+from .kernel_table import kernels
+from .pass_timeline import pass_timeline
 
-KINDS = {"F": "forward", "B": "backward", "I": "input_gradient", "W": "weight_gradient"}
-PASSES = ("forward", "input_gradient", "weight_gradient")
 PARTS = ("layer", "embedding", "head")
-NONE = -1  # microbatch and chunk of a wait
 COUNTS = ("pp", "chunks", "microbatches", "layers", "stage_layers", "first_missing_layers", "last_missing_layers")
-Pattern = tuple[int, str]  # how often, and passes such as "F0 I1 W1"; "F0+B1" side by side, "W" the oldest put off
-Work = tuple[str, int, int]  # kind of KINDS, microbatch, stage (in the order of a microbatch)
-
-
-@dataclass(frozen=True)
-class Event:
-    """What a device does from ``start`` to ``end`` (seconds): a pass, a transfer beside it, or waiting."""
-
-    device: int
-    chunk: int
-    microbatch: int
-    kind: str
-    start: float
-    end: float
-
-
-# ---- orders ---------------------------------------------------------------------------------------------------------
-
-
-def order(schedule: str, pp: int, chunks: int, microbatches: int, device: int) -> list[Pattern]:
-    """The patterns of one device; figures after a pass name the chunk, without them the schedule interleaves."""
-    m, rest = microbatches, pp - 1 - device
-    if schedule == "gpipe":
-        return [(m, "F0"), (m, "B0")]
-    if schedule == "1f1b":
-        count = m * chunks
-        ahead = min(rest if chunks == 1 else 2 * rest + (chunks - 1) * pp, count)
-        return [(ahead, "F"), (count - ahead, "F B"), (ahead, "B")]
-    if schedule == "zb_h1":
-        ahead, late = min(rest, m), min(device, m)
-        both = min(m - ahead, late)
-        alternating = [(both, "F0 I0"), (late - both, "I0"), (m - ahead - both, "F0 I0 W0")]
-        return [(ahead, "F0"), *alternating, (m - max(m - ahead, late), "I0 W0"), (late, "W0")]
-    if schedule == "zb_v":
-        filling = [(2 * rest + 1, "F0"), (device, "F1 F0"), (rest + 1, "F1 I1 W1")]
-        steady = [(m - 2 * pp + 1 + device, "F0 I0 W0 F1 I1 W1"), (rest, "I0 W0 F1 I1 W1")]
-        return [*filling, *steady, (device, "I0 I1"), (rest + 1, "I0 W0"), (device, "W1"), (device, "W0")]
-    # both forms of DualPipe: `near` is the distance from an end of the pipeline, `half` the devices up to its middle
-    half, near = (pp, device) if schedule == "dualpipe_v" else (pp // 2, min(device, rest))
-    count, rest = m if schedule == "dualpipe_v" else m // 2, half - 1 - near
-    steady: list[Pattern] = [(count - 2 * half + near + 1, "F0+B1 F1+B0")]
-    if rest == 0:  # in the middle the first pair is taken apart
-        steady = [(1, "F0 B1 F1+B0"), (steady[0][0] - 1, steady[0][1])]
-    filling = [(2 * rest, "F0"), (near + 1, "F0 F1"), (rest, "I1 W F1")]
-    whole, split = divmod(near + 1, 2)
-    draining = [(rest, "B1 F1+B0"), (whole, "B1 B0"), (split, "B1 I0"), (whole, "I1 I0"), (rest, "W I0")]
-    return [*filling, *steady, *draining, (near + 1, "W")]
-
-
-def works(schedule: str, pp: int, chunks: int, microbatches: int, device: int) -> list[tuple[Work, ...]]:
-    """What one device does, in order: one pass, or two side by side."""
-    held: Callable[[int], int]
-    first = [0, 0]  # microbatch with which a chunk begins
-    if schedule == "dualpipe":  # chunk 0 is the stage that its microbatches reach first
-        up = device >= pp // 2
-        stages = (pp - 1 - device, device) if up else (device, pp - 1 - device)
-        held, first = lambda chunk: stages[chunk], [microbatches // 2 * up, microbatches // 2 * (not up)]
-    elif schedule in ("zb_v", "dualpipe_v"):
-        held = lambda chunk: device if chunk == 0 else 2 * pp - 1 - device  # noqa: E731
-    else:
-        held = lambda chunk: chunk * pp + device  # noqa: E731
-    done: defaultdict[tuple[str, int], int] = defaultdict(int)
-    late: list[tuple[int, int]] = []
-
-    def work(name: str) -> Work:
-        kind = name[0]
-        if name == "W":
-            return ("W", *late.pop(0))
-        if len(name) == 1:  # interleaved: groups of pp microbatches through every chunk
-            number = done[kind, 0]
-            done[kind, 0] += 1
-            group, inside = divmod(number, pp * chunks)
-            chunk = inside // pp if kind == "F" else chunks - 1 - inside // pp
-            return kind, (group * pp + inside % pp if chunks > 1 else number), held(chunk)
-        chunk = int(name[1])
-        counted = "B" if kind == "I" else kind
-        microbatch = first[chunk] + done[counted, chunk]
-        done[counted, chunk] += 1
-        if kind == "I":
-            late.append((microbatch, held(chunk)))
-        return kind, microbatch, held(chunk)
-
-    patterns = order(schedule, pp, chunks, microbatches, device)
-    return [tuple(map(work, names.split("+"))) for times, pattern in patterns for names in times * pattern.split()]
-
-
-# ---- execution ------------------------------------------------------------------------------------------------------
-
-
-def execute(
-    schedule: str,
-    pp: int,
-    chunks: int,
-    microbatches: int,
-    times: Mapping[str, Sequence[float]],
-    transfer: float = 0.0,
-    alone: Sequence[float] = (),
-) -> list[Event]:
-    """Play a schedule: every pass, point-to-point transfer and wait of every device, by start.
-
-    ``times`` gives forward, input_gradient and weight_gradient seconds of each stage, in the order in which a
-    microbatch passes through them (two per device in a V). A pass starts when its device is free and what it needs has
-    arrived; transfers run beside, out of two passes side by side within them. ``alone``: what a forward or backward
-    pass of each stage takes longer without another beside it. Raises PerfgridError for a schedule that waits for
-    itself, which legal designs never do.
-    """
-    forward, gradient, weight = (times[kind] for kind in PASSES)
-    stages = len(forward)
-    lengths = {"F": forward, "I": gradient, "W": weight, "B": [i + w for i, w in zip(gradient, weight, strict=True)]}
-    orders = [works(schedule, pp, chunks, microbatches, device) for device in range(pp)]
-    home = {(kind, i, s): d for d, slots in enumerate(orders) for slot in slots for kind, i, s in slot}
-    home |= {("I", i, s): d for (kind, i, s), d in home.items() if kind == "B"}  # a gradient, with weights' or without
-    arrived: dict[tuple[int, Work], float] = {}
-    position, free = [0] * pp, [0.0] * pp
-    events: list[Event] = []
-    agenda = [(0.0, device) for device in range(pp)]
-    while agenda:
-        _, device = heapq.heappop(agenda)
-        if position[device] == len(orders[device]):
-            continue
-        slot = orders[device][position[device]]
-        needs = [(device, n) for kind, i, s in slot if (n := _needed(kind, i, s, stages))]
-        if any(n not in arrived for n in needs):
-            continue  # whoever provides it calls again
-        start = max(free[device], *(arrived[n] for n in needs)) if needs else free[device]
-        end = start + sum(lengths[kind][s] for kind, _, s in slot)
-        if len(slot) == 1 and slot[0][0] != "W" and alone:
-            end += alone[slot[0][2]]
-        if start > free[device]:
-            events.append(Event(device, NONE, NONE, "wait", free[device], start))
-        free[device], position[device] = end, position[device] + 1
-        heapq.heappush(agenda, (end, device))
-        for kind, i, s in slot:
-            chunk = int(s != device) if schedule == "dualpipe" else s // pp  # there the direction
-            events.append(Event(device, chunk, i, KINDS[kind], start, end))
-            result = ("I" if kind == "B" else kind, i, s)
-            arrived[device, result] = end
-            reader = home.get(("F", i, s + 1) if kind == "F" else ("I", i, s - 1)) if kind != "W" else None
-            if reader is None or reader == device:
-                continue
-            arrival = end + transfer if len(slot) == 1 else end
-            arrived[reader, result] = arrival
-            heapq.heappush(agenda, (arrival, reader))
-            if transfer > 0:
-                events.append(Event(device, chunk, i, "transfer", max(arrival - transfer, start), arrival))
-    if any(position[d] < len(orders[d]) for d in range(pp)):
-        raise PerfgridError(f"the schedule {schedule} of {pp} devices and {microbatches} microbatches waits for itself")
-    last = max(free)
-    events += [Event(d, NONE, NONE, "wait", free[d], last) for d in range(pp) if free[d] < last]
-    return sorted(events, key=lambda e: (e.start, e.device, e.end))
-
-
-def _needed(kind: str, microbatch: int, stage: int, stages: int) -> Work | None:
-    """What must have arrived before a pass starts."""
-    if kind == "F":
-        return ("F", microbatch, stage - 1) if stage else None
-    if kind == "W":
-        return ("I", microbatch, stage)
-    return ("I", microbatch, stage + 1) if stage + 1 < stages else ("F", microbatch, stage)
-
-
-# ---- of a design ----------------------------------------------------------------------------------------------------
+NEEDED = {"training": COUNTS, "inference": ("pass_time",)}
+OF_PASSES = ("decode_step_time", "layers", "pp")
 
 
 def timeline(
     what: Study | xr.Dataset, at: Mapping[str, Any] | None = None, formulas: Iterable[Callable[..., Any]] = ()
 ) -> xr.Dataset:
-    """Execute the pipeline schedule of one design for one step.
+    """What the devices of one design do, and when: the pipeline of a training step, or the kernels of serving passes.
+
+    Of training the pipeline schedule is executed event by event.
 
     Parameters
     ----------
@@ -213,8 +50,14 @@ def timeline(
     xarray.Dataset
         Along ``event``, by start: ``device`` (the pipeline stage; in DualPipe the device), ``chunk`` (in DualPipe the
         direction), ``microbatch``, ``kind`` (forward, backward, input_gradient, weight_gradient, transfer: a
-        point-to-point transfer, wait), ``start`` and ``end`` in seconds. Attributes: ``pipeline_time``, and
-        ``closed_form_time``, the same by the formulas.
+        point-to-point transfer, exchange: the part of a pass that is an exchange with experts which nothing hides,
+        wait), ``start`` and ``end`` in seconds, ``stage`` (virtual, in the order of a microbatch) and ``receiver``
+        (that a transfer goes to), and what the device holds from the start on: ``in_flight`` (microbatches, in units
+        of a whole device) and ``activation_memory``. Along ``rank``: ``state_memory`` and ``other_memory`` of each
+        device. Attributes: ``pipeline_time``, and ``closed_form_time``, the same by the formulas.
+
+        Of serving, along ``event``: ``pass`` (prefill, decode), ``kind`` (kernel, communication, host, wait), ``name``,
+        ``layer``, ``bound_by``, ``start`` and ``end`` (see `pass_timeline`).
 
     Raises
     ------
@@ -238,17 +81,17 @@ def timeline(
     >>> sorted(set(found.kind.values.tolist()))
     ['backward', 'forward', 'transfer', 'wait']
     """
-    space, registry, choices, at = designs(what, best_design(what, at, COUNTS).labels, formulas)
+    space, registry, choices, at = designs(what, best_design(what, at, searched_quantities(what)).labels, formulas)
+    if "pass_time" in registry.formulas:
+        return _of_serving(what, at, formulas)
     rates = [f"{part}_{kind}_time" for part in PARTS for kind in PASSES]
     closed = ("slowest_stage_time", "bubble_time", "exposed_pp_time")
     index = index_of(space, at)
     kinds = ("kind_layers", "leading_layers", "expert_layer_step", "mtp_kind_layers")
     others = (*closed, "stage_transfer_time", "unpaired_ep_time", *kinds)
-    graph, values = replay_point(registry, space, (*COUNTS, *rates, *others), index, choices)
+    graph, values = replay_point(registry, space, (*COUNTS, *rates, *others, *QUANTITIES), index, choices)
     point = point_of(space, index)
-    if illegal := [v for v in violated_at(graph, values) if v.kind == "illegal"]:
-        told = ", ".join(f"{axis}={label}" for axis, label in point.items())
-        raise PerfgridError(f"the design {told} is illegal: " + "; ".join(f"{v.reason} [{v.name}]" for v in illegal))
+    _refuse_illegal(point, violated_at(graph, values))
     count = {name: round(float(np.squeeze(values[name]))) for name in COUNTS}
     schedule = str(space.label_quantities()["schedule"][int(space.at("schedule", index))])
     stages = layers_of_stages(**{name: count[name] for name in COUNTS if name != "microbatches"})
@@ -265,7 +108,51 @@ def timeline(
     events = execute(*design, times, number["stage_transfer_time"].item(), alone)
     pace, bubble, waits = (number[name].item() for name in closed)
     whole = count["microbatches"] * pace + bubble + waits
-    return dataset(events, {**{k: str(v) for k, v in point.items()}, "schedule": schedule, "closed_form_time": whole})
+    about = {**{k: str(v) for k, v in point.items()}, "schedule": schedule, "closed_form_time": whole}
+    return dataset(events, about).assign(_memory(events, values, held, count["pp"], count["chunks"]))
+
+
+def searched_quantities(what: Study | xr.Dataset) -> tuple[str, ...]:
+    """Quantities that a design needs for a timeline. PerfgridError for workloads without pipeline and passes."""
+    workload = workload_of(what)
+    if workload not in NEEDED:
+        raise PerfgridError(f"a timeline is of the workloads {' and '.join(NEEDED)}, found {workload!r}")
+    return NEEDED[workload]
+
+
+def _refuse_illegal(point: Mapping[str, Any], violated: Iterable[Violated]) -> None:
+    """PerfgridError for a design whose values have no meaning."""
+    if illegal := [v for v in violated if v.kind == "illegal"]:
+        told = ", ".join(f"{axis}={label}" for axis, label in point.items())
+        raise PerfgridError(f"the design {told} is illegal: " + "; ".join(f"{v.reason} [{v.name}]" for v in illegal))
+
+
+def _memory(
+    events: Sequence[Event], values: Mapping[str, Any], held: Sequence[Any], pp: int, chunks: int
+) -> dict[str, Any]:
+    """What the devices hold, as variables."""
+    state, others = constant_memory(values, pp)
+    in_flight = held_at(events, [1.0] * len(held)) / chunks
+    kept = held_at(events, microbatch_memory(values, held))
+    return {
+        "in_flight": ("event", in_flight, {"long_name": "microbatches whose activations the device holds"}),
+        "activation_memory": ("event", kept, {"long_name": "activations in flight", "units": "byte"}),
+        "state_memory": ("rank", state, {"long_name": "weights, gradients, optimizer state", "units": "byte"}),
+        "other_memory": ("rank", others, {"long_name": "activations of the head, buffers, reserved", "units": "byte"}),
+    }
+
+
+def _of_serving(what: Study | xr.Dataset, at: Mapping[str, Any], formulas: Iterable[Callable[..., Any]]) -> xr.Dataset:
+    """The kernels of a prefill pass and a decoding step of one design."""
+    found = kernels(what, at, formulas)
+    _refuse_illegal(found.point, found.violated)
+    space, registry, choices, at = designs(what, at, formulas)
+    _, values = replay_point(registry, space, (*OF_PASSES, "load_weight"), index_of(space, at), choices)
+    step = INNER.total(values["decode_step_time"] * values["load_weight"], "load")
+    layers, stages = (round(float(np.squeeze(values[name]))) for name in ("layers", "pp"))
+    return pass_timeline(
+        found.kernels, layers, stages, float(np.squeeze(step)), {k: str(v) for k, v in found.point.items()}
+    )
 
 
 def layers_of_stages(
@@ -290,6 +177,8 @@ def dataset(events: Sequence[Event], attributes: Mapping[str, Any]) -> xr.Datase
         "kind": {"long_name": "what the device does"},
         "start": {"long_name": "start", "units": "s"},
         "end": {"long_name": "end", "units": "s"},
+        "stage": {"long_name": "virtual stage, in the order of a microbatch; -1: none"},
+        "receiver": {"long_name": "stage that a transfer goes to; -1: none"},
     }
     variables = {name: ("event", np.array([getattr(e, name) for e in events]), told) for name, told in about.items()}
     whole = max(e.end for e in events if e.kind != "transfer")

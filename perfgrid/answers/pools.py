@@ -104,9 +104,9 @@ def stated_pool(text: str, pool: str) -> dict[str, int | str]:
     found: dict[str, int | str] = {}
     for part in (part.strip() for part in text.split(",") if text.strip() != SEARCHED):
         key, equals, value = (piece.strip() for piece in part.partition("="))
-        if key not in (*COUNTED, "device") or not equals:
-            legal = f"{SEARCHED}, or {', '.join(f'{name}=' for name in (*COUNTED, 'device'))} with commas between"
-            raise PerfgridError(f"--{pool} {text!r}: found {part!r}; state {legal}{nearest(key, COUNTED)}")
+        if key not in (names := (*COUNTED, "device")) or not equals:
+            legal = f"{SEARCHED}, or {', '.join(f'{name}=' for name in names)} with commas between"
+            raise PerfgridError(f"--{pool} {text!r}: found {part!r}; state {legal}{nearest(key, names)}")
         if key in found:
             raise PerfgridError(f"--{pool} {text!r} states {key} twice")
         if key in COUNTED and not (value.isascii() and value.isdecimal() and 0 < int(value) <= LARGEST_COUNT):

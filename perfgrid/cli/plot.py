@@ -9,7 +9,7 @@ from typing import Annotated
 from typer import Option
 
 from perfgrid.pictures.figures.draw import check_figure, matplotlib, save_figure
-from perfgrid.pictures.views.make import picture_of, subject_of, view_in, views_of
+from perfgrid.pictures.views.make import changed, picture_of, subject_of, view_in, views_of
 from perfgrid.printing.console import out, print_json, print_line
 from perfgrid.printing.tables import print_table
 from perfgrid.study.own_formulas import own_formulas
@@ -42,8 +42,8 @@ def plot_command(
     known = views_of(subject)
     labels = design_labels(at, "--at")
     chosen = view_in(known, view) if view is not None else known[0]
-    if labels:
-        chosen = chosen.model_copy(update={"at": {**chosen.at, **labels}})
+    if labels or settings:
+        chosen = changed(chosen, at={**chosen.at, **labels})
     if output is None and view is None and not as_json:
         rows = [[one.name, one.kind, one.see or one.title] for one in known]
         print_table(["view", "kind", "what to see"], rows, prose=("what to see",))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,6 +44,11 @@ class Target:
         writer.writerow(header(name, units.get(name, "")) for name in rows[0])
         writer.writerows(row.values() for row in rows)
         write_text(self.path, text.getvalue())
+
+    def save_json(self, found: Mapping[str, Any]) -> None:
+        """Write a JSON object without blanks."""
+        if self.path is not None:
+            write_text(self.path, json.dumps(found, separators=(",", ":"), allow_nan=False))
 
     def tell(self, size: bool = False) -> None:
         """Print that the result is saved."""

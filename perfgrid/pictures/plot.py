@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from perfgrid.study.view import View
 
 from .figures.draw import draw_on, figure_of, matplotlib
-from .views.make import picture_of, subject_of, view_in, views_of
+from .views.make import changed, picture_of, subject_of, view_in, views_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -57,12 +57,9 @@ def plot(
     """
     what = subject_of(subject, formulas)
     if keys:
-        if view is None and "kind" in keys:
-            view = {}
-        base = (
-            view_in(views_of(what), view) if view not in (None, {}) else (View() if view == {} else views_of(what)[0])
-        )
-        view = {**base.model_dump(exclude_unset=True), **keys}
+        known = views_of(what)
+        base = View() if view is None and "kind" in keys else view_in(known, known[0] if view is None else view)
+        view = changed(base, **keys)
     picture = picture_of(what, view, formulas)
     if ax is not None:
         return draw_on(picture, ax)

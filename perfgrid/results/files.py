@@ -30,7 +30,8 @@ DAMAGE = (  # what netCDF, zarr, NumPy, zipfile and the decompressors raise for 
     *(RuntimeError, SystemError, SyntaxError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error),
 )
 KINDS = {  # of what is written, by suffix
-    ".nc": "results are netCDF files (a study also .zarr, a store, or .pgf, a factored result)",
+    ".nc": "results are netCDF files (a study also .zarr, a store, or .pgf, a factored result; a timeline also .json)",
+    ".json": "a trace is a JSON file",
     ".pgf": "a factored result",
     ".toml": "catalog files are TOML",
     ".csv": "rows are CSV",

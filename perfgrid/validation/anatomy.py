@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
+from perfgrid.analysis.execution import BESIDE
 from perfgrid.analysis.step_anatomy import StepAnatomy, step_anatomy
 from perfgrid.analysis.timeline import timeline
 from perfgrid.catalog import Catalog, load_catalog
@@ -130,7 +131,7 @@ def passes_of(events: xr.Dataset, device: int) -> dict[str, float]:
     """Seconds of one device of a timeline: passes alone, pairs of passes side by side, and waiting."""
     kinds: defaultdict[tuple[float, float], list[str]] = defaultdict(list)
     for at, kind, start, end in zip(*(events[n].values for n in ("device", "kind", "start", "end")), strict=True):
-        if at == device and kind != "transfer":
+        if at == device and kind not in BESIDE:
             kinds[float(start), float(end)].append(str(kind))
     found: defaultdict[str, float] = defaultdict(float)
     for (start, end), side_by_side in kinds.items():

@@ -19,10 +19,25 @@ def test_carbon_by_area_is_that_of_act(node, published):
 
 def test_the_parts_add_up():
     p = point(["carbon_per_training_run", "embodied_carbon"])
-    assert p["embodied_carbon"] == pytest.approx(p["die_carbon"] + p["memory_carbon"] + 0.15 * 7, rel=1e-12)
+    parts = p["die_carbon"] + p["memory_carbon"] + 0.15 * 7 + (230 + 83.8) / 8
+    assert p["embodied_carbon"] == pytest.approx(parts * 1312 / 1191.8, rel=1e-12)
+    assert p["memory_carbon"] == pytest.approx(546 / 8, rel=0.08)  # the maker's parts: memory
+    assert p["die_carbon"] == pytest.approx(332 / 8, rel=0.08)  # and circuits, those of the switches among them
     assert p["die_carbon"] * p["die_yield"] == pytest.approx(25_930 * 814e-6, rel=1e-3)
     rate = p["facility_power"] * 0.369 / 3.6e6 + p["embodied_carbon"] * 1024 / (4 * 31_557_600)
     assert p["carbon_per_training_run"] == pytest.approx(rate * p["training_time"] / 0.9, rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("device", "published"),
+    [
+        ("h100-sxm-80gb", 1312 / 8),  # NVIDIA 2025, a board of eight with its switches
+        ("b200", 1312 / 8 * 2.3 * 0.50 / 0.66),  # NVIDIA 2025: 2.3 times the FLOP/s at 0.50 instead of 0.66 g per EFLOP
+        ("a100-sxm-40gb", 127.6),  # Falk 2025, a device taken apart
+    ],
+)
+def test_devices_are_near_published_footprints(device, published):
+    assert point(["embodied_carbon"], {"device": [device]})["embodied_carbon"] == pytest.approx(published, rel=0.18)
 
 
 def test_operation_outweighs_making_and_clean_energy_turns_it():
@@ -32,6 +47,6 @@ def test_operation_outweighs_making_and_clean_energy_turns_it():
 
 
 def test_a_node_of_which_nothing_is_known_is_flagged():
-    found = grid(["embodied_carbon"], {"node": ["n3", "n2"]})
-    assert found["node_has_carbon"].tolist() == [1, 0]
+    found = grid(["embodied_carbon"], {"node": ["n3", "a10", "actuary2022-3"]})
+    assert found["node_has_carbon"].tolist() == [1, 1, 0]
     assert np.isfinite(found["embodied_carbon"]).all()

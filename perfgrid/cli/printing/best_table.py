@@ -13,6 +13,7 @@ from perfgrid.analysis.best_of_result import FORBIDDEN
 from perfgrid.analysis.limiting import bounds as bounds_of
 from perfgrid.analysis.number_text import column, header, number
 from perfgrid.analysis.prediction_intervals import PACES, Interval, intervals, tie_margin
+from perfgrid.analysis.text import flag_word
 from perfgrid.engine.grid.dataset import bare_variables, concerned, study_axes
 from perfgrid.engine.grid.explain import index_of
 from perfgrid.printing.console import out
@@ -59,7 +60,7 @@ def winner_rows(
         chosen = {a: at[a] for a in axes if a not in labels and a not in choice.at and a in at}
         if CLUSTER_SIZE in choice.over and CLUSTER_SIZE in row:
             chosen[CLUSTER_SIZE] = row[CLUSTER_SIZE]
-        values = {name: _word(row[name], cells[name].attrs) for name in study.outputs if name in row}
+        values = {name: flag_word(row[name], cells[name].attrs) for name in study.outputs if name in row}
         rows.append({"group": labels, "feasible": True, "chosen": chosen, "outputs": values})
         if broken := _broken(study, row, about):
             rows[-1]["infeasible"] = broken
@@ -100,14 +101,6 @@ def _ties(rows: Sequence[Mapping[str, Any]], ends: Sequence[Interval]) -> list[b
         ratio = own.value / first.value
         found.append(first is not own and max(ratio, 1 / ratio) <= 1 + tie_margin(own, first))
     return found
-
-
-def _word(value: Any, attributes: Mapping[str, Any]) -> Any:
-    """A single number, or the word that it stands for; None where there is none."""
-    words = str(attributes.get("flag_meanings", "")).split()
-    if words and "constraint" not in attributes:
-        return words[int(value)] if int(value) >= 0 else None
-    return None if np.isnan(value) else value
 
 
 def print_winners(study: Study, winners: xr.Dataset, choice: Best, listed: bool = False) -> None:

@@ -1,4 +1,4 @@
-"""The pipeline of one design over time, as a chart of letters."""
+"""The pipeline of one design over time, as a chart of letters; the passes of serving in numbers."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from perfgrid.printing.tables import print_table
 LETTERS = {"forward": "F", "backward": "B", "input_gradient": "I", "weight_gradient": "W", "wait": "."}
 PAIR = "X"  # a forward pass beside a backward pass
 COLUMNS = 100  # of the chart
+KINDS = ("kernel", "communication", "host", "wait")  # of what passes of serving do
 
 
 def print_timeline(found: xr.Dataset) -> None:
@@ -23,10 +24,13 @@ def print_timeline(found: xr.Dataset) -> None:
     rows = []
     for device in np.unique(found["device"]):
         own = found.isel(event=(found["device"] == device).values)
-        waits = own.isel(event=(own["kind"] == "wait").values)
-        waited = float((waits["end"] - waits["start"]).sum())
-        rows.append([str(device), number(whole - waited, "s"), number(waited, "s"), f"{waited / whole:.1%}"])
-    print_table(["device", "computes", "waits", "share"], rows, right=("computes", "waits", "share"))
+        lengths = own["end"] - own["start"]
+        exchanges, waits = (float(lengths.where(own["kind"] == kind, 0.0).sum()) for kind in ("exchange", "wait"))
+        idle = exchanges + waits
+        times = (number(time, "s") if time else "" for time in (whole - idle, exchanges, waits))
+        rows.append([str(device), *times, f"{idle / whole:.1%}"])
+    heads = ["computes", "exchanges", "waits", "idle"]
+    print_table(["device", *heads], rows, right=heads)
     closed = found.attrs["closed_form_time"]
     out.print(
         f"{found.attrs['schedule']}: {number(whole, 's')}; by the formulas {number(closed, 's')} (gradients, optimizer "
@@ -34,12 +38,25 @@ def print_timeline(found: xr.Dataset) -> None:
     )
 
 
+def print_passes(found: xr.Dataset) -> None:
+    """How long the passes of serving compute, communicate and wait."""
+    lengths = found["end"] - found["start"]
+    rows = []
+    for which in dict.fromkeys(found["pass"].values.tolist()):
+        own = (found["pass"] == which).values
+        kinds = {kind: float(lengths[own & (found["kind"] == kind).values].sum()) for kind in KINDS}
+        whole = sum(kinds.values())
+        rows.append([which, *(number(time, "s") if time else "" for time in kinds.values()), number(whole, "s")])
+    print_table(["pass", *KINDS, "in all"], rows, right=(*KINDS, "in all"))
+    out.print("kernels: perfgrid kernels; the order of their runs, layer by layer: -o FILE.json, for Perfetto")
+
+
 def chart(found: xr.Dataset, columns: int = COLUMNS) -> list[str]:
     """One line per device: what it does in the middle of each of ``columns`` equal parts of the time."""
     moments = (np.arange(columns) + 0.5) / columns * found.attrs["pipeline_time"]
     lines = []
     for device in np.unique(found["device"]):
-        own = found.isel(event=((found["device"] == device) & (found["kind"] != "transfer")).values)
+        own = found.isel(event=((found["device"] == device) & found["kind"].isin([*LETTERS])).values)
         line = np.full(columns, LETTERS["wait"])
         for start, end, kind in zip(own["start"].values, own["end"].values, own["kind"].values, strict=True):
             inside = (moments >= start) & (moments < end)

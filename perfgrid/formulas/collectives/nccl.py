@@ -93,12 +93,7 @@ def cutting(chunk_latency, transfer):
     The least over the number of chunks C of C·chunk latency + transfer·B/C is 2·sqrt(chunk latency·transfer)·sqrt(B).
     Source: nccl2026device.
     """
-    return 2 * _root(chunk_latency * transfer)
-
-
-def _root(x):
-    """Square root whose gradient at 0 is 0 instead of infinite."""
-    return xp.where(x > 0, xp.sqrt(xp.where(x > 0, x, 1e30)), 0.0)
+    return 2 * xp.root(chunk_latency * transfer)
 
 
 def numbers():
@@ -114,7 +109,7 @@ def least(times):
 def chosen_time(message, latency, inverse_bandwidth, per_root):
     """Time of the candidate with the least estimate; the estimate does not count the chunks (``per_root``)."""
     estimate = latency + inverse_bandwidth * message
-    time = estimate + per_root * _root(message)
+    time = estimate + per_root * xp.root(message)
     return least(xp.where(estimate <= least(estimate), time, UNAVAILABLE))
 
 

@@ -2,7 +2,9 @@
 
 ACT (Gupta 2022): the emissions of a fab grow with the area of silicon that it processes. They have three parts: the
 electricity of the fab times the carbon of its grid, process gases, and materials. Memory emits in proportion to its
-capacity, every package a constant. Operation emits in proportion to the energy drawn from the grid.
+capacity, every package a constant. Heat sinks grow with the power, the board of a device is a constant: both, and the
+share of assembly, are those of one product whose maker states its parts. Operation emits in proportion to the energy
+drawn from the grid.
 """
 
 from perfgrid.engine.graph.registry import constant, constraint, formula
@@ -38,10 +40,39 @@ def memory_carbon(hbm_capacity, memory_carbon_per_byte):
     return hbm_capacity * memory_carbon_per_byte
 
 
-@formula(unit="kg", source="gupta2022act")
-def embodied_carbon(die_carbon, memory_carbon, package_carbon, dies, hbm_stacks):
-    """Carbon of making one device: dies, memory, and the packages of all its parts."""
-    return die_carbon + memory_carbon + package_carbon * (1 + dies + hbm_stacks)
+@constant(unit="kg/W", source="nvidia2025pcf")
+def cooling_carbon():
+    """Carbon of heat sinks by the power that they are made for: 230 kg for eight H100 of 700 W."""
+    return 230 / (8 * 700)
+
+
+@constant(unit="kg", source="nvidia2025pcf")
+def board_carbon():
+    """Carbon of the rest of a device: power converters, connectors, board and frame, 83.8 kg of eight H100."""
+    return 83.8 / 8
+
+
+@constant(unit="1", source="nvidia2025pcf")
+def assembly_carbon_ratio():
+    """Carbon of assembly and transport over that of all parts: 1312 kg of eight H100, 1191.8 kg of them parts."""
+    return 1312 / 1191.8 - 1
+
+
+@formula(unit="kg", source="gupta2022act, nvidia2025pcf")
+def embodied_carbon(
+    die_carbon,
+    memory_carbon,
+    package_carbon,
+    dies,
+    hbm_stacks,
+    cooling_carbon,
+    thermal_design_power,
+    board_carbon,
+    assembly_carbon_ratio,
+):
+    """Carbon of making one device: dies, memory, the packages of all its parts, cooling, board and assembly."""
+    silicon = die_carbon + memory_carbon + package_carbon * (1 + dies + hbm_stacks)
+    return (silicon + cooling_carbon * thermal_design_power + board_carbon) * (1 + assembly_carbon_ratio)
 
 
 @formula(unit="kg/s", source="gupta2022act")

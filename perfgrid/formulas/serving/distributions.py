@@ -11,7 +11,7 @@ from perfgrid.formulas.axes import INNER, at, table
 Z = {"p50": 0.0, "p90": 1.2815515655446004, "p99": 2.3263478740408408}  # of the normal distribution
 LEAST_SKEWNESS = 0.05
 LEAST_SPREAD = 1e-4  # standard deviation of what does not vary over its mean
-BISECTIONS = 6
+BISECTIONS, STEPS = 3, 2  # of the search for a percentile
 NEGLIGIBLE = 1e-3  # share of a part over that beyond a percentile, which it does not move
 
 
@@ -78,7 +78,7 @@ def lean(variance, third):
 
 def packed(mean, variance, third):
     """Three moments in seconds along the axis `statistic`."""
-    return table("statistic", mean=mean, deviation=xp.sqrt(xp.maximum(variance, 1e-24)), lean=lean(variance, third))
+    return table("statistic", mean=mean, deviation=xp.root(variance), lean=lean(variance, third))
 
 
 def unpacked(spread):
@@ -112,8 +112,7 @@ def answer(each, once, varying=0.0, spread_each=0.0, spread_once=0.0, skew_each=
     squares = [square + nothing * each for square in (varying, spread_each, spread_once)]
     cubes = [cube + nothing * each**2 for cube in (skew_each, skew_once)]
     leans = [lean(square, cube) for square, cube in zip(squares[1:], cubes, strict=True)]
-    roots = [xp.sqrt(xp.maximum(square, 1e-24)) for square in squares]  # a root has no slope at zero
-    values = [each, once + nothing, *roots, *leans]
+    values = [each, once + nothing, *map(xp.root, squares), *leans]
     return table("piece", **dict(zip(INNER.labels["piece"], values, strict=True)))
 
 
@@ -170,7 +169,7 @@ def percentile_of_mixture(z, parts):
     """The time below which the normal distribution's part at z of a mixture lies.
 
     It is between the least and the greatest of the same percentiles of all parts that matter there: bisection of their
-    ratio, and a step by Newton's rule on the logarithms of the time and of the odds, which gives the derivatives.
+    ratio, then steps by Newton's rule on the logarithms of the time and of the odds, which give the derivatives.
     """
     wanted = normal_share(z)
     own = [at_deviation(z, *part) for _, *part in parts]
@@ -185,9 +184,11 @@ def percentile_of_mixture(z, parts):
         middle = xp.sqrt(low * high)
         short = share_of_mixture(middle, parts) < wanted
         low, high = xp.where(short, middle, low), xp.where(short, high, middle)
-    middle = xp.sqrt(low * high)
-    found, density = share_and_density(middle, parts)
-    found = xp.minimum(xp.maximum(found, 1e-6), 1 - 1e-6)
-    missing = xp.log(wanted / (1 - wanted)) - xp.log(found / (1 - found))
-    step = missing * found * (1 - found) / xp.maximum(density * middle, 1e-12)
-    return xp.minimum(xp.maximum(middle * xp.exp(xp.minimum(xp.maximum(step, -9.0), 9.0)), low), high)
+    time, odds = xp.sqrt(low * high), wanted / (1 - wanted)
+    for _ in range(STEPS):
+        found, density = share_and_density(time, parts)
+        found = xp.minimum(xp.maximum(found, 1e-6), 1 - 1e-6)
+        low, high = xp.where(found < wanted, time, low), xp.where(found < wanted, high, time)
+        step = xp.log(odds * (1 - found) / found) * found * (1 - found) / xp.maximum(density * time, 1e-12)
+        time = xp.minimum(xp.maximum(time * xp.exp(xp.minimum(xp.maximum(step, -9.0), 9.0)), low), high)
+    return time

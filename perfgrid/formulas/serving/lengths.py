@@ -56,7 +56,7 @@ def uniform_LENGTH_ratio(LENGTH_variation):
 def lognormal_LENGTH_ratio(LENGTH_variation):
     """Tokens of a LENGTH over their mean, by length: exp(s·z - s²/2) with s² = ln(1 + v²)."""
     square = xp.log1p(LENGTH_variation**2)
-    width = xp.sqrt(xp.maximum(square, 1e-18))  # a root has no slope at zero
+    width = xp.root(square)
     return by_length([xp.exp(width * float(node) - square / 2) for node in NORMAL])
 
 

@@ -56,19 +56,29 @@ def p99_point():
 # ---- the first token ------------------------------------------------------------------------------------------------
 
 
+def scaled(mean, variance, third):
+    """Scale and width of a time by its moments."""
+    return scale_and_width(*deviation_and_skewness(mean, variance, third))
+
+
 def shape(spread):
     """Mean, scale and width of a time by its statistics."""
-    mean, variance, third = unpacked(spread)
-    return mean, *scale_and_width(*deviation_and_skewness(mean, variance, third))
+    mean, *rest = unpacked(spread)
+    return mean, *scaled(mean, *rest)
 
 
 def parts_of(share, sojourn, delay):
-    """Share, mean, scale and width of a time by arrival, and of what adds to all alike."""
-    parts = []
-    for kind in ARRIVALS:
-        mean, *form = shape(at(sojourn, arrival=kind))
-        parts.append((at(share, arrival=kind), delay + mean, *form))
-    return parts
+    """Share, mean, scale and width of the parts of a time that depends on the arrival, and of what adds to all alike.
+
+    Requests that find a place and no prompts before them are one part, whether a step runs or not.
+    """
+    shares = {kind: at(share, arrival=kind) for kind in ARRIVALS}
+    times = {kind: unpacked(at(sojourn, arrival=kind)) for kind in ARRIVALS}
+    free = shares["idle"] + shares["step"]
+    idle = shares["idle"] / xp.where(free > 0, free, 1.0)
+    alone = mixed([(idle, *times["idle"]), (1 - idle, *times["step"])])
+    parts = [(free, *alone), *((shares[kind], *times[kind]) for kind in ("prompts", "crowd"))]
+    return [(own, delay + mean, *scaled(mean, *rest)) for own, mean, *rest in parts]
 
 
 @alternative(

@@ -6,6 +6,7 @@ import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from warnings import catch_warnings, simplefilter
 
 from perfgrid.engine.errors import PerfgridError
 from perfgrid.pictures.picture import Panel, Picture
@@ -62,7 +63,7 @@ def figure_of(picture: Picture, figure: Figure | None = None) -> tuple[Figure, l
         for number, (panel, ax) in enumerate(pairs):
             draw_marks(ax, panel, names, f"panel-{number}")
         for number, (panel, ax) in enumerate(pairs):
-            draw_axes(ax, panel, outer=number % columns == 0 or "sharey" not in _shared(picture.panels))
+            draw_axes(ax, panel, names, outer=number % columns == 0 or "sharey" not in _shared(picture.panels))
         handles = legend_of(picture, names)
         if handles:
             figure.legend(handles=handles, title=picture.legend or None, loc="outside right center", frameon=False)
@@ -88,9 +89,10 @@ def draw_on(picture: Picture, ax: Axes) -> Axes:
     if len(picture.panels) != 1:
         raise PerfgridError(f"the picture has {len(picture.panels)} panels and does not fit one pair of axes")
     with matplotlib().rc_context(dict(SETTINGS)):
-        draw_marks(ax, picture.panels[0], picture.names(), "panel-0")
-        draw_axes(ax, picture.panels[0])
-        if handles := legend_of(picture, picture.names()):
+        names = picture.names()
+        draw_marks(ax, picture.panels[0], names, "panel-0")
+        draw_axes(ax, picture.panels[0], names)
+        if handles := legend_of(picture, names):
             ax.legend(handles=handles, title=picture.legend or None)
         ax.set_title(picture.title)
     return ax
@@ -110,9 +112,21 @@ def save_figure(picture: Picture, path: str | Path, overwrite: bool = False) -> 
     figure, _ = figure_of(picture)
     kind = target.suffix.removeprefix(".")
     unset = {"png": "Software", "svg": "Date", "pdf": "CreationDate"}
-    with matplotlib().rc_context(dict(SETTINGS)), replacing(target) as temporary:
+    with matplotlib().rc_context(dict(SETTINGS)), replacing(target) as temporary, catch_warnings():
+        simplefilter("ignore", UserWarning)  # a letter that the font has not is drawn as a box
         figure.savefig(temporary, format=kind, dpi=DPI, metadata={unset[kind]: None})
+        if kind == "png":
+            _with_palette(temporary)
     return target
+
+
+def _with_palette(path: str) -> None:
+    """Write an image again with its 256 most frequent colours: a third of the bytes."""
+    from PIL import Image  # which Matplotlib needs too
+
+    with Image.open(path) as image:
+        small = image.convert("RGB").quantize(256, Image.Quantize.MAXCOVERAGE)
+    small.save(path, "PNG", optimize=True)
 
 
 def _columns(panels: int) -> int:
@@ -126,8 +140,8 @@ def _height(panels: Sequence[Panel]) -> float:
         names = len(panel.y.categories)
         if names:
             across = max((round(0.8 / s.width) for s in panel.series if s.shape == "bars" and s.width < 0.8), default=1)
-            found.append(0.95 + names * (BAR * max(1.0, 0.6 * across) if panel.cells is None else 0.36))
-    return max(2.0, *found) if max(found) > 0 else HEIGHT
+            found.append(0.95 + names * BAR * max(1.0, 0.6 * across) if panel.cells is None else 1.3 + names * 0.36)
+    return max(1.6, *found) if max(found) > 0 else HEIGHT
 
 
 def _shared(panels: Sequence[Panel]) -> dict[str, Any]:

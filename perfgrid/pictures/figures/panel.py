@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -10,13 +11,15 @@ import numpy as np
 from perfgrid.pictures.picture import Axis, Cells, Panel, Picture, Series
 
 from .style import GREY, PALE, axis_text, log_ticks, style, tick_text
+from .texts import LONG, overlap, short, write_beside
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-TURNED = 34  # characters of all names along an axis from which they are turned
+MOST_NAMED, CROWDED = 120, 20  # names along an axis; from how many they stand upright
 MOST_WRITTEN = 240  # cells with texts
 MANY = 60  # bars of a series that have no edge and no hatch
+THIN = 2.5e-3  # of a panel: bars that have no edge
 SMALL_POINTS = 80  # points of a series that are drawn small
 
 
@@ -32,14 +35,14 @@ def draw_marks(ax: Axes, panel: Panel, names: Mapping[str, int], gid: str) -> No
         _rule_text(ax, rule.name, rule.along, rule.at)
 
 
-def draw_axes(ax: Axes, panel: Panel, outer: bool = True) -> None:
+def draw_axes(ax: Axes, panel: Panel, names: Mapping[str, int], outer: bool = True) -> None:
     """Scales, labels and ticks of a panel, once the marks of all panels are drawn; the label of y on outer ones."""
     _axis(ax, panel, "x")
     _axis(ax, panel, "y", outer)
-    for series in panel.series:
-        _crosses(ax, panel, series)
+    write_beside(ax, panel)
+    _crosses(ax, panel, names)
     if panel.title:
-        ax.set_title(panel.title)
+        ax.set_title(short(panel.title, LONG + 12))
     if panel.cells is None:
         value = "x" if panel.y.categories else "y" if panel.x.categories else "both"
         ax.grid(axis=value, color="#dddddd", linewidth=0.6)
@@ -65,13 +68,15 @@ def legend_of(picture: Picture, names: Mapping[str, int]) -> list[Any]:
         colour = GREY if name in infeasible else look["color"]
         if "bars" in shapes[name]:
             hatch = "" if name in many else look["hatch"]
-            handles.append(Patch(facecolor=colour, edgecolor="white", hatch=hatch, label=name))
+            handles.append(Patch(facecolor=colour, edgecolor="white", hatch=hatch, label=short(name)))
             continue
         if "limits" in shapes[name]:
-            handles.append(Line2D([], [], color="black", linewidth=2, label=name))
+            handles.append(Line2D([], [], color="black", linewidth=2, label=short(name)))
             continue
         line = look["dashes"] if "line" in shapes[name] else ""
-        handles.append(Line2D([], [], color=colour, marker=look["marker"], linestyle=line, markersize=5, label=name))
+        handles.append(
+            Line2D([], [], color=colour, marker=look["marker"], linestyle=line, markersize=5, label=short(name))
+        )
     return handles
 
 
@@ -102,6 +107,7 @@ def _series(ax: Axes, panel: Panel, series: Series, names: Mapping[str, int]) ->
         )
         marker = "" if curve or len(x) > MANY else look["marker"]
         drawn = ax.plot(x, y, color=colour, marker=marker, linestyle=look["dashes"], markersize=4, linewidth=1.5)
+        ax.dataLim.update_from_data_x(x, ignore=False)  # of marks that are not there too
     else:
         small = len(x) > SMALL_POINTS
         size, alpha = (12 if small else 26), (0.5 if infeasible else 0.85)
@@ -117,9 +123,6 @@ def _series(ax: Axes, panel: Panel, series: Series, names: Mapping[str, int]) ->
                 zorder=1.5 if infeasible else 2.5,
             )
         ]
-    for at, up, text in zip(x, y, series.texts, strict=False):
-        if text:
-            ax.annotate(text, (at, up), (0, 5), textcoords="offset points", ha="center", fontsize=7, color="#222222")
     return list(drawn)
 
 
@@ -158,7 +161,8 @@ def _boxes(at: Any, base: Any, end: Any, width: float, lying: bool, colour: str)
     low, high = at - width / 2, at + width / 2
     corners = np.stack([np.stack(c, 1) for c in ((base, low), (end, low), (end, high), (base, high))], axis=1)
     corners = corners if lying else corners[..., ::-1]
-    return PolyCollection(list(corners), facecolor=colour, edgecolor="white", linewidth=0.15)
+    thin = np.median(end - base) < THIN * (end.max() - base.min())
+    return PolyCollection(list(corners), facecolor=colour, edgecolor="white", linewidth=0 if thin else 0.15)
 
 
 def _cells(ax: Axes, cells: Cells, gid: str) -> None:
@@ -207,12 +211,17 @@ def _axis(ax: Axes, panel: Panel, name: str, labelled: bool = True) -> None:
     limits = ax.set_xlim if name == "x" else ax.set_ylim
     (ax.set_xlabel if name == "x" else ax.set_ylabel)(axis_text(shown) if labelled else "")
     if shown.categories:
-        axis.set_ticks(range(len(shown.categories)), list(shown.categories))
+        every = -(-len(shown.categories) // MOST_NAMED)
+        names = [short(text) for text in shown.categories[::every]]
+        axis.set_ticks(range(0, len(shown.categories), every), names)
         axis.set_tick_params(length=0)
         limits(-0.6, len(shown.categories) - 0.4) if panel.cells is None else limits(-0.5, len(shown.categories) - 0.5)
-        if name == "x" and len(shown.categories) > 1 and sum(map(len, shown.categories)) > TURNED:
+        if name == "x" and overlap(ax, names):
+            turned = 30 if len(names) < CROWDED else 90
             for text in axis.get_ticklabels():
-                text.set(rotation=30, ha="right", rotation_mode="anchor")
+                text.set(
+                    rotation=turned, ha="right", va="center" if turned == 90 else "baseline", rotation_mode="anchor"
+                )
         return
     if shown.scale == "log":
         (ax.set_xscale if name == "x" else ax.set_yscale)("log")
@@ -222,6 +231,8 @@ def _axis(ax: Axes, panel: Panel, name: str, labelled: bool = True) -> None:
         low, high = sorted(ax.get_xlim() if name == "x" else ax.get_ylim())
         _ticks(axis, log_ticks(low, high))
         limits(low, high)
+    elif panel.series and not any(np.isfinite(getattr(s, name)).any() for s in panel.series):
+        _ticks(axis, [])  # nothing is feasible
     else:
         axis.set_major_formatter(tick_text)
         low, high = (ax.get_xlim if name == "x" else ax.get_ylim)()
@@ -246,23 +257,28 @@ def _ticks(axis: Any, places: list[float], texts: list[str] | None = None) -> No
 
 def _rule_text(ax: Axes, text: str, along: str, at: float) -> None:
     """The name of a rule at the end of its line."""
+    look = {"fontsize": 7.5, "bbox": {"facecolor": "white", "alpha": 0.8, "linewidth": 0, "pad": 0.8}}
     if along == "x":
-        ax.annotate(text, (at, 1), (0, 2), ("data", "axes fraction"), "offset points", ha="center", fontsize=7.5)
+        ax.annotate(text, (at, 1), (0, 2), ("data", "axes fraction"), "offset points", ha="center", **look)
     else:
-        ax.annotate(text, (0, at), (4, 3), ("axes fraction", "data"), "offset points", fontsize=7.5)
+        ax.annotate(text, (1, at), (-4, 4), ("axes fraction", "data"), "offset points", ha="right", **look)
 
 
-def _crosses(ax: Axes, panel: Panel, series: Series) -> None:
+def _crosses(ax: Axes, panel: Panel, names: Mapping[str, int]) -> None:
     """A cross for each bar or mark of a line that is infeasible: beside its number, or at the foot of the axes."""
-    if series.shape not in ("line", "bars"):
-        return
-    lying = bool(panel.y.categories)
-    values, at = (series.x, series.y) if lying else (series.y, series.x)
-    for place, value, why in zip(at, values, series.reasons, strict=False):
-        if why:
+    lying, crossed = bool(panel.y.categories), Counter[float]()
+    for series in (s for s in panel.series if s.shape in ("line", "bars")):
+        values, at = (series.x, series.y) if lying else (series.y, series.x)
+        for place, value, why in zip(at, values, series.reasons, strict=False):
+            if not why:
+                continue
             known = bool(np.isfinite(value))
             number, across = (value, "data") if known else (0.012 if lying else 0.02, "axes fraction")
             xy, where = ((number, place), (across, "data")) if lying else ((place, number), ("data", across))
-            away = ((6, 0) if lying else (0, 6)) if known else (0, 0)
-            colour = "#222222" if known else GREY
-            ax.annotate("\u00d7", xy, away, where, "offset points", ha="center", va="center", fontsize=9, color=colour)
+            away = 6 if known else 7 * crossed[place]
+            crossed[place] += not known
+            colour = "#222222" if known else style(names[series.name])["color"] if len(names) > 1 else GREY
+            offset = (away, 0) if lying else (0, away)
+            ax.annotate(
+                "\u00d7", xy, offset, where, "offset points", ha="center", va="center", fontsize=9, color=colour
+            )

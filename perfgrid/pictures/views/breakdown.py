@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -58,7 +59,7 @@ def _picture(subject: Subject, view: View, outputs: Sequence[str], depth: int) -
     table = best_table(subject, view, places, [*outputs], intervals=False)
     if len(table.rows) > MOST_DESIGNS:
         raise PerfgridError(
-            f"view {view.name or view.kind}: {len(table.rows)} designs are no breakdown (at most {MOST_DESIGNS}): "
+            f"view {view.name or view.kind}: a breakdown shows {MOST_DESIGNS} designs, found {len(table.rows)}: "
             "name labels in at, or axes to choose along in over"
         )
     panels = []
@@ -138,14 +139,29 @@ def _stacked(table: Table, view: View, output: str, found: dict[int, tuple[dict[
         series.append(Series(printable(name), "bars", at, tuple(v / axis.size for v in values), labels=tips))
     names = category_axis(x, [table.subject.text(x, label) for label in labels])
     pile = list(piled(series))
-    if any(row.reasons.get(output) for *_, row in rows):
-        pile[-1] = replace(pile[-1], reasons=tuple(printable(row.reasons.get(output, "")) for *_, row in rows))
+    empty = [(float(place[place_of(row, table, x)]), {}, row) for row in table.rows if not row.design and row.reasons]
+    if any(row.reasons.get(output) for *_, row in (*rows, *empty)):
+        pile[-1] = _with_reasons(pile[-1], [*rows, *empty], table, output)
     panel = Panel(names, axis, tuple(pile))
     capacities = {place[place_of(table.rows[i], table, x)]: c / axis.size for i, (_, c) in found.items()}
     panel = _with_capacity(panel, capacities, output, unit, axis)
     if sum(map(len, names.categories)) > ACROSS:
         panel = lying(panel)
     return panel
+
+
+def _with_reasons(top: Series, rows: Sequence[tuple[float, Any, Row]], table: Table, output: str) -> Series:
+    """The uppermost bars with the reasons of infeasible designs, and of places that have none."""
+    empty = rows[len(top.x) :]
+    nothing = (math.nan,) * len(empty)
+    return replace(
+        top,
+        x=(*top.x, *(at for at, *_ in empty)),
+        y=(*top.y, *nothing),
+        base=(*top.base, *nothing),
+        labels=(*top.labels, *(printable(tooltip(row, table, [output])) for *_, row in empty)),
+        reasons=tuple(printable(row.reasons.get(output, "")) for *_, row in rows),
+    )
 
 
 def _with_capacity(panel: Panel, capacities: dict[int, float], output: str, unit: str, axis: Axis) -> Panel:

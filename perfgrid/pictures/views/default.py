@@ -39,13 +39,35 @@ def default_views(subject: Subject) -> list[View]:
         found.append(
             View(kind="heatmap", x="tp", y="pp", value=best.minimize or best.maximize, at=_first_labels(subject))
         )
-    try_at = _first_labels(subject)
+    names = (n for n in _groups(subject) if n in subject.axes and not _numeric(subject, n))
+    x = next((n for n in names if _count(subject, n) <= MOST_BARS), None)
+    rest = _first_labels(subject, (x,))
     quantity = "step_time" if subject.workload == "training" else "request_latency"
     if subject.knows(quantity):
-        found.append(View(kind="breakdown", y=quantity, at=try_at))
+        found.append(View(kind="breakdown", x=x, y=quantity, at=rest))
     if subject.knows(MEMORY):
-        found.append(View(kind="memory", at=try_at))
+        found.append(View(kind="memory", x=x, at=rest))
     return found
+
+
+def completed(subject: Subject, view: View) -> View:
+    """Lines, bars, scatters and heat maps that name no axis and no output with good ones."""
+    if view.x is not None or view.shown:
+        return view
+    if view.kind in ("lines", "bars"):
+        main = _main(subject)
+        colour = view.colour or (main.colour if main.colour not in view.at and view.facets is None else None)
+        return view.model_copy(update={"x": main.x, "y": main.y, "colour": colour, "at": {**main.at, **view.at}})
+    if view.kind == "heatmap" and not {"tp", "pp"} <= subject.coordinates.keys() | subject.axes.keys():
+        groups = _groups(subject) or [n for n, labels in subject.axes.items() if len(labels) > 1]
+        if len(groups) > 1:
+            y, x = sorted(groups, key=lambda n: _count(subject, n))[-2:]
+            return view.model_copy(update={"x": x, "y": y, "at": {**_first_labels(subject, (x, y)), **view.at}})
+    if view.kind == "scatter":
+        plain = [q for q in subject.outputs if subject.is_number(q)]
+        if len(plain) > 1:
+            return view.model_copy(update={"x": plain[1], "y": plain[0]})
+    return view
 
 
 def _groups(subject: Subject) -> list[str]:
@@ -97,8 +119,4 @@ def _numeric(subject: Subject, name: str) -> bool:
 
 def _first_number(subject: Subject) -> str:
     """The first output that is a number for each design."""
-    if isinstance(subject.what, Study):
-        return subject.outputs[0]
-    held = subject.what.variables
-    plain = [n for n in subject.outputs if "flag_meanings" not in held[n].attrs and held[n].dtype.kind == "f"]
-    return (plain or list(subject.outputs))[0]
+    return next((n for n in subject.outputs if subject.is_number(n)), subject.outputs[0])

@@ -26,8 +26,8 @@ WRITTEN = 6  # designs of a front whose labels are written beside them
 def frontier(subject: Subject, view: View) -> Picture:
     """The front between x and y, which are maximized unless the view's ``minimize`` names them, for each colour."""
     if isinstance(subject.what, xr.Dataset) and DESIGN in subject.what.dims:
-        names = str(subject.what.attrs.get("objectives", "")).split()[:2]
-        x, y = view.x or names[0], (view.shown or names[1:])[0]
+        names = [*str(subject.what.attrs.get("objectives", "")).split(), *subject.outputs][:2]
+        x, y = check_outputs(subject, view, [view.x or names[0], (view.shown or names[1:])[0]])
         front, held = subject.what, subject
         axes = [n for n in str(front.attrs.get("study_axes", "")).split() if n in front.coords]
         colour = view.colour

@@ -141,11 +141,5 @@ def lying(panel: Panel) -> Panel:
 
 
 def _shared(names: Sequence[str]) -> str:
-    """What several names end in, such as time of arithmetic_time and hbm_time; else nothing."""
-    split = [name.split("_") for name in names]
-    ends: list[str] = []
-    for parts in zip(*(reversed(one) for one in split), strict=False):
-        if len(set(parts)) > 1:
-            break
-        ends.insert(0, parts[0])
-    return words("_".join(ends))
+    """The words that several names have in common, such as cost of die_cost and cost_per_token; else nothing."""
+    return words("_".join(word for word in names[0].split("_") if all(word in name.split("_") for name in names)))

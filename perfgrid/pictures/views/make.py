@@ -20,10 +20,10 @@ from perfgrid.pictures.picture import Picture
 from perfgrid.results.opening import open_result
 from perfgrid.study.file import POOLS
 from perfgrid.study.study import Study, content_of, load_study
-from perfgrid.study.view import View
+from perfgrid.study.view import Kind, View
 
 from .breakdown import breakdown, memory
-from .default import default_views
+from .default import completed, default_views
 from .frontier import frontier
 from .heatmap import heatmap
 from .lines import bars, lines
@@ -49,14 +49,15 @@ KINDS: Mapping[str, Callable[[Subject, View], Picture]] = {
     "tornado": tornado_view,
     "timeline": timeline_view,
 }
-OF_COMMANDS: Mapping[str, Callable[[xr.Dataset, View], Picture]] = {  # what other commands than run and best save
-    "tornado": tornado_of,
-    "timeline": timeline_of,
-    "measured": measured,
-    "ranking": rankings,
-    "histogram": histogram,
-    "quantiles": spreads,
-    "optimum": optimum,
+LOOKS = {"name", "title", "see", "units", "x_scale", "y_scale", "count"}  # keys of a view that leave its numbers
+OF_COMMANDS: Mapping[str, tuple[Callable[[xr.Dataset, View], Picture], Kind]] = {  # what is saved beside designs
+    "tornado": (tornado_of, "tornado"),
+    "timeline": (timeline_of, "timeline"),
+    "measured": (measured, "scatter"),
+    "ranking": (rankings, "bars"),
+    "histogram": (histogram, "lines"),
+    "quantiles": (spreads, "bars"),
+    "optimum": (optimum, "bars"),
 }
 
 
@@ -75,10 +76,14 @@ def subject_of(what: Any, formulas: Iterable[Callable[..., Any]] = ()) -> Any:
     return what
 
 
-def views_of(what: Study | xr.Dataset) -> list[View]:
+def views_of(what: Study | xr.Dataset | Comparison | Roofline) -> list[View]:
     """The views of a study or of the study that made a result, or good ones where none are stated; each has a name."""
+    if isinstance(what, Comparison):
+        return [View(name="waterfall", kind="waterfall")]
+    if isinstance(what, Roofline):
+        return [View(name="roofline", kind="roofline")]
     if isinstance(what, xr.Dataset) and (kind := kind_of_command(what)):
-        return [View(name=kind)]
+        return [View(name=kind, kind=OF_COMMANDS[kind][1])]
     subject = Subject(what)
     found: list[View] = []
     for view in subject.views or default_views(subject):
@@ -93,7 +98,7 @@ def kind_of_command(found: xr.Dataset) -> str:
     dims, held = set(map(str, found.dims)), set(map(str, found.variables))
     if {"low", "high", "stated"} <= held and "assumption" in dims:
         return "tornado"
-    if "event" in dims and "pipeline_time" in found.attrs:
+    if "event" in dims and {"kind", "start", "end"} <= held:
         return "timeline"
     if "record" in dims and {"measured", "predicted"} <= held:
         return "measured"
@@ -119,16 +124,27 @@ def picture_of(
 
     PerfgridError for an unknown name, axis, label or output, and where no design is feasible.
     """
-    if isinstance(what, Comparison):
-        return _titled(waterfall_of(what, View(name="waterfall", kind="waterfall")), "")
-    if isinstance(what, Roofline):
-        return _titled(roofline_of(what, View(name="roofline", kind="roofline")), "")
-    subject, known = Subject(what, tuple(formulas)), views_of(what)
+    known = views_of(what)
     wanted = known[0] if view is None else view_in(known, view)
+    if isinstance(what, Comparison):
+        return _titled(waterfall_of(what, wanted), "")
+    if isinstance(what, Roofline):
+        return _titled(roofline_of(what, wanted), "")
+    subject = Subject(what, tuple(formulas))
     title = str(what.attrs.get("title", "")) if isinstance(what, xr.Dataset) else what.file.title
-    if wanted.name in OF_COMMANDS and isinstance(what, xr.Dataset) and kind_of_command(what):
-        return _titled(OF_COMMANDS[wanted.name](what, wanted), title)
-    return _titled(KINDS[wanted.kind](subject, wanted), title)
+    if isinstance(what, xr.Dataset) and (command := kind_of_command(what)):
+        if wanted.name != command:
+            raise PerfgridError(f"there is no view {wanted.name!r}: the only one of this result is {command!r}")
+        if wanted.at:
+            raise PerfgridError(f"the picture of a {command} has no labels to select")
+        return _titled(OF_COMMANDS[command][0](what, wanted), title or command.capitalize())
+    return _titled(KINDS[wanted.kind](subject, completed(subject, wanted)), title)
+
+
+def changed(view: View, **keys: Any) -> View:
+    """A view with other keys; what its title and its sentence say may not hold for them. PerfgridError as `view_in`."""
+    said = {} if keys.keys() <= LOOKS else {"title": "", "see": ""}
+    return view_in([], {**view.model_dump(exclude_unset=True), **said, **keys})
 
 
 def view_in(known: list[View], view: View | Mapping[str, Any] | str) -> View:

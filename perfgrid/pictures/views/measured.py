@@ -15,7 +15,7 @@ from perfgrid.study.view import View
 
 from .words import quantity_text, value_axis
 
-MOST_GROUPS = 7  # sources with a colour of their own
+MOST_GROUPS = 6  # sources with a colour of their own
 LINE, OTHERS = "predicted as measured", "other sources"
 
 

@@ -105,6 +105,14 @@ class Subject:
             return quantity in self.outputs
         return quantity in self.what.registry.names() or quantity in self.what.space.names()
 
+    def is_number(self, quantity: str) -> bool:
+        """Whether an output is a number, and neither a label nor a constraint."""
+        if isinstance(self.what, Study):
+            found = self.what.registry.formulas.get(quantity)
+            stated = quantity in (*self.what.registry.choices, *self.what.space.names())
+            return stated if found is None else not found.flags and not isinstance(found, Constraint)
+        return "flag_meanings" not in self.what[quantity].attrs and self.what[quantity].dtype.kind == "f"
+
     def reason(self, constraint: str) -> str:
         """Why designs that violate a constraint are infeasible."""
         if isinstance(self.what, Study):

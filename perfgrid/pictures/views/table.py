@@ -211,7 +211,9 @@ def every_design(subject: Subject, view: View, names: Sequence[str], shown: Sequ
     found = subject.narrowed(view.at)
     what = found.what
     if found.points > MOST_MARKS:
-        raise PerfgridError(f"{found.points:,} designs are no scatter (at most {MOST_MARKS:,}): name labels in at")
+        raise PerfgridError(
+            f"a scatter shows at most {MOST_MARKS:,} designs, found {found.points:,}: name labels in at"
+        )
     if isinstance(what, Study):
         study = reaching(what, shown)
         what = evaluate(replace(study, file=study.file.model_copy(update={"outputs": list(shown)})))

@@ -1,4 +1,4 @@
-"""Timelines: what each device of a pipeline does when."""
+"""Timelines: what each device of a pipeline does when, or what the passes of serving run and wait for."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pandas as pd
 import xarray as xr
 
 from perfgrid.analysis.timeline import timeline
+from perfgrid.engine.errors import printable
 from perfgrid.pictures.picture import Panel, Picture, Series
 from perfgrid.study.view import View
 
@@ -28,6 +29,8 @@ def timeline_view(subject: Subject, view: View) -> Picture:
 
 def timeline_of(found: xr.Dataset, view: View, subject: Subject | None = None) -> Picture:
     """The picture of a timeline."""
+    if "pass" in found:
+        return _passes(found, view, subject)
     kinds, devices, microbatches = (found[n].values for n in ("kind", "device", "microbatch"))
     start, end = found["start"].values.astype(float), found["end"].values.astype(float)
     axis = value_axis("time", "s", [float(end.max())], view.units, "linear")
@@ -54,7 +57,44 @@ def timeline_of(found: xr.Dataset, view: View, subject: Subject | None = None) -
     names = category_axis("device", [str(device) for device in range(last, -1, -1)])
     whole = float(found.attrs["pipeline_time"])
     waits = float((end - start)[kinds == "wait"].sum()) / (whole * (last + 1))
-    design = ", ".join(f"{words(n)} {item_text(v)}" for n, v in found.attrs.items() if isinstance(v, str))
-    told = f"{quantity_text(whole, 's')} of pipeline, {waits:.0%} of it waiting (white). Design: {design}."
-    lines = (told, *caption(Table(subject, []))[-1:]) if subject is not None else (told,)
+    told = f"{quantity_text(whole, 's')} of pipeline, {waits:.0%} of it waiting (white). Design: {_design(found)}."
+    lines = _lines(told, subject)
     return Picture(view.name, "timeline", view.title, (Panel(axis, names, tuple(series)),), view.see, lines, "pass")
+
+
+def _passes(found: xr.Dataset, view: View, subject: Subject | None) -> Picture:
+    """A panel for each pass: a row for kernels and each kind of wait, a colour for what bounds them."""
+    which, kinds, bounds = (found[n].values.astype(str) for n in ("pass", "kind", "bound_by"))
+    start, end = found["start"].values.astype(float), found["end"].values.astype(float)
+    panels, told = [], []
+    for one in dict.fromkeys(which.tolist()):
+        own = which == one
+        longest = [float(end[own].max())]
+        axis = value_axis("time", "s", longest, view.units, "linear", f"time of {words(one)}")
+        rows = list(dict.fromkeys(kinds[own].tolist()))[::-1]
+        series = []
+        for bound in dict.fromkeys(bounds.tolist()):
+            held = np.flatnonzero(own & (bounds == bound))
+            if len(held):
+                at, base = (tuple((values[held] / axis.size).tolist()) for values in (end, start))
+                place = tuple(float(rows.index(kinds[i])) for i in held)
+                tips = tuple(_run_text(found, int(i), float(end[i] - start[i])) for i in held)
+                series.append(Series(printable(words(bound)), "bars", at, place, base, width=WIDTH, labels=tips))
+        told.append(f"{one} {quantity_text(longest[0], 's')}")
+        panels.append(Panel(axis, category_axis("", [words(row) for row in rows]), tuple(series), title=printable(one)))
+    lines = _lines(f"One pass of each kind: {', '.join(told)}. Design: {_design(found)}.", subject)
+    return Picture(view.name, "timeline", view.title, tuple(panels), view.see, lines, "bound by")
+
+
+def _run_text(found: xr.Dataset, event: int, time: float) -> str:
+    layer = int(found["layer"].values[event])
+    where = f" in layer {layer}" if layer >= 0 else ""
+    return printable(f"{words(str(found['name'].values[event]))}{where}: {quantity_text(time, 's')}")
+
+
+def _design(found: xr.Dataset) -> str:
+    return ", ".join(f"{words(str(n))} {item_text(v)}" for n, v in found.attrs.items() if isinstance(v, str))
+
+
+def _lines(told: str, subject: Subject | None) -> tuple[str, ...]:
+    return (printable(told), *(caption(Table(subject, []))[-1:] if subject is not None else ()))

@@ -17,7 +17,7 @@ from .subject import Subject
 from .table import Table, choice_of
 from .words import category_axis, quantity_text, value_axis, words
 
-LEAST = 1e-4  # of the output: swings below are left out
+LEAST = 1e-3  # of the output: swings below are left out
 
 
 def tornado_view(subject: Subject, view: View) -> Picture:

@@ -17,6 +17,7 @@ from .table import Table
 from .words import category_axis, item_text, quantity_text, value_axis, words
 
 REST = "other parts"
+LONG = 20  # letters of a label that is not written beside its bar
 SMALL = 2e-3  # of the longer time: changes below are put together
 
 
@@ -34,7 +35,8 @@ def waterfall_of(found: Comparison, view: View, subject: Subject | None = None) 
     count = min(view.count, sum(abs(v) > SMALL * max(before, after) for _, v in steps))
     kept, rest = steps[:count], sum(v for _, v in steps[count:])
     kept += [(REST, rest)] if abs(rest) > ROUNDING * before else []
-    names = ["A", *(name for name, _ in kept), "B"]
+    a, b = (_different(own, other) for own, other in ((found.a, found.b), (found.b, found.a)))
+    names = [_named("A", a), *(name for name, _ in kept), _named("B", b)]
     axis = value_axis(found.quantity, "s", [before, after], view.units, "linear")
     if found.per_token:
         axis = value_axis(found.quantity, "s", [before, after], view.units, "linear", "time per token")
@@ -60,8 +62,10 @@ def waterfall_of(found: Comparison, view: View, subject: Subject | None = None) 
         for kind, rows in kinds.items()
         if rows
     )
-    a, b = (_different(own, other) for own, other in ((found.a, found.b), (found.b, found.a)))
-    lines = [f"A: {a}. B: {b}.", f"B takes {1 / found.speedup:.3g} times as long as A."]
+    lines = [
+        "; ".join(f"{name}: {_text(own)}" for name, own in (("A", a), ("B", b))) + ".",
+        f"B takes {1 / found.speedup:.3g} times as long as A.",
+    ]
     if found.tied:
         lines[1] += " A tie: the difference is within the error of the model."
     told = caption(Table(subject, []), *lines) if subject is not None else tuple(map(printable, lines))
@@ -81,5 +85,15 @@ def _signed(value: float) -> str:
     return ("+" if value > 0 else "") + quantity_text(value, "s")
 
 
-def _different(own: Mapping[str, Any], other: Mapping[str, Any]) -> str:
-    return ", ".join(f"{words(n)} {item_text(v)}" for n, v in own.items() if other.get(n) != v)
+def _different(own: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
+    return {n: v for n, v in own.items() if other.get(n) != v}
+
+
+def _text(labels: Mapping[str, Any]) -> str:
+    return ", ".join(f"{words(n)} {item_text(v)}" for n, v in labels.items())
+
+
+def _named(name: str, labels: Mapping[str, Any]) -> str:
+    """A design with the first of its labels that the other one has not."""
+    first = next((item_text(v) for v in labels.values()), "")
+    return f"{name}: {first}" if 0 < len(first) <= LONG else name

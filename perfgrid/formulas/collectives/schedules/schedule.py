@@ -50,9 +50,7 @@ class Coefficients(_Sums):
     def time(self, size: Any) -> Any:
         """Time of a message of ``size`` bytes, in s."""
         filling = self.chunk_inverse_bandwidth * size
-        product = self.chunk_latency * filling
-        some = product > 0  # the root of 0 has no gradient
-        cut = xp.where(some, 2 * xp.sqrt(xp.where(some, product, 1.0)), 0.0)
+        cut = 2 * xp.root(self.chunk_latency * filling)
         chunks = xp.where(filling > self.chunk_latency, cut, self.chunk_latency + filling)
         return self.latency + self.inverse_bandwidth * size + chunks
 

@@ -1,0 +1,31 @@
+"""Execute a notebook's script and keep what its cells show: python -m tools.keep_outputs notebooks/04_one_design.py
+
+Of datasets shown as tables only the table is kept.
+"""
+
+import re
+import sys
+from pathlib import Path
+
+import jupytext
+import nbformat
+from nbclient import NotebookClient
+
+
+def main(script: Path) -> None:
+    """Write the notebook of a percent script, with its outputs."""
+    notebook = jupytext.read(script)
+    NotebookClient(notebook, record_timing=False).execute()
+    for number, cell in enumerate(notebook.cells):
+        cell.id = f"cell-{number}"
+        for output in cell.get("outputs", ()):
+            if (data := output.get("data", {})).get("text/html"):
+                html = re.sub("<details>.*</details>", "", data["text/html"], flags=re.S)
+                output["data"] = nbformat.from_dict({"text/html": html})
+    kernel = notebook.metadata["kernelspec"]
+    notebook.metadata = nbformat.from_dict({"kernelspec": kernel})
+    nbformat.write(notebook, script.with_suffix(".ipynb"))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
