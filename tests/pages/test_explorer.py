@@ -11,6 +11,7 @@ import pytest
 
 import perfgrid as pg
 from perfgrid.pictures.pages.explorer import Explorer, first_question
+from perfgrid.pictures.views.make import picture_of
 
 from .conftest import STUDY, until
 
@@ -105,6 +106,8 @@ def test_study_of_the_view_gives_its_numbers(opened, explorer, tmp_path):
         known = known.step_time.squeeze()
         assert known.dims == tuple(body["axes"])
         np.testing.assert_allclose(np.array(found["numbers"], float), known.values.ravel(), rtol=1e-5)
+        drawn = [s.y for s in picture_of(study).panels[0].series]
+        np.testing.assert_allclose(np.array(found["numbers"], float), np.ravel(drawn), rtol=1e-5)
 
 
 def test_changed_quantities_are_evaluated_anew(opened, explorer):

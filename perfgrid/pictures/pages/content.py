@@ -40,7 +40,7 @@ Formulas = Iterable[Callable[..., Any]]
 
 
 def content(grid: Grid, name: str, formulas: Formulas = ()) -> dict[str, Any]:
-    """Everything that a page shows of a grid in memory, as plain data. ``name``: of the study or the result."""
+    """What a page shows of a grid in memory beside its view and pictures, as plain data. ``name``: of its file."""
     result, formulas = grid.result, tuple(formulas)
     winners = _winners(grid)
     misses = near_misses(grid, formulas)
@@ -49,7 +49,6 @@ def content(grid: Grid, name: str, formulas: Formulas = ()) -> dict[str, Any]:
         "summary": [*_answer(grid, winners), *told["sentences"]],
         "best": _best_table(grid, winners),
         "bestTitle": "Designs" if winners is None else "Best designs",
-        "pictures": pictures(result, formulas),
         "excluded": told["table"],
         "near": _near_table(grid, misses),
         "derivations": _derivations(grid, winners, misses, formulas),

@@ -6,6 +6,7 @@ import json
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Annotated, Any
 
 import xarray as xr
@@ -18,7 +19,7 @@ from perfgrid.engine.hashing import digest
 from perfgrid.results.provenance import workload_of
 
 from .changed import Changes
-from .content import content, derivation, heading
+from .content import content, derivation, heading, pictures
 from .embedded import MOST_POINTS, part
 from .grid import Grid, Slice
 from .page import finite
@@ -69,6 +70,16 @@ class AskedTwo(Asked):
     b: Rows
 
 
+class AskedStudy(AskedMarks):
+    """A slice, and whether it is shown as a heat map."""
+
+    cells: bool = False
+
+
+class AskedNothing(Asked):
+    """A question without parameters."""
+
+
 class AskedRest(Asked):
     """The version of what the page has."""
 
@@ -106,6 +117,7 @@ class Explorer:
         self.grid = Grid(self.result)
         self._opening: dict[str, Any] = {}
         self._rest: dict[str, Any] = {}
+        self._pictures: dict[str, Any] = {}
         self._resting = threading.Lock()
         if not self.grid.quantities:
             raise PerfgridError(f"{self.name} holds no quantity that could be shown")
@@ -114,8 +126,9 @@ class Explorer:
             "marks": (AskedMarks, self.marks),
             "explain": (AskedDesign, self.explain),
             "compare": (AskedTwo, self.compare),
-            "study": (AskedMarks, self.study),
+            "study": (AskedStudy, self.study),
             "rest": (AskedRest, self.rest),
+            "pictures": (AskedNothing, self.pictures),
         }
 
     def opening(self) -> dict[str, Any]:
@@ -141,7 +154,7 @@ class Explorer:
         except ValidationError as error:
             first = error.errors()[0]
             raise PerfgridError(f"{'.'.join(map(str, first['loc']))}: {mistake_text(first)}") from None
-        if kind is AskedRest:
+        if kind in (AskedRest, AskedNothing):
             return act(asked)
         with self.lock:
             return act(asked)
@@ -176,9 +189,9 @@ class Explorer:
         tied = ["The difference is within the error that the model has in comparing designs."] if found.tied else []
         return {"sentences": [f"{text}.", *tied], "table": {"columns": columns, "designs": []}}
 
-    def study(self, asked: AskedMarks) -> dict[str, Any]:
+    def study(self, asked: AskedStudy) -> dict[str, Any]:
         """The study file of a view."""
-        return {"text": view_study(self.grid, asked.slice(), asked.changed, self.formulas)}
+        return {"text": view_study(self.grid, asked.slice(), asked.changed, self.formulas, asked.cells)}
 
     def rest(self, asked: AskedRest) -> dict[str, Any]:
         """What a page shows beside the view: of a part where the grid is large. Found once.
@@ -188,19 +201,29 @@ class Explorer:
         if asked.version != self.opening()["version"]:
             return {"reload": True}
         with self._resting:
-            self._rest = self._rest or self._beside()
+            if not self._rest:
+                shown, held = self._beside
+                self._rest = content(shown, self.name, self.formulas)
+                if held:
+                    words = ", ".join(f"{a} {v}" for a, v in held.items())
+                    self._rest["summary"].append(f"Tables and pictures are of the part with {words}.")
+                    self._rest["best"] = self._rest["best"] and self._rest["best"] | {"designs": []}  # of other rows
         return self._rest
 
-    def _beside(self) -> dict[str, Any]:
+    def pictures(self, asked: AskedNothing) -> dict[str, Any]:
+        """The pictures below the tables. Found once."""
+        with self._resting:
+            self._pictures = self._pictures or {"pictures": pictures(self._beside[0].result, self.formulas)}
+        return self._pictures
+
+    @cached_property
+    def _beside(self) -> tuple[Grid, dict[str, str]]:
+        """What tables and pictures are of, in memory, and the labels at which other axes are held."""
         shown, held = part(self.grid, MOST_BESIDE if self.grid.lazy else MOST_POINTS)
         for variable in shown.result.variables.values():  # one by one, so that the view need not wait for all
             with self.lock:
                 variable.load()
-        told = content(shown, self.name, self.formulas)
-        if held:
-            told["summary"].append(f"Tables are of the part with {', '.join(f'{a} {v}' for a, v in held.items())}.")
-            told["best"] = told["best"] and told["best"] | {"designs": []}  # rows of the part are others
-        return told
+        return shown, held
 
     def _rows(self, rows: Mapping[str, int]) -> dict[str, int]:
         asked = Slice(self.grid.quantities[0], (), {a: [r] for a, r in rows.items()}, self.grid.quantities[0])

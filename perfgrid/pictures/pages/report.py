@@ -9,7 +9,7 @@ import xarray as xr
 
 from perfgrid.engine.errors import PerfgridError
 
-from .content import content
+from .content import content, pictures
 from .embedded import embedded, part
 from .grid import Grid
 from .page import page
@@ -27,7 +27,8 @@ def report(result: xr.Dataset, name: str, formulas: Iterable[Callable[..., Any]]
     shown, held = part(grid)
     shown.result.load()
     stored, arrays = embedded(shown)
-    told = content(shown, name, formulas)
+    formulas = tuple(formulas)
+    told: dict[str, Any] = content(shown, name, formulas) | {"pictures": pictures(shown.result, formulas)}
     if held:
         told["summary"].append(f"Shown is the part with {', '.join(f'{a} {v}' for a, v in held.items())}.")
     about = shown.about()

@@ -21,8 +21,13 @@ from .grid import Grid, Slice
 DROPPED = ("best", "pareto", "optimize", "workloads", "view")  # of the study: about other designs than the view's
 
 
-def view_study(grid: Grid, asked: Slice, factors: Mapping[str, float], formulas: Sequence[Any] = ()) -> str:
-    """The study file of a view, as TOML. PerfgridError where no study file holds exactly its designs."""
+def view_study(
+    grid: Grid, asked: Slice, factors: Mapping[str, float], formulas: Sequence[Any] = (), cells: bool = False
+) -> str:
+    """The study file of a view, as TOML, with the view; ``cells``: as a heat map.
+
+    PerfgridError where no study file holds exactly its designs.
+    """
     space = restore(grid.result, formulas)[0]
     text = str(grid.result.attrs.get("study", ""))
     content: dict[str, Any] = from_json(text) if text.startswith("{") else from_toml(text)
@@ -46,12 +51,21 @@ def view_study(grid: Grid, asked: Slice, factors: Mapping[str, float], formulas:
             else []
         )
         content["best"] = {"over": over + weighed, "minimize" if asked.least else "maximize": asked.by}
+    content["view"] = [_view(asked, cells)]
     written = tomli_w.dumps(content)
     found = build_study(from_toml(written), "the study of this view", formulas=formulas).space
     expected = {axis.name: axis.labels[rows[axis.name]].tolist() for axis in space.axes if axis.name not in factors}
     if any(axis.labels.tolist() != expected.get(axis.name, axis.labels.tolist()) for axis in found.axes):
         raise PerfgridError("no study file holds exactly the designs of this view")
     return written
+
+
+def _view(asked: Slice, cells: bool) -> dict[str, str]:
+    x, others = asked.axes[-1] if asked.axes else None, asked.axes[:-1]
+    along = {"x": x} if x else {}
+    if cells and others:
+        return {"kind": "heatmap", **along, "y": others[0], "value": asked.quantity}
+    return {"kind": "lines", **along, "y": asked.quantity, **({"colour": others[0]} if others else {})}
 
 
 def _narrowed(axes: dict[str, Any], axis: Axis, rows: np.ndarray) -> list[str]:

@@ -82,9 +82,12 @@ function best(told) {
   return told.best ? [section(told.bestTitle, table(told.bestTitle, told.best, { derive: source.live && told.best.designs.length ? far : null }))] : [];
 }
 
+function pictured(told) {
+  return told.pictures.length ? [section("Pictures", ...told.pictures.map((picture) => (picture.error ? element("p", { class: "note" }, `${picture.title}: ${picture.error}`) : figure(picture))))] : [];
+}
+
 function rest(told) {
   const found = [];
-  if (told.pictures.length) found.push(section("Pictures", ...told.pictures.map((picture) => (picture.error ? element("p", { class: "note" }, `${picture.title}: ${picture.error}`) : figure(picture)))));
   if (told.near) found.push(section("Near misses", element("p", {}, "Infeasible designs which would be better than the best feasible one of their model, device and size, and which one limit alone excludes; the nearest to that limit first."), table("Near misses", told.near)));
   if (told.excluded) found.push(section("What excludes designs", table("What excludes designs", told.excluded)));
   if (told.derivations.length) found.push(section("Derivations", ...told.derivations.map((one) => element("div", {}, element("h3", {}, `${one.quantity || content.grid.objective}, ${one.title}`), derivation(one, content.units)))));
@@ -102,13 +105,22 @@ function rest(told) {
 const summary = element("div", { class: "summary" });
 const summed = (told) => summary.replaceChildren(...told.summary.map((line) => element("p", {}, line)));
 page.replaceChildren(element("header", {}, element("p", { class: "kind" }, content.kind), element("h1", {}, content.title), summary));
-if (source.live) { // the view comes first, what takes longer follows
-  page.append(looking());
-  source.ask("rest", { version: content.version }).then((told) => { if (told.reload) { window.location.reload(); return; } summed(told); page.append(...best(told), ...rest(told)); page.dataset.whole = "true"; },
-    (error) => page.append(element("p", { class: "note" }, error.message)));
-} else {
+async function lively() { // the view comes first, what takes longer follows
+  const note = element("p", { class: "note", role: "status" }, "tables and pictures follow …");
+  page.append(looking(), note);
+  try {
+    const told = await source.ask("rest", { version: content.version });
+    if (told.reload) { window.location.reload(); return; } // it was of what the files held before
+    summed(told);
+    page.append(...best(told), note, ...rest(told));
+    note.replaceWith(...pictured(await source.ask("pictures", {})));
+    page.dataset.whole = "true";
+  } catch (error) { note.textContent = plain(error.message); }
+}
+if (source.live) lively();
+else {
   summed(content);
-  page.append(...best(content), looking(), ...rest(content));
+  page.append(...best(content), looking(), ...pictured(content), ...rest(content));
   page.dataset.whole = "true";
 }
 let resizing = 0, widthBefore = window.innerWidth;

@@ -214,7 +214,7 @@ class View {
 
   async toml() {
     try {
-      const found = await this.source.ask("study", this.request());
+      const found = await this.source.ask("study", { ...this.request(), cells: this.state.shape === "cells" });
       await navigator.clipboard.writeText(found.text).then(() => this.say("the study of this view is in the clipboard and saved"), () => this.say("the study of this view is saved"));
       saved(`${this.name()}.toml`, new Blob([found.text], { type: "application/toml" }));
     } catch (error) { this.say(error.message); }
