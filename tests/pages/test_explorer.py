@@ -3,7 +3,12 @@
 import http.client
 import io
 import json
+import os
+import pickle
+import subprocess
+import sys
 import tomllib
+import xml.etree.ElementTree as xml
 
 import numpy as np
 import pandas as pd
@@ -11,9 +16,11 @@ import pytest
 
 import perfgrid as pg
 from perfgrid.pictures.pages.explorer import Explorer, first_question
+from perfgrid.pictures.pages.server import Server
 from perfgrid.pictures.views.make import picture_of
 
 from .conftest import STUDY, until
+from .test_report import HOSTILE, OSC, violations
 
 
 def answer(server, method, path, body=None, **headers):
@@ -81,6 +88,67 @@ def test_page_asks_only_its_server_and_has_the_csv_of_the_result(opened, explore
         at = {a: row[a] for a in ("model", "device", "microbatch", "parallelism", "hbm_bandwidth")}
         assert row["tokens_per_second [1/s]"] == pytest.approx(result.tokens_per_second.sel(at).item(), rel=1e-8)
     assert page.complaints == []
+
+
+@pytest.mark.parametrize(("size", "scheme"), [("desktop", "dark"), ("phone", "light")])
+def test_no_overflow_and_no_barriers(opened, explorer, size, scheme):
+    page = opened(explorer.address, size, scheme)
+    page.get_by_label("Change a quantity").select_option("sequence_length")
+    page.locator("figure.moving > details > summary").click()
+    page.locator("figure.moving tbody tr").first.get_by_role("button", name="derive").click()
+    page.locator(".derived .derivation").wait_for()
+    assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+    assert violations(page) == []
+    assert page.complaints == []
+
+
+def test_view_is_saved_as_svg_png_and_toml(opened, explorer):
+    page = opened(explorer.address)
+
+    def saved(kind):
+        with page.expect_download() as download:
+            page.locator("figure.moving").get_by_role("button", name=kind).click()
+        return download.value.path().read_bytes()
+
+    texts = {one.text for one in xml.fromstring(saved("SVG")).iter() if one.text}
+    assert {"a100-sxm-80gb", "h100-sxm-80gb", "\N{UPWARDS ARROW} step_time [s]"} <= texts
+    assert saved("PNG").startswith(b"\x89PNG\r\n")
+    assert tomllib.loads(saved("TOML").decode())["best"]["minimize"] == "step_time"
+
+
+def test_labels_of_strangers_are_text(opened, result):
+    evil = result.copy(deep=True).assign_coords(device=[HOSTILE, OSC]).assign_attrs(title=HOSTILE)
+    with Server() as server:
+        server.explorer.set_result(Explorer(evil, HOSTILE))
+        page = opened(server.address)
+        page.on("dialog", lambda dialog: page.complaints.append("alert"))
+        assert page.locator("h1").inner_text() == HOSTILE
+        assert page.locator(".moving .legend li:not(.of)").first.inner_text() == HOSTILE
+        assert "\x1b" not in page.content()
+        assert page.complaints == []
+
+
+def test_the_command_serves_what_it_knows_until_the_study_is_evaluated(opened, study_file, tmp_path):
+    """A page of an earlier run is there at once; where its study names a file that changed it is loaded again."""
+    environment = os.environ | {"PERFGRID_CACHE": str(tmp_path)}
+    command = [sys.executable, "-m", "perfgrid", "explore", str(study_file), "--no-browser"]
+    seen = []
+    for _ in range(2):
+        with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process:
+            try:
+                assert process.stdout is not None
+                page = opened(process.stdout.readline().split()[0])
+                seen.append((page.locator("h1").inner_text(), page.evaluate("perfgridView.found.numbers")))
+            finally:
+                process.kill()
+        (kept,) = tmp_path.glob("explored-*.kept")
+        with kept.open("rb") as file:
+            key, content = pickle.load(file), pickle.load(file)
+        with kept.open("wb") as file:  # as if it had been another study
+            pickle.dump(key, file)
+            pickle.dump(content | {"title": "an earlier one", "version": "another"}, file)
+    assert seen[0][0] == "Two models on two devices"
+    assert seen[1] == seen[0]
 
 
 def test_study_of_the_view_gives_its_numbers(opened, explorer, tmp_path):

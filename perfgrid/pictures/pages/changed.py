@@ -54,6 +54,7 @@ class Changes:
         except PerfgridError:
             return []
         found, variables = [], load_variables()
+        labels = {axis.name for axis in space.axes if axis.name in axis.columns}  # which its menu chooses among
         for name in graph.leaves:
             about = variables.get(name)
             if (
@@ -61,6 +62,7 @@ class Changes:
                 or about.kind not in ("number", "integer")
                 or about.of in LAID_OUT
                 or about.axis is not None
+                or name in labels
             ):
                 continue
             value = space.constants.get(name)
@@ -84,13 +86,18 @@ class Changes:
             raise PerfgridError(f"{designs:,} designs are too many to be evaluated anew: hold more axes at a label")
         key = (asked.quantity, asked.by, *factors), {axis: r.tolist() for axis, r in rows.items()}
         if self._last is None or self._last[0] != key:
-            self._last = key, self._evaluated(asked, rows, list(factors))
+            self._last = key, self._evaluated((asked.quantity, asked.by), rows, list(factors))
         return self.grid.marks_of(self._last[1].grid(self.grid, factors), asked, rows)
 
-    def _evaluated(self, asked: Slice, rows: Mapping[str, np.ndarray], names: Sequence[str]) -> Evaluated:
+    def design(self, rows: Mapping[str, np.ndarray], factors: Mapping[str, float]) -> dict[str, Marks]:
+        """Every quantity of one design with quantities multiplied by factors."""
+        self._check(factors)
+        found = self._evaluated(self.grid.quantities, rows, list(factors))
+        return self.grid.design(rows, found.grid(self.grid, factors))
+
+    def _evaluated(self, outputs: Iterable[str], rows: Mapping[str, np.ndarray], names: Sequence[str]) -> Evaluated:
         space, registry, choices = self._restored
         axes = [_axis_at(axis, rows[axis.name]) if axis.name in rows else axis for axis in space.axes]
-        outputs = dict.fromkeys((asked.quantity, asked.by))
         part = Space(tuple(axes), space.constants)
         return Evaluated(Plan(registry, part, outputs, choices, small_points=part.points), names)
 

@@ -22,7 +22,7 @@ from perfgrid.engine.errors import PerfgridError
 from perfgrid.pictures.views.make import picture_of, views_of
 from perfgrid.pictures.views.subject import Subject
 from perfgrid.results.feasibility import violations
-from perfgrid.results.provenance import formulas_changed, stated_best, workload_of
+from perfgrid.results.provenance import GROUPED, formulas_changed, stated_best, workload_of
 from perfgrid.results.schema import STUDY_ATTRIBUTE, stored
 
 from .grid import GROUPS, Grid
@@ -147,13 +147,20 @@ def _near_table(grid: Grid, misses: list[Miss]) -> dict[str, Any] | None:
     unit = str(grid.result.variables[objective].attrs.get("units", "1"))
     labels = {a: [str(grid.labels(a)[m.rows[a]]) for m in misses] for a in grid.axes if grid.result.sizes[a] > 1}
     labels = {a: texts for a, texts in labels.items() if a in GROUPS or len(set(texts)) > 1}
+    grouped = str(grid.result.attrs.get(GROUPED, ""))  # clusters of other sizes are no rivals either
+    if (
+        grouped in grid.result.coords
+        and grouped not in labels
+        and (axis := next(iter(grid.result[grouped].dims), None))
+    ):
+        labels = {grouped: [str(grid.result[grouped].values[m.rows[str(axis)]]) for m in misses]} | labels
     columns = [
-        *(column_of(a, texts) for a, texts in labels.items() if a in GROUPS),
+        *(column_of(a, texts) for a, texts in labels.items() if a in (*GROUPS, grouped)),
         column_of(objective, [m.objective for m in misses], unit),
         column_of("than the best", [f"{m.gain:+.1%}" if np.isfinite(m.gain) else "none fits" for m in misses]),
         column_of("has", [f"{m.sides[0]} {number(m.value, m.unit)}" for m in misses]),
         column_of("limit", [f"{m.sides[1]} {number(m.limit, m.unit)}" for m in misses]),
-        *(column_of(a, texts) for a, texts in labels.items() if a not in GROUPS),
+        *(column_of(a, texts) for a, texts in labels.items() if a not in (*GROUPS, grouped)),
         column_of("reason", [m.reason for m in misses]),
     ]
     return {"columns": columns, "designs": [m.rows for m in misses]}

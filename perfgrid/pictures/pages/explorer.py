@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Annotated, Any
 
+import numpy as np
 import xarray as xr
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -63,11 +64,19 @@ class AskedDesign(Asked):
     changed: Factors = Field(default_factory=dict)
 
 
+class AskedAll(Asked):
+    """All quantities of one design."""
+
+    rows: Rows
+    changed: Factors = Field(default_factory=dict)
+
+
 class AskedTwo(Asked):
-    """Two designs."""
+    """Two designs, with the same factors on given quantities."""
 
     a: Rows
     b: Rows
+    changed: Factors = Field(default_factory=dict)
 
 
 class AskedStudy(AskedMarks):
@@ -124,6 +133,7 @@ class Explorer:
         self.changes = Changes(self.grid, self.formulas)
         self.questions: Mapping[str, tuple[type[Asked], Callable[[Any], dict[str, Any]]]] = {
             "marks": (AskedMarks, self.marks),
+            "design": (AskedAll, self.design),
             "explain": (AskedDesign, self.explain),
             "compare": (AskedTwo, self.compare),
             "study": (AskedStudy, self.study),
@@ -166,6 +176,13 @@ class Explorer:
         rows = {axis: rows.tolist() for axis, rows in found.rows.items()}
         return {"numbers": found.numbers.tolist(), "reasons": found.reasons.tolist(), "rows": rows}
 
+    def design(self, asked: AskedAll) -> dict[str, Any]:
+        """Every quantity of a design, and the first constraint that each violates."""
+        rows = {axis: np.array([row]) for axis, row in self._rows(asked.rows).items()}
+        found = self.changes.design(rows, asked.changed) if asked.changed else self.grid.design(rows)
+        of = [found[name] for name in self.grid.quantities]
+        return {"numbers": [one.numbers.item() for one in of], "reasons": [one.reasons.item() for one in of]}
+
     def explain(self, asked: AskedDesign) -> dict[str, Any]:
         """A number taken apart."""
         changed = Grid(self.changes.result(asked.changed)) if asked.changed else self.grid
@@ -176,12 +193,13 @@ class Explorer:
         sides = [self._labels(rows) for rows in (asked.a, asked.b)]
         same = {axis: label for axis, label in sides[0].items() if sides[1][axis] == label}
         a, b = ({axis: v for axis, v in side.items() if axis not in same} for side in sides)
-        found = compare(self.result, a, b, same, self.formulas)
+        found = compare(self.changes.result(asked.changed), a, b, same, self.formulas)
+        parts = [part for part in found.parts if part[1] or part[2]]
         columns = [
-            column_of("part", [part[0] for part in found.parts]),
-            column_of("A", [part[1] for part in found.parts], "s"),
-            column_of("B", [part[2] for part in found.parts], "s"),
-            column_of("B - A", [part[2] - part[1] for part in found.parts], "s"),
+            column_of("part", [part[0] for part in parts]),
+            column_of("A", [part[1] for part in parts], "s"),
+            column_of("B", [part[2] for part in parts], "s"),
+            column_of("B - A", [part[2] - part[1] for part in parts], "s"),
         ]
         times = [number(time, "s") for time in found.times]
         text = f"{found.quantity}: A {times[0]}, B {times[1]}; B is {found.speedup:.3g} times as fast"

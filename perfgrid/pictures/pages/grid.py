@@ -136,7 +136,7 @@ class Grid:
         if prod(shape) > MOST_MARKS or prod(shape) * prod(inside) > MOST_SEARCHED:
             raise PerfgridError("too many designs for one picture: hold more axes at a label")
         if self.lazy:
-            return self.marks_of(self._part(asked, rows), asked, rows)
+            return self.marks_of(self._part(list(dict.fromkeys((asked.quantity, asked.by))), rows), asked, rows)
         found = self._best(asked, rows, order, shape) if over else np.zeros(prod(shape), int)
         place = np.unravel_index(np.arange(prod(shape)), shape or [1])
         chosen = np.unravel_index(found, inside or [1])
@@ -148,12 +148,23 @@ class Grid:
         """The marks of a slice, given a grid in memory of its designs alone."""
         here = {axis: range(len(r)) for axis, r in rows.items()}
         found = part.marks(Slice(asked.quantity, asked.axes, here, asked.by, asked.least))
-        numbers = np.array([0, *(1 + self.constraints.index(name) for name in part.constraints)], np.uint8)
-        return Marks(found.numbers, numbers[found.reasons], {a: rows[a][r] for a, r in found.rows.items()})
+        return Marks(found.numbers, self._numbers_of(part, found), {a: rows[a][r] for a, r in found.rows.items()})
 
-    def _part(self, asked: Slice, rows: Mapping[str, np.ndarray]) -> Grid:
-        """The designs of a slice of a factored result, evaluated at once."""
-        outputs = list(dict.fromkeys((asked.quantity, asked.by)))
+    def design(self, rows: Mapping[str, np.ndarray], part: Grid | None = None) -> dict[str, Marks]:
+        """Every quantity of one design; of ``part``, a grid of this design alone, where it is given."""
+        if part is None and self.lazy:
+            part = self._part(self.quantities, rows)
+        if part is None:
+            return {name: self.at(name, rows) for name in self.quantities}
+        found = {name: part.at(name, {axis: np.zeros(1, int) for axis in rows}) for name in self.quantities}
+        return {name: Marks(one.numbers, self._numbers_of(part, one), rows) for name, one in found.items()}
+
+    def _numbers_of(self, part: Grid, found: Marks) -> np.ndarray:
+        """The reasons of marks of a part by their numbers in the whole."""
+        return np.array([0, *(1 + self.constraints.index(n) for n in part.constraints)], np.uint8)[found.reasons]
+
+    def _part(self, outputs: Sequence[str], rows: Mapping[str, np.ndarray]) -> Grid:
+        """Designs of a factored result, evaluated at once."""
         checked = {name for output in outputs for name in constraints_of(self.result, output)}
         met, known = {*self.constraints} - {*self.open_constraints}, {*self._kept}
         variables = dict(read_together(self.result, [*outputs, *(checked - met - known)], rows).variables)

@@ -29,7 +29,7 @@ function scaleOf(axis, ends, room, upwards = false, zero = false, most = 22) {
     return { ...found, ticks: axis.ticks.map((tick) => tick[0]), tickFormat: (v) => plain(names.get(v) ?? "") };
   }
   if (axis.scale === "log") { found.ticks = 5; found.tickFormat = (v) => (logTick(v, ends) ? digits(v) : ""); }
-  else found.tickFormat = (v) => digits(v);
+  else { found.ticks = Math.max(3, Math.round(room / 4)); found.tickFormat = (v) => digits(v); }
   return found;
 }
 
@@ -171,6 +171,11 @@ function legend(picture, names) {
     const shapes = picture.panels.flatMap((p) => p.series).filter((s) => s.name === name).map((s) => s.shape);
     const path = d3.symbol(shapes.includes("bars") ? d3.symbolSquare : { circle: d3.symbolCircle, square: d3.symbolSquare, triangle: d3.symbolTriangle, diamond: d3.symbolDiamond, star: d3.symbolStar, cross: d3.symbolCross, wye: d3.symbolWye }[SYMBOLS[number % SYMBOLS.length]], 48)();
     const icon = d3.create("svg").attr("width", 22).attr("height", 12).attr("viewBox", "-11 -6 22 12").attr("aria-hidden", "true");
+    const excluded = picture.panels.flatMap((p) => p.series).filter((s) => s.name === name).every((s) => s.y.length && s.reasons.length === s.y.length && s.reasons.every(Boolean));
+    if (excluded) { // as such marks are drawn
+      icon.append("circle").attr("r", 2.5).attr("fill", "none").attr("stroke", inks().faint);
+      return element("li", {}, icon.node(), name);
+    }
     if (shapes.includes("line")) icon.append("line").attr("x1", -11).attr("x2", 11).attr("stroke", colour(number)).attr("stroke-width", 1.7);
     icon.append("path").attr("d", path).attr("fill", colour(number));
     return element("li", {}, icon.node(), name);

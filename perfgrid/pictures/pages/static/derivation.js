@@ -16,9 +16,9 @@ const SIGNS = { factor: "× ", divisor: "/ ", argument: "of ", part: "" };
 function part(found, units, whole, level) {
   const share = found.relation === "part" && typeof found.value === "number" && whole ? found.value / whole : null;
   const line = [
-    element("span", { class: "name" }, `${SIGNS[found.relation] || ""}${found.name}`),
-    element("span", { class: "value" }, printed(found.value, found.unit, units)),
-    element("span", { class: "share" }, share === null ? "" : `${(100 * share).toFixed(1)} %`),
+    element("span", { class: "name" }, `${SIGNS[found.relation] || ""}${found.name}`), " ",
+    element("span", { class: "value" }, printed(found.value, found.unit, units)), " ",
+    element("span", { class: "share" }, share === null ? "" : `${(100 * share).toFixed(1)} %`), " ",
     element("span", { class: "meaning" }, found.meaning || ""),
   ];
   const about = [found.formula, found.source ? `source: ${found.source}` : ""].filter(Boolean).join("; ");
@@ -27,7 +27,7 @@ function part(found, units, whole, level) {
   if (found.folded) below.push(element("li", { class: "meaning" }, `and ${found.folded.parts} smaller parts, ${printed(found.folded.value, found.unit, units)} together`));
   if (about) below.push(element("li", { class: "formula" }, about));
   if (!below.length) return element("div", { class: "part" }, ...line);
-  return element("details", { open: level < 2 && found.below.length > 0 }, element("summary", { class: "part" }, ...line),
+  return element("details", { open: level < 1 && found.below.length > 0 }, element("summary", { class: "part" }, ...line),
     element("ul", {}, ...below));
 }
 
@@ -37,5 +37,5 @@ function derivation(found, units) {
   const broken = found.violated.map((one) => element("p", { class: "reason" }, `infeasible: ${one.reason} [${one.name}]`));
   return element("div", { class: "derivation" }, element("p", { class: "point" }, at), ...broken,
     found.story ? part(found.story, units, null, 0) : element("p", {}, `${found.quantity} has no meaning at this design.`),
-    found.elasticities ? element("p", { class: "meaning" }, found.elasticities) : null);
+    found.elasticities ? element("p", { class: "meaning elasticities" }, found.elasticities) : null);
 }

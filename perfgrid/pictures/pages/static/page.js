@@ -27,34 +27,31 @@ async function pin(rows, changed = {}) {
   for (const button of pinned.querySelectorAll("button")) button.disabled = true; // what they say is of another design
   pins[1] = { rows, changed };
   const kept = pins.filter(Boolean);
-  const quantities = content.grid.quantities.filter((q) => !content.stored || q.name in content.stored.numbers);
-  const values = await Promise.all(kept.map((one) => Promise.all(quantities.map((q) => source.marks({
-    quantity: q.name, axes: [], rows: Object.fromEntries(Object.entries(one.rows).map(([a, r]) => [a, [r]])), by: content.grid.objective, least: content.grid.least, changed: one.changed,
-  })))));
+  const quantities = content.grid.quantities, values = await Promise.all(kept.map((one) => source.design(one)));
   if (mine !== pinning) return;
   const axes = content.grid.axes.filter((axis) => axis.texts.length > 1), names = kept.length > 1 ? ["A, kept", "B, chosen"] : ["chosen"];
   const columns = [{ header: "quantity", texts: [...axes.map((a) => a.name), ...quantities.map((q) => q.name), "infeasible because"], sorted: null },
     ...kept.map((one, k) => ({
-      header: names[k], sorted: null, texts: [...axes.map((a) => a.texts[one.rows[a.name]]), ...quantities.map((q, i) => number(values[k][i].numbers[0], q.units)),
-        values[k].map((v) => v.reasons[0]).filter(Boolean).map((r) => content.grid.constraints[r - 1].reason)[0] || "–"],
+      header: names[k], sorted: null, texts: [...axes.map((a) => a.texts[one.rows[a.name]]), ...quantities.map((q, i) => number(values[k].numbers[i], q.units)),
+        values[k].reasons.filter(Boolean).map((r) => content.grid.constraints[r - 1].reason)[0] || "–"],
     }))];
   if (kept.length > 1) {
     columns.push({ header: "B / A", sorted: null, texts: [...axes.map(() => ""), ...quantities.map((q, i) => {
-      const ratio = values[1][i].numbers[0] / values[0][i].numbers[0];
-      return Number.isFinite(ratio) && values[1][i].numbers[0] !== null ? digits(ratio, 3) : "–";
+      const ratio = values[1].numbers[i] / values[0].numbers[i];
+      return Number.isFinite(ratio) && values[1].numbers[i] !== null ? digits(ratio, 3) : "–";
     }), ""] });
   }
   const tools = [element("button", { type: "button", class: "small", onclick: () => { pins[0] = pins[1]; pin(pins[1].rows, pins[1].changed); } }, "Keep as A")];
   if (pins[0]) tools.push(element("button", { type: "button", class: "small", onclick: () => { pins[0] = undefined; pin(pins[1].rows, pins[1].changed); } }, "Forget A"));
-  if (kept.length > 1 && source.live && content.comparable) tools.push(element("button", { type: "button", class: "small", onclick: compare }, "Compare part by part"));
-  pinned.replaceChildren(element("h3", {}, "Chosen designs"), element("div", { class: "files" }, ...tools), table("Chosen designs", { columns: columns }));
+  if (kept.length > 1 && source.live && content.comparable && JSON.stringify(kept[0].changed) === JSON.stringify(kept[1].changed)) tools.push(element("button", { type: "button", class: "small", onclick: compare }, "Compare part by part"));
+  pinned.replaceChildren(element("h3", {}, "Chosen designs"), element("div", { class: "files" }, ...tools), table("Chosen designs", { columns }, { filtered: false }));
 }
 
 async function compare() {
   const place = element("div");
   pinned.append(place);
   try {
-    const found = await source.ask("compare", { a: pins[0].rows, b: pins[1].rows });
+    const found = await source.ask("compare", { a: pins[0].rows, b: pins[1].rows, changed: pins[1].changed });
     place.replaceChildren(...found.sentences.map((line) => element("p", {}, line)), table("A and B part by part", found.table));
   } catch (error) { place.replaceChildren(element("p", { class: "note" }, error.message)); }
 }

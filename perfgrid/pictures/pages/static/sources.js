@@ -83,6 +83,13 @@ class EmbeddedSource {
     return found;
   }
 
+  // Every quantity of one design.
+  async design({ rows }) {
+    const at = Object.fromEntries(Object.entries(rows).map(([axis, row]) => [axis, [row]]));
+    const found = await Promise.all(this.grid.quantities.map((q) => this.marks({ quantity: q.name, axes: [], rows: at, by: q.name, least: true })));
+    return { numbers: found.map((one) => one.numbers[0]), reasons: found.map((one) => one.reasons[0]) };
+  }
+
   product(axes, rows) {
     return axes.reduce((every, axis) => every.flatMap((at) => rows[axis].map((row) => ({ ...at, [axis]: row }))), [{}]);
   }
@@ -101,4 +108,5 @@ class LiveSource {
   }
 
   marks(asked) { return this.ask("marks", asked); }
+  design(asked) { return this.ask("design", asked); }
 }

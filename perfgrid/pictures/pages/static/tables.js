@@ -1,6 +1,6 @@
 // Tables that sort and filter. A table is {columns: [{header, texts, sorted, meaning}], designs}.
 
-function table(title, { columns, designs = [] }, { derive = null } = {}) {
+function table(title, { columns, designs = [] }, { derive = null, filtered = true } = {}) {
   const size = columns.length ? columns[0].texts.length : 0;
   let order = [...Array(size).keys()], sortedBy = null, rising = true;
   const kinds = columns.map((column) => (column.sorted ? "number" : column.texts.some((text) => text.length > 36) ? "long" : null));
@@ -45,7 +45,7 @@ function table(title, { columns, designs = [] }, { derive = null } = {}) {
   const filter = element("input", { type: "search", id, oninput: show, placeholder: "words, such as h100 1024" });
   const tools = element("div", { class: "filter" }, element("label", { for: id }, "Filter rows"), filter, count);
   show();
-  return element("div", { class: "listing" }, size > 6 ? tools : null, scrolled(title, element("table", {},
+  return element("div", { class: "listing" }, filtered && size > 6 ? tools : null, scrolled(title, element("table", {},
     element("caption", { class: "unseen" }, title), element("thead", {}, element("tr", {}, ...heads)), body)));
 }
 

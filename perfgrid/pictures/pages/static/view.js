@@ -207,7 +207,8 @@ class View {
     if (!this.details || !this.details.open || !this.found) return;
     const quantity = this.quantities.get(this.state.quantity), columns = this.columns(), [unit, sized] = commonUnit(this.found.numbers, quantity.units);
     const shown = columns.map((column, k) => (k === columns.length - 2 ? { ...column, header: unit ? `${quantity.name} [${unit}]` : quantity.name, texts: this.found.numbers.map((v) => (v === null ? "–" : digits(v / sized))) } : column));
-    this.tableOf.replaceChildren(table(`Numbers of ${this.name()}`, { columns: shown, designs: this.found.numbers.map((_, i) => this.rowsAt(i)) }, {
+    const told = shown.filter((column) => column.header !== "reason" || column.texts.some(Boolean));
+    this.tableOf.replaceChildren(table(`Numbers of ${this.name()}`, { columns: told, designs: this.found.numbers.map((_, i) => this.rowsAt(i)) }, {
       derive: this.hooks.derive ? (rows) => this.hooks.derive(this.state.quantity, rows, this.state.changed) : null,
     }));
   }
