@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, get_args
 
 from hypothesis import strategies as st
 
 from perfgrid.cli.main import COMMANDS, imported
+from perfgrid.study.view import Kind
 
 from .studies import wheres
 from .values import TEXTS, chance, texts, toml, values
@@ -90,6 +91,7 @@ WORDS: dict[str, tuple[str, ...]] = {  # what an argument or option of this name
     ),
     "output": ("out/x.nc", "out/x.zarr", "out/x.pgf", "out/x", "out/x.toml", "out", "out/absent/x.nc", STUDY),
     "figure": ("out/x.png", "out/x.pdf", "out/x"),
+    "view": (*get_args(Kind), "own", "pie"),
     "dtype": ("float32", "float64", "float23"),
     "memory": ("4GB", "1 kB", "0", "-1GB", "1e30 GB"),
     "workers": ("1", "0", "-3"),
@@ -122,8 +124,19 @@ WORDS: dict[str, tuple[str, ...]] = {  # what an argument or option of this name
     "ttft": ("1s", "500 ms", "x"),
     "tpot": ("40ms", "0", "x"),
 }
+PICTURES = ("out/x.svg", "out/x.png", "out/x.pdf", "out/x.nc", "out", "out/absent/x.svg", STUDY)
 COUNTS = ("1", "2", "3", "16", "0", "-1", "1000000000", "1e3", "2.5", "x", "9" * 400)
-KEYS = ("axes.tp", "axes.sample", "axes.device", "best", "where", "outputs", "overrides.hbm_capacity", "workloads")
+KEYS = (
+    "axes.tp",
+    "axes.sample",
+    "axes.device",
+    "best",
+    "where",
+    "outputs",
+    "overrides.hbm_capacity",
+    "workloads",
+    "view",
+)
 EVERY_RECORD = {"unseen", "bulk"}  # flags that read all that perfgrid ships: seconds, and nothing of the user's
 
 
@@ -142,7 +155,16 @@ LEAVES = _leaves()
 OFTEN = ("run", "best", "distribution", "sensitivity", "explain")  # catalogs have cases of their own
 DESIGN = ("explain", "kernels", "timeline", "optimize")  # ask for labels or quantities
 QUESTIONS = ("train", "serve")  # have a study of their own
-OFTENER = {"output": 15, "figure": 15, "csv": 15, "overwrite": 40, "other": 50, "a": 60, "b": 60}  # in a hundred lines
+OFTENER = {
+    "output": 15,
+    "figure": 15,
+    "csv": 15,
+    "view": 50,
+    "overwrite": 40,
+    "other": 50,
+    "a": 60,
+    "b": 60,
+}  # in a hundred lines
 PATHS = [path for path in LEAVES if path[0] != "catalog" for _ in range(12 if path[0] in OFTEN else 1)]
 
 
@@ -159,6 +181,8 @@ def word(draw: Any, path: tuple[str, ...], name: str, workload: str) -> str:
         return f"where={draw(wheres)!r}"
     if (path == ("diff",) and name in ("a", "b")) or (name == "what" and chance(draw, 20)):
         return draw(st.sampled_from(RESULTS))
+    if path == ("plot",) and name == "output":
+        return draw(st.sampled_from(PICTURES))
     if path[0] in QUESTIONS and name in ("minimize", "maximize"):
         return draw(st.sampled_from((*FITTING["training"]["quantity"], "tokens_per_second", "nothing")))
     name = "at" if name in ("a", "b") else SAME.get(name, name)

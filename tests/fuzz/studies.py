@@ -88,6 +88,12 @@ ANY: dict[tuple[str, ...], list[Any]] = {  # other values, legal in every study
     ("dtype",): ["float32", "float64"],
     ("title",): ["\x1b[31mred", "[bold]", "two\nlines", "x" * 300],
     ("axes", "sample"): [{"num": 4}, {"num": 2, "method": "latin_hypercube", "seed": 3}, {"method": "one_at_a_time"}],
+    ("view",): [
+        [{"name": "own", "kind": "bars", "title": "\x1b[31m", "see": "$x$", "count": 1}],
+        [{"x": "device"}, {"kind": "heatmap", "x": "device", "y": "device"}],
+        [{"kind": "scatter", "y_scale": "log", "units": {"step_time": "ms", "die_cost": "k$"}}],
+        [{"name": "own", "kind": "lines", "colour": "devise"}],
+    ],
     ("axes", "price"): [["market-2025"], ["market-2025", "market-2025-photonics"]],
 }
 VARIED: dict[str, dict[tuple[str, ...], list[Any]]] = {  # and in one of a workload

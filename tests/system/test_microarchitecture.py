@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from perfgrid.formulas.axes import INNER
 from perfgrid.formulas.hardware import microarchitecture as core
 
-from .cases import grid, stated
+from .cases import grid, point, stated
 
 REAL = {"a100-sxm-80gb": "a100-budget", "h100-sxm-80gb": "h100-budget", "b200": "b200-budget"}
 THRESHOLD = 1 / 3  # of the nominal voltage
@@ -126,5 +127,22 @@ def test_what_does_not_fit_is_flagged():
     large = grid(["peak_bf16_rate"], axes | {"budget_area": ["826 mm^2", "900 mm^2"]})
     assert large["budget_fits_field"].tolist() == [1, 0]
     many = grid(["hbm_bandwidth"], axes | {"link": ["infiniband-hdr", "infiniband-ndr"]})
-    assert many["budget_holds_interfaces"].tolist() == [1, 0]  # the wider port has no room on the die
-    assert np.isfinite(many["hbm_bandwidth"]).all()
+    assert many["budget_holds_interfaces"].tolist() == [1, 1]  # the wider port takes more than its share of the die
+    small = grid(["hbm_bandwidth"], axes | {"budget_area": ["60 mm^2", "20 mm^2"]})
+    assert small["budget_holds_interfaces"].tolist() == [1, 0]
+    assert np.isfinite(small["hbm_bandwidth"]).all()
+
+
+def test_an_interface_that_does_not_fit_takes_area_of_all_others():
+    """H100's budget at older nodes: one network port of 10.2 mm^2 at 7 nm, where 1.07 % of 814 mm^2 are 8.7 mm^2."""
+    axes = {"device": ["h100-sxm-80gb"], "budget": ["h100-budget"]}
+    found = {node: point(["hbm_bandwidth"], axes | {"node": [node]}) for node in ("n4", "n7", "n12")}
+    density = {node: stated("node", node, "analog_density") for node in found}
+    for node, q in found.items():
+        areas = dict(zip(INNER.labels["component"], np.ravel(q["component_area"]).tolist(), strict=True))
+        assert sum(areas.values()) == pytest.approx(814e-6, rel=1e-12)
+        assert q["budget_holds_interfaces"]
+        assert areas["scale_out"] == pytest.approx(max(10.2e-6 / density[node], 0.0107 * 814e-6), rel=1e-9)
+        assert areas["matrix"] / areas["l2"] == pytest.approx(0.102 / 0.0321, rel=1e-12)
+    assert found["n12"]["scale_out_ports"] == found["n7"]["scale_out_ports"] == 1
+    assert found["n12"]["budget_matrix_rate"] < found["n7"]["budget_matrix_rate"] < found["n4"]["budget_matrix_rate"]

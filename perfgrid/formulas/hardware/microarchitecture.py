@@ -10,11 +10,13 @@ Efficiencies, tiles and the composition of a core are those of the study's devic
 
 from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import alternative, constraint, formula
-from perfgrid.formulas.axes import at, table, total
+from perfgrid.formulas.axes import INNER, at, table, total
 
 from .implementation import LEVELS, MATRIX_RATES, RATES, SCALE_OUT, SCALE_UP, VECTOR_RATES, replaced
 
 COUNTED = 1e-9  # a count that misses a whole number by rounding is that number
+INTERFACES = ("memory", "scale_up", "scale_out")
+LEAST_KEPT = 0.01  # of area and edge that is left for all else; interfaces that take more are flagged
 LOWEST_OVERDRIVE = 0.15  # of the nominal voltage: lower ones do not work, slower clocks do (Ardalani 2022)
 OF_BUDGET = (  # device quantities that follow from a budget
     *RATES["RATE"],
@@ -87,16 +89,40 @@ def _from_budget(name, unit, family=None):
 # ---- units and their clock ------------------------------------------------------------------------------------------
 
 
+def with_room(own, stack, link):
+    """What each component has of an area or an edge, given its fraction of it and what one stack and one link take.
+
+    Memory and links have room for one interface at least. What they lack for it, the others give in proportion.
+    """
+    one = {"memory": stack, "scale_up": at(link, tier="scale_up"), "scale_out": at(link, tier="scale_out")}
+    parts = {name: at(own, component=name) for name in INNER.labels["component"]}
+    held = {name: xp.maximum(parts[name], one[name]) for name in INTERFACES}
+    lacking = sum(held[name] - parts[name] for name in INTERFACES)
+    spare = sum(part for name, part in parts.items() if name not in held)
+    kept = 1 - lacking / xp.where(spare > 0, spare, 1e30)
+    return table(
+        "component", **{name: held.get(name, part * xp.maximum(kept, LEAST_KEPT)) for name, part in parts.items()}
+    )
+
+
 @formula(unit="m^2", source="ardalani2022deepflow")
-def component_area(budget_area, area_split):
+def component_area(budget_area, area_split, memory_interface_area, budget_link_area, analog_density):
     """Area of the compute dies that each component has, by component."""
-    return budget_area * area_split
+    return with_room(
+        budget_area * area_split, memory_interface_area / analog_density, budget_link_area / analog_density
+    )
 
 
 @formula(unit="m", source="ardalani2022deepflow")
-def component_edge(budget_area, budget_dies, edge_split):
-    """Edge of the compute dies, square ones, that each component has, by component."""
-    return 4 * xp.sqrt(budget_area * budget_dies) * edge_split
+def component_edge(budget_edge, edge_split, memory_interface_edge, budget_link_edge):
+    """Edge of the compute dies that each component has, by component."""
+    return with_room(budget_edge * edge_split, memory_interface_edge, budget_link_edge)
+
+
+@formula(unit="m", source="ardalani2022deepflow")
+def budget_edge(budget_area, budget_dies):
+    """Edge of the compute dies, square ones."""
+    return 4 * xp.sqrt(budget_area * budget_dies)
 
 
 @formula(unit="W", source="ardalani2022deepflow")
@@ -349,9 +375,10 @@ def fractions_add_up(area_split, power_split, edge_split):
     source="ardalani2022deepflow",
     about="component_edge",
 )
-def budget_holds_interfaces(hbm_stacks, scale_up_ports, scale_out_ports):
-    """At least one memory stack, scale-up link and network port fit."""
-    return (hbm_stacks >= 1) & (scale_up_ports >= 1) & (scale_out_ports >= 1)
+def budget_holds_interfaces(component_area, budget_area, component_edge, budget_edge):
+    """One memory stack, one scale-up link and one network port fit, and leave something for all else."""
+    taken = [sum(at(part, component=name) for name in INTERFACES) for part in (component_area, component_edge)]
+    return (taken[0] <= (1 - LEAST_KEPT) * budget_area) & (taken[1] <= (1 - LEAST_KEPT) * budget_edge)
 
 
 @constraint(

@@ -23,6 +23,7 @@ SUFFIXES = (".png", ".svg", ".pdf")
 DPI = 120
 WIDTHS = {1: 8.0, 2: 10.5, 3: 13.0}  # inches, by columns of panels
 HEIGHT, LINE = 3.7, 0.165  # inches: of a row of panels, of a line of the caption
+CELL, MOST_ROWS = 0.36, 24  # inches: of a row of cells, which is half as high where there are more rows
 BAR = 0.26  # inches: of a bar on its side
 WORDY = 14.6  # characters of a caption in an inch
 
@@ -140,7 +141,11 @@ def _height(panels: Sequence[Panel]) -> float:
         names = len(panel.y.categories)
         if names:
             across = max((round(0.8 / s.width) for s in panel.series if s.shape == "bars" and s.width < 0.8), default=1)
-            found.append(0.95 + names * BAR * max(1.0, 0.6 * across) if panel.cells is None else 1.3 + names * 0.36)
+            found.append(
+                0.95 + names * BAR * max(1.0, 0.6 * across)
+                if panel.cells is None
+                else 1.3 + names * (CELL if names <= MOST_ROWS else CELL / 2)
+            )
     return max(1.6, *found) if max(found) > 0 else HEIGHT
 
 

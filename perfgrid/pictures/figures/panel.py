@@ -193,7 +193,7 @@ def _cells(ax: Axes, cells: Cells, gid: str) -> None:
         linewidth=0.8,
     )
     mesh.set_gid(f"{gid}-cells")
-    if values.size <= MOST_WRITTEN:
+    if values.size <= MOST_WRITTEN and rows <= 24:
         for (i, j), text in np.ndenumerate(np.array(cells.texts, dtype=object)):
             bright = np.isnan(values[i, j]) or norm(values[i, j]) > 0.55
             ax.text(j, i, text, ha="center", va="center", fontsize=7.5, color="black" if bright else "white")

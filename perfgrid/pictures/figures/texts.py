@@ -21,7 +21,9 @@ SMALL, NARROW = 7.0, 3.9  # points: the size of a text beside a mark, and the wi
 PLOT = 0.72  # of the width of a figure, left by legend and labels
 AROUND = (  # places of a text: points to the right and up, and where it begins
     (0, 5, "center", "bottom"),
+    (4, 2, "left", "bottom"),
     (0, -5, "center", "top"),
+    (-4, -2, "right", "top"),
     (5, 0, "left", "center"),
     (-5, 0, "right", "center"),
     (0, 15, "center", "bottom"),
@@ -53,6 +55,8 @@ def overlap(ax: Axes, names: Sequence[str]) -> bool:
 def write_beside(ax: Axes, panel: Panel) -> None:
     """The texts of lines and points, once the limits of the axes are known."""
     places = [place for s in panel.series if s.shape == "points" for place in _placed(ax, s.x, s.y)]
+    for series in (s for s in panel.series if s.shape == "line" and any(s.texts)):
+        places += _along(list(_placed(ax, series.x, series.y)))
     taken: list[Box] = [(x - 2, y - 2, x + 2, y + 2) for x, y in places]
     for series in (s for s in panel.series if s.shape in ("line", "points")):
         for (x, y), text, at in zip(
@@ -70,6 +74,12 @@ def _placed(ax: Axes, x: Sequence[float], y: Sequence[float]) -> Iterator[tuple[
     wide, high = size_of(ax)
     shares = ax.transLimits.transform(ax.transScale.transform(np.column_stack([x, y])))
     yield from ((float(a * wide), float(b * high)) for a, b in shares)
+
+
+def _along(places: Sequence[tuple[float, float]]) -> Iterator[tuple[float, float]]:
+    """Places along the segments of a line."""
+    for (x, y), (right, up) in pairwise(places):
+        yield from ((x + (right - x) * share, y + (up - y) * share) for share in np.linspace(0, 1, 12))
 
 
 def _box(x: float, y: float, text: str, how: tuple[float, float, str, str]) -> Box:

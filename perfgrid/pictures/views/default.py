@@ -18,6 +18,7 @@ from .subject import FOUND, Subject
 
 MOST_COLOURS = 8
 MOST_BARS = 24
+MOST_ROWS = 16  # of a heat map of layouts
 
 
 def default_views(subject: Subject) -> list[View]:
@@ -35,7 +36,7 @@ def default_views(subject: Subject) -> list[View]:
         return found
     several = [n for n in ("tp", "pp") if n in subject.coordinates and len(set(subject.coordinates[n][1].tolist())) > 1]
     best = subject.objective
-    if len(several) == 2 and best is not None:
+    if len(several) == 2 and best is not None and max(_count(subject, n) for n in several) <= MOST_ROWS:
         found.append(
             View(kind="heatmap", x="tp", y="pp", value=best.minimize or best.maximize, at=_first_labels(subject))
         )
@@ -56,8 +57,9 @@ def completed(subject: Subject, view: View) -> View:
         return view
     if view.kind in ("lines", "bars"):
         main = _main(subject)
-        colour = view.colour or (main.colour if main.colour not in view.at and view.facets is None else None)
-        return view.model_copy(update={"x": main.x, "y": main.y, "colour": colour, "at": {**main.at, **view.at}})
+        x, y, colour = (main.y, main.value, main.x) if main.kind == "heatmap" else (main.x, main.y, main.colour)
+        colour = view.colour or (colour if colour not in view.at and view.facets is None else None)
+        return view.model_copy(update={"x": x, "y": y, "colour": colour, "at": {**main.at, **view.at}})
     if view.kind == "heatmap" and not {"tp", "pp"} <= subject.coordinates.keys() | subject.axes.keys():
         groups = _groups(subject) or [n for n, labels in subject.axes.items() if len(labels) > 1]
         if len(groups) > 1:
@@ -93,7 +95,7 @@ def _first_labels(subject: Subject, but: Any = ()) -> dict[str, Any]:
 
 
 def _main(subject: Subject) -> View:
-    """The objective against the axis of most numbers, with a colour for the next axis; bars where there are none."""
+    """The objective against the axis of most numbers, a colour for the next axis; without numbers bars or cells."""
     best = subject.objective
     objective = best and (best.minimize or best.maximize)
     quantity = objective if objective and subject.knows(objective) else _first_number(subject)
@@ -109,7 +111,10 @@ def _main(subject: Subject) -> View:
     x = max(groups, key=lambda n: min(_count(subject, n), MOST_BARS))
     rest = [n for n in groups if n != x and 1 < _count(subject, n) <= MOST_COLOURS]
     colour = max(rest, key=lambda n: _count(subject, n), default=None)
-    return View(kind="bars", x=x, y=quantity, colour=colour, at=_first_labels(subject, (x, colour)))
+    at = _first_labels(subject, (x, colour))
+    if colour is not None and _count(subject, x) * _count(subject, colour) > MOST_BARS:
+        return View(kind="heatmap", x=colour, y=x, value=quantity, at=at)
+    return View(kind="bars", x=x, y=quantity, colour=colour, at=at)
 
 
 def _numeric(subject: Subject, name: str) -> bool:

@@ -137,7 +137,8 @@ def lying(panel: Panel) -> Panel:
     last = len(panel.x.categories) - 1
     names = replace(panel.x, categories=panel.x.categories[::-1])
     turned = (replace(s, x=s.y, y=tuple(last - x for x in s.x)) for s in panel.series)
-    return replace(panel, x=panel.y, y=names, series=tuple(turned))
+    rules = (replace(rule, along="x") for rule in panel.rules)  # of numbers
+    return replace(panel, x=panel.y, y=names, series=tuple(turned), rules=tuple(rules))
 
 
 def _shared(names: Sequence[str]) -> str:

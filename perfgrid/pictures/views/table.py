@@ -160,7 +160,8 @@ def _single_rows(
     if paces and len(rows) <= MOST_INTERVALS:
         space = space_of(what)
         some = [i for i, row in enumerate(rows) if np.isfinite(row.values[objective])]
-        designs = [{a: rows[i].design[a] for a in axes} for i in some]
+        first = {axis.name: axis.labels.tolist()[0] for axis in space.axes}  # of axes that no output depends on
+        designs = [first | {a: rows[i].design[a] for a in axes if a in rows[i].design} for i in some]
         for i, found in zip(some, intervals_at(what, [index_of(space, d) for d in designs], objective), strict=True):
             rows[i] = replace(rows[i], interval=(found.low, found.high))
     yield from rows
