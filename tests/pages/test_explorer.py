@@ -15,9 +15,11 @@ import pandas as pd
 import pytest
 
 import perfgrid as pg
-from perfgrid.pictures.pages.explorer import Explorer, first_question
+from perfgrid.pictures.pages import grid
+from perfgrid.pictures.pages.explorer import AskedMarks, Explorer, first_question
 from perfgrid.pictures.pages.server import Server
 from perfgrid.pictures.views.make import picture_of
+from perfgrid.results.factored import save_factored
 
 from .conftest import STUDY, until
 from .test_report import HOSTILE, OSC, violations
@@ -244,14 +246,26 @@ def test_stale_replies_are_dropped(opened, explorer):
     assert page.evaluate("perfgridView.picture.title") == "tokens_per_second"
 
 
-def test_a_factored_result_is_read_in_parts(tmp_path, study_file, result):
-    from perfgrid.results.factored import save_factored
-
-    path = save_factored(pg.load_study(study_file), tmp_path / "small.pgf")
-    lazy, whole = Explorer(pg.open_result(path), "small.pgf"), Explorer(result.copy(), "small.nc")
-    view = whole.grid.first_view()
-    body = {"quantity": "step_time", "axes": [view["series"], view["x"]], "rows": {"model": [1]}, "by": "step_time"}
-    found, known = (one.answer("marks", json.dumps(body).encode()) for one in (lazy, whole))
+@pytest.mark.parametrize("suffix", ["pgf", "zarr"])
+def test_results_on_disk_are_read_in_parts(tmp_path, study_file, result, suffix, monkeypatch):
+    study, path = pg.load_study(study_file), tmp_path / f"small.{suffix}"
+    if suffix == "pgf":
+        save_factored(study, path)
+    else:
+        pg.stream(study, path)
+        for limit in ("KEPT_BYTES", "KEPT_FLAGS"):  # as of a large one
+            monkeypatch.setattr(grid, limit, 0)
+    lazy = Explorer(pg.open_result(path), path.name)
+    found = lazy.opening()["first"]
+    assert not isinstance(lazy.result.variables["step_time"]._data, np.ndarray)  # nothing but the part was read
+    monkeypatch.undo()
+    whole = Explorer(result.copy(), "small.nc")
+    known = whole.marks(AskedMarks(**first_question(lazy.grid.about())))
     np.testing.assert_allclose(found["numbers"], known["numbers"], rtol=1e-5)
     assert found["rows"] == known["rows"]
-    assert not isinstance(lazy.result.variables["step_time"]._data, np.ndarray)  # nothing but the part was read
+    design = {"rows": {axis: rows[3] for axis, rows in known["rows"].items()}}
+    one, other = (
+        dict(zip(e.grid.quantities, e.answer("design", json.dumps(design).encode())["numbers"], strict=True))
+        for e in (lazy, whole)
+    )
+    np.testing.assert_allclose([one[name] for name in other], list(other.values()), rtol=1e-5)
