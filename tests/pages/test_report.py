@@ -186,6 +186,18 @@ def test_a_result_without_its_study_has_a_report(tmp_path, result):
     assert "step_time" in text
 
 
+@pytest.mark.parametrize("devices", [[64], [32, 64]])
+def test_first_view_narrows_what_it_has_menus_for(opened, tmp_path, devices):
+    layouts = {"devices": devices, "tp": [1, 2, 4, 8], "pp": [1, 2]}
+    axes = {"model": ["llama-2-13b"], "device": ["b200"], "topology": ["rail-optimized"], "parallelism": layouts}
+    study = pg.Study.make(outputs=["step_time"], axes=axes, workload_parameters={"sequence_length": 4096})
+    path = tmp_path / "one.html"
+    path.write_text(report(pg.evaluate(study), "one.nc"))
+    page = opened(path.as_uri())
+    assert page.complaints == []
+    assert page.get_by_label("devices", exact=True).count() == len(devices) - 1
+
+
 def test_numbers_are_packed_within_the_error():
     rng = np.random.default_rng(0)
     for values in (

@@ -277,12 +277,16 @@ class Grid:
         }
 
     def _axis(self, name: str) -> dict[str, Any]:
+        grouped = self.result.attrs.get(GROUPED)
         labels, about = self.labels(name), self.result[name].attrs if name in self.result.coords else {}
         unit = str(about.get("units", "1"))
         columns = {
             str(c): v.values.tolist()
             for c, v in self.result.coords.items()
-            if v.dims == (name,) and c != name and 1 < len(np.unique(v.values)) <= FEW and v.dtype.kind in "iufU"
+            if v.dims == (name,)
+            and c != name
+            and 1 < len(np.unique(v.values)) <= (MOST_MARKS if c == grouped else FEW)
+            and v.dtype.kind in "iufU"
         }
         return {
             "name": name,
@@ -326,7 +330,7 @@ class Grid:
         """Designs of one cluster size, the largest, where an axis has designs of several."""
         grouped = self.result.attrs.get(GROUPED)
         axis = next(iter(self.result[grouped].dims), None) if grouped in self.result.coords else None
-        if axis in (None, grouped):
+        if axis in (None, grouped) or len(np.unique(self.result[grouped].values)) == 1:
             return {}
         return {str(axis): {str(grouped): self.result[grouped].values.max().item()}}
 
