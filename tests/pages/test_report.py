@@ -190,7 +190,9 @@ def test_a_result_without_its_study_has_a_report(tmp_path, result):
 def test_first_view_narrows_what_it_has_menus_for(opened, tmp_path, devices):
     layouts = {"devices": devices, "tp": [1, 2, 4, 8], "pp": [1, 2]}
     axes = {"model": ["llama-2-13b"], "device": ["b200"], "topology": ["rail-optimized"], "parallelism": layouts}
-    study = pg.Study.make(outputs=["step_time"], axes=axes, workload_parameters={"sequence_length": 4096})
+    study = pg.Study.make(
+        outputs=["step_time"], axes=axes, workload_parameters={"sequence_length": 4096, "global_batch": 64}
+    )
     path = tmp_path / "one.html"
     path.write_text(report(pg.evaluate(study), "one.nc"))
     page = opened(path.as_uri())
