@@ -11,6 +11,7 @@ from perfgrid.pictures.pages.report import report
 from perfgrid.pictures.pages.shown import shown
 from perfgrid.results.files import check_output, write_text
 from perfgrid.study.own_formulas import own_formulas
+from perfgrid.study.study import Study
 
 from .arguments import study_or_result
 from .options import Formulas, Overwrite, Settings, StudyOrResult
@@ -28,6 +29,6 @@ def report_command(
     own = own_formulas(formulas)
     subject = study_or_result(what, settings, own)
     with shown(subject) as result:
-        text = report(result, what.name, own)
+        text = report(result, what.name, own, subject if isinstance(subject, Study) else None)
     write_text(output, text)
     print(f"saved {output} ({len(text.encode()) / 1e6:.1f} MB)")

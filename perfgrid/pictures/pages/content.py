@@ -14,7 +14,7 @@ import xarray as xr
 
 from perfgrid.analysis.best import best
 from perfgrid.analysis.explain import explain
-from perfgrid.analysis.number_text import UNITS, number
+from perfgrid.analysis.number_text import UNITS, label_text, number
 from perfgrid.analysis.story_text import as_data, elasticity_line
 from perfgrid.catalog import load_variables
 from perfgrid.catalog.reading import from_json, from_toml
@@ -24,6 +24,7 @@ from perfgrid.pictures.views.subject import Subject
 from perfgrid.results.feasibility import violations
 from perfgrid.results.provenance import GROUPED, formulas_changed, stated_best, workload_of
 from perfgrid.results.schema import STUDY_ATTRIBUTE, stored
+from perfgrid.study.study import Study
 
 from .grid import GROUPS, Grid
 from .near import Miss, near_misses
@@ -61,8 +62,11 @@ def content(grid: Grid, name: str, formulas: Formulas = ()) -> dict[str, Any]:
     }
 
 
-def pictures(result: xr.Dataset, formulas: Formulas = ()) -> list[dict[str, Any]]:
-    """The views of the study that made a result, or good ones where it states none."""
+def pictures(result: xr.Dataset, formulas: Formulas = (), study: Study | None = None) -> list[dict[str, Any]]:
+    """The views of the study that made a result, or good ones where it states none.
+
+    ``study``: where it is at hand, for views that have to evaluate other designs.
+    """
     found = []
     try:
         views = views_of(result)
@@ -70,7 +74,8 @@ def pictures(result: xr.Dataset, formulas: Formulas = ()) -> list[dict[str, Any]
         return []
     for view in views:
         try:
-            found.append(asdict(picture_of(result, view, formulas)))
+            what = study if study is not None and view.kind == "tornado" else result
+            found.append(asdict(picture_of(what, view, formulas)))
         except PerfgridError as error:
             if view.name in {one.name for one in Subject(result).views}:  # stated, so that it is missed
                 found.append({"name": view.name, "title": view.title or view.name, "error": str(error)})
@@ -124,7 +129,8 @@ def _answer(grid: Grid, winners: xr.Dataset | None) -> list[str]:
     if (interval := f"{objective}_interval") in winner and np.isfinite(winner[interval].values).all():
         low, high = (number(float(v), unit) for v in winner[interval].values)
         text += f" (90 of 100 measurements are expected between {low} and {high})"
-    labels = [f"{a} {winner[a].item()}" for a in grid.axes if a in winner.coords and not winner[a].ndim]
+    held = [a for a in grid.axes if a in winner.coords and not winner[a].ndim]
+    labels = [f"{a} {label_text(winner[a].item(), str(winner[a].attrs.get('units', '1')))}" for a in held]
     return [f"{text}, for {', '.join(labels)}."]
 
 

@@ -330,7 +330,7 @@ class Grid:
         """Designs of one cluster size, the largest, where an axis has designs of several."""
         grouped = self.result.attrs.get(GROUPED)
         axis = next(iter(self.result[grouped].dims), None) if grouped in self.result.coords else None
-        if axis in (None, grouped) or len(np.unique(self.result[grouped].values)) == 1:
+        if axis in (None, grouped) or grouped in self._over() or len(np.unique(self.result[grouped].values)) == 1:
             return {}
         return {str(axis): {str(grouped): self.result[grouped].values.max().item()}}
 
@@ -343,14 +343,20 @@ class Grid:
 
     def searched(self) -> list[str]:
         """The axes along which the best design is sought: as the study says, else all but models and devices."""
-        stated = stated_best(self.result.attrs)
-        if stated is not None:
-            over = [stated.over] if isinstance(stated.over, str) else list(stated.over)
+        if stated_best(self.result.attrs) is not None:
+            over = self._over()
         elif "step_time" in self.quantities and workload_of(self.result) == "training":
             over = [a for a in self.axes if a not in (*GROUPS, *self.scaled())]
         else:
             over = []
         return over
+
+    def _over(self) -> list[str]:
+        """What the study chooses among: axes, and sizes of clusters."""
+        stated = stated_best(self.result.attrs)
+        if stated is None:
+            return []
+        return [stated.over] if isinstance(stated.over, str) else list(stated.over)
 
     def scaled(self) -> list[str]:
         """Axes of factors on swept hardware."""

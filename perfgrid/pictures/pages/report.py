@@ -8,6 +8,7 @@ from typing import Any
 import xarray as xr
 
 from perfgrid.engine.errors import PerfgridError
+from perfgrid.study.study import Study
 
 from .content import content, pictures
 from .embedded import embedded, part
@@ -15,8 +16,12 @@ from .grid import Grid
 from .page import page
 
 
-def report(result: xr.Dataset, name: str, formulas: Iterable[Callable[..., Any]] = ()) -> str:
+def report(
+    result: xr.Dataset, name: str, formulas: Iterable[Callable[..., Any]] = (), study: Study | None = None
+) -> str:
     """The report of a result as HTML. ``name``: of its file; ``formulas``: the user's own with which it was made.
+
+    ``study``: that of the result where it is at hand, for views that have to evaluate other designs.
 
     A grid of more than 1.6 million designs is shown in part: some axes are held at a label, which the report tells.
     Raises PerfgridError for a result without numbers.
@@ -28,7 +33,7 @@ def report(result: xr.Dataset, name: str, formulas: Iterable[Callable[..., Any]]
     shown.result.load()
     stored, arrays = embedded(shown)
     formulas = tuple(formulas)
-    told: dict[str, Any] = content(shown, name, formulas) | {"pictures": pictures(shown.result, formulas)}
+    told: dict[str, Any] = content(shown, name, formulas) | {"pictures": pictures(shown.result, formulas, study)}
     if held:
         told["summary"].append(f"Shown is the part with {', '.join(f'{a} {v}' for a, v in held.items())}.")
     about = shown.about()

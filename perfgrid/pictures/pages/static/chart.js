@@ -113,7 +113,10 @@ function drawPanel(panel, names, width, description) {
     marks.push(Plot.dot(dots.filter((m) => m.number === number && !m.reason), { x: "x", y: "y", fill: colour(number), symbol: SYMBOLS[number % SYMBOLS.length], r: 3.2, stroke: ink.paper, strokeWidth: 0.6 }));
   }
   const written = there.filter((m) => m.text);
-  if (written.length) marks.push(Plot.text(written, { x: (m) => (barsAlongX && m.high > m.x ? m.high : m.x), y: "y", text: (m) => plain(m.text), fill: ink.ink, dy: barsAlongX ? 0 : -9, dx: barsAlongX ? 4 : 0, textAnchor: barsAlongX ? "start" : "middle" }));
+  const along = (v) => (x.type === "log" ? Math.log(v / x.domain[0]) / Math.log(x.domain[1] / x.domain[0]) : (v - x.domain[0]) / (x.domain[1] - x.domain[0]));
+  const texts = (of, more) => marks.push(Plot.text(of, { y: "y", text: (m) => plain(m.text), fill: ink.ink, ...more }));
+  if (barsAlongX) texts(written, { x: (m) => Math.max(m.x, m.base ?? m.x, m.high ?? m.x), dx: 4, textAnchor: "start" });
+  else for (const [least, textAnchor] of [[0, "middle"], [0.8, "end"]]) texts(written.filter((m) => (along(m.x) > 0.8) === (least > 0)), { x: "x", dy: -9, textAnchor });
   if (missing.length && !barsAlongX) {
     const kept = missing.filter((m) => m.x !== null);
     [...new Set(kept.map((m) => m.number))].forEach((n, row) => marks.push(Plot.text(kept.filter((m) => m.number === n), { x: "x", frameAnchor: "bottom", text: () => NONE, fill: colour(n), dy: -2 - 9 * row, fontSize: 13 })));
@@ -212,7 +215,7 @@ function columnsOf(picture) {
 function drawPicture(picture, width) {
   const names = new Map();
   for (const panel of picture.panels) for (const series of panel.series) if (!names.has(series.name)) names.set(series.name, names.size);
-  const side = picture.panels.length > 1 && width > 720 ? Math.floor((width - 16) / Math.min(2, picture.panels.length)) : width;
+  const side = picture.panels.length > 1 && width >= 856 ? Math.floor((width - 16) / 2) : width;
   const drawn = picture.panels.map((panel) => {
     const what = `${picture.title}${panel.title ? `, ${panel.title}` : ""}: ${titled(panel.y)} by ${titled(panel.x)}. The numbers are in the table below.`;
     return element("div", { class: "panel" }, panel.title ? element("h4", {}, panel.title) : null,
