@@ -17,6 +17,7 @@ from matplotlib import pyplot
 import perfgrid as pg
 from perfgrid.pictures.figures.draw import save_figure
 from perfgrid.pictures.views.make import picture_of, subject_of, views_of
+from perfgrid.validation.schema import SHIPPED
 from tests.test_bad_input import run
 
 ROOT = Path(__file__).parents[1]
@@ -256,6 +257,20 @@ def test_what_other_functions_return(layouts, tmp_path):
         kinds.append(picture.kind)
         Drawn(picture, tmp_path)
     assert kinds == ["lines", "frontier", "timeline", "bars", "waterfall"]
+
+
+def test_predictions_lie_beside_measurements(tmp_path):
+    found = pg.validate(SHIPPED / "korthikanti.jsonl").dataset()
+    picture = picture_of(found, {"name": "measured", "colour": "share", "at": {"kind": "training"}})
+    line, *series = picture.panels[0].series
+    points = [point for one in series for point in zip(one.x, one.y, one.low, one.high, strict=True)]
+    rows = [found[n].values[found.kind == "training"] for n in ("measured", "predicted", "low", "high")]
+    np.testing.assert_allclose(sorted(points), sorted(zip(*rows, strict=True)))
+    assert line.x == line.y
+    Drawn(picture, tmp_path)
+    for wrong in ({"colour": "nobody"}, {"at": {"knd": "training"}}, {"at": {"kind": "nothing"}}):
+        with pytest.raises(pg.PerfgridError, match=r"nobody|did you mean 'kind'|no record is predicted"):
+            picture_of(found, {"name": "measured", **wrong})
 
 
 def test_results_without_designs_have_one_picture(layouts):

@@ -30,7 +30,8 @@ from .number_text import label_text
 
 WORKLOAD = "pools"
 OF_BOTH = (  # what concerns the deployment, and neither pool alone
-    *("batch_rule", "batch", "request_rate", "loop_requests", "equal_lengths", "prompt_variation"),
+    *("batch_rule", "batch", "request_rate", "loop_requests", "equal_lengths"),
+    *("length_distribution", "prompt_variation"),
     *("time_to_first_token_limit", "time_per_output_token_limit", "transfer_by_layer", "decode_yields_first"),
 )
 QUIET = {"batch_rule": "rate", "request_rate": 1e-6}  # nobody asks: what a prompt or a batch takes alone

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from numbers import Real
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from .answer import answered
 from .question import objective, plain, powers, question
 
 COST = "cost_per_million_output_tokens"
+LATENCY = "request_latency"
 PER_DEVICE = "output_tokens_per_second_per_device"
 PER_USER = "output_tokens_per_second_per_user"
 OUTPUTS = (
@@ -55,6 +57,7 @@ def serve(
     rate: float | None = None,
     clients: int | None = None,
     requests: int | None = None,
+    variation: float | Sequence[float] | None = None,
     statistic: str = "mean",
     precision: str | None = None,
     topology: str | None = None,
@@ -83,6 +86,9 @@ def serve(
         the number of requests in progress is chosen, too.
     requests
         Requests of all clients. Default: ten of each.
+    variation
+        Coefficient of variation of the lengths of prompts and answers, or one for prompts and one for answers; they are
+        lognormal. Default: all prompts and all answers are alike.
     statistic
         What keeps the limits: the mean, or p50, p90 or p99 of the requests of a rate or of clients.
     precision
@@ -91,7 +97,8 @@ def serve(
     topology, software
         Default: those in which each device is mostly used.
     minimize, maximize
-        The quantity that decides. Default: most tokens per second of a device; with a rate least cost of tokens.
+        The quantity that decides. Default: most tokens per second of a device; with a rate least cost of tokens, and of
+        one number of devices, whose layouts all cost the same, least time to the last token.
     price
         Rent of a device in USD per hour, or one for each device. Default: the devices are owned.
     catalog
@@ -123,7 +130,8 @@ def serve(
         model, on, (NODE if rate is None else FLEET) if devices is None else devices, topology, software, catalog, price
     )
     weighed = rate is not None
-    decisive, least = objective(minimize, maximize, COST if weighed else PER_DEVICE, weighed)
+    usual = (COST if len(asked.sizes) > 1 else LATENCY) if weighed else PER_DEVICE
+    decisive, least = objective(minimize, maximize, usual, weighed)
     if weighed and (decisive, least) == ("devices", True):  # of which the tokens per second of a device say the same
         decisive, least = PER_DEVICE, False
     limits = {"time_to_first_token_limit": ttft, "time_per_output_token_limit": tpot}
@@ -139,12 +147,15 @@ def serve(
     else:
         parameters |= {"batch_rule": "concurrency"}
     parameters |= {"limit_statistic": statistic} if statistic != "mean" else {}
+    varied = _variations(variation, arriving)
+    parameters |= varied
     systems = asked.systems
     systems["zip"]["precision"] = products
     axes = {"model": [asked.model.name], "system": systems, "parallelism": asked.layouts()}
     if rate is None:
         axes["batch"] = powers(MOST_PER_DEVICE * max(asked.sizes)) if clients is None else [clients]
     words = [f"prompts of {prompt:,} tokens, answers of {output:,}"]
+    words += ["lengths that vary"] if varied else []
     words += [f"{rate:g} requests per second"] if rate is not None else []
     words += [f"{clients:,} clients"] if clients is not None else []
     stated = {name: limit for name, limit in (("first token", ttft), ("token", tpot)) if limit is not None}
@@ -166,6 +177,8 @@ def serve(
     }
     formats = f"weights in {stored} as published, products in {', '.join(dict.fromkeys(products))}, cache in {kept}"
     assumed = {"precision": formats} if precision is None else {}
+    if arriving and variation is None:
+        assumed["variation"] = "all prompts are of one length, all answers, too"
     if clients is not None and requests is None:
         assumed["requests"] = f"{PER_CLIENT} requests of each client, the first of all at once"
     if rate is not None and devices is None:
@@ -173,3 +186,18 @@ def serve(
     against = PER_USER if not weighed and (decisive, least) == (PER_DEVICE, False) else None
     warnings = asked.warnings(prompt + output, "prompt and answer")
     return answered(asked, content, decisive, least, weighed, against, assumed, warnings, ", ".join(words))
+
+
+def _variations(variation: float | Sequence[float] | None, arriving: bool) -> dict[str, Any]:
+    """The workload parameters of lengths that vary; empty where none is stated. PerfgridError for illegal ones."""
+    if variation is None:
+        return {}
+    if not arriving:
+        raise PerfgridError("lengths that vary need the rate of requests or the number of clients")
+    given = list(variation) if isinstance(variation, Sequence) and not isinstance(variation, str) else [variation] * 2
+    if len(given) != 2 or any(isinstance(v, bool) or not isinstance(v, Real) or not 0 <= v <= 2 for v in given):
+        raise PerfgridError(
+            f"a variation is a number from 0 to 2, or one of prompts and one of answers, found {variation!r:.40}"
+        )
+    prompt, output = map(float, given)
+    return {"length_distribution": "lognormal", "prompt_variation": prompt, "output_variation": output}

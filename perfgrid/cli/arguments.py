@@ -142,6 +142,19 @@ def rate_of(text: str | None) -> float | None:
         raise PerfgridError(f"--rate needs requests per second such as 50, found {text!r}") from None
 
 
+def numbers_in(text: str | None, option: str) -> float | list[float] | None:
+    """A number, or several with commas between. PerfgridError for anything else."""
+    if text is None:
+        return None
+    try:
+        found = [float(part) for part in text.split(",")]
+    except ValueError:
+        raise PerfgridError(
+            f"{option} needs a number, or one for each with commas between, found {text!r:.40}"
+        ) from None
+    return found if len(found) > 1 else found[0]
+
+
 def prices_in(text: str | None) -> list[float | str] | None:
     """Prices separated by commas, with or without a unit."""
     return None if text is None else [found for name in names_in(text) if (found := number_or_text(name)) is not None]

@@ -18,7 +18,7 @@ from perfgrid.engine.errors import PerfgridError
 from perfgrid.printing.console import out, print_json
 from perfgrid.results.feasibility import violations
 
-from .arguments import duration, names_in, prices_in, rate_of, sizes_in
+from .arguments import duration, names_in, numbers_in, prices_in, rate_of, sizes_in
 from .options import (
     AsJson,
     CatalogFiles,
@@ -32,6 +32,7 @@ from .options import (
     SaveStudy,
     Software,
     Topology,
+    Wide,
 )
 from .saving import Target
 from .validate import serving_note
@@ -40,7 +41,9 @@ from .validate import serving_note
 def serve_command(
     model: Model,
     on: On,
-    devices: Annotated[str | None, Option(help="Such as 8, 1,8 or 8-64 (powers of two). Default: up to 8.")] = None,
+    devices: Annotated[
+        str | None, Option(help="Such as 8, 1,8 or 8-64 (powers of two). Default: up to 8; with --rate up to 512.")
+    ] = None,
     prompt: Annotated[int, Option(help="Tokens of a prompt.")] = 1000,
     output: Annotated[int, Option(help="Tokens of an answer.")] = 500,
     ttft: Annotated[str | None, Option(help="Limit on the time to the first token, such as 500ms.")] = None,
@@ -48,6 +51,10 @@ def serve_command(
     rate: Annotated[str | None, Option(help="Requests per second that arrive at random, such as 50/s.")] = None,
     clients: Annotated[int | None, Option(min=1, help="Clients that ask again when they have their answer.")] = None,
     requests: Annotated[int | None, Option(min=1, help="Requests of all clients. Default: ten of each.")] = None,
+    variation: Annotated[
+        str | None,
+        Option(help="Coefficient of variation of lognormal lengths, such as 0.8, or 0.9,1.2 for prompts and answers."),
+    ] = None,
     statistic: Annotated[
         str, Option(help="What keeps the limits: mean, or p50, p90, p99 of the requests of a rate or of clients.")
     ] = "mean",
@@ -67,6 +74,7 @@ def serve_command(
     save: SaveStudy = None,
     csv: RowsFile = None,
     overwrite: Overwrite = False,
+    wide: Wide = False,
     as_json: AsJson = False,
 ) -> None:
     """Find the best way to serve a model on given devices."""
@@ -74,6 +82,7 @@ def serve_command(
     first, each = duration(ttft, "--ttft", "500ms"), duration(tpot, "--tpot", "25ms")
     if prefill is not None or decode is not None:
         stated = {"prefill": prefill, "decode": decode, "price": price, "csv": csv, "save": save, "requests": requests}
+        stated["variation"] = variation
         stated["statistic"] = None if statistic == "mean" else statistic
         return _pools(
             {name: text for name, text in stated.items() if text is not None},
@@ -94,6 +103,7 @@ def serve_command(
         rate=rate_of(rate),
         clients=clients,
         requests=requests,
+        variation=numbers_in(variation, "--variation"),
         statistic=statistic,
         precision=precision,
         topology=topology,
@@ -115,14 +125,15 @@ def serve_command(
 
 def _pools(stated: dict[str, Any], asked: dict[str, Any], as_json: bool) -> None:
     """Find and print the best pair of pools."""
-    if refused := [name for name in ("price", "csv", "save", "requests", "statistic") if name in stated]:
+    if refused := [name for name in ("price", "csv", "save", "requests", "variation", "statistic") if name in stated]:
         raise PerfgridError(f"--{refused[0]} is not for two pools: leave it out")
     for name, many, how in (
         ("on", asked["on"], "; --prefill device=... states another"),
         ("devices", asked["devices"] or [], ""),
     ):
         if len(many) != 1:
-            raise PerfgridError(f"--{name}: two pools together take one, found {len(many)}{how}")
+            found = len(many) or "none"
+            raise PerfgridError(f"--{name}: two pools together need one, found {found}{how}")
     start = time.perf_counter()
     asked |= {"on": asked["on"][0], "devices": asked["devices"][0]}
     pools: dict[str, Any] = {"prefill": "auto", "decode": "auto"} | stated

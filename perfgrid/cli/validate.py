@@ -14,9 +14,10 @@ from perfgrid.catalog import load_catalog
 from perfgrid.cli.printing.derivation import DEPTH, print_explanation
 from perfgrid.engine.errors import PerfgridError
 from perfgrid.formulas import INNER
+from perfgrid.pictures.figures.draw import check_figure, matplotlib, save_figure
+from perfgrid.pictures.views.make import picture_of
 from perfgrid.printing.console import err, out, print_json, print_line
 from perfgrid.printing.tables import print_table
-from perfgrid.validation.figure import draw
 from perfgrid.validation.report import HEADERS, WORST, error_rows, reason_rows, worst_rows
 from perfgrid.validation.schema import UNITS, UNSEEN, read_records
 from perfgrid.validation.validate import RECORDED, Prediction, Validation, validate
@@ -38,7 +39,9 @@ def validate_command(
     verbose: Annotated[bool, Option("--verbose", help="List every record that is not predicted.")] = False,
     derive: Annotated[str | None, Option("--explain", help="Explain the prediction of one record.")] = None,
     depth: Annotated[int | None, Option(help=f"Levels of the explanation. Default: {DEPTH}.")] = None,
-    figure: Annotated[Path | None, Option(help="Plot of predicted against measured values (.png, .pdf).")] = None,
+    figure: Annotated[
+        Path | None, Option(help="Picture of predicted against measured values (.png, .svg, .pdf).")
+    ] = None,
     wide: Wide = False,
     as_json: AsJson = False,
 ) -> None:
@@ -57,8 +60,9 @@ def validate_command(
     if unseen and files:
         raise PerfgridError("--unseen reads records that perfgrid ships: give it without files")
     target = Target(output, overwrite)
-    if figure is not None and figure.exists() and not overwrite:
-        raise PerfgridError(f"{str(figure)!r} exists; give --overwrite to replace it")
+    if figure is not None:
+        matplotlib()
+        check_figure(figure, overwrite)
     if not unseen and not files:
         _ask_for_unseen(group, derive)
     found = validate(UNSEEN if unseen else files or (), group, load_catalog(*(catalog or ())), bulk)
@@ -67,7 +71,7 @@ def validate_command(
     if output is not None:
         target.save(found.dataset())
     if figure is not None:
-        draw(found, figure)
+        save_figure(picture_of(found.dataset()), figure, overwrite)
     if as_json:
         print_json(found.as_json())
     elif derive is not None:

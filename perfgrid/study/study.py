@@ -242,8 +242,9 @@ def build_study(
 ) -> Study:
     """Check the content of a study and expand its axes. ``name`` appears in errors."""
     file = checked_file(content, name)
-    if isinstance(file, StudyFile) and file.trace is not None:
-        file = _with_trace(file, folder, name)
+    if isinstance(file, StudyFile):
+        file = file if file.trace is None else _with_trace(file, folder, name)
+        _check_lengths(file, name)
     if catalog is None:
         catalog = load_catalog(*(folder / p for p in file.catalog))
     if catalog_values:
@@ -285,15 +286,31 @@ def build_study(
     return study
 
 
+def _stated(file: StudyFile) -> set[str]:
+    """The quantities that axes, workload parameters and overrides state."""
+    columns = {c for axis in file.axes.values() if isinstance(axis, dict) for c in axis.get("zip") or ()}
+    return {*file.axes, *columns, *file.workload_parameters, *file.overrides}
+
+
+def _check_lengths(file: StudyFile, name: str) -> None:
+    """A distribution of lengths needs a variation. PerfgridError without one."""
+    family = file.workload_parameters.get("length_distribution", "constant")
+    if family != "constant" and not {"prompt_variation", "output_variation"} & _stated(file):
+        raise PerfgridError(
+            f"{name}, workload_parameters.length_distribution: {family!r} needs prompt_variation or output_variation"
+        )
+
+
 def _with_trace(file: StudyFile, folder: Path, name: str) -> StudyFile:
-    """A study with what its trace says of requests, except what it states itself."""
+    """A study with what its trace says of requests. It may state the rate of arrivals itself, but not the lengths."""
     if file.workload != "inference":
         raise PerfgridError(f"{name}, trace: only studies of inference have requests, this is one of {file.workload}")
-    columns = {c for axis in file.axes.values() if isinstance(axis, dict) for c in axis.get("zip", ())}
-    found = trace_parameters(folder / str(file.trace), f"{name}, trace")
+    stated, found = _stated(file), trace_parameters(folder / str(file.trace), f"{name}, trace")
+    if twice := sorted(key for key in found if key in stated and key != "request_rate"):
+        raise PerfgridError(f"{name}, trace: the trace states {twice[0]}, and so does the study; state it once")
     if "request_rate" in found:
         found["batch_rule"] = "rate"
-    taken = {key: value for key, value in found.items() if key not in {*file.axes, *columns}}
+    taken = {key: value for key, value in found.items() if key not in stated}
     return file.model_copy(update={"trace": None, "workload_parameters": taken | file.workload_parameters})
 
 

@@ -1,9 +1,9 @@
 """``python -m perfgrid.validation``: validate the shipped records and write the accuracy of the present formulas.
 
 Writes perfgrid/validation/accuracy.json, against which the tests compare later changes, the tables of
-docs/accuracy.md, docs/accuracy.csv and, where Matplotlib is installed, docs/accuracy.png. ``fit`` first fits the shared
-constants of the training stacks again (`joint`), leaves each unit out in turn, keeps the fit in
-perfgrid/validation/calibrations.json and prints the values as a catalog file has them. They are copied into the catalog
+docs/accuracy.md, docs/accuracy.csv and docs/accuracy.png. ``fit`` first fits the shared constants of the training
+stacks again (`joint`), leaves each unit out in turn, keeps the fit in perfgrid/validation/calibrations.json and prints
+the values as a catalog file has them. They are copied into the catalog
 by hand, and so are the scatters of each stack (`model_error`, `unexplained_error`, `ranking_error`), the `expert_error`
 and the `scaling_error` of the glossary.
 """
@@ -15,8 +15,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from perfgrid.catalog import load_catalog
+from perfgrid.pictures.figures.draw import save_figure
+from perfgrid.pictures.views.make import picture_of
 
-from .figure import draw_shares
 from .left_out import frozen, left_out, show
 from .overlay import joint_lines, joint_stated
 from .page import by_source, headline, left_out_table, with_tables
@@ -28,6 +29,12 @@ from .validate import RECORDED, Validation, validate
 DOCS = Path(__file__).parents[2] / "docs"
 CALIBRATIONS = Path(__file__).with_name("calibrations.json")
 JOINT = "joint"  # the key of the fit
+SHARES_VIEW = {  # the picture of docs/accuracy.md
+    "name": "measured",
+    "title": "Predicted against measured training steps and serving",
+    "colour": "share",
+    "at": {"kind": ["training", "inference"]},
+}
 
 
 def main(arguments: list[str]) -> None:
@@ -55,7 +62,7 @@ def main(arguments: list[str]) -> None:
     tables = (headline(summary["shares"]), left_out_table(kept[JOINT]["headline"]))
     page.write_text(with_tables(page.read_text(encoding="utf-8"), *tables), encoding="utf-8")
     (DOCS / "accuracy.csv").write_text(by_source(summary, records, kept), encoding="utf-8")
-    draw_shares(both, DOCS / "accuracy.png")
+    save_figure(picture_of(both.dataset(), SHARES_VIEW), DOCS / "accuracy.png", overwrite=True)
     print(f"wrote {RECORDED} and {DOCS / 'accuracy'}.md, .csv, .png")
 
 

@@ -109,6 +109,7 @@ def _alone(pool: Designs, outputs: Sequence[str], stated: Mapping[str, Any]) -> 
     """One pool of all records, evaluated without the other."""
     axis = pool.axis()
     axis["zip"] |= {name: [value] * len(pool.rows) for name, value in stated.items()}
+    axis["zip"].pop("prompt_variation", None)  # of waits between the pools
     how = {"workload": "inference", "outputs": list(outputs), "dtype": "float64", "axes": {"row": axis}}
     study = Study.make(pool.catalog, title="one of two pools", **how)
     return study, evaluate(study, small_points=WHOLE)

@@ -153,6 +153,7 @@ class Validation:
                 "record": text(p.record.id for p in rows),
                 "group": text(p.record.group for p in rows),
                 "kind": text(p.record.kind for p in rows),
+                "share": text(p.record.share for p in rows),
                 "quantity": text(p.record.quantity for p in rows),
                 "unit": text(UNITS[p.record.quantity] for p in rows),
                 "device": text(p.record.device for p in rows),

@@ -363,6 +363,7 @@ def test_every_constraint_has_a_test():
         "indexer_has_latents",  # test_sparse_attention
         "shared_keys_stay_on_a_stage",  # physics/test_shared_keys
         "arrivals_are_served",
+        "lengths_follow_distribution",  # test_percentiles
         "heads_divide",
         "ffn_divides",
         "replicas_have_work",

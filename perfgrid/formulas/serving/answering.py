@@ -57,17 +57,17 @@ def free_sojourn(rate_prefill_sojourn, rate_arrival_share):
 
 
 @formula(unit="s", source="kwon2023vllm")
-def longest_row(request_prefill_time, prefill_moment, replica_sequences, places):
+def longest_row(met_prefill_time, prefill_moment, replica_sequences, places):
     """Time of as many prompts in a row as there are other places free, (c - 1)·(1 - b/c), of the lengths of a row."""
     second, _, _ = moments(prefill_moment)
     free = (places - 1) * (1 - xp.minimum(replica_sequences / places, 0.99)) + 1e-2
-    return free * second * at(request_prefill_time, load=NODES[0])
+    return free * second * met_prefill_time
 
 
 @formula(unit="s", source="kwon2023vllm")
 def admission_time(request_prefill_time, places, pools_are_separate):
     """Time of the prompts of all other places of a replica."""
-    return (1 - pools_are_separate) * (places - 1) * at(request_prefill_time, load=NODES[0])
+    return (1 - pools_are_separate) * (places - 1) * at(request_prefill_time, load=NODES[-1])
 
 
 def longest_over_mean(longest, mean, square):
@@ -90,7 +90,7 @@ def cut(longest, mean, square, cube):
 @formula(unit="s", source="kleinrock1975queueing")
 def hold_behind(
     busy_share,
-    request_prefill_time,
+    met_prefill_time,
     prefill_time,
     mean_prefill_ratio,
     prefill_moment,
@@ -100,7 +100,7 @@ def hold_behind(
 ):
     """Mean time of the prompts in a row behind its own that a request waits for before its first step."""
     holds, (second, _, _) = busy_share / (1 - busy_share), moments(prefill_moment)
-    row = at(request_prefill_time, load=NODES[0]) * second / (1 - busy_share) ** 2
+    row = met_prefill_time * second / (1 - busy_share) ** 2
     own = at(prefill_time, load=NODES[0]) * mean_prefill_ratio
     mean = free_wait + own
     square = free_wait_deviation**2 + own**2 * (second - 1) + mean**2
@@ -129,7 +129,7 @@ def rate_free_answer_time(
     batch_gain,
     decode_steps,
     busy_share,
-    request_prefill_time,
+    met_prefill_time,
     prefill_moment,
     free_sojourn,
     longest_row,
@@ -141,7 +141,7 @@ def rate_free_answer_time(
     Prompts hold up u/(1 - u) of the time of its steps and of its way through the prefill, as a compound Poisson
     process of rows of prompts; no more than two standard deviations above its mean it is as long as on a full replica.
     """
-    u, prompt, (second, third, _) = busy_share, at(request_prefill_time, load=NODES[0]), moments(prefill_moment)
+    u, prompt, (second, third, _) = busy_share, met_prefill_time, moments(prefill_moment)
     holds = u / (1 - u)
     row = prompt * second / (1 - u) ** 2  # second moment over the first, and third
     rows = prompt**2 * (third / (1 - u) ** 3 + 3 * u * second**2 / (1 - u) ** 4)
@@ -187,7 +187,7 @@ def full_batch_step_time(decode_step_time):
 def rate_crowd_answer_time(crowd_answer, admission_time, request_prefill_time, prefill_moment, output_variation):
     """Time of an answer after its first token on a full replica, by piece."""
     second, _, _ = moments(prefill_moment)
-    spread = admission_time * at(request_prefill_time, load=NODES[0]) * (second - 1 + output_variation**2)
+    spread = admission_time * at(request_prefill_time, load=NODES[-1]) * (second - 1 + output_variation**2)
     return answer(crowd_answer, 0.0, spread_each=spread)
 
 

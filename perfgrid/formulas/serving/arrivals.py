@@ -26,9 +26,9 @@ MOST_LOAD = 0.99  # beyond it a design is flagged, and waits are those at this l
 
 
 @formula(unit="1", source="kleinrock1975queueing")
-def prompt_load(request_rate, prefilling_replicas, request_prefill_time):
+def prompt_load(request_rate, prefilling_replicas, met_prefill_time):
     """Part of its time that a replica which computes prompts spends on them."""
-    return xp.minimum(request_rate / prefilling_replicas * at(request_prefill_time, load=NODES[0]), MOST_LOAD)
+    return xp.minimum(request_rate / prefilling_replicas * met_prefill_time, MOST_LOAD)
 
 
 @formula(unit="1", source="kleinrock1975queueing")
@@ -134,7 +134,7 @@ def holding_variation(
 ):
     """Squared coefficient of variation of the time of a full replica that a request takes."""
     second, _, _ = moments(prefill_moment)
-    prompt = (1 - pools_are_separate) * at(request_prefill_time, load=NODES[0])
+    prompt = (1 - pools_are_separate) * at(request_prefill_time, load=NODES[-1])
     decoding = rate_full_batch_decode_time
     return (decoding**2 * output_variation**2 + prompt**2 * (second - 1)) / (decoding + prompt) ** 2
 
@@ -204,18 +204,18 @@ def wait_for_step(step, hold):
 
 
 @formula(unit="s", source="kleinrock1975queueing")
-def free_wait(prompt_load, request_prefill_time, prefill_moment, step_under_way, rate_held_time, idle_share):
+def free_wait(prompt_load, met_prefill_time, prefill_moment, step_under_way, rate_held_time, idle_share):
     """Mean wait before its prefill of a request that finds a place: for a step, and for other prompts."""
-    prompts = at(request_prefill_time, load=NODES[0]) * at(prefill_moment, moment="second") / (2 * (1 - prompt_load))
+    prompts = met_prefill_time * at(prefill_moment, moment="second") / (2 * (1 - prompt_load))
     return (1 - idle_share) * (step_under_way / 2 + rate_held_time) + prompt_load * prompts
 
 
 @formula(unit="s", source="kleinrock1975queueing")
 def free_wait_deviation(
-    free_wait, prompt_load, request_prefill_time, prefill_moment, step_under_way, rate_held_time, idle_share
+    free_wait, prompt_load, met_prefill_time, prefill_moment, step_under_way, rate_held_time, idle_share
 ):
     """Standard deviation of this wait: of each kind of arrival, and between their means."""
-    queue = prompt_queue(prompt_load, at(request_prefill_time, load=NODES[0]), *moments(prefill_moment))
+    queue = prompt_queue(prompt_load, met_prefill_time, *moments(prefill_moment))
     step, busy = wait_for_step(step_under_way, rate_held_time), 1 - idle_share
     own = busy * step[1] + prompt_load * queue[1]
     squares = (1 - prompt_load) * busy * step[0] ** 2 + prompt_load * (busy * step[0] + queue[0]) ** 2
@@ -225,7 +225,7 @@ def free_wait_deviation(
 @formula(unit="s", source="kleinrock1975queueing")
 def rate_prefill_sojourn(
     prompt_load,
-    request_prefill_time,
+    met_prefill_time,
     prefill_moment,
     step_under_way,
     rate_held_time,
@@ -241,7 +241,7 @@ def rate_prefill_sojourn(
 
     A step ends at any time after an arrival; one before the first of several prompts delays all of them.
     """
-    queue = prompt_queue(prompt_load, at(request_prefill_time, load=NODES[0]), *moments(prefill_moment))
+    queue = prompt_queue(prompt_load, met_prefill_time, *moments(prefill_moment))
     busy = 1 - idle_share
     square, skewness = crowd_spread(xp.minimum(load_fraction, MOST_LOAD), holding_variation, places)
     spread = crowd_wait * xp.sqrt(square)

@@ -352,10 +352,23 @@ def LABEL_interference(busy_share, replica_batch):
     return waits / (1 + waits)
 
 
-@formula(unit="1", source="agrawal2024sarathi")
-def prefill_load(served_rate, request_prefill_time, dp):
+@alternative(of="prefill_load", by="batch_rule", label=FIXED, unit="1", source="agrawal2024sarathi")
+def LABEL_prefill_load(request_prefill_time, request_decode_time):
+    """Part of its time that a replica with a full batch spends on prefills."""
+    prefill, decode = (at(time, load=NODES[0]) for time in (request_prefill_time, request_decode_time))
+    return prefill / (prefill + decode)
+
+
+@alternative(of="prefill_load", by="batch_rule", label="clients", unit="1", source="agrawal2024sarathi")
+def clients_prefill_load(served_rate, request_prefill_time, dp):
     """Part of its time that a replica spends on prefills."""
     return served_rate / dp * at(request_prefill_time, load=NODES[0])
+
+
+@alternative(of="prefill_load", by="batch_rule", label="rate", unit="1", source="agrawal2024sarathi")
+def rate_prefill_load(served_rate, met_prefill_time, dp):
+    """Part of its time that a replica spends on prefills."""
+    return served_rate / dp * met_prefill_time
 
 
 @alternative(of="busy_share", by="pools", label="shared", unit="1", source="agrawal2024sarathi")

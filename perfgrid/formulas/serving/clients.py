@@ -202,13 +202,22 @@ def clients_queueing_time(
 
 
 @alternative(of="interference", by="batch_rule", label="clients", unit="1", source="little1961")
-def clients_interference(held_prompt_time, rounds_begin_together, starting_pause, decode_steps, decode_step_time):
+def clients_interference(
+    held_prompt_time,
+    later_prompts_share,
+    beginning_share,
+    starting_pause,
+    decode_steps,
+    decode_step_time,
+):
     """Part of the time of a running sequence in which prompts of others hold up its steps.
 
-    Where rounds begin together those of its own round; otherwise those of the others, but the ones that it waited for.
+    In the beginning, and where rounds begin together, those of its own round; later those of the others, but the ones
+    that it waited for.
     """
     steps = xp.maximum(decode_steps, 1.0) * at(decode_step_time, load=LOOP)
-    waits = rounds_begin_together * starting_pause + (1 - rounds_begin_together) * held_prompt_time
+    beginning = starting_pause + later_prompts_share * held_prompt_time
+    waits = beginning_share * beginning + (1 - beginning_share) * held_prompt_time
     return waits / (steps + waits)
 
 

@@ -2,7 +2,7 @@
 
 ``prompt_tokens`` and ``output_tokens`` are means, ``prompt_variation`` and ``output_variation`` coefficients of
 variation. A distribution is represented by lengths with weights, as multiples of the mean (axis `length`): nodes of a
-Gauss rule, exact for uniform lengths, and within one per cent of the variance of lognormal ones.
+Gauss rule, exact for uniform lengths; of lognormal ones the longest in a thousand count as the shortest of them.
 ``length_distribution``: ``constant``, ``uniform``, ``lognormal``.
 """
 
@@ -19,7 +19,7 @@ COUNT = INNER.size("length")
 UNIFORM, UNIFORM_WEIGHTS = np.polynomial.legendre.leggauss(COUNT)
 NORMAL, NORMAL_WEIGHTS = np.polynomial.hermite_e.hermegauss(COUNT)
 LENGTHS = {"LENGTH": ("prompt", "output")}
-LARGEST = 2.0  # variation up to which the rule represents lognormal lengths: their third moment within a tenth
+LONGEST = 3.1  # standard deviations of the logarithm up to which lengths count
 VARIED = ("uniform", "lognormal")
 
 
@@ -54,10 +54,33 @@ def uniform_LENGTH_ratio(LENGTH_variation):
 @alternative(of="LENGTH_ratio", by="length_distribution", label="lognormal", unit="1", source="patel2024splitwise",
              family=LENGTHS)  # fmt: skip
 def lognormal_LENGTH_ratio(LENGTH_variation):
-    """Tokens of a LENGTH over their mean, by length: exp(s·z - s²/2) with s² = ln(1 + v²)."""
-    square = xp.log1p(LENGTH_variation**2)
-    width = xp.root(square)
-    return by_length([xp.exp(width * float(node) - square / 2) for node in NORMAL])
+    """Tokens of a LENGTH over their mean, by length: exp(s·z), scaled to a mean of 1, with s² = ln(1 + v²).
+
+    One in a thousand is longer than z = 3.1 and counts as that: no context holds what is far beyond, and mean powers
+    would be those of lengths that hardly any request has.
+    """
+    width = xp.root(xp.log1p(LENGTH_variation**2))
+    found = [xp.exp(width * min(float(node), LONGEST)) for node in NORMAL]
+    mean = sum(float(weight) * one for weight, one in zip(NORMAL_WEIGHTS / NORMAL_WEIGHTS.sum(), found, strict=True))
+    return by_length([one / mean for one in found])
+
+
+@alternative(of="largest_variation", by="length_distribution", label="constant", unit="1", source="patel2024splitwise")
+def constant_largest_variation():
+    """Largest coefficient of variation: all lengths are alike."""
+    return 0.0
+
+
+@alternative(of="largest_variation", by="length_distribution", label="uniform", unit="1", source="patel2024splitwise")
+def uniform_largest_variation():
+    """Largest coefficient of variation: from no length to twice the mean, 1/√3."""
+    return 0.57736
+
+
+@alternative(of="largest_variation", by="length_distribution", label="lognormal", unit="1", source="patel2024splitwise")
+def lognormal_largest_variation():
+    """Largest coefficient of variation: one beyond which few lengths in a thousand decide."""
+    return 2.0
 
 
 @alternative(of="length_weight", by="length_distribution", label="constant", unit="1", source="patel2024splitwise")
@@ -180,11 +203,7 @@ def decoded_positions(output_tokens, output_variation):
 @constraint(
     reason="lengths vary more than their distribution can (constant: not at all; uniform: 1/√3; lognormal: 2)",
     source="patel2024splitwise",
-    about="length_weight",
 )
-def lengths_follow_distribution(length_weight, prompt_ratio, output_ratio, prompt_variation, output_variation):
-    """The variations are those of the lengths that represent their distribution, within five per cent, and up to 2."""
-    pairs = ((prompt_ratio, prompt_variation), (output_ratio, output_variation))
-    lacks = [1.05 * (total(length_weight * ratio**2, "length") - 1) < v**2 - 1e-6 for ratio, v in pairs]
-    lacks = [lack | (v > LARGEST) for lack, (_, v) in zip(lacks, pairs, strict=True)]
-    return xp.logical_not(lacks[0] | lacks[1])
+def lengths_follow_distribution(largest_variation, prompt_variation, output_variation):
+    """The variations are those that their distribution can have."""
+    return xp.maximum(prompt_variation, output_variation) <= largest_variation

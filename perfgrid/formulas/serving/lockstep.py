@@ -52,10 +52,10 @@ def LABEL_prompts_of_a_step(lockstep_ranks):
     return 1.0 * lockstep_ranks
 
 
-@alternative(of="prompts_of_a_step", by="batch_rule", label="rate", unit="1", source="yu2022orca")
-def rate_prompts_of_a_step():
-    """Prompts that replicas in lockstep compute together: each as it arrives."""
-    return 1.0
+@alternative(of="prompts_of_a_step", by="batch_rule", label="rate", unit="1", source="little1961")
+def rate_prompts_of_a_step(step_arrivals, gathering_prompts, gathering_steps, polling_steps):
+    """Prompts that replicas in lockstep compute together, by load: those that come during a step of the batch."""
+    return came_together(polling_steps, gathering_prompts, gathering_steps, step_arrivals)
 
 
 @alternative(of="prompts_of_a_step", by="batch_rule", label="clients", unit="1", source="little1961")
@@ -65,11 +65,32 @@ def clients_prompts_of_a_step(step_arrivals, gathering_prompts, gathering_steps,
     return came_together(polling_steps, gathering_prompts, gathering_steps, arrivals)
 
 
+def with_prompts(ranks, stated, prompts):
+    """Replicas in lockstep that have a prompt in a pass of the prefill: as many as stated, or as there are prompts."""
+    return xp.minimum(xp.maximum(xp.where(stated > 0, stated, prompts), 1.0), ranks)
+
+
 @formula(unit="1", source="zhong2024distserve")
 def prompting_ranks(lockstep_ranks, prompts_in_lockstep, prompts_of_a_step):
-    """Replicas of these that have a prompt in a pass of the prefill: as many as stated, or as there are prompts."""
-    prompts = xp.where(prompts_in_lockstep > 0, prompts_in_lockstep, prompts_of_a_step)
-    return xp.minimum(xp.maximum(prompts, 1.0), lockstep_ranks)
+    """Replicas in lockstep that have a prompt in a pass of the prefill."""
+    return with_prompts(lockstep_ranks, prompts_in_lockstep, prompts_of_a_step)
+
+
+@formula(unit="s", source="yu2022orca")
+def met_prefill_time(
+    own_prefill_time,
+    lockstep_ranks,
+    prompts_in_lockstep,
+    step_arrivals,
+    met_batch,
+    gathering_prompts,
+    gathering_steps,
+    polling_steps,
+):
+    """Time of a replica that the prefill of one request takes in the batch that arrivals meet."""
+    arrivals = at(step_arrivals, load=LOOP) * met_batch  # of the first tabulated batch, one sequence per replica
+    prompts = came_together(polling_steps, gathering_prompts, gathering_steps, arrivals)
+    return at(own_prefill_time, load=LOOP) * lockstep_ranks / with_prompts(lockstep_ranks, prompts_in_lockstep, prompts)
 
 
 @alternative(of="busiest_replica_load", by="batch_rule", label=FIXED, unit="1", source="pope2022inference")

@@ -101,6 +101,15 @@ def clients_free_answer_time(
     return answer(steps + held_prompt_time, 0.0, spread_each=spread)
 
 
+@formula(unit="1", source="little1961")
+def later_prompts_share(output_variation, rounds_begin_together):
+    """Part of the prompts of later requests that hold up an answer of the beginning: as far as answers differ.
+
+    The shorter ones end before it, and the prompts that follow them come: on average half of them.
+    """
+    return xp.minimum(output_variation * 3**0.5, 1.0) * (1 - rounds_begin_together) / 2
+
+
 @formula(unit="s", source="little1961")
 def clients_crowd_answer_time(
     held_prompt_time,
@@ -110,19 +119,17 @@ def clients_crowd_answer_time(
     decode_step_time,
     decode_steps,
     output_variation,
-    rounds_begin_together,
+    later_prompts_share,
 ):
     """Time of an answer of the beginning after its first token, by piece.
 
-    All passes of the beginning hold it up that follow its own, evenly from none to all, and prompts of later requests
-    as far as answers differ: of the shorter ones, on average half of them.
+    All passes of the beginning hold it up that follow its own, evenly from none to all, and some of later requests.
     """
     second, _, _ = moments(prefill_moment)
-    later = xp.minimum(output_variation * 3**0.5, 1.0) * (1 - rounds_begin_together) / 2
-    spread = later * held_prompt_time * at(request_prefill_time, load=LOOP) * (second - 1 + output_variation**2)
+    spread = later_prompts_share * held_prompt_time * at(request_prefill_time, load=LOOP) * (second - 1 + output_variation**2)
     steps = at(decode_step_time, load=LOOP) * xp.maximum(decode_steps, 1.0)
     once = starting_pause**2 / 3
-    return answer(steps + later * held_prompt_time, starting_pause, spread_each=spread, spread_once=once)
+    return answer(steps + later_prompts_share * held_prompt_time, starting_pause, spread_each=spread, spread_once=once)
 
 
 @synonym(unit="1", source="little1961")

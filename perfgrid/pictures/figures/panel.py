@@ -20,7 +20,7 @@ MOST_NAMED, CROWDED = 120, 20  # names along an axis; from how many they stand u
 MOST_WRITTEN = 240  # cells with texts
 MANY = 60  # bars of a series that have no edge and no hatch
 THIN = 2.5e-3  # of a panel: bars that have no edge
-SMALL_POINTS = 80  # points of a series that are drawn small
+SMALL_POINTS = 300  # points of a panel that are drawn small
 
 
 def draw_marks(ax: Axes, panel: Panel, names: Mapping[str, int], gid: str) -> None:
@@ -95,12 +95,22 @@ def _series(ax: Axes, panel: Panel, series: Series, names: Mapping[str, int]) ->
     infeasible = series.shape == "points" and bool(series.reasons) and all(series.reasons)
     colour = GREY if infeasible else look["color"]
     kept = np.isfinite(x) & np.isfinite(y)
+    small = sum(len(s.x) for s in panel.series if s.shape == "points") > SMALL_POINTS
     if series.low:
         ends = [np.abs(y - np.array(series.low)), np.abs(np.array(series.high) - y)]
         known = kept & np.isfinite(ends).all(axis=0)
         if known.any():
             bars = [end[known] for end in ends]
-            ax.errorbar(x[known], y[known], bars, fmt="none", ecolor=colour, elinewidth=0.8, capsize=2, alpha=0.6)
+            ax.errorbar(
+                x[known],
+                y[known],
+                bars,
+                fmt="none",
+                ecolor=colour,
+                elinewidth=0.8,
+                capsize=0 if small else 2,
+                alpha=0.6,
+            )
     if series.shape == "line":
         curve = (len(x) == 2 and not series.labels) or any(
             len(s.x) > 2 and s.name == series.name and s is not series for s in panel.series
@@ -109,7 +119,6 @@ def _series(ax: Axes, panel: Panel, series: Series, names: Mapping[str, int]) ->
         drawn = ax.plot(x, y, color=colour, marker=marker, linestyle=look["dashes"], markersize=4, linewidth=1.5)
         ax.dataLim.update_from_data_x(x, ignore=False)  # of marks that are not there too
     else:
-        small = len(x) > SMALL_POINTS
         size, alpha = (12 if small else 26), (0.5 if infeasible else 0.85)
         drawn = [
             ax.scatter(

@@ -135,7 +135,7 @@ def picture_of(
     if isinstance(what, xr.Dataset) and (command := kind_of_command(what)):
         if wanted.name != command:
             raise PerfgridError(f"there is no view {wanted.name!r}: the only one of this result is {command!r}")
-        if wanted.at:
+        if wanted.at and command != "measured":
             raise PerfgridError(f"the picture of a {command} has no labels to select")
         return _titled(OF_COMMANDS[command][0](what, wanted), title or command.capitalize())
     return _titled(KINDS[wanted.kind](subject, completed(subject, wanted)), title)

@@ -9,20 +9,28 @@ from itertools import product
 import numpy as np
 import xarray as xr
 
-from perfgrid.engine.errors import PerfgridError, printable
+from perfgrid.engine.errors import PerfgridError, nearest, printable
 from perfgrid.pictures.picture import Axis, Panel, Picture, Series
 from perfgrid.study.view import View
 
-from .words import quantity_text, value_axis
+from .words import quantity_text, value_axis, words
 
 MOST_GROUPS = 6  # sources with a colour of their own
 LINE, OTHERS = "predicted as measured", "other sources"
 
 
 def measured(found: xr.Dataset, view: View) -> Picture:
-    """Predicted against measured values with their intervals, a panel for each kind of record and unit."""
-    kinds, units, groups = (found[n].values.astype(str) for n in ("kind", "unit", "group"))
+    """Predicted against measured values with their intervals, a panel for each kind of record and unit.
+
+    ``colour`` of the view names a coordinate of the records (their source), ``at`` labels of others, such as a kind.
+    """
+    for name in (*view.at, *([view.colour] if view.colour else [])):
+        if name not in found.coords:
+            raise PerfgridError(f"records have no {name!r}{nearest(name, map(str, found.coords))}")
     predicted = np.isfinite(found["predicted"].values)
+    for name, label in view.at.items():
+        predicted &= found[name].isin(label if isinstance(label, list) else [label]).values
+    kinds, units, groups = (found[n].values.astype(str) for n in ("kind", "unit", view.colour or "group"))
     named = [group for group, _ in Counter(groups[predicted].tolist()).most_common(MOST_GROUPS)]
     panels = []
     for kind, unit in product(dict.fromkeys(kinds.tolist()), dict.fromkeys(units.tolist())):
@@ -32,7 +40,8 @@ def measured(found: xr.Dataset, view: View) -> Picture:
     if not panels:
         raise PerfgridError("nothing to draw: no record is predicted")
     told = f"{int(predicted.sum()):,} records. Line: {LINE}. Intervals: where 90 of 100 measurements are expected."
-    return Picture(view.name, "scatter", view.title, tuple(panels), view.see, (told,), "source")
+    legend = words(view.colour) if view.colour else "source"
+    return Picture(view.name, "scatter", view.title, tuple(panels), view.see, (told,), legend)
 
 
 def _panel(
