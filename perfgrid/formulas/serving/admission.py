@@ -27,7 +27,7 @@ def held_steps(polling_steps, prompts, limit, arrivals):
     """
     span, further = gathering_span(prompts, limit, arrivals), xp.maximum(prompts - 1, 0.0)
     expected = further / xp.maximum(arrivals * limit, 1e-9)  # steps until the last one, over the limit
-    limited = xp.minimum(xp.maximum(0.5 + (expected - 1) * xp.sqrt(further) / 2, 0.0), 1.0)
+    limited = xp.minimum(xp.maximum(0.5 + (expected - 1) * xp.root(further) / 2, 0.0), 1.0)
     gathering = span / 2 * (1 + limited / (1 + arrivals * span))
     return (xp.maximum(polling_steps, 1.0) - 1) / 2 + gathering
 

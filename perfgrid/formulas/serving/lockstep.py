@@ -67,7 +67,7 @@ def clients_prompts_of_a_step(step_arrivals, gathering_prompts, gathering_steps,
 
 def with_prompts(ranks, stated, prompts):
     """Replicas in lockstep that have a prompt in a pass of the prefill: as many as stated, or as there are prompts."""
-    return xp.minimum(xp.maximum(xp.where(stated > 0, stated, prompts), 1.0), ranks)
+    return xp.minimum(xp.where(stated > 0, xp.maximum(stated, 1.0), prompts), ranks)
 
 
 @formula(unit="1", source="zhong2024distserve")

@@ -126,7 +126,12 @@ def clients_crowd_answer_time(
     All passes of the beginning hold it up that follow its own, evenly from none to all, and some of later requests.
     """
     second, _, _ = moments(prefill_moment)
-    spread = later_prompts_share * held_prompt_time * at(request_prefill_time, load=LOOP) * (second - 1 + output_variation**2)
+    spread = (
+        later_prompts_share
+        * held_prompt_time
+        * at(request_prefill_time, load=LOOP)
+        * (second - 1 + output_variation**2)
+    )
     steps = at(decode_step_time, load=LOOP) * xp.maximum(decode_steps, 1.0)
     once = starting_pause**2 / 3
     return answer(steps + later_prompts_share * held_prompt_time, starting_pause, spread_each=spread, spread_once=once)
