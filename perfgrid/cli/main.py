@@ -35,6 +35,8 @@ COMMANDS = {  # name, which is also that of its file: first line of its help
     "sensitivity": "Rank elasticities of outputs over the feasible designs.",
     "uncertainty": "Quantiles, tornado, Morris or Sobol over the catalog's ranges.",
     "diff": "Compare two results: labels, variables, values, feasibility.",
+    "report": "Write a study or a result as one HTML page.",
+    "explore": "Show a study or a result as a page that evaluates while one moves sliders.",
     "expand": "Write a factored result, or a part of it, as netCDF.",
     "verify": "Check that a store is complete, unchanged and of its study.",
     "validate": "Compare predictions with published measurements.",

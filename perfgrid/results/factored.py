@@ -9,10 +9,11 @@ from __future__ import annotations
 import json
 import math
 import zipfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import IO, Any
+from weakref import WeakValueDictionary
 
 import numpy as np
 import xarray as xr
@@ -100,6 +101,7 @@ def open_factored(path: str | Path, recompute: bool = False, formulas: Formulas 
     """
     source = Source(str(path), recompute, tuple(formulas))
     archive, lock, variables = source.archive, SerializableLock(), {}
+    OPENED[str(path)] = source
     for name, about in archive.header["variables"].items():
         dims = tuple(about["dims"])
         shape = tuple(archive.sizes[d] for d in dims)
@@ -110,6 +112,27 @@ def open_factored(path: str | Path, recompute: bool = False, formulas: Formulas 
     found = xr.Dataset(variables, archive.coordinates(), source.attributes)
     found.set_close(archive.close)
     return found
+
+
+def read_together(result: xr.Dataset, names: Sequence[str], rows: Mapping[str, np.ndarray]) -> xr.Dataset:
+    """Variables of a factored result at some rows of its axes, evaluated at once: what several read is evaluated once.
+
+    PerfgridError where the result is none of `open_factored`.
+    """
+    variables = {name: result.variables[name] for name in names}
+    paths = {str(v.encoding.get("source", "")) for v in variables.values()}
+    source = OPENED.get(paths.pop()) if len(paths) == 1 else None
+    if source is None:
+        raise PerfgridError("the variables are none of one factored result")
+    taken = {axis: rows.get(axis, np.arange(size)) for axis, size in source.cut.sizes.items()}
+    found = source.cut.evaluate(names, taken)
+    part: dict[str, xr.Variable] = {}
+    for name, variable in variables.items():
+        value = source.labelled(name, found[name], tuple(map(str, variable.dims)))
+        sizes = [len(taken[str(d)]) if d in taken else n for d, n in variable.sizes.items()]
+        whole = np.broadcast_to(value.astype(variable.dtype, copy=False), sizes)
+        part[name] = xr.Variable(variable.dims, whole, variable.attrs)
+    return xr.Dataset(part)
 
 
 def expand(
@@ -261,8 +284,18 @@ class Source:
         _check_cut(self.archive, self.cut)
         self.asked = (path, recompute, formulas)
 
+    def labelled(self, name: str, value: np.ndarray, dims: Sequence[str]) -> np.ndarray:
+        """What `Cut.evaluate` gives of a variable, on its own axes."""
+        order = [*self.cut.sizes, *(self.cut.registry.inner.names[i] for i in self.cut.quantities[name].axes)]
+        where = [order.index(d) for d in dims]
+        value = value.transpose((*where, *(i for i in range(value.ndim) if i not in where)))
+        return value.reshape(value.shape[: len(where)])
+
     def __reduce__(self) -> Any:
         return Source, self.asked
+
+
+OPENED: WeakValueDictionary[str, Source] = WeakValueDictionary()  # by the path of the file
 
 
 class StoredValues(Mapping[str, np.ndarray]):
@@ -305,10 +338,7 @@ class Expanded(BackendArray):
         study = {axis: rows.get(axis, np.zeros(1, int)) for axis in cut.sizes}
         with self.lock:  # one compilation at a time
             value = cut.evaluate([self.name], study)[self.name]
-        order = [*cut.sizes, *(cut.registry.inner.names[i] for i in cut.quantities[self.name].axes)]
-        where = [order.index(d) for d in self.dims]
-        value = value.transpose((*where, *(i for i in range(value.ndim) if i not in where)))
-        value = value.reshape(value.shape[: len(where)])
+        value = self.source.labelled(self.name, value, self.dims)
         for place, dim in enumerate(self.dims):
             if dim not in study:  # inner axes are evaluated whole
                 value = np.take(value, rows[dim], axis=place)

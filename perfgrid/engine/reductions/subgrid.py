@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -111,13 +112,18 @@ class Selection(Plan):
         names, by_axis = list(cut.sizes), dict(zip(cut.sizes, cut.quantities[name].key, strict=True))
         value, order = cut.values[name], [names.index(axis) for of in axes for axis in of]
         value = value.transpose((*order, *range(len(order), value.ndim)))
+        taken: dict[int, np.ndarray] = {}
+        shape, inner = list[int](), value.shape[len(order) :]
         for place, (of, chosen) in enumerate(zip(axes, self.quantities[name].key, strict=True)):
-            sizes, behind = value.shape[place : place + len(of)], value.shape[place + len(of) :]
+            sizes = [1 if (p := by_axis[axis]) is None else p.size for axis in of]
+            shape.append(prod(sizes))
             if of[0] in rows:
                 first = np.zeros(1, int) if chosen is None else chosen.rows
                 found = [first * 0 if (p := by_axis[axis]) is None else p.inverse[rows[axis][first]] for axis in of]
-                value = value.reshape(*value.shape[:place], -1, *behind)
-                value = np.take(value, np.ravel_multi_index(found, sizes), axis=place)
+                taken[place] = np.ravel_multi_index(found, sizes)
+        value = value.reshape(*shape, *inner)
+        for place in sorted(taken, key=lambda i: len(taken[i]) / shape[i]):  # the axis that leaves least of it first
+            value = np.take(value, taken[place], axis=place)
         return value
 
     def given_rows(self, name: str) -> np.ndarray:

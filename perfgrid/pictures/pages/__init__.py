@@ -1,0 +1,1 @@
+"""Web pages: a report in one file, and the explorer, which serves the same page live."""
