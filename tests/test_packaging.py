@@ -20,7 +20,7 @@ def test_environment_yml_states_what_pyproject_states():
         *(r for e in ("plot", "stream", "distributed", "sensitivity", "test") for r in extras[e]),
     ]
     stated = [requirement.lower() for requirement in wanted if not requirement.startswith("perfgrid[")]
-    lines = re.findall(r"^  - ([a-z0-9-]+)(>=[0-9.]+)$", (ROOT / "environment.yml").read_text(), re.M | re.I)
+    lines = re.findall(r"^ +- ([a-z0-9-]+)(>=[0-9.]+)$", (ROOT / "environment.yml").read_text(), re.M | re.I)
     conda = {str(CONDA.get(name, name)).lower() + bound for name, bound in lines}
     assert conda == {*stated, "python" + project["requires-python"]}
 
