@@ -279,7 +279,7 @@ def test_a_configuration_named_like_a_model_of_the_catalog_gets_another_name(tmp
 
 
 def test_weights_are_served_as_published_and_products_in_what_the_device_has():
-    """116.83 billion parameters of gpt-oss: tables and attention in 16 bits, experts in 4 bits and a scale for every 16."""
+    """116.83 billion parameters of gpt-oss: tables and attention in 16 bits, experts in 4 and a scale for every 16."""
     found = pg.serve("gpt-oss-120b", ["h200-sxm-141gb", "b200", "v100-sxm-32gb"], [1, 8])
     zipped = tomllib.loads(found.attrs["study"])["axes"]["system"]["zip"]
     assert zipped["precision"] == ["bf16", "bf16", "fp16"]

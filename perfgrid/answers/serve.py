@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from numbers import Real
 from pathlib import Path
 from typing import Any
 
@@ -194,8 +193,8 @@ def _variations(variation: float | Sequence[float] | None, arriving: bool) -> di
         return {}
     if not arriving:
         raise PerfgridError("lengths that vary need the rate of requests or the number of clients")
-    given = list(variation) if isinstance(variation, Sequence) and not isinstance(variation, str) else [variation] * 2
-    if len(given) != 2 or any(isinstance(v, bool) or not isinstance(v, Real) or not 0 <= v <= 2 for v in given):
+    given: list[Any] = list(variation) if isinstance(variation, Sequence) else [variation] * 2
+    if len(given) != 2 or any(isinstance(v, bool) or not isinstance(v, (int, float)) or not 0 <= v <= 2 for v in given):
         raise PerfgridError(
             f"a variation is a number from 0 to 2, or one of prompts and one of answers, found {variation!r:.40}"
         )
