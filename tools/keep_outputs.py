@@ -7,7 +7,7 @@ import re
 import sys
 from pathlib import Path
 
-import jupytext
+import jupytext  # pyright: ignore[reportMissingImports]
 import nbformat
 from nbclient import NotebookClient
 

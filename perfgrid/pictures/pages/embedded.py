@@ -36,7 +36,7 @@ def part(grid: Grid, most: int = MOST_POINTS) -> tuple[Grid, dict[str, str]]:
         return grid, {}
     labels = {axis: str(grid.labels(axis)[row]) for axis, row in held.items()}
     return replace(
-        grid, result=grid.result.isel({a: [row] for a, row in held.items()}), _kept={}, _satisfied=[]
+        grid, result=grid.result.isel({a: [row] for a, row in held.items()}), _kept={}, _satisfied=[], _reasons={}
     ), labels
 
 

@@ -28,7 +28,10 @@ from .tables import column_of
 from .view_study import view_study
 
 MOST_BESIDE = 2**18  # designs of a lazily evaluated grid of which tables tell
-HINT = "Choose a quantity and axes, move the sliders, filter the designs. A click on a mark takes its design apart."
+HINT = (
+    "Choose a quantity and axes, move the sliders, filter the designs. A click on a mark takes its design apart. "
+    "Sliders of quantities change this section; all others show the values as stated."
+)
 
 
 class Asked(BaseModel):

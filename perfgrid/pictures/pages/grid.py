@@ -70,6 +70,7 @@ class Grid:
     result: xr.Dataset
     _kept: dict[str, xr.Variable] = field(default_factory=dict)
     _satisfied: list[str] = field(default_factory=list)  # constraints
+    _reasons: dict[frozenset[str], xr.Variable | None] = field(default_factory=dict)  # of all designs; None: asked once
 
     @cached_property
     def axes(self) -> list[str]:
@@ -237,8 +238,21 @@ class Grid:
         return variable.isel({d: at[d] for d in map(str, variable.dims) if at and d in at})
 
     def reasons(self, quantity: str, at: Mapping[str, Any] | None = None) -> xr.Variable:
-        """The number of the first constraint that is violated, 0 where none is."""
-        concerning = set(constraints_of(self.result, quantity))
+        """The number of the first constraint that is violated, 0 where none is.
+
+        From the second time on that of all designs is kept, where these fit.
+        """
+        concerning = frozenset(constraints_of(self.result, quantity))
+        if (known := self._reasons.get(concerning)) is not None:
+            return known.isel({d: at[d] for d in map(str, known.dims) if at and d in at})
+        again, self._reasons[concerning] = concerning in self._reasons, None
+        sizes = {d: n for name in concerning for d, n in self.result.variables[name].sizes.items()}
+        if again and not self.lazy and prod(sizes.values()) <= KEPT_BYTES:
+            self._reasons[concerning] = self._reasons_at(concerning)
+            return self.reasons(quantity, at)
+        return self._reasons_at(concerning, at)
+
+    def _reasons_at(self, concerning: frozenset[str], at: Mapping[str, Any] | None = None) -> xr.Variable:
         found = xr.Variable((), np.uint8(0))
         for number, name in enumerate(self.open_constraints, 1):
             if name in concerning:

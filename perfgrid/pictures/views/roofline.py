@@ -66,7 +66,8 @@ def roofline_of(found: Roofline, view: View, subject: Subject | None = None) -> 
     rule = Rule(f"peak {quantity_text(found.peak, 'FLOP/s')}", "y", found.peak / y.size)
     design = ", ".join(f"{words(n)} {item_text(v)}" for n, v in found.point.items())
     roofs = ", ".join(f"{level} {quantity_text(b, 'byte/s')}" for level, b in found.bandwidths.items())
-    told = f"Each product has a mark for each level, at the same rate. Roofs: {roofs}. Design: {printable(design)}."
+    told = "A kernel has a mark for each level whose traffic is counted, at the same rate. "
+    told += f"Roofs: {roofs}. Design: {printable(design)}."
     lines = (told, *caption(Table(subject, []))[-1:]) if subject is not None else (told,)
     return Picture(
         view.name, "roofline", view.title, (Panel(x, y, tuple(series), rules=(rule,)),), view.see, lines, "traffic"
