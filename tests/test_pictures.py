@@ -15,6 +15,7 @@ import pytest
 from matplotlib import pyplot
 
 import perfgrid as pg
+from perfgrid.analysis.roofline import roofline
 from perfgrid.pictures.figures.draw import save_figure
 from perfgrid.pictures.views.make import picture_of, subject_of, views_of
 from perfgrid.validation.schema import SHIPPED
@@ -215,6 +216,15 @@ def test_views_of_studies(study, view, tmp_path):
         assert save_figure(picture, tmp_path / f"picture{suffix}").read_bytes().startswith(start)
 
 
+@pytest.mark.parametrize("device", ["h100-sxm-80gb", "b200"])
+def test_no_product_lies_above_its_roof(device):
+    found = roofline(pg.Study.make(**LAYOUTS), {"device": device, "hbm_bandwidth": 1.0})
+    for product in found.products:
+        assert product.flops / product.time <= found.peak
+        for level, traffic in product.traffic.items():
+            assert traffic / product.time <= found.bandwidths[level] * (1 + 1e-9), (product.name, product.phase, level)
+
+
 def test_the_gallery_shows_every_study_as_it_is():
     page = (ROOT / "docs" / "gallery.md").read_text(encoding="utf-8")
     shown = {study: set() for study in STUDIES.glob("*.toml")}
@@ -344,7 +354,7 @@ def test_the_command_draws_lists_and_never_overwrites(monkeypatch, capsys, tmp_p
         (["--view", "parts", "--at", "devise=b200", "-o", "x.png"], "devise"),
         (["--view", "timeline", "-o", "x.png"], "a timeline is of the workloads training and inference"),
         (["--view", "memory", "-o", "x.png"], "memory_per_device"),
-        (["--view", "frontier", "-o", "x.png"], "a frontier needs one output in x and one in y"),
+        (["--view", "frontier", "-o", "x.png"], "a frontier needs an output in x and one in y"),
     ],
 )
 def test_mistakes_are_told_in_one_line(monkeypatch, capsys, tmp_path, arguments, told):

@@ -103,6 +103,7 @@ def _products(
             counted = np.sum(runs * row) > 0 or label in ONCE
             flops, seconds = picked(values[f"{family}_flops"]), picked(INNER.total(values[time], "resource"))
             traffic = {level: picked(values[f"{family}_{name}"]) for level, (name, _) in LEVELS.items()}
+            traffic["L2"] = traffic["L2"] - traffic["HBM"]  # reads, which take time, without what memory fills
             for i, phase in enumerate(phases):
                 if counted and seconds[i] > 0 and flops[i] > 0:
                     bytes_of = {level: float(t[i]) for level, t in traffic.items() if t[i] > 0}

@@ -35,7 +35,8 @@ def frontier(subject: Subject, view: View) -> Picture:
         stated = subject.what.file.pareto if isinstance(subject.what, Study) else stated_pareto(subject.what.attrs)
         named = [n for n in (view.x, *view.shown) if n is not None] or (stated.maximize if stated else [])
         if len(named) != 2:
-            raise PerfgridError(f"view {view.name or view.kind}: a frontier needs one output in x and one in y")
+            name = view.name or view.kind
+            raise PerfgridError(f"view {name}: a frontier needs an output in x and one in y: state them in a [[view]]")
         x, y = check_outputs(subject, view, named)
         places = check_place(subject, view, view.colour)
         at = view.at if view.at or stated is None else {n: v for n, v in stated.at.items() if n not in places}

@@ -22,7 +22,9 @@ def scatter(subject: Subject, view: View) -> Picture:
     """Two outputs of every legal design at the labels of the view; of the best ones where it chooses ``over`` axes."""
     outputs = check_outputs(subject, view, [q for q in (view.x, *view.shown) if q is not None])
     if len(outputs) != 2:
-        raise PerfgridError(f"view {view.name or view.kind}: a scatter needs one output in x and one in y")
+        raise PerfgridError(
+            f"view {view.name or view.kind}: a scatter needs an output in x and one in y: state them in a [[view]]"
+        )
     names = check_place(subject, view, view.colour, view.facets)
     if view.over is None:
         table = every_design(subject, view, names, outputs)

@@ -7,7 +7,7 @@ from typing import Any
 
 from perfgrid.analysis.compare import ROUNDING, Comparison, compare
 from perfgrid.analysis.limiting import WORDS
-from perfgrid.engine.errors import printable
+from perfgrid.engine.errors import PerfgridError, printable
 from perfgrid.pictures.picture import Panel, Picture, Series
 from perfgrid.study.view import View
 
@@ -23,6 +23,9 @@ SMALL = 2e-3  # of the longer time: changes below are put together
 
 def waterfall(subject: Subject, view: View) -> Picture:
     """The times of designs ``a`` and ``b`` and what lies between them, the largest change first."""
+    if not (view.a or view.b):
+        name = view.name or view.kind
+        raise PerfgridError(f"view {name}: a waterfall needs labels of two designs, a and b: state them in a [[view]]")
     found = compare(subject.what, view.a, view.b, view.at, subject.formulas)
     return waterfall_of(found, view, subject)
 
