@@ -8,27 +8,32 @@ import webbrowser
 from pathlib import Path
 from typing import Annotated
 
-from typer import Option
+from typer import Argument, Option
 
 from perfgrid.engine.cache import forget, keep, recall
+from perfgrid.engine.errors import PerfgridError
 from perfgrid.engine.hashing import digest, digest_of_files, digest_of_sources
 from perfgrid.pictures.pages.server import Server
 from perfgrid.printing.console import print_line
 
-from .options import Formulas, Settings, StudyOrResult
+from .options import Formulas, Settings
 
 KIND, MOST_KEPT = "explored-", 32
+RESULTS = (".nc", ".zarr", ".pgf")
 SWITCH = 0.0005  # seconds that a thread computes before another one may: a slider need not wait for the tables
 
 
 def explore_command(
-    what: StudyOrResult,
+    what: Annotated[
+        Path | None, Argument(help="Study (.toml) or result (.nc, .zarr, .pgf). Default: the newest result here.")
+    ] = None,
     settings: Settings = None,
     formulas: Formulas = None,
     port: Annotated[int, Option(help="Port on 127.0.0.1; 0 takes a free one.", min=0, max=65535)] = 0,
     browser: Annotated[bool, Option("--browser/--no-browser", help="Open the page in the browser.")] = True,
 ) -> None:
     """Show a study or a result as a page on this machine that evaluates while one moves sliders; Ctrl-C ends it."""
+    what = newest_result() if what is None else what
     name, key = KIND + digest(str(what.resolve()))[:24], _key(what, [*(settings or []), str(formulas)], formulas)
     sys.setswitchinterval(SWITCH)
     with Server(port, recall(name, key) if key else None) as server:
@@ -55,6 +60,14 @@ def explore_command(
                 threading.Event().wait()
             except KeyboardInterrupt:
                 return
+
+
+def newest_result(folder: Path = Path()) -> Path:
+    """The newest result in a folder. PerfgridError where there is none."""
+    found = [path for suffix in RESULTS for path in folder.glob(f"*{suffix}")]
+    if not found:
+        raise PerfgridError(f"no result ({', '.join(RESULTS)}) is in this folder: name one, or a study")
+    return max(found, key=lambda path: path.stat().st_mtime)
 
 
 def _told(server: Server, browser: bool) -> None:

@@ -15,6 +15,8 @@ import pandas as pd
 import pytest
 
 import perfgrid as pg
+from perfgrid.cli.explore import newest_result
+from perfgrid.engine.errors import PerfgridError
 from perfgrid.pictures.pages import grid
 from perfgrid.pictures.pages.explorer import AskedMarks, Explorer, first_question
 from perfgrid.pictures.pages.server import Server
@@ -269,3 +271,12 @@ def test_results_on_disk_are_read_in_parts(tmp_path, study_file, result, suffix,
         for e in (lazy, whole)
     )
     np.testing.assert_allclose([one[name] for name in other], list(other.values()), rtol=1e-5)
+
+
+def test_the_newest_result_is_explored_by_default(tmp_path):
+    with pytest.raises(PerfgridError, match="no result"):
+        newest_result(tmp_path)
+    for age, name in enumerate(("old.nc", "new.pgf", "later.toml")):
+        (tmp_path / name).touch()
+        os.utime(tmp_path / name, (age, age))
+    assert newest_result(tmp_path).name == "new.pgf"
