@@ -24,7 +24,7 @@ def report_command(
     settings: Settings = None,
     formulas: Formulas = None,
 ) -> None:
-    """Write one HTML page with tables, pictures, derivations, sources and their numbers; it needs no network."""
+    """Write one HTML page with tables, pictures, derivations, sources and their numbers. It needs no network."""
     check_output(output, overwrite, ".html")
     own = own_formulas(formulas)
     subject = study_or_result(what, settings, own)
