@@ -98,6 +98,17 @@ def test_without_load_the_median_is_that_of_a_single_request(family):
     assert value("time_to_first_token_p50", **design, **lengths) == pytest.approx(alone, rel=0.06)
 
 
+@pytest.mark.parametrize("variation", [0.5, 1.0, 1.5, 2.0])
+def test_without_load_the_slowest_first_tokens_are_those_of_the_longest_prompts(variation):
+    """p99 is the prefill of the 99th percentile of the lengths; the longest in a thousand count for less."""
+    lengths = {"length_distribution": "lognormal", "prompt_variation": variation}
+    design = COMMON | {"batch_rule": "rate", "request_rate": 1e-6, "prompt_tokens": 2000.0, "front_end_time": 0.0}
+    width = np.sqrt(np.log1p(variation**2))
+    longest = 2000 * np.exp(2.3263 * width - width**2 / 2)
+    alone = evaluate("prefill_time", **design | {"prompt_tokens": longest})["prefill_time"].min()
+    assert value("time_to_first_token_p99", **design, **lengths) == pytest.approx(alone, rel=0.25)
+
+
 def test_without_load_lengths_alone_spread_the_latency():
     """Answers of lognormal lengths: percentiles of the latency are those of the lengths."""
     lengths = {"length_distribution": "lognormal", "output_variation": 0.8}

@@ -18,7 +18,7 @@ from perfgrid.formulas.serving.batching import NODES
 from perfgrid.study.tables import unit_of
 from perfgrid.validation.pools import mapped, one_pool
 from perfgrid.validation.schema import UNSEEN, Record, read_records
-from tests.inference.designs import evaluate, value
+from tests.inference.designs import evaluate
 from tests.test_bad_input import run
 from tests.units import check
 
@@ -379,49 +379,6 @@ def test_mistakes_are_told_in_one_line(changes, told):
         pg.join_pools({key: stated for key, stated in content.items() if stated is not None})
     assert told in str(error.value)
     assert "\n" not in str(error.value)
-
-
-# ---- ranks in lockstep ----------------------------------------------------------------------------------------------
-
-MIXTURE = {"model": "deepseek-v3", "dp": 8.0, "ep": 8.0, "device": "h200-sxm-141gb", "prompt_tokens": 1000.0}
-
-
-def test_a_lone_prompt_is_a_quicker_pass_than_one_of_every_replica():
-    """Its attention takes as long; experts compute an eighth of the tokens."""
-    lone, every = (value("prefill_time", batch=8.0, prompts_in_lockstep=n, **MIXTURE) for n in (1.0, 0.0))
-    assert 0.3 * every < lone < 0.9 * every
-    tokens = [
-        evaluate("expert_tokens", batch=8.0, prompts_in_lockstep=n, **MIXTURE)["expert_tokens"] for n in (1.0, 0.0)
-    ]
-    assert tokens[0][0] == pytest.approx(tokens[1][0] / 8)
-    dense = {"model": "llama-3.1-8b", "dp": 8.0, "prompt_tokens": 1000.0, "batch": 8.0}
-    one, eight = (value("prefill_time", prompts_in_lockstep=n, **dense) for n in (1.0, 0.0))
-    assert one == eight  # replicas of a dense model wait for nobody
-
-
-@pytest.mark.parametrize(("mean", "ranks"), [(16.0, 2), (16.0, 8), (64.0, 32), (256.0, 144)])
-def test_the_busiest_of_replicas_in_lockstep_is_that_of_drawn_requests(mean, ranks):
-    design = MIXTURE | {"dp": float(ranks), "ep": 144.0, "batch": mean * ranks, "batch_rule": "clients"}
-    drawn = np.random.default_rng(1).multinomial(int(mean * ranks), [1 / ranks] * ranks, 400).max(1).mean() / mean
-    found, even = (float(value("busiest_replica_load", random_routing=flag, **design)) for flag in (True, False))
-    assert found == pytest.approx(drawn, rel=0.10)
-    assert 1 < even < found
-    assert value("busiest_replica_load", **design | {"batch_rule": "given"}) == 1.0
-
-
-def test_a_router_that_looks_leaves_replicas_a_part_of_a_sequence_apart():
-    totals = np.arange(800, 1600)
-    apart = np.mean(np.ceil(totals / 8) - totals / 8)
-    loads = evaluate("busiest_replica_load", "tabulated_batch", batch_rule="rate", **MIXTURE)
-    excess = (loads["busiest_replica_load"] - 1) * loads["tabulated_batch"] / 8
-    assert excess == pytest.approx(np.full(len(NODES), apart), rel=0.01)
-
-
-def test_random_routing_slows_steps_of_replicas_with_experts_alone():
-    for model, slower in (("deepseek-v3", True), ("llama-3.1-8b", False)):
-        design = MIXTURE | {"model": model, "batch": 512.0, "ep": 8.0 if slower else 1.0, "batch_rule": "clients"}
-        even, drawn = (value("time_per_output_token", random_routing=flag, **design) for flag in (False, True))
-        assert (drawn > even * 1.001) == slower
 
 
 # ---- as users run it ------------------------------------------------------------------------------------------------

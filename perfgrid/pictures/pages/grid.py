@@ -31,10 +31,10 @@ MOST_SEARCHED = 2**22  # designs among which the best ones of a slice are sought
 MOST_FIRST = 2**18  # designs among which the page's first view searches
 MOST_FIRST_LAZY = 2**15  # of a factored result
 MOST_MARKS = 2**14  # of a slice
-MOST_REASONS = 255  # constraints of which a byte tells which is violated
+MOST_REASONS = 255  # constraints: the number of the violated one is a byte
 FEW = 12  # distinct values of a coordinate that narrows its axis
 GROUPS = ("model", "device", "node")  # designs with other labels of these are no rivals
-SERIES = ("device", "node", "model")  # axes whose labels are told apart by colour, the first that has several
+SERIES = ("device", "node", "model")  # axes with a colour for each label: the first one that has several labels
 
 
 @dataclass(frozen=True)

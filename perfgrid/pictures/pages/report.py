@@ -23,7 +23,7 @@ def report(
 
     ``study``: that of the result where it is at hand, for views that have to evaluate other designs.
 
-    A grid of more than 1.6 million designs is shown in part: some axes are held at a label, which the report tells.
+    A grid of more than 1.6 million designs is shown in part: some axes are held at a label, which the report states.
     Raises PerfgridError for a result without numbers.
     """
     grid = Grid(result)
