@@ -14,6 +14,7 @@ from perfgrid.engine.grid.dataset import SPACE_ATTRIBUTE
 from perfgrid.engine.grid.story import FOLDED
 from perfgrid.formulas import BREAKDOWN, INNER
 from perfgrid.study.study import load_study
+from tests.paths import study_path
 from tests.physics.test_engine_agrees import OUTPUTS, drawn_study
 from tests.test_bad_input import run
 
@@ -39,7 +40,7 @@ DESIGNS = {
 
 @cache
 def study(name):
-    return pg.load_study(ROOT / "studies" / f"{name}.toml")
+    return pg.load_study(study_path(name))
 
 
 def check(part):
@@ -72,7 +73,9 @@ def test_every_output_is_the_sum_of_its_parts_and_fits_a_screen(name):
 
 
 def test_the_parts_of_a_step_are_what_it_waits_for():
-    given = load_study(ROOT / "studies" / "korthikanti.toml", ("software.megatron-lm.library_efficiency=0.94",))
+    given = load_study(
+        ROOT / "studies" / "papers" / "korthikanti.toml", ("software.megatron-lm.library_efficiency=0.94",)
+    )
     found = pg.explain(given, "step_time", DESIGNS["korthikanti"][1])
     story = found.story(2, most_lines(2))
     pace, *waits = story.below

@@ -11,6 +11,7 @@ import pytest
 import perfgrid as pg
 from perfgrid import PerfgridError
 from perfgrid.catalog import load_catalog
+from tests.paths import study_path
 from tests.test_bad_input import run
 
 STUDY = {"workload": '"manufacturing"', "outputs": '["die_cost", "die_area"]', "axes.device": '["b200", "mi300x"]'}
@@ -288,7 +289,7 @@ def test_a_quantity_is_computed_or_stated(stated):
 
 @pytest.mark.parametrize("study", ["chiplet_tradeoff", "node_scaling"])
 def test_samples_of_what_a_study_makes_again(monkeypatch, capsys, study):
-    path = f"studies/{study}.toml"
+    path = study_path(study)
     status, out, err = run(monkeypatch, capsys, "plan", path, "--set", "axes.sample={num=4}", "--json")
     assert status == 0, err
     assert json.loads(out)["points"] % 4 == 0

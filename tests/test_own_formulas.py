@@ -13,7 +13,7 @@ from tests.store.common import TEXT, assert_same_stores, written
 from tests.test_bad_input import run
 
 ROOT = Path(__file__).parents[1]
-STUDY, FORMULAS = ROOT / "studies" / "korthikanti.toml", ROOT / "studies" / "step_price.py"
+STUDY, FORMULAS = ROOT / "studies" / "papers" / "korthikanti.toml", ROOT / "studies" / "step_price.py"
 OWN = ("--formulas", FORMULAS)
 OUTPUTS = ("--set", "outputs=['step_price', 'step_time']")
 AT = ("--at", "row=1t full,device=a100-sxm-80gb,topology=rail-optimized")

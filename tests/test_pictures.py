@@ -19,6 +19,7 @@ from perfgrid.analysis.roofline import roofline
 from perfgrid.pictures.figures.draw import save_figure
 from perfgrid.pictures.views.make import picture_of, subject_of, views_of
 from perfgrid.validation.schema import SHIPPED
+from tests.paths import EXAMPLES, study_path
 from tests.test_bad_input import run
 
 ROOT = Path(__file__).parents[1]
@@ -207,7 +208,7 @@ def test_a_result_gives_the_picture_of_its_study(layouts):
     ],
 )
 def test_views_of_studies(study, view, tmp_path):
-    picture = picture_of(subject_of(STUDIES / f"{study}.toml"), view)
+    picture = picture_of(subject_of(study_path(study)), view)
     drawn = Drawn(picture, tmp_path)
     assert picture.see
     assert picture.caption
@@ -227,7 +228,7 @@ def test_no_product_lies_above_its_roof(device):
 
 def test_the_gallery_shows_every_study_as_it_is():
     page = (ROOT / "docs" / "gallery.md").read_text(encoding="utf-8")
-    shown = {study: set() for study in STUDIES.glob("*.toml")}
+    shown = {study: set() for study in EXAMPLES}
     for study, view in re.findall(r"^perfgrid plot studies/(\S+) --view (\S+)", page, re.M):
         shown[STUDIES / study].add(view)
     for study, names in shown.items():
@@ -243,7 +244,7 @@ def test_the_gallery_shows_every_study_as_it_is():
 
 @pytest.mark.parametrize("study", ["dram_technology", "design_accelerator"])
 def test_studies_without_views_have_good_ones(study, tmp_path):
-    what = subject_of(STUDIES / f"{study}.toml")
+    what = subject_of(study_path(study))
     what.file.view.clear()
     kinds = [view.kind for view in views_of(what)]
     assert kinds[0] in ("lines", "bars")

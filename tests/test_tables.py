@@ -11,7 +11,6 @@ import subprocess
 import sys
 import termios
 import threading
-from pathlib import Path
 from unittest import mock
 
 import pytest
@@ -27,8 +26,8 @@ from perfgrid.catalog.units import in_unit
 from perfgrid.cli import main as cli
 from perfgrid.formulas import WORKLOADS, registry_of
 from perfgrid.printing import console, tables
+from tests.paths import EXAMPLES, study_path
 
-STUDIES = sorted((Path(__file__).parents[1] / "studies").glob("*.toml"))
 FEWER = {  # points of studies that take long
     "quickstart": ["axes.hbm_bandwidth={scale=[1.0]}"],
     "serving": [
@@ -37,8 +36,8 @@ FEWER = {  # points of studies that take long
         "axes.batch=[64, 1024]",
     ],
 }
-KORTHIKANTI = str(next(path for path in STUDIES if path.stem == "korthikanti"))
-NODES = str(next(path for path in STUDIES if path.stem == "node_scaling"))
+KORTHIKANTI = str(study_path("korthikanti"))
+NODES = str(study_path("node_scaling"))
 EXPONENT = re.compile(r"\d[eE][-+]?\d")
 
 
@@ -99,7 +98,7 @@ def columns_printed():
     return names, mock.patch.object(tables, "_print", remembered)
 
 
-@pytest.mark.parametrize("path", STUDIES, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_tables_of_every_study_fit(path):
     """At 80 and 120 columns, in a pipe and in a terminal, as a summary and as rows."""
     settings = [text for setting in FEWER.get(path.stem, ()) for text in ("--set", setting)]
@@ -180,7 +179,7 @@ def test_a_sweep_of_technologies_is_a_pivot():
 
 
 def test_a_pivot_names_the_labels_that_win():
-    path = next(path for path in STUDIES if path.stem == "collectives")
+    path = study_path("collectives")
     lines = printed(["run", path], 80)
     letters = {line[0]: line.partition(" = ")[2] for line in lines if re.match(r"[A-Z]  system = ", line)}
     best = pg.best(pg.load_study(path))
@@ -191,7 +190,7 @@ def test_a_pivot_names_the_labels_that_win():
 
 
 def test_groups_without_a_design_are_letters_with_a_legend():
-    dram = next(path for path in STUDIES if path.stem == "dram_technology")
+    dram = study_path("dram_technology")
     lines = printed(["run", dram], 80)
     found = pg.best(pg.load_study(dram)).found
     assert sum(line.split().count("a") for line in lines if line.startswith(("hbm", "stacked"))) == int((~found).sum())

@@ -22,13 +22,8 @@ PICTURES = {  # study: views, as they stand on the page
     "chat_pools": ("cost",),
     "deepseek": ("breakdown", "timeline"),
     "deepseek_serving": ("batch",),
-    "node_scaling": ("bottlenecks",),
-    "dram_technology": ("latency",),
     "design_accelerator": ("nodes",),
-    "chiplet_tradeoff": ("cost",),
     "bill_of_materials": ("parts", "tornado"),
-    "recompute_memory": ("parts",),
-    "korthikanti": ("steps",),
     "sequence_mixers": ("decode",),
     "collectives": ("all_reduce",),
 }

@@ -153,7 +153,7 @@ def validation() -> dict[str, Any]:
 
 def derivatives() -> dict[str, Any]:
     """Elasticities and gradients of training and serving, exact and smooth."""
-    training = pg.load_study(STUDIES / "korthikanti.toml")
+    training = pg.load_study(STUDIES / "papers" / "korthikanti.toml")
     serving = pg.load_study(STUDIES / "chat_service.toml")
     return {
         "elasticities": pg.sensitivity(training, of="step_time", wrt="all").sortby("parameter"),
@@ -189,10 +189,10 @@ def designs() -> dict[str, Any]:
     layout = ("--at", "parallelism=tp1.cp1.pp16.dp128.ep64")
     sides = ("--a", "device=h100-sxm-80gb", "--b", "device=b200", "--at", "model=llama-3.1-70b,devices=1024")
     return {
-        "kernels": command("kernels", "studies/korthikanti.toml", *at),
+        "kernels": command("kernels", "studies/papers/korthikanti.toml", *at),
         "timeline": _lasting(command("timeline", *deepseek, *layout)),
         "compare": command("compare", "studies/quickstart.toml", *sides),
-        "best": command("best", "studies/korthikanti.toml", "--over", "row", "--minimize", "step_time"),
+        "best": command("best", "studies/papers/korthikanti.toml", "--over", "row", "--minimize", "step_time"),
     }
 
 

@@ -302,7 +302,7 @@ def test_study_of_bills_of_material():
 
 def test_study_of_chiplets_trades_cost_against_speed():
     """Dividing makes dies cheaper at every node and never slower; what a dollar buys rises, more at newer nodes."""
-    result = pg.evaluate(pg.load_study(STUDIES / "chiplet_tradeoff.toml")).squeeze()
+    result = pg.evaluate(pg.load_study(STUDIES / "papers" / "chiplet_tradeoff.toml")).squeeze()
     assert np.all(np.diff(result["silicon_cost"].values, axis=result["silicon_cost"].dims.index("budget_dies")) < 0)
     best = result["tokens_per_dollar"].where(pg.feasible(result)).max("parallelism").sel(production_volume=1e6)
     gain = (best.max("budget_dies") / best.sel(budget_dies=1)).sel(package="cowos-l")

@@ -14,7 +14,7 @@ from perfgrid.validation.validate import RECORDED
 from .designs import evaluate
 
 STUDIES = Path(__file__).parents[2] / "studies"
-SERVING, MEMORIES = STUDIES / "serving.toml", STUDIES / "dram_technology.toml"
+SERVING, MEMORIES = STUDIES / "serving.toml", STUDIES / "papers" / "dram_technology.toml"
 # DeepSeek's day in production: 608 billion prompt tokens (56.3 % of them cached) and 168 billion output tokens with
 # 4989 tokens in the cache of a step: requests of p tokens in and o out with p/o = 608/168 and p + o/2 = 4989
 OUTPUT = 4989 / (608 / 168 + 0.5)

@@ -12,7 +12,7 @@ from perfgrid.engine.graph.registry import Formula
 from perfgrid.engine.graph.resolver import resolve
 from perfgrid.formulas import every_formula
 
-STUDY = Path(__file__).parents[2] / "studies" / "korthikanti.toml"
+STUDY = Path(__file__).parents[2] / "studies" / "papers" / "korthikanti.toml"
 STEP_FORMULAS = 476  # that the step times of this study need
 FOLDERS = (  # whose formulas all compute something
     "collectives",

@@ -1,15 +1,13 @@
 """The derivative of every formula that the studies use against central differences, at drawn points."""
 
-from pathlib import Path
-
 import numpy as np
 
 from perfgrid.cli.arguments import study_of
 from perfgrid.engine.autodiff import dual
 from perfgrid.engine.autodiff.dual import Dual
 from perfgrid.engine.graph.resolver import replay, resolve_checked
+from tests.paths import EVERY_STUDY
 
-STUDIES = sorted((Path(__file__).parents[2] / "studies").glob("*.toml"))
 COARSE, FINE = 1e-5, 1e-7
 STAIRS = {"io_field_use"}  # of an area of nearly nothing: a staircase whose steps are finer than any difference
 
@@ -47,7 +45,7 @@ def test_every_formula_at_drawn_points():
     a point is a kink; a jump is a kink without slopes.
     """
     generator, seen, checked, kinks = np.random.default_rng(5), set(), set(), 0
-    for path in STUDIES:
+    for path in EVERY_STUDY:
         study = study_of(path, None, None)
         space = study.space
         graph = resolve_checked(
@@ -123,7 +121,7 @@ def test_no_excluded_branch_has_an_infinite_slope(monkeypatch):
     for name in ("sqrt", "log", "log2"):
         watched(name, lambda a: (np.asarray(a.value) > 0).all())
     generator, checked = np.random.default_rng(2), set()
-    for path in STUDIES:
+    for path in EVERY_STUDY:
         study = study_of(path, None, None)
         space, labels = study.space, study.space.label_quantities()
         graph = resolve_checked(study.registry, study.outputs, space.names(), study.file.choices, labels)

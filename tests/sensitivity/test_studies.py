@@ -193,7 +193,7 @@ def test_one_label_of_an_axis(trained):
 
 def test_cross_elasticities_are_symmetric_and_sum_to_zero():
     """d2 ln t / (d ln a d ln b) is symmetric, and elasticities do not change if all rates and times change together."""
-    study = load_study(STUDIES / "korthikanti.toml")
+    study = load_study(STUDIES / "papers" / "korthikanti.toml")
     at = {a.name: a.labels[0] for a in study.space.axes if len(a) > 1}
     plan = selected(asking(study, ("step_time",)), at).plan()
     names = [p.name for p in parameters_of(plan, numbers_of(study, plan))]

@@ -191,7 +191,7 @@ def test_the_command_uncertainty(monkeypatch, capsys, tmp_path):
 
 
 def test_axes_left_open_are_at_the_best_design_or_a_table_that_is_refused_before_any_work(monkeypatch, capsys):
-    study = Path(__file__).parents[2] / "studies" / "korthikanti.toml"
+    study = Path(__file__).parents[2] / "studies" / "papers" / "korthikanti.toml"
     samples, named = ("--samples", "4", "--json"), ("--at", "row=22b selective")
     status, best, _ = run(monkeypatch, capsys, "uncertainty", study, "--at", "best", *samples)
     _, same, _ = run(monkeypatch, capsys, "uncertainty", study, *named, *samples)

@@ -10,6 +10,7 @@ from perfgrid.catalog import load_catalog
 from perfgrid.engine.errors import PerfgridError
 from perfgrid.formulas import IMPLEMENTED
 from perfgrid.formulas.hardware.native import QUANTITIES
+from tests.paths import study_path
 
 from .cases import grid, study
 
@@ -138,6 +139,6 @@ def test_nodes_without_data_are_flagged():
 
 @pytest.mark.parametrize("name", ["node_scaling", "gpu_generations", "recompute_memory", "deepseek"])
 def test_studies_are_evaluated_and_have_feasible_designs(name):
-    made = pg.load_study(f"studies/{name}.toml")
+    made = pg.load_study(study_path(name))
     found = pg.evaluate(made)
     assert int(pg.feasible(found).sum()) > 10
