@@ -8,6 +8,23 @@ from perfgrid.catalog.schema import AXIS_LABELS
 from perfgrid.engine import xp
 from perfgrid.engine.graph.inner_axes import InnerAxes
 
+PRODUCTS = (
+    "qkv",
+    "query_up",
+    "key_up",
+    "value_up",
+    "attention_output",
+    "ffn_up",
+    "ffn_down",
+    "shared_up",
+    "shared_down",
+    "router",
+    "logits",
+    "mixer_input",
+    "mixer_inner",
+    "mixer_output",
+)
+
 INNER = InnerAxes(
     {
         "pipeline_schedule": AXIS_LABELS["pipeline_schedule"],  # that software may offer
@@ -75,23 +92,10 @@ INNER = InnerAxes(
         # output tiles of a product, from the device's largest: rows x columns, in parts of that tile's
         "tile": ("full", "turned", "half", "tall", "wide", "quarter", "quarter_turned", "eighth"),
         # products of inference, latent attention and shared experts among them
-        "product": (
-            "qkv",
-            "query_up",
-            "key_up",
-            "value_up",
-            "attention_output",
-            "ffn_up",
-            "ffn_down",
-            "shared_up",
-            "shared_down",
-            "router",
-            "logits",
-            "mixer_input",
-            "mixer_inner",
-            "mixer_output",
-        ),
+        "product": PRODUCTS,
         "expert_product": ("up", "down"),  # products of routed experts
+        # kernels of a pass that multiply matrices
+        "kernel": (*PRODUCTS, "expert_up", "expert_down", "attention"),
         "serving_stream": (
             "norm",
             "latent_norm",

@@ -32,13 +32,14 @@ def check_views(study: Study) -> None:
 def _check(study: Study, view: View, place: str) -> None:
     axes = {axis.name: axis for axis in study.space.axes}
     columns = {name: axis for axis in axes.values() for name in axis.shown}
+    inner = {name: Axis(name, np.array(labels)) for name, labels in study.registry.inner.labels.items()}  # of outputs
     of_outputs, of_axes = view.shown, [("x", view.x)]
     if view.kind in OF_OUTPUTS:
         of_outputs, of_axes = [view.x, *view.shown] if view.x else view.shown, []
     if view.kind == "heatmap":
         of_outputs, of_axes = [], [*of_axes, *(("y", name) for name in view.shown[:1])]
     for key, name in (*of_axes, ("colour", view.colour), ("facets", view.facets)):
-        if name is not None and name not in axes and name not in columns:
+        if name is not None and name not in {*axes, *columns, *inner}:
             raise PerfgridError(f"{place}, {key}: unknown axis {name!r}{nearest(name, (*axes, *columns))}")
     for name in _listed(view.over):
         if name not in axes and name != CLUSTER_SIZE:
@@ -49,9 +50,10 @@ def _check(study: Study, view: View, place: str) -> None:
             raise PerfgridError(f"{place}: unknown output {name!r}{nearest(name, study.outputs)}")
     for key, labels in (("at", view.at), ("a", view.a), ("b", view.b)):
         for name, label in labels.items():
-            if name not in axes and name not in columns:
+            if name not in {*axes, *columns, *(inner if key == "at" else ())}:
                 raise PerfgridError(f"{place}, {key}: unknown axis {name!r}{nearest(name, (*axes, *columns))}")
-            axis = axes.get(name) or Axis(name, np.unique(columns[name].columns[name]))
+            held = columns[name].columns[name] if name in columns and name not in axes else ()
+            axis = axes.get(name) or (Axis(name, np.unique(held)) if name in columns else inner[name])
             for one in label if isinstance(label, list) else [label]:
                 try:
                     axis.index(study.label(name, one))

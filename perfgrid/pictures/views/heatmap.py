@@ -15,6 +15,8 @@ from .subject import Subject
 from .table import Row, best_table
 from .words import category_axis, digits, value_axis, words
 
+WIDE = 12  # columns of all panels up to which cells have room for four digits
+
 
 def heatmap(subject: Subject, view: View) -> Picture:
     """The cells of two axes or coordinates; without a stated one the layouts, pp against tp."""
@@ -29,6 +31,7 @@ def heatmap(subject: Subject, view: View) -> Picture:
     columns, lines = labels_of(table, x), labels_of(table, y)
     if not all(isinstance(label, int | float) for label in lines):
         lines = lines[::-1]  # names are read from the top
+    significant = 4 if len(columns) * len(labels_of(table, view.facets)) <= WIDE else 3
     letters: dict[str, str] = {}
     panels = []
     for facet in labels_of(table, view.facets):
@@ -45,7 +48,7 @@ def heatmap(subject: Subject, view: View) -> Picture:
             for reason in filter(None, why):
                 letters.setdefault(reason, (*ascii_lowercase, "*")[min(len(letters), 26)])
             reasons.append(tuple(why))
-            texts.append(tuple(letters[w] if w else digits(n) for n, w in zip(numbers[-1], why, strict=True)))
+            texts.append(tuple(letters[w] if w else digits(n, significant) for n, w in zip(numbers[-1], why, strict=True)))
             labels.append(tuple(tooltip(r, table, [value]) if r.place else "no such design" for r in found))
         names = [[table.subject.text(n, label) for label in every] for n, every in ((x, columns), (y, lines))]
         title = "" if view.facets is None else f"{words(view.facets)} {table.subject.text(view.facets, facet)}"

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from perfgrid.engine.errors import PerfgridError, nearest, printable
+from perfgrid.formulas import INNER
 from perfgrid.pictures.picture import Axis, Series
 from perfgrid.study.view import View
 
@@ -20,10 +21,10 @@ LOG_FROM = 30.0  # largest over smallest value from which an axis of lines is lo
 
 
 def check_place(subject: Subject, view: View, *names: str | None) -> list[str]:
-    """The axes and coordinates among names. PerfgridError for others."""
+    """The axes, coordinates and inner axes of outputs among names. PerfgridError for others."""
     known = (*subject.axes, *subject.coordinates)
     for name in (n for n in names if n is not None):
-        if name not in known:
+        if name not in known and not subject.inner(name):
             raise PerfgridError(f"view {view.name or view.kind}: there is no axis {name!r}{nearest(name, known)}")
     return [n for n in names if n is not None]
 
@@ -45,6 +46,8 @@ def labels_of(table: Table, name: str | None) -> list[Any]:
     if name is None:
         return [None]
     held = {row.place[name] for row in table.rows if name in row.place}
+    if table.subject.inner(name):
+        return [label for label in INNER.labels[name] if label in held]
     if name in table.subject.axes:
         return [label for label in table.subject.axes[name] if label in held] or [*table.subject.axes[name]]
     return sorted(held)

@@ -18,6 +18,7 @@ from perfgrid.engine.errors import PerfgridError, nearest
 from perfgrid.engine.graph.registry import Constraint
 from perfgrid.engine.grid.dataset import SPACE_ATTRIBUTE
 from perfgrid.engine.grid.space import Axis, Space
+from perfgrid.formulas import INNER
 from perfgrid.results.provenance import stated_best, stated_views, workload_of
 from perfgrid.results.schema import STUDY_ATTRIBUTE, stored
 from perfgrid.study.file import Best
@@ -62,6 +63,10 @@ class Subject:
             }
         found = {str(n): c for n, c in self.what.coords.items() if c.ndim == 1 and str(n) not in self.what.dims}
         return {n: (str(c.dims[0]), c.values) for n, c in found.items() if str(c.dims[0]) in self.axes}
+
+    def inner(self, name: str) -> bool:
+        """Whether a name is that of an inner axis of outputs, such as product or pass, and not of an axis of designs."""
+        return name in INNER.labels and name not in self.axes and name not in self.coordinates
 
     @cached_property
     def scaled(self) -> frozenset[str]:

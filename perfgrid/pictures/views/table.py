@@ -16,9 +16,10 @@ from perfgrid.analysis.best_design import FASTEST
 from perfgrid.analysis.best_of_result import FORBIDDEN
 from perfgrid.analysis.prediction_intervals import PACES, space_of
 from perfgrid.analysis.prediction_intervals import intervals as intervals_at
-from perfgrid.engine.errors import PerfgridError
+from perfgrid.engine.errors import PerfgridError, nearest
 from perfgrid.engine.grid.dataset import bare_variables, constraints_of, feasible
 from perfgrid.engine.grid.explain import index_of
+from perfgrid.formulas import INNER
 from perfgrid.results.evaluate import evaluate
 from perfgrid.study.file import CLUSTER_SIZE, Best
 from perfgrid.study.selection import reaching
@@ -55,6 +56,31 @@ class Table:
     words: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # of outputs that are labels
 
 
+@dataclass(frozen=True)
+class Inside:
+    """Inner axes of outputs in a view: those along which it has marks, and the labels of others."""
+
+    placed: tuple[str, ...]
+    at: Mapping[str, Any]
+
+    def selected(self, found: xr.Dataset, wanted: Sequence[str]) -> xr.Dataset:
+        """The dataset at the stated labels. PerfgridError for unknown ones, and for inner axes that nothing names."""
+        designs = str(found.attrs.get("study_axes", "")).split()
+        held = {str(d): q for q in wanted if q in found for d in found[q].dims if d in INNER.labels and d not in designs}
+        for name in (*self.placed, *self.at):
+            if name not in held:
+                raise PerfgridError(f"the view names {name!r}, along which {', '.join(wanted)} has no numbers")
+        for name, quantity in held.items():
+            if name not in (*self.placed, *self.at):
+                raise PerfgridError(f"{quantity} has a number for each {name}: name it in x, y, colour, facets or at")
+        for name, label in self.at.items():
+            known = found[name].values.tolist()
+            for one in label if isinstance(label, list) else [label]:
+                if one not in known:
+                    raise PerfgridError(f"the view names no label of {name}: {one!r}{nearest(str(one), known)}")
+        return found.sel({name: label for name, label in self.at.items()})
+
+
 def choice_of(subject: Subject, view: View, open_axes: Sequence[str], shown: Sequence[str]) -> Best:
     """What is best in a view: as it says, or the study, or the step time. PerfgridError where nothing says so."""
     ends = [
@@ -78,9 +104,15 @@ def choice_of(subject: Subject, view: View, open_axes: Sequence[str], shown: Seq
 def best_table(
     subject: Subject, view: View, placed: Sequence[str], shown: Sequence[str], intervals: bool = True
 ) -> Table:
-    """The best design for each combination of labels of axes and coordinates, with the ``shown`` outputs."""
+    """The best design for each combination of labels of axes and coordinates, with the ``shown`` outputs.
+
+    ``placed`` may name inner axes of outputs too (product, pass), and ``at`` of the view labels of them.
+    """
     placed = list(dict.fromkeys(placed))
-    found = subject.narrowed(view.at, placed)
+    inside = {n: label for n, label in view.at.items() if subject.inner(n)}
+    inner = Inside(tuple(n for n in placed if subject.inner(n)), inside)
+    placed = [n for n in placed if n not in inner.placed]
+    found = subject.narrowed({n: label for n, label in view.at.items() if n not in inside}, placed)
     along = {found.coordinates[name][0] for name in placed if name in found.coordinates}
     open_axes = [n for n, labels in found.axes.items() if n not in placed and (len(labels) > 1 or n in along)]
     if view.over is not None:
@@ -98,7 +130,7 @@ def best_table(
         small = found.points * (len(wanted) + 1) <= MOST_KEPT
         held = Subject(evaluate(study) if small else study, subject.formulas)
     paces = intervals and objective in PACES and found.workload == "training" and found.points > 0
-    rows = list(islice(_rows(held, choice, placed, wanted, paces), MOST_MARKS + 1))
+    rows = list(islice(_rows(held, choice, placed, wanted, paces, inner), MOST_MARKS + 1))
     if len(rows) > MOST_MARKS:
         raise PerfgridError(f"more than {MOST_MARKS:,} marks: name labels in at")
     way = ""
@@ -107,11 +139,13 @@ def best_table(
     return Table(found, rows, objective, way, _flags(held.what))
 
 
-def _rows(held: Subject, choice: Best, placed: Sequence[str], wanted: Sequence[str], paces: bool) -> Iterator[Row]:
+def _rows(
+    held: Subject, choice: Best, placed: Sequence[str], wanted: Sequence[str], paces: bool, inner: Inside
+) -> Iterator[Row]:
     """A row for each place."""
     objective = choice.minimize or choice.maximize or ""
     if isinstance(held.what, xr.Dataset) and FOUND not in held.what.coords and not choice.over:
-        yield from _single_rows(held.what, placed, wanted, objective, paces)
+        yield from _single_rows(inner.selected(held.what, wanted), placed, wanted, objective, paces)
         return
     beside = [name for name in placed if name in held.coordinates]
     labels = [np.unique(held.coordinates[name][1]).tolist() for name in beside]
@@ -133,7 +167,7 @@ def _rows(held: Subject, choice: Best, placed: Sequence[str], wanted: Sequence[s
             winners = best(part.what, over, choice.minimize, choice.maximize, intervals=paces and small)
         yield from (
             replace(row, place={**row.place, **at})
-            for row in winner_rows(winners, placed, wanted, objective, held.reason)
+            for row in winner_rows(inner.selected(winners, wanted), placed, wanted, objective, held.reason, inner.placed)
         )
 
 
@@ -168,10 +202,16 @@ def _single_rows(
 
 
 def winner_rows(
-    winners: xr.Dataset, placed: Sequence[str], wanted: Sequence[str], objective: str, reason: Callable[[str], str]
+    winners: xr.Dataset,
+    placed: Sequence[str],
+    wanted: Sequence[str],
+    objective: str,
+    reason: Callable[[str], str],
+    inner: Sequence[str] = (),
 ) -> Iterator[Row]:
-    """The rows of a dataset of best designs, one per group."""
-    groups = list(winners["found"].dims)
+    """The rows of a dataset of best designs, one per group and label of inner axes."""
+    placed = [*placed, *inner]
+    groups = [*winners["found"].dims, *(n for n in inner if n in winners.dims)]
     cells = {str(n): v for n, v in winners.variables.items() if set(v.dims) <= set(groups)}
     arrays = {name: v.values for name, v in cells.items()}
     about = bare_variables(winners)

@@ -85,6 +85,6 @@ def quantity_text(value: float, unit: str) -> str:
     return number(float(value), unit)
 
 
-def digits(value: float) -> str:
-    """A number of a picture without its unit; empty where there is none."""
-    return number(float(value)) if np.isfinite(value) else ""
+def digits(value: float, significant: int = 4) -> str:
+    """A number of a picture without its unit, with so many digits; empty where there is none."""
+    return number(float(f"{value:.{significant}g}")) if np.isfinite(value) else ""

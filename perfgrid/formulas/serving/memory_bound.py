@@ -1,0 +1,74 @@
+"""Which kernels of a pass memory bounds: time of their memory traffic over time of their work on chip."""
+
+from perfgrid.engine import xp
+from perfgrid.engine.graph.registry import formula
+from perfgrid.formulas.axes import INNER, at, table, total
+from perfgrid.formulas.kernels.flash import side_by_side
+
+
+@formula(unit="1", source="williams2009roofline")
+def decode_attention_memory_ratio(
+    decode_attention_flops,
+    padded_queries,
+    shared_queries,
+    decode_softmax_time,
+    hidden_softmax,
+    decode_cache_traffic,
+    cache_reads,
+    unquantised_matrix_rate,
+    achieved_hbm_bandwidth,
+    mask_share,
+    position_weight,
+):
+    """Time to read the cache over time of scores, softmax and context of a decoding step, mean over the positions."""
+
+    def mean(time):
+        return total(total(time * mask_share, "mask") * position_weight, "position")
+
+    products = decode_attention_flops * padded_queries / shared_queries / unquantised_matrix_rate
+    reading = decode_cache_traffic * cache_reads / achieved_hbm_bandwidth
+    return mean(reading) / mean(side_by_side(products, decode_softmax_time, hidden_softmax))
+
+
+@formula(unit="1", source="williams2009roofline, guo2025")
+def prefill_attention_memory_ratio(
+    flash_streamed_traffic, flash_exposed_traffic, flash_compute_time, mask_share, achieved_hbm_bandwidth
+):
+    """Time of the memory traffic of the fused kernel over time of its work on chip, forward pass."""
+    bytes_moved = total(at(flash_streamed_traffic + flash_exposed_traffic, phase="forward") * mask_share, "mask")
+    on_chip = total(total(at(flash_compute_time, phase="forward"), "resource") * mask_share, "mask")
+    return bytes_moved / achieved_hbm_bandwidth / on_chip
+
+
+@formula(unit="1", source="williams2009roofline, kundu2024")
+def kernel_memory_ratio(
+    gemm_hbm_traffic,
+    gemm_chip_time,
+    product_count,
+    expert_hbm_traffic,
+    expert_chip_time,
+    moe_layers,
+    prefill_attention_memory_ratio,
+    decode_attention_memory_ratio,
+    attention_layers,
+    achieved_hbm_bandwidth,
+):
+    """Time of memory traffic over time on chip of each kernel, by pass and kernel: above 1 memory bounds it.
+
+    0 for kernels that the model does not have. Launches count for neither side.
+    """
+
+    def ratio(traffic, chip_time, count):
+        held = xp.where(count > 0, 1.0, 0.0)
+        return held * traffic / achieved_hbm_bandwidth / total(chip_time, "resource")
+
+    products = ratio(gemm_hbm_traffic, gemm_chip_time, product_count)
+    experts = ratio(expert_hbm_traffic, expert_chip_time, moe_layers)
+    attention = table("pass", prefill=prefill_attention_memory_ratio, decode=decode_attention_memory_ratio)
+    return table(
+        "kernel",
+        **{name: at(products, product=name) for name in INNER.labels["product"]},
+        expert_up=at(experts, expert_product="up"),
+        expert_down=at(experts, expert_product="down"),
+        attention=attention * xp.where(attention_layers > 0, 1.0, 0.0),
+    )
