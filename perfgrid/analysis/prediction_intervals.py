@@ -111,11 +111,12 @@ def intervals(
     designs = _designs(space, told)  # a label with one value is no leaf, but is compared
     timed = any(name in plan.graph.nodes for name in STEPS)
     found = []
+    given = {name: space.along(name) for name in dict.fromkeys((*slopes, *stepped))}
     for i, of_point in enumerate(entries):
         here = {name: np.broadcast_to(slope, every.points)[i] for name, slope in slopes.items()}
         shifts: dict[Assumption, tuple[float, float]] = {}
         for name in dict.fromkeys((*here, *stepped)):
-            if (about := _range(setting, of_point, name, space.at(name, (i,)))) is None:
+            if (about := _range(setting, of_point, name, given[name][i])) is None:
                 continue
             key, value_here, low, high = about
             ends = np.maximum([low, high], LEAST * value_here) / value_here
@@ -324,8 +325,7 @@ def _steps(
     """Ends of ranges at which an output is evaluated: name, point, the end (0: low, 1: high), value there."""
     found = []
     for name, kind in kinds.items():
-        for i, of_point in enumerate(entries):
-            used = space.at(name, (i,))
+        for i, (of_point, used) in enumerate(zip(entries, space.along(name).tolist(), strict=True)):
             if (about := _range(setting, of_point, name, used)) is not None:
                 far = (end for end in enumerate(about[2:]) if kind == "integer" or end[1] < LEAST * about[1])
                 found += [(name, i, side, end) for side, end in far if end != used]
@@ -335,7 +335,7 @@ def _steps(
 def _stepped(space: Space, count: int, steps: Sequence[tuple[str, int, int, float]]) -> Space:
     """The points, and behind them each step's point with that whole number moved."""
     points = [*range(count), *(i for _, i, _, _ in steps)]
-    moved = {name: np.array([space.at(name, (i,)) for i in points], float) for name, *_ in steps}
+    moved = {name: space.along(name, points).astype(float) for name in dict.fromkeys(name for name, *_ in steps)}
     for row, (name, _, _, end) in enumerate(steps, count):
         moved[name][row] = end
     every = listed(space, [np.array(points)])

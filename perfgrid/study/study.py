@@ -27,7 +27,7 @@ from .space import TABLES, SpaceBuilder
 from .tables import NATIVE, OWN_PREFIX, STATED, label_in
 from .trace import trace_parameters
 from .view import View
-from .view_checks import check_views
+from .view_checks import check_views, fitting_views
 from .where import apply_where
 
 File = TypeVar("File", bound=StudyFile)
@@ -194,8 +194,10 @@ def load_study(
     ...
     perfgrid.engine.errors.PerfgridError: absent.toml: cannot be read: No such file or directory
     """
+    settings = tuple(settings)
     content, text, values = content_of(path, settings)
-    study = build_study(content, str(path), catalog, formulas, values, Path(path).parent)
+    other_axes = any(setting.lstrip().startswith("axes.") for setting in settings)
+    study = build_study(content, str(path), catalog, formulas, values, Path(path).parent, other_axes)
     return replace(study, source=text)
 
 
@@ -239,8 +241,12 @@ def build_study(
     formulas: Iterable[Callable[..., Any]] = (),
     catalog_values: Mapping[str, Any] | None = None,
     folder: Path = Path(),
+    other_axes: bool = False,
 ) -> Study:
-    """Check the content of a study and expand its axes. ``name`` appears in errors."""
+    """Check the content of a study and expand its axes. ``name`` appears in errors.
+
+    With ``other_axes`` than its views were written for, those that do not fit are left out.
+    """
     file = checked_file(content, name)
     if isinstance(file, StudyFile):
         file = file if file.trace is None else _with_trace(file, folder, name)
@@ -282,6 +288,8 @@ def build_study(
                 f"{name}, --set {key}: the study uses no such {table}{nearest(rest, used.get(table, ()))}"
             )
     check_tables(study, {key: one for key, (one, _) in workloads(study).items()})
+    if other_axes:
+        return replace(study, file=study.file.model_copy(update={"view": fitting_views(study)}))
     check_views(study)
     return study
 

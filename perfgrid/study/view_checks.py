@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,6 +28,16 @@ def check_views(study: Study) -> None:
         if view.name and names.index(view.name) != number - 1:
             raise PerfgridError(f"{place}: another view has this name too")
         _check(study, view, place)
+
+
+def fitting_views(study: Study) -> list[View]:
+    """The views that name nothing which the study does not have."""
+    found = []
+    for view in study.file.view:
+        with suppress(PerfgridError):
+            _check(study, view, "")
+            found.append(view)
+    return found
 
 
 def _check(study: Study, view: View, place: str) -> None:

@@ -98,11 +98,11 @@ class Mapper:
         self.catalog, self.registry = catalog, registry
         self.read = readable(registry)
         self.models: dict[str, Entry] = {}
+        read = self.read - registry.subjects()  # a record has no limits
         self.stated = [
             v
             for v in catalog.variables.values()
-            if v.name in self.read - registry.subjects()  # a record has no limits
-            and (v.of == "parallelism" or (v.of == "workload" and v.name not in registry.formulas))
+            if v.name in read and (v.of == "parallelism" or (v.of == "workload" and v.name not in registry.formulas))
         ]
 
     def rows(self, record: Record) -> list[Row]:

@@ -6,6 +6,7 @@ Who teaches the formulas to express a feature deletes its line here; the fields 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import lru_cache
 from typing import get_args
 
 from perfgrid.catalog import Catalog
@@ -56,10 +57,11 @@ def labels_of(registry: Registry, quantity: str) -> set[str]:
     return set.intersection(*known) if known else set()
 
 
-def readable(registry: Registry) -> set[str]:
+@lru_cache(maxsize=16)  # asked for each record
+def readable(registry: Registry) -> frozenset[str]:
     """Every quantity that some formula reads."""
     formulas = registry.formulas.values()
-    return {name for f in formulas for name in (*f.arguments, *([f.by] if f.by else []))}
+    return frozenset(name for f in formulas for name in (*f.arguments, *([f.by] if f.by else [])))
 
 
 def label_of(name: str, record: Record, catalog: Catalog, registry: Registry) -> str | None:

@@ -18,7 +18,7 @@ from perfgrid.engine.errors import PerfgridError, nearest
 from perfgrid.engine.grid.explain import Explanation
 from perfgrid.formulas import BREAKDOWN, INNER, registry_of
 from perfgrid.formulas.serving.anatomy import request_parts
-from perfgrid.results.evaluate import evaluate
+from perfgrid.results.evaluate import evaluated
 from perfgrid.study.study import Study
 
 from . import collectives, inference, mixers, pools
@@ -211,7 +211,7 @@ def validate(
         whole = workload == "pools"
         mapped = pools.mapped(mine, catalog) if whole else designs(mine, catalog, registry_of(workload), mapper)
         unscored |= mapped.unpredicted
-        predicted, study = _evaluated(mapped, workload)
+        predicted, study = _evaluated(mapped, workload, group)
         found |= predicted
         studies += [(study, mapped.rows)] if study is not None else []
     predictions = [found.get(r.id) or Prediction(r, unscored[r.id]) for r in records]
@@ -237,8 +237,8 @@ def _workload(record: Record) -> str:
     return "inference" if inference.serves(record) else "sequence_mixer" if mixers.mixes(record) else "training"
 
 
-def _evaluated(mapped: Designs, workload: str) -> tuple[dict[str, Prediction], Study | None]:
-    """Predictions of all rows by record."""
+def _evaluated(mapped: Designs, workload: str, group: str | None = None) -> tuple[dict[str, Prediction], Study | None]:
+    """Predictions of all rows by record; intervals of the steps of one group, or of all."""
     if not mapped.rows:
         return {}, None
     _, formulas, outputs = WORKLOAD_ROWS[workload]
@@ -251,10 +251,11 @@ def _evaluated(mapped: Designs, workload: str) -> tuple[dict[str, Prediction], S
         dtype="float64",
         axes={"row": mapped.axis()},
     )
-    result = evaluate(study, small_points=WHOLE)
+    result = evaluated(study, study.plan(WHOLE))  # without its origin, which nobody keeps
     broken = violated(result, mapped.rows)
     chosen = fastest(mapped.rows, result, broken)
-    steps = [i for i in chosen if mapped.rows[i].quantity == "step_time"]
+    shown = [i for i in chosen if group in (None, mapped.rows[i].record.group)]
+    steps = [i for i in shown if mapped.rows[i].quantity == "step_time"]
     ends = dict(zip(steps, intervals(study, [(i,) for i in steps]), strict=True))
     for i in (i for i in steps if guessed(mapped.rows[i].record)):
         ends[i] = with_guess(ends[i], mapped.catalog, mapped.rows[i].columns["software"])

@@ -6,7 +6,7 @@ distinct rows of those columns only: the *partition* of the axis that these colu
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import reduce
@@ -155,6 +155,13 @@ class Space:
         if np.ndim(value):
             return np.asarray(value)
         return bool(value) if isinstance(value, (bool, np.bool_)) else float(value)
+
+    def along(self, name: str, rows: Sequence[int] | slice = slice(None)) -> np.ndarray:
+        """The values of a quantity on some rows of the only axis."""
+        (axis,) = self.axes
+        count = np.arange(len(axis))[rows].size
+        parts = (array[[0] * count] if number is None else array[rows] for number, array in self.parts(name))
+        return reduce(mul, parts)
 
     def permuted(self, order: tuple[int, ...]) -> Space:
         """The same space with its axes in another order."""

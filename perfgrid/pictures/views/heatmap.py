@@ -48,7 +48,9 @@ def heatmap(subject: Subject, view: View) -> Picture:
             for reason in filter(None, why):
                 letters.setdefault(reason, (*ascii_lowercase, "*")[min(len(letters), 26)])
             reasons.append(tuple(why))
-            texts.append(tuple(letters[w] if w else digits(n, significant) for n, w in zip(numbers[-1], why, strict=True)))
+            texts.append(
+                tuple(letters[w] if w else digits(n, significant) for n, w in zip(numbers[-1], why, strict=True))
+            )
             labels.append(tuple(tooltip(r, table, [value]) if r.place else "no such design" for r in found))
         names = [[table.subject.text(n, label) for label in every] for n, every in ((x, columns), (y, lines))]
         title = "" if view.facets is None else f"{words(view.facets)} {table.subject.text(view.facets, facet)}"

@@ -66,7 +66,9 @@ class Inside:
     def selected(self, found: xr.Dataset, wanted: Sequence[str]) -> xr.Dataset:
         """The dataset at the stated labels. PerfgridError for unknown ones, and for inner axes that nothing names."""
         designs = str(found.attrs.get("study_axes", "")).split()
-        held = {str(d): q for q in wanted if q in found for d in found[q].dims if d in INNER.labels and d not in designs}
+        held = {
+            str(d): q for q in wanted if q in found for d in found[q].dims if d in INNER.labels and d not in designs
+        }
         for name in (*self.placed, *self.at):
             if name not in held:
                 raise PerfgridError(f"the view names {name!r}, along which {', '.join(wanted)} has no numbers")
@@ -167,7 +169,9 @@ def _rows(
             winners = best(part.what, over, choice.minimize, choice.maximize, intervals=paces and small)
         yield from (
             replace(row, place={**row.place, **at})
-            for row in winner_rows(inner.selected(winners, wanted), placed, wanted, objective, held.reason, inner.placed)
+            for row in winner_rows(
+                inner.selected(winners, wanted), placed, wanted, objective, held.reason, inner.placed
+            )
         )
 
 
