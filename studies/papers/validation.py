@@ -13,8 +13,8 @@
 # %% [markdown]
 # # Validation of training and inference
 #
-# Kundu et al. 2024 compare predicted training times of GPT models on A100 and latencies of Llama 2 on A100 and H100 with
-# published measurements. The same systems here, by `perfgrid validate --group sc21`, `--group kundu_inf`, and
+# Kundu et al. 2024 compare predicted training times of GPT models on A100 and latencies of Llama 2 on A100 and H100
+# with published measurements. The same systems here, by `perfgrid validate --group sc21`, `--group kundu_inf`, and
 # `perfgrid run studies/papers/korthikanti.toml`.
 
 # %%
@@ -29,8 +29,8 @@ HERE = Path("studies/papers") if Path("studies/papers").is_dir() else Path()
 
 # %% [markdown]
 # ## Training on A100
-# Korthikanti et al. 2022, table 5: measured step times in seconds, and those that a public repository keeps as the data of
-# the paper's authors (RAPID-LLM, `imec_data`), which are 0 to 7 % below.
+# Korthikanti et al. 2022, table 5: measured step times in seconds, and those that a public repository keeps as the data
+# of the paper's authors (RAPID-LLM, `imec_data`), which are 0 to 7 % below.
 
 # %%
 measured = {
@@ -53,7 +53,7 @@ assert training["perfgrid / measured - 1"].abs().max() < 0.15
 training.round(3)
 
 # %% [markdown]
-# Larger clusters: Narayanan et al. 2021, tables 1 and 2. The ZeRO-3 rows of that paper's comparison are in the catalog of
+# Larger clusters: Narayanan et al. 2021, tables 1 and 2. The ZeRO-3 rows of that paper's comparison are among the
 # records too, and are predicted too fast.
 
 
@@ -96,22 +96,23 @@ error, reference = training["perfgrid / measured - 1"], training["theirs / measu
 claims = [
     (
         "Predicted times per batch of GPT 22B to 1T on 8 to 512 A100 are within 10 % of the measured ones [kundu2024]",
-        f"mean error {error.abs().mean():.1%}, largest {error.abs().max():.1%} ({error.abs().idxmax()}); the values kept as"
-        f" theirs {reference.abs().mean():.1%} and {reference.abs().max():.1%}",
-        f"within 10 % in {int((error.abs() < 0.1).sum())} of {len(error)}; one layer takes 1 to 2 % too long (table 4), a"
-        " pipeline of 64 stages 12 to 14 %",
+        f"mean error {error.abs().mean():.1%}, largest {error.abs().max():.1%} ({error.abs().idxmax()}); the values"
+        f" kept as theirs {reference.abs().mean():.1%} and {reference.abs().max():.1%}",
+        f"within 10 % in {int((error.abs() < 0.1).sum())} of {len(error)}; one layer takes 1 to 2 % too long (table 4),"
+        " a pipeline of 64 stages 12 to 14 %",
     ),
     (
         "GPT of 1.7B to 1T on 32 to 3,072 A100 [narayanan2021]",
         f"median error {plain.abs().median():.1%}, largest {plain.abs().max():.1%}",
-        f"agrees; the three rows of ZeRO-3 are {-zero.max():.0%} to {-zero.min():.0%} (in ln) too fast: that stack of 2021"
-        " is not in the catalog",
+        f"agrees; the three rows of ZeRO-3 are {-zero.max():.0%} to {-zero.min():.0%} (in ln) too fast: that stack of"
+        " 2021 is not in the catalog",
     ),
     (
         "Latency of Llama 2 7B, 13B and 70B, 200 tokens in and out, on 1 to 8 A100 or H100 [kundu2024]",
         f"median error {by_device['median']['A100']:.1%} on A100, {by_device['median']['H100']:.1%} on H100; largest"
         f" {by_device['max'].max():.0%}",
-        "agrees on A100; on H100 small models wait for the host in our stack. The paper's own predictions were not found",
+        "agrees on A100; on H100 small models wait for the host in our stack. The paper's own predictions were not"
+        " found",
     ),
 ]
 pd.DataFrame(claims, columns=["stated", "perfgrid", "agreement"])

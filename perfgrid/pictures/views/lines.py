@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -27,6 +27,7 @@ from .subject import Subject
 from .table import Row, Table, best_table
 from .words import value_axis, words
 
+ADDING = "resource"  # the inner axis along which times add up
 ACROSS = 70  # characters of all labels together from which bars lie on their side
 TOGETHER = 0.84  # of the distance of two places: the width of all bars of one
 
@@ -81,18 +82,19 @@ def _panel(table: Table, view: View, outputs: list[str], rows: list[Row], stacke
     place_rows = [r for r in rows if x in r.place or x in r.design or r.reasons]
     x_axis, place = place_axis(table, x, view, categories=stacked)
     numbers = numbers_of(table.rows, outputs)
-    stack = stacked and len(outputs) > 1
+    parts = view.colour == ADDING and table.subject.inner(ADDING)
+    stack = stacked and (len(outputs) > 1 or parts)
     if stack:
-        numbers = [sum(r.values.get(q, np.nan) for q in outputs) for r in table.rows]
+        numbers = _together(table.rows, outputs, view.colour if parts else None)
     unit = table.subject.unit(outputs[0])
     label = words(outputs[0]) if len(outputs) == 1 else _shared(outputs)
     scale = (view.y_scale or "linear") if stacked else scale_of(view, numbers)
     y_axis = value_axis(outputs[0] if len(outputs) == 1 else "", unit, numbers, view.units, scale, label)
     if len(outputs) > 1 and outputs[0] in view.units:
         y_axis = value_axis(outputs[0], unit, numbers, view.units, scale, label)
-    series = list(_series(table, view, outputs, place_rows, place, x, y_axis, stacked))
+    series = list(_series(table, view, outputs, place_rows, place, x, y_axis, stacked, apart=not parts))
     if stack:
-        series = list(piled(series))
+        series = list(piled(s for s in series if np.nansum(np.abs(s.y)) > 0))
     panel = Panel(x_axis, y_axis, tuple(series), title=title)
     return lying(panel) if stacked and sum(map(len, x_axis.categories)) > ACROSS else panel
 
@@ -106,23 +108,33 @@ def _series(
     x: str,
     y_axis: Axis,
     stacked: bool,
+    apart: bool = True,
 ) -> Iterator[Series]:
     shape = "bars" if stacked else "line"
     colours = labels_of(table, view.colour)
-    width = TOGETHER / len(colours)
+    width = TOGETHER / (len(colours) if apart else 1)
     for i, colour in enumerate(colours):
         own = [r for r in rows if colour is None or place_of(r, table, view.colour or "") == colour]
         for output in outputs:
             name = words(output) if colour is None else text_of(table.subject.text(view.colour or "", colour))
             found = series_of(name, shape, own, table, place, x, output, y_axis.size)
             if stacked:
-                offset = (i - (len(colours) - 1) / 2) * width
+                offset = (i - (len(colours) - 1) / 2) * width if apart else 0.0
                 found = replace(found, x=tuple(v + offset for v in found.x), width=width)
             if np.isfinite(found.y).any() or found.reasons:
                 yield found
 
 
-def piled(series: Sequence[Series]) -> Iterator[Series]:
+def _together(rows: Sequence[Row], outputs: Sequence[str], along: str | None) -> list[float]:
+    """The height of each pile: the sum of outputs, and of the rows that differ by a label of ``along`` alone."""
+    sums: dict[tuple[Any, ...], float] = {}
+    for row in rows:
+        place = tuple(label for name, label in row.place.items() if name != along)
+        sums[place] = sums.get(place, 0.0) + sum(row.values.get(q, np.nan) for q in outputs)
+    return list(sums.values())
+
+
+def piled(series: Iterable[Series]) -> Iterator[Series]:
     """Bars on top of each other."""
     height: dict[float, float] = {}
     for one in series:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from os.path import commonprefix
+
 import numpy as np
 import xarray as xr
 
 from perfgrid.analysis.number_text import label_text
-from perfgrid.engine.errors import PerfgridError, printable
+from perfgrid.engine.errors import PerfgridError, nearest, printable
 from perfgrid.pictures.picture import Axis, Panel, Picture, Series
 from perfgrid.study.view import View
 
@@ -110,28 +113,40 @@ def histogram(found: xr.Dataset, view: View) -> Picture:
 
 
 def optimum(found: xr.Dataset, view: View) -> Picture:
-    """The objective of every optimum."""
+    """The objective of every optimum, or what ``y`` of the view names (free quantities, outputs of one unit), piled."""
+    names = view.shown or ["objective"]
+    for name in names:
+        if name not in found.data_vars or found[name].dtype.kind not in "fi":
+            raise PerfgridError(f"optima have no number {name!r}{nearest(name, map(str, found.data_vars))}")
     array = found["objective"]
-    unit, dims = str(array.attrs.get("units", "1")), [str(d) for d in array.dims]
-    places = list(np.ndindex(*array.shape))[:MOST_GROUPS]
+    dims, last = [str(d) for d in array.dims], min(array.size, MOST_GROUPS) - 1
+    places = list(np.ndindex(*array.shape))[: last + 1]
     labels = [", ".join(_label(array, d, i) for d, i in zip(dims, place, strict=True)) or "optimum" for place in places]
-    values = [float(array.values[place]) for place in places]
     possible = [
         bool(np.broadcast_to(found["feasible"].values, array.shape)[p]) if "feasible" in found else True for p in places
     ]
-    shown = [v if ok else np.nan for v, ok in zip(values, possible, strict=True)]
-    label = words(str(array.attrs.get("long_name", "objective")))
-    axis = value_axis("objective", unit, values, view.units, view.x_scale, label)
-    last = len(places) - 1
-    one = Series(
-        "objective",
-        "bars",
-        tuple(v / axis.size for v in shown),
-        tuple(float(last - i) for i in range(len(places))),
-        labels=tuple(printable(f"{n}: {quantity_text(v, unit)}") for n, v in zip(labels, values, strict=True)),
-        reasons=tuple("" if ok else "no feasible design" for ok in possible),
-    )
-    panel = Panel(axis, category_axis("", labels[::-1]), (one,))
+    columns = [[float(found[n].broadcast_like(array).values[place]) for place in places] for n in names]
+    unit = str(found[names[0]].attrs.get("units", "1"))
+    label = words(str(array.attrs.get("long_name", "objective"))) if not view.shown else words(names[0])
+    axis = value_axis(names[0], unit, np.sum(columns, axis=0).tolist(), view.units, view.x_scale, label)
+    if len(names) > 1:
+        axis = replace(axis, label=words(commonprefix(names).rstrip("._")))
+    left, series = np.zeros(len(places)), []
+    for name, values in zip(names, columns, strict=True):
+        ends = left + [v / axis.size if ok else np.nan for v, ok in zip(values, possible, strict=True)]
+        texts = (f"{n}: {words(name)} {quantity_text(v, unit)}" for n, v in zip(labels, values, strict=True))
+        one = Series(
+            printable(words(name.rpartition(".")[2])),
+            "bars",
+            tuple(ends.tolist()),
+            tuple(float(last - i) for i in range(len(places))),
+            labels=tuple(map(printable, texts)),
+            reasons=tuple("" if ok else "no feasible design" for ok in possible),
+            base=tuple(left.tolist()),
+        )
+        series.append(one)
+        left = np.nan_to_num(ends)
+    panel = Panel(axis, category_axis("", labels[::-1]), tuple(series))
     return Picture(view.name, "bars", view.title, (panel,), view.see, ("The optimum of each label.",))
 
 

@@ -65,7 +65,7 @@ class Subject:
         return {n: (str(c.dims[0]), c.values) for n, c in found.items() if str(c.dims[0]) in self.axes}
 
     def inner(self, name: str) -> bool:
-        """Whether a name is that of an inner axis of outputs, such as product or pass, and not of an axis of designs."""
+        """Whether a name is that of an inner axis of outputs, such as product or pass, and of no axis of designs."""
         return name in INNER.labels and name not in self.axes and name not in self.coordinates
 
     @cached_property
