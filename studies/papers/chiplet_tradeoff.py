@@ -23,6 +23,7 @@ import pandas as pd
 
 import perfgrid as pg
 
+pd.options.display.max_colwidth = None
 HERE = Path("studies/papers") if Path("studies/papers").is_dir() else Path()
 
 study = pg.load_study(HERE / "chiplet_tradeoff.toml")
@@ -48,13 +49,13 @@ pg.plot(study, "cost")
 
 # %%
 def cost(node, area, count):
-    """Cost of making one package, in dollars, of modules of an area divided into dies."""
-    dies = [{"node": node, "area_mm2": area / count / (0.9 if count > 1 else 1), "count": count}]
-    return pg.chiplet_cost("actuary2022", package="OS", dies=dies)["RE_total"]
+    """Cost of making one package of modules of an area (mm2), divided into dies, in dollars."""
+    modules = {"node": node, "total_module_area_mm2": area, "n_chiplets": count, "chiplets_distinct_designs": True}
+    return pg.chiplet_cost("actuary2022", package="OS", **modules)["RE_total"]
 
 
 crossover = {
-    node: next(area for area in range(100, 900, 10) if cost(node, area, 2) < cost(node, area, 1))
+    node: next(area for area in range(200, 900, 5) if cost(node, area, 2) < cost(node, area, 1))
     for node in ("14", "7", "5")
 }
 crossover

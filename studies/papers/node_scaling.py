@@ -25,6 +25,7 @@ import xarray as xr
 
 import perfgrid as pg
 
+pd.options.display.max_colwidth = None
 HERE = Path("studies/papers") if Path("studies/papers").is_dir() else Path()
 PARTS = ["arithmetic", "l2", "hbm", "launch", "communication", "bubble"]
 

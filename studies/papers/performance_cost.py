@@ -23,6 +23,7 @@ import pandas as pd
 
 import perfgrid as pg
 
+pd.options.display.max_colwidth = None
 HERE = Path("studies/papers") if Path("studies/papers").is_dir() else Path()
 
 training, serving = (pg.load_study(HERE / f"{name}_cost.toml") for name in ("training", "serving"))

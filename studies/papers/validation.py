@@ -14,8 +14,8 @@
 # # Validation of training and inference
 #
 # Kundu et al. 2024 compare predicted training times of GPT models on A100 and latencies of Llama 2 on A100 and H100
-# with published measurements. The same systems here, by `perfgrid validate --group sc21`, `--group kundu_inf`, and
-# `perfgrid run studies/papers/korthikanti.toml`.
+# with published measurements. The same systems here, by
+# `perfgrid run studies/papers/korthikanti.toml`, `perfgrid validate --group sc21` and `perfgrid validate --group kundu_inf`.
 
 # %%
 from pathlib import Path
@@ -25,6 +25,7 @@ import pandas as pd
 
 import perfgrid as pg
 
+pd.options.display.max_colwidth = None
 HERE = Path("studies/papers") if Path("studies/papers").is_dir() else Path()
 
 # %% [markdown]

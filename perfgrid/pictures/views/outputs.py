@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from os.path import commonprefix
 
 import numpy as np
 import xarray as xr
@@ -130,7 +129,7 @@ def optimum(found: xr.Dataset, view: View) -> Picture:
     label = words(str(array.attrs.get("long_name", "objective"))) if not view.shown else words(names[0])
     axis = value_axis(names[0], unit, np.sum(columns, axis=0).tolist(), view.units, view.x_scale, label)
     if len(names) > 1:
-        axis = replace(axis, label=words(commonprefix(names).rstrip("._")))
+        axis = replace(axis, label=words(names[0].partition(".")[0]))
     left, series = np.zeros(len(places)), []
     for name, values in zip(names, columns, strict=True):
         ends = left + [v / axis.size if ok else np.nan for v, ok in zip(values, possible, strict=True)]
