@@ -100,7 +100,7 @@ def columns_printed():
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_tables_of_every_study_fit(path):
-    """At 80 and 120 columns, in a pipe and in a terminal, as a summary and as rows."""
+    """At 80 and 120 columns, as a summary and as rows; one of them in a terminal too."""
     settings = [text for setting in FEWER.get(path.stem, ()) for text in ("--set", setting)]
     two_pools = "\n[prefill" in path.read_text(encoding="utf-8")
     study = (pg.join_pools if two_pools else pg.load_study)(path, FEWER.get(path.stem, ()))
@@ -129,9 +129,10 @@ def test_tables_of_every_study_fit(path):
                     assert study.file.pareto or not set(names) & set(named)  # a front prints some of them again
                 if best is not None:
                     assert (best.minimize or best.maximize or "") in text
-                shown = printed(["run", path, *settings, *form], width, in_terminal=True)
-                timeless = [[re.sub(r"in [\d.]+ s;", "", line) for line in lines] for lines in (piped, shown)]
-                assert timeless[0] == timeless[1]
+                if width == 80 and not form:
+                    shown = printed(["run", path, *settings], width, in_terminal=True)
+                    timeless = [[re.sub(r"in [\d.]+ s;", "", line) for line in lines] for lines in (piped, shown)]
+                    assert timeless[0] == timeless[1]
 
 
 @pytest.mark.parametrize("width", [80, 120])

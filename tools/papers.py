@@ -1,4 +1,4 @@
-"""Run the notebooks of studies/papers and write docs/papers.md from what they show: ``python -m tools.papers [NAME ...]``.
+"""Run the notebooks of studies/papers and write docs/papers.md from what they show: ``python -m tools.papers [NAME]``.
 
 Names such as node_scaling run these notebooks only; of the others the page takes what they kept.
 """
@@ -37,10 +37,11 @@ NOTEBOOKS = (  # in the order of the page
 )
 HEAD = """# The two papers, claim by claim
 
-What Guo et al. 2025 (arXiv 2507.02456, key `guo2025`) and Kundu et al. 2024 (arXiv 2407.14645, `kundu2024`) state, or public text
-about the same subjects, beside what perfgrid computes. Their full text was not available: claims are those of abstracts,
-reviews, public code and data of the same authors. "Agrees in kind" stands where a direction is stated and no number was found.
-`python -m tools.papers` runs the notebooks and writes this page; each command takes less than 20 seconds once formulas are compiled.
+What Guo et al. 2025 (arXiv 2507.02456, key `guo2025`) and Kundu et al. 2024 (arXiv 2407.14645, `kundu2024`) state,
+or public text about the same subjects, beside what perfgrid computes. Their full text was not available: claims are
+those of abstracts, reviews, public code and data of the same authors. "Agrees in kind" stands where a direction is
+stated and no number was found. `python -m tools.papers` runs the notebooks and writes this page. Each command takes less
+than 20 seconds once formulas are compiled.
 """
 
 

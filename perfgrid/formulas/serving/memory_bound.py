@@ -55,8 +55,8 @@ def kernel_memory_ratio(
 ):
     """Time of memory traffic over time on chip of each kernel, by pass and kernel: above 1 memory bounds it.
 
-    0 for kernels that the model does not have. Launches count for neither side. Attention of the prefill cannot hide all
-    of its traffic and waits for both.
+    0 for kernels that the model does not have. Launches count for neither side. Attention of the prefill cannot hide
+    all of its traffic and waits for both.
     """
 
     def ratio(traffic, chip_time, count):
