@@ -1,0 +1,184 @@
+# ---
+# jupyter:
+#   jupytext:
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # The 35 times from A100 to B200
+#
+# Kundu et al. 2024 dissect a speed-up of about 35 of GPT-3 175B from A100 to B200, "closely following NVIDIA's scaling
+# trend". Here each assumption is a step of its own: under an upper bound (no software, every schedule that the links
+# allow), under the usual software, and beside measured training steps.
+
+# %%
+import json
+from itertools import product
+from math import exp, log
+from pathlib import Path
+
+import pandas as pd
+
+import perfgrid as pg
+
+ROOT = next(folder for folder in (Path("studies/papers"), Path()) if (folder / "speedup_35.toml").exists())
+STUDY, RECORDS = ROOT / "speedup_35.toml", Path(pg.__file__).parent / "validation" / "records"
+
+
+def rates(*settings):
+    """Tokens per second and device of the best layout of each chain at each step."""
+    best = pg.best(pg.load_study(STUDY, settings))
+    return best.tokens_per_second_per_device.squeeze(drop=True).transpose("step", "under").to_pandas()
+
+
+chains = rates()
+factors = (chains / chains.shift()).fillna(1.0)
+totals = chains.iloc[-1] / chains.iloc[0]
+papers, today = chains.columns
+pd.concat([factors, totals.to_frame("all steps").T]).round(2)
+
+# %%
+pg.plot(STUDY)
+
+# %% [markdown]
+# ## Measured steps
+# Rows of the records: batch and layout are those of each run, so that the factor from A100 to H100 holds a larger batch too.
+
+# %%
+records = {}
+for name in ("megascale", "mlperf_gpt3_nv", "mlperf_405b_nv", "korthikanti"):
+    lines = (RECORDS / f"{name}.jsonl").read_text().splitlines()
+    records |= {record["id"]: record for record in map(json.loads, lines)}
+
+
+def measured_rate(name):
+    """Tokens per second and device of a measured training step."""
+    work, devices = records[name]["workload"], records[name]["devices"]
+    return work["global_batch"] * work["sequence_length"] / records[name]["value"] / devices
+
+
+runs = {
+    "A100, 16 bits, HDR": "megascale-megatron-175b-1024",
+    "FP8": "mlperf4.1-gpt3-nvidia-eos_n64_ngc24.09_nemo",
+    "B200": "mlperf4.1-gpt3-nvidia-b200_n8_preview_nemo",
+}
+measured = pd.Series({step: measured_rate(name) for step, name in runs.items()})
+published = pg.load_study(STUDY).file.view[0].published[0].values
+assert all(abs(measured[step] / value - 1) < 5e-4 for step, value in published.items())
+checked = {n: pg.validate(RECORDS / f"{n}.jsonl").dataset() for n in ("megascale", "mlperf_gpt3_nv")}
+error = pd.concat([(found.predicted / found.measured).to_series() for found in checked.values()])
+predicted = pd.Series({step: measured[step] / error[name] for step, name in runs.items()})
+measured_total, predicted_total = (one["B200"] / one["A100, 16 bits, HDR"] for one in (measured, predicted))
+four_bits = measured_rate("mlperf5.1-l31405b-nvidia-tyche_ngpu512_ngc25.09_nemo") / measured_rate(
+    "mlperf5.0-l31405b-ibm-corewe-carina_ngpu512_ngc25.04_nemo"
+)
+pd.DataFrame({"measured": measured, "predicted": predicted}).round(0)
+
+# %% [markdown]
+# ## Which assumption carries how much
+# A factor depends on what was changed before. Formats need chips that have them; all other orders are possible. The mean
+# over all possible orders (of logarithms, so that the means multiply to the whole) is the Shapley value with precedence.
+
+# %%
+LEVELS = {  # of each quantity that steps change, and the steps from one to the next
+    "device": ["a100-sxm-80gb", "h100-sxm-80gb", "h200-sxm-141gb", "b200", "b200-share-of-a100", "b200-four-bits"],
+    "precision": ["bf16", "fp8", "fp4"],
+    "scale_out_bandwidth": ["200 Gbit/s", "400 Gbit/s"],
+    "scale_up_size": [8, 256],
+    "global_batch": [768, 1536],
+}
+NAMES = [["H100", "H200's memory", "B200", "share of peak as A100", "attention, head in 4 bits"], ["FP8", "FP4"]]
+NAMES += [["NDR"], ["NVLink Switch"], ["larger batch"]]
+MOST = {0: 0, 1: 1, 2: 1}  # formats by chip; all from B200 on, the last chip only with the last format
+states = [
+    s
+    for s in product(*(range(len(v)) for v in LEVELS.values()))
+    if s[1] <= MOST.get(s[0], 2) and (s[0] < 5 or s[1] == 2)
+]
+zipped = ", ".join(f"{n}={[v[s[i]] for s in states]}" for i, (n, v) in enumerate(LEVELS.items()))
+found = rates(f"axes.step={{labels={[str(s) for s in states]}, zip={{{zipped}}}}}", "view=[]")
+edges = [(s, (*s[:i], s[i] + 1, *s[i + 1 :]), NAMES[i]) for s in states for i in range(5)]
+edges = [(a, b, names[max(x for x, y in zip(a, b) if x != y)]) for a, b, names in edges if b in states]
+ways, left = dict.fromkeys(states, 0) | {states[0]: 1}, dict.fromkeys(states, 0) | {states[-1]: 1}
+for before, after, _ in edges:
+    ways[after] += ways[before]
+for before, after, _ in reversed(edges):
+    left[before] += left[after]
+rows = [
+    (name, chain, log(found.loc[str(after), chain] / found.loc[str(before), chain]), ways[before] * left[after])
+    for before, after, name in edges
+    for chain in chains
+]
+table = pd.DataFrame(rows, columns=["step", "chain", "log", "orders"]).query("orders > 0")
+table["mean"] = table.log * table.orders / ways[states[-1]]
+orders = table.groupby(["chain", "step"]).agg({"mean": "sum", "log": ["min", "max"]}).map(exp).unstack(0)
+orders.columns = [
+    f"{chain}: {end}"
+    for end, chain in zip(["mean"] * 2 + ["least"] * 2 + ["most"] * 2, orders.columns.get_level_values(-1))
+]
+orders = orders.loc[chains.index[1:], sorted(orders.columns)]
+assert all(abs(orders[f"{chain}: mean"].prod() / totals[chain] - 1) < 1e-5 for chain in chains)
+print(f"{ways[states[-1]]:,} orders")
+orders.round(2)
+
+# %% [markdown]
+# ## What cannot be reconstructed
+# Cluster, batch and its growth are not in the public text. NVIDIA's own comparison of A100 on HDR, H100 on NDR and H100
+# behind NVLink switches had 16,384 devices and 512 sequences. There A100 reaches half of what it does on 1,024 devices,
+# and whatever lets the batch grow counts as speed-up.
+
+# %%
+SIXTEEN = [1, 2, 4, 8, 16, 32]
+LARGE = ["axes.parallelism.devices=[16384]", f"axes.parallelism.tp={SIXTEEN}", f"axes.parallelism.pp={SIXTEEN}"]
+growths = {n: [*LARGE, f"axes.step.zip.global_batch={[512] * 6 + [512 * n] * 5}"] for n in (2, 8, 32)}
+strong = pd.DataFrame({f"batch grows {n} times": (f := rates(*growths[n])).iloc[-1] / f.iloc[0] for n in growths}).T
+strong.round(1)
+
+# %%
+title = "GPT-3 175B on 16,384 devices, from 512 to 16,384 sequences a step"
+pg.plot(pg.load_study(STUDY, growths[32]), "steps", title=title, see="", published=[])
+
+# %%
+reached = strong[papers].iloc[-1]
+peaks, links = 9e15 / 312e12, 900e9 / 25e9
+lost = 1 - peaks / 35
+claims = [
+    (
+        "about 35 times from A100 to B200 [kundu2024]",
+        f"{totals[papers]:.1f} on 1,024 devices; {reached:.1f} on 16,384 whose batch grows 32 times",
+        f"within {abs(reached / 35 - 1):.0%} only in strong scaling; cluster and batch of the paper are not public",
+    ),
+    (
+        "closely following NVIDIA's scaling trend [kundu2024]: 9 from A100 to H100 [hpcwire2022hopper] times 4 from H100 to "
+        "GB200 [oodaloop2024blackwell]",
+        f"{chains[papers]['NVLink Switch'] / chains[papers].iloc[0]:.1f} to H100 with FP8 and switches, "
+        f"{totals[papers] / (chains[papers]['NVLink Switch'] / chains[papers].iloc[0]):.1f} from there on 1,024 devices",
+        "the second agrees; the first was announced for mixtures of experts on 8,192 devices",
+    ),
+    (
+        "peaks of 312 TFLOP/s in 16 bits and 9 PFLOP/s in 4 [nvidia2020ampere, nvidia2025blackwell]; HDR of 25 and NVLink 5 of "
+        "900 GB/s",
+        f"\u00d7{peaks:.1f} and \u00d7{links:.0f}",
+        f"35 lies between: a bare roofline needs A100 to lose {lost:.0%} of its step to what B200 does without",
+    ),
+    (
+        "training steps measured on A100, H100 and B200 [jiang2024megascale, mlcommons2025training]",
+        f"\u00d7{measured_total:.1f} measured to B200 in 8 bits, \u00d7{predicted_total:.1f} predicted for the same runs",
+        f"within {abs(predicted_total / measured_total - 1):.0%}",
+    ),
+    (
+        "Llama 3.1 405B in 4 instead of 8 bits on 512 GB200 [mlcommons2025training], two rounds apart",
+        f"\u00d7{four_bits:.2f} measured; FP4 here \u00d7{factors[today]['FP4']:.2f}, \u00d7{factors[papers]['FP4']:.2f} without software",
+        f"within {abs(factors[today]['FP4'] / four_bits - 1):.0%}",
+    ),
+]
+assert 0.9 < reached / 35 < 1.1 < 35 / totals[papers]
+assert peaks < 35 < links
+pd.set_option("display.max_colwidth", None)
+pd.DataFrame(claims, columns=["stated", "perfgrid", "agreement"])
