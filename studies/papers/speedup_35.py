@@ -48,7 +48,7 @@ pg.plot(STUDY)
 
 # %% [markdown]
 # ## Measured steps
-# Rows of the records: batch and layout are those of each run, so that the factor from A100 to H100 holds a larger batch too.
+# Rows of the records, each with its own batch and layout: the factor from A100 to H100 holds a larger batch too.
 
 # %%
 records = {}
@@ -82,8 +82,8 @@ pd.DataFrame({"measured": measured, "predicted": predicted}).round(0)
 
 # %% [markdown]
 # ## Which assumption carries how much
-# A factor depends on what was changed before. Formats need chips that have them; all other orders are possible. The mean
-# over all possible orders (of logarithms, so that the means multiply to the whole) is the Shapley value with precedence.
+# A factor depends on what was changed before. Formats need chips that have them; all other orders are possible. The
+# mean over all of them (of logarithms, so that means multiply to the whole) is the Shapley value with precedence.
 
 # %%
 LEVELS = {  # of each quantity that steps change, and the steps from one to the next
@@ -103,27 +103,26 @@ states = [
 ]
 zipped = ", ".join(f"{n}={[v[s[i]] for s in states]}" for i, (n, v) in enumerate(LEVELS.items()))
 found = rates(f"axes.step={{labels={[str(s) for s in states]}, zip={{{zipped}}}}}", "view=[]")
-edges = [(s, (*s[:i], s[i] + 1, *s[i + 1 :]), NAMES[i]) for s in states for i in range(5)]
-edges = [(a, b, names[max(x for x, y in zip(a, b) if x != y)]) for a, b, names in edges if b in states]
+edges = [(s, (*s[:i], s[i] + 1, *s[i + 1 :]), i) for s in states for i in range(len(LEVELS))]
+edges = [(before, after, NAMES[i][before[i]]) for before, after, i in edges if after in states]
 ways, left = dict.fromkeys(states, 0) | {states[0]: 1}, dict.fromkeys(states, 0) | {states[-1]: 1}
 for before, after, _ in edges:
-    ways[after] += ways[before]
+    ways[after] += ways[before]  # orders that lead there
 for before, after, _ in reversed(edges):
-    left[before] += left[after]
-rows = [
-    (name, chain, log(found.loc[str(after), chain] / found.loc[str(before), chain]), ways[before] * left[after])
-    for before, after, name in edges
-    for chain in chains
-]
-table = pd.DataFrame(rows, columns=["step", "chain", "log", "orders"]).query("orders > 0")
-table["mean"] = table.log * table.orders / ways[states[-1]]
-orders = table.groupby(["chain", "step"]).agg({"mean": "sum", "log": ["min", "max"]}).map(exp).unstack(0)
-orders.columns = [
-    f"{chain}: {end}"
-    for end, chain in zip(["mean"] * 2 + ["least"] * 2 + ["most"] * 2, orders.columns.get_level_values(-1))
-]
-orders = orders.loc[chains.index[1:], sorted(orders.columns)]
-assert all(abs(orders[f"{chain}: mean"].prod() / totals[chain] - 1) < 1e-5 for chain in chains)
+    left[before] += left[after]  # and on to the end
+
+
+def over_orders(chain):
+    """The factor of each step: mean over all possible orders, least and most."""
+    rows = [(n, log(chain[str(b)] / chain[str(a)]), ways[a] * left[b]) for a, b, n in edges if ways[a] * left[b]]
+    table = pd.DataFrame(rows, columns=["step", "least", "orders"])
+    table["mean"] = table.least * table.orders / ways[states[-1]]
+    table["most"] = table.least
+    return table.groupby("step").agg({"mean": "sum", "least": "min", "most": "max"}).map(exp).loc[chains.index[1:]]
+
+
+orders = pd.concat({name: over_orders(found[name]) for name in chains}, axis=1)
+assert all(abs(orders[name, "mean"].prod() / totals[name] - 1) < 1e-5 for name in chains)
 print(f"{ways[states[-1]]:,} orders")
 orders.round(2)
 
@@ -136,7 +135,7 @@ orders.round(2)
 # %%
 SIXTEEN = [1, 2, 4, 8, 16, 32]
 LARGE = ["axes.parallelism.devices=[16384]", f"axes.parallelism.tp={SIXTEEN}", f"axes.parallelism.pp={SIXTEEN}"]
-growths = {n: [*LARGE, f"axes.step.zip.global_batch={[512] * 6 + [512 * n] * 5}"] for n in (2, 8, 32)}
+growths = {n: [*LARGE, f"axes.step.zip.global_batch={[512] * 6 + [512 * n] * 5}"] for n in (2, 32)}
 strong = pd.DataFrame({f"batch grows {n} times": (f := rates(*growths[n])).iloc[-1] / f.iloc[0] for n in growths}).T
 strong.round(1)
 
@@ -145,36 +144,34 @@ title = "GPT-3 175B on 16,384 devices, from 512 to 16,384 sequences a step"
 pg.plot(pg.load_study(STUDY, growths[32]), "steps", title=title, see="", published=[])
 
 # %%
-reached = strong[papers].iloc[-1]
+reached, hopper = strong[papers].iloc[-1], chains[papers]["NVLink Switch"] / chains[papers].iloc[0]
 peaks, links = 9e15 / 312e12, 900e9 / 25e9
-lost = 1 - peaks / 35
 claims = [
     (
         "about 35 times from A100 to B200 [kundu2024]",
         f"{totals[papers]:.1f} on 1,024 devices; {reached:.1f} on 16,384 whose batch grows 32 times",
-        f"within {abs(reached / 35 - 1):.0%} only in strong scaling; cluster and batch of the paper are not public",
+        f"within {abs(reached / 35 - 1):.0%} in strong scaling only; the paper's cluster and batch are not public",
     ),
     (
-        "closely following NVIDIA's scaling trend [kundu2024]: 9 from A100 to H100 [hpcwire2022hopper] times 4 from H100 to "
-        "GB200 [oodaloop2024blackwell]",
-        f"{chains[papers]['NVLink Switch'] / chains[papers].iloc[0]:.1f} to H100 with FP8 and switches, "
-        f"{totals[papers] / (chains[papers]['NVLink Switch'] / chains[papers].iloc[0]):.1f} from there on 1,024 devices",
-        "the second agrees; the first was announced for mixtures of experts on 8,192 devices",
+        "closely following NVIDIA's scaling trend [kundu2024]: 9 from A100 to H100 [hpcwire2022hopper] times 4 from "
+        "H100 to GB200 [oodaloop2024blackwell]",
+        f"{hopper:.1f} to H100 with FP8 and switches, {totals[papers] / hopper:.1f} from there, on 1,024 devices",
+        "the second agrees; the first was announced for a mixture of experts on thousands of devices",
     ),
     (
-        "peaks of 312 TFLOP/s in 16 bits and 9 PFLOP/s in 4 [nvidia2020ampere, nvidia2025blackwell]; HDR of 25 and NVLink 5 of "
-        "900 GB/s",
-        f"\u00d7{peaks:.1f} and \u00d7{links:.0f}",
-        f"35 lies between: a bare roofline needs A100 to lose {lost:.0%} of its step to what B200 does without",
+        "peaks of 312 TFLOP/s in 16 bits and 9 PFLOP/s in 4 [nvidia2020ampere, nvidia2025blackwell]; 25 GB/s of "
+        "HDR and 900 GB/s of NVLink 5",
+        f"{peaks:.1f} and {links:.0f} times",
+        f"35 lies between: by peaks alone A100 must lose {1 - peaks / 35:.0%} of its step to what B200 does without",
     ),
     (
         "training steps measured on A100, H100 and B200 [jiang2024megascale, mlcommons2025training]",
-        f"\u00d7{measured_total:.1f} measured to B200 in 8 bits, \u00d7{predicted_total:.1f} predicted for the same runs",
+        f"{measured_total:.1f} times to B200 in 8 bits, {predicted_total:.1f} predicted for the same runs",
         f"within {abs(predicted_total / measured_total - 1):.0%}",
     ),
     (
         "Llama 3.1 405B in 4 instead of 8 bits on 512 GB200 [mlcommons2025training], two rounds apart",
-        f"\u00d7{four_bits:.2f} measured; FP4 here \u00d7{factors[today]['FP4']:.2f}, \u00d7{factors[papers]['FP4']:.2f} without software",
+        f"{four_bits:.2f} times; FP4 of GPT-3 {factors[today]['FP4']:.2f}",
         f"within {abs(factors[today]['FP4'] / four_bits - 1):.0%}",
     ),
 ]
