@@ -59,7 +59,7 @@ def _check(study: Study, view: View, place: str) -> None:
     for name in (*of_outputs, *_listed(view.value), *_listed(view.minimize), *_listed(view.maximize)):
         if name not in known:
             raise PerfgridError(f"{place}: unknown output {name!r}{nearest(name, study.outputs)}")
-    _check_published(study, view, {**axes, **columns}, place)
+    _check_published(study, view, {**inner, **axes, **columns}, place)
     for key, labels in (("at", view.at), ("a", view.a), ("b", view.b)):
         for name, label in labels.items():
             if name not in {*axes, *columns, *(inner if key == "at" else ())}:

@@ -12,7 +12,6 @@ SHARES = ["arithmetic", "on_chip", "hbm", "launch", "host", "communication", "bu
 FEWER = [
     "axes.parallelism={devices=[1024], tp=[2, 4], pp=[4, 8], chunks=[1, 4]}",
     f"outputs={['step_time', *(f'{share}_fraction' for share in SHARES)]}",
-    "view=[]",
 ]
 
 
