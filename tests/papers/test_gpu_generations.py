@@ -2,6 +2,7 @@
 
 import runpy
 
+import numpy as np
 import pytest
 
 import perfgrid as pg
@@ -21,7 +22,7 @@ def test_generations():
     assert times.is_monotonic_decreasing
     assert 7 < times.iloc[0] / times["B200 NDR fp8"] < 10 < times.iloc[0] / times.iloc[-1] < 35
     shares = {share: best[f"{share}_fraction"].to_series() for share in SHARES}
-    assert sum(shares.values()).between(0.999, 1.0001).all()  # offloading and tied embeddings have no share here
+    np.testing.assert_allclose(sum(shares.values()), 1, atol=1e-3)  # tied embeddings have no share of their own
     assert shares["on_chip"]["A100 HDR bf16"] > shares["arithmetic"]["A100 HDR bf16"]
     assert all((shares["arithmetic"] >= share)[1:].all() for share in shares.values())
     for growing in ("communication", "host"):
