@@ -248,6 +248,8 @@ def test_studies_without_views_have_good_ones(study, tmp_path):
     what.file.view.clear()
     kinds = [view.kind for view in views_of(what)]
     assert kinds[0] in ("lines", "bars")
+    for view in views_of(what):  # say what was chosen for them
+        assert all(f"{label}" in view.title for name, label in view.at.items() if not isinstance(label, float))
     for view in views_of(what):
         Drawn(picture_of(what, view), tmp_path)
 
@@ -397,6 +399,25 @@ def test_plot_draws_on_axes(layouts):
         pg.plot(study, {"kind": "bars", "x": "device", "y": "step_time", "at": {"hbm_bandwidth": 1.0}}, ax=own) is own
     )
     assert [text.get_text() for text in own.get_xticklabels()] == ["h100-sxm-80gb", "b200"]
+
+
+def test_designs_of_a_waterfall_by_the_command(monkeypatch, capsys):
+    path = study_path("gpu_generations")
+    few = ("--set", "axes.parallelism={devices=[1024], tp=[4], pp=[8]}", "--set", "axes.microbatch=[1]")
+    sides = ("--a", "system=A100 HDR bf16", "--b", "system=B200 NDR fp8")
+    status, out, _ = run(monkeypatch, capsys, "plot", path, *few, *sides, "--json")
+    assert status == 0
+    drawn = json.loads(out)
+    names = drawn["panels"][0]["y"]["categories"]
+    assert (names[-1], names[0]) == ("A: A100 HDR bf16", "B: B200 NDR fp8")
+    status, _, err = run(monkeypatch, capsys, "plot", path, *few, *sides, "--view", "split", "--json")
+    assert (status, err) == (2, "perfgrid: --a and --b are the designs of a waterfall, found the view 'split'\n")
+
+
+def test_a_tornado_names_its_design():
+    study = pg.Study.make(**{**STEPS, "best": {"over": ["step", "node"], "minimize": "die_cost"}})
+    picture = picture_of(study, {"kind": "tornado", "y": "die_cost", "at": {"step": "B200"}})
+    assert any(line.startswith("Design: step=B200, node=n") for line in picture.caption)
 
 
 def test_the_command_draws_lists_and_never_overwrites(monkeypatch, capsys, tmp_path):

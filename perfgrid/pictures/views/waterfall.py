@@ -102,6 +102,6 @@ def _text(labels: Mapping[str, Any]) -> str:
 
 
 def _named(name: str, labels: Mapping[str, Any]) -> str:
-    """A design with the first of its labels that the other one has not."""
-    first = next((item_text(v) for v in labels.values()), "")
+    """A design with the first of its labels that the other one has not, with a name before a number."""
+    first = next((item_text(v) for v in sorted(labels.values(), key=lambda v: not isinstance(v, str))), "")
     return f"{name}: {first}" if 0 < len(first) <= LONG else name
