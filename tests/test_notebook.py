@@ -108,6 +108,30 @@ def test_an_explanation_is_a_table(explained):
     assert sum(shares) == pytest.approx(100, abs=0.1 * len(shares))
 
 
+def test_products_name_every_factor(study):
+    """In a terminal the first ones are left out of long names."""
+    found = pg.explain(study, "step_time", {"model": "llama-2-7b", "parallelism": "tp1.pp1.dp8", "case": HOSTILE[0]})
+    rows = Tables(found._repr_html_()).rows
+    products = [row for row in rows if " x " in row[0]]
+    assert products
+    for row in products:
+        assert "..." not in row[0]
+        assert row[0].count(" x ") == row[3].partition(";")[0].count(" x ")
+
+
+def test_a_comparison_is_a_table(study):
+    sides = {"parallelism": "tp1.pp1.dp8"}, {"parallelism": "tp2.pp1.dp4"}
+    found = pg.compare(study, *sides, {"model": "llama-2-7b", "case": HOSTILE[0]})
+    page = Tables(found._repr_html_())
+    head, whole, within, *parts = page.rows
+    assert head[1:3] == ["A [s]", "B [s]"]
+    assert [float(text) for text in whole[1:3]] == pytest.approx(found.times, rel=1e-3)
+    assert within[0] == "90 of 100 within"
+    changes = sorted(abs(y - x) for _, x, y in found.parts)
+    assert abs(float(parts[0][2]) - float(parts[0][1])) == pytest.approx(changes[-1], rel=2e-2)
+    assert "<script>" not in found._repr_html_()
+
+
 def test_labels_are_text(best, explained):
     pages = [shown._repr_html_() for shown in (best, *explained)]
     for page in pages:

@@ -248,6 +248,8 @@ def test_studies_without_views_have_good_ones(study, tmp_path):
     what.file.view.clear()
     kinds = [view.kind for view in views_of(what)]
     assert kinds[0] in ("lines", "bars")
+    for view in views_of(what):  # say what was chosen for them
+        assert all(f"{label}" in view.title for name, label in view.at.items() if not isinstance(label, float))
     for view in views_of(what):
         Drawn(picture_of(what, view), tmp_path)
 
@@ -307,6 +309,81 @@ def test_a_waterfall_ends_at_the_times_compared(layouts):
     assert steps[-2][1] == pytest.approx(times[1], rel=1e-6)
 
 
+STEPS: dict[str, Any] = {
+    "outputs": ["die_cost", "manufacturing_cost"],
+    "workload": "manufacturing",
+    "axes": {
+        "step": {"labels": ["A100", "H100", "B200"], "zip": {"device": ["a100-sxm-80gb", "h100-sxm-80gb", "b200"]}},
+        "node": ["n7", "n5"],
+    },
+}
+ALONG: dict[str, Any] = {"kind": "waterfall", "x": "step", "y": "manufacturing_cost", "facets": "node"}
+
+
+@pytest.mark.parametrize("scale", ["log", "linear"])
+def test_a_waterfall_along_an_axis_goes_from_label_to_label(scale, tmp_path):
+    study = pg.Study.make(**STEPS)
+    costs = pg.evaluate(study).manufacturing_cost
+    published = {"name": "bought", "values": {"A100": 100.0, "B200": "800 USD"}, "source": "kundu2024"}
+    picture = picture_of(study, {**ALONG, "y_scale": scale, "published": [published]})
+    assert [panel.title for panel in picture.panels] == ["node n7", "node n5", "bought"]
+    chains = [*costs.transpose("node", "step").values.tolist(), [100.0, np.nan, 800.0]]
+    for panel, chain in zip(picture.panels, chains, strict=True):
+        assert panel.y.categories == ("all steps", "B200", "H100", "A100")
+        bars = {at: (b, e) for s in panel.series for at, b, e in zip(s.y, s.base, s.x, strict=True)}
+        known = [(3.0 - i, value / panel.x.size) for i, value in enumerate(chain) if math.isfinite(value)]
+        assert sorted(bars) == sorted([0.0, *(at for at, _ in known)])
+        for (_, before), (at, value) in itertools.pairwise(known):
+            assert bars[at] == pytest.approx((before, value))
+        assert bars[known[0][0]][1] == pytest.approx(known[0][1])
+        assert bars[0.0] == pytest.approx((bars[known[0][0]][0], known[-1][1]))
+        texts = {at: text for s in panel.series for at, text in zip(s.y, s.texts, strict=True)}
+        factor = f"\u00d7{chain[-1] / chain[0]:.3g}"
+        assert texts[0.0].endswith(factor) == (scale == "log")
+    assert any(line == "bought: Kundu et al. 2024." for line in picture.caption)
+    drawn, panel = Drawn(picture, tmp_path), picture.panels[0]
+    number, first = next((n, s) for n, s in enumerate(panel.series) if s.name != "total")
+    corners = drawn.path(f"panel-0-series-{number}")[:, 0]
+    ends = drawn.ruler("x", log=scale == "log")([corners.min(), corners.max()])
+    np.testing.assert_allclose(ends, sorted((first.base[0], first.x[0])), rtol=5e-3)
+
+
+def test_labels_without_a_design_are_passed_over(layouts):
+    study, _ = layouts
+    view: Any = {
+        "kind": "waterfall",
+        "x": "tp",
+        "y": "step_time",
+        "at": {"device": "h100-sxm-80gb", "hbm_bandwidth": 1},
+    }
+    (panel,) = picture_of(study, view).panels
+    crossed = {at for s in panel.series for at, why in zip(s.y, s.reasons, strict=False) if why}
+    bars = {at for s in panel.series for at, value in zip(s.y, s.x, strict=True) if math.isfinite(value)}
+    assert crossed
+    assert crossed | bars == {0.0, 1.0, 2.0, 3.0}
+    assert not crossed & bars
+
+
+@pytest.mark.parametrize(
+    ("view", "told"),
+    [
+        ({"x": None, "facets": None}, "a waterfall needs labels of two designs"),
+        ({"colour": "node", "facets": None}, "without colour"),
+        ({"y": ["die_cost", "manufacturing_cost"]}, "shows one output in y"),
+        ({"published": [{"name": "p", "values": {"A10": 1}, "source": "kundu2024"}]}, "unknown label 'A10'"),
+        (
+            {"published": [{"name": "p", "values": {"A100": 1}, "source": "kundu"}]},
+            "'kundu' is not in the bibliography",
+        ),
+        ({"published": [{"name": "p", "values": {"A100": "1 s"}, "source": "kundu2024"}]}, "expected USD"),
+        ({"kind": "bars", "published": [{"name": "p", "values": {}, "source": "kundu2024"}]}, "a waterfall along x"),
+    ],
+)
+def test_waterfalls_that_say_too_little(view, told):
+    with pytest.raises(pg.PerfgridError, match=re.escape(told)):
+        picture_of(pg.Study.make(**STEPS, view=[{k: v for k, v in {**ALONG, **view}.items() if v is not None}]))
+
+
 # -- pg.plot and the command ------------------------------------------------------------------------------------------
 
 
@@ -322,6 +399,25 @@ def test_plot_draws_on_axes(layouts):
         pg.plot(study, {"kind": "bars", "x": "device", "y": "step_time", "at": {"hbm_bandwidth": 1.0}}, ax=own) is own
     )
     assert [text.get_text() for text in own.get_xticklabels()] == ["h100-sxm-80gb", "b200"]
+
+
+def test_designs_of_a_waterfall_by_the_command(monkeypatch, capsys):
+    path = study_path("gpu_generations")
+    few = ("--set", "axes.parallelism={devices=[1024], tp=[4], pp=[8]}", "--set", "axes.microbatch=[1]")
+    sides = ("--a", "system=A100 HDR bf16", "--b", "system=B200 NDR fp8")
+    status, out, _ = run(monkeypatch, capsys, "plot", path, *few, *sides, "--json")
+    assert status == 0
+    drawn = json.loads(out)
+    names = drawn["panels"][0]["y"]["categories"]
+    assert (names[-1], names[0]) == ("A: A100 HDR bf16", "B: B200 NDR fp8")
+    status, _, err = run(monkeypatch, capsys, "plot", path, *few, *sides, "--view", "split", "--json")
+    assert (status, err) == (2, "perfgrid: --a and --b are the designs of a waterfall, found the view 'split'\n")
+
+
+def test_a_tornado_names_its_design():
+    study = pg.Study.make(**{**STEPS, "best": {"over": ["step", "node"], "minimize": "die_cost"}})
+    picture = picture_of(study, {"kind": "tornado", "y": "die_cost", "at": {"step": "B200"}})
+    assert any(line.startswith("Design: step=B200, node=n") for line in picture.caption)
 
 
 def test_the_command_draws_lists_and_never_overwrites(monkeypatch, capsys, tmp_path):

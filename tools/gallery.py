@@ -15,7 +15,6 @@ ROOT = Path(__file__).parents[1]
 PAGE, FOLDER = ROOT / "docs" / "gallery.md", ROOT / "docs" / "gallery"
 PICTURES = {  # study: views, as they stand on the page
     "quickstart": ("layouts", "grid", "bandwidth"),
-    "gpu_generations": ("breakdown", "waterfall", "roofline"),
     "serving": ("frontier", "cost"),
     "chat_service": ("devices",),
     "chat_p99": ("scale",),

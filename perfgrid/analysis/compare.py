@@ -19,13 +19,14 @@ from perfgrid.results.provenance import designs, restore, workload_of
 from perfgrid.study.study import Study
 
 from .best_design import Design, best_design, left_open, told
+from .compare_text import ROUNDING, comparison_table, outcome_lines, tokens_line
+from .notebook import NAME, NUMBER, paragraphs, table
 from .prediction_intervals import Interval, intervals, tie_margin
 
 BASES = {  # of a workload: the time that is compared, the tokens made in it, and what its parts are made of
     "training": ("step_time", "tokens_per_step", BREAKDOWN),
     "inference": ("request_latency", "output_tokens", QUANTITIES),
 }
-ROUNDING = 1e-9
 
 
 @dataclass(frozen=True)
@@ -74,6 +75,19 @@ class Comparison:
     def tied(self) -> bool:
         """Whether the difference is within the error that the model has in comparing designs."""
         return max(self.speedup, 1 / self.speedup) <= 1 + self.tie_margin
+
+    @property
+    def same(self) -> bool:
+        """Whether their differences change no part."""
+        return all(before == after for _, before, after in self.parts)
+
+    def _repr_html_(self) -> str:
+        heads, rows = comparison_table(self)
+        styles = [NAME, *[NUMBER] * (len(heads) - 1)]
+        lines = [f"A: {told(self.a)}", f"B: {told(self.b)}", tokens_line(self)]
+        return (
+            paragraphs(lines) + table(list(zip(heads, styles, strict=True)), rows) + paragraphs([*outcome_lines(self)])
+        )
 
 
 def compare(

@@ -22,6 +22,7 @@ from .text import flag_word, point_lines
 
 DEPTH = 2  # levels of an explanation
 MOST_ROWS = 100  # of best designs
+LONGEST = 160  # letters of a name: every factor of a product is named
 NAME, NUMBER, WORDS = "text-align:left;white-space:pre", "text-align:right;white-space:pre", "text-align:left"
 
 
@@ -32,7 +33,7 @@ class Explained(Explanation):
         lines = list(point_lines(self.point, self.violated, INNER))
         if self.illegal:
             return paragraphs([*lines, f"{self.derivation.name} has no meaning at this point"])
-        rows = list(story_rows(self, INNER, DEPTH))
+        rows = list(story_rows(self, INNER, DEPTH, name_width=LONGEST))
         heads = [("quantity", NAME), ("value", NUMBER), ("share", NUMBER), ("what it is", WORDS)]
         return paragraphs(lines) + table(heads, rows) + paragraphs([elasticity_line(self.elasticities())])
 

@@ -60,14 +60,23 @@ def elasticity_line(elasticities: Mapping[str, float], width: int = WIDTH) -> st
 
 
 def story_rows(
-    found: Explanation, inner: InnerAxes, depth: int, sources: bool = False
+    found: Explanation, inner: InnerAxes, depth: int, sources: bool = False, name_width: int = NAME_WIDTH
 ) -> Iterator[tuple[str, str, str, str]]:
-    """Name (indented by its level), value, share and words of what adds up to a number, ``depth`` levels down."""
-    yield from _rows(found, found.story(depth, most_lines(depth)), inner, 0, None, sources)
+    """Name (indented by its level), value, share and words of what adds up to a number, ``depth`` levels down.
+
+    Of a product whose names exceed ``name_width`` the last factors are named.
+    """
+    yield from _rows(found, found.story(depth, most_lines(depth)), inner, 0, None, sources, name_width)
 
 
 def _rows(
-    found: Explanation, part: Part, inner: InnerAxes, level: int, whole: float | None, sources: bool
+    found: Explanation,
+    part: Part,
+    inner: InnerAxes,
+    level: int,
+    whole: float | None,
+    sources: bool,
+    name_width: int,
 ) -> Iterator[tuple[str, str, str, str]]:
     """Name, value, share of the number (or of the factor) that it is a part of, and words, for a part and all below."""
     indent = "  " * level
@@ -76,13 +85,13 @@ def _rows(
     if sources:
         words.append(_source(found, part))
     share = f"{part.value / whole:.1%}" if whole and not part.factor else ""
-    name = _short_name(part.name, NAME_WIDTH - len(indent + sign))
+    name = _short_name(part.name, name_width - len(indent + sign))
     value = _value(found, part, inner) if level == 0 else _text(part)
     yield indent + sign + name, value, share, "; ".join(filter(None, words))
     own = part.value if part.factor or level == 0 else whole
     own = own if isinstance(own, float) and np.isfinite(own) else None
     for below in part.below:
-        yield from _rows(found, below, inner, level + 1, own, sources)
+        yield from _rows(found, below, inner, level + 1, own, sources, name_width)
     if (folded := part.folded).count:
         most = np.ceil(1000 * folded.largest / abs(own)) / 10 if own else 0.0
         share = f"{folded.value / own:.1%}" if own else ""

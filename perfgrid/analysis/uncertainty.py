@@ -16,7 +16,7 @@ from perfgrid.study.samples import SAMPLE
 from perfgrid.study.selection import asking, selected
 from perfgrid.study.study import Study, expect_study
 
-from .best_design import best_design
+from .best_design import best_design, told
 
 
 def quantiles(result: xr.Dataset, levels: Sequence[float] | np.ndarray = (0.05, 0.5, 0.95)) -> xr.Dataset:
@@ -111,7 +111,7 @@ def tornado(
     -------
     xarray.Dataset
         ``low`` and ``high``, the output with the estimate at either end, and ``stated``, in the unit of the output,
-        along ``assumption``, the largest swing first.
+        along ``assumption``, the largest swing first; the attribute ``design`` has the labels of its axes.
 
     Raises
     ------
@@ -137,4 +137,6 @@ def tornado(
     names.sort(key=lambda name: -abs(values[f"{name}.high"] - values[f"{name}.low"]))
     ends = {end: ("assumption", [values[f"{name}.{end}"] for name in names]) for end in ("low", "high")}
     attributes = {k: result.attrs[k] for k in ("units", "long_name") if k in result.attrs}
+    several = {axis.name for axis in study.space.axes if len(axis) > 1}
+    attributes["design"] = told({name: label for name, label in at.items() if name in several})
     return xr.Dataset({**ends, "stated": values["stated"]}, {"assumption": names}, {"output": output, **attributes})

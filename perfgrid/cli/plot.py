@@ -8,6 +8,7 @@ from typing import Annotated
 
 from typer import Option
 
+from perfgrid.engine.errors import PerfgridError
 from perfgrid.pictures.figures.draw import check_figure, matplotlib, save_figure
 from perfgrid.pictures.views.make import changed, picture_of, subject_of, view_in, views_of
 from perfgrid.printing.console import out, print_json, print_line
@@ -27,6 +28,8 @@ def plot_command(
         Path | None, Option("--output", "-o", help="Picture (.png, .svg, .pdf). Without one the views are listed.")
     ] = None,
     at: At = None,
+    a: Annotated[list[str] | None, Option("--a", help="Labels of the first design of a waterfall.")] = None,
+    b: Annotated[list[str] | None, Option("--b", help="Labels of its second design.")] = None,
     overwrite: Overwrite = False,
     settings: Settings = None,
     formulas: Formulas = None,
@@ -40,10 +43,14 @@ def plot_command(
     own = own_formulas(formulas)
     subject = subject_of(study_or_result(what, settings, own))
     known = views_of(subject)
-    labels = design_labels(at, "--at")
+    labels, sides = design_labels(at, "--at"), {"a": design_labels(a, "--a"), "b": design_labels(b, "--b")}
+    sides = {side: named for side, named in sides.items() if named}
+    view = view or ("waterfall" if sides else None)
     chosen = view_in(known, view) if view is not None else known[0]
-    if labels or settings:
-        chosen = changed(chosen, at={**chosen.at, **labels})
+    if sides and chosen.kind != "waterfall":
+        raise PerfgridError(f"--a and --b are the designs of a waterfall, found the view {chosen.name!r}")
+    if labels or settings or sides:
+        chosen = changed(chosen, at={**chosen.at, **labels}, **sides)
     if output is None and view is None and not as_json:
         rows = [[one.name, one.kind, one.see or one.title] for one in known]
         print_table(["view", "kind", "what to see"], rows, prose=("what to see",))

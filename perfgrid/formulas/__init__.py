@@ -56,6 +56,7 @@ from .serving import (
     quantising,
     requests,
     rounds,
+    shares,
     tabulated,
 )
 from .serving import energy as serving_energy
@@ -126,6 +127,7 @@ SERVING = (
         answering,
         percentiles,
         bounds,
+        shares,
         serving_energy,
     ),
 )

@@ -22,6 +22,16 @@ Kind = Literal[
 ScaleName = Literal["linear", "log"]
 
 
+class Published(BaseModel):
+    """Published numbers beside those computed: a value of the output at some labels, as number or text with a unit."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    name: str
+    values: dict[str, float | str]
+    source: str | list[str]  # keys of the bibliography
+
+
 class View(BaseModel):
     """One of the ``[[view]]`` of a study: a kind of picture, and what it shows along which axis.
 
@@ -45,6 +55,7 @@ class View(BaseModel):
     at: dict[str, Any] = Field(default_factory=dict)  # labels of axes and coordinates; a list keeps several
     a: dict[str, Any] = Field(default_factory=dict)  # labels of the first and
     b: dict[str, Any] = Field(default_factory=dict)  # second design of a waterfall
+    published: list[Published] = Field(default_factory=list)  # of a waterfall along x: panels beside the computed ones
     units: dict[str, str] = Field(default_factory=dict)  # of quantities, such as GiB
     x_scale: ScaleName | None = None
     y_scale: ScaleName | None = None

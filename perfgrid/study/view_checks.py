@@ -59,6 +59,7 @@ def _check(study: Study, view: View, place: str) -> None:
     for name in (*of_outputs, *_listed(view.value), *_listed(view.minimize), *_listed(view.maximize)):
         if name not in known:
             raise PerfgridError(f"{place}: unknown output {name!r}{nearest(name, study.outputs)}")
+    _check_published(study, view, {**inner, **axes, **columns}, place)
     for key, labels in (("at", view.at), ("a", view.a), ("b", view.b)):
         for name, label in labels.items():
             if name not in {*axes, *columns, *(inner if key == "at" else ())}:
@@ -70,6 +71,20 @@ def _check(study: Study, view: View, place: str) -> None:
                     axis.index(study.label(name, one))
                 except PerfgridError as error:
                     raise PerfgridError(f"{place}, {key}: {error}") from None
+
+
+def _check_published(study: Study, view: View, axes: dict[str, Axis], place: str) -> None:
+    if view.published and (view.kind != "waterfall" or view.x is None):
+        raise PerfgridError(f"{place}, published: such numbers stand beside a waterfall along x")
+    for one in view.published:
+        axis = axes[view.x or ""]
+        labels = axis.labels if axis.name == view.x else axis.columns[view.x or ""]
+        known = [str(label) for label in np.unique(labels).tolist()]
+        for label in (n for n in one.values if n not in known):
+            raise PerfgridError(f"{place}, published {one.name!r}: unknown label {label!r}{nearest(label, known)}")
+        for key in (k for k in _listed(one.source) if k not in study.catalog.references):
+            found = nearest(key, study.catalog.references)
+            raise PerfgridError(f"{place}, published {one.name!r}: source {key!r} is not in the bibliography{found}")
 
 
 def _listed(names: Any) -> Iterable[str]:

@@ -93,6 +93,14 @@ ANY: dict[tuple[str, ...], list[Any]] = {  # other values, legal in every study
         [{"x": "device"}, {"kind": "heatmap", "x": "device", "y": "device"}],
         [{"kind": "scatter", "y_scale": "log", "units": {"step_time": "ms", "die_cost": "k$"}}],
         [{"name": "own", "kind": "lines", "colour": "devise"}],
+        [
+            {
+                "kind": "waterfall",
+                "x": "device",
+                "y": "step_time",
+                "published": [{"name": "p", "values": {}, "source": "x"}],
+            }
+        ],
     ],
     ("axes", "price"): [["market-2025"], ["market-2025", "market-2025-photonics"]],
 }

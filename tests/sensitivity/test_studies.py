@@ -80,7 +80,7 @@ def test_a_training_study_against_differences(trained, output):
     [
         ("bill_of_materials", "manufacturing_cost"),
         ("collectives", "collective_time"),
-        pytest.param("gpu_generations", "step_time", marks=pytest.mark.slow),
+        pytest.param("papers/gpu_generations", "step_time", marks=pytest.mark.slow),
     ],
 )
 def test_other_studies_against_differences(name, output):

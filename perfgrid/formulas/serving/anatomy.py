@@ -7,10 +7,8 @@ import numpy as np
 
 from perfgrid.formulas.axes import INNER
 
-QUANTITIES = (  # that the parts are made of
-    *(f"{which}_{part}_time" for which in ("prefill", "decode") for part in ("kernels", "communication", "host")),
-    "decode_steps",
-)
+PARTS = ("kernels", "communication", "host", "late_launch")
+QUANTITIES = (*(f"{which}_{part}_time" for which in ("prefill", "decode") for part in PARTS), "decode_steps")
 
 
 def request_parts(values: Mapping[str, Any], steps: float | None = None) -> dict[str, float]:
@@ -24,5 +22,6 @@ def request_parts(values: Mapping[str, Any], steps: float | None = None) -> dict
         return np.ravel(values[f"prefill_{part}_time"]) + steps * np.ravel(values[f"decode_{part}_time"])
 
     kernels = zip(INNER.labels["resource"], added_up("kernels"), strict=True)
-    others = {f"{part}_time": added_up(part).item() for part in ("communication", "host")}
+    host = added_up("host") + added_up("late_launch")
+    others = {"communication_time": added_up("communication").item(), "host_time": host.item()}
     return {f"{name}_time": float(t) for name, t in kernels} | others

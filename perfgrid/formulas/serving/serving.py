@@ -7,6 +7,8 @@ from perfgrid.formulas.axes import at, total
 from .batching import NODES, ONE_BATCH
 from .latency import in_pass
 
+PARTS = {"PART": ("kernels", "communication", "host", "late_launch")}  # of a pass
+
 # ---- latencies ------------------------------------------------------------------------------------------------------
 
 
@@ -110,13 +112,13 @@ def request_latency(time_to_first_token, loaded_step_time, decode_steps):
 # ---- what a request waits for ---------------------------------------------------------------------------------------
 
 
-@formula(unit="s", source="williams2009roofline", family={"PART": ("kernels", "communication", "host")})
+@formula(unit="s", source="williams2009roofline", family=PARTS)
 def prefill_PART_time(PART_time, prefill_rounds, load_weight):
     """PART part of the time of a prefill (kernels: by the resource that they wait for, by resource)."""
     return total(in_pass(PART_time, "prefill") * prefill_rounds * load_weight, "load")
 
 
-@formula(unit="s", source="williams2009roofline", family={"PART": ("kernels", "communication", "host")})
+@formula(unit="s", source="williams2009roofline", family=PARTS)
 def decode_PART_time(PART_time, batch_parts, load_weight):
     """PART part of the time of one decoding step (kernels: by the resource that they wait for, by resource)."""
     return total(batch_parts * in_pass(PART_time, "decode") * load_weight, "load")

@@ -203,6 +203,18 @@ def SHARE_fraction(SHARE_time, step_time):
     return SHARE_time / step_time
 
 
+@formula(unit="1", source="guo2025")
+def on_chip_fraction(registers_fraction, shared_memory_fraction, l2_fraction):
+    """Part of the step time limited by memory on the chip: registers, shared memory, L2."""
+    return registers_fraction + shared_memory_fraction + l2_fraction
+
+
+@formula(unit="1", source="gray2019cudagraphs")
+def host_fraction(exposed_host_time, between_steps_time, step_time):
+    """Part of the step time in which devices wait for the host, within a step and between two."""
+    return (exposed_host_time + between_steps_time) / step_time
+
+
 # ---- what follows from it -------------------------------------------------------------------------------------------
 
 

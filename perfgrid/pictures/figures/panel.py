@@ -228,9 +228,7 @@ def _axis(ax: Axes, panel: Panel, name: str, labelled: bool = True) -> None:
         if name == "x" and overlap(ax, names):
             turned = 30 if len(names) < CROWDED else 90
             for text in axis.get_ticklabels():
-                text.set(
-                    rotation=turned, ha="right", va="center" if turned == 90 else "baseline", rotation_mode="anchor"
-                )
+                text.set(rotation=turned, ha="right", va="center" if turned == 90 else "top", rotation_mode="anchor")
         return
     if shown.scale == "log":
         (ax.set_xscale if name == "x" else ax.set_yscale)("log")

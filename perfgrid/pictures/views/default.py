@@ -15,6 +15,7 @@ from perfgrid.study.view import View
 
 from .breakdown import MEMORY
 from .subject import FOUND, Subject
+from .words import words
 
 MOST_COLOURS = 8
 MOST_BARS = 24
@@ -22,7 +23,19 @@ MOST_ROWS = 16  # of a heat map of layouts
 
 
 def default_views(subject: Subject) -> list[View]:
-    """Good pictures: first the one that answers the study's question, then what lies behind its best design."""
+    """Good pictures: first the one that answers the study's question, then what lies behind its best design.
+
+    Titles name the labels that no one chose.
+    """
+    return [_titled(subject, view) for view in _views(subject)]
+
+
+def _titled(subject: Subject, view: View) -> View:
+    labels = ", ".join(f"{words(name)} {subject.text(name, label)}" for name, label in view.at.items())
+    return view.model_copy(update={"title": ": ".join(filter(None, (subject.title, labels)))}) if labels else view
+
+
+def _views(subject: Subject) -> list[View]:
     what = subject.what
     if isinstance(what, xr.Dataset) and DESIGN in what.dims:
         return [View(kind="frontier")]

@@ -71,10 +71,12 @@ def _picture(subject: Subject, view: View, stacked: bool) -> Picture:
 def _panels(table: Table, view: View, groups: Sequence[list[str]]) -> Iterator[tuple[list[str], Any, str]]:
     for facet in labels_of(table, view.facets):
         for group in groups:
-            title = (
-                "" if facet is None else f"{words(view.facets or '')} {table.subject.text(view.facets or '', facet)}"
-            )
-            yield group, facet, title
+            yield group, facet, "" if facet is None else facet_title(table, view.facets or "", facet)
+
+
+def facet_title(table: Table, facets: str, label: Any) -> str:
+    """What stands above the panel of a label."""
+    return f"{words(facets)} {table.subject.text(facets, label)}"
 
 
 def _panel(table: Table, view: View, outputs: list[str], rows: list[Row], stacked: bool, title: str) -> Panel:

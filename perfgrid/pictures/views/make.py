@@ -49,7 +49,16 @@ KINDS: Mapping[str, Callable[[Subject, View], Picture]] = {
     "tornado": tornado_view,
     "timeline": timeline_view,
 }
-LOOKS = {"name", "title", "see", "units", "x_scale", "y_scale", "count"}  # keys of a view that leave its numbers
+LOOKS = {
+    "name",
+    "title",
+    "see",
+    "units",
+    "x_scale",
+    "y_scale",
+    "count",
+    "published",
+}  # keys of a view that leave its numbers
 OF_COMMANDS: Mapping[str, tuple[Callable[[xr.Dataset, View], Picture], Kind]] = {  # what is saved beside designs
     "tornado": (tornado_of, "tornado"),
     "timeline": (timeline_of, "timeline"),

@@ -59,5 +59,8 @@ def tornado_of(found: xr.Dataset, view: View, subject: Subject | None = None) ->
     rule = Rule(f"as stated: {quantity_text(stated, unit)}", "x", stated / axis.size)
     panel = Panel(axis, category_axis("", [words(n) for n in reversed(names)]), series, rules=(rule,))
     told = "Each bar moves one estimate of the catalog to the ends of its 90 % range; all others stay."
-    lines = caption(Table(subject, []), told) if subject is not None else (told,)
+    design = f"Design: {found.attrs['design']}." if found.attrs.get("design") else ""
+    lines = (
+        caption(Table(subject, []), told, design) if subject is not None else (told, *filter(None, [printable(design)]))
+    )
     return Picture(view.name, "tornado", view.title, (panel,), view.see, lines, words(output))

@@ -12,6 +12,7 @@ from perfgrid.pictures.picture import Panel, Picture, Series
 from perfgrid.study.view import View
 
 from .marks import caption
+from .steps import steps
 from .subject import Subject
 from .table import Table
 from .words import category_axis, item_text, quantity_text, value_axis, words
@@ -22,10 +23,14 @@ SMALL = 2e-3  # of the longer time: changes below are put together
 
 
 def waterfall(subject: Subject, view: View) -> Picture:
-    """The times of designs ``a`` and ``b`` and what lies between them, the largest change first."""
+    """The times of designs ``a`` and ``b`` and what lies between, the largest change first; or steps along ``x``."""
+    if view.x is not None:
+        return steps(subject, view)
     if not (view.a or view.b):
-        name = view.name or view.kind
-        raise PerfgridError(f"view {name}: a waterfall needs labels of two designs, a and b: state them in a [[view]]")
+        raise PerfgridError(
+            f"view {view.name or view.kind}: a waterfall needs labels of two designs (a and b, or --a and --b), "
+            "or an axis in x and an output in y"
+        )
     found = compare(subject.what, view.a, view.b, view.at, subject.formulas)
     return waterfall_of(found, view, subject)
 
@@ -97,6 +102,6 @@ def _text(labels: Mapping[str, Any]) -> str:
 
 
 def _named(name: str, labels: Mapping[str, Any]) -> str:
-    """A design with the first of its labels that the other one has not."""
-    first = next((item_text(v) for v in labels.values()), "")
+    """A design with the first of its labels that the other one has not, with a name before a number."""
+    first = next((item_text(v) for v in sorted(labels.values(), key=lambda v: not isinstance(v, str))), "")
     return f"{name}: {first}" if 0 < len(first) <= LONG else name

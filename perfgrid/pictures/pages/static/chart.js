@@ -73,9 +73,10 @@ function drawPanel(panel, names, width, description) {
   const cells = panel.cells, rows = panel.y.scale === "categories" ? panel.y.categories.length : 0;
   const height = rows ? Math.max(150, Math.min(900, rows * 24 + bottom + 30)) : Math.round(Math.min(420, Math.max(280, width * 0.55)));
   const x = scaleOf(panel.x, extent(xs, panel.x), wideNames ? (width - left) / 14 : width / 40, false, barsAlongX), y = scaleOf(panel.y, extent(ys, panel.y), height / 13, true, false, Math.max(6, Math.min(22, Math.floor((left - 16) / 6.6))));
-  if (barsAlongX && x.type === "linear" && there.some((m) => m.text)) { // room for texts behind bars
-    const share = Math.min(0.6, (7 * d3.max(there, (m) => m.text.length)) / (width - left));
-    x.domain = [x.domain[0], x.domain[1] + (share / (1 - share)) * (x.domain[1] - x.domain[0])];
+  if (barsAlongX && there.some((m) => m.text)) { // room for texts behind bars
+    const share = Math.min(0.6, (7 * d3.max(there, (m) => m.text.length)) / (width - left)), more = share / (1 - share), [low, high] = x.domain;
+    x.domain = [low, x.type === "log" ? high * (high / low) ** more : high + more * (high - low)];
+    if (x.type === "log" && !x.ticks.length) x.tickFormat = (v) => (logTick(v, x.domain) ? digits(v) : "");
   }
   if (wideNames) x.tickRotate = -40;
   const lowest = extent(barsAlongX ? xs : ys, barsAlongX ? panel.x : panel.y)[0] / 2;

@@ -1,0 +1,49 @@
+"""What the prefill and a decoding step wait for, as shares that add up to 1."""
+
+from perfgrid.engine.graph.registry import formula
+from perfgrid.formulas.axes import at, total
+
+PASSES = {"PASS": ("prefill", "decode")}
+
+
+@formula(unit="s", source="williams2009roofline", family=PASSES)
+def PASS_work_time(PASS_kernels_time, PASS_communication_time, PASS_host_time, PASS_late_launch_time):
+    """Time of the PASS: kernels, other ranks, and the host, between passes or late with its launches."""
+    return total(PASS_kernels_time, "resource") + PASS_communication_time + PASS_host_time + PASS_late_launch_time
+
+
+@formula(unit="1", source="williams2009roofline", family=PASSES)
+def PASS_arithmetic_fraction(PASS_kernels_time, PASS_work_time):
+    """Share of the PASS in which kernels are limited by arithmetic."""
+    return at(PASS_kernels_time, resource="arithmetic") / PASS_work_time
+
+
+@formula(unit="1", source="williams2009roofline", family=PASSES)
+def PASS_on_chip_fraction(PASS_kernels_time, PASS_work_time):
+    """Share of the PASS in which kernels are limited by memory on the chip: registers, shared memory, L2."""
+    on_chip = [at(PASS_kernels_time, resource=level) for level in ("registers", "shared_memory", "l2")]
+    return sum(on_chip) / PASS_work_time
+
+
+@formula(unit="1", source="williams2009roofline", family=PASSES)
+def PASS_hbm_fraction(PASS_kernels_time, PASS_work_time):
+    """Share of the PASS in which kernels are limited by the memory bandwidth."""
+    return at(PASS_kernels_time, resource="hbm") / PASS_work_time
+
+
+@formula(unit="1", source="gray2019cudagraphs", family=PASSES)
+def PASS_launch_fraction(PASS_kernels_time, PASS_work_time):
+    """Share of the PASS between one kernel and the next."""
+    return at(PASS_kernels_time, resource="launch") / PASS_work_time
+
+
+@formula(unit="1", source="pope2022inference", family=PASSES)
+def PASS_communication_fraction(PASS_communication_time, PASS_work_time):
+    """Share of the PASS in which a rank waits for others."""
+    return PASS_communication_time / PASS_work_time
+
+
+@formula(unit="1", source="gray2019cudagraphs", family=PASSES)
+def PASS_host_fraction(PASS_host_time, PASS_late_launch_time, PASS_work_time):
+    """Share of the PASS in which the devices wait for the host."""
+    return (PASS_host_time + PASS_late_launch_time) / PASS_work_time

@@ -1,0 +1,109 @@
+# ---
+# jupyter:
+#   jupytext:
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # A100, H100, H200, B200: computing, memory, communication
+#
+# GPT-3 175B on 1,024 devices of each generation with the best layout of each, one change at a time. Kundu et al. 2024
+# dissect the same generations; [speedup_35](speedup_35.ipynb) takes their 35 times apart.
+
+# %%
+import json
+from pathlib import Path
+
+import pandas as pd
+
+import perfgrid as pg
+
+ROOT = next(folder for folder in (Path("studies/papers"), Path()) if (folder / "gpu_generations.toml").exists())
+study = pg.load_study(ROOT / "gpu_generations.toml")
+result = pg.evaluate(study)
+best = pg.best(study).squeeze()
+times = best.step_time.to_series()
+speedup = times.iloc[0] / times
+best[["step_time", "model_flops_utilization"]].to_dataframe().filter(["parallelism", "step_time"]).assign(
+    speedup=speedup
+)
+
+# %% [markdown]
+# ## The split
+# Computing: arithmetic. Memory: on chip and HBM. Communication: what nothing hides. The rest are launches and the host,
+# pipeline bubbles, the optimizer and stragglers.
+
+# %%
+shares = best[[name for name in best if str(name).endswith("_fraction")]].to_dataframe().filter(like="_fraction")
+split = pd.DataFrame(
+    {
+        "computing": shares.arithmetic_fraction,
+        "memory": shares.on_chip_fraction + shares.hbm_fraction,
+        "communication": shares.communication_fraction,
+        "bubble": shares.bubble_fraction,
+        "launches and host": shares.launch_fraction + shares.host_fraction,
+    }
+)
+split["other"] = 1 - split.sum(axis=1)
+seconds = split.mul(times, axis=0)
+assert split.other.between(0, 0.05).all()
+split.round(2)
+
+# %%
+pg.plot(result, "split")
+
+# %% [markdown]
+# ## From A100 to GB200, part by part
+
+# %%
+gain = (seconds.iloc[0] / seconds.iloc[-1]).rename("speed-up of each part")
+gain.round(1)
+
+# %%
+pg.plot(result, "waterfall")
+
+# %% [markdown]
+# ## Beside what is published
+# MLPerf has one model on H100, H200, B200 and GB200: Llama 3.1 405B in 8 bits, on 256 to 512 devices.
+
+# %%
+records = Path(pg.__file__).parent / "validation" / "records" / "mlperf_405b_nv.jsonl"
+runs = {record["id"]: record for record in map(json.loads, records.read_text().splitlines())}
+names = {
+    "H100": "mlperf5.0-l31405b-nvidia-eos-dfw_n64_ngc25.01_nemo",
+    "H200": "mlperf5.0-l31405b-nebius-nebius_soperator_8xh200_n64_ngc25.01_nemo",
+    "B200": "mlperf5.1-l31405b-university-hpg.dgxb200x8.n32",
+    "GB200 NVL72": "mlperf5.0-l31405b-ibm-corewe-carina_ngpu512_ngc25.04_nemo",
+}
+spent = pd.Series(
+    {d: runs[n]["value"] * runs[n]["devices"] / runs[n]["workload"]["global_batch"] for d, n in names.items()}
+)
+measured, here = spent.shift() / spent, times[[f"{device} NDR fp8" for device in names]].set_axis(list(names))
+here = here.shift() / here
+steps = pd.DataFrame({"Llama 3.1 405B, measured": measured, "GPT-3 175B, here": here}).iloc[1:]
+steps.round(2)
+
+# %%
+h200, b200, gb200 = measured.iloc[1:]
+claims = [
+    (
+        "A100 to B200 about 35 times in 4 bits, dissected into compute, memory and network [kundu2024]",
+        f"{speedup['B200 NDR fp8']:.1f} times to B200 in 8 bits, {speedup.iloc[-1]:.1f} to GB200 in 4: computing "
+        f"{gain.computing:.0f} times, communication {gain.communication:.1f}, host {gain['launches and host']:.1f}",
+        "what is missing is taken apart in speedup_35",
+    ),
+    (
+        f"Llama 3.1 405B: {h200:.2f} times to H200, {b200:.2f} to B200, {gb200:.2f} to GB200 [mlcommons2025training]",
+        f"{here['H200']:.2f}, {here['B200']:.2f} and {here['GB200 NVL72']:.2f} times, GPT-3 175B",
+        f"within {(here / measured - 1).abs().max():.0%}, of another model",
+    ),
+]
+assert (here / measured - 1).abs().max() < 0.1
+pd.set_option("display.max_colwidth", None)
+pd.DataFrame(claims, columns=["stated", "perfgrid", "agreement"])
