@@ -15,6 +15,9 @@
 #
 # What training, prefill and decoding wait for, by generation of device and by model, each with the usual network and
 # software of the device and the best layout.
+#
+# `perfgrid plot studies/papers/bottlenecks.toml -o training.png`;
+# `perfgrid plot studies/papers/bottlenecks_serving.toml --view decode -o decode.png`
 
 # %%
 from pathlib import Path
@@ -68,7 +71,7 @@ assert set(largest.loc["A100", "decoding"]) == {"hbm"}
 largest.fillna("")
 
 # %% [markdown]
-# ## Beside what is published
+# ## Claims
 
 # %%
 gpt, deepseek, steps = training.loc["GPT-3 175B"], training.loc["DeepSeek-V3", "H100"], decode.groupby("system").mean()

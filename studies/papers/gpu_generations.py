@@ -15,6 +15,8 @@
 #
 # GPT-3 175B on 1,024 devices of each generation with the best layout of each, one change at a time. Kundu et al. 2024
 # dissect the same generations; [speedup_35](speedup_35.ipynb) takes their 35 times apart.
+#
+# `perfgrid run studies/papers/gpu_generations.toml`; `perfgrid plot studies/papers/gpu_generations.toml -o split.png`
 
 # %%
 import json
@@ -88,6 +90,9 @@ measured, here = spent.shift() / spent, times[[f"{device} NDR fp8" for device in
 here = here.shift() / here
 steps = pd.DataFrame({"Llama 3.1 405B, measured": measured, "GPT-3 175B, here": here}).iloc[1:]
 steps.round(2)
+
+# %% [markdown]
+# ## Claims
 
 # %%
 h200, b200, gb200 = measured.iloc[1:]

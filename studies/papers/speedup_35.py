@@ -16,6 +16,8 @@
 # Kundu et al. 2024 dissect a speed-up of about 35 of GPT-3 175B from A100 to B200, "closely following NVIDIA's scaling
 # trend". Here each assumption is a step of its own: under an upper bound (no software, every schedule that the links
 # allow), under the usual software, and beside measured training steps.
+#
+# `perfgrid plot studies/papers/speedup_35.toml -o steps.png` draws all steps.
 
 # %%
 import json
@@ -146,8 +148,12 @@ strong.round(1)
 title = "GPT-3 175B on 16,384 devices, from 512 to 16,384 sequences a step"
 pg.plot(pg.load_study(STUDY, growths[32]), "steps", title=title, see="", published=[])
 
+# %% [markdown]
+# ## Claims
+
 # %%
 reached, hopper = strong[papers].iloc[-1], chains[papers]["NVLink Switch"] / chains[papers].iloc[0]
+blackwell = chains[papers]["B200"] / chains[papers]["NVLink Switch"]
 peaks, links = 9e15 / 312e12, 900e9 / 25e9
 claims = [
     (
@@ -159,8 +165,9 @@ claims = [
     (
         "closely following NVIDIA's scaling trend [kundu2024]: 9 from A100 to H100 [hpcwire2022hopper] times 4 from "
         "H100 to GB200 [oodaloop2024blackwell]",
-        f"{hopper:.1f} to H100 with FP8 and switches, {totals[papers] / hopper:.1f} from there, on 1,024 devices",
-        "the second agrees; the first was announced for a mixture of experts on thousands of devices",
+        f"{hopper:.1f} to H100 with FP8 and switches; from there {totals[papers] / hopper:.1f} in 4 bits, {blackwell:.1f} "
+        "in 8, on 1,024 devices",
+        "the second agrees in 4 bits only; the first was announced for a mixture of experts on thousands of devices",
     ),
     (
         "peaks of 312 TFLOP/s in 16 bits and 9 PFLOP/s in 4 [nvidia2020ampere, nvidia2025blackwell]; 25 GB/s of "
