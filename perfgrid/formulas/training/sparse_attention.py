@@ -201,7 +201,8 @@ def chosen_flash_energy(
     half_precision_operation_energy,
     vector_operation_energy,
     l2_byte_energy,
-    memory_byte_energy,
+    crossing_byte_energy,
+    memory_access_energy,
     attended_span,
     index_top_k,
 ):
@@ -210,11 +211,11 @@ def chosen_flash_energy(
     softmax = attended_pairs * sparse_core_heads * (both_ways(1.0, 1.0) + flash_operations) * vector_operation_energy
     core = energy.by_consumer(
         arithmetic=sparse_core_flops * operation + softmax,
-        l2=(gathered_latents + sparse_core_traffic) * l2_byte_energy,
-        hbm=sparse_core_traffic * memory_byte_energy,
+        l2=gathered_latents * l2_byte_energy + sparse_core_traffic * crossing_byte_energy,
+        hbm=sparse_core_traffic * memory_access_energy,
     )
     work = (index_product_flops + trained_index_flops) * operation
-    index = energy.streamed(trained_index_traffic, l2_byte_energy, memory_byte_energy, work)
+    index = energy.streamed(trained_index_traffic, crossing_byte_energy, memory_access_energy, work)
     return xp.where(attended_span > index_top_k, core, dense_flash_energy) + indexer_share * index
 
 
