@@ -9,12 +9,13 @@ from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import constraint, formula
 
 
-def boost(power_left, on_chip_power, boost_energy):
-    """Energy of on-chip events over that at the sustained clock: as far as the power left allows, at most the boost's.
+def boost(power_limit, other_power, on_chip_power, highest):
+    """Energy of on-chip events over that at the sustained clock: as far as the power limit allows, at most the highest.
 
     Where even the sustained clock takes more than is left it is 1, and the design exceeds its power.
     """
-    return xp.clip(power_left / xp.maximum(on_chip_power, 1e-9), 1.0, boost_energy)
+    left = power_limit - other_power
+    return xp.clip(left / xp.maximum(on_chip_power, 1e-9 * power_limit), 1.0, highest)
 
 
 @formula(unit="W", source="kandiah2021accelwattch")

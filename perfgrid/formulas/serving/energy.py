@@ -163,7 +163,7 @@ def pass_energy(sustained_pass_energy, working_time, thermal_design_power, stati
     chip = only("resource", *energy.ON_CHIP)
     on_chip = total(sustained_pass_energy * chip, "resource") / working_time
     memory = total(sustained_pass_energy * (1 - chip), "resource") / working_time
-    raised = boost(thermal_design_power - static_power - memory, on_chip, reachable_boost)
+    raised = boost(thermal_design_power, static_power + memory, on_chip, reachable_boost)
     return sustained_pass_energy * (chip * raised + 1 - chip)
 
 

@@ -354,7 +354,7 @@ def step_boost(
     others = hbm_energy + scale_up_energy + scale_out_energy + static_energy
     on_chip = total(kernel_energy * only("resource", *ON_CHIP), "resource")
     duration = step_time * devices
-    return boost(thermal_design_power - others / duration, on_chip / duration, reachable_boost)
+    return boost(thermal_design_power, others / duration, on_chip / duration, reachable_boost)
 
 
 @formula(unit="J", source="hong2010power")
