@@ -243,6 +243,32 @@ def chosen_attended_length(
     return attention + indexer_share * (index_matrix_parameters + sequence_length * index_query_width) / width
 
 
+@_chosen("causal_attended_length", "1")
+def chosen_causal_attended_length(
+    chosen_attended_length,
+    dense_causal_attended_length,
+    dense_attended_length,
+    sequence_length,
+    index_top_k,
+    heads,
+    query_head_width,
+    value_head_width,
+    kv_lora_rank,
+    qk_rope_head_dim,
+    indexer_share,
+    index_query_width,
+    causal,
+):
+    """The same under the mask: the first tokens choose among fewer, and the indexer scores half of all pairs."""
+    width = heads * (query_head_width + value_head_width)
+    kept = xp.minimum(index_top_k, sequence_length)
+    unchosen = kept**2 / (2 * sequence_length) * heads * (2 * kv_lora_rank + qk_rope_head_dim) / width
+    dense = dense_attended_length - dense_causal_attended_length
+    unscored = indexer_share * sequence_length / 2 * index_query_width / width
+    left_out = xp.where(sequence_length > index_top_k, unchosen, dense) + unscored
+    return chosen_attended_length - xp.where(causal, left_out, 0.0)
+
+
 @_chosen("cp_message", "byte")
 def chosen_cp_message(
     microbatch, sequence_length, kv_lora_rank, qk_rope_head_dim, indexer_share, index_head_dim, activation_size
