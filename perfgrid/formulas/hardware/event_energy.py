@@ -66,9 +66,9 @@ def LABEL_half_precision_format_energy(bf16_format_energy):
 
 
 @formula(unit="J/FLOP", source="knowles2021colossus")
-def half_precision_operation_energy(matrix_energy, circuit_energy):
+def half_precision_operation_energy(matrix_energy, matrix_energy_ratio, circuit_energy):
     """Energy of one 16-bit operation of the matrix units, operand delivery included, at the node."""
-    return matrix_energy * circuit_energy
+    return matrix_energy * matrix_energy_ratio * circuit_energy
 
 
 @formula(unit="J/FLOP", source="jouppi2021lessons")
