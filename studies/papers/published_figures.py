@@ -109,7 +109,7 @@ hours
 # %% [markdown]
 # ## The picture
 # Predictions with their ranges, and what is published (crosses). The study's own pictures show the
-# predictions alone: `perfgrid plot studies/papers/published_figures.toml carbon -o carbon.svg`.
+# predictions alone: `perfgrid plot studies/papers/published_figures.toml --view carbon -o carbon.svg`.
 
 # %%
 panels = (("power of a device in W", devices), ("embodied carbon in kg", carbon), ("an hour of a device in USD", hours))

@@ -21,6 +21,7 @@ from perfgrid.formulas.hardware.power import boost
 from perfgrid.study.study import Study
 from perfgrid.validation.design import Mapper, designs
 from perfgrid.validation.schema import UNSEEN, read_records
+from tests.inference.designs import evaluate
 
 from .cases import grid, point, stated
 
@@ -109,3 +110,14 @@ def test_devices_without_requests_draw_idle_power():
     power = pg.evaluate(made).average_power.values.ravel()
     assert power[0] == pytest.approx(0.13 * LIMIT, rel=0.02)
     assert 0.13 * LIMIT < power[1] < power[2] <= LIMIT
+
+
+@pytest.mark.parametrize("device", ["a100-sxm-80gb", "h100-sxm-80gb"])
+def test_prompts_reach_the_limit_and_tokens_stay_below(device):
+    """As measured of models served in a cloud (patel2024polca)."""
+    asked = {"model": "llama-3.1-8b", "device": device, "batch": 16.0, "prompt_tokens": 2048.0}
+    of = evaluate("pass_energy", "working_time", "static_power", "thermal_design_power", **asked)
+    prompt, token = of["pass_energy"].sum(axis=0) / of["working_time"] + of["static_power"]
+    limit = of["thermal_design_power"]
+    assert prompt == pytest.approx(limit)
+    assert 0.4 * limit < token < 0.9 * limit
