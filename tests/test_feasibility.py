@@ -2,6 +2,7 @@
 
 import json
 import re
+from pathlib import Path
 from unittest import mock
 
 import numpy as np
@@ -18,9 +19,11 @@ from tests import small
 from tests.test_bad_input import run
 
 OUTPUTS = ["step_time", "memory_per_device", "cost_per_million_tokens", "cluster_cost", "die_cost"]
-DEVICES = ["h100-sxm-80gb", "mi325x", "b300"]  # of the last two nobody knows a price
-TEXT = """
+UNPRICED = Path(__file__).with_name("unpriced.toml")
+DEVICES = ["h100-sxm-80gb", "mi325x", "b300"]  # the file states the last two without a price
+TEXT = f"""
 title = "Priced or not"
+catalog = ["{UNPRICED.as_posix()}"]
 outputs = ["step_time", "cost_per_million_tokens"]
 [axes]
 model = ["llama-2-7b", "llama-3.1-405b"]
@@ -56,13 +59,13 @@ def axes():
 
 @pytest.fixture(scope="module")
 def result(axes):
-    return pg.evaluate(small.study(axes=axes, outputs=OUTPUTS))
+    return pg.evaluate(small.study(axes=axes, outputs=OUTPUTS, catalog=[UNPRICED]))
 
 
 @pytest.mark.parametrize("asked", [[name] for name in OUTPUTS] + [["cluster_cost", "step_time"], OUTPUTS[3:]])
 def test_asking_for_more_outputs_takes_nothing_from_others(result, axes, asked):
     """Values, constraints and feasibility of each output, whatever else is asked for."""
-    fewer = pg.evaluate(small.study(axes=axes, outputs=asked))
+    fewer = pg.evaluate(small.study(axes=axes, outputs=asked, catalog=[UNPRICED]))
     for name in asked:
         np.testing.assert_array_equal(result[name], fewer[name])
         assert constraints_of(result, name) == constraints_of(fewer, name)

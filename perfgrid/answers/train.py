@@ -24,6 +24,7 @@ OUTPUTS = (
     "cost_per_training_run",
     "tokens_per_second",
     "model_flops_utilization",
+    "causal_model_flops_utilization",
     "cost_per_device_hour",
     "memory_per_device",
     "state_memory",

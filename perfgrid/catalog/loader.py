@@ -32,7 +32,7 @@ _BUILT_IN = (
 )
 OF_IO_DIES = (
     "wafer_price", "defect_density", "early_defect_ratio", "defect_clustering", "lithography_share", "probe_cost",
-    "design_cost", "mask_cost",
+    "design_cost", "mask_cost", "fab_energy", "fab_gas_carbon",
 )  # fmt: skip
 Made = TypeVar("Made")
 OVERRIDE = "override"  # the source key of a value that the user set

@@ -142,7 +142,9 @@ class Study:
             held = {v.of for v in self.catalog.variables.values() if v.name in names}
             for table in held & set(TABLES) & set(axis.columns):  # a device also names what the study has no need of
                 used[table] |= set(map(str, axis.columns[table])) - {NATIVE}
-            if "io_wafer_price" in axis.columns:  # the nodes of I/O dies, on an axis of their own or of devices
+            if {"io_wafer_price", "io_fab_energy"} & set(
+                axis.columns
+            ):  # the nodes of I/O dies, on an axis of their own or of devices
                 used["node"] |= set(map(str, axis.columns.get("io_process_node", axis.labels))) - {"none"}
         for table, entry in self.defaults.items():
             used[table] |= {entry} - {NATIVE}

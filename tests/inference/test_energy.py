@@ -58,7 +58,7 @@ def test_operations_are_those_of_the_model(tp, pp, dp):
 
 def test_decoding_reads_weights_and_cache_once():
     """Memory traffic of one step of a single sequence: stored weights of all layers and the head, and the cache."""
-    units = {"memory_byte_energy": 1.0 * PJ}
+    units = {"memory_byte_energy": 1.0 * PJ, "memory_port_energy": 0.0}
     two, three = (value("request_hbm_energy", prompt_tokens=4000.0, output_tokens=n, **units) / PJ for n in (2.0, 3.0))
     weights = 2 * (32 * (4 * 4096**2 + 3 * 4096 * 11008) + 32000 * 4096)
     cache = 2 * 32 * 2 * 4096 * 4002

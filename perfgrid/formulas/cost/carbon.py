@@ -9,6 +9,8 @@ drawn from the grid.
 
 from perfgrid.engine.graph.registry import constant, constraint, formula
 
+from .die import DIES
+
 
 @constant(unit="kg", source="gupta2022act")
 def package_carbon():
@@ -22,16 +24,16 @@ def fab_material_carbon():
     return 5000.0
 
 
-@formula(unit="kg/m^2", source="gupta2022act")
-def area_carbon(fab_carbon, fab_energy, fab_gas_carbon, fab_material_carbon):
+@formula(unit="kg/m^2", source="gupta2022act", family=DIES)
+def IO_area_carbon(fab_carbon, IO_fab_energy, IO_fab_gas_carbon, fab_material_carbon):
     """Carbon of processed silicon, by area: CPA = CI_fab·EPA + GPA + MPA, before yield."""
-    return fab_carbon * fab_energy + fab_gas_carbon + fab_material_carbon
+    return fab_carbon * IO_fab_energy + IO_fab_gas_carbon + fab_material_carbon
 
 
-@formula(unit="kg", source="gupta2022act")
-def die_carbon(area_carbon, fabricated_area, dies, die_yield):
-    """Carbon of the compute dies of one device, dies that do not work included: area·CPA / yield."""
-    return area_carbon * fabricated_area * dies / die_yield
+@formula(unit="kg", source="gupta2022act", family=DIES)
+def IO_die_carbon(IO_area_carbon, IO_fabricated_area, IO_dies, IO_die_yield):
+    """Carbon of the dies of one device, dies that do not work included: area·CPA / yield."""
+    return IO_area_carbon * IO_fabricated_area * IO_dies / IO_die_yield
 
 
 @formula(unit="kg", source="gupta2022act")
@@ -61,9 +63,11 @@ def assembly_carbon_ratio():
 @formula(unit="kg", source="gupta2022act, nvidia2025pcf")
 def embodied_carbon(
     die_carbon,
+    io_die_carbon,
     memory_carbon,
     package_carbon,
     dies,
+    io_dies,
     hbm_stacks,
     cooling_carbon,
     thermal_design_power,
@@ -71,7 +75,7 @@ def embodied_carbon(
     assembly_carbon_ratio,
 ):
     """Carbon of making one device: dies, memory, the packages of all its parts, cooling, board and assembly."""
-    silicon = die_carbon + memory_carbon + package_carbon * (1 + dies + hbm_stacks)
+    silicon = die_carbon + io_die_carbon + memory_carbon + package_carbon * (1 + dies + io_dies + hbm_stacks)
     return (silicon + cooling_carbon * thermal_design_power + board_carbon) * (1 + assembly_carbon_ratio)
 
 
@@ -94,6 +98,12 @@ def carbon_per_training_run(operational_carbon_rate, embodied_carbon_rate, train
 
 
 @constraint(reason="what fabs emit is not known of the node of the device", source="gupta2022act", about="die_carbon")
-def node_has_carbon(fab_energy):
-    """The energy that fabs take per area is known of the node."""
-    return fab_energy > 0
+def node_has_carbon(fab_energy, io_fab_energy, io_dies):
+    """The energy that fabs take per area is known of the nodes of all dies."""
+    return (fab_energy > 0) & ((io_dies < 1) | (io_fab_energy > 0))
+
+
+@constraint(reason="the area of the compute dies is not known", source="gupta2022act", about="die_carbon")
+def dies_have_area(dies, fabricated_area):
+    """The device has compute dies of known area."""
+    return (dies >= 1) & (fabricated_area > 0)

@@ -138,18 +138,16 @@ def kernels_mean_device_power(average_power):
 
 
 @formula(unit="W", source="epoch2024costs")
-def facility_power(
-    devices,
-    mean_device_power,
-    thermal_design_power,
-    server_power_factor,
-    mean_power_fraction,
-    network_power,
-    power_usage_effectiveness,
-):
-    """Mean power drawn from the grid: (devices + rest of the servers + network) · power usage effectiveness."""
+def mean_server_power(devices, mean_device_power, thermal_design_power, server_power_factor, mean_power_fraction):
+    """Mean power of all servers: devices, and of processors, adapters, fans and conversion the typical fraction."""
     rest_of_server = thermal_design_power * (server_power_factor - 1) * mean_power_fraction
-    return (devices * (mean_device_power + rest_of_server) + network_power) * power_usage_effectiveness
+    return devices * (mean_device_power + rest_of_server)
+
+
+@formula(unit="W", source="epoch2024costs")
+def facility_power(mean_server_power, network_power, power_usage_effectiveness):
+    """Mean power drawn from the grid: (servers + network) · power usage effectiveness."""
+    return (mean_server_power + network_power) * power_usage_effectiveness
 
 
 @formula(unit="USD/s", source="epoch2024costs")

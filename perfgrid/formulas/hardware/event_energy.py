@@ -66,9 +66,9 @@ def LABEL_half_precision_format_energy(bf16_format_energy):
 
 
 @formula(unit="J/FLOP", source="knowles2021colossus")
-def half_precision_operation_energy(matrix_energy, circuit_energy):
+def half_precision_operation_energy(matrix_energy, matrix_energy_ratio, circuit_energy):
     """Energy of one 16-bit operation of the matrix units, operand delivery included, at the node."""
-    return matrix_energy * circuit_energy
+    return matrix_energy * matrix_energy_ratio * circuit_energy
 
 
 @formula(unit="J/FLOP", source="jouppi2021lessons")
@@ -88,8 +88,23 @@ def shared_memory_byte_energy(sram_energy, circuit_energy):
 
 @formula(unit="J/byte", source="jouppi2021lessons")
 def l2_byte_energy(cache_energy, circuit_energy):
-    """Energy of one byte from or to the last-level cache and across the chip, at the node."""
+    """Energy of one byte from the last-level cache to where matrix units share it, at the node."""
     return cache_energy * circuit_energy
+
+
+@formula(unit="J/byte", source="perfgrid2026probe")
+def crossing_byte_energy(cache_energy, crossing_energy, crossbar, circuit_energy):
+    """Energy of one byte between memory and the registers of a core, on the chip, at the node.
+
+    Where many cores share a cache, a byte passes a crossbar, a first cache and the instructions that load or store it.
+    """
+    return xp.where(crossbar, crossing_energy, cache_energy) * circuit_energy
+
+
+@formula(unit="J/byte", source="oconnor2017finegrained, perfgrid2026probe")
+def memory_access_energy(memory_byte_energy, memory_port_energy):
+    """Energy of one byte from or to memory: in its dies, and in interface and controller of the device."""
+    return memory_byte_energy + memory_port_energy
 
 
 @formula(unit="J/byte", source="zhang2024llmcompass")

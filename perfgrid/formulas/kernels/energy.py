@@ -16,6 +16,7 @@ from .roofline import by_resource, roofline_time
 from .stream import expert_stream_operations, stream_operations
 from .tiling import hbm_bytes
 
+ON_CHIP = ("arithmetic", "shared_memory", "l2")  # resources whose voltage follows the clock
 EQUALLY_FAST = 1e-3  # kernels whose times differ by less are chosen alike
 
 
@@ -57,9 +58,9 @@ def by_consumer(*, arithmetic=0.0, shared_memory=0.0, l2=0.0, hbm=0.0):
     return by_resource(arithmetic, 0.0, shared_memory, l2, hbm)
 
 
-def streamed(traffic, l2_byte_energy, memory_byte_energy, arithmetic=0.0):
-    """Energy by resource of bytes that pass the cache on their way to or from memory, and of what is done with them."""
-    return by_consumer(arithmetic=arithmetic, l2=traffic * l2_byte_energy, hbm=traffic * memory_byte_energy)
+def streamed(traffic, crossing_byte_energy, memory_access_energy, arithmetic=0.0):
+    """Energy by resource of bytes that cross the chip on their way to or from memory, and of what is done with them."""
+    return by_consumer(arithmetic=arithmetic, l2=traffic * crossing_byte_energy, hbm=traffic * memory_access_energy)
 
 
 # ---- energy of each kernel, by resource -----------------------------------------------------------------------------
@@ -135,10 +136,9 @@ def grouped_mean_traffic(
 
 
 @formula(unit="byte", source="hong1981pebble", family=PRODUCTS)
-def PRODUCT_l2_traffic(PRODUCT_l2_time, PRODUCT_tile_use, PRODUCT_mean_traffic, l2_bandwidth, PRODUCT_uneven_load):
-    """Cache traffic of each PRODUCT kernel with its tile on the mean rank, by phase: reads and what memory fills."""
-    read = total(PRODUCT_tile_use * PRODUCT_l2_time, "tile") * l2_bandwidth
-    return read / PRODUCT_uneven_load + PRODUCT_mean_traffic
+def PRODUCT_l2_traffic(PRODUCT_l2_time, PRODUCT_tile_use, l2_bandwidth, PRODUCT_uneven_load):
+    """Bytes that each PRODUCT kernel with its tile reads from the cache on the mean rank, by phase."""
+    return total(PRODUCT_tile_use * PRODUCT_l2_time, "tile") * l2_bandwidth / PRODUCT_uneven_load
 
 
 @formula(unit="J", source="hong2010power", family=PRODUCTS)
@@ -151,29 +151,32 @@ def PRODUCT_energy(
     half_precision_operation_energy,
     shared_memory_byte_energy,
     l2_byte_energy,
-    memory_byte_energy,
+    crossing_byte_energy,
+    memory_access_energy,
 ):
     """Energy of each PRODUCT kernel on the mean rank, by resource and phase."""
     return by_consumer(
         arithmetic=PRODUCT_flops * PRODUCT_format_energy * half_precision_operation_energy,
         shared_memory=PRODUCT_shared_memory_traffic * shared_memory_byte_energy,
-        l2=PRODUCT_l2_traffic * l2_byte_energy,
-        hbm=PRODUCT_mean_traffic * memory_byte_energy,
+        l2=PRODUCT_l2_traffic * l2_byte_energy + PRODUCT_mean_traffic * crossing_byte_energy,
+        hbm=PRODUCT_mean_traffic * memory_access_energy,
     )
 
 
 @formula(unit="J", source="hong2010power", family=WEIGHTED)
-def PRODUCT_pass_energy(PRODUCT_energy, PRODUCT_gradient_traffic, computed_phases, memory_byte_energy, l2_byte_energy):
+def PRODUCT_pass_energy(
+    PRODUCT_energy, PRODUCT_gradient_traffic, computed_phases, memory_access_energy, crossing_byte_energy
+):
     """Energy of each PRODUCT kernel with its accumulated gradient, by resource and phase: frozen weights have none."""
-    accumulated = streamed(PRODUCT_gradient_traffic, l2_byte_energy, memory_byte_energy)
+    accumulated = streamed(PRODUCT_gradient_traffic, crossing_byte_energy, memory_access_energy)
     return computed_phases * (PRODUCT_energy + accumulated)
 
 
 @formula(unit="J", source="hong2010power")
-def stream_energy(stream_elements, stream_traffic, vector_operation_energy, l2_byte_energy, memory_byte_energy):
+def stream_energy(stream_elements, stream_traffic, vector_operation_energy, crossing_byte_energy, memory_access_energy):
     """Energy of each streaming kernel, by resource, phase and stream_kernel."""
     arithmetic = stream_elements * stream_operations() * vector_operation_energy
-    return streamed(stream_traffic, l2_byte_energy, memory_byte_energy, arithmetic)
+    return streamed(stream_traffic, crossing_byte_energy, memory_access_energy, arithmetic)
 
 
 @alternative(of="flash_energy", by="indexer", label=ALL, unit="J", source="hong2010power")
@@ -195,7 +198,8 @@ def dense_flash_energy(
     vector_operation_energy,
     shared_memory_byte_energy,
     l2_byte_energy,
-    memory_byte_energy,
+    crossing_byte_energy,
+    memory_access_energy,
 ):
     """Energy of the fused attention kernel, mean of all layers, by resource and phase."""
     exponentials = only("phase", "forward", "input_gradient")
@@ -207,8 +211,8 @@ def dense_flash_energy(
         arithmetic=2 * flash_volume * unquantised_format_energy * half_precision_operation_energy
         + pointwise * vector_operation_energy,
         shared_memory=flash_shared_memory_traffic * shared_memory_byte_energy,
-        l2=(read + added + traffic) * l2_byte_energy,
-        hbm=traffic * memory_byte_energy,
+        l2=(read + added) * l2_byte_energy + traffic * crossing_byte_energy,
+        hbm=traffic * memory_access_energy,
     )
     return total(mask_share * spent, "mask")
 
@@ -221,14 +225,14 @@ def cast_energy(
     uneven_load,
     expert_width,
     kind_has_experts,
-    memory_byte_energy,
-    l2_byte_energy,
+    memory_access_energy,
+    crossing_byte_energy,
 ):
     """Energy of the conversions of operands in one layer, by resource and phase."""
     rows = rank_expert_rows / uneven_load
     of_experts = kind_has_experts * rows * expert_width * only("phase", "forward", "input_gradient")
     traffic = (cast_elements + of_experts) * cast_size
-    return streamed(traffic, l2_byte_energy, memory_byte_energy)
+    return streamed(traffic, crossing_byte_energy, memory_access_energy)
 
 
 @formula(unit="J", source="hong2010power")
@@ -237,12 +241,12 @@ def expert_stream_energy(
     expert_stream_sizes,
     uneven_load,
     vector_operation_energy,
-    l2_byte_energy,
-    memory_byte_energy,
+    crossing_byte_energy,
+    memory_access_energy,
 ):
     """Energy of each streaming kernel of the experts on the mean rank, by resource, phase and expert_stream_kernel."""
     received = only("expert_stream_kernel", "sort", "expert_activation")
     elements = expert_stream_elements / (uneven_load * received + 1 - received)
     traffic = elements * expert_stream_sizes
     arithmetic = elements * expert_stream_operations() * vector_operation_energy
-    return streamed(traffic, l2_byte_energy, memory_byte_energy, arithmetic)
+    return streamed(traffic, crossing_byte_energy, memory_access_energy, arithmetic)

@@ -8,6 +8,7 @@ from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import alternative, formula, synonym
 from perfgrid.formulas.axes import at, only, table, total
 from perfgrid.formulas.collectives.placement import gathered_share
+from perfgrid.formulas.hardware.power import boost
 from perfgrid.formulas.kernels import energy
 from perfgrid.formulas.kernels.tiling import hbm_bytes
 
@@ -81,10 +82,10 @@ def expert_mean_traffic(
 
 
 @formula(unit="J", source="hong2010power")
-def dense_attention_energy(dense_flash_energy, uncached_share, prefix_traffic, memory_byte_energy):
+def dense_attention_energy(dense_flash_energy, uncached_share, prefix_traffic, memory_access_energy):
     """Energy of one layer's attention to all tokens of the prompts of a group, by resource: cached keys are read."""
     computed, memory = uncached_share * at(dense_flash_energy, phase="forward"), only("resource", "hbm")
-    read = xp.maximum(prefix_traffic * memory_byte_energy - at(computed, resource="hbm"), 0.0)
+    read = xp.maximum(prefix_traffic * memory_access_energy - at(computed, resource="hbm"), 0.0)
     return computed + read * memory
 
 
@@ -104,8 +105,8 @@ def decode_attention_energy(
     unquantised_format_energy,
     half_precision_operation_energy,
     vector_operation_energy,
-    l2_byte_energy,
-    memory_byte_energy,
+    crossing_byte_energy,
+    memory_access_energy,
 ):
     """Energy of the attention of one decoding step in all layers, mean over the positions, by resource."""
     scores = group_batch * rank_context * rank_query_heads * step_tokens
@@ -113,23 +114,23 @@ def decode_attention_energy(
     spent = energy.by_consumer(
         arithmetic=decode_attention_flops * unquantised_format_energy * half_precision_operation_energy
         + scores * (1 + at(flash_operations, phase="forward")) * vector_operation_energy,
-        l2=traffic * l2_byte_energy,
-        hbm=traffic * memory_byte_energy,
+        l2=traffic * crossing_byte_energy,
+        hbm=traffic * memory_access_energy,
     )
     return attention_layers * total(total(spent * mask_share, "mask") * position_weight, "position")
 
 
 @formula(unit="J", source="hong2010power")
 def serving_stream_energy(
-    serving_stream_elements, serving_stream_size, serving_stream_count, l2_byte_energy, memory_byte_energy
+    serving_stream_elements, serving_stream_size, serving_stream_count, crossing_byte_energy, memory_access_energy
 ):
     """Energy of all streaming kernels of one pass through all layers, by resource and pass: that of their bytes."""
     traffic = total(serving_stream_elements * serving_stream_size * serving_stream_count, "serving_stream")
-    return energy.by_consumer(l2=traffic * l2_byte_energy, hbm=traffic * memory_byte_energy)
+    return energy.by_consumer(l2=traffic * crossing_byte_energy, hbm=traffic * memory_access_energy)
 
 
 @formula(unit="J", source="hong2010power")
-def pass_energy(
+def sustained_pass_energy(
     gemm_energy,
     product_count,
     expert_energy,
@@ -141,10 +142,29 @@ def pass_energy(
     indexers_energy,
     serving_stream_energy,
 ):
-    """Energy of all kernels of one pass on one rank of every stage, by resource and pass."""
+    """Energy of all kernels of one pass on one rank of every stage at the sustained clock, by resource and pass."""
     attention = table("pass", prefill=prefill_attention_energy / prefill_passes, decode=decode_attention_energy)
     products = total(gemm_energy * product_count, "product") + moe_layers * total(expert_energy, "expert_product")
     return products + attention + mixers_energy + indexers_energy + serving_stream_energy
+
+
+@formula(unit="s", source="pope2022inference")
+def working_time(pass_time, host_time, late_launch_time):
+    """Time of one pass in which devices work or wait for each other, by pass."""
+    return pass_time - host_time - late_launch_time
+
+
+@formula(unit="J", source="hong2010power, perfgrid2026probe")
+def pass_energy(sustained_pass_energy, working_time, thermal_design_power, static_power, reachable_boost):
+    """Energy of all kernels of one pass on one rank of every stage, by resource and pass: the clock follows the power.
+
+    Passes last longer than a device takes to change its clock.
+    """
+    chip = only("resource", *energy.ON_CHIP)
+    on_chip = total(sustained_pass_energy * chip, "resource") / working_time
+    memory = total(sustained_pass_energy * (1 - chip), "resource") / working_time
+    raised = boost(thermal_design_power, static_power + memory, on_chip, reachable_boost)
+    return sustained_pass_energy * (chip * raised + 1 - chip)
 
 
 # ---- links ----------------------------------------------------------------------------------------------------------
@@ -273,10 +293,17 @@ def request_scale_out_energy(request_link_bytes, scale_out_byte_energy):
     return at(request_link_bytes, tier="scale_out") * scale_out_byte_energy
 
 
+@formula(unit="s", source="yu2022orca")
+def request_working_time(working_time, request_passes, request_weight):
+    """Device-seconds of work for one request."""
+    return total(total(working_time * request_passes, "pass") * request_weight, "load")
+
+
 @formula(unit="J", source="kandiah2021accelwattch")
-def request_static_energy(static_power, devices, served_rate):
-    """Energy that all devices draw whatever they do, for the time between two requests that end."""
-    return static_power * devices / served_rate
+def request_static_energy(static_power, idle_power, devices, served_rate, request_working_time):
+    """Energy that all devices draw whatever they do, for the time between two requests that end: less while idle."""
+    paid = devices / served_rate
+    return idle_power * paid + (static_power - idle_power) * xp.minimum(request_working_time, paid)
 
 
 @formula(unit="J", source="hong2010power")

@@ -329,7 +329,8 @@ def chosen_prefill_attention_energy(
     half_precision_operation_energy,
     vector_operation_energy,
     l2_byte_energy,
-    memory_byte_energy,
+    crossing_byte_energy,
+    memory_access_energy,
     attention_layers,
     prompt_tokens,
     index_top_k,
@@ -341,8 +342,8 @@ def chosen_prefill_attention_energy(
     gathered = pairs * rank_cache_width * kept_element_size
     sparse = energy.by_consumer(
         arithmetic=chosen_attention_flops * unquantised_format_energy * half_precision_operation_energy + softmax,
-        l2=(gathered + chosen_attention_traffic) * l2_byte_energy,
-        hbm=chosen_attention_traffic * memory_byte_energy,
+        l2=gathered * l2_byte_energy + chosen_attention_traffic * crossing_byte_energy,
+        hbm=chosen_attention_traffic * memory_access_energy,
     )
     return attention_layers * xp.where(prompt_tokens > index_top_k, sparse, dense_attention_energy)
 
@@ -366,12 +367,12 @@ def top_k_indexers_energy(
     format_energy,
     fp8_format_energy,
     half_precision_operation_energy,
-    l2_byte_energy,
-    memory_byte_energy,
+    crossing_byte_energy,
+    memory_access_energy,
 ):
     """Energy of the indexers of one pass through all layers, by resource and pass: operations and bytes."""
     products = 2 * pass_tokens * index_matrix_parameters * format_energy
     work = (products + index_flops * fp8_format_energy) * half_precision_operation_energy
     traffic = index_product_traffic + index_pass_traffic + 2 * index_scores * float32_size
-    spent = energy.by_consumer(arithmetic=work, l2=traffic * l2_byte_energy, hbm=traffic * memory_byte_energy)
+    spent = energy.by_consumer(arithmetic=work, l2=traffic * crossing_byte_energy, hbm=traffic * memory_access_energy)
     return index_layers * spent

@@ -185,8 +185,8 @@ def LABEL_mixers_energy(
     unquantised_format_energy,
     half_precision_operation_energy,
     vector_operation_energy,
-    l2_byte_energy,
-    memory_byte_energy,
+    crossing_byte_energy,
+    memory_access_energy,
 ):
     """Energy of the recurrences of one pass through all layers, by resource and pass: operations and bytes."""
     products = total(mixer_core_flops, "mixer_kernel") / prefill_passes
@@ -197,7 +197,7 @@ def LABEL_mixers_energy(
     )
     moved = total(mixer_core_traffic, "mixer_kernel") / prefill_passes
     traffic = table("pass", prefill=moved, decode=step_state_traffic) + mixer_streams_traffic
-    spent = energy.by_consumer(arithmetic=work, l2=traffic * l2_byte_energy, hbm=traffic * memory_byte_energy)
+    spent = energy.by_consumer(arithmetic=work, l2=traffic * crossing_byte_energy, hbm=traffic * memory_access_energy)
     return mixer_layers * spent
 
 

@@ -193,6 +193,12 @@ def LABEL_core_forward_flops(plain_core_forward_flops, attention_share, mixer_sh
     return attention_share * plain_core_forward_flops + mixer_share * recurrence_forward_flops
 
 
+@of_hybrid("masked_core_flops", "1", "dao2023flash2")
+def LABEL_masked_core_flops(plain_masked_core_flops, attention_share):
+    """FLOPs per token of scores and context of one layer's forward pass that the causal mask leaves out."""
+    return attention_share * plain_masked_core_flops
+
+
 @of_hybrid("layer_forward_flops", "1", "shoeybi2019megatron")
 def LABEL_layer_forward_flops(
     attention_matrix_parameters,

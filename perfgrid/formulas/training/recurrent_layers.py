@@ -104,15 +104,15 @@ def mixer_phase_energy(
     mixer_stream_phase_traffic,
     unquantised_format_energy,
     half_precision_operation_energy,
-    l2_byte_energy,
-    memory_byte_energy,
+    crossing_byte_energy,
+    memory_access_energy,
 ):
     """Energy of the mixer of one layer, by resource and phase."""
     flops = total(mixer_core_passes * mixer_core_flops, "mixer_kernel")
     traffic = total(mixer_core_passes * mixer_core_traffic, "mixer_kernel") + mixer_stream_phase_traffic
     arithmetic = flops * unquantised_format_energy * half_precision_operation_energy
     products = total(mixer_gemm_pass_energy * layer_mixer_gemms, "mixer_product")
-    return products + mixer_share * streamed(traffic, l2_byte_energy, memory_byte_energy, arithmetic)
+    return products + mixer_share * streamed(traffic, crossing_byte_energy, memory_access_energy, arithmetic)
 
 
 # ---- activations of a mixer -----------------------------------------------------------------------------------------

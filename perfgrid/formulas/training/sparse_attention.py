@@ -201,7 +201,8 @@ def chosen_flash_energy(
     half_precision_operation_energy,
     vector_operation_energy,
     l2_byte_energy,
-    memory_byte_energy,
+    crossing_byte_energy,
+    memory_access_energy,
     attended_span,
     index_top_k,
 ):
@@ -210,11 +211,11 @@ def chosen_flash_energy(
     softmax = attended_pairs * sparse_core_heads * (both_ways(1.0, 1.0) + flash_operations) * vector_operation_energy
     core = energy.by_consumer(
         arithmetic=sparse_core_flops * operation + softmax,
-        l2=(gathered_latents + sparse_core_traffic) * l2_byte_energy,
-        hbm=sparse_core_traffic * memory_byte_energy,
+        l2=gathered_latents * l2_byte_energy + sparse_core_traffic * crossing_byte_energy,
+        hbm=sparse_core_traffic * memory_access_energy,
     )
     work = (index_product_flops + trained_index_flops) * operation
-    index = energy.streamed(trained_index_traffic, l2_byte_energy, memory_byte_energy, work)
+    index = energy.streamed(trained_index_traffic, crossing_byte_energy, memory_access_energy, work)
     return xp.where(attended_span > index_top_k, core, dense_flash_energy) + indexer_share * index
 
 
@@ -240,6 +241,32 @@ def chosen_attended_length(
     sparse = index_top_k * heads * (2 * kv_lora_rank + qk_rope_head_dim) / width
     attention = xp.where(sequence_length > index_top_k, sparse, dense_attended_length)
     return attention + indexer_share * (index_matrix_parameters + sequence_length * index_query_width) / width
+
+
+@_chosen("causal_attended_length", "1")
+def chosen_causal_attended_length(
+    chosen_attended_length,
+    dense_causal_attended_length,
+    dense_attended_length,
+    sequence_length,
+    index_top_k,
+    heads,
+    query_head_width,
+    value_head_width,
+    kv_lora_rank,
+    qk_rope_head_dim,
+    indexer_share,
+    index_query_width,
+    causal,
+):
+    """The same under the mask: the first tokens choose among fewer, and the indexer scores half of all pairs."""
+    width = heads * (query_head_width + value_head_width)
+    kept = xp.minimum(index_top_k, sequence_length)
+    unchosen = kept**2 / (2 * sequence_length) * heads * (2 * kv_lora_rank + qk_rope_head_dim) / width
+    dense = dense_attended_length - dense_causal_attended_length
+    unscored = indexer_share * sequence_length / 2 * index_query_width / width
+    left_out = xp.where(sequence_length > index_top_k, unchosen, dense) + unscored
+    return chosen_attended_length - xp.where(causal, left_out, 0.0)
 
 
 @_chosen("cp_message", "byte")

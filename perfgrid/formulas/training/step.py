@@ -248,9 +248,15 @@ def model_flops_utilization(model_flops_per_second_per_device, usable_peak_rate)
     return model_flops_per_second_per_device / usable_peak_rate
 
 
+@formula(unit="1", source="zhao2025insights")
+def causal_model_flops_utilization(model_flops_utilization, causal_model_flops_per_token, model_flops_per_token):
+    """Model FLOPs utilization with only the scores counted that the causal mask leaves (causal MFU)."""
+    return model_flops_utilization * (causal_model_flops_per_token / model_flops_per_token)
+
+
 @formula(unit="1", source="chowdhery2022palm")
 def hardware_flops_utilization(model_flops_utilization, hardware_flops_per_token, model_flops_per_token):
-    """The same with recomputed FLOPs counted (HFU)."""
+    """Model FLOPs utilization with recomputed FLOPs counted (HFU)."""
     return model_flops_utilization * (hardware_flops_per_token / model_flops_per_token)
 
 

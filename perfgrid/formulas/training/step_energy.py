@@ -6,7 +6,8 @@ The parts of `ENERGIES` add up to ``step_energy`` exactly. Hosts, switches and c
 from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import alternative, formula
 from perfgrid.formulas.axes import at, of_kinds, only, table, total
-from perfgrid.formulas.kernels.energy import streamed
+from perfgrid.formulas.hardware.power import boost
+from perfgrid.formulas.kernels.energy import ON_CHIP, streamed
 from perfgrid.formulas.mixer_kinds import NONE
 
 from .token_prediction import INPUTS
@@ -80,12 +81,12 @@ def adapter_energy(
     adapter_traffic,
     unquantised_format_energy,
     half_precision_operation_energy,
-    l2_byte_energy,
-    memory_byte_energy,
+    crossing_byte_energy,
+    memory_access_energy,
 ):
     """Energy of the adapters of one layer, by resource and phase: operations and bytes of `adapter_time`."""
     arithmetic = adapter_flops * unquantised_format_energy * half_precision_operation_energy
-    return streamed(adapter_traffic, l2_byte_energy, memory_byte_energy, arithmetic)
+    return streamed(adapter_traffic, crossing_byte_energy, memory_access_energy, arithmetic)
 
 
 @formula(unit="J", source="nvidia2026recompute")
@@ -175,14 +176,14 @@ def optimizer_energy(
     expert_shard,
     expert_shard_gradient_size,
     optimizer_traffic,
-    memory_byte_energy,
+    memory_access_energy,
 ):
     """Energy of the optimizer step of all devices: traffic of every rank's part of the state, and clearing."""
     trained = trained_parameters + trains_weights * mtp_parameters
     routed = trains_weights * (moe_layers + xp.where(experts > 0, mtp_layers, 0.0)) * experts * expert_parameters
     dense = (trained - routed) * replica * (optimizer_traffic / shard + shard_gradient_size)
     of_experts = routed * expert_replica * (optimizer_traffic / expert_shard + expert_shard_gradient_size)
-    return (dense + of_experts) * memory_byte_energy
+    return (dense + of_experts) * memory_access_energy
 
 
 @formula(unit="J", source="hong2010power")
@@ -205,21 +206,21 @@ def kernel_energy(
 
 
 @formula(unit="J", source="hong2010power")
-def arithmetic_energy(kernel_energy):
+def arithmetic_energy(kernel_energy, step_boost):
     """Energy of one step on all devices that goes to the operations."""
-    return at(kernel_energy, resource="arithmetic")
+    return at(kernel_energy, resource="arithmetic") * step_boost
 
 
 @formula(unit="J", source="hong2010power")
-def shared_memory_energy(kernel_energy):
+def shared_memory_energy(kernel_energy, step_boost):
     """Energy of one step on all devices that goes to the scratchpads."""
-    return at(kernel_energy, resource="shared_memory")
+    return at(kernel_energy, resource="shared_memory") * step_boost
 
 
 @formula(unit="J", source="hong2010power")
-def l2_energy(kernel_energy):
+def l2_energy(kernel_energy, step_boost):
     """Energy of one step on all devices that goes to the last-level caches."""
-    return at(kernel_energy, resource="l2")
+    return at(kernel_energy, resource="l2") * step_boost
 
 
 @formula(unit="J", source="hong2010power")
@@ -328,9 +329,32 @@ def scale_out_energy(link_bytes, scale_out_byte_energy):
 
 
 @formula(unit="J", source="kandiah2021accelwattch")
-def static_energy(static_power, step_time, devices):
-    """Energy of one step that all devices draw whatever they do."""
-    return static_power * step_time * devices
+def static_energy(static_power, idle_power, step_time, exposed_host_time, between_steps_time, devices):
+    """Energy of one step that all devices draw whatever they do: less while they wait for their hosts.
+
+    Devices that wait for each other run kernels that look for data all the time.
+    """
+    waiting = exposed_host_time + between_steps_time
+    return (static_power * (step_time - waiting) + idle_power * waiting) * devices
+
+
+@formula(unit="1", source="perfgrid2026probe")
+def step_boost(
+    kernel_energy,
+    hbm_energy,
+    scale_up_energy,
+    scale_out_energy,
+    static_energy,
+    thermal_design_power,
+    step_time,
+    devices,
+    reachable_boost,
+):
+    """Energy of on-chip events in a step over that at the sustained clock, as far as the power limit allows."""
+    others = hbm_energy + scale_up_energy + scale_out_energy + static_energy
+    on_chip = total(kernel_energy * only("resource", *ON_CHIP), "resource")
+    duration = step_time * devices
+    return boost(thermal_design_power, others / duration, on_chip / duration, reachable_boost)
 
 
 @formula(unit="J", source="hong2010power")

@@ -27,6 +27,26 @@ def dense_attended_length(sequence_length, window, windowed_layers_fraction, chu
     return sequence_length - windowed_layers_fraction * xp.maximum(sequence_length - sides * window, 0.0)
 
 
+@alternative(of="causal_attended_length", by="indexer", label=ALL, unit="1", source="dao2023flash2")
+def dense_causal_attended_length(
+    dense_attended_length, sequence_length, window, windowed_layers_fraction, chunked_window, causal
+):
+    """Tokens that one token attends to under the mask, mean of a sequence and of layers with and without a window.
+
+    s/2 of the whole sequence, w/2 of a chunk, w - w^2/2s of a sliding window; without a causal mask all.
+    """
+    inside = xp.minimum(window, sequence_length)
+    of_window = xp.where(chunked_window, inside / 2, inside * (1 - inside / (2 * sequence_length)))
+    masked = sequence_length / 2 - windowed_layers_fraction * (sequence_length / 2 - of_window)
+    return xp.where(causal, masked, dense_attended_length)
+
+
+@alternative(of="masked_core_flops", by="mixer", label=NONE, unit="1", source="dao2023flash2")
+def plain_masked_core_flops(attended_length, causal_attended_length, heads, query_head_width, value_head_width):
+    """FLOPs per token of scores and context of one layer's forward pass that the causal mask leaves out."""
+    return 2 * (attended_length - causal_attended_length) * heads * (query_head_width + value_head_width)
+
+
 @alternative(of="core_forward_flops", by="mixer", label=NONE, unit="1", source="korthikanti2022")
 def plain_core_forward_flops(attended_length, heads, query_head_width, value_head_width):
     """FLOPs per token of scores and context of one layer's forward pass: 4·s·h (no causal mask exploited)."""
@@ -79,6 +99,12 @@ def model_flops_per_token(
     core = of_kinds(kind_layers, core_forward_flops)
     weights = of_kinds(kind_layers, layer_forward_flops - core_forward_flops) + 2 * output_head_parameters
     return (2 + trains_weights) * weights + 3 * (core + mtp_layers * mtp_forward_flops)
+
+
+@formula(unit="1", source="zhao2025insights")
+def causal_model_flops_per_token(model_flops_per_token, kind_layers, mtp_kind_layers, masked_core_flops):
+    """Model FLOPs per token with the causal mask exploited: as FlashAttention and DeepSeek-V3 count."""
+    return model_flops_per_token - 3 * of_kinds(kind_layers + mtp_kind_layers, masked_core_flops)
 
 
 @formula(unit="1", source="korthikanti2022")
