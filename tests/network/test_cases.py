@@ -272,7 +272,7 @@ MISTAKES = [
     (changed(topology=one("torus", [4, 4], wraps=[True, False]), algorithm="rotated"), ["all wrap around", "bucket"]),
     (changed(topology=one("ring", [4], bidirectional=1)), ["bidirectional", "true or false", "1"]),
     (changed(topology=one("dragonfly", [1, 2, 3])), ["lacks 'global_links_per_router'"]),
-    (changed(topology=one("dragonfly", [1, 2, 4], global_links_per_router=1)), ["has 3 groups", "found 4"]),
+    (changed(topology=one("dragonfly", [1, 2, 4], global_links_per_router=1)), ["at most 3 groups", "found 4"]),
     (changed(topology=one("twisted_torus", [4, 8], twist={"0": [4]})), ["twist", '{"0": [0, 4]}', "[4]"]),
     (changed(topology=one("twisted_torus", [4, 8], twist={"2": [0, 4]})), ["twist", "'2'"]),
     (changed(topology=one("twisted_torus", [4, 8], twist=3)), ["twist", "3"]),

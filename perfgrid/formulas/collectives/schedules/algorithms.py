@@ -13,8 +13,8 @@ from math import prod
 from operator import add
 from typing import Any
 
-from . import hierarchy, tier_grid, tier_switched
-from .fabric import SWITCHED, Place
+from . import hierarchy, tier_grid, tier_routers, tier_switched
+from .fabric import ROUTED, SWITCHED, Place
 from .schedule import NOTHING, Coefficients, Schedule
 
 Offer = dict[str, Schedule | str]
@@ -38,6 +38,7 @@ ORDINARY: Mapping[str, str] = {
     "hyperx": "direct_per_dimension",
     "fat_tree": "ring",
     "dragonfly": "hierarchical",
+    "flattened_butterfly": "hierarchical",
     "rail": "ring",
     "rail_only": "ring",
 }
@@ -53,14 +54,7 @@ def on_tier(place: Place, collective: str) -> Offer:
     if place.members == 1:
         return {"direct": NOTHING}
     kind = place.tier.kind
-    if kind == "dragonfly":
-        part = {
-            "all_to_all": tier_switched.dragonfly_all_to_all,
-            "broadcast": tier_switched.dragonfly_broadcast,
-            "send_recv": tier_switched.dragonfly_send_recv,
-        }.get(collective, tier_switched.dragonfly_gather)
-        return _all_reduce(part(place), place) if collective == "all_reduce" else part(place)
-    of: Any = tier_switched if kind in (*SWITCHED, "fully_connected") else tier_grid
+    of: Any = tier_switched if kind in (*SWITCHED, "fully_connected") else tier_routers if kind in ROUTED else tier_grid
     if collective == "all_reduce":
         return _all_reduce(of.gather(place), place) | of.all_reduce(place)
     return of.gather(place) if collective in GATHERING else getattr(of, collective)(place)
