@@ -240,7 +240,7 @@ def test_flattened_butterfly(p, sides):
     n = math.prod(shape)
     tiers = [{"kind": "flattened_butterfly", "shape": shape, "bandwidth": B2}]
     for size, stride in [(n, 1), (n // p, p), (p, 1), (p * sides[0], 1), (sides[-1], n // sides[-1]), (n // 2, 2)]:
-        if size < 2 or n % 2 and stride == 2 or stride == 2 and p % 2:
+        if size < 2 or (n % 2 and stride == 2) or (stride == 2 and p % 2):
             continue
         m, group, runs = machine(SIZE / size, lambda link: B2), strided(size, stride), {}
         for rank in range(n):

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from perfgrid.formulas.axes import INNER
 from perfgrid.formulas.cost.cluster_network import (
     clos_capacity,
     clos_links,
@@ -88,7 +89,7 @@ def test_full_networks_are_those_of_al_fares(radix):
     assert clos_capacity(radix, 1.0) == hosts
     assert clos_tiers(hosts, radix, 1.0) == 3
     assert clos_switches(hosts, radix, 1.0) == 5 * radix**2 / 4
-    assert clos_links(hosts, radix, 1.0) == 3 * hosts
+    assert np.sum(clos_links(hosts, radix, 1.0)) == 3 * hosts
     assert clos_switches(radix**2 / 2, radix, 1.0) == 3 * radix / 2
 
 
@@ -102,14 +103,19 @@ def test_a_dragonfly_has_the_links_of_its_graph():
             links["hosts"] += p * a
             links["local"] += sum(1 for one in range(a) for other in range(one) if other != one)
             links["global"] += sum(1 for other in range(g) if other < group)
-        assert dragonfly_links(p * a * g, a, g, h) == sum(links.values())
+        found = dragonfly_links(p * a * g, a, g, g, h)
+        assert dict(zip(INNER.labels["reach"], np.ravel(found), strict=True)) == {
+            "device": links["hosts"],
+            "group": links["local"],
+            "network": links["global"],
+        }
 
 
 @given(st.integers(3, 60_000), st.sampled_from([1.0, 2.0, 3.0, 7.0]))
 def test_oversubscription_and_larger_switches_never_need_more_switches(endpoints, oversubscription):
     if endpoints > clos_capacity(64, 1.0):
         return
-    assert clos_links(endpoints, 64, oversubscription) <= clos_links(endpoints, 64, 1.0)
+    assert np.sum(clos_links(endpoints, 64, oversubscription)) <= np.sum(clos_links(endpoints, 64, 1.0))
     assert clos_switches(endpoints, 128, 1.0) <= clos_switches(endpoints, 64, 1.0)
     assert leaf_ports(64, oversubscription) >= 32
 
@@ -151,14 +157,10 @@ def test_kinds_of_networks_in_the_catalog():
     assert counts["fat-tree-2to1"] == 8 * (2 + 1)  # 42 ports down, 22 up
     assert counts["dragonfly-72"] == 8 * 4 * 9
     assert counts["dragonfly-1056"] == 8 * 8 * 3  # of its 33 groups the three that 72 domains need
-    assert found["network_is_counted"].all()
+    assert found["routers_are_switches"].all()
 
 
-def test_a_network_that_is_not_counted_is_flagged():
-    kinds = {"tier_kind": {"scale_up": "switch", "scale_out": "hyperx"}}
-    found = grid(["network_capital"], overrides=kinds)
-    assert not found["network_is_counted"]
-    assert np.isfinite(found["network_capital"])
+def test_networks_that_cannot_be_built_are_flagged():
     small = grid(
         ["network_capital"], {"parallelism": {"devices": [4096], "tp": [8], "pp": [8]}}, overrides={"switch_ports": 8}
     )

@@ -67,7 +67,7 @@ def flattened_butterfly(terminals: Any, members: Sequence[int]) -> Schedule:
     Along a side of m members every link carries p·n/m of the n parts of a message, whatever part of the fabric a group
     has. Source: kim2007butterfly, section 3; ahn2009hyperx, section 2.
     """
-    p, (own, *sides) = terminals, members
+    p, sides = terminals, members[1:]
     n, active = prod(members), [m for m in sides if m > 1]
     busiest = max([(n - 1) / n, *(p / m for m in active)])
     return Schedule(several(n), (2.0 + len(active)) * several(n), busiest, messages=n - 1)

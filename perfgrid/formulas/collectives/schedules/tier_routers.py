@@ -46,8 +46,8 @@ def all_to_all(place: Place) -> Offer:
         members = [s.members for s in place.sides]
         return {"direct": alltoall.flattened_butterfly(place.sides[0].length, members)}
     if all(s.whole for s in place.sides):
-        links = global_links(place.tier)
-        return {"direct": alltoall.dragonfly(*place.tier.shape, links.between, links.two_fullest)}
+        (p, a, g), links = place.tier.shape, global_links(place.tier)
+        return {"direct": alltoall.dragonfly(p, a, g, links.between, links.two_fullest)}
     return {"direct": part_of_dragonfly_all_to_all(place)}
 
 

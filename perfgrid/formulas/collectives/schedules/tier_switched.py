@@ -6,8 +6,6 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 from operator import mul
 
-import numpy as np
-
 from . import alltoall, switched
 from .fabric import Place
 from .schedule import Schedule
