@@ -103,8 +103,32 @@ def test_rings_on_fat_trees(widths, ratios):
 # ---- dragonfly ------------------------------------------------------------------------------------------------------
 
 
-def dragonfly_path(p, a, h, groups=None):
-    """Terminal, local, global, local, terminal; all links between two groups carry equal shares.
+def routed(p, way):
+    """The path of a message between ranks on routers of p terminals, from the ways between two routers."""
+
+    def path(s, t):
+        first, last = ("terminal", "up", s), ("terminal", "down", t)
+        return [([first, *links, last], share) for links, share in way(s // p, t // p)]
+
+    return path
+
+
+def by_all_routers(way, routers):
+    """The ways between two routers by way of every router in equal shares."""
+
+    def found(here, there):
+        return [
+            (to + on, first * second / routers)
+            for middle in range(routers)
+            for to, first in way(here, middle)
+            for on, second in way(middle, there)
+        ]
+
+    return found
+
+
+def dragonfly_way(a, h, groups=None):
+    """Ways between two routers: local, global, local link; all links between two groups carry equal shares.
 
     A group deals its links out to its peers in equal numbers, those left over stay idle; to its routers one after the
     other. Link j of groups i and i + d is number (d - 1) * links + j of group i.
@@ -112,27 +136,25 @@ def dragonfly_path(p, a, h, groups=None):
     groups = a * h + 1 if groups is None else groups
     between = a * h // (groups - 1) if groups > 1 else 1
 
-    def place(rank):
-        return rank // (p * a), rank // p % a
-
-    def at(distance, j):
-        return (distance - 1) * between + j
-
-    def path(s, t):
-        (gs, rs), (gt, rt) = place(s), place(t)
-        first, last = ("terminal", "up", s), ("terminal", "down", t)
+    def way(here, there):
+        (gs, rs), (gt, rt) = divmod(here, a), divmod(there, a)
         if gs == gt:
-            return [([first, *([("local", gs, rs, rt)] if rs != rt else []), last], 1.0)]
+            return [([("local", gs, rs, rt)] if rs != rt else [], 1.0)]
         found = []
         for j in range(between):
-            leave, enter = at((gt - gs) % groups, j) % a, at((gs - gt) % groups, j) % a
+            leave = (((gt - gs) % groups - 1) * between + j) % a
+            enter = (((gs - gt) % groups - 1) * between + j) % a
             links = [("local", gs, rs, leave)] if rs != leave else []
             links.append(("global", gs, gt, j))
             links += [("local", gt, enter, rt)] if enter != rt else []
-            found.append(([first, *links, last], 1 / between))
+            found.append((links, 1 / between))
         return found
 
-    return path
+    return way
+
+
+def dragonfly_path(p, a, h, groups=None):
+    return routed(p, dragonfly_way(a, h, groups))
 
 
 BALANCED = [(1, 2, 1, 3), (2, 4, 2, 9), (1, 3, 2, 7), (3, 2, 1, 3), (2, 3, 3, 10), (2, 4, 1, 5)]
@@ -202,53 +224,83 @@ def test_groups_on_a_dragonfly_are_bounded_from_above(size, stride, collective, 
     size = size or n // stride
     group = strided(size, stride)
     tiers = [{"kind": "dragonfly", "shape": [p, a, groups], "bandwidth": B2, "global_links_per_router": h}]
-    m = machine(SIZE / size if collective == "all_to_all" else SIZE, lambda link: B2)
-    pieces(m, range(n))
     runs = {}
     for rank in range(n):
         runs.setdefault(group(rank), []).append(rank)
-    if collective == "all_to_all":
-        m.phases(lambda: [everyone(m, run, path) for run in runs.values()])
-    else:
-        pairs = [(s, t) for run in runs.values() for s, t in itertools.pairwise(run)]
-        m.step([(s, t, m.block(s), path(s, t)) for s, t in pairs])
+    minimal = replayed(runs.values(), collective, path)
+    spread = replayed(runs.values(), collective, routed(p, by_all_routers(dragonfly_way(a, h, groups), a * groups)))
     found = predicted(tiers, collective, "direct", (size, stride))
-    assert m.time * (1 - 1e-9) <= found <= 3 * m.time
+    assert min(minimal, spread) * (1 - 1e-9) <= found <= 3 * min(minimal, spread)
+
+
+def replayed(runs, collective, path):
+    """Time of an all-to-all of every run of ranks, or of a message from each to the next."""
+    size = len(next(iter(runs)))
+    m = machine(SIZE / size if collective == "all_to_all" else SIZE, lambda link: B2)
+    pieces(m, itertools.chain(*runs))
+    if collective == "all_to_all":
+        return m.phases(lambda: [everyone(m, run, path) for run in runs]).time
+    m.step([(s, t, m.block(s), path(s, t)) for run in runs for s, t in itertools.pairwise(run)])
+    return m.time
+
+
+@pytest.mark.parametrize(("a", "h", "groups"), [(4, 2, 9), (4, 2, 5), (4, 2, 8), (6, 1, 4), (1, 3, 4)])
+def test_the_worst_traffic_of_a_dragonfly_takes_all_its_links(a, h, groups):
+    """Every rank of a group sends to the next group: by all routers exactly twice an all-to-all of the fabric."""
+    p, n = 4, 4 * a * groups
+    tiers = [{"kind": "dragonfly", "shape": [p, a, groups], "bandwidth": B2, "global_links_per_router": h}]
+    way = dragonfly_way(a, h, groups)
+    shift = p * a
+    times = {}
+    for name, path in {"minimal": routed(p, way), "spread": routed(p, by_all_routers(way, a * groups))}.items():
+        m = machine(SIZE, lambda link: B2)
+        pieces(m, range(n))
+        m.step([(s, (s + shift) % n, m.block(s), path(s, (s + shift) % n)) for s in range(n)])
+        times[name] = m.time
+    found = predicted(tiers, "send_recv", "direct", (groups, shift)) - ALPHA
+    uniform = predicted(tiers, "all_to_all", "direct") - ALPHA
+    assert min(times.values()) - ALPHA - 9 * LAM <= found
+    if times["spread"] < times["minimal"]:
+        longest = 8 if a > 1 else 4
+        load = 2 * (uniform - 5 * LAM)
+        assert times["spread"] - ALPHA - longest * LAM == pytest.approx(max(load, SIZE / B2), rel=1e-9)
+        assert found == pytest.approx(max(load, SIZE / B2) + longest * LAM, rel=1e-9)
 
 
 # ---- flattened butterfly --------------------------------------------------------------------------------------------
 
 
-def butterfly_path(p, sides):
-    """Terminal, one link along every side in which the routers differ, terminal."""
+def butterfly_way(sides):
+    """Ways between two routers: one link along every side in which they differ."""
 
-    def path(s, t):
-        here, there, links = s // p, t // p, [("terminal", "up", s)]
-        weight = 1
+    def way(here, there):
+        links, weight = [], 1
         for side, length in enumerate(sides):
             to = here + (there // weight % length - here // weight % length) * weight
             links += [(side, here, to)] if to != here else []
             here, weight = to, weight * length
-        return [([*links, ("terminal", "down", t)], 1.0)]
+        return [(links, 1.0)]
 
-    return path
+    return way
 
 
 @pytest.mark.parametrize(("p", "sides"), [(2, (4,)), (4, (3, 2)), (1, (3, 4)), (3, (2, 2, 3)), (4, (2, 5))])
 def test_flattened_butterfly(p, sides):
-    shape, path = [p, *sides], butterfly_path(p, sides)
+    shape, path = [p, *sides], routed(p, butterfly_way(sides))
     n = math.prod(shape)
     tiers = [{"kind": "flattened_butterfly", "shape": shape, "bandwidth": B2}]
     for size, stride in [(n, 1), (n // p, p), (p, 1), (p * sides[0], 1), (sides[-1], n // sides[-1]), (n // 2, 2)]:
         if size < 2 or (n % 2 and stride == 2) or (stride == 2 and p % 2):
             continue
-        m, group, runs = machine(SIZE / size, lambda link: B2), strided(size, stride), {}
+        group, runs = strided(size, stride), {}
         for rank in range(n):
             runs.setdefault(group(rank), []).append(rank)
-        pieces(m, range(n))
-        m.phases(lambda m=m, runs=runs: [everyone(m, run, path) for run in runs.values()])
         found = predicted(tiers, "all_to_all", "direct", (size, stride))
-        assert found == pytest.approx(m.time, rel=1e-9), (size, stride)
+        minimal = replayed(runs.values(), "all_to_all", path)
+        spread = replayed(runs.values(), "all_to_all", routed(p, by_all_routers(butterfly_way(sides), n // p)))
+        if minimal <= spread:
+            assert found == pytest.approx(minimal, rel=1e-9), (size, stride)
+        assert min(minimal, spread) * (1 - 1e-9) <= found <= minimal * (1 + 1e-9)
     assert lower_bound(places_of(tiers), "all_to_all", SIZE) <= predicted(tiers, "all_to_all", "direct")
     m = machine(SIZE / n, lambda link: B2)
     pieces(m, range(n))
@@ -262,10 +314,8 @@ def test_flattened_butterfly(p, sides):
             m.phases(lambda lines=lines: [everyone(m, line, path) for line in lines.values()])
     time = complete(m, range(n), lambda rank: 0)
     assert predicted(tiers, "all_gather", "hierarchical") == pytest.approx(time, rel=1e-9)
-    m = machine(SIZE, lambda link: B2)
-    pieces(m, range(n))
-    m.step([(s, s + 1, m.block(s), path(s, s + 1)) for s in range(n - 1)])
-    assert m.time * (1 - 1e-9) <= predicted(tiers, "send_recv", "direct") <= 2 * m.time
+    found, minimal = predicted(tiers, "send_recv", "direct"), replayed([range(n)], "send_recv", path)
+    assert minimal * (1 - 1e-9) <= found <= 2 * minimal
 
 
 @pytest.mark.parametrize(("size", "stride"), [(64, 1), (32, 1), (16, 1), (8, 8), (4, 8), (16, 4)])
@@ -279,17 +329,16 @@ def test_a_cluster_on_eight_of_nine_groups_of_a_dragonfly(size, stride):
         place(fabric, size, stride)
     places = place(fabric, size, stride, spare=True)
     assert math.prod(found.members for found in places) == size
-    m = machine(SIZE / size, lambda link: B2)
-    pieces(m, range(used))
     runs = {}
     for rank in range(used):
         runs.setdefault(group(rank), []).append(rank)
-    m.phases(lambda: [everyone(m, run, path) for run in runs.values()])
+    minimal = replayed(runs.values(), "all_to_all", path)
+    spread = replayed(runs.values(), "all_to_all", routed(p, by_all_routers(dragonfly_way(a, h), 36)))
     for collective in ("all_to_all", "all_gather"):
         route = across_tiers(places, collective)["direct"]
         assert isinstance(route, Route)
         found = route.on(places).time(SIZE)
-        assert m.time * (1 - 1e-9) <= found <= 3 * m.time
+        assert min(minimal, spread) * (1 - 1e-9) <= found <= 3 * min(minimal, spread)
 
 
 def test_products_of_tiers_route_in_dimension_order():

@@ -1,12 +1,14 @@
 """Algorithms of the kinds whose terminals share routers that are joined directly: dragonfly and flattened butterfly.
 
-Every rank has one link to its router; the links between routers are shared by their terminals. Routing is minimal: one
-local link, one global link, one local link of a dragonfly; at most one link along each side of a flattened butterfly.
+Every rank has one link to its router; the links between routers are shared by their terminals. Routing is minimal (one
+local link, one global link, one local link of a dragonfly; at most one link along each side of a flattened butterfly),
+or, where that loads the busiest link less, by way of all routers in equal shares (Valiant's). So few groups of ranks
+need not pass the few links between their routers. Source: kim2008dragonfly, section 4; kim2007butterfly, section 3.
 """
 
 from __future__ import annotations
 
-from functools import reduce
+from dataclasses import replace
 
 from . import alltoall, hierarchy, switched
 from .fabric import Place, global_links
@@ -29,7 +31,8 @@ def gather(place: Place) -> Offer:
         parts += [hierarchy.router_gather(side.members, terminals.length) for side in outer]
     found, left = NOTHING, 1
     for part, side in zip(parts, place.sides, strict=True):
-        found, left = found + part.load(1 / left), left * side.members
+        sent = (side.members - 1) / side.members
+        found, left = found + spread(part, place, sent).load(1 / left), left * side.members
     return {"hierarchical": found, **all_to_all(place)}
 
 
@@ -39,16 +42,25 @@ def all_reduce(_: Place) -> Offer:
 
 
 def all_to_all(place: Place) -> Offer:
-    """Minimal routing among all ranks."""
+    """All parts at once."""
     if all(s.members == 1 for s in place.sides[1:]):
         return {"direct": alltoall.switch(place.members)}
+    return {"direct": spread(minimal_all_to_all(place), place, (place.members - 1) / place.members)}
+
+
+def minimal_all_to_all(place: Place) -> Schedule:
+    """All parts at once by minimal routing."""
     if place.tier.kind == "flattened_butterfly":
-        members = [s.members for s in place.sides]
-        return {"direct": alltoall.flattened_butterfly(place.sides[0].length, members)}
+        return alltoall.flattened_butterfly(place.sides[0].length, [s.members for s in place.sides])
     if all(s.whole for s in place.sides):
-        (p, a, g), links = place.tier.shape, global_links(place.tier)
-        return {"direct": alltoall.dragonfly(p, a, g, links.between, links.two_fullest)}
-    return {"direct": part_of_dragonfly_all_to_all(place)}
+        return whole_dragonfly_all_to_all(place)
+    return part_of_dragonfly_all_to_all(place)
+
+
+def whole_dragonfly_all_to_all(place: Place) -> Schedule:
+    """All parts of all ranks of a dragonfly at once by minimal routing."""
+    (p, a, g), links = place.tier.shape, global_links(place.tier)
+    return alltoall.dragonfly(p, a, g, links.between, links.two_fullest)
 
 
 def part_of_dragonfly_all_to_all(place: Place) -> Schedule:
@@ -68,7 +80,7 @@ def broadcast(place: Place) -> Offer:
     """Scatter down a binomial tree from the root, then all-gather level by level."""
     n, gathered = place.members, gather(place)["hierarchical"]
     assert isinstance(gathered, Schedule)
-    steps, longest = float(exponent(n)), _longest(place)
+    steps, longest = float(exponent(n)), longest_path(place)
     return {"scatter_all_gather": Schedule(steps, longest * steps, (n - 1) / n) + gathered}
 
 
@@ -82,11 +94,29 @@ def send_recv(place: Place) -> Offer:
     if place.tier.kind == "dragonfly" and place.sides[2].members > 1:
         between = global_links(place.tier).between
         load = max(load, 2 * sharing, sharing * routers.length / routers.members / between)
-    return {"direct": switched.send_recv(_longest(place), load)}
+    return {"direct": spread(switched.send_recv(longest_path(place), load), place, 1.0)}
 
 
-def _longest(place: Place) -> int:
+# ---- routing --------------------------------------------------------------------------------------------------------
+
+
+def longest_path(place: Place) -> int:
     """Links of the longest path: out of and into a rank, and along every side; both local links of a dragonfly."""
     if place.tier.kind == "dragonfly":
         return 5 if place.sides[2].members > 1 else 3
-    return reduce(lambda links, side: links + (side.members > 1), place.sides[1:], 2)
+    return 2 + sum(side.members > 1 for side in place.sides[1:])
+
+
+def spread(minimal: Schedule, place: Place, sent: float) -> Schedule:
+    """A schedule by minimal routing or by way of all routers of the fabric, whichever loads the busiest link less.
+
+    By all routers any pattern in which a rank sends and receives ``sent`` of the message loads links as two all-to-alls
+    of the whole fabric do. Source: kim2008dragonfly, section 4.1; dally2004, section 9.1.
+    """
+    p, *shape = place.tier.shape
+    if place.tier.kind == "dragonfly":
+        uniform, links = whole_dragonfly_all_to_all(place).volume, 8.0 if shape[0] > 1 else 4.0
+    else:
+        uniform, links = max((p / side for side in shape if side > 1), default=0.0), 2.0 + 2 * sum(s > 1 for s in shape)
+    volume = float(max(sent, 2 * uniform * sent))
+    return minimal if minimal.volume <= volume else replace(minimal, volume=volume, hops=minimal.steps * links)
