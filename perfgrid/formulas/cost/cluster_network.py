@@ -227,9 +227,9 @@ def network_neighbours(network_kind, network_sides):
 
 @formula(unit="1", source="kim2008dragonfly")
 def network_router_ports(network_kind, network_sides, tier_global_links, network_radix):
-    """Ports that a switch uses: all of a folded Clos network, as many as its shape asks of a router."""
+    """Ports that a switch uses: all of a folded Clos network, as many as its shape asks of a router; else none."""
     found = router_ports(network_sides, at(tier_global_links, tier="scale_out"), is_one_of(network_kind, "dragonfly"))
-    return xp.where(is_one_of(network_kind, *ROUTED) > 0, found, network_radix)
+    return is_one_of(network_kind, *ROUTED) * found + is_one_of(network_kind, *SWITCHED) * network_radix
 
 
 @formula(unit="1", source="alfares2008fattree, kim2008dragonfly")
