@@ -106,6 +106,7 @@ def test_every_source_is_in_the_bibliography_and_every_given_quantity_in_the_glo
         "library": ("nccl",),
         "length_distribution": DISTRIBUTIONS,
         "limit_statistic": ("mean", "p99"),
+        "network_sizing": ("rate",),
     }
     labels |= {"device_basis": ("device",), "circuit_basis": ("own_node",)}
     for mixer in ("none", *RECURRENT):

@@ -69,10 +69,11 @@ def proportional_network_price_scale(network_rate, switch_port_rate):
 
 
 @alternative(of="network_rate", by="network_sizing", label="budget", unit="byte/s", source="kim2008dragonfly")
-def affordable_network_rate(network_budget, devices, network_port_rate_capital, switch_port_rate):
+def affordable_network_rate(network_budget, devices, network_port_rate_capital, switch_port_rate, switch_price):
     """Rate of a device's links into the network that its budget buys; the listed rate where there is no network."""
     listed = network_port_rate_capital / devices
-    return switch_port_rate * xp.where(listed > 0, xp.maximum(network_budget, 1.0) / xp.maximum(listed, 1.0), 1.0)
+    bought = network_budget / xp.where(listed > 0, listed, switch_price)
+    return switch_port_rate * xp.where((listed > 0) & (network_budget > 0), bought, 1.0)
 
 
 @constraint(
