@@ -67,8 +67,11 @@ def values_of(table: str, name: str) -> Any:
             "hgx-h100-efa-400g hgx-h100-efa-shared hgx-b200-400g hgx-b300-800g gb200-nvl72-400g gb300-nvl72-800g "
             "rails rails-in-network "
             "nvl72-rails-64 rail-only rails-spine-2to1 fat-tree-16x8-2to1 dragonfly-72 dragonfly-1056 "
+            "clos fat-tree-512-2to1 dragonfly-512 hyperx-512 full-mesh-512 torus-512 mesh-512 hyperx-of-devices-512 "
+            "full-mesh-of-devices-512 dragonfly-16k hyperx-17k "
             "mi300x-mesh-400g mi355x-mesh-400g gaudi3-mesh-600g tpu-torus-4x4x4 tpu-torus-8x8x8 "
-            "tpu-torus-16x16x16 tpu-torus-8x8x16 tpu-twisted-4x4x8 tpu-torus-16x16 tpu-mesh-8x8 wafer-mesh-5x5 "
+            "tpu-torus-16x16x16 tpu-torus-8x8x16 tpu-twisted-4x4x8 tpu-torus-4x4x8 tpu-torus-4x8x8 tpu-twisted-4x8x8 "
+            "tpu-torus-16x16 tpu-mesh-8x8 wafer-mesh-5x5 "
             "wafer-mesh-8x8",
         ),
         (

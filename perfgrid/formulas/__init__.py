@@ -17,7 +17,7 @@ from perfgrid.formulas.training.step import PASSES as PASSES
 from .axes import INNER as INNER
 from .collectives import contention, exchange, ideal, nccl, placement, topology
 from .collectives import workload as benchmark
-from .cost import carbon, cluster_network, die, manufacturing, package, system_cost
+from .cost import carbon, cluster_network, die, manufacturing, network_cost, package, system_cost
 from .hardware import device, event_energy, implementation, microarchitecture, native, power, scaling, technology
 from .kernels import energy, flash, gemm, host, stream
 from .mixers import attended, recurrent, widths
@@ -133,7 +133,8 @@ SERVING = (
 )
 TECHNOLOGY = (technology, implementation, native)  # devices at another node, with another memory or link
 MANUFACTURING = (*TECHNOLOGY, die, package, manufacturing)  # manufacturing cost
-ECONOMY = (microarchitecture, event_energy, cluster_network, system_cost, carbon)  # budgets, prices, energy of events
+NETWORK = (cluster_network, network_cost)  # switches, links and their price
+ECONOMY = (microarchitecture, event_energy, *NETWORK, system_cost, carbon)  # budgets, prices, energy of events
 
 POOLS = (pools, deployment, service)  # two pools, each evaluated on its own by the formulas of serving
 
@@ -170,7 +171,7 @@ WORKLOADS = {
     ),
     "manufacturing": Workload(MANUFACTURING),
     "sequence_mixer": Workload(MIXERS, DEVICE),
-    "collectives": Workload(BENCHMARK, (*COLLECTIVES, *PARALLELISM)),
+    "collectives": Workload((*BENCHMARK, *NETWORK), (*COLLECTIVES, *PARALLELISM)),
     "pools": Workload(POOLS, (requests, batching, clients, percentiles)),
     "inference": Workload(
         (*PARAMETERS, *DEVICE, *SERVING, *MANUFACTURING, *ECONOMY),

@@ -45,6 +45,7 @@ INNER = InnerAxes(
         "position": tuple(f"{part}_{i}" for part in ("filling", "full") for i in range(1, 5)),
         "link_family": AXIS_LABELS["link_family"],  # families of scale-up links
         "side": AXIS_LABELS["side"],  # of the shape of a network tier, innermost first
+        "reach": ("device", "group", "network"),  # of a link: to a device, among neighbours, through the network
         "node_count": AXIS_LABELS["node_count"],  # nodes that a group touches
         "nccl_algorithm": ("ring", "tree", "in_switch"),
         "protocol": AXIS_LABELS["protocol"],  # of NCCL

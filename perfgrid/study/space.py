@@ -74,7 +74,13 @@ class SpaceBuilder:
         }
         limits = self.registry.subjects() & {*self.file.workload_parameters, *by_axes}
         wanted = (*self.file.outputs, *sorted(limits))
-        self.needed = reached(self.registry, self.catalog, wanted, self.tables, self.computed)
+        elsewhere = {*self.file.workload_parameters, *self.file.overrides, *by_axes}
+        labels = {
+            v.name: str(v.default)
+            for v in variables.values()
+            if v.of == "workload" and v.kind == "label" and v.optional and v.name not in elsewhere
+        }
+        self.needed = reached(self.registry, self.catalog, wanted, self.tables, self.computed, labels)
         constants |= {label: text for label, text in bases(self.tables).items() if label in self.needed}
         self._state(constants, by_axes)
         self.taken |= set(by_axes) - set(TABLES)

@@ -58,17 +58,22 @@ def bases(stated: Collection[str]) -> dict[str, str]:
 
 
 def reached(
-    registry: Registry, catalog: Catalog, outputs: Sequence[str], stated: Collection[str], computed: Collection[str]
+    registry: Registry,
+    catalog: Catalog,
+    outputs: Sequence[str],
+    stated: Collection[str],
+    computed: Collection[str],
+    labels: Mapping[str, str],
 ) -> set[str]:
     """Every quantity that the outputs may rest on, given what the catalog states as it is.
 
-    ``computed``: what the user's own formulas compute in its place.
+    ``computed``: what the user's own formulas compute in its place; ``labels`` that the study leaves at their defaults.
     """
     derived = reimplemented(registry, stated) | set(computed)
     given = {v.name for v in catalog.variables.values() if v.name not in derived}
     if "device" in stated:
         given -= {v.name for v in catalog.variables.values() if v.of in SWITCHABLE and v.of in stated}
-    return registry.below(outputs, given)
+    return registry.below(outputs, given, labels)
 
 
 def switchable_columns(

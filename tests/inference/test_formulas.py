@@ -82,6 +82,7 @@ def of_systems():
 def test_every_formula_keeps_its_units(rule, precision, stored, pools):
     stated = {"batch_rule": rule, "precision": precision, "weight_precision": stored, "kv_precision": stored}
     labels = {**stated, "pools": pools, "library": "nccl", "mixer": "gated_delta_net", "indexer": "top_k"}
+    labels["network_sizing"] = "rate"
     labels["length_distribution"] = "uniform" if pools == "separate" else "lognormal"
     labels["limit_statistic"] = "p99" if rule in ("rate", "clients") else "mean"
     space = Space((), {**point(), **labels})
@@ -105,6 +106,7 @@ def test_every_source_is_in_the_bibliography_and_every_given_quantity_in_the_glo
         "library": ("nccl",),
         "length_distribution": DISTRIBUTIONS,
         "limit_statistic": ("mean", "p99"),
+        "network_sizing": ("rate",),
     }
     labels |= {"device_basis": ("device",), "circuit_basis": ("own_node",)}
     for mixer in ("none", *RECURRENT):

@@ -38,12 +38,14 @@ def single_tiers(draw):
         tier["shape"] = [2] * draw(st.integers(1, 6))
     elif kind == "dragonfly":
         routers, links = draw(st.integers(2, 4)), draw(st.integers(1, 3))
-        tier |= {"shape": [draw(st.integers(1, 3)), routers, routers * links + 1], "global_links_per_router": links}
+        groups = draw(st.sampled_from([routers * links + 1, draw(st.integers(1, routers * links + 1))]))
+        tier |= {"shape": [draw(st.integers(1, 3)), routers, groups], "global_links_per_router": links}
     elif kind == "twisted_torus":
         k = draw(st.integers(2, 4))
         tier |= {"shape": [k, 2 * k], "twist": {"0": [0, k]}}
     else:
-        tier["shape"] = draw(st.lists(st.one_of(side, side, st.just(1)), min_size=1, max_size=4))
+        least = 2 if kind == "flattened_butterfly" else 1
+        tier["shape"] = draw(st.lists(st.one_of(side, side, st.just(1)), min_size=least, max_size=4))
     if kind == "fat_tree":
         tier["oversubscription"] = [draw(st.floats(1, 8)) for _ in tier["shape"]]
     if kind == "torus" and draw(st.booleans()):

@@ -23,6 +23,7 @@ LABELS = {
     "recompute": ("none", "selective", "full", "least", "layers"),
     "schedule": ("1f1b", "gpipe", "zb_h1", "zb_v", "dualpipe", "dualpipe_v"),
     "library": ("nccl",),
+    "network_sizing": ("rate",),
     "rank_order": ("tp-cp-dp-pp", "tp-cp-pp-dp"),
     "cp_method": ("ring", "all_gather", "ulysses", "hybrid"),
     "mixer": ("none",),

@@ -21,7 +21,8 @@ def evaluated(device, fabric, names, **given):
     stated = entry("device", device) | entry("topology", fabric)
     runs = stated.pop("library")
     values = stated | {"collective_launch_latency": 3e-6} | given
-    graph = resolve(REGISTRY, names, (*values, "library"), labels={"library": (runs,)})
+    labels = {"library": (runs,), "network_sizing": ("rate",)}
+    graph = resolve(REGISTRY, names, (*values, *labels), labels=labels)
     return replay(graph, {name: values.get(name, 0.0) for name in graph.leaves})
 
 

@@ -52,6 +52,8 @@ RATES = [
 
 def studies():
     yield study([*MONEY, *ENERGY], power_view="kernels", training_cost_limit="1e9 USD")
+    network = ["network_cost_per_device", "switch_cost", "cable_cost"]
+    yield study([*MONEY, *network], network_sizing="budget", network_budget="3000 USD")
     yield study([*MONEY, *ENERGY], price_view="manufacturing", amortisation="depreciation", flash_attention=False)
     for precision in ("fp32", "tf32", "fp16", "fp8", "fp4"):
         yield study(ENERGY, {"device": ["b200"]}, precision=precision)

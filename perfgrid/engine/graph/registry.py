@@ -6,7 +6,7 @@ A formula is a pure function named after its quantity; its arguments are named a
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import FunctionType, ModuleType
 from typing import Any, Literal, TypeVar
@@ -361,8 +361,13 @@ class Registry:
         """The quantities that some constraint is about."""
         return {f.about for f in self.formulas.values() if isinstance(f, Constraint) and f.about is not None}
 
-    def below(self, names: Iterable[str], given: Container[str] = ()) -> set[str]:
-        """The named quantities and all that they may depend on, by any alternative; stops at given ones."""
+    def below(
+        self, names: Iterable[str], given: Container[str] = (), labels: Mapping[str, str] | None = None
+    ) -> set[str]:
+        """The named quantities and all that they may depend on, by any alternative; stops at given ones.
+
+        ``labels``: label quantities with one label only, whose other alternatives are left out.
+        """
         found: set[str] = set()
         about: dict[str | None, list[str]] = {}
         for member in self.formulas.values():
@@ -379,8 +384,10 @@ class Registry:
             if name in given:
                 continue
             if base in self.choices:
-                waiting += [a.name for a in self.choices[base].alternatives]
-                waiting += [by] if (by := self.choices[base].by) else []
+                by, alternatives = self.choices[base].by, self.choices[base].alternatives
+                taken = [a.name for a in alternatives if a.label == (labels or {}).get(by)]
+                waiting += taken or [a.name for a in alternatives]
+                waiting += [by] if by else []
             elif name in self.formulas:
                 waiting += self.formulas[name].arguments
         return found

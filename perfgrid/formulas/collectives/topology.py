@@ -18,19 +18,25 @@ def tier_size(tier_size_limit, scale_up_size):
     return xp.where(tier_size_limit > 0, tier_size_limit, unstated)
 
 
+@alternative(of="network_rate", by="network_sizing", label="rate", unit="byte/s", source="narayanan2021")
+def stated_network_rate(tier_stated_bandwidth, scale_out_bandwidth):
+    """Rate of a device's links into the network, per direction: as the fabric states, or the device's own."""
+    stated = at(tier_stated_bandwidth, tier="scale_out")
+    return xp.where(stated > 0, stated, scale_out_bandwidth)
+
+
 @formula(unit="byte/s", source="narayanan2021")
-def tier_bandwidth(
-    tier_stated_bandwidth,
-    scale_up_bandwidth,
-    scale_out_bandwidth,
-    scale_up_efficiency,
-    scale_out_efficiency,
-    tier_oversubscription,
-):
+def tier_rate(tier_stated_bandwidth, scale_up_bandwidth, network_rate):
+    """Rate of a device's links per direction, by tier."""
+    stated = at(tier_stated_bandwidth, tier="scale_up")
+    return table("tier", scale_up=xp.where(stated > 0, stated, scale_up_bandwidth), scale_out=network_rate)
+
+
+@formula(unit="byte/s", source="narayanan2021")
+def tier_bandwidth(tier_rate, scale_up_efficiency, scale_out_efficiency, tier_oversubscription):
     """Payload bandwidth of one device and direction, by tier."""
-    own = table("tier", scale_up=scale_up_bandwidth, scale_out=scale_out_bandwidth)
     efficiency = table("tier", scale_up=scale_up_efficiency, scale_out=scale_out_efficiency)
-    return xp.where(tier_stated_bandwidth > 0, tier_stated_bandwidth, own) * efficiency / tier_oversubscription
+    return tier_rate * efficiency / tier_oversubscription
 
 
 @formula(unit="byte/s", source="amd2023cdna3")
@@ -155,22 +161,15 @@ def ideal_exists(shape_exists):
 
 @formula(unit="byte/s", source="scalingbook2025")
 def tier_link_bandwidth(
-    tier_stated_bandwidth,
-    scale_up_bandwidth,
-    scale_out_bandwidth,
-    scale_up_efficiency,
-    scale_out_efficiency,
-    scale_up_ports,
-    tier_links,
+    tier_rate, tier_stated_bandwidth, scale_up_efficiency, scale_out_efficiency, scale_up_ports, tier_links
 ):
     """Payload bandwidth of one link and direction, by tier.
 
     A device's ports are shared out evenly to its links and those left over stay idle (a torus of two sides uses four of
     six ports); with fewer ports than links, or an unknown number, the bandwidth itself is shared out.
     """
-    own = table("tier", scale_up=scale_up_bandwidth, scale_out=scale_out_bandwidth)
     efficiency = table("tier", scale_up=scale_up_efficiency, scale_out=scale_out_efficiency)
     ports = table("tier", scale_up=scale_up_ports, scale_out=0.0)
     whole = (tier_stated_bandwidth <= 0) & (ports >= tier_links)
     share = xp.where(whole, xp.floor(ports / tier_links) / xp.maximum(ports, 1.0), 1 / tier_links)
-    return xp.where(tier_stated_bandwidth > 0, tier_stated_bandwidth, own) * efficiency * share
+    return tier_rate * efficiency * share

@@ -13,8 +13,8 @@ from math import prod
 from operator import add
 from typing import Any
 
-from . import hierarchy, tier_grid, tier_switched
-from .fabric import SWITCHED, Place
+from . import hierarchy, tier_grid, tier_routers, tier_switched
+from .fabric import ROUTED, SWITCHED, Place
 from .schedule import NOTHING, Coefficients, Schedule
 
 Offer = dict[str, Schedule | str]
@@ -38,6 +38,7 @@ ORDINARY: Mapping[str, str] = {
     "hyperx": "direct_per_dimension",
     "fat_tree": "ring",
     "dragonfly": "hierarchical",
+    "flattened_butterfly": "hierarchical",
     "rail": "ring",
     "rail_only": "ring",
 }
@@ -53,14 +54,7 @@ def on_tier(place: Place, collective: str) -> Offer:
     if place.members == 1:
         return {"direct": NOTHING}
     kind = place.tier.kind
-    if kind == "dragonfly":
-        part = {
-            "all_to_all": tier_switched.dragonfly_all_to_all,
-            "broadcast": tier_switched.dragonfly_broadcast,
-            "send_recv": tier_switched.dragonfly_send_recv,
-        }.get(collective, tier_switched.dragonfly_gather)
-        return _all_reduce(part(place), place) if collective == "all_reduce" else part(place)
-    of: Any = tier_switched if kind in (*SWITCHED, "fully_connected") else tier_grid
+    of: Any = tier_switched if kind in (*SWITCHED, "fully_connected") else tier_routers if kind in ROUTED else tier_grid
     if collective == "all_reduce":
         return _all_reduce(of.gather(place), place) | of.all_reduce(place)
     return of.gather(place) if collective in GATHERING else getattr(of, collective)(place)
@@ -77,6 +71,17 @@ def ordinary(place: Place, collective: str) -> Schedule:
     usual = ORDINARY[place.tier.kind] if collective in GATHERING else "direct"
     name = next(n for n in (usual, "bucket", "scatter_all_gather", "pipelined_tree", *legal) if n in legal)
     return legal[name]
+
+
+def leanest(place: Place, collective: str) -> Schedule:
+    """The schedule that ``hierarchical_pipelined`` runs on a tier: of those that load links least, the fewest steps.
+
+    Every chunk pays the steps of the longest tier, so a ring through many ranks would forbid chunks.
+    Source: rashidi2022themis.
+    """
+    offer = on_tier(place, collective).values()
+    whole = [s for s in offer if isinstance(s, Schedule) and not s.chunk_volume]
+    return min(whole, key=lambda s: (round(float(s.volume), 9), float(s.steps)))
 
 
 # ---- several tiers --------------------------------------------------------------------------------------------------
@@ -139,22 +144,22 @@ def across_tiers(places: Sequence[Place], collective: str) -> Routes:
     if collective == "send_recv":  # a message to the next rank may cross every tier with several members
         farthest = tuple(_schedule(on_tier(p, "send_recv")["direct"]) for p in places)
         return found or {"direct": Route(farthest, "together")}
-    parts = _ordinary_parts(places, collective)
-    found["hierarchical"] = Route(parts)
+    found["hierarchical"] = Route(_of_each_tier(places, collective, ordinary))
     if len(active) > 1:
-        own_links = not any(p.shares_ports for p in active)
-        if own_links and not any(s.chunk_volume for s in parts) and collective != "broadcast":
-            found["hierarchical_pipelined"] = Route(parts, "pipelined")
+        if not any(p.shares_ports for p in active) and collective != "broadcast":
+            found["hierarchical_pipelined"] = Route(_of_each_tier(places, collective, leanest), "pipelined")
         found |= _flat(places, collective)
     return found
 
 
-def _ordinary_parts(places: Sequence[Place], collective: str) -> tuple[Schedule, ...]:
-    """Every tier's usual schedule for its share of the message; an all-reduce scatters inwards and gathers outwards."""
+def _of_each_tier(
+    places: Sequence[Place], collective: str, schedule: Callable[[Place, str], Schedule]
+) -> tuple[Schedule, ...]:
+    """Every tier's schedule for its share of the message; an all-reduce scatters inwards and gathers outwards."""
     if collective in (*GATHERING, "all_reduce"):
         passes = 2 if collective == "all_reduce" else 1
-        return tuple((passes * ordinary(p, "all_gather")).load(1 / p.inner) for p in places)
-    return tuple(ordinary(p, collective) for p in places)
+        return tuple((passes * schedule(p, "all_gather")).load(1 / p.inner) for p in places)
+    return tuple(schedule(p, collective) for p in places)
 
 
 def _schedule(found: Schedule | str) -> Schedule:

@@ -5,6 +5,8 @@ A direct all-gather (every rank sends its part of B/n to all others at once) loa
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from math import prod
 from typing import Any
 
 from perfgrid.engine import xp
@@ -43,13 +45,29 @@ def switch(n: Any, hops: Any = 2) -> Schedule:
     return Schedule(several(n), hops * several(n), (n - 1) / n, messages=n - 1)
 
 
-def dragonfly(terminals: Any, routers: Any, global_links: Any) -> Schedule:
-    """Minimal routing on a·h + 1 groups of a routers with p terminals and h global links each.
+def dragonfly(terminals: Any, routers: Any, groups: Any, between: Any, local_links: Any) -> Schedule:
+    """Minimal routing on g groups of a routers with p terminals; ``between`` links join any two groups.
 
-    The busiest of the terminal link, the only link between two groups, and a local link, which carries its routers' own
-    parts and those on their way to and from another group. Source: kim2008dragonfly, section 3.
+    The busiest of the terminal link, a global link, which carries its share of the (a·p)² parts between two groups, and
+    a local link, which carries its routers' own parts and those on their way over the ``local_links`` global links of
+    its two ends. Source: kim2008dragonfly, section 3.
     """
-    a, p, h = routers, terminals, global_links
-    n = p * a * (a * h + 1)
-    busiest = xp.maximum(xp.maximum(n - 1, (a * p) ** 2), p * p + 2 * a * p * p * h)
-    return Schedule(1.0, 5.0, busiest / n, messages=n - 1)
+    a, p = routers, terminals
+    n = p * a * groups
+    across = several(groups) * (a * p) ** 2 / between
+    inside = several(a) * (p * p + local_links * a * p * p / between)
+    busiest = xp.maximum(xp.maximum(n - 1, across), inside)
+    hops = xp.where(groups > 1, 5.0, xp.where(a > 1, 3.0, 2.0 * several(n)))
+    return Schedule(several(n), hops, busiest / n, messages=n - 1)
+
+
+def flattened_butterfly(terminals: Any, members: Sequence[int]) -> Schedule:
+    """Parts go side after side; p terminals share the link between two routers. ``members`` of a group per side.
+
+    Along a side of m members every link carries p·n/m of the n parts of a message, whatever part of the fabric a group
+    has. Source: kim2007butterfly, section 3; ahn2009hyperx, section 2.
+    """
+    p, sides = terminals, members[1:]
+    n, active = prod(members), [m for m in sides if m > 1]
+    busiest = max([(n - 1) / n, *(p / m for m in active)])
+    return Schedule(several(n), (2.0 + len(active)) * several(n), busiest, messages=n - 1)

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from .fabric import SWITCHED, Place, Tier
+from .fabric import ROUTED, SWITCHED, Place, Tier
 from .graphs import shortest_path_loads, torus_neighbours
 from .tier_switched import levels
 
@@ -37,7 +37,7 @@ def links_of_rank(place: Place) -> tuple[float, float]:
     kind = tier.kind
     if place.shares_ports:
         return 0.0, 0.0
-    if kind in (*SWITCHED, "dragonfly"):
+    if kind in (*SWITCHED, *ROUTED):
         return 1.0, 1.0
     if kind in ("fully_connected", "hyperx", "hypercube"):
         return float(np.sum(sides - 1)), float(np.sum(sides - 1))
@@ -85,13 +85,32 @@ def lower_bound(places: Sequence[Place], collective: str, size: float, in_networ
     return max(found)
 
 
+def _dragonfly_cuts(tier: Tier, size: float, n: int) -> float:
+    """All-to-all of a whole dragonfly by any routing: out of one group, and out of one router.
+
+    A cut between two halves of the groups gives the same as one group: the links of an average pair count, those that
+    minimal routing leaves idle among them. Source: kim2008dragonfly, section 3.
+    """
+    p, a, g = tier.shape
+    groups = p * (n - a * p) / (n * tier.global_links) if g > 1 else 0.0
+    routers = p * (n - p) / (n * (a - 1 + (tier.global_links if g > 1 else 0))) if a * g > 1 else 0.0
+    return max(groups, routers) * size / tier.bandwidth
+
+
 def _cut_bound(place: Place, size: float, n: int) -> float:
     """All-to-all of all ranks across the middle of the longest side, over uplinks, or by the length of the ways."""
     sides, tier = place.tier.shape, place.tier
     if tier.kind == "fat_tree" and place.members > 1:
         return max(c.scarcity * (n - place.inner * c.inside) / n for c in levels(place)) * size / tier.bandwidth
-    if n < int(np.prod(sides)) or place.members < n or tier.kind in (*SWITCHED, "dragonfly"):
+    if n < int(np.prod(sides)) or place.members < n or tier.kind in SWITCHED:
         return 0.0
+    if tier.kind == "dragonfly":
+        return _dragonfly_cuts(tier, size, n)
+    if tier.kind == "flattened_butterfly":
+        cuts = [(k // 2, k) for k in sides[1:] if k > 1]
+        routers = n / sides[0]
+        found = [bisection_bound(size, n, h * (k - h) * routers / k, tier.bandwidth, h * n / k) for h, k in cuts]
+        return max(map(float, found), default=0.0)
     if tier.kind == "twisted_torus":
         mean = float(np.mean(shortest_path_loads(torus_neighbours(sides, dict(tier.twist)), 0)[1])) * n / (n - 1)
         return float(distance_bound(size, mean, links_of_rank(place)[0] * tier.bandwidth, n))

@@ -29,10 +29,12 @@ KINDS: Mapping[str, tuple[int, int, str]] = {
     "twisted_torus": (2, MOST_SIDES, "sides"),
     "hypercube": (1, 20, "a 2 for each dimension"),
     "hyperx": (1, MOST_SIDES, "sides"),
+    "flattened_butterfly": (2, MOST_SIDES, "terminals per router, routers along each side"),
 }
 TIER_KINDS = tuple(KINDS)  # in the order of the codes of the catalog's tier_kind
 OUTER = ("rail", "rail_only")  # they join domains of an inner tier by equal position
 SWITCHED = ("switch", "rail", "rail_only", "fat_tree")
+ROUTED = ("dragonfly", "flattened_butterfly")  # terminals share routers that are joined directly
 
 
 def shape_problem(kind: str, shape: Any, global_links: int) -> str:
@@ -43,10 +45,10 @@ def shape_problem(kind: str, shape: Any, global_links: int) -> str:
         return f"a {kind} takes {count} whole numbers ({meaning}), found {shape!r}"
     if kind == "hypercube" and set(shape) != {2}:
         return f"the sides of a hypercube are 2, found {list(shape)}; see hyperx or torus"
-    if kind == "dragonfly" and shape[2] != (groups := shape[1] * global_links + 1):
+    if kind == "dragonfly" and shape[2] > (groups := shape[1] * global_links + 1):
         return (
-            f"a dragonfly of {shape[1]} routers with {global_links} global links each has {groups} groups, one link "
-            f"between any two, found {shape[2]}"
+            f"a dragonfly of {shape[1]} routers with {global_links} global links each joins at most {groups} groups, "
+            f"one link between any two, found {shape[2]}"
         )
     return ""
 
@@ -101,6 +103,29 @@ class Fabric:
     def name(self) -> str:
         """Kinds and shapes, for messages."""
         return " of ".join(f"{t.kind} {'x'.join(map(str, t.shape))}" for t in reversed(self.tiers))
+
+
+@dataclass(frozen=True)
+class GlobalLinks:
+    """Links between the groups of a dragonfly: how many join any two, and how a group's routers share them out.
+
+    The a·h links of a group are dealt out to its g - 1 peers in equal numbers; those left over would only help some
+    pairs and stay idle. One router after the other takes a link, so the fullest has one more than the emptiest.
+    Source: kim2008dragonfly, section 3; teh2017dragonfly.
+    """
+
+    between: int  # links between any two groups; at least 1
+    fullest: int  # links in use at the router with most
+    two_fullest: int  # and at the two with most
+
+
+def global_links(tier: Tier) -> GlobalLinks:
+    """Links between the groups of a dragonfly of any number of groups."""
+    _, routers, groups = tier.shape
+    between = routers * tier.global_links // (groups - 1) if groups > 1 else 1
+    used = between * (groups - 1)
+    fullest = math.ceil(used / routers)
+    return GlobalLinks(between, fullest, fullest + math.ceil(max(used - 1, 0) / routers) if routers > 1 else fullest)
 
 
 @dataclass(frozen=True)

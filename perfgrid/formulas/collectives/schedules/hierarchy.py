@@ -32,20 +32,21 @@ def multi_ring(inside: Any, domains: Any) -> tuple[Schedule, Schedule]:
 # ---- levels that share ports ----------------------------------------------------------------------------------------
 
 
-def dragonfly_router_gather(members: Any, terminals: Any) -> Schedule:
-    """All-gather between the routers of a group, whose direct links are shared by the terminals of a router.
+def router_gather(members: Any, terminals: Any) -> Schedule:
+    """All-gather between routers that are joined directly, by links that the terminals of a router share.
 
-    Source: kim2008dragonfly.
+    Source: kim2008dragonfly; kim2007butterfly.
     """
     load = xp.maximum(terminals, members - 1) / members
     return Schedule(several(members), 3 * several(members), load * several(members), messages=members - 1)
 
 
-def dragonfly_group_gather(members: Any, terminals: Any, routers: Any, global_links: Any) -> Schedule:
-    """All-gather between groups: all a·p ranks share the one link to another group, p·h pass a local link at each end.
+def dragonfly_group_gather(members: Any, terminals: Any, routers: Any, between: Any, local_links: Any) -> Schedule:
+    """All-gather between groups: a·p ranks share the links to another group; local links carry what global ones do.
 
+    ``between`` links join any two groups; the two routers of a local link have ``local_links`` of them.
     Source: kim2008dragonfly.
     """
-    local = 2 * terminals * xp.minimum(global_links, members - 1)
-    load = xp.maximum(xp.maximum(routers * terminals, local), members - 1) / members
+    local = terminals * xp.minimum(local_links / between, 2 * (members - 1)) * several(routers)
+    load = xp.maximum(xp.maximum(routers * terminals / between, local), members - 1) / members
     return Schedule(several(members), 5 * several(members), load * several(members), messages=members - 1)

@@ -1,4 +1,4 @@
-"""Algorithms of the kinds that route any part to any rank: switch, rail, fat tree, full mesh and dragonfly."""
+"""Algorithms of the kinds that route any part to any rank: switch, rail, fat tree and full mesh."""
 
 from __future__ import annotations
 
@@ -6,11 +6,9 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 from operator import mul
 
-import numpy as np
-
-from . import alltoall, hierarchy, switched
+from . import alltoall, switched
 from .fabric import Place
-from .schedule import NOTHING, Schedule, exponent
+from .schedule import Schedule
 
 Offer = dict[str, Schedule | str]
 
@@ -120,59 +118,3 @@ def send_recv(place: Place) -> Offer:
     """From every member to the next in rank order, all at the same time."""
     sharing = max(place.port_load, *(c.scarcity / c.inside for c in levels(place) if c.members > 1))
     return {"direct": switched.send_recv(hops(place), sharing)}
-
-
-# ---- dragonfly ------------------------------------------------------------------------------------------------------
-
-
-def dragonfly_gather(place: Place) -> Offer:
-    """All-gather level by level: terminals of a router, routers of a group, groups; or all at once."""
-    terminals, routers, groups = place.sides
-    parts = (
-        alltoall.switch(terminals.members),
-        hierarchy.dragonfly_router_gather(routers.members, terminals.length),
-        hierarchy.dragonfly_group_gather(groups.members, terminals.length, routers.length, place.tier.global_links),
-    )
-    found, left = NOTHING, 1
-    for part, side in zip(parts, place.sides, strict=True):
-        found, left = found + part.load(1 / left), left * side.members
-    return {"hierarchical": found, **dragonfly_all_to_all(place)}
-
-
-def dragonfly_all_to_all(place: Place) -> Offer:
-    """Minimal routing among all ranks; a part of the fabric has a closed form only inside one router."""
-    terminals, routers, groups = place.sides
-    if all(s.whole for s in place.sides):
-        return {"direct": alltoall.dragonfly(terminals.length, routers.length, place.tier.global_links)}
-    if routers.members == groups.members == 1:
-        return {"direct": alltoall.switch(place.members)}
-    return {"direct": dragonfly_levels_all_to_all(place)}
-
-
-def dragonfly_levels_all_to_all(place: Place) -> Schedule:
-    """All parts at once in a part of a dragonfly: the loads of terminal, local and global links, each at its most."""
-    (p, a), h = ((s.length for s in place.sides[:2]), place.tier.global_links)
-    terminals, routers, groups = (s.members for s in place.sides)
-    n, beyond = place.members, np.minimum(h, groups - 1)
-    local = p * terminals * (1 if routers > 1 else 0) + 2 * p * routers * terminals * beyond
-    between = a * p * routers * terminals if groups > 1 else 0
-    return Schedule(1.0, 5.0 if groups > 1 else 3.0, float(max(n - 1, local, between)) / n, messages=n - 1)
-
-
-def dragonfly_broadcast(place: Place) -> Offer:
-    """Scatter down a binomial tree from the root, then all-gather level by level."""
-    n, gathered = place.members, dragonfly_gather(place)["hierarchical"]
-    assert isinstance(gathered, Schedule)
-    steps = float(exponent(n))
-    return {"scatter_all_gather": Schedule(steps, 5 * steps, (n - 1) / n) + gathered}
-
-
-def dragonfly_send_recv(place: Place) -> Offer:
-    """From every member to the next in rank order: of the members below a link one sends over it."""
-    terminals, routers, groups = place.sides
-    if routers.members == groups.members == 1:
-        return {"direct": switched.send_recv(2)}
-    local = terminals.length / terminals.members
-    if groups.members == 1:
-        return {"direct": switched.send_recv(3, max(1.0, local))}
-    return {"direct": switched.send_recv(5, max(1.0, 2 * local, local * routers.length / routers.members))}

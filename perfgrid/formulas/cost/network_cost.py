@@ -1,0 +1,131 @@
+"""What the scale-out network costs and draws; the rate that a budget buys.
+
+Networks are compared at equal bandwidth (`network_sizing = "rate"`: a device's rate is stated, whole ports are bought)
+or at equal cost (`"budget"`: `network_budget` per device is stated, and the rate is what it buys). In the latter ports
+run at the rate of the device, and switches and transceivers cost in proportion to the rate of their ports.
+"""
+
+from perfgrid.engine import xp
+from perfgrid.engine.graph.registry import alternative, constraint, formula
+from perfgrid.formulas.axes import table, total
+
+# ---- equations ------------------------------------------------------------------------------------------------------
+
+
+def cable_price(ends, links, copper, copper_price, transceiver_price, fibre_price):
+    """Price of links: a cable for any two ends where they are copper; else a transceiver at every end, and fibres.
+
+    A port that is split into several links has one transceiver and as many fibres.
+    """
+    optical = ends * transceiver_price + xp.maximum(links, ends / 2) * fibre_price
+    return xp.where(copper > 0, ends / 2 * copper_price, optical)
+
+
+# ---- at the rate of a port of the price list ------------------------------------------------------------------------
+
+
+@formula(unit="1", source="kim2008dragonfly")
+def reach_is_copper(copper_reach):
+    """1 where links are copper cables, by reach: to the devices, and inside a group."""
+    return table(
+        "reach", device=xp.where(copper_reach > 0, 1.0, 0.0), group=xp.where(copper_reach > 1, 1.0, 0.0), network=0.0
+    )
+
+
+@formula(unit="USD", source="gpucluster2024sheet, besta2014slimfly")
+def network_switch_price(network_switches, network_router_ports, network_radix, switch_price):
+    """Price of all switches whose ports run at the listed rate; a router with fewer ports costs in proportion."""
+    return network_switches * switch_price * xp.minimum(network_router_ports / network_radix, 1.0)
+
+
+@formula(unit="USD", source="gpucluster2024sheet")
+def network_cable_price(
+    network_link_ends, network_reach_links, reach_is_copper, copper_price, transceiver_price, fibre_price
+):
+    """Price of all links whose ports run at the listed rate."""
+    prices = (copper_price, transceiver_price, fibre_price)
+    return total(cable_price(network_link_ends, network_reach_links, reach_is_copper, *prices), "reach")
+
+
+@formula(unit="USD", source="gpucluster2024sheet")
+def network_port_rate_capital(network_switch_price, network_cable_price):
+    """Price of the network whose ports run at the listed rate."""
+    return network_switch_price + network_cable_price
+
+
+# ---- at equal bandwidth, or at equal cost ---------------------------------------------------------------------------
+
+
+@alternative(of="network_price_scale", by="network_sizing", label="rate", unit="1", source="gpucluster2024sheet")
+def listed_network_price_scale():
+    """Prices over those of the list: whole ports are bought."""
+    return 1.0
+
+
+@alternative(of="network_price_scale", by="network_sizing", label="budget", unit="1", source="kim2008dragonfly")
+def proportional_network_price_scale(network_rate, switch_port_rate):
+    """Prices over those of the list: in proportion to the rate of a port."""
+    return network_rate / switch_port_rate
+
+
+@alternative(of="network_rate", by="network_sizing", label="budget", unit="byte/s", source="kim2008dragonfly")
+def affordable_network_rate(network_budget, devices, network_port_rate_capital, switch_port_rate, switch_price):
+    """Rate of a device's links into the network that its budget buys; the listed rate where there is no network."""
+    listed = network_port_rate_capital / devices
+    bought = network_budget / xp.where(listed > 0, listed, switch_price)
+    return switch_port_rate * xp.where((listed > 0) & (network_budget > 0), bought, 1.0)
+
+
+@constraint(
+    reason="the budget of the network is not stated", source="kim2008dragonfly", about="affordable_network_rate"
+)
+def network_budget_is_stated(network_budget):
+    """A budget is stated where the rate follows from it."""
+    return network_budget > 0
+
+
+# ---- money and power ------------------------------------------------------------------------------------------------
+
+
+@formula(unit="USD", source="gpucluster2024sheet")
+def switch_cost(network_switch_price, network_price_scale):
+    """Price of all switches of the scale-out network."""
+    return network_switch_price * network_price_scale
+
+
+@formula(unit="USD", source="gpucluster2024sheet")
+def cable_cost(network_cable_price, network_price_scale):
+    """Price of all links of the scale-out network: a transceiver at both ends and a fibre, or a copper cable."""
+    return network_cable_price * network_price_scale
+
+
+@formula(unit="USD", source="gpucluster2024sheet")
+def network_capital(network_port_rate_capital, network_price_scale):
+    """Price of the scale-out network without adapters, which belong to the servers."""
+    return network_port_rate_capital * network_price_scale
+
+
+@formula(unit="USD", source="gpucluster2024sheet")
+def network_cost_per_device(network_capital, devices):
+    """Price of the scale-out network per device."""
+    return network_capital / devices
+
+
+@formula(unit="W", source="jouppi2023tpuv4")
+def network_power(
+    network_switches,
+    network_router_ports,
+    network_radix,
+    network_link_ends,
+    reach_is_copper,
+    network_price_scale,
+    switch_power,
+    transceiver_power,
+):
+    """Power of the scale-out network, which hardly depends on its traffic: switches and transceivers.
+
+    As prices, in proportion to the ports of a router and, at equal cost, to their rate.
+    """
+    switches = network_switches * switch_power * xp.minimum(network_router_ports / network_radix, 1.0)
+    transceivers = total(xp.where(reach_is_copper > 0, 0.0, network_link_ends), "reach") * transceiver_power
+    return (switches + transceivers) * network_price_scale
