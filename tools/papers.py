@@ -40,8 +40,8 @@ HEAD = """# The two papers, claim by claim
 What Guo et al. 2025 (arXiv 2507.02456, key `guo2025`) and Kundu et al. 2024 (arXiv 2407.14645, `kundu2024`) state,
 or public text about the same subjects, beside what perfgrid computes. Their full text was not available: claims are
 those of abstracts, reviews, public code and data of the same authors. "Agrees in kind" stands where a direction is
-stated and no number was found. `python -m tools.papers` runs the notebooks and writes this page. Each command takes less
-than 20 seconds once formulas are compiled.
+stated and no number was found. `python -m tools.papers` runs the notebooks and writes this page. Each command takes
+less than 20 seconds once formulas are compiled.
 """
 
 

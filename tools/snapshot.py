@@ -19,6 +19,7 @@ import perfgrid as pg
 from perfgrid.cli.arguments import study_of
 
 STUDIES = Path("studies")
+FILES = [*sorted(STUDIES.glob("*.toml")), *sorted(STUDIES.glob("papers/*.toml"))]
 STORED_POINTS = 700  # of the largest study whose results the tests store
 DRAWN = 20  # studies drawn at random
 AXES = {  # of drawn studies: name -> legal values, and how many of them at most
@@ -102,7 +103,7 @@ def command(*words: str) -> Any:
 def studies() -> dict[str, Any]:
     """Every study in float64; the largest in float32."""
     found = {}
-    for path in sorted(STUDIES.glob("*.toml")):
+    for path in FILES:
         study = study_of(path, None, None)
         found[path.stem] = pg.evaluate(study, "float32" if study.space.points > 2e6 else "float64")
     return found
@@ -131,7 +132,7 @@ def drawn() -> dict[str, Any]:
 
 def stored() -> dict[str, Any]:
     """The small studies in float64: what `tests/test_stored_results.py` holds later versions to."""
-    alone = [path for path in sorted(STUDIES.glob("*.toml")) if "[prefill" not in path.read_text()]  # not of two pools
+    alone = [path for path in FILES if "[prefill" not in path.read_text()]  # not of two pools
     made = {path.stem: pg.load_study(path) for path in alone}
     return {name: pg.evaluate(study, "float64") for name, study in made.items() if study.space.points < STORED_POINTS}
 

@@ -96,7 +96,7 @@ def _panel(table: Table, view: View, outputs: list[str], rows: list[Row], stacke
         y_axis = value_axis(outputs[0], unit, numbers, view.units, scale, label)
     series = list(_series(table, view, outputs, place_rows, place, x, y_axis, stacked, apart=not parts))
     if stack:
-        series = list(piled(s for s in series if np.nansum(np.abs(s.y)) > 0))
+        series = list(piled(s for s in series if not parts or np.nansum(np.abs(s.y)) > 0))
     panel = Panel(x_axis, y_axis, tuple(series), title=title)
     return lying(panel) if stacked and sum(map(len, x_axis.categories)) > ACROSS else panel
 
