@@ -45,7 +45,7 @@ def test_what_cannot_be_made_is_flagged(axes, parameters, flag):
 
 
 def test_a_device_without_data_is_flagged():
-    assert "dies_exist" in violated({"device": ["gaudi3"]}, outputs=["die_cost"])
+    assert "dies_exist" in violated({"device": ["gaudi3"], "die_area": [0]}, outputs=["die_cost"])
     assert violated({"device": ["tpu-v5e"]}, outputs=["die_cost"]) == {"node_is_priced"}
     assert "package_is_known" in violated(
         {"device": ["h100-sxm-80gb"], "package": ["unknown"]}, outputs=["package_cost"]
