@@ -180,6 +180,16 @@ class Knobs:
         }
 
 
+def once(held: Sequence[Limit], knobs: Knobs) -> list[Limit]:
+    """Limits without those on a free quantity that another workload has too: the design has it once."""
+    free, seen, found = {k.name for k in knobs.knobs}, set[str](), list[Limit]()
+    for limit in held:
+        if limit.quantity not in free or limit.text not in seen:
+            found.append(limit)
+        seen.add(limit.text)
+    return found
+
+
 def refuse_contradictions(name: str, knobs: Knobs, held: Sequence[Limit]) -> None:
     """PerfgridError for limits that contradict each other or the bounds of a free quantity: no design keeps them."""
     free = {k.name: k for k in knobs.knobs if not k.share}

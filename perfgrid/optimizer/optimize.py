@@ -2,29 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import xarray as xr
 
 from perfgrid.engine.errors import PerfgridError, nearest
-from perfgrid.engine.grid.dataset import SPACE_ATTRIBUTE, formula_hash, space_text
-from perfgrid.results.provenance import global_attributes
-from perfgrid.results.schema import STUDY_ATTRIBUTE
 from perfgrid.study.file import Optimize
-from perfgrid.study.limits import OPEN, limits, unit_of_quantity
+from perfgrid.study.limits import KEPT, OPEN, limits, unit_of_quantity
 from perfgrid.study.selection import reaching
 from perfgrid.study.study import Study, expect_study, workloads
 
-from .batched_slsqp import optimality
-from .knobs import Knobs, refuse_contradictions
-from .problem import KEPT, Problem
-from .search import Found, best_found
+from .described import broken, described, outputs
+from .knobs import Knobs, once, refuse_contradictions
+from .loosened import loosened
+from .part import TOGETHER
+from .problem import Problem
+from .sampled import in_common
+from .search import best_found
 
 MOST_POINTS = 10_000  # of a Pareto front
-UNEXPLAINED = 1e-2  # residual from which multipliers are NaN
 
 
 def optimize(
@@ -38,6 +36,9 @@ def optimize(
     seed: int = 0,
     pareto: str | None = None,
     points: int = 8,
+    choose_jointly: Sequence[str] | str | None = None,
+    quantile: float | None = None,
+    loosen: Sequence[float] = (),
 ) -> xr.Dataset:
     """The design that minimises or maximises an output within limits, for every label of the axes not in ``choose``.
 
@@ -66,18 +67,27 @@ def optimize(
         every point the objective is optimised with the second output limited (epsilon constraint).
     points
         Points of the front; limits are evenly spaced by factor.
+    choose_jointly
+        Axes along which the best label is taken that all workloads share, such as the memory of the device.
+    quantile
+        A share of the axis ``sample``: the quantile of the objective over the samples is optimised, and every limit and
+        constraint is kept in this share of the samples. Layouts and labels are chosen before estimates are known.
+    loosen
+        Shares, such as 0.01, by which each limit is loosened alone (a negative one tightens), and the design improved
+        again with its labels, layouts and whole counts.
 
     Returns
     -------
     xarray.Dataset
         On the axes that are not chosen along, and ``point`` of a front: ``objective``, every free quantity and output
-        by name (``workload.output``), and the layout. Along ``constraint``: ``slack`` and ``shadow_price``, the
-        elasticity of the objective to loosening a limit. Along ``knob``: ``pull``, the same of the bound at which a
-        quantity ends, and ``jump``, the part by which the exact objective gets worse, beyond its slope, when that
-        quantity moves by 1 %. ``feasible``, and what an infeasible design ``breaks``. ``kkt_residual``: above 0.01 the
-        search ended at a step of the model, and prices and pulls are NaN. ``trace`` along ``step``. Attributes: the
-        free quantities ``without_effect``, and the model ``evaluations``, each slope counted as one. Outputs that a
-        constraint makes illegal are NaN.
+        by name (``workload.output``), and the labels chosen. Along ``constraint``: ``slack`` and ``shadow_price``, the
+        elasticity of the objective to loosening a limit; along ``by`` too ``loosened``, the relative change found by
+        searching again. Along ``knob``: ``pull``, the same of the bound at which a quantity ends, and ``jump``, the
+        part by which the exact objective gets worse, beyond its slope, when that quantity moves by 1 %. ``by_label``:
+        objectives of the first, rough search by joint label. ``feasible``, and what an infeasible design ``breaks``.
+        ``kkt_residual``: above 0.01 the search ended at a step of the model, and prices and pulls are NaN. ``trace``
+        along ``step``. Attributes: the free quantities ``without_effect``, and the model ``evaluations``, each slope
+        counted as one. Outputs that a constraint makes illegal are NaN; over samples they are medians.
 
     Raises
     ------
@@ -98,27 +108,28 @@ def optimize(
     """
     expect_study(study, "optimize")
     if pareto is not None:
-        other = optimize(study, pareto, None, over, subject_to, choose, starts, seed)["objective"].values
-        problem = problem_of(study, minimize, maximize, over, subject_to, choose, pareto)
-        return _front(study, problem, other, points, starts, seed)
-    problem = problem_of(study, minimize, maximize, over, subject_to, choose)
-    found = best_found(problem, np.arange(problem.groups), np.tile(problem.bounds, (problem.groups, 1)), starts, seed)
+        other = optimize(study, pareto, None, over, subject_to, choose, starts, seed, None, 8, choose_jointly, quantile)
+        problem = problem_of(study, minimize, maximize, over, subject_to, choose, pareto, choose_jointly, quantile)
+        return _front(study, problem, other["objective"].values, points, starts, seed)
+    problem = problem_of(study, minimize, maximize, over, subject_to, choose, None, choose_jointly, quantile)
+    found = best_found(problem, np.arange(problem.optima), np.tile(problem.bounds, (problem.optima, 1)), starts, seed)
     if (found.broken > KEPT).all():
         limits = "; ".join(broken(problem, found)[np.argmin(found.broken)])
         raise PerfgridError(
             f"{study.name}: no design within the bounds keeps every limit; the nearest one breaks {limits}"
         )
-    return described(study, problem, found)
+    result = described(study, problem, found)
+    return result if not len(loosen) else result.assign(loosened=loosened(problem, found, loosen))
 
 
 def _front(study: Study, problem: Problem, other: np.ndarray, points: int, starts: int, seed: int) -> xr.Dataset:
     """The Pareto front of a problem whose last limit is open, from the best values of the other output."""
     if not 1 <= points <= MOST_POINTS:
         raise PerfgridError(f"a Pareto front has at least one point and at most {MOST_POINTS:,}, found {points!r}")
-    against, groups = problem.limits[-1].quantity, np.arange(problem.groups)
-    free = best_found(problem, groups, np.tile(problem.bounds, (problem.groups, 1)), starts, seed)
-    outputs = problem.outputs(free.points, free.batch.group, free.batch.layout)
-    ends = np.ravel(other), np.sum([numbers[against] for numbers, _ in outputs], axis=0)
+    against, groups = problem.limits[-1].quantity, np.arange(problem.optima)
+    free = best_found(problem, groups, np.tile(problem.bounds, (problem.optima, 1)), starts, seed)
+    values = outputs(problem, free.points, free.batch.group, free.batch.layout)
+    ends = np.ravel(other), np.sum([numbers[against] for numbers, _ in values], axis=0)
     low, high = np.minimum(*ends), np.maximum(*ends)
     if not (low > 0).all():
         raise PerfgridError(
@@ -144,6 +155,9 @@ def problem_of(
     subject_to: Sequence[str] | str | None = None,
     choose: Sequence[str] | str | None = None,
     against: str | None = None,
+    choose_jointly: Sequence[str] | str | None = None,
+    quantile: float | None = None,
+    together: int = TOGETHER,
 ) -> Problem:
     """The problem of arguments like those of `optimize`, checked; ``against``: an output with an open limit."""
     expect_study(study, "an optimisation")
@@ -158,129 +172,35 @@ def problem_of(
     if choose is None and study.file.best is not None:
         choose = study.file.best.over
     choose = [choose] if isinstance(choose, str) else list(choose or ())
+    jointly = stated.choose_jointly if choose_jointly is None else choose_jointly
+    jointly = [jointly] if isinstance(jointly, str) else list(jointly or ())
+    quantile = stated.quantile if quantile is None else quantile
     studies = workloads(study)
-    known = {a.name for one, _ in studies.values() for a in one.space.axes}
-    for axis in choose:
-        if axis not in known:
-            raise PerfgridError(f"{study.name}: choose names {axis!r}, which is no axis of it{nearest(axis, known)}")
+    _check_axes(study.name, {name: one for name, (one, _) in studies.items()}, choose, jointly)
     texts = [subject_to] if isinstance(subject_to, str) else list(subject_to)
     held = limits({name: one for name, (one, _) in studies.items()}, texts, against)
     asked = {name: [minimize or maximize or "", *(x.quantity for x in held if x.workload == name)] for name in studies}
     studies = {name: (reaching(one, asked[name]), weight) for name, (one, weight) in studies.items()}
+    if quantile is not None:
+        common = in_common(study.name, {name: one for name, (one, _) in studies.items()}, quantile)
+        studies = {name: (common[name], weight) for name, (_, weight) in studies.items()}
     knobs = Knobs(next(iter(studies.values()))[0], over)
+    held = once(held, knobs)
     refuse_contradictions(study.name, knobs, held)
-    return Problem(studies, knobs, minimize or maximize or "", maximize is not None, held, choose)
+    objective = minimize or maximize or ""
+    return Problem(studies, knobs, objective, maximize is not None, held, choose, jointly, quantile, together)
 
 
-# -- what was found ---------------------------------------------------------------------------------------------------
-
-
-def broken(problem: Problem, found: Found) -> list[list[str]]:
-    """What each design that was found breaks, in words."""
-    return problem.broken_by(found.points, found.batch.group, found.batch.layout, found.batch.bounds)
-
-
-def jumps(problem: Problem, found: Found) -> np.ndarray:
-    """By what part the exact objective gets worse, beyond its slope, when one quantity moves a percent either way.
-
-    [designs, knobs]: steps of the model beside which a design stands. The layout stays; moves that break a limit do not
-    count; of a range that reaches zero a percent is one of the range.
-    """
-    moves = np.array([np.log(1.01) / k.span if k.logarithmic else 0.01 for k in problem.knobs.knobs])
-    around = np.concatenate((np.zeros((1, len(moves))), np.diag(moves), -np.diag(moves)))
-    points = np.clip(found.points[:, None] + around, 0.0, 1.0)
-    rows = np.repeat(np.arange(len(points)), len(around))
-    batch = replace(found.batch.of(rows), counts={}).unshifted(0)
-    score, slack = problem.slack(batch, points.reshape(len(rows), -1), 0.0)
-    kept = (slack >= -KEPT).all(axis=1).reshape(len(points), -1)
-    score = score.reshape(len(points), -1)
-    smooth = np.abs([m.answer[1] for m in found.minima]) * moves
-    worse = np.where(kept, score - score[:, :1], 0.0)[:, 1:].reshape(len(points), 2, -1).max(axis=1) - smooth
-    return np.expm1(np.maximum(worse, 0.0)) if problem.positive else np.maximum(worse, 0.0)
-
-
-def described(study: Study, problem: Problem, found: Found, points: int = 0) -> xr.Dataset:
-    """The designs that were found on the axes that are not chosen along, and along ``point`` those of a front."""
-    shape = problem.group_sizes + ((points,) if points else ())
-    groups = problem.parts[0].groups + (("point",) if points else ())
-
-    def on_groups(values: Any, *extra: str, **attributes: Any) -> xr.Variable:
-        array = np.array(values)
-        return xr.Variable((*groups, *extra), array.reshape(shape + array.shape[1:]), attributes)
-
-    slopes = [np.abs(np.vstack((m.answer[1][None], m.answer[3]))).max(axis=0) for m in found.minima]
-    idle = np.max(slopes, axis=0) == 0
-    knobs = problem.knobs.knobs
-    data = _searched(problem, found, on_groups)
-    coordinates: dict[str, Any] = {"constraint": problem.constraint_names(), "knob": [k.name for k in knobs]}
-    if problem.knobs.shares:
-        coordinates["split"] = list(problem.knobs.shares)
-    coordinates |= {a.name: a.labels for a in problem.parts[0].space.axes if a.name in groups}
-    outputs, labels = _evaluated(problem, found, on_groups)
-    data |= {name: values for name, values in outputs.items() if name not in data}
-    attributes: dict[str, Any] = {"study_axes": " ".join(groups)}
-    for part in problem.parts:  # what `explain` needs
-        prefix = f"{part.name}." if part.name else ""
-        attributes[f"{prefix}{SPACE_ATTRIBUTE}"] = space_text(part.plan, part.study.space)
-        attributes[f"{prefix}{STUDY_ATTRIBUTE}"] = global_attributes(part.study)[STUDY_ATTRIBUTE]
-        attributes[f"{prefix}formula_hash"] = formula_hash(part.plan)
-    attributes |= {
-        "title": study.file.title,
-        "objective": f"{'maximize' if problem.maximize else 'minimize'} {problem.parts[0].objective}",
-        "evaluations": problem.evaluations,
-        "limits": [x.text for x in problem.limits],
-        "without_effect": [k.name for k, none in zip(knobs, idle, strict=True) if none],
-    }
-    return xr.Dataset(data, coordinates | labels, attributes)
-
-
-def _searched(problem: Problem, found: Found, on_groups: Callable[..., xr.Variable]) -> dict[str, Any]:
-    """Free quantities, objective, limits and multipliers of the designs that were found."""
-    knobs, sign = problem.knobs.knobs, problem.sign
-    named = [problem.knobs.named(p) for p in found.points]
-    data: dict[str, Any] = {}
-    for knob in knobs:
-        about = {"units": knob.leaf.variable.unit, "range": [knob.low, knob.high]}
-        data[knob.name] = on_groups([n[knob.name] for n in named], **about)
-    unit = unit_of_quantity(problem.parts[0].study, problem.parts[0].objective)
-    data["objective"] = on_groups(found.value, units=unit)
-    data["feasible"] = on_groups(found.broken <= KEPT)
-    data["breaks"] = on_groups(["; ".join(limits) for limits in broken(problem, found)])
-    scale = np.array([k.span for k in knobs])
-    explained = [optimality(m.point, m.answer, scale) for m in found.minima]
-    data["kkt_residual"] = on_groups([e.residual for e in explained])
-    valid = [1.0 if e.residual < UNEXPLAINED else np.nan for e in explained]  # multipliers explain nothing elsewhere
-    prices = [-sign * e.multipliers * v for e, v in zip(explained, valid, strict=True)]
-    pulls = [-sign * np.abs(e.bounds) * v for e, v in zip(explained, valid, strict=True)]
-    data["slack"] = on_groups([m.answer[2] for m in found.minima], "constraint")
-    data["shadow_price"] = on_groups(prices, "constraint")
-    data["jump"] = on_groups(jumps(problem, found), "knob", units="1")
-    data["pull"] = on_groups(pulls, "knob")
-    if shares := problem.knobs.shares:
-        apart = [[sum(abs(n[k.name] - (k.start or 0.0)) for k in ks) / 2 for ks in shares.values()] for n in named]
-        data["moved"] = on_groups(apart, "split", units="1")
-    steps = max(len(m.trace) for m in found.minima)
-    traces = [np.pad(np.array(m.trace), (0, steps - len(m.trace)), mode="edge") for m in found.minima]
-    data["trace"] = on_groups([problem.objective(t) for t in traces], "step")
-    return data
-
-
-def _evaluated(
-    problem: Problem, found: Found, on_groups: Callable[..., xr.Variable]
-) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Outputs, whole counts and chosen labels of the designs that were found, of every workload."""
-    data: dict[str, Any] = {}
-    labels: dict[str, Any] = {}
-    outputs = problem.outputs(found.points, found.batch.group, found.batch.layout)
-    for number, (part, (numbers, counts)) in enumerate(zip(problem.parts, outputs, strict=True)):
-        prefix = f"{part.name}." if part.name else ""
-        rows = part.rows(found.batch.group, found.batch.layout[:, number]).T
-        for output, value in numbers.items():
-            data[prefix + output] = on_groups(value, units=unit_of_quantity(part.study, output))
-        for name, up in part.single.counts.items():
-            exact = np.ceil(counts[name] - 1e-9) if up else np.floor(counts[name] * (1 + 1e-9))
-            data.setdefault(name, on_groups(exact))
-        for axis, of_axis in zip(part.plan.space.axes, rows, strict=True):
-            if axis.name in part.chosen:
-                labels[prefix + axis.name] = on_groups(axis.labels[of_axis].tolist())
-    return data, labels
+def _check_axes(name: str, studies: Mapping[str, Study], choose: Sequence[str], jointly: Sequence[str]) -> None:
+    """PerfgridError for unknown axes, and for joint ones that not all workloads have with the same labels."""
+    axes = {key: {a.name: a.labels.tolist() for a in one.space.axes} for key, one in studies.items()}
+    known = {axis for own in axes.values() for axis in own}
+    for key, names in (("choose", choose), ("choose_jointly", jointly)):
+        for axis in names:
+            if axis not in known:
+                raise PerfgridError(f"{name}: {key} names {axis!r}, which is no axis of it{nearest(axis, known)}")
+    if both := sorted(set(choose) & set(jointly)):
+        raise PerfgridError(f"{name}: {both[0]!r} stands in choose and in choose_jointly")
+    for axis in jointly:
+        if any(own.get(axis) != next(iter(axes.values())).get(axis) for own in axes.values()):
+            raise PerfgridError(f"{name}: choose_jointly names {axis!r}, whose labels differ between the workloads")

@@ -15,9 +15,11 @@ from perfgrid.engine.autodiff.function import FreeFunction, FreePlan, PointFunct
 from perfgrid.engine.errors import PerfgridError
 from perfgrid.engine.grid.space import Axis, Space
 from perfgrid.study.limits import KEPT, Limit, unit_of_quantity
+from perfgrid.study.samples import SAMPLE
 from perfgrid.study.study import Study
 
 from .knobs import Knobs
+from .quantile import quantile
 
 DESIGN = "design"  # axis of the designs that are evaluated whole at once
 TOGETHER = 32  # designs on it
@@ -34,14 +36,19 @@ class Part:
     limits: list[Limit]
     knobs: Knobs
     choose: Sequence[str]
-    groups: tuple[str, ...] = ()  # axes of which every label has an optimum of its own
+    jointly: Sequence[str] = ()  # axes along which all workloads take the same label
+    quantile: float | None = None  # over samples that all belong to each design
+    together: int = TOGETHER
 
     def __post_init__(self) -> None:
         study = self.study
         space = freed(study.space, [q for q in self.knobs.quantities if q in study.space.names()])
+        within = () if self.quantile is None else (SAMPLE,)
         self.chosen = tuple(a.name for a in space.axes if a.name in self.choose)
-        self.groups = tuple(a.name for a in space.axes if a.name not in self.choose and len(a) > 1)
-        self.space = Space((Axis(DESIGN, np.arange(TOGETHER)), *space.axes), space.constants)
+        known = (*self.chosen, *self.jointly, *within)
+        # axes of which every label has an optimum of its own
+        self.groups = tuple(a.name for a in space.axes if a.name not in known and len(a) > 1)
+        self.space = Space((Axis(DESIGN, np.arange(self.together)), *space.axes), space.constants)
         self.numbers = tuple(dict.fromkeys((self.objective, *(x.quantity for x in self.limits), *study.outputs)))
         try:
             plan = FreePlan(
@@ -64,7 +71,7 @@ class Part:
         doubtful = {n: [c for c in plan.concerning(n) if c not in self.held] for n in self.numbers}
         self.doubtful = {n: [c for c in cs if _illegal(plan, c)] for n, cs in doubtful.items()}
         others = dict.fromkeys(c for constraints in self.doubtful.values() for c in constraints)
-        self.single = PointFunction(self.whole, [*self.numbers, *others], self.held)
+        self.single = PointFunction(self.whole, [*self.numbers, *others], self.held, *within)
         self._refuse_impossible()
         self._gathered: dict[bytes, dict[str, np.ndarray]] = {}
 
@@ -95,30 +102,35 @@ class Part:
     def exact(self, values: Mapping[str, np.ndarray]) -> tuple[dict[str, np.ndarray], np.ndarray]:
         """The objective and the limited quantities of all layouts, and how many of their constraints are broken.
 
-        Each [designs, groups, layouts]; ``values`` are those of the knobs' quantities, for a full batch of designs.
+        [designs, groups, layouts, samples] and [designs, groups, layouts]; ``values`` are those of the knobs'
+        quantities, for a full batch of designs. A constraint is kept that holds in enough of the samples.
         """
-        shape = tuple(TOGETHER if a.name == DESIGN else 1 for a in self.plan.space.axes)
+        shape = tuple(self.together if a.name == DESIGN else 1 for a in self.plan.space.axes)
         free = {q: np.reshape(values[q], shape + self.plan.quantities[q].inner_shape) for q in self.free}
         with np.errstate(all="ignore"):
             found = self.whole(free)
         wanted = (self.objective, *(x.quantity for x in self.limits))
-        broken = sum((1.0 - self._flat(name, found[name]) for name in self.held), np.zeros((1, 1, 1)))
+        enough = (1.0 if self.quantile is None else self.quantile) - 1e-9
+        broken = sum((self._flat(name, found[name]).mean(axis=3) < enough for name in self.held), np.zeros((1, 1, 1)))
         return {name: self._flat(name, found[name]) for name in wanted}, broken
 
     def _flat(self, name: str, value: np.ndarray) -> np.ndarray:
-        """A quantity as [designs, groups, layouts]."""
+        """A quantity as [designs, groups, layouts, samples]; of size 1 along samples where it does not vary."""
         names, value = [a.name for a in self.space.axes], self.whole.expanded(name, value)
-        value = np.broadcast_to(value.reshape(value.shape[: len(names)]), self.space.shape)
-        order = [names.index(n) for n in (DESIGN, *self.groups, *self.chosen)]
-        rest = [i for i in range(len(names)) if i not in order]
-        count = prod(len(a) for a in self.space.axes if a.name in self.groups)
-        return value.transpose(*order, *rest).reshape(TOGETHER, count, -1).astype(float)
+        value = value.reshape(value.shape[: len(names)])
+        inside = [] if self.quantile is None or SAMPLE not in names else [names.index(SAMPLE)]
+        sizes = [value.shape[i] if i in inside else n for i, n in enumerate(self.space.shape)]
+        order = [names.index(n) for n in (DESIGN, *self.groups, *self.jointly, *self.chosen)]
+        rest = [i for i in range(len(names)) if i not in (*order, *inside)]
+        count = prod(len(a) for a in self.space.axes if a.name in (*self.groups, *self.jointly))
+        value = np.broadcast_to(value, sizes).transpose(*order, *rest, *inside)
+        return value.reshape(self.together, count, -1, *([value.shape[-1]] if inside else [1])).astype(float)
 
     def rows(self, group: np.ndarray, layout: np.ndarray) -> np.ndarray:
         """Rows of every axis, in the order of the plan, of designs given by numbers of group and layout."""
         lengths = {a.name: len(a) for a in self.plan.space.axes}
         where = dict.fromkeys(lengths, np.zeros(len(group), int))
-        for names, numbers in ((self.groups, group), (self.chosen, layout)):
+        for names, numbers in (((*self.groups, *self.jointly), group), (self.chosen, layout)):
             if names:
                 where.update(zip(names, np.unravel_index(numbers, [lengths[n] for n in names]), strict=True))
         return np.stack([where[a.name] for a in self.plan.space.axes], axis=1)
@@ -131,9 +143,16 @@ class Part:
         counts: Mapping[str, np.ndarray],
         temperature: float,
     ) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
-        """Numbers, margins and counts before rounding of one layout per design; see `PointFunction`."""
+        """Numbers, margins and counts before rounding of one layout per design; see `PointFunction`.
+
+        Numbers are [designs, samples], margins and counts [designs] those that enough samples keep.
+        """
         free = {q: v if isinstance(v := values[q], Dual) else Dual(v, np.zeros((0, *np.shape(v)))) for q in self.free}
-        return self.single(free, self.gathered(self.rows(group, layout)), counts, temperature)
+        numbers, margins, rounded = self.single(free, self.gathered(self.rows(group, layout)), counts, temperature)
+        level, up = 1 - (self.quantile or 1.0), self.single.counts
+        margins = {name: quantile(value, level, temperature > 0) for name, value in margins.items()}
+        rounded = {n: quantile(v, 1 - level if up[n] else level, temperature > 0) for n, v in rounded.items()}
+        return numbers, margins, rounded
 
     def gathered(self, rows: np.ndarray) -> dict[str, np.ndarray]:
         """The constants of designs; kept while the same ones are asked for."""

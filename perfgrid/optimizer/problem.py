@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -12,36 +10,19 @@ import numpy as np
 from perfgrid.engine.autodiff.dual import Dual
 from perfgrid.engine.errors import PerfgridError, nearest
 from perfgrid.engine.graph.namespace import value_of
-from perfgrid.study.limits import KEPT, Limit
+from perfgrid.study.limits import Limit
 from perfgrid.study.study import Study
 
-from .batched_slsqp import Answer
+from .batch import Batch
+from .batched_slsqp import UNMOVED, Answer
 from .knobs import Knobs
 from .part import TOGETHER, Part
+from .quantile import quantile
 
 CLOSE = 1e-7  # by which limits are kept: the solver meets them to within its own tolerance
+IDLE = 1e-4  # slack of a constraint that nothing moves, where it is kept to within as much
 BROKEN = 10.0  # times a broken limit (relative) that a design pays against a better one, when layouts are chosen
 STRICT = 1e6  # the same where nothing counts before every limit is kept
-
-
-@dataclass
-class Batch:
-    """Designs that are improved together: each has a group, a layout of every part, fixed counts, shifted limits."""
-
-    group: np.ndarray  # [problems]
-    layout: np.ndarray  # [problems, parts]
-    counts: dict[str, np.ndarray]  # name -> [problems], NaN where it is open
-    shift: np.ndarray  # [problems, constraints]: exact less smooth slack
-    bounds: np.ndarray  # [problems, limits]
-
-    def of(self, index: np.ndarray) -> Batch:
-        """Some of the problems."""
-        counts = {name: values[index] for name, values in self.counts.items()}
-        return Batch(self.group[index], self.layout[index], counts, self.shift[index], self.bounds[index])
-
-    def unshifted(self, constraints: int) -> Batch:
-        """The problems with so many limits where the smooth model has them."""
-        return replace(self, shift=np.zeros((len(self.group), constraints)))
 
 
 class Problem:
@@ -55,8 +36,16 @@ class Problem:
         maximize: bool,
         limits: Sequence[Limit],
         choose: Sequence[str],
+        jointly: Sequence[str] = (),
+        robust: float | None = None,
+        together: int = TOGETHER,
     ):
+        """``jointly``: axes of labels that all workloads share. ``robust``: quantile over samples that is optimised.
+
+        ``together`` designs are evaluated whole at once.
+        """
         self.knobs, self.maximize, self.limits = knobs, maximize, list(limits)
+        self.jointly, self.robust, self.together = tuple(jointly), robust, together
         self.sign = -1.0 if maximize else 1.0
         self.bounds = np.array([x.bound for x in self.limits])
         self.parts = []
@@ -65,7 +54,7 @@ class Problem:
             if objective not in legal:
                 raise PerfgridError(f"{study.name}: unknown quantity {objective!r}{nearest(objective, legal)}")
             own = [x for x in self.limits if x.workload == name]
-            self.parts.append(Part(name, study, weight, objective, own, knobs, choose))
+            self.parts.append(Part(name, study, weight, objective, own, knobs, choose, self.jointly, robust, together))
         self.evaluations = 0
         groups = {part.groups for part in self.parts}
         if len(groups) > 1:
@@ -80,9 +69,12 @@ class Problem:
             )
         if not any(part.weight > 0 for part in self.parts):
             raise PerfgridError(f"{self.parts[0].study.name}: one workload at least needs a weight above zero")
-        sizes = [len(a) for a in self.parts[0].space.axes if a.name in self.parts[0].groups]
-        self.group_sizes = tuple(sizes)
-        self.groups = int(np.prod(sizes, dtype=int))
+        lengths = {a.name: len(a) for a in self.parts[0].space.axes}
+        self.group_sizes = tuple(lengths[name] for name in self.parts[0].groups)
+        self.label_sizes = tuple(lengths[name] for name in self.jointly)
+        self.optima = int(np.prod(self.group_sizes, dtype=int))  # each of which is the best of so many joint labels
+        self.labels = int(np.prod(self.label_sizes, dtype=int))
+        self.groups = self.optima * self.labels
         self.positive = True  # whether the objective is positive: then its logarithm is minimised
 
     # -- exact, all layouts ---------------------------------------------------------------------------------------
@@ -99,9 +91,9 @@ class Problem:
         meant = np.arange(self.groups) if groups is None else np.unique(groups)
         self.evaluations += len(points) * len(meant)
         bounds = self.bounds if bounds is None else bounds
-        for start in range(0, len(points), TOGETHER):
-            piece = points[start : start + TOGETHER]
-            padded = np.concatenate((piece, np.repeat(piece[-1:], TOGETHER - len(piece), axis=0)))
+        for start in range(0, len(points), self.together):
+            piece = points[start : start + self.together]
+            padded = np.concatenate((piece, np.repeat(piece[-1:], self.together - len(piece), axis=0)))
             found = self._screened(self.knobs.values(list(padded.T)), bounds)
             for kept, new in zip((values, broken, chosen), found, strict=True):
                 kept.append(new[: len(piece), meant])
@@ -112,19 +104,33 @@ class Problem:
         for part in self.parts:
             found, wrong = part.exact(values)
             for limit in part.limits:
-                bound, value = bounds[self.limits.index(limit)], found[limit.quantity]
+                bound, value = bounds[self.limits.index(limit)], self.held_to(limit, found[limit.quantity])
                 wrong = wrong + np.maximum(-np.asarray(limit.slack(bound, value)), 0.0)
             value = found[part.objective]
-            wrong = np.where(np.isfinite(value), np.nan_to_num(wrong, nan=100.0), 1e3)
-            value = np.where(np.isfinite(value), value, 0.0)
-            score = self.sign * (np.log(np.maximum(value, 1e-300)) if (value > 0).all() else value)
+            finite = np.isfinite(value).all(axis=3)
+            wrong = np.where(finite, np.nan_to_num(wrong, nan=100.0), 1e3)
+            value = np.where(finite[..., None], value, 0.0)
+            score = self.reduced(value)
+            score = self.sign * (np.log(np.maximum(score, 1e-300)) if (score > 0).all() else score)
             best = np.argmin(score * (part.weight > 0) + self.weight * wrong, axis=2)[..., None]
-            total = total + part.weight * np.take_along_axis(value, best, 2)[..., 0]
+            total = total + part.weight * np.take_along_axis(value, best[..., None], 2)[:, :, 0]
             missed = missed + np.take_along_axis(wrong, best, 2)[..., 0]
             layouts.append(best[..., 0])
-        shape = (TOGETHER, self.groups)
+        total, shape = self.reduced(total), (self.together, self.groups)
         layouts = [np.broadcast_to(x, shape) for x in layouts]
         return np.broadcast_to(total, shape), np.broadcast_to(missed, shape), np.stack(layouts, axis=-1)
+
+    def reduced(self, objective: Any, smooth: bool = False) -> Any:
+        """The objective from its values along samples: the quantile that is optimised, a bad case."""
+        return self._quantile(objective, not self.maximize, smooth)
+
+    def held_to(self, limit: Limit, values: Any, smooth: bool = False) -> Any:
+        """The value that a limit holds: of samples the one that as many keep as the quantile says."""
+        return self._quantile(values, limit.at_most, smooth)
+
+    def _quantile(self, values: Any, upper: bool, smooth: bool) -> Any:
+        level = 1.0 if self.robust is None else self.robust
+        return quantile(values, level if upper else 1 - level, smooth)
 
     def merit(self, value: np.ndarray, broken: np.ndarray) -> np.ndarray:
         """What a design is chosen by: the objective's logarithm and what it pays for broken limits."""
@@ -137,53 +143,6 @@ class Problem:
 
     scale = 1.0
     weight = BROKEN  # of broken limits, where designs are chosen
-
-    def outputs(self, points: np.ndarray, group: np.ndarray, layout: np.ndarray) -> list[tuple[Any, Any]]:
-        """Numbers and counts before rounding of every part, exactly, at designs [designs, knobs] with their layouts.
-
-        Two mappings from names to arrays [designs] for each part; a number is NaN where a constraint makes it illegal.
-        """
-        values, found = self.knobs.values(list(points.T)), []
-        for number, part in enumerate(self.parts):
-            numbers, _, counts = part.at(values, group, layout[:, number], {}, 0.0)
-            numbers, counts = (
-                {n: np.broadcast_to(value_of(v), (len(points),)) for n, v in of.items()} for of in (numbers, counts)
-            )
-            for name in part.numbers:
-                legal = [numbers[c].astype(bool) for c in part.doubtful[name]]
-                numbers[name] = np.where(reduce(np.logical_and, legal, True), numbers[name], np.nan)
-            found.append(({n: numbers[n] for n in part.numbers}, counts))
-        return found
-
-    def broken_by(
-        self, points: np.ndarray, group: np.ndarray, layout: np.ndarray, bounds: np.ndarray
-    ) -> list[list[str]]:
-        """What each design breaks: limits, those that are missed most first, and constraints by their reason.
-
-        ``bounds`` of limits: [designs, limits].
-        """
-        values: dict[str, Any] = self.knobs.values(list(points.T))
-        broken: list[list[tuple[float, str]]] = [[] for _ in points]  # how far it is missed, and what
-        for number, part in enumerate(self.parts):
-            numbers, margins, _ = part.at(values, group, layout[:, number], {}, 0.0)
-            gathered = part.gathered(part.rows(group, layout[:, number]))
-            value = np.broadcast_to(value_of(numbers[part.objective]), (len(points),))
-            for i in np.flatnonzero(~np.isfinite(value)):
-                broken[i].append((np.inf, part.told(f"{part.objective} is NaN there")))
-            for limit in part.limits:
-                bound = bounds[:, self.limits.index(limit)]
-                value = np.broadcast_to(value_of(numbers[limit.quantity]), bound.shape)
-                for i in np.flatnonzero(~np.isfinite(value)):
-                    broken[i].append((np.inf, part.told(f"{limit.quantity} is NaN there")))
-                for i in np.flatnonzero(np.asarray(limit.slack(bound, value)) < -KEPT):
-                    missed = abs(value[i] - bound[i]) / max(abs(bound[i]), 1e-300)
-                    text = f"{limit.text.removeprefix(f'{part.name}.')} (missed by {missed:.1%})"
-                    broken[i].append((missed, part.told(text)))
-            for flag in part.held:
-                holds = value_of(margins[flag]) > -KEPT if flag in margins else gathered[flag].astype(bool)
-                for i in np.flatnonzero(~np.broadcast_to(np.ravel(holds), len(points))):
-                    broken[i].append((0.0, part.told(f"{part.reason(flag)} [{flag}]")))
-        return [[text for _, text in sorted(own, key=lambda pair: -pair[0])] for own in broken]
 
     # -- smooth, single layouts -----------------------------------------------------------------------------------
 
@@ -199,7 +158,11 @@ class Problem:
             columns = np.stack([np.broadcast_to(value_of(s), (count,)) for s in slacks], axis=1)
             slopes = np.stack([_slopes(s, directions, count) for s in slacks], axis=1)
         columns = columns + (batch.shift if batch.shift.shape == columns.shape else 0.0)
-        columns = columns - CLOSE * (np.abs(slopes).max(axis=2, initial=0.0) > 0)  # what nothing moves may be just kept
+        steepest = np.abs(slopes).max(axis=2, initial=0.0)
+        columns = columns - CLOSE * (steepest > 0)  # what nothing moves may be just kept
+        # what only rounding off moves or breaks, such as the one link that there always is, binds nothing
+        idle = (steepest < UNMOVED) & (columns > -max(IDLE, 2 * temperature))
+        columns = np.where(idle, np.maximum(columns, IDLE), columns)
         return [(float(value[i]), slope[i], columns[i], slopes[i]) for i in range(count)]
 
     def slack(self, batch: Batch, points: np.ndarray, temperature: float) -> tuple[np.ndarray, np.ndarray]:
@@ -214,9 +177,15 @@ class Problem:
         """What the constraints of `answers` are, in order: limits, constraints of formulas, counts."""
         names = []
         for part in self.parts:
-            names += [part.told(x.text.removeprefix(f"{part.name}.")) for x in part.limits]
+            names += map(self.limit_name, part.limits)
             names += map(part.told, part.single.flags)
         return [*names, *self.count_names()]
+
+    def limit_name(self, limit: Limit) -> str:
+        """A limit with the workload that it holds for, unless it holds for the design that all share."""
+        if limit.quantity in {knob.name for knob in self.knobs.knobs}:
+            return limit.text
+        return f"{limit.workload}: " * bool(limit.workload) + limit.text.removeprefix(f"{limit.workload}.")
 
     def count_names(self) -> list[str]:
         """Counts that depend on the knobs, of all parts (a device has one number of stacks for all of them)."""
@@ -237,7 +206,7 @@ class Problem:
             total = total + part.weight * numbers[part.objective]
             for limit in part.limits:
                 bounds = batch.bounds[:, self.limits.index(limit)]
-                slacks.append(limit.slack(bounds, numbers[limit.quantity]))
+                slacks.append(limit.slack(bounds, self.held_to(limit, numbers[limit.quantity], temperature > 0)))
             slacks += [margins[flag] for flag in part.single.flags]
             unrounded = rounded | unrounded
         for name in self.count_names():
@@ -245,6 +214,7 @@ class Problem:
             limited = given >= 1  # neither open nor none
             ratio = np.log(np.maximum(unrounded[name], 1e-9)) - np.log(np.where(limited, given, 1.0))
             slacks.append(np.where(limited, -ratio if self.rounded_up(name) else ratio, 1.0))
+        total = self.reduced(total, temperature > 0)
         score = self.sign * np.log(total) if self.positive else total * (self.sign / self.scale)
         return score, slacks
 

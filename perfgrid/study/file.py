@@ -62,8 +62,9 @@ class Pareto(Table):
 class Optimize(Table):
     """The ``[optimize]`` table of a study: what to minimise or maximise, over which quantities, within which limits.
 
-    ``over`` names quantities, or tables them with their bounds; ``choose`` names the axes along which the best label is
-    taken (those of ``[best]`` if absent), every label of the others has an optimum of its own.
+    ``over`` names quantities, or tables them with their bounds. Each workload takes its best label along the axes of
+    ``choose`` (those of ``[best]`` if absent), all workloads the same label along those of ``choose_jointly``; every
+    label of the others has an optimum of its own. ``quantile``: of the objective over the axis ``sample``.
     """
 
     minimize: str | None = None
@@ -71,6 +72,8 @@ class Optimize(Table):
     over: list[str] | dict[str, list[Any]] = Field(default_factory=list)
     subject_to: list[str] = Field(default_factory=list)
     choose: str | list[str] | None = None
+    choose_jointly: str | list[str] | None = None
+    quantile: float | None = None
 
 
 class Workload(Table):

@@ -49,13 +49,14 @@ def chosen(found: Mapping[str, Any], wanted: Any, place: str) -> dict[str, Any]:
     if wanted is None:
         return dict(found)
     tables = {table for table, _, _ in found.values()}
-    legal = sorted(tables | set(found))
+    plain = {name: name.removeprefix("stated_").removeprefix("native_") for name in found}
+    legal = sorted(tables | set(found) | set(plain.values()))
     if not isinstance(wanted, list) or not all(isinstance(w, str) for w in wanted):
         raise PerfgridError(f"{place}.of: needs a list of tables or quantities, found {wanted!r}")
     for name in wanted:
         if name not in legal:
             raise PerfgridError(f"{place}.of: {name!r} has no range that the outputs depend on{nearest(name, legal)}")
-    return {name: about for name, about in found.items() if name in wanted or about[0] in wanted}
+    return {name: about for name, about in found.items() if {name, plain[name], about[0]} & set(wanted)}
 
 
 def factors(uniform: np.ndarray, low: float, high: float) -> np.ndarray:

@@ -15,7 +15,7 @@ import perfgrid as pg
 from perfgrid.formulas import xp
 from perfgrid.formulas.axes import at
 from perfgrid.optimizer.optimize import optimize, problem_of
-from perfgrid.optimizer.search import KEPT
+from perfgrid.study.limits import KEPT
 
 
 @pg.formula(unit="USD", source="zhang2024llmcompass")

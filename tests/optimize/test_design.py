@@ -10,8 +10,9 @@ import pytest
 
 import perfgrid as pg
 from perfgrid.formulas import INNER
+from perfgrid.optimizer.described import outputs
 from perfgrid.optimizer.optimize import problem_of
-from perfgrid.optimizer.search import KEPT
+from perfgrid.study.limits import KEPT
 from perfgrid.study.study import workloads
 
 STUDY = Path(__file__).parents[2] / "studies" / "design_accelerator.toml"
@@ -94,7 +95,7 @@ def test_a_start_that_breaks_a_limit_is_no_obstacle():
     study = both()
     problem = problem_of(study, "cost_per_million_tokens", None, SHARES, None, ["parallelism", "batch"])
     _, _, layout = problem.screen(problem.knobs.start()[None])
-    before = problem.outputs(problem.knobs.start()[None], np.zeros(1, int), layout[:, 0])[1][0]
+    before = outputs(problem, problem.knobs.start()[None], np.zeros(1, int), layout[:, 0])[1][0]
     bound = 0.7 * before["time_per_output_token"].item()
     found = search(study, subject_to=f"served.time_per_output_token < {bound}", starts=1)
     assert found["served.time_per_output_token"].item() <= bound * (1 + KEPT)

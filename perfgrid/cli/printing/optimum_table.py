@@ -9,7 +9,7 @@ import numpy as np
 import xarray as xr
 
 from perfgrid.analysis.number_text import column, header, label_text, number
-from perfgrid.optimizer.optimize import UNEXPLAINED
+from perfgrid.optimizer.described import UNEXPLAINED
 from perfgrid.printing.console import out
 from perfgrid.printing.tables import print_table
 
@@ -17,6 +17,7 @@ from .cells import cells
 
 PRESSING = 5e-4  # least elasticity that is printed, with three decimals
 MOST_OUTPUTS = 5  # of a design, and of each of its workloads, in a table
+LEAST_CHANGE = 1e-6  # of the objective that is printed when a limit moves
 JUMP = 0.01  # least step of the model that is printed: a part of the objective per percent of one quantity
 
 
@@ -34,6 +35,7 @@ def design_rows(found: xr.Dataset) -> list[dict[str, Any]]:
                     pressing[str(name) if dim == "constraint" else f"bound of {name}"] = float(value)
         known = {*found["knob"].values, "objective", "feasible", "breaks", "kkt_residual"}
         outputs = [v for v in one.data_vars if one[v].ndim == 0 and v not in known]
+        bought = {} if "loosened" not in one else _bought(one["loosened"])
         rows.append(
             {
                 "at": labels,
@@ -44,11 +46,36 @@ def design_rows(found: xr.Dataset) -> list[dict[str, Any]]:
                 "kkt_residual": float(one["kkt_residual"]),
                 "knobs": {str(k): float(one[k]) for k in found["knob"].values},
                 "pressing": pressing,
+                "loosened": bought,
+                "labels": {} if "by_label" not in one else _by_label(one["by_label"]),
                 "moved": {} if "moved" not in one else {str(s): float(v) for s, v in one["moved"].to_series().items()},
                 "outputs": {str(v): None if np.isnan(one[v]) else float(one[v]) for v in outputs},  # JSON has no NaN
             }
         )
     return rows
+
+
+def _bought(loosened: xr.DataArray) -> dict[str, dict[str, float]]:
+    """The change of the objective by limit and share of loosening, of limits that change it."""
+    steps = [f"{share:+g}" for share in loosened["by"].values]
+    names = map(str, loosened["constraint"].values)
+    rows = {n: dict(zip(steps, map(float, v), strict=True)) for n, v in zip(names, loosened.values, strict=True)}
+    return {n: {b: v for b, v in of.items() if not np.isnan(v)} for n, of in rows.items() if _moves(of)}
+
+
+def _moves(changes: dict[str, float]) -> bool:
+    return any(abs(change) > LEAST_CHANGE for change in changes.values())
+
+
+def _by_label(tried: xr.DataArray) -> dict[str, dict[str, float]]:
+    """How much worse each joint label is than the best one, the others at their best: by axis and label."""
+    found = {}
+    for dim in map(str, tried.dims):
+        best = tried.min([d for d in tried.dims if d != dim])
+        lost = best / best.min() - 1
+        labels = zip(best[dim].values.tolist(), lost.values.tolist(), strict=True)
+        found[dim.removeprefix("tried_")] = {str(label): value for label, value in labels if np.isfinite(value)}
+    return found
 
 
 def _output_text(row: dict[str, Any], name: str, found: xr.Dataset) -> str:
@@ -98,6 +125,34 @@ def print_designs(found: xr.Dataset, rows: list[dict[str, Any]]) -> None:
     if idle := list(np.atleast_1d(found.attrs["without_effect"])):
         out.print(f"without effect on the objective and every limit: {', '.join(map(str, idle))}")
     _print_pressing(rows, groups, at)
+    _print_bought(rows, groups, at)
+    _print_labels(rows, groups, at)
+
+
+def _print_bought(rows: list[dict[str, Any]], groups: list[str], at: list[list[str]]) -> None:
+    """What a limit that is loosened or tightened changes."""
+    steps = list(dict.fromkeys(b for row in rows for of in row["loosened"].values() for b in of))
+    lines = [
+        [*labels, limit, *(f"{of[b]:+.3%}" if b in of else "-" for b in steps)]
+        for row, labels in zip(rows, at, strict=True)
+        for limit, of in row["loosened"].items()
+    ]
+    if lines:
+        out.print("Change of the objective when one limit is loosened by a share, searched again:")
+        print_table([*groups, "limit", *steps], lines, right=steps, groups=len(groups))
+
+
+def _print_labels(rows: list[dict[str, Any]], groups: list[str], at: list[list[str]]) -> None:
+    """How much worse joint labels are, by the rough search."""
+    lines = [
+        [*labels, axis, ", ".join(f"{label} {lost:+.1%}" for label, lost in sorted(of.items(), key=lambda x: x[1]))]
+        for row, labels in zip(rows, at, strict=True)
+        for axis, of in row["labels"].items()
+        if len(of) > 1
+    ]
+    if lines:
+        out.print("Labels that all workloads share, by the rough search (counts open), the others at their best:")
+        print_table([*groups, "axis", "objective against the best label"], lines, groups=len(groups))
 
 
 def _print_pressing(rows: list[dict[str, Any]], groups: list[str], at: list[list[str]]) -> None:

@@ -111,14 +111,20 @@ class FreeFunction:
 class PointFunction:
     """Wanted quantities, margins of constraints and counts at listed designs, with their derivatives (`dual`).
 
-    A design is a row of every axis; quantities that do not depend on what is free are gathered for it (`gathered`). A
-    count is a quantity below the free ones whose formula ends in a rounding: it is left open, or fixed to a whole
+    A design is a row of every axis; quantities that do not depend on what is free are gathered for it (`gathered`).
+    Every row of the axis ``within``, if one is named, belongs to each design.
+    A count is a quantity below the free ones whose formula ends in a rounding: it is left open, or fixed to a whole
     number; its value before the rounding is then told, for the caller to hold it to that number.
     """
 
-    def __init__(self, function: FreeFunction, numbers: Sequence[str], constraints: Collection[str]):
+    def __init__(
+        self, function: FreeFunction, numbers: Sequence[str], constraints: Collection[str], within: str | None = None
+    ):
         self.function, self.plan, self.numbers = function, function.plan, tuple(numbers)
-        self.rank = len(self.plan.space.axes)
+        axes = self.plan.space.axes
+        self.rank = len(axes)
+        self.within = next((i for i, a in enumerate(axes) if a.name == within), None)
+        self.inside = 1 if self.within is None else len(axes[self.within])
         self.flags = tuple(n.name for n in function.nodes if n.name in constraints)
         self.counts: dict[str, bool] = {}  # name -> whether it is rounded up
 
@@ -127,18 +133,25 @@ class PointFunction:
         found = {}
         for name, value in self.function.constants.items():
             quantity = self.plan.quantities[name]
-            index = tuple(
-                np.zeros(len(rows), int) if p is None else p.inverse[rows[:, i]] for i, p in enumerate(quantity.key)
-            )
-            found[name] = value[index].reshape((len(rows),) + (1,) * (self.rank - 1) + quantity.inner_shape)
+            index = [
+                np.zeros((len(rows), 1), int) if p is None else p.inverse[rows[:, i]][:, None]
+                for i, p in enumerate(quantity.key)
+            ]
+            inside = None if self.within is None else quantity.key[self.within]
+            if self.within is not None and inside is not None:
+                index[self.within] = inside.inverse[None, :]
+            taken = value[tuple(index)]
+            shape = (taken.shape[:2] + (1,) * self.rank)[: self.rank]
+            found[name] = taken.reshape(shape + quantity.inner_shape)
         return found
 
     def __call__(
         self, free: Mapping[str, Any], gathered: Mapping[str, Any], counts: Mapping[str, np.ndarray], temperature: float
     ) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
-        """Numbers, margins of the flags (positive where they hold) and counts before rounding, each [designs].
+        """Numbers, margins of the flags (positive where they hold) and counts before rounding, each [designs, rows].
 
-        ``free`` are dual numbers [designs, *inner]; ``counts`` fixes counts, where it is not NaN.
+        Rows are those of the axis ``within``, one without it. ``free`` are dual numbers [designs, *inner]; ``counts``
+        [designs] fixes counts, where it is not NaN.
         """
         lead = (-1,) + (1,) * (self.rank - 1)
         values: dict[str, Any] = dict(gathered)
@@ -165,7 +178,7 @@ class PointFunction:
         size = len(next(iter(gathered.values()))) if gathered else len(next(iter(free.values())).value)
 
         def flat(found: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
-            shape = (size,) + (1,) * (self.rank - 1)
-            return {n: np.reshape(np.broadcast_to(found[n], shape), (size,)) for n in names}
+            shape = (size, self.inside, *(1,) * self.rank)[: self.rank]
+            return {n: np.reshape(np.broadcast_to(found[n], shape), (size, self.inside)) for n in names}
 
         return flat(values, self.numbers), flat(margins, self.flags), flat(unrounded, self.counts)

@@ -348,9 +348,9 @@ def thermal_design_power_from_budget(budget_power):
 
 
 @_from_budget("die_area", "m^2")
-def die_area_from_budget(budget_area, budget_dies):
-    """Area of one compute die."""
-    return budget_area / budget_dies
+def die_area_from_budget(budget_area, budget_dies, budget_d2d_overhead):
+    """Area of one compute die: its share of the budget, and of several dies the interfaces to the others."""
+    return budget_area / budget_dies * (1 + xp.where(budget_dies > 1, budget_d2d_overhead, 0.0))
 
 
 @_from_budget("dies", "1")
@@ -387,6 +387,7 @@ def budget_holds_interfaces(component_area, budget_area, component_edge, budget_
     source="graening2025catch",
     about="component_area",
 )
-def budget_fits_field(budget_area, budget_dies, field_area):
+def budget_fits_field(budget_area, budget_dies, budget_d2d_overhead, field_area):
     """One exposure covers one compute die."""
-    return budget_area / budget_dies <= field_area
+    interfaces = xp.where(budget_dies > 1, budget_d2d_overhead, 0.0)
+    return budget_area / budget_dies * (1 + interfaces) <= field_area
