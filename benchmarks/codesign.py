@@ -158,7 +158,7 @@ def measure(
         | {"evaluations": int(found.attrs["evaluations"]), "again": again, "limits": prices(found)}
         | {"off": again / float(found.objective) - 1},
     )
-    problem = problem_of(study, together=256 if study.space.points < 10_000 else 32)
+    problem = problem_of(study)
     tell("random", {"designs": random, "best": best_random(problem, random)})
     reached = [evolved(problem, int(found.attrs["evaluations"]), seed) for seed in range(seeds)]
     tell("evolution", {"library": f"scipy {version('scipy')} differential_evolution", "best": reached})

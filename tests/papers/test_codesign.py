@@ -40,8 +40,10 @@ def test_stored_optima_are_what_their_studies_say(node):
     values = STORED[node]["optimum"]
     found = xr.Dataset({"objective": values["objective"], "feasible": True}, {"node": node})
     study = pg.load_study(STUDY, [f'axes.node=["{node}"]'])
-    over = list(study.file.optimize.over)
-    labels = [*study.file.optimize.choose_jointly, "train.parallelism", "serve.parallelism", "serve.batch"]
+    stated = study.file.optimize
+    assert stated is not None
+    over = list(stated.over)
+    labels = [*(stated.choose_jointly or ()), "train.parallelism", "serve.parallelism", "serve.batch"]
     found = found.assign({name: values[name] for name in over})
     found = found.assign_coords({"knob": over} | {name: values[name] for name in labels})
     assert evaluated_again(study, found) == pytest.approx(values["objective"], rel=1e-6)
