@@ -385,7 +385,7 @@ class Registry:
                 continue
             if base in self.choices:
                 by, alternatives = self.choices[base].by, self.choices[base].alternatives
-                taken = [a.name for a in alternatives if a.label == (labels or {}).get(by)]
+                taken = [a.name for a in alternatives if a.label == (labels or {}).get(by or "")]
                 waiting += taken or [a.name for a in alternatives]
                 waiting += [by] if by else []
             elif name in self.formulas:
