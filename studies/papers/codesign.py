@@ -28,6 +28,7 @@ import xarray as xr
 import perfgrid as pg
 from perfgrid.optimizer.design_file import design_studies
 
+pd.options.display.max_colwidth = None
 HERE = Path("studies/papers") if Path("studies/papers").exists() else Path()
 STORED = json.loads((HERE / "../../benchmarks/codesign.json").read_text())
 study = pg.load_study(HERE / "codesign.toml")

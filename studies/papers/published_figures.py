@@ -25,6 +25,7 @@ import pandas as pd
 
 import perfgrid as pg
 
+pd.options.display.max_colwidth = None
 HERE = Path("studies/papers") if Path("studies/papers").is_dir() else Path()
 
 study = pg.load_study(HERE / "published_figures.toml")
