@@ -13,6 +13,7 @@
 # %% [markdown]
 # # Networks of every kind, at equal bandwidth and at equal cost
 #
+# `perfgrid run studies/papers/topologies.toml`:
 # 4,096 H100 in domains of 8 train a mixture and a dense model on nine kinds of networks, each with the fastest
 # collectives that its links allow. At equal bandwidth a device has 400 Gbit/s; at equal cost the rate that the price of
 # rails buys, where switches and transceivers cost in proportion to the rate of their ports. Devices route on a torus or

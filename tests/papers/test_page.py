@@ -40,7 +40,7 @@ def test_every_claim_names_a_source():
             keys = [key for text in re.findall(r"\[([^\]]*)\]", stated) for key in re.findall(r"[a-z]+\d{4}\w*", text)]
             assert keys, stated
             assert all(key in known for key in keys), stated
-            assert NUMBER.search(computed)
+            assert NUMBER.search(computed) or agreement == "not modelled"
             assert agreement
 
 
