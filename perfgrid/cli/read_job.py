@@ -1,0 +1,96 @@
+"""``perfgrid read-job``: a configuration of a framework as a study of one design, and what would make the job faster."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import tomli_w
+from typer import Argument, Option
+
+from perfgrid.catalog import load_catalog
+from perfgrid.engine.errors import PerfgridError
+from perfgrid.jobs.design import model_text, study_content
+from perfgrid.jobs.job import Job
+from perfgrid.jobs.read import read_files
+from perfgrid.printing.console import out, print_json
+from perfgrid.printing.tables import print_table
+from perfgrid.results.files import check_output, write_text
+from perfgrid.study.study import build_study, setting_of
+
+from .options import AsJson, CatalogFiles, Overwrite, Software, Topology, Wide
+
+
+def read_job_command(
+    files: Annotated[list[Path], Argument(help="Scripts or configurations of one job; later ones replace earlier.")],
+    format: Annotated[
+        str | None, Option(help="Such as megatron-lm or megatron-lm@0.14. Default: the one that knows the keys.")
+    ] = None,
+    on: Annotated[str | None, Option("--on", help="Device of the catalog; needed for a study.")] = None,
+    devices: Annotated[int | None, Option(help="Number of devices, if the files state none.")] = None,
+    model: Annotated[str | None, Option(help="Model of the catalog, if the files state none.")] = None,
+    settings: Annotated[
+        list[str] | None, Option("--set", help="What the files leave open, such as sequence_length=4096.")
+    ] = None,
+    topology: Topology = None,
+    software: Software = None,
+    output: Annotated[Path | None, Option("--output", "-o", help="Study to write (.toml).")] = None,
+    catalog: CatalogFiles = None,
+    overwrite: Overwrite = False,
+    wide: Wide = False,
+    as_json: AsJson = False,
+) -> None:
+    """Read the configuration of a training or serving job as a study of one design."""
+    known = load_catalog(*(catalog or ()))
+    stated = dict(setting_of(setting) for setting in settings or ())
+    job = read_files(files, format=format, devices=devices, model=model, stated=stated, catalog=known)
+    if output is not None:
+        _save(job, output, on, topology, software, known, catalog or [], overwrite)
+    if as_json:
+        print_json(as_data(job))
+        return
+    print_job(job)
+    if output is not None:
+        out.print(f"saved {output}")
+
+
+def _save(job, output, on, topology, software, known, catalog, overwrite) -> None:
+    """Write the study, and beside it the model that no catalog has."""
+    if on is None:
+        raise PerfgridError("a study needs the device of the job: name it with --on")
+    content = study_content(job, known.entry("device", on).name, topology, software, f"{job.format.title} job")
+    check_output(output, overwrite, ".toml")
+    named = list(catalog)
+    if text := model_text(job, known):
+        beside = output.with_suffix(".model.toml")
+        check_output(beside, overwrite, ".toml")
+        write_text(beside, text)
+        named.append(beside)
+    build_study(content, str(output), load_catalog(*named)).plan()  # before anything refers to it
+    content |= {"catalog": [os.path.relpath(file, output.parent) for file in named]} if named else {}
+    write_text(output, tomli_w.dumps(content))
+
+
+def print_job(job: Job) -> None:
+    """What was understood, assumed and ignored, as three tables."""
+    name = job.model.title if job.model else "no model stated"
+    out.print(f"{job.format.title} {job.version}: {name}")
+    tables = {
+        "understood": (("key", "value", "understood as"), job.understood),
+        "assumed": (("assumed", "value", "why"), job.assumed),
+        "ignored": (("ignored", "value", "why"), job.ignored),
+    }
+    for headers, rows in tables.values():
+        if rows:
+            out.print()
+            print_table(headers, rows, prose=headers[1:], names=False)
+    out.print(f"\n{job.share:.0%} of {len(job.understood) + len(job.ignored)} keys are known to perfgrid")
+
+
+def as_data(job: Job) -> dict:
+    """A job as a JSON object."""
+    of = {"understood": ("key", "value", "as"), "assumed": ("what", "value", "why"), "ignored": ("key", "value", "why")}
+    data = {"format": job.format.name, "version": job.version, "model": job.model.name if job.model else None}
+    data |= {"values": job.values, "share_known": job.share}
+    return data | {name: [dict(zip(keys, row, strict=True)) for row in getattr(job, name)] for name, keys in of.items()}
