@@ -41,6 +41,8 @@ class Key(_Row):
     unset: tuple[str, ...] = ()  # values that state nothing, such as -1
     aliases: tuple[str, ...] = ()
     write: bool = True
+    write_zero: bool = False
+    empty: int | None = None  # what the values in unset stand for, if anything
     above: int = 0  # the largest value that is not written
     words: Mapping[str, str] = Field(default_factory=dict)  # of the format -> of perfgrid
     inverted: bool = False  # of a flag
@@ -111,6 +113,8 @@ class Format(_Row):
     implied: Mapping[str, bool | Number | str] = Field(default_factory=dict)  # that the format has no key for
     open: tuple[str, ...] = ()  # quantities of a design that no key states, which a reader has to be given
     parts: tuple[str, ...] = ()  # own quantities that need not be whole
+    tiers: tuple[str, ...] = ()  # "axis=quantity": axes whose ici_ and dcn_ parts fill a domain, innermost first
+    replaced: Mapping[str, Mapping[str, Number]] = Field(default_factory=dict)  # values that cannot be written
     named: str | None = None  # own quantity that names the model
     renamed: Mapping[str, Renamed] = Field(default_factory=dict)
     ignored: Mapping[str, tuple[str, ...]] = Field(default_factory=dict)  # why -> keys, or patterns of them

@@ -98,6 +98,18 @@ def read_job(
     return Job(form, version, kept, entry, own, reader.understood, [*reader.assumed, *told], reader.ignored)
 
 
+def stated_values(text: str, form: Format, version: str, given: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+    """The quantities that a text of a format states, beside some that its reader is given; without those of a model.
+
+    ``own``: quantities of the model, such as its layers. Raises PerfgridError like `read_job`.
+    """
+    reader = _Reader(form, version, settings_of({"this design": text}, form.syntaxes))
+    reader.state(given, "this design: ")
+    for name, value in own.items():
+        reader.found.setdefault(name, value)
+    return reader.values("this design: ")
+
+
 class _Reader:
     """The settings of a job, on their way to quantities."""
 
@@ -142,7 +154,9 @@ class _Reader:
     def _take(self, key: str, row: Key, value: Any) -> None:
         """Take in the value of a key that states one quantity."""
         text = _text(value)
-        if text in row.unset or value is None:
+        if row.empty is not None and text in row.unset:
+            text = value = str(row.empty)
+        elif text in row.unset or value is None:
             self.understood.append((self.form.shown(key), text, f"{row.quantity} is not stated"))
             return
         found = _converted(row, value, f"{self.files[key]}: {self.form.shown(key)}")
@@ -187,6 +201,11 @@ class _Reader:
                 keys = [self.form.shown(key) for key, row in self.form.keys.items() if row.quantity == name]
                 why = f"no {' or '.join(keys)}" if keys else "not stated"
                 self.assumed.append((name, _text(value), f"{why}: the default of {self.form.title}"))
+        for name in dict.fromkeys(case.quantity for case in self.form.cases):
+            if values.get(name) is None and name in glossary() and glossary()[name].optional:
+                keys = dict.fromkeys(k for case in self.form.cases if case.quantity == name for k in case.keys)
+                default = _text(glossary()[name].word(glossary()[name].default_value))
+                self.assumed.append((name, default, f"no {' or '.join(keys)}: the default of perfgrid"))
         return values
 
     def _decide(self, quantity: str) -> None:

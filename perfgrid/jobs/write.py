@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import gcd
 from typing import Any
 
 import tomli_w
@@ -15,12 +16,28 @@ from perfgrid.engine.errors import PerfgridError, printable
 
 from .formats import USUAL, Case, Format, glossary, solved
 from .models import own_quantities
+from .read import stated_values
 from .settings import COMMENTED
 
 NODE = 8  # devices of a node, where they are whole nodes
 SCALED = {"fp8": "delayed", "fp4": "nvfp4"}  # what the usual scaling is (perfgrid.formulas.hardware.scaling)
-MOE_ONLY = ("ep", "etp", "capacity_factor", "expert_imbalance")
-SILENT = ("devices", "dp", "training_tokens", "flash_attention", "causal", "document_length", "document_variation")
+MOE_ONLY = ("etp", "capacity_factor", "expert_imbalance")
+OVERLAPS = ("dp_overlap", "parameter_overlap")
+MOOT = {"cp_method": "cp", "ulysses_ranks": "cp", "schedule": "pp", "sequence_parallel": "tp"}  # without such ranks
+SILENT = ("devices", "pp", "chunks")
+COMPARED = {
+    "training": (
+        *("devices", "tp", "cp", "pp", "dp", "ep", "etp", "chunks", "microbatch", "global_batch", "sequence_length"),
+        *("precision", "scaling", "schedule", "rank_order", "recompute", "recompute_norms", "recompute_latents"),
+        *("recompute_activation_function", "recompute_layers", "offload", "cp_method", "ulysses_ranks"),
+        *("sequence_parallel", "flash_attention", "causal", "zero", "zero_size", "lora_rank", "capacity_factor"),
+        *("document_length", *OVERLAPS),
+    ),
+    "inference": (
+        *("devices", "tp", "cp", "pp", "dp", "ep", "etp", "batch_limit", "prefill_chunk_tokens", "page_tokens"),
+        *("kv_precision", "weight_precision", "precision", "draft_tokens", "pools", "interleaved_batches"),
+    ),
+}
 
 
 @dataclass(frozen=True)
@@ -40,13 +57,21 @@ def write_launch(values: Mapping[str, Any], model: Entry, form: Format, version:
     if form.writes is None:
         raise PerfgridError(f"{form.title} is read, not written; written are those with a launch command of their own")
     wanted = _complete(values, model, form)
-    conflicts = set[str]()
-    wanted = solved(form, wanted, conflicts=conflicts)
-    settings, notes = _settings(wanted, form, version)
-    notes += [f"{n} = {wanted[n]}" for n in sorted(conflicts & {*wanted} & {*glossary()})]
+    conflicts, notes = set[str](), []
+    for name, rows in form.replaced.items():
+        if str(wanted.get(name)) in rows:
+            notes.append(f"{name} = {wanted[name]}: {rows[str(wanted[name])]} is written")
+            wanted[name] = rows[str(wanted[name])]
+    found = solved(form, wanted, conflicts=conflicts)
+    if conflicts and wanted.get("zero_size"):  # a group that the meshes of the framework do not have: all ranks
+        notes.append(f"zero_size = {wanted['zero_size']}: no such group of ranks; all are written")
+        found = solved(form, wanted | {"zero_size": 0}, conflicts=conflicts)
+    wanted = _tiered(form, found)
+    settings = _settings(wanted, form, version)
+    text = _text(form, wanted, settings)
+    notes = [*notes, *_lost(text, wanted, notes, form, version)]
     heading = [f"{form.title} {version}: {title or model.title}", f"perfgrid format: {form.name}@{version}"]
     lines = [*heading, *(f"not expressed: {note}" for note in notes)]
-    text = _text(form, wanted, settings)
     if form.writes in COMMENTED:
         text = "".join(f"# {printable(line)}\n" for line in lines) + text
     return Launch(text, tuple(notes))
@@ -56,63 +81,97 @@ def _complete(values: Mapping[str, Any], model: Entry, form: Format) -> dict[str
     """All quantities of a design: those of its model, those that follow, those of the format."""
     known = own_quantities(model) | dict(values)
     for name, value in form.implied.items():
-        known.setdefault(name, value)
+        known.setdefault(name, value)  # a design that states another value is noted
     if known.get("scaling", USUAL) == USUAL and known.get("precision") in SCALED:
         known["scaling"] = SCALED[str(known["precision"])]
-    for name in ("dp_overlap", "parameter_overlap"):
+    for name in OVERLAPS:
         known.setdefault(name, USUAL)
     devices = int(known.get("devices", 1))
     known.setdefault("devices_per_node", NODE if devices % NODE == 0 else devices if devices < NODE else 1)
     if known["rotary"]:
         known["positions"] = known.get("sequence_length")
+    known.setdefault("domain", known["devices_per_node"])
+    known |= {form.keys[key].quantity: value for key, value in form.fixed.items() if key in form.keys}
+    known.setdefault("ep", 1)
     if not known["experts"]:
         known = {n: v for n, v in known.items() if n not in MOE_ONLY}
-    return {n: v for n, v in known.items() if v is not None}
+    return {n: v for n, v in known.items() if v is not None and n not in {m for m in MOOT if known.get(MOOT[m], 1) == 1}}
 
 
-def _settings(values: Mapping[str, Any], form: Format, version: str) -> tuple[dict[str, Any], list[str]]:
-    """The keys that state a design, with their values, and what no key states."""
+def _tiered(form: Format, values: dict[str, Any]) -> dict[str, Any]:
+    """Axes of a mesh in two parts: what fits a scale-up domain, the innermost axis first, and what lies between them."""
+    room = int(values["domain"])
+    for tier in form.tiers:
+        axis, _, quantity = tier.partition("=")
+        size = int(values.get(quantity) or 1)
+        inside = gcd(size, room)
+        room //= inside
+        values |= {f"ici_{axis}": inside, f"dcn_{axis}": size // inside}
+    return values
+
+
+def _settings(values: Mapping[str, Any], form: Format, version: str) -> dict[str, Any]:
+    """The keys that state a design, with their values."""
     settings: dict[str, Any] = {}
-    notes, stated = [], {*SILENT}
     for key, row in form.keys.items():
         value = values.get(row.quantity)
-        if not row.write:
+        if not row.write or value is None or not form.has(row, version):
             continue
-        if form.has(row, version) and value is not None:
-            stated.add(row.quantity)
-            if row.words:
-                value = next((word for word, own in row.words.items() if own == value), None)
-                if value is None:
-                    stated.discard(row.quantity)
-                    continue
-                settings[key] = value
+        if row.words:
+            value = next((word for word, own in row.words.items() if own == value), None)
+            if value is None:
                 continue
-            if row.kind in ("switch", "flag") and row.inverted:
-                value = not value
-            if row.kind not in ("flag", "number") and not isinstance(value, str) and value <= row.above:
+        elif row.kind in ("switch", "flag"):
+            value = value != row.inverted
+            if row.kind == "switch" and not value:
                 continue
-            settings[key] = value
-    for quantity in dict.fromkeys(case.quantity for case in form.cases):
-        if values.get(quantity) is None:
+        elif not isinstance(value, str) and row.kind != "number":
+            if value != int(value) and row.quantity in form.parts or (value <= row.above and not row.write_zero):
+                continue
+        settings[key] = value
+    cases = [_case(form, version, name, values.get(name)) for name in dict.fromkeys(c.quantity for c in form.cases)]
+    wanted = [(key, value) for case in cases if case for key, value in case.keys.items() if value is not False]
+    for key, value in sorted(wanted, key=lambda one: isinstance(one[1], list)):  # what leaves a choice comes last
+        settings.setdefault(key, value[0] if isinstance(value, list) else value)
+    return {key: value for key, value in form.fixed.items() if key not in settings} | settings
+
+
+def _lost(
+    text: str, wanted: Mapping[str, Any], noted: Sequence[str], form: Format, version: str
+) -> Iterator[str]:
+    """What a written text does not say of a design: quantities that are others when it is read again."""
+    given = {n: wanted[n] for n in form.open if n in wanted}
+    try:
+        found = stated_values(text, form, version, given, {"layers": wanted["layers"]})
+    except PerfgridError as error:
+        raise PerfgridError(f"{form.title} cannot express the layout of {error}") from None
+    moot = moot_in(wanted)
+    for name in form.open:
+        if name in wanted and name not in SILENT and wanted[name] != _default(name):
+            yield f"{name} = {wanted[name]}: no key of this file"
+    for name in COMPARED[form.workload]:
+        value = wanted.get(name)
+        if value is None or name in form.open or name in moot:
             continue
-        case = _case(form, version, quantity, values[quantity])
-        if case is None:
-            continue
-        stated.add(quantity)
-        for key, wanted in case.keys.items():
-            if wanted is not False:
-                settings.setdefault(key, wanted[0] if isinstance(wanted, list) else wanted)
-    settings |= {key: value for key, value in form.fixed.items() if key not in settings}
-    for name, value in values.items():
-        known = glossary().get(name)
-        if name == form.named and name not in stated:
-            notes.append(f"the model {value}: {form.title} has no configuration of this name")
-        if name in stated or known is None or known.of == "model" or value == USUAL:
-            continue
-        neutral = form.implied.get(name, form.defaults.get(name, known.default_value))
-        if value not in (neutral, known.word(known.default_value) if known.default_value is not None else None):
-            notes.append(f"{name} = {value}")
-    return settings, notes
+        got = found.get(name, USUAL if name in OVERLAPS else _default(name))
+        if value != got and not any(note.startswith(f"{name} = ") for note in noted):
+            yield f"{name} = {_word(value)}: {form.title} takes {_word(got)}"
+    if form.named and form.named not in found:
+        yield f"the model {wanted['catalog_model']}: no configuration of this name is known"
+    elif not form.named and "layers" not in {row.quantity for row in form.keys.values()}:
+        yield f"the model {wanted['catalog_model']}: no key of this file"
+
+
+def moot_in(values: Mapping[str, Any]) -> set[str]:
+    """The quantities that are without effect in a design, because it has no such ranks."""
+    found = {name for name, ranks in MOOT.items() if values.get(ranks, 1) == 1}
+    alone = values.get("dp", 1) * values.get("cp", 1) == 1
+    return found | ({"zero", "zero_size"} if alone else set())
+
+
+def _default(name: str) -> Any:
+    value = glossary()[name].default_value
+    return None if value is None else glossary()[name].word(value)
 
 
 def _case(form: Format, version: str, quantity: str, value: Any) -> Case | None:

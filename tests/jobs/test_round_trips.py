@@ -1,16 +1,16 @@
 """What is written for a framework and read again is the same design, but for what the text says it cannot express."""
 
 import os
-import re
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perfgrid.catalog import load_catalog
+from perfgrid.engine.errors import PerfgridError
 from perfgrid.jobs.formats import formats, glossary
 from perfgrid.jobs.read import read_job
-from perfgrid.jobs.write import write_launch
+from perfgrid.jobs.write import moot_in, write_launch
 
 EXAMPLES = int(os.environ.get("PERFGRID_ROUND_TRIPS", "15"))  # of each format
 MODELS = (
@@ -22,7 +22,50 @@ MODELS = (
     "deepseek-v3",
     "gemma-2-27b",
 )
-NAMED = re.compile(r"(\w+) = ")
+EXPRESSED = {  # what each format can state of what is drawn; beyond it a design is noted
+    "megatron-lm": {
+        "scaling": {"usual", "delayed", "tensor", "block", "mx", "nvfp4"},
+        "schedule": {"1f1b"},
+        "cp_method": {"ring", "all_gather", "ulysses"},
+    },
+    "torchtitan": {
+        "model": {"llama-3.1-8b", "llama-3.1-405b"},
+        "precision": {"bf16", "fp32"},
+        "scaling": {"usual"},
+        "zero": {0, 2, 3},
+        "schedule": {"1f1b", "gpipe", "zb_v"},
+        "offload": {"none", "optimizer"},
+        "rank_order": {"tp-cp-dp-pp"},
+        "cp_method": {"ring"},
+        "capacity_factor": {0},
+        "etp": {1},
+    },
+    "deepspeed": {
+        "model": set(),
+        "precision": {"bf16", "fp16", "fp32"},
+        "scaling": {"usual"},
+        "zero_size": {0},
+        "offload": {"none", "optimizer"},
+        "rank_order": {"tp-cp-dp-pp"},
+        "cp_method": {"ulysses"},
+        "schedule": {"1f1b"},
+        "ep": {1},
+        "etp": {1},
+        "capacity_factor": {0},
+    },
+    "maxtext": {
+        "zero": {0, 3},
+        "scaling": {"usual", "delayed", "tensor", "mx", "nvfp4"},
+        "precision": {"bf16", "fp32", "fp8", "fp4"},
+        "recompute": {"full"},
+        "schedule": {"1f1b"},
+        "offload": {"none"},
+        "rank_order": {"tp-cp-dp-pp"},
+        "cp_method": {"ring", "all_gather", "ulysses"},
+        "sequence_parallel": {True},
+        "etp": {1},
+    },
+}
 WRITERS = {name: form for name, form in formats().items() if form.writes}
 
 
@@ -59,35 +102,42 @@ def training_designs(draw):
         "cp_method": ["ring", "all_gather", "ulysses", "hybrid"],
     }
     values |= {name: draw(st.sampled_from(words)) for name, words in choices.items()}
-    return model, values | {"sequence_parallel": draw(st.booleans())}
+    return model.name, values | {"sequence_parallel": draw(st.booleans())}
 
 
-def returned(name, model, values):
-    """The differences between a design and what is read from its text, notes apart."""
-    form = formats()[name]
-    launch = write_launch(values, model, form, form.versions[-1])
-    noted = {found[1] for note in launch.notes if (found := NAMED.match(note))}
-    missing = {n: v for n, v in values.items() if n in noted and n in form.open}
-    named = (
-        model.name if "catalog_model" in noted or any(note.startswith("the model") for note in launch.notes) else None
-    )
-    job = read_job(launch.text, format=name, stated=missing, model=named)
-    expected = {n: v for n, v in values.items() if n not in noted}
-    default = {n: glossary()[n].word(glossary()[n].default_value) for n in expected if n not in job.values}
-    found = {n: job.values.get(n, default.get(n)) for n in expected}
-    unlike = {n: (v, found[n]) for n, v in expected.items() if v != found[n]}
-    assert job.model is not None
-    if job.model.name != model.name:
-        unlike["model"] = (model.name, job.model.name)
-    return unlike, launch
+def unlike(values, job):
+    """Quantities of a design that are others in the job that was read."""
+    default = {n: glossary()[n].word(glossary()[n].default_value) for n in values if n not in job.values}
+    moot = moot_in(values)
+    found = {n: job.values.get(n, default.get(n)) for n in values if n not in moot}
+    return {n: (values[n], got) for n, got in found.items() if values[n] != got}
 
 
 @pytest.mark.parametrize("name", [name for name, form in WRITERS.items() if form.workload == "training"])
 def test_a_written_design_is_read_back(name):
+    form = WRITERS[name]
+
     @settings(max_examples=EXAMPLES, deadline=None)
     @given(training_designs())
     def check(design):
-        unlike, launch = returned(name, *design)
-        assert not unlike, launch.text
+        model, values = load_catalog().entry("model", design[0]), design[1]
+        if name == "maxtext" and values["dp"] % values.get("ep", 1):  # its expert axis is a part of the data axis
+            with pytest.raises(PerfgridError, match="cannot express the layout"):
+                write_launch(values, model, form, form.versions[-1])
+            return
+        launch = write_launch(values, model, form, form.versions[-1])
+        noted = {note.partition(" = ")[0] for note in launch.notes} - {*form.open}
+        job = read_job(
+            launch.text,
+            format=name,
+            stated={n: v for n, v in values.items() if n in form.open},
+            model=None if "num-layers" in form.keys else model.name,
+        )
+        assert set(unlike(values, job)) <= noted, launch.text
+        assert job.model is not None
+        assert job.model.name == model.name
+        mesh = {"zero", "zero_size"} if values["zero_size"] or (values["zero"] == 0 and values["cp"] * values.get("ep", 1) > 1) else set()
+        beyond = mesh | {n for n, legal in EXPRESSED[name].items() if n != "model" and values.get(n, 0) not in legal}
+        assert {n for n in noted if not n.startswith("the model")} <= beyond, (launch.notes, launch.text)
 
     check()
