@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import gcd
 from typing import Any
 
 import numpy as np
@@ -12,8 +14,9 @@ from perfgrid.catalog.writing import entry_text
 from perfgrid.engine.errors import PerfgridError
 from perfgrid.study.study import Study
 
-from .formats import USUAL, glossary
+from .formats import USUAL, Format, glossary
 from .job import Job
+from .write import OVERLAPS, Launch, write_launch
 
 LAYOUT = ("devices", "tp", "cp", "pp", "dp", "ep", "etp", "chunks")
 OUTPUTS = {
@@ -82,30 +85,56 @@ def model_text(job: Job, catalog: Catalog) -> str:
     return entry_text(job.model, catalog.variables, catalog.references) if job.own and job.model else ""
 
 
-def design_values(study: Study, labels: Mapping[str, Any]) -> tuple[dict[str, Any], Entry]:
-    """The quantities of the glossary at one design of a study, and its model.
+@dataclass(frozen=True)
+class Design:
+    """One design of a study: its quantities of the glossary, its model, device and software."""
 
-    ``labels``: a label of every axis that has several. What a study states neither on an axis nor elsewhere is absent;
-    of hardware that an axis scales nothing is told: launches do not state it.
+    values: dict[str, Any]
+    model: Entry
+    device: str
+    software: str
+
+
+def design_at(study: Study, labels: Mapping[str, Any]) -> Design:
+    """The design at labels of a study; an axis without one has its first.
+
+    Of a scaled quantity nothing is told: a launch does not state hardware. PerfgridError for a study without a model.
     """
     found: dict[str, Any] = {}
-    model = ""
+    entries = {table: str(study.space.constants.get(table, "")) for table in ("model", "device", "software")}
     wanted = {v.name for v in glossary().values() if v.of in ("workload", "parallelism")}
     for axis in study.space.axes:
         row = axis.index(study.label(axis.name, labels[axis.name])) if axis.name in labels else 0
         columns: dict[str, Sequence[Any] | np.ndarray] = {axis.name: axis.labels, **axis.columns}
         for name, column in columns.items():
-            if name == "model":
-                model = str(column[row])
+            if name in entries:
+                entries[name] = str(column[row])
             elif name in wanted and name not in axis.scales and np.ndim(column) == 1:
                 found[name] = _plain(name, column[row])
     found |= {n: _plain(n, v) for n, v in study.space.constants.items() if n in wanted and np.ndim(v) == 0}
-    model = model or str(study.space.constants.get("model", ""))
     stated = study.file.overrides
     found |= {n: v for n, v in stated.items() if n in glossary() and n not in found and not isinstance(v, dict)}
-    if not model:
+    if not entries["model"]:
         raise PerfgridError("the study names no model to launch")
-    return {n: v for n, v in found.items() if v != USUAL}, study.catalog.entry("model", model)
+    model = study.catalog.entry("model", entries["model"])
+    if stack := study.catalog.tables["software"].get(entries["software"]):
+        found |= {n: 0 for n in OVERLAPS if stack.values[n] == 0}
+    return Design({n: v for n, v in found.items() if v != USUAL}, model, entries["device"], entries["software"])
+
+
+def launch_of(study: Study, labels: Mapping[str, Any], form: Format, version: str) -> Launch:
+    """The configuration of a design for a framework. PerfgridError for a design or a layout that it cannot have."""
+    if study.file.workload != form.workload:
+        raise PerfgridError(f"{form.title} is a framework for {form.workload}, the study is one of {study.file.workload}")
+    design = design_at(study, labels)
+    devices = design.values.get("devices", 1)
+    domain = {}
+    if design.device in study.catalog.tables["device"]:
+        size = study.catalog.entry("device", design.device).values.get("scale_up_size")
+        domain = {"domain": gcd(int(size), devices)} if isinstance(size, float) else {}
+    on = f" on {devices} {design.device}" if design.device else ""
+    stack = f", predicted for {design.software}" if design.software else ""
+    return write_launch(design.values | domain, design.model, form, version, f"{design.model.title}{on}{stack}")
 
 
 def _plain(name: str, value: Any) -> Any:
