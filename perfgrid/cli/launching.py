@@ -63,7 +63,9 @@ class Launcher:
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "study.toml"
             save_study(found, path, catalog)
-            self.write(study := load_study(path), best_labels(study, found, found.attrs["objective"], found.attrs["sense"]))
+            self.write(
+                study := load_study(path), best_labels(study, found, found.attrs["objective"], found.attrs["sense"])
+            )
 
 
 def best_labels(study: Study, found: xr.Dataset, objective: str, sense: str) -> dict[str, Any]:

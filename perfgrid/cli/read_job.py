@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import os
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
 import tomli_w
 from typer import Argument, Option
 
+from perfgrid.analysis.number_text import column
 from perfgrid.catalog import load_catalog
 from perfgrid.engine.errors import PerfgridError
 from perfgrid.jobs.design import model_text, study_content
 from perfgrid.jobs.job import Job
 from perfgrid.jobs.read import read_files
+from perfgrid.jobs.suggest import Suggestions, suggest
 from perfgrid.printing.console import out, print_json
 from perfgrid.printing.tables import print_table
 from perfgrid.results.files import check_output, write_text
@@ -35,6 +38,9 @@ def read_job_command(
     ] = None,
     topology: Topology = None,
     software: Software = None,
+    suggestions: Annotated[
+        bool, Option("--suggest", help="List changes of the job's settings that are predicted to make it faster.")
+    ] = False,
     output: Annotated[Path | None, Option("--output", "-o", help="Study to write (.toml).")] = None,
     catalog: CatalogFiles = None,
     overwrite: Overwrite = False,
@@ -47,10 +53,17 @@ def read_job_command(
     job = read_files(files, format=format, devices=devices, model=model, stated=stated, catalog=known)
     if output is not None:
         _save(job, output, on, topology, software, known, catalog or [], overwrite)
+    found = None
+    if suggestions:
+        if on is None:
+            raise PerfgridError("--suggest needs the device of the job: name it with --on")
+        found = suggest(job, known.entry("device", on).name, known, topology, software)
     if as_json:
-        print_json(as_data(job))
+        print_json(as_data(job) | ({"suggestions": asdict(found)} if found else {}))
         return
     print_job(job)
+    if found is not None:
+        print_suggestions(found)
     if output is not None:
         out.print(f"saved {output}")
 
@@ -85,7 +98,37 @@ def print_job(job: Job) -> None:
         if rows:
             out.print()
             print_table(headers, rows, prose=headers[1:], names=False)
-    out.print(f"\n{job.share:.0%} of {len(job.understood) + len(job.ignored)} keys are known to perfgrid")
+    out.print()
+    out.print(f"{job.share:.0%} of {len(job.understood) + len(job.ignored)} keys are known to perfgrid")
+
+
+def print_suggestions(found: Suggestions) -> None:
+    """The predicted step of the job, single changes by gain, and the best combination."""
+    low, high = found.interval
+    _, texts = column([found.step_time, low, high], "s")
+    unit, _ = column([found.step_time], "s")
+    time, first, last = (text.strip() for text in texts)
+    out.print()
+    out.print(f"step of the job: {time} ({first} to {last}) {unit}, {found.memory / 2**30:.4g} GiB of memory")
+    for reason in found.why_not:
+        out.print(f"the job itself is predicted not to run: {reason}")
+    changes = [*found.singles, *([found.combination] if found.combination else [])]
+    if not changes:
+        out.print("no change that was tried makes it faster")
+        return
+    rows = []
+    for change in changes:
+        name = "together: " if change is found.combination else ""
+        told = ", ".join(f"{key} {before} -> {after}" for key, before, after in change.settings)
+        gain = f"{1 / change.ratio - 1:+.1%}"
+        within = f"{1 / change.high - 1:+.0%} to {1 / change.low - 1:+.0%}"
+        memory = f"{change.memory / 2**30:.4g}"
+        rows.append((name + told, gain, within, memory, "tie" if change.tied else ""))
+    headers = ("change", "faster by", "90 of 100 within", "memory [GiB]", "")
+    out.print()
+    print_table(headers, rows, right=headers[1:4], prose=headers[:1], names=False)
+    refused = sum(found.infeasible.values())
+    out.print(f"{found.tried:,} designs tried; of single changes {refused} are not feasible")
 
 
 def as_data(job: Job) -> dict:

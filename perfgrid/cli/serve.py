@@ -132,7 +132,9 @@ def serve_command(
 
 def _pools(stated: dict[str, Any], asked: dict[str, Any], as_json: bool) -> None:
     """Find and print the best pair of pools."""
-    if refused := [name for name in ("price", "csv", "save", "launch", "requests", "variation", "statistic") if name in stated]:
+    if refused := [
+        name for name in ("price", "csv", "save", "launch", "requests", "variation", "statistic") if name in stated
+    ]:
         raise PerfgridError(f"--{refused[0]} is not for two pools: leave it out")
     for name, many, how in (
         ("on", asked["on"], "; --prefill device=... states another"),

@@ -125,7 +125,9 @@ def design_at(study: Study, labels: Mapping[str, Any]) -> Design:
 def launch_of(study: Study, labels: Mapping[str, Any], form: Format, version: str) -> Launch:
     """The configuration of a design for a framework. PerfgridError for a design or a layout that it cannot have."""
     if study.file.workload != form.workload:
-        raise PerfgridError(f"{form.title} is a framework for {form.workload}, the study is one of {study.file.workload}")
+        raise PerfgridError(
+            f"{form.title} is a framework for {form.workload}, the study is one of {study.file.workload}"
+        )
     design = design_at(study, labels)
     devices = design.values.get("devices", 1)
     domain = {}

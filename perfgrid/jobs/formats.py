@@ -7,6 +7,7 @@ quantities, among them a format's own ones: what one of them lacks follows from 
 
 from __future__ import annotations
 
+import operator
 import re
 from collections.abc import Iterable, Mapping
 from functools import cache
@@ -25,7 +26,8 @@ from .settings import Syntax
 FOLDER = Path(__file__).with_name("formats")
 USUAL = "usual"  # of a quantity that the software states: what it states
 _PRODUCT = re.compile(r"(\w+) = (\w+(?: \* \w+)*|\w+(?: \+ \w+)+)(?: if (.+))?")
-_CONDITION = re.compile(r"(\w+) (=|>) (\d+)")
+_CONDITION = re.compile(r"(\w+) ([<=>]) (\w+)")
+_COMPARED = {"<": operator.lt, "=": operator.eq, ">": operator.gt}
 Number = int | float
 
 
@@ -68,12 +70,15 @@ class Product(_Row):
     left: str
     right: tuple[str, ...]
     sums: bool = False
-    when: tuple[tuple[str, str, int], ...] = ()
+    when: tuple[tuple[str, str, str], ...] = ()
 
     def holds(self, values: Mapping[str, Any]) -> bool:
         """Whether it applies to these values."""
-        known = [(values.get(name), sign, limit) for name, sign, limit in self.when]
-        return all(v is not None and (v == limit if sign == "=" else v > limit) for v, sign, limit in known)
+        for name, sign, limit in self.when:
+            own, other = values.get(name), int(limit) if limit.isdigit() else values.get(limit)
+            if own is None or other is None or not _COMPARED[sign](own, other):
+                return False
+        return True
 
     def total(self, values: list[float]) -> float:
         """The product, or the sum."""
@@ -108,28 +113,28 @@ class Format(_Row):
     keys: Mapping[str, Key]
     cases: tuple[Case, ...] = ()
     products: tuple[str, ...] = ()
+    choices: tuple[str, ...] = ()  # further products, of writing alone: which of several ways is taken
     fixed: Mapping[str, bool | Number | str] = Field(default_factory=dict)  # written beside every design
     defaults: Mapping[str, bool | Number | str] = Field(default_factory=dict)  # a text may name another quantity
     implied: Mapping[str, bool | Number | str] = Field(default_factory=dict)  # that the format has no key for
     open: tuple[str, ...] = ()  # quantities of a design that no key states, which a reader has to be given
     parts: tuple[str, ...] = ()  # own quantities that need not be whole
     tiers: tuple[str, ...] = ()  # "axis=quantity": axes whose ici_ and dcn_ parts fill a domain, innermost first
-    replaced: Mapping[str, Mapping[str, Number]] = Field(default_factory=dict)  # values that cannot be written
+    replaced: Mapping[str, Mapping[str, Number | str]] = Field(default_factory=dict)  # values that cannot be written
     named: str | None = None  # own quantity that names the model
     renamed: Mapping[str, Renamed] = Field(default_factory=dict)
     ignored: Mapping[str, tuple[str, ...]] = Field(default_factory=dict)  # why -> keys, or patterns of them
     name: str = ""
 
-    @property
-    def equations(self) -> list[Product]:
-        """Its products."""
+    def equations(self, writing: bool = False) -> list[Product]:
+        """Its products, to write a design with those that choose what reading leaves open."""
         found = []
-        for text in self.products:
+        for text in (*self.products, *(self.choices if writing else ())):
             parts = _PRODUCT.fullmatch(text)
-            if parts is None:
+            conditions = [_CONDITION.fullmatch(one) for one in (parts[3] or "").split(" and ") if one] if parts else []
+            if parts is None or not all(conditions):
                 raise PerfgridError(f"formats/{self.name}.toml: {text!r} is no product")
-            conditions = [_CONDITION.fullmatch(text) for text in (parts[3] or "").split(" and ") if text]
-            when = tuple((c[1], c[2], int(c[3])) for c in conditions if c)
+            when = tuple((c[1], c[2], c[3]) for c in conditions if c)
             right = tuple(re.split(r" [*+] ", parts[2]))
             found.append(Product(left=parts[1], right=right, sums="+" in parts[2], when=when))
         return found
@@ -203,7 +208,7 @@ def solved(
     moved = True
     while moved:
         moved = False
-        for product in form.equations:
+        for product in form.equations(writing=conflicts is not None):
             every = (product.left, *product.right)
             lacking = [name for name in every if not name.isdigit() and found.get(name) is None]
             if len(lacking) > 1 or not product.holds(found):

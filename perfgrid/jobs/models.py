@@ -19,7 +19,9 @@ REQUIRED = ("layers", "hidden_size", "heads", "ffn_size", "vocab_size")
 PADDING = 2**14  # entries by which a framework's vocabulary may exceed the published one
 UNLIKE = 2  # differences beside the core, up to which a model of the catalog stands for the rest
 _EXPERT_LAYERS = re.compile(r"[\[(]*0\]\*(\d+)\s*\+\s*\[1\]\*(\d+)[\])]*")
-_VARIANT = re.compile(r"[-_](instruct|chat|it|base|hf|fp8|nvfp4|bf16|mxfp4|preview|thinking|0528|v0\.\d|2507)\b")
+_VARIANT = re.compile(
+    r"[-_](instruct|chat|it|base|hf|fp8|nvfp4|bf16|mxfp4|preview|thinking|0528|0324|3\.1-terminus|v0\.\d|2507)\b"
+)
 _ALIASES = {"meta-llama": "llama", "qwen2.5": "qwen-2.5", "mistral-large-instruct": "mistral-large"}
 
 
@@ -78,6 +80,14 @@ def own_quantities(model: Entry) -> dict[str, Any]:
         found["kv_heads"] = None
     if experts and of["dense_layers"]:
         found["expert_layers"] = f"([0]*{of['dense_layers']}+[1]*{of['layers'] - of['dense_layers']})"
+    return found
+
+
+def of_model(model: Entry) -> dict[str, Any]:
+    """What a job that only names its model states with it: layers, and formats of its weights and products."""
+    published = glossary()["published_precision"].word(model.values["published_precision"])
+    products = published if published in ("fp32", "bf16", "fp16", "fp8") else "bf16"
+    found = {"layers": int(model.values["layers"]), "published_weights": published, "published_products": products}
     return found
 
 

@@ -14,7 +14,7 @@ from perfgrid.engine.errors import PerfgridError, nearest, printable, shortened
 
 from .formats import USUAL, Case, Format, Key, format_of, formats, glossary, reason_to_ignore, solved
 from .job import UNKNOWN, Job
-from .models import model_in, named_model
+from .models import model_in, named_model, of_model
 from .settings import Settings, settings_of
 
 MOST_FILES = 20
@@ -86,7 +86,8 @@ def read_job(
     if form.named is not None or model is not None:  # layers of a model by name, from which chunks may follow
         named = model or reader.found.get(form.named or "")
         if named and (by_name := named_model(catalog, str(named))) is not None:
-            reader.found.setdefault("layers", int(by_name.values["layers"]))
+            for name, value in of_model(by_name).items():
+                reader.found.setdefault(name, value)
     values = reader.values(where)
     entry, own, told = model_in(catalog, form, values, model, where)
     kept = {
@@ -98,7 +99,9 @@ def read_job(
     return Job(form, version, kept, entry, own, reader.understood, [*reader.assumed, *told], reader.ignored)
 
 
-def stated_values(text: str, form: Format, version: str, given: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+def stated_values(
+    text: str, form: Format, version: str, given: Mapping[str, Any], own: Mapping[str, Any]
+) -> dict[str, Any]:
     """The quantities that a text of a format states, beside some that its reader is given; without those of a model.
 
     ``own``: quantities of the model, such as its layers. Raises PerfgridError like `read_job`.

@@ -111,6 +111,9 @@ def _flags(words: list[str]) -> Iterator[tuple[str, Any]]:
         if tuple(words[:place]) == subcommand and len(words) > place and not words[place].startswith("-"):
             yield MODEL, words[place]
     key, values = "", list[str]()
+    words = [
+        word for before, word in zip(["", *words], words, strict=False) if "-m" not in (before, word)
+    ]  # python -m X
     for word in [*words, "--"]:
         if word.startswith("-") and not _is_number(word):
             if key:

@@ -15,7 +15,7 @@ from perfgrid.catalog import Entry
 from perfgrid.engine.errors import PerfgridError, printable
 
 from .formats import USUAL, Case, Format, glossary, solved
-from .models import own_quantities
+from .models import of_model, own_quantities
 from .read import stated_values
 from .settings import COMMENTED
 
@@ -46,16 +46,15 @@ class Launch:
 
     text: str
     notes: tuple[str, ...]
+    settings: Mapping[str, Any]  # its keys and their values
 
 
 def write_launch(values: Mapping[str, Any], model: Entry, form: Format, version: str, title: str = "") -> Launch:
     """A design as a configuration of a framework.
 
     ``values``: quantities of the design by their names; what it leaves out has the glossary's default. PerfgridError
-    for a format without a writer, and for one of another workload.
+    for a layout that the framework does not have.
     """
-    if form.writes is None:
-        raise PerfgridError(f"{form.title} is read, not written; written are those with a launch command of their own")
     wanted = _complete(values, model, form)
     conflicts, notes = set[str](), []
     for name, rows in form.replaced.items():
@@ -74,12 +73,12 @@ def write_launch(values: Mapping[str, Any], model: Entry, form: Format, version:
     lines = [*heading, *(f"not expressed: {note}" for note in notes)]
     if form.writes in COMMENTED:
         text = "".join(f"# {printable(line)}\n" for line in lines) + text
-    return Launch(text, tuple(notes))
+    return Launch(text, tuple(notes), settings)
 
 
 def _complete(values: Mapping[str, Any], model: Entry, form: Format) -> dict[str, Any]:
     """All quantities of a design: those of its model, those that follow, those of the format."""
-    known = own_quantities(model) | dict(values)
+    known = own_quantities(model) | of_model(model) | dict(values)
     for name, value in form.implied.items():
         known.setdefault(name, value)  # a design that states another value is noted
     if known.get("scaling", USUAL) == USUAL and known.get("precision") in SCALED:
@@ -90,12 +89,22 @@ def _complete(values: Mapping[str, Any], model: Entry, form: Format) -> dict[str
     known.setdefault("devices_per_node", NODE if devices % NODE == 0 else devices if devices < NODE else 1)
     if known["rotary"]:
         known["positions"] = known.get("sequence_length")
+    if form.workload == "inference":
+        published = {"weight_precision": "published_weights", "precision": "published_products"}
+        as_published = {n for n, own in published.items() if known.get(n) == known[own]}
+        known = {n: v for n, v in known.items() if n not in OVERLAPS and n not in as_published}
+        if not known["experts"]:
+            known.pop("ep", None)
     known.setdefault("domain", known["devices_per_node"])
     known |= {form.keys[key].quantity: value for key, value in form.fixed.items() if key in form.keys}
     known.setdefault("ep", 1)
+    if known.get("interleaved_batches") == 1:
+        known.pop("interleaved_batches")
     if not known["experts"]:
         known = {n: v for n, v in known.items() if n not in MOE_ONLY}
-    return {n: v for n, v in known.items() if v is not None and n not in {m for m in MOOT if known.get(MOOT[m], 1) == 1}}
+    return {
+        n: v for n, v in known.items() if v is not None and n not in {m for m in MOOT if known.get(MOOT[m], 1) == 1}
+    }
 
 
 def _tiered(form: Format, values: dict[str, Any]) -> dict[str, Any]:
@@ -133,16 +142,15 @@ def _settings(values: Mapping[str, Any], form: Format, version: str) -> dict[str
     wanted = [(key, value) for case in cases if case for key, value in case.keys.items() if value is not False]
     for key, value in sorted(wanted, key=lambda one: isinstance(one[1], list)):  # what leaves a choice comes last
         settings.setdefault(key, value[0] if isinstance(value, list) else value)
-    return {key: value for key, value in form.fixed.items() if key not in settings} | settings
+    return settings | {key: value for key, value in form.fixed.items() if key not in settings}
 
 
-def _lost(
-    text: str, wanted: Mapping[str, Any], noted: Sequence[str], form: Format, version: str
-) -> Iterator[str]:
+def _lost(text: str, wanted: Mapping[str, Any], noted: Sequence[str], form: Format, version: str) -> Iterator[str]:
     """What a written text does not say of a design: quantities that are others when it is read again."""
     given = {n: wanted[n] for n in form.open if n in wanted}
     try:
-        found = stated_values(text, form, version, given, {"layers": wanted["layers"]})
+        names = ("layers", "published_weights", "published_products")
+        found = stated_values(text, form, version, given, {name: wanted[name] for name in names})
     except PerfgridError as error:
         raise PerfgridError(f"{form.title} cannot express the layout of {error}") from None
     moot = moot_in(wanted)
@@ -156,10 +164,15 @@ def _lost(
         got = found.get(name, USUAL if name in OVERLAPS else _default(name))
         if value != got and not any(note.startswith(f"{name} = ") for note in noted):
             yield f"{name} = {_word(value)}: {form.title} takes {_word(got)}"
-    if form.named and form.named not in found:
-        yield f"the model {wanted['catalog_model']}: no configuration of this name is known"
-    elif not form.named and "layers" not in {row.quantity for row in form.keys.values()}:
-        yield f"the model {wanted['catalog_model']}: no key of this file"
+    model, keys = wanted["catalog_model"], form.keys.values()
+    writable = any(row.write and row.quantity in (form.named, "layers") for row in keys)
+    writable |= any(case.quantity == form.named for case in form.cases) or "{catalog_model}" in form.command
+    if not writable:
+        yield f"the model {model}: no key of this file"
+    elif form.workload == "inference":
+        yield f"the model {model}: put the path of its checkpoint"
+    elif form.named and form.named not in found:
+        yield f"the model {model}: no configuration of this name is known"
 
 
 def moot_in(values: Mapping[str, Any]) -> set[str]:

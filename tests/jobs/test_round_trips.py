@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from perfgrid.catalog import load_catalog
 from perfgrid.engine.errors import PerfgridError
 from perfgrid.jobs.formats import formats, glossary
+from perfgrid.jobs.models import of_model
 from perfgrid.jobs.read import read_job
 from perfgrid.jobs.write import moot_in, write_launch
 
@@ -136,8 +137,60 @@ def test_a_written_design_is_read_back(name):
         assert set(unlike(values, job)) <= noted, launch.text
         assert job.model is not None
         assert job.model.name == model.name
-        mesh = {"zero", "zero_size"} if values["zero_size"] or (values["zero"] == 0 and values["cp"] * values.get("ep", 1) > 1) else set()
+        mesh = (
+            {"zero", "zero_size"}
+            if values["zero_size"] or (values["zero"] == 0 and values["cp"] * values.get("ep", 1) > 1)
+            else set()
+        )
         beyond = mesh | {n for n, legal in EXPRESSED[name].items() if n != "model" and values.get(n, 0) not in legal}
         assert {n for n in noted if not n.startswith("the model")} <= beyond, (launch.notes, launch.text)
+
+    check()
+
+
+@st.composite
+def serving_designs(draw):
+    """A model and a layout of serving with what engines are started with."""
+    model = load_catalog().entry("model", draw(st.sampled_from(MODELS)))
+    tp, pp, dp = draw(powers(3)), draw(powers(1)), draw(powers(3))
+    values = {"tp": tp, "cp": 1, "pp": pp, "dp": dp, "devices": tp * pp * dp}
+    if model.values["experts"]:
+        spread = draw(st.booleans()) and tp * dp > 1
+        values |= {"ep": tp * dp, "etp": 1} if spread else {"ep": 1, "etp": tp * dp}
+    values["batch_limit"] = draw(st.sampled_from([64, 256, 1024]))
+    values["prefill_chunk_tokens"] = draw(st.sampled_from([2048, 8192]))
+    values["page_tokens"] = draw(st.sampled_from([16, 64]))
+    values["kv_precision"] = draw(st.sampled_from(["bf16", "fp8", "fp4"]))
+    published = of_model(model)
+    values |= draw(
+        st.sampled_from(
+            [
+                {"weight_precision": published["published_weights"], "precision": published["published_products"]},
+                {"weight_precision": "fp8", "precision": "fp8"},
+            ]
+        )
+    )
+    return model.name, values
+
+
+@pytest.mark.parametrize("name", [name for name, form in WRITERS.items() if form.workload == "inference"])
+def test_a_written_deployment_is_read_back(name):
+    form = WRITERS[name]
+
+    @settings(max_examples=EXAMPLES, deadline=None)
+    @given(serving_designs())
+    def check(design):
+        model, values = load_catalog().entry("model", design[0]), design[1]
+        launch = write_launch(values, model, form, form.versions[-1])
+        noted = {note.partition(" = ")[0] for note in launch.notes if " = " in note}
+        job = read_job(launch.text, format=name, model=model.name)
+        assert set(unlike(values, job)) <= noted, launch.text
+        replicas = (
+            {"devices", "dp", "tp", "ep", "etp"}
+            if values["dp"] > 1 and (values["tp"] > 1 or "ep" not in values)
+            else set()
+        )  # one server is one replica
+        beyond = {"sglang": {"batch_limit"}, "tensorrt-llm": {"weight_precision", "precision"} | replicas}
+        assert noted <= beyond.get(name, set()), (launch.notes, launch.text)
 
     check()
