@@ -19,6 +19,7 @@ from perfgrid.printing.console import out, print_json
 from perfgrid.results.feasibility import violations
 
 from .arguments import duration, names_in, numbers_in, prices_in, rate_of, sizes_in
+from .launching import Launcher
 from .options import (
     AsJson,
     CatalogFiles,
@@ -35,7 +36,6 @@ from .options import (
     Topology,
     Wide,
 )
-from .launching import Launcher
 from .saving import Target
 from .validate import serving_note
 

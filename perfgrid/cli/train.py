@@ -14,6 +14,7 @@ from perfgrid.answers.train import TOKENS, train
 from perfgrid.printing.console import print_json
 
 from .arguments import duration, names_in, number_or_text, prices_in, sizes_in
+from .launching import Launcher
 from .options import (
     AsJson,
     CatalogFiles,
@@ -29,7 +30,6 @@ from .options import (
     Software,
     Topology,
 )
-from .launching import Launcher
 from .saving import Target
 
 

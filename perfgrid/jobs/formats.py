@@ -187,7 +187,7 @@ def format_of(text: str) -> tuple[Format, str]:
 
 
 @cache
-def glossary() -> dict[str, Variable]:
+def glossary() -> Mapping[str, Variable]:
     """The given quantities of perfgrid."""
     return load_catalog().variables
 

@@ -87,7 +87,7 @@ def of_model(model: Entry) -> dict[str, Any]:
     """What a job that only names its model states with it: layers, and formats of its weights and products."""
     published = glossary()["published_precision"].word(model.values["published_precision"])
     products = published if published in ("fp32", "bf16", "fp16", "fp8") else "bf16"
-    found = {"layers": int(model.values["layers"]), "published_weights": published, "published_products": products}
+    found = {"layers": _plain(model.values["layers"]), "published_weights": published, "published_products": products}
     return found
 
 

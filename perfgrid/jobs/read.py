@@ -68,8 +68,8 @@ def read_job(
     --------
     >>> import perfgrid as pg
     >>> job = pg.read_job(
-    ...     "torchrun --nproc-per-node 8 --nnodes 2 pretrain_gpt.py --tensor-model-parallel-size 2 --micro-batch-size 1 "
-    ...     "--global-batch-size 128 --seq-length 4096 --bf16",
+    ...     "torchrun --nproc-per-node 8 --nnodes 2 pretrain_gpt.py --tensor-model-parallel-size 2 "
+    ...     "--micro-batch-size 1 --global-batch-size 128 --seq-length 4096 --bf16",
     ...     model="llama-3.1-8b",
     ... )
     >>> job.values["dp"], job.values["global_batch"], job.model.name

@@ -74,11 +74,11 @@ def _syntax(text: str, legal: tuple[Syntax, ...]) -> Syntax:
         return "toml"
     if "yaml" in legal and sum(": " in f"{line} " and "=" not in line for line in lines) > len(lines) / 2:
         return "yaml"
-    return next((syntax for syntax in ("flags", "pairs", "variables") if syntax in legal), legal[0])
+    return next((syntax for syntax in legal if syntax in ("flags", "pairs", "variables")), legal[0])
 
 
 def from_yaml(text: str, where: str = "") -> Any:
-    """A YAML value of plain tables, lists and scalars; aliases, with which a text can grow without limit, are refused."""
+    """A YAML value of plain tables, lists and scalars; aliases, with which texts grow without limit, are refused."""
     import yaml
 
     if len(text) > LARGEST_FILE // 16:
@@ -111,6 +111,7 @@ def _flags(words: list[str]) -> Iterator[tuple[str, Any]]:
         if tuple(words[:place]) == subcommand and len(words) > place and not words[place].startswith("-"):
             yield MODEL, words[place]
     key, values = "", list[str]()
+    words = [part for word in words for part in (word.split() if word.startswith("--") else [word])]
     words = [
         word for before, word in zip(["", *words], words, strict=False) if "-m" not in (before, word)
     ]  # python -m X

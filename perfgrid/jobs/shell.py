@@ -1,8 +1,8 @@
 """Command lines and shell scripts as text: variables are put in, nothing is executed.
 
 Understood are assignments (``A=1``, ``export A=1``, ``: ${A:=1}``, ``unset A``), lists (``A=(...)``, ``A+=(...)``),
-``$A``, ``${A}``, ``${A[@]}``, ``${A:-1}``, ``${A:=1}`` and whole numbers in ``$((...))``. What depends on a condition, a
-loop, a function or another command is not read, and noted.
+``$A``, ``${A}``, ``${A[@]}``, ``${A:-1}``, ``${A:=1}`` and whole numbers in ``$((...))``. What depends on a
+condition, a loop, a function or another command is not read, and noted.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _COMMENT = re.compile(r"(^|\s)#[^\n]*")
 _REDIRECTED = re.compile(r"(\s)\d?[<>]{1,2}\s*&?\s*[^\s;|&()]+")
 _ARITHMETIC = re.compile(r"\$\(\(([^()\n]*(?:\([^()\n]*\)[^()\n]*)*)\)\)")
 _COMMAND = re.compile(r"\$\([^()\n]*(?:\([^()\n]*\)[^()\n]*)*\)|`[^`\n]*`")
-_VARIABLE = re.compile(r"\$\{([A-Za-z_]\w*)(\[[@*]\])?(?::?([-=])([^{}]*))?\}|\$([A-Za-z_]\w*)|\$\{=([^{}]*)\}")
+_VARIABLE = re.compile(r"\$\{(\w+)(\[[@*]\])?(?::?([-=])([^{}]*))?\}|\$(\w+)|\$\{=([^{}]*)\}")
 _PRODUCT = re.compile(r"\s*(\d+|[A-Za-z_]\w*|[()*/%+-])")
 _OPENS = {"if": "fi", "for": "done", "while": "done", "until": "done", "case": "esac", "{": "}"}
 _UNREAD = "\0"  # stands for what only an execution would know
@@ -41,7 +41,7 @@ class Script:
 
 
 def script_of(text: str, where: str, known: Script | None = None) -> Script:
-    """The script that a text holds, behind one already read. PerfgridError for unclosed quotes and beyond the limits."""
+    """The script that a text holds, behind one already read. PerfgridError for unclosed quotes and too long ones."""
     if len(text) > LARGEST_SCRIPT:
         raise PerfgridError(f"{where}: a script has at most {LARGEST_SCRIPT:,} characters, found {len(text):,}")
     found = known or Script()

@@ -20,6 +20,7 @@ from perfgrid.study.study import build_study
 from .design import LAYOUT, study_content
 from .formats import glossary
 from .job import Job
+from .models import of_model
 from .write import OVERLAPS, Launch, write_launch
 
 STEP, MEMORY = "step_time", "memory_per_device"
@@ -113,7 +114,7 @@ def suggest(
         tied = ratio > 1 / margin
         changes.append(Change(change, kept, float(seconds), float(held), ratio, ratio / margin, ratio * margin, tied))
     combination = changes.pop() if best else None
-    if combination is not None and (not changes and combination.ratio >= 1 or len(combination.changes) == 0):
+    if combination is not None and ((not changes and combination.ratio >= 1) or len(combination.changes) == 0):
         combination = None
     refused: dict[str, int] = {}
     for i in range(1, len(singles)):
@@ -132,9 +133,9 @@ def suggest(
     )
 
 
-def _singles(job: Job, base: Mapping[str, Any], usual: Mapping[str, float]) -> Iterator[dict[str, Any]]:
+def _singles(job: Job, base: Mapping[str, Any], usual: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """Changes of one setting: a factor of two between two degrees, or another value."""
-    layers = int(job.model.values["layers"]) if job.model else 0
+    layers = of_model(job.model)["layers"] if job.model else 0
     for more, less in permutations(DEGREES, 2):
         if base[less] % 2 == 0:
             change = {more: base[more] * 2, less: base[less] // 2}

@@ -108,7 +108,7 @@ def _complete(values: Mapping[str, Any], model: Entry, form: Format) -> dict[str
 
 
 def _tiered(form: Format, values: dict[str, Any]) -> dict[str, Any]:
-    """Axes of a mesh in two parts: what fits a scale-up domain, the innermost axis first, and what lies between them."""
+    """Axes of a mesh in two parts: what fits a scale-up domain, innermost axis first, and what lies between."""
     room = int(values["domain"])
     for tier in form.tiers:
         axis, _, quantity = tier.partition("=")
@@ -135,7 +135,7 @@ def _settings(values: Mapping[str, Any], form: Format, version: str) -> dict[str
             if row.kind == "switch" and not value:
                 continue
         elif not isinstance(value, str) and row.kind != "number":
-            if value != int(value) and row.quantity in form.parts or (value <= row.above and not row.write_zero):
+            if (value != int(value) and row.quantity in form.parts) or (value <= row.above and not row.write_zero):
                 continue
         settings[key] = value
     cases = [_case(form, version, name, values.get(name)) for name in dict.fromkeys(c.quantity for c in form.cases)]

@@ -79,7 +79,7 @@ def training_designs(draw):
     """A model and a design whose layout is legal, whatever a framework can express of it."""
     model = load_catalog().entry("model", draw(st.sampled_from(MODELS)))
     tp, cp, dp = draw(powers(3)), draw(powers(2)), draw(powers(5))
-    layers = int(model.values["layers"])
+    layers = of_model(model)["layers"]
     stages = [(p, c) for p in range(1, 17) for c in (1, 2, 4) if layers % (p * c) == 0 and (p > 1 or c == 1)]
     pp, chunks = draw(st.sampled_from(stages))
     values = {"tp": tp, "cp": cp, "pp": pp, "dp": dp, "chunks": chunks, "devices": tp * cp * pp * dp}
