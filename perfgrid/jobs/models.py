@@ -133,21 +133,26 @@ def model_in(
         raise PerfgridError(f"{where}no model of the catalog is called {str(name)!r}: name one with --model")
     if "hidden_size" not in shape or "layers" not in shape:
         return None, False, []
-    return _of_shape(catalog, shape, where)
+    return _of_shape(catalog, shape, values.get("sequence_length") or 0, where)
 
 
-def _of_shape(catalog: Catalog, shape: dict[str, Any], where: str) -> tuple[Entry, bool, list[tuple[str, str, str]]]:
+def _of_shape(
+    catalog: Catalog, shape: dict[str, Any], sequence: int, where: str
+) -> tuple[Entry, bool, list[tuple[str, str, str]]]:
     """The entry of a shape: that of the catalog which has it, or has its core, or one of its own."""
     stated = {n: v for n, v in shape.items() if n not in ("context_length", "parameters", "active_parameters")}
     near = []
     for entry in catalog.tables["model"].values():
         if all(entry.values[n] == stated.get(n, 0) for n in CORE if n in stated or n == "experts"):
-            near.append((len(_differences(entry, stated)), len(near), entry))
+            short = 0 < _plain(entry.values["context_length"]) < sequence  # made for shorter sequences
+            near.append((len(_differences(entry, stated)), short, entry))
     if near:
-        best = min(near, key=lambda one: one[:2])[2]
+        least = min(one[:2] for one in near)
+        best, *others = (entry for *rank, entry in near if tuple(rank) == least)
+        also = f"; so have {', '.join(entry.name for entry in others)}: choose with --model" if others else ""
         differing = _differences(best, stated)
         if not differing:
-            return best, False, [("model", best.name, "the model of the catalog with this shape")]
+            return best, False, [("model", best.name, f"the model of the catalog with this shape{also}")]
         return _changed(best, {n: stated[n] for n in differing})
     if lacking := [n for n in REQUIRED if not shape.get(n)]:
         raise PerfgridError(

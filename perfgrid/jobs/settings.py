@@ -74,7 +74,8 @@ def _syntax(text: str, legal: tuple[Syntax, ...]) -> Syntax:
         return "toml"
     if "yaml" in legal and sum(": " in f"{line} " and "=" not in line for line in lines) > len(lines) / 2:
         return "yaml"
-    return next((syntax for syntax in legal if syntax in ("flags", "pairs", "variables")), legal[0])
+    in_lines: list[Syntax] = [syntax for syntax in legal if syntax not in ("toml", "json", "yaml")]
+    return in_lines[0] if in_lines else legal[0]
 
 
 def from_yaml(text: str, where: str = "") -> Any:

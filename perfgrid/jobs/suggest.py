@@ -156,7 +156,6 @@ def _singles(job: Job, base: Mapping[str, Any], usual: Mapping[str, Any]) -> Ite
             yield from ({name: option} for option in options if option != own)
     if base.get("precision") in ("bf16", "fp16"):
         yield {"precision": "fp8", "scaling": "delayed"}
-        yield {"precision": "fp8", "scaling": "mx"}
     off = {name: value for name, value in usual.items() if base[name] == 0 and value > 0}
     if off:
         yield off

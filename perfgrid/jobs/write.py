@@ -14,7 +14,7 @@ import tomli_w
 from perfgrid.catalog import Entry
 from perfgrid.engine.errors import PerfgridError, printable
 
-from .formats import USUAL, Case, Format, glossary, solved
+from .formats import USUAL, Case, Format, Key, glossary, solved
 from .models import of_model, own_quantities
 from .read import stated_values
 from .settings import COMMENTED
@@ -134,15 +134,19 @@ def _settings(values: Mapping[str, Any], form: Format, version: str) -> dict[str
             value = value != row.inverted
             if row.kind == "switch" and not value:
                 continue
-        elif not isinstance(value, str) and row.kind != "number":
-            if (value != int(value) and row.quantity in form.parts) or (value <= row.above and not row.write_zero):
-                continue
+        elif not isinstance(value, str) and row.kind != "number" and _needless(form, row, value):
+            continue
         settings[key] = value
     cases = [_case(form, version, name, values.get(name)) for name in dict.fromkeys(c.quantity for c in form.cases)]
     wanted = [(key, value) for case in cases if case for key, value in case.keys.items() if value is not False]
     for key, value in sorted(wanted, key=lambda one: isinstance(one[1], list)):  # what leaves a choice comes last
         settings.setdefault(key, value[0] if isinstance(value, list) else value)
     return settings | {key: value for key, value in form.fixed.items() if key not in settings}
+
+
+def _needless(form: Format, row: Key, value: float) -> bool:
+    """Whether a number is not written: a part that is not whole, or a degree that is the default."""
+    return (value != int(value) and row.quantity in form.parts) or (value <= row.above and not row.write_zero)
 
 
 def _lost(text: str, wanted: Mapping[str, Any], noted: Sequence[str], form: Format, version: str) -> Iterator[str]:
