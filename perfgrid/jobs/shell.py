@@ -1,8 +1,9 @@
 """Command lines and shell scripts as text: variables are put in, nothing is executed.
 
 Understood are assignments (``A=1``, ``export A=1``, ``: ${A:=1}``, ``unset A``), lists (``A=(...)``, ``A+=(...)``),
-``$A``, ``${A}``, ``${A[@]}``, ``${A:-1}``, ``${A:=1}`` and whole numbers in ``$((...))``. What depends on a
-condition, a loop, a function or another command is not read, and noted.
+``$A``, ``${A}``, ``${A[@]}``, ``${A:-1}``, ``${A:=1}`` and whole numbers in ``$((...))``. Of conditions
+those are decided that compare two known texts; what depends on others, on a loop, a function or another command is not
+read, and noted.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ class Script:
     lists: dict[str, list[str]] = field(default_factory=dict)
     commands: list[list[str]] = field(default_factory=list)
     notes: list[tuple[str, str]] = field(default_factory=list)  # what, why
+    blocks: list[tuple[str, bool | None, bool]] = field(default_factory=list)  # end, read (None: unknown), branch taken
 
 
 def script_of(text: str, where: str, known: Script | None = None) -> Script:
@@ -48,13 +50,13 @@ def script_of(text: str, where: str, known: Script | None = None) -> Script:
     text = _COMMENT.sub(r"\1", text.replace("\\\r\n", " ").replace("\\\n", " "))
     text = _ARITHMETIC.sub(lambda sum: "${=" + sum[1].replace("{", "").replace("}", "").replace(" ", "") + "}", text)
     text = _REDIRECTED.sub(r"\1", _COMMAND.sub(_UNREAD, text))
-    for words in _statements(text, where):
-        _read(found, words, where)
+    for words, ends in _statements(text, where):
+        _read(found, words, ends, where)
     return found
 
 
-def _statements(text: str, where: str) -> Iterator[list[str]]:
-    """The words of each statement; a list in brackets belongs to its statement."""
+def _statements(text: str, where: str) -> Iterator[tuple[list[str], str]]:
+    """The words of each statement and what ends it; a list in brackets belongs to its statement."""
     lexer = shlex.shlex(text, posix=True, punctuation_chars="();&|<>\n")
     lexer.whitespace, lexer.whitespace_split, lexer.commenters = " \t\r", True, ""
     words, depth = list[str](), 0
@@ -68,30 +70,40 @@ def _statements(text: str, where: str) -> Iterator[list[str]]:
                 if sign in "()<>":
                     words.append(sign)
                 elif depth <= 0 and words:
-                    yield words
+                    yield words, sign if word.count(sign) == 1 or sign == "\n" else word
                     words, depth = [], 0
     except ValueError as error:
         raise PerfgridError(f"{where}: cannot be read as a shell script: {str(error).lower()}") from None
     if words:
-        yield words
+        yield words, "\n"
 
 
-def _read(script: Script, words: list[str], where: str) -> None:
-    """Take in one statement."""
-    closing = script.lists.setdefault("", [])  # what closes the blocks around
-    while words and words[0] in ("then", "else", "do", "elif"):
+def _read(script: Script, words: list[str], ends: str, where: str) -> None:
+    """Take in one statement and what ends it."""
+    while words and words[0] in ("then", "do"):
         words = words[1:]
+    blocks = script.blocks
+    if words and blocks and words[0] in ("else", "elif"):
+        end, read, taken = blocks[-1]
+        unsure = read is None or words[0] == "elif"
+        blocks[-1] = (end, False if taken else None if unsure else True, taken or not unsure)
+        words = words[1:] if words[0] == "else" else []
     if not words:
         return
     if words[0] in _OPENS or words[1:3] == ["(", ")"] or words[0] == "function":
-        closing.append(_OPENS.get(words[0], "}"))
-        if closing[-1] in words[1:]:
-            closing.pop()
+        outside = all(read for _, read, _ in blocks)
+        decided = _decided(script, words[1:], where) if words[0] == "if" and outside and ends in ";\n" else None
+        blocks.append((_OPENS.get(words[0], "}"), decided, decided is True))
+        if blocks[-1][0] in words[1:]:
+            blocks.pop()
         return
-    if closing:
-        if words[0] == closing[-1]:
-            closing.pop()
-        elif assigned := _ASSIGNED.fullmatch(words[1] if words[0] == "export" and len(words) > 1 else words[0]):
+    if blocks and words[0] == blocks[-1][0]:
+        blocks.pop()
+        return
+    if not all(read for _, read, _ in blocks):
+        unknown = all(read is not False for _, read, _ in blocks)
+        assigned = _ASSIGNED.fullmatch(words[1] if words[0] == "export" and len(words) > 1 else words[0])
+        if unknown and assigned:
             script.notes.append((assigned[1], "set under a condition or in a function, which is not executed"))
         return
     if words[0] in ("export", "declare", "local", "readonly") or (words[0] == ":" and len(words) > 1):
@@ -117,6 +129,24 @@ def _read(script: Script, words: list[str], where: str) -> None:
     command = [part for word in words for part in _expanded(script, word, where)]
     if any(word.strip() for word in command):
         script.commands.append(command)
+
+
+def _decided(script: Script, words: list[str], where: str) -> bool | None:
+    """Whether a condition holds that compares two texts, or asks for an empty one; None for any other."""
+    inner = words[1:-1] if words[:1] in (["["], ["[["]) and words[-1] in ("]", "]]") else []
+    parts = [" ".join(_expanded(script, word, where, split=False)) for word in inner]
+    if any(map(is_unread, parts)):
+        return None
+    match parts:
+        case [left, "=" | "==", right]:
+            return left == right
+        case [left, "!=", right]:
+            return left != right
+        case ["-z", text]:
+            return text == ""
+        case ["-n", text]:
+            return text != ""
+    return None
 
 
 def _expanded(script: Script, word: str, where: str, split: bool = True) -> list[str]:
