@@ -58,6 +58,7 @@ class Case(_Row):
     quantity: str
     value: bool | Number | str
     keys: Mapping[str, bool | Number | str | list[str]] = Field(default_factory=dict)
+    also: Mapping[str, bool | Number | str] = Field(default_factory=dict)  # written beside; env:NAME is a variable
     since: str | None = None
     until: str | None = None
     read: bool = True
@@ -108,6 +109,7 @@ class Format(_Row):
     prefix: str = ""
     syntaxes: tuple[Syntax, ...]
     writes: Syntax | None = None
+    written_since: str | None = None  # the first version that is written
     versions: tuple[str, ...]
     command: str = ""  # what a written command line begins with; {names} stand for quantities
     keys: Mapping[str, Key]

@@ -24,6 +24,7 @@ SCALED = {"fp8": "delayed", "fp4": "nvfp4"}  # what the usual scaling is (perfgr
 MOE_ONLY = ("etp", "capacity_factor", "expert_imbalance")
 OVERLAPS = ("dp_overlap", "parameter_overlap")
 MOOT = {"cp_method": "cp", "ulysses_ranks": "cp", "schedule": "pp", "sequence_parallel": "tp"}  # without such ranks
+ENV = "env:"
 SILENT = ("devices", "pp", "chunks")
 COMPARED = {
     "training": (
@@ -55,6 +56,9 @@ def write_launch(values: Mapping[str, Any], model: Entry, form: Format, version:
     ``values``: quantities of the design by their names; what it leaves out has the glossary's default. PerfgridError
     for a layout that the framework does not have.
     """
+    first = form.written_since or form.versions[0]
+    if form.versions.index(version) < form.versions.index(first):
+        raise PerfgridError(f"{form.title} {version} is read, not written; written are versions from {first}")
     wanted = _complete(values, model, form)
     conflicts, notes = set[str](), []
     for name, rows in form.replaced.items():
@@ -102,9 +106,8 @@ def _complete(values: Mapping[str, Any], model: Entry, form: Format) -> dict[str
         known.pop("interleaved_batches")
     if not known["experts"]:
         known = {n: v for n, v in known.items() if n not in MOE_ONLY}
-    return {
-        n: v for n, v in known.items() if v is not None and n not in {m for m in MOOT if known.get(MOOT[m], 1) == 1}
-    }
+    moot = moot_in(known) - {"zero", "zero_size"}
+    return {n: v for n, v in known.items() if v is not None and n not in moot}
 
 
 def _tiered(form: Format, values: dict[str, Any]) -> dict[str, Any]:
@@ -141,6 +144,8 @@ def _settings(values: Mapping[str, Any], form: Format, version: str) -> dict[str
     wanted = [(key, value) for case in cases if case for key, value in case.keys.items() if value is not False]
     for key, value in sorted(wanted, key=lambda one: isinstance(one[1], list)):  # what leaves a choice comes last
         settings.setdefault(key, value[0] if isinstance(value, list) else value)
+    for case in filter(None, cases):
+        settings = {key: value for key, value in case.also.items() if key not in settings} | settings
     return settings | {key: value for key, value in form.fixed.items() if key not in settings}
 
 
@@ -182,6 +187,7 @@ def _lost(text: str, wanted: Mapping[str, Any], noted: Sequence[str], form: Form
 def moot_in(values: Mapping[str, Any]) -> set[str]:
     """The quantities that are without effect in a design, because it has no such ranks."""
     found = {name for name, ranks in MOOT.items() if values.get(ranks, 1) == 1}
+    found |= {"parameter_overlap"} if values.get("zero") == 0 else set()  # no shards, nothing to gather
     alone = values.get("dp", 1) * values.get("cp", 1) == 1
     return found | ({"zero", "zero_size"} if alone else set())
 
@@ -204,6 +210,9 @@ def _text(form: Format, values: Mapping[str, Any], settings: Mapping[str, Any]) 
     known = {name: _word(value) for name, value in values.items()}
     command = form.command.format_map(known) if form.command else ""
     if form.writes == "flags":
+        variables = [f"{key[len(ENV) :]}={_word(value)}" for key, value in settings.items() if key.startswith(ENV)]
+        settings = {key: value for key, value in settings.items() if not key.startswith(ENV)}
+        command = " ".join([*variables, command])
         ordered = sorted(settings.items(), key=lambda item: item[0].endswith(":"))  # sub-commands end the line
         return " \\\n    ".join([command, *(_flag(form, key, value) for key, value in ordered)]) + "\n"
     if form.writes == "pairs":
@@ -230,7 +239,7 @@ def _flag(form: Format, key: str, value: Any) -> str:
     """A flag of a command line."""
     if key.endswith(":"):
         return f"{key}{_word(value)}"
-    return f"{form.prefix}{key}" if value is True else f"{form.prefix}{key} {shlex.quote(_word(value))}"
+    return " ".join([f"{form.prefix}{key}", *([] if value is True else map(shlex.quote, _word(value).split()))])
 
 
 def _word(value: Any) -> str:

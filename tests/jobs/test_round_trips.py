@@ -84,12 +84,13 @@ def training_designs(draw):
     pp, chunks = draw(st.sampled_from(stages))
     values = {"tp": tp, "cp": cp, "pp": pp, "dp": dp, "chunks": chunks, "devices": tp * cp * pp * dp}
     if model.values["experts"]:
-        split = [(e, s) for e in (1, 2, 4, 8, 16) for s in (1, 2) if tp * cp * dp % (e * s) == 0]
+        split = [(e, s) for e in (1, 2, 4, 8) for s in (1, 2) if tp * cp * dp % (e * s) == 0]
         values["ep"], values["etp"] = draw(st.sampled_from(split))
         values["capacity_factor"] = draw(st.sampled_from([0, 1.0, 1.25]))
     values["microbatch"] = draw(powers(3))
     values["global_batch"] = values["microbatch"] * dp * draw(st.sampled_from([1, 2, pp, 2 * pp, 12]))
-    values["sequence_length"] = draw(st.sampled_from([2048, 4096, 8192, 131072]))
+    lengths = [2048] if model.values["learned_positions"] else [2048, 4096, 8192, 131072]
+    values["sequence_length"] = draw(st.sampled_from(lengths))
     values["precision"] = draw(st.sampled_from(["bf16", "fp16", "fp32", "fp8", "fp4"]))
     scalings = {"fp8": ["delayed", "tensor", "row", "block", "mx"], "fp4": ["nvfp4"]}
     values["scaling"] = draw(st.sampled_from(scalings.get(values["precision"], ["usual"])))
