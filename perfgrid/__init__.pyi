@@ -23,6 +23,7 @@ from .engine.graph.registry import alternative as alternative
 from .engine.graph.registry import constraint as constraint
 from .engine.graph.registry import formula as formula
 from .engine.grid.dataset import feasible as feasible
+from .jobs.read import read_job as read_job
 from .optimizer.function import function as function
 from .optimizer.optimize import optimize as optimize
 from .pictures.plot import plot as plot

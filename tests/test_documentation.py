@@ -16,7 +16,7 @@ from perfgrid.cli.main import COMMANDS, app
 ROOT = Path(__file__).parents[1]
 TOP = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md")
 PAGES = [*(ROOT / name for name in TOP), *sorted((ROOT / "docs").glob("*.md"))]
-MOST = 152_000  # bytes of all pages together; grows with what the program can do
+MOST = 155_000  # bytes of all pages together; grows with what the program can do
 GALLERY = ROOT / "docs" / "gallery.md"  # written by tools/gallery.py from the studies
 PAPERS_PAGE = ROOT / "docs" / "papers.md"  # written by tools/papers.py from the notebooks
 WRITTEN = ROOT / "docs" / "answers.md"  # what its commands print is written by tools/console.py and does not count

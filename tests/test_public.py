@@ -6,18 +6,17 @@ import random
 import subprocess
 import sys
 import types
-from importlib import import_module
 from pathlib import Path
 
 import pytest
 
 import perfgrid as pg
-from perfgrid.cli.main import COMMANDS, imported
+from perfgrid.cli.main import COMMANDS, command_of, imported
 
 LIST = """
 Study load_study load_catalog evaluate stream save open_result best pareto distribution compare diff explain kernels
 timeline feasible sensitivity gradient tornado morris sobol quantiles optimize function validate calibrate
-collective_time chiplet_cost plot train serve join_pools formula alternative constraint PerfgridError
+collective_time chiplet_cost plot train serve read_job join_pools formula alternative constraint PerfgridError
 """
 NAMES = LIST.split()
 
@@ -55,7 +54,7 @@ def test_heavy_packages_are_imported_when_needed(command):
 
 def test_the_table_of_commands_states_the_help_of_each():
     for name, line in COMMANDS.items():
-        command = getattr(import_module(f"perfgrid.cli.{name}"), f"{name}_command")
+        command = command_of(name)
         text = inspect.getdoc(command) if isinstance(command, types.FunctionType) else command.info.help
         assert (text or "").startswith(line.rstrip(".")), name
         assert imported(name).name == name

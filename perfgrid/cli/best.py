@@ -18,7 +18,8 @@ from perfgrid.study.selection import reaching
 from perfgrid.study.study import Study
 
 from .arguments import names_in, study_of
-from .options import AsJson, Formulas, Minimize, Output, Overwrite, Rows, Settings, StudyFile, Wide
+from .launching import Launcher, best_labels
+from .options import AsJson, Formulas, Launch, Minimize, Output, Overwrite, Rows, Settings, StudyFile, Wide
 from .saving import Target
 
 
@@ -34,6 +35,7 @@ def best_command(
     ] = None,
     top: Annotated[int, Option(help="Designs per group.")] = 1,
     output: Output = None,
+    launch: Launch = None,
     overwrite: Overwrite = False,
     settings: Settings = None,
     formulas: Formulas = None,
@@ -43,7 +45,9 @@ def best_command(
 ) -> None:
     """Find the best designs or the Pareto front of a study of any size, in the memory of one tile."""
     loaded = study_of(study, settings, formulas)
-    target = Target(output, overwrite)
+    target, launcher = Target(output, overwrite), Launcher.of(launch, overwrite, as_json)
+    if launcher and (objectives is not None or top != 1):
+        raise PerfgridError("--launch writes one design: give it without --pareto and --top")
     axes_given = names_in(over) if over is not None else None
     if objectives is not None:
         if minimize is not None or top != 1 or rows:
@@ -72,6 +76,9 @@ def best_command(
         f"{points:,} points searched in {reporter.seconds:.1f} s; constraints excluded {excluded:,} of them beforehand"
     )
     target.tell()
+    if launcher:
+        sense = "minimize" if minimize else "maximize"
+        launcher.write(loaded, best_labels(loaded, winners, minimize or maximize or "", sense))
 
 
 def _pareto(

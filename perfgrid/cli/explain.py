@@ -15,9 +15,11 @@ from perfgrid.formulas import INNER
 from perfgrid.printing.console import err, print_json
 from perfgrid.results.provenance import formulas_changed
 from perfgrid.study.own_formulas import own_formulas
+from perfgrid.study.study import Study
 
 from .arguments import chosen_labels, design_labels, study_or_result
-from .options import AsJson, AtDesign, Formulas, Settings, StudyOrResult
+from .launching import Launcher
+from .options import AsJson, AtDesign, Formulas, Launch, Overwrite, Settings, StudyOrResult
 
 
 def explain_command(
@@ -31,6 +33,8 @@ def explain_command(
     ] = None,
     sources: Annotated[bool, Option("--sources", help="Add the source and the formula of every part.")] = False,
     everything: Annotated[bool, Option("--all", help="Print every formula below the number instead.")] = False,
+    launch: Launch = None,
+    overwrite: Overwrite = False,
     as_json: AsJson = False,
 ) -> None:
     """Explain one number: what adds up to it, largest first, what that is made of, and what would change it."""
@@ -43,8 +47,12 @@ def explain_command(
         raise PerfgridError(f"--depth must be 0 or more, found {depth}")
     own = own_formulas(formulas)
     subject = study_or_result(what, settings, own)
+    launcher = Launcher.of(launch, overwrite, as_json)
+    if launcher and not isinstance(subject, Study):
+        raise PerfgridError("--launch needs a study (.toml), not a result")
     try:
-        found = explain(subject, quantity, chosen_labels(subject, labels, as_json, (quantity,)), own)
+        chosen = chosen_labels(subject, labels, as_json, (quantity,))
+        found = explain(subject, quantity, chosen, own)
     except PerfgridError as error:
         raise PerfgridError(f"{what}: {error}" if isinstance(subject, xr.Dataset) else str(error)) from None
     if isinstance(subject, xr.Dataset) and formulas_changed(subject, own):
@@ -57,3 +65,5 @@ def explain_command(
         print_derivation(found, INNER, depth)
     else:
         print_explanation(found, INNER, levels, sources)
+    if launcher and isinstance(subject, Study):
+        launcher.write(subject, chosen)

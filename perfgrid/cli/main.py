@@ -19,9 +19,10 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
-COMMANDS = {  # name, which is also that of its file: first line of its help
+COMMANDS = {  # name, which is also that of its file (with _ for -): first line of its help
     "train": "Find the best way to train a model on given devices.",
     "serve": "Find the best way to serve a model on given devices.",
+    "read-job": "Read the configuration of a training or serving job as a study of one design.",
     "run": "Evaluate every design of a study, print the best ones and save the result.",
     "plan": "Show what a study evaluates: quantity, columns, points, bytes.",
     "best": "Find the best designs or the Pareto front of a study of any size.",
@@ -77,11 +78,17 @@ def _freeze_imports() -> None:
     gc.freeze()
 
 
+def command_of(name: str) -> Any:
+    """The function, or the commands, in the file of a name."""
+    plain = name.replace("-", "_")
+    return getattr(import_module(f"perfgrid.cli.{plain}"), f"{plain}_command")
+
+
 def imported(name: str) -> Any:
     """The command of a name, from its file."""
     gc.disable()
     try:
-        found = getattr(import_module(f"perfgrid.cli.{name}"), f"{name}_command")
+        found = command_of(name)
     finally:
         _freeze_imports()
         gc.enable()

@@ -81,3 +81,10 @@ Topology = Annotated[str | None, Option(help="Default: that in which each device
 Software = Annotated[str | None, Option(help="Default: that with which each device is mostly used.")]
 SaveStudy = Annotated[Path | None, Option("--save", help="Write the study that was searched (.toml).")]
 RowsFile = Annotated[Path | None, Option("--csv", help="Write a row for each design (.csv).")]
+Launch = Annotated[
+    str | None,
+    Option(
+        "--launch",
+        help="Write the configuration of the design for a framework: FORMAT, FORMAT@VERSION, or FORMAT=FILE.",
+    ),
+]

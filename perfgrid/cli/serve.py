@@ -19,9 +19,11 @@ from perfgrid.printing.console import out, print_json
 from perfgrid.results.feasibility import violations
 
 from .arguments import duration, names_in, numbers_in, prices_in, rate_of, sizes_in
+from .launching import Launcher
 from .options import (
     AsJson,
     CatalogFiles,
+    Launch,
     Maximize,
     Minimize,
     Model,
@@ -73,15 +75,18 @@ def serve_command(
     files: CatalogFiles = None,
     save: SaveStudy = None,
     csv: RowsFile = None,
+    launch: Launch = None,
     overwrite: Overwrite = False,
     wide: Wide = False,
     as_json: AsJson = False,
 ) -> None:
     """Find the best way to serve a model on given devices."""
+    launcher = Launcher.of(launch, overwrite, as_json)
     target, _ = Target(csv, overwrite, ".csv"), Target(save, overwrite, ".toml")
     first, each = duration(ttft, "--ttft", "500ms"), duration(tpot, "--tpot", "25ms")
     if prefill is not None or decode is not None:
         stated = {"prefill": prefill, "decode": decode, "price": price, "csv": csv, "save": save, "requests": requests}
+        stated["launch"] = launch
         stated["variation"] = variation
         stated["statistic"] = None if statistic == "mean" else statistic
         return _pools(
@@ -121,11 +126,15 @@ def serve_command(
         return
     print_answer(found)
     out.print(serving_note())
+    if launcher:
+        launcher.write_answer(found, files or ())
 
 
 def _pools(stated: dict[str, Any], asked: dict[str, Any], as_json: bool) -> None:
     """Find and print the best pair of pools."""
-    if refused := [name for name in ("price", "csv", "save", "requests", "variation", "statistic") if name in stated]:
+    if refused := [
+        name for name in ("price", "csv", "save", "launch", "requests", "variation", "statistic") if name in stated
+    ]:
         raise PerfgridError(f"--{refused[0]} is not for two pools: leave it out")
     for name, many, how in (
         ("on", asked["on"], "; --prefill device=... states another"),

@@ -14,9 +14,11 @@ from perfgrid.answers.train import TOKENS, train
 from perfgrid.printing.console import print_json
 
 from .arguments import duration, names_in, number_or_text, prices_in, sizes_in
+from .launching import Launcher
 from .options import (
     AsJson,
     CatalogFiles,
+    Launch,
     Maximize,
     Minimize,
     Model,
@@ -50,10 +52,12 @@ def train_command(
     files: CatalogFiles = None,
     save: SaveStudy = None,
     csv: RowsFile = None,
+    launch: Launch = None,
     overwrite: Overwrite = False,
     as_json: AsJson = False,
 ) -> None:
     """Find the best way to train a model on given devices."""
+    launcher = Launcher.of(launch, overwrite, as_json)
     target, _ = Target(csv, overwrite, ".csv"), Target(save, overwrite, ".toml")
     found = train(
         model,
@@ -80,3 +84,5 @@ def train_command(
         print_json(answer_json(found))
         return
     print_answer(found)
+    if launcher:
+        launcher.write_answer(found, files or ())

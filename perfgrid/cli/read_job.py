@@ -1,0 +1,139 @@
+"""``perfgrid read-job``: a configuration of a framework as a study of one design, and what makes it faster."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import tomli_w
+from typer import Argument, Option
+
+from perfgrid.analysis.number_text import column
+from perfgrid.catalog import load_catalog
+from perfgrid.engine.errors import PerfgridError
+from perfgrid.jobs.design import model_text, study_content
+from perfgrid.jobs.job import Job
+from perfgrid.jobs.read import read_files
+from perfgrid.jobs.suggest import Suggestions, suggest
+from perfgrid.printing.console import out, print_json
+from perfgrid.printing.tables import print_table
+from perfgrid.results.files import check_output, write_text
+from perfgrid.study.study import build_study, setting_of
+
+from .options import AsJson, CatalogFiles, Overwrite, Software, Topology, Wide
+
+
+def read_job_command(
+    files: Annotated[list[Path], Argument(help="Scripts or configurations of one job; later ones replace earlier.")],
+    format: Annotated[
+        str | None, Option(help="Such as megatron-lm or megatron-lm@0.14. Default: the one that knows the keys.")
+    ] = None,
+    on: Annotated[str | None, Option("--on", help="Device of the catalog; needed for a study.")] = None,
+    devices: Annotated[int | None, Option(help="Number of devices, if the files state none.")] = None,
+    model: Annotated[str | None, Option(help="Model of the catalog, if the files state none.")] = None,
+    settings: Annotated[
+        list[str] | None, Option("--set", help="What the files leave open, such as sequence_length=4096.")
+    ] = None,
+    topology: Topology = None,
+    software: Software = None,
+    suggestions: Annotated[
+        bool, Option("--suggest", help="List changes of the job's settings that are predicted to make it faster.")
+    ] = False,
+    output: Annotated[Path | None, Option("--output", "-o", help="Study to write (.toml).")] = None,
+    catalog: CatalogFiles = None,
+    overwrite: Overwrite = False,
+    wide: Wide = False,
+    as_json: AsJson = False,
+) -> None:
+    """Read the configuration of a training or serving job as a study of one design."""
+    known = load_catalog(*(catalog or ()))
+    stated = dict(setting_of(setting) for setting in settings or ())
+    job = read_files(files, format=format, devices=devices, model=model, stated=stated, catalog=known)
+    if output is not None:
+        _save(job, output, on, topology, software, known, catalog or [], overwrite)
+    found = None
+    if suggestions:
+        if on is None:
+            raise PerfgridError("--suggest needs the device of the job: name it with --on")
+        found = suggest(job, known.entry("device", on).name, known, topology, software)
+    if as_json:
+        print_json(as_data(job) | ({"suggestions": asdict(found)} if found else {}))
+        return
+    print_job(job)
+    if found is not None:
+        print_suggestions(found)
+    if output is not None:
+        out.print(f"saved {output}")
+
+
+def _save(job, output, on, topology, software, known, catalog, overwrite) -> None:
+    """Write the study, and beside it the model that no catalog has."""
+    if on is None:
+        raise PerfgridError("a study needs the device of the job: name it with --on")
+    content = study_content(job, known.entry("device", on).name, topology, software, f"{job.format.title} job")
+    check_output(output, overwrite, ".toml")
+    named = list(catalog)
+    if text := model_text(job, known):
+        beside = output.with_suffix(".model.toml")
+        check_output(beside, overwrite, ".toml")
+        write_text(beside, text)
+        named.append(beside)
+    build_study(content, str(output), load_catalog(*named)).plan()  # before anything refers to it
+    content |= {"catalog": [os.path.relpath(file, output.parent) for file in named]} if named else {}
+    write_text(output, tomli_w.dumps(content))
+
+
+def print_job(job: Job) -> None:
+    """What was understood, assumed and ignored, as three tables."""
+    name = job.model.title if job.model else "no model stated"
+    out.print(f"{job.format.title} {job.version}: {name}")
+    tables = {
+        "understood": (("key", "value", "understood as"), job.understood),
+        "assumed": (("assumed", "value", "why"), job.assumed),
+        "ignored": (("ignored", "value", "why"), job.ignored),
+    }
+    for headers, rows in tables.values():
+        if rows:
+            out.print()
+            print_table(headers, rows, prose=headers[1:], names=False)
+    out.print()
+    out.print(f"{job.share:.0%} of {len(job.understood) + len(job.ignored)} keys are known to perfgrid")
+
+
+def print_suggestions(found: Suggestions) -> None:
+    """The predicted step of the job, single changes by gain, and the best combination."""
+    low, high = found.interval
+    _, texts = column([found.step_time, low, high], "s")
+    unit, _ = column([found.step_time], "s")
+    time, first, last = (text.strip() for text in texts)
+    out.print()
+    out.print(f"step of the job: {time} ({first} to {last}) {unit}, {found.memory / 2**30:.4g} GiB of memory")
+    for reason in found.why_not:
+        out.print(f"the job itself is predicted not to run: {reason}")
+    changes = [*found.singles, *([found.combination] if found.combination else [])]
+    if not changes:
+        out.print("no change that was tried makes it faster")
+        return
+    rows = []
+    for change in changes:
+        name = "together: " if change is found.combination else ""
+        told = ", ".join(f"{key} {before} -> {after}" for key, before, after in change.settings)
+        gain = f"{1 / change.ratio - 1:+.1%}"
+        within = f"{1 / change.high - 1:+.0%} to {1 / change.low - 1:+.0%}"
+        memory = f"{change.memory / 2**30:.4g}"
+        rows.append((name + told, gain, within, memory, "tie" if change.tied else ""))
+    headers = ("change", "faster by", "90 of 100 within", "memory [GiB]", "")
+    out.print()
+    print_table(headers, rows, right=headers[1:4], prose=headers[:1], names=False)
+    refused = sum(found.infeasible.values())
+    out.print(f"{found.tried:,} designs tried; of single changes {refused} are not feasible")
+
+
+def as_data(job: Job) -> dict:
+    """A job as a JSON object."""
+    of = {"understood": ("key", "value", "as"), "assumed": ("what", "value", "why"), "ignored": ("key", "value", "why")}
+    data = {"format": job.format.name, "version": job.version, "model": job.model.name if job.model else None}
+    data |= {"values": job.values, "share_known": job.share}
+    return data | {name: [dict(zip(keys, row, strict=True)) for row in getattr(job, name)] for name, keys in of.items()}

@@ -1,0 +1,151 @@
+"""Between jobs and studies: a job as a study of one design, and the design at labels of a study as quantities."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import gcd
+from typing import Any
+
+import numpy as np
+
+from perfgrid.catalog import Catalog, Entry
+from perfgrid.catalog.writing import entry_text
+from perfgrid.engine.errors import PerfgridError
+from perfgrid.study.study import Study
+
+from .formats import USUAL, Format, glossary
+from .job import Job
+from .write import OVERLAPS, Launch, write_launch
+
+LAYOUT = ("devices", "tp", "cp", "pp", "dp", "ep", "etp", "chunks")
+OUTPUTS = {
+    "training": (
+        "step_time",
+        "tokens_per_second",
+        "model_flops_utilization",
+        "memory_per_device",
+        "hbm_capacity",
+    ),
+    "inference": (
+        "time_to_first_token",
+        "time_per_output_token",
+        "output_tokens_per_second_per_device",
+        "memory_per_device",
+    ),
+}
+REQUIRED = {
+    "training": {
+        "devices": "--devices",
+        "sequence_length": "--set sequence_length",
+        "global_batch": "--set global_batch",
+    },
+    "inference": {
+        "devices": "--devices",
+        "prompt_tokens": "--set prompt_tokens",
+        "output_tokens": "--set output_tokens",
+    },
+}
+
+
+def study_content(
+    job: Job, device: str, topology: str | None = None, software: str | None = None, title: str = "The job"
+) -> dict[str, Any]:
+    """The content of a study file whose only design is the job. PerfgridError for a quantity that the job lacks."""
+    workload = job.format.workload
+    if job.model is None:
+        raise PerfgridError("the configuration states no model: name it with --model")
+    for name, option in REQUIRED[workload].items():
+        if job.values.get(name) is None:
+            raise PerfgridError(f"the configuration states no {name}: give it with {option}")
+    software = software or job.format.software
+    axes: dict[str, Any] = {"model": [job.model.name], "device": [device]}
+    axes |= {} if topology is None else {"topology": [topology]}
+    axes["software"] = [software]
+    axes["parallelism"] = {n: [job.values[n]] for n in LAYOUT if n in job.values}
+    others = {n: v for n, v in job.values.items() if n not in LAYOUT}
+    overrides = {n: v for n, v in others.items() if glossary()[n].of == "software"}
+    parameters = {n: v for n, v in others.items() if n not in overrides}
+    if workload == "inference" and "batch" in parameters:
+        parameters.setdefault("batch_rule", "concurrency")
+    content = {
+        "title": title,
+        "outputs": list(OUTPUTS[workload]),
+        "dtype": "float64",
+        "workload": workload,
+        "axes": axes,
+    }
+    content |= {"workload_parameters": parameters} | ({"overrides": overrides} if overrides else {})
+    best = {"minimize": "step_time"} if workload == "training" else {"maximize": OUTPUTS[workload][2]}
+    return content | {"best": {"over": ["parallelism"], **best}}
+
+
+def model_text(job: Job, catalog: Catalog) -> str:
+    """The catalog file of a model that no catalog has; empty for others."""
+    return entry_text(job.model, catalog.variables, catalog.references) if job.own and job.model else ""
+
+
+@dataclass(frozen=True)
+class Design:
+    """One design of a study: its quantities of the glossary, its model, device and software."""
+
+    values: dict[str, Any]
+    model: Entry
+    device: str
+    software: str
+
+
+def design_at(study: Study, labels: Mapping[str, Any]) -> Design:
+    """The design at labels of a study; an axis without one has its first.
+
+    Of a scaled quantity nothing is told: a launch does not state hardware. PerfgridError for a study without a model.
+    """
+    found: dict[str, Any] = {}
+    entries = {table: str(study.space.constants.get(table, "")) for table in ("model", "device", "software")}
+    wanted = {v.name for v in glossary().values() if v.of in ("workload", "parallelism")}
+    for axis in study.space.axes:
+        row = axis.index(study.label(axis.name, labels[axis.name])) if axis.name in labels else 0
+        columns: dict[str, Sequence[Any] | np.ndarray] = {axis.name: axis.labels, **axis.columns}
+        for name, column in columns.items():
+            if name in entries:
+                entries[name] = str(column[row])
+            elif name in wanted and name not in axis.scales and np.ndim(column) == 1:
+                found[name] = _plain(name, column[row])
+    found |= {n: _plain(n, v) for n, v in study.space.constants.items() if n in wanted and np.ndim(v) == 0}
+    stated = study.file.overrides
+    found |= {n: v for n, v in stated.items() if n in glossary() and n not in found and not isinstance(v, dict)}
+    if not entries["model"]:
+        raise PerfgridError("the study names no model to launch")
+    model = study.catalog.entry("model", entries["model"])
+    if stack := study.catalog.tables["software"].get(entries["software"]):
+        found |= {n: 0 for n in OVERLAPS if stack.values[n] == 0}
+    return Design({n: v for n, v in found.items() if v != USUAL}, model, entries["device"], entries["software"])
+
+
+def launch_of(study: Study, labels: Mapping[str, Any], form: Format, version: str) -> Launch:
+    """The configuration of a design for a framework. PerfgridError for a design or a layout that it cannot have."""
+    if study.file.workload != form.workload:
+        raise PerfgridError(
+            f"{form.title} is a framework for {form.workload}, the study is one of {study.file.workload}"
+        )
+    design = design_at(study, labels)
+    devices = design.values.get("devices", 1)
+    domain = {}
+    if design.device in study.catalog.tables["device"]:
+        size = study.catalog.entry("device", design.device).values.get("scale_up_size")
+        domain = {"domain": gcd(int(size), devices)} if isinstance(size, float) else {}
+    on = f" on {devices} {design.device}" if design.device else ""
+    stack = f", predicted for {design.software}" if design.software else ""
+    return write_launch(design.values | domain, design.model, form, version, f"{design.model.title}{on}{stack}")
+
+
+def _plain(name: str, value: Any) -> Any:
+    """A value of the grid as a study states it: a word of a code, a whole number, a flag, a text."""
+    variable = glossary()[name]
+    value = value.item() if isinstance(value, np.generic) else value
+    if variable.kind == "code" and not isinstance(value, str):
+        return variable.word(value)
+    if variable.kind == "flag":
+        return bool(value)
+    whole = isinstance(value, float) and value == int(value) if not isinstance(value, str) else False
+    return int(value) if whole else value

@@ -1,0 +1,264 @@
+"""Formats of jobs: which key of a framework states which quantity, as data in ``formats/*.toml``.
+
+A *key* states one quantity. A *case* is a value of a quantity that several keys state together: reading takes the first
+case whose keys have the stated values, writing writes the keys of the first case with the value. *Products* join
+quantities, among them a format's own ones: what one of them lacks follows from the others. All three work both ways.
+"""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Iterable, Mapping
+from functools import cache
+from math import nan, prod
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from perfgrid.catalog import Variable, load_catalog
+from perfgrid.catalog.reading import from_toml, read_text
+from perfgrid.engine.errors import PerfgridError, mistake_text, nearest
+
+from .settings import Syntax
+
+FOLDER = Path(__file__).with_name("formats")
+USUAL = "usual"  # of a quantity that the software states: what it states
+_PRODUCT = re.compile(r"(\w+) = (\w+(?: \* \w+)*|\w+(?: \+ \w+)+)(?: if (.+))?")
+_CONDITION = re.compile(r"(\w+) ([<=>]) (\w+)")
+_COMPARED = {"<": operator.lt, "=": operator.eq, ">": operator.gt}
+Number = int | float
+
+
+class _Row(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+
+
+class Key(_Row):
+    """A key of a format: what it states and how, since and until which version."""
+
+    quantity: str
+    kind: Literal["integer", "number", "flag", "text", "switch"] | None = None  # of own quantities; switch: no value
+    unset: tuple[str, ...] = ()  # values that state nothing, such as -1
+    aliases: tuple[str, ...] = ()
+    write: bool = True
+    write_zero: bool = False
+    empty: int | None = None  # what the values in unset stand for, if anything
+    above: int = 0  # the largest value that is not written
+    words: Mapping[str, str] = Field(default_factory=dict)  # of the format -> of perfgrid
+    inverted: bool = False  # of a flag
+    since: str | None = None
+    until: str | None = None  # the first version without it
+
+
+class Case(_Row):
+    """A value of a quantity, and the keys that state it: false is a key that is absent."""
+
+    quantity: str
+    value: bool | Number | str
+    keys: Mapping[str, bool | Number | str | list[str]] = Field(default_factory=dict)
+    also: Mapping[str, bool | Number | str] = Field(default_factory=dict)  # written beside; env:NAME is a variable
+    since: str | None = None
+    until: str | None = None
+    read: bool = True
+    write: bool = True
+
+
+class Product(_Row):
+    """One quantity as the product (or the sum) of others and of numbers, perhaps only where others have a value."""
+
+    left: str
+    right: tuple[str, ...]
+    sums: bool = False
+    when: tuple[tuple[str, str, str], ...] = ()
+
+    def holds(self, values: Mapping[str, Any]) -> bool:
+        """Whether it applies to these values."""
+        for name, sign, limit in self.when:
+            own, other = values.get(name), int(limit) if limit.isdigit() else values.get(limit)
+            if own is None or other is None or not _COMPARED[sign](own, other):
+                return False
+        return True
+
+    def total(self, values: list[float]) -> float:
+        """The product, or the sum."""
+        return sum(values) if self.sums else prod(values)
+
+    def rest(self, whole: float, others: float) -> float:
+        """What makes the whole, beside others; NaN for none."""
+        if self.sums:
+            return whole - others
+        return whole / others if others else nan
+
+
+class Renamed(_Row):
+    """A former name of a key."""
+
+    to: str
+    version: str  # the first one with the new name
+
+
+class Format(_Row):
+    """All that is known of a format."""
+
+    title: str
+    workload: Literal["training", "inference"] = "training"
+    source: str
+    software: str
+    prefix: str = ""
+    syntaxes: tuple[Syntax, ...]
+    writes: Syntax | None = None
+    written_since: str | None = None  # the first version that is written
+    versions: tuple[str, ...]
+    command: str = ""  # what a written command line begins with; {names} stand for quantities
+    keys: Mapping[str, Key]
+    cases: tuple[Case, ...] = ()
+    products: tuple[str, ...] = ()
+    choices: tuple[str, ...] = ()  # further products, of writing alone: which of several ways is taken
+    fixed: Mapping[str, bool | Number | str] = Field(default_factory=dict)  # written beside every design
+    defaults: Mapping[str, bool | Number | str] = Field(default_factory=dict)  # a text may name another quantity
+    implied: Mapping[str, bool | Number | str] = Field(default_factory=dict)  # that the format has no key for
+    open: tuple[str, ...] = ()  # quantities of a design that no key states, which a reader has to be given
+    parts: tuple[str, ...] = ()  # own quantities that need not be whole
+    tiers: tuple[str, ...] = ()  # "axis=quantity": axes whose ici_ and dcn_ parts fill a domain, innermost first
+    replaced: Mapping[str, Mapping[str, Number | str]] = Field(default_factory=dict)  # values that cannot be written
+    named: str | None = None  # own quantity that names the model
+    renamed: Mapping[str, Renamed] = Field(default_factory=dict)
+    ignored: Mapping[str, tuple[str, ...]] = Field(default_factory=dict)  # why -> keys, or patterns of them
+    name: str = ""
+
+    def equations(self, writing: bool = False) -> list[Product]:
+        """Its products, to write a design with those that choose what reading leaves open."""
+        found = []
+        for text in (*self.products, *(self.choices if writing else ())):
+            parts = _PRODUCT.fullmatch(text)
+            conditions = [_CONDITION.fullmatch(one) for one in (parts[3] or "").split(" and ") if one] if parts else []
+            if parts is None or not all(conditions):
+                raise PerfgridError(f"formats/{self.name}.toml: {text!r} is no product")
+            when = tuple((c[1], c[2], c[3]) for c in conditions if c)
+            right = tuple(re.split(r" [*+] ", parts[2]))
+            found.append(Product(left=parts[1], right=right, sums="+" in parts[2], when=when))
+        return found
+
+    @property
+    def by_name(self) -> dict[str, str]:
+        """A key by each of its names, and of its cases."""
+        names = {alias: key for key, of in self.keys.items() for alias in (key, *of.aliases)}
+        return names | {key: key for case in self.cases for key in case.keys}
+
+    def shown(self, key: str) -> str:
+        """A key as its users write it."""
+        return f"{self.prefix}{key}"
+
+    def at(self, version: str | None) -> str:
+        """A version that the format knows; the newest one by default."""
+        if version is None:
+            return self.versions[-1]
+        if version not in self.versions:
+            raise PerfgridError(f"{self.name}: version {version!r} is not known; known are {', '.join(self.versions)}")
+        return version
+
+    def has(self, row: Key | Case, version: str) -> bool:
+        """Whether a version has a key or a case."""
+        place = self.versions.index
+        begun = row.since is None or place(row.since) <= place(version)
+        return begun and (row.until is None or place(version) < place(row.until))
+
+
+@cache
+def formats() -> dict[str, Format]:
+    """Every format by its name."""
+    found = {}
+    for path in sorted(FOLDER.glob("*.toml")):
+        content = from_toml(read_text(path), f"{path}: ")
+        try:
+            found[path.stem] = Format(**content, name=path.stem)
+        except ValidationError as error:
+            raise PerfgridError(f"{path}: {mistake_text(error.errors()[0])}") from None
+    return found
+
+
+def format_of(text: str) -> tuple[Format, str]:
+    """A format and its version of ``NAME`` or ``NAME@VERSION``. PerfgridError for an unknown one."""
+    name, _, version = text.partition("@")
+    if name not in formats():
+        raise PerfgridError(f"no format {name!r}{nearest(name, formats())}")
+    found = formats()[name]
+    return found, found.at(version or None)
+
+
+@cache
+def glossary() -> Mapping[str, Variable]:
+    """The given quantities of perfgrid."""
+    return load_catalog().variables
+
+
+def solved(
+    form: Format,
+    values: Mapping[str, Any],
+    where: str = "",
+    origins: Mapping[str, str] | None = None,
+    conflicts: set[str] | None = None,
+) -> dict[str, Any]:
+    """Values with those that follow by the products of a format.
+
+    PerfgridError for values that contradict a product, and for one that would have to be no whole number; ``origins``:
+    the keys behind quantities, which the error names. With ``conflicts``, which takes in their names, none is raised.
+    """
+    found = dict(values)
+    moved = True
+    while moved:
+        moved = False
+        for product in form.equations(writing=conflicts is not None):
+            every = (product.left, *product.right)
+            lacking = [name for name in every if not name.isdigit() and found.get(name) is None]
+            if len(lacking) > 1 or not product.holds(found):
+                continue
+            others = product.total([float(n) if n.isdigit() else found[n] for n in product.right if n not in lacking])
+            if not lacking:
+                if abs(others - found[product.left]) > 1e-9 * max(1, abs(others)):
+                    if conflicts is None:
+                        raise _contradiction(product, found, where, origins)
+                    conflicts.add(product.left)
+                continue
+            value = others if lacking[0] == product.left else product.rest(found[product.left], others)
+            if abs(value - round(value) if value == value else 1) < 1e-9 * max(1, value):
+                value = round(value)
+            elif lacking[0] not in form.parts:
+                if conflicts is None:
+                    raise _contradiction(product, found, where, origins, lacking[0])
+                conflicts.add(lacking[0])
+                continue
+            found[lacking[0]], moved = value, True
+    return found
+
+
+def _contradiction(
+    product: Product,
+    values: Mapping[str, Any],
+    where: str,
+    origins: Mapping[str, str] | None,
+    lacking: str = "",
+) -> PerfgridError:
+    def said(name: str) -> str:
+        if name.isdigit():
+            return name
+        key = (origins or {}).get(name)
+        value = "?" if values.get(name) is None else f"{values[name]:g}"
+        return f"{name} {value}" + (f" ({key})" if key else "")
+
+    right = (" + " if product.sums else " x ").join(map(said, product.right))
+    end = f": {lacking} would be no whole number" if lacking else ""
+    return PerfgridError(f"{where}{said(product.left)} is not {right}{end}")
+
+
+def matches(pattern: str, key: str) -> bool:
+    """Whether a key is the one named, or one that begins like a pattern with a star at its end."""
+    return key.startswith(pattern[:-1]) if pattern.endswith("*") else key == pattern
+
+
+def reason_to_ignore(form: Format, key: str) -> str | None:
+    """Why a known key is ignored; None for one that is not."""
+    every: Iterable[tuple[str, tuple[str, ...]]] = form.ignored.items()
+    return next((why for why, keys in every if any(matches(pattern, key) for pattern in keys)), None)

@@ -1,0 +1,42 @@
+"""A job: what a configuration states, in the quantities of perfgrid, with what was understood, assumed and ignored."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from perfgrid.catalog import Entry
+
+from .formats import Format
+
+
+@dataclass(frozen=True)
+class Job:
+    """The design that a configuration states.
+
+    ``values`` holds quantities of the glossary; ``understood``: key, its text, quantity; ``assumed``: quantity, value,
+    why; ``ignored``: key, its text, why. ``model`` is an entry of the catalog, or ``own`` with the shape of the job.
+    """
+
+    format: Format
+    version: str
+    values: dict[str, Any]
+    model: Entry | None = None
+    own: bool = False
+    understood: list[tuple[str, str, str]] = field(default_factory=list)
+    assumed: list[tuple[str, str, str]] = field(default_factory=list)
+    ignored: list[tuple[str, str, str]] = field(default_factory=list)
+
+    @property
+    def share(self) -> float:
+        """The share of stated keys that are known: understood, or ignored for a reason that the format states."""
+        unknown = sum(why.startswith(UNKNOWN) for _, _, why in self.ignored)
+        every = len(self.understood) + len(self.ignored)
+        return 1 - unknown / every if every else 1.0
+
+    def with_model(self, model: Entry, own: bool) -> Job:
+        """The job of a model."""
+        return replace(self, model=model, own=own)
+
+
+UNKNOWN = "unknown"

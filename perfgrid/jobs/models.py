@@ -1,0 +1,192 @@
+"""The model of a job: an entry of the catalog with its shape, or one of its own."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from perfgrid.catalog import Catalog, Entry
+from perfgrid.engine.errors import PerfgridError, nearest
+
+from .formats import Format, glossary
+
+OWN_NAME = "job-model"
+OWN_SOURCE = "huggingface2026models"
+CORE = ("layers", "hidden_size", "heads", "kv_heads", "ffn_size", "experts")  # equal in all models called the same
+REQUIRED = ("layers", "hidden_size", "heads", "ffn_size", "vocab_size")
+PADDING = 2**14  # entries by which a framework's vocabulary may exceed the published one
+UNLIKE = 2  # differences beside the core, up to which a model of the catalog stands for the rest
+_EXPERT_LAYERS = re.compile(r"[\[(]*0\]\*(\d+)\s*\+\s*\[1\]\*(\d+)[\])]*")
+_VARIANT = re.compile(
+    r"[-_](instruct|chat|it|base|hf|fp8|nvfp4|bf16|mxfp4|preview|thinking|0528|0324|3\.1-terminus|v0\.\d|2507)\b"
+)
+_ALIASES = {"meta-llama": "llama", "qwen2.5": "qwen-2.5", "mistral-large-instruct": "mistral-large"}
+
+
+def shape_of(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The model quantities that a job states, from those of its format.
+
+    Heads, widths and experts that a framework derives when they are absent are derived as it does.
+    """
+    known = {n: v for n, v in values.items() if n in glossary() and glossary()[n].of == "model"}
+    if "hidden_size" not in known or "heads" not in known:
+        return known
+    experts = known.get("experts", 0)
+    known["kv_heads"] = known["kv_heads"] if values.get("grouped", "kv_heads" in known) else known["heads"]
+    known.setdefault("head_dim", known["hidden_size"] // known["heads"])
+    gated = known.get("gated_ffn", False)
+    wide = int(8 * known["hidden_size"] / 3) // 64 * 64 if gated else 4 * known["hidden_size"]
+    known.setdefault("ffn_size", wide)
+    if "rotary" in values:
+        known["learned_positions"] = 0 if values["rotary"] else values.get("positions", 0)
+    if {"hidden_dropout", "attention_dropout"} & values.keys():
+        known["dropout"] = max(values.get("hidden_dropout", 0), values.get("attention_dropout", 0)) > 0
+    if experts:
+        known.setdefault("expert_ffn_size", known["ffn_size"])
+        known.setdefault("experts_per_token", 2)
+        known["shared_experts"] = values.get("shared_expert_size", 0) // known["expert_ffn_size"]
+        if found := _EXPERT_LAYERS.search(str(values.get("expert_layers", ""))):
+            known["dense_layers"] = int(found[1])
+    if values.get("latent"):
+        known.setdefault("kv_lora_rank", 512)
+        known |= {n: known.get(n, 128) for n in ("qk_nope_head_dim", "v_head_dim")}
+        known.setdefault("qk_rope_head_dim", 64)
+        known["head_dim"], known["kv_heads"] = known["qk_nope_head_dim"], known["heads"]
+    elif "latent" in values:
+        known |= dict.fromkeys(("q_lora_rank", "kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim"), 0)
+    return known
+
+
+def own_quantities(model: Entry) -> dict[str, Any]:
+    """What formats state of a model, under the names that they use for it: `shape_of` reads these again."""
+    of = {name: _plain(value) for name, value in model.values.items()}
+    latent, experts = of["kv_lora_rank"] > 0, of["experts"] > 0
+    hidden = {n: None for n in ("kv_heads", "head_dim") if latent}
+    found = {n: of[n] for n in of if glossary()[n].of == "model"} | hidden
+    found |= {
+        "grouped": not latent and of["kv_heads"] != of["heads"],
+        "latent": latent,
+        "rotary": of["learned_positions"] == 0,
+        "positions": of["learned_positions"] or of["context_length"] or None,
+        "norms": "layer" if of["biases"] else "rms",
+        "hidden_dropout": 0.1 if of["dropout"] else 0.0,
+        "attention_dropout": 0.1 if of["dropout"] else 0.0,
+        "shared_expert_size": of["shared_experts"] * of["expert_ffn_size"],
+        "catalog_model": model.name,
+    }
+    if not found["grouped"]:
+        found["kv_heads"] = None
+    if experts and of["dense_layers"]:
+        found["expert_layers"] = f"([0]*{of['dense_layers']}+[1]*{of['layers'] - of['dense_layers']})"
+    return found
+
+
+def of_model(model: Entry) -> dict[str, Any]:
+    """What a job that only names its model states with it: layers, and formats of its weights and products."""
+    published = glossary()["published_precision"].word(model.values["published_precision"])
+    products = published if published in ("fp32", "bf16", "fp16", "fp8") else "bf16"
+    found = {"layers": _plain(model.values["layers"]), "published_weights": published, "published_products": products}
+    return found
+
+
+def named_model(catalog: Catalog, text: str) -> Entry | None:
+    """The model of the catalog that a name on a hub or a path stands for, as far as they are called alike."""
+    models = catalog.tables["model"]
+    if text in models:
+        return models[text]
+    name = text.rstrip("/").rpartition("/")[2].lower()
+    while (shorter := _VARIANT.sub("", name)) != name:
+        name = shorter
+    name = name.replace("_", "-")
+    plain = {re.sub(r"[-.]", "", known): entry for known, entry in models.items()}
+    for tried in (name, name.removeprefix("meta-"), re.sub(r"-a\d+(\.\d+)?b", "", name)):
+        if found := plain.get(re.sub(r"[-.]", "", tried)):
+            return found
+    return None
+
+
+def model_in(
+    catalog: Catalog, form: Format, values: Mapping[str, Any], wanted: str | None, where: str
+) -> tuple[Entry | None, bool, list[tuple[str, str, str]]]:
+    """The model of a job, whether it is one of its own, and what was assumed of it.
+
+    ``wanted``: the name that the user gives. None where the job states neither a shape nor a name. PerfgridError for an
+    unknown name, one whose model has another shape, and a shape that is not complete.
+    """
+    shape = shape_of(values)
+    if wanted is not None:
+        if (found := named_model(catalog, wanted)) is None:
+            raise PerfgridError(f"no model {wanted!r} in the catalog{nearest(wanted, catalog.tables['model'])}")
+        differing = [n for n in CORE if n in shape and shape[n] != found.values[n]]
+        if differing:
+            told = ", ".join(f"{n} {shape[n]:g} (of {found.name}: {found.values[n]:g})" for n in differing)
+            raise PerfgridError(f"{where}states another model than {found.name}: {told}")
+        return found, False, []
+    name = values.get(form.named or "")
+    if name and (found := named_model(catalog, str(name))) is not None:
+        if shape.get("layers", found.values["layers"]) != found.values["layers"]:
+            return _changed(found, {"layers": shape["layers"]})
+        return found, False, []
+    if name:
+        raise PerfgridError(f"{where}no model of the catalog is called {str(name)!r}: name one with --model")
+    if "hidden_size" not in shape or "layers" not in shape:
+        return None, False, []
+    return _of_shape(catalog, shape, values.get("sequence_length") or 0, where)
+
+
+def _of_shape(
+    catalog: Catalog, shape: dict[str, Any], sequence: int, where: str
+) -> tuple[Entry, bool, list[tuple[str, str, str]]]:
+    """The entry of a shape: that of the catalog which has it, or has its core, or one of its own."""
+    stated = {n: v for n, v in shape.items() if n not in ("context_length", "parameters", "active_parameters")}
+    near = []
+    for entry in catalog.tables["model"].values():
+        if all(entry.values[n] == stated.get(n, 0) for n in CORE if n in stated or n == "experts"):
+            short = 0 < _plain(entry.values["context_length"]) < sequence  # made for shorter sequences
+            near.append((len(_differences(entry, stated)), short, entry))
+    if near:
+        least = min(one[:2] for one in near)
+        best, *others = (entry for *rank, entry in near if tuple(rank) == least)
+        also = f"; so have {', '.join(entry.name for entry in others)}: choose with --model" if others else ""
+        differing = _differences(best, stated)
+        if not differing:
+            return best, False, [("model", best.name, f"the model of the catalog with this shape{also}")]
+        return _changed(best, {n: stated[n] for n in differing})
+    if lacking := [n for n in REQUIRED if not shape.get(n)]:
+        raise PerfgridError(
+            f"{where}states no {lacking[0]} of the model: give it with --set {lacking[0]}=..., or --model"
+        )
+    of = {v.name: v for v in glossary().values() if v.of == "model"}
+    filled = {"gated_ffn": False, "tied_embeddings": False, "dropout": False, "learned_positions": 0} | shape
+    known = {n: filled.get(n, v.default_value) for n, v in of.items()}
+    known = {
+        n: float(v) if isinstance(v, int) and not isinstance(v, bool) else v for n, v in known.items() if v is not None
+    }
+    entry = Entry(OWN_NAME, "model", "Model of the job", known, dict.fromkeys(known, OWN_SOURCE))
+    return entry, True, [("model", OWN_NAME, "no model of the catalog has this shape: an entry of its own")]
+
+
+def _changed(base: Entry, changes: Mapping[str, Any]) -> tuple[Entry, bool, list[tuple[str, str, str]]]:
+    own = {n: float(v) if isinstance(v, int) and not isinstance(v, bool) else v for n, v in changes.items()}
+    dropped = ("parameters", "active_parameters")
+    values = {**base.values, **own, **dict.fromkeys(dropped, 0.0)}
+    sources = {**base.sources, **dict.fromkeys((*own, *dropped), OWN_SOURCE)}
+    details = {n: d for n, d in base.details.items() if n not in (*own, *dropped)}
+    entry = replace(base, name=f"{base.name}-job", title=f"{base.title}, as the job states it", values=values)
+    told = ", ".join(f"{n} {v:g}" if not isinstance(v, bool) else f"{n} {str(v).lower()}" for n, v in changes.items())
+    entry = replace(entry, sources=sources, details=details)
+    return entry, True, [("model", entry.name, f"as {base.name} of the catalog, but {told}")]
+
+
+def _differences(entry: Entry, stated: Mapping[str, Any]) -> list[str]:
+    """The quantities in which an entry differs from a stated shape; padding of the vocabulary is none."""
+    found = [n for n, v in stated.items() if entry.values.get(n) != v]
+    if "vocab_size" in found and 0 <= stated["vocab_size"] - entry.values["vocab_size"] < PADDING:
+        found.remove("vocab_size")
+    return found
+
+
+def _plain(value: Any) -> Any:
+    return int(value) if isinstance(value, float) and value == int(value) else value

@@ -1,0 +1,121 @@
+"""`perfgrid read-job` and `--launch` as their users run them."""
+
+import json
+import re
+import tomllib
+
+import pytest
+from typer.testing import CliRunner
+
+import perfgrid as pg
+from perfgrid.catalog import load_catalog
+from perfgrid.cli.main import app
+from perfgrid.engine.errors import PerfgridError
+from perfgrid.jobs.read import read_job
+from perfgrid.jobs.suggest import suggest
+
+SCRIPT = """#!/bin/bash
+NODES=${NODES:-4}
+MODEL=(--num-layers 32 --hidden-size 4096 --ffn-hidden-size 14336 --num-attention-heads 32 --group-query-attention
+  --num-query-groups 8 --position-embedding-type rope --swiglu --untie-embeddings-and-output-weights
+  --disable-bias-linear --attention-dropout 0.0 --hidden-dropout 0.0 --max-position-embeddings 8192)
+torchrun --nproc-per-node 8 --nnodes $NODES pretrain_gpt.py ${MODEL[@]} --seq-length 8192 --micro-batch-size 1 \\
+  --global-batch-size 128 --tensor-model-parallel-size 4 --bf16 \\
+  --recompute-granularity full --recompute-method uniform \\
+  --recompute-num-layers 1 --use-distributed-optimizer 2>&1 | tee log.txt
+"""
+
+
+def run(*arguments):
+    done = CliRunner().invoke(app, list(map(str, arguments)))
+    assert done.exit_code == 0, done.output + str(done.exception)
+    return done.stdout
+
+
+@pytest.fixture
+def script(tmp_path):
+    path = tmp_path / "run.sh"
+    path.write_text(SCRIPT)
+    return path
+
+
+def test_a_job_becomes_a_study_that_other_commands_take(script, tmp_path):
+    study = tmp_path / "job.toml"
+    shown = run("read-job", script, "--on", "h100-sxm-80gb", "-o", study)
+    assert re.search(r"--tensor-model-parallel-size +4 +tp = 4", shown)
+    assert re.search(r"pp +1 +no --pipeline-model-parallel-size: the default of Megatron-LM", shown)
+    content = tomllib.loads(study.read_text())
+    assert content["axes"]["model"] == ["llama-3.1-8b"]
+    assert content["workload_parameters"]["recompute"] == "full"
+    loaded = pg.load_study(study)
+    assert loaded.space.points == 1
+    step = float(pg.evaluate(loaded).step_time.values.item())
+    again = run("explain", study, "step_time", "--launch", "megatron-lm")
+    job = read_job(again[again.index("# Megatron-LM") :])
+    assert job.values == read_job(SCRIPT).values
+    assert step > 0
+
+
+def test_a_model_of_its_own_is_written_beside_the_study(script, tmp_path):
+    script.write_text(SCRIPT.replace("--num-layers 32", "--num-layers 40 --vocab-size 50000"))
+    study = tmp_path / "job.toml"
+    run("read-job", script, "--on", "h100-sxm-80gb", "-o", study)
+    loaded = pg.load_study(study)
+    entry = loaded.catalog.entry("model", "job-model")
+    assert (entry.values["layers"], entry.values["vocab_size"], entry.values["kv_heads"]) == (40, 50000, 8)
+
+
+def test_suggestions_name_settings_of_the_job(script):
+    """A job that recomputes all layers though they fit: doing less is the largest single gain."""
+    found = json.loads(run("read-job", script, "--on", "h100-sxm-80gb", "--suggest", "--json"))["suggestions"]
+    first = found["singles"][0]
+    ratios = [change["ratio"] for change in found["singles"]]
+    assert ratios == sorted(ratios)
+    assert all(change["low"] < change["ratio"] < change["high"] for change in found["singles"])
+    keys = {key for change in found["singles"] for key, *_ in change["settings"]}
+    assert "--recompute-granularity" in keys
+    assert first["ratio"] < 1
+    assert found["combination"]["ratio"] < first["ratio"]
+
+
+def test_suggestions_agree_with_the_study_of_the_changed_job(script):
+    """The time of a change is that of the job with the changed settings, read as a job of its own."""
+    catalog = load_catalog()
+    found = suggest(read_job(SCRIPT), "h100-sxm-80gb", catalog)
+    change = next(c for c in found.singles if dict(c.changes) == {"recompute": "selective"})
+    text = SCRIPT.replace("granularity full --recompute-method uniform", "granularity selective")
+    other = suggest(read_job(re.sub(r"\\\n +--recompute-num-layers 1", "", text)), "h100-sxm-80gb", catalog)
+    assert change.step_time == pytest.approx(other.step_time, rel=1e-9)
+    assert found.step_time / change.step_time > 1.1
+
+
+def test_launch_of_an_answer(tmp_path):
+    target = tmp_path / "run.sh"
+    asked = ("train", "llama-3.1-8b", "--on", "h100-sxm-80gb", "--devices", 16, "--batch", 64)
+    run(*asked, "--launch", f"megatron-lm@0.14={target}")
+    job = pg.read_job(target.read_text())
+    assert (job.version, job.values["devices"], job.values["global_batch"]) == ("0.14", 16, 64)
+    assert job.model is not None
+    assert job.model.name == "llama-3.1-8b"
+    with pytest.raises(PerfgridError, match="exists; give --overwrite"):
+        app([*map(str, asked), "--launch", f"megatron-lm={target}"], standalone_mode=False)
+    with pytest.raises(PerfgridError, match="read, not written"):
+        app([*map(str, asked), "--launch", "mlperf"], standalone_mode=False)
+    with pytest.raises(PerfgridError, match="framework for inference"):
+        app([*map(str, asked), "--launch", "vllm"], standalone_mode=False)
+
+
+def test_what_a_job_leaves_open_is_asked_for(tmp_path):
+    path = tmp_path / "ds.json"
+    path.write_text('{"train_batch_size": 64, "train_micro_batch_size_per_gpu": 2, "zero_optimization": {"stage": 3}}')
+    target = tmp_path / "job.toml"
+    asked = ["read-job", path, "--on", "h100-sxm-80gb", "-o", target, "--devices", 16]
+    for option, lacking in (
+        (["--model", "llama-3.1-8b"], "model"),
+        (["--set", "sequence_length=4096"], "sequence_length"),
+    ):
+        with pytest.raises(PerfgridError, match=lacking):
+            app([*map(str, asked)], standalone_mode=False)
+        asked += option
+    run(*asked)
+    assert pg.load_study(target).space.constants["zero"] == 3
