@@ -11,6 +11,7 @@ import sys
 import numpy as np
 
 from perfgrid import load_study, optimize
+from perfgrid.optimizer.described import outputs
 from perfgrid.optimizer.optimize import problem_of
 
 STUDY = "studies/design_accelerator.toml"
@@ -43,7 +44,7 @@ def main(count: int = 10_000, nodes: tuple[str, ...] = ("n5",)) -> None:
             f"{value[0]:.4f}{' (which break a limit)' if broken[0] > 0 else ''}"
         )
         points = np.stack((problem.knobs.start(), drawn[best - 1]))
-        both = problem.outputs(points, np.zeros(2, int), layout[[0, best]])
+        both = outputs(problem, points, np.zeros(2, int), layout[[0, best]])
         first = problem.parts[0].name
         print(f"{'':28}{'real die':>12}{'optimum':>12}{'random':>12}")
         for name in DEVICE:

@@ -43,7 +43,7 @@ def values_of(table: str, name: str) -> Any:
             "gpt-neox-20b mpt-7b mpt-30b mpt-70b llama-2-7b llama-2-13b llama-2-70b llama-3.1-8b llama-3.1-70b "
             "llama-3.1-405b mistral-7b-v0.1 nemotron-4-15b nemotron-4-340b qwen-2.5-72b qwen3-32b gemma-2-27b "
             "gemma-3-27b palm-540b falcon-40b falcon-180b mixtral-8x7b mixtral-8x22b qwen3-30b-a3b qwen3-235b-a22b "
-            "gpt-oss-120b gpt-oss-20b deepseek-v2 deepseek-v3 kimi-k2 gpt-moe-1.8t "
+            "gpt-oss-120b gpt-oss-20b deepseek-67b deepseek-v2 deepseek-v3 kimi-k2 gpt-moe-1.8t "
             "qwen3-0.6b qwen3-1.7b qwen3-4b qwen3-8b qwen3-14b qwen-2.5-7b qwen-2.5-14b qwen-2.5-32b llama-3.2-1b "
             "llama-3.2-3b olmo-2-7b olmo-2-13b olmo-2-32b olmo-3-7b olmo-3-32b phi-4 gemma-3-1b gemma-3-4b "
             "gemma-3-12b mistral-small-3 mistral-large-2 starcoder2-3b starcoder2-7b starcoder2-15b command-r "

@@ -31,11 +31,13 @@ LABELS = (
     "circuit_basis",
     "mixer",
     "indexer",
+    "network_sizing",
 )
 OWN = {"node": "process_node", "memory": "hbm_generation"}  # entries that a device names
 NATIVE = {
     "device_basis": "device",
     "circuit_basis": "own_node",
+    "network_sizing": "rate",
     "link_is_native": 1.0,
     "stated_link_tier": 0.0,
     "stated_link_energy": 0.0,

@@ -150,9 +150,12 @@ def budget_matrix_operations(fabricated_matrix_operations, enabled_share):
 
 
 @formula(unit="W", source="ardalani2022deepflow")
-def nominal_compute_power(budget_matrix_operations, nominal_clock, matrix_energy, operation_energy, matrix_efficiency):
+def nominal_compute_power(
+    budget_matrix_operations, nominal_clock, matrix_energy, matrix_energy_ratio, operation_energy, matrix_efficiency
+):
     """Power of the enabled matrix units at the nominal clock and voltage and the rate that products reach."""
-    return budget_matrix_operations * nominal_clock * matrix_energy * operation_energy * matrix_efficiency
+    energy = matrix_energy * matrix_energy_ratio * operation_energy
+    return budget_matrix_operations * nominal_clock * energy * matrix_efficiency
 
 
 @formula(unit="1", source="ardalani2022deepflow")
