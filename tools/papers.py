@@ -41,7 +41,7 @@ What Guo et al. 2025 (arXiv 2507.02456, key `guo2025`) and Kundu et al. 2024 (ar
 or public text about the same subjects, beside what perfgrid computes. Their full text was not available: claims are
 those of abstracts, reviews, public code and data of the same authors. "Agrees in kind" stands where a direction is
 stated and no number was found. `python -m tools.papers` runs the notebooks and writes this page. Each command takes
-less than 20 seconds once formulas are compiled.
+less than 20 seconds once formulas are compiled, except the co-design, which takes minutes a node.
 """
 
 

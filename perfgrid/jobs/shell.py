@@ -27,6 +27,7 @@ _COMMAND = re.compile(r"\$\([^()\n]*(?:\([^()\n]*\)[^()\n]*)*\)|`[^`\n]*`")
 _VARIABLE = re.compile(r"\$\{(\w+)(\[[@*]\])?(?::?([-=])([^{}]*))?\}|\$(\w+)|\$\{=([^{}]*)\}")
 _PRODUCT = re.compile(r"\s*(\d+|[A-Za-z_]\w*|[()*/%+-])")
 _OPENS = {"if": "fi", "for": "done", "while": "done", "until": "done", "case": "esac", "{": "}"}
+_TESTS = ("[", "[[", "test")
 _UNREAD = "\0"  # stands for what only an execution would know
 _SEPARATORS = set("();&|<>\n")
 
@@ -50,9 +51,26 @@ def script_of(text: str, where: str, known: Script | None = None) -> Script:
     text = _COMMENT.sub(r"\1", text.replace("\\\r\n", " ").replace("\\\n", " "))
     text = _ARITHMETIC.sub(lambda sum: "${=" + sum[1].replace("{", "").replace("}", "").replace(" ", "") + "}", text)
     text = _REDIRECTED.sub(r"\1", _COMMAND.sub(_UNREAD, text))
+    holds: bool | None = True  # what stands before && or ||
     for words, ends in _statements(text, where):
-        _read(found, words, ends, where)
+        if words[0] in _TESTS:
+            verdict = _decided(found, words if words[0] != "test" else ["[", *words[1:], "]"], where)
+            holds = not verdict if ends == "||" and verdict is not None else verdict
+        elif holds:
+            _read(found, words, ends, where)
+        elif holds is None:
+            _noted(found, words, "behind a condition, which is not executed")
+        holds = holds if ends in ("&&", "||") else True
     return found
+
+
+def _noted(script: Script, words: list[str], why: str) -> None:
+    """Name an assignment that is not read, or a command with options."""
+    assigned = _ASSIGNED.fullmatch(words[1] if words[0] == "export" and len(words) > 1 else words[0])
+    if assigned:
+        script.notes.append((assigned[1], f"set {why}"))
+    elif any(word.startswith("--") for word in words):
+        script.notes.append((shortened(" ".join(words), 60), f"a command {why}"))
 
 
 def _statements(text: str, where: str) -> Iterator[tuple[list[str], str]]:
@@ -101,10 +119,8 @@ def _read(script: Script, words: list[str], ends: str, where: str) -> None:
         blocks.pop()
         return
     if not all(read for _, read, _ in blocks):
-        unknown = all(read is not False for _, read, _ in blocks)
-        assigned = _ASSIGNED.fullmatch(words[1] if words[0] == "export" and len(words) > 1 else words[0])
-        if unknown and assigned:
-            script.notes.append((assigned[1], "set under a condition or in a function, which is not executed"))
+        if all(read is not False for _, read, _ in blocks):
+            _noted(script, words, "under a condition or in a function, which is not executed")
         return
     if words[0] in ("export", "declare", "local", "readonly") or (words[0] == ":" and len(words) > 1):
         words = [word for word in words[1:] if not word.startswith("-")]

@@ -30,7 +30,7 @@ def quantile(values: Any, level: float, smooth: bool = False) -> Any:
     centre = xp.sum(values, axis=-1, keepdims=True) / count
     apart = values - centre
     variance = xp.sum(apart * apart, axis=-1, keepdims=True) / count
-    least = (1e-9 * np.abs(value_of(centre)) + 1e-300) ** 2  # all samples alike
+    least = (1e-9 * np.abs(value_of(centre))) ** 2 + 1e-300  # all samples alike, zeros too
     width = WIDTH * count ** (-1 / 3) * xp.sqrt(variance + least)
     places = apart / width
     root = _root(value_of(places), level)

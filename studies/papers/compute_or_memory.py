@@ -84,7 +84,7 @@ claims = [
         " [kundu2024]",
         f"memory over chip time of the layer's products {a100.min():.2f} to {a100.max():.2f} on A100,"
         f" {h100.min():.2f} to {h100.max():.2f} on H100",
-        "agrees for every product of a layer (as recalled from the paper's table)",
+        "agrees in direction, for every product of a layer; the paper's table was not available",
     ),
     (
         "Decoding is memory-bound; products with weights become compute-bound with batch, attention does not"

@@ -188,3 +188,28 @@ def test_a_format_names_quantities_that_exist(name):
         assert row.until is None or row.until in form.versions
     for quantity in (*form.defaults, *form.implied):
         assert quantity in glossary() or quantity in own, quantity
+
+
+@pytest.mark.parametrize(
+    ("line", "tp", "noted"),
+    [
+        ('[ "a" = "b" ] && TP=8', "2", False),
+        ('[ "a" = "a" ] && TP=8', "8", False),
+        ('[[ "a" = "b" ]] || TP=8', "8", False),
+        ("[ -d /data ] || TP=8", "2", True),
+        ("test -d /data && export TP=8", "2", True),
+        ("if [ -d /data ]; then TP=8; fi", "2", True),
+    ],
+)
+def test_assignments_behind_conditions(line, tp, noted):
+    """Taken where the condition is known to hold, left where it is known not to, named where it is not known."""
+    script = script_of(f"TP=2\n{line}\n", "run.sh")
+    assert script.variables["TP"] == tp
+    assert [name for name, _ in script.notes] == ["TP"] * noted
+    assert script.commands == []
+
+
+def test_a_launch_under_a_condition_is_named():
+    script = script_of("if [ -d /data ]; then torchrun a.py --tensor-model-parallel-size 2; fi\n", "run.sh")
+    assert script.commands == []
+    assert script.notes[0][0].startswith("torchrun a.py --tensor-model-parallel-size")

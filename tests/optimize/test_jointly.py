@@ -54,6 +54,12 @@ def test_all_workloads_take_the_same_best_label():
     assert both.objective.item() == pytest.approx(float(alone.objective.min()), rel=1e-6)
 
 
+@pytest.mark.parametrize("value", [0.0, 1e-200, -3.0])
+def test_a_quantile_of_samples_that_are_all_alike(value):
+    alike = np.full((2, 8), value)
+    assert quantile(alike, 0.9, smooth=True) == pytest.approx(quantile(alike, 0.9), rel=1e-6, abs=1e-12)
+
+
 def test_a_quantile_is_smooth_and_near_the_exact_one():
     drawn = np.random.default_rng(0).lognormal(0.0, 0.3, (3, 64))
     slopes = np.random.default_rng(1).normal(size=(2, 3, 64))
