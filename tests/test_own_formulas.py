@@ -77,7 +77,9 @@ def leaves():
     ("command", "names"), list(leaves()), ids=lambda value: value if isinstance(value, str) else ""
 )
 def test_what_reads_a_study_or_evaluates_a_result_takes_formulas(command, names):
-    evaluates = not command.startswith("catalog") and bool(names & {"settings", "recompute"} or names & {"what"})
+    evaluates = not command.startswith(("catalog", "read-job")) and bool(
+        names & {"settings", "recompute"} or names & {"what"}
+    )
     assert ("formulas" in names) == (evaluates or command == "formulas")
 
 

@@ -1,6 +1,7 @@
 """The best designs of a study without its grid, against the best of the whole result; the command."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -193,7 +194,9 @@ def test_cluster_sizes_are_weighed_against_each_other_where_that_is_asked_for(st
 def test_a_device_without_a_price_is_not_the_cheapest():
     """Constraints about an evaluated quantity hold in a search as they do in a result."""
     axes = {**small.CONTENT["axes"], "device": ["h100-sxm-80gb", "a100-pcie-80gb"], "topology": ["rail-optimized"]}
-    study = small.study(axes=axes, outputs=["step_time", "cluster_cost"])
+    study = small.study(
+        axes=axes, outputs=["step_time", "cluster_cost"], catalog=Path(__file__).with_name("unpriced.toml")
+    )
     over = ["device", "parallelism", "microbatch", "recompute"]
     asked = {"over": over, "minimize": "cluster_cost", "at": {"hbm_bandwidth": 1, "scale_up_bandwidth": 1}}
     found, expected = pg.best(study, **asked), pg.best(pg.evaluate(study), **asked)

@@ -13,8 +13,6 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
-from .keep_outputs import main as keep_outputs
-
 ROOT = Path(__file__).parents[1]
 FOLDER, PAGE, PICTURES = ROOT / "studies" / "papers", ROOT / "docs" / "papers.md", ROOT / "docs" / "papers"
 NOTEBOOKS = (  # in the order of the page
@@ -105,6 +103,8 @@ def page() -> str:
 
 def main(names: list[str]) -> None:
     """Run the named notebooks, or all, and write the page."""
+    from .keep_outputs import main as keep_outputs  # whose packages the tests of the page do without
+
     for name in names or NOTEBOOKS:
         keep_outputs(FOLDER / f"{name}.py")
     PICTURES.mkdir(exist_ok=True)
