@@ -142,7 +142,7 @@ EVERY_RECORD = {"unseen", "bulk"}  # flags that read all that perfgrid ships: se
 
 def _leaves() -> dict[tuple[str, ...], list[Any]]:
     found = {}
-    for name in COMMANDS:
+    for name in (n for n in COMMANDS if n != "explore"):  # which serves a page until it is interrupted
         command = imported(name)
         inside = getattr(command, "commands", None)
         parts = {(name, sub): held for sub, held in inside.items()} if inside else {(name,): command}
