@@ -98,7 +98,7 @@ class Design:
 def design_at(study: Study, labels: Mapping[str, Any]) -> Design:
     """The design at labels of a study; an axis without one has its first.
 
-    Of a scaled quantity nothing is told: a launch does not state hardware. PerfgridError for a study without a model.
+    Scaled quantities are left out, since a launch does not state hardware. PerfgridError for a study without a model.
     """
     found: dict[str, Any] = {}
     entries = {table: str(study.space.constants.get(table, "")) for table in ("model", "device", "software")}

@@ -23,7 +23,7 @@ def loosened(problem: Problem, found: Found, by: Sequence[float]) -> xr.DataArra
     """Relative change of the objective when each limit is loosened alone by shares (negative: tightened), [..., by].
 
     A limit that several workloads have moves in all of them. Labels, layouts and whole counts stay; on the finest
-    smooth companion, as shadow prices are. NaN along ``constraint`` for what is no limit, and where the moved limit
+    smooth companion, as shadow prices are. NaN for constraints that are not limits, and where the moved limit
     cannot be kept. PerfgridError for a share of -1 or less.
     """
     steps = np.asarray(by, float)

@@ -52,7 +52,7 @@ def test_the_user_and_the_file_must_agree():
 
 
 def test_nothing_is_understood_silently():
-    """Every stated key is in one of the lists; what was not stated and matters is told with its default."""
+    """Every stated key is in one of the lists; a key that matters and is not stated is listed with its default."""
     job = megatron(
         f"{BATCH} --frobnicate 3 --sequence-paralel --use-custom-fsdp --recompute-granularity full --lr 1e-4"
     )

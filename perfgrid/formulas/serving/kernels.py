@@ -180,17 +180,30 @@ def decode_attention_launches(group_batch, rank_key_heads, latent_attention, cor
     return xp.where(tasks < cores, split_attention_kernels, 1.0)
 
 
-@formula(unit="s", source="williams2009roofline")
-def decode_attention_time(
+@formula(unit="s", source="dao2023flash2")
+def decode_attention_chip_time(
     decode_attention_flops,
     padded_queries,
     shared_queries,
     decode_softmax_time,
     hidden_softmax,
-    decode_cache_traffic,
-    cache_reads,
     unquantised_matrix_rate,
-    achieved_hbm_bandwidth,
+):
+    """Time of scores, softmax and context of one layer in a decoding step, by mask and position."""
+    padded = decode_attention_flops * padded_queries / shared_queries
+    return side_by_side(padded / unquantised_matrix_rate, decode_softmax_time, hidden_softmax)
+
+
+@formula(unit="s", source="pope2022inference")
+def decode_cache_time(decode_cache_traffic, cache_reads, achieved_hbm_bandwidth):
+    """Time to read the cache of one layer in a decoding step, by mask and position."""
+    return decode_cache_traffic * cache_reads / achieved_hbm_bandwidth
+
+
+@formula(unit="s", source="williams2009roofline")
+def decode_attention_time(
+    decode_attention_chip_time,
+    decode_cache_time,
     launch_overhead,
     decode_attention_launches,
     mask_share,
@@ -198,10 +211,9 @@ def decode_attention_time(
     attention_layers,
 ):
     """Time of the attention of one decoding step in all layers, mean over the positions, by resource."""
-    padded = decode_attention_flops * padded_queries / shared_queries
     kernel = roofline_shares(
-        arithmetic=side_by_side(padded / unquantised_matrix_rate, decode_softmax_time, hidden_softmax),
-        hbm=decode_cache_traffic * cache_reads / achieved_hbm_bandwidth,
+        arithmetic=decode_attention_chip_time,
+        hbm=decode_cache_time,
         launch=launch_overhead * decode_attention_launches,
     )
     return attention_layers * total(total(kernel * mask_share, "mask") * position_weight, "position")

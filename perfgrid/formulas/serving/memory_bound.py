@@ -3,31 +3,16 @@
 from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import formula
 from perfgrid.formulas.axes import INNER, at, table, total
-from perfgrid.formulas.kernels.flash import side_by_side
 
 
 @formula(unit="1", source="williams2009roofline")
-def decode_attention_memory_ratio(
-    decode_attention_flops,
-    padded_queries,
-    shared_queries,
-    decode_softmax_time,
-    hidden_softmax,
-    decode_cache_traffic,
-    cache_reads,
-    unquantised_matrix_rate,
-    achieved_hbm_bandwidth,
-    mask_share,
-    position_weight,
-):
+def decode_attention_memory_ratio(decode_attention_chip_time, decode_cache_time, mask_share, position_weight):
     """Time to read the cache over time of scores, softmax and context of a decoding step, mean over the positions."""
 
     def mean(time):
         return total(total(time * mask_share, "mask") * position_weight, "position")
 
-    products = decode_attention_flops * padded_queries / shared_queries / unquantised_matrix_rate
-    reading = decode_cache_traffic * cache_reads / achieved_hbm_bandwidth
-    return mean(reading) / mean(side_by_side(products, decode_softmax_time, hidden_softmax))
+    return mean(decode_cache_time) / mean(decode_attention_chip_time)
 
 
 @formula(unit="1", source="williams2009roofline, guo2025")
