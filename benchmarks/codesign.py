@@ -57,7 +57,7 @@ def designed(settings: list[str], **options: Any) -> xr.Dataset:
 
 def best_random(problem: Problem, count: int, seed: int = 0) -> float:
     """The best feasible of so many random designs: even points, each with every joint label and its best layouts."""
-    points = qmc.Sobol(len(problem.knobs), rng=seed).random(-(-count // problem.groups))
+    points = qmc.Sobol(len(problem.knobs), rng=seed).random_base2(int(np.ceil(np.log2(count / problem.groups))))
     value, broken, _ = problem.screen(points)
     return float(np.where(broken > KEPT, np.inf, value).min())
 
@@ -95,14 +95,21 @@ def evaluated_again(study: pg.Study, found: xr.Dataset) -> float:
 
 
 def prices(found: xr.Dataset) -> dict[str, dict[str, float]]:
-    """For every limit that binds: its shadow price, and the percent that the objective gains and loses by 1 %."""
+    """For every limit that binds: its shadow price, and what 1 % and 0.1 % of the limit move the objective by.
+
+    Each in percent of the objective for one percent of the limit; curvature separates both directions, less so the
+    smaller the move.
+    """
     limits = {}
     for name in map(str, found.constraint.values):
         moved = found.loosened.sel(constraint=name)
         price = float(found.shadow_price.sel(constraint=name))
         if np.isfinite(moved).all() and abs(price) > 1e-3:
-            tight, loose = (100 * float(moved.sel(by=b)) for b in (-0.01, 0.01))
-            limits[name] = {"price": price, "tightened": tight, "loosened": loose, "mean": (loose - tight) / 2}
+            limits[name] = {"price": price}
+            for by, text in ((0.01, ""), (0.001, " by 0.1 %")):
+                tight, loose = (float(moved.sel(by=b)) / by for b in (-by, by))
+                mean = (loose - tight) / 2
+                limits[name] |= {f"tightened{text}": tight, f"loosened{text}": loose, f"mean{text}": mean}
     return limits
 
 
@@ -147,7 +154,7 @@ def measure(
     """All comparisons at one node; ``tell`` takes each when it is done."""
     settings = [*settings, f"axes.node={json.dumps([node])}"]
     study = pg.load_study(STUDY, settings)
-    found = designed(settings, loosen=(-0.01, 0.01)).squeeze()
+    found = designed(settings, loosen=(-0.01, -0.001, 0.001, 0.01)).squeeze()
     shown = ("package", "memory", "topology", "budget_dies", "train.parallelism", "serve.parallelism", "serve.batch")
     again = evaluated_again(study, found)
     numbers = [v for v in found.data_vars if found[v].ndim == 0 and found[v].dtype.kind == "f"]
