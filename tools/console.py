@@ -1,7 +1,8 @@
 """Run the commands that a page shows and write what they print below them: ``python -m tools.console docs/answers.md``.
 
 A block marked ``console`` holds commands after ``$ `` and what each printed; one that was cut by hand, with a line
-``...``, is left alone. Commands run in the root of the project, with ``COLUMNS`` characters in a line.
+``...``, is left alone. The commands of a page run in one folder that shows the project's, with ``COLUMNS`` characters in
+a line; what they write there is thrown away.
 ``python -m tools.console docs/answer.svg COMMAND`` draws what a command prints.
 """
 
@@ -12,6 +13,7 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 from rich.console import Console
@@ -23,30 +25,33 @@ _BLOCK = re.compile(r"(```console\n)(.*?)(```)", re.S)
 _COMMAND = re.compile(r"^\$ (?:.*\\\n)*.*\n", re.M)
 
 
-def printed(command: str) -> str:
-    """A command and what it prints. RuntimeError where it fails."""
+def printed(command: str, folder: Path = ROOT) -> str:
+    """A command and what it prints, progress apart. RuntimeError where it fails."""
     done = subprocess.run(
         command.removeprefix("$ "),
         shell=True,
-        cwd=ROOT,
+        cwd=folder,
         env={**os.environ, "COLUMNS": COLUMNS},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
+        capture_output=True,
         text=True,
     )
     if done.returncode:
-        raise RuntimeError(f"{command}{done.stdout}")
+        raise RuntimeError(f"{command}{done.stdout}{done.stderr}")
     return command + "\n".join(line.rstrip() for line in done.stdout.splitlines()) + "\n"
 
 
 def refreshed(text: str) -> str:
     """A page with what its commands print now."""
+    with tempfile.TemporaryDirectory() as scratch:
+        for shown in ("studies", "benchmarks", "docs", "perfgrid"):
+            (Path(scratch) / shown).symlink_to(ROOT / shown)
 
-    def written(block: re.Match[str]) -> str:
-        cut = re.search(r"^\.\.\.$", block[2], re.M)
-        return block[0] if cut else block[1] + "\n".join(map(printed, _COMMAND.findall(block[2]))) + block[3]
+        def written(block: re.Match[str]) -> str:
+            if re.search(r"^\.\.\.$", block[2], re.M):
+                return block[0]
+            return block[1] + "\n".join(printed(c, Path(scratch)) for c in _COMMAND.findall(block[2])) + block[3]
 
-    return _BLOCK.sub(written, text)
+        return _BLOCK.sub(written, text)
 
 
 def picture(command: str) -> str:

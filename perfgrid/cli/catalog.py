@@ -60,7 +60,7 @@ def list_command(
     if table is not None and table not in catalog.tables:
         raise PerfgridError(f"the catalog has no table {table!r}{nearest(table, catalog.tables)}")
     tables = [table] if table else list(catalog.tables)
-    rows = {kind: [_row(catalog, entry) for entry in catalog.tables[kind].values()] for kind in tables}
+    rows = {kind: [figures_row(catalog, entry) for entry in catalog.tables[kind].values()] for kind in tables}
     if as_json:
         print_json(rows)
         return
@@ -83,7 +83,7 @@ def show_command(
     catalog = load_catalog(*(files or ()))
     entry = find(catalog, name if in_table is None else f"{name}.{in_table}")
     counts = counted_parameters(entry.values) if entry.kind == "model" else {}
-    rows = [_value_row(catalog, entry, catalog.variables[q]) for q in entry.values]
+    rows = [value_row(catalog, entry, catalog.variables[q]) for q in entry.values]
     if as_json:
         head = {"name": entry.name, "table": entry.kind, "title": entry.title}
         print_json({**head, "counted": counts, "values": {r.pop("quantity"): r for r in rows}})
@@ -276,7 +276,8 @@ def find(catalog: Catalog, name: str) -> Entry:
     return catalog.entry(holders[0], name)
 
 
-def _row(catalog: Catalog, entry: Entry) -> dict[str, Any]:
+def figures_row(catalog: Catalog, entry: Entry) -> dict[str, Any]:
+    """Name, key figures in SI units and title of an entry."""
     figures: dict[str, Any] = {q: catalog.variables[q].word(entry.values[q]) for q in KEY_FIGURES.get(entry.kind, ())}
     if entry.kind == "model":
         counts = counted_parameters(entry.values)
@@ -286,7 +287,8 @@ def _row(catalog: Catalog, entry: Entry) -> dict[str, Any]:
     return {"name": entry.name, **figures, "title": entry.title}
 
 
-def _value_row(catalog: Catalog, entry: Entry, variable: Variable) -> dict[str, Any]:
+def value_row(catalog: Catalog, entry: Entry, variable: Variable) -> dict[str, Any]:
+    """One value of an entry in SI units with meaning, range, year, confidence, note and source."""
     detail = entry.details.get(variable.name)
     source = entry.sources[variable.name]
     about = {k: getattr(detail, k, None) for k in ("low", "high", "year", "confidence", "note")}

@@ -1,0 +1,90 @@
+"""The documentation site, built strictly: links, no other host, search, accessibility, the width of a phone."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from urllib.parse import unquote
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+
+from perfgrid.catalog import load_catalog
+from perfgrid.cli.main import COMMANDS
+from perfgrid.formulas import WORKLOADS, registry_of
+
+from .conftest import SIZES, until
+
+pytestmark = pytest.mark.slow
+ROOT = Path(__file__).parents[2]
+TEN = (
+    "index.html", "quickstart.html", "accuracy.html", "papers.html", "gallery.html", "reference/catalog/device/h100-sxm-80gb.html",
+    "reference/formulas/cost/die.html", "reference/commands/train.html", "reference/api/optimize.html", "reference/glossary.html",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """The folder of the built site; PERFGRID_SITE names one that was built before."""
+    if built := os.environ.get("PERFGRID_SITE"):
+        return Path(built)
+    folder = tmp_path_factory.mktemp("site")
+    subprocess.run([sys.executable, "-m", "mkdocs", "build", "--strict", "-q", "-d", folder], cwd=ROOT, check=True)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def texts(site):
+    return {path.relative_to(site).as_posix(): path.read_text(encoding="utf-8") for path in site.rglob("*.html")}
+
+
+def test_every_model_device_formula_and_command_has_its_place(texts):
+    entries = [f"reference/catalog/{kind}/{name}.html" for kind, held in load_catalog().tables.items() for name in held]
+    assert [page for page in entries if page not in texts] == []
+    assert [name for name in COMMANDS if f"reference/commands/{name}.html" not in texts] == []
+    formulas = "".join(text for page, text in texts.items() if page.startswith("reference/formulas/"))
+    anchors = set(re.findall(r'id="([^"]+)"', formulas))
+    named = {n for w in WORKLOADS for n, f in registry_of(w).formulas.items() if f.same_as is None}
+    assert named - anchors == set()
+
+
+def test_links_lead_somewhere_and_nothing_is_loaded_from_elsewhere(site, texts):
+    anchors = {page: set(re.findall(r'\b(?:id|name)="([^"]+)"', text)) for page, text in texts.items()}
+    broken = []
+    for page, text in texts.items():
+        loaded = re.findall(r'<(?:script|img|iframe|source)[^>]+src="?([^" >]+)', text)
+        loaded += re.findall(r'<link[^>]+rel="?(?:stylesheet|preload|preconnect|icon)[^>]+href="?([^" >]+)', text)
+        assert [address for address in loaded if re.match(r"(https?:)?//", address)] == [], page
+        if page == "404.html":  # its addresses are those of a server's root
+            continue
+        for address in {*loaded, *re.findall(r'<a[^>]+href="([^"]+)"', text)}:
+            if re.match(r"[a-z]+:", address):
+                continue
+            path, _, anchor = unquote(address).partition("#")
+            there = os.path.normpath(os.path.join(os.path.dirname(page), path)) if path else page
+            there = there if (site / there).is_file() else os.path.join(there, "index.html")
+            if not (site / there).is_file() or (anchor and there in anchors and anchor not in anchors[there]):
+                broken.append((page, address))
+    assert broken == []
+
+
+def test_the_search_finds_a_formula_without_a_server(page, site):
+    requests = []
+    page.on("request", lambda request: requests.append(request.url))
+    page.goto((site / "index.html").as_uri())
+    page.fill("input[name=query]", "dies_per_wafer")
+    until(page, "document.querySelectorAll('.md-search-result__item a').length > 0", seconds=60)
+    found = page.eval_on_selector_all(".md-search-result__item a", "links => links.map(link => link.href)")
+    assert any("formulas/cost/die" in link for link in found), found[:5]
+    assert [url for url in requests if not url.startswith(("file:", "data:", "blob:", "about:"))] == []
+
+
+@pytest.mark.parametrize("name", TEN)
+def test_pages_are_accessible_and_as_wide_as_a_phone(page, site, name):
+    page.set_viewport_size(SIZES["phone"])
+    page.goto((site / name).as_uri())
+    assert page.evaluate("document.documentElement.scrollWidth") <= SIZES["phone"]["width"]
+    found = Axe().run(page, options={"runOnly": ["wcag2a", "wcag2aa"]})
+    serious = [v for v in found.response["violations"] if v["impact"] in ("serious", "critical")]
+    assert [(v["id"], v["nodes"][0]["html"][:120], len(v["nodes"])) for v in serious] == []

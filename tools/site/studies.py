@@ -1,0 +1,72 @@
+"""Pages of notebooks with their outputs, of example studies, and of the keys of study files."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import nbformat
+from nbconvert import MarkdownExporter
+
+from perfgrid.study.file import StudyFile
+
+from .links import escaped, table
+
+ROOT = Path(__file__).parents[2]
+
+
+def notebook_pages() -> Iterator[tuple[str, str, str, dict[str, bytes]]]:
+    """File in the repository, page, text and pictures of every notebook."""
+    for file in (*sorted(ROOT.glob("notebooks/*.ipynb")), *sorted(ROOT.glob("studies/papers/*.ipynb"))):
+        source = file.relative_to(ROOT).as_posix()
+        folder = "tutorials" if source.startswith("notebooks/") else "papers"
+        page = f"{folder}/{file.stem}.md"
+        text, resources = MarkdownExporter().from_notebook_node(
+            nbformat.read(file, as_version=4), {"output_files_dir": f"{file.stem}_files"}
+        )
+        pictures = {f"{folder}/{name}": content for name, content in resources["outputs"].items()}
+        yield source, page, text, pictures
+
+
+def study_pages() -> Iterator[tuple[str, str, str]]:
+    """File in the repository, page and text of every example study."""
+    for file in sorted(ROOT.glob("studies/**/*.toml")):
+        source = file.relative_to(ROOT).as_posix()
+        page = source.removesuffix(".toml") + ".md"
+        text = file.read_text(encoding="utf-8")
+        yield source, page, f"# {source}\n\n```sh\nperfgrid run {source}\n```\n\n```toml\n{text}```\n"
+
+
+def schema_page() -> tuple[str, str]:
+    """Path and text of the reference of study files: every table with its keys."""
+    schema = StudyFile.model_json_schema()
+    text = "# Keys of study files\n\nFrom the schema that checks them. [How to write a study](../study.md).\n"
+    for name, definition in ({"(top level)": schema} | schema.get("$defs", {})).items():
+        if "properties" not in definition:
+            continue
+        required = set(definition.get("required", ()))
+        rows = [
+            [f"`{key}`", _type(of), "yes" if key in required else "", _default(of), escaped(of.get("description", ""))]
+            for key, of in definition["properties"].items()
+        ]
+        text += f"\n## {name}\n\n{escaped(definition.get('description', ''))}\n\n"
+        text += table(["key", "type", "required", "default", "meaning"], rows)
+    return "reference/study.md", text
+
+
+def _type(of: dict[str, Any]) -> str:
+    if "$ref" in of:
+        return of["$ref"].rpartition("/")[2]
+    if "anyOf" in of:
+        return " or ".join(_type(one) for one in of["anyOf"] if one.get("type") != "null")
+    if "enum" in of:
+        return ", ".join(f"`{word}`" for word in of["enum"])
+    if of.get("type") == "array":
+        return f"list of {_type(of.get('items', {})) or 'values'}"
+    return {"object": "table", "string": "text"}.get(of.get("type", ""), of.get("type", ""))
+
+
+def _default(of: dict[str, Any]) -> str:
+    return "" if of.get("default") is None else f"`{json.dumps(of['default'])}`"
