@@ -1,8 +1,8 @@
 """Run the commands that a page shows and write what they print below them: ``python -m tools.console docs/answers.md``.
 
 A block marked ``console`` holds commands after ``$ `` and what each printed; one that was cut by hand, with a line
-``...``, is left alone. The commands of a page run in one folder that shows the project's, with ``COLUMNS`` characters in
-a line; what they write there is thrown away.
+``...``, is left alone. The commands of a page run in one folder that shows the project's, ``COLUMNS`` characters wide;
+what they write there is thrown away.
 ``python -m tools.console docs/answer.svg COMMAND`` draws what a command prints.
 """
 

@@ -1,6 +1,7 @@
 """The data: models, devices, topologies and software stacks, each number with its source, and how they are read."""
 
 from .loader import Catalog as Catalog
+from .loader import catalog_release as catalog_release
 from .loader import load_catalog as load_catalog
 from .loader import load_variables as load_variables
 from .schema import Detail as Detail

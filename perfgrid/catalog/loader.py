@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
@@ -14,6 +15,7 @@ from pydantic import ValidationError
 from perfgrid.engine.cache import keep, recall
 from perfgrid.engine.errors import PerfgridError, nearest
 from perfgrid.engine.hashing import digest, digest_of_files, digest_of_sources
+from perfgrid.engine.release import release
 
 from .files import Definition, Layer, files_of, read_layer, read_toml
 from .join import Join, near, variable_of, without_source
@@ -112,16 +114,28 @@ def load_catalog(*extra_paths: str | Path) -> Catalog:
     >>> pg.load_catalog().entry("device", "h100-sxm-80gb").values["hbm_capacity"] / 2**30
     80.0
     """
-    if not extra_paths:
+    own = [f for p in (*newer(), *extra_paths) for f in files_of(Path(p))]
+    if not own:
         return _built_in()
-    own = [f for p in extra_paths for f in files_of(Path(p))]
     name = "catalog-" + digest(*map(str, own))[:16]
     return _kept(name, own, Catalog, lambda: _assemble(load_variables(), (_built_in_layer(), read_layer(own))))
 
 
+def newer() -> list[str]:
+    """Files and folders of newer or own entries that the environment variable PERFGRID_CATALOG names."""
+    return [path for path in os.environ.get("PERFGRID_CATALOG", "").split(os.pathsep) if path]
+
+
+@cache
+def catalog_release() -> str:
+    """Version of the built-in catalog, with a hash of its files and of those in PERFGRID_CATALOG: 2026.11+1f0c9a2b."""
+    own = [f for p in newer() for f in files_of(Path(p))]
+    return release(_HERE, [*(_HERE / name for name in (*_BUILT_IN, "variables.toml")), *own])
+
+
 def entry_of(kind: Kind, name: str, stated: Mapping[str, Any], where: str, *paths: str | Path) -> Entry:
     """The entry that one more file, ``where``, would state beside those given; PerfgridError as above."""
-    layers = [_built_in_layer(), read_layer([f for p in paths for f in files_of(Path(p))])]
+    layers = [_built_in_layer(), read_layer([f for p in (*newer(), *paths) for f in files_of(Path(p))])]
     definitions = [*(layer.definitions[kind] for layer in layers), {name: Definition(where, stated)}]
     references = {**load_catalog(*paths).references, where: without_source(where)}
     return Join(kind, load_variables(), references, definitions).entry(name)

@@ -112,12 +112,19 @@ app = typer.Typer(
 
 
 @app.callback(invoke_without_command=True)
-def common(version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False) -> None:
+def common(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the versions of perfgrid, its catalog and its records.")
+    ] = False,
+) -> None:
     """Time, memory, energy and cost of LLM training and serving for millions of design points at once."""
     if version:
         from importlib.metadata import version as installed
 
-        print(f"perfgrid {installed('perfgrid')}")
+        from perfgrid.catalog import catalog_release
+        from perfgrid.validation.schema import records_release
+
+        print(f"perfgrid {installed('perfgrid')}\ncatalog {catalog_release()}\nrecords {records_release()}")
         raise typer.Exit
 
 

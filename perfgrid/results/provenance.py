@@ -13,7 +13,7 @@ import numpy as np
 import xarray as xr
 from pydantic import BaseModel, ValidationError
 
-from perfgrid.catalog import load_variables
+from perfgrid.catalog import catalog_release, load_variables
 from perfgrid.catalog.reading import from_json, from_toml
 from perfgrid.engine.autodiff.function import freed
 from perfgrid.engine.errors import PerfgridError, nearest
@@ -57,6 +57,7 @@ def global_attributes(study: Study) -> dict[str, str]:
         "study": study.source or study.file.model_dump_json(exclude_none=True),
         STUDY_ATTRIBUTE: json.dumps(origin),
         GROUPED: CLUSTER_SIZE,
+        "catalog_release": catalog_release(),
         "history": f"{datetime.now(UTC).strftime('%Y-%m-%dT%H:%M:%SZ')} evaluated from {study.name}",
     }
 

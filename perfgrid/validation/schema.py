@@ -20,6 +20,7 @@ from perfgrid.catalog import Catalog, load_catalog
 from perfgrid.catalog.reading import from_json, read_text
 from perfgrid.catalog.units import in_unit
 from perfgrid.engine.errors import PerfgridError, mistake_text, nearest, shown
+from perfgrid.engine.release import release
 
 from .tables import rows
 
@@ -333,6 +334,14 @@ class Problem:
 
     place: str  # file:line
     reason: str
+
+
+def records_release() -> str:
+    """Version of the shipped records, with a hash of their files, such as 2026.11+1f0c9a2b."""
+    folders = [SHIPPED.parent / name for name in ("records", "serving", "unseen")]
+    return release(
+        SHIPPED.parent, [f for folder in folders for f in folder.iterdir() if f.suffix in (".jsonl", ".csv", ".toml")]
+    )
 
 
 def record_files(paths: Iterable[str | Path] = ()) -> list[Path]:

@@ -1,4 +1,4 @@
-"""A page for each entry of the catalog, with every value's range, year, confidence and source; and a list of each table."""
+"""A page for each entry of the catalog, with range, year, confidence and source of each value; a list of each table."""
 
 from __future__ import annotations
 
@@ -31,12 +31,23 @@ def catalog_pages() -> Iterator[tuple[str, str]]:
             header = ["quantity", "value", "range", "year", "confidence", "source", "note"]
             shown = f"```sh\nperfgrid catalog show {kind}.{name}\n```\n\n"
             above = trail(page, ("Catalog", INDEX), (kind, index))
-            yield page, above + f"# {escaped(title)} {{ #{kind}-{name} }}\n\n`{name}` of table `{kind}`.\n\n{shown}" + table(header, values)
+            yield (
+                page,
+                above
+                + f"# {escaped(title)} {{ #{kind}-{name} }}\n\n`{name}` of table `{kind}`.\n\n{shown}"
+                + table(header, values),
+            )
         keys = [*figures, "title"]
-        text = f"# Catalog: {kind}\n\n{len(held)} entries. Every entry shows its values with range, year and source.\n\n"
+        text = (
+            f"# Catalog: {kind}\n\n{len(held)} entries. Every entry shows its values with range, year and source.\n\n"
+        )
         yield index, text + table([k.replace("_", " ") for k in keys], rows)
         tables.append([f"[{kind}]({relative(index, INDEX)})", str(len(held))])
-    yield INDEX, "# Catalog\n\nWhat perfgrid ships; add your own: [own entries](../../catalog.md).\n\n" + table(["table", "entries"], tables)
+    yield (
+        INDEX,
+        "# Catalog\n\nWhat perfgrid ships; add your own: [own entries](../../catalog.md).\n\n"
+        + table(["table", "entries"], tables),
+    )
 
 
 def _value(row: Mapping[str, Any], page: str) -> list[str]:

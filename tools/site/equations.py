@@ -42,7 +42,7 @@ def code(function: Callable[..., Any]) -> str:
 
 
 def equation(function: Callable[..., Any]) -> str | None:
-    """The equation of a formula as MathML; None where its body is longer than three statements or no plain arithmetic."""
+    """The equation of a formula as MathML; None where its body has over three statements or is no plain arithmetic."""
     tree = _Plain().visit(ast.parse(code(function)))
     head = ast.fix_missing_locations(tree).body[0]
     body = [line for line in head.body if not (isinstance(line, ast.Expr) and isinstance(line.value, ast.Constant))]

@@ -1,10 +1,10 @@
-"""A page for each file of formulas, with equation, units, source and code; and lists of all quantities and references."""
+"""A page for each file of formulas, with equation, units, source and code; lists of all quantities and references."""
 
 from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import cache
 from types import ModuleType
 
@@ -83,7 +83,12 @@ def formula_pages() -> Iterator[tuple[str, str]]:
         first = next(iter(functions.values()))[0][0]
         module = sys.modules[inspect.unwrap(first.function).__module__]
         title = _title(page)
-        yield page, trail(page, ("Formulas", "reference/formulas/index.md")) + f"# {title}\n\n{_about(module)}\n\n" + "".join(_formula(own, page) for own in functions.values())
+        yield (
+            page,
+            trail(page, ("Formulas", "reference/formulas/index.md"))
+            + f"# {title}\n\n{_about(module)}\n\n"
+            + "".join(_formula(own, page) for own in functions.values()),
+        )
         subject = page.split("/")[2] if page.count("/") > 2 else "other"
         index = "reference/formulas/index.md"
         line = [f"[{title}]({relative(page, index)})", escaped(_about(module).split(". ")[0]), str(len(functions))]
@@ -107,7 +112,10 @@ def _formula(members: list[tuple[Formula, tuple[str, ...]]], page: str) -> str:
     entry, workloads = members[0]
     function = inspect.unwrap(entry.function)
     kind = "Constraint" if isinstance(entry, Constraint) else "Formula"
-    facts = [f"unit `{entry.unit}`", f"source {cited(entry.source, page)}" + (f", {entry.where}" if entry.where else "")]
+    facts = [
+        f"unit `{entry.unit}`",
+        f"source {cited(entry.source, page)}" + (f", {entry.where}" if entry.where else ""),
+    ]
     facts.append(f"workloads {', '.join(workloads)}")
     if entry.of:
         facts.append(f"alternative `{entry.label}` of `{entry.of}`")
@@ -139,7 +147,7 @@ def lists() -> Iterator[tuple[str, str]]:
         [linked(name, QUANTITIES), escaped(entry.unit), escaped(entry.meaning)]
         for name, (entry, _) in sorted(entries().items())
     ]
-    head = f"# Computed quantities\n\nAll {len(rows)} formulas by name. What files state is in the [glossary](glossary.md).\n\n"
+    head = f"# Computed quantities\n\nAll {len(rows)} formulas by name. What files state: [glossary](glossary.md).\n\n"
     yield QUANTITIES, head + table(["quantity", "unit", "meaning"], rows)
     cites: dict[str, list[str]] = {}
     for entry, _ in entries().values():
@@ -147,7 +155,9 @@ def lists() -> Iterator[tuple[str, str]]:
     text = "# References\n\nSources of formulas and catalog.\n\n"
     for key, citation in sorted(load_catalog().references.items()):
         users = list(dict.fromkeys(cites.get(key, ())))
-        named = f"\n\n:   Formulas: {', '.join(linked(n, REFERENCES) for n in users[:12])}" if users else "\n\n:   Catalog"
+        named = (
+            f"\n\n:   Formulas: {', '.join(linked(n, REFERENCES) for n in users[:12])}" if users else "\n\n:   Catalog"
+        )
         named += f" and {len(users) - 12} more" if len(users) > 12 else ""
         text += f'<a id="{key}"></a>**{key}** {escaped(_with_address(citation))}{named}\n\n'
     yield REFERENCES, text
@@ -164,10 +174,11 @@ def _with_address(citation: str) -> str:
 
 def glossary() -> Iterator[tuple[str, str]]:
     """The list of what files and studies state, by table."""
-    variables: Mapping[str, object] = load_catalog().variables
+    variables = load_catalog().variables
     by_table: dict[str, list[list[str]]] = {}
     for name, variable in variables.items():
-        limits = [f"{sign} {value:g}" for sign, value in (("≥", variable.minimum), ("≤", variable.maximum), (">", variable.above)) if value is not None]  # fmt: skip
+        bounds = (("≥", variable.minimum), ("≤", variable.maximum), (">", variable.above))
+        limits = [f"{sign} {value:g}" for sign, value in bounds if value is not None]
         words = ", ".join(f"`{c}`" for c in variable.codes)
         kind = words or variable.kind + (f" along `{variable.axis}`" if variable.axis else "")
         default = "" if variable.default is None else f"`{variable.default}`"

@@ -16,7 +16,7 @@ from tools.site.catalog import catalog_pages  # noqa: E402
 from tools.site.commands import command_pages  # noqa: E402
 from tools.site.formulas import formula_pages, glossary, lists  # noqa: E402
 from tools.site.links import rewritten  # noqa: E402
-from tools.site.studies import notebook_pages, schema_page, study_pages  # noqa: E402
+from tools.site.studies import notebook_pages, schema_page, schemas, study_pages  # noqa: E402
 
 BESIDE = {  # files beside docs/ that are pages of the site
     "README.md": "index.md",
@@ -51,7 +51,7 @@ def on_files(files: Files, config: Any) -> Files:
         for name, content in pictures.items():
             add(name, content)
     made = (*formula_pages(), *lists(), *glossary(), *catalog_pages(), *command_pages(), *api_pages(), schema_page())
-    for page, text in made:
+    for page, text in (*made, *schemas()):
         add(page, text)
     return files
 

@@ -1,4 +1,4 @@
-"""Links between pages: files of the repository to pages of the site, names of quantities to where they are explained."""
+"""Links between pages: files of the repository to the pages of the site that show them."""
 
 from __future__ import annotations
 
@@ -51,5 +51,7 @@ def table(header: list[str], rows: list[list[str]]) -> str:
 
 def trail(page: str, *above: tuple[str, str]) -> str:
     """The line above a page's title that leads to the pages above it: words and page of each."""
-    steps = " / ".join(f'<a href="{relative(there, page).removesuffix(".md")}.html">{words}</a>' for words, there in above)
+    steps = " / ".join(
+        f'<a href="{relative(there, page).removesuffix(".md")}.html">{words}</a>' for words, there in above
+    )
     return f'<p class="trail">{steps}</p>\n\n'

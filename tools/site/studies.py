@@ -10,7 +10,9 @@ from typing import Any
 import nbformat
 from nbconvert import MarkdownExporter
 
+from perfgrid.catalog import load_catalog
 from perfgrid.study.file import StudyFile
+from perfgrid.validation.schema import Record
 
 from .links import escaped, table
 
@@ -42,7 +44,10 @@ def study_pages() -> Iterator[tuple[str, str, str]]:
 def schema_page() -> tuple[str, str]:
     """Path and text of the reference of study files: every table with its keys."""
     schema = StudyFile.model_json_schema()
-    text = "# Keys of study files\n\nFrom the schema that checks them. [How to write a study](../study.md).\n"
+    text = (
+        "# Keys of study files\n\nFrom the schema that checks them. [How to write a study](../study.md). JSON Schemas: "
+    )
+    text += "[study](schemas/study.json), [catalog](schemas/catalog.json), [record](schemas/record.json).\n"
     for name, definition in ({"(top level)": schema} | schema.get("$defs", {})).items():
         if "properties" not in definition:
             continue
@@ -54,6 +59,31 @@ def schema_page() -> tuple[str, str]:
         text += f"\n## {name}\n\n{escaped(definition.get('description', ''))}\n\n"
         text += table(["key", "type", "required", "default", "meaning"], rows)
     return "reference/study.md", text
+
+
+def schemas() -> Iterator[tuple[str, str]]:
+    """JSON Schemas of study files and records, for editors and other tools."""
+    for name, model in (("study", StudyFile), ("record", Record)):
+        schema = {"$schema": "https://json-schema.org/draft/2020-12/schema", **model.model_json_schema()}
+        yield f"reference/schemas/{name}.json", json.dumps(schema, indent=1)
+    yield "reference/schemas/catalog.json", json.dumps(_catalog_schema(), indent=1)
+
+
+def _catalog_schema() -> dict[str, Any]:
+    """The schema of a catalog file: its kind, and entries with the quantities of that table."""
+    kinds: dict[str, dict[str, Any]] = {}
+    for variable in load_catalog().variables.values():
+        kinds.setdefault(variable.of, {})[variable.name] = {"description": f"{variable.meaning} [{variable.unit}]"}
+    about = {name: {"type": "string"} for name in ("extends", "title", "source")}
+    entries = [
+        {
+            "properties": {"kind": {"const": kind}},
+            "additionalProperties": {"type": "object", "properties": about | quantities},
+        }
+        for kind, quantities in kinds.items()
+        if kind in load_catalog().tables
+    ]
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "required": ["kind"], "anyOf": entries}
 
 
 def _type(of: dict[str, Any]) -> str:
