@@ -22,9 +22,9 @@ def test_studies_and_results_of_a_release_stay_readable(release, capsys):
         assert {str(v) for v in stored.data_vars} <= {str(v) for v in found.data_vars}
         assert np.array_equal(found.parallelism, stored.parallelism)
         assert float((found.step_time / stored.step_time).median()) == pytest.approx(1, abs=0.3)  # the model moves on
-    for command in (["best"], ["distribution", "--of", "step_time"], ["plot"]):
-        app([command[0], str(release / "result.nc"), *command[1:]], standalone_mode=False)
-    assert "step" in capsys.readouterr().out
+    for name, *options in (("plot",), ("explain", "step_time", "--at", "best"), ("diff", str(release / "result.nc"))):
+        app([name, str(release / "result.nc"), *options], standalone_mode=False)
+    assert "step_time" in capsys.readouterr().out
     assert stored.attrs["catalog_release"]
 
 
