@@ -26,8 +26,9 @@ def entries() -> dict[str, tuple[Formula, tuple[str, ...]]]:
         registry = registry_of(workload)
         alternatives = [a for choice in registry.choices.values() for a in choice.alternatives]
         for entry in (*registry.formulas.values(), *alternatives):
-            before = found.get(entry.name, (entry, ()))[1]
-            found[entry.name] = entry, tuple(dict.fromkeys((*before, workload)))
+            known, before = found.get(entry.name, (entry, ()))
+            kept = entry if known.same_as is not None else known  # a synonym in one workload may be computed in another
+            found[entry.name] = kept, tuple(dict.fromkeys((*before, workload)))
     return found
 
 
