@@ -95,7 +95,8 @@ def _type(of: dict[str, Any]) -> str:
         return ", ".join(f"`{word}`" for word in of["enum"])
     if of.get("type") == "array":
         return f"list of {_type(of.get('items', {})) or 'values'}"
-    return {"object": "table", "string": "text"}.get(of.get("type", ""), of.get("type", ""))
+    kind = str(of.get("type", ""))
+    return {"object": "table", "string": "text"}.get(kind, kind)
 
 
 def _default(of: dict[str, Any]) -> str:
