@@ -9,6 +9,7 @@ from .ideal_tables import fabric_of, links
 from .placement import RANKS
 
 UNLIMITED = 1e9  # devices of a domain without a limit
+ROUNDING = 1e-6  # rates that miss a whole number by this are whole
 
 
 @formula(unit="1", source="narayanan2021")
@@ -157,6 +158,18 @@ def shape_exists(tier_kind, tier_sides, scale_up_wraps, tier_tapers, tier_in_net
 def ideal_exists(shape_exists):
     """1 where a fabric of these kinds and sides can be built."""
     return shape_exists
+
+
+@alternative(of="network_ports", by="network_sizing", label="rate", unit="1", source="gpucluster2024sheet")
+def whole_network_ports(stated_network_rate, switch_port_rate):
+    """Ports of one device into the network: as many as its rate fills."""
+    return xp.ceil(stated_network_rate / switch_port_rate * (1 - ROUNDING))
+
+
+@alternative(of="network_ports", by="network_sizing", label="budget", unit="1", source="kim2008dragonfly")
+def one_network_port():
+    """Ports of one device into a network whose links run at the rate that the budget buys: one."""
+    return 1.0
 
 
 @formula(unit="1", source="ieee2017bs")

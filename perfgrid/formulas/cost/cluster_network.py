@@ -12,13 +12,13 @@ from perfgrid.engine import xp
 from perfgrid.engine.graph.registry import alternative, constraint, formula
 from perfgrid.formulas.axes import INNER, at, join, table, total
 from perfgrid.formulas.collectives.schedules.fabric import ROUTED, SWITCHED, TIER_KINDS
+from perfgrid.formulas.collectives.topology import ROUNDING
 
 CODES = {kind: float(code) for code, kind in enumerate(TIER_KINDS)}
 SIDES = INNER.labels["side"]
 NEIGHBOURS = ("ring", "line", "torus", "mesh", "twisted_torus")  # one link each way and side
 OPEN = ("line", "mesh")  # their sides do not close
 MESHED = ("fully_connected", "hyperx", "hypercube")  # a link to every other position of a side
-ROUNDING = 1e-6  # rates that miss a whole number by this are whole
 
 # ---- equations: folded Clos -----------------------------------------------------------------------------------------
 
@@ -135,22 +135,10 @@ def is_one_of(kind, *names):
 # ---- devices and planes ---------------------------------------------------------------------------------------------
 
 
-@alternative(of="network_ports", by="network_sizing", label="rate", unit="1", source="gpucluster2024sheet")
-def whole_network_ports(stated_network_rate, switch_port_rate):
-    """Ports of one device into the network: as many as its rate fills."""
-    return xp.ceil(stated_network_rate / switch_port_rate * (1 - ROUNDING))
-
-
 @alternative(of="switch_port_splits", by="network_sizing", label="rate", unit="1", source="gpucluster2024sheet")
 def whole_switch_port_splits(stated_network_rate, switch_port_rate):
     """Links into which a port of a switch is split, where a device needs only a part of its rate."""
     return xp.floor(xp.maximum(switch_port_rate / stated_network_rate * (1 + ROUNDING), 1.0))
-
-
-@alternative(of="network_ports", by="network_sizing", label="budget", unit="1", source="kim2008dragonfly")
-def one_network_port():
-    """Ports of one device into a network whose links run at the rate that the budget buys: one."""
-    return 1.0
 
 
 @alternative(of="switch_port_splits", by="network_sizing", label="budget", unit="1", source="kim2008dragonfly")
