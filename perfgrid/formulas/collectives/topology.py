@@ -193,7 +193,10 @@ def tier_link_bandwidth(tier_rate, scale_up_efficiency, scale_out_efficiency, ti
 
 
 @constraint(
-    reason="a link of the fabric has no lane of the device's ports", source="ieee2017bs", about="tier_link_bandwidth"
+    reason="a link of the fabric has no lane of the device's ports",
+    source="ieee2017bs",
+    about="tier_link_bandwidth",
+    workload=("training", "inference", "collectives"),
 )
 def links_have_lanes(tier_links, tier_lanes):
     """Each link has at least one lane, or a scale-up port, of its own."""
