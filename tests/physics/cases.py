@@ -51,7 +51,6 @@ STUDY: dict[str, Any] = {
     "sequence_parallel": True,
     "flash_attention": True,
     "zero": 0.0,
-    "switch_port_rate": 50e9,  # of the price list
 }
 
 

@@ -160,23 +160,23 @@ def ideal_exists(shape_exists):
     return shape_exists
 
 
-@alternative(of="network_ports", by="network_sizing", label="rate", unit="1", source="gpucluster2024sheet")
-def whole_network_ports(stated_network_rate, switch_port_rate):
-    """Ports of one device into the network: as many as its rate fills."""
-    return xp.ceil(stated_network_rate / switch_port_rate * (1 - ROUNDING))
+@alternative(of="network_lanes", by="network_sizing", label="rate", unit="1", source="ieee2017bs")
+def stated_network_lanes(stated_network_rate, lane_rate):
+    """Lanes of a device's ports into the network: as many as its rate fills."""
+    return xp.ceil(stated_network_rate / lane_rate * (1 - ROUNDING))
 
 
-@alternative(of="network_ports", by="network_sizing", label="budget", unit="1", source="kim2008dragonfly")
-def one_network_port():
-    """Ports of one device into a network whose links run at the rate that the budget buys: one."""
-    return 1.0
+@alternative(of="network_lanes", by="network_sizing", label="budget", unit="1", source="ieee2017bs")
+def port_network_lanes():
+    """Lanes of the one port whose rate a budget buys: eight, as of 400 Gbit/s."""
+    return 8.0
 
 
 @formula(unit="1", source="ieee2017bs")
-def tier_lanes(scale_up_ports, tier_stated_bandwidth, network_ports, port_lanes):
+def tier_lanes(scale_up_ports, tier_stated_bandwidth, network_lanes):
     """Parts of a device's bandwidth that a link takes whole, by tier: scale-up ports, lanes of network ports; 0: unknown."""
     stated = at(tier_stated_bandwidth, tier="scale_up")
-    return table("tier", scale_up=xp.where(stated > 0, 0.0, scale_up_ports), scale_out=network_ports * port_lanes)
+    return table("tier", scale_up=xp.where(stated > 0, 0.0, scale_up_ports), scale_out=network_lanes)
 
 
 @formula(unit="byte/s", source="scalingbook2025")

@@ -135,10 +135,22 @@ def is_one_of(kind, *names):
 # ---- devices and planes ---------------------------------------------------------------------------------------------
 
 
+@alternative(of="network_ports", by="network_sizing", label="rate", unit="1", source="gpucluster2024sheet")
+def whole_network_ports(stated_network_rate, switch_port_rate):
+    """Ports of one device into the network: as many as its rate fills."""
+    return xp.ceil(stated_network_rate / switch_port_rate * (1 - ROUNDING))
+
+
 @alternative(of="switch_port_splits", by="network_sizing", label="rate", unit="1", source="gpucluster2024sheet")
 def whole_switch_port_splits(stated_network_rate, switch_port_rate):
     """Links into which a port of a switch is split, where a device needs only a part of its rate."""
     return xp.floor(xp.maximum(switch_port_rate / stated_network_rate * (1 + ROUNDING), 1.0))
+
+
+@alternative(of="network_ports", by="network_sizing", label="budget", unit="1", source="kim2008dragonfly")
+def one_network_port():
+    """Ports of one device into a network whose links run at the rate that the budget buys: one."""
+    return 1.0
 
 
 @alternative(of="switch_port_splits", by="network_sizing", label="budget", unit="1", source="kim2008dragonfly")
@@ -304,6 +316,6 @@ def routers_are_switches(network_router_ports, network_radix):
     source="ieee2017bs",
     about="network_port_rate_capital",
 )
-def ports_have_lanes(network_neighbours, network_ports, port_lanes):
+def ports_have_lanes(network_neighbours, network_lanes):
     """Each link to a neighbour has at least one lane of a port."""
-    return network_neighbours <= network_ports * port_lanes
+    return network_neighbours <= network_lanes
