@@ -119,7 +119,7 @@ def _one_at_a_time(varied: Mapping[str, Any]) -> Axis:
 
 
 def entries_of(axes: Iterable[Axis], defaults: Mapping[str, str], catalog: Catalog) -> dict[str, set[str]]:
-    """The catalog entries that axes name, by table, with those taken by default, and ``native_<table>`` of the devices."""
+    """The catalog entries that axes name or defaults, by table; by ``native_<table>`` the devices' own."""
     used: dict[str, set[str]] = {table: set() for table in catalog.tables}
     for axis in axes:
         for table, names in {axis.name: axis.labels, **axis.columns}.items():

@@ -267,7 +267,7 @@ def test_links_are_those_of_the_network_wired_one_by_one(kind, sides, links, dom
 
 @pytest.mark.parametrize(("kind", "sides", "links", "domains"), SHAPES[::3])
 def test_a_budget_buys_its_rate(kind, sides, links, domains):
-    """The network costs the budget, and at the listed price the rate is the listed one; more needs adapters of 1600 USD."""
+    """The network costs the budget; at the listed price the rate is the listed one, more needs adapters of 1600 USD."""
     listed = of_shape(kind, sides, links, domains)
     price = float(listed["network_capital"]) / (8 * domains)
     times = {}

@@ -174,7 +174,7 @@ def port_network_lanes():
 
 @formula(unit="1", source="ieee2017bs")
 def tier_lanes(scale_up_ports, tier_stated_bandwidth, network_lanes):
-    """Parts of a device's bandwidth that a link takes whole, by tier: scale-up ports, lanes of network ports; 0: unknown."""
+    """What a link takes whole of a device, by tier: scale-up ports, lanes of its network ports; 0: unknown."""
     stated = at(tier_stated_bandwidth, tier="scale_up")
     return table("tier", scale_up=xp.where(stated > 0, 0.0, scale_up_ports), scale_out=network_lanes)
 
