@@ -1,0 +1,210 @@
+"""Tables with as few columns as one knows: what is measured by name and unit of a column, the job by others.
+
+A row is a record of each measured column of serving, of memory and of collectives; of a training step the first of step
+time, tokens, samples, MFU and FLOP/s. Columns, their other names and units: names.toml.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel
+
+from perfgrid.catalog import Catalog
+from perfgrid.catalog.units import in_unit
+from perfgrid.engine.errors import PerfgridError, nearest, shown
+
+from ..tables import value_of
+from .collectives import COLLECTIVE, collective_fields
+from .kernels import KERNEL, kernel_fields
+from .measured import Measured, names, slug
+from .setup import Setup, fields, setup_of
+from .throughput import RATES, step_time
+
+PER_DEVICE = re.compile(r"_(per|p)_?(device|gpu|chip|accelerator)(?=_|$)")
+OF_MEMORY = ("peak_memory", "allocator_memory")
+OF_SERVING = ("time_to_first_token", "time_per_output_token", "request_latency", "output_tokens_per_second")
+OF_STEP = ("step_time", *RATES)
+AGREE = 0.02  # relative difference up to which two columns say the same step time
+Row = tuple[int, "dict[str, Any] | PerfgridError"]
+
+
+class Column:
+    """A measured column: what it measures, in which unit, and whether of one device."""
+
+    def __init__(self, name: str, quantity: str, unit: str, per_device: bool):
+        self.name, self.quantity, self.unit, self.per_device = name, quantity, unit, per_device
+
+
+def plain(name: str) -> str:
+    """A column's name in lower case, with _ for blanks and signs; ``tokens/s/GPU`` is tokens_per_s_per_gpu."""
+    return re.sub(r"[^a-z0-9]+", "_", name.strip().lower().replace("/", " per ").replace("%", " percent ")).strip("_")
+
+
+@cache
+def columns() -> dict[str, str]:
+    """Columns that state the job by every name that they may have."""
+    known = {other: name for name, others in names()["column"].items() for other in others}
+    return known | {name: name for name in names()["column"]}
+
+
+def measured_column(name: str) -> Column | None:
+    """What a column measures; None for one that states the job."""
+    text = plain(name)
+    text, per_device = PER_DEVICE.subn("", text)
+    for quantity, about in names()["measured"].items():
+        for start in sorted(about["names"], key=len, reverse=True):
+            ending = text.removeprefix(start).strip("_")
+            if text == start or (text.startswith(f"{start}_") and ending in names()["unit"]):
+                return Column(name, quantity, names()["unit"][ending] if ending else about["unit"], bool(per_device))
+    return None
+
+
+def is_table(text: str) -> bool:
+    """Whether the first line that is no comment names a measured column beside others."""
+    lines = (line for line in text.splitlines() if line.strip() and not line.startswith("#"))
+    header = next(csv.reader([next(lines, "")]), [])
+    return len(header) > 1 and any(measured_column(name) for name in header)
+
+
+def table_records(measured: Measured, text: str, catalog: Catalog, record: type[BaseModel]) -> Iterator[Row]:
+    """The records of a table by line; a row that is none as the error that says why.
+
+    PerfgridError for a table without a measured column, and for a column that is no quantity.
+    """
+    lines = [(i, line) for i, line in enumerate(text.splitlines(), 1) if line.strip() and not line.startswith("#")]
+    rows = list(csv.reader(line for _, line in lines))
+    where, header = str(measured.path), [name.strip() for name in rows[0]] if rows else []
+    found = [measured_column(name) for name in header]
+    if not any(found):
+        legal = ", ".join(names()["measured"])
+        raise PerfgridError(f"{where}: no measured column among {', '.join(header)}; such are {legal}")
+    stated = [None if column else _stated(name, where, catalog) for name, column in zip(header, found, strict=True)]
+    if len(rows) < 2:
+        raise PerfgridError(f"{where}: holds no rows: add one for each run, {', '.join(header[:4])}, ...")
+    setup = setup_of(measured, catalog, record)
+    for (number, _), cells in zip(lines[1:], rows[1:], strict=True):
+        place = f"{where}:{number}"
+        try:
+            if len(cells) > len(header):
+                raise PerfgridError(f"{place}: {len(cells)} cells in a table of {len(header)} columns")
+            cells = [cell.strip() for cell in cells]
+            values = {n: c for n, c in zip(stated, cells, strict=False) if n and c}
+            numbers = [(c, _number(c, cell, place)) for c, cell in zip(found, cells, strict=False) if c and cell]
+            if not numbers:
+                blank = ", ".join(c.name for c in found if c)
+                raise PerfgridError(f"{place}: nothing is measured: fill in one of {blank}")
+            own = setup_of(measured, catalog, record)
+            own.origins, own.assumed = dict(setup.origins), list(setup.assumed)
+            own.where = place
+            for one in _row(own, values, numbers, Path(where), number):
+                yield number, one
+        except PerfgridError as error:
+            yield number, error
+
+
+def _stated(name: str, where: str, catalog: Catalog) -> str:
+    """The quantity, option or field that a column states."""
+    found = columns().get(plain(name), plain(name))
+    legal = {*columns().values(), *COLLECTIVE, *KERNEL, "group", "source"}
+    if found not in legal and found not in catalog.variables:
+        known = {*legal, *names()["measured"]}
+        raise PerfgridError(f"{where}: column {name!r} is no quantity{nearest(plain(name), known)}")
+    return found
+
+
+def _number(column: Column, cell: str, place: str) -> float:
+    """A cell in the SI unit of its quantity."""
+    try:
+        number = float(cell.replace(",", "").removesuffix("%"))
+    except ValueError:
+        raise PerfgridError(f"{place}: {column.name} needs a number, found {shown(cell)}") from None
+    if not 0 < number < float("inf"):
+        raise PerfgridError(f"{place}: {column.name} must be above zero, found {shown(cell)}")
+    if column.unit in ("1", "percent"):
+        return number / 100 if column.unit == "percent" or number > 1 else number
+    si = {"1/s": "1/s", "TFLOP/s": "FLOP/s", "GiB": "byte", "GB": "byte", "MiB": "byte", "GB/s": "byte/s"}
+    return in_unit(f"{number!r} {column.unit}", si.get(column.unit, "s"))
+
+
+def _row(
+    setup: Setup, values: dict[str, str], numbers: list[tuple[Column, float]], path: Path, line: int
+) -> Iterator[dict[str, Any]]:
+    """The records of one row."""
+    own = {name: values.pop(name, "") for name in ("id", "note", "group", "source")}
+    base = {
+        "id": slug(own["id"]) if own["id"] else f"{slug(path.stem)}-{line}",
+        "group": own["group"] or path.stem,
+        "source": {"title": own["source"] or path.name, "where": f"line {line}", "url": None},
+        "note": own["note"],
+        "derivation": None,
+    }
+    others = {n: values.pop(n) for n in (*COLLECTIVE, *KERNEL) if n in values and n not in setup.catalog.variables}
+    kind = (
+        "collective"
+        if "op" in others and "m" not in others and "ranks" in others
+        else "kernel"
+        if "op" in others
+        else ""
+    )
+    values = {n: value_of(v) if n not in ("device", "model", "software", "topology") else v for n, v in values.items()}
+    if "nodes" in values:
+        nodes, each = values.pop("nodes"), values.setdefault("devices_per_node", 8)
+        values.setdefault("devices", nodes * each)
+    per_node = values.pop("devices_per_node", None)
+    setup.state(values, "a column")
+    if per_node:
+        setup.values["devices_per_node"] = per_node
+    if kind:
+        made = collective_fields if kind == "collective" else kernel_fields
+        own_values = {n: value_of(v) for n, v in {**values, **others}.items()}
+        for column, value in numbers:
+            yield base | made(setup, own_values, column.quantity, value, (column.name, value))
+        return
+    serving = [(c, v) for c, v in numbers if c.quantity in OF_SERVING]
+    training = [(c, v) for c, v in numbers if c.quantity in OF_STEP]
+    design = setup.design("inference" if serving else "training")
+    several = (
+        len({c.quantity for c, _ in serving}) + bool(training) + sum(c.quantity in OF_MEMORY for c, _ in numbers) > 1
+    )
+    for column, value in numbers:
+        if column.quantity in OF_STEP and (training[0][0] is not column):
+            continue
+        if column.quantity in (*OF_SERVING, *OF_MEMORY):
+            total = value * (design["devices"] if column.per_device else 1)
+            kind = "inference" if serving else "memory"
+            quantity, printed = column.quantity, (column.quantity, value, _si(column))
+            made = fields(setup, kind, quantity, total, printed, **(base | design))
+            if column.per_device and column.quantity not in OF_MEMORY:
+                made["derivation"] = "times the number of devices"
+                made["reported"]["quantity"] = f"{quantity} per device"
+        else:
+            seconds, derivation = step_time(setup, column.quantity, value, column.per_device)
+            _agree(setup, training, seconds)
+            made = fields(
+                setup, "training", "step_time", seconds, (plain(column.name), value, _si(column)), **(base | design)
+            )
+            made["derivation"] = derivation
+        if several:
+            made["id"] += f"-{slug(column.quantity)}"
+        yield made
+
+
+def _si(column: Column) -> str:
+    si = {"1": "1", "percent": "1", "1/s": "1/s", "TFLOP/s": "FLOP/s", "GB/s": "byte/s"}
+    return si.get(column.unit, "byte" if column.unit in ("GiB", "GB", "MiB") else "s")
+
+
+def _agree(setup: Setup, training: list[tuple[Column, float]], seconds: float) -> None:
+    """PerfgridError where tokens or samples per second say another step time."""
+    for column, value in training:
+        if column.quantity in ("step_time", "tokens_per_second", "samples_per_second"):
+            other, _ = step_time(setup, column.quantity, value, column.per_device)
+            if abs(other / seconds - 1) > AGREE:
+                told = f"{column.name} says a step of {other:.4g} s, {training[0][0].name} one of {seconds:.4g} s"
+                raise PerfgridError(f"{setup.where}: {told}")
