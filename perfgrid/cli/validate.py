@@ -131,7 +131,11 @@ def _compared(p: Prediction) -> list[str]:
 
 def _print_own(found: Validation) -> None:
     """Every record of a user's own files, and what was assumed of them."""
-    print_table(OWN, own_rows(found.predictions), right=OWN[1:5], drop=[OWN[3]], prose=OWN[5:])
+    rows = own_rows(found.predictions)
+    kept = [i for i in range(len(OWN)) if any(row[i] for row in rows)]
+    headers = [OWN[i] for i in kept]
+    rows = [[row[i] for i in kept] for row in rows]
+    print_table(headers, rows, right=OWN[1:5], drop=[OWN[3]], prose=OWN[5:])
     if told := assumptions(found.predictions):
         out.print()
         out.print_items("assumed:", told)

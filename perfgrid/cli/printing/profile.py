@@ -11,15 +11,13 @@ from perfgrid.printing.console import out, print_json
 from perfgrid.printing.tables import print_table
 from perfgrid.validation.own_profile import STEP, OwnProfile
 
-HIDDEN = "hidden beside kernels: communication that takes no time of its own"
-
 
 def print_profile(found: OwnProfile, path: Path, figure: Path | None, overwrite: bool, as_json: bool) -> None:
     """Print the comparison, and draw it where a picture is asked for."""
     parts = found.parts
     if figure is not None:
         told = [f"{path.name}: {found.trace.steps} profiled steps, one device. {found.trace.note}".strip()]
-        shown = [p for p in parts if p.name != STEP]
+        shown = [p for p in parts if p.name != STEP and not p.inside]
         names = [p.name for p in shown]
         picture = profile_picture(
             "Where the time of a step goes", names, [p.measured for p in shown], [p.predicted for p in shown], told
@@ -44,13 +42,22 @@ def print_profile(found: OwnProfile, path: Path, figure: Path | None, overwrite:
         "share",
         header("predicted", unit),
         "difference",
-        "hidden: profiled / predicted",
+        "hidden beside kernels",
         "most likely",
     )
     rows = list(
-        zip([p.name for p in parts], cells[0], shares, cells[1], ratios, hidden, [p.note for p in parts], strict=True)
+        zip(
+            [f"{'  ' * p.inside}{p.name}" for p in parts],
+            cells[0],
+            shares,
+            cells[1],
+            ratios,
+            hidden,
+            [p.note for p in parts],
+            strict=True,
+        )
     )
-    print_table(headers, rows, right=headers[1:6], drop=[headers[5], headers[2]], prose=headers[6:], names=False)
+    print_table(headers, rows, right=headers[1:6], drop=[headers[2], headers[5]], prose=headers[6:], names=False)
     if found.trace.note:
         out.print(found.trace.note)
     for reason in found.anatomy.violated:

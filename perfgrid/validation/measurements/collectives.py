@@ -13,8 +13,9 @@ from perfgrid.catalog import Catalog
 from perfgrid.engine.errors import PerfgridError
 
 from ..tables import completed
+from .blocks import block
 from .measured import Measured, device_called
-from .setup import Setup, _block, identity, setup_of
+from .setup import Setup, identity, setup_of
 
 COLLECTIVE = ("op", "collective", "size", "ranks", "algorithm")
 NAMES = {
@@ -34,7 +35,7 @@ FACTORS = {  # bus bandwidth over size per time, by ranks
     "send_recv": lambda n: 1.0,
 }
 RANK_MARK = re.compile(r"\[\w+\]:?")  # with which launchers begin what a rank prints
-RANK = re.compile(r"Rank\s+(\d+)\s+(?:Group\s+\d+\s+)?Pid\s+\d+ on\s+(\S+) device\s+\d+ \[[^\]]*\]\s+(.+?)\s*$")
+RANK = re.compile(r"Rank\s+(\d+)\s+(?:Group\s+\d+\s+)?Pid\s+\d+ on\s+(\S+)\s+device\s+(\d+) \[[^\]]*\]\s+(.+?)\s*$")
 EXACT = 1 << 16  # bytes from which on the printed bandwidths have digits enough to tell operations apart
 
 
@@ -47,22 +48,24 @@ def nccl_records(measured: Measured, text: str, catalog: Catalog, record: type[B
     """A record of each size, by line. PerfgridError where ranks, device or operation are not stated."""
     setup = setup_of(measured, catalog, record)
     lines = [(i, line) for i, line in enumerate(text.splitlines(), 1)]
-    placed = {int(m[1]): (m[2], m[3]) for _, line in lines if (m := RANK.search(line))}
+    placed = {int(m[1]): (m[2], m[4], int(m[3])) for _, line in lines if (m := RANK.search(line))}
     rows = [(i, row) for i, line in lines if (row := _row(line)) is not None]
     if not rows:
         raise PerfgridError(f"{measured.path}: a header of nccl-tests without a line of results: the run was cut off")
-    ranks = setup.values.get("group_size") or setup.values.get("devices") or len(placed)
+    listed = max(placed, default=-1) + 1
+    ranks = setup.values.get("group_size") or setup.values.get("devices") or listed
     if not ranks:
         raise PerfgridError(f"{measured.path}: the ranks are not stated: give --set devices=...")
-    if placed and len(placed) != max(placed) + 1:
-        raise PerfgridError(
-            f"{measured.path}: {len(placed)} lines of ranks up to rank {max(placed)}: the output is cut"
-        )
-    called = {name for _, name in placed.values()}
-    if "device" not in setup.names and len(called) == 1 and (device := device_called(*called)):
+    if len(placed) < listed:
+        setup.assumed.append(f"ranks = {ranks}, of which {len(placed)} are listed")
+    called = {name for _, name, _ in placed.values()}
+    if "device" not in setup.names and len(called) == 1 and (device := device_called(next(iter(called)))):
         setup.state({"device": device}, "the lines of ranks")
-    per_node = max(Counter(host for host, _ in placed.values()).values(), default=min(ranks, 8))
+    complete = len(placed) == listed and listed > 0
+    per_node = max(Counter(host for host, *_ in placed.values()).values()) if complete else 0
+    per_node = per_node or max((local for *_, local in placed.values()), default=min(ranks, 8) - 1) + 1
     op = _operation(measured, text, [row for _, row in rows], ranks)
+    _check_ranks(measured, op, [row for _, row in rows], ranks)
     setup.values["devices_per_node"] = per_node
     for line, (size, _, microseconds, *_) in rows:
         if size and microseconds:
@@ -96,7 +99,7 @@ def collective_fields(
         "predictable": True,
         "missing": [],
         "assumed": setup.assumed,
-        "collective": completed(shape, _block(setup.record, "collective")),
+        "collective": completed(shape, block(setup.record, "collective")),
         "quantity": quantity,
         "value": value,
         "reported": {"quantity": quantity, "value": value, "unit": unit},
@@ -108,11 +111,11 @@ def collective_fields(
 def _row(line: str) -> tuple[int, bool, float, float, float] | None:
     """Size, whether it reduces, microseconds, algorithm and bus bandwidth of a line of results; None for other lines.
 
-    Behind size, count and type stand a reduction and, in newer versions, a root; then four numbers out of place and four
-    in place, so that an odd count of numbers has a root.
+    Behind size, count and type stand a reduction and, in newer versions, a root; then four numbers out of place and
+    four in place, so that an odd count of numbers has a root.
     """
     words = RANK_MARK.sub(" ", line).split()
-    if len(words) < 6 or not (words[0].isdigit() and words[1].isdigit() and words[2].isalpha() is not None):
+    if len(words) < 6 or not (words[0].isdigit() and words[1].isdigit() and words[2][0].isalpha()):
         return None
     numbers = words[3:]
     reduces = bool(numbers) and numbers[0].isalpha() and numbers[0] != "none"
@@ -134,13 +137,17 @@ def _operation(measured: Measured, text: str, rows: list[tuple[int, bool, float,
     for op, programs in NAMES.items():
         if any(program in named or program.removesuffix("_perf") in measured.path.name.lower() for program in programs):
             return op
-    exact = [row for row in rows if row[3]]
-    if exact and max(exact)[0] >= EXACT:
-        _, reduces, _, algorithm, bus = max(exact)
-        near = [op for op, factor in FACTORS.items() if abs(bus / algorithm - factor(ranks)) < 0.02]
-        near = [op for op in near if (op in ("all_reduce", "reduce_scatter")) == reduces]
-        if len(near) == 1:
-            return near[0]
+    size, reduces, _, algorithm, bus = max(rows)
+    if reduces and size >= EXACT and algorithm:
+        return "reduce_scatter" if bus < algorithm * 0.99 and ranks > 1 else "all_reduce"
     raise PerfgridError(
         f"{measured.path}: the collective is not stated: name it in the file's name or give --set collective=all_gather"
     )
+
+
+def _check_ranks(measured: Measured, op: str, rows: list[tuple[int, bool, float, float, float]], ranks: int) -> None:
+    """PerfgridError where the two bandwidths of the largest size belong to another number of ranks."""
+    size, _, _, algorithm, bus = max(rows)
+    if op in FACTORS and size >= EXACT and algorithm and abs(bus / algorithm - FACTORS[op](ranks)) > 0.02:
+        told = f"{ranks} ranks are stated, but {algorithm:g} and {bus:g} GB/s of {op} belong to another number"
+        raise PerfgridError(f"{measured.path}: {told}: give --set devices=... (the lines of ranks are cut?)")

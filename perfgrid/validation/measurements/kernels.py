@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from perfgrid.engine.errors import PerfgridError
+from perfgrid.study.tables import usual_entries
 
 from ..tables import completed
-from .setup import Setup, _block
+from .blocks import block
+from .setup import Setup
 
 KERNEL = ("op", "m", "n", "k", "groups", "heads", "kv_heads", "head_dim", "causal", "direction", "version")
 
@@ -24,17 +26,20 @@ def kernel_fields(
     precision = values.get("precision")
     if precision is None:
         setup.assumed.append("workload.precision = bf16")
+    usual = usual_entries(setup.catalog, [setup.device], "training")
     workload = completed(
-        {"precision": precision or "bf16", "lora": False, "packed_sft": False}, _block(setup.record, "workload")
+        {"precision": precision or "bf16", "lora": False, "packed_sft": False}, block(setup.record, "workload")
     )
     return setup.machine(1) | {
         "kind": "kernel",
+        "software": setup.names.get("software") or usual["software"][0],
+        "topology": setup.names.get("topology") or usual["topology"][0],
         "tier": "core",
         "predictable": True,
         "missing": [],
         "assumed": setup.assumed,
         "model": None,
-        "kernel": completed(shape, _block(setup.record, "kernel")),
+        "kernel": completed(shape, block(setup.record, "kernel")),
         "workload": workload,
         "quantity": "kernel_time",
         "value": value,

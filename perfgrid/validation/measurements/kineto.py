@@ -1,7 +1,7 @@
 """Traces of PyTorch's profiler (Chrome trace JSON): where the seconds of a step go on one device.
 
 At each moment of the profiled steps the device computes, only communicates, only copies, or is idle; what it computes
-counts for the category of its kernel, so that all categories add up to the step. Communication beside kernels is hidden.
+counts for the category of its kernel, so that categories add up to the step. Communication beside kernels is hidden.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ def kineto_records(
     source = {"title": f"trace of PyTorch's profiler, {measured.path.name}", "where": None, "url": None}
     if not found.products and setup.model is None:
         raise PerfgridError(
-            f"{measured.path}: a trace states no job: give --job FILE; products have no shapes without record_shapes=True"
+            f"{measured.path}: a trace states no job: give --job FILE (shapes of products need record_shapes=True)"
         )
     if setup.model is not None:
         setup.usual_name("software", "megatron-core")

@@ -1,4 +1,4 @@
-"""A file of measurements with what it leaves open, and what several readers share: names of devices, spread of steps."""
+"""A file of measurements with what it leaves open, and what readers share: names of devices, steady steps."""
 
 from __future__ import annotations
 

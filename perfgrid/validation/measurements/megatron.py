@@ -1,12 +1,13 @@
 """Logs of Megatron-LM and what descends from it: a line for each logged iteration, and at the start all arguments.
 
-``iteration 43/ 100 | consumed samples: 5504 | elapsed time per iteration (ms): 5444.9 | ... | global batch size: 128 |``
+``iteration 43/ 100 | elapsed time per iteration (ms): 5444.9 | ... | global batch size: 128 |``
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from itertools import pairwise
 from typing import Any
 
 from pydantic import BaseModel
@@ -18,7 +19,7 @@ from perfgrid.jobs.job import Job
 from perfgrid.jobs.read import read_job
 
 from .measured import Measured, steady
-from .setup import Setup, fields, identity, setup_of
+from .setup import fields, identity, setup_of
 
 STEP = re.compile(r"iteration\s+(\d+)\s*/\s*(?:\d+|infinity)\b.*?elapsed time per iteration \(ms\):\s*([\d.]+)")
 BATCH = re.compile(r"global batch size:\s*(\d+)")
@@ -53,6 +54,8 @@ def megatron_records(
     steps = [(i, int(m[1]), float(m[2]) / 1e3, BATCH.search(line)) for i, line in lines if (m := STEP.search(line))]
     if not steps:
         raise PerfgridError(f"{where}: no line of an iteration: the log ends before the first one, or logs no time")
+    restarts = [i for i, (one, other) in enumerate(pairwise(steps), 1) if other[1] <= one[1]]
+    steps = steps[restarts[-1] :] if restarts else steps  # of the last run in the log
     setup = setup_of(measured, catalog, record)
     job = _arguments(text, measured, catalog)
     if job is not None:
@@ -105,11 +108,10 @@ def megatron_records(
 
 def _arguments(text: str, measured: Measured, catalog: Catalog) -> Job | None:
     """The job that the list of arguments at the start of a log states; None where it has none."""
-    begin = None
-    for begin in ARGUMENTS.finditer(text):
-        pass
-    if begin is None:
+    lists = list(ARGUMENTS.finditer(text))
+    if not lists:
         return None
+    begin = lists[-1]
     stated: dict[str, str] = {}
     for line in text[begin.end() :].splitlines()[1:]:
         if "end of arguments" in line:
@@ -138,16 +140,8 @@ def command_line(stated: Mapping[str, str]) -> str:
         key = name.replace("_", "-")
         if flag := FLAGS.get(name, {}).get(value):
             words.append(flag)
-        elif (
-            key in known
-            and key not in LEFT_OUT
-            and value not in (*UNSET, "False")
-            and (row := form.keys.get(key, None)) is not False
-        ):
-            if row is not None and not form.has(row, form.versions[-1]):
-                continue
-            words.append(f"--{key}" if value == "True" else f"--{key} '{value}'")
+        elif key in known and key not in LEFT_OUT and value not in (*UNSET, "False"):
+            row = form.keys.get(key)
+            if row is None or form.has(row, form.versions[-1]):
+                words.append(f"--{key}" if value == "True" else f"--{key} '{value}'")
     return " ".join(words)
-
-
-__all__ = ["Setup", "command_line", "is_megatron", "megatron_records"]

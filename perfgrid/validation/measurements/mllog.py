@@ -1,4 +1,4 @@
-"""Logs of MLPerf: lines ``:::MLLOG {...}`` with the batch, the length of sequences, and times or throughput of blocks."""
+"""Logs of MLPerf: lines ``:::MLLOG {...}`` with batch, length of sequences, and times or throughput of blocks."""
 
 from __future__ import annotations
 

@@ -6,6 +6,7 @@ Means over requests of the time to the first token, the time per output token an
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -24,11 +25,29 @@ QUANTITIES = {  # quantity -> keys of vLLM, keys of genai-perf and AIPerf
     "request_latency": ("mean_e2el_ms", "request_latency"),
     "output_tokens_per_second": ("output_throughput", "output_token_throughput"),
 }
+PRINTED = {  # lines that vLLM prints -> keys of what it saves
+    "Successful requests": "completed",
+    "Maximum request concurrency": "max_concurrency",
+    "Max request concurrency": "max_concurrency",
+    "Request rate configured (RPS)": "request_rate",
+    "Traffic request rate": "request_rate",
+    "Total input tokens": "total_input_tokens",
+    "Total generated tokens": "total_output_tokens",
+    "Output token throughput (tok/s)": "output_throughput",
+    "Mean TTFT (ms)": "mean_ttft_ms",
+    "Mean TPOT (ms)": "mean_tpot_ms",
+    "Mean E2EL (ms)": "mean_e2el_ms",
+}
+BLOCK = "Serving Benchmark Result"
+END = re.compile(r"={20,}\s*$")
+NAMESPACE = re.compile(r"\b(model|max_concurrency)=('[^']*'|\d+)")
 UNITS = {"ms": 1e-3, "s": 1.0, "sec": 1.0, "us": 1e-6, "ns": 1e-9, "tokens/sec": 1.0, "tokens/s": 1.0, "": 1e-3}
 
 
 def is_vllm(text: str) -> bool:
-    """Whether a text is a result of vLLM's benchmark of serving."""
+    """Whether a text holds results of vLLM's benchmark of serving, as saved or as printed."""
+    if BLOCK in text and "Mean TTFT (ms)" in text:
+        return True
     return text.lstrip().startswith("{") and '"request_throughput"' in text and '"mean_ttft_ms"' in text
 
 
@@ -41,7 +60,9 @@ def vllm_records(measured: Measured, text: str, catalog: Catalog, record: type[B
     """The records of each result in a file: one, or one in each line. PerfgridError for one that is not complete."""
     for number, line in _documents(text):
         where = f"{measured.path}:{number}" if number else str(measured.path)
-        found = from_json(line, f"{where}: ")
+        found = line if isinstance(line, dict) else from_json(line, f"{where}: ")
+        if lacking := [k for k in ("completed", "total_input_tokens", "total_output_tokens") if k not in found]:
+            raise PerfgridError(f"{where}: no complete result of the benchmark: it has no {', '.join(lacking)}")
         completed = int(found.get("completed") or 0)
         if not completed:
             raise PerfgridError(f"{where}: no request was completed")
@@ -54,7 +75,7 @@ def vllm_records(measured: Measured, text: str, catalog: Catalog, record: type[B
             "output_tokens": round(found["total_output_tokens"] / completed),
         }
         rate = found.get("request_rate")
-        rate = None if rate in (None, "inf", math.inf) else float(rate)
+        rate = None if rate in (None, "inf") or float(rate) == math.inf else float(rate)
         load = {"concurrency": found.get("max_concurrency"), "rate": rate, "requests": completed}
         values = {q: (found[key], key) for q, (key, _) in QUANTITIES.items() if found.get(key)}
         seconds = {q: (v * (1 if q == "output_tokens_per_second" else 1e-3), v, k) for q, (v, k) in values.items()}
@@ -91,8 +112,38 @@ def genai_perf_records(
     yield from _records(setup, measured, 0, f"genai-perf, {measured.path.name}", lengths, load, seconds)
 
 
-def _documents(text: str) -> Iterator[tuple[int, str]]:
-    """A text of one JSON value, or of one in each line with its number."""
+def _printed(text: str) -> Iterator[tuple[int, dict[str, Any]]]:
+    """What a terminal shows of each result, by the number of its first line; what stood before it states the load."""
+    before: dict[str, Any] = {}
+    begun, found = 0, dict[str, Any]()
+    for number, line in enumerate(text.splitlines(), 1):
+        line = line.strip().lstrip("# ")
+        if BLOCK in line:
+            begun, found = number, dict(before)
+        elif begun and END.match(line):
+            yield begun, found
+            begun, before = 0, {n: v for n, v in before.items() if n == "model"}
+        name, colon, value = line.partition(":")
+        if colon and name in PRINTED:
+            (found if begun else before)[PRINTED[name]] = _number(value.strip())
+        elif not begun and "Namespace(" in line:
+            before |= {n: _number(v.strip("'")) for n, v in NAMESPACE.findall(line)}
+    if begun:
+        yield begun, found
+
+
+def _number(text: str) -> Any:
+    try:
+        return float(text.replace(",", ""))
+    except ValueError:
+        return None if text in ("None", "not set") else text
+
+
+def _documents(text: str) -> Iterator[tuple[int, Any]]:
+    """A text of one JSON value, of one in each line with its number, or of what terminals show."""
+    if BLOCK in text:
+        yield from _printed(text)
+        return
     lines = [(i, line) for i, line in enumerate(text.splitlines(), 1) if line.strip()]
     if len(lines) > 1 and all(line.lstrip().startswith("{") and line.rstrip().endswith("}") for _, line in lines):
         yield from lines
@@ -126,25 +177,13 @@ def _records(
 ) -> Iterator[tuple[int, Any]]:
     """A record of each measured quantity."""
     setup.state({n: v for n, v in lengths.items() if n not in setup.values}, "the result")
-    for name in lengths or ("prompt_tokens", "output_tokens"):
-        setup.needed(name)
-    if load["concurrency"]:
-        rule = {"batch_rule": "concurrency", "batch": int(load["concurrency"])}
-    elif load["rate"]:
-        rule = {"batch_rule": "rate", "request_rate": float(load["rate"])}
-    elif load["requests"]:
-        rule = {"batch_rule": "concurrency", "batch": int(load["requests"])}
-        setup.assumed.append("all requests arrive at once")
-    else:
-        raise PerfgridError(f"{setup.where}: neither concurrency nor request rate is stated: give --set batch=...")
-    for name in ("batch", "batch_rule", "request_rate"):
-        setup.values.pop(name, None)
-    setup.usual("precision", "bf16")
-    setup.usual("weight_precision", setup.values["precision"])
-    setup.usual("kv_precision", "bf16")
+    stated = {"batch": load["concurrency"], "request_rate": None if load["concurrency"] else load["rate"]}
+    setup.state(stated, "the result")
+    if not {"batch", "request_rate"} & setup.values.keys() and load["requests"]:
+        setup.usual("batch", int(load["requests"]))  # all arrive at once
+    setup.state({"requests": load["requests"]}, "the result")
+    setup.values.pop("batch_rule", None)
     design = setup.design("inference")
-    count = int(load["requests"]) if load["requests"] else None
-    design["workload"] |= rule | {"requests": count}
     if not values:
         raise PerfgridError(f"{setup.where}: holds none of {', '.join(QUANTITIES)}")
     for quantity, (value, number, key) in values.items():

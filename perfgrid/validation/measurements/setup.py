@@ -1,8 +1,7 @@
-"""What a measurement is of: model, device, layout and workload, from a job file, the user and the measurement itself."""
+"""What a measurement is of: model, device, layout and workload, from a job file, the user and the file itself."""
 
 from __future__ import annotations
 
-import typing
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,15 +18,14 @@ from perfgrid.jobs.read import read_files
 from perfgrid.study.study import load_study
 from perfgrid.study.tables import usual_entries
 
-from ..tables import block_of, completed
+from ..tables import completed
+from .blocks import block, fits, model_fields
 from .measured import Measured, slug
 
 ENTRIES = ("model", "software", "topology")  # named among the stated quantities
 OPTIONS = ("device", *ENTRIES)
 USUAL = {"tp": 1, "pp": 1, "cp": 1, "microbatch": 1, "precision": "bf16"}
 SHARDED = "torchtitan"  # software that shards more than that with which a device is mostly used
-NOT_OF_MODEL = ("parameters", "active_parameters", "context_length", "published_precision")
-OF_FAMILY = ("learned_positions", "dropout", "biases", "tied_embeddings")  # else taken from the name of a model
 
 
 @dataclass
@@ -44,7 +42,7 @@ class Setup:
     assumed: list[str] = field(default_factory=list)
 
     def state(self, stated: Mapping[str, Any], origin: str) -> None:
-        """Take in quantities and names. PerfgridError for unknown ones, and where another origin states another value."""
+        """Take in quantities and names. PerfgridError for unknown ones, and where another origin says otherwise."""
         for name, value in stated.items():
             if value is None:
                 continue
@@ -62,7 +60,8 @@ class Setup:
         if name not in self.values:
             self.values[name] = value
             self.origins[name] = "a usual default"
-            self.assumed.append(f"{name} = {value}")
+            if name != "batch_rule":
+                self.assumed.append(f"{name} = {value}")
 
     def usual_name(self, table: str, name: str) -> None:
         """Assume an entry of the catalog that nothing states; it is told."""
@@ -83,9 +82,8 @@ class Setup:
                 known = self.catalog.tables["model"]
                 raise PerfgridError(f"{self.where}: no model {text!r} in the catalog{nearest(text, known)}")
             if self.model is not None and self.model.name != found.name and not self.model.name.startswith(found.name):
-                raise PerfgridError(
-                    f"{self.where}: the model is {found.name} by {origin}, but {self.model.name} by {self.origins[table]}"
-                )
+                other = f"{self.model.name} by {self.origins[table]}"
+                raise PerfgridError(f"{self.where}: the model is {found.name} by {origin}, but {other}")
             self.model = self.model or found
         else:
             if text not in self.catalog.tables[table]:
@@ -131,23 +129,26 @@ class Setup:
             usual["software"] = [SHARDED]
         for table, (name,) in usual.items():
             self.usual_name(table, name)
-        model, others = _model_fields(self.entry, self.catalog, self.record)
+        model, others = model_fields(self.entry, self.catalog, self.record)
         blocks: dict[str, Any] = {
             "plan": {},
             "workload": {"lora": bool(self.values.get("lora_rank")), "packed_sft": False},
         }
         engine = {}
         for name, value in self.values.items():
-            place = next((b for b in blocks if name != "zero_size" and _fits(self.record, b, name, value)), None)
-            if name == "devices":
+            value = int(value) if isinstance(value, float) and value.is_integer() else value
+            default = self.catalog.variables[name].default_value
+            unused = not isinstance(value, bool) and value == default == 0  # such as no layers recomputed whole
+            if name == "devices" or unused or (name, value) == ("recompute", "least"):
                 continue
+            place = next((b for b in blocks if fits(self.record, b, name, value)), None)
             if place:
                 blocks[place][name] = value
-            elif workload == "inference" and _fits(self.record, "engine", name, value):
+            elif workload == "inference" and fits(self.record, "engine", name, value):
                 engine[name] = value
-            elif (name, value) != ("recompute", "least"):
+            else:
                 others[name] = value
-        blocks = {name: completed(block, _block(self.record, name)) for name, block in blocks.items()}
+        blocks = {name: completed(stated, block(self.record, name)) for name, stated in blocks.items()}
         own = {"engine": engine} if engine else {}
         named = {"software": self.names["software"], "topology": self.names["topology"]}
         return self.machine(self.values["devices"]) | blocks | own | named | {"model": model, "others": others or None}
@@ -166,6 +167,8 @@ class Setup:
         if "nodes" in values:
             raise PerfgridError(f"{self.where}: nodes need devices_per_node")
         training = workload == "training"
+        if not training:
+            self._load()
         degrees = [n for n in ("tp", "pp", "cp") if n in values]
         if "devices" not in values and "dp" in values:
             self.usual("devices", values["dp"] * values.get("tp", 1) * values.get("pp", 1) * values.get("cp", 1))
@@ -180,9 +183,8 @@ class Setup:
             self.usual(name, USUAL[name])
         ranks = values.setdefault("tp", 1) * values["pp"] * values["cp"]
         if devices % ranks:
-            raise PerfgridError(
-                f"{self.where}: tp {values['tp']} x pp {values['pp']} x cp {values['cp']} does not divide {devices} devices"
-            )
+            told = f"tp {values['tp']} x pp {values['pp']} x cp {values['cp']}"
+            raise PerfgridError(f"{self.where}: {told} does not divide {devices} devices")
         dp = values.setdefault("dp", devices // ranks)
         if dp * ranks != devices:
             raise PerfgridError(
@@ -200,6 +202,18 @@ class Setup:
                 )
             if "recompute" not in values:
                 self.assumed.append("recompute = the least that fits")
+
+    def _load(self) -> None:
+        """What a server is loaded with. PerfgridError where neither clients nor a rate are stated."""
+        for name in ("prompt_tokens", "output_tokens"):
+            self.needed(name)
+        if "batch_rule" not in self.values and not {"batch", "request_rate"} & self.values.keys():
+            how = "give --set batch=... (requests at once) or --set request_rate=..."
+            raise PerfgridError(f"{self.where}: the load is not stated: {how}")
+        self.usual("batch_rule", "concurrency" if "batch" in self.values else "rate")
+        self.usual("precision", "bf16")
+        self.usual("weight_precision", self.values["precision"])
+        self.usual("kv_precision", "bf16")
 
 
 def setup_of(measured: Measured, catalog: Catalog, record: type[BaseModel]) -> Setup:
@@ -242,49 +256,6 @@ def _read_job(found: Setup, files: tuple[Path, ...], stated: dict[str, Any], nam
         for what, value, _ in job.assumed
         if what in found.values and known[what].word(known[what].default_value) != found.values[what]
     ]
-
-
-def _block(record: type[BaseModel], name: str) -> type[BaseModel]:
-    found = block_of(record.model_fields[name].annotation)
-    assert found is not None
-    return found
-
-
-def _fits(record: type[BaseModel], block: str, name: str, value: Any) -> bool:
-    """Whether a block of a record has a field for a value."""
-    about = _block(record, block).model_fields.get(name)
-    if about is None:
-        return False
-    words = [w for part in (about.annotation, *typing.get_args(about.annotation)) for w in typing.get_args(part)]
-    legal = [w for w in words if isinstance(w, str)]
-    return not legal or value in legal
-
-
-def _model_fields(entry: Entry, catalog: Catalog, record: type[BaseModel]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The block of a model, and its quantities that the block has no field for."""
-    block = _block(record, "model")
-    own = {v.name: v for v in catalog.variables.values() if v.of == "model"}
-    plain = {
-        n: int(x) if isinstance(x, float) and own[n].kind == "integer" else x
-        for n, x in entry.values.items()
-        if n in own
-    }
-    moe = _block(block, "moe").model_fields if plain["experts"] else {}
-    mla = _block(block, "mla").model_fields if plain["kv_lora_rank"] else {}
-    found: dict[str, Any] = {n: plain[n] or None for n in block.model_fields if n in plain and own[n].kind == "integer"}
-    found |= {n: plain[n] for n in ("gated_ffn", "tied_embeddings", "parallel_block", "mtp_layers")}
-    found |= {"name": entry.title, "causal": True}
-    found["attention"] = (
-        "mla" if mla else "mha" if plain["kv_heads"] == plain["heads"] else "gqa" if plain["kv_heads"] > 1 else "mqa"
-    )
-    zero = ("shared_experts", "dense_layers")
-    found["moe"] = {n: plain[n] if n in zero else plain[n] or None for n in moe} or None
-    found["mla"] = {n: plain[n] or None for n in mla} or None
-    held = {*found, *moe, *mla, *NOT_OF_MODEL} - set(OF_FAMILY)
-    others = {
-        n: v.word(plain[n]) for n, v in own.items() if n not in held and (n in OF_FAMILY or plain[n] != v.default_value)
-    }
-    return completed(found, block), others
 
 
 def fields(

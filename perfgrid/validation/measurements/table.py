@@ -23,7 +23,7 @@ from ..tables import value_of
 from .collectives import COLLECTIVE, collective_fields
 from .kernels import KERNEL, kernel_fields
 from .measured import Measured, names, slug
-from .setup import Setup, fields, setup_of
+from .setup import OPTIONS, Setup, fields, setup_of
 from .throughput import RATES, step_time
 
 PER_DEVICE = re.compile(r"_(per|p)_?(device|gpu|chip|accelerator)(?=_|$)")
@@ -152,12 +152,12 @@ def _row(
         if "op" in others
         else ""
     )
-    values = {n: value_of(v) if n not in ("device", "model", "software", "topology") else v for n, v in values.items()}
-    if "nodes" in values:
-        nodes, each = values.pop("nodes"), values.setdefault("devices_per_node", 8)
-        values.setdefault("devices", nodes * each)
-    per_node = values.pop("devices_per_node", None)
-    setup.state(values, "a column")
+    stated: dict[str, Any] = {n: v if n in OPTIONS else value_of(v) for n, v in values.items()}
+    if "nodes" in stated:
+        nodes, each = stated.pop("nodes"), stated.setdefault("devices_per_node", 8)
+        stated.setdefault("devices", nodes * each)
+    per_node = stated.pop("devices_per_node", None)
+    setup.state(stated, "a column")
     if per_node:
         setup.values["devices_per_node"] = per_node
     if kind:

@@ -10,7 +10,7 @@ TEMPLATES = {
 # Columns that are the same everywhere may be left out: --job run.sh, --on DEVICE and --set name=value state them.
 # device, model      names of the catalog: perfgrid catalog list device, perfgrid catalog list model
 # global_batch       sequences per step; microbatch: sequences per replica and pipeline slot
-# tp, pp             ranks of tensor and pipeline parallelism; also cp, ep, dp, chunks, zero, recompute, precision, software
+# tp, pp             ranks of tensor and pipeline parallelism; also cp, ep, dp, chunks, zero, recompute, precision
 # measured           step_time_s (or _ms), tokens_per_second, tokens_per_second_per_device, samples_per_second, mfu,
 #                    peak_memory_gib
 device,devices,model,sequence_length,global_batch,microbatch,tp,pp,step_time_s,tokens_per_second
