@@ -81,7 +81,9 @@ def nccl(about: dict[str, Any], program: str, header: bool = True) -> str:
         for r in range(0 if header else ranks - 1, ranks)
     ]
     redop = "sum" if "reduce" in program else "none"
-    lines += ["#       size         count      type   redop    root     time   algbw   busbw #wrong     time   algbw   busbw"]
+    lines += [
+        "#       size         count      type   redop    root     time   algbw   busbw #wrong     time   algbw   busbw"
+    ]
     for size, time, algbw, busbw in zip(*(about[n] for n in ("sizes", "microseconds", "algbw", "busbw")), strict=True):
         numbers = f"{time} {algbw} {busbw}"
         lines.append(f"{size:12d} {size // 4:12d} float {redop} -1 {numbers} 0 {numbers} 0")
