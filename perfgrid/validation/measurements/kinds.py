@@ -25,6 +25,7 @@ from .table import is_table, table_records
 from .torchtitan import is_torchtitan, torchtitan_records
 
 LARGEST = 2**29  # bytes of text, of a trace mostly
+MALFORMED = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 RECORDS = "records"  # lines of JSON, which are records already
 Records = Iterator[tuple[int, "dict[str, Any] | PerfgridError"]]
 
@@ -87,5 +88,16 @@ def measured_records(measured: Measured, catalog: Catalog, record: type[BaseMode
                 f"{measured.path}: holds no measurements that are recognised ({told}); name one with --as"
             )
         return None
-    read = KINDS[kind].read(replace(measured, kind=kind), text, catalog, record)
-    return ((line, completed(found, record) if isinstance(found, dict) else found) for line, found in read)
+    return _guarded(KINDS[kind], replace(measured, kind=kind), text, catalog, record)
+
+
+def _guarded(kind: Kind, measured: Measured, text: str, catalog: Catalog, record: type[BaseModel]) -> Records:
+    """The records of a file; what its tool would not have written so is the user's mistake and no bug."""
+    try:
+        for line, found in kind.read(measured, text, catalog, record):
+            yield line, completed(found, record) if isinstance(found, dict) else found
+    except PerfgridError:
+        raise
+    except MALFORMED as error:
+        told = f"{type(error).__name__}: {error}"
+        raise PerfgridError(f"{measured.path}: is no {kind.title} that can be read ({told})") from None

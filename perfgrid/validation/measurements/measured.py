@@ -61,6 +61,8 @@ def steady(numbers: Sequence[int], values: Sequence[float], where: str) -> Stead
     if len(values) < FEWEST:
         raise PerfgridError(f"{where}: {len(values)} logged steps, at least {FEWEST} are needed")
     array = np.asarray(values, float)
+    if not (np.isfinite(array) & (array > 0)).all():
+        raise PerfgridError(f"{where}: a logged step takes no time, or one that is no number")
     usual = float(np.median(array[len(array) // 2 :]))
     off = np.abs(np.log(array / usual)) > np.log(WARM_UP)
     begin = max(1, int(np.argmin(off))) if len(array) > FEWEST else int(np.argmin(off))
