@@ -16,8 +16,8 @@ from perfgrid.validation.schema import Record, read_records
 from . import logs
 
 JOB = """torchrun --nproc-per-node 8 --nnodes 2 pretrain_gpt.py --num-layers 32 --hidden-size 4096 \\
-  --ffn-hidden-size 14336 --num-attention-heads 32 --group-query-attention --num-query-groups 8 --seq-length 8192 --swiglu --bf16 \\
-  --max-position-embeddings 8192 --untie-embeddings-and-output-weights --disable-bias-linear --normalization RMSNorm \\
+  --ffn-hidden-size 14336 --num-attention-heads 32 --group-query-attention --num-query-groups 8 --seq-length 8192 \\
+  --swiglu --bf16 --max-position-embeddings 8192 --untie-embeddings-and-output-weights --disable-bias-linear --normalization RMSNorm \\
   --position-embedding-type rope --micro-batch-size 1 --global-batch-size 128 --tensor-model-parallel-size 2 \\
   --sequence-parallel --use-distributed-optimizer --overlap-grad-reduce --overlap-param-gather --attention-dropout 0 \\
   --hidden-dropout 0 --vocab-size 128256
