@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, overload
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
@@ -340,7 +340,15 @@ class Problem:
     reason: str
 
 
-def record_files(paths: Iterable[str | Path | Measured] = ()) -> list[Path | Measured]:
+@overload
+def record_files(paths: Iterable[str | Path] = ()) -> list[Path]: ...
+
+
+@overload
+def record_files(paths: Iterable[str | Path | Measured]) -> list[Path] | list[Path | Measured]: ...
+
+
+def record_files(paths: Iterable[str | Path | Measured] = ()) -> list[Path] | list[Path | Measured]:
     """The given files, or of given folders those that hold measurements; without paths, the shipped records.
 
     Raises PerfgridError for a missing path and a folder without measurements.

@@ -3,6 +3,7 @@
 import math
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -56,7 +57,7 @@ def test_published_logs_are_read_and_predicted(tmp_path):
     assert set(errors) == set(FACTS)
     for name, values in errors.items():
         assert sorted(values)[len(values) // 2] <= FACTS[name]["within"], name
-    by_id = {p.record.id.removeprefix(f"{tmp_path.name}-"): p.record for p in found.predictions}
+    by_id: dict[str, Any] = {p.record.id.removeprefix(f"{tmp_path.name}-"): p.record for p in found.predictions}
     step = by_id["torchtitan"]
     assert step.value == pytest.approx(8 * 8192 / (8 * 5864), rel=1e-3)
     assert (step.device, step.devices, step.plan.dp, step.plan.zero) == ("h100-sxm-96gb-500w-hbm2e", 8, 8, 3)

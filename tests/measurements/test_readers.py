@@ -4,6 +4,7 @@ import json
 import math
 import random
 import re
+from typing import Any
 
 import pytest
 
@@ -17,10 +18,10 @@ from . import logs
 
 JOB = """torchrun --nproc-per-node 8 --nnodes 2 pretrain_gpt.py --num-layers 32 --hidden-size 4096 \\
   --ffn-hidden-size 14336 --num-attention-heads 32 --group-query-attention --num-query-groups 8 --seq-length 8192 \\
-  --swiglu --bf16 --max-position-embeddings 8192 --untie-embeddings-and-output-weights --disable-bias-linear --normalization RMSNorm \\
-  --position-embedding-type rope --micro-batch-size 1 --global-batch-size 128 --tensor-model-parallel-size 2 \\
-  --sequence-parallel --use-distributed-optimizer --overlap-grad-reduce --overlap-param-gather --attention-dropout 0 \\
-  --hidden-dropout 0 --vocab-size 128256
+  --swiglu --bf16 --max-position-embeddings 8192 --untie-embeddings-and-output-weights --disable-bias-linear \\
+  --normalization RMSNorm --position-embedding-type rope --micro-batch-size 1 --global-batch-size 128 \\
+  --tensor-model-parallel-size 2 --sequence-parallel --use-distributed-optimizer --overlap-grad-reduce \\
+  --overlap-param-gather --attention-dropout 0 --hidden-dropout 0 --vocab-size 128256
 """
 STEPS = [(1, 21000.0), *((n, 9000.0 + n) for n in range(2, 22))]
 BASE = {
@@ -47,7 +48,7 @@ def table(folder, header, *rows, name="runs.csv"):
     return path
 
 
-def read(path, **options):
+def read(path, **options) -> Any:
     """The records of a file that has no problem."""
     records, problems = read_records([Measured(path, **options)])
     assert problems == []
@@ -197,7 +198,7 @@ def test_all_ranks_of_torchtitan_may_log(tmp_path):
 @pytest.mark.parametrize("kind", ["blocks", "throughput", "times"])
 def test_mllog(tmp_path, job, kind):
     """Steps of 9.3 s by blocks, by samples per second, and by the time of steps."""
-    events = [(0, "global_batch_size", 128, {}), (0, "max_sequence_length", 8192, {})]
+    events: list[Any] = [(0, "global_batch_size", 128, {}), (0, "max_sequence_length", 8192, {})]
     for n in range(6):
         begin = 100_000 * n
         events.append((begin, "block_start", None, {"samples_count": 1280 * n}))
@@ -288,7 +289,7 @@ def sound_files():
     """A text of each kind that is read."""
     about = {"ranks": 8, "device": "NVIDIA H100 80GB HBM3", "sizes": [2**30], "microseconds": [4200.0]}
     about |= {"algbw": [255.7], "busbw": [447.5]}
-    events = [(0, "global_batch_size", 128, {}), (0, "max_sequence_length", 8192, {})]
+    events: list[Any] = [(0, "global_batch_size", 128, {}), (0, "max_sequence_length", 8192, {})]
     events += [(100 * n, "tracked_stats", {"throughput": 13.0}, {"step": n}) for n in range(5)]
     saved = {"model_id": "llama-3.1-8b", "max_concurrency": 8, "completed": 80, "total_input_tokens": 81920}
     saved |= {"total_output_tokens": 40960, "request_throughput": 1.25, "mean_ttft_ms": 50.0}

@@ -95,6 +95,8 @@ def test_products_with_shapes_become_kernels(trace, tmp_path):
     path.write_bytes(gzip.compress(trace.encode()))
     (found,), problems = read_records([Measured(path)])
     assert not problems
+    assert found.kernel
+    assert found.workload
     shape = found.kernel
     assert (shape.m, shape.n, shape.k, found.workload.precision) == (8192, 1024, 4096, "bf16")
     assert found.value == pytest.approx(400e-6)

@@ -25,6 +25,7 @@ from .measured import Measured, slug
 ENTRIES = ("model", "software", "topology")  # named among the stated quantities
 OPTIONS = ("device", *ENTRIES)
 USUAL = {"tp": 1, "pp": 1, "cp": 1, "microbatch": 1, "precision": "bf16"}
+CONFIGURATIONS = (".sh", ".toml", ".yaml", ".yml")  # endings of files that may state a job
 SHARDED = "torchtitan"  # software that shards more than that with which a device is mostly used
 
 
@@ -72,7 +73,7 @@ class Setup:
     def needed(self, name: str, how: str = "") -> Any:
         """A value that has no usual default. PerfgridError where nothing states it."""
         if name not in self.values:
-            hint = how or f"give --job FILE or --set {name}=..."
+            hint = how or f"give --job {self._beside()} or --set {name}=..."
             raise PerfgridError(f"{self.where}: {name} is not stated: {hint}")
         return self.values[name]
 
@@ -115,8 +116,16 @@ class Setup:
     def entry(self) -> Entry:
         """The model. PerfgridError where nothing states it."""
         if self.model is None:
-            raise PerfgridError(f"{self.where}: the model is not stated: give --job FILE or --set model=NAME")
+            raise PerfgridError(
+                f"{self.where}: the model is not stated: give --job {self._beside()} or --set model=NAME"
+            )
         return self.model
+
+    def _beside(self) -> str:
+        """The only file beside the measurement that may be its job; FILE where there is none, or several."""
+        folder = Path(self.where).parent
+        found = [path.name for path in folder.glob("*") if path.suffix in CONFIGURATIONS] if folder.is_dir() else []
+        return str(folder / found[0]) if len(found) == 1 else "FILE"
 
     # -- as fields of a record -------------------------------------------------------------------------------------
 
