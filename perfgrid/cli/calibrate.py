@@ -25,7 +25,7 @@ def calibrate_command(
     kind: KindOfFile = None,
     job: JobFiles = None,
     on: OnDevice = None,
-    settings: Stated = None,
+    stated: Stated = None,
     software: Annotated[
         list[str] | None, Option("--software", help="Software stack to fit; several share the constants.")
     ] = None,
@@ -46,7 +46,7 @@ def calibrate_command(
     known = load_catalog(*(catalog or ()))
     table = "software" if software else "device"
     found = calibrate(
-        measured_files(files, kind, job, on, settings),
+        measured_files(files, kind, job, on, stated),
         table,
         software or device or (),
         constant or (),

@@ -44,7 +44,7 @@ def read_command(
     kind: KindOfFile = None,
     job: JobFiles = None,
     on: OnDevice = None,
-    settings: Stated = None,
+    stated: Stated = None,
     catalog: CatalogFiles = None,
     overwrite: Overwrite = False,
 ) -> None:
@@ -53,7 +53,7 @@ def read_command(
     Exit status 1 if a line is no record; the others are written all the same.
     """
     check_output(output, overwrite, ".jsonl")
-    records, problems = read_records(measured_files(files, kind, job, on, settings), load_catalog(*(catalog or ())))
+    records, problems = read_records(measured_files(files, kind, job, on, stated), load_catalog(*(catalog or ())))
     for problem in problems:
         err.print(f"{problem.place}: {problem.reason}", soft_wrap=True)
     if not records:

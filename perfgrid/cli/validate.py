@@ -44,7 +44,7 @@ def validate_command(
     kind: KindOfFile = None,
     job: JobFiles = None,
     on: OnDevice = None,
-    settings: Stated = None,
+    stated: Stated = None,
     group: Annotated[str | None, Option("--group", help="Source whose records to use.")] = None,
     output: Annotated[Path | None, Option("--output", "-o", help="Result file (.nc), one row per record.")] = None,
     overwrite: Overwrite = False,
@@ -82,7 +82,7 @@ def validate_command(
         check_figure(figure, overwrite)
     if not unseen and not files:
         _ask_for_unseen(group, derive)
-    measured = measured_files(files, kind, job, on, settings)
+    measured = measured_files(files, kind, job, on, stated)
     found = validate(UNSEEN if unseen else measured, group, load_catalog(*(catalog or ())), bulk)
     for problem in found.problems:
         err.print(f"{problem.place}: {problem.reason}", soft_wrap=True)
@@ -118,6 +118,9 @@ def _compared(p: Prediction) -> list[str]:
     """What was measured, by whom, and what is predicted."""
     unit, source = UNITS[p.record.quantity], p.record.source
     lines = [f"measured: {p.record.quantity} = {number(p.record.value, unit)} [{source.title}, {source.where}]"]
+    if p.record.quartiles:
+        low, high = (number(end, unit) for end in p.record.quartiles)
+        lines.append(f"half of the steps within {low} to {high}; {p.record.note}")
     if p.predicted is not None and p.ratio is not None:
         ends = [number(end, unit) for end in p.ends or ()]
         inside = f"; 90 of 100 within {' to '.join(ends)}" if ends else ""

@@ -175,7 +175,8 @@ def validate(
     Parameters
     ----------
     paths
-        Record files (.jsonl) or folders. Default: those of perfgrid.
+        Records (.jsonl), tables, logs, benchmark results and traces, or folders of them; a
+        `perfgrid.validation.measurements.measured.Measured` states what a file leaves open. Default: perfgrid's records.
     group
         Keep one source; the baseline is that of all.
     catalog
