@@ -175,8 +175,9 @@ def validate(
     Parameters
     ----------
     paths
-        Records (.jsonl), tables, logs, benchmark results and traces, or folders of them; a
-        `perfgrid.validation.measurements.measured.Measured` states what a file leaves open. Default: perfgrid's records.
+        Records (.jsonl), tables, logs, benchmark results and traces, or folders of them; where one is a
+        `perfgrid.validation.measurements.measured.Measured`, it states what the file leaves open. Default: the records
+        of perfgrid.
     group
         Keep one source; the baseline is that of all.
     catalog

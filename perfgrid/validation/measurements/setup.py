@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -41,6 +41,11 @@ class Setup:
     model: Entry | None = None
     names: dict[str, str] = field(default_factory=dict)  # device, software, topology
     assumed: list[str] = field(default_factory=list)
+
+    def of_row(self, where: str) -> Setup:
+        """The same for a row of its own."""
+        own = {n: getattr(self, n).copy() for n in ("values", "origins", "names", "assumed")}
+        return replace(self, where=where, **own)
 
     def state(self, stated: Mapping[str, Any], origin: str) -> None:
         """Take in quantities and names. PerfgridError for unknown ones, and where another origin says otherwise."""

@@ -99,10 +99,7 @@ def table_records(measured: Measured, text: str, catalog: Catalog, record: type[
             if not numbers:
                 blank = ", ".join(c.name for c in found if c)
                 raise PerfgridError(f"{place}: nothing is measured: fill in one of {blank}")
-            own = setup_of(measured, catalog, record)
-            own.origins, own.assumed = dict(setup.origins), list(setup.assumed)
-            own.where = place
-            for one in _row(own, values, numbers, Path(where), number):
+            for one in _row(setup.of_row(place), values, numbers, Path(where), number):
                 yield number, one
         except PerfgridError as error:
             yield number, error
