@@ -102,6 +102,13 @@ def test_products_with_shapes_become_kernels(trace, tmp_path):
     assert found.value == pytest.approx(400e-6)
 
 
+def test_kernels_that_are_numbered_on_their_own_name_no_operator(trace):
+    """As in traces of ROCm: an id that happens to be that of a product says nothing."""
+    content = json.loads(trace)
+    content["traceEvents"] += [kernel(GEMM, 5000 + n, 1, **{"External id": 900 + n}) for n in range(9)]
+    assert trace_of(json.dumps(content), "trace.json").products == {}
+
+
 def test_the_command_compares_and_draws(trace, tmp_path, capsys):
     (tmp_path / "job.toml").write_text(STUDY)
     (tmp_path / "trace.json").write_text(trace)

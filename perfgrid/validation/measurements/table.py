@@ -141,14 +141,7 @@ def _row(
         "note": own["note"],
         "derivation": None,
     }
-    others = {n: values.pop(n) for n in (*COLLECTIVE, *KERNEL) if n in values and n not in setup.catalog.variables}
-    kind = (
-        "collective"
-        if "op" in others and "m" not in others and "ranks" in others
-        else "kernel"
-        if "op" in others
-        else ""
-    )
+    alone = {n: values.pop(n) for n in (*COLLECTIVE, *KERNEL) if n in values and n not in setup.catalog.variables}
     stated: dict[str, Any] = {n: v if n in OPTIONS else value_of(v) for n, v in values.items()}
     if "nodes" in stated:
         nodes, each = stated.pop("nodes"), stated.setdefault("devices_per_node", 8)
@@ -157,36 +150,36 @@ def _row(
     setup.state(stated, "a column")
     if per_node:
         setup.values["devices_per_node"] = per_node
-    if kind:
-        made = collective_fields if kind == "collective" else kernel_fields
-        own_values = {n: value_of(v) for n, v in {**values, **others}.items()}
+    if "op" in alone:  # an operator or a collective on its own
+        made = collective_fields if "ranks" in alone else kernel_fields
+        shape = stated | {n: value_of(v) for n, v in alone.items()}
         for column, value in numbers:
-            yield base | made(setup, own_values, column.quantity, value, (column.name, value))
-        return
-    serving = [(c, v) for c, v in numbers if c.quantity in OF_SERVING]
-    training = [(c, v) for c, v in numbers if c.quantity in OF_STEP]
-    design = setup.design("inference" if serving else "training")
-    several = (
-        len({c.quantity for c, _ in serving}) + bool(training) + sum(c.quantity in OF_MEMORY for c, _ in numbers) > 1
-    )
-    for column, value in numbers:
-        if column.quantity in OF_STEP and (training[0][0] is not column):
-            continue
-        if column.quantity in (*OF_SERVING, *OF_MEMORY):
-            total = value * (design["devices"] if column.per_device else 1)
-            kind = "inference" if serving else "memory"
-            quantity, printed = column.quantity, (column.quantity, value, _si(column))
-            made = fields(setup, kind, quantity, total, printed, **(base | design))
-            if column.per_device and column.quantity not in OF_MEMORY:
-                made["derivation"] = "times the number of devices"
-                made["reported"]["quantity"] = f"{quantity} per device"
+            yield base | made(setup, shape, column.quantity, value, (column.name, value))
+    else:
+        yield from _of_design(setup, base, numbers)
+
+
+def _of_design(setup: Setup, base: dict[str, Any], numbers: list[tuple[Column, float]]) -> Iterator[dict[str, Any]]:
+    """The records of a run: one of its step, and one of each other quantity."""
+    serving = any(column.quantity in OF_SERVING for column, _ in numbers)
+    training = [(column, value) for column, value in numbers if column.quantity in OF_STEP]
+    measured = [(column, value) for column, value in numbers if column.quantity not in OF_STEP]
+    design = base | setup.design("inference" if serving else "training")
+    several = len(measured) + bool(training) > 1
+    for column, value in (*training[:1], *measured):
+        name, quantity, derivation = column.quantity, column.quantity, None
+        if column.quantity in OF_STEP:
+            kind, quantity = "training", "step_time"
+            found, derivation = step_time(setup, column.quantity, value, column.per_device)
+            name = plain(column.name)
+            _agree(setup, training, found)
         else:
-            seconds, derivation = step_time(setup, column.quantity, value, column.per_device)
-            _agree(setup, training, seconds)
-            made = fields(
-                setup, "training", "step_time", seconds, (plain(column.name), value, _si(column)), **(base | design)
-            )
-            made["derivation"] = derivation
+            kind, found = ("inference" if serving else "memory"), value
+            if column.per_device and column.quantity not in OF_MEMORY:
+                found, derivation = value * design["devices"], "times the number of devices"
+                name = f"{quantity} per device"
+        made = fields(setup, kind, quantity, found, (name, value, _si(column)), **design)
+        made["derivation"] = derivation
         if several:
             made["id"] += f"-{slug(column.quantity)}"
         yield made
