@@ -14,7 +14,7 @@ from perfgrid.engine.errors import PerfgridError
 
 from ..tables import completed
 from .blocks import block
-from .measured import Measured, device_called
+from .measured import Measured, device_called, lines_of
 from .setup import Setup, identity, setup_of
 
 COLLECTIVE = ("op", "collective", "size", "ranks", "algorithm")
@@ -35,7 +35,7 @@ FACTORS = {  # bus bandwidth over size per time, by ranks
     "send_recv": lambda n: 1.0,
 }
 RANK_MARK = re.compile(r"\[\w+\]:?")  # with which launchers begin what a rank prints
-RANK = re.compile(r"Rank\s+(\d+)\s+(?:Group\s+\d+\s+)?Pid\s+\d+ on\s+(\S+)\s+device\s+(\d+) \[[^\]]*\]\s+(.+?)\s*$")
+RANK = re.compile(r"Rank\s+(\d+)\s+(?:Group\s+\d+\s+)?Pid\s+\d+ on\s+(\S+)\s+device\s+(\d+) \[[^\]]*\]\s+(.+)$")
 EXACT = 1 << 16  # bytes from which on the printed bandwidths have digits enough to tell operations apart
 
 
@@ -47,7 +47,7 @@ def is_nccl(text: str) -> bool:
 def nccl_records(measured: Measured, text: str, catalog: Catalog, record: type[BaseModel]) -> Iterator[tuple[int, Any]]:
     """A record of each size, by line. PerfgridError where ranks, device or operation are not stated."""
     setup = setup_of(measured, catalog, record)
-    lines = [(i, line) for i, line in enumerate(text.splitlines(), 1)]
+    lines = lines_of(text)
     placed = {int(m[1]): (m[2], m[4], int(m[3])) for _, line in lines if (m := RANK.search(line))}
     rows = [(i, row) for i, line in lines if (row := _row(line)) is not None]
     if not rows:

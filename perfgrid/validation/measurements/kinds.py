@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import gzip
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -11,7 +12,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from perfgrid.catalog import Catalog
-from perfgrid.catalog.reading import check_file, read_text
+from perfgrid.catalog.reading import LARGEST_FILE, check_file, read_text
 from perfgrid.engine.errors import PerfgridError, nearest
 
 from ..tables import completed
@@ -24,8 +25,8 @@ from .serving import genai_perf_records, is_genai_perf, is_vllm, vllm_records
 from .table import is_table, table_records
 from .torchtitan import is_torchtitan, torchtitan_records
 
-LARGEST = 2**29  # bytes of text, of a trace mostly
-MALFORMED = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
+LARGEST = 2**29  # bytes of the text of a trace
+MALFORMED = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError, csv.Error)
 RECORDS = "records"  # lines of JSON, which are records already
 Records = Iterator[tuple[int, "dict[str, Any] | PerfgridError"]]
 
@@ -59,7 +60,7 @@ def kind_in(text: str) -> str | None:
 def text_of(path: Path) -> str:
     """The text of a file, compressed or not. PerfgridError where it cannot be read or is too long."""
     if path.suffix != ".gz":
-        return read_text(path, LARGEST)
+        return read_text(path, LARGEST if path.suffix == ".json" else LARGEST_FILE)
     try:
         with gzip.open(check_file(path, LARGEST)) as file:
             found = file.read(LARGEST + 1)

@@ -16,6 +16,7 @@ from perfgrid.engine.errors import PerfgridError
 
 FEWEST = 3  # logged steps behind a median
 WARM_UP = 1.3  # times the median of the second half: steps before the first one below it are left out
+LONGEST_LINE = 4096  # characters of a line of a log that are read: patterns take time with its square
 UNSTEADY = 0.25  # distance of the quartiles, relative to the median, from which on there is no steady step
 
 
@@ -76,6 +77,11 @@ def steady(numbers: Sequence[int], values: Sequence[float], where: str) -> Stead
             f"{(high - low) / middle:.0%} of the median apart"
         )
     return Steady(middle, (low, high), len(kept), int(numbers[begin]), int(numbers[-1]))
+
+
+def lines_of(text: str) -> list[tuple[int, str]]:
+    """The lines of a log by number, without trailing blanks; what no line of a log is as long as is cut."""
+    return [(number, line[:LONGEST_LINE].rstrip()) for number, line in enumerate(text.splitlines(), 1)]
 
 
 @cache

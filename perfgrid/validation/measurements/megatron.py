@@ -18,13 +18,13 @@ from perfgrid.jobs.formats import formats
 from perfgrid.jobs.job import Job
 from perfgrid.jobs.read import read_job
 
-from .measured import Measured, steady
+from .measured import Measured, lines_of, steady
 from .setup import fields, identity, setup_of
 
 STEP = re.compile(r"iteration\s+(\d+)\s*/\s*(?:\d+|infinity)\b.*?elapsed time per iteration \(ms\):\s*([\d.]+)")
 BATCH = re.compile(r"global batch size:\s*(\d+)")
 WORLD = re.compile(r"using world size:\s*(\d+)")
-ARGUMENT = re.compile(r"^(?:\S+:\s+)?\s*([a-z][a-z0-9_]*) \.\.+ ?(.*?)\s*$")
+ARGUMENT = re.compile(r"^(?:\S+:\s+)?\s*([a-z][a-z0-9_]*) \.\.+ ?(.*)$")
 ARGUMENTS = re.compile(r"-{8,} arguments -{8,}")
 RESERVED = re.compile(r"\(after (\d+) iterations\) memory \(MB\).*?max reserved:\s*([\d.]+)")
 UNSET = ("None", "[]", "")
@@ -46,7 +46,7 @@ def megatron_records(
 ) -> Iterator[tuple[int, Any]]:
     """The step time of a log, and the memory that its allocator reserved. PerfgridError for a log without a step."""
     where = str(measured.path)
-    lines = list(enumerate(text.splitlines(), 1))
+    lines = lines_of(text)
     worlds = {int(m[1]): i for i, line in reversed(lines) if (m := WORLD.search(line))}
     if len(worlds) > 1:
         told = ", ".join(f"{size} in line {i}" for size, i in sorted(worlds.items(), key=lambda item: item[1]))
@@ -113,7 +113,7 @@ def _arguments(text: str, measured: Measured, catalog: Catalog) -> Job | None:
         return None
     begin = lists[-1]
     stated: dict[str, str] = {}
-    for line in text[begin.end() :].splitlines()[1:]:
+    for _, line in lines_of(text[begin.end() :])[1:]:
         if "end of arguments" in line:
             break
         if (found := ARGUMENT.match(re.sub(r"^\[?\w*\d\]?:\s?", "", line))) and found[1] not in stated:

@@ -22,7 +22,7 @@ from perfgrid.engine.errors import PerfgridError, nearest, shown
 from ..tables import value_of
 from .collectives import COLLECTIVE, collective_fields
 from .kernels import KERNEL, kernel_fields
-from .measured import Measured, names, slug
+from .measured import LONGEST_LINE, Measured, names, slug
 from .setup import OPTIONS, Setup, fields, setup_of
 from .throughput import RATES, step_time
 
@@ -68,7 +68,7 @@ def measured_column(name: str) -> Column | None:
 def is_table(text: str) -> bool:
     """Whether the first line that is no comment names a measured column beside others."""
     lines = (line for line in text.splitlines() if line.strip() and not line.startswith("#"))
-    header = next(csv.reader([next(lines, "")]), [])
+    header = next(csv.reader([next(lines, "")[:LONGEST_LINE]]), [])
     return len(header) > 1 and any(measured_column(name) for name in header)
 
 

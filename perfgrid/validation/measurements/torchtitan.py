@@ -15,7 +15,7 @@ from pydantic import BaseModel
 from perfgrid.catalog import Catalog
 from perfgrid.engine.errors import PerfgridError
 
-from .measured import Measured, device_called, steady
+from .measured import Measured, device_called, lines_of, steady
 from .setup import Setup, fields, identity, setup_of
 from .throughput import step_time
 
@@ -45,7 +45,7 @@ FLAVORS = {
 
 def is_torchtitan(text: str) -> bool:
     """Whether a text has lines of torchtitan's steps."""
-    return re.search(r"step:\s*\d+\s.*?\b(tps|wps):", COLOUR.sub("", text)) is not None
+    return "step:" in text and any(STEP.search(COLOUR.sub("", line)) for _, line in lines_of(text))
 
 
 def torchtitan_records(
@@ -53,7 +53,7 @@ def torchtitan_records(
 ) -> Iterator[tuple[int, Any]]:
     """The step time of a log, and the memory that its allocator reserved. PerfgridError for a log without a step."""
     where = str(measured.path)
-    lines = [(i, COLOUR.sub("", line)) for i, line in enumerate(text.splitlines(), 1)]
+    lines = [(i, COLOUR.sub("", line)) for i, line in lines_of(text)]
     steps: dict[int, list[float]] = {}
     memory: list[float] = []
     places: list[int] = []
@@ -63,7 +63,7 @@ def torchtitan_records(
             places.append(i)
             memory += [float(found[2])] if found[2] else []
     setup = setup_of(measured, catalog, record)
-    _state(setup, "\n".join(line for _, line in lines), where)
+    _state(setup, [line for _, line in lines], where)
     rates = {number: float(np.median(values)) for number, values in sorted(steps.items())}
     found = steady(list(rates), list(rates.values()), where)
     times = [step_time(setup, "tokens_per_second", rate, per_device=True) for rate in (found.median, *found.quartiles)]
@@ -112,14 +112,18 @@ def torchtitan_records(
         )
 
 
-def _state(setup: Setup, text: str, where: str) -> None:
+def _first(pattern: re.Pattern[str], lines: list[str]) -> re.Match[str] | None:
+    return next((found for line in lines if (found := pattern.search(line))), None)
+
+
+def _state(setup: Setup, lines: list[str], where: str) -> None:
     """Take in what the lines before the steps say of model, devices, mesh and batch."""
-    if (found := MODEL.search(text)) and setup.model is None:
+    if (found := _first(MODEL, lines)) and setup.model is None:
         name = FLAVORS.get((found[1].lower(), found[2].lower()))
         setup.state({"model": name}, "the log")
-    if (found := DEVICE.search(text)) and "device" not in setup.names:
+    if (found := _first(DEVICE, lines)) and "device" not in setup.names:
         setup.state({"device": device_called(found[1].strip(), float(found[2]) * GB)}, "the log")
-    meshes = {(m[1], m[2]) for m in MESH.finditer(text)}
+    meshes = {(m[1], m[2]) for line in lines if (m := MESH.search(line))}
     if meshes:
         degrees: dict[str, int] = {}
         for names, sizes in meshes:
@@ -134,6 +138,6 @@ def _state(setup: Setup, text: str, where: str) -> None:
         of |= {n: 1 for n in ("tp", "pp", "cp") if n not in of}
         setup.state(of | {"dp": dp, "devices": dp * of["tp"] * of["pp"] * of["cp"]}, "the mesh in the log")
         setup.usual("zero", 3)
-    if found := BATCH.search(text):
+    if found := _first(BATCH, lines):
         stated = dict(zip(("microbatch", "global_batch", "sequence_length"), map(int, found.groups()), strict=True))
         setup.state({n: v for n, v in stated.items() if n != "microbatch" or setup.values.get("pp", 1) == 1}, "the log")
