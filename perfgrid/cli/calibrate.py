@@ -17,7 +17,7 @@ from perfgrid.validation.calibration import calibrate
 from perfgrid.validation.overlay import CONSTANTS, calibration_rows, overlay
 
 from .arguments import measured_files
-from .options import AsJson, CatalogFiles, JobFiles, KindOfFile, OnDevice, Overwrite, Records, Stated, Wide
+from .options import AsJson, CatalogFiles, Facts, JobFiles, KindOfFile, OnDevice, Overwrite, Records, Wide
 
 
 def calibrate_command(
@@ -25,7 +25,7 @@ def calibrate_command(
     kind: KindOfFile = None,
     job: JobFiles = None,
     on: OnDevice = None,
-    stated: Stated = None,
+    facts: Facts = None,
     software: Annotated[
         list[str] | None, Option("--software", help="Software stack to fit; several share the constants.")
     ] = None,
@@ -46,7 +46,7 @@ def calibrate_command(
     known = load_catalog(*(catalog or ()))
     table = "software" if software else "device"
     found = calibrate(
-        measured_files(files, kind, job, on, stated),
+        measured_files(files, kind, job, on, facts),
         table,
         software or device or (),
         constant or (),

@@ -77,7 +77,7 @@ JobFiles = Annotated[
     list[Path] | None, Option("--job", help="Configuration or study behind logs and tables; repeatable.")
 ]
 OnDevice = Annotated[str | None, Option("--on", help="Device of the catalog, if the files name none.")]
-Stated = Annotated[
+Facts = Annotated[
     list[str] | None,
     Option("--set", help="What the files leave open, such as model=llama-3.1-8b or sequence_length=4096."),
 ]

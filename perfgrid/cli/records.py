@@ -15,7 +15,7 @@ from perfgrid.validation.measurements.templates import TEMPLATES, template
 from perfgrid.validation.schema import read_records
 
 from .arguments import measured_files
-from .options import CatalogFiles, JobFiles, KindOfFile, OnDevice, Overwrite, Stated
+from .options import CatalogFiles, Facts, JobFiles, KindOfFile, OnDevice, Overwrite
 
 records_command = Typer(help="Write templates for measurements, and records of logs.", no_args_is_help=True)
 
@@ -44,7 +44,7 @@ def read_command(
     kind: KindOfFile = None,
     job: JobFiles = None,
     on: OnDevice = None,
-    stated: Stated = None,
+    facts: Facts = None,
     catalog: CatalogFiles = None,
     overwrite: Overwrite = False,
 ) -> None:
@@ -53,7 +53,7 @@ def read_command(
     Exit status 1 if a line is no record; the others are written all the same.
     """
     check_output(output, overwrite, ".jsonl")
-    records, problems = read_records(measured_files(files, kind, job, on, stated), load_catalog(*(catalog or ())))
+    records, problems = read_records(measured_files(files, kind, job, on, facts), load_catalog(*(catalog or ())))
     for problem in problems:
         err.print(f"{problem.place}: {problem.reason}", soft_wrap=True)
     if not records:

@@ -32,7 +32,7 @@ from perfgrid.validation.schema import UNITS, UNSEEN, read_records
 from perfgrid.validation.validate import RECORDED, Prediction, Validation, validate
 
 from .arguments import measured_files
-from .options import AsJson, CatalogFiles, JobFiles, KindOfFile, OnDevice, Overwrite, Records, Stated, Wide
+from .options import AsJson, CatalogFiles, Facts, JobFiles, KindOfFile, OnDevice, Overwrite, Records, Wide
 from .saving import Target
 
 MOST_SHOWN = 40  # records of a user's own files that are all printed
@@ -44,7 +44,7 @@ def validate_command(
     kind: KindOfFile = None,
     job: JobFiles = None,
     on: OnDevice = None,
-    stated: Stated = None,
+    facts: Facts = None,
     group: Annotated[str | None, Option("--group", help="Source whose records to use.")] = None,
     output: Annotated[Path | None, Option("--output", "-o", help="Result file (.nc), one row per record.")] = None,
     overwrite: Overwrite = False,
@@ -82,7 +82,7 @@ def validate_command(
         check_figure(figure, overwrite)
     if not unseen and not files:
         _ask_for_unseen(group, derive)
-    measured = measured_files(files, kind, job, on, stated)
+    measured = measured_files(files, kind, job, on, facts)
     found = validate(UNSEEN if unseen else measured, group, load_catalog(*(catalog or ())), bulk)
     for problem in found.problems:
         err.print(f"{problem.place}: {problem.reason}", soft_wrap=True)

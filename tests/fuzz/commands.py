@@ -125,7 +125,7 @@ WORDS: dict[str, tuple[str, ...]] = {  # what an argument or option of this name
     "tpot": ("40ms", "0", "x"),
     "kind": ("records", "csv", "megatron", "kineto", "training", "nothing"),
     "job": (STUDY, CONFIG),
-    "stated": ("model=llama-2-7b", "devices=8", "sequence_length=4096", "tp", "batch=-1", "nothing=1"),
+    "facts": ("model=llama-2-7b", "devices=8", "sequence_length=4096", "tp", "batch=-1", "nothing=1"),
     "trace": (STUDY, RECORDS),
 }
 PICTURES = ("out/x.svg", "out/x.png", "out/x.pdf", "out/x.nc", "out", "out/absent/x.svg", STUDY)
