@@ -14,7 +14,7 @@ from perfgrid.printing.console import out, print_json, print_line
 from perfgrid.printing.tables import print_table
 from perfgrid.results.files import check_output, write_text
 from perfgrid.validation.calibration import calibrate
-from perfgrid.validation.overlay import CONSTANTS, calibration_rows, overlay
+from perfgrid.validation.overlay import CONSTANTS, calibration_rows, overlay, stated
 
 from .arguments import measured_files
 from .options import AsJson, CatalogFiles, Facts, JobFiles, KindOfFile, OnDevice, Overwrite, Records, Wide

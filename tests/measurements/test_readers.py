@@ -10,6 +10,7 @@ import pytest
 
 import perfgrid as pg
 from perfgrid import PerfgridError
+from perfgrid.cli.main import imported
 from perfgrid.validation.measurements.measured import Measured
 from perfgrid.validation.measurements.templates import TEMPLATES, template
 from perfgrid.validation.schema import Record, read_records
@@ -329,6 +330,21 @@ def test_damaged_files_end_in_one_line(tmp_path, kind):
         except PerfgridError as error:
             told = [str(error)]
         assert all("\n" not in reason for reason in told)
+
+
+def test_the_commands_take_tables_and_logs(tmp_path, job, capsys):
+    """`records read` writes what `validate` reads; `calibrate` fits a stack to a table at once."""
+    log, mine, sweep = tmp_path / "train.log", tmp_path / "mine.jsonl", tmp_path / "sweep.csv"
+    log.write_text(logs.megatron(STEPS, 128, 16))
+    options = ["--job", str(job), "--on", "h100-sxm-80gb"]
+    imported("records").main(["read", str(log), "-o", str(mine), *options], standalone_mode=False)
+    (found,) = read(mine)
+    assert found == read(log, job=(job,), on="h100-sxm-80gb")[0]
+    rows = [[*(BASE | {"tp": tp, "gbs": 128 * n}).values(), 8000] for tp in (1, 2, 4) for n in (1, 2, 4, 8)]
+    table(tmp_path, [*BASE, "tokens/s/GPU"], *rows, name=sweep.name)
+    arguments = [str(sweep), "--software", "megatron-lm", "--constant", "library_efficiency"]
+    imported("calibrate").main(arguments, standalone_mode=False)
+    assert "megatron-lm.library_efficiency" in capsys.readouterr().out
 
 
 def test_a_folder_holds_measurements_beside_other_files(tmp_path, job):
