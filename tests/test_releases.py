@@ -15,13 +15,11 @@ RELEASES = sorted((Path(__file__).parent / "releases").iterdir())
 @pytest.mark.parametrize("release", RELEASES, ids=lambda folder: folder.name)
 def test_studies_and_results_of_a_release_stay_readable(release, capsys):
     stored = pg.open_result(release / "result.nc")
-    known = pg.open_result(release / "result.pgf", recompute=True)
-    again = pg.evaluate(pg.load_study(release / "study.toml"))
-    for found in (known, again):
-        assert found.step_time.dims == stored.step_time.dims
-        assert {str(v) for v in stored.data_vars} <= {str(v) for v in found.data_vars}
-        assert np.array_equal(found.parallelism, stored.parallelism)
-        assert float((found.step_time / stored.step_time).median()) == pytest.approx(1, abs=0.3)  # the model moves on
+    found = pg.evaluate(pg.load_study(release / "study.toml"))
+    assert found.step_time.dims == stored.step_time.dims
+    assert {"step_time", "memory_per_device", "cost_per_million_tokens"} <= set(stored.data_vars) & set(found.data_vars)
+    assert np.array_equal(found.parallelism, stored.parallelism)
+    assert float((found.step_time / stored.step_time).median()) == pytest.approx(1, abs=0.3)  # the model moves on
     for name, *options in (("plot",), ("explain", "step_time", "--at", "best"), ("diff", str(release / "result.nc"))):
         app([name, str(release / "result.nc"), *options], standalone_mode=False)
     assert "step_time" in capsys.readouterr().out
