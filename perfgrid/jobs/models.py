@@ -22,6 +22,8 @@ _EXPERT_LAYERS = re.compile(r"[\[(]*0\]\*(\d+)\s*\+\s*\[1\]\*(\d+)[\])]*")
 _VARIANT = re.compile(
     r"[-_](instruct|chat|it|base|hf|fp8|nvfp4|bf16|mxfp4|preview|thinking|0528|0324|3\.1-terminus|v0\.\d|2507)\b"
 )
+_RECIPE = re.compile(r"_(pretrain|sft|peft|finetune|lora)_.*(config|recipe).*")
+_LLAMA_3 = re.compile(r"(?:meta-)?llama-?3-(8b|70b)")  # Llama 3 has the shape of 3.1
 _ALIASES = {"meta-llama": "llama", "qwen2.5": "qwen-2.5", "mistral-large-instruct": "mistral-large"}
 
 
@@ -96,12 +98,12 @@ def named_model(catalog: Catalog, text: str) -> Entry | None:
     models = catalog.tables["model"]
     if text in models:
         return models[text]
-    name = text.rstrip("/").rpartition("/")[2].lower()
+    name = _RECIPE.sub("", text.rstrip("/").rpartition("/")[2].lower())
     while (shorter := _VARIANT.sub("", name)) != name:
         name = shorter
     name = name.replace("_", "-")
     plain = {re.sub(r"[-.]", "", known): entry for known, entry in models.items()}
-    for tried in (name, name.removeprefix("meta-"), re.sub(r"-a\d+(\.\d+)?b", "", name)):
+    for tried in (name, name.removeprefix("meta-"), _LLAMA_3.sub(r"llama-3.1-\1", name), re.sub(r"-a\d+(\.\d+)?b", "", name)):
         if found := plain.get(re.sub(r"[-.]", "", tried)):
             return found
     return None

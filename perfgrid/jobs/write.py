@@ -17,7 +17,7 @@ from perfgrid.engine.errors import PerfgridError, printable
 from .formats import USUAL, Case, Format, Key, glossary, solved
 from .models import of_model, own_quantities
 from .read import stated_values
-from .settings import COMMENTED
+from .syntaxes import COMMENTED
 
 NODE = 8  # devices of a node, where they are whole nodes
 SCALED = {"fp8": "delayed", "fp4": "nvfp4"}  # what the usual scaling is (perfgrid.formulas.hardware.scaling)
@@ -216,7 +216,8 @@ def _text(form: Format, values: Mapping[str, Any], settings: Mapping[str, Any]) 
         ordered = sorted(settings.items(), key=lambda item: item[0].endswith(":"))  # sub-commands end the line
         return " \\\n    ".join([command, *(_flag(form, key, value) for key, value in ordered)]) + "\n"
     if form.writes == "pairs":
-        return " \\\n    ".join([command, *(f"{k}={shlex.quote(_word(v))}" for k, v in settings.items())]) + "\n"
+        named = {f"--{key}" if key in form.options else key: value for key, value in settings.items()}
+        return " \\\n    ".join([command, *(f"{k}={shlex.quote(_word(v))}" for k, v in named.items())]) + "\n"
     if form.writes == "variables":
         return "".join(f"export {key}={shlex.quote(_word(value))}\n" for key, value in settings.items())
     nested: dict[str, Any] = {}

@@ -29,6 +29,13 @@ EXPRESSED = {  # what each format can state of what is drawn; beyond it a design
         "schedule": {"1f1b"},
         "cp_method": {"ring", "all_gather", "ulysses"},
     },
+    "megatron-bridge": {
+        "model": {"llama-3.1-8b", "llama-3.1-405b", "gpt3-175b", "qwen3-235b-a22b", "deepseek-v3", "gemma-2-27b"},
+        "precision": {"bf16", "fp16", "fp8", "fp4"},
+        "scaling": {"usual", "delayed", "tensor", "block", "mx", "nvfp4"},
+        "schedule": {"1f1b"},
+        "cp_method": {"ring", "all_gather", "ulysses"},
+    },
     "torchtitan": {
         "model": {"llama-3.1-8b", "llama-3.1-405b"},
         "precision": {"bf16", "fp32"},
