@@ -59,6 +59,7 @@ class Case(_Row):
     quantity: str
     value: bool | Number | str
     keys: Mapping[str, bool | Number | str | list[str]] = Field(default_factory=dict)
+    contains: Mapping[str, str] = Field(default_factory=dict)  # key -> a word of the list that it holds
     also: Mapping[str, bool | Number | str] = Field(default_factory=dict)  # written beside; env:NAME is a variable
     since: str | None = None
     until: str | None = None
@@ -148,7 +149,7 @@ class Format(_Row):
     def by_name(self) -> dict[str, str]:
         """A key by each of its names, and of its cases."""
         names = {alias: key for key, of in self.keys.items() for alias in (key, *of.aliases)}
-        return names | {key: key for case in self.cases for key in case.keys}
+        return names | {key: key for case in self.cases for key in (*case.keys, *case.contains)}
 
     @cached_property
     def by_last_name(self) -> dict[str, str]:

@@ -24,7 +24,6 @@ _VARIANT = re.compile(
 )
 _RECIPE = re.compile(r"_(pretrain|sft|peft|finetune|lora)_.*(config|recipe).*")
 _LLAMA_3 = re.compile(r"(?:meta-)?llama-?3-(8b|70b)")  # Llama 3 has the shape of 3.1
-_ALIASES = {"meta-llama": "llama", "qwen2.5": "qwen-2.5", "mistral-large-instruct": "mistral-large"}
 
 
 def shape_of(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -103,7 +102,12 @@ def named_model(catalog: Catalog, text: str) -> Entry | None:
         name = shorter
     name = name.replace("_", "-")
     plain = {re.sub(r"[-.]", "", known): entry for known, entry in models.items()}
-    for tried in (name, name.removeprefix("meta-"), _LLAMA_3.sub(r"llama-3.1-\1", name), re.sub(r"-a\d+(\.\d+)?b", "", name)):
+    for tried in (
+        name,
+        name.removeprefix("meta-"),
+        _LLAMA_3.sub(r"llama-3.1-\1", name),
+        re.sub(r"-a\d+(\.\d+)?b", "", name),
+    ):
         if found := plain.get(re.sub(r"[-.]", "", tried)):
             return found
     return None

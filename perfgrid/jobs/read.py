@@ -94,6 +94,8 @@ def read_job(
     kept = {
         n: v for n, v in values.items() if n in glossary() and glossary()[n].of != "model" and v not in (None, USUAL)
     }
+    if kept.get("recompute") != "layers":
+        kept.pop("recompute_layers", None)
     experts = entry.values["experts"] if entry is not None else values.get("experts")
     kept = {n: v for n, v in kept.items() if n not in ("ep", "etp") or experts}
     check_experts(kept, where)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -27,7 +28,7 @@ class Reader:
         self.assumed: list[tuple[str, str, str]] = []
         self.ignored = [(form.shown(key), value, why) for key, value, why in settings.unread]
         self.settings, self.files = self._named(settings)
-        cases = {key for case in form.cases for key in case.keys}
+        cases = {key for case in form.cases for key in (*case.keys, *case.contains)}
         for key, value in self.settings.items():
             if key in form.keys:
                 self._take(key, form.keys[key], value)
@@ -92,11 +93,18 @@ class Reader:
         """All quantities: those stated, those that follow, defaults."""
         told = {shown for text, *_ in (*self.understood, *self.ignored) for shown in text.split()}
         for case in self.form.cases:
-            for key in case.keys:
+            for key in (*case.keys, *case.contains):
                 if key in self.settings and self.form.shown(key) not in told:
                     told.add(self.form.shown(key))
                     why = f"without effect beside the other keys, or not expressed ({case.quantity})"
                     self.ignored.append((self.form.shown(key), _text(self.settings[key]), why))
+        known: dict[str, set[str]] = {}
+        for case in self.form.cases:
+            for key, word in case.contains.items():
+                known.setdefault(key, set()).add(word)
+        for key in known.keys() & self.settings.keys():
+            if beyond := sorted(words_of(self.settings[key]) - known[key] - {"null", "None", ""}):
+                self.ignored.append((f"{self.form.shown(key)} {' '.join(beyond)}", "", "not modelled"))
         values = solved(self.form, dict(self.form.implied) | self.found, where, self.origins)
         for name, default in self.form.defaults.items():
             if values.get(name) is not None:
@@ -123,7 +131,7 @@ class Reader:
         for case in cases:
             if not self._satisfied(case):
                 continue
-            stated = [key for key in case.keys if key in self.settings]
+            stated = [key for key in (*case.keys, *case.contains) if key in self.settings]
             told = [key for c in cases for key in list(c.keys)[:1] if key in self.settings and key not in stated]
             told = [key for key in dict.fromkeys(told) if _text(self.settings[key]) not in FALSE]
             self.found[quantity] = case.value
@@ -155,7 +163,12 @@ class Reader:
                     return False
             elif value is None or _text(value) not in map(_text, wanted if isinstance(wanted, list) else [wanted]):
                 return False
-        return True
+        return all(word in words_of(self.settings.get(key)) for key, word in case.contains.items())
+
+
+def words_of(value: Any) -> set[str]:
+    """The words of a list as any syntax states it."""
+    return set(re.split(r"[\s,\[\]'\"]+", "" if value is None else str(value)))
 
 
 def _converted(row: Key, value: Any, where: str) -> Any:

@@ -92,7 +92,9 @@ def _statement(statement: ast.stmt, own: Recipe, known: dict[str, Any]) -> None:
         for inner in ast.walk(statement):
             paths = [_path(target) for target in inner.targets] if isinstance(inner, ast.Assign) else []
             own.notes += [
-                (path.partition(".")[2], "set under a condition, which is not executed") for path in paths if "." in path
+                (path.partition(".")[2], "set under a condition, which is not executed")
+                for path in paths
+                if "." in path
             ]
 
 

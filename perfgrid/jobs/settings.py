@@ -84,5 +84,3 @@ def _chosen(launches: list[Part], which: str, file: str) -> Part:
 
 def _numbered(launches: list[Part]) -> str:
     return shortened(", ".join(f"{i} ({part.name})" for i, part in enumerate(launches, 1)), 400)
-
-

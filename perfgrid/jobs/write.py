@@ -144,6 +144,9 @@ def _settings(values: Mapping[str, Any], form: Format, version: str) -> dict[str
     wanted = [(key, value) for case in cases if case for key, value in case.keys.items() if value is not False]
     for key, value in sorted(wanted, key=lambda one: isinstance(one[1], list)):  # what leaves a choice comes last
         settings.setdefault(key, value[0] if isinstance(value, list) else value)
+    for key, word in (item for case in cases if case for item in case.contains.items()):
+        joined = f"{str(settings.get(key, '')).strip('[]')} {word}".split()
+        settings[key] = f"[{','.join(joined)}]" if form.writes == "pairs" else " ".join(joined)
     for case in filter(None, cases):
         settings = {key: value for key, value in case.also.items() if key not in settings} | settings
     return settings | {key: value for key, value in form.fixed.items() if key not in settings}

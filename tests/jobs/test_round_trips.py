@@ -37,9 +37,14 @@ EXPRESSED = {  # what each format can state of what is drawn; beyond it a design
         "cp_method": {"ring", "all_gather", "ulysses"},
     },
     "torchtitan": {
+        "recompute_norms": {0, False},
+        "recompute_activation_function": {0, False},
+        "recompute_latents": {0, False},
+        "recompute_layers": {0},
         "model": {"llama-3.1-8b", "llama-3.1-405b"},
         "precision": {"bf16", "fp32"},
         "scaling": {"usual"},
+        "recompute": {"none", "selective", "full"},
         "zero": {0, 2, 3},
         "schedule": {"1f1b", "gpipe", "zb_v"},
         "offload": {"none", "optimizer"},
@@ -49,6 +54,10 @@ EXPRESSED = {  # what each format can state of what is drawn; beyond it a design
         "etp": {1},
     },
     "deepspeed": {
+        "recompute_norms": {0, False},
+        "recompute_activation_function": {0, False},
+        "recompute_latents": {0, False},
+        "recompute_layers": {0},
         "model": set(),
         "precision": {"bf16", "fp16", "fp32"},
         "scaling": {"usual"},
@@ -62,6 +71,10 @@ EXPRESSED = {  # what each format can state of what is drawn; beyond it a design
         "capacity_factor": {0},
     },
     "maxtext": {
+        "recompute_norms": {0, False},
+        "recompute_activation_function": {0, False},
+        "recompute_latents": {0, False},
+        "recompute_layers": {0},
         "zero": {0, 3},
         "scaling": {"usual", "delayed", "tensor", "mx", "nvfp4"},
         "precision": {"bf16", "fp32", "fp8", "fp4"},
@@ -104,13 +117,18 @@ def training_designs(draw):
     values["zero"] = draw(st.integers(0, 3))
     values["zero_size"] = draw(st.sampled_from([0, 0, cp * dp // 2])) if values["zero"] > 1 and cp * dp > 2 else 0
     choices = {
-        "recompute": ["none", "selective", "full"],
         "schedule": ["1f1b", "gpipe", "zb_v", "dualpipe"],
         "offload": ["none", "optimizer", "activations"],
         "rank_order": ["tp-cp-dp-pp", "tp-cp-pp-dp"],
         "cp_method": ["ring", "all_gather", "ulysses", "hybrid"],
     }
     values |= {name: draw(st.sampled_from(words)) for name, words in choices.items()}
+    values["recompute"] = draw(st.sampled_from(["none", "selective", "full", "layers"]))
+    if values["recompute"] == "layers":
+        values["recompute_layers"] = chunks * draw(st.integers(1, 4))
+    if values["recompute"] in ("none", "selective"):
+        names = ("norms", "activation_function", *(["latents"] if model.values["kv_lora_rank"] else []))
+        values |= {f"recompute_{name}": True for name in names if draw(st.booleans())}
     return model.name, values | {"sequence_parallel": draw(st.booleans())}
 
 
