@@ -11,6 +11,7 @@ import tomli_w
 from typer import Argument, Option
 
 from perfgrid.analysis.number_text import column
+from perfgrid.analysis.pools import join_pools
 from perfgrid.catalog import load_catalog
 from perfgrid.engine.errors import PerfgridError
 from perfgrid.jobs.design import model_text, study_content
@@ -36,6 +37,9 @@ def read_job_command(
     settings: Annotated[
         list[str] | None, Option("--set", help="What the files leave open, such as sequence_length=4096.")
     ] = None,
+    which: Annotated[
+        str | None, Option(help="Of several launches or recipes in a file: its number, from 1, or its name.")
+    ] = None,
     topology: Topology = None,
     software: Software = None,
     suggestions: Annotated[
@@ -50,7 +54,7 @@ def read_job_command(
     """Read the configuration of a training or serving job as a study of one design."""
     known = load_catalog(*(catalog or ()))
     stated = dict(setting_of(setting) for setting in settings or ())
-    job = read_files(files, format=format, devices=devices, model=model, stated=stated, catalog=known)
+    job = read_files(files, format=format, devices=devices, model=model, stated=stated, catalog=known, which=which)
     if output is not None:
         _save(job, output, on, topology, software, known, catalog or [], overwrite)
     found = None
@@ -80,7 +84,8 @@ def _save(job, output, on, topology, software, known, catalog, overwrite) -> Non
         check_output(beside, overwrite, ".toml")
         write_text(beside, text)
         named.append(beside)
-    build_study(content, str(output), load_catalog(*named)).plan()  # before anything refers to it
+    checked = join_pools(content, catalog=load_catalog(*named)) if job.pools else None
+    (checked or build_study(content, str(output), load_catalog(*named))).plan()  # before anything refers to it
     content |= {"catalog": [os.path.relpath(file, output.parent) for file in named]} if named else {}
     write_text(output, tomli_w.dumps(content))
 

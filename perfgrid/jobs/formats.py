@@ -131,6 +131,7 @@ class Format(_Row):
     renamed: Mapping[str, Renamed] = Field(default_factory=dict)
     ignored: Mapping[str, tuple[str, ...]] = Field(default_factory=dict)  # why -> keys, or patterns of them
     name: str = ""
+    engines: Mapping[str, str] = Field(default_factory=dict)  # of a deployment: the word in its modules -> the format
 
     def equations(self, writing: bool = False) -> list[Product]:
         """Its products, to write a design with those that choose what reading leaves open."""

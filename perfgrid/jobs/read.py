@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from perfgrid.catalog import Catalog, load_catalog
 from perfgrid.catalog.reading import read_text
 from perfgrid.engine.errors import PerfgridError
 
+from .deployments import is_deployment, read_deployment
 from .formats import USUAL, Format, format_of, formats, glossary
 from .job import Job
 from .models import model_in, named_model, of_model
@@ -79,10 +81,27 @@ def read_job(
     texts = {"job": text} if isinstance(text, str) else dict(text)
     written = _WRITTEN.search(next(iter(texts.values()), ""))
     form, version = format_of(format or (written[1] if written else None) or _recognised(texts))
-    reader = Reader(form, version, settings_of(texts, form.syntaxes, form.matters, which))
-    given = dict(stated or {}) | ({} if devices is None else {"devices": devices})
-    where = f"{', '.join(texts)}: "
+    given = dict(stated or {})
     catalog = catalog or load_catalog()
+    if form.engines:
+        read = partial(_job, given=given, model=model, catalog=catalog, which=None)
+        return read_deployment(texts, form, version, read)
+    given |= {} if devices is None else {"devices": devices}
+    return _job(texts, form, version, given, model, catalog, which)
+
+
+def _job(
+    texts: Mapping[str, str],
+    form: Format,
+    version: str,
+    given: Mapping[str, Any],
+    model: str | None,
+    catalog: Catalog,
+    which: str | None,
+) -> Job:
+    """The job of texts in a known format."""
+    reader = Reader(form, version, settings_of(texts, form.syntaxes, form.matters, which))
+    where = f"{', '.join(texts)}: "
     reader.state(given, where)
     if form.named is not None or model is not None:  # layers of a model by name, from which chunks may follow
         named = model or reader.found.get(form.named or "")
@@ -118,8 +137,13 @@ def stated_values(
 
 def _recognised(texts: Mapping[str, str]) -> str:
     """The format that knows most keys of some texts. PerfgridError where none or several do."""
+    deployments = [name for name, form in formats().items() if form.engines]
+    if any(map(is_deployment, texts.values())):
+        return deployments[0]
     scores = {}
     for name, form in formats().items():
+        if form.engines:
+            continue
         try:
             stated = settings_of(texts, form.syntaxes).values
         except PerfgridError:

@@ -1,7 +1,7 @@
-"""Recipes in Python as text: what functions assign and pass by name, read from the syntax tree; nothing is imported or run.
+"""Recipes in Python as text: what functions assign and pass by name, by the syntax tree; nothing is imported or run.
 
 Understood are ``cfg.model.size = 8``, ``Config(size=8)`` with calls within calls, ``replace(BASE, size=8)`` of a named
-base, defaults of parameters, names of constants and whole-number arithmetic. What hangs on conditions and loops is named.
+base, defaults of parameters, names of constants, whole-number arithmetic. What hangs on conditions is named.
 """
 
 from __future__ import annotations

@@ -17,11 +17,11 @@ from perfgrid.engine.grid.dataset import CONCERNING, feasible
 from perfgrid.results.evaluate import evaluate
 from perfgrid.study.study import build_study
 
-from .design import LAYOUT, study_content
+from .design import LAYOUT, study_content, written
 from .formats import glossary
 from .job import Job
 from .models import of_model
-from .write import OVERLAPS, Launch, write_launch
+from .write import OVERLAPS, Launch
 
 STEP, MEMORY = "step_time", "memory_per_device"
 AXIS = "change"
@@ -216,7 +216,7 @@ def _launch(job: Job, change: Mapping[str, Any], start: Any = None) -> Any:
         return None
     values = {n: v for n, v in {**job.values, **change}.items() if n not in OVERLAPS or not (n in change and v)}
     try:
-        launch = write_launch(values, job.model, job.format, job.version)
+        launch = written(values, job.model, job.format, job.version)
     except PerfgridError:
         return None
     if not isinstance(start, Launch):

@@ -1,4 +1,4 @@
-"""What one file states, in its syntax: command lines, scripts, TOML, YAML, JSON and Python recipes as keys and values."""
+"""What one file states, in its syntax: command lines, scripts, TOML, YAML, JSON, recipes in Python."""
 
 from __future__ import annotations
 
@@ -79,8 +79,10 @@ def syntax_of(text: str, legal: tuple[Syntax, ...]) -> Syntax:
     return in_lines[0] if in_lines else legal[0]
 
 
-def from_yaml(text: str, where: str = "") -> Any:
-    """A YAML value of plain tables, lists and scalars; aliases, with which texts grow without limit, are refused."""
+def from_yaml(text: str, where: str = "", every: bool = False) -> Any:
+    """A YAML value of plain tables, lists and scalars, or ``every`` document as a list; aliases, with which texts grow
+    without limit, are refused.
+    """
     import yaml
 
     if len(text) > LARGEST_FILE // 16:
@@ -88,7 +90,7 @@ def from_yaml(text: str, where: str = "") -> Any:
     try:
         if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text, yaml.SafeLoader)):
             raise PerfgridError(f"{where}YAML with aliases (*name) is not read")
-        found = yaml.safe_load(text)
+        found = list(yaml.safe_load_all(text)) if every else yaml.safe_load(text)
     except (yaml.YAMLError, ValueError) as error:
         raise PerfgridError(f"{where}not valid YAML: {' '.join(str(error).split())}") from None
     except RecursionError:
@@ -119,21 +121,30 @@ def _flags(words: list[str]) -> Iterator[tuple[str, Any]]:
     ]  # python -m X
     for word in [*words, "--"]:
         if word.startswith("-") and not _is_number(word):
-            if key:
-                yield key, " ".join(values) if values else True
+            yield from _flag(key, values)
             name, equals, value = word.partition("=")
             key, values = name.lstrip("-"), [value] if equals else []
         elif found := _CHOICE.fullmatch(word):  # a sub-command of tyro, such as activation-checkpoint:full
-            if key:
-                yield key, " ".join(values) if values else True
+            yield from _flag(key, values)
             yield f"{found[1]}:", found[2]
             key, values = "", []
         elif word.endswith(PROGRAMS):  # what stood before concerned its launcher
-            if key:
-                yield key, " ".join(values) if values else True
+            yield from _flag(key, values)
             key, values = "", []
         elif key:
             values.append(word)
+
+
+def _flag(key: str, values: list[str]) -> Iterator[tuple[str, Any]]:
+    """A flag with its values; a table in JSON is that of its keys behind points."""
+    if key and len(values) == 1 and values[0].startswith("{"):
+        try:
+            yield from _flat({key: from_json(values[0], "")})
+            return
+        except PerfgridError:
+            pass
+    if key:
+        yield key, " ".join(values) if values else True
 
 
 def _pairs(words: list[str]) -> Iterator[tuple[str, Any]]:

@@ -6,7 +6,7 @@ import json
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from math import gcd
+from math import ceil, gcd
 from typing import Any
 
 import tomli_w
@@ -37,6 +37,7 @@ COMPARED = {
     "inference": (
         *("devices", "tp", "cp", "pp", "dp", "ep", "etp", "batch_limit", "prefill_chunk_tokens", "page_tokens"),
         *("kv_precision", "weight_precision", "precision", "draft_tokens", "pools", "interleaved_batches"),
+        "cache_fraction",
     ),
 }
 
@@ -97,6 +98,8 @@ def _complete(values: Mapping[str, Any], model: Entry, form: Format) -> dict[str
         published = {"weight_precision": "published_weights", "precision": "published_products"}
         as_published = {n for n, own in published.items() if known.get(n) == known[own]}
         known = {n: v for n, v in known.items() if n not in OVERLAPS and n not in as_published}
+        if known.get("batch") and known.get("batch_rule") in (None, "given", "concurrency", "clients"):
+            known.setdefault("batch_limit", ceil(known["batch"] / known.get("dp", 1)))  # no more run on a replica
         if not known["experts"]:
             known.pop("ep", None)
     known.setdefault("domain", known["devices_per_node"])

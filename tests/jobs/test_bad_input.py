@@ -181,7 +181,7 @@ def test_a_format_names_quantities_that_exist(name):
     own = {n for product in form.equations(writing=True) for n in (product.left, *product.right) if not n.isdigit()}
     own |= {"grouped", "latent", "rotary", "norms", "positions", "hidden_dropout", "attention_dropout", "expert_layers"}
     own |= {name for product in form.equations(writing=True) for name, _, _ in product.when}
-    own |= {"shared_expert_size", "module", "running_limit", form.named}
+    own |= {"shared_expert_size", "module", "running_limit", "role", form.named}
     for row in (*form.keys.values(), *form.cases):
         assert row.quantity in glossary() or row.quantity in own, row
         assert row.since is None or row.since in form.versions

@@ -8,10 +8,11 @@ from hypothesis import strategies as st
 
 from perfgrid.catalog import load_catalog
 from perfgrid.engine.errors import PerfgridError
+from perfgrid.jobs.design import written
 from perfgrid.jobs.formats import formats, glossary
 from perfgrid.jobs.models import of_model
 from perfgrid.jobs.read import read_job
-from perfgrid.jobs.write import moot_in, write_launch
+from perfgrid.jobs.write import moot_in
 
 EXAMPLES = int(os.environ.get("PERFGRID_ROUND_TRIPS", "15"))  # of each format
 MODELS = (
@@ -53,6 +54,24 @@ EXPRESSED = {  # what each format can state of what is drawn; beyond it a design
         "capacity_factor": {0},
         "etp": {1},
     },
+    "accelerate": {
+        "model": set(),
+        "recompute_norms": {0, False},
+        "recompute_activation_function": {0, False},
+        "recompute_latents": {0, False},
+        "recompute_layers": {0},
+        "recompute": {"none", "full"},
+        "precision": {"bf16", "fp16", "fp32", "fp8"},
+        "scaling": {"usual", "delayed", "tensor"},
+        "zero": {0, 2, 3},
+        "offload": {"none", "optimizer"},
+        "rank_order": {"tp-cp-dp-pp"},
+        "cp_method": {"ring", "all_gather"},
+        "schedule": {"1f1b"},
+        "ep": {1},
+        "etp": {1},
+        "capacity_factor": {0},
+    },
     "deepspeed": {
         "recompute_norms": {0, False},
         "recompute_activation_function": {0, False},
@@ -87,7 +106,11 @@ EXPRESSED = {  # what each format can state of what is drawn; beyond it a design
         "etp": {1},
     },
 }
-WRITERS = {name: form for name, form in formats().items() if form.writes}
+WRITERS = {name: form for name, form in formats().items() if form.writes and not form.engines}
+DEPLOYMENTS = {
+    f"dynamo-{word}": formats()["dynamo"].model_copy(update={"engines": {word: name}})
+    for word, name in formats()["dynamo"].engines.items()
+}
 
 
 def powers(most):
@@ -150,9 +173,9 @@ def test_a_written_design_is_read_back(name):
         model, values = load_catalog().entry("model", design[0]), design[1]
         if name == "maxtext" and values["dp"] % values.get("ep", 1):  # its expert axis is a part of the data axis
             with pytest.raises(PerfgridError, match="cannot express the layout"):
-                write_launch(values, model, form, form.versions[-1])
+                written(values, model, form, form.versions[-1])
             return
-        launch = write_launch(values, model, form, form.versions[-1])
+        launch = written(values, model, form, form.versions[-1])
         noted = {note.partition(" = ")[0] for note in launch.notes} - {*form.open}
         job = read_job(
             launch.text,
@@ -199,24 +222,27 @@ def serving_designs(draw):
     return model.name, values
 
 
-@pytest.mark.parametrize("name", [name for name, form in WRITERS.items() if form.workload == "inference"])
+@pytest.mark.parametrize("name", [*(n for n, form in WRITERS.items() if form.workload == "inference"), *DEPLOYMENTS])
 def test_a_written_deployment_is_read_back(name):
-    form = WRITERS[name]
+    form = (WRITERS | DEPLOYMENTS)[name]
+    engine = next(iter(form.engines.values()), name)
 
     @settings(max_examples=EXAMPLES, deadline=None)
-    @given(serving_designs())
-    def check(design):
+    @given(serving_designs(), st.integers(0, 7))
+    def check(design, first):
         model, values = load_catalog().entry("model", design[0]), design[1]
-        launch = write_launch(values, model, form, form.versions[-1])
+        if form.engines and 0 < first < values["dp"] and "ep" not in values:  # two pools of one layout
+            values |= {"pools": "separate", "prefill_replicas": first}
+        launch = written(values, model, form, form.versions[-1])
         noted = {note.partition(" = ")[0] for note in launch.notes if " = " in note}
-        job = read_job(launch.text, format=name, model=model.name)
+        job = read_job(launch.text, format=form.name, model=model.name)
         assert set(unlike(values, job)) <= noted, launch.text
         replicas = (
             {"devices", "dp", "tp", "ep", "etp"}
-            if values["dp"] > 1 and (values["tp"] > 1 or "ep" not in values)
+            if values["dp"] > 1 and ((values["tp"] > 1 and "ep" in values) or not ("ep" in values or form.engines))
             else set()
         )  # one server is one replica
-        beyond = {"sglang": {"batch_limit"}, "tensorrt-llm": {"weight_precision", "precision"} | replicas}
-        assert noted <= beyond.get(name, set()), (launch.notes, launch.text)
+        beyond = {"tensorrt-llm": {"weight_precision", "precision"} | replicas}
+        assert noted <= beyond.get(engine, set()), (launch.notes, launch.text)
 
     check()
