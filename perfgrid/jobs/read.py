@@ -15,7 +15,7 @@ from perfgrid.engine.errors import PerfgridError
 from .deployments import is_deployment, read_deployment
 from .formats import USUAL, Format, format_of, formats, glossary
 from .job import Job
-from .models import model_in, named_model, of_model
+from .models import model_in, named_model, of_named
 from .reader import Reader, check_experts
 from .settings import settings_of
 
@@ -106,7 +106,7 @@ def _job(
     if form.named is not None or model is not None:  # layers of a model by name, from which chunks may follow
         named = model or reader.found.get(form.named or "")
         if named and (by_name := named_model(catalog, str(named))) is not None:
-            for name, value in of_model(by_name).items():
+            for name, value in of_named(by_name, str(reader.found.get(form.named or "") or named)).items():
                 reader.found.setdefault(name, value)
     values = reader.values(where)
     entry, own, told = model_in(catalog, form, values, model, where)
