@@ -65,6 +65,14 @@ class Case(_Row):
     until: str | None = None
     read: bool = True
     write: bool = True
+    only: str | None = None  # written for models that have this, such as experts
+
+
+class Refused(_Row):
+    """Values that a framework does not take together, and why."""
+
+    values: Mapping[str, bool | Number | str]
+    why: str
 
 
 class Product(_Row):
@@ -127,6 +135,7 @@ class Format(_Row):
     replaced: Mapping[str, Mapping[str, Number | str]] = Field(default_factory=dict)  # values that cannot be written
     options: tuple[str, ...] = ()  # keys that stand as --key=value among pairs
     tables: tuple[str, ...] = ()  # of its keys; a key of another table counts by its last name
+    refused: tuple[Refused, ...] = ()
     named: str | None = None  # own quantity that names the model
     renamed: Mapping[str, Renamed] = Field(default_factory=dict)
     ignored: Mapping[str, tuple[str, ...]] = Field(default_factory=dict)  # why -> keys, or patterns of them

@@ -70,6 +70,9 @@ def write_launch(values: Mapping[str, Any], model: Entry, form: Format, version:
     if conflicts and wanted.get("zero_size"):  # a group that the meshes of the framework do not have: all ranks
         notes.append(f"zero_size = {wanted['zero_size']}: no such group of ranks; all are written")
         found = solved(form, wanted | {"zero_size": 0}, conflicts=conflicts)
+    for row in form.refused:
+        if all(found.get(name) == value for name, value in row.values.items()):
+            raise PerfgridError(f"{form.title} cannot express the layout of this design: {row.why}")
     wanted = _tiered(form, found)
     settings = _settings(wanted, form, version)
     text = _text(form, wanted, settings)
@@ -143,7 +146,7 @@ def _settings(values: Mapping[str, Any], form: Format, version: str) -> dict[str
         elif not isinstance(value, str) and row.kind != "number" and _needless(form, row, value):
             continue
         settings[key] = value
-    cases = [_case(form, version, name, values.get(name)) for name in dict.fromkeys(c.quantity for c in form.cases)]
+    cases = [_case(form, version, name, values) for name in dict.fromkeys(c.quantity for c in form.cases)]
     wanted = [(key, value) for case in cases if case for key, value in case.keys.items() if value is not False]
     for key, value in sorted(wanted, key=lambda one: isinstance(one[1], list)):  # what leaves a choice comes last
         settings.setdefault(key, value[0] if isinstance(value, list) else value)
@@ -203,8 +206,10 @@ def _default(name: str) -> Any:
     return None if value is None else glossary()[name].word(value)
 
 
-def _case(form: Format, version: str, quantity: str, value: Any) -> Case | None:
+def _case(form: Format, version: str, quantity: str, values: Mapping[str, Any]) -> Case | None:
     cases = (case for case in form.cases if case.quantity == quantity and case.write and form.has(case, version))
+    cases = (case for case in cases if case.only is None or values.get(case.only))
+    value = values.get(quantity)
     return next(
         (case for case in cases if case.value == value and isinstance(case.value, bool) == isinstance(value, bool)),
         None,
