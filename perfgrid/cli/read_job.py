@@ -14,6 +14,7 @@ from perfgrid.analysis.number_text import column
 from perfgrid.analysis.pools import join_pools
 from perfgrid.catalog import load_catalog
 from perfgrid.engine.errors import PerfgridError
+from perfgrid.jobs.changes import KEPT
 from perfgrid.jobs.design import model_text, study_content
 from perfgrid.jobs.job import Job
 from perfgrid.jobs.read import read_files
@@ -24,6 +25,8 @@ from perfgrid.results.files import check_output, write_text
 from perfgrid.study.study import build_study, setting_of
 
 from .options import AsJson, CatalogFiles, Overwrite, Software, Topology, Wide
+
+SHORT = {"time_to_first_token": "TTFT", "time_per_output_token": "TPOT"}
 
 
 def read_job_command(
@@ -108,13 +111,16 @@ def print_job(job: Job) -> None:
 
 
 def print_suggestions(found: Suggestions) -> None:
-    """The predicted step of the job, single changes by gain, and the best combination."""
+    """The prediction for the job, single changes by gain, and the best combination."""
     low, high = found.interval
-    _, texts = column([found.step_time, low, high], "s")
-    unit, _ = column([found.step_time], "s")
-    time, first, last = (text.strip() for text in texts)
+    name, unit = ("step", "s") if found.aim == "step_time" else (found.aim.replace("_", " "), "/s")
+    _, texts = column([found.value, low, high], unit)
+    unit, _ = column([found.value], unit)
+    own, first, last = (text.strip() for text in texts)
     out.print()
-    out.print(f"step of the job: {time} ({first} to {last}) {unit}, {found.memory / 2**30:.4g} GiB of memory")
+    beside = "".join(f", {SHORT[n]} {v * 1e3:.4g} ms" for n, v in found.beside.items())
+    memory = f"{found.memory / 2**30:.4g} GiB of memory"
+    out.print(f"{name} of the job: {own} ({first} to {last}) {unit}, {memory}{beside}")
     for reason in found.why_not:
         out.print(f"the job itself is predicted not to run: {reason}")
     changes = [*found.singles, *([found.combination] if found.combination else [])]
@@ -128,10 +134,13 @@ def print_suggestions(found: Suggestions) -> None:
         gain = f"{1 / change.ratio - 1:+.1%}"
         within = f"{1 / change.high - 1:+.0%} to {1 / change.low - 1:+.0%}"
         memory = f"{change.memory / 2**30:.4g}"
-        rows.append((name + told, gain, within, memory, "tie" if change.tied else ""))
-    headers = ("change", "faster by", "90 of 100 within", "memory [GiB]", "")
+        others = (f"{value * 1e3:.4g}" for value in change.beside.values())
+        marks = (["tie"] if change.tied else []) + (["number format"] if {*change.changes} & {*KEPT} else [])
+        rows.append((name + told, gain, within, memory, *others, ", ".join(marks)))
+    times = (f"{SHORT[n]} [ms]" for n in found.beside)
+    headers = ("change", "faster by", "90 of 100 within", "memory [GiB]", *times, "")
     out.print()
-    print_table(headers, rows, right=headers[1:4], prose=headers[:1], names=False)
+    print_table(headers, rows, right=headers[1:-1], prose=headers[:1], names=False)
     refused = sum(found.infeasible.values())
     out.print(f"{found.tried:,} designs tried; of single changes {refused} are not feasible")
 

@@ -71,7 +71,9 @@ def study_content(
     overrides = {n: v for n, v in others.items() if glossary()[n].of == "software"}
     parameters = {n: v for n, v in others.items() if n not in overrides}
     if workload == "inference" and "batch" in parameters:
-        parameters.setdefault("batch_rule", "concurrency")
+        parameters.setdefault("batch_rule", "clients")
+    elif workload == "inference" and "request_rate" in parameters:
+        parameters.setdefault("batch_rule", "rate")
     content = {
         "title": title,
         "outputs": list(OUTPUTS[workload]),
