@@ -26,7 +26,7 @@ class Reader:
         self.origins: dict[str, str] = {}  # quantity -> the key that states it
         self.understood: list[tuple[str, str, str]] = []
         self.assumed: list[tuple[str, str, str]] = []
-        self.ignored = [(form.shown(key), value, why) for key, value, why in settings.unread]
+        self.ignored = [(key if " " in key else form.shown(key), value, why) for key, value, why in settings.unread]
         self.settings, self.files = self._named(settings)
         cases = {key for case in form.cases for key in (*case.keys, *case.contains)}
         for key, value in self.settings.items():

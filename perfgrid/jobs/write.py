@@ -133,7 +133,7 @@ def _settings(values: Mapping[str, Any], form: Format, version: str) -> dict[str
     settings: dict[str, Any] = {}
     for key, row in form.keys.items():
         value = values.get(row.quantity)
-        if not row.write or value is None or not form.has(row, version):
+        if not row.write or value is None or not form.has(row, version) or (row.only and not values.get(row.only)):
             continue
         if row.words:
             value = next((word for word, own in row.words.items() if own == value), None)

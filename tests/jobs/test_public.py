@@ -1,4 +1,7 @@
-"""Public configurations: how much of them is understood, and that the job is the one that they state."""
+"""Public configurations: how much of them is understood, and that the job is the one that they state.
+
+``python -m tests.jobs.test_public`` prints the shares by format.
+"""
 
 import json
 import shlex
@@ -121,3 +124,19 @@ def recorded(name):
             if (record := json.loads(line))["id"] == name:
                 return record["plan"], record["workload"]
     raise AssertionError(name)
+
+
+def main():
+    """The share of keys that state a quantity, are ignored for a stated reason, or are unknown, by format."""
+    found = [(format_of(job["format"])[0].title, read(job)) for job in JOBS]
+    print(f"{'format':32}{'files':>6}{'keys':>6}{'stated':>8}{'ignored':>9}{'unknown':>9}")
+    for title in dict.fromkeys(title for title, _ in found):
+        jobs = [job for one, job in found if one == title]
+        every = sum(len(job.understood) + len(job.ignored) for job in jobs)
+        stated = sum(len(job.understood) for job in jobs)
+        unknown = round(sum((1 - job.share) * (len(job.understood) + len(job.ignored)) for job in jobs))
+        print(f"{title:32}{len(jobs):6}{every:6}{stated:8}{every - stated - unknown:9}{unknown:9}")
+
+
+if __name__ == "__main__":
+    main()
