@@ -122,6 +122,7 @@ class Format(_Row):
     writes: Syntax | None = None
     written_since: str | None = None  # the first version that is written
     versions: tuple[str, ...]
+    dated: Mapping[Syntax, str] = Field(default_factory=dict)  # the version of files in a syntax, if none is stated
     command: str = ""  # what a written command line begins with; {names} stand for quantities
     keys: Mapping[str, Key]
     cases: tuple[Case, ...] = ()
@@ -189,6 +190,11 @@ class Format(_Row):
         if version not in self.versions:
             raise PerfgridError(f"{self.name}: version {version!r} is not known; known are {', '.join(self.versions)}")
         return version
+
+    def writable(self, version: str) -> str:
+        """A version, or the first after it that is written."""
+        first = self.versions.index(self.written_since or self.versions[0])
+        return self.versions[max(first, self.versions.index(version))]
 
     def has(self, row: Key | Case, version: str) -> bool:
         """Whether a version has a key or a case."""

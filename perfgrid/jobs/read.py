@@ -18,6 +18,7 @@ from .job import Job
 from .models import model_in, named_model, of_named
 from .reader import Reader, check_experts
 from .settings import settings_of
+from .syntaxes import syntax_of
 
 MOST_FILES = 20
 _WRITTEN = re.compile(r"perfgrid format: (\S+)")
@@ -80,7 +81,10 @@ def read_job(
     """
     texts = {"job": text} if isinstance(text, str) else dict(text)
     written = _WRITTEN.search(next(iter(texts.values()), ""))
-    form, version = format_of(format or (written[1] if written else None) or _recognised(texts))
+    named = format or (written[1] if written else None) or _recognised(texts)
+    form, version = format_of(named)
+    if "@" not in named and form.dated:
+        version = form.dated.get(syntax_of(next(iter(texts.values()), ""), form.syntaxes), version)
     given = dict(stated or {})
     catalog = catalog or load_catalog()
     if form.engines:

@@ -221,7 +221,7 @@ def _launch(job: Job, change: Mapping[str, Any], start: Any = None) -> Any:
         return None
     values = {n: v for n, v in {**job.values, **change}.items() if n not in OVERLAPS or not (n in change and v)}
     try:
-        launch = written(values, job.model, job.format, job.version)
+        launch = written(values, job.model, job.format, job.format.writable(job.version))
     except PerfgridError:
         return None
     if not isinstance(start, Launch):

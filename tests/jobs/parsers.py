@@ -5,6 +5,7 @@ for each ``ok`` or what the parser says. ``python parsers.py NAME list`` prints 
 legal values and default. Nothing here imports perfgrid.
 """
 
+# pyright: reportMissingImports=false
 import argparse
 import contextlib
 import io

@@ -320,7 +320,7 @@ spec:
 
 def test_deployments_are_read_by_their_pools():
     of = {role: f"{WORKER} 4 --disaggregation-mode {role}" for role in ("prefill", "decode")}
-    job = read_job(graph(*of.values()))
+    job = read_job(graph(of["prefill"], of["decode"]))
     assert {n: job.values[n] for n in ("pools", "prefill_replicas", "tp", "dp", "devices")} == {
         "pools": "separate",
         "prefill_replicas": 2,
@@ -331,7 +331,7 @@ def test_deployments_are_read_by_their_pools():
     unlike = read_job(graph(of["prefill"], f"{WORKER} 8 --disaggregation-mode decode"))
     assert [unlike.pools[pool].values["tp"] for pool in ("prefill", "decode")] == [4, 8]
     with pytest.raises(PerfgridError, match="a replica has 8 GPUs, its flags take 4"):
-        read_job(graph(*of.values(), gpus=8))
+        read_job(graph(of["prefill"], of["decode"], gpus=8))
     with pytest.raises(PerfgridError, match=r"several kinds of prefill \(job, a, job, b\)"):
         read_job(graph(of["prefill"], of["prefill"]))
     with pytest.raises(PerfgridError, match="two pools need workers for prefill and decode, found prefill"):
