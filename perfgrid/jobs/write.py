@@ -143,6 +143,8 @@ def _settings(values: Mapping[str, Any], form: Format, version: str) -> dict[str
             value = value != row.inverted
             if row.kind == "switch" and not value:
                 continue
+        elif row.empty is not None and value == row.empty:
+            value = row.unset[0]
         elif not isinstance(value, str) and row.kind != "number" and _needless(form, row, value):
             continue
         settings[key] = value
